@@ -1,0 +1,26 @@
+# Every target works on a fresh machine with Python >= 3.10: the virtual environment is made from constraints.txt.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: install quickstart test test-slow lint
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $@
+
+install: $(VENV)/.installed
+
+quickstart: install
+	$(BIN)/python scripts/quickstart.py
+
+test: install
+	$(BIN)/python -m pytest -n 2
+
+test-slow: install
+	$(BIN)/python -m pytest -m slow
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .

@@ -1,0 +1,1 @@
+"""Rewards that are verified, not learned."""
