@@ -1,0 +1,284 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from delta_trl.credit import OutputRowGradients, centroid_cosine, token_coefficients
+
+from . import oracle
+
+
+def random_batch(seed, n=200, d=16, dtype=torch.float64, zero_share=0.2):
+    """Hidden states with a common background, log-probabilities and group-like advantages of n tokens."""
+    rng = np.random.default_rng(seed)
+    hidden = torch.tensor(rng.normal(size=(n, d)) + 2 * rng.normal(size=d)).to(dtype)
+    log_probs = torch.tensor(-rng.exponential(size=n))
+    advantages = rng.normal(size=n)
+    advantages[rng.random(n) < zero_share] = 0.0
+    return hidden, log_probs, torch.tensor(advantages)
+
+
+def explicit_vectors(hidden, log_probs):
+    return (1 - np.exp(log_probs.double().numpy()))[:, None] * hidden.double().numpy()
+
+
+# --- against the oracle ---
+
+
+@pytest.mark.parametrize("K", [0, 1, 2, 3])
+@pytest.mark.parametrize("seed", range(5))
+def test_equals_the_oracle(K, seed):
+    hidden, log_probs, advantages = random_batch(seed)
+    statistics = {}
+    ours = token_coefficients(
+        OutputRowGradients(hidden, log_probs), advantages, refinement_steps=K, statistics=statistics
+    )
+    expected, gamma = oracle.coefficients(explicit_vectors(hidden, log_probs), advantages, K=K)
+    assert ours.dtype == torch.float32
+    np.testing.assert_allclose(ours.numpy(), expected, rtol=1e-6)
+    np.testing.assert_allclose(
+        [statistics["temperature_positive"], statistics["temperature_negative"]], gamma, rtol=1e-9
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"lambda_min": 0.0, "lambda_max": 1.0}, {"lambda_min": 0.5, "lambda_max": 1.5}, {"normalize": False}],
+    ids=str,
+)
+def test_options_equal_the_oracle(options):
+    hidden, log_probs, advantages = random_batch(7)
+    ours = token_coefficients(OutputRowGradients(hidden, log_probs), advantages, **options)
+    expected, _ = oracle.coefficients(explicit_vectors(hidden, log_probs), advantages, **options)
+    np.testing.assert_allclose(ours.numpy(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_low_precision_states_are_accumulated_in_float32(dtype):
+    """bfloat16 states give the coefficients of those very states; only their rounding is lost, not the sums."""
+    hidden, log_probs, advantages = random_batch(3, n=20_000, d=32, dtype=dtype)
+    ours = token_coefficients(OutputRowGradients(hidden, log_probs), advantages)
+    expected, _ = oracle.coefficients(explicit_vectors(hidden, log_probs), advantages)
+    np.testing.assert_allclose(ours.numpy(), expected, atol=2e-5)
+
+
+def test_no_tokens_times_dimension_temporary():
+    """Allocations beyond the states stay far below their size, in a dtype that has to be converted."""
+    hidden = torch.randn(100_000, 256, dtype=torch.bfloat16)
+    log_probs, advantages = -torch.rand(100_000), torch.randn(100_000)
+    gradients = OutputRowGradients(hidden, log_probs)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        token_coefficients(gradients, advantages)
+    largest = max(event.self_cpu_memory_usage for event in profile.events())
+    assert 0 < largest < hidden.numel() * 4 / 10
+
+
+# --- what a batch can look like ---
+
+
+@pytest.mark.parametrize(
+    "advantages",
+    [[0.0] * 6, [1.0, 2, 3, 1, 1, 1], [-1.0, -2, -3, -1, -1, -1], [0.0, 0, 0, 0, 0, 1], [math.nan] * 6],
+    ids=["all zero", "no losers", "no winners", "one winner", "unscorable"],
+)
+def test_without_contrast_every_coefficient_is_exactly_one(advantages):
+    hidden, log_probs, _ = random_batch(0, n=6)
+    statistics = {}
+    ours = token_coefficients(OutputRowGradients(hidden, log_probs), torch.tensor(advantages), statistics=statistics)
+    assert ours.tolist() == [1.0] * 6
+    assert statistics["neutral"] == 1.0
+    assert math.isnan(statistics["temperature_positive"])
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_no_token_and_one_token(n):
+    ours = token_coefficients(OutputRowGradients(torch.randn(n, 4), -torch.rand(n)), torch.ones(n))
+    assert ours.tolist() == [1.0] * n
+
+
+@pytest.mark.parametrize("K", [0, 1, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_identical_states_give_equal_coefficients(K, dtype):
+    hidden = (30 * torch.randn(64)).to(dtype).expand(500, 64)
+    advantages = torch.randn(500)
+    ours = token_coefficients(OutputRowGradients(hidden, torch.full((500,), -0.7)), advantages, refinement_steps=K)
+    assert (ours - 1).abs().max() < 1e-3
+
+
+def test_certain_tokens_have_no_gradient():
+    """p = 1 exactly, and a log-probability that rounding left above 0: v = 0, everything finite."""
+    hidden, log_probs, advantages = random_batch(1, n=50)
+    log_probs[:25] = 0.0
+    log_probs[25:30] = 1e-6
+    ours = token_coefficients(OutputRowGradients(hidden, log_probs), advantages)
+    expected, _ = oracle.coefficients(explicit_vectors(hidden, log_probs.clamp(max=0)), advantages)
+    np.testing.assert_allclose(ours.numpy(), expected, rtol=1e-6)
+    everything_certain = token_coefficients(OutputRowGradients(hidden, torch.zeros(50)), advantages)
+    assert everything_certain.isfinite().all()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_non_finite_states_give_a_neutral_batch(value):
+    hidden, log_probs, advantages = random_batch(2, n=50)
+    hidden[3, 2] = value
+    statistics = {}
+    ours = token_coefficients(OutputRowGradients(hidden, log_probs), advantages, statistics=statistics)
+    assert ours.tolist() == [1.0] * 50
+    assert statistics["neutral"] == 1.0
+
+
+def test_nan_advantages_count_as_zero():
+    hidden, log_probs, advantages = random_batch(4)
+    unscorable = torch.where(advantages == 0, math.nan, advantages)
+    gradients = OutputRowGradients(hidden, log_probs)
+    assert torch.equal(token_coefficients(gradients, unscorable), token_coefficients(gradients, advantages))
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_extreme_advantages_are_finite(scale):
+    hidden, log_probs, advantages = random_batch(5)
+    gradients = OutputRowGradients(hidden.float(), log_probs)
+    ours = token_coefficients(gradients, (advantages * scale).float())
+    torch.testing.assert_close(ours, token_coefficients(gradients, advantages.float()), atol=1e-4, rtol=0)
+
+
+# --- properties ---
+
+batches = st.builds(
+    random_batch,
+    seed=st.integers(0, 2**32 - 1),
+    n=st.integers(1, 60),
+    d=st.integers(1, 12),
+    zero_share=st.sampled_from([0.0, 0.3, 0.9]),
+)
+refinements = st.integers(0, 3)
+
+
+@given(batches, refinements, st.floats(1e-3, 1e3))
+@settings(deadline=None)
+def test_scale_of_advantages_and_gradients_does_not_matter(batch, K, scale):
+    hidden, log_probs, advantages = batch
+    ours = token_coefficients(OutputRowGradients(hidden, log_probs), advantages, refinement_steps=K, eps=0)
+    for scaled_hidden, scaled_advantages in ((hidden, advantages * scale), (hidden * scale, advantages)):
+        scaled = token_coefficients(
+            OutputRowGradients(scaled_hidden, log_probs), scaled_advantages, refinement_steps=K, eps=0
+        )
+        torch.testing.assert_close(scaled, ours, atol=1e-5, rtol=0)
+
+
+@given(batches, refinements)
+@settings(deadline=None)
+def test_swapping_winners_and_losers_changes_nothing(batch, K):
+    hidden, log_probs, advantages = batch
+    gradients = OutputRowGradients(hidden, log_probs)
+    ours = token_coefficients(gradients, advantages, refinement_steps=K)
+    swapped = token_coefficients(gradients, -advantages, refinement_steps=K)
+    torch.testing.assert_close(swapped, ours, atol=1e-6, rtol=0)
+
+
+@given(batches, refinements, st.floats(0.01, 10))
+@settings(deadline=None)
+def test_equal_bounds_are_exactly_grpo(batch, K, bound):
+    hidden, log_probs, advantages = batch
+    for dtype in (torch.float64, torch.float32):
+        ours = token_coefficients(
+            OutputRowGradients(hidden.to(dtype), log_probs),
+            advantages.to(dtype),
+            refinement_steps=K,
+            lambda_min=bound,
+            lambda_max=bound,
+        )
+        assert (ours == 1).all()
+
+
+@given(batches, refinements, st.floats(0, 1), st.floats(1, 3))
+@settings(deadline=None)
+def test_range_before_and_mean_after_normalising(batch, K, lambda_min, lambda_max):
+    hidden, log_probs, advantages = batch
+    options = {"refinement_steps": K, "lambda_min": lambda_min, "lambda_max": lambda_max}
+    gradients = OutputRowGradients(hidden, log_probs)
+    raw = token_coefficients(gradients, advantages, normalize=False, **options)
+    neutral = (raw == 1).all()
+    assert neutral or ((raw >= np.float32(lambda_min)).all() and (raw <= np.float32(lambda_max)).all())
+    if not neutral:
+        assert (raw[advantages == 0] == np.float32(lambda_min)).all()
+    assert token_coefficients(gradients, advantages, **options).mean().item() == pytest.approx(1, abs=1e-5)
+
+
+@given(batches, refinements, st.randoms(use_true_random=False))
+@settings(deadline=None)
+def test_order_of_tokens_does_not_matter(batch, K, random):
+    hidden, log_probs, advantages = batch
+    order = list(range(len(advantages)))
+    random.shuffle(order)
+    ours = token_coefficients(OutputRowGradients(hidden, log_probs), advantages, refinement_steps=K)
+    permuted = token_coefficients(
+        OutputRowGradients(hidden[order], log_probs[order]), advantages[order], refinement_steps=K
+    )
+    torch.testing.assert_close(permuted, ours[order], atol=1e-6, rtol=0)
+
+
+# --- statistics ---
+
+
+def test_statistics():
+    hidden, log_probs, advantages = random_batch(9)
+    statistics = {}
+    c = token_coefficients(OutputRowGradients(hidden, log_probs), advantages, statistics=statistics).double()
+    plus, minus = c[advantages > 0], c[advantages < 0]
+    both = torch.cat([plus, minus])
+    between = (len(plus) * (plus.mean() - both.mean()) ** 2 + len(minus) * (minus.mean() - both.mean()) ** 2) / len(
+        both
+    )
+    expected = {
+        "coefficient_min": c.min(),
+        "coefficient_mean": c.mean(),
+        "coefficient_max": c.max(),
+        "coefficient_std": c.std(correction=0),
+        "coefficient_mean_positive": plus.mean(),
+        "coefficient_mean_negative": minus.mean(),
+        "between_sides_variance": between / both.var(correction=0),
+        "neutral": torch.tensor(0.0),
+    }
+    for name, value in expected.items():
+        assert statistics[name] == pytest.approx(value.item(), rel=1e-5), name
+
+
+def test_centroid_cosine():
+    hidden, log_probs, advantages = random_batch(9)
+    v, A = explicit_vectors(hidden, log_probs), advantages.numpy()
+    plus, minus = A[A > 0] @ v[A > 0], -A[A < 0] @ v[A < 0]
+    expected = plus @ minus / np.linalg.norm(plus) / np.linalg.norm(minus)
+    assert centroid_cosine(OutputRowGradients(hidden, log_probs), advantages) == pytest.approx(expected)
+    assert math.isnan(centroid_cosine(OutputRowGradients(hidden, log_probs), advantages.abs()))
+
+
+# --- errors ---
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"refinement_steps": -1}, "refinement_steps=-1"),
+        ({"refinement_steps": 1.5}, "refinement_steps=1.5"),
+        ({"lambda_min": 1.3}, "lambda_min=1.3, lambda_max=1.2"),
+        ({"lambda_min": -0.1}, "lambda_min=-0.1"),
+        ({"lambda_max": math.inf}, "lambda_max=inf"),
+        ({"lambda_min": 0, "lambda_max": 0}, "lambda_max > 0"),
+    ],
+)
+def test_bad_options_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        token_coefficients(OutputRowGradients(torch.ones(2, 3), -torch.ones(2)), torch.ones(2), **options)
+
+
+def test_bad_shapes_are_named():
+    with pytest.raises(ValueError, match=r"\(2, 3, 4\).*\(2, 3\)"):
+        OutputRowGradients(torch.ones(2, 3, 4), -torch.ones(2, 3))
+    with pytest.raises(ValueError, match=r"got \(2, 1\)"):
+        token_coefficients(OutputRowGradients(torch.ones(2, 3), -torch.ones(2)), torch.ones(2, 1))
+    with pytest.raises(ValueError, match=r"shape \(2,\), got \(3,\)"):
+        token_coefficients(OutputRowGradients(torch.ones(2, 3), -torch.ones(2)), torch.tensor([1.0, -1, 1]))

@@ -1,0 +1,50 @@
+"""Tiny random models, a tokenizer and a dataset that need no download."""
+
+from datasets import Dataset
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config
+
+
+CHARACTERS = "0123456789+= abcdefghijklmnopqrstuvwxyz"
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    vocabulary = {token: i for i, token in enumerate(["<pad>", "<eos>", *CHARACTERS])}
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token="<pad>"))
+    backend.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        pad_token="<pad>",
+        eos_token="<eos>",
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+    )
+
+
+SIZES = {
+    "vocab_size": len(CHARACTERS) + 2,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "pad_token_id": 0,
+    "eos_token_id": 1,
+    "bos_token_id": None,
+}
+
+
+def model(config=None, **overrides):
+    config = config or Qwen3Config(**{**SIZES, "head_dim": 8, **overrides})
+    return AutoModelForCausalLM.from_config(config)
+
+
+def dataset(n: int = 16) -> Dataset:
+    return Dataset.from_dict(
+        {"prompt": [f"{i}+{i + 3}=" for i in range(n)], "solution": [str(2 * i + 3) for i in range(n)]}
+    )
+
+
+def reward_letters(completions, **kwargs) -> list[float]:
+    """A reward that a random model earns about half of the time: an even number of letters."""
+    return [float(sum(c.isalpha() for c in text) % 2 == 0) for text in completions]
