@@ -15,11 +15,12 @@ install: $(VENV)/.installed
 quickstart: install
 	$(BIN)/python scripts/quickstart.py
 
+# One thread each: two workers with two OpenMP threads each wait for one another on a machine of two cores.
 test: install
-	$(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 test-slow: install
-	$(BIN)/python -m pytest -m slow
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
 
 lint: install
 	$(BIN)/ruff check .

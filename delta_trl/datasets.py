@@ -106,8 +106,9 @@ def prepare(
 
     if prompt_template is None and system_prompt is None and not conversational:
         return dataset
-    prompts = [format_prompt(prompt) for prompt in dataset["prompt"]]
-    return dataset.remove_columns("prompt").add_column("prompt", prompts)
+    return dataset.map(
+        lambda row: {"prompt": format_prompt(row["prompt"])}, remove_columns="prompt", desc="Formatting prompts"
+    )
 
 
 def check_reward_columns(dataset: Dataset, reward_funcs: list[Callable], names: list[str]) -> None:

@@ -41,7 +41,7 @@ def model(config=None, **overrides):
 
 def dataset(n: int = 16) -> Dataset:
     return Dataset.from_dict(
-        {"prompt": [f"{i}+{i + 3}=" for i in range(n)], "solution": [str(2 * i + 3) for i in range(n)]}
+        {"prompt": [f"{i**3}+{i}=" for i in range(n)], "solution": [str(i**3 + i) for i in range(n)]}
     )
 
 

@@ -1,0 +1,60 @@
+"""Coefficients do not depend on how many processes computed them."""
+
+import os
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from delta_trl.credit import OutputRowGradients, centroid_cosine, token_coefficients
+
+from .test_coefficients import random_batch
+
+
+def share(batch: str, rank: int, world: int) -> slice | torch.Tensor:
+    """The tokens of a rank: uneven, none at all, or one side only."""
+    hidden, _, advantages = random_batch(0)
+    n = len(hidden)
+    if batch == "uneven":
+        return torch.arange(n)[n // 4 :] if rank else torch.arange(n)[: n // 4]
+    if batch == "empty rank":
+        return torch.arange(n if rank == 0 else 0)
+    return torch.where((advantages > 0) == (rank == 0))[0]
+
+
+def work(rank: int, world: int, store: str, batch: str, results):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
+    hidden, log_probs, advantages = random_batch(0)
+    tokens = share(batch, rank, world)
+    statistics = {}
+    gradients = OutputRowGradients(hidden[tokens], log_probs[tokens])
+    coefficients = token_coefficients(gradients, advantages[tokens], refinement_steps=2, statistics=statistics)
+    statistics["cosine"] = centroid_cosine(gradients, advantages[tokens])
+    results.put((tokens.tolist(), coefficients.tolist(), statistics))
+    dist.barrier()
+    os._exit(0)  # gloo threads sometimes abort at interpreter exit
+
+
+@pytest.mark.parametrize("batch", ["uneven", "empty rank", "one side each"])
+def test_two_processes_equal_one(tmp_path, batch):
+    hidden, log_probs, advantages = random_batch(0)
+    expected_statistics = {}
+    gradients = OutputRowGradients(hidden, log_probs)
+    expected = token_coefficients(gradients, advantages, refinement_steps=2, statistics=expected_statistics)
+    expected_statistics["cosine"] = centroid_cosine(gradients, advantages)
+
+    context = mp.get_context("spawn")
+    results = context.SimpleQueue()
+    workers = [context.Process(target=work, args=(r, 2, tmp_path / "store", batch, results)) for r in range(2)]
+    for worker in workers:
+        worker.start()
+    collected = [results.get() for _ in workers]
+    for worker in workers:
+        worker.join(timeout=60)
+    ours = torch.zeros_like(expected)
+    for tokens, coefficients, statistics in collected:
+        ours[tokens] = torch.tensor(coefficients)
+        assert statistics == pytest.approx(expected_statistics, rel=1e-6)
+    torch.testing.assert_close(ours, expected, atol=1e-6, rtol=0)

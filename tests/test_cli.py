@@ -1,0 +1,175 @@
+"""`delta-trl train` as a user calls it: mistakes in one line, and a run from a recipe."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+
+from delta_trl.cli import main
+from delta_trl.recipe import RecipeParser
+
+from . import tiny
+
+
+def reward_mine(completions, solution, threshold=0, **kwargs):
+    return tiny.reward_letters(completions) if threshold == 0 else [0.0] * len(completions)
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    """A complete recipe of a tiny run, as a dict; `write` it with changes."""
+    tiny.model().save_pretrained(tmp_path / "model")
+    tiny.tokenizer().save_pretrained(tmp_path / "model")
+    tiny.dataset().to_json(tmp_path / "train.jsonl")
+    base = {
+        "model_name_or_path": str(tmp_path / "model"),
+        "dataset_name": str(tmp_path / "train.jsonl"),
+        "reward_funcs": ["tests.test_cli.reward_mine"],
+        "output_dir": str(tmp_path / "run"),
+        "use_cpu": True,
+        "bf16": False,
+        "gradient_checkpointing": False,
+        "num_generations": 4,
+        "max_completion_length": 8,
+        "max_steps": 1,
+        "logging_steps": 1,
+        "report_to": "none",
+        "save_strategy": "no",
+    }
+
+    def write(remove=(), **changes):
+        values = {key: value for key, value in {**base, **changes}.items() if key not in remove}
+        path = tmp_path / "recipe.yaml"
+        path.write_text(yaml.safe_dump(values))
+        return str(path)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"lamda_min": 0.5}, "`lamda_min` (did you mean `lambda_min`?)"),
+        ({"lambda_min": 1.5}, "lambda_min=1.5, lambda_max=1.2"),
+        ({"lambda_min": "low"}, "invalid float value: 'low'"),
+        ({"refinement_steps": -1}, "refinement_steps=-1"),
+        ({"token_credit": "dleta"}, "token_credit='dleta'"),
+        ({"reward_funcs": ["math_rewrd"]}, "'math_reward'"),
+        ({"reward_funcs": ["tests.test_cli.no_such_reward"]}, "no_such_reward"),
+        ({"reward_kwargs": {"math_reward": {}}}, "not among reward_funcs"),
+        ({"reward_kwargs": "loud"}, "reward_kwargs='loud': expected a mapping"),
+        ({"dataset_name": "missing.jsonl"}, "no such file"),
+        ({"column_mapping": {"question": "prompt"}}, "no column 'question', the dataset has 'prompt', 'solution'"),
+        ({"column_mapping": {"solution": "answer"}}, "needs a column 'solution'"),
+        ({"prompt_template": "Solve it."}, "{prompt}"),
+        ({"system_prompt": "You add."}, "conversational: true"),
+        ({"num_generations": 3}, "divisible by num_generations"),
+        ({"use_peft": True, "lora_target_modules": ["no_such_module"]}, "no_such_module"),
+        ({"resume_from_checkpoint": "checkpoint-7"}, "not a complete checkpoint"),
+    ],
+    ids=lambda x: str(x)[:40],
+)
+def test_mistakes_in_a_recipe_are_one_line(recipe, capsys, changes, message):
+    assert main(["train", "--config", recipe(**changes)]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize("key", ["model_name_or_path", "dataset_name", "reward_funcs"])
+def test_missing_keys_are_named(recipe, capsys, key):
+    assert main(["train", "--config", recipe(remove=[key])]) == 2
+    assert f"`{key}` is missing" in capsys.readouterr().err
+
+
+def test_mistakes_in_the_call(recipe, capsys, tmp_path):
+    (tmp_path / "broken.yaml").write_text("a: [1")
+    (tmp_path / "list.yaml").write_text("- a")
+    (tmp_path / "bad.jsonl").write_text('{"prompt": "1+1="}\n{"prompt":')
+    for args, message in [
+        (["trian"], "unknown command 'trian'"),
+        (["train", "--config"], "expected the path"),
+        (["train", "--config", str(tmp_path / "none.yaml")], "no such file"),
+        (["train", "--config", str(tmp_path / "broken.yaml")], "not valid YAML"),
+        (["train", "--config", str(tmp_path / "list.yaml")], "YAML mapping"),
+        (["train", "--config", recipe(), "--lamda_max", "2"], "did you mean `lambda_max`?"),
+        (["train", "--config", recipe(), "--dataset_name", str(tmp_path / "bad.jsonl")], "cannot be read"),
+    ]:
+        assert main(args) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_values_reach_their_arguments(recipe):
+    path = recipe(reward_kwargs={"tests.test_cli.reward_mine": {"threshold": 1}}, learning_rate="1e-4")
+    run, training, model = RecipeParser().parse(
+        ["--config", path, "--lambda_max", "1.3", "--column_mapping", "{question: prompt}", "--use_peft", "true"]
+    )
+    assert training.lambda_max == 1.3
+    assert training.learning_rate == 1e-4
+    assert training.lambda_min == 0.8
+    assert run.column_mapping == {"question": "prompt"}
+    assert run.reward_kwargs == {"tests.test_cli.reward_mine": {"threshold": 1}}
+    assert model.use_peft
+
+
+def test_train_writes_a_model_that_loads(recipe, tmp_path):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    assert main(["train", "--config", recipe(prompt_template="add {prompt}", max_steps=2)]) == 0
+    AutoModelForCausalLM.from_pretrained(tmp_path / "run")
+    AutoTokenizer.from_pretrained(tmp_path / "run")
+    assert "DelTA" in (tmp_path / "run" / "README.md").read_text()
+
+
+def test_train_with_lora_and_evaluation(recipe, tmp_path):
+    path = recipe(
+        use_peft=True,
+        lora_r=2,
+        lora_target_modules=["q_proj", "v_proj"],
+        eval_strategy="steps",
+        eval_steps=1,
+        per_device_eval_batch_size=4,
+        eval_dataset_name=str(tmp_path / "train.jsonl"),
+    )
+    assert main(["train", "--config", path]) == 0
+    assert (tmp_path / "run" / "adapter_model.safetensors").is_file()
+
+
+def run_cli(path, *options):
+    environment = {**os.environ, "PYTHONPATH": os.getcwd(), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "scripts/train.py", "--config", path, *options]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_interrupted_run_resumes(recipe, tmp_path, how):
+    """Whenever it is stopped, `resume_from_checkpoint: true` goes on from a complete checkpoint to the end."""
+    path = recipe(max_steps=400, save_strategy="steps", save_steps=1, save_total_limit=3)
+    process = run_cli(path)
+    deadline = time.time() + 120
+    while not (tmp_path / "run" / "checkpoint-3" / "trainer_state.json").is_file():
+        assert time.time() < deadline, "no checkpoint within two minutes"
+        assert process.poll() is None, process.stdout.read()
+        time.sleep(0.05)
+    process.send_signal(how)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode != 0
+    if how == signal.SIGINT:
+        assert process.returncode == 130
+        assert "Traceback" not in output
+
+    # what a kill in the middle of saving leaves behind: a newer folder without its end
+    (tmp_path / "run" / "checkpoint-401").mkdir()
+    steps = max(
+        int(path.parent.name.split("-")[1]) for path in (tmp_path / "run").glob("checkpoint-*/trainer_state.json")
+    )
+    resumed = run_cli(path, "--resume_from_checkpoint", "true", "--max_steps", str(steps + 2))
+    output, _ = resumed.communicate(timeout=120)
+    assert resumed.returncode == 0, output
+    state = json.loads((tmp_path / "run" / f"checkpoint-{steps + 2}" / "trainer_state.json").read_text())
+    assert [entry["step"] for entry in state["log_history"] if "loss" in entry] == list(range(1, steps + 3))

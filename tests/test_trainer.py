@@ -1,0 +1,474 @@
+"""The trainer against the paper's objective, against TRL itself, and through every option that it must live with."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from peft import LoraConfig
+from transformers import Gemma2Config, GPT2Config, LlamaConfig, Olmo2Config, Qwen3Config
+from trl import GRPOConfig, GRPOTrainer
+
+from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
+from delta_trl.reward_errors import RewardFunctionError
+
+from . import tiny
+from .credit import oracle
+
+
+MISALIGNED = {"num_iterations": 2}  # two optimiser steps per rollout batch: TRL scores old log-probs itself
+ALIGNED = {}
+LORA = {"peft_config": LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False)}
+
+
+def logged(trainer, name) -> list[float]:
+    return [entry[name] for entry in trainer.state.log_history if name in entry]
+
+
+def plain_forward(model, batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """Hidden states before each completion token (B, T, d) and log-probs (B, T), by the model's own forward."""
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
+    mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
+    output = model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
+    T = batch["completion_ids"].size(1)
+    log_probs = output.logits[:, -T - 1 : -1].log_softmax(dim=-1)
+    return output.hidden_states[-1][:, -T - 1 : -1], log_probs.gather(2, batch["completion_ids"][:, :, None])[:, :, 0]
+
+
+def expected_coefficients(model, batch, **options) -> torch.Tensor:
+    """The oracle's coefficients (B, T) from a plain forward, with explicit token vectors."""
+    with torch.no_grad():
+        hidden, log_probs = plain_forward(model, batch)
+    valid = batch["completion_mask"].bool()
+    if "tool_mask" in batch:
+        valid &= batch["tool_mask"].bool()
+    v = (1 - log_probs.exp())[valid][:, None] * hidden[valid]
+    advantages = batch["advantages"][:, None].expand_as(valid)[valid]
+    expected = torch.zeros(valid.shape)
+    expected[valid] = torch.tensor(oracle.coefficients(v, advantages, **options)[0], dtype=torch.float32)
+    return expected
+
+
+# --- the objective ---
+
+
+def test_loss_gradient_is_the_papers(make_trainer, rollout):
+    """The self-normalised DAPO surrogate of the paper, written out and differentiated by autograd."""
+    trainer = make_trainer(**MISALIGNED, lambda_min=0.5, lambda_max=1.5, refinement_steps=2)
+    batch = rollout(trainer)
+    coefficients = expected_coefficients(trainer.model, batch, K=2, lambda_min=0.5, lambda_max=1.5)
+
+    with torch.no_grad():  # a later optimiser step: the policy has moved
+        for parameter in trainer.model.parameters():
+            parameter.add_(0.03 * torch.randn_like(parameter))
+    trainer._compute_loss(trainer.model, batch).backward()
+    ours = [parameter.grad.clone() for parameter in trainer.model.parameters()]
+    trainer.model.zero_grad()
+
+    _, log_probs = plain_forward(trainer.model, batch)
+    ratio = (log_probs - batch["old_per_token_logps"]).exp()
+    clipped = ratio.clamp(1 - 0.2, 1 + 0.28)
+    assert ((ratio != clipped) & batch["completion_mask"].bool()).any()
+    A = batch["advantages"][:, None]
+    surrogate = coefficients * torch.min(ratio * A, clipped * A)
+    (-(surrogate * batch["completion_mask"]).sum() / batch["completion_mask"].sum()).backward()
+    for grad, parameter in zip(ours, trainer.model.parameters(), strict=True):
+        torch.testing.assert_close(grad, parameter.grad, rtol=1e-4, atol=1e-7)
+
+
+def test_no_credit_is_grpo_bit_for_bit(make_trainer):
+    trainers = []
+    for options in ({"token_credit": "none"}, {"trainer_class": GRPOTrainer, "config_class": GRPOConfig}):
+        trainers.append(make_trainer(**options, steps_per_generation=2, max_steps=4, epsilon_high=0.28))
+        trainers[-1].train()
+    assert logged(trainers[0], "loss") == logged(trainers[1], "loss")
+    for ours, theirs in zip(*(trainer.model.parameters() for trainer in trainers), strict=True):
+        assert torch.equal(ours, theirs)
+    assert not any(key.startswith("credit/") for entry in trainers[0].state.log_history for key in entry)
+
+
+@pytest.mark.parametrize("mode", [ALIGNED, MISALIGNED], ids=["aligned", "misaligned"])
+def test_equal_bounds_train_as_grpo(make_trainer, mode):
+    ours = make_trainer(**mode, lambda_min=1.0, lambda_max=1.0)
+    ours.train()
+    theirs = make_trainer(**mode, trainer_class=GRPOTrainer, config_class=GRPOConfig, epsilon_high=0.28)
+    theirs.train()
+    assert logged(ours, "loss") == pytest.approx(logged(theirs, "loss"), abs=1e-7)
+
+
+def test_plain_grpo_config_gets_the_default_credit(make_trainer):
+    plain = make_trainer(config_class=GRPOConfig, epsilon_high=0.28)
+    plain.train()
+    delta = make_trainer()
+    delta.train()
+    assert logged(plain, "loss") == logged(delta, "loss")
+    assert len(logged(plain, "credit/coefficient_mean")) == 2
+
+
+@pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo"])
+def test_every_loss_is_linear_in_the_coefficients(make_trainer, rollout, loss_type, level):
+    """TRL takes (B, T) advantages: each token's term is its coefficient times what it is alone."""
+    trainer = make_trainer(
+        **MISALIGNED,
+        loss_type=loss_type,
+        importance_sampling_level=level,
+        per_device_train_batch_size=4,
+        max_completion_length=3,
+        delta=10.0,
+    )
+    batch = rollout(trainer)
+    with torch.no_grad():
+        for parameter in trainer.model.parameters():
+            parameter.add_(0.03 * torch.randn_like(parameter))
+
+    def loss(coefficients):
+        with torch.no_grad():
+            return trainer._compute_loss(trainer.model, {**batch, "token_coefficients": coefficients}).item()
+
+    coefficients = batch["token_coefficients"]
+    alone = 0.0
+    for b, t in batch["completion_mask"].nonzero().tolist():
+        one = torch.zeros_like(coefficients)
+        one[b, t] = 1.0
+        alone += coefficients[b, t].item() * loss(one)
+    assert loss(coefficients) == pytest.approx(alone, rel=1e-4, abs=1e-6)
+    assert loss(2 * coefficients) == pytest.approx(2 * loss(coefficients), rel=1e-5, abs=1e-7)
+
+
+# --- where the hidden states come from ---
+
+CONFIGS = {
+    "qwen3": Qwen3Config(**tiny.SIZES, head_dim=8),
+    "llama": LlamaConfig(**tiny.SIZES),
+    "gemma2": Gemma2Config(**tiny.SIZES, head_dim=8, final_logit_softcapping=30.0, query_pre_attn_scalar=8),
+    "gpt2": GPT2Config(
+        vocab_size=tiny.SIZES["vocab_size"], n_embd=32, n_layer=2, n_head=4, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0
+    ),
+    "olmo2": Olmo2Config(**tiny.SIZES),
+}
+
+
+@pytest.mark.parametrize("mode", [ALIGNED, MISALIGNED], ids=["aligned", "misaligned"])
+@pytest.mark.parametrize("architecture", CONFIGS)
+def test_recorded_states_are_a_plain_forwards(make_trainer, rollout, monkeypatch, architecture, mode):
+    trainer = make_trainer(
+        tiny.model(CONFIGS[architecture]), **mode, per_device_train_batch_size=4, steps_per_generation=2
+    )
+    recorders = []
+    score = DeltaGRPOTrainer._score_rollout
+    monkeypatch.setattr(
+        DeltaGRPOTrainer, "_score_rollout", lambda self, batch: recorders.append(score(self, batch)) or recorders[-1]
+    )
+    credit = DeltaGRPOTrainer._credit_tokens
+    monkeypatch.setattr(
+        DeltaGRPOTrainer, "_credit_tokens", lambda self, batch, r: recorders.append(r) or credit(self, batch, r)
+    )
+    batch = rollout(trainer)
+    assert len(batch["prompt_ids"]) == 8  # two micro-batches
+    assert batch["prompt_mask"].sum(dim=1).unique().numel() > 1  # left padding
+
+    recorder = recorders[-1]
+    with torch.no_grad():
+        hidden, log_probs = plain_forward(trainer.model, batch)
+    valid = batch["completion_mask"].bool()
+    torch.testing.assert_close(recorder.hidden_states, hidden[valid], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(recorder.log_probs[valid], log_probs[valid], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        batch["token_coefficients"], expected_coefficients(trainer.model, batch), atol=1e-4, rtol=0
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "passes"),
+    [
+        ({}, 1),
+        ({"gradient_accumulation_steps": 4, "steps_per_generation": 2}, 1),
+        ({"gradient_accumulation_steps": 4, "steps_per_generation": 2, "num_iterations": 2}, 1),
+        ({"steps_per_generation": 2}, 0),
+        ({"gradient_accumulation_steps": 2, "steps_per_generation": 4}, 0),
+        ({"num_iterations": 2}, 0),
+        ({"beta": 0.1}, 1),
+        ({"beta": 0.1, "num_iterations": 2}, 0),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("lora", [False, True], ids=["full", "lora"])
+def test_extra_forward_passes(make_trainer, monkeypatch, tmp_path, options, passes, lora):
+    """Counted at the model, not taken from the metric alone; coefficients are the policy's, not the reference's."""
+    tiny.model().save_pretrained(tmp_path / "model")  # TRL loads the reference model from the policy's path
+    trainer = make_trainer(str(tmp_path / "model"), **options, max_steps=1, trainer_options=LORA if lora else {})
+    rollouts, calls = [], []
+    generate = GRPOTrainer._generate_and_score_completions
+    monkeypatch.setattr(
+        GRPOTrainer, "_generate_and_score_completions", lambda *a: rollouts.append(generate(*a)) or rollouts[-1]
+    )
+    score = GRPOTrainer._get_per_token_logps_and_entropies
+    monkeypatch.setattr(
+        GRPOTrainer,
+        "_get_per_token_logps_and_entropies",
+        lambda self, *a, **k: calls.append(torch.is_grad_enabled()) or score(self, *a, **k),
+    )
+    expected = []
+    credit = DeltaGRPOTrainer._credit_tokens
+    monkeypatch.setattr(
+        DeltaGRPOTrainer,
+        "_credit_tokens",
+        lambda self, batch, r: expected.append(expected_coefficients(self.model, batch)) or credit(self, batch, r),
+    )
+    trainer.train()
+    n_rollouts = len(rollouts)
+    misaligned = trainer.args.gradient_accumulation_steps % (
+        trainer.args.steps_per_generation * trainer.args.num_iterations
+    )
+    without_credit = n_rollouts * (bool(misaligned) + (trainer.beta > 0))
+    assert calls.count(False) == without_credit + n_rollouts * passes
+    assert set(logged(trainer, "credit/extra_forward_passes")) == {passes}
+    for batch, coefficients in zip(rollouts, expected, strict=True):
+        torch.testing.assert_close(batch["token_coefficients"], coefficients, atol=1e-4, rtol=0)
+
+
+def test_autocast_keeps_states_as_the_head_sees_them(make_trainer, rollout, monkeypatch):
+    """float32 weights under bfloat16 autocast: states are kept in bfloat16, half the memory."""
+    kept = []
+    credit = DeltaGRPOTrainer._credit_tokens
+    monkeypatch.setattr(
+        DeltaGRPOTrainer, "_credit_tokens", lambda self, b, r: kept.append(r.hidden_states) or credit(self, b, r)
+    )
+    batch = rollout(make_trainer(**MISALIGNED, bf16=True))
+    assert kept[0].dtype == torch.bfloat16
+    assert len(kept[0]) == batch["completion_mask"].sum()
+    assert batch["token_coefficients"].isfinite().all()
+
+
+# --- options and batches it must live with ---
+
+
+def rollout_with_environment(prompts, trainer) -> dict:
+    """Completions of which every third token is the environment's."""
+    tokenizer = trainer.processing_class
+    prompt_ids = tokenizer(prompts)["input_ids"]
+    completion_ids = [[int(x) for x in np.random.default_rng(i).integers(2, 30, 7)] for i in range(len(prompts))]
+    env_mask = [[int(t % 3 != 2) for t in range(7)] for _ in prompts]
+    logprobs = [[-1.0] * 7 for _ in prompts]
+    return {"prompt_ids": prompt_ids, "completion_ids": completion_ids, "logprobs": logprobs, "env_mask": env_mask}
+
+
+OPTIONS = {
+    "beta with LoRA": {"beta": 0.1, "trainer_options": LORA},
+    "entropy quantile": {"top_entropy_quantile": 0.2},
+    "iterations": {"num_iterations": 3},
+    "truncated masked": {"mask_truncated_completions": True},
+    "gradient checkpointing": {"gradient_checkpointing": True},
+    "LoRA and gradient checkpointing": {"gradient_checkpointing": True, "trainer_options": LORA},
+    "padding": {"pad_to_multiple_of": 16},
+    "tool tokens": {"trainer_options": {"rollout_func": rollout_with_environment}},
+    "off-policy mask": {"off_policy_mask_threshold": 0.5, "num_iterations": 2},
+    "temperature": {"temperature": 0.7},
+    "rewards normalised first": {"multi_objective_aggregation": "normalize_then_sum"},
+}
+
+
+@pytest.mark.parametrize("mode", [ALIGNED, {"steps_per_generation": 2}], ids=["aligned", "misaligned"])
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_options(make_trainer, monkeypatch, options, mode):
+    trainer = make_trainer(**{**mode, **options})
+    batches = []
+    generate = DeltaGRPOTrainer._generate_and_score_completions
+    monkeypatch.setattr(
+        DeltaGRPOTrainer, "_generate_and_score_completions", lambda *a: batches.append(generate(*a)) or batches[-1]
+    )
+    before = [parameter.clone() for parameter in trainer.model.parameters() if parameter.requires_grad]
+    trainer.train()
+    after = [parameter for parameter in trainer.model.parameters() if parameter.requires_grad]
+    assert any(not torch.equal(x, y) for x, y in zip(before, after, strict=True))
+    assert all(math.isfinite(loss) for loss in logged(trainer, "loss"))
+    for batch in batches:
+        coefficients, valid = batch["token_coefficients"], batch["completion_mask"].bool()
+        valid = valid & batch["tool_mask"].bool() if "tool_mask" in batch else valid
+        assert coefficients.dtype == torch.float32
+        assert coefficients.shape == valid.shape
+        assert (coefficients[~valid] == 0).all()
+        assert coefficients[valid].mean().item() == pytest.approx(1, abs=1e-5) or not valid.any()
+
+
+def test_temperature_reaches_the_probabilities(make_trainer, rollout):
+    trainer = make_trainer(**MISALIGNED, temperature=0.5)
+    batch = rollout(trainer)
+    with torch.no_grad():
+        hidden, _ = plain_forward(trainer.model, batch)
+        log_probs = (trainer.model.lm_head(hidden) / 0.5).log_softmax(-1)
+    log_probs = log_probs.gather(2, batch["completion_ids"][:, :, None])[:, :, 0]
+    valid = batch["completion_mask"].bool()
+    v = (1 - log_probs.exp())[valid][:, None] * hidden[valid]
+    expected, _ = oracle.coefficients(v, batch["advantages"][:, None].expand_as(valid)[valid])
+    np.testing.assert_allclose(batch["token_coefficients"][valid].numpy(), expected, atol=1e-4)
+
+
+REWARDS = {
+    "all equal": lambda completions, **_: [1.0] * len(completions),
+    "unscorable": lambda completions, **_: [None] * len(completions),
+    "some unscorable": lambda completions, **_: [None if i % 3 else float(i % 2) for i in range(len(completions))],
+}
+
+
+@pytest.mark.parametrize("name", REWARDS)
+def test_degenerate_rewards(make_trainer, name):
+    trainer = make_trainer(reward_funcs=REWARDS[name])
+    trainer.train()
+    assert all(math.isfinite(loss) for loss in logged(trainer, "loss"))
+    neutral = logged(trainer, "credit/neutral")
+    assert neutral == [1.0, 1.0] if name != "some unscorable" else all(x in (0.0, 1.0) for x in neutral)
+
+
+def test_no_valid_token_at_all(make_trainer):
+    """Every completion truncated and masked: nothing to credit, nothing to learn, nothing breaks."""
+    trainer = make_trainer(mask_truncated_completions=True, max_completion_length=1)
+    trainer.train()
+    assert logged(trainer, "credit/neutral") == [1.0, 1.0]
+    assert all(math.isfinite(loss) for loss in logged(trainer, "loss"))
+
+
+# --- evaluation, logs, model card ---
+
+
+def test_evaluation_is_untouched(make_trainer):
+    metrics = []
+    for options in ({}, {"trainer_class": GRPOTrainer, "config_class": GRPOConfig, "epsilon_high": 0.28}):
+        trainer = make_trainer(**options, per_device_eval_batch_size=8)
+        torch.manual_seed(1)
+        metrics.append(trainer.evaluate(tiny.dataset()))
+    assert metrics[0]["eval_loss"] == metrics[1]["eval_loss"]
+    assert metrics[0]["eval_reward"] == metrics[1]["eval_reward"]
+    assert metrics[0].keys() == metrics[1].keys()
+
+
+def test_completions_table_says_what_trains(make_trainer, tmp_path):
+    trainer = make_trainer(log_completions=True, num_completions_to_print=0)
+    trainer.train()
+    table = pd.read_parquet(tmp_path / "run" / "completions" / "completions_00001.parquet")
+    assert len(table) == 8
+    assert table["mean_token_coefficient"].between(0.5, 2).all()
+
+
+def test_completions_table_with_evaluations_in_between(make_trainer, tmp_path):
+    trainer = make_trainer(
+        log_completions=True,
+        num_completions_to_print=0,
+        eval_strategy="steps",
+        eval_steps=1,
+        trainer_options={"eval_dataset": tiny.dataset(4)},
+    )
+    trainer.train()
+    table = pd.read_parquet(tmp_path / "run" / "completions" / "completions_00002.parquet")
+    assert table["mean_token_coefficient"].isna().all()  # the last rows are the evaluation's
+
+
+def test_metrics(make_trainer):
+    trainer = make_trainer()
+    trainer.train()
+    entry = next(entry for entry in trainer.state.log_history if "credit/seconds" in entry)
+    names = {key.removeprefix("credit/") for key in entry if key.startswith("credit/")}
+    assert names == {
+        *(f"coefficient_{x}" for x in ("min", "mean", "max", "std", "mean_positive", "mean_negative")),
+        "between_sides_variance",
+        "temperature_positive",
+        "temperature_negative",
+        "centroid_cosine",
+        "neutral",
+        "seconds",
+        "extra_forward_passes",
+    }
+    assert entry["credit/coefficient_mean"] == pytest.approx(1, abs=1e-5)
+
+
+def test_model_card_cites_the_paper(make_trainer, tmp_path):
+    trainer = make_trainer()
+    trainer.create_model_card(model_name="tiny")
+    card = (tmp_path / "run" / "README.md").read_text()
+    assert "DelTA: Discriminative Token Credit Assignment" in card
+    assert "2605.21467" in card
+    assert "- delta" in card
+
+
+# --- errors ---
+
+
+class Monolith(tiny.model().__class__):
+    """A causal model that shows no backbone."""
+
+    base_model_prefix = ""
+
+
+def test_a_model_without_backbone_is_refused_at_construction(make_trainer):
+    model = Monolith(CONFIGS["qwen3"])
+    with pytest.raises(ValueError, match=r"Monolith.*base_model_prefix.*token_credit"):
+        make_trainer(model)
+
+
+def test_default_args(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = tiny.model()
+    model.config._name_or_path = "somebody/tiny"
+    monkeypatch.setattr("transformers.training_args.is_torch_bf16_gpu_available", lambda: True)
+    trainer = DeltaGRPOTrainer(model, tiny.reward_letters, None, tiny.dataset(), processing_class=tiny.tokenizer())
+    assert isinstance(trainer.args, DeltaGRPOConfig)
+    assert trainer.args.output_dir == "tiny-DelTA"
+
+
+def reward_that_fails_on_e(completions, **kwargs):
+    if any("e" in text for text in completions):
+        raise KeyError("e")
+    return [0.0] * len(completions)
+
+
+async def async_reward_that_fails_on_e(completions, **kwargs):
+    return reward_that_fails_on_e(completions)
+
+
+@pytest.mark.parametrize("func", [reward_that_fails_on_e, async_reward_that_fails_on_e])
+def test_a_failing_reward_names_itself_and_the_completion(make_trainer, func):
+    trainer = make_trainer(reward_funcs=[tiny.reward_letters, func], max_completion_length=32)
+    with pytest.raises(
+        RewardFunctionError, match=rf"'{func.__name__}' raised on completion \d of 8: '.*e.*'"
+    ) as error:
+        trainer.train()
+    assert isinstance(error.value.__cause__, KeyError)
+
+
+def test_a_reward_that_fails_on_the_whole_batch_only(make_trainer):
+    def fails_together(completions, **kwargs):
+        return [1 / (1 - len(completions) // 8) for _ in completions]
+
+    trainer = make_trainer(reward_funcs=fails_together)
+    with pytest.raises(RewardFunctionError, match="'fails_together' raised on a batch of 8 completions"):
+        trainer.train()
+
+
+def test_checkpoints_inside_a_rollout_are_warned_about(make_trainer, caplog):
+    make_trainer(steps_per_generation=4, save_strategy="steps", save_steps=4)
+    assert "save_steps" not in caplog.text
+    make_trainer(steps_per_generation=4, save_strategy="steps", save_steps=6)
+    assert "save_steps=6 is not a multiple of the 4 optimiser steps" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"token_credit": "dleta"}, "token_credit='dleta': expected one of 'delta', 'none'"),
+        ({"token_gradient": "row"}, "token_gradient='row'"),
+        ({"lambda_min": 1.5}, "lambda_min=1.5, lambda_max=1.2"),
+        ({"refinement_steps": -1}, "refinement_steps=-1"),
+    ],
+)
+def test_bad_options_are_named(tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        DeltaGRPOConfig(str(tmp_path), use_cpu=True, bf16=False, **options)
+
+
+def test_defaults_are_the_papers(tmp_path):
+    config = DeltaGRPOConfig(str(tmp_path), use_cpu=True, bf16=False)
+    assert (config.refinement_steps, config.lambda_min, config.lambda_max) == (1, 0.8, 1.2)
+    assert (config.loss_type, config.epsilon, config.epsilon_high, config.beta) == ("dapo", 0.2, 0.28, 0.0)
+    assert (config.token_credit, config.token_gradient, config.normalize_coefficients) == ("delta", "output_row", True)
