@@ -108,12 +108,12 @@ class DeltaGRPOTrainer(GRPOTrainer):
     def _warn_about_checkpoints_inside_a_rollout(self):
         args = self.args
         steps_per_rollout = args.steps_per_generation * args.num_iterations / args.gradient_accumulation_steps
-        if args.save_strategy == "steps" and args.save_steps % steps_per_rollout:
+        if args.save_strategy == "steps" and args.save_steps >= 1 and args.save_steps % steps_per_rollout:
             logger.warning(
                 f"save_steps={args.save_steps} is not a multiple of the {steps_per_rollout:g} optimiser steps that "
-                "share a rollout batch (steps_per_generation * num_iterations / gradient_accumulation_steps). TRL does "
-                "not save a rollout batch in progress, so a run resumed from such a checkpoint drops the rest of it "
-                "and diverges from an uninterrupted run."
+                "share a rollout batch (steps_per_generation * num_iterations / gradient_accumulation_steps). TRL "
+                "does not save a rollout batch in progress, so a run resumed from such a checkpoint drops the rest of "
+                "it and diverges from an uninterrupted run."
             )
 
     def _get_per_token_logps_and_entropies(self, model, input_ids, attention_mask, logits_to_keep, *args, **kwargs):

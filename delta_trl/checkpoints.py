@@ -1,0 +1,39 @@
+"""Which checkpoint to resume from."""
+
+import re
+from pathlib import Path
+
+
+def last_complete_checkpoint(output_dir: str | Path) -> Path | None:
+    """
+    The newest checkpoint under `output_dir` that was written to its end, or `None`.
+
+    `Trainer` writes `trainer_state.json` last: a folder without it was cut off, and resuming from it would crash.
+    """
+    checkpoints = {}
+    for path in Path(output_dir).glob("checkpoint-*"):
+        step = re.fullmatch(r"checkpoint-(\d+)", path.name)
+        if step and (path / "trainer_state.json").is_file():
+            checkpoints[int(step[1])] = path
+    return checkpoints[max(checkpoints)] if checkpoints else None
+
+
+def resolve_resume(value: bool | str | None, output_dir: str | Path) -> Path | None:
+    """
+    The checkpoint that `resume_from_checkpoint` means: `True` the last complete one under `output_dir` (`None` if
+    there is none yet), a path that very checkpoint, `None` or `False` none.
+
+    Raises:
+        ValueError: If a named checkpoint is missing or incomplete.
+    """
+    if value is None or str(value).lower() == "false":
+        return None
+    if str(value).lower() == "true":
+        return last_complete_checkpoint(output_dir)
+    path = Path(value)
+    if not (path / "trainer_state.json").is_file():
+        raise ValueError(
+            f"resume_from_checkpoint={str(value)!r}: not a complete checkpoint (no trainer_state.json in it). Use "
+            f"`true` for the last complete one under {str(output_dir)!r}."
+        )
+    return path

@@ -1,0 +1,121 @@
+"""Recipes: a YAML file (and command-line flags over it) turned into arguments, with every mistake named."""
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import yaml
+from trl import ModelConfig, TrlParser
+
+from .config import DeltaGRPOConfig
+
+
+class RecipeError(ValueError):
+    """A mistake in a recipe, on the command line or in the data that they name: shown without a traceback."""
+
+
+@dataclass
+class RunArguments:
+    """
+    What a run trains on and what rewards it; the names that TRL's scripts share mean the same.
+
+    Args:
+        dataset_name (`str`): Id of a hub dataset, or path of a local `.json`, `.jsonl` or `.parquet` file.
+        dataset_config (`str`, *optional*): Configuration of a hub dataset.
+        dataset_train_split (`str`, *optional*, defaults to `"train"`): Split to train on.
+        eval_dataset_name (`str`, *optional*): Like `dataset_name`, for evaluation. Defaults to `dataset_name`.
+        dataset_test_split (`str`, *optional*, defaults to `"test"`): Split to evaluate on, with `eval_strategy`.
+        column_mapping (`dict`, *optional*): New names of columns, `{question: prompt, answer: solution}`.
+        prompt_template (`str`, *optional*): Text around each prompt; `{prompt}` stands for it.
+        system_prompt (`str`, *optional*): System message of conversational prompts.
+        conversational (`bool`, *optional*, defaults to `False`): Make a string prompt the user's message of a chat.
+        reward_funcs (`list[str]`): Names of rewards, or dotted paths of your own functions.
+        reward_kwargs (`dict`, *optional*): Options by reward name, `{math_reward: {…}}`.
+    """
+
+    dataset_name: str | None = field(default=None, metadata={"help": "Hub id, or a .json/.jsonl/.parquet file."})
+    dataset_config: str | None = field(default=None, metadata={"help": "Configuration of a hub dataset."})
+    dataset_train_split: str = field(default="train", metadata={"help": "Split to train on."})
+    eval_dataset_name: str | None = field(
+        default=None, metadata={"help": "Dataset to evaluate on; `dataset_name` if not given."}
+    )
+    dataset_test_split: str = field(default="test", metadata={"help": "Split to evaluate on."})
+    column_mapping: dict | str | None = field(
+        default=None, metadata={"help": "New names of columns, {question: prompt, answer: solution}."}
+    )
+    prompt_template: str | None = field(default=None, metadata={"help": "Text around each prompt, with {prompt}."})
+    system_prompt: str | None = field(default=None, metadata={"help": "System message of conversational prompts."})
+    conversational: bool = field(
+        default=False, metadata={"help": "Make a string prompt the user's message of a chat."}
+    )
+    reward_funcs: list[str] | None = field(
+        default=None, metadata={"help": "Names of rewards, or dotted paths of your own functions."}
+    )
+    reward_kwargs: dict | str | None = field(default=None, metadata={"help": "Options by reward name."})
+
+    def __post_init__(self):
+        for name in ("column_mapping", "reward_kwargs"):
+            value = getattr(self, name)
+            value = yaml.safe_load(value) if isinstance(value, str) else value  # from the command line
+            if value is not None and not isinstance(value, dict):
+                raise RecipeError(f"{name}={value!r}: expected a mapping.")
+            setattr(self, name, value or {})
+        if isinstance(self.reward_funcs, str):
+            self.reward_funcs = [self.reward_funcs]
+        for name in ("dataset_name", "reward_funcs"):
+            if not getattr(self, name):
+                raise RecipeError(f"`{name}` is missing: set it in the recipe or as --{name}.")
+        unknown = set(self.reward_kwargs) - set(self.reward_funcs)
+        if unknown:
+            raise RecipeError(
+                f"reward_kwargs names {sorted(unknown)}, which are not among reward_funcs: {self.reward_funcs}."
+            )
+
+
+class RecipeParser(TrlParser):
+    """`TrlParser` that refuses unknown keys with the nearest known one, and reports mistakes in a line."""
+
+    def __init__(self, prog: str | None = None):
+        super().__init__([RunArguments, DeltaGRPOConfig, ModelConfig], prog=prog)
+
+    def parse(self, args: Iterable[str]) -> tuple[RunArguments, DeltaGRPOConfig, ModelConfig]:
+        """
+        Parse `--config recipe.yaml` and flags, which win.
+
+        Raises:
+            RecipeError: On an unreadable recipe, an unknown key or flag, or a value that does not fit.
+        """
+        args = list(args)
+        if args[-1:] == ["--config"]:
+            raise RecipeError("--config: expected the path of a recipe.")
+        try:
+            *arguments, remaining = self.parse_args_and_config(args, return_remaining_strings=True)
+        except FileNotFoundError as error:
+            raise RecipeError(f"--config: no such file: {error.filename}") from error
+        except yaml.YAMLError as error:
+            raise RecipeError(f"The recipe is not valid YAML: {error}") from error
+        except (ValueError, TypeError, ImportError) as error:
+            raise RecipeError(str(error)) from error
+        if remaining:
+            self._unknown([arg for arg in remaining if arg.startswith("--")] or remaining)
+        if not arguments[2].model_name_or_path:
+            raise RecipeError("`model_name_or_path` is missing: set it in the recipe or as --model_name_or_path.")
+        return tuple(arguments)
+
+    def error(self, message: str):
+        raise RecipeError(message)
+
+    def set_defaults_with_config(self, **config) -> list[str]:
+        known = {action.dest for action in self._actions}
+        self._unknown([key for key in config if key not in known])
+        return super().set_defaults_with_config(**config)
+
+    def _unknown(self, keys: list[str]):
+        if not keys:
+            return
+        known = sorted({action.dest for action in self._actions})
+        hints = []
+        for key in keys:
+            near = difflib.get_close_matches(key.lstrip("-").split("=")[0], known, n=1)
+            hints.append(f"`{key}`" + (f" (did you mean `{near[0]}`?)" if near else ""))
+        raise RecipeError(f"Unknown option: {', '.join(hints)}. `delta-trl train --help` lists the known ones.")

@@ -1,0 +1,67 @@
+"""The worker process: reads one JSON job per line, answers with one JSON line, and never outlives its parent.
+
+Nothing here is imported by the trainer's process. `pool.py` starts it with a bare interpreter, so that it holds
+neither torch nor CUDA, and a computation that hangs, exhausts memory or crashes takes down this process only.
+"""
+
+import json
+import os
+import resource
+import select
+import signal
+import traceback
+
+
+PARENT_CHECK_SECONDS = 2.0
+GRACE_SECONDS = 1.0
+
+
+def limit_memory(limit_bytes: int) -> None:
+    """Bound the address space: a huge allocation becomes a MemoryError here instead of the machine's OOM killer."""
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if hard != resource.RLIM_INFINITY:
+        limit_bytes = min(limit_bytes, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
+
+
+def read_job(stream, parent_pid: int) -> dict | None:
+    """The next job, or None when the parent has gone.
+
+    The end of the input normally says so. A process that the parent forked may hold the other end of the pipe open
+    though, so the parent's id is checked as well.
+    """
+    while not select.select([stream], [], [], PARENT_CHECK_SECONDS)[0]:
+        if os.getppid() != parent_pid:
+            return None
+    line = stream.readline()
+    return json.loads(line) if line else None
+
+
+def main(parent_pid: int, memory_limit: int) -> None:
+    """Serve jobs until the parent goes away. The protocol has its own descriptor: a stray print cannot corrupt it."""
+    replies = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    # Unbuffered, so that select() and readline() agree on what is left to read.
+    jobs = os.fdopen(os.dup(0), "rb", buffering=0)
+    limit_memory(memory_limit)
+    # The default action of SIGALRM is carried out by the kernel: it ends this process even inside a C function that
+    # never returns to the interpreter. The parent kills earlier; this is for a parent that was killed itself.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    try:
+        from .equivalence import judge
+    except Exception:
+        replies.write(json.dumps({"fatal": traceback.format_exc()}) + "\n")
+        return
+    replies.write(json.dumps({"ready": True}) + "\n")
+
+    while (job := read_job(jobs, parent_pid)) is not None:
+        signal.setitimer(signal.ITIMER_REAL, job["timeout"] + GRACE_SECONDS)
+        out_of_memory = False
+        try:
+            verdict = judge(job["gold"], job["answer"])
+        except MemoryError:
+            verdict, out_of_memory = "memory", True
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        replies.write(json.dumps({"verdict": verdict}) + "\n")
+        if out_of_memory:  # what is left of the heap is not worth keeping
+            return

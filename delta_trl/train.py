@@ -1,0 +1,83 @@
+"""Training from a recipe: what `delta-trl train` and `scripts/train.py` (under `accelerate launch`) run."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from accelerate.logging import get_logger
+from trl import ModelConfig, get_peft_config, get_quantization_config
+
+from .checkpoints import resolve_resume
+from .config import DeltaGRPOConfig
+from .datasets import check_reward_columns, load, prepare
+from .recipe import RecipeError, RecipeParser, RunArguments
+from .rewards import get_reward
+from .trainer import DeltaGRPOTrainer
+
+
+logger = get_logger(__name__)
+
+
+def main(args: Iterable[str], prog: str = "train.py") -> None:
+    """Parse `args`, build the trainer, train, save. Raises `RecipeError` for a mistake of the user's."""
+    run_args, training_args, model_args = RecipeParser(prog=prog).parse(args)
+    try:
+        trainer, checkpoint = build(run_args, training_args, model_args)
+    except (ValueError, OSError, ImportError) as error:
+        raise RecipeError(str(error)) from error
+    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    trainer.save_model(training_args.output_dir)
+    trainer.create_model_card(model_name=Path(training_args.output_dir).name, dataset_name=_hub_id(run_args))
+    trainer.accelerator.print(f"Model saved to {training_args.output_dir}")
+    if training_args.push_to_hub:
+        trainer.push_to_hub(dataset_name=_hub_id(run_args))
+    trainer.accelerator.end_training()
+
+
+def build(
+    run_args: RunArguments, training_args: DeltaGRPOConfig, model_args: ModelConfig
+) -> tuple[DeltaGRPOTrainer, Path | None]:
+    """The trainer of a recipe and the checkpoint to resume from, if any. Checks what is cheap to check first."""
+    checkpoint = resolve_resume(training_args.resume_from_checkpoint, training_args.output_dir)
+    if training_args.resume_from_checkpoint and checkpoint is None:
+        logger.warning(f"No complete checkpoint under {training_args.output_dir}: training from the start.")
+
+    rewards = [get_reward(name, **(run_args.reward_kwargs.get(name) or {})) for name in run_args.reward_funcs]
+    train_dataset = _dataset(run_args, rewards, run_args.dataset_name, run_args.dataset_train_split)
+    eval_dataset = None
+    if training_args.eval_strategy != "no":
+        name = run_args.eval_dataset_name or run_args.dataset_name
+        eval_dataset = _dataset(run_args, rewards, name, run_args.dataset_test_split)
+
+    # the recipe's model keys, as in TRL's own scripts; `model_init_kwargs` wins
+    training_args.model_init_kwargs = {
+        "revision": model_args.model_revision,
+        "attn_implementation": model_args.attn_implementation,
+        "dtype": model_args.dtype,
+        **(training_args.model_init_kwargs or {}),
+    }
+    trainer = DeltaGRPOTrainer(
+        model=model_args.model_name_or_path,
+        reward_funcs=rewards,
+        args=training_args,
+        train_dataset=train_dataset,
+        eval_dataset=eval_dataset,
+        quantization_config=get_quantization_config(model_args),
+        peft_config=get_peft_config(model_args),
+    )
+    return trainer, checkpoint
+
+
+def _dataset(run_args: RunArguments, rewards: list, name: str, split: str):
+    dataset = prepare(
+        load(name, run_args.dataset_config, split),
+        column_mapping=run_args.column_mapping,
+        prompt_template=run_args.prompt_template,
+        system_prompt=run_args.system_prompt,
+        conversational=run_args.conversational,
+    )
+    check_reward_columns(dataset, rewards, run_args.reward_funcs)
+    return dataset
+
+
+def _hub_id(run_args: RunArguments) -> str | None:
+    return None if Path(run_args.dataset_name).is_file() else run_args.dataset_name
