@@ -26,6 +26,7 @@ def main(args: Iterable[str], prog: str = "train.py") -> None:
         raise RecipeError(str(error)) from error
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     trainer.save_model(training_args.output_dir)
+    trainer.save_state()  # the logged metrics, in trainer_state.json
     trainer.create_model_card(model_name=Path(training_args.output_dir).name, dataset_name=_hub_id(run_args))
     trainer.accelerator.print(f"Model saved to {training_args.output_dir}")
     if training_args.push_to_hub:

@@ -10,9 +10,9 @@ The task is the addition of two three-digit numbers with the steps written out:
 The warm-up is supervised, on demonstrations by a careless teacher, who forgets a carry more often than not and now and
 then miscounts a column; everything after a slip follows from it. The model learns the format and the arithmetic this
 way, and its teacher's habits: even decoded greedily it forgets most carries. Reinforcement learning has to find out
-which habits to keep. No test problem is ever shown, in neither order of the summands.
+which habits to keep. No test problem is ever shown, in either order of the summands.
 
-    python scripts/make_quickstart_model.py            # a few minutes on one CPU core
+    python scripts/make_quickstart_model.py            # two minutes on one CPU core
 """
 
 import argparse
@@ -66,7 +66,7 @@ def write_problems(path: Path, problems: list[tuple[int, int]]) -> None:
 
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
-    tokenizer = Tokenizer(models.WordLevel({token: i for i, token in enumerate(VOCABULARY)}, unk_token="<pad>"))
+    tokenizer = Tokenizer(models.WordLevel({token: i for i, token in enumerate(VOCABULARY)}))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\\boxed| ?[a-z]+ |[\s\S]"), behavior="isolated")
     tokenizer.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(
@@ -107,7 +107,7 @@ def warm_up(model, tokenizer, excluded: set[tuple[int, int]], args, rng: random.
                 texts.append(f"{a}+{b}=" + demonstrate(a, b, rng) + tokenizer.eos_token)
         batch = tokenizer(texts, return_tensors="pt", padding=True, padding_side="right")
         labels = batch.input_ids.masked_fill(batch.attention_mask == 0, -100)
-        labels[:, :8] = -100  # the prompt
+        labels[:, : len("345+567=")] = -100  # every prompt has as many tokens
         loss = model(input_ids=batch.input_ids, attention_mask=batch.attention_mask, labels=labels).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -128,6 +128,7 @@ def main() -> None:
 
     rng = random.Random(args.seed)
     torch.manual_seed(args.seed)
+    torch.set_num_threads(1)  # the order of summation, and with it the weights, depends on their number
     args.output_dir.mkdir(parents=True, exist_ok=True)
     train, test = make_problems(rng)
     write_problems(args.output_dir / "train.jsonl", train)

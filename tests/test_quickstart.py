@@ -1,0 +1,66 @@
+"""The quickstart in a shortened form, and the data and tokenizer that it ships."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from transformers import AutoTokenizer
+
+
+ROOT = Path(__file__).parents[1]
+QUICKSTART = ROOT / "recipes" / "quickstart"
+
+
+def problems(name: str) -> list[dict]:
+    return [json.loads(line) for line in (QUICKSTART / name).read_text().splitlines()]
+
+
+def run_quickstart(*args) -> subprocess.CompletedProcess:
+    command = [sys.executable, "scripts/quickstart.py", *map(str, args)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+def test_shortened_run_measures_before_and_after(tmp_path):
+    result = run_quickstart("--max-steps", 4, "--eval-problems", 64, "--output-dir", tmp_path)
+    assert result.returncode == 0, result.stderr
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    # The shipped model solves 0.30 of the problems; four optimiser steps change it little, 0 or 1 would mean a defect
+    # in sampling or in the reward.
+    assert 0.05 < summary["accuracy_before"] < 0.6
+    assert 0.05 < summary["accuracy_after"] < 0.9
+    assert summary["train_seconds"] > summary["coefficient_seconds"] > 0
+    assert summary["extra_forward_passes"] == 0  # the recipe is one where TRL scores old log-probs itself
+    assert (tmp_path / "run" / "model.safetensors").is_file()
+    assert list((tmp_path / "run" / "completions").glob("*.parquet"))
+    assert str(tmp_path / "summary.json") in result.stdout
+
+
+@pytest.mark.parametrize("count", [0, 513])
+def test_number_of_problems_is_checked(tmp_path, count):
+    result = run_quickstart("--eval-problems", count, "--output-dir", tmp_path)
+    assert result.returncode == 1
+    assert f"--eval-problems is {count}, but the test set has 512 problems" in result.stderr
+
+
+def test_no_test_problem_is_a_training_problem():
+    def unordered(name):
+        return [frozenset(problem["prompt"].rstrip("=").split("+")) for problem in problems(name)]
+
+    train, test = unordered("train.jsonl"), unordered("test.jsonl")
+    assert len(set(train) | set(test)) == len(train) + len(test)
+
+
+@pytest.mark.parametrize("name", ["train.jsonl", "test.jsonl"])
+def test_solutions_are_right(name):
+    for problem in problems(name):
+        a, b = problem["prompt"].rstrip("=").split("+")
+        assert problem["solution"] == str(int(a) + int(b))
+
+
+def test_decoding_restores_the_text():
+    tokenizer = AutoTokenizer.from_pretrained(QUICKSTART / "model")
+    text = "ones 5+7=12 write 2 carry 1\ntens 4+6+1=11 write 1 carry 1\nhundreds 3+5+1=9 write 9 carry 0\n\\boxed{912}"
+    ids = tokenizer(text + tokenizer.eos_token).input_ids
+    assert tokenizer.decode(ids, skip_special_tokens=True) == text
