@@ -1,5 +1,5 @@
 """
-What token credit costs: step time of DeltaGRPOTrainer over GRPOTrainer, in one process, alternating, on the same rollouts.
+What token credit costs: step time of DeltaGRPOTrainer over GRPOTrainer, in one process, alternating, equal rollouts.
 
 Generation is replaced by fixed random completions, so a step is scoring, rewards, coefficients and optimisation.
 A random Qwen3 of about 5 M parameters by default; medians over the repetitions, with their quartiles.
