@@ -68,7 +68,7 @@ class DeltaGRPOTrainer(GRPOTrainer):
         "citation": textwrap.dedent("""\
             @article{zhang2026delta,
                 title        = {{DelTA: Discriminative Token Credit Assignment for Reinforcement Learning from Verifiable Rewards}},
-                author       = {Zhang and Wu and Lin},
+                author       = {Kaiyi Zhang and Wei Wu and Yankai Lin},
                 year         = 2026,
                 eprint       = {arXiv:2605.21467},
             }"""),  # noqa: E501
