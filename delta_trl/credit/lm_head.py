@@ -1,0 +1,173 @@
+r"""
+Two representations that look at the whole LM head: its exact gradient, and the paper's top-K hidden gradient.
+
+With logits z_jv = W_v · h_j and p = softmax(z / T), and up to the constant 1/T,
+
+    ∇_W log π(o_j) = (e_y - p_j) ⊗ h_j         the exact gradient of the LM head, a V × d matrix per token
+    ∇_h log π(o_j) = W_y - Σ_v p_jv W_v        the gradient of the hidden state, here with the sum over the top K
+
+Neither is materialised per token. Probabilities are recomputed from the hidden states in tiles.
+"""
+
+import torch
+
+from .distributed import all_reduce
+
+
+# Elements of a tile of logits: 64 MiB in float32, whatever N and V are
+_TILE = 2**24
+
+
+class LMHead:
+    """
+    The output layer, as it turns hidden states into log-probabilities.
+
+    Args:
+        weight (`torch.Tensor` of shape `(V, d)`): LM head, tied to the embeddings or not.
+        bias (`torch.Tensor` of shape `(V,)`, *optional*): Its bias.
+        temperature (`float`, *optional*, defaults to `1.0`): Sampling temperature, which divides the logits.
+        scale (`float`, *optional*, defaults to `1.0`): Factor of the logits that some architectures have.
+        softcap (`float`, *optional*): `final_logit_softcapping` of Gemma.
+    """
+
+    def __init__(
+        self,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None = None,
+        temperature: float = 1.0,
+        scale: float = 1.0,
+        softcap: float | None = None,
+    ):
+        self.weight = weight.detach()
+        self.bias = None if bias is None else bias.detach()
+        self.temperature, self.scale, self.softcap = temperature, scale, softcap
+
+    def logits(self, hidden: torch.Tensor, rows: slice = slice(None)) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits (n, V') of a range of the vocabulary, and their derivative by W h, in the dtype of `hidden`."""
+        raw = self.scale * (hidden @ self.weight[rows].to(hidden.dtype).T)  # (n, V')
+        if self.bias is not None:
+            raw += self.scale * self.bias[rows].to(hidden.dtype)
+        factor = self.scale / self.temperature
+        if self.softcap is None:
+            return raw / self.temperature, raw.new_tensor(factor)
+        squashed = torch.tanh(raw / self.softcap)
+        return self.softcap * squashed / self.temperature, factor * (1 - squashed**2)
+
+
+class _LMHeadTokens:
+    """What both representations share: checked inputs, and iteration over tiles of tokens."""
+
+    def __init__(self, hidden: torch.Tensor, tokens: torch.Tensor, head: LMHead):
+        V, d = head.weight.shape
+        if hidden.ndim != 2 or hidden.shape[1] != d or tokens.shape != hidden.shape[:1]:
+            raise ValueError(
+                f"{type(self).__name__} expects hidden states of shape (N, {d}), for an LM head of shape ({V}, {d}), "
+                f"and token ids of shape (N,), got {tuple(hidden.shape)} and {tuple(tokens.shape)}."
+            )
+        self.hidden, self.tokens, self.head = hidden, tokens, head
+        self.dtype = torch.float64 if hidden.dtype == torch.float64 else torch.float32
+
+    def _token_tiles(self, width: int):
+        """Slices of tokens, so that (tokens × width) stays within a tile."""
+        size = max(1, _TILE // width)
+        return [slice(i, i + size) for i in range(0, len(self.hidden), size)]
+
+
+class LMHeadGradients(_LMHeadTokens):
+    r"""
+    The exact gradient of log π(o_j) with respect to the LM head, (e_y - p_j) ⊗ h_j. The paper's output-row proxy is
+    one of its V rows.
+
+    A `direction` has the shape of the LM head. Work is tiled over tokens and vocabulary; per token only one number,
+    the log-sum-exp of its logits, is kept.
+
+    Args:
+        hidden (`torch.Tensor` of shape `(N, d)`): Final hidden states, any floating dtype.
+        tokens (`torch.Tensor` of shape `(N,)`): Ids of the sampled tokens.
+        head (`LMHead`): The output layer.
+
+    Raises:
+        ValueError: If the shapes do not fit.
+    """
+
+    def __init__(self, hidden: torch.Tensor, tokens: torch.Tensor, head: LMHead):
+        super().__init__(hidden, tokens, head)
+        self.log_normalizer = torch.full((len(hidden),), -torch.inf, dtype=self.dtype, device=hidden.device)
+        for ts, h, rows in self._tiles():
+            logits, _ = head.logits(h, rows)
+            self.log_normalizer[ts] = torch.logaddexp(self.log_normalizer[ts], logits.logsumexp(dim=1))
+
+    def _tiles(self):
+        V = len(self.head.weight)
+        width = min(V, 2**15)
+        for ts in self._token_tiles(width):
+            h = self.hidden[ts].to(self.dtype)
+            for start in range(0, V, width):
+                yield ts, h, slice(start, start + width)
+
+    def _logit_gradient(self, ts: slice, h: torch.Tensor, rows: slice) -> torch.Tensor:  # (n, V')
+        """∂ log π(o_j) / ∂ (W h_j) for a tile: e_y - p, times the logits' own derivative."""
+        logits, slope = self.head.logits(h, rows)
+        gradient = -torch.exp(logits - self.log_normalizer[ts, None])
+        local = self.tokens[ts] - rows.start
+        inside = (local >= 0) & (local < logits.shape[1])
+        gradient[inside.nonzero()[:, 0], local[inside]] += 1
+        return gradient * slope
+
+    def combine(self, weights: torch.Tensor) -> torch.Tensor:  # (N,) -> (V, d)
+        direction = torch.zeros(self.head.weight.shape, dtype=self.dtype, device=self.hidden.device)
+        for ts, h, rows in self._tiles():
+            direction[rows] += (self._logit_gradient(ts, h, rows) * weights[ts, None].to(self.dtype)).T @ h
+        return all_reduce(direction)
+
+    def score(self, direction: torch.Tensor) -> torch.Tensor:  # (V, d) -> (N,)
+        scores = torch.zeros(len(self.hidden), dtype=self.dtype, device=self.hidden.device)
+        for ts, h, rows in self._tiles():
+            scores[ts] += (self._logit_gradient(ts, h, rows) * (h @ direction[rows].T)).sum(dim=1)
+        return scores
+
+
+class TopKHiddenGradients(_LMHeadTokens):
+    r"""
+    The paper's stronger proxy (appendix F): v_j = W_y - Σ_{top K} p̃_v W_v, p̃ renormalised over the K largest logits.
+    With K = V it is the exact gradient of the hidden state.
+
+    All v_j lie in the row space of W, so `combine` gathers one weight per vocabulary entry and multiplies W once, and
+    `score` multiplies W once and gathers: per token, only K ids and probabilities are kept.
+
+    Args:
+        hidden (`torch.Tensor` of shape `(N, d)`): Final hidden states, any floating dtype.
+        tokens (`torch.Tensor` of shape `(N,)`): Ids of the sampled tokens.
+        head (`LMHead`): The output layer.
+        k (`int`): How many of the largest logits to keep, at most V.
+
+    Raises:
+        ValueError: If the shapes do not fit or `k` is not between 1 and V.
+    """
+
+    def __init__(self, hidden: torch.Tensor, tokens: torch.Tensor, head: LMHead, k: int):
+        super().__init__(hidden, tokens, head)
+        V = len(head.weight)
+        if not 1 <= k <= V:
+            raise ValueError(f"TopKHiddenGradients: k={k} must be between 1 and the vocabulary's size, {V}.")
+        self.ids = torch.empty(len(hidden), k, dtype=torch.long, device=hidden.device)
+        self.slopes = torch.empty(len(hidden), k, dtype=self.dtype, device=hidden.device)
+        self.own_slope = torch.empty(len(hidden), dtype=self.dtype, device=hidden.device)
+        for ts in self._token_tiles(V):
+            logits, slope = head.logits(hidden[ts].to(self.dtype))
+            slope = slope.expand_as(logits)
+            top = logits.topk(k, dim=1)
+            self.ids[ts] = top.indices
+            self.slopes[ts] = top.values.softmax(dim=1) * slope.gather(1, top.indices)
+            self.own_slope[ts] = slope.gather(1, tokens[ts, None])[:, 0]
+
+    def combine(self, weights: torch.Tensor) -> torch.Tensor:  # (N,) -> (d,)
+        weights = weights.to(self.dtype)
+        per_entry = torch.zeros(len(self.head.weight), dtype=self.dtype, device=self.hidden.device)
+        per_entry.index_add_(0, self.tokens, weights * self.own_slope)
+        per_entry.index_add_(0, self.ids.flatten(), -(weights[:, None] * self.slopes).flatten())
+        return all_reduce(per_entry @ self.head.weight.to(self.dtype))
+
+    def score(self, direction: torch.Tensor) -> torch.Tensor:  # (d,) -> (N,)
+        projected = self.head.weight.to(self.dtype) @ direction  # (V,)
+        return self.own_slope * projected[self.tokens] - (self.slopes * projected[self.ids]).sum(dim=1)
