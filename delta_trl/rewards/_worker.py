@@ -58,7 +58,7 @@ def main(parent_pid: int, memory_limit: int) -> None:
         signal.setitimer(signal.ITIMER_REAL, job["timeout"] + GRACE_SECONDS)
         out_of_memory = False
         try:
-            verdict = judge(job["gold"], job["answer"])
+            verdict = judge(job["gold"], job["answers"])
         except MemoryError:
             verdict, out_of_memory = "memory", True
         signal.setitimer(signal.ITIMER_REAL, 0)
