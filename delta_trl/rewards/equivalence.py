@@ -1,8 +1,8 @@
 r"""Whether an answer equals the gold. Runs in a worker process only.
 
-math-verify is the judge of mathematical equality. It is asked about one value at a time, and only after its known holes
-were closed here: an answer is first taken apart (lists, units, chains of equalities), an answer that restates the
-problem or is too large to evaluate is refused, and a "yes" is vetoed where the two sides differ numerically.
+math-verify is the judge of mathematical equality. It is asked about one value at a time, and only after its known
+holes were closed here: an answer is first taken apart (lists, units, chains of equalities), an answer that restates
+the problem or is too large to evaluate is refused, and a "yes" is vetoed where the two sides differ numerically.
 """
 
 import functools
@@ -17,7 +17,7 @@ from math_verify import verify
 from math_verify.grader import should_treat_as_complex
 from sympy.core.relational import Relational
 
-from .guards import Refused, refuse_arithmetic, refuse_large, refuse_restatement, refuse_shape
+from .guards import RefusedError, refuse_arithmetic, refuse_large, refuse_restatement, refuse_shape
 from .normalization import normalize, split_top_level
 from .units import parse_unit, split_unit
 from .words import choice_of, is_wordy, number_of, plain_words, same_time, same_words, split_label, time_of, unwrap
@@ -58,6 +58,11 @@ RATIO = re.compile(
     r"|(\d+(?:\.\d+)?)\s*/\s*([-+]?\d+(?:\.\d+)?))"
 )
 MIXED = re.compile(r"([-+]?)\s*(\d+)\s*(?:\\frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\})")
+NAME_COMMAND = re.compile(
+    r"\\(?:frac|overline|vec|overrightarrow|mathbf|mathbb|hat|bar|angle|triangle|widehat|tilde|log|sin|cos|tan|ell"
+    r"|[a-z]*(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|rho|sigma|omega|tau|psi|xi|eta|nu|epsilon)"
+    r"|Delta|Omega|Phi|Sigma|Gamma|Theta|Lambda|Psi)(?![A-Za-z])"
+)
 BRACKETS = {"(": ")", "[": "]", "\\lbrace": "\\rbrace", "\\langle": "\\rangle", "]": "["}
 
 
@@ -80,7 +85,7 @@ def judge(gold: str, answers: list[str]) -> str:
         try:
             if not _equal(target, normalize(answer)):
                 return WRONG
-        except Refused as refusal:
+        except RefusedError as refusal:
             return f"refused: {refusal}"
     return RIGHT
 
@@ -113,12 +118,12 @@ def _parses(text: str) -> bool:
     try:
         refuse_shape(text, text)
         _parse(MEMBER.sub("", text), False, False)
-    except (Refused, Unreadable):
+    except (RefusedError, UnreadableError):
         return False
     return True
 
 
-class Unreadable(Exception):
+class UnreadableError(Exception):
     """A text that is not mathematics, as far as latex2sympy can tell."""
 
 
@@ -136,9 +141,9 @@ def _parse(text: str, is_complex: bool, lowercase: bool):
     except MemoryError:
         raise
     except Exception as error:  # latex2sympy raises Exception itself, and whatever sympy raises on nonsense
-        raise Unreadable(text) from error
+        raise UnreadableError(text) from error
     if not isinstance(expression, (sympy.Basic, sympy.MatrixBase)):
-        raise Unreadable(text)
+        raise UnreadableError(text)
     if is_complex and isinstance(expression, sympy.Expr):
         expression = expression.subs(
             {symbol: sympy.I for symbol in expression.free_symbols if symbol.name in ("i", "I")}
@@ -281,6 +286,8 @@ def _signs(element: str) -> list[str]:
 def _equal_lists(gold: str, answer: str) -> bool:
     if is_wordy(gold):  # \text{Alice and Bob} is a list too
         gold, answer = unwrap(gold), unwrap(answer)
+    elif re.fullmatch(r"\\text\s*\{[^{}]*\}", answer):
+        answer = unwrap(answer)
     elif _is_union(gold, answer):
         return _equal_sets(gold, answer)
     gold_brackets, wanted = _read_list(gold)
@@ -288,7 +295,7 @@ def _equal_lists(gold: str, answer: str) -> bool:
     if len(wanted) == 1 and len(given) == 1 and gold_brackets == brackets == "":
         return _equal_quantities(wanted[0], given[0])
     if len(wanted) == 1 and not gold_brackets:  # every one of several answers has to be the one
-        return not brackets and all(_equal_quantities(wanted[0], element) for element in given)
+        return bool(given) and not brackets and all(_equal_quantities(wanted[0], element) for element in given)
     if len(wanted) != len(given):
         given = list(dict.fromkeys(given))
         wanted = list(dict.fromkeys(wanted))
@@ -297,7 +304,9 @@ def _equal_lists(gold: str, answer: str) -> bool:
     ordered = bool(gold_brackets) and gold_brackets != "\\lbrace\\rbrace"
     if brackets and gold_brackets != brackets:
         angled = {gold_brackets, brackets} <= {"()", "\\langle\\rangle"}
-        loose = gold_brackets == "" and (brackets in ("()", "\\lbrace\\rbrace") or (brackets == "[]" and len(given) > 2))
+        loose = gold_brackets == "" and (
+            brackets in ("()", "\\lbrace\\rbrace") or (brackets == "[]" and len(given) > 2)
+        )
         if not angled and not loose and not (gold_brackets == "\\lbrace\\rbrace" and brackets == ""):
             return False
         ordered = ordered or brackets in ("()", "[]")
@@ -346,7 +355,7 @@ def _equal_sets(gold: str, answer: str) -> bool:
         return True
     try:
         first, second = _as_set(gold), _as_set(answer)
-    except Unreadable:
+    except UnreadableError:
         return False
     if first is None or second is None:
         return False
@@ -440,7 +449,9 @@ def _strip_text_name(text: str) -> tuple[str, str]:
 
 
 def _strip_percent(text: str) -> tuple[str, bool]:
-    stripped = re.sub(r"\s*(?:%|\\text\s*\{\s*(?:%|percent|per cent|percentage|pct)\s*\}|\bpercent\b|\bpct\b)\s*$", "", text)
+    stripped = re.sub(
+        r"\s*(?:%|\\text\s*\{\s*(?:%|percent|per cent|percentage|pct)\s*\}|\bpercent\b|\bpct\b)\s*$", "", text
+    )
     return stripped.strip(), stripped != text
 
 
@@ -474,7 +485,7 @@ def _sympify(factor):
 def _equal_or_refused(gold: str, answer: str) -> bool:
     try:
         return _equal_values(gold, answer)
-    except Refused:
+    except RefusedError:
         return False
 
 
@@ -516,16 +527,14 @@ def _is_name(text: str) -> bool:
     rest = re.sub(r"\\text\s*\{[^{}]*\}", "x", text)
     rest = re.sub(r"_\s*(?:\{[^{}]*\}|\w)", "", rest)
     rest = re.sub(r"[A-Za-z]\s*'*(?:\^\{?(?:-1|'+|\\prime)\}?)?\s*\([^()=]{1,20}\)", "x", rest)
-    rest = re.sub(r"\\(?:frac|overline|vec|overrightarrow|mathbf|mathbb|hat|bar|angle|triangle|widehat|tilde|log|sin|cos"
-                  r"|tan|[a-z]*(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|rho|sigma|omega|tau|psi|xi|eta|nu|epsilon)"
-                  r"|Delta|Omega|Phi|Sigma|Gamma|Theta|Lambda|Psi|ell)(?![A-Za-z])", "x", rest)  # fmt: skip
+    rest = NAME_COMMAND.sub("x", rest)
     return bool(re.fullmatch(r"[A-Za-z'{}+\s]+", rest)) and bool(re.search(r"[A-Za-z]", rest))
 
 
 def _equal_equations(gold: str, gold_sides: list[str], answer: str, sides: list[str]) -> bool:
     """At least one of the two is an equation or a chain of them."""
     if not all(sides) or not all(gold_sides):
-        raise Refused("unreadable")
+        raise RefusedError("unreadable")
     if len(gold_sides) > 1:
         if "\\approx" in gold:
             return any(_equal_values(side, answer) for side in gold_sides if not _is_name(side))
@@ -551,18 +560,18 @@ def _equal_equations(gold: str, gold_sides: list[str], answer: str, sides: list[
 
 def _same_name(first: str, second: str) -> bool:
     names = {_squeeze(first).lower(), _squeeze(second).lower()}
-    return len(names) == 1 or names <= {"y", "f(x)", "y(x)", "g(x)"} and "y" in names
+    return len(names) == 1 or (names <= {"y", "f(x)", "y(x)", "g(x)"} and "y" in names)
 
 
 def _equal_chain(gold: str, sides: list[str], approximate: bool) -> bool:
     r"""A chain such as `2 + 40 = 42` or `\sqrt 2 \approx 1.41`: its last side counts, and the others must agree."""
     numbers = [_numeric(side) for side in sides]
     if any(number is None and not _has_symbols(side) for number, side in zip(numbers, sides, strict=True)):
-        raise Refused("unreadable")
+        raise RefusedError("unreadable")
     known = [(number, side) for number, side in zip(numbers, sides, strict=True) if number is not None]
     for (first, _), (second, side) in itertools.pairwise(known):
         if not _close(first, second) and not (approximate and _rounds_to(first, second, side)):
-            raise Refused("the sides of the chain disagree")
+            raise RefusedError("the sides of the chain disagree")
     if len(known) < len(sides) and any(known) and not _has_symbols(gold) and numbers[-1] is None:
         return False
     candidates = [side for _, side in known] if approximate else sides[-1:]
@@ -579,7 +588,7 @@ def _rounds_to(exact, rounded, text: str) -> bool:
 def _has_symbols(text: str) -> bool:
     try:
         return bool(_parse(text, should_treat_as_complex(text), False).free_symbols)
-    except (Unreadable, AttributeError):
+    except (UnreadableError, AttributeError):
         return False
 
 
@@ -591,8 +600,9 @@ def _equal_expressions(gold: str, answer: str) -> bool:
                     for text, value in zip((gold, answer), exact, strict=True))  # fmt: skip
     try:
         first, second = _parse_both(gold, answer)
-    except Unreadable:
+    except UnreadableError:
         return False
+    refuse_large(first)
     refuse_large(second)
     refuse_arithmetic(first, second)
     if _differ(first, second):
@@ -607,15 +617,16 @@ def _differ(first, second) -> bool:
     if not isinstance(first, sympy.Expr) or not isinstance(second, sympy.Expr):
         return False
     symbols = sorted(first.free_symbols | second.free_symbols, key=str)
-    if not symbols and all(isinstance(value, sympy.Rational) for value in (first.doit(), second.doit())):
-        return first.doit() != second.doit()
-    if first.has(sympy.Function("f").__class__) or second.has(sympy.Integral):
-        return False
     for seed in (3, 7):
         point = {symbol: sympy.Rational(seed * (k + 2) + 5, 4 * k + 7) for k, symbol in enumerate(symbols)}
-        values = [_evaluate(expression.subs(point)) for expression in (first, second)]
-        if None not in values and not _close(*values):
+        values = [_evaluate(expression.subs(point) if point else expression) for expression in (first, second)]
+        if None in values:
+            continue
+        if not _close(*values):
             return True
+        if not symbols:  # 30 digits do not tell two large integers apart
+            values = first.doit(), second.doit()
+            return all(isinstance(value, sympy.Rational) for value in values) and values[0] != values[1]
     return False
 
 
@@ -626,13 +637,16 @@ def _numeric(text: str):
         return sympy.Rational(value.numerator, value.denominator)
     try:
         expression = _parse(text, should_treat_as_complex(text), False)
-    except Unreadable:
+    except UnreadableError:
         return None
     refuse_large(expression)
     return _evaluate(expression) if isinstance(expression, sympy.Expr) else None
 
 
 def _evaluate(expression):
+    """The value to 30 digits; None if there is none, or if finding it takes an algorithm of its own."""
+    if expression.has(sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit, sympy.Derivative):
+        return None
     try:
         value = expression.doit().evalf(30)
     except (ArithmeticError, AttributeError, NotImplementedError, RecursionError, TypeError, ValueError):
@@ -677,4 +691,5 @@ def _repeating(text: str) -> Fraction | None:
 
 
 def _squeeze(text: str) -> str:
-    return re.sub(r"\s+", "", text)
+    """Without the spaces that mean nothing; "4 2" is not "42"."""
+    return re.sub(r"\s+", "", re.sub(r"(?<=[\d.])\s+(?=[\d.])", "_", text))

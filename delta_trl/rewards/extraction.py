@@ -11,6 +11,7 @@ An answer that is negated, asked or taken back is none. One that is offered besi
 as alternatives: every one of them has to be right.
 """
 
+# ruff: noqa: RUF001 (typographic apostrophes are what completions hold)
 import re
 from dataclasses import dataclass
 
@@ -42,7 +43,8 @@ NEGATED = re.compile(
 )
 TAKEN_BACK = re.compile(
     r"^[\s$)*\]\\.,;:!]*(?:(?:which|this|that|it|but that)\s+)?"
-    r"(?:(?:is|are|was|were|would be|seems|looks)\s+(?:not\b|wrong|incorrect|false|a mistake|mistaken|invalid|impossible)"
+    r"(?:(?:is|are|was|were|would be|seems|looks)\s+"
+    r"(?:not\b|wrong|incorrect|false|a mistake|mistaken|invalid|impossible)"
     r"|(?:is|was|does|are)n['’]t\b|\?|(?:wrong|incorrect)\b)"
     r"|\b(?:that|this|it|the answer|my answer|the above)(?:['’]s|\s+is|\s+was)\s+"
     r"(?:wrong|incorrect|not\s+(?:right|correct|true|the))|\b(?:scratch|disregard|ignore)\s+(?:that|this|the)\b",
@@ -136,12 +138,10 @@ def extract_gold(solution: str) -> str:
 
 def after_reasoning(text: str) -> str | None:
     """What follows the reasoning; None if the reasoning never ends."""
-    last = None
-    for last in THINK_TAG.finditer(text):
-        pass
-    if last is None:
+    tags = list(THINK_TAG.finditer(text))
+    if not tags:
         return text
-    return text[last.end() :] if last[1] else None
+    return text[tags[-1].end() :] if tags[-1][1] else None
 
 
 def find_boxes(text: str) -> list[Span] | None:
@@ -220,14 +220,14 @@ def _connects(between: str) -> bool:
 def _announced(text: str) -> str | None:
     """What follows the last `####` or "answer"; None if it is not a plain statement of an answer."""
     hashes = text.rfind("####")
-    match = None
-    for match in ANSWER_WORD.finditer(text):
-        pass
+    match = next(reversed(list(ANSWER_WORD.finditer(text))), None)
     if hashes >= 0 and (match is None or match.start() < hashes):
         return _first_line(text[hashes:].lstrip("#")) or None
     if match is None:
         return None
-    if UNCERTAIN.search(match["link"] or "") or DOUBTED_BEFORE.search(text[max(0, match.start() - 60) : match.start()]):
+    if UNCERTAIN.search(match["link"] or "") or DOUBTED_BEFORE.search(
+        text[max(0, match.start() - 60) : match.start()]
+    ):
         return None
     answer = _first_line(text[match.end() :])
     if not answer or TAKEN_BACK.search(answer) or "?" in answer:

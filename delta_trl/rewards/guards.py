@@ -31,14 +31,16 @@ OPERATIONS = {
 }
 OPERATIONS = {name: re.compile(pattern) for name, pattern in OPERATIONS.items()}
 IMPLIED = {"hyperbolic": re.compile(r"e\s*\^|\\exp|\\log|\\ln"), "logarithm": re.compile(r"\\ar\w*h(?![A-Za-z])")}
-HIDDEN = re.compile(r"\\(?:phantom|hphantom|vphantom|color|textcolor|cancel|sout|xcancel|bcancel|not|rule|href|tag|def|let)")
+HIDDEN = re.compile(
+    r"\\(?:phantom|hphantom|vphantom|color|textcolor|cancel|sout|xcancel|bcancel|not|rule|href|tag|def|let)"
+)
 LONG_EXPONENT = re.compile(r"\^\s*\{?\s*[-+]?\s*\d{5,}")
 TOWER = re.compile(r"\^\s*\{[^{}]*\d\s*\^")
 BIG_FACTORIAL = re.compile(r"\d{5,}\s*\)?\s*!|!\s*\)?\s*!")
 BIG_BINOMIAL = re.compile(r"\\binom\s*\{\s*\d{5,}|\d{5,}\s*\\choose")
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """An answer that is not considered, and why."""
 
 
@@ -49,14 +51,16 @@ def refuse_shape(gold: str, answer: str) -> None:
         depth += (character in "([{") - (character in ")]}")
         deepest = max(deepest, depth)
     if deepest > MAX_NESTING or len(re.findall(r"\\(?:frac|sqrt|binom)", answer)) > 30:
-        raise Refused("too deeply nested")
+        raise RefusedError("too deeply nested")
+    if len(re.findall(r"\\(?:cup|cap|setminus)", answer)) > 20:
+        raise RefusedError("too many sets")
     if HIDDEN.search(answer):
-        raise Refused("hidden or struck out text")
+        raise RefusedError("hidden or struck out text")
     for pattern in (LONG_EXPONENT, TOWER, BIG_FACTORIAL, BIG_BINOMIAL):
         if pattern.search(answer) and not pattern.search(gold):
-            raise Refused("too large to evaluate")
+            raise RefusedError("too large to evaluate")
     if len(re.findall(r"\d{40,}", answer)) and not re.search(r"\d{30,}", gold):
-        raise Refused("too large to evaluate")
+        raise RefusedError("too large to evaluate")
 
 
 def refuse_restatement(gold: str, answer: str) -> None:
@@ -65,7 +69,7 @@ def refuse_restatement(gold: str, answer: str) -> None:
         if pattern.search(answer) and not pattern.search(gold):
             implied = IMPLIED.get(name)
             if not (implied and implied.search(gold)):
-                raise Refused(f"restates the problem: {name}")
+                raise RefusedError(f"restates the problem: {name}")
 
 
 def refuse_arithmetic(gold, answer) -> None:
@@ -76,13 +80,13 @@ def refuse_arithmetic(gold, answer) -> None:
         if isinstance(part, (sympy.Add, sympy.Mul)):
             plain = [argument for argument in part.args if argument.is_Rational and abs(argument) != 1]
             if len(plain) == len(part.args) > 1 and not (isinstance(part, sympy.Mul) and len(plain) < 2):
-                raise Refused("restates the problem: arithmetic")
+                raise RefusedError("restates the problem: arithmetic")
 
 
 def refuse_large(expression) -> None:
     """Refuse an expression with a value of more than `MAX_DIGITS` digits somewhere inside."""
     if isinstance(expression, sympy.Basic) and _log10(expression) > MAX_DIGITS:
-        raise Refused("too large to evaluate")
+        raise RefusedError("too large to evaluate")
 
 
 def _log10(expression) -> float:

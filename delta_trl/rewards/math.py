@@ -11,6 +11,7 @@ from .pool import Job, get_pool
 
 logger = logging.getLogger(__name__)
 
+FAILURES = {"timeouts": ("timeout",), "failed_checks": ("crash", "memory", "error")}
 LIST_SEPARATOR = re.compile(r",(?!\d{3}(?!\d))|;|\band\b|\bor\b")
 
 
@@ -53,7 +54,7 @@ class MathReward:
             completions: texts, or lists of chat messages of which the last assistant message counts.
             solution: the golds: LaTeX or words, bare, in `$...$`, in `\boxed{...}` or after `####`.
             log_extra: called with columns for TRL's completions table: the gold, the extracted answer, the verdict.
-            log_metric: called with the share of checks that were cut off and of golds that cannot be used.
+            log_metric: called with the shares of timeouts, of failed checks and of golds that cannot be used.
             **kwargs: the other columns of the data set; not used.
 
         Returns:
@@ -80,8 +81,9 @@ class MathReward:
             log_extra("extracted_answer", [" | ".join(answer) for answer in answers])
             log_extra("verdict", [verdict or "not checked" for verdict in verdicts])
         if log_metric is not None and verdicts:
-            cut_off = sum(verdict in ("timeout", "crash", "memory") for verdict in verdicts)
-            log_metric(f"{self.__name__}/cut_off", cut_off / len(verdicts))
+            for name, failures in FAILURES.items():
+                failed = sum((verdict or "").startswith(failures) for verdict in verdicts)
+                log_metric(f"{self.__name__}/{name}", failed / len(verdicts))
             log_metric(f"{self.__name__}/unusable_gold", verdicts.count("unusable gold") / len(verdicts))
             log_metric(f"{self.__name__}/not_checked", unchecked / len(verdicts))
         return [None if verdict in (None, "unusable gold") else float(verdict == "right") for verdict in verdicts]

@@ -5,6 +5,7 @@ trailing `\text{...}` whatever it says, which is how `42\text{ (or 43)}` comes t
 `\text{...}` or as plain words, for the units and the words to be looked at.
 """
 
+# ruff: noqa: E501, RUF001 (tables of look-alikes)
 import re
 import unicodedata
 
@@ -36,7 +37,9 @@ LAYOUT = re.compile(
     r"\\(?:displaystyle|textstyle|scriptstyle|limits|nolimits|left|right|[bB]igg?[lrm]?|mleft|mright|hfill|hline"
     r"|normalsize|large|Large|LARGE|huge|small|centering|boldmath)(?![A-Za-z])\.?"
 )
-SPACES = re.compile(r"\\(?:quad|qquad|enspace|thinspace|medspace|space)(?![A-Za-z])|\\[,;:>! ]|~|\\hspace\*?\{[^{}]*\}")
+SPACES = re.compile(
+    r"\\(?:quad|qquad|enspace|thinspace|medspace|space)(?![A-Za-z])|(?<!\\)\\[,;:>! ]|~|\\hspace\*?\{[^{}]*\}"
+)
 FONT = re.compile(
     r"\\(?:text(?:bf|it|rm|sf|tt|sc|normal)|math(?:rm|bf|it|sf|tt|normal)|operatorname\*?|mbox|hbox|boldsymbol|bm|emph"
     r"|textnormal|text)\s*\{([^{}]*)\}"
@@ -160,7 +163,7 @@ def _font(match: re.Match) -> str:
 
 def _plain_functions(text: str) -> str:
     """`sin(x)`, `pi` and `infinity` typed without their backslashes."""
-    text = re.sub(rf"(?<![\\A-Za-z])(arc(?:sin|cos|tan)|sinh|cosh|tanh|sin|cos|tan|log|ln)(?=\s*[\d(\\^_]|\s+[a-z]\b)",
+    text = re.sub(r"(?<![\\A-Za-z])(arc(?:sin|cos|tan)|sinh|cosh|tanh|sin|cos|tan|log|ln)(?=\s*[\d(\\^_]|\s+[a-z]\b)",
                   r"\\\1 ", text)  # fmt: skip
     text = re.sub(r"(?<![\\A-Za-z])pi(?![A-Za-z])", r"\\pi ", text)
     return re.sub(r"(?<![\\A-Za-z{])(?:infinity|infty|inf|oo)(?![A-Za-z])", r"\\infty ", text)

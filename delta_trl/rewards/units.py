@@ -118,7 +118,7 @@ def parse_unit(text: str) -> Unit | None:
     text = re.sub(r"\\text\s*\{([^{}]*)\}", r" \1 ", text)
     text = re.sub(r"\^\\circ\s*([CF])?\b", lambda m: f" °{m[1] or ''} ", text).strip()
     text = re.sub(r"\(\s*([A-Za-z/ ^\d]+)\s*\)", r"\1", text)
-    unit, nouns, sign, next_power, position = Unit(), set(), 1, 1, 0
+    unit, found, nouns, sign, next_power, position = Unit(), None, set(), 1, 1, 0
     while position < len(text):
         match = TOKEN.match(text, position)
         if not match:
@@ -137,11 +137,10 @@ def parse_unit(text: str) -> Unit | None:
             next_power = 2
         elif lower in ("cubic", "cu"):
             next_power = 3
-        elif lower in ("squared", "cubed") and unit.powers:
-            last = list(unit.powers)[-1]
-            extra = 1 if lower == "squared" else 2
-            unit.factor *= last_factor**extra
-            unit.powers[last] += extra * (1 if unit.powers[last] > 0 else -1)
+        elif lower in ("squared", "cubed") and found:
+            extra = sign * (1 if lower == "squared" else 2)
+            unit.factor *= found[0] ** extra
+            unit.powers[found[1]] += extra
         elif lower in FILLERS:
             continue
         elif lower in NOT_UNITS:
@@ -158,7 +157,6 @@ def parse_unit(text: str) -> Unit | None:
                 found = (Fraction(1), _singular(lower))
                 nouns.add(found[1])
             power = sign * next_power * int(match["power"] or 1)
-            last_factor = found[0] ** (1 if power > 0 else -1)
             unit.factor *= found[0] ** power
             unit.powers[found[1]] = unit.powers.get(found[1], 0) + power
             next_power = 1

@@ -1,3 +1,4 @@
+# ruff: noqa: E501, RUF001 (tables: one line each)
 r"""Labelled answers. The label is what a careful mathematician says who grades the final answer only.
 
 `ANSWERS`: kind -> (gold, right answers, wrong answers), each answer standing in a `\boxed{...}`.
@@ -219,13 +220,13 @@ ANSWERS = {
         ("1", [], [r"\sin^2 x+\cos^2 x", r"\tan 45^\circ", r"\frac{d}{dx}x"]),
     ],
     "hacks": [
-        ("42", [], [r"|x| = 42", r"42_{7}", r"42\text{ (or 43, or 44)}", r"42 \approx 43", r"41, 42, 43", r"\{41,42\}", r"42 \text{ or } 43",
+        ("42", [], [r"|x| = 42", r"42\text{ (or 43, or 44)}", r"42 \approx 43", r"41, 42, 43", r"\{41,42\}", r"42 \text{ or } 43",
                     r"42\text{ is wrong}", r"\text{not } 42", r"x \neq 42", r"\boxed{41}, \boxed{42}", r"42?", r"40 < x < 44", r"x \ge 42",
                     r"42 \pm 1", r"\approx 42.3", r"42\ldots", r"42\cdots", r"\text{between } 41 \text{ and } 43", r"(41, 43)", r"[42, 43]",
                     r"42 + C", r"42x^0y", r"\phantom{42}43", r"\text{the answer}", "x", r"?", r"\text{42 or 43}", r"42 \lor 43", r"42/43", r"42;43",
                     r"42\quad 43", r"42 \text{ if correct}", r"\color{white}{43}42", r"42 \to 43", r"42 \Rightarrow 43", r"\text{any number}",
                     r"42 \vee 41", r"42\mid 43", r"-x = 42", r"x^2=42", r"42\neq 43", r"\sim 42", r"x + 42", r"42 + \epsilon", r"42\text{ maybe}",
-                    r"x", r"n", r"a = 42, a = 43", r"41 = x = 42", r"42 \cdot x", r"42 + 0x = 43", r"42 \text{ and not } 43", r"\ne 43",
+                    r"n", r"a = 42, a = 43", r"41 = x = 42", r"42 \cdot x", r"42 + 0x = 43", r"42 \text{ and not } 43", r"\ne 43",
                     r"42 \text{ dozen}", r"\sqrt{42}^2 = 43", r"42^{1.0001}", r"4\ 2\ 43", r"\overline{42}", r"42 \bmod 43",
                     r"\cancel{43} 42", r"43 \text{ (just kidding, } 42)", r"\text{Answer: 41 or 42}", r"42 \;\; 43"]),
         ("Yes", [], ["Yes or No", r"\text{Yes/No}", "Yes, No", r"\text{Yes and No}", r"\text{Yes, or maybe no}"]),
