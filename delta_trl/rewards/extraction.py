@@ -19,6 +19,7 @@ from dataclasses import dataclass
 MAX_ANSWER_LENGTH = 1000
 
 THINK_TAG = re.compile(r"<(/?)(?:think|thinking|reasoning)>")
+BOX = re.compile(r"\\{1,2}(?:boxed|fbox)\s*\{")
 BOX_TOKEN = re.compile(r"(\\{1,2}(?:boxed|fbox)\s*\{)|\\.|[{}]", re.DOTALL)
 BARE_BOX = re.compile(r"\\boxed\s+(-?[\w.]{1,30})")
 ANSWER_TAG = re.compile(r"<answer>((?:(?!</?answer>).){0,4000})</answer>", re.DOTALL | re.IGNORECASE)
@@ -149,7 +150,8 @@ def find_boxes(text: str) -> list[Span] | None:
     opened: list[tuple[int, int]] = []  # (start of the box or -1, start of its content)
     boxes: list[Span] = []
     last_start = -1
-    for token in BOX_TOKEN.finditer(text):
+    first = BOX.search(text)
+    for token in BOX_TOKEN.finditer(text, first.start()) if first else ():
         if token[1]:
             opened.append((token.start(), token.end()))
             last_start = token.start()
