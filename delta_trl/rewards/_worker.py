@@ -58,9 +58,11 @@ def main(parent_pid: int, memory_limit: int) -> None:
         signal.setitimer(signal.ITIMER_REAL, job["timeout"] + GRACE_SECONDS)
         out_of_memory = False
         try:
-            verdict = judge(job["gold"], job["answer"])
+            verdict = judge(job["gold"], job["answers"])
         except MemoryError:
             verdict, out_of_memory = "memory", True
+        except Exception as error:  # sympy raises almost anything on nonsense: the answer's fault, and counted
+            verdict = f"error: {type(error).__name__}"
         signal.setitimer(signal.ITIMER_REAL, 0)
         replies.write(json.dumps({"verdict": verdict}) + "\n")
         if out_of_memory:  # what is left of the heap is not worth keeping

@@ -1,7 +1,88 @@
-"""Finding the final answer in a completion: strings only, linear in the length of the text."""
+r"""Finding the final answer in a completion. Strings only, and linear in the length of the text.
+
+In this order:
+
+1. the reasoning is dropped: what counts comes after the last `</think>`, and nothing does if a `<think>` stays open;
+2. the last balanced `\boxed{...}` or `\fbox{...}`. Boxes with nothing but connectives between them ("and", "or",
+   "y =") are one list: several guesses in a row are several answers, not a last one;
+3. else `<answer>...</answer>`, and else what follows the last `####` or "Answer:" or "the answer is".
+
+An answer that is negated, asked or taken back is none. One that is offered beside another ("42, or 43") keeps both
+as alternatives: every one of them has to be right.
+"""
+
+# ruff: noqa: RUF001 (typographic apostrophes are what completions hold)
+import re
+from dataclasses import dataclass
 
 
-def message_text(completion) -> str:
+MAX_ANSWER_LENGTH = 1000
+
+THINK_TAG = re.compile(r"<(/?)(?:think|thinking|reasoning)>")
+BOX = re.compile(r"\\{1,2}(?:boxed|fbox)\s*\{")
+BOX_TOKEN = re.compile(r"(\\{1,2}(?:boxed|fbox)\s*\{)|\\.|[{}]", re.DOTALL)
+BARE_BOX = re.compile(r"\\boxed\s+(-?[\w.]{1,30})")
+ANSWER_TAG = re.compile(r"<answer>((?:(?!</?answer>).){0,4000})</answer>", re.DOTALL | re.IGNORECASE)
+ANSWER_WORD = re.compile(
+    r"\banswers?\b[*_]{0,2}"
+    r"(?:[ \t]{0,3}[:=][*_]{0,2}|(?P<link>[^.:=\n?]{0,80}?(?:\bis|\bare|\bbe|\bequals)\b)[ \t]{0,3}[:=]?[*_]{0,2}"
+    r"|[ \t]{0,3}[*_]{0,2}[ \t]{0,3}(?=\n))",
+    re.IGNORECASE,
+)
+
+# Words that join guesses without choosing between them.
+CONNECTIVES = frozenset(
+    "a also alternatively an and another answer answers are be both candidate candidates case choice could either "
+    "else equivalently final first fourth guess hence i is it its likely may maybe might option or other perhaps "
+    "plus possible possibility possibly potentially probably second solution solutions text the them then third "
+    "value values with".split()
+) - {"final", "hence", "then"}
+NEGATED = re.compile(
+    r"(?:\bnot|n['’]t|\bnever|\bneither|\bnor|\bcannot|\\neq?|≠)"
+    r"(?:\s+(?:be|been|equal(?:\s+to)?|exactly|simply|just|actually|really|the|answer|value|is|in|a))*[\s$*(:\[\\]*$",
+    re.IGNORECASE,
+)
+TAKEN_BACK = re.compile(
+    r"^[\s$)*\]\\.,;:!]*(?:(?:which|this|that|it|but that)\s+)?"
+    r"(?:(?:is|are|was|were|would be|seems|looks)\s+"
+    r"(?:not\b|wrong|incorrect|false|a mistake|mistaken|invalid|impossible)"
+    r"|(?:is|was|does|are)n['’]t\b|\?|(?:wrong|incorrect)\b)"
+    r"|\b(?:that|this|it|the answer|my answer|the above)(?:['’]s|\s+is|\s+was)\s+"
+    r"(?:wrong|incorrect|not\s+(?:right|correct|true|the))|\b(?:scratch|disregard|ignore)\s+(?:that|this|the)\b",
+    re.IGNORECASE,
+)
+OFFERED_BESIDE = re.compile(r"^[\s$)*\]\\,;(]*(?:\\text\{)?\s*\(?\bor\b[\s}:,]*(?:equivalently|alternatively)?,?")
+UNCERTAIN = re.compile(
+    r"\bnot\b|n['’]t\b|\bnever\b|\bneither\b|\bcannot\b|\?|\bmaybe\b|\bperhaps\b|\bpossibly\b|\bunsure\b|\bunclear\b"
+    r"|\bunknown\b|\bundetermined\b|\bsomething\b|\bsomewhere\b|\bbetween\b|\beither\b|\bmight\b|\bcould\b|\bwrong\b"
+    r"|\bincorrect\b",
+    re.IGNORECASE,
+)
+DOUBTED_BEFORE = re.compile(
+    r"(?:\bif\b|\bwhether\b|\bdoubt\b|n['’]t\s+(?:think|believe)|\bnot\s+(?:think|believe|sure)|\bunless\b|\bsuppose\b"
+    r"|\bis\s+(?:the|my)\s*$)[^.\n]{0,30}$",
+    re.IGNORECASE,
+)
+RETRACTION = re.compile(r"\b(?:wait|actually|instead|correction|mistake|wrong|incorrect|error|sorry|oops|no)\b", re.I)
+SENTENCE_END = re.compile(r"\.(?=\s|$)(?<!\b[a-z]\.)|\n")
+REASON = re.compile(r",?\s+(?:because|since|as|where|which|so|by|for)\b.*", re.DOTALL)
+LEADING_ADVERB = re.compile(
+    r"^(?:(?:therefore|thus|hence|simply|just|clearly|indeed|now|exactly|precisely|equal to|given by|then)\b[\s:,]*)+",
+    re.IGNORECASE,
+)
+NAME_BEFORE = re.compile(r"([A-Za-z](?:_\{?\w{1,3}\}?)?)\s*=\s*[$\s]*(?:\\[(\[])?\s*$")
+
+
+@dataclass(frozen=True)
+class Span:
+    """An answer's place in the text, with its marks (`\\boxed{` and `}`) from `start` to `end`."""
+
+    start: int
+    end: int
+    content: str
+
+
+def message_text(completion: str | list[dict]) -> str:
     """The text to grade: the string itself, or the content of the last assistant message."""
     if isinstance(completion, str):
         return completion
@@ -9,33 +90,160 @@ def message_text(completion) -> str:
         if message.get("role", "assistant") == "assistant":
             content = message.get("content")
             if isinstance(content, list):  # content parts, as multimodal chat templates use them
-                content = "".join(part.get("text", "") for part in content)
+                content = "".join(part.get("text") or "" for part in content)
             return content or ""
     return ""
 
 
-def last_box(text: str) -> str | None:
-    """The content of the last `\\boxed{...}`; None if there is none, or if it is not closed."""
-    start = max(text.rfind("\\boxed{"), text.rfind("\\fbox{"))
-    if start < 0:
-        return None
-    opening = text.index("{", start)
-    depth = 0
-    for position in range(opening, len(text)):
-        depth += {"{": 1, "}": -1}.get(text[position], 0)
-        if depth == 0:
-            return text[opening + 1 : position]
-    return None
+def extract_answer(text: str, parts: int = 1, require_boxed: bool = False) -> list[str]:
+    r"""The final answer of a completion.
 
+    Args:
+        text: the completion.
+        parts: how many values the gold lists. If all boxes of the completion together are that many, they are taken
+            together, however they are spread over the text.
+        require_boxed: whether an answer outside a box counts for nothing.
 
-def extract_answer(text: str) -> str | None:
-    """The final answer, after the reasoning; None if there is none."""
-    text = text.rpartition("</think>")[2]
-    return None if "<think>" in text else last_box(text)
+    Returns:
+        The alternatives of the answer, as LaTeX or words; usually one, and none if there is no answer.
+    """
+    text = after_reasoning(text)
+    boxes = None if text is None else find_boxes(text)
+    if boxes is None or (require_boxed and not boxes):
+        return []
+    if boxes:
+        answers = _choose(text, boxes, parts)
+    elif tags := [Span(m.start(), m.end(), m[1].strip()) for m in ANSWER_TAG.finditer(text) if m[1].strip()]:
+        answers = _choose(text, tags, parts)
+    elif bare := BARE_BOX.findall(text):
+        answers = bare[-1:]
+    else:
+        answers = [_announced(text)]
+    if any(not answer or len(answer) > MAX_ANSWER_LENGTH for answer in answers):
+        return []
+    return answers
 
 
 def extract_gold(solution: str) -> str:
-    """The gold: after `####`, else the last box, else the text itself without `$`."""
-    solution = solution.rpartition("####")[2].strip()
-    boxed = last_box(solution)
-    return (solution if boxed is None else boxed).strip().strip("$").strip()
+    r"""The gold: after the last `####`, else the last box (or boxes), else the text itself without `$`."""
+    if "####" in solution:
+        return solution.rpartition("####")[2].strip().strip("$").strip()
+    boxes = find_boxes(solution)
+    if boxes:
+        return ", ".join(box.content for box in _last_group(solution, boxes))
+    if boxes is None:
+        return ""
+    solution = re.sub(r"^\s*\**(?:the\s+)?(?:final\s+)?answer\**\s*(?:is\s*:?|:)\**", "", solution, flags=re.I)
+    return solution.strip().strip("$").strip()
+
+
+def after_reasoning(text: str) -> str | None:
+    """What follows the reasoning; None if the reasoning never ends."""
+    tags = list(THINK_TAG.finditer(text))
+    if not tags:
+        return text
+    return text[tags[-1].end() :] if tags[-1][1] else None
+
+
+def find_boxes(text: str) -> list[Span] | None:
+    """The outermost balanced boxes that hold something; None if the last box is not closed."""
+    opened: list[tuple[int, int]] = []  # (start of the box or -1, start of its content)
+    boxes: list[Span] = []
+    last_start = -1
+    first = BOX.search(text)
+    for token in BOX_TOKEN.finditer(text, first.start()) if first else ():
+        if token[1]:
+            opened.append((token.start(), token.end()))
+            last_start = token.start()
+        elif token[0] == "{":
+            opened.append((-1, token.end()))
+        elif token[0] == "}" and opened:
+            start, content = opened.pop()
+            if start < 0:
+                continue
+            if start == last_start:
+                last_start = -1
+            while boxes and boxes[-1].start > start:  # boxes inside this one
+                boxes.pop()
+            boxes.append(Span(start, token.end(), text[content : token.start()].strip()))
+    if last_start >= 0:
+        return None
+    return [box for box in boxes if box.content]
+
+
+def _choose(text: str, spans: list[Span], parts: int) -> list[str]:
+    """The answer among marked ones: the last group, unless the text around it takes it back or adds to it."""
+    group = _last_group(text, spans)
+    if len(group) < parts:
+        distinct = list({span.content: span for span in spans}.values())
+        between = text[distinct[0].end : distinct[-1].start]
+        if len(distinct) == parts and not RETRACTION.search(between):
+            group = distinct
+    first, last = group[0], group[-1]
+    if NEGATED.search(text[max(0, first.start - 80) : first.start]):
+        return []
+    after = text[last.end : last.end + MAX_ANSWER_LENGTH]
+    if TAKEN_BACK.search(after):
+        return []
+    answers = [span.content for span in group]
+    if len(group) > 1:
+        names = [NAME_BEFORE.search(text[max(0, span.start - 20) : span.start]) for span in group]
+        answers = [f"{name[1]} = {a}" if name else a for name, a in zip(names, answers, strict=True)]
+    alternatives = [", ".join(answers)]
+    if beside := OFFERED_BESIDE.match(after):
+        alternatives.append(_first_sentence(after[beside.end() :]))
+    later = _announced(after)
+    if later is not None and re.match(r"[-+\d\\$(.]", later):
+        alternatives.append(later)
+    return alternatives
+
+
+def _last_group(text: str, spans: list[Span]) -> list[Span]:
+    group = [spans[-1]]
+    for span in reversed(spans[:-1]):
+        if not _connects(text[span.end : group[0].start]):
+            break
+        if span.content != group[0].content:
+            group.insert(0, span)
+        else:
+            group[0] = span
+    return group
+
+
+def _connects(between: str) -> bool:
+    if len(between) > 120:
+        return False
+    between = re.sub(r"\\(?:text|quad|qquad|mathrm)\b|\\.", " ", between)
+    between = re.sub(r"\b[A-Za-z](?:_\{?\w{1,3}\}?)?\s*=", " ", between)  # the name of the next value
+    between = re.sub(r"\(?\b[\dA-Ea-e][.)]", " ", between)  # the number of the next item
+    return all(word.lower() in CONNECTIVES or word.isdigit() for word in re.findall(r"\w+", between))
+
+
+def _announced(text: str) -> str | None:
+    """What follows the last `####` or "answer"; None if it is not a plain statement of an answer."""
+    hashes = text.rfind("####")
+    match = next(reversed(list(ANSWER_WORD.finditer(text))), None)
+    if hashes >= 0 and (match is None or match.start() < hashes):
+        return _first_line(text[hashes:].lstrip("#")) or None
+    if match is None:
+        return None
+    if UNCERTAIN.search(match["link"] or "") or DOUBTED_BEFORE.search(
+        text[max(0, match.start() - 60) : match.start()]
+    ):
+        return None
+    answer = _first_line(text[match.end() :])
+    if not answer or TAKEN_BACK.search(answer) or "?" in answer:
+        return None
+    if UNCERTAIN.match(answer) or re.search(r"\b(?:maybe|perhaps|possibly)\b", answer, re.I):
+        return None
+    return LEADING_ADVERB.sub("", _first_sentence(answer)) or None
+
+
+def _first_line(text: str) -> str:
+    return text.lstrip(" \t\n*_:").partition("\n")[0].strip(" \t*_")
+
+
+def _first_sentence(text: str) -> str:
+    end = SENTENCE_END.search(text)
+    sentence = text[: end.start()] if end else text
+    return REASON.sub("", sentence).strip(" \t*_`,;")

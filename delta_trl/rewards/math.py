@@ -1,55 +1,96 @@
 """The mathematics reward: 1.0 if the final answer equals the gold, 0.0 if not, None if the gold cannot be used."""
 
 import asyncio
+import logging
+import re
 from collections.abc import Callable
 
 from .extraction import extract_answer, extract_gold, message_text
 from .pool import Job, get_pool
 
 
+logger = logging.getLogger(__name__)
+
+FAILURES = {"timeouts": ("timeout",), "failed_checks": ("crash", "memory", "error")}
+LIST_SEPARATOR = re.compile(r",(?!\d{3}(?!\d))|;|\band\b|\bor\b")
+
+
 class MathReward:
-    """Verified mathematics reward.
+    r"""Verified mathematics reward.
+
+    The final answer is extracted from the completion (`extraction.py`) and compared with the gold in a worker process
+    (`equivalence.py`) by math-verify (https://github.com/huggingface/Math-Verify), with guards around it.
 
     Args:
+        require_boxed: whether an answer counts only inside `\boxed{...}`; else `<answer>` tags, `####` and a final
+            "Answer:" or "the answer is" are read too, in the absence of a box.
         timeout: seconds that one check may take; an answer whose check takes longer scores 0.
-        num_workers: worker processes of each training process.
+        num_workers: worker processes of each training process. They start at the first call and end with the process.
+
+    Raises:
+        ValueError: an option is out of range.
     """
 
     __name__ = "math_reward"
 
-    def __init__(self, timeout: float = 3.0, num_workers: int = 2):
+    def __init__(self, require_boxed: bool = False, timeout: float = 3.0, num_workers: int = 2):
+        if timeout <= 0 or num_workers < 1:
+            raise ValueError(f"Need timeout > 0 and num_workers >= 1, got {timeout} and {num_workers}.")
+        self.require_boxed = require_boxed
         self.timeout = timeout
         self.num_workers = num_workers
 
     def __call__(
         self,
-        completions: list,
+        completions: list[str] | list[list[dict]],
         solution: list[str],
         log_extra: Callable[[str, list], None] | None = None,
         log_metric: Callable[[str, float], None] | None = None,
         **kwargs,
     ) -> list[float | None]:
-        jobs: dict[tuple[str, str], Job] = {}
-        keys = []
-        for completion, gold in zip(completions, solution, strict=True):
-            gold, answer = extract_gold(gold), extract_answer(message_text(completion))
-            if not gold or answer is None:
-                keys.append(0.0 if gold else None)
-                continue
-            keys.append((gold, answer))
-            jobs.setdefault((gold, answer), Job(gold, answer, self.timeout))
-        get_pool(self.num_workers).run(list(jobs.values()))
-        return [self._score(jobs[key].verdict) if isinstance(key, tuple) else key for key in keys]
+        r"""Score a batch.
 
-    @staticmethod
-    def _score(verdict: str | None) -> float | None:
-        if verdict in (None, "unusable gold"):
-            return None
-        return float(verdict == "right")
+        Args:
+            completions: texts, or lists of chat messages of which the last assistant message counts.
+            solution: the golds: LaTeX or words, bare, in `$...$`, in `\boxed{...}` or after `####`.
+            log_extra: called with columns for TRL's completions table: the gold, the extracted answer, the verdict.
+            log_metric: called with the shares of timeouts, of failed checks and of golds that cannot be used.
+            **kwargs: the other columns of the data set; not used.
+
+        Returns:
+            1.0, 0.0, or `None` where the gold cannot be used or where no worker could be had for the check.
+
+        Raises:
+            RuntimeError: the workers cannot start at all.
+        """
+        golds = [extract_gold("" if gold is None else str(gold)) for gold in solution]
+        answers = [
+            tuple(extract_answer(message_text(completion), _count_parts(gold), self.require_boxed))
+            for completion, gold in zip(completions, golds, strict=True)
+        ]
+        keys = list(zip(golds, answers, strict=True))
+        jobs = {key: Job(*key, self.timeout) for key in keys}
+        get_pool(self.num_workers).run(list(jobs.values()))
+        verdicts = [jobs[key].verdict for key in keys]
+
+        unchecked = verdicts.count(None)
+        if unchecked:
+            logger.warning("%d of %d answers could not be checked: no worker was available.", unchecked, len(keys))
+        if log_extra is not None:
+            log_extra("gold", golds)
+            log_extra("extracted_answer", [" | ".join(answer) for answer in answers])
+            log_extra("verdict", [verdict or "not checked" for verdict in verdicts])
+        if log_metric is not None and verdicts:
+            for name, failures in FAILURES.items():
+                failed = sum((verdict or "").startswith(failures) for verdict in verdicts)
+                log_metric(f"{self.__name__}/{name}", failed / len(verdicts))
+            log_metric(f"{self.__name__}/unusable_gold", verdicts.count("unusable gold") / len(verdicts))
+            log_metric(f"{self.__name__}/not_checked", unchecked / len(verdicts))
+        return [None if verdict in (None, "unusable gold") else float(verdict == "right") for verdict in verdicts]
 
 
 class AsyncMathReward(MathReward):
-    """`MathReward` as a coroutine: the trainer runs it together with other async rewards."""
+    """`MathReward` as a coroutine: the trainer awaits it together with other async rewards."""
 
     __name__ = "async_math_reward"
 
@@ -57,14 +98,23 @@ class AsyncMathReward(MathReward):
         return await asyncio.to_thread(super().__call__, *args, **kwargs)
 
 
-_default = MathReward()
+def _count_parts(gold: str) -> int:
+    """How many values the gold lists, as far as a glance can tell."""
+    inner = gold.strip().removeprefix("\\{").removesuffix("\\}")
+    if re.search(r"[(\[{]", inner):
+        return 1
+    return len([part for part in LIST_SEPARATOR.split(inner) if part.strip()]) or 1
 
 
-def math_reward(completions: list, solution: list[str], **kwargs) -> list[float | None]:
-    """Verified mathematics reward with the default options; see `MathReward`."""
-    return _default(completions, solution, **kwargs)
+_math_reward = MathReward()
+_async_math_reward = AsyncMathReward()
 
 
-async def async_math_reward(completions: list, solution: list[str], **kwargs) -> list[float | None]:
-    """`math_reward` as a coroutine."""
-    return await asyncio.to_thread(_default, completions, solution, **kwargs)
+def math_reward(completions, solution, **kwargs) -> list[float | None]:
+    """`MathReward` with its default options."""
+    return _math_reward(completions, solution, **kwargs)
+
+
+async def async_math_reward(completions, solution, **kwargs) -> list[float | None]:
+    """`AsyncMathReward` with its default options."""
+    return await _async_math_reward(completions, solution, **kwargs)

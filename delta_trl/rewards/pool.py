@@ -42,8 +42,10 @@ main(int(sys.argv[2]), int(sys.argv[3]))
 
 @dataclass
 class Job:
+    """One comparison. `verdict` is filled in by `WorkerPool.run`."""
+
     gold: str
-    answer: str
+    answers: tuple[str, ...]
     timeout: float
     verdict: str | None = None
     attempts: int = field(default=0, repr=False)
@@ -75,7 +77,7 @@ class Worker:
         job.attempts += 1
         self.cpu_at_start = self.cpu_seconds()
         self.deadline = time.monotonic() + job.timeout
-        message = {"gold": job.gold, "answer": job.answer, "timeout": job.timeout}
+        message = {"gold": job.gold, "answers": job.answers, "timeout": job.timeout}
         with contextlib.suppress(BrokenPipeError):  # a dead worker is noticed when its output ends
             self.process.stdin.write(json.dumps(message).encode() + b"\n")
 

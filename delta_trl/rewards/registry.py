@@ -31,6 +31,9 @@ class RegisteredReward:
 REWARDS = {
     "math_reward": RegisteredReward("delta_trl.rewards.math", "math_reward", "MathReward"),
     "async_math_reward": RegisteredReward("delta_trl.rewards.math", "async_math_reward", "AsyncMathReward"),
+    "multiple_choice_reward": RegisteredReward(
+        "delta_trl.rewards.multiple_choice", "multiple_choice_reward", "MultipleChoiceReward"
+    ),
     "think_format_reward": RegisteredReward("trl.rewards", function="think_format_reward"),
     "soft_overlong_punishment": RegisteredReward("trl.rewards", factory="get_soft_overlong_punishment"),
     "repetition_penalty": RegisteredReward("trl.rewards", factory="get_repetition_penalty_reward"),

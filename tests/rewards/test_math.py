@@ -1,16 +1,146 @@
+import asyncio
+import pickle
+from collections import Counter
+
 import pytest
+from cases import labelled_cases
 
-from delta_trl.rewards import math_reward
+from delta_trl.rewards import AsyncMathReward, MathReward, async_math_reward, math_reward
 
 
-@pytest.mark.parametrize(
-    ("gold", "completion", "reward"),
-    [
-        (r"\sqrt{2}", r"It is $\boxed{\sqrt{2}}$.", 1.0),
-        (r"\sqrt{2}", r"It is $\boxed{\sqrt{3}}$.", 0.0),
-        (r"so \boxed{\frac{1}{2}}", [{"role": "assistant", "content": r"\boxed{0.5}"}], 1.0),
-        ("", r"\boxed{1}", None),
-    ],
-)
-def test_first_of_all(gold, completion, reward):
-    assert math_reward([completion], [gold]) == [reward]
+CASES = list(labelled_cases())
+
+
+@pytest.fixture(scope="module")
+def scored():
+    columns = {}
+    rewards = math_reward([c[2] for c in CASES], [c[1] for c in CASES], log_extra=columns.__setitem__)
+    return rewards, columns
+
+
+def test_enough_cases_of_every_kind():
+    kinds = Counter(kind for kind, *_ in CASES)
+    assert len(CASES) >= 300
+    assert min(kinds.values()) >= 5
+    assert len({(repr(gold), repr(completion)) for _, gold, completion, _ in CASES}) == len(CASES)
+
+
+@pytest.mark.parametrize("kind", sorted({case[0] for case in CASES}))
+def test_labelled_cases(kind, scored):
+    wrong = [
+        f"gold {gold!r}, answer {answer!r}: {reward} instead of {score} ({verdict})"
+        for (case_kind, gold, _, score), reward, answer, verdict in zip(
+            CASES, scored[0], scored[1]["extracted_answer"], scored[1]["verdict"], strict=True
+        )
+        if case_kind == kind and reward != score
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def trl_reward(gold: str, completion: str) -> float | None:
+    from trl.rewards import accuracy_reward
+
+    return accuracy_reward([[{"content": completion}]], [gold])[0]
+
+
+def trl_reward_wrapped(gold: str, completion: str) -> float | None:
+    return trl_reward(f"$\\boxed{{{gold}}}$", completion)
+
+
+def plain_math_verify(gold: str, completion: str) -> float | None:
+    from math_verify import parse, verify
+
+    parsed = parse(gold)
+    return float(verify(parsed, parse(completion))) if parsed else None
+
+
+def test_against_todays_graders(scored, capsys):
+    """Prints what TRL's reward and math-verify make of the same cases: the README's claim is this test."""
+    usable = [(case, reward) for case, reward in zip(CASES, scored[0], strict=True) if isinstance(case[1], str)]
+    usable = [(case, reward) for case, reward in usable if isinstance(case[2], str)]
+    graders = {
+        "math-verify": plain_math_verify,
+        "TRL accuracy_reward": trl_reward,
+        "TRL accuracy_reward, gold wrapped": trl_reward_wrapped,
+    }
+    table = {"math_reward": [reward for _, reward in usable]}
+    for name, grade in graders.items():
+        table[name] = []
+        for (_, gold, completion, _), _ in usable:
+            try:
+                table[name].append(grade(gold, completion))
+            except Exception:  # a grader that crashes has not graded; it counts as an error
+                table[name].append("crash")
+    labels = [case[3] for case, _ in usable]
+    accuracy = {}
+    with capsys.disabled():
+        print(f"\n{len(labels)} labelled cases{'':20} right  false +  false -")
+        for name, rewards in table.items():
+            pairs = list(zip(rewards, labels, strict=True))
+            accuracy[name] = sum(reward == label for reward, label in pairs) / len(pairs)
+            false_positives = sum(reward == 1.0 and label != 1.0 for reward, label in pairs)
+            false_negatives = sum(reward != 1.0 and label == 1.0 for reward, label in pairs)
+            print(f"  {name:35} {accuracy[name]:6.1%} {false_positives:8} {false_negatives:8}")
+    assert accuracy["math_reward"] >= 0.98
+    assert all(accuracy["math_reward"] > accuracy[name] for name in graders)
+
+
+def test_columns_and_metrics():
+    columns, metrics = {}, {}
+    rewards = math_reward(
+        [r"\boxed{1/2}", "?", r"\boxed{\gcd(2,4)}", r"\boxed{1}"],
+        ["0.5", "1", "2", ""],
+        log_extra=columns.__setitem__,
+        log_metric=metrics.__setitem__,
+        prompts=["a", "b", "c", "d"],
+        timeout=["a column of the data set"] * 4,
+    )
+    assert rewards == [1.0, 0.0, 0.0, None]
+    assert columns["gold"] == ["0.5", "1", "2", ""]
+    assert columns["extracted_answer"] == ["1/2", "", r"\gcd(2,4)", "1"]
+    assert columns["verdict"] == ["right", "no answer", "refused: restates the problem: gcd", "unusable gold"]
+    assert metrics["math_reward/unusable_gold"] == 0.25
+    assert metrics["math_reward/timeouts"] == metrics["math_reward/not_checked"] == 0.0
+
+
+def test_require_boxed():
+    strict = MathReward(require_boxed=True)
+    assert strict(["Answer: 42", r"\boxed{42}"], ["42", "42"]) == [0.0, 1.0]
+
+
+def test_empty_batch():
+    assert math_reward([], [], log_metric=lambda name, value: None) == []
+
+
+def test_lengths_must_agree():
+    with pytest.raises(ValueError, match="shorter"):
+        math_reward([r"\boxed{1}", r"\boxed{1}"], ["1"])
+
+
+@pytest.mark.parametrize("options", [{"timeout": 0}, {"num_workers": 0}])
+def test_options_out_of_range(options):
+    with pytest.raises(ValueError, match="timeout > 0 and num_workers >= 1"):
+        MathReward(**options)
+
+
+def test_async_forms_agree():
+    async def both():
+        batch = [r"\boxed{1}", r"\boxed{2}"], ["1", "1"]
+        return await asyncio.gather(async_math_reward(*batch), AsyncMathReward()(*batch))
+
+    assert asyncio.run(both()) == [[1.0, 0.0]] * 2
+
+
+def test_pickles():
+    reward = pickle.loads(pickle.dumps(MathReward(timeout=1.5)))
+    assert reward.timeout == 1.5
+    assert reward([r"\boxed{1}"], ["1"]) == [1.0]
+
+
+def test_trl_sees_what_is_async_and_how_it_is_called():
+    from trl.trainer.utils import get_callable_name, is_async_callable
+
+    assert [is_async_callable(f) for f in (math_reward, MathReward(), async_math_reward, AsyncMathReward())] == [
+        False, False, True, True,
+    ]  # fmt: skip
+    assert get_callable_name(MathReward()) == "math_reward"

@@ -1,0 +1,113 @@
+r"""Answers that are refused before anything is evaluated: restatements of the problem, and what is too large."""
+
+import re
+
+import sympy
+
+
+MAX_DIGITS = 20_000
+MAX_NESTING = 20
+
+# Operations that leave the work to the grader. An answer may use one if the gold does.
+OPERATIONS = {
+    "integral": r"\\(?:i*int|oint|intop)",
+    "sum": r"\\sum",
+    "product": r"\\prod",
+    "limit": r"\\lim(?:sup|inf)?",
+    "determinant": r"\\det|\\begin\s*\{(?:vmatrix|Vmatrix)\}",
+    "gcd": r"\\gcd|\\lcm|(?<![A-Za-z])(?:gcd|lcm)(?=\s*\()|\\text\s*\{\s*(?:gcd|lcm)",
+    "extremum": r"\\max|\\min|(?<![A-Za-z])(?:max|min)(?=\s*\()",
+    "mod": r"\\[bp]?mod",
+    "floor": r"\\lfloor|\\lceil|\\floor|\\ceil",
+    "absolute value": r"\||\\abs|\\l?vert",
+    "logarithm": r"\\log|\\ln|\\lg",
+    "trigonometry": r"\\(?:arc)?(?:sin|cos|tan|cot|sec|csc)(?!h)",
+    "hyperbolic": r"\\(?:arc|ar)?(?:sinh|cosh|tanh|coth)",
+    "dots": r"\\[lcv]?dots[cbmio]?|\.\.\.",
+    "derivative": r"\\frac\s*\{\s*(?:d|\\partial)\s*\}\s*\{\s*(?:d|\\partial)\s*[A-Za-z\\]|\\nabla\b",
+    "gamma": r"\\Gamma\s*\(|\\zeta|\\operatorname",
+    "transform": r"\\xrightarrow",
+    "negation": r"\\neg|\\lnot",
+}
+OPERATIONS = {name: re.compile(pattern) for name, pattern in OPERATIONS.items()}
+IMPLIED = {"hyperbolic": re.compile(r"e\s*\^|\\exp|\\log|\\ln"), "logarithm": re.compile(r"\\ar\w*h(?![A-Za-z])")}
+HIDDEN = re.compile(
+    r"\\(?:phantom|hphantom|vphantom|color|textcolor|cancel|sout|xcancel|bcancel|not|rule|href|tag|def|let)"
+)
+LONG_EXPONENT = re.compile(r"\^\s*\{?\s*[-+]?\s*\d{5,}")
+TOWER = re.compile(r"\^\s*\{[^{}]*\d\s*\^")
+BIG_FACTORIAL = re.compile(r"\d{5,}\s*\)?\s*!|!\s*\)?\s*!")
+BIG_BINOMIAL = re.compile(r"\\binom\s*\{\s*\d{5,}|\d{5,}\s*\\choose")
+
+
+class RefusedError(Exception):
+    """An answer that is not considered, and why."""
+
+
+def refuse_shape(gold: str, answer: str) -> None:
+    """Refuse what is dangerous to parse or to evaluate, unless the gold has it too."""
+    depth = deepest = 0
+    for character in answer:
+        depth += (character in "([{") - (character in ")]}")
+        deepest = max(deepest, depth)
+    if deepest > MAX_NESTING or len(re.findall(r"\\(?:frac|sqrt|binom)", answer)) > 30:
+        raise RefusedError("too deeply nested")
+    if len(re.findall(r"\\(?:cup|cap|setminus)", answer)) > 20:
+        raise RefusedError("too many sets")
+    if HIDDEN.search(answer):
+        raise RefusedError("hidden or struck out text")
+    for pattern in (LONG_EXPONENT, TOWER, BIG_FACTORIAL, BIG_BINOMIAL):
+        if pattern.search(answer) and not pattern.search(gold):
+            raise RefusedError("too large to evaluate")
+    if len(re.findall(r"\d{40,}", answer)) and not re.search(r"\d{30,}", gold):
+        raise RefusedError("too large to evaluate")
+
+
+def refuse_restatement(gold: str, answer: str) -> None:
+    """Refuse an operation left undone which the gold does not have."""
+    for name, pattern in OPERATIONS.items():
+        if pattern.search(answer) and not pattern.search(gold):
+            implied = IMPLIED.get(name)
+            if not (implied and implied.search(gold)):
+                raise RefusedError(f"restates the problem: {name}")
+
+
+def refuse_arithmetic(gold, answer) -> None:
+    """Refuse a sum or product of plain numbers where the gold is one number: `40 + 2` for 42."""
+    if not isinstance(gold, sympy.Number) or not isinstance(answer, sympy.Expr):
+        return
+    for part in sympy.preorder_traversal(answer):
+        if isinstance(part, (sympy.Add, sympy.Mul)):
+            plain = [argument for argument in part.args if argument.is_Rational and abs(argument) != 1]
+            if len(plain) == len(part.args) > 1 and not (isinstance(part, sympy.Mul) and len(plain) < 2):
+                raise RefusedError("restates the problem: arithmetic")
+
+
+def refuse_large(expression) -> None:
+    """Refuse an expression with a value of more than `MAX_DIGITS` digits somewhere inside."""
+    if isinstance(expression, sympy.Basic) and _log10(expression) > MAX_DIGITS:
+        raise RefusedError("too large to evaluate")
+
+
+def _log10(expression) -> float:
+    """An upper bound of log10 of the absolute value, or of the digits needed. Symbols count as one digit."""
+    if isinstance(expression, sympy.Integer):
+        return 0.302 * int(expression).bit_length()
+    if isinstance(expression, sympy.Rational):
+        return 0.302 * max(int(expression.p).bit_length(), int(expression.q).bit_length())
+    inner = [_log10(argument) for argument in expression.args if isinstance(argument, sympy.Basic)]
+    largest = max(inner, default=1.0)
+    if largest > MAX_DIGITS:
+        return largest
+    if isinstance(expression, sympy.Pow):
+        base, exponent = expression.args
+        if exponent.free_symbols or (base.free_symbols and inner[1] < 3):
+            return largest
+        return max(inner[0], 0.31) * 10.0 ** min(inner[1], 12)
+    if isinstance(expression, (sympy.factorial, sympy.gamma)):
+        return 10.0 ** min(inner[0], 12) * max(inner[0], 1.0)
+    if isinstance(expression, sympy.binomial):
+        return 10.0 ** min(inner[0], 12) * 0.302
+    if isinstance(expression, (sympy.Mul, sympy.Add)):
+        return sum(inner)
+    return largest

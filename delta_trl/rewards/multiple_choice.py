@@ -1,0 +1,80 @@
+"""The multiple-choice reward (GPQA, MMLU-Pro): 1.0 if the letter of the final answer is the gold's."""
+
+import re
+from collections.abc import Callable
+
+from .extraction import extract_answer, extract_gold, message_text
+from .normalization import normalize
+from .words import choice_of, split_label
+
+
+class MultipleChoiceReward:
+    r"""Multiple-choice reward. Compares strings only: no worker process, no mathematics.
+
+    The final answer is found as `MathReward` finds it: the last `\boxed{...}`, else `<answer>` tags, `####`,
+    "Answer: B" or "the answer is (B)". It may be "B", "(B)", "B.", "Option B", or the letter with the text of the
+    choice, "(B) 42".
+
+    Args:
+        letters: the letters that stand for a choice.
+        require_boxed: whether an answer counts only inside `\boxed{...}`.
+
+    Raises:
+        ValueError: `letters` is empty or holds something other than distinct capital letters.
+    """
+
+    __name__ = "multiple_choice_reward"
+
+    def __init__(self, letters: str = "ABCDEFGHIJ", require_boxed: bool = False):
+        if not re.fullmatch(r"[A-Z]+", letters) or len(set(letters)) < len(letters):
+            raise ValueError(f"`letters` must be distinct capital letters, got {letters!r}.")
+        self.letters = letters
+        self.require_boxed = require_boxed
+
+    def __call__(
+        self,
+        completions: list[str] | list[list[dict]],
+        solution: list[str],
+        log_extra: Callable[[str, list], None] | None = None,
+        **kwargs,
+    ) -> list[float | None]:
+        """Score a batch.
+
+        Args:
+            completions: texts, or lists of chat messages of which the last assistant message counts.
+            solution: the letters that are right, or their numbers counted from 0, as MMLU has them.
+            log_extra: called with columns for TRL's completions table: the gold and the chosen letter.
+            **kwargs: the other columns of the data set; not used.
+
+        Returns:
+            1.0, 0.0, or `None` where the gold is no letter of a choice.
+        """
+        golds = [self._gold(gold) for gold in solution]
+        chosen = [self._chosen(message_text(completion)) for completion in completions]
+        if log_extra is not None:
+            log_extra("gold", [gold or "[unusable]" for gold in golds])
+            log_extra("chosen", [letter or "[none]" for letter in chosen])
+        return [None if gold is None else float(letter == gold) for gold, letter in zip(golds, chosen, strict=True)]
+
+    def _gold(self, gold: str | int | None) -> str | None:
+        if isinstance(gold, int):
+            return self.letters[gold] if 0 <= gold < len(self.letters) else None
+        return None if gold is None else self._letter(extract_gold(gold))
+
+    def _chosen(self, text: str) -> str | None:
+        # Alternatives that disagree ("B, or C") choose nothing.
+        letters = {self._letter(answer) for answer in extract_answer(text, require_boxed=self.require_boxed)}
+        return letters.pop() if len(letters) == 1 else None
+
+    def _letter(self, text: str) -> str | None:
+        text = normalize(text)
+        letter = choice_of(text) or split_label(text)[0]
+        return letter if letter and letter in self.letters else None
+
+
+_multiple_choice_reward = MultipleChoiceReward()
+
+
+def multiple_choice_reward(completions, solution, **kwargs) -> list[float | None]:
+    """`MultipleChoiceReward` with its default options."""
+    return _multiple_choice_reward(completions, solution, **kwargs)

@@ -1,0 +1,211 @@
+r"""One spelling for answers that differ in layout only: Unicode, fonts, spaces, delimiters, thousands separators.
+
+Nothing here changes a value, and nothing is thrown away that could be a value: math-verify's own normalisation drops a
+trailing `\text{...}` whatever it says, which is how `42\text{ (or 43)}` comes to equal 42. Here text stays, as
+`\text{...}` or as plain words, for the units and the words to be looked at.
+"""
+
+# ruff: noqa: E501, RUF001 (tables of look-alikes)
+import re
+import unicodedata
+
+
+FRACTIONS = {
+    "½": (1, 2), "⅓": (1, 3), "⅔": (2, 3), "¼": (1, 4), "¾": (3, 4), "⅕": (1, 5), "⅖": (2, 5), "⅗": (3, 5), "⅘": (4, 5),
+    "⅙": (1, 6), "⅚": (5, 6), "⅐": (1, 7), "⅛": (1, 8), "⅜": (3, 8), "⅝": (5, 8), "⅞": (7, 8), "⅑": (1, 9),
+    "⅒": (1, 10),
+}  # fmt: skip
+SYMBOLS = {
+    "−": "-", "–": "-", "—": "-", "﹣": "-", "×": r"\times ", "✕": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ",
+    "∙": r"\cdot ", "•": r"\cdot ", "÷": r"\div ", "∕": "/", "⁄": "/", "≤": r"\le ", "⩽": r"\le ", "≥": r"\ge ",
+    "⩾": r"\ge ", "≠": r"\neq ", "≈": r"\approx ", "±": r"\pm ", "∓": r"\mp ", "∞": r"\infty ", "π": r"\pi ",
+    "𝜋": r"\pi ", "θ": r"\theta ", "°": r"^\circ ", "º": r"^\circ ", "∪": r"\cup ", "∩": r"\cap ", "∅": r"\emptyset ",
+    "∈": r"\in ", "∖": r"\setminus ", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}",
+    "ℂ": r"\mathbb{C}", "∠": r"\angle ", "△": r"\triangle ", "→": r"\to ", "⇒": r"\Rightarrow ", "′": "'", "’": "'",
+    "‘": "'", "“": "", "”": "", "…": r"\ldots ", "⋯": r"\cdots ", "⟨": r"\langle ", "⟩": r"\rangle ", "⌊": r"\lfloor ",
+    "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "，": ",", "。": ".", "∫": r"\int ", "∑": r"\sum ",
+    "\u200b": "", "\ufeff": "", "\u2061": "", "\u2062": "",
+}  # fmt: skip
+SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ⁽⁾", "0123456789+-n()")
+SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋ₙ", "0123456789+-n")
+
+FUNCTIONS = (
+    "arcsinh arccosh arctanh arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth sin cos tan cot sec csc log "
+    "ln lg exp gcd lcm max min det lim"
+).split()
+LAYOUT = re.compile(
+    r"\\(?:displaystyle|textstyle|scriptstyle|limits|nolimits|left|right|[bB]igg?[lrm]?|mleft|mright|hfill|hline"
+    r"|normalsize|large|Large|LARGE|huge|small|centering|boldmath)(?![A-Za-z])\.?"
+)
+SPACES = re.compile(
+    r"\\(?:quad|qquad|enspace|thinspace|medspace|space)(?![A-Za-z])|(?<!\\)\\[,;:>! ]|~|\\hspace\*?\{[^{}]*\}"
+)
+FONT = re.compile(
+    r"\\(?:text(?:bf|it|rm|sf|tt|sc|normal)|math(?:rm|bf|it|sf|tt|normal)|operatorname\*?|mbox|hbox|boldsymbol|bm|emph"
+    r"|textnormal|text)\s*\{([^{}]*)\}"
+)
+OLD_FONT = re.compile(r"\\(?:rm|bf|it|sf|tt|cal)(?![A-Za-z])\s*")
+THOUSANDS_LATEX = re.compile(r"(?<=\d)(?:\{,\}|\\,|\\!\s*,?\s*(?:\\!)?|,\\!)\s*(?=\d{3}(?!\d))")
+THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
+THOUSANDS_SPACED = re.compile(r"(?<![\d.,] )(?<![\d.,])[1-9]\d{0,2}(?: \d{3})+(?![\d,])(?! \d)")
+SIMPLE_NUMBER = r"\d+(?:\.\d+)?"
+
+
+def normalize(text: str) -> str:
+    """The normal spelling of an answer or a gold. Idempotent."""
+    text = _from_unicode(text)
+    text = re.sub(r"\\{1,2}(?:boxed|fbox)\s*(?=\{)", "", text)
+    text = THOUSANDS_LATEX.sub("", text)
+    text = re.sub(r"\\{2}(?=[A-Za-z$%])(?!\\)", r"\\", text) if "\\begin" not in text else text
+    text = re.sub(r"\\\$|(?<![\w}$\\)])\$(?=\s?[\d.][\d,.]*(?:\s|$)[^$]*$)", r"\\usd ", text)
+    text = re.sub(r"\$|\\[()\[\]]|\*\*|`", " ", text)
+    text = LAYOUT.sub(" ", text)
+    text = SPACES.sub(" ", text)
+    text = text.replace("\\{", "\\lbrace ").replace("\\}", "\\rbrace ")
+    text = re.sub(r"\\[lr]vert(?![A-Za-z])|\\vert(?![A-Za-z])|\\mid(?![A-Za-z])", "|", text)
+    text = re.sub(r"\\[dtc]frac(?![A-Za-z])", r"\\frac", text)
+    text = re.sub(r"\\[dt]binom(?![A-Za-z])", r"\\binom", text)
+    text = re.sub(r"\\(le|ge|ne)q?q?(?:slant)?(?![A-Za-z])", lambda m: "\\" + {"ne": "neq"}.get(m[1], m[1]), text)
+    text = re.sub(r"\\not\s*=", r"\\neq", text)
+    text = re.sub(r"\\(?:varnothing|empty)(?![A-Za-z])", r"\\emptyset", text)
+    text = re.sub(r"\\(?:simeq|doteq|thickapprox)(?![A-Za-z])|(?<!\\)~=|\\cong(?![A-Za-z])", r"\\approx", text)
+    text = re.sub(r"(?<![<>!:])<=(?!>)", r"\\le ", text)
+    text = re.sub(r">=", r"\\ge ", text)
+    text = re.sub(r"!=(?!=)", r"\\neq ", text) if not re.search(r"\d\s*!\s*=", text) else text
+    text = re.sub(r"\^\s*\{?\s*(?:\\circ|\\degree)(?![A-Za-z])\s*\}?|\\degree(?![A-Za-z])", r"^\\circ ", text)
+    text = re.sub(r"\\%", "%", text)
+    text = OLD_FONT.sub("", text)
+    for _ in range(3):  # fonts nest: \textbf{\text{(B)}}
+        text = FONT.sub(_font, text)
+    text = _plain_functions(text)
+    text = re.sub(r"(?<=\d)[eE]\+?(-?\d+)(?![\d.A-Za-z])", r"\\times 10^{\1}", text)
+    text = re.sub(r"\\log\s*_\s*\{?\s*e\s*\}?", r"\\ln ", text)
+    text = _plain_roots(text)
+    text = _short_arguments(text)
+    text = re.sub(r"(?<=\d)\s+(\d+)\s*/\s*(\d+)(?!\d)", r"\\frac{\1}{\2}", text)  # the mixed number "2 1/2"
+    text = re.sub(r"\s+", " ", text).strip()
+    text = text.lstrip(" ,;:")
+    text = text if text.endswith("...") else text.rstrip(" .,;:")
+    while _is_wrapped(text, "{", "}"):
+        text = text[1:-1].strip()
+    bare = text.lstrip("-+ ").removeprefix("\\usd ")
+    if THOUSANDS.match(bare) or not re.search(r"[(\[{]|, ", text):
+        text = THOUSANDS.sub(lambda m: m[0].replace(",", ""), text)
+    if not re.search(r"[,;]", text):
+        text = THOUSANDS_SPACED.sub(lambda m: m[0].replace(" ", ""), text)
+    return text
+
+
+def split_top_level(text: str, pattern: re.Pattern) -> list[str]:
+    """Split where `pattern` matches outside all brackets and environments."""
+    parts, depth, start, position = [], 0, 0, 0
+    while position < len(text):
+        if depth == 0 and (match := pattern.match(text, position)) and match.end() > position:
+            parts.append(text[start:position])
+            start = position = match.end()
+            continue
+        if match := re.compile(r"\\(begin|lbrace|langle|lfloor|lceil|end|rbrace|rangle|rfloor|rceil)\b").match(
+            text, position
+        ):
+            depth += 1 if match[1] in ("begin", "lbrace", "langle", "lfloor", "lceil") else -1
+            position = match.end()
+            continue
+        if text[position] == "\\":
+            position += 2
+            continue
+        depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(text[position], 0)
+        position += 1
+    return [*parts, text[start:]]
+
+
+def closing(text: str, opening: int) -> int:
+    """Where the bracket opened at `opening` closes; -1 if nowhere."""
+    depth = 0
+    for position in range(opening, len(text)):
+        if text[position] in "([{":
+            depth += 1
+        elif text[position] in ")]}":
+            depth -= 1
+            if depth == 0:
+                return position
+    return -1
+
+
+def _is_wrapped(text: str, left: str, right: str) -> bool:
+    return text.startswith(left) and text.endswith(right) and closing(text, 0) == len(text) - 1
+
+
+def _from_unicode(text: str) -> str:
+    if text.isascii():
+        return text
+    for character, (top, bottom) in FRACTIONS.items():
+        text = text.replace(character, f"\\frac{{{top}}}{{{bottom}}}")
+    text = re.sub(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ⁽⁾]+", lambda m: "^{" + m[0].translate(SUPERSCRIPTS) + "}", text)
+    text = re.sub(r"[₀₁₂₃₄₅₆₇₈₉₊₋ₙ]+", lambda m: "_{" + m[0].translate(SUBSCRIPTS) + "}", text)
+    text = text.translate(str.maketrans(SYMBOLS))
+    text = re.sub(r"[√∛∜]", lambda m: {"√": "\\sqrt ", "∛": "\\sqrt[3]", "∜": "\\sqrt[4]"}[m[0]], text)
+    return unicodedata.normalize("NFKC", text)
+
+
+def _font(match: re.Match) -> str:
+    command, content = match[0], match[1]
+    word = content.strip()
+    if word in FUNCTIONS and "text" not in command[:6]:
+        return f"\\{word} "
+    if not word or (len(word) == 1 and command.startswith(("\\mathbf", "\\boldsymbol", "\\bm", "\\mathit"))):
+        return f" {word} "
+    if re.fullmatch(r"[-+\d.,/()^ ]+", word):  # a number needs no font
+        return f" {word} "
+    if len(word) == 1 and command.startswith("\\mathrm") and word in "eidx":
+        return word
+    return f"\\text{{{content}}}"
+
+
+def _plain_functions(text: str) -> str:
+    """`sin(x)`, `pi` and `infinity` typed without their backslashes."""
+    text = re.sub(r"(?<![\\A-Za-z])(arc(?:sin|cos|tan)|sinh|cosh|tanh|sin|cos|tan|log|ln)(?=\s*[\d(\\^_]|\s+[a-z]\b)",
+                  r"\\\1 ", text)  # fmt: skip
+    text = re.sub(r"(?<![\\A-Za-z])pi(?![A-Za-z])", r"\\pi ", text)
+    return re.sub(r"(?<![\\A-Za-z{])(?:infinity|infty|inf|oo)(?![A-Za-z])", r"\\infty ", text)
+
+
+def _plain_roots(text: str) -> str:
+    r"""`sqrt(3)`, `\sqrt 3` and `\sqrt(3)` as `\sqrt{3}`."""
+    text = re.sub(r"(?<![\\A-Za-z])sqrt(?![A-Za-z])", r"\\sqrt", text)
+    text = re.sub(r"\\cbrt(?![A-Za-z])|(?<![\\A-Za-z])cbrt(?![A-Za-z])", r"\\sqrt[3]", text)
+    position = 0
+    while (position := text.find("\\sqrt", position)) >= 0:
+        position += 5
+        rest = text[position:].lstrip()
+        if rest.startswith("["):
+            position = text.find("]", position) + 1
+            rest = text[position:].lstrip() if position else ""
+        if rest.startswith("("):
+            opening = len(text) - len(rest)
+            end = closing(text, opening)
+            if end > 0:
+                text = f"{text[:opening]}{{{text[opening + 1 : end]}}}{text[end + 1 :]}"
+        elif number := re.match(rf"{SIMPLE_NUMBER}|[A-Za-z]|\\[a-z]+", rest):
+            start = len(text) - len(rest)
+            # After `\sqrt` LaTeX takes one digit, but people who leave the braces out mean the number.
+            text = f"{text[:start]}{{{number[0]}}}{rest[number.end() :]}"
+        if position <= 0:
+            break
+    return text
+
+
+def _short_arguments(text: str) -> str:
+    r"""`\frac12`, `x^12`, `x^(n+1)` with their braces."""
+    text = re.sub(r"\\frac\s*(\d)\s*(\d)", r"\\frac{\1}{\2}", text)
+    text = re.sub(r"\\frac\s*(\d)\s*(?=\{)", r"\\frac{\1}", text)
+    text = re.sub(r"(\\frac\s*\{[^{}]*\})\s*([A-Za-z\d])", r"\1{\2}", text)
+    text = re.sub(r"\^\s*(-?\d{2,}|-\d)", r"^{\1}", text)
+    text = text.replace("**", "^")
+    position = 0
+    while match := re.compile(r"\^\s*\(").search(text, position):
+        end = closing(text, match.end() - 1)
+        if end < 0:
+            break
+        text = f"{text[: match.start()]}^{{{text[match.end() : end]}}}{text[end + 1 :]}"
+        position = match.start() + 1
+    return text

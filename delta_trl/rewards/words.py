@@ -1,0 +1,128 @@
+r"""Answers in words: names, yes and no, dates, times of day, the letter of a choice.
+
+Words compare as words. math-verify reads "cat" as the product of three symbols, which equals "act".
+"""
+
+import re
+
+
+NUMBER_WORDS = dict(
+    zip(
+        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+        "seventeen eighteen nineteen twenty".split(),
+        range(21),
+        strict=True,
+    )
+) | {"thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90, "hundred": 100}
+SYNONYMS = {
+    "dne": "does not exist", "doesnt exist": "does not exist", "limit does not exist": "does not exist",
+    "no solutions": "no solution", "no real solution": "no solution", "no real solutions": "no solution",
+    "there is no solution": "no solution", "there are no solutions": "no solution", "none": "no solution",
+    "empty set": "no solution", "no such number exists": "no solution", "no real roots": "no solution",
+    "not defined": "undefined", "all reals": "all real numbers", "all real number": "all real numbers",
+    "real numbers": "all real numbers", "any real number": "all real numbers", "infinite": "infinitely many",
+    "infinitely many solutions": "infinitely many", "infinite solutions": "infinitely many", "y": "yes", "n": "no",
+    "correct": "true", "incorrect": "false", "t": "true", "f": "false",
+}  # fmt: skip
+OPPOSITES = {"yes": "no", "no": "yes", "true": "false", "false": "true"}
+MONTHS = "january february march april may june july august september october november december".split()
+DROPPED = frozenset("a an the is are it its answer option choice".split())
+TIME = re.compile(r"(\d{1,2}):(\d{2})\s*(?:([ap])\.?\s?m\b\.?)?|(\d{1,2})\s*([ap])\.?\s?m\b\.?", re.IGNORECASE)
+CHOICE = re.compile(r"(?:option|choice|answer)?\s*(?:\(\s*([A-Ja-j])\s*\)|([A-Ja-j]))\s*[.:)]?", re.IGNORECASE)
+LABELLED = re.compile(r"(?:\(([A-J])\)\s*[.:]?|([A-J])[.:)](?=\s))\s*(.+)", re.DOTALL)
+
+
+def unwrap(text: str) -> str:
+    r"""The words of `\text{...}` without it."""
+    return re.sub(r"\s+", " ", re.sub(r"\\text\s*\{([^{}]*)\}", r" \1 ", text)).strip(" .,;:!'\"")
+
+
+def plain_words(text: str) -> str:
+    """Lower case, no punctuation, no articles, synonyms replaced: equal strings mean the same."""
+    text = unwrap(text).lower().replace("'", "").replace("\\emptyset", "empty set")
+    words = [word for word in re.findall(r"[^\W_]+(?:\.\d+)?", text) if word not in DROPPED]
+    joined = " ".join(words)
+    return SYNONYMS.get(joined, joined)
+
+
+def is_wordy(text: str) -> bool:
+    """Whether a text is made of words, not of mathematics with at most a unit."""
+    inside = " ".join(re.findall(r"\\text\s*\{([^{}]*)\}", text))
+    if re.search(r"[A-Za-z]{2}", inside):
+        return True
+    outside = re.sub(r"\\(?:begin|end)\s*\{[a-z]*\*?\}|\\[A-Za-z]+|_\{[^{}]*\}", " ", text)
+    if re.search(r"(?<![A-Za-z])(?:[A-Za-z]{3,}|no|[A-Z]{2,})(?![A-Za-z])", outside):
+        return not re.search(r"[=<>^_]|\\(?:le|ge|frac|sqrt|cdot|times)\b", text)
+    return False
+
+
+def number_of(text: str) -> int | None:
+    """The number that words such as "forty-two" spell."""
+    values = [NUMBER_WORDS.get(word) for word in unwrap(text).lower().replace("-", " ").split()]
+    if len(values) == 1:
+        return values[0]
+    if len(values) == 2 and None not in values and values[0] in range(20, 91, 10) and 0 < values[1] < 10:
+        return values[0] + values[1]
+    return None
+
+
+def choice_of(text: str) -> str | None:
+    """The letter of a choice, if that is all the text says."""
+    match = CHOICE.fullmatch(unwrap(text))
+    return (match[1] or match[2]).upper() if match else None
+
+
+def split_label(text: str) -> tuple[str | None, str]:
+    """`("B", "42")` for `(B) 42`; no letter and the text itself if it has no label."""
+    match = LABELLED.fullmatch(re.sub(r"^\\text\s*\{\s*([^{}]*)\}", r"\1 ", text).strip())
+    return ((match[1] or match[2]), match[3].strip()) if match else (None, text)
+
+
+def time_of(text: str) -> tuple[int, int, str | None] | None:
+    """Hours, minutes and "a", "p" or None, if the text is a time of day."""
+    match = TIME.fullmatch(unwrap(text).rstrip(". "))
+    if not match:
+        return None
+    hours, minutes = int(match[1] or match[4]), int(match[2] or 0)
+    half = (match[3] or match[5] or "").lower() or None
+    return (hours, minutes, half) if hours < 25 and minutes < 60 else None
+
+
+def same_time(gold: str, answer: str) -> bool:
+    """Whether two texts are the same time of day; an answer may leave "a.m." out, or count to 24."""
+    first, second = time_of(gold), time_of(answer)
+    if first is None or second is None or first[1] != second[1]:
+        return False
+    if first[2] and second[2]:
+        return first[0] % 12 == second[0] % 12 and first[2] == second[2]
+    if first[0] == second[0]:
+        return True
+    if first[2] or second[2]:  # one of them counts to 24
+        (hours, _, half), other = (first, second[0]) if first[2] else (second, first[0])
+        return hours % 12 + (12 if half == "p" else 0) == other
+    return False
+
+
+def is_date(text: str) -> bool:
+    return any(word[:3] in [month[:3] for month in MONTHS] and (word in MONTHS or len(word) == 3)
+               for word in re.findall(r"[a-z]+", unwrap(text).lower())) and bool(re.search(r"\d", text))  # fmt: skip
+
+
+def same_words(gold: str, answer: str) -> bool:
+    """Whether two texts say the same."""
+    if is_date(gold):
+        return _date(gold) == _date(answer)
+    wanted, given = plain_words(gold), plain_words(answer)
+    if wanted == given:
+        return bool(wanted)
+    if wanted in OPPOSITES:  # "Yes, it converges"
+        head, comma, rest = unwrap(answer).lower().partition(",")
+        said = set(re.findall(r"\w+", rest))
+        return bool(comma) and plain_words(head) == wanted and not said & {OPPOSITES[wanted], "or", "but", "maybe"}
+    return False
+
+
+def _date(text: str) -> list[str]:
+    text = re.sub(r"(\d+)(?:st|nd|rd|th)\b", r"\1", unwrap(text).lower())
+    words = [word for word in re.findall(r"[a-z]+|\d+", text) if word not in ("of", "the", "on")]
+    return sorted(word[:3] if word.isalpha() else str(int(word)) for word in words)

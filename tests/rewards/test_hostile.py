@@ -1,0 +1,60 @@
+import resource
+import threading
+import time
+
+import pytest
+from hostile import CASES
+
+from delta_trl.rewards import MathReward
+from delta_trl.rewards.extraction import extract_answer, message_text
+
+
+TIMEOUT = 2.0
+
+
+@pytest.fixture(scope="module")
+def reward():
+    reward = MathReward(timeout=TIMEOUT)
+    assert reward([r"\boxed{1/2}"], ["0.5"]) == [1.0]  # starts the workers
+    return reward
+
+
+def elapsed(function, *args):
+    start = time.monotonic()
+    return function(*args), time.monotonic() - start
+
+
+def test_none_scores_hangs_or_crashes(reward):
+    assert len(CASES) >= 60
+    for name, gold, completion in CASES:
+        scores, seconds = elapsed(reward, [completion], [gold])
+        assert scores in ([0.0], [None]), name
+        assert seconds < TIMEOUT + 1, (name, seconds)
+
+
+def test_the_same_from_another_thread(reward):
+    results = []
+    batch = [case[2] for case in CASES], [case[1] for case in CASES]
+    thread = threading.Thread(target=lambda: results.append(reward(*batch)))
+    thread.start()
+    thread.join()
+    assert set(results[0]) <= {0.0, None}
+
+
+@pytest.mark.parametrize(("name", "completion"), [(name, text) for name, _, text in CASES if name.startswith("text")])
+def test_extraction_is_quick(name, completion):
+    _, seconds = elapsed(extract_answer, message_text(completion))
+    assert seconds < 0.5, name
+
+
+def test_extraction_is_linear():
+    for unit in ["\\boxed{1} or ", "answer is ", "\\boxed{", "<answer>", "\\[ ", "Answer: not 1. "]:
+        _, short = elapsed(extract_answer, unit * 5_000)
+        _, long = elapsed(extract_answer, unit * 20_000)
+        assert long < 4 * 3 * short + 0.05, (unit, short, long)
+
+
+def test_this_process_stays_small(reward):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    reward([r"\boxed{\operatorname{zeros}(99999,99999)}", r"\boxed{(10^8)!}"], ["1", "1"])
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kB

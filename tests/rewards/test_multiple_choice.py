@@ -1,0 +1,43 @@
+import pytest
+
+from delta_trl.rewards import MultipleChoiceReward, multiple_choice_reward
+
+
+@pytest.mark.parametrize(
+    ("gold", "completion", "score"),
+    [
+        ("B", r"\boxed{B}", 1.0),
+        ("B", r"\boxed{\text{(B)}}", 1.0),
+        ("B", r"\boxed{b}", 1.0),
+        ("B", "Answer: B", 1.0),
+        ("B", "Answer: (B) The second law", 1.0),
+        ("B", "The correct answer is **(B)**.", 1.0),
+        ("B", "<answer>B</answer>", 1.0),
+        ("(B)", r"\boxed{\textbf{(B)}\ 12}", 1.0),
+        (1, r"\boxed{B}", 1.0),
+        ("B", r"<think>\boxed{B}</think> \boxed{C}", 0.0),
+        ("B", r"\boxed{A} \boxed{B}", 0.0),
+        ("B", r"\boxed{B} or C", 0.0),
+        ("B", r"\boxed{A, B}", 0.0),
+        ("B", r"\boxed{ABCD}", 0.0),
+        ("B", "The answer is not B.", 0.0),
+        ("B", r"\boxed{Because}", 0.0),
+        ("B", "B", 0.0),
+        ("B", "", 0.0),
+        ("Z", r"\boxed{Z}", None),
+        ("", r"\boxed{B}", None),
+        (None, r"\boxed{B}", None),
+        (99, r"\boxed{B}", None),
+    ],
+)
+def test_choices(gold, completion, score):
+    assert multiple_choice_reward([completion], [gold]) == [score]
+
+
+def test_options_and_columns():
+    columns = {}
+    reward = MultipleChoiceReward(letters="AB", require_boxed=True)
+    assert reward(["Answer: A", r"\boxed{C}"], ["A", "C"], log_extra=columns.__setitem__) == [0.0, None]
+    assert columns == {"gold": ["A", "[unusable]"], "chosen": ["[none]", "[none]"]}
+    with pytest.raises(ValueError, match="distinct capital letters"):
+        MultipleChoiceReward(letters="AA")

@@ -1,0 +1,178 @@
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import psutil
+import pytest
+
+from delta_trl.rewards import MathReward
+from delta_trl.rewards.pool import Job, WorkerPool
+
+
+HARD_GOLD = r"\int_0^\infty \sin(x^x)\,dx"  # nothing refuses a gold, and sympy does not get anywhere with this one
+
+
+@pytest.fixture
+def pool():
+    pool = WorkerPool(2)
+    yield pool
+    pool.close()
+
+
+def run(pool, *pairs, timeout=3.0):
+    jobs = [Job(gold, (answer,), timeout) for gold, answer in pairs]
+    pool.run(jobs)
+    return [job.verdict for job in jobs]
+
+
+def wait_until(condition, seconds=10.0):
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert condition()
+
+
+def test_workers_start_lazily_and_are_reused(pool):
+    assert pool.workers == []
+    assert run(pool, ("1", "1")) == ["right"]
+    first = [worker.process.pid for worker in pool.workers]
+    assert len(first) == 1  # one job needs one worker
+    assert run(pool, ("1", "2")) == ["wrong"]
+    assert [worker.process.pid for worker in pool.workers] == first
+
+
+def test_a_stuck_worker_costs_one_item(pool):
+    pairs = [("1", "1"), (HARD_GOLD, "1"), ("2", "2"), ("3", "4")]
+    assert run(pool, *pairs, timeout=1.0) == ["right", "timeout", "right", "wrong"]
+
+
+def test_a_killed_idle_worker_costs_nothing(pool):
+    run(pool, ("1", "1"))
+    os.kill(pool.workers[0].process.pid, signal.SIGKILL)
+    wait_until(lambda: pool.workers[0].process.poll() is not None)
+    assert run(pool, ("1", "1"), ("2", "3")) == ["right", "wrong"]
+
+
+def test_a_worker_killed_at_work_costs_nothing(pool):
+    """One kill, from outside: its item is tried again, and the others are not touched."""
+    run(pool, ("1", "1"), ("2", "2"))
+
+    def kill_one_at_work():
+        wait_until(lambda: any(worker.job for worker in pool.workers))
+        time.sleep(0.2)
+        next(worker for worker in pool.workers if worker.job).process.kill()
+
+    killer = threading.Thread(target=kill_one_at_work)
+    killer.start()
+    assert run(pool, (HARD_GOLD, "1"), ("1", "1"), timeout=1.0) == ["timeout", "right"]
+    killer.join()
+
+
+def test_an_outage_is_not_a_wrong_answer(pool, monkeypatch):
+    monkeypatch.setattr("delta_trl.rewards.pool.BOOTSTRAP", "raise SystemExit(1)")
+    assert run(pool, ("1", "1")) == [None]
+
+
+def test_a_worker_that_cannot_import_says_why(pool, monkeypatch):
+    monkeypatch.setenv("SYMPY_GROUND_TYPES", "python")
+    monkeypatch.setattr(
+        "delta_trl.rewards.pool.BOOTSTRAP",
+        "import sys; sys.modules['math_verify'] = None\n" + sys.modules["delta_trl.rewards.pool"].BOOTSTRAP,
+    )
+    with pytest.raises(RuntimeError, match="math_verify"):
+        run(pool, ("1", "1"))
+
+
+def test_memory_is_bounded(pool, monkeypatch):
+    monkeypatch.setattr("delta_trl.rewards.pool.MEMORY_LIMIT", 400 << 20)
+    (verdict,) = run(pool, (HARD_GOLD, r"\operatorname{zeros}(9999,9999)"))
+    assert verdict != "right"
+    assert run(pool, ("1", "1")) == ["right"]
+
+
+def test_many_threads_at_once(pool):
+    results = {}
+
+    def work(number):
+        results[number] = run(pool, *[(str(number), str(k)) for k in range(4)])
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == {n: ["right" if k == n else "wrong" for k in range(4)] for n in range(4)}
+
+
+def test_workers_are_light(pool):
+    """A worker that imported torch would take seconds to start and hundreds of megabytes, times every rank."""
+    run(pool, ("1", r"\frac{2}{2}"))
+    process = psutil.Process(pool.workers[0].process.pid)
+    assert process.memory_info().rss < 200 << 20
+    assert not [m.path for m in process.memory_maps() if "torch" in m.path or "gmpy2" in m.path]
+
+
+def test_a_forked_child_starts_its_own_workers():
+    reward = MathReward()
+    assert reward([r"\boxed{1}"], ["1"]) == [1.0]
+    with multiprocessing.get_context("fork").Pool(1) as child:
+        assert child.apply(reward, ([r"\boxed{1}", r"\boxed{2}"], ["1", "1"])) == [1.0, 0.0]
+    assert reward([r"\boxed{2}"], ["2"]) == [1.0]
+
+
+SCRIPT = """
+    import sys, threading, time
+    from delta_trl.rewards.pool import Job, WorkerPool
+    pool = WorkerPool(2)
+    pool.run([Job("1", ("1",), 3.0), Job("2", ("2",), 3.0)])
+    print(*[worker.process.pid for worker in pool.workers], flush=True)
+    {then}
+"""
+
+
+def start_script(then):
+    script = textwrap.dedent(SCRIPT.format(then=then))
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    return process, [int(pid) for pid in process.stdout.readline().split()]
+
+
+def gone(pid):
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize(
+    "then",
+    ["time.sleep(60)", f"pool.run([Job({HARD_GOLD!r}, ('1',), 2.0)] * 2)"],
+    ids=["idle", "at work"],
+)
+def test_nothing_is_left_after_kill_9(then):
+    process, workers = start_script(then)
+    time.sleep(0.5)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    assert workers
+    wait_until(lambda: all(map(gone, workers)), seconds=8.0)
+
+
+def test_nothing_is_left_at_exit():
+    process, workers = start_script("")
+    assert process.wait(timeout=20) == 0
+    process.stdout.close()
+    wait_until(lambda: all(map(gone, workers)))
+
+
+def test_the_users_script_is_not_run_again(tmp_path):
+    """No `if __name__ == "__main__"` guard, as most training scripts have none."""
+    (tmp_path / "train.py").write_text(
+        "print('started', flush=True)\nfrom delta_trl.rewards import math_reward\n"
+        "print(math_reward(['\\\\boxed{1}'], ['1']))\n"
+    )
+    (tmp_path / "code.py").write_text("raise RuntimeError('shadows the standard library')\n")
+    result = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert result.stdout.splitlines() == ["started", "[1.0]"], result.stderr
