@@ -11,7 +11,6 @@ An answer that is negated, asked or taken back is none. One that is offered besi
 as alternatives: every one of them has to be right.
 """
 
-# ruff: noqa: RUF001 (typographic apostrophes are what completions hold)
 import re
 from dataclasses import dataclass
 

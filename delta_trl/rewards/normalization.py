@@ -5,7 +5,7 @@ trailing `\text{...}` whatever it says, which is how `42\text{ (or 43)}` comes t
 `\text{...}` or as plain words, for the units and the words to be looked at.
 """
 
-# ruff: noqa: E501, RUF001 (tables of look-alikes)
+# ruff: noqa: E501 (tables of look-alikes)
 import re
 import unicodedata
 

@@ -1,4 +1,4 @@
-# ruff: noqa: E501, RUF001 (tables: one line each)
+# ruff: noqa: E501 (tables: one line each)
 r"""Labelled answers. The label is what a careful mathematician says who grades the final answer only.
 
 `ANSWERS`: kind -> (gold, right answers, wrong answers), each answer standing in a `\boxed{...}`.
