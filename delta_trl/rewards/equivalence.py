@@ -64,6 +64,7 @@ NAME_COMMAND = re.compile(
     r"|[a-z]*(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|rho|sigma|omega|tau|psi|xi|eta|nu|epsilon)"
     r"|Delta|Omega|Phi|Sigma|Gamma|Theta|Lambda|Psi)(?![A-Za-z])"
 )
+COLUMN = re.compile(r"\\begin\s*\{[pb]matrix\}([^&{}]*)\\end\s*\{[pb]matrix\}")  # a vector may be written (1, 2)
 BRACKETS = {"(": ")", "[": "]", "\\lbrace": "\\rbrace", "\\langle": "\\rangle", "]": "["}
 
 
@@ -187,7 +188,7 @@ def _equal(gold: str, answer: str) -> bool:
         answer = content
     if same_time(gold, answer):
         return True
-    if is_wordy(gold) and not parse_unit_of(gold) and (same_words(gold, answer) or len(_read_list(gold)[1]) == 1):
+    if is_wordy(gold) and not _unit_of(gold) and (same_words(gold, answer) or len(_read_list(gold)[1]) == 1):
         return same_words(gold, answer) or _equal_special(gold, answer)
     if is_wordy(answer) and _equal_special(gold, answer):
         return True
@@ -222,7 +223,7 @@ def _split_name(text: str) -> tuple[str, str]:
     return (sides[0], sides[1]) if all(map(_is_name, names)) and sides[1] else ("", text)
 
 
-def parse_unit_of(text: str):
+def _unit_of(text: str):
     """The unit of a text that is a value with a unit; None if it is not."""
     value, unit = split_unit(text)
     return parse_unit(unit) if unit and not is_wordy(value) else None
@@ -318,6 +319,8 @@ def _equal_lists(gold: str, answer: str) -> bool:
         answer = unwrap(answer)
     elif _is_union(gold, answer):
         return _equal_sets(gold, answer)
+    if COLUMN.fullmatch(gold) and _read_list(answer)[0] in ("()", "\\langle\\rangle"):
+        gold = "(" + COLUMN.fullmatch(gold)[1].replace("\\\\", ",") + ")"
     gold_brackets, wanted = _read_list(gold)
     brackets, given = _read_list(answer)
     if len(wanted) == 1 and len(given) == 1 and gold_brackets == brackets == "":
@@ -340,12 +343,7 @@ def _equal_lists(gold: str, answer: str) -> bool:
         ordered = ordered or brackets in ("()", "[]")
     elif gold_brackets and not brackets and gold_brackets not in ("()", "\\lbrace\\rbrace", "\\langle\\rangle"):
         return False
-    return _match(_name(wanted, given), given, ordered)
-
-
-def _name(wanted: list[str], given: list[str]) -> list[str]:
-    """A gold (2, 3) is answered by "x = 2, y = 3": values in order."""
-    return wanted
+    return _match(wanted, given, ordered)
 
 
 def _match(wanted: list[str], given: list[str], ordered: bool) -> bool:

@@ -55,6 +55,8 @@ def normalize(text: str) -> str:
     """The normal spelling of an answer or a gold. Idempotent."""
     text = _from_unicode(text)
     text = re.sub(r"\\{1,2}(?:boxed|fbox)\s*(?=\{)", "", text)
+    text = re.sub(r"\\\\\s*\[\s*-?[\d.]+\s*[a-z]{2}\s*\]", r"\\\\ ", text)  # the line skip of a matrix
+    text = re.sub(r"\\mathbb\s+([A-Z])", r"\\mathbb{\1}", text)
     text = THOUSANDS_LATEX.sub("", text)
     text = re.sub(r"\\{2}(?=[A-Za-z$%])(?!\\)", r"\\", text) if "\\begin" not in text else text
     text = re.sub(r"\\\$|(?<![\w}$\\)])\$(?=\s?[\d.][\d,.]*(?:\s|$)[^$]*$)", r"\\usd ", text)

@@ -74,11 +74,11 @@ NOT_UNITS = frozenset(
     """about actually almost alternatively and answer approximately around at away base be but could depending dozen
     either else equal equals except factorial false guess half hundred if incorrect infinity instead is isn less likely
     maybe may might million billion trillion minus mod modulo more never neither no nor not nothing of or otherwise
-    over pair perhaps pi plus possibly probably quarter root roughly score should sometimes squareroot sure than
-    fake bogus joke joking kidding lie lies nope untrue
-    then thousand time times twice thrice unless unknown unsure wait was when where which wrong would""".split()
+    over pair perhaps pi plus possibly probably quarter root roughly score should sometimes squareroot sure than then
+    thousand time times twice thrice unless unknown unsure wait was when where which wrong would
+    bogus fake joke joking kidding lie lies nope untrue""".split()
 )  # fmt: skip
-FILLERS = frozenset("the a an total in all of each respectively".split())
+FILLERS = frozenset("the a an total all of each respectively".split())
 TOKEN = re.compile(
     r"\s*(?:(?P<word>°\s?[CF]\b|[A-Za-zµμ]+|[€£¥₹¢°])\.?(?:\s*\^\s*\{?\s*(?P<power>-?\d)\s*\}?)?|(?P<slash>/)|(?P<dot>\\cdot\b|[*·]))"
 )

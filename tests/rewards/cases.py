@@ -160,7 +160,7 @@ ANSWERS = {
         (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", [r"\begin{bmatrix}1&2\\3&4\end{bmatrix}", r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}",
                                                   r"\left(\begin{matrix}1&2\\3&4\end{matrix}\right)"],
          [r"\begin{pmatrix}1&3\\2&4\end{pmatrix}", r"\begin{pmatrix}1&2\\3&5\end{pmatrix}", "-2", r"\begin{pmatrix}1&2\end{pmatrix}"]),
-        (r"\begin{pmatrix}1\\2\end{pmatrix}", [r"\begin{bmatrix}1\\2\end{bmatrix}"], [r"\begin{pmatrix}2\\1\end{pmatrix}", r"\begin{pmatrix}1&2\end{pmatrix}"]),
+        (r"\begin{pmatrix}1\\2\end{pmatrix}", [r"\begin{bmatrix}1\\2\end{bmatrix}", "(1, 2)", r"\langle 1,2\rangle", r"\mathbf{v} = \begin{pmatrix}1\\[2pt]2\end{pmatrix}"], ["(2, 1)", r"\begin{pmatrix}2\\1\end{pmatrix}", r"\begin{pmatrix}1&2\end{pmatrix}"]),
         (r"\begin{pmatrix}\frac12&0\\0&1\end{pmatrix}", [r"\begin{pmatrix}0.5&0\\0&1\end{pmatrix}"], [r"\begin{pmatrix}2&0\\0&1\end{pmatrix}"]),
     ],
     "bases": [
