@@ -56,6 +56,8 @@ def refuse_shape(gold: str, answer: str) -> None:
         raise RefusedError("too many sets")
     if re.search(r"\d\s*'", answer) and "'" not in gold:
         raise RefusedError("a prime after a number")
+    if re.search(r"\d\s*\)?\s*_", answer) and not re.search(r"\d\s*\)?\s*_", gold):
+        raise RefusedError("a subscript on a number")  # latex2sympy ignores it
     if HIDDEN.search(answer):
         raise RefusedError("hidden or struck out text")
     for pattern in (LONG_EXPONENT, TOWER, BIG_FACTORIAL, BIG_BINOMIAL):

@@ -142,7 +142,9 @@ def parse_unit(text: str) -> Unit | None:
             next_power = 2
         elif lower in ("cubic", "cu"):
             next_power = 3
-        elif lower in ("squared", "cubed") and found:
+        elif lower in ("squared", "cubed"):
+            if found is None:  # the number is squared, not the unit
+                return None
             extra = sign * (1 if lower == "squared" else 2)
             unit.factor *= found[0] ** extra
             unit.powers[found[1]] += extra

@@ -232,7 +232,7 @@ ANSWERS = {
                     r"n", r"a = 42, a = 43", r"41 = x = 42", r"42 \cdot x", r"42 + 0x = 43", r"42 \text{ and not } 43", r"\ne 43",
                     r"42 \text{ dozen}", r"\sqrt{42}^2 = 43", r"42^{1.0001}", r"4\ 2\ 43", r"\overline{42}", r"42 \bmod 43",
                     r"\cancel{43} 42", r"43 \text{ (just kidding, } 42)", r"\text{Answer: 41 or 42}", r"42 \;\; 43"]),
-        ("7", [], [r"7\text{ eight}", r"7\text{ nope}", r"x=8 \implies 7", r"7\cdot\text{something}", "7-8", "7–8", r"7\text{ to }8", "7 8",
+        ("7", [], [r"7\text{ eight}", r"7\text{ nope}", r"x=8 \implies 7", "7_{x}", r"7\text{ squared}", r"7 \text{ in base } 9", r"\text{negative } 7", "7(8)", "7!!", r"7\cdot\text{something}", "7-8", "7–8", r"7\text{ to }8", "7 8",
                    r"7 \mathrm{or} 8", r"7\text{ otherwise }8", r"\{7\}\cup\{8\}", r"x=7 \iff x=8", r"7\text{ vs }8", r"7 \text{ no } 8",
                    r"\min(7,8)", "42:1:1", "7'", "7a", r"7\cdot 1^{x}", "7 + 1 - 1", "yes 7?", r"\begin{cases}7\\8\end{cases}", "1, 2, \\ldots, 7"]),
         ("0", [], ["x-x", "0x", r"10^{-20}", r"\frac{1}{2004!}", "0.0000000001"]),
