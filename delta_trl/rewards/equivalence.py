@@ -17,7 +17,7 @@ from math_verify import verify
 from math_verify.grader import should_treat_as_complex
 from sympy.core.relational import Relational
 
-from .guards import RefusedError, refuse_arithmetic, refuse_large, refuse_restatement, refuse_shape
+from .guards import RefusedError, refuse_arithmetic, refuse_large, refuse_restatement, refuse_shape, refuse_symbols
 from .normalization import normalize, split_top_level
 from .units import parse_unit, split_unit
 from .words import choice_of, is_wordy, number_of, plain_words, same_time, same_words, split_label, time_of, unwrap
@@ -41,6 +41,7 @@ INEQUALITY = re.compile(r"[<>]|\\(?:le|ge|neq|lt|gt|leq|geq)(?![A-Za-z])")
 SET_COMMAND = re.compile(r"\\(?:cup|cap|setminus|emptyset|mathbb|infty)(?![A-Za-z])|[\[(].*,.*[\])]")
 IMPLIES = re.compile(r"\\(?:Rightarrow|implies|therefore|Longrightarrow|to|rightarrow)(?![A-Za-z])")
 MEMBER = re.compile(r"^\s*\(?[A-Za-z](?:\s*,\s*[A-Za-z])*\)?\s*\\in(?![A-Za-z])\s*")
+CONDITION = re.compile(r"\s*(?:[,;]|\\text\s*\{\s*(?:for|where)\s*\})\s*[a-z]\s*\\in\s*\\mathbb\s*\{[A-Z]\}\s*$")
 LABEL = re.compile(
     r"^(?:\\text\s*\{)?\s*(?:(?:so|thus|hence|therefore),?\s+)?(?:the\s+)?(?:final\s+)?"
     r"(?:answer|result|solution|value|total|number|probability|area|sum)s?\s*(?:is|are|:|=|equals)\s*:?\s*\}?\s*",
@@ -63,6 +64,7 @@ NAME_COMMAND = re.compile(
     r"|[a-z]*(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|rho|sigma|omega|tau|psi|xi|eta|nu|epsilon)"
     r"|Delta|Omega|Phi|Sigma|Gamma|Theta|Lambda|Psi)(?![A-Za-z])"
 )
+COLUMN = re.compile(r"\\begin\s*\{[pb]matrix\}([^&{}]*)\\end\s*\{[pb]matrix\}")  # a vector may be written (1, 2)
 BRACKETS = {"(": ")", "[": "]", "\\lbrace": "\\rbrace", "\\langle": "\\rangle", "]": "["}
 
 
@@ -169,7 +171,11 @@ def _mixes_cases(text: str) -> bool:
 def _equal(gold: str, answer: str) -> bool:
     if _squeeze(gold) == _squeeze(answer):
         return True
+    if "?" in answer and "?" not in gold:
+        raise RefusedError("a question")
     answer = LABEL.sub("", answer).strip() or answer
+    if "." in gold:  # a decimal may be a rounded value, and then an answer may say so
+        answer = re.sub(r"^\\approx(?![A-Za-z])\s*", "", answer)
     letter, gold_content = split_label(gold)
     given, content = split_label(answer)
     if choice := letter or (choice_of(gold) if re.fullmatch(r"\W*[A-J]\W*", unwrap(gold)) else None):
@@ -182,7 +188,7 @@ def _equal(gold: str, answer: str) -> bool:
         answer = content
     if same_time(gold, answer):
         return True
-    if is_wordy(gold) and not parse_unit_of(gold) and (same_words(gold, answer) or len(_read_list(gold)[1]) == 1):
+    if is_wordy(gold) and not _unit_of(gold) and (same_words(gold, answer) or len(_read_list(gold)[1]) == 1):
         return same_words(gold, answer) or _equal_special(gold, answer)
     if is_wordy(answer) and _equal_special(gold, answer):
         return True
@@ -190,11 +196,34 @@ def _equal(gold: str, answer: str) -> bool:
         return base
     if IMPLIES.search(answer) and not IMPLIES.search(gold):
         answer = split_top_level(answer, IMPLIES)[-1].strip()
-    gold, answer = MEMBER.sub("", gold), MEMBER.sub("", answer)
+        if not EQUALITY.search(answer):  # "2x = 4, so x = 2" derives; "x = 8, so 7" gives two values
+            raise RefusedError("an implication that gives no equation")
+    gold, answer = (MEMBER.sub("", CONDITION.sub("", text)) for text in (gold, answer))
+    gold, answer = _strip_names(gold, answer)
     return _equal_lists(gold, answer)
 
 
-def parse_unit_of(text: str):
+def _strip_names(gold: str, answer: str) -> tuple[str, str]:
+    """Both without the name of what they give: `(x, y) = (1, 2)`, `P(1, 2)`, `P(A \\cup B) = 1/2`."""
+    (gold_name, gold_value), (name, value) = map(_split_name, (gold, answer))
+    if name and (not gold_name or _same_name(gold_name, name)):
+        return gold_value, value
+    if not name and not gold_name:
+        return gold_value, value
+    return (gold_value, answer) if gold_name and not EQUALITY.search(answer) else (gold, answer)
+
+
+def _split_name(text: str) -> tuple[str, str]:
+    if point := re.match(r"([A-Z])\s*(?=\([^()]*,[^()]*\)$)", text):
+        return "", text[point.end() :]
+    if len(split_top_level(text, SEPARATOR)) > 1 or len(sides := _sides(text)) != 2:
+        return "", text
+    left = sides[0]
+    names = left[1:-1].split(",") if left.startswith("(") and left.endswith(")") else [left]
+    return (sides[0], sides[1]) if all(map(_is_name, names)) and sides[1] else ("", text)
+
+
+def _unit_of(text: str):
     """The unit of a text that is a value with a unit; None if it is not."""
     value, unit = split_unit(text)
     return parse_unit(unit) if unit and not is_wordy(value) else None
@@ -290,6 +319,8 @@ def _equal_lists(gold: str, answer: str) -> bool:
         answer = unwrap(answer)
     elif _is_union(gold, answer):
         return _equal_sets(gold, answer)
+    if COLUMN.fullmatch(gold) and _read_list(answer)[0] in ("()", "\\langle\\rangle"):
+        gold = "(" + COLUMN.fullmatch(gold)[1].replace("\\\\", ",") + ")"
     gold_brackets, wanted = _read_list(gold)
     brackets, given = _read_list(answer)
     if len(wanted) == 1 and len(given) == 1 and gold_brackets == brackets == "":
@@ -312,12 +343,7 @@ def _equal_lists(gold: str, answer: str) -> bool:
         ordered = ordered or brackets in ("()", "[]")
     elif gold_brackets and not brackets and gold_brackets not in ("()", "\\lbrace\\rbrace", "\\langle\\rangle"):
         return False
-    return _match(_name(wanted, given), given, ordered)
-
-
-def _name(wanted: list[str], given: list[str]) -> list[str]:
-    """A gold (2, 3) is answered by "x = 2, y = 3": values in order."""
-    return wanted
+    return _match(wanted, given, ordered)
 
 
 def _match(wanted: list[str], given: list[str], ordered: bool) -> bool:
@@ -507,6 +533,8 @@ def _equal_values(gold: str, answer: str) -> bool:
         value = split_top_level(modulus[1], EQUALITY)[-1].strip()
         answer = given[1] if given and given[2] == modulus[2] else "" if given else answer
         return bool(answer) and _equal_values(value, split_top_level(answer, EQUALITY)[-1].strip())
+    if gold.count(":") != answer.count(":") and max(gold.count(":"), answer.count(":")) > 1:
+        return False
     gold_sides, answer_sides = _sides(gold), _sides(answer)
     if len(gold_sides) == 1 and len(answer_sides) == 1:
         return _equal_expressions(gold, answer)
@@ -522,6 +550,7 @@ def _sides(text: str) -> list[str]:
 
 def _is_name(text: str) -> bool:
     """Whether the left side of an equation merely names the value on the right: x, f(2), AB, m + n, ∠ABC."""
+    text = re.sub(r"\|\s*[A-Z]{1,3}\s*\||\\#", " x ", text)  # the length AB, the size of S
     if not text or "|" in text or len(text) > 60:
         return False
     rest = re.sub(r"\\text\s*\{[^{}]*\}", "x", text)
@@ -560,6 +589,8 @@ def _equal_equations(gold: str, gold_sides: list[str], answer: str, sides: list[
 
 def _same_name(first: str, second: str) -> bool:
     names = {_squeeze(first).lower(), _squeeze(second).lower()}
+    if len(names) == 2 and len({re.sub(r"_\{?\d\}?$", "", name) for name in names}) == 1:
+        return not all("_" in name for name in names)  # x_1 and x_2 are the values of x
     return len(names) == 1 or (names <= {"y", "f(x)", "y(x)", "g(x)"} and "y" in names)
 
 
@@ -582,7 +613,9 @@ def _rounds_to(exact, rounded, text: str) -> bool:
     decimals = len(text.partition(".")[2]) if re.fullmatch(r"-?\d*\.?\d+", text) else None
     if decimals is None:
         return bool(abs(exact - rounded) <= abs(exact) / 1000)
-    return bool(abs(exact - rounded) <= sympy.Rational(1 if decimals else sympy.Rational(1, 2), 10**decimals))
+    unit = sympy.Rational(1, 10**decimals)
+    cut = abs(exact) - abs(rounded)  # digits may also be cut off: π is 3.141
+    return bool(abs(exact - rounded) <= unit / 2 or (decimals > 0 and 0 <= cut < unit))
 
 
 def _has_symbols(text: str) -> bool:
@@ -604,6 +637,8 @@ def _equal_expressions(gold: str, answer: str) -> bool:
         return False
     refuse_large(first)
     refuse_large(second)
+    if not (isinstance(second, Relational) or _sides(answer)[1:]):
+        refuse_symbols(first, second)
     refuse_arithmetic(first, second)
     if _differ(first, second):
         return False

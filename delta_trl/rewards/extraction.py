@@ -24,20 +24,21 @@ BARE_BOX = re.compile(r"\\boxed\s+(-?[\w.]{1,30})")
 ANSWER_TAG = re.compile(r"<answer>((?:(?!</?answer>).){0,4000})</answer>", re.DOTALL | re.IGNORECASE)
 ANSWER_WORD = re.compile(
     r"\banswers?\b[*_]{0,2}"
-    r"(?:[ \t]{0,3}[:=][*_]{0,2}|(?P<link>[^.:=\n?]{0,80}?(?:\bis|\bare|\bbe|\bequals)\b)[ \t]{0,3}[:=]?[*_]{0,2}"
+    r"(?:[ \t]{0,3}[:=：][*_]{0,2}|(?P<link>[^.:=\n?]{0,80}?(?:\bis|\bare|\bbe|\bequals)\b)[ \t]{0,3}[:=]?[*_]{0,2}"
     r"|[ \t]{0,3}[*_]{0,2}[ \t]{0,3}(?=\n))",
     re.IGNORECASE,
 )
 
 # Words that join guesses without choosing between them.
 CONNECTIVES = frozenset(
-    "a also alternatively an and another answer answers are be both candidate candidates case choice could either "
+    "a also alternatively an and another answer answers are be both but candidate candidates case choice could either "
     "else equivalently final first fourth guess hence i is it its likely may maybe might option or other perhaps "
     "plus possible possibility possibly potentially probably second solution solutions text the them then third "
     "value values with".split()
 ) - {"final", "hence", "then"}
 NEGATED = re.compile(
-    r"(?:\bnot|n['’]t|\bnever|\bneither|\bnor|\bcannot|\\neq?|≠)"
+    r"(?:\bnot|n['’]t|\bnever|\bneither|\bnor|\bcannot|\\neq?|≠"
+    r"|\b(?:wrong|incorrect|false)\s+(?:answer|choice|option|value|result)s?\s+(?:is|are|was|would))"
     r"(?:\s+(?:be|been|equal(?:\s+to)?|exactly|simply|just|actually|really|the|answer|value|is|in|a))*[\s$*(:\[\\]*$",
     re.IGNORECASE,
 )
@@ -50,7 +51,13 @@ TAKEN_BACK = re.compile(
     r"(?:wrong|incorrect|not\s+(?:right|correct|true|the))|\b(?:scratch|disregard|ignore)\s+(?:that|this|the)\b",
     re.IGNORECASE,
 )
-OFFERED_BESIDE = re.compile(r"^[\s$)*\]\\,;(]*(?:\\text\{)?\s*\(?\bor\b[\s}:,]*(?:equivalently|alternatively)?,?")
+OFFERED_BESIDE = re.compile(
+    r"^[\s$)*\]\\.,;(]*(?:\\text\{)?\s*\(?\bor\b[\s}:,]*(?:equivalently|alternatively)?,?|^[\s$]*[,;][\s$]*(?=-?\d)",
+    re.IGNORECASE,
+)
+# A box that is a part of a larger expression is not the answer.
+OPERATOR_BEFORE = re.compile(r"[-+\d^]$|[+^]\s*$|\\(?:cdot|times|div|pm|mp)\s*$|\\(?:frac|sqrt|binom)\s*\{\s*$")
+OPERATOR_AFTER = re.compile(r"\d|\s*(?:[+^]|\\(?:cdot|times|div|pm|mp)\b|[-/]\s*\d)")
 UNCERTAIN = re.compile(
     r"\bnot\b|n['’]t\b|\bnever\b|\bneither\b|\bcannot\b|\?|\bmaybe\b|\bperhaps\b|\bpossibly\b|\bunsure\b|\bunclear\b"
     r"|\bunknown\b|\bundetermined\b|\bsomething\b|\bsomewhere\b|\bbetween\b|\beither\b|\bmight\b|\bcould\b|\bwrong\b"
@@ -59,7 +66,7 @@ UNCERTAIN = re.compile(
 )
 DOUBTED_BEFORE = re.compile(
     r"(?:\bif\b|\bwhether\b|\bdoubt\b|n['’]t\s+(?:think|believe)|\bnot\s+(?:think|believe|sure)|\bunless\b|\bsuppose\b"
-    r"|\bis\s+(?:the|my)\s*$)[^.\n]{0,30}$",
+    r"|\bis\s+(?:the|my)\s*$|\b(?:wrong|incorrect|false)\s*$)[^.\n]{0,30}$",
     re.IGNORECASE,
 )
 RETRACTION = re.compile(r"\b(?:wait|actually|instead|correction|mistake|wrong|incorrect|error|sorry|oops|no)\b", re.I)
@@ -179,10 +186,11 @@ def _choose(text: str, spans: list[Span], parts: int) -> list[str]:
         if len(distinct) == parts and not RETRACTION.search(between):
             group = distinct
     first, last = group[0], group[-1]
-    if NEGATED.search(text[max(0, first.start - 80) : first.start]):
+    before = text[max(0, first.start - 80) : first.start]
+    if NEGATED.search(before) or OPERATOR_BEFORE.search(before):
         return []
     after = text[last.end : last.end + MAX_ANSWER_LENGTH]
-    if TAKEN_BACK.search(after):
+    if TAKEN_BACK.search(after) or OPERATOR_AFTER.match(after):
         return []
     answers = [span.content for span in group]
     if len(group) > 1:
@@ -214,7 +222,7 @@ def _connects(between: str) -> bool:
         return False
     between = re.sub(r"\\(?:text|quad|qquad|mathrm)\b|\\.", " ", between)
     between = re.sub(r"\b[A-Za-z](?:_\{?\w{1,3}\}?)?\s*=", " ", between)  # the name of the next value
-    between = re.sub(r"\(?\b[\dA-Ea-e][.)]", " ", between)  # the number of the next item
+    between = re.sub(r"\(?\b[\dA-Ea-e][.):]", " ", between)  # the number of the next item
     return all(word.lower() in CONNECTIVES or word.isdigit() for word in re.findall(r"\w+", between))
 
 
@@ -231,6 +239,8 @@ def _announced(text: str) -> str | None:
     ):
         return None
     answer = _first_line(text[match.end() :])
+    if re.match(r"[\s.,]*or\b", answer[len(_sentence(answer)) :], re.IGNORECASE):
+        return None
     if not answer or TAKEN_BACK.search(answer) or "?" in answer:
         return None
     if UNCERTAIN.match(answer) or re.search(r"\b(?:maybe|perhaps|possibly)\b", answer, re.I):
@@ -242,7 +252,10 @@ def _first_line(text: str) -> str:
     return text.lstrip(" \t\n*_:").partition("\n")[0].strip(" \t*_")
 
 
-def _first_sentence(text: str) -> str:
+def _sentence(text: str) -> str:
     end = SENTENCE_END.search(text)
-    sentence = text[: end.start()] if end else text
-    return REASON.sub("", sentence).strip(" \t*_`,;")
+    return text[: end.start()] if end else text
+
+
+def _first_sentence(text: str) -> str:
+    return REASON.sub("", _sentence(text)).strip(" \t*_`,;")

@@ -41,7 +41,7 @@ SPACES = re.compile(
     r"\\(?:quad|qquad|enspace|thinspace|medspace|space)(?![A-Za-z])|(?<!\\)\\[,;:>! ]|~|\\hspace\*?\{[^{}]*\}"
 )
 FONT = re.compile(
-    r"\\(?:text(?:bf|it|rm|sf|tt|sc|normal)|math(?:rm|bf|it|sf|tt|normal)|operatorname\*?|mbox|hbox|boldsymbol|bm|emph"
+    r"\\(?:text(?:bf|it|rm|sf|tt|sc|normal)|math(?:rm|bf|it|sf|tt|normal)|operatorname\*?|mbox|hbox|boldsymbol|bm|emph|underline"
     r"|textnormal|text)\s*\{([^{}]*)\}"
 )
 OLD_FONT = re.compile(r"\\(?:rm|bf|it|sf|tt|cal)(?![A-Za-z])\s*")
@@ -55,6 +55,8 @@ def normalize(text: str) -> str:
     """The normal spelling of an answer or a gold. Idempotent."""
     text = _from_unicode(text)
     text = re.sub(r"\\{1,2}(?:boxed|fbox)\s*(?=\{)", "", text)
+    text = re.sub(r"\\\\\s*\[\s*-?[\d.]+\s*[a-z]{2}\s*\]", r"\\\\ ", text)  # the line skip of a matrix
+    text = re.sub(r"\\mathbb\s+([A-Z])", r"\\mathbb{\1}", text)
     text = THOUSANDS_LATEX.sub("", text)
     text = re.sub(r"\\{2}(?=[A-Za-z$%])(?!\\)", r"\\", text) if "\\begin" not in text else text
     text = re.sub(r"\\\$|(?<![\w}$\\)])\$(?=\s?[\d.][\d,.]*(?:\s|$)[^$]*$)", r"\\usd ", text)
@@ -62,6 +64,8 @@ def normalize(text: str) -> str:
     text = LAYOUT.sub(" ", text)
     text = SPACES.sub(" ", text)
     text = text.replace("\\{", "\\lbrace ").replace("\\}", "\\rbrace ")
+    text = re.sub(r"\\([lr])brack(?![A-Za-z])", lambda m: {"l": "[", "r": "]"}[m[1]], text)
+    text = re.sub(r"\\lg(?![A-Za-z])", r"\\log", text)
     text = re.sub(r"\\[lr]vert(?![A-Za-z])|\\vert(?![A-Za-z])|\\mid(?![A-Za-z])", "|", text)
     text = re.sub(r"\\[dtc]frac(?![A-Za-z])", r"\\frac", text)
     text = re.sub(r"\\[dt]binom(?![A-Za-z])", r"\\binom", text)
@@ -77,6 +81,7 @@ def normalize(text: str) -> str:
     text = OLD_FONT.sub("", text)
     for _ in range(3):  # fonts nest: \textbf{\text{(B)}}
         text = FONT.sub(_font, text)
+    text = re.sub(r"(?<=\d)\s*\^?\s*\{?\s*(?:\\text\s*\{\s*)?(?:st|nd|rd|th)\b(?:\s*\}){0,2}", "", text)  # 42nd
     text = _plain_functions(text)
     text = re.sub(r"(?<=\d)[eE]\+?(-?\d+)(?![\d.A-Za-z])", r"\\times 10^{\1}", text)
     text = re.sub(r"\\log\s*_\s*\{?\s*e\s*\}?", r"\\ln ", text)
@@ -165,6 +170,7 @@ def _plain_functions(text: str) -> str:
     """`sin(x)`, `pi` and `infinity` typed without their backslashes."""
     text = re.sub(r"(?<![\\A-Za-z])(arc(?:sin|cos|tan)|sinh|cosh|tanh|sin|cos|tan|log|ln)(?=\s*[\d(\\^_]|\s+[a-z]\b)",
                   r"\\\1 ", text)  # fmt: skip
+    text = re.sub(r"\\text\s*\{\s*(?:negative|minus)\s+infinity\s*\}|\bnegative infinity\b", r"-\\infty ", text)
     text = re.sub(r"(?<![\\A-Za-z])pi(?![A-Za-z])", r"\\pi ", text)
     return re.sub(r"(?<![\\A-Za-z{])(?:infinity|infty|inf|oo)(?![A-Za-z])", r"\\infty ", text)
 

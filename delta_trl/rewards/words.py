@@ -51,7 +51,7 @@ def is_wordy(text: str) -> bool:
     if re.search(r"[A-Za-z]{2}", inside):
         return True
     outside = re.sub(r"\\(?:begin|end)\s*\{[a-z]*\*?\}|\\[A-Za-z]+|_\{[^{}]*\}", " ", text)
-    if re.search(r"(?<![A-Za-z])(?:[A-Za-z]{3,}|no|[A-Z]{2,})(?![A-Za-z])", outside):
+    if re.search(r"(?<![A-Za-z])(?:[A-Za-z]{3,}|[Nn]o|[A-Z]{2,})(?![A-Za-z])", outside):
         return not re.search(r"[=<>^_]|\\(?:le|ge|frac|sqrt|cdot|times)\b", text)
     return False
 
