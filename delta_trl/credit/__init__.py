@@ -1,8 +1,10 @@
 """Token credit assignment: torch only, independent of TRL. See `coefficients.py` for the method."""
 
-from .coefficients import centroid_cosine, token_coefficients
+from .coefficients import centroid_cosine, coefficient_statistics, token_coefficients
+from .controls import random_coefficients, select_tokens, side_mean
 from .full import FullGradients
 from .gradients import TokenGradients
+from .groups import group_coefficients
 from .lm_head import LMHead, LMHeadGradients, TopKHiddenGradients
 from .output_row import OutputRowGradients
 
@@ -15,5 +17,10 @@ __all__ = [
     "TokenGradients",
     "TopKHiddenGradients",
     "centroid_cosine",
+    "coefficient_statistics",
+    "group_coefficients",
+    "random_coefficients",
+    "select_tokens",
+    "side_mean",
     "token_coefficients",
 ]

@@ -120,6 +120,18 @@ def test_optimiser_gradients_are_left_alone():
     assert all((p.grad == 1).all() for p in model.parameters())
 
 
+@pytest.mark.parametrize("estimator", ["forward", "difference"])
+def test_dropout_is_the_same_in_every_forward(estimator):
+    """Otherwise two probes would differ by their noise. The global generator is left as it was."""
+    model = tiny.model(attention_dropout=0.2).train()
+    before = torch.get_rng_state()
+    gradients = FullGradients(model, scorer(model), 2, estimator)
+    first = gradients.score(gradients.combine(torch.ones(36)))
+    assert torch.equal(torch.get_rng_state(), before)
+    other = FullGradients(model, scorer(model), 2, "forward" if estimator == "difference" else "difference")
+    assert relative_error(first, other.score(other.combine(torch.ones(36))).double()) < 1e-3
+
+
 def test_no_direction_gives_no_score():
     model = tiny.model()
     gradients = FullGradients(model, scorer(model), 2)
