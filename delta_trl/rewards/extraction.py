@@ -56,8 +56,11 @@ OFFERED_BESIDE = re.compile(
     re.IGNORECASE,
 )
 # A box that is a part of a larger expression is not the answer.
-OPERATOR_BEFORE = re.compile(r"[-+\d^]$|[+^]\s*$|\\(?:cdot|times|div|pm|mp)\s*$|\\(?:frac|sqrt|binom)\s*\{\s*$")
-OPERATOR_AFTER = re.compile(r"\d|\s*(?:[+^]|\\(?:cdot|times|div|pm|mp)\b|[-/]\s*\d)")
+# An expression does not go on across lines: "… carry 0", then a box on a line of its own, is an answer.
+OPERATOR_BEFORE = re.compile(
+    r"(?:[-+\d^]|[+^][^\S\n]*|\\(?:cdot|times|div|pm|mp)[^\S\n]*|\\(?:frac|sqrt|binom)\s*\{\s*)\Z"
+)
+OPERATOR_AFTER = re.compile(r"\d|[^\S\n]*(?:[+^]|\\(?:cdot|times|div|pm|mp)\b|[-/][^\S\n]*\d)")
 UNCERTAIN = re.compile(
     r"\bnot\b|n['’]t\b|\bnever\b|\bneither\b|\bcannot\b|\?|\bmaybe\b|\bperhaps\b|\bpossibly\b|\bunsure\b|\bunclear\b"
     r"|\bunknown\b|\bundetermined\b|\bsomething\b|\bsomewhere\b|\bbetween\b|\beither\b|\bmight\b|\bcould\b|\bwrong\b"
