@@ -1,7 +1,7 @@
 """Recipes: a YAML file (and command-line flags over it) turned into arguments, with every mistake named."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import yaml
@@ -9,6 +9,7 @@ from trl import ModelConfig, TrlParser
 
 from .config import DeltaGRPOConfig
 from .dataset_formats import FORMATS
+from .rewards import get_reward
 
 
 class RecipeError(ValueError):
@@ -84,11 +85,16 @@ class RunArguments:
             )
 
 
+def get_rewards(run_args: RunArguments) -> list[Callable]:
+    """The reward functions of a recipe. Raises `ValueError` or `ImportError` as `get_reward` does."""
+    return [get_reward(name, **(run_args.reward_kwargs.get(name) or {})) for name in run_args.reward_funcs]
+
+
 class RecipeParser(TrlParser):
     """`TrlParser` that refuses unknown keys with the nearest known one, and reports mistakes in a line."""
 
-    def __init__(self, prog: str | None = None):
-        super().__init__([RunArguments, DeltaGRPOConfig, ModelConfig], prog=prog)
+    def __init__(self, prog: str | None = None, config_class: type[DeltaGRPOConfig] = DeltaGRPOConfig):
+        super().__init__([RunArguments, config_class, ModelConfig], prog=prog)
 
     def parse(self, args: Iterable[str]) -> tuple[RunArguments, DeltaGRPOConfig, ModelConfig]:
         """

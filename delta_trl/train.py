@@ -19,8 +19,7 @@ from .datasets import (
     prepare,
     standardize,
 )
-from .recipe import RecipeError, RecipeParser, RunArguments
-from .rewards import get_reward
+from .recipe import RecipeError, RecipeParser, RunArguments, get_rewards
 from .trainer import DeltaGRPOTrainer
 
 
@@ -52,7 +51,7 @@ def build(
     if training_args.resume_from_checkpoint and checkpoint is None:
         logger.warning(f"No complete checkpoint under {training_args.output_dir}: training from the start.")
 
-    rewards = [get_reward(name, **(run_args.reward_kwargs.get(name) or {})) for name in run_args.reward_funcs]
+    rewards = get_rewards(run_args)
     if training_args.process_index > 0:
         logging.getLogger("delta_trl.datasets").setLevel(logging.ERROR)  # the first process tells what is left out
     arguments = (run_args, training_args, model_args, rewards)
