@@ -1,5 +1,7 @@
 """The console script `delta-trl`."""
 
+import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -10,6 +12,8 @@ usage: delta-trl train --config RECIPE.yaml [--option value …]
 Reinforcement learning from verifiable rewards with DelTA token credit.
 
   train   train from a recipe; options override its keys (`delta-trl train --help` lists them)
+          --dry-run prints what the recipe amounts to, without loading weights or data;
+          --num-processes N plans for N processes instead of those there are
 
 On several processes: accelerate launch --config_file CONFIG scripts/train.py --config RECIPE.yaml
 """
@@ -27,10 +31,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
     from .recipe import RecipeError  # TRL takes seconds to import
-    from .train import main as train
 
     try:
-        train(args, prog="delta-trl train")
+        args, processes = _split_dry_run(args)
+        if processes is None:
+            from .train import main as train
+
+            train(args, prog="delta-trl train")
+        elif os.environ.get("RANK", "0") == "0":
+            from .plan import main as plan
+
+            plan(args, processes)
     except RecipeError as error:
         print(f"delta-trl: error: {error}", file=sys.stderr)
         return 2
@@ -41,6 +52,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return 130
     return 0
+
+
+def _split_dry_run(args: list[str]) -> tuple[list[str], int | None]:
+    """The arguments without those of the dry run, and the number of processes to plan for: `None` to train."""
+    from .recipe import RecipeError
+
+    parser = argparse.ArgumentParser(prog="delta-trl train", add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--dry-run", "--dry_run", action="store_true")
+    parser.add_argument("--num-processes", "--num_processes", type=int)
+    try:
+        options, rest = parser.parse_known_args(args)
+    except argparse.ArgumentError as error:
+        raise RecipeError(str(error)) from error
+    if not options.dry_run:
+        if options.num_processes is not None:
+            raise RecipeError("--num-processes goes with --dry-run; `accelerate launch` starts processes to train on.")
+        return rest, None
+    processes = options.num_processes or int(os.environ.get("WORLD_SIZE", 1))
+    if processes < 1:
+        raise RecipeError(f"--num-processes {processes}: expected a positive number.")
+    return rest, processes
 
 
 if __name__ == "__main__":

@@ -1,13 +1,22 @@
 """Datasets from the hub or from local files, turned into the `prompt` (and `solution`, …) columns that TRL expects."""
 
 import inspect
+import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
 from datasets import Dataset, DatasetDict, load_dataset
 
+from .dataset_formats import FORMATS, CellError, check_prompt
+
+
+logger = logging.getLogger(__name__)
 
 LOCAL_FORMATS = {".json": "json", ".jsonl": "json", ".parquet": "parquet"}
+
+# What a reward checks answers against: a row without it teaches nothing
+GOLD_COLUMNS = ("solution", "tests")
 
 # What TRL itself passes to every reward function, besides the dataset's columns
 _FROM_TRAINER = {
@@ -21,7 +30,9 @@ _FROM_TRAINER = {
 }
 
 
-def load(name: str, config: str | None = None, split: str = "train") -> Dataset:
+def load(
+    name: str, config: str | None = None, split: str = "train", columns: tuple[str, ...] | None = None
+) -> Dataset:
     """
     Load one split of a dataset.
 
@@ -29,6 +40,7 @@ def load(name: str, config: str | None = None, split: str = "train") -> Dataset:
         name (`str`): Id of a dataset on the hub, or path of a local `.json`, `.jsonl` or `.parquet` file.
         config (`str`, *optional*): Configuration of a hub dataset.
         split (`str`, *optional*, defaults to `"train"`): Split of a hub dataset. A local file is one split.
+        columns (`tuple[str, ...]`, *optional*): Columns to read from a hub dataset in Parquet; by default all.
 
     Raises:
         FileNotFoundError: If `name` looks like a local file that does not exist.
@@ -43,14 +55,80 @@ def load(name: str, config: str | None = None, split: str = "train") -> Dataset:
         try:
             return load_dataset(LOCAL_FORMATS[path.suffix], data_files=str(path), split="train")
         except Exception as error:  # `datasets` wraps parser errors of every kind
-            cause = error.__cause__ or error
+            cause = _first_bad_line(path) or error.__cause__ or error
             raise ValueError(f"dataset_name={name!r}: the file cannot be read: {cause}") from error
-    dataset = load_dataset(name, name=config)
+    dataset = load_dataset(name, name=config, **({"columns": list(columns)} if columns else {}))
     if isinstance(dataset, DatasetDict):
         if split not in dataset:
             raise ValueError(f"dataset_name={name!r}: no split {split!r}, it has {', '.join(map(repr, dataset))}.")
         dataset = dataset[split]
     return dataset
+
+
+def _first_bad_line(path: Path) -> str | None:
+    """What is wrong with the first line of a `.jsonl` file that differs from the ones before it, if one does."""
+    if path.suffix != ".jsonl":
+        return None
+    kinds = {}  # column -> type of its first value
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            return f"row {number} is not JSON: {error}"
+        if not isinstance(row, dict):
+            return f"row {number}: expected an object {{column: value}}, got {type(row).__name__}"
+        for column, value in row.items():
+            if value is not None and kinds.setdefault(column, type(value)) is not type(value):
+                kind = kinds[column].__name__
+                return f"row {number}, column {column!r}: expected a {kind} as in the rows before, got {value!r}"
+    return None
+
+
+def standardize(dataset: Dataset, format_name: str, name: str) -> Dataset:
+    """
+    Turn the rows of a public dataset, given in its own schema, into `prompt` and `solution` or `tests`.
+
+    Args:
+        dataset (`Dataset`): In the source's schema; further columns are dropped.
+        format_name (`str`): Key of [`FORMATS`](dataset_formats.py).
+        name (`str`): What the dataset is called in messages: hub id or file.
+
+    Returns:
+        `Dataset`: The gold is `None` in rows that have none which can be used, see [`drop_rows_without_gold`].
+
+    Raises:
+        ValueError: If the format is unknown, a column is missing, or a cell does not hold what it should.
+    """
+    if format_name not in FORMATS:
+        raise ValueError(f"dataset_format={format_name!r}: expected one of {', '.join(map(repr, FORMATS))}.")
+    form = FORMATS[format_name]
+    missing = [column for column in form.columns if column not in dataset.column_names]
+    if missing:
+        raise ValueError(
+            f"{name}: dataset_format={format_name!r} ({form.source}) needs the columns "
+            f"{', '.join(map(repr, form.columns))}; {', '.join(map(repr, missing))} missing from "
+            f"{', '.join(map(repr, dataset.column_names))}."
+        )
+    dataset = dataset.select_columns(list(form.columns))
+    # numbered before rows are left out, so that messages name the rows of the file
+    numbers = range(1, len(dataset) + 1)
+    if form.only:
+        column, value = form.only
+        numbers = [number for number, cell in zip(numbers, dataset[column], strict=True) if cell == value]
+        logger.info(f"{name}: {len(numbers)} of {len(dataset)} rows have {column} {value!r}.")
+        dataset = dataset.select([number - 1 for number in numbers])
+
+    def convert(row: dict, i: int) -> dict:
+        try:
+            return {**form.convert(row), **{column: row[column] for column in form.keep}}
+        except CellError as error:
+            raise ValueError(f"{name}, row {numbers[i]}, column {error.column!r}: {error}.") from error
+
+    return dataset.map(
+        convert, with_indices=True, remove_columns=list(form.columns), desc=f"Reading {format_name} rows"
+    )
 
 
 def prepare(
@@ -59,6 +137,7 @@ def prepare(
     prompt_template: str | None = None,
     system_prompt: str | None = None,
     conversational: bool = False,
+    name: str = "The dataset",
 ) -> Dataset:
     """
     Rename columns and format the prompts.
@@ -71,11 +150,14 @@ def prepare(
             it applies to the last user message.
         system_prompt (`str`, *optional*): Put before conversational prompts that have no system message.
         conversational (`bool`, *optional*, defaults to `False`): Turn string prompts into one user message.
+        name (`str`, *optional*, defaults to `"The dataset"`): What the dataset is called in messages.
 
     Raises:
-        ValueError: If a column is missing or named twice, or if the options do not fit the prompts.
+        ValueError: If a column is missing or named twice, a prompt is neither text nor messages, or the options do not
+            fit the prompts.
     """
     columns = dataset.column_names
+    prompt_column = "prompt"  # its name in the file
     for source, target in (column_mapping or {}).items():
         if source not in columns:
             raise ValueError(f"column_mapping: no column {source!r}, the dataset has {', '.join(map(repr, columns))}.")
@@ -83,13 +165,21 @@ def prepare(
             # the mapped column is the one meant; keeping both under one name is impossible
             dataset = dataset.remove_columns(target)
         dataset = dataset.rename_column(source, target) if source != target else dataset
+        prompt_column = source if target == "prompt" else prompt_column
     if "prompt" not in dataset.column_names:
+        known = [key for key, form in FORMATS.items() if set(form.columns) <= set(columns)]
+        hint = f" This looks like `dataset_format: {known[0]}`." if known else ""
         raise ValueError(
-            f"The dataset has no column 'prompt', only {', '.join(map(repr, dataset.column_names))}. Say which one "
-            "holds the prompts, for example `column_mapping: {question: prompt, answer: solution}`."
+            f"{name} has no column 'prompt', only {', '.join(map(repr, dataset.column_names))}. Say which one "
+            f"holds the prompts, for example `column_mapping: {{question: prompt, answer: solution}}`.{hint}"
         )
     if len(dataset) == 0:
-        raise ValueError("The dataset is empty.")
+        raise ValueError(f"{name} is empty.")
+    for number, prompt in enumerate(dataset["prompt"], start=1):
+        try:
+            check_prompt(prompt, prompt_column)
+        except CellError as error:
+            raise ValueError(f"{name}, row {number}, column {error.column!r}: {error}.") from error
     if prompt_template is not None and "{prompt}" not in prompt_template:
         raise ValueError(f"prompt_template={prompt_template!r}: expected the text to contain {{prompt}}.")
     if system_prompt is not None and not conversational and isinstance(dataset[0]["prompt"], str):
@@ -109,6 +199,68 @@ def prepare(
     return dataset.map(
         lambda row: {"prompt": format_prompt(row["prompt"])}, remove_columns="prompt", desc="Formatting prompts"
     )
+
+
+def drop_rows_without_gold(dataset: Dataset, reward_funcs: list[Callable], name: str) -> Dataset:
+    """
+    Leave out the rows that the rewards could not grade: no (or blank) `solution` or `tests`, where a reward function
+    has a parameter of that name. Logs how many there are and the first of them.
+
+    Raises:
+        ValueError: If no row is left.
+    """
+    taken = {parameter for func in reward_funcs for parameter in inspect.signature(func).parameters}
+    golds = [column for column in GOLD_COLUMNS if column in dataset.column_names and column in taken]
+    unusable = sorted(
+        {i for gold in golds for i, cell in enumerate(dataset[gold]) if cell is None or not str(cell).strip()}
+    )
+    if not unusable:
+        return dataset
+    if len(unusable) == len(dataset):
+        raise ValueError(f"{name}: no row has a usable {' or '.join(map(repr, golds))}.")
+    logger.warning(
+        f"{name}: {len(unusable)} of {len(dataset)} rows are left out, they have no usable "
+        f"{' or '.join(map(repr, golds))} (the first at {', '.join(str(i + 1) for i in unusable[:5])})."
+    )
+    skip = set(unusable)
+    return dataset.select([i for i in range(len(dataset)) if i not in skip])
+
+
+def drop_long_prompts(
+    dataset: Dataset, tokenizer, max_length: int, name: str, chat_template_kwargs: dict | None = None
+) -> Dataset:
+    """
+    Leave out the rows whose prompt has more than `max_length` tokens, chat template included, and log how many.
+
+    Args:
+        dataset (`Dataset`): With the final prompts.
+        tokenizer (`PreTrainedTokenizerBase`): The model's.
+        max_length (`int`): The longest prompt that is kept, in tokens.
+        name (`str`): What the dataset is called in messages.
+        chat_template_kwargs (`dict`, *optional*): As in `GRPOConfig`.
+
+    Raises:
+        ValueError: If no row is left.
+    """
+
+    def short(prompts: list) -> list[bool]:
+        if isinstance(prompts[0], str):
+            ids = tokenizer(prompts)["input_ids"]
+        else:
+            ids = tokenizer.apply_chat_template(
+                prompts, add_generation_prompt=True, return_dict=True, **(chat_template_kwargs or {})
+            )["input_ids"]
+        return [len(row) <= max_length for row in ids]
+
+    kept = dataset.filter(short, batched=True, input_columns="prompt", desc="Measuring prompts")
+    if len(kept) == 0:
+        raise ValueError(f"{name}: every prompt has more than max_prompt_length={max_length} tokens.")
+    if len(kept) < len(dataset):
+        logger.warning(
+            f"{name}: {len(dataset) - len(kept)} of {len(dataset)} rows are left out, their prompts have more than "
+            f"max_prompt_length={max_length} tokens."
+        )
+    return kept
 
 
 def check_reward_columns(dataset: Dataset, reward_funcs: list[Callable], names: list[str]) -> None:

@@ -1,13 +1,15 @@
 """Recipes: a YAML file (and command-line flags over it) turned into arguments, with every mistake named."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import yaml
 from trl import ModelConfig, TrlParser
 
 from .config import DeltaGRPOConfig
+from .dataset_formats import FORMATS
+from .rewards import get_reward
 
 
 class RecipeError(ValueError):
@@ -22,6 +24,7 @@ class RunArguments:
     Args:
         dataset_name (`str`): Id of a hub dataset, or path of a local `.json`, `.jsonl` or `.parquet` file.
         dataset_config (`str`, *optional*): Configuration of a hub dataset.
+        dataset_format (`str`, *optional*): Schema of a public dataset, `deepmath`, `gsm8k`, …, see docs/datasets.md.
         dataset_train_split (`str`, *optional*, defaults to `"train"`): Split to train on.
         eval_dataset_name (`str`, *optional*): Like `dataset_name`, for evaluation. Defaults to `dataset_name`.
         dataset_test_split (`str`, *optional*, defaults to `"test"`): Split to evaluate on, with `eval_strategy`.
@@ -29,12 +32,17 @@ class RunArguments:
         prompt_template (`str`, *optional*): Text around each prompt; `{prompt}` stands for it.
         system_prompt (`str`, *optional*): System message of conversational prompts.
         conversational (`bool`, *optional*, defaults to `False`): Make a string prompt the user's message of a chat.
+        max_prompt_length (`int`, *optional*): Leave out rows whose prompt has more tokens than this.
         reward_funcs (`list[str]`): Names of rewards, or dotted paths of your own functions.
         reward_kwargs (`dict`, *optional*): Options by reward name, `{math_reward: {…}}`.
     """
 
     dataset_name: str | None = field(default=None, metadata={"help": "Hub id, or a .json/.jsonl/.parquet file."})
     dataset_config: str | None = field(default=None, metadata={"help": "Configuration of a hub dataset."})
+    dataset_format: str | None = field(
+        default=None,
+        metadata={"help": "Schema of a public dataset, in place of column_mapping.", "choices": tuple(FORMATS)},
+    )
     dataset_train_split: str = field(default="train", metadata={"help": "Split to train on."})
     eval_dataset_name: str | None = field(
         default=None, metadata={"help": "Dataset to evaluate on; `dataset_name` if not given."}
@@ -47,6 +55,9 @@ class RunArguments:
     system_prompt: str | None = field(default=None, metadata={"help": "System message of conversational prompts."})
     conversational: bool = field(
         default=False, metadata={"help": "Make a string prompt the user's message of a chat."}
+    )
+    max_prompt_length: int | None = field(
+        default=None, metadata={"help": "Leave out rows whose prompt has more tokens than this."}
     )
     reward_funcs: list[str] | None = field(
         default=None, metadata={"help": "Names of rewards, or dotted paths of your own functions."}
@@ -65,6 +76,8 @@ class RunArguments:
         for name in ("dataset_name", "reward_funcs"):
             if not getattr(self, name):
                 raise RecipeError(f"`{name}` is missing: set it in the recipe or as --{name}.")
+        if self.dataset_format and self.column_mapping:
+            raise RecipeError("Set either `dataset_format` or `column_mapping`: a format names its own columns.")
         unknown = set(self.reward_kwargs) - set(self.reward_funcs)
         if unknown:
             raise RecipeError(
@@ -72,11 +85,16 @@ class RunArguments:
             )
 
 
+def get_rewards(run_args: RunArguments) -> list[Callable]:
+    """The reward functions of a recipe. Raises `ValueError` or `ImportError` as `get_reward` does."""
+    return [get_reward(name, **(run_args.reward_kwargs.get(name) or {})) for name in run_args.reward_funcs]
+
+
 class RecipeParser(TrlParser):
     """`TrlParser` that refuses unknown keys with the nearest known one, and reports mistakes in a line."""
 
-    def __init__(self, prog: str | None = None):
-        super().__init__([RunArguments, DeltaGRPOConfig, ModelConfig], prog=prog)
+    def __init__(self, prog: str | None = None, config_class: type[DeltaGRPOConfig] = DeltaGRPOConfig):
+        super().__init__([RunArguments, config_class, ModelConfig], prog=prog)
 
     def parse(self, args: Iterable[str]) -> tuple[RunArguments, DeltaGRPOConfig, ModelConfig]:
         """

@@ -1,16 +1,25 @@
 """Training from a recipe: what `delta-trl train` and `scripts/train.py` (under `accelerate launch`) run."""
 
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 
 from accelerate.logging import get_logger
+from transformers import AutoTokenizer
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
 from .checkpoints import resolve_resume
 from .config import DeltaGRPOConfig
-from .datasets import check_reward_columns, load, prepare
-from .recipe import RecipeError, RecipeParser, RunArguments
-from .rewards import get_reward
+from .dataset_formats import FORMATS
+from .datasets import (
+    check_reward_columns,
+    drop_long_prompts,
+    drop_rows_without_gold,
+    load,
+    prepare,
+    standardize,
+)
+from .recipe import RecipeError, RecipeParser, RunArguments, get_rewards
 from .trainer import DeltaGRPOTrainer
 
 
@@ -42,12 +51,16 @@ def build(
     if training_args.resume_from_checkpoint and checkpoint is None:
         logger.warning(f"No complete checkpoint under {training_args.output_dir}: training from the start.")
 
-    rewards = [get_reward(name, **(run_args.reward_kwargs.get(name) or {})) for name in run_args.reward_funcs]
-    train_dataset = _dataset(run_args, rewards, run_args.dataset_name, run_args.dataset_train_split)
-    eval_dataset = None
-    if training_args.eval_strategy != "no":
-        name = run_args.eval_dataset_name or run_args.dataset_name
-        eval_dataset = _dataset(run_args, rewards, name, run_args.dataset_test_split)
+    rewards = get_rewards(run_args)
+    if training_args.process_index > 0:
+        logging.getLogger("delta_trl.datasets").setLevel(logging.ERROR)  # the first process tells what is left out
+    arguments = (run_args, training_args, model_args, rewards)
+    with training_args.main_process_first():  # the other processes find its results in the cache
+        train_dataset = _dataset(*arguments, run_args.dataset_name, run_args.dataset_train_split)
+        eval_dataset = None
+        if training_args.eval_strategy != "no":
+            name = run_args.eval_dataset_name or run_args.dataset_name
+            eval_dataset = _dataset(*arguments, name, run_args.dataset_test_split)
 
     # the recipe's model keys, as in TRL's own scripts; `model_init_kwargs` wins
     training_args.model_init_kwargs = {
@@ -68,15 +81,29 @@ def build(
     return trainer, checkpoint
 
 
-def _dataset(run_args: RunArguments, rewards: list, name: str, split: str):
+def _dataset(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args: ModelConfig, rewards, name, split):
+    form = FORMATS.get(run_args.dataset_format)
+    dataset = load(name, run_args.dataset_config, split, form.columns if form and form.read_columns else None)
+    if run_args.dataset_format:
+        dataset = standardize(dataset, run_args.dataset_format, name)
     dataset = prepare(
-        load(name, run_args.dataset_config, split),
+        dataset,
         column_mapping=run_args.column_mapping,
         prompt_template=run_args.prompt_template,
         system_prompt=run_args.system_prompt,
         conversational=run_args.conversational,
+        name=name,
     )
     check_reward_columns(dataset, rewards, run_args.reward_funcs)
+    dataset = drop_rows_without_gold(dataset, rewards, name)
+    if run_args.max_prompt_length is not None:
+        tokenizer = AutoTokenizer.from_pretrained(
+            model_args.model_name_or_path,
+            revision=model_args.model_revision,
+            trust_remote_code=training_args.trust_remote_code,
+        )
+        template = training_args.chat_template_kwargs
+        dataset = drop_long_prompts(dataset, tokenizer, run_args.max_prompt_length, name, template)
     return dataset
 
 

@@ -1,7 +1,22 @@
+import json
+import re
+from pathlib import Path
+
 import pytest
 from datasets import Dataset
 
-from delta_trl.datasets import check_reward_columns, load, prepare
+from delta_trl.dataset_formats import FORMATS
+from delta_trl.datasets import (
+    check_reward_columns,
+    drop_long_prompts,
+    drop_rows_without_gold,
+    load,
+    prepare,
+    standardize,
+)
+from delta_trl.rewards import get_reward
+
+from . import tiny
 
 
 ROWS = [{"question": "1+1?", "answer": "2"}, {"question": "2+2?", "answer": "4"}]
@@ -81,3 +96,169 @@ def test_reward_columns():
     check_reward_columns(Dataset.from_list(ROWS), [reward], ["reward"])
     with pytest.raises(ValueError, match="'reward' needs a column 'answer'"):
         check_reward_columns(Dataset.from_list([{"prompt": ""}]), [reward], ["reward"])
+
+
+# --- public sources, each fixture in its real schema ---
+
+
+EXPECTED = {
+    "deepmath": ["3", "Yes", "1", r"\pm \sqrt{2}", None],
+    "dapo_math": ["8", "6", "2"],
+    "gsm8k": ["36", "1,200", "-3", None],
+    "math": [r"\frac{5}{6}", "(x-2)(x-3)", "6", None],
+}
+KEPT = {"deepmath": {"difficulty", "topic"}, "math": {"level", "type"}}
+FIXTURES = Path(__file__).parent / "fixtures"
+
+
+def source(format_name):
+    name = str(FIXTURES / f"{format_name}.jsonl")
+    return standardize(load(name), format_name, name)
+
+
+def math_like(completions, solution, **kwargs): ...
+
+
+def code_like(completions, tests, **kwargs): ...
+
+
+@pytest.mark.parametrize("format_name", EXPECTED)
+def test_mathematics_sources(format_name):
+    dataset = source(format_name)
+    assert dataset["solution"][:] == EXPECTED[format_name]
+    assert set(dataset.column_names) == {"prompt", "solution"} | KEPT.get(format_name, set())
+    raw = load(str(FIXTURES / f"{format_name}.jsonl"))
+    assert dataset["prompt"][:] == next(raw[c][:] for c in ("question", "problem", "prompt") if c in raw.column_names)
+
+
+def test_code_source():
+    dataset = source("eurus_code")
+    assert dataset.column_names == ["prompt", "tests"]
+    assert len(dataset) == 4  # the mathematics row is not a code row
+    assert [message["role"] for message in dataset[0]["prompt"]] == ["system", "user"]
+    assert json.loads(dataset[0]["tests"]) == {"inputs": ["3\n", "10\n"], "outputs": ["9\n", "100\n"]}
+    assert json.loads(dataset[1]["tests"])["fn_name"] == "total"
+    assert dataset["tests"][2:] == [None, None]
+
+
+def test_a_source_reads_only_its_columns_of_a_hub_dataset(tmp_path):
+    """A folder of Parquet files goes the way of a hub dataset; three worked solutions a row stay unread."""
+    load(str(FIXTURES / "deepmath.jsonl")).to_parquet(tmp_path / "train.parquet")
+    form = FORMATS["deepmath"]
+    dataset = load(str(tmp_path), columns=form.columns)
+    assert dataset.column_names == list(form.columns)
+    assert standardize(dataset, "deepmath", "deepmath")["solution"][:] == EXPECTED["deepmath"]
+
+
+@pytest.mark.parametrize(
+    ("format_name", "reward", "left_out"),
+    [
+        ("deepmath", math_like, "1 of 5 rows .* 'solution' .*at 5"),
+        ("gsm8k", math_like, "1 of 4 rows .* 'solution' .*at 4"),
+        ("eurus_code", code_like, "2 of 4 rows .* 'tests' .*at 3, 4"),
+    ],
+)
+def test_rows_without_gold_are_counted_and_left_out(caplog, format_name, reward, left_out):
+    dataset = drop_rows_without_gold(source(format_name), [reward], format_name)
+    assert None not in dataset[FORMATS[format_name].gold][:]
+    assert re.search(left_out, caplog.text)
+
+
+def test_a_gold_that_no_reward_takes_is_not_missed(caplog):
+    dataset = source("gsm8k")
+    assert drop_rows_without_gold(dataset, [lambda completions, **kwargs: None], "gsm8k") is dataset
+
+
+def test_no_gold_at_all_is_an_error():
+    with pytest.raises(ValueError, match=r"gold\.jsonl: no row has a usable 'solution'"):
+        drop_rows_without_gold(Dataset.from_list([{"prompt": "1", "solution": " "}]), [math_like], "gold.jsonl")
+
+
+def test_math_reward_accepts_every_gold():
+    reward = get_reward("math_reward")
+    for format_name in EXPECTED:
+        golds = [gold for gold in source(format_name)["solution"] if gold is not None]
+        assert reward([rf"So it is $\boxed{{{gold}}}$." for gold in golds], solution=golds) == [1.0] * len(golds)
+
+
+# --- malformed rows are named by file, row and column ---
+
+
+GOOD = {"prompt": "1+1=", "solution": "2"}
+
+
+@pytest.mark.parametrize(
+    ("row", "column"),
+    [
+        ({"prompt": 3, "solution": "2"}, "prompt"),
+        ({"prompt": None, "solution": "2"}, "prompt"),
+        ({"prompt": " ", "solution": "2"}, "prompt"),
+        ({"solution": "2"}, "prompt"),
+        ({"prompt": [{"role": "user"}], "solution": "2"}, "prompt"),
+    ],
+)
+def test_malformed_prompts(tmp_path, row, column):
+    path = tmp_path / "data.jsonl"
+    path.write_text("".join(json.dumps(r) + "\n" for r in (GOOD, GOOD, row)))
+    with pytest.raises(ValueError, match=rf"data\.jsonl.*row 3, column '{column}'"):
+        prepare(load(str(path)), name=str(path))
+
+
+def test_malformed_json_lines(tmp_path):
+    path = tmp_path / "data.jsonl"
+    for text, problem in [('{"prompt": ', "row 2 is not JSON"), ("[1]", "row 2: expected an object")]:
+        path.write_text(json.dumps(GOOD) + "\n" + text)
+        with pytest.raises(ValueError, match=rf"data\.jsonl.*{problem}"):
+            load(str(path))
+
+
+def test_the_column_of_a_prompt_is_named_as_in_the_file():
+    rows = Dataset.from_list([{"question": "1+1?"}, {"question": ""}])
+    with pytest.raises(ValueError, match=r"my\.jsonl, row 2, column 'question': expected a text"):
+        prepare(rows, {"question": "prompt"}, name="my.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("format_name", "row", "change", "message"),
+    [
+        ("deepmath", 1, {"question": None}, "row 2, column 'question'"),
+        ("deepmath", 0, {"final_answer": 3}, "row 1, column 'final_answer': expected a text, got 3"),
+        ("gsm8k", 2, {"question": ""}, "row 3, column 'question'"),
+        ("eurus_code", 2, {"reward_model": "tests"}, "row 3, column 'reward_model': expected a mapping"),
+        ("eurus_code", 2, {"prompt": []}, "row 3, column 'prompt': expected a text, or a list of messages"),
+    ],
+)
+def test_malformed_rows_of_a_source(tmp_path, format_name, row, change, message):
+    rows = [json.loads(line) for line in (FIXTURES / f"{format_name}.jsonl").read_text().splitlines()]
+    rows[row] |= change
+    path = tmp_path / "data.jsonl"
+    path.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    with pytest.raises(ValueError, match=rf"data\.jsonl.*{message}"):
+        standardize(load(str(path)), format_name, str(path))
+
+
+def test_wrong_format():
+    with pytest.raises(ValueError, match=r"gsm8k.*'question', 'answer'; 'question', 'answer' missing from 'problem'"):
+        standardize(load(str(FIXTURES / "math.jsonl")), "gsm8k", "math.jsonl")
+    with pytest.raises(ValueError, match="'deepmath'"):
+        standardize(load(str(FIXTURES / "math.jsonl")), "deepmth", "math.jsonl")
+    with pytest.raises(ValueError, match="looks like `dataset_format: math`"):
+        prepare(load(str(FIXTURES / "math.jsonl")))
+
+
+# --- long prompts ---
+
+
+@pytest.mark.parametrize("chat", [False, True])
+def test_long_prompts_are_left_out_with_a_count(caplog, chat):
+    tokenizer = tiny.tokenizer()
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}={% endif %}"
+    )
+    texts = ["1", "11", "111", "1111"]
+    prompts = [[{"role": "user", "content": text}] for text in texts] if chat else texts
+    kept = drop_long_prompts(Dataset.from_dict({"prompt": prompts}), tokenizer, 3, "data.jsonl")
+    assert len(kept) == (2 if chat else 3)  # the template adds a token
+    assert f"data.jsonl: {4 - len(kept)} of 4 rows are left out" in caplog.text
+    with pytest.raises(ValueError, match="max_prompt_length=0"):
+        drop_long_prompts(kept, tokenizer, 0, "data.jsonl")
