@@ -1,0 +1,18 @@
+"""Isolated execution of model-written Python programs."""
+
+from .grading import Grade, TestsError, grade, parse_tests
+from .limits import Limits, Outcome, Result
+from .sandbox import Sandbox, SandboxUnavailableError
+
+
+__all__ = [
+    "Grade",
+    "Limits",
+    "Outcome",
+    "Result",
+    "Sandbox",
+    "SandboxUnavailableError",
+    "TestsError",
+    "grade",
+    "parse_tests",
+]

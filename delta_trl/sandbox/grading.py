@@ -1,0 +1,211 @@
+"""Grades a program against tests. The host holds the expected outputs; the jail sees programs and inputs."""
+
+import json
+from dataclasses import dataclass
+
+from . import values
+from .compare import same_output, same_value
+from .limits import Limits, Outcome, Result
+from .sandbox import Sandbox
+
+
+MAX_TIMEOUTS = 2  # of one program, after which its other tests count as failed
+
+
+@dataclass(frozen=True)
+class Grade:
+    """What became of a program.
+
+    Args:
+        passed: tests passed, of those that were run.
+        total: tests that there are.
+        verdict: "passed", "wrong answer", "exception", "timeout", "memory", "output limit", "killed"; for a program
+            that fails, of its first failure. "sandbox error" if it could not be graded.
+        failed_test: number of the first test that failed, from 1.
+    """
+
+    passed: int
+    total: int
+    verdict: str
+    failed_test: int | None = None
+
+    @property
+    def graded(self) -> bool:
+        return self.verdict != Outcome.SANDBOX_ERROR.value
+
+    def __str__(self) -> str:
+        if self.failed_test is None:
+            return f"passed {self.passed} of {self.total}" if self.graded else self.verdict
+        return f"{self.verdict} on test {self.failed_test} of {self.total}"
+
+
+class TestsError(ValueError):
+    """The tests themselves cannot be used."""
+
+    __test__ = False  # pytest collects what is called Test...
+
+
+@dataclass(frozen=True)
+class StdinTests:
+    """Programs that read standard input: `{"inputs": ["…"], "outputs": ["…"]}`."""
+
+    inputs: list[str]
+    outputs: list[str]
+
+    def job(self, code: str, cases: range) -> dict:
+        return {"kind": "stdin", "code": code, "inputs": [self.inputs[case] for case in cases]}
+
+    def single(self, result: Result, case: int) -> str:
+        """The verdict on a case that had a process of its own."""
+        if result.outcome is not Outcome.OK:
+            return result.outcome.value
+        return "passed" if same_output(result.stdout, self.outputs[case]) else "wrong answer"
+
+    def batch(self, result: Result, cases: range) -> list[bool]:
+        """Whether the cases of one process passed, as far as it came."""
+        passed, start = [], 0
+        for case, line in zip(cases, result.reports, strict=False):
+            report = load_report(line)
+            if not isinstance(report, dict) or not isinstance(report.get("end"), int):
+                break
+            end = report["end"]
+            passed.append(report.get("status") == 0 and same_output(result.stdout[start:end], self.outputs[case]))
+            start = end
+        return passed
+
+
+@dataclass(frozen=True)
+class CallTests:
+    """Functions: `{"fn_name": "f", "inputs": [[argument, …], …], "outputs": [value, …]}`."""
+
+    function: str
+    inputs: list[list]
+    outputs: list
+
+    def job(self, code: str, cases: range) -> dict:
+        arguments = [values.encode(self.inputs[case]) for case in cases]
+        return {"kind": "calls", "code": code, "function": self.function, "inputs": arguments}
+
+    def single(self, result: Result, case: int) -> str:
+        if result.outcome is not Outcome.OK:
+            return result.outcome.value
+        return "passed" if result.reports and self._same(result.reports[0], case) else "wrong answer"
+
+    def batch(self, result: Result, cases: range) -> list[bool]:
+        return [self._same(line, case) for case, line in zip(cases, result.reports, strict=False)]
+
+    def _same(self, line: bytes, case: int) -> bool:
+        try:
+            return same_value(values.decode(json.loads(line)), self.outputs[case])
+        except (ValueError, RecursionError):
+            return False
+
+
+def load_report(line: bytes):
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def parse_tests(tests: dict | str) -> StdinTests | CallTests:
+    """Tests from a data set's row.
+
+    Args:
+        tests: a dict, or its JSON, in one of the formats of docs/sandbox.md.
+
+    Raises:
+        TestsError: they are in none of these formats, or there are none.
+    """
+    if isinstance(tests, str):
+        try:
+            tests = json.loads(tests)
+        except ValueError as error:
+            raise TestsError(f"The tests are no JSON: {error}") from error
+    if not isinstance(tests, dict):
+        raise TestsError(f"Tests are a dict or its JSON, got {type(tests).__name__}.")
+    inputs, outputs = tests.get("inputs"), tests.get("outputs")
+    if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs) or not inputs:
+        raise TestsError(
+            "Tests need as many 'outputs' as 'inputs' and at least one, or 'test' with 'entry_point', or 'test_list'; "
+            f"got the keys {sorted(map(str, tests))}."
+        )
+    if tests.get("fn_name"):
+        return _parse_calls(tests["fn_name"], inputs, outputs)
+    return StdinTests([_text(item) for item in inputs], [_text(item) for item in outputs])
+
+
+def _text(item) -> str:
+    return "\n".join(map(str, item)) if isinstance(item, list) else str(item)
+
+
+def _parse_calls(name: str, inputs: list, outputs: list) -> CallTests:
+    arguments, expected = [], []
+    for given, wanted in zip(inputs, outputs, strict=True):
+        if isinstance(given, str):  # LeetCode's: one JSON value per line, and the output is JSON as well
+            try:
+                given = [json.loads(line) for line in given.split("\n") if line.strip()]
+                wanted = json.loads(wanted) if isinstance(wanted, str) else wanted
+            except ValueError as error:
+                raise TestsError(f"A call's input or output is no JSON: {error}") from error
+        if not isinstance(given, list):
+            raise TestsError(f"A call's input is a list of arguments or JSON lines, got {type(given).__name__}.")
+        arguments.append(given)
+        expected.append(wanted)
+    return CallTests(name, arguments, expected)
+
+
+def grade(sandbox: Sandbox, code: str, tests, limits: Limits | None = None, stop_at_failure: bool = True) -> Grade:
+    """Grade a program.
+
+    Args:
+        sandbox: where to run it.
+        code: its text.
+        tests: from `parse_tests`.
+        limits: of each test; by default the sandbox's.
+        stop_at_failure: run no further tests after the first that fails.
+    """
+    limits = limits or sandbox.limits
+    return _grade_cases(sandbox, code, tests, limits, stop_at_failure)
+
+
+def _grade_cases(sandbox: Sandbox, code: str, tests, limits: Limits, stop_at_failure: bool) -> Grade:
+    """The first case in a fresh process, then all others in a second one; a failure there is tried again in a fresh
+    process before it counts, since an earlier case may have left something behind that is not this one's fault."""
+    total = len(tests.inputs)
+    verdicts: dict[int, str] = {}
+
+    def run_fresh(case: int) -> None:
+        result = sandbox.execute([tests.job(code, range(case, case + 1))], limits)
+        verdicts[case] = tests.single(result, case)
+
+    def stop() -> bool:
+        failures = [verdict for verdict in verdicts.values() if verdict != "passed"]
+        return bool(failures) and (
+            stop_at_failure or failures.count("timeout") >= MAX_TIMEOUTS or "sandbox error" in failures
+        )
+
+    run_fresh(0)
+    rest = range(1, total)
+    if rest and not stop():
+        result = sandbox.execute([tests.job(code, rest)], limits, steps=len(rest))
+        passed = tests.batch(result, rest)
+        verdicts |= {case: "passed" for case, good in zip(rest, passed, strict=False) if good}
+        if result.outcome is Outcome.TIMEOUT and len(passed) < len(rest):
+            verdicts[rest[len(passed)]] = "timeout"  # it had a case's whole time, and need not have it again
+        for case in rest:
+            if stop():
+                break
+            if case not in verdicts:
+                run_fresh(case)
+    return summarize(verdicts, total)
+
+
+def summarize(verdicts: dict[int, str], total: int) -> Grade:
+    if "sandbox error" in verdicts.values():
+        return Grade(0, total, "sandbox error")
+    passed = sum(verdict == "passed" for verdict in verdicts.values())
+    failed = min((case for case, verdict in verdicts.items() if verdict != "passed"), default=None)
+    if failed is None:
+        return Grade(passed, total, "passed")
+    return Grade(passed, total, verdicts[failed], failed + 1)

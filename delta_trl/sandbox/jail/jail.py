@@ -1,0 +1,99 @@
+"""Confines the zygote, and with it everything that it forks. Nothing here can be undone by the process itself."""
+
+import fcntl
+import os
+import random
+import sys
+from dataclasses import dataclass, field
+
+from . import landlock, libc, namespaces
+
+
+TEMPORARY = "/tmp"
+DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
+LIBRARY = 6  # first of the descriptors of library directories, in the zygote and in its children
+# Uids that belong to nobody, one per worker so that workers cannot signal each other. Containers with a user
+# namespace do not map them; there it is the one nobody that they have.
+FIRST_SPARE_UID, SPARE_UIDS = 1_900_000_000, 200_000_000
+
+
+@dataclass
+class Jail:
+    """What the zygote was confined to.
+
+    Args:
+        tier: "A", "B" or "unsafe".
+        landlock: version of Landlock.
+        tasks: descriptor of /proc/loadavg where threads are counted per user, together with the trainer's.
+        library: descriptors of the directories of the standard library, where only these still lead there.
+    """
+
+    tier: str
+    landlock: int = 0
+    tasks: int | None = None
+    library: list[int] = field(default_factory=list)
+
+
+def confine(tier: str, readable: list[str], temporary_bytes: int) -> Jail:
+    """Confine the calling process; OSError if a part of the tier cannot be had.
+
+    Args:
+        tier: "A", "B" or "unsafe"; for "A", `namespaces.enter` comes first.
+        readable: files and directories that programs may read; those that do not exist are left out.
+        temporary_bytes: size of the private temporary directory (tier A).
+    """
+    readable = [path for path in readable if os.path.exists(path)]
+    devices = [path for path in DEVICES if os.path.exists(path)]
+    jail = Jail(tier)
+    if tier == "A":
+        namespaces.build_root(readable, devices, TEMPORARY, temporary_bytes)
+        namespaces.become_nobody()
+    elif os.getuid() == 0:
+        jail.library = hold_library()
+    else:
+        jail.tasks = os.open("/proc/loadavg", os.O_RDONLY)
+    libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
+    if tier != "unsafe":
+        jail.landlock = landlock.abi()
+        landlock.restrict(readable, devices, [TEMPORARY] if tier == "A" else [])
+    if tier != "A" and os.getuid() == 0:  # after Landlock: the way to the library may be barred to others than root
+        become_a_spare_user()
+    libc.drop_capabilities()
+    os.chdir(TEMPORARY if tier == "A" else "/")
+    return jail
+
+
+def hold_library() -> list[int]:
+    """Keep the directories of `sys.path` open and import from there: once root is given up, a library below a home
+    directory can no longer be reached by its path. Landlock looks at where a file is, not at how it was reached."""
+    directories = [path for path in sys.path if os.path.isdir(path)]
+    held = {}
+    for path in directories:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        held[path] = fcntl.fcntl(descriptor, fcntl.F_DUPFD, 64)
+        os.close(descriptor)
+    for index, path in enumerate(directories):
+        os.dup2(held[path], LIBRARY + index)
+        os.close(held[path])
+    places = {path: f"/proc/self/fd/{LIBRARY + index}" for index, path in enumerate(directories)}
+    sys.path[:] = [places[path] for path in directories]
+    sys.path_importer_cache.clear()
+    for module in list(sys.modules.values()):  # packages whose other modules may be imported later
+        if getattr(module, "__path__", None) and module.__name__.partition(".")[0] != "delta_trl":
+            parent = os.path.dirname(module.__path__[0])
+            if parent in places:
+                module.__path__ = [f"{places[parent]}/{os.path.basename(module.__path__[0])}"]
+    return [LIBRARY + index for index in range(len(directories))]
+
+
+def become_a_spare_user() -> None:
+    spare = FIRST_SPARE_UID + random.SystemRandom().randrange(SPARE_UIDS)
+    os.setgroups([])
+    for identity in (spare, namespaces.NOBODY):
+        try:
+            os.setresgid(identity, identity, identity)
+            os.setresuid(identity, identity, identity)
+            return
+        except OSError:
+            if identity == namespaces.NOBODY:
+                raise

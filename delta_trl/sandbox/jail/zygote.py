@@ -1,0 +1,152 @@
+"""The zygote: a clean interpreter inside the jail, forked once per execution.
+
+It sees limits and descriptors, never code, inputs or expected outputs, so no program inherits another's text. It
+decides about life and death only: what a program wrote is for the host to judge.
+"""
+
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import stat
+import time
+
+from . import child
+from .jail import TEMPORARY, Jail
+
+
+MAX_DESCRIPTORS = 16
+
+
+def serve(channel: socket.socket, jail: Jail) -> None:
+    """Execute requests until the host closes the channel."""
+    preload()
+    gc.collect()
+    gc.freeze()  # the collector of a child shall not touch, and so copy, the pages shared with it
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(channel, 65536, MAX_DESCRIPTORS)
+        if not message:
+            return
+        reply = execute(json.loads(message), descriptors, channel, jail)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        reply["reusable"] = jail.tier != "A" or empty(TEMPORARY)
+        channel.send(json.dumps(reply).encode())
+
+
+def preload() -> None:
+    """Import what most programs import, once."""
+    import array  # noqa: F401
+    import bisect  # noqa: F401
+    import cmath  # noqa: F401
+    import collections  # noqa: F401
+    import copy  # noqa: F401
+    import dataclasses  # noqa: F401
+    import datetime  # noqa: F401
+    import decimal  # noqa: F401
+    import fractions  # noqa: F401
+    import functools  # noqa: F401
+    import heapq  # noqa: F401
+    import itertools  # noqa: F401
+    import math  # noqa: F401
+    import operator  # noqa: F401
+    import queue  # noqa: F401
+    import random  # noqa: F401
+    import re  # noqa: F401
+    import site
+    import string  # noqa: F401
+    import traceback  # noqa: F401
+    import typing  # noqa: F401
+
+    site.setquit()  # exit() and quit(), which an interpreter without site-packages does not have
+
+
+def execute(request: dict, descriptors: list[int], channel: socket.socket, jail: Jail) -> dict:
+    """Run one process, or a pair of which the first decides when both end.
+
+    Each process reports by a byte that its program begins, and then the end of each step; a step may take
+    `request["wall_seconds"]`. Only `request["steps"]` reports count, so that a false one gains a program nothing.
+    A process that never began failed for reasons of its own: that is how the host tells them from the program's.
+    """
+    limits, wall_seconds, steps = request["limits"], request["wall_seconds"], request["steps"]
+    begun = 0
+    if jail.tasks is not None:  # threads count per user there, so allow for those that exist
+        limits["threads"] += int(os.pread(jail.tasks, 200, 0).split()[3].split(b"/")[1])
+    step_read, step_write = os.pipe()
+    started = time.monotonic()
+    zygote_pid = os.getpid()
+    pids: list[int] = []
+    first = 0
+    for size in request["descriptors"]:  # how many descriptors each process gets
+        pid = os.fork()
+        if pid == 0:
+            child.run(descriptors[first : first + size], step_write, limits, jail, zygote_pid)
+        pids.append(pid)
+        first += size
+    os.close(step_write)
+
+    timed_out, abandoned = False, False
+    main_process = os.pidfd_open(pids[0])
+    poll = select.poll()
+    for descriptor in (main_process, step_read):
+        poll.register(descriptor, select.POLLIN)
+    poll.register(channel, select.POLLHUP | select.POLLRDHUP)
+    deadline = started + wall_seconds
+    while True:
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            timed_out = True
+            break
+        ready = dict(poll.poll(remaining * 1000 + 1))
+        if main_process in ready:
+            break
+        if channel.fileno() in ready:
+            abandoned = True
+            break
+        if step_read in ready:
+            done = len(os.read(step_read, 1))
+            begun += done
+            if not done or begun > steps + len(pids):
+                poll.unregister(step_read)
+            else:
+                deadline = time.monotonic() + wall_seconds
+
+    reports = []
+    for index, pid in enumerate(pids):
+        if timed_out or abandoned or index > 0:
+            os.kill(pid, signal.SIGKILL)
+        _, status, usage = os.wait4(pid, 0)
+        reports.append(
+            {"status": status, "cpu_seconds": usage.ru_utime + usage.ru_stime, "peak_kilobytes": usage.ru_maxrss}
+        )
+    os.set_blocking(step_read, False)
+    begun += (
+        len(os.read(step_read, len(pids))) if begun < len(pids) and select.select([step_read], [], [], 0)[0] else 0
+    )
+    os.close(main_process)
+    os.close(step_read)
+    return {
+        "processes": reports,
+        "timed_out": timed_out,
+        "begun": begun >= len(pids),
+        "wall_seconds": time.monotonic() - started,
+    }
+
+
+def empty(directory: str) -> bool:
+    """Delete everything in a directory; False if something stayed."""
+    for name in os.listdir(directory):
+        path = f"{directory}/{name}"
+        try:
+            if stat.S_ISDIR(os.lstat(path).st_mode):
+                os.chmod(path, 0o700)  # it may have been made unreadable
+                if not empty(path):
+                    return False
+                os.rmdir(path)
+            else:
+                os.unlink(path)
+        except (OSError, RecursionError):
+            return False
+    return True
