@@ -120,12 +120,12 @@ class CodeReward:
     def _grade(self, program: str | None, test) -> Grade | str:
         try:
             parsed = parse_tests(test)
+            if program is None:
+                return "no code"
+            return grade(self.sandbox, program, parsed, self.limits, stop_at_failure=not self.partial_credit)
         except TestsError as error:
             logger.warning("code_reward: tests that cannot be used: %s", error)
             return "unusable tests"
-        if program is None:
-            return "no code"
-        return grade(self.sandbox, program, parsed, self.limits, stop_at_failure=not self.partial_credit)
 
     def _reward(self, result: Grade | str) -> float | None:
         if isinstance(result, str):

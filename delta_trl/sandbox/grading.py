@@ -1,5 +1,6 @@
 """Grades a program against tests. The host holds the expected outputs; the jail sees programs and inputs."""
 
+import ast
 import json
 from dataclasses import dataclass
 
@@ -101,6 +102,44 @@ class CallTests:
             return False
 
 
+@dataclass(frozen=True)
+class Suite:
+    """Tests that are code, run in a process of their own beside the program's.
+
+    Args:
+        setup: code to run first.
+        units: the tests; the names of the program are theirs to use.
+        entry_point: what `check` of the last unit is called with.
+        called: names that the units call.
+    """
+
+    setup: str
+    units: list[str]
+    entry_point: str | None = None
+    called: tuple[str, ...] = ()
+
+    def grade(self, sandbox: Sandbox, code: str, limits: Limits, stop_at_failure: bool) -> Grade:
+        """One process for all tests of a program, as they are written to be run."""
+        job = {"kind": "suite", "stop_at_failure": stop_at_failure} | vars(self)
+        result = sandbox.execute([job, {"kind": "program", "code": code}], limits)
+        total = len(self.units)
+        report = load_report(result.reports[0]) if result.reports else None
+        if result.outcome is Outcome.SANDBOX_ERROR:
+            return Grade(0, total, "sandbox error")
+        if result.outcome is not Outcome.OK or report is None:
+            return Grade(0, total, "exception" if result.outcome is Outcome.OK else result.outcome.value, 1)
+        if "unusable" in report:
+            raise TestsError(f"The tests cannot be run: {report['unusable']}")
+        passed = report["passed"]
+        verdicts = [
+            "passed"
+            if one is True
+            else {"AssertionError": "wrong answer", "MemoryError": "memory"}.get(one, "exception")
+            for one in passed
+        ]
+        return summarize(dict(enumerate(verdicts)), total)
+
+
 def load_report(line: bytes):
     try:
         return json.loads(line)
@@ -108,7 +147,7 @@ def load_report(line: bytes):
         return None
 
 
-def parse_tests(tests: dict | str) -> StdinTests | CallTests:
+def parse_tests(tests: dict | str) -> StdinTests | CallTests | Suite:
     """Tests from a data set's row.
 
     Args:
@@ -124,6 +163,8 @@ def parse_tests(tests: dict | str) -> StdinTests | CallTests:
             raise TestsError(f"The tests are no JSON: {error}") from error
     if not isinstance(tests, dict):
         raise TestsError(f"Tests are a dict or its JSON, got {type(tests).__name__}.")
+    if tests.get("test") or tests.get("test_list"):
+        return _parse_suite(tests)
     inputs, outputs = tests.get("inputs"), tests.get("outputs")
     if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs) or not inputs:
         raise TestsError(
@@ -133,6 +174,21 @@ def parse_tests(tests: dict | str) -> StdinTests | CallTests:
     if tests.get("fn_name"):
         return _parse_calls(tests["fn_name"], inputs, outputs)
     return StdinTests([_text(item) for item in inputs], [_text(item) for item in outputs])
+
+
+def _parse_suite(tests: dict) -> Suite:
+    setup = [*(tests.get("test_imports") or []), tests.get("test_setup_code") or ""]
+    units = [*(tests.get("test_list") or []), *filter(None, [tests.get("test")])]
+    if not all(isinstance(text, str) for text in (*setup, *units)):
+        raise TestsError("'test' is a text, and 'test_list' and 'test_imports' are lists of texts.")
+    called = []
+    for unit in units:
+        try:
+            tree = ast.parse(unit)
+        except (SyntaxError, ValueError) as error:
+            raise TestsError(f"A test is no Python: {error}") from error
+        called += [node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and hasattr(node.func, "id")]
+    return Suite("\n".join(setup), units, tests.get("entry_point"), tuple(dict.fromkeys(called)))
 
 
 def _text(item) -> str:
@@ -164,8 +220,13 @@ def grade(sandbox: Sandbox, code: str, tests, limits: Limits | None = None, stop
         tests: from `parse_tests`.
         limits: of each test; by default the sandbox's.
         stop_at_failure: run no further tests after the first that fails.
+
+    Raises:
+        TestsError: the tests are code that does not compile or imports what is not installed.
     """
     limits = limits or sandbox.limits
+    if isinstance(tests, Suite):
+        return tests.grade(sandbox, code, limits, stop_at_failure)
     return _grade_cases(sandbox, code, tests, limits, stop_at_failure)
 
 

@@ -5,7 +5,6 @@ import contextlib
 import json
 import logging
 import os
-import socket
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -169,17 +168,16 @@ class Sandbox:
                 groups.append(group)
                 for descriptor in group:
                     stack.callback(os.close, descriptor)
-            descriptors = link(groups, stack)
             request = {
                 "limits": limits.as_request(steps),
                 "wall_seconds": limits.wall_seconds,
                 "steps": steps,
-                "descriptors": [len(group) for group in descriptors],
+                "processes": len(jobs),
             }
             with self._worker() as worker:
                 reply = worker.execute(
                     request,
-                    [one for group in descriptors for one in group],
+                    [descriptor for group in groups for descriptor in group],
                     limits.wall_seconds * (steps + 2) + GRACE_SECONDS,
                 )
             return read_result(reply, groups[0], limits, steps) if reply["begun"] else None
@@ -240,7 +238,7 @@ class Sandbox:
             *[open_memory() for _ in range(3)],
         ]
         try:
-            request = {"limits": Limits().as_request(1), "wall_seconds": 10, "steps": 1, "descriptors": [4]}
+            request = {"limits": Limits().as_request(1), "wall_seconds": 10, "steps": 1, "processes": 1}
             worker.execute(request, descriptors, 20)
             return read_all(descriptors[1], 100) == b"jailed\n"
         finally:
@@ -273,14 +271,6 @@ def read_all(descriptor: int, limit: int) -> bytes:
         parts.append(part)
         position += len(part)
     return b"".join(parts)
-
-
-def link(groups: list[list[int]], stack: contextlib.ExitStack) -> list[list[int]]:
-    """The descriptors that each process gets: a pair's processes get the ends of a socket as well."""
-    if len(groups) == 1:
-        return groups
-    ends = [stack.enter_context(end) for end in socket.socketpair()]
-    return [[*group, end.fileno()] for group, end in zip(groups, ends, strict=True)]
 
 
 def read_result(reply: dict, group: list[int], limits: Limits, steps: int) -> Result:

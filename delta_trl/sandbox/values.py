@@ -8,6 +8,7 @@ import collections
 import datetime
 import decimal
 import fractions
+from collections.abc import Callable
 
 
 class NotPlainError(TypeError):
@@ -15,12 +16,18 @@ class NotPlainError(TypeError):
 
 
 SEQUENCES = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": collections.deque}
+MUTABLE = (list, dict, set, collections.deque)
+BY_VALUE = (collections.Counter, collections.OrderedDict, collections.defaultdict)
 
 
-def encode(value):
+def encode(value, refer: Callable | None = None):
     """Encode a value. Instances of subclasses count as their base (an `IntEnum` as an int, a `Counter` as a dict).
 
     Reads through the base classes' own methods, so no method of a subclass is called.
+
+    Args:
+        value: what to encode.
+        refer: encodes what is no plain data, and containers of a program's own classes.
 
     Raises:
         NotPlainError: there is no encoding for it.
@@ -30,22 +37,28 @@ def encode(value):
         return value
     kind = type(value)
     if isinstance(value, int):
-        return ["int", int.__format__(value, "x") if kind is not int else format(value, "x")]
+        return ["int", int.__format__(value, "x")]
     if isinstance(value, float):
         return ["float", float.hex(value)]
     if isinstance(value, str):
         return str.__str__(value)
-    for base, tag in ((list, "list"), (tuple, "tuple"), (set, "set"), (frozenset, "frozenset"),
-                      (collections.deque, "deque")):  # fmt: skip
+    if refer and isinstance(value, MUTABLE) and kind not in MUTABLE and kind not in BY_VALUE:
+        return refer(value)
+    for tag, base in SEQUENCES.items():
         if isinstance(value, base):
-            return [tag, *[encode(item) for item in base.__iter__(value)]]
+            items = [encode(item, refer) for item in base.__iter__(value)]
+            fields = getattr(kind, "_fields", None)
+            if refer and tag == "tuple" and isinstance(fields, tuple) and len(fields) == len(items):
+                return ["namedtuple", kind.__name__, list(fields), *items]
+            return [tag, *items]
     if isinstance(value, dict):
-        return ["dict", *[[encode(key), encode(item)] for key, item in dict.items(value)]]
+        tag = "counter" if refer and kind is collections.Counter else "dict"
+        return [tag, *[[encode(key, refer), encode(item, refer)] for key, item in dict.items(value)]]
     if isinstance(value, (bytes, bytearray)):
         base = bytes if isinstance(value, bytes) else bytearray
         return [base.__name__, base.hex(value)]
-    if isinstance(value, complex):
-        return ["complex", complex.__complex__(value).real.hex(), complex.__complex__(value).imag.hex()]
+    if kind is complex:
+        return ["complex", value.real.hex(), value.imag.hex()]
     if kind is range:
         return ["range", *[encode(part) for part in (value.start, value.stop, value.step)]]
     if kind is decimal.Decimal:
@@ -54,13 +67,21 @@ def encode(value):
         return ["fraction", encode(value.numerator), encode(value.denominator)]
     if kind in (datetime.datetime, datetime.date, datetime.time):
         return [kind.__name__, value.isoformat()]
+    if kind is datetime.timedelta:
+        return ["timedelta", *[encode(part) for part in (value.days, value.seconds, value.microseconds)]]
     if kind.__module__ == "numpy" and getattr(value, "shape", None) == () and hasattr(value, "item"):
         return encode(value.item())
+    if refer is not None:
+        return refer(value)
     raise NotPlainError(f"a value of type {kind.__name__} is no plain data")
 
 
-def decode(data):
+def decode(data, resolve: Callable | None = None):
     """The value of an encoding.
+
+    Args:
+        data: what `encode` gave.
+        resolve: called with (tag, items) for the tags that `encode`'s `refer` made.
 
     Raises:
         ValueError: it is no encoding.
@@ -72,20 +93,25 @@ def decode(data):
         raise ValueError("no encoding of plain data")
     tag, *rest = data
     try:
-        return _decode_tagged(tag, rest)
-    except (TypeError, ArithmeticError) as error:  # unhashable keys, zero denominators, too few items
+        return _decode_tagged(tag, rest, resolve)
+    except (TypeError, ArithmeticError, IndexError) as error:  # unhashable keys, zero denominators, too few items
         raise ValueError(f"no encoding of a {tag}") from error
 
 
-def _decode_tagged(tag, rest):
+def _decode_tagged(tag, rest: list, resolve: Callable | None):
     if tag == "int":
         return int(rest[0], 16)
     if tag == "float":
         return float.fromhex(rest[0])
-    if tag in ("list", "tuple", "set", "frozenset", "deque"):
-        return SEQUENCES[tag]([decode(item) for item in rest])
+    if tag in SEQUENCES:
+        return SEQUENCES[tag]([decode(item, resolve) for item in rest])
     if tag == "dict":
-        return {decode(key): decode(value) for key, value in rest}
+        return {decode(key, resolve): decode(value, resolve) for key, value in rest}
+    if tag == "counter":
+        return collections.Counter({decode(key, resolve): decode(value, resolve) for key, value in rest})
+    if tag == "namedtuple":
+        name, fields, *items = rest
+        return collections.namedtuple(name, fields)(*[decode(item, resolve) for item in items])
     if tag in ("bytes", "bytearray"):
         return (bytes if tag == "bytes" else bytearray).fromhex(rest[0])
     if tag == "complex":
@@ -98,4 +124,8 @@ def _decode_tagged(tag, rest):
         return fractions.Fraction(decode(rest[0]), decode(rest[1]))
     if tag in ("datetime", "date", "time"):
         return getattr(datetime, tag).fromisoformat(rest[0])
+    if tag == "timedelta":
+        return datetime.timedelta(*[decode(part) for part in rest])
+    if resolve is not None:
+        return resolve(tag, rest)
     raise ValueError(f"unknown tag {tag!r}")

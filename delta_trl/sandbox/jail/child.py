@@ -7,12 +7,10 @@ import resource
 import signal
 import sys
 
-from . import libc, program, seccomp
-from .jail import LIBRARY, Jail
+from . import libc, program, seccomp, suite
+from .jail import LIBRARY, LINK, RESULT, STEP, Jail
 
 
-# Where a child finds its descriptors, after standard input, output and error
-RESULT, LINK, STEP = 3, 4, 5
 ENVIRONMENT = {
     "HOME": "/tmp",
     "LANG": "C.UTF-8",
@@ -24,15 +22,17 @@ ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
 }
+KINDS = {"stdin": program.run_stdin, "calls": program.run_calls, "program": suite.serve, "suite": suite.run}
 STACK_BYTES = 64 << 20
 
 
-def run(descriptors: list[int], step: int, limits: dict, jail: Jail, zygote_pid: int) -> None:
+def run(files: list[int], step: int, link: int | None, limits: dict, jail: Jail, zygote_pid: int) -> None:
     """Become the job's process. Does not return.
 
     Args:
-        descriptors: job, stdout, stderr, result and, for one of a pair, its link to the other.
+        files: descriptors of the job, stdout, stderr and the reports.
         step: where the end of a step is reported.
+        link: socket to the other process of a pair.
         limits: see `set_limits`.
         jail: what the zygote is confined to.
         zygote_pid: the parent; a child that outlived it must end.
@@ -42,10 +42,10 @@ def run(descriptors: list[int], step: int, limits: dict, jail: Jail, zygote_pid:
         libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != zygote_pid and jail.tier != "A":  # in tier A the namespace dies with the zygote
             os._exit(status)
-        with open(os.dup(descriptors[0]), "rb") as file:
+        with open(os.dup(files[0]), "rb") as file:
             file.seek(0)
             job = json.load(file)
-        arrange(descriptors[1:], step, len(jail.library))
+        arrange({1: files[1], 2: files[2], RESULT: files[3], LINK: link, STEP: step}, len(jail.library))
         libc.prctl(libc.PR_SET_DUMPABLE, 0)
         largest_input = max((len(text) for text in job.get("inputs", []) if isinstance(text, str)), default=0)
         set_limits(limits, 4 * largest_input)
@@ -57,7 +57,8 @@ def run(descriptors: list[int], step: int, limits: dict, jail: Jail, zygote_pid:
         if jail.tier != "unsafe":
             seccomp.install(seccomp.build(os.getpid(), writable=jail.landlock >= 3))
         os.write(STEP, b".")
-        status = program.run(job)
+        program.unlimited_integers()
+        status = KINDS[job["kind"]](job)
     except BaseException:
         import traceback
 
@@ -66,15 +67,12 @@ def run(descriptors: list[int], step: int, limits: dict, jail: Jail, zygote_pid:
         os._exit(status)
 
 
-def arrange(descriptors: list[int], step: int, library: int) -> None:
-    """Move the descriptors to where the job expects them, and close all others but the library's directories."""
-    wanted = {1: descriptors[0], 2: descriptors[1], RESULT: descriptors[2], STEP: step}
-    if len(descriptors) > 3:
-        wanted[LINK] = descriptors[3]
+def arrange(wanted: dict[int, int | None], library: int) -> None:
+    """Move descriptors to where the job expects them, and close all others but the library's directories."""
     wanted |= {LIBRARY + index: LIBRARY + index for index in range(library)}
     wanted[0] = os.memfd_create("stdin")
     # first out of the way, so that no move overwrites a descriptor that is still to be moved
-    high = {target: _duplicate_above(source, 64) for target, source in wanted.items()}
+    high = {target: _duplicate_above(source, 64) for target, source in wanted.items() if source is not None}
     os.closerange(0, 64)
     for target, source in high.items():
         os.dup2(source, target)

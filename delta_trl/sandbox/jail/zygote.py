@@ -17,7 +17,7 @@ from . import child
 from .jail import TEMPORARY, Jail
 
 
-MAX_DESCRIPTORS = 16
+FILES = 4  # that each process gets: job, stdout, stderr, reports
 
 
 def serve(channel: socket.socket, jail: Jail) -> None:
@@ -26,7 +26,7 @@ def serve(channel: socket.socket, jail: Jail) -> None:
     gc.collect()
     gc.freeze()  # the collector of a child shall not touch, and so copy, the pages shared with it
     while True:
-        message, descriptors, _, _ = socket.recv_fds(channel, 65536, MAX_DESCRIPTORS)
+        message, descriptors, _, _ = socket.recv_fds(channel, 65536, 2 * FILES)
         if not message:
             return
         reply = execute(json.loads(message), descriptors, channel, jail)
@@ -78,13 +78,16 @@ def execute(request: dict, descriptors: list[int], channel: socket.socket, jail:
     started = time.monotonic()
     zygote_pid = os.getpid()
     pids: list[int] = []
-    first = 0
-    for size in request["descriptors"]:  # how many descriptors each process gets
+    # Made here, and closed as soon as both have theirs: each sees the other's end.
+    links = socket.socketpair() if request["processes"] == 2 else [None]
+    for index, link in enumerate(links):
         pid = os.fork()
         if pid == 0:
-            child.run(descriptors[first : first + size], step_write, limits, jail, zygote_pid)
+            own = descriptors[FILES * index : FILES * (index + 1)]
+            child.run(own, step_write, link and link.fileno(), limits, jail, zygote_pid)
         pids.append(pid)
-        first += size
+    for link in filter(None, links):
+        link.close()
     os.close(step_write)
 
     timed_out, abandoned = False, False
