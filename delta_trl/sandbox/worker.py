@@ -11,6 +11,19 @@ import sysconfig
 
 
 START_SECONDS = 30.0
+# All that a worker and its programs see of an environment; nothing of the trainer's.
+ENVIRONMENT = {
+    "PYTHONHASHSEED": "0",  # the order of sets is the same in every run
+    "HOME": "/tmp",
+    "LANG": "C.UTF-8",
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "TMPDIR": "/tmp",
+    # one arena and one thread: more would count against the limit of the address space
+    "MALLOC_ARENA_MAX": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}
 TEMPORARY_BYTES = 16 << 20
 SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache", "/usr/share/zoneinfo")
 # The packages' names only: `delta_trl/__init__.py` and the host's side of the sandbox are not for the jail.
@@ -83,8 +96,7 @@ class Worker:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                # Nothing of the trainer's environment. The order of sets is the same in every run.
-                env={"PYTHONHASHSEED": "0", "LANG": "C.UTF-8", "MALLOC_ARENA_MAX": "1", "OPENBLAS_NUM_THREADS": "1"},
+                env=ENVIRONMENT,
                 cwd="/",
                 start_new_session=True,  # a Ctrl-C in the terminal is the trainer's to handle
             )

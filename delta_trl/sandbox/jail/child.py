@@ -5,23 +5,11 @@ import json
 import os
 import resource
 import signal
-import sys
 
 from . import libc, program, seccomp, suite
 from .jail import LIBRARY, LINK, RESULT, STEP, Jail
 
 
-ENVIRONMENT = {
-    "HOME": "/tmp",
-    "LANG": "C.UTF-8",
-    "PATH": "/usr/local/bin:/usr/bin:/bin",
-    "TMPDIR": "/tmp",
-    # one arena and one thread: more would count against the limit of the address space
-    "MALLOC_ARENA_MAX": "1",
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-}
 KINDS = {"stdin": program.run_stdin, "calls": program.run_calls, "program": suite.serve, "suite": suite.run}
 STACK_BYTES = 64 << 20
 
@@ -50,12 +38,8 @@ def run(files: list[int], step: int, link: int | None, limits: dict, jail: Jail,
         largest_input = max((len(text) for text in job.get("inputs", []) if isinstance(text, str)), default=0)
         set_limits(limits, 4 * largest_input)
         os.umask(0o077)
-        os.environ.clear()
-        os.environ.update(ENVIRONMENT)
-        for name in [name for name in sys.modules if name.partition(".")[0] == "delta_trl"]:
-            del sys.modules[name]  # not for import by programs
         if jail.tier != "unsafe":
-            seccomp.install(seccomp.build(os.getpid(), writable=jail.landlock >= 3))
+            seccomp.install_for(os.getpid(), writable=jail.landlock >= 3)
         os.write(STEP, b".")
         program.unlimited_integers()
         status = KINDS[job["kind"]](job)

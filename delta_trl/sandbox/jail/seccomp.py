@@ -6,6 +6,7 @@ allowed for certain arguments (`_conditions`), or refused. Sources: seccomp(2), 
 
 import ctypes
 import errno
+import functools
 import os
 import platform
 import struct
@@ -58,12 +59,14 @@ CONDITIONAL = {
 }  # fmt: skip
 ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # column above, AUDIT_ARCH
 
-LOAD, JUMP_EQUAL, JUMP_SET, AND, RETURN = 0x20, 0x15, 0x45, 0x54, 0x06
+LOAD, AND, RETURN = 0x20, 0x54, 0x06
+JUMP, JUMP_EQUAL, JUMP_GREATER_EQUAL, JUMP_SET = 0x05, 0x15, 0x35, 0x45
 OFFSET_NUMBER, OFFSET_ARCHITECTURE, OFFSET_ARGUMENTS = 0, 4, 16
 KILL_PROCESS, ERROR, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
 SECCOMP_MODE_FILTER = 2
 
 CLONE_THREAD = 0x10000
+PLACEHOLDER = 0x5EEDF00D  # no process id: those end at 2^22
 OPEN_TO_WRITE = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 TERMINAL_QUESTIONS = (
     0x5401,
@@ -152,18 +155,42 @@ def build(pid: int, writable: bool) -> bytes:
             the filter forbids writing altogether.
     """
     column, architecture = ARCHITECTURES[platform.machine()]
+    conditions = _conditions(pid, writable)
+    calls = sorted(
+        (numbers[column], conditions.get(name, [_return(ALLOW)]))
+        for name, numbers in (ALLOWED | CONDITIONAL).items()
+        if numbers[column] is not None
+    )
     program = [
         _instruction(LOAD, OFFSET_ARCHITECTURE),
         _instruction(JUMP_EQUAL, architecture, 1, 0),
         _return(KILL_PROCESS),
         _instruction(LOAD, OFFSET_NUMBER),
+        *_search(calls),
     ]
-    conditions = _conditions(pid, writable)
-    for name, numbers in (ALLOWED | CONDITIONAL).items():
-        if numbers[column] is not None:
-            body = conditions.get(name, [_return(ALLOW)])
-            program += [_instruction(JUMP_EQUAL, numbers[column], 0, len(body)), *body]
-    return b"".join([*program, _refuse()])
+    return b"".join(program)
+
+
+def _search(calls: list[tuple[int, list[bytes]]]) -> list[bytes]:
+    """A binary search by number: the kernel runs a new filter once per call number, and a list would load slowly."""
+    if len(calls) == 1:
+        number, body = calls[0]
+        return [_instruction(JUMP_EQUAL, number, 0, len(body)), *body, _refuse()]
+    half = len(calls) // 2
+    low, high = _search(calls[:half]), _search(calls[half:])
+    # A conditional jump reaches 255 instructions only.
+    return [_instruction(JUMP_GREATER_EQUAL, calls[half][0], 0, 1), _instruction(JUMP, len(low)), *low, *high]
+
+
+@functools.lru_cache(maxsize=2)
+def template(writable: bool) -> bytes:
+    """The filter with a placeholder for the process id, made once."""
+    return build(PLACEHOLDER, writable)
+
+
+def install_for(pid: int, writable: bool) -> None:
+    """Put the calling process under its filter."""
+    install(template(writable).replace(struct.pack("I", PLACEHOLDER), struct.pack("I", pid)))
 
 
 def install(program: bytes) -> None:

@@ -55,7 +55,8 @@ def become_zygote(channel: socket.socket, settings: dict) -> None:
         libc.prctl(libc.PR_SET_DUMPABLE, 0)
         channel.send(b'{"ready": true}')
         zygote.serve(channel, jail)
-    except OSError as error:
-        channel.send(json.dumps({"fatal": str(error)}).encode())
+    except Exception as error:
+        problem = str(error) if isinstance(error, OSError) else repr(error)
+        channel.send(json.dumps({"fatal": problem}).encode())
     finally:
         os._exit(0)

@@ -11,9 +11,10 @@ import select
 import signal
 import socket
 import stat
+import sys
 import time
 
-from . import child
+from . import child, seccomp
 from .jail import TEMPORARY, Jail
 
 
@@ -23,6 +24,9 @@ FILES = 4  # that each process gets: job, stdout, stderr, reports
 def serve(channel: socket.socket, jail: Jail) -> None:
     """Execute requests until the host closes the channel."""
     preload()
+    seccomp.template(jail.landlock >= 3)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "delta_trl"]:
+        del sys.modules[name]  # not for import by programs
     gc.collect()
     gc.freeze()  # the collector of a child shall not touch, and so copy, the pages shared with it
     while True:
