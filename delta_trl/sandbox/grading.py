@@ -3,6 +3,7 @@
 import ast
 import json
 from dataclasses import dataclass
+from decimal import Decimal
 
 from . import values
 from .compare import same_output, same_value
@@ -140,6 +141,11 @@ class Suite:
         return summarize(dict(enumerate(verdicts)), total)
 
 
+def parse_json(text: str):
+    """JSON with integers of any length: Python's own reader stops at 4300 digits."""
+    return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < 4000 else int(Decimal(digits)))
+
+
 def load_report(line: bytes):
     try:
         return json.loads(line)
@@ -158,7 +164,7 @@ def parse_tests(tests: dict | str) -> StdinTests | CallTests | Suite:
     """
     if isinstance(tests, str):
         try:
-            tests = json.loads(tests)
+            tests = parse_json(tests)
         except ValueError as error:
             raise TestsError(f"The tests are no JSON: {error}") from error
     if not isinstance(tests, dict):
@@ -200,8 +206,8 @@ def _parse_calls(name: str, inputs: list, outputs: list) -> CallTests:
     for given, wanted in zip(inputs, outputs, strict=True):
         if isinstance(given, str):  # LeetCode's: one JSON value per line, and the output is JSON as well
             try:
-                given = [json.loads(line) for line in given.split("\n") if line.strip()]
-                wanted = json.loads(wanted) if isinstance(wanted, str) else wanted
+                given = [parse_json(line) for line in given.split("\n") if line.strip()]
+                wanted = parse_json(wanted) if isinstance(wanted, str) else wanted
             except ValueError as error:
                 raise TestsError(f"A call's input or output is no JSON: {error}") from error
         if not isinstance(given, list):

@@ -81,11 +81,17 @@ def hold_library() -> list[int]:
     sys.path[:] = [places[path] for path in directories]
     sys.path_importer_cache.clear()
     for module in list(sys.modules.values()):  # packages whose other modules may be imported later
-        if getattr(module, "__path__", None) and module.__name__.partition(".")[0] != "delta_trl":
-            parent = os.path.dirname(module.__path__[0])
-            if parent in places:
-                module.__path__ = [f"{places[parent]}/{os.path.basename(module.__path__[0])}"]
+        for entry in list(getattr(module, "__path__", [])):
+            if module.__name__.partition(".")[0] != "delta_trl":
+                module.__path__ = [_moved(entry, places)]
     return [LIBRARY + index for index in range(len(directories))]
+
+
+def _moved(path: str, places: dict[str, str]) -> str:
+    for old in sorted(places, key=len, reverse=True):
+        if path.startswith(f"{old}/"):
+            return places[old] + path.removeprefix(old)
+    return path
 
 
 def become_a_spare_user() -> None:

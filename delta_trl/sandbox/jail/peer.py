@@ -5,10 +5,9 @@ waits for an answer it serves the other's calls. What a remote object does is it
 that word decide a test (`==`, `in`, an ordering against plain data) is not delegated but decided here, on plain data.
 """
 
-import asyncio
 import builtins
 import collections
-import inspect
+import importlib
 import json
 import operator
 import os
@@ -24,7 +23,7 @@ ORDER = ("lt", "le", "gt", "ge")
 UNARY = ("neg", "pos", "abs", "invert")
 OPERATIONS = {
     "call": lambda function, *args, **kwargs: function(*args, **kwargs),
-    "await": lambda coroutine: asyncio.run(coroutine),
+    "await": lambda coroutine: importlib.import_module("asyncio").run(coroutine),
     "isinstance": isinstance,
     "issubclass": issubclass,
     "base": lambda value: values.decode(values.encode(value)),
@@ -157,7 +156,7 @@ class Peer:
         self.exports[key] = value  # kept alive, so that no other object gets its id
         if isinstance(value, type) and issubclass(value, Exception):
             return ["exception", key, value.__name__, builtin_base(value).__name__]
-        if inspect.iscoroutine(value):
+        if isinstance(value, types.CoroutineType):
             return ["coroutine", key]
         kind = "class" if isinstance(value, type) else "object"
         base = next((base.__name__ for base in values.MUTABLE if isinstance(value, base)), None)
