@@ -18,6 +18,7 @@ from . import child, seccomp
 from .jail import TEMPORARY, Jail
 
 
+POLL_SECONDS = 0.2
 FILES = 4  # that each process gets: job, stdout, stderr, reports
 
 
@@ -75,7 +76,6 @@ def execute(request: dict, descriptors: list[int], channel: socket.socket, jail:
     A process that never began failed for reasons of its own: that is how the host tells them from the program's.
     """
     limits, wall_seconds, steps = request["limits"], request["wall_seconds"], request["steps"]
-    begun = 0
     if jail.tasks is not None:  # threads count per user there, so allow for those that exist
         limits["threads"] += int(os.pread(jail.tasks, 200, 0).split()[3].split(b"/")[1])
     step_read, step_write = os.pipe()
@@ -94,44 +94,33 @@ def execute(request: dict, descriptors: list[int], channel: socket.socket, jail:
         link.close()
     os.close(step_write)
 
-    timed_out, abandoned = False, False
+    os.set_blocking(step_read, False)
     main_process = os.pidfd_open(pids[0])
     poll = select.poll()
-    for descriptor in (main_process, step_read):
-        poll.register(descriptor, select.POLLIN)
+    poll.register(main_process, select.POLLIN)
     poll.register(channel, select.POLLHUP | select.POLLRDHUP)
+    ready, timed_out = {}, False
+    begun, allowed = 0, steps + len(pids)
     deadline = started + wall_seconds
-    while True:
+    # To wake at every report would cost more than a short program itself.
+    while not ready and not timed_out:
         remaining = deadline - time.monotonic()
-        if remaining <= 0:
-            timed_out = True
-            break
-        ready = dict(poll.poll(remaining * 1000 + 1))
-        if main_process in ready:
-            break
-        if channel.fileno() in ready:
-            abandoned = True
-            break
-        if step_read in ready:
-            done = len(os.read(step_read, 1))
-            begun += done
-            if not done or begun > steps + len(pids):
-                poll.unregister(step_read)
-            else:
-                deadline = time.monotonic() + wall_seconds
+        ready = dict(poll.poll(max(0, min(remaining, POLL_SECONDS)) * 1000))
+        reported = 0 if ready or begun >= allowed else count(step_read)
+        begun += reported
+        if reported:
+            deadline = time.monotonic() + wall_seconds
+        timed_out = not ready and deadline <= time.monotonic()
 
     reports = []
     for index, pid in enumerate(pids):
-        if timed_out or abandoned or index > 0:
+        if main_process not in ready or index > 0:
             os.kill(pid, signal.SIGKILL)
         _, status, usage = os.wait4(pid, 0)
         reports.append(
             {"status": status, "cpu_seconds": usage.ru_utime + usage.ru_stime, "peak_kilobytes": usage.ru_maxrss}
         )
-    os.set_blocking(step_read, False)
-    begun += (
-        len(os.read(step_read, len(pids))) if begun < len(pids) and select.select([step_read], [], [], 0)[0] else 0
-    )
+    begun += count(step_read)
     os.close(main_process)
     os.close(step_read)
     return {
@@ -140,6 +129,14 @@ def execute(request: dict, descriptors: list[int], channel: socket.socket, jail:
         "begun": begun >= len(pids),
         "wall_seconds": time.monotonic() - started,
     }
+
+
+def count(pipe: int) -> int:
+    """Bytes that have arrived."""
+    try:
+        return len(os.read(pipe, 65536))
+    except BlockingIOError:
+        return 0
 
 
 def empty(directory: str) -> bool:
