@@ -90,9 +90,8 @@ def finish(status: int) -> int:
     if threading.active_count() > 1:
         status = guarded(threading._shutdown) or status
     guarded(atexit._run_exitfuncs)
-    sys.modules["__main__"] = types.ModuleType(
-        "__main__"
-    )  # what the program leaves is deleted now, not in a later case
+    # What the program leaves is deleted now, and not in a later case.
+    guarded(lambda: vars(sys.modules["__main__"]).clear())
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and not stream.closed:
             status = guarded(stream.flush) or status
