@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from ..sandbox import Grade, Limits, Sandbox, TestsError, grade, parse_tests
+from ..sandbox import Grade, Limits, RemoteSandbox, Sandbox, TestsError, grade, parse_tests
 from .extraction import message_text
 
 
@@ -62,6 +62,7 @@ class CodeReward:
         require_fence: give a completion without a fenced block 0, instead of running its whole text.
         tier: see `Sandbox`.
         allow_unsafe: see `Sandbox`.
+        remote_url: run programs on this server instead of this machine; see `RemoteSandbox`.
     """
 
     __name__ = "code_reward"
@@ -75,11 +76,21 @@ class CodeReward:
         require_fence: bool = False,
         tier: str | None = None,
         allow_unsafe: bool = False,
+        remote_url: str | None = None,
     ):
         self.limits = Limits(wall_seconds=timeout, memory_mb=memory_mb)
         self.partial_credit = partial_credit
         self.require_fence = require_fence
-        self.sandbox = get_sandbox(workers, tier, allow_unsafe)
+        self.remote_url = remote_url
+        self.options = (workers, tier, allow_unsafe)
+        self.sandbox  # noqa: B018 (wrong options are named now, not at the first batch)
+
+    @property
+    def sandbox(self) -> Sandbox | RemoteSandbox:
+        """Looked up, not held: a reward is pickled without its processes."""
+        if self.remote_url is not None:
+            return RemoteSandbox(self.remote_url, workers=self.options[0] or 16)
+        return get_sandbox(*self.options)
 
     def __call__(
         self,

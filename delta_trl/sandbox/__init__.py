@@ -2,6 +2,7 @@
 
 from .grading import Grade, TestsError, grade, parse_tests
 from .limits import Limits, Outcome, Result
+from .remote import RemoteSandbox
 from .sandbox import Sandbox, SandboxUnavailableError
 
 
@@ -9,6 +10,7 @@ __all__ = [
     "Grade",
     "Limits",
     "Outcome",
+    "RemoteSandbox",
     "Result",
     "Sandbox",
     "SandboxUnavailableError",

@@ -8,6 +8,7 @@ from decimal import Decimal
 from . import values
 from .compare import same_output, same_value
 from .limits import Limits, Outcome, Result
+from .remote import RemoteSandbox
 from .sandbox import Sandbox
 
 
@@ -217,7 +218,13 @@ def _parse_calls(name: str, inputs: list, outputs: list) -> CallTests:
     return CallTests(name, arguments, expected)
 
 
-def grade(sandbox: Sandbox, code: str, tests, limits: Limits | None = None, stop_at_failure: bool = True) -> Grade:
+def grade(
+    sandbox: Sandbox | RemoteSandbox,
+    code: str,
+    tests: StdinTests | CallTests | Suite,
+    limits: Limits | None = None,
+    stop_at_failure: bool = True,
+) -> Grade:
     """Grade a program.
 
     Args:
@@ -232,11 +239,13 @@ def grade(sandbox: Sandbox, code: str, tests, limits: Limits | None = None, stop
     """
     limits = limits or sandbox.limits
     if isinstance(tests, Suite):
+        if not sandbox.is_local:
+            raise TestsError("Tests that are code need a process beside the program's: run them in a local Sandbox.")
         return tests.grade(sandbox, code, limits, stop_at_failure)
     return _grade_cases(sandbox, code, tests, limits, stop_at_failure)
 
 
-def _grade_cases(sandbox: Sandbox, code: str, tests, limits: Limits, stop_at_failure: bool) -> Grade:
+def _grade_cases(sandbox, code: str, tests: StdinTests | CallTests, limits: Limits, stop_at_failure: bool) -> Grade:
     """The first case in a fresh process, then all others in a second one; a failure there is tried again in a fresh
     process before it counts, since an earlier case may have left something behind that is not this one's fault."""
     total = len(tests.inputs)
@@ -254,17 +263,17 @@ def _grade_cases(sandbox: Sandbox, code: str, tests, limits: Limits, stop_at_fai
 
     run_fresh(0)
     rest = range(1, total)
-    if rest and not stop():
+    if rest and sandbox.is_local and not stop():
         result = sandbox.execute([tests.job(code, rest)], limits, steps=len(rest))
         passed = tests.batch(result, rest)
         verdicts |= {case: "passed" for case, good in zip(rest, passed, strict=False) if good}
         if result.outcome is Outcome.TIMEOUT and len(passed) < len(rest):
             verdicts[rest[len(passed)]] = "timeout"  # it had a case's whole time, and need not have it again
-        for case in rest:
-            if stop():
-                break
-            if case not in verdicts:
-                run_fresh(case)
+    for case in rest:
+        if stop():
+            break
+        if case not in verdicts:
+            run_fresh(case)
     return summarize(verdicts, total)
 
 

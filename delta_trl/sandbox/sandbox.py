@@ -58,6 +58,8 @@ class Sandbox:
         SandboxUnavailableError: (at first use) no tier can be set up here.
     """
 
+    is_local = True
+
     def __init__(
         self,
         limits: Limits | None = None,
