@@ -3,11 +3,12 @@
     python scripts/benchmark_sandbox.py [--seconds 3] [--tier A]
 
 Every way runs the same program (two integers in, their sum out) on the same inputs and checks the outputs. Processor
-time is the machine's, minus what it used while idle just before: it includes supervisors, zygotes and the host's own
-part, for every way alike. On a machine that does other work as well, compare ratios within one run.
+time is that of this process and everything it started, the host's own part included. On a machine that does other
+work as well, compare ratios within one run.
 """
 
 import argparse
+import functools
 import io
 import multiprocessing
 import subprocess
@@ -17,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 
-from delta_trl.sandbox import Limits, Sandbox, grade, parse_tests
+from delta_trl.sandbox import Sandbox, grade, parse_tests
 
 
 PROGRAM = "a, b = map(int, input().split())\nprint(a + b)"
@@ -63,21 +64,21 @@ def _run_all(inputs: list[str], results) -> None:
 def measure(run, seconds: float, workers: int) -> tuple[float, float]:
     """(programs per second, processor seconds per program) of `run()`, called by `workers` threads."""
     run()
-    idle_for = 0.5
-    before = busy()
-    time.sleep(idle_for)
-    background = (busy() - before) / idle_for
     started, before, count = time.monotonic(), busy(), 0
     with ThreadPoolExecutor(workers) as threads:
         while time.monotonic() - started < seconds:
             count += len(list(threads.map(lambda _: run(), range(4 * workers))))
     elapsed = time.monotonic() - started
-    return count / elapsed, (busy() - before - background * elapsed) / count
+    return count / elapsed, (busy() - before) / count
 
 
 def busy() -> float:
-    times = psutil.cpu_times()
-    return times.user + times.system + times.nice + times.irq + times.softirq
+    """Processor seconds of this process and of all that it started, ended ones included."""
+    total = 0.0
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        times = process.cpu_times()
+        total += times.user + times.system + times.children_user + times.children_system
+    return total
 
 
 def main() -> None:
@@ -97,16 +98,12 @@ def main() -> None:
         for tests in arguments.tests:
             inputs = [f"{number} {number + 1}" for number in range(tests)]
             outputs = [str(2 * number + 1) for number in range(tests)]
-            ways = {name: lambda way=way: check(way(inputs), outputs) for name, way in baselines.items()}  # noqa: B023
+            ways = {name: functools.partial(run_checked, way, inputs, outputs) for name, way in baselines.items()}
             parsed = parse_tests({"inputs": inputs, "outputs": outputs})
-            sandboxes = [
-                Sandbox(Limits(wall_seconds=6), workers=workers, tier=tier) for tier in arguments.tier or ["A", "B"]
-            ]
+            sandboxes = [Sandbox(workers=workers, tier=tier) for tier in arguments.tier or ["A", "B"]]
             for sandbox in sandboxes:
-                sandbox.run("")
-                ways[f"delta_trl.sandbox, tier {sandbox.tier}"] = lambda sandbox=sandbox: check(
-                    grade(sandbox, PROGRAM, parsed).passed, tests
-                )
+                sandbox.run_many([("", "")] * 4 * workers)
+                ways[f"delta_trl.sandbox, tier {sandbox.tier}"] = functools.partial(grade_checked, sandbox, parsed)
             reference = None
             for name, run in ways.items():
                 rate, cpu = measure(run, arguments.seconds, workers)
@@ -121,9 +118,16 @@ def main() -> None:
                 sandbox.close()
 
 
-def check(actual, expected) -> None:
-    if actual != expected:
-        raise RuntimeError(f"expected {expected}, got {actual}")
+def run_checked(way, inputs: list[str], outputs: list[str]) -> None:
+    actual = way(inputs)
+    if actual != outputs:
+        raise RuntimeError(f"expected {outputs}, got {actual}")
+
+
+def grade_checked(sandbox: Sandbox, tests) -> None:
+    result = grade(sandbox, PROGRAM, tests)
+    if result.passed != result.total:
+        raise RuntimeError(str(result))
 
 
 if __name__ == "__main__":

@@ -122,7 +122,7 @@ def test_refuses_where_nothing_can_be_isolated(monkeypatch):
         return real(tier, packages)
 
     monkeypatch.setattr(sandbox_module, "Worker", only_unsafe)
-    with pytest.raises(SandboxUnavailableError, match="Landlock is turned off.*allow_unsafe"):
+    with pytest.raises(SandboxUnavailableError, match=r"Landlock is turned off.*allow_unsafe"):
         Sandbox().run("print(1)")
     with Sandbox(allow_unsafe=True, workers=1) as sandbox:
         assert sandbox.run("print(1)").stdout == b"1\n"
