@@ -14,10 +14,8 @@ START_SECONDS = 30.0
 # All that a worker and its programs see of an environment; nothing of the trainer's.
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",  # the order of sets is the same in every run
-    "HOME": "/tmp",
     "LANG": "C.UTF-8",
     "PATH": "/usr/local/bin:/usr/bin:/bin",
-    "TMPDIR": "/tmp",
     # one arena and one thread: more would count against the limit of the address space
     "MALLOC_ARENA_MAX": "1",
     "OMP_NUM_THREADS": "1",
@@ -79,11 +77,14 @@ class Worker:
         entries, readable = library_paths(packages)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         here = os.path.dirname(os.path.abspath(__file__))
+        # An environment below /tmp must not be hidden by the private directory.
+        temporary = "/tmp" if not any(f"{path}/".startswith("/tmp/") for path in readable) else "/temporary"
         settings = {
             "parent": os.getpid(),
             "socket": theirs.fileno(),
             "tier": tier,
             "readable": readable,
+            "temporary": temporary,
             "temporary_bytes": TEMPORARY_BYTES,
         }
         names = [("delta_trl", os.path.dirname(here)), ("delta_trl.sandbox", here)]
@@ -96,7 +97,7 @@ class Worker:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                env=ENVIRONMENT,
+                env=ENVIRONMENT | {"HOME": temporary, "TMPDIR": temporary},
                 cwd="/",
                 start_new_session=True,  # a Ctrl-C in the terminal is the trainer's to handle
             )

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from . import landlock, libc, namespaces
 
 
-TEMPORARY = "/tmp"
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 # Descriptors of a child after the standard ones: its reports to the host, the link to the other process of a pair, its
 # reports to the zygote, and (from this number on) the directories of the library.
@@ -25,30 +24,35 @@ class Jail:
 
     Args:
         tier: "A", "B" or "unsafe".
+        temporary: the directory that programs may write to, if there is one.
         landlock: version of Landlock.
         tasks: descriptor of /proc/loadavg where threads are counted per user, together with the trainer's.
         library: descriptors of the directories of the standard library, where only these still lead there.
     """
 
     tier: str
+    temporary: str | None = None
     landlock: int = 0
     tasks: int | None = None
     library: list[int] = field(default_factory=list)
 
 
-def confine(tier: str, readable: list[str], temporary_bytes: int) -> Jail:
+def confine(tier: str, readable: list[str], temporary: str, temporary_bytes: int) -> Jail:
     """Confine the calling process; OSError if a part of the tier cannot be had.
 
     Args:
         tier: "A", "B" or "unsafe"; for "A", `namespaces.enter` comes first.
         readable: files and directories that programs may read; those that do not exist are left out.
-        temporary_bytes: size of the private temporary directory (tier A).
+        temporary: path of the private temporary directory (tier A).
+        temporary_bytes: its size.
     """
     readable = [path for path in readable if os.path.exists(path)]
     devices = [path for path in DEVICES if os.path.exists(path)]
-    jail = Jail(tier)
+    # Python looks for a package in the list of the directory that it lies in.
+    listable = [path for path in sys.path if os.path.isdir(path)]
+    jail = Jail(tier, temporary if tier == "A" else None)
     if tier == "A":
-        namespaces.build_root(readable, devices, TEMPORARY, temporary_bytes)
+        namespaces.build_root(readable, devices, temporary, temporary_bytes)
         namespaces.become_nobody()
     elif os.getuid() == 0:
         jail.library = hold_library()
@@ -57,11 +61,11 @@ def confine(tier: str, readable: list[str], temporary_bytes: int) -> Jail:
     libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
     if tier != "unsafe":
         jail.landlock = landlock.abi()
-        landlock.restrict(readable, devices, [TEMPORARY] if tier == "A" else [])
+        landlock.restrict(readable, listable, devices, [temporary] if jail.temporary else [])
     if tier != "A" and os.getuid() == 0:  # after Landlock: the way to the library may be barred to others than root
         become_a_spare_user()
     libc.drop_capabilities()
-    os.chdir(TEMPORARY if tier == "A" else "/")
+    os.chdir(jail.temporary or "/")
     return jail
 
 

@@ -19,15 +19,13 @@ NET_BIND_TCP, NET_CONNECT_TCP = 1, 2
 SCOPE_ABSTRACT_SOCKETS, SCOPE_SIGNALS = 1, 2
 VERSION_FLAG, RULE_PATH_BENEATH = 1, 1
 
-READ = READ_FILE | READ_DIR
-
 
 def abi() -> int:
     """The kernel's Landlock version; OSError if it has none or has it turned off."""
     return libc.syscall("landlock_create_ruleset", None, ctypes.c_size_t(0), ctypes.c_uint32(VERSION_FLAG))
 
 
-def restrict(readable: list[str], devices: list[str], writable: list[str]) -> None:
+def restrict(readable: list[str], listable: list[str], devices: list[str], writable: list[str]) -> None:
     """Deny the opening of every file except these.
 
     Needs no_new_privs. Newer kernels also bar TCP, signals and abstract sockets that lead out of the jail; the
@@ -35,6 +33,7 @@ def restrict(readable: list[str], devices: list[str], writable: list[str]) -> No
 
     Args:
         readable: files and directories to read.
+        listable: directories of which to see the names, at every depth.
         devices: files to read and write, such as /dev/null.
         writable: directories to do everything in.
     """
@@ -51,7 +50,8 @@ def restrict(readable: list[str], devices: list[str], writable: list[str]) -> No
     ruleset = libc.syscall("landlock_create_ruleset", attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0))
     try:
         for paths, rights in (
-            (readable, READ),
+            (readable, READ_FILE | READ_DIR),
+            (listable, READ_DIR),
             (devices, READ_FILE | WRITE_FILE | TRUNCATE),
             (writable, files & ~EXECUTE),
         ):

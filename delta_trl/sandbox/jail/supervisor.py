@@ -19,8 +19,8 @@ def main(settings: dict) -> None:
     """Run a worker.
 
     Args:
-        settings: `parent` (the trainer's pid), `socket` (descriptor of the channel to it), `tier`, `readable` and
-            `temporary_bytes` (see `confine`).
+        settings: `parent` (the trainer's pid), `socket` (descriptor of the channel to it), `tier`, `readable`,
+            `temporary` and `temporary_bytes` (see `confine`).
     """
     parent = os.pidfd_open(settings["parent"])
     if os.getppid() != settings["parent"]:
@@ -50,7 +50,7 @@ def main(settings: dict) -> None:
 def become_zygote(channel: socket.socket, settings: dict) -> None:
     """Confine the process and serve. Does not return."""
     try:
-        jail = confine(settings["tier"], settings["readable"], settings["temporary_bytes"])
+        jail = confine(settings["tier"], settings["readable"], settings["temporary"], settings["temporary_bytes"])
         libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)  # only now: a change of identity clears it
         libc.prctl(libc.PR_SET_DUMPABLE, 0)
         channel.send(b'{"ready": true}')

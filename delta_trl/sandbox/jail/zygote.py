@@ -15,7 +15,7 @@ import sys
 import time
 
 from . import child, seccomp
-from .jail import TEMPORARY, Jail
+from .jail import Jail
 
 
 POLL_SECONDS = 0.2
@@ -37,7 +37,7 @@ def serve(channel: socket.socket, jail: Jail) -> None:
         reply = execute(json.loads(message), descriptors, channel, jail)
         for descriptor in descriptors:
             os.close(descriptor)
-        reply["reusable"] = jail.tier != "A" or empty(TEMPORARY)
+        reply["reusable"] = jail.temporary is None or empty(jail.temporary)
         channel.send(json.dumps(reply).encode())
 
 
