@@ -246,14 +246,11 @@ def grade(
 
 
 def _grade_cases(sandbox, code: str, tests: StdinTests | CallTests, limits: Limits, stop_at_failure: bool) -> Grade:
-    """The first case in a fresh process, then all others in a second one; a failure there is tried again in a fresh
+    """All cases in one process, which stops after the first if that fails. A later failure is tried again in a fresh
     process before it counts, since an earlier case may have left something behind that is not this one's fault."""
     total = len(tests.inputs)
+    everything = range(total)
     verdicts: dict[int, str] = {}
-
-    def run_fresh(case: int) -> None:
-        result = sandbox.execute([tests.job(code, range(case, case + 1))], limits)
-        verdicts[case] = tests.single(result, case)
 
     def stop() -> bool:
         failures = [verdict for verdict in verdicts.values() if verdict != "passed"]
@@ -261,20 +258,35 @@ def _grade_cases(sandbox, code: str, tests: StdinTests | CallTests, limits: Limi
             stop_at_failure or failures.count("timeout") >= MAX_TIMEOUTS or "sandbox error" in failures
         )
 
-    run_fresh(0)
-    rest = range(1, total)
-    if rest and sandbox.is_local and not stop():
-        result = sandbox.execute([tests.job(code, rest)], limits, steps=len(rest))
-        passed = tests.batch(result, rest)
-        verdicts |= {case: "passed" for case, good in zip(rest, passed, strict=False) if good}
-        if result.outcome is Outcome.TIMEOUT and len(passed) < len(rest):
-            verdicts[rest[len(passed)]] = "timeout"  # it had a case's whole time, and need not have it again
-    for case in rest:
+    def go_on(so_far: Result) -> bool:
+        return not stop_at_failure or tests.batch(so_far, everything) == [True]
+
+    if total > 1 and sandbox.is_local:
+        result = sandbox.execute([tests.job(code, everything)], limits, steps=total, go_on=go_on)
+        passed = tests.batch(result, everything)
+        verdicts |= {case: "passed" for case, good in enumerate(passed) if good}
+        if not passed:  # it did not come to the end of the first case: as if that had been the only one
+            verdicts[0] = tests.single(result, 0)
+        elif not passed[0]:
+            verdicts[0] = first_failure(result)
+        if result.outcome is Outcome.TIMEOUT and len(passed) < total:
+            verdicts[len(passed)] = "timeout"  # it had a case's whole time, and need not have it again
+    for case in everything:
         if stop():
             break
         if case not in verdicts:
-            run_fresh(case)
+            result = sandbox.execute([tests.job(code, range(case, case + 1))], limits)
+            verdicts[case] = tests.single(result, case)
     return summarize(verdicts, total)
+
+
+def first_failure(result: Result) -> str:
+    """The verdict on a first case that came to its end and did not pass."""
+    report = load_report(result.reports[0])
+    failed = isinstance(report, dict) and report.get("status") != 0
+    if failed:
+        return "memory" if result.stderr.rstrip().rpartition(b"\n")[2].startswith(b"MemoryError") else "exception"
+    return "wrong answer"
 
 
 def summarize(verdicts: dict[int, str], total: int) -> Grade:

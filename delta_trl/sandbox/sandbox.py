@@ -131,20 +131,26 @@ class Sandbox:
                 self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="delta_trl-sandbox")
         return list(self._threads.map(function, items))
 
-    def execute(self, jobs: list[dict], limits: Limits, steps: int = 1) -> Result:
+    def execute(
+        self,
+        jobs: list[dict],
+        limits: Limits,
+        steps: int = 1,
+        go_on: Callable[[Result], bool] = lambda result: True,
+    ) -> Result:
         """Execute a job, or a pair of jobs that are linked by a socket; the result is the first one's.
+
+        A job of several cases (`steps`) asks `go_on` after its first one, with what it has given so far.
 
         A lost worker is replaced and the job tried again. If every worker is lost with it while another program runs
         as it should, it is the job that kills workers (`Outcome.KILLED`) and not the machine that fails.
         """
         for attempt in range(MAX_ATTEMPTS):
             try:
-                result = self._attempt(jobs, limits, steps)
+                result = self._attempt(jobs, limits, steps, go_on)
                 if result is not None:
                     return result
                 problem = "its process could not begin"
-            except TierError:
-                raise
             except (WorkerError, OSError) as error:
                 problem = str(error)
             logger.warning("Sandbox execution failed (attempt %d of %d): %s", attempt + 1, MAX_ATTEMPTS, problem)
@@ -155,12 +161,12 @@ class Sandbox:
     def _works(self) -> bool:
         try:
             job = {"kind": "stdin", "code": "print('works')", "inputs": [""]}
-            result = self._attempt([job], Limits(), 1)
+            result = self._attempt([job], Limits(), 1, lambda result: True)
         except (WorkerError, OSError):
             return False
         return result is not None and result.stdout == b"works\n"
 
-    def _attempt(self, jobs: list[dict], limits: Limits, steps: int) -> Result | None:
+    def _attempt(self, jobs: list[dict], limits: Limits, steps: int, go_on: Callable) -> Result | None:
         """One attempt; `None` if a process failed before its program began."""
         with contextlib.ExitStack() as stack:
             groups = []
@@ -181,6 +187,7 @@ class Sandbox:
                     request,
                     [descriptor for group in groups for descriptor in group],
                     limits.wall_seconds * (steps + 2) + GRACE_SECONDS,
+                    gate=(lambda: go_on(Result(Outcome.OK, **read_output(groups[0], limits)))) if steps > 1 else None,
                 )
             return read_result(reply, groups[0], limits, steps) if reply["begun"] else None
 
@@ -294,14 +301,21 @@ def read_result(reply: dict, group: list[int], limits: Limits, steps: int) -> Re
         outcome = Outcome.EXCEPTION if status > 0 else Outcome.KILLED
     return Result(
         outcome=outcome,
-        stdout=read_all(group[1], limits.output_bytes),
         stderr=stderr,
         exit_status=status,
         wall_seconds=reply["wall_seconds"],
         cpu_seconds=process["cpu_seconds"],
         peak_memory_mb=process["peak_kilobytes"] / 1024,
-        reports=tuple(read_all(group[3], limits.output_bytes).splitlines()),
+        **read_output(group, limits),
     )
+
+
+def read_output(group: list[int], limits: Limits) -> dict:
+    """What a process has given so far."""
+    return {
+        "stdout": read_all(group[1], limits.output_bytes),
+        "reports": tuple(read_all(group[3], limits.output_bytes).splitlines()),
+    }
 
 
 _sandboxes: "weakref.WeakSet[Sandbox]" = weakref.WeakSet()

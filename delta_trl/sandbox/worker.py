@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable
 
 
 START_SECONDS = 30.0
@@ -122,16 +123,35 @@ class Worker:
         reply = json.loads(message)
         return reply
 
-    def execute(self, request: dict, descriptors: list[int], seconds: float) -> dict:
+    def execute(
+        self, request: dict, descriptors: list[int], seconds: float, gate: Callable[[], bool] | None = None
+    ) -> dict:
         """Have a request executed (see `jail.zygote.execute`).
+
+        Args:
+            request: limits and numbers, for the zygote.
+            descriptors: the processes' files.
+            seconds: after which the worker counts as lost.
+            gate: called when the process has run its first case; whether it is to run the others.
 
         Raises:
             WorkerError: the worker is lost, and must be killed.
         """
+        ours, theirs = socket.socketpair() if gate else (None, None)
         try:
-            socket.send_fds(self.channel, [json.dumps(request).encode()], descriptors)
+            extra = [theirs.fileno()] if gate else []
+            socket.send_fds(self.channel, [json.dumps(request).encode()], descriptors + extra)
+            if gate:
+                theirs.close()
+                ready, _, _ = select.select([ours, self.channel], [], [], seconds)
+                if ours in ready and ours.recv(1) and gate():
+                    ours.send(b".")
         except OSError as error:
             raise WorkerError(f"A sandbox worker is gone: {error}") from error
+        finally:
+            if gate:
+                theirs.close()
+                ours.close()
         reply = self._receive(seconds)
         if "fatal" in reply:
             raise WorkerError(reply["fatal"])

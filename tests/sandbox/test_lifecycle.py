@@ -102,10 +102,10 @@ def test_a_program_that_ends_every_worker_is_at_fault(tier, monkeypatch):
     with Sandbox(tier=tier, workers=1) as sandbox:
         attempt = sandbox._attempt
 
-        def fail(jobs, limits, steps):
+        def fail(jobs, *arguments):
             if "evil" in jobs[0]["code"]:
                 raise WorkerError("lost")
-            return attempt(jobs, limits, steps)
+            return attempt(jobs, *arguments)
 
         monkeypatch.setattr(sandbox, "_attempt", fail)
         assert sandbox.run("evil").outcome is Outcome.KILLED

@@ -7,7 +7,7 @@ import resource
 import signal
 
 from . import libc, program, seccomp, suite
-from .jail import LIBRARY, LINK, RESULT, STEP, Jail
+from .jail import GATE, LIBRARY, LINK, RESULT, STEP, Jail
 
 
 KINDS = {"stdin": program.run_stdin, "calls": program.run_calls, "program": suite.serve, "suite": suite.run}
@@ -18,7 +18,7 @@ def run(files: list[int], step: int, link: int | None, limits: dict, jail: Jail,
     """Become the job's process. Does not return.
 
     Args:
-        files: descriptors of the job, stdout, stderr and the reports.
+        files: descriptors of the job, stdout, stderr, the reports and perhaps the gate.
         step: where the end of a step is reported.
         link: socket to the other process of a pair.
         limits: see `set_limits`.
@@ -33,7 +33,8 @@ def run(files: list[int], step: int, link: int | None, limits: dict, jail: Jail,
         with open(os.dup(files[0]), "rb") as file:
             file.seek(0)
             job = json.load(file)
-        arrange({1: files[1], 2: files[2], RESULT: files[3], LINK: link, STEP: step}, len(jail.library))
+        gate = files[4] if len(files) > 4 else None
+        arrange({1: files[1], 2: files[2], RESULT: files[3], LINK: link, STEP: step, GATE: gate}, len(jail.library))
         libc.prctl(libc.PR_SET_DUMPABLE, 0)
         largest_input = max((len(text) for text in job.get("inputs", []) if isinstance(text, str)), default=0)
         set_limits(limits, 4 * largest_input)

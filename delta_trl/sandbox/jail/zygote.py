@@ -20,6 +20,7 @@ from .jail import Jail
 
 POLL_SECONDS = 0.2
 FILES = 4  # that each process gets: job, stdout, stderr, reports
+MAX_DESCRIPTORS = 2 * FILES
 
 
 def serve(channel: socket.socket, jail: Jail) -> None:
@@ -31,7 +32,7 @@ def serve(channel: socket.socket, jail: Jail) -> None:
     gc.collect()
     gc.freeze()  # the collector of a child shall not touch, and so copy, the pages shared with it
     while True:
-        message, descriptors, _, _ = socket.recv_fds(channel, 65536, 2 * FILES)
+        message, descriptors, _, _ = socket.recv_fds(channel, 65536, MAX_DESCRIPTORS)
         if not message:
             return
         reply = execute(json.loads(message), descriptors, channel, jail)
@@ -88,7 +89,7 @@ def execute(request: dict, descriptors: list[int], channel: socket.socket, jail:
     for index, link in enumerate(links):
         pid = os.fork()
         if pid == 0:
-            own = descriptors[FILES * index : FILES * (index + 1)]
+            own = descriptors[FILES * index :][: None if request["processes"] == 1 else FILES]
             child.run(own, step_write.fileno(), link and link.fileno(), limits, jail, zygote_pid)
         pids.append(pid)
     for link in filter(None, links):
