@@ -3,6 +3,7 @@
 import fcntl
 import os
 import random
+import stat
 import sys
 from dataclasses import dataclass, field
 
@@ -109,3 +110,20 @@ def become_a_spare_user() -> None:
         except OSError:
             if identity == namespaces.NOBODY:
                 raise
+
+
+def empty(directory: str) -> bool:
+    """Delete everything in a directory; False if something stayed."""
+    for name in os.listdir(directory):
+        path = f"{directory}/{name}"
+        try:
+            if stat.S_ISDIR(os.lstat(path).st_mode):
+                os.chmod(path, 0o700)  # it may have been made unreadable
+                if not empty(path):
+                    return False
+                os.rmdir(path)
+            else:
+                os.unlink(path)
+        except (OSError, RecursionError):
+            return False
+    return True

@@ -6,6 +6,7 @@ outputs compares, and a program that forges them has merely answered.
 
 import atexit
 import builtins
+import collections
 import io
 import json
 import os
@@ -16,7 +17,7 @@ import traceback
 import types
 
 from .. import values
-from .jail import GATE, RESULT, STEP
+from .jail import GATE, RESULT, STEP, empty
 
 
 FILE_NAME = "/tmp/solution.py"
@@ -41,6 +42,7 @@ def run_stdin(job: dict) -> int:
     except Exception:
         return report_exception()
     cases = job["inputs"]
+    state = State()
     for number, text in enumerate(cases):
         open_streams(text)
         status = run_main(program)
@@ -49,11 +51,39 @@ def run_stdin(job: dict) -> int:
         if len(cases) == 1:
             return status
         write_result({"end": os.lseek(1, 0, os.SEEK_END), "status": status})
-        if not alone:
-            return 0  # with its threads the interpreter was shut down: the other cases need a fresh process
-        if not may_go_on(number):
+        # With its threads the interpreter was shut down, so the other cases need fresh processes then, too.
+        if not alone or not state.is_fresh() or not may_go_on(number):
             return 0
     return 0
+
+
+class State:
+    """What one case could leave for the next in the same process, as far as it is cheap to see: attributes of modules
+    and builtins, the environment, files. A program that hides more than that has gained nothing by it."""
+
+    def __init__(self):
+        self.directory = os.getcwd()
+        self.sizes = self.measure()
+
+    @staticmethod
+    def measure() -> dict[str, int]:
+        own = ("__main__", "solution")
+        sizes = {name: len(vars(module)) for name, module in list(sys.modules.items()) if name not in own}
+        return sizes | {"os.environ": len(os.environ), "sys.path": len(sys.path)}
+
+    def is_fresh(self) -> bool:
+        """Clean up the directory; whether nothing else has changed. Imports are no change."""
+        try:
+            os.chdir(self.directory)
+            if self.directory != "/" and not empty(self.directory):
+                return False
+            sizes = self.measure()
+        except Exception:  # it replaced what this needs
+            return False
+        imported = collections.Counter(name.rpartition(".")[0] for name in sizes if name not in self.sizes)
+        changed = any(sizes.get(name) not in (size, size + imported[name]) for name, size in self.sizes.items())
+        self.sizes = sizes
+        return not changed
 
 
 def may_go_on(number: int) -> bool:
@@ -136,6 +166,7 @@ def run_calls(job: dict) -> int:
         program = compile_program(job["code"])
     except Exception:
         return report_exception()
+    state = State()
     for number, arguments in enumerate(job["inputs"]):
         status = guarded(lambda arguments=arguments: write_result(call(program, job["function"], arguments)))
         status = finish(status)
@@ -143,7 +174,7 @@ def run_calls(job: dict) -> int:
             return status
         if status != 0:
             write_result({"status": status})
-        if not may_go_on(number):
+        if not state.is_fresh() or not may_go_on(number):
             return 0
     return 0
 

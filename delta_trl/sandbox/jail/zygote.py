@@ -10,12 +10,11 @@ import os
 import select
 import signal
 import socket
-import stat
 import sys
 import time
 
 from . import child, seccomp
-from .jail import Jail
+from .jail import Jail, empty
 
 
 POLL_SECONDS = 0.2
@@ -139,20 +138,3 @@ def count(reports: socket.socket) -> int:
         return len(reports.recv(65536))
     except BlockingIOError:
         return 0
-
-
-def empty(directory: str) -> bool:
-    """Delete everything in a directory; False if something stayed."""
-    for name in os.listdir(directory):
-        path = f"{directory}/{name}"
-        try:
-            if stat.S_ISDIR(os.lstat(path).st_mode):
-                os.chmod(path, 0o700)  # it may have been made unreadable
-                if not empty(path):
-                    return False
-                os.rmdir(path)
-            else:
-                os.unlink(path)
-        except (OSError, RecursionError):
-            return False
-    return True

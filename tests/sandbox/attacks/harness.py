@@ -88,6 +88,8 @@ ATTACKS = [
     ("a string for a number", "def f(x): return '1'", {"fn_name": "f", "inputs": [[1]], "outputs": [1]}),
     ("a rounded integer", "def f(x): return 2.0**53", {"fn_name": "f", "inputs": [[1]], "outputs": [2**53 + 1]}),
     ("prints instead of returning", "def f(x): print(5)", {"fn_name": "f", "inputs": [[1]], "outputs": [5]}),
+    ("counts the cases", "import builtins\nbuiltins.n = getattr(builtins, 'n', 0) + 1\nprint(builtins.n)", {"inputs": ["", "", ""], "outputs": ["1", "2", "3"]}),
+    ("counts the calls", "import math\ndef f():\n    math.n = getattr(math, 'n', 0) + 1\n    return math.n", {"fn_name": "f", "inputs": [[], []], "outputs": [1, 2]}),
     ("function missing", "g = 1", CALL),
     ("entry point missing", "g = 1", CHECK),
     ("entry point is data", "f = 5", CHECK),
