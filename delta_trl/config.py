@@ -10,7 +10,7 @@ from .credit.full import ESTIMATORS
 
 
 CHOICES = {
-    "token_credit": ("delta", "within_side", "side_mean", "random", "none"),
+    "token_credit": ("delta", "within_side", "side_mean", "random", "fipo", "none"),
     "token_gradient": ("output_row", "topk_hidden", "lm_head", "full"),
     "assignment": ASSIGNMENTS,
     "temperature_mode": ("adaptive", "initial"),
@@ -33,7 +33,8 @@ class CreditArguments:
         token_credit (`str`, *optional*, defaults to `"delta"`):
             `"delta"` reweights every token's loss with its DelTA coefficient; `"none"` is `GRPOTrainer`, bit for bit.
             Ablations: `"within_side"` scores a token by its distance to its own side's centroid alone, `"side_mean"`
-            gives every token the mean coefficient of its side, `"random"` draws λ uniformly.
+            gives every token the mean coefficient of its side, `"random"` draws λ uniformly. Baseline: `"fipo"`
+            (arXiv 2603.19835), whose weights depend on how the policy has moved since the rollout.
         balance_sides (`bool`, *optional*, defaults to `False`):
             Centre each side's margins on their mean, which leaves token-level information only.
         token_gradient (`str`, *optional*, defaults to `"output_row"`):
@@ -113,9 +114,9 @@ class CreditArguments:
             )
             if getattr(self, name) != default
         ]
-        if self.token_credit == "none" and self.token_selection != "all":
+        if self.token_credit in ("none", "fipo") and self.token_selection != "all":
             changed.append("token_selection")
-        if self.token_credit in ("none", "random") and changed:
+        if self.token_credit in ("none", "random", "fipo") and changed:
             raise ValueError(f"token_credit={self.token_credit!r} makes no use of {', '.join(changed)}: remove them.")
         if self.token_credit == "within_side" and self.token_gradient != "output_row":
             raise ValueError(

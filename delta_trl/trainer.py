@@ -32,6 +32,7 @@ from .credit import (
     TopKHiddenGradients,
     centroid_cosine,
     coefficient_statistics,
+    fipo_weights,
     group_coefficients,
     random_coefficients,
     select_tokens,
@@ -100,6 +101,8 @@ class DeltaGRPOTrainer(GRPOTrainer):
         self.credit_args = args if isinstance(args, CreditArguments) else CreditArguments()
         # armed for one rollout at a time, see `_generate_and_score_completions`
         self._recorder: HiddenStateRecorder | None = None
+        # the batch whose loss is being computed, while FIPO waits for its log-probs, see `_compute_loss`
+        self._fipo_inputs: dict | None = None
         super().__init__(model, reward_funcs, args, *other_args, **kwargs)
         self.reward_funcs = [
             explain_failures(func, name) for func, name in zip(self.reward_funcs, self.reward_func_names, strict=True)
@@ -107,10 +110,14 @@ class DeltaGRPOTrainer(GRPOTrainer):
         # γ₊ and γ₋ of the first rollout batch, kept with `temperature_mode="initial"`
         self._temperatures: tuple[float, float] | None = None
         self._checked_lm_head = False
-        if self.credit_args.token_credit != "none":
+        if self._weighs_rollouts:
             self._find_backbone()
             self._refuse_what_cannot_work()
         self._warn_about_checkpoints_inside_a_rollout()
+
+    @property
+    def _weighs_rollouts(self) -> bool:
+        return self.credit_args.token_credit not in ("fipo", "none")
 
     @property
     def _reads_hidden_states(self) -> bool:
@@ -179,14 +186,17 @@ class DeltaGRPOTrainer(GRPOTrainer):
         forward = super()._get_per_token_logps_and_entropies
         recorder, self._recorder = self._recorder, None  # only the first scoring call of a rollout
         if recorder is None:
-            return forward(model, input_ids, attention_mask, logits_to_keep, *args, **kwargs)
+            output = forward(model, input_ids, attention_mask, logits_to_keep, *args, **kwargs)
+            if self._fipo_inputs is not None:
+                self._weigh_by_future(self._fipo_inputs, output[0])
+            return output
         with recorder.recording(self._find_backbone(), attention_mask[:, -logits_to_keep:]):
             output = forward(model, input_ids, attention_mask, logits_to_keep, *args, **kwargs)
         recorder.log_probs = output[0]
         return output
 
     def _generate_and_score_completions(self, inputs):
-        if not self.model.training or self.credit_args.token_credit == "none":
+        if not self.model.training or not self._weighs_rollouts:
             batch = super()._generate_and_score_completions(inputs)
             mean_coefficients = [None] * len(inputs)
         else:
@@ -197,7 +207,7 @@ class DeltaGRPOTrainer(GRPOTrainer):
             coefficients = batch["token_coefficients"] = self._credit_tokens(batch, recorder)
             means = coefficients.sum(dim=1) / _valid_tokens(batch).sum(dim=1).clamp(min=1)
             mean_coefficients = [round(mean, 4) for mean in means.tolist()]
-        if self.credit_args.token_credit != "none":
+        if self._weighs_rollouts:
             # TRL's column "advantage" was filled before; what trains is advantage × coefficient
             self._logs["extra"]["mean_token_coefficient"].extend(gather_object(mean_coefficients))
         return batch
@@ -350,7 +360,24 @@ class DeltaGRPOTrainer(GRPOTrainer):
             # TRL accepts (B, T) advantages from subclasses; λ̄ > 0 commutes with the clipped surrogate's min
             advantages = inputs["advantages"][:, None] * inputs["token_coefficients"]
             inputs = {**inputs, "advantages": advantages}
-        return super()._compute_loss(model, inputs)
+        if self.credit_args.token_credit != "fipo" or not self.model.training:
+            return super()._compute_loss(model, inputs)
+        # FIPO's weights need the present log-probs, which TRL's method computes before it reads the advantages
+        self._fipo_inputs = {**inputs}
+        try:
+            return super()._compute_loss(model, self._fipo_inputs)
+        finally:
+            self._fipo_inputs = None
+
+    def _weigh_by_future(self, inputs: dict, log_probs: torch.Tensor) -> None:
+        log_probs = log_probs.detach()
+        old_log_probs = inputs.get(
+            "old_per_token_logps", log_probs
+        )  # absent on the rollout's own policy: weights of 1
+        valid = _valid_tokens(inputs)
+        weights = fipo_weights(log_probs, old_log_probs, inputs["advantages"], valid, dual_clip=self.args.delta)
+        self._metrics["train"]["credit/coefficient_mean"].append(weights[valid].mean().item())
+        inputs["advantages"] = inputs["advantages"][:, None] * weights
 
 
 def _model_inputs(batch: dict, rows: slice) -> tuple[torch.Tensor, torch.Tensor, int]:

@@ -7,6 +7,7 @@ import torch
 from trl import GRPOConfig, GRPOTrainer
 
 from delta_trl import DeltaGRPOConfig
+from delta_trl.credit import fipo_weights
 
 from . import tiny
 from .credit import oracle
@@ -159,6 +160,7 @@ def test_initial_temperatures_are_kept_and_survive_a_checkpoint(make_trainer, tm
         ({"token_credit": "none", "balance_sides": True}, "'none' makes no use of balance_sides"),
         ({"token_credit": "none", "token_selection": "top"}, "no use of token_selection"),
         ({"token_credit": "random", "assignment": "hard"}, "'random' makes no use of assignment"),
+        ({"token_credit": "fipo", "token_selection": "top"}, "'fipo' makes no use of token_selection"),
         ({"token_credit": "within_side", "token_gradient": "full"}, "within_side.*'full'"),
         ({"centroid_scope": "group", "token_gradient": "full"}, "backward pass for every prompt"),
         ({"centroid_scope": "group", "temperature_mode": "initial"}, "one per group"),
@@ -213,6 +215,37 @@ def test_balanced_sides_have_equal_means(make_trainer, rollout):
         - plain._metrics["train"]["credit/coefficient_mean_negative"][0]
     )
     assert abs(positive - negative) < max(0.02, spread)
+
+
+def test_fipo_weighs_by_the_present_policy(make_trainer, rollout):
+    """The loss is GRPOTrainer's with advantages weighted by hand; on the rollout's own policy it is plain DAPO."""
+    trainer = make_trainer(token_credit="fipo", num_iterations=2)
+    batch = rollout(trainer)
+    assert "token_coefficients" not in batch
+    grpo = GRPOTrainer._compute_loss
+    unmoved = trainer._compute_loss(trainer.model, batch)
+    assert unmoved.item() == pytest.approx(grpo(trainer, trainer.model, batch).item(), abs=1e-6)
+
+    with torch.no_grad():
+        for parameter in trainer.model.parameters():
+            parameter.add_(0.03 * torch.randn_like(parameter))
+        _, log_probs = plain_forward(trainer.model, batch)
+    valid = batch["completion_mask"].bool()
+    weights = fipo_weights(log_probs, batch["old_per_token_logps"], batch["advantages"], valid)
+    assert (weights[valid] > 1.01).any()
+    by_hand = grpo(trainer, trainer.model, {**batch, "advantages": batch["advantages"][:, None] * weights})
+    ours = trainer._compute_loss(trainer.model, batch)
+    assert ours.item() == pytest.approx(by_hand.item(), abs=1e-6)
+    assert abs(by_hand.item() - grpo(trainer, trainer.model, batch).item()) > 1e-4
+    assert batch["advantages"].dim() == 1  # the buffered batch is used again
+
+
+def test_fipo_trains(make_trainer):
+    trainer = make_trainer(token_credit="fipo", num_iterations=3, max_steps=6, delta=10.0)
+    trainer.train()
+    means = logged(trainer, "credit/coefficient_mean")
+    assert means[0] == 1
+    assert max(means) > 1
 
 
 def test_forking_tokens_and_sapo_are_options_of_trl(make_trainer):

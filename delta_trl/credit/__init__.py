@@ -2,6 +2,7 @@
 
 from .coefficients import centroid_cosine, coefficient_statistics, token_coefficients
 from .controls import random_coefficients, select_tokens, side_mean
+from .fipo import fipo_weights
 from .full import FullGradients
 from .gradients import TokenGradients
 from .groups import group_coefficients
@@ -18,6 +19,7 @@ __all__ = [
     "TopKHiddenGradients",
     "centroid_cosine",
     "coefficient_statistics",
+    "fipo_weights",
     "group_coefficients",
     "random_coefficients",
     "select_tokens",
