@@ -46,6 +46,8 @@ class CreditArguments:
         full_gradient_estimator (`str`, *optional*, defaults to `"difference"`):
             How `"full"` takes directional derivatives: `"difference"` of two forwards, or `"forward"`-mode
             differentiation.
+        full_scope (`int`, *optional*):
+            Restrict `"full"` to the last n transformer blocks.
         refinement_steps (`int`, *optional*, defaults to `1`):
             K, how often centroids and temperatures are refined.
         lambda_min (`float`, *optional*, defaults to `0.8`):
@@ -76,6 +78,9 @@ class CreditArguments:
     full_gradient_estimator: str = _choice(
         "full_gradient_estimator", "difference", "How `token_gradient: full` takes directional derivatives."
     )
+    full_scope: int | None = field(
+        default=None, metadata={"help": "Restrict `token_gradient: full` to the last n transformer blocks."}
+    )
     refinement_steps: int = field(default=1, metadata={"help": "K, how often centroids and temperatures are refined."})
     lambda_min: float = field(default=0.8, metadata={"help": "Lower bound of the coefficients before normalisation."})
     lambda_max: float = field(default=1.2, metadata={"help": "Upper bound of the coefficients before normalisation."})
@@ -97,6 +102,11 @@ class CreditArguments:
         check_credit_options(self.refinement_steps, self.lambda_min, self.lambda_max)
         if not isinstance(self.token_gradient_top_k, int) or self.token_gradient_top_k < 1:
             raise ValueError(f"token_gradient_top_k={self.token_gradient_top_k!r}: expected an integer >= 1.")
+        if self.full_scope is not None and (self.full_scope < 1 or self.token_gradient != "full"):
+            raise ValueError(
+                f"full_scope={self.full_scope!r}, token_gradient={self.token_gradient!r}: expected a number of blocks "
+                ">= 1, with token_gradient='full'."
+            )
         if not 0 < self.token_selection_fraction <= 1:
             raise ValueError(
                 f"token_selection_fraction={self.token_selection_fraction!r}: expected a number in (0, 1]."

@@ -309,7 +309,11 @@ class DeltaGRPOTrainer(GRPOTrainer):
             return score(batch, slices[i])[valid[slices[i]]]
 
         return FullGradients(
-            self._policy(), log_probs, len(slices), estimator=self.credit_args.full_gradient_estimator
+            self._policy(),
+            log_probs,
+            len(slices),
+            estimator=self.credit_args.full_gradient_estimator,
+            last_blocks=self.credit_args.full_scope,
         )
 
     def _plain_log_probs(self, batch: dict, rows: slice) -> torch.Tensor:  # (b, T)

@@ -119,6 +119,7 @@ CONTROLS = [
     {"centroid_scope": "group"},
     {"token_gradient": "full"},
     {"token_gradient": "full", "full_gradient_estimator": "forward"},
+    {"token_gradient": "full", "full_scope": 1},
     {"token_gradient": "lm_head"},
     {"token_gradient": "topk_hidden", "token_gradient_top_k": 41},
 ]
@@ -166,6 +167,7 @@ def test_initial_temperatures_are_kept_and_survive_a_checkpoint(make_trainer, tm
         ({"centroid_scope": "group", "temperature_mode": "initial"}, "one per group"),
         ({"token_selection_fraction": 0}, "token_selection_fraction=0"),
         ({"token_gradient_top_k": 0}, "token_gradient_top_k=0"),
+        ({"full_scope": 2}, "full_scope=2, token_gradient='output_row'"),
         ({"assignment": "medium"}, "assignment='medium'"),
     ],
     ids=str,

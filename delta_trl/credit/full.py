@@ -10,6 +10,7 @@ so with K = 1 exact DelTA costs two backward passes and two directional derivati
 """
 
 import math
+import re
 from collections.abc import Callable
 from contextlib import contextmanager
 
@@ -49,6 +50,8 @@ class FullGradients:
         step (`float`, *optional*):
             ε of the difference, relative to ‖θ‖. Defaults to 3e-5, 1e-4 or 3e-3 as the narrowest parameter has 64, 32
             or 16 bits.
+        last_blocks (`int`, *optional*):
+            Restrict θ to the trainable parameters of the last n transformer blocks.
 
     Raises:
         ValueError: If no parameter is trainable or the estimator is unknown.
@@ -61,12 +64,20 @@ class FullGradients:
         n_batches: int,
         estimator: str = "difference",
         step: float | None = None,
+        last_blocks: int | None = None,
     ):
         if estimator not in ESTIMATORS:
             raise ValueError(f"estimator={estimator!r}: expected one of {', '.join(map(repr, ESTIMATORS))}.")
         trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        if last_blocks is not None:
+            block = {name: int(number[1]) for name in trainable if (number := re.search(r"\.(\d+)\.", name))}
+            first = max(block.values(), default=-1) - last_blocks + 1
+            trainable = {name: trainable[name] for name in block if block[name] >= first}
         if not trainable:
-            raise ValueError(f"FullGradients: no parameter of {type(model).__name__} requires a gradient.")
+            raise ValueError(
+                f"FullGradients: no parameter of {type(model).__name__} requires a gradient"
+                + (f" in its last {last_blocks} blocks." if last_blocks is not None else ".")
+            )
         self.names, self.parameters = list(trainable), list(trainable.values())
         self.scorer = _Scorer(model, log_probs)
         self.n_batches, self.estimator = n_batches, estimator

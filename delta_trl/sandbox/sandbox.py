@@ -217,9 +217,10 @@ class Sandbox:
         """Start a worker of the best tier that works here."""
         problems = []
         unsupported = supported_platform()
-        if unsupported:
+        if unsupported and not (self.allow_unsafe and hasattr(os, "memfd_create")):  # workers need Linux all the same
             raise SandboxUnavailableError(f"Programs cannot be isolated: {unsupported}. {ADVICE}")
-        for tier in [self._wanted_tier] if self._wanted_tier else ["A", "B"] + ["unsafe"] * self.allow_unsafe:
+        tiers = [self._wanted_tier] if self._wanted_tier else ["A", "B"] + ["unsafe"] * self.allow_unsafe
+        for tier in ["unsafe"] if unsupported else tiers:
             try:
                 worker = Worker(tier, self.packages)
             except TierError as error:

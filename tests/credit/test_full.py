@@ -138,6 +138,20 @@ def test_no_direction_gives_no_score():
     assert (gradients.score(gradients.combine(torch.zeros(36))) == 0).all()
 
 
+@pytest.mark.parametrize("estimator", ["forward", "difference"])
+def test_last_blocks(estimator):
+    """As if all other parameters were frozen."""
+    model, frozen = tiny.model().double(), tiny.model().double()
+    frozen.load_state_dict(model.state_dict())
+    for name, p in frozen.named_parameters():
+        p.requires_grad_("layers.1." in name)
+    v, c = brute_force(frozen), torch.randn(36, dtype=torch.float64)
+    gradients = FullGradients(model, scorer(model), 2, estimator, last_blocks=1)
+    assert relative_error(gradients.score(gradients.combine(c)), v @ (c @ v)) < 1e-4
+    with pytest.raises(ValueError, match="in its last 1 blocks"):
+        FullGradients(frozen.requires_grad_(False), scorer(model), 2, last_blocks=1)
+
+
 def test_errors():
     with pytest.raises(ValueError, match="estimator='exact'"):
         FullGradients(tiny.model(), None, 1, "exact")

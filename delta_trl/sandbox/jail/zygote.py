@@ -25,7 +25,8 @@ MAX_DESCRIPTORS = 2 * FILES
 def serve(channel: socket.socket, jail: Jail) -> None:
     """Execute requests until the host closes the channel."""
     preload()
-    seccomp.template(jail.landlock >= 3)
+    if jail.tier != "unsafe":
+        seccomp.template(jail.landlock >= 3)
     for name in [name for name in sys.modules if name.partition(".")[0] == "delta_trl"]:
         del sys.modules[name]  # not for import by programs
     gc.collect()
