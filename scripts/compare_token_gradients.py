@@ -216,7 +216,7 @@ def picture(results, path):
             points = [interval([b["agreement"][name][side]["spearman"] for b in bs]) for bs in results.values()]
             x = [j + 0.12 * (i - 1) for j in range(len(points))]
             axis.errorbar(x, [p[0] for p in points], [p[1] for p in points], fmt="os^"[i % 3], capsize=3, label=name)
-        axis.set(title=title, ylim=(-0.35, 1.05), xticks=range(len(results)), xticklabels=list(results))
+        axis.set(title=title, ylim=(-0.7, 1.05), xticks=range(len(results)), xticklabels=list(results))
         axis.axhline(0, color="grey", linewidth=0.8)
     axes[0][0].set_ylabel("Spearman with the exact α")
     axes[0][0].legend(frameon=False)
@@ -225,7 +225,7 @@ def picture(results, path):
         for i, name in enumerate(proxies):
             values = [interval([b["agreement"][name][label][k] for bs in last for b in bs])[0] for k in range(BINS)]
             axis.plot(range(1, BINS + 1), values, "os^"[i % 3] + "-", label=name)
-        axis.set(xlabel=f"fifth of the tokens by {label}", ylim=(-0.35, 1.05), xticks=range(1, BINS + 1))
+        axis.set(xlabel=f"fifth of the tokens by {label}", ylim=(-0.7, 1.05), xticks=range(1, BINS + 1))
         axis.axhline(0, color="grey", linewidth=0.8)
     axes[1][0].set_ylabel("Spearman within sides, all models")
     for i, name in enumerate([*proxies, EXACT]):
