@@ -45,6 +45,7 @@ def parse_args():
     parser.add_argument("--tokens", type=int, default=256, help="per completion")
     parser.add_argument("--rollouts", type=int, default=3, help="timed rollout batches per repetition")
     parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--token-gradient", default="output_row", help="of DeltaGRPOTrainer")
     parser.add_argument("--output", type=Path, help="write the result as JSON, too")
     return parser.parse_args()
 
@@ -72,6 +73,7 @@ def make_trainer(options, trainer_class, config_class, mode, folder):
     def reward(completion_ids, **kwargs):
         return [float(ids[0] % 2) for ids in completion_ids]
 
+    credit = {"token_gradient": options.token_gradient} if config_class is DeltaGRPOConfig else {}
     args = config_class(
         output_dir=folder,
         per_device_train_batch_size=options.completions // 2,
@@ -88,6 +90,7 @@ def make_trainer(options, trainer_class, config_class, mode, folder):
         use_cpu=not torch.cuda.is_available(),
         bf16=torch.cuda.is_available(),
         **MODES[mode],
+        **credit,
     )
     dataset = Dataset.from_dict({"prompt": ["t2"] * 64})
     model = AutoModelForCausalLM.from_config(config)
