@@ -1,0 +1,104 @@
+"""The whole trainer on two gloo processes under DDP, FSDP2 and ZeRO, against one process: same coefficients."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from . import worker
+
+
+TOLERANCE = 1e-5
+ROOT = Path(__file__).parents[2]
+needs_deepspeed = pytest.mark.skipif(
+    importlib.util.find_spec("deepspeed") is None, reason="deepspeed is not installed (pip install .[deepspeed])"
+)
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory):
+    """The results of one process, by scenario."""
+    return launch(tmp_path_factory.mktemp("single"), "single", [sys.executable])
+
+
+def launch(folder, mode, command) -> dict[str, dict]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, "tests/distributed/worker.py", str(folder), mode],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stdout[-5000:]
+    return {name: json.loads((folder / f"{mode}-{name}.json").read_text()) for name in worker.SCENARIOS}
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "ddp",
+        "fsdp2",
+        pytest.param("zero2", marks=needs_deepspeed),
+        pytest.param("zero3", marks=needs_deepspeed),
+    ],
+)
+def test_two_processes_equal_one(tmp_path, single, mode):
+    """Also after an optimiser step, with LoRA, with a reference model, and with ranks that have nothing to add."""
+    config = f"accelerate_configs/cpu_{mode}.yaml"
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", config, "--main_process_port", "0"]
+    results = launch(tmp_path, mode, command)
+    for scenario in worker.SCENARIOS:
+        ours, expected = results[scenario], single[scenario]
+        assert ours["losses"] == pytest.approx(expected["losses"], abs=TOLERANCE), scenario
+        assert len(ours["rollouts"]) == len(expected["rollouts"]) == 2
+        for rows, expected_rows in zip(ours["rollouts"], expected["rollouts"], strict=True):
+            assert rows.keys() == expected_rows.keys(), scenario
+            for key, coefficients in rows.items():
+                assert coefficients == pytest.approx(expected_rows[key], abs=TOLERANCE), (scenario, key)
+
+
+def test_the_scenarios_are_what_they_say(single):
+    """Else the comparison could compare nothing: coefficients that vary, rows without tokens, extra passes."""
+    for scenario in worker.SCENARIOS:
+        rows = [row for rollout in single[scenario]["rollouts"] for row in rollout.values()]
+        values = [value for row in rows for value in row]
+        empty = sum(not row for row in rows)
+        assert len(rows) == 32
+        assert empty == {"empty_rank": 16, "all_masked": 32}.get(scenario, 0)
+        if scenario != "all_masked":
+            assert max(values) > 1.1
+            assert min(values) < 0.9
+        extra = {entry["credit/extra_forward_passes"] for entry in single[scenario]["logs"] if "reward" in entry}
+        assert extra == {float(scenario in worker.ALIGNED)}
+    losses = [tuple(single[scenario]["losses"]) for scenario in worker.SCENARIOS]
+    assert len(set(losses)) == len(losses)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"per_device_train_batch_size": 16},  # one optimiser step per rollout batch, a pass of our own
+        {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 4},
+        {"per_device_train_batch_size": 4, "steps_per_generation": 4},  # four, the hidden states of TRL's pass
+        {"per_device_train_batch_size": 8, "steps_per_generation": 2, "num_iterations": 2},
+        {"per_device_train_batch_size": 2, "steps_per_generation": 8, "gradient_accumulation_steps": 2},
+    ],
+    ids=lambda options: ", ".join(f"{key} {value}" for key, value in options.items()),
+)
+@pytest.mark.parametrize("scenario", ["full", "lora"])
+def test_how_a_rollout_is_split_does_not_matter(tmp_path, single, scenario, options):
+    trainer = worker.make(
+        tmp_path, worker.save_model(tmp_path), scenario, 1, **{"num_iterations": 1, "max_steps": 1, **options}
+    )
+    trainer.train()
+    rows, expected = trainer.rollouts[0], single[scenario]["rollouts"][0]
+    assert rows.keys() == expected.keys()
+    for key, coefficients in rows.items():
+        assert coefficients == pytest.approx(expected[key], abs=TOLERANCE)

@@ -1,0 +1,183 @@
+"""
+One training process of test_trainer.py: trains tiny models on given rollouts and writes down their coefficients.
+
+    accelerate launch --config_file CONFIG tests/distributed/worker.py OUTPUT_FOLDER MODE
+
+The rollouts come from `rollout_func` and depend on the prompt alone, so that they are the same however many processes
+share them.
+"""
+
+import json
+import os
+import random
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from accelerate import PartialState
+from accelerate.utils import DistributedType, gather_object
+from datasets import Dataset
+from peft import LoraConfig
+
+from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
+from tests import tiny
+
+
+PROMPTS, RESPONSES, LONGEST = 4, 4, 12
+MODES = {
+    "single": DistributedType.NO,
+    "ddp": DistributedType.MULTI_CPU,
+    "fsdp2": DistributedType.FSDP,
+    "zero2": DistributedType.DEEPSPEED,
+    "zero3": DistributedType.DEEPSPEED,
+}
+SCENARIOS = ("full", "lora", "reference", "empty_rank", "one_side_per_rank", "all_masked")
+ALIGNED = ("reference", "empty_rank")  # token credit needs a forward pass of its own
+
+
+def completion(row: int, rows: int, prompt: str, scenario: str) -> list[int]:
+    """Token ids for row `row` of the rollout batch's `rows`, the same in every run."""
+    generator = random.Random(f"{prompt} {row}")
+    ids = [generator.randrange(2, tiny.SIZES["vocab_size"]) for _ in range(generator.randrange(3, LONGEST))]
+    cut_off = scenario == "all_masked" or (scenario == "empty_rank" and row >= rows // 2)
+    return ids if cut_off else [*ids, 1]  # without <eos>, `mask_truncated_completions` masks it
+
+
+def rollout(scenario):
+    def rollout_func(prompts, trainer):
+        first = trainer.accelerator.process_index * len(prompts)
+        rows = trainer.accelerator.num_processes * len(prompts)
+        tokenizer = trainer.processing_class
+        return {
+            "prompt_ids": tokenizer(prompts)["input_ids"],
+            "completion_ids": [completion(first + i, rows, prompt, scenario) for i, prompt in enumerate(prompts)],
+            "logprobs": None,
+        }
+
+    return rollout_func
+
+
+class Recorder(DeltaGRPOTrainer):
+    """Keeps the coefficients of every rollout batch."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.rollouts = []
+
+    def _generate_and_score_completions(self, inputs):
+        batch = super()._generate_and_score_completions(inputs)
+        rows = {}
+        for row, ids, mask, coefficients in zip(
+            inputs, batch["completion_ids"], batch["completion_mask"], batch["token_coefficients"], strict=True
+        ):
+            length = int(mask.sum()) if mask.any() else 0
+            rows[f"{row['prompt']} {ids.tolist()}".rstrip("]0, ")] = coefficients[:length].tolist()
+            assert not coefficients[length:].any()
+        self.rollouts.append(rows)
+        return batch
+
+
+def save_model(folder: Path) -> Path:
+    """A tiny model on disk, a copy for each process. ZeRO-3 draws other weights when it initialises a model itself."""
+    path = folder / f"model-{os.environ.get('RANK', 0)}"
+    torch.manual_seed(0)
+    tiny.model().save_pretrained(path)
+    return path
+
+
+def make(folder: Path, model: Path, scenario: str, processes: int, **changes) -> Recorder:
+    torch.manual_seed(0)  # of the adapter
+    lora = scenario in ("lora", "reference")
+    one_side = scenario == "one_side_per_rank"
+    prompts, responses = (1, PROMPTS * RESPONSES) if one_side else (PROMPTS, RESPONSES)
+
+    def reward(completion_ids, trainer_state, **kwargs):
+        if one_side:  # the first half of the only group wins: all of rank 0's rows, none of rank 1's
+            rows = processes * len(completion_ids)
+            first = int(os.environ.get("RANK", 0)) * len(completion_ids)
+            return [float(first + i < rows // 2) for i in range(len(completion_ids))]
+        return [float(sum(ids) % 2) for ids in completion_ids]
+
+    options = {
+        "output_dir": str(folder / scenario),
+        "use_cpu": True,
+        "bf16": False,
+        "gradient_checkpointing": False,
+        # a step trains on the whole rollout batch: TRL shuffles it on each process, so its parts would differ
+        "per_device_train_batch_size": PROMPTS * RESPONSES // processes,
+        "num_iterations": 1 if scenario in ALIGNED else 2,
+        "num_generations": responses,
+        "max_completion_length": LONGEST,
+        "mask_truncated_completions": scenario in ("empty_rank", "all_masked"),
+        "beta": 0.1 if scenario == "reference" else 0.0,
+        "max_steps": 2 if scenario in ALIGNED else 4,  # two rollout batches
+        "optim": "sgd",  # Adam turns rounding in near-zero gradients into steps of full size
+        "learning_rate": 0.5,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "shuffle_dataset": False,
+    }
+    return Recorder(
+        str(model),
+        reward,
+        DeltaGRPOConfig(**{**options, **changes}),
+        Dataset.from_dict({"prompt": [f"{i}+{i}=" for i in range(2 * prompts)]}),
+        processing_class=tiny.tokenizer(),
+        rollout_func=rollout(scenario),
+        peft_config=LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False) if lora else None,
+    )
+
+
+def check_mode(trainer: Recorder, mode: str, processes: int):
+    """Several ways of asking for a distributed mode on CPU silently give another one."""
+    accelerator = trainer.accelerator
+    assert accelerator.num_processes == processes, accelerator.num_processes
+    assert accelerator.distributed_type == MODES[mode], accelerator.distributed_type
+    if mode in ("fsdp2", "zero3"):
+        parameters = list(accelerator.unwrap_model(trainer.model_wrapped).parameters())
+        whole = sum(getattr(parameter, "ds_numel", parameter.numel()) for parameter in parameters)
+        shards = [getattr(p, "ds_tensor", getattr(p, "_local_tensor", None)) for p in parameters]
+        here = sum(shard.numel() for shard in shards)
+        assert 0.4 * whole < here < 0.7 * whole, (here, whole)
+    if mode == "zero2":
+        assert accelerator.state.deepspeed_plugin.zero_stage == 2
+
+
+def main(folder: Path, mode: str):
+    torch.set_num_threads(1)
+    processes = int(os.environ.get("WORLD_SIZE", 1))
+    model = save_model(folder)
+    for scenario in SCENARIOS:
+        trainer = make(folder, model, scenario, processes)
+        trainer.train()
+        check_mode(trainer, mode, processes)
+        rollouts = [dict(pair for rows in gather_object([rows]) for pair in rows.items()) for rows in trainer.rollouts]
+        logs = [entry for entry in trainer.state.log_history if "loss" in entry]
+        if trainer.accelerator.is_main_process:
+            result = {"rollouts": rollouts, "losses": [entry["loss"] for entry in logs], "logs": logs}
+            (folder / f"{mode}-{scenario}.json").write_text(json.dumps(result))
+
+
+def let_fsdp_run_on_cpu():
+    """accelerate asks for FSDP on accelerators only and gives DDP on CPU; FSDP2 itself runs over gloo."""
+    initialize = PartialState.__init__
+
+    def init(self, *args, **kwargs):
+        initialize(self, *args, **kwargs)
+        if self.distributed_type == DistributedType.MULTI_CPU:
+            self.distributed_type = DistributedType.MULTI_GPU
+
+    PartialState.__init__ = init
+
+
+if __name__ == "__main__":
+    if sys.argv[2] == "fsdp2":
+        let_fsdp_run_on_cpu()
+    main(Path(sys.argv[1]), sys.argv[2])
+    if dist.is_initialized():
+        dist.barrier()
+    sys.stdout.flush()
+    os._exit(0)  # gloo threads sometimes abort at interpreter exit
