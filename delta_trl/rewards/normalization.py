@@ -101,6 +101,11 @@ def normalize(text: str) -> str:
     return text
 
 
+def squeeze(text: str) -> str:
+    """Without the spaces that mean nothing; "4 2" is not "42"."""
+    return re.sub(r"\s+", "", re.sub(r"(?<=[\d.])\s+(?=[\d.])", "_", text))
+
+
 def split_top_level(text: str, pattern: re.Pattern) -> list[str]:
     """Split where `pattern` matches outside all brackets and environments."""
     parts, depth, start, position = [], 0, 0, 0

@@ -5,6 +5,8 @@ Words compare as words. math-verify reads "cat" as the product of three symbols,
 
 import re
 
+from .normalization import squeeze
+
 
 NUMBER_WORDS = dict(
     zip(
@@ -23,6 +25,10 @@ SYNONYMS = {
     "real numbers": "all real numbers", "any real number": "all real numbers", "infinite": "infinitely many",
     "infinitely many solutions": "infinitely many", "infinite solutions": "infinitely many", "y": "yes", "n": "no",
     "correct": "true", "incorrect": "false", "t": "true", "f": "false",
+}  # fmt: skip
+SYMBOLS = {
+    "no solution": r"\emptyset", "all real numbers": r"(-\infty,\infty)", "infinity": r"\infty",
+    "negative infinity": r"-\infty",
 }  # fmt: skip
 OPPOSITES = {"yes": "no", "no": "yes", "true": "false", "false": "true"}
 MONTHS = "january february march april may june july august september october november december".split()
@@ -64,6 +70,25 @@ def number_of(text: str) -> int | None:
     if len(values) == 2 and None not in values and values[0] in range(20, 91, 10) and 0 < values[1] < 10:
         return values[0] + values[1]
     return None
+
+
+def in_symbols(gold: str, answer: str) -> tuple[str, str] | None:
+    """Both with words replaced by the symbols they stand for: numbers, the empty set, the real line.
+
+    None if neither has such words, or if one of them has others.
+    """
+    translated = [_symbol(text) if is_wordy(text) else text for text in (gold, answer)]
+    if translated == [gold, answer]:
+        return None
+    real_line = (r"\mathbb{R}", r"\lbracex\midx\in\mathbb{R}\rbrace")
+    translated = [r"(-\infty,\infty)" if squeeze(text) in real_line else text for text in translated]
+    translated = [r"\emptyset" if squeeze(text) == r"\lbrace\rbrace" else text for text in translated]
+    return None if any(map(is_wordy, translated)) else (translated[0], translated[1])
+
+
+def _symbol(text: str) -> str:
+    number = number_of(text)
+    return SYMBOLS.get(plain_words(text), text) if number is None else str(number)
 
 
 def choice_of(text: str) -> str | None:
