@@ -21,11 +21,22 @@ RIGHT, WRONG, NO_ANSWER, UNUSABLE_GOLD = "right", "wrong", "no answer", "unusabl
 MAX_GOLD_LENGTH = 1000
 MAX_GOLD_WORDS = 12
 IMPLIES = re.compile(r"\\(?:Rightarrow|implies|therefore|Longrightarrow|to|rightarrow)(?![A-Za-z])")
-CONDITION = re.compile(r"\s*(?:[,;]|\\text\s*\{\s*(?:for|where)\s*\})\s*[a-z]\s*\\in\s*\\mathbb\s*\{[A-Z]\}\s*$")
+CONDITION = re.compile(
+    r"\s*(?:[,;]|\\text\s*\{\s*(?:for|where)\s*\})\s*[a-z]\s*\\in\s*\\mathbb\s*\{[A-Z]\}\s*$"
+    r"|,?\s*\\text\s*\{\s*for (?:all|every|any)(?: real)?\s*\}\s*[a-z](?:\s*\\in\s*\\mathbb\s*\{[A-Z]\})?\s*$"
+    r"|,?\s*\\text\s*\{\s*for (?:all|every|any)(?: real)? [a-z]\s*\}\s*$"
+)
+SET_BUILDER = re.compile(
+    r"\\lbrace\s*([a-z])\s*(?:\\in\s*\\mathbb\s*\{R\}\s*)?(?:\||:)\s*((?=.*[<>]|.*\\(?:le|ge|neq)\b)[^|:]*)\\rbrace\s*"
+)
+OPEN_INTERVAL = re.compile(r"([\[\]])([^\[\](),]+,[^\[\](),]+)([\[\]])")  # ]2, 5] is (2, 5]
 LABEL = re.compile(
     r"^(?:\\text\s*\{)?\s*(?:(?:so|thus|hence|therefore),?\s+)?(?:the\s+)?(?:final\s+)?"
     r"(?:answer|result|solution|value|total|number|probability|area|sum)s?\s*(?:is|are|:|=|equals)\s*:?\s*\}?\s*",
     re.IGNORECASE,
+)
+VALUE_OF = re.compile(
+    r"^\\text\s*\{\s*(?:the\s+)?value\s+of\s*\}?\s*([A-Za-z])\s*(?:\\text\s*\{)?\s*is\s*\}\s*", re.IGNORECASE
 )
 BASE = re.compile(r"\(?([0-9A-Za-z.]+)\)?\s*_\s*\{?\s*(?:\\text\s*\{)?\s*(\w+)\s*\}?\s*\}?")
 BASE_NAMES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,
@@ -94,7 +105,7 @@ def _equal(gold: str, answer: str) -> bool:
         return True
     if "?" in answer and "?" not in gold:
         raise RefusedError("a question")
-    answer = LABEL.sub("", answer).strip() or answer
+    answer = VALUE_OF.sub(r"\1 = ", LABEL.sub("", answer)).strip() or answer
     if "." in gold:  # a decimal may be a rounded value, and then an answer may say so
         answer = re.sub(r"^\\approx(?![A-Za-z])\s*", "", answer)
     letter, gold_content = split_label(gold)
@@ -119,7 +130,7 @@ def _equal(gold: str, answer: str) -> bool:
         answer = split_top_level(answer, IMPLIES)[-1].strip()
         if not EQUALITY.search(answer):  # "2x = 4, so x = 2" derives; "x = 8, so 7" gives two values
             raise RefusedError("an implication that gives no equation")
-    gold, answer = (MEMBER.sub("", CONDITION.sub("", text)) for text in (gold, answer))
+    gold, answer = (_bare_set(MEMBER.sub("", CONDITION.sub("", text))) for text in (gold, answer))
     gold, answer = _strip_names(gold, answer)
     return equal_lists(gold, answer)
 
@@ -127,6 +138,8 @@ def _equal(gold: str, answer: str) -> bool:
 def _strip_names(gold: str, answer: str) -> tuple[str, str]:
     """Both without the name of what they give: `(x, y) = (1, 2)`, `P(1, 2)`, `P(A \\cup B) = 1/2`."""
     (gold_name, gold_value), (name, value) = map(_split_name, (gold, answer))
+    if name and not gold_name and len(split_sides(gold_value)) == 2:  # an equation between several unknowns
+        return gold, answer
     if name and (not gold_name or same_name(gold_name, name)):
         return gold_value, value
     if not name and not gold_name:
@@ -135,9 +148,11 @@ def _strip_names(gold: str, answer: str) -> tuple[str, str]:
 
 
 def _split_name(text: str) -> tuple[str, str]:
+    if points := re.fullmatch(r"(\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])+\s*\))\s*=\s*([^=]+)", text):
+        return points[1], points[2]  # (x, y) = (1, 2), (2, 1)
     if point := re.match(r"([A-Z])\s*(?=\([^()]*,[^()]*\)$)", text):
         return "", text[point.end() :]
-    if len(split_top_level(text, SEPARATOR)) > 1 or len(sides := split_sides(text)) != 2:
+    if "\\approx" in text or len(split_top_level(text, SEPARATOR)) > 1 or len(sides := split_sides(text)) != 2:
         return "", text
     left = sides[0]
     names = left[1:-1].split(",") if left.startswith("(") and left.endswith(")") else [left]
@@ -155,8 +170,18 @@ def _equal_in_symbols(gold: str, answer: str) -> bool:
     return symbols is not None and equal_lists(*symbols)
 
 
+def _bare_set(text: str) -> str:
+    """The condition of a set that is given by one; an interval in the usual brackets."""
+    if builder := SET_BUILDER.fullmatch(text):
+        return builder[2].strip()
+    if (interval := OPEN_INTERVAL.fullmatch(text)) and interval[1] + interval[3] != "[]":
+        return ("(" if interval[1] == "]" else "[") + interval[2] + (")" if interval[3] == "[" else "]")
+    return text
+
+
 def _in_base(gold: str, answer: str) -> bool | None:
     """Compare numbers written in a base; None if the answer names none."""
+    gold, answer = (re.sub(r"\\text\s*\{\s*(\w+)\s*\}", r"\1", text) for text in (gold, answer))
     given = BASE.fullmatch(answer)
     wanted = BASE.fullmatch(gold)
     if not (given and given[1][0].isalnum() and _base(given[2])) or re.fullmatch(r"[a-z]", given[1]):

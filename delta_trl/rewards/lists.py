@@ -21,6 +21,7 @@ SEPARATOR = re.compile(
 OR = re.compile(r"(?<![A-Za-z\\])or(?![A-Za-z])|\\(?:lor|vee)(?![A-Za-z])|\\text\s*\{\s*or\s*\}")
 MEMBER = re.compile(r"^\s*\(?[A-Za-z](?:\s*,\s*[A-Za-z])*\)?\s*\\in(?![A-Za-z])\s*")
 COLUMN = re.compile(r"\\begin\s*\{[pb]matrix\}([^&{}]*)\\end\s*\{[pb]matrix\}")  # a vector may be written (1, 2)
+NAMED = re.compile(r"([A-Za-z](?:_\{?\d\}?)?)\s*=")  # `y = 2, x = 1` is the point (1, 2)
 BRACKETS = {"(": ")", "[": "]", "\\lbrace": "\\rbrace", "\\langle": "\\rangle", "]": "["}
 
 
@@ -79,12 +80,14 @@ def equal_lists(gold: str, answer: str) -> bool:
         return equal_quantities(wanted[0], given[0])
     if len(wanted) == 1 and not gold_brackets:  # every one of several answers has to be the one
         return bool(given) and not brackets and all(equal_quantities(wanted[0], element) for element in given)
-    if len(wanted) != len(given):
+    ordered = bool(gold_brackets) and gold_brackets != "\\lbrace\\rbrace"
+    if ordered and not brackets and all(names := [NAMED.match(element) for element in given]):
+        given = [element for _, element in sorted(zip([name[1] for name in names], given, strict=True))]
+    if len(wanted) != len(given) and not ordered:
         given = list(dict.fromkeys(given))
         wanted = list(dict.fromkeys(wanted))
-        if len(wanted) != len(given):
-            return len(given) == 1 and _equal_sets(gold, answer)
-    ordered = bool(gold_brackets) and gold_brackets != "\\lbrace\\rbrace"
+    if len(wanted) != len(given):
+        return len(given) == 1 and _equal_sets(gold, answer)
     if brackets and gold_brackets != brackets:
         angled = {gold_brackets, brackets} <= {"()", "\\langle\\rangle"}
         loose = gold_brackets == "" and (
@@ -137,7 +140,10 @@ def _equal_sets(gold: str, answer: str) -> bool:
         return False
     if first is None or second is None:
         return False
-    names = [re.findall(r"[A-Za-z]", re.sub(r"\\[A-Za-z]+|\bor\b|\band\b", "", text)) for text in (gold, answer)]
+    names = [
+        re.findall(r"[A-Za-z]", re.sub(r"\\mathbb\s*\{[A-Z]\}|\\[A-Za-z]+|\bor\b|\band\b", "", text))
+        for text in (gold, answer)
+    ]
     if all(names) and {name.lower() for name in names[0]} != {name.lower() for name in names[1]}:
         return False
     try:

@@ -45,9 +45,17 @@ FONT = re.compile(
     r"|textnormal|text)\s*\{([^{}]*)\}"
 )
 OLD_FONT = re.compile(r"\\(?:rm|bf|it|sf|tt|cal)(?![A-Za-z])\s*")
-THOUSANDS_LATEX = re.compile(r"(?<=\d)(?:\{,\}|\\,|\\!\s*,?\s*(?:\\!)?|,\\!)\s*(?=\d{3}(?!\d))")
-THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
+THOUSANDS_LATEX = re.compile(r"(?<=\d)(?:\{,\}|\\text\{,\}|\\,|\\!\s*,?\s*(?:\\!)?|,\\!)\s*(?=\d{3}(?!\d))")
+THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d|,\d)")
 THOUSANDS_SPACED = re.compile(r"(?<![\d.,] )(?<![\d.,])[1-9]\d{0,2}(?: \d{3})+(?![\d,])(?! \d)")
+SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+SCALED = re.compile(
+    r"(?<![\d}])(\d+(?:\.\d+)?)\s*\\text\s*\{\s*(hundred|thousand|million|billion|trillion)\b([^{}]*)\}", re.I
+)
+# latex2sympy reads `\ln 3/\ln 2` as the logarithm of 3/\ln 2.
+QUOTIENT = re.compile(
+    r"(\\(?:ln|log(?:\s*_\s*(?:\{[^{}]*\}|\w))?|sin|cos|tan))\s*(?:\{(\w+)\}|(?<=[a-z}\d\s])(\w+))\s*/\s*\\(?=ln|log|sin|cos|tan)"
+)
 SIMPLE_NUMBER = r"\d+(?:\.\d+)?"
 
 
@@ -60,7 +68,7 @@ def normalize(text: str) -> str:
     text = THOUSANDS_LATEX.sub("", text)
     text = re.sub(r"\\{2}(?=[A-Za-z$%])(?!\\)", r"\\", text) if "\\begin" not in text else text
     text = re.sub(r"\\\$|(?<![\w}$\\)])\$(?=\s?[\d.][\d,.]*(?:\s|$)[^$]*$)", r"\\usd ", text)
-    text = re.sub(r"\$|\\[()\[\]]|\*\*|`", " ", text)
+    text = re.sub(r"\$|\\[()\[\]]|\*\*|`", " ", text).replace("{:}", ":")
     text = LAYOUT.sub(" ", text)
     text = SPACES.sub(" ", text)
     text = text.replace("\\{", "\\lbrace ").replace("\\}", "\\rbrace ")
@@ -85,6 +93,8 @@ def normalize(text: str) -> str:
     text = _plain_functions(text)
     text = re.sub(r"(?<=\d)[eE]\+?(-?\d+)(?![\d.A-Za-z])", r"\\times 10^{\1}", text)
     text = re.sub(r"\\log\s*_\s*\{?\s*e\s*\}?", r"\\ln ", text)
+    text = SCALED.sub(_scaled, text)
+    text = QUOTIENT.sub(lambda m: rf"{m[1]}({m[2] or m[3]})/" + "\\", text)
     text = _plain_roots(text)
     text = _short_arguments(text)
     text = re.sub(r"(?<=\d)\s+(\d+)\s*/\s*(\d+)(?!\d)", r"\\frac{\1}{\2}", text)  # the mixed number "2 1/2"
@@ -157,6 +167,12 @@ def _from_unicode(text: str) -> str:
     return unicodedata.normalize("NFKC", text)
 
 
+def _scaled(match: re.Match) -> str:
+    """`5 \\text{ million dollars}` as a number and the rest."""
+    number = rf"{match[1]}\times 10^{{{SCALES[match[2].lower()]}}}"
+    return number + (rf" \text{{{match[3]}}}" if match[3].strip() else "")
+
+
 def _font(match: re.Match) -> str:
     command, content = match[0], match[1]
     word = content.strip()
@@ -176,6 +192,7 @@ def _plain_functions(text: str) -> str:
     text = re.sub(r"(?<![\\A-Za-z])(arc(?:sin|cos|tan)|sinh|cosh|tanh|sin|cos|tan|log|ln)(?=\s*[\d(\\^_]|\s+[a-z]\b)",
                   r"\\\1 ", text)  # fmt: skip
     text = re.sub(r"\\text\s*\{\s*(?:negative|minus)\s+infinity\s*\}|\bnegative infinity\b", r"-\\infty ", text)
+    text = re.sub(r"\\text\s*\{\s*infinity\s*\}", r"\\infty ", text, flags=re.IGNORECASE)
     text = re.sub(r"(?<![\\A-Za-z])pi(?![A-Za-z])", r"\\pi ", text)
     return re.sub(r"(?<![\\A-Za-z{])(?:infinity|infty|inf|oo)(?![A-Za-z])", r"\\infty ", text)
 

@@ -9,7 +9,7 @@ from .guards import RefusedError, refuse_restatement
 from .normalization import squeeze
 from .parsing import fraction
 from .units import parse_unit, split_unit
-from .values import close, equal_values, numeric
+from .values import close, equal_values, is_name, numeric, split_sides
 from .words import in_symbols, is_wordy, plain_words, same_words
 
 
@@ -17,6 +17,8 @@ def equal_quantities(gold: str, answer: str) -> bool:
     """Compare two values with or without units: a missing unit is forgiven, another unit is not."""
     if squeeze(gold) == squeeze(answer):
         return True
+    if "%" in answer and len(chain := split_sides(answer)) > 1:  # 1/2 = 50%
+        return all(equal_quantities(gold, side) for side in chain if not is_name(side))
     gold, gold_percent = _strip_percent(gold)
     answer, answer_percent = _strip_percent(answer)
     if gold_percent or answer_percent:
