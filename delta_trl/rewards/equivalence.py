@@ -82,6 +82,8 @@ def read_gold(gold: str) -> str | None:
     if time_of(text) or BASE.fullmatch(text) or choice_of(text) or fraction(text) is not None:
         return text
     for element in read_list(text)[1]:
+        if element == "\\ldots":
+            continue
         value, unit = split_unit(element)
         candidates = [element, value] if unit and parse_unit(unit) else [element]
         if not any(_parses(part) for candidate in candidates for part in [candidate.rstrip(" %")]):
@@ -105,6 +107,8 @@ def _equal(gold: str, answer: str) -> bool:
         return True
     if "?" in answer and "?" not in gold:
         raise RefusedError("a question")
+    if words := re.fullmatch(r"\\text\s*\{([^{}]*)\}", answer):
+        answer = rf"\text{{{LABEL.sub('', words[1]) or words[1]}}}"
     answer = VALUE_OF.sub(r"\1 = ", LABEL.sub("", answer)).strip() or answer
     if "." in gold:  # a decimal may be a rounded value, and then an answer may say so
         answer = re.sub(r"^\\approx(?![A-Za-z])\s*", "", answer)
@@ -181,6 +185,7 @@ def _bare_set(text: str) -> str:
 
 def _in_base(gold: str, answer: str) -> bool | None:
     """Compare numbers written in a base; None if the answer names none."""
+    answer = re.sub(r"\s*\\text\s*\{\s*\(?(?:in )?base[ -](\w+)\)?\s*\}", r"_{\1}", answer)
     gold, answer = (re.sub(r"\\text\s*\{\s*(\w+)\s*\}", r"\1", text) for text in (gold, answer))
     given = BASE.fullmatch(answer)
     wanted = BASE.fullmatch(gold)

@@ -26,7 +26,7 @@ BARE_BOX = re.compile(r"\\boxed\s+(-?[\w.]{1,30})")
 ANSWER_TAG = re.compile(r"<answer>((?:(?!</?answer>).){0,4000})</answer>", re.DOTALL | re.IGNORECASE)
 ANSWER_WORD = re.compile(
     r"\b(?:answers?|(?:correct|right|best)\s(?:option|choice))\b[*_]{0,2}"
-    r"(?:[ \t]{0,3}[:=：][*_]{0,2}|(?P<link>[^.:=\n?]{0,80}?(?:\bis|\bare|\bbe|\bequals)\b)[ \t]{0,3}[:=]?[*_]{0,2}"
+    r"(?:[ \t]{0,3}(?:[:=：]|[-–—](?=[ \t]))[*_]{0,2}|(?P<link>[^.:=\n?]{0,80}?(?:\bis|\bare|\bbe|\bequals)\b)[ \t]{0,3}[:=]?[*_]{0,2}"
     r"|[ \t]{0,3}[*_]{0,2}[ \t]{0,3}(?=\n))",
     re.IGNORECASE,
 )
@@ -73,7 +73,7 @@ DOUBTED_BEFORE = re.compile(
 )
 RETRACTION = re.compile(r"\b(?:wait|actually|instead|correction|mistake|wrong|incorrect|error|sorry|oops|no)\b", re.I)
 SENTENCE_END = re.compile(r"\.(?=\s|$)(?<!\b[a-z]\.)|\n")
-REASON = re.compile(r"(?<!\bor),?\s+(?:because|since|as|where|which|so|by|for)\b.*", re.DOTALL)
+REASON = re.compile(r"(?<!\bor),?\s+(?:because|since|as|where|which|so|by|for|(?:and )?not)\b.*", re.DOTALL)
 LEADING_ADVERB = re.compile(
     r"^(?:(?:therefore|thus|hence|simply|just|clearly|indeed|now|exactly|precisely|equal to|given by|then)\b[\s:,]*)+",
     re.IGNORECASE,
@@ -133,7 +133,7 @@ def extract_answer(text: str, parts: int = 1, require_boxed: bool = False) -> li
         return []
     if boxes:
         answers = _choose(text, boxes, parts)
-    elif tags := [Span(m.start(), m.end(), m[1].strip()) for m in ANSWER_TAG.finditer(text) if m[1].strip()]:
+    elif tags := [Span(m.start(), m.end(), m[1].strip("# \t\n")) for m in ANSWER_TAG.finditer(text) if m[1].strip()]:
         answers = _choose(text, tags, parts)
     elif bare := BARE_BOX.findall(text):
         answers = bare[-1:]
@@ -271,13 +271,18 @@ def _announced(text: str) -> str | None:
         return None
     if UNCERTAIN.match(answer) or re.search(r"\b(?:maybe|perhaps|possibly)\b", answer, re.I):
         return None
-    return LEADING_ADVERB.sub("", _first_sentence(answer)) or None
+    return _first_sentence(LEADING_ADVERB.sub("", answer)) or None
 
 
 def _concluded(text: str) -> str | None:
     """The completion itself if it is one short value, else the value of its last sentence if that is a conclusion."""
     text = text.strip()
-    if len(text) <= 80 and "\n" not in text and len(WORD.findall(MATH.sub("", text))) <= 2:
+    if (
+        len(text) <= 80
+        and not CONCLUSION.search(text)
+        and "\n" not in text
+        and len(WORD.findall(MATH.sub("", text))) <= 2
+    ):
         return None if UNCERTAIN.search(text) else text
     tail = text[-300:]
     conclusion = next(reversed(list(CONCLUSION.finditer(tail))), None)
@@ -295,7 +300,10 @@ def _concluded(text: str) -> str | None:
 
 
 def _first_line(text: str) -> str:
-    return text.lstrip(" \t\n*_:").partition("\n")[0].strip(" \t*_")
+    text = text.lstrip(" \t\n*_:")
+    if text.startswith(("\\[", "$$")) and (display := MATH.match(text)):
+        return display[0].replace("\n", " ")
+    return text.partition("\n")[0].strip(" \t*_")
 
 
 def _sentence(text: str) -> str:

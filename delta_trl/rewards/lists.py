@@ -22,6 +22,7 @@ OR = re.compile(r"(?<![A-Za-z\\])or(?![A-Za-z])|\\(?:lor|vee)(?![A-Za-z])|\\text
 MEMBER = re.compile(r"^\s*\(?[A-Za-z](?:\s*,\s*[A-Za-z])*\)?\s*\\in(?![A-Za-z])\s*")
 COLUMN = re.compile(r"\\begin\s*\{[pb]matrix\}([^&{}]*)\\end\s*\{[pb]matrix\}")  # a vector may be written (1, 2)
 NAMED = re.compile(r"([A-Za-z](?:_\{?\d\}?)?)\s*=")  # `y = 2, x = 1` is the point (1, 2)
+NAMED_TUPLE = re.compile(r"^\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])+\s*\)\s*=\s*")
 BRACKETS = {"(": ")", "[": "]", "\\lbrace": "\\rbrace", "\\langle": "\\rangle", "]": "["}
 
 
@@ -72,8 +73,11 @@ def equal_lists(gold: str, answer: str) -> bool:
         answer = unwrap(answer)
     elif _is_union(gold, answer):
         return _equal_sets(gold, answer)
-    if COLUMN.fullmatch(gold) and read_list(answer)[0] in ("()", "\\langle\\rangle"):
-        gold = "(" + COLUMN.fullmatch(gold)[1].replace("\\\\", ",") + ")"
+    tuples = ("()", "\\langle\\rangle")
+    if COLUMN.fullmatch(gold) and read_list(answer)[0] in tuples:
+        gold = _row(gold)
+    elif COLUMN.fullmatch(answer) and read_list(gold)[0] in tuples:
+        answer = _row(answer)
     gold_brackets, wanted = read_list(gold)
     brackets, given = read_list(answer)
     if len(wanted) == 1 and len(given) == 1 and gold_brackets == brackets == "":
@@ -101,6 +105,10 @@ def equal_lists(gold: str, answer: str) -> bool:
     return _match(wanted, given, ordered)
 
 
+def _row(column: str) -> str:
+    return "(" + COLUMN.fullmatch(column)[1].replace("\\\\", ",") + ")"
+
+
 def _match(wanted: list[str], given: list[str], ordered: bool) -> bool:
     if ordered:
         return all(_equal_elements(gold, answer) for gold, answer in zip(wanted, given, strict=True))
@@ -116,6 +124,7 @@ def _match(wanted: list[str], given: list[str], ordered: bool) -> bool:
 
 
 def _equal_elements(gold: str, answer: str) -> bool:
+    gold, answer = (NAMED_TUPLE.sub("", text) for text in (gold, answer))
     gold_brackets, answer_brackets = read_list(gold)[0], read_list(answer)[0]
     if gold_brackets or answer_brackets:
         return equal_lists(gold, answer)

@@ -69,6 +69,10 @@ def normalize(text: str) -> str:
     text = re.sub(r"\\{2}(?=[A-Za-z$%])(?!\\)", r"\\", text) if "\\begin" not in text else text
     text = re.sub(r"\\\$|(?<![\w}$\\)])\$(?=\s?[\d.][\d,.]*(?:\s|$)[^$]*$)", r"\\usd ", text)
     text = re.sub(r"\$|\\[()\[\]]|\*\*|`", " ", text).replace("{:}", ":")
+    text = re.sub(r"\\(?:checkmark|blacksquare|qed)(?![A-Za-z])", " ", text)
+    if re.search(r"\\begin\s*\{(?:aligned|align\*?|gathered|split|equation\*?)\}", text):
+        text = re.sub(r"\\(?:begin|end)\s*\{(?:aligned|align\*?|gathered|split|equation\*?)\}", " ", text)
+        text = text if "\\begin" in text else text.replace("&", " ")
     text = LAYOUT.sub(" ", text)
     text = SPACES.sub(" ", text)
     text = text.replace("\\{", "\\lbrace ").replace("\\}", "\\rbrace ")
@@ -85,6 +89,7 @@ def normalize(text: str) -> str:
     text = re.sub(r">=", r"\\ge ", text)
     text = re.sub(r"!=(?!=)", r"\\neq ", text) if not re.search(r"\d\s*!\s*=", text) else text
     text = re.sub(r"\^\s*\{?\s*(?:\\circ|\\degree)(?![A-Za-z])\s*\}?|\\degree(?![A-Za-z])", r"^\\circ ", text)
+    text = re.sub(r"\\dots(?:[cbmio])?(?![A-Za-z])", r"\\ldots ", text)
     text = re.sub(r"\\%", "%", text)
     text = OLD_FONT.sub("", text)
     for _ in range(3):  # fonts nest: \textbf{\text{(B)}}
@@ -99,7 +104,7 @@ def normalize(text: str) -> str:
     text = _short_arguments(text)
     text = re.sub(r"(?<=\d)\s+(\d+)\s*/\s*(\d+)(?!\d)", r"\\frac{\1}{\2}", text)  # the mixed number "2 1/2"
     text = re.sub(r"\s+", " ", text).strip()
-    text = text.lstrip(" ,;:")
+    text = re.sub(r"^[\s,;:=]+", "", text)
     text = text if text.endswith("...") else text.rstrip(" .,;:")
     while _is_wrapped(text, "{", "}"):
         text = text[1:-1].strip()

@@ -22,6 +22,8 @@ def equal_quantities(gold: str, answer: str) -> bool:
     gold, gold_percent = _strip_percent(gold)
     answer, answer_percent = _strip_percent(answer)
     if gold_percent or answer_percent:
+        if split_unit(gold)[1] and parse_unit(split_unit(gold)[1]):
+            return False
         return _equal_percentages(gold, gold_percent, answer, answer_percent)
     gold_name, gold = _strip_text_name(gold)
     answer_name, answer = _strip_text_name(answer)
@@ -48,12 +50,12 @@ def equal_quantities(gold: str, answer: str) -> bool:
         if unit.factor == gold_unit.factor:
             return equal_values(gold_value, value)
         return _equal_scaled(gold_value, gold_unit.factor, value, unit.factor)
-    if _equal_or_refused(gold, answer):  # what looks like a unit may be a variable: 5m
-        return True
     degrees = "°" in (text + gold_text) or re.search(r"\\circ|deg", text + gold_text)
     if degrees and "\\pi" in (value if gold_unit else gold_value):  # π/2 equals 90°
         factor = (gold_unit or unit).factor
         return _equal_scaled(gold_value, factor if gold_unit else 1, value, factor if unit else 1)
+    if _equal_or_refused(gold, answer):  # what looks like a unit may be a variable: 5m
+        return True
     if gold_unit and not gold_unit.nouns and not re.search(r"\\|\s", gold_text) and len(gold_text) < 2:
         if not re.search(r"\\text|\s|\\circ|[€¢°]", gold[len(gold_value) :]):
             return False  # a gold 5m is five times m, not five metres

@@ -17,9 +17,9 @@ from .normalization import split_top_level, squeeze
 from .parsing import UnreadableError, fraction, parse, parse_both, repeating
 
 
-DIGITS = 60
+DIGITS = 100
 TOLERANCE = sympy.Float("1e-9")
-EXACT_TOLERANCE = sympy.Float("1e-40")  # nothing is rounded where no decimal is involved
+EXACT_TOLERANCE = sympy.Float("1e-80")  # nothing is rounded where no decimal is involved
 EQUALITY = re.compile(r"(?<![<>!:])=+(?![<>])|\\equiv(?![A-Za-z])|(\\approx)(?![A-Za-z])")
 INEQUALITY = re.compile(r"[<>]|\\(?:le|ge|neq|lt|gt|leq|geq)(?![A-Za-z])")
 MODULUS = re.compile(r"(.*?)\s*\(?\s*\\(?:p|b)?mod\s*\{?\s*(\w+)\s*\}?\s*\)?\s*", re.DOTALL)
@@ -154,8 +154,10 @@ def _equal_expressions(gold: str, answer: str) -> bool:
     if not (isinstance(second, Relational) or split_sides(answer)[1:]):
         refuse_symbols(first, second)
     refuse_arithmetic(first, second)
-    if _differ(first, second):
-        return False
+    if not _has_decimals(first):  # a decimal answer to an exact gold is exact too: 3.14159265358979 is not π
+        second = _with_fractions(second)
+    if (equal := _compare_numerically(first, second)) is not None:
+        return equal
     if _same_equation(first, second):
         return True
     return verify(
@@ -183,23 +185,39 @@ def _point(symbols, seed: int) -> dict:
     return {symbol: sympy.Rational(seed * (k + 2) + 5, 4 * k + 7) for k, symbol in enumerate(sorted(symbols, key=str))}
 
 
-def _differ(first, second) -> bool:
-    """Whether two expressions have different values: a veto, and it spares sympy from simplifying their difference."""
+def _has_decimals(expression) -> bool:
+    return isinstance(expression, sympy.Basic) and expression.has(sympy.Float)
+
+
+def _with_fractions(expression):
+    if not _has_decimals(expression):
+        return expression
+    return expression.xreplace({decimal: sympy.Rational(str(decimal)) for decimal in expression.atoms(sympy.Float)})
+
+
+def _compare_numerically(first, second) -> bool | None:
+    """Whether two expressions have the same value; None where evaluating them does not tell.
+
+    A difference vetoes what math-verify would say, and spares sympy from simplifying it. An agreement in all digits
+    decides between numbers; expressions with variables may differ elsewhere.
+    """
     if not isinstance(first, sympy.Expr) or not isinstance(second, sympy.Expr):
-        return False
+        return None
+    exact = not (_has_decimals(first) or _has_decimals(second))
     symbols = first.free_symbols | second.free_symbols
     for seed in (3, 7):
         point = _point(symbols, seed)
         values = [_evaluate(expression.subs(point) if point else expression) for expression in (first, second)]
         if None in values:
             continue
-        exact = not any(expression.has(sympy.Float) for expression in (first, second))
         if not close(*values, EXACT_TOLERANCE if exact else TOLERANCE):
-            return True
-        if not symbols:  # digits do not tell two large integers apart
+            return False
+        if not symbols:
             values = first.doit(), second.doit()
-            return all(isinstance(value, sympy.Rational) for value in values) and values[0] != values[1]
-    return False
+            if all(isinstance(value, sympy.Rational) for value in values):  # digits do not tell large integers apart
+                return values[0] == values[1]
+            return True if exact else None
+    return None
 
 
 def numeric(text: str):
