@@ -77,8 +77,8 @@ def refuse_restatement(gold: str, answer: str) -> None:
 
 
 def refuse_symbols(gold, answer) -> None:
-    """Refuse variables where the gold has none: `42 + x - x` is not an answer to what a number is."""
-    if isinstance(gold, sympy.Expr) and not gold.free_symbols and getattr(answer, "free_symbols", None):
+    """Refuse variables that the gold does not have: `42 + x - x` is not an answer to what a number is."""
+    if isinstance(gold, sympy.Expr) and getattr(answer, "free_symbols", set()) - gold.free_symbols:
         raise RefusedError("holds a variable")
 
 
