@@ -26,7 +26,8 @@ BARE_BOX = re.compile(r"\\boxed\s+(-?[\w.]{1,30})")
 ANSWER_TAG = re.compile(r"<answer>((?:(?!</?answer>).){0,4000})</answer>", re.DOTALL | re.IGNORECASE)
 ANSWER_WORD = re.compile(
     r"\b(?:answers?|(?:correct|right|best)\s(?:option|choice))\b[*_]{0,2}"
-    r"(?:[ \t]{0,3}(?:[:=：]|[-–—](?=[ \t]))[*_]{0,2}|(?P<link>[^.:=\n?]{0,80}?(?:\bis|\bare|\bbe|\bequals)\b)[ \t]{0,3}[:=]?[*_]{0,2}"
+    r"(?:[ \t]{0,3}(?:[:=：]|[-–—](?=[ \t]))[*_]{0,2}"
+    r"|(?P<link>[^.:=\n?]{0,80}?(?:\bis|\bare|\bbe|\bequals)\b)[ \t]{0,3}[:=]?[*_]{0,2}"
     r"|[ \t]{0,3}[*_]{0,2}[ \t]{0,3}(?=\n))",
     re.IGNORECASE,
 )
