@@ -152,12 +152,12 @@ class DeltaGRPOTrainer(GRPOTrainer):
             )
         if gradient != "full":
             return
-        if self.is_fsdp_enabled:
-            raise ValueError(
-                "token_gradient='full' does not work with FSDP: autograd cannot differentiate with respect to sharded "
-                "parameters outside of FSDP's own backward. Use DDP or ZeRO-2, or token_gradient='output_row'."
-            )
         forward_mode = self.credit_args.full_gradient_estimator == "forward"
+        if self.is_fsdp_enabled and (forward_mode or not self.accelerator.is_fsdp2):
+            raise ValueError(
+                "token_gradient='full' works with FSDP2 and full_gradient_estimator='difference' only: FSDP1 hides "
+                "the parameters, forward mode cannot swap shards. Set fsdp_version: 2 in the accelerate config."
+            )
         if forward_mode and args.gradient_checkpointing and is_peft_model(self.model):
             raise ValueError(
                 "full_gradient_estimator='forward' does not work on LoRA with gradient checkpointing: its input hook "

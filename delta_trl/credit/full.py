@@ -15,7 +15,10 @@ from collections.abc import Callable
 from contextlib import contextmanager
 
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from .distributed import all_reduce
@@ -33,6 +36,8 @@ class FullGradients:
     central difference of two forwards at θ ± ε D / ‖D‖: any kernel. Its error on a tiny Qwen3 is below 1e-4 in
     float32. bfloat16 parameters swallow most of the move: there it keeps the order of tokens rather than the values
     (correlation above 0.99, relative error up to 0.15; `tests/credit/test_full.py` measures both).
+
+    Under FSDP2, θ and directions are sharded as the parameters are; scores are those of the whole.
 
     The parameters are moved in place and restored to the bit, also if a forward raises. `score` uses the memory of
     `direction`, which is lost: beyond the model, one copy of its trainable parameters is alive at a time.
@@ -68,6 +73,7 @@ class FullGradients:
     ):
         if estimator not in ESTIMATORS:
             raise ValueError(f"estimator={estimator!r}: expected one of {', '.join(map(repr, ESTIMATORS))}.")
+        _reshard(model)
         trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
         if last_blocks is not None:
             block = {name: int(number[1]) for name in trainable if (number := re.search(r"\.(\d+)\.", name))}
@@ -79,6 +85,9 @@ class FullGradients:
                 + (f" in its last {last_blocks} blocks." if last_blocks is not None else ".")
             )
         self.names, self.parameters = list(trainable), list(trainable.values())
+        self.sharded = any(isinstance(p, DTensor) for p in self.parameters)
+        if self.sharded and estimator == "forward":
+            raise ValueError("estimator='forward' cannot swap sharded parameters (FSDP2): use 'difference'.")
         self.scorer = _Scorer(model, log_probs)
         self.n_batches, self.estimator = n_batches, estimator
         self.forward_passes = 0  # over all tokens so far; those of `combine` have a backward pass each
@@ -86,19 +95,33 @@ class FullGradients:
 
     def combine(self, weights: torch.Tensor) -> list[torch.Tensor]:
         self.forward_passes += 1
-        direction = [torch.zeros_like(p, dtype=_accumulator(p)) for p in self.parameters]
+        direction = [torch.zeros_like(_local(p), dtype=_accumulator(p)) for p in self.parameters]
         start = 0
         for i in range(self.n_batches):
             with torch.enable_grad(), _same_dropout(i):
                 log_probs = self.scorer(i)
                 total = (weights[start : start + len(log_probs)].to(log_probs) * log_probs).sum()
-                # not `backward`: `.grad` belongs to the optimiser
-                gradients = torch.autograd.grad(total, self.parameters, allow_unused=True)
+                gradients = self._backward(total)
             start += len(log_probs)
             for d, gradient in zip(direction, gradients, strict=True):
                 if gradient is not None:
                     d += gradient
-        return [all_reduce(d) for d in direction]
+        return direction if self.sharded else [all_reduce(d) for d in direction]
+
+    def _backward(self, total: torch.Tensor) -> list[torch.Tensor | None]:
+        """Gradients of a sum over this rank's tokens; if sharded, of all ranks' tokens for this rank's shards."""
+        if not self.sharded:  # not `backward`: `.grad` belongs to the optimiser
+            return torch.autograd.grad(total, self.parameters, allow_unused=True)
+        # FSDP2 gathers and reduces in hooks of `backward`, and averages over ranks
+        kept = [p.grad for p in self.parameters]
+        try:
+            for p in self.parameters:
+                p.grad = None
+            total.backward()
+            return [None if p.grad is None else _local(p.grad) * dist.get_world_size() for p in self.parameters]
+        finally:
+            for p, gradient in zip(self.parameters, kept, strict=True):
+                p.grad = gradient
 
     def score(self, direction: list[torch.Tensor]) -> torch.Tensor:
         if self.estimator == "forward":
@@ -123,33 +146,40 @@ class FullGradients:
         return torch.cat(scores)
 
     def _central_difference(self, direction: list[torch.Tensor]) -> torch.Tensor:
-        length = _norm(direction)
+        length = self._norm(direction)
         if length == 0 or not math.isfinite(length):
             return self._all_log_probs() * (0.0 if length == 0 else math.nan)
-        step = self.step * max(_norm(self.parameters), 1e-12)
+        parameters = [_local(p) for p in self.parameters]
+        step = self.step * max(self._norm(parameters), 1e-12)
         backup = direction  # from here on holds θ
         try:
-            for p, d in zip(self.parameters, direction, strict=True):
-                moved = p.data.to(d.dtype) + (step / length) * d
-                d.copy_(p.data)
-                p.data.copy_(moved)
+            for p, d in zip(parameters, direction, strict=True):
+                moved = p.to(d.dtype) + (step / length) * d
+                d.copy_(p)
+                p.copy_(moved)
             above = self._all_log_probs()
-            for p, theta in zip(self.parameters, backup, strict=True):
-                p.data.copy_(2 * theta - p.data.to(theta.dtype))
+            for p, theta in zip(parameters, backup, strict=True):
+                p.copy_(2 * theta - p.to(theta.dtype))
             below = self._all_log_probs()
         finally:
-            for p, theta in zip(self.parameters, backup, strict=True):
-                p.data.copy_(theta)
+            for p, theta in zip(parameters, backup, strict=True):
+                p.copy_(theta)
+            _reshard(self.scorer.model)
         return (above - below) * (length / (2 * step))
 
     def _all_log_probs(self) -> torch.Tensor:
         self.forward_passes += 1
+        _reshard(self.scorer.model)
         log_probs = []
         with torch.no_grad():
             for i in range(self.n_batches):
                 with _same_dropout(i):
                     log_probs.append(self.scorer(i))
         return torch.cat(log_probs)
+
+    def _norm(self, tensors: list[torch.Tensor]) -> float:
+        total = sum(t.double().square().sum() for t in tensors)
+        return math.sqrt(all_reduce(total) if self.sharded else total)
 
 
 class _Scorer(nn.Module):
@@ -177,5 +207,13 @@ def _accumulator(parameter: torch.Tensor) -> torch.dtype:
     return torch.float64 if parameter.dtype == torch.float64 else torch.float32
 
 
-def _norm(tensors) -> float:
-    return math.sqrt(sum(t.detach().double().square().sum().item() for t in tensors))
+def _reshard(model: nn.Module) -> None:
+    """FSDP2 keeps some parameters whole between forwards. They hide the shards, and miss when these are moved."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor itself, outside of autograd; of a sharded one, this rank's part. Shares its memory."""
+    return (tensor.to_local() if isinstance(tensor, DTensor) else tensor).detach()

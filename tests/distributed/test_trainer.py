@@ -37,7 +37,7 @@ def launch(folder, mode, command) -> dict[str, dict]:
         timeout=500,
     )
     assert done.returncode == 0, done.stdout[-5000:]
-    return {name: json.loads((folder / f"{mode}-{name}.json").read_text()) for name in worker.SCENARIOS}
+    return {path.stem.partition("-")[2]: json.loads(path.read_text()) for path in folder.glob(f"{mode}-*.json")}
 
 
 @pytest.mark.parametrize(
@@ -54,14 +54,17 @@ def test_two_processes_equal_one(tmp_path, single, mode):
     config = f"accelerate_configs/cpu_{mode}.yaml"
     command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", config, "--main_process_port", "0"]
     results = launch(tmp_path, mode, command)
-    for scenario in worker.SCENARIOS:
-        ours, expected = results[scenario], single[scenario]
-        assert ours["losses"] == pytest.approx(expected["losses"], abs=TOLERANCE), scenario
+    assert results.keys() == {*worker.SCENARIOS, *(worker.TOKEN_GRADIENTS if mode != "zero3" else ())}
+    for scenario, ours in results.items():
+        expected = single[scenario]
+        # the difference quotient divides rounding by a small step
+        tolerance = 2e-3 if scenario.startswith("exact") else TOLERANCE
+        assert ours["losses"] == pytest.approx(expected["losses"], abs=tolerance), scenario
         assert len(ours["rollouts"]) == len(expected["rollouts"]) == 2
         for rows, expected_rows in zip(ours["rollouts"], expected["rollouts"], strict=True):
             assert rows.keys() == expected_rows.keys(), scenario
             for key, coefficients in rows.items():
-                assert coefficients == pytest.approx(expected_rows[key], abs=TOLERANCE), (scenario, key)
+                assert coefficients == pytest.approx(expected_rows[key], abs=tolerance), (scenario, key)
 
 
 def test_the_scenarios_are_what_they_say(single):

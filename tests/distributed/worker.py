@@ -33,6 +33,12 @@ MODES = {
     "zero3": DistributedType.DEEPSPEED,
 }
 SCENARIOS = ("full", "lora", "reference", "empty_rank", "one_side_per_rank", "all_masked")
+# token gradients that see more than hidden states; ZeRO-3 refuses them
+TOKEN_GRADIENTS = {
+    "lm_head": {"token_gradient": "lm_head"},
+    "exact": {"token_gradient": "full"},
+    "exact_lora": {"token_gradient": "full"},
+}
 ALIGNED = ("reference", "empty_rank")  # token credit needs a forward pass of its own
 
 
@@ -88,7 +94,7 @@ def save_model(folder: Path) -> Path:
 
 def make(folder: Path, model: Path, scenario: str, processes: int, **changes) -> Recorder:
     torch.manual_seed(0)  # of the adapter
-    lora = scenario in ("lora", "reference")
+    lora = scenario in ("lora", "reference", "exact_lora")
     one_side = scenario == "one_side_per_rank"
     prompts, responses = (1, PROMPTS * RESPONSES) if one_side else (PROMPTS, RESPONSES)
 
@@ -150,8 +156,8 @@ def main(folder: Path, mode: str):
     torch.set_num_threads(1)
     processes = int(os.environ.get("WORLD_SIZE", 1))
     model = save_model(folder)
-    for scenario in SCENARIOS:
-        trainer = make(folder, model, scenario, processes)
+    for scenario in (*SCENARIOS, *(TOKEN_GRADIENTS if mode != "zero3" else ())):
+        trainer = make(folder, model, scenario, processes, **TOKEN_GRADIENTS.get(scenario, {}))
         trainer.train()
         check_mode(trainer, mode, processes)
         rollouts = [dict(pair for rows in gather_object([rows]) for pair in rows.items()) for rows in trainer.rollouts]
