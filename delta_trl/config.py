@@ -4,11 +4,24 @@ from dataclasses import dataclass, field
 
 from trl import GRPOConfig
 
-from .credit.coefficients import check_credit_options
+from .credit.coefficients import ASSIGNMENTS, check_credit_options
+from .credit.controls import SELECTIONS
+from .credit.full import ESTIMATORS
 
 
-TOKEN_CREDITS = ("delta", "none")
-TOKEN_GRADIENTS = ("output_row",)
+CHOICES = {
+    "token_credit": ("delta", "within_side", "side_mean", "random", "fipo", "none"),
+    "token_gradient": ("output_row", "topk_hidden", "lm_head", "full"),
+    "assignment": ASSIGNMENTS,
+    "temperature_mode": ("adaptive", "initial"),
+    "centroid_scope": ("batch", "group"),
+    "token_selection": SELECTIONS,
+    "full_gradient_estimator": ESTIMATORS,
+}
+
+
+def _choice(name: str, default: str, help: str):
+    return field(default=default, metadata={"help": help, "choices": CHOICES[name]})
 
 
 @dataclass
@@ -19,8 +32,22 @@ class CreditArguments:
     Args:
         token_credit (`str`, *optional*, defaults to `"delta"`):
             `"delta"` reweights every token's loss with its DelTA coefficient; `"none"` is `GRPOTrainer`, bit for bit.
+            Ablations: `"within_side"` scores a token by its distance to its own side's centroid alone, `"side_mean"`
+            gives every token the mean coefficient of its side, `"random"` draws λ uniformly. Baseline: `"fipo"`
+            (arXiv 2603.19835), whose weights depend on how the policy has moved since the rollout.
+        balance_sides (`bool`, *optional*, defaults to `False`):
+            Centre each side's margins on their mean, which leaves token-level information only.
         token_gradient (`str`, *optional*, defaults to `"output_row"`):
-            What stands for a token's gradient: `"output_row"` is (1 - p) h, h the final hidden state.
+            What stands for a token's gradient: `"output_row"`, (1 - p) h with h the final hidden state;
+            `"topk_hidden"`, the gradient of h over the top K logits; `"lm_head"`, the exact gradient of the LM head;
+            `"full"`, the exact gradient of all trainable parameters.
+        token_gradient_top_k (`int`, *optional*, defaults to `20`):
+            K of `"topk_hidden"`.
+        full_gradient_estimator (`str`, *optional*, defaults to `"difference"`):
+            How `"full"` takes directional derivatives: `"difference"` of two forwards, or `"forward"`-mode
+            differentiation.
+        full_scope (`int`, *optional*):
+            Restrict `"full"` to the last n transformer blocks.
         refinement_steps (`int`, *optional*, defaults to `1`):
             K, how often centroids and temperatures are refined.
         lambda_min (`float`, *optional*, defaults to `0.8`):
@@ -29,18 +56,30 @@ class CreditArguments:
             Upper bound of the coefficients before normalisation.
         normalize_coefficients (`bool`, *optional*, defaults to `True`):
             Divide the coefficients by their mean over the rollout batch.
+        assignment (`str`, *optional*, defaults to `"soft"`):
+            α = σ(Δ / γ), or `"hard"`: 1 where Δ > 0, else 0.
+        temperature_mode (`str`, *optional*, defaults to `"adaptive"`):
+            Measure the temperatures γ in every rollout batch, or keep those of the first (`"initial"`).
+        centroid_scope (`str`, *optional*, defaults to `"batch"`):
+            Contrast the winners and losers of the rollout batch, or of each prompt's `"group"`.
+        token_selection (`str`, *optional*, defaults to `"all"`):
+            Plain DAPO on a part of the tokens: `"top"` or `"bottom"` by coefficient, or `"random"`.
+        token_selection_fraction (`float`, *optional*, defaults to `0.5`):
+            How many of the tokens with A ≠ 0 to select.
 
     Raises:
-        ValueError: If an option is unknown or out of range.
+        ValueError: If an option is unknown or out of range, or has no effect or no meaning beside another.
     """
 
-    token_credit: str = field(
-        default="delta",
-        metadata={"help": "Token credit: 'delta', or 'none' for plain GRPO.", "choices": TOKEN_CREDITS},
+    token_credit: str = _choice("token_credit", "delta", "Token credit: 'delta', an ablation, or 'none' (plain GRPO).")
+    balance_sides: bool = field(default=False, metadata={"help": "Centre each side's margins on their mean."})
+    token_gradient: str = _choice("token_gradient", "output_row", "What stands for a token's gradient.")
+    token_gradient_top_k: int = field(default=20, metadata={"help": "K of `token_gradient: topk_hidden`."})
+    full_gradient_estimator: str = _choice(
+        "full_gradient_estimator", "difference", "How `token_gradient: full` takes directional derivatives."
     )
-    token_gradient: str = field(
-        default="output_row",
-        metadata={"help": "What stands for a token's gradient: 'output_row'.", "choices": TOKEN_GRADIENTS},
+    full_scope: int | None = field(
+        default=None, metadata={"help": "Restrict `token_gradient: full` to the last n transformer blocks."}
     )
     refinement_steps: int = field(default=1, metadata={"help": "K, how often centroids and temperatures are refined."})
     lambda_min: float = field(default=0.8, metadata={"help": "Lower bound of the coefficients before normalisation."})
@@ -48,12 +87,62 @@ class CreditArguments:
     normalize_coefficients: bool = field(
         default=True, metadata={"help": "Divide the coefficients by their mean over the rollout batch."}
     )
+    assignment: str = _choice("assignment", "soft", "Soft or hard assignment of tokens to sides.")
+    temperature_mode: str = _choice(
+        "temperature_mode", "adaptive", "Measure the temperatures in every rollout batch, or keep the first batch's."
+    )
+    centroid_scope: str = _choice("centroid_scope", "batch", "Contrast within the rollout batch or within groups.")
+    token_selection: str = _choice("token_selection", "all", "Plain DAPO on a part of the tokens.")
+    token_selection_fraction: float = field(default=0.5, metadata={"help": "How many tokens to select."})
 
     def __post_init__(self):
-        for name, known in (("token_credit", TOKEN_CREDITS), ("token_gradient", TOKEN_GRADIENTS)):
+        for name, known in CHOICES.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}={getattr(self, name)!r}: expected one of {', '.join(map(repr, known))}.")
         check_credit_options(self.refinement_steps, self.lambda_min, self.lambda_max)
+        if not isinstance(self.token_gradient_top_k, int) or self.token_gradient_top_k < 1:
+            raise ValueError(f"token_gradient_top_k={self.token_gradient_top_k!r}: expected an integer >= 1.")
+        if self.full_scope is not None and (self.full_scope < 1 or self.token_gradient != "full"):
+            raise ValueError(
+                f"full_scope={self.full_scope!r}, token_gradient={self.token_gradient!r}: expected a number of blocks "
+                ">= 1, with token_gradient='full'."
+            )
+        if not 0 < self.token_selection_fraction <= 1:
+            raise ValueError(
+                f"token_selection_fraction={self.token_selection_fraction!r}: expected a number in (0, 1]."
+            )
+        self._refuse_what_cannot_work()
+
+    def _refuse_what_cannot_work(self):
+        changed = [
+            name
+            for name, default in (
+                ("balance_sides", False),
+                ("assignment", "soft"),
+                ("temperature_mode", "adaptive"),
+                ("centroid_scope", "batch"),
+            )
+            if getattr(self, name) != default
+        ]
+        if self.token_credit in ("none", "fipo") and self.token_selection != "all":
+            changed.append("token_selection")
+        if self.token_credit in ("none", "random", "fipo") and changed:
+            raise ValueError(f"token_credit={self.token_credit!r} makes no use of {', '.join(changed)}: remove them.")
+        if self.token_credit == "within_side" and self.token_gradient != "output_row":
+            raise ValueError(
+                "token_credit='within_side' needs the length of every token's gradient, which only "
+                f"token_gradient='output_row' has at hand, got {self.token_gradient!r}."
+            )
+        if self.centroid_scope == "group" and self.token_gradient == "full":
+            raise ValueError(
+                "centroid_scope='group' would cost token_gradient='full' a backward pass for every prompt. Use "
+                "centroid_scope='batch' or another token_gradient."
+            )
+        if self.centroid_scope == "group" and self.temperature_mode == "initial":
+            raise ValueError(
+                "temperature_mode='initial' keeps one temperature per side, centroid_scope='group' has one per group "
+                "and side. Change one of them."
+            )
 
 
 @dataclass

@@ -113,7 +113,7 @@ def make_plan(args: DeltaGRPOConfig, hidden_size: int | None) -> Plan:
 
 
 def _caches(args: DeltaGRPOConfig) -> bool:
-    return args.token_credit not in ("none", "random") and args.token_gradient != "full"
+    return args.token_credit not in ("none", "random", "fipo") and args.token_gradient != "full"
 
 
 def _extra_passes(args: DeltaGRPOConfig) -> int:
@@ -163,7 +163,7 @@ def describe(plan: Plan, run_args: RunArguments, args: DeltaGRPOConfig, model_ar
     """The plan as text."""
     kind = "LoRA" if model_args.use_peft else "all weights"
     credit = args.token_credit
-    if credit not in ("none", "random"):
+    if credit not in ("none", "random", "fipo"):
         credit += f", {args.token_gradient} gradients"
     steps = f"{plan.optimiser_steps_per_rollout:g}"
     if plan.max_steps:

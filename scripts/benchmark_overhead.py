@@ -2,7 +2,8 @@
 What token credit costs: step time of DeltaGRPOTrainer over GRPOTrainer, in one process, alternating, equal rollouts.
 
 Generation is replaced by fixed random completions, so a step is scoring, rewards, coefficients and optimisation.
-A random Qwen3 of about 5 M parameters by default; medians over the repetitions, with their quartiles.
+A random Qwen3 of about 5 M parameters by default; medians over the repetitions, with their quartiles. Seconds are the
+processor's on a machine without a GPU.
 
     python scripts/benchmark_overhead.py --repetitions 5
 """
@@ -13,6 +14,7 @@ import platform
 import statistics
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import torch
@@ -21,7 +23,7 @@ import trl
 from datasets import Dataset
 from tokenizers import Tokenizer, models
 from tqdm import tqdm
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
@@ -43,6 +45,7 @@ def parse_args():
     parser.add_argument("--tokens", type=int, default=256, help="per completion")
     parser.add_argument("--rollouts", type=int, default=3, help="timed rollout batches per repetition")
     parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--token-gradient", default="output_row", help="of DeltaGRPOTrainer")
     parser.add_argument("--output", type=Path, help="write the result as JSON, too")
     return parser.parse_args()
 
@@ -70,6 +73,7 @@ def make_trainer(options, trainer_class, config_class, mode, folder):
     def reward(completion_ids, **kwargs):
         return [float(ids[0] % 2) for ids in completion_ids]
 
+    credit = {"token_gradient": options.token_gradient} if config_class is DeltaGRPOConfig else {}
     args = config_class(
         output_dir=folder,
         per_device_train_batch_size=options.completions // 2,
@@ -86,6 +90,7 @@ def make_trainer(options, trainer_class, config_class, mode, folder):
         use_cpu=not torch.cuda.is_available(),
         bf16=torch.cuda.is_available(),
         **MODES[mode],
+        **credit,
     )
     dataset = Dataset.from_dict({"prompt": ["t2"] * 64})
     model = AutoModelForCausalLM.from_config(config)
@@ -94,14 +99,27 @@ def make_trainer(options, trainer_class, config_class, mode, folder):
     )
 
 
-def seconds_per_rollout(trainer) -> tuple[list[float], list[float]]:
-    """Seconds of all steps of each rollout batch, and those of them spent on coefficients. The first one warms up."""
+class StepClock(TrainerCallback):
+    """Time of every optimiser step; without a GPU the processor's, so that other work on the machine is left out."""
+
+    def __init__(self):
+        self.now = time.perf_counter if torch.cuda.is_available() else time.process_time
+        self.steps = []
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        self.start = self.now()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.steps.append(self.now() - self.start)
+
+
+def seconds_per_rollout(trainer) -> list[float]:
+    """Seconds of all steps of each rollout batch. The first one warms up and is left out."""
+    clock = StepClock()
+    trainer.add_callback(clock)
     trainer.train()
-    steps = [entry for entry in trainer.state.log_history if "step_time" in entry]
     per_rollout = trainer.args.steps_per_generation // trainer.args.gradient_accumulation_steps
-    groups = [steps[i : i + per_rollout] for i in range(0, len(steps), per_rollout)][1:]
-    total = [sum(entry["step_time"] for entry in group) for group in groups]
-    return total, [sum(entry.get("credit/seconds", 0.0) for entry in group) for group in groups]
+    return [sum(clock.steps[i : i + per_rollout]) for i in range(0, len(clock.steps), per_rollout)][1:]
 
 
 def main():
@@ -111,21 +129,18 @@ def main():
     results |= {"threads": torch.get_num_threads(), "options": vars(options) | {"output": str(options.output)}}
     for mode in MODES:
         times = {"grpo": [], "delta": []}
-        credit = []
         for _ in tqdm(range(options.repetitions), desc=mode, file=sys.stderr):
             for name, classes in (("grpo", (GRPOTrainer, GRPOConfig)), ("delta", (DeltaGRPOTrainer, DeltaGRPOConfig))):
                 with tempfile.TemporaryDirectory() as folder:
-                    total, coefficient_seconds = seconds_per_rollout(make_trainer(options, *classes, mode, folder))
-                times[name] += total
-                credit += coefficient_seconds if name == "delta" else []
+                    times[name] += seconds_per_rollout(make_trainer(options, *classes, mode, folder))
         median = {name: statistics.median(values) for name, values in times.items()}
         quartiles = {name: statistics.quantiles(values, n=4) for name, values in times.items()}
         ratio = median["delta"] / median["grpo"]
-        results[mode] = {"median": median, "quartiles": quartiles, "ratio": ratio, "credit": statistics.median(credit)}
+        results[mode] = {"median": median, "quartiles": quartiles, "ratio": ratio}
         for name in times:
             low, _, high = quartiles[name]
             print(f"{mode:>10} {name:>6}: {median[name]:.3f} s per rollout batch ({low:.3f} to {high:.3f})")
-        print(f"{mode:>10}  ratio: {ratio:.3f}, of it coefficients {results[mode]['credit'] / median['grpo']:.4f}")
+        print(f"{mode:>10}  ratio: {ratio:.3f}")
     if options.output:
         options.output.write_text(json.dumps(results, indent=2))
 

@@ -18,16 +18,36 @@ from delta_trl.rewards import MathReward
 
 
 ANSWERS = [
-    ("42", "42"), ("42", "43"), (r"\frac{3}{4}", "0.75"), (r"\frac{3}{4}", r"\dfrac{6}{8}"),
-    (r"2\sqrt{3}", r"\sqrt{12}"), (r"2\sqrt{3}", r"3\sqrt{2}"), ("x^2+2x+1", "(x+1)^2"), ("(1, 2)", "(2, 1)"), (r"(-\infty, 3]", r"x \le 3"),
-    ("1, 2, 3", "3, 2, 1"), (r"\frac{\pi}{6}", r"\frac{\pi}{3}"), ("5040", "5041"), ("1234", "1,234"), ("Yes", "No"),
-    (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}1\\2\end{pmatrix}"), (r"\ln 8", r"3 \ln 2"), ("B", "(B)"),
-]  # fmt: skip
+    ("42", "42"),
+    ("42", "43"),
+    (r"\frac{3}{4}", "0.75"),
+    (r"\frac{3}{4}", r"\dfrac{6}{8}"),
+    (r"2\sqrt{3}", r"\sqrt{12}"),
+    (r"2\sqrt{3}", r"3\sqrt{2}"),
+    ("x^2+2x+1", "(x+1)^2"),
+    ("(1, 2)", "(2, 1)"),
+    (r"(-\infty, 3]", r"x \le 3"),
+    ("1, 2, 3", "3, 2, 1"),
+    (r"\frac{\pi}{6}", r"\frac{\pi}{3}"),
+    ("5040", "5041"),
+    ("1234", "1,234"),
+    ("Yes", "No"),
+    (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}1\\2\end{pmatrix}"),
+    (r"\ln 8", r"3 \ln 2"),
+    ("B", "(B)"),
+]
 PATHOLOGICAL = [
-    r"10^{10^{10}}", r"\int_0^\infty \sin(x^x)\,dx", r"(10^8)!", r"\binom{10^9}{10^8}",
-    r"\sqrt{1+" * 40 + "1" + "}" * 40, r"\sum_{k=1}^{10^{12}} \frac{1}{k^k}", r"\gcd(10^{5000},10^{5001})", "=".join("1" * 200), r"\sin(x)" * 40,
+    r"10^{10^{10}}",
+    r"\int_0^\infty \sin(x^x)\,dx",
+    r"(10^8)!",
+    r"\binom{10^9}{10^8}",
+    r"\sqrt{1+" * 40 + "1" + "}" * 40,
+    r"\sum_{k=1}^{10^{12}} \frac{1}{k^k}",
+    r"\gcd(10^{5000},10^{5001})",
+    "=".join("1" * 200),
+    r"\sin(x)" * 40,
     r"\frac{1}{" + "+".join(rf"\sqrt[{k}]{{{k + 1}}}" for k in range(2, 20)) + "}",
-]  # fmt: skip
+]
 SENTENCE = "Let us consider the case $n = {}$, where $\\frac{{a_{}}}{{b}} + {}$ is bounded, and simplify. "
 
 

@@ -5,6 +5,8 @@
 3. Accuracy after, a summary on screen and the same in outputs/quickstart/summary.json.
 
     python scripts/quickstart.py --seed 1 --output-dir outputs/quickstart-seed1
+
+Other options are those of `delta-trl train`: `--token_credit none` trains with plain DAPO, for comparison.
 """
 
 import argparse
@@ -30,7 +32,7 @@ MAX_NEW_TOKENS = 56  # as max_completion_length in the recipe
 
 
 def main() -> None:
-    args = parse_args()
+    args, train_options = parse_args()
     problems = [json.loads(line) for line in TEST_PROBLEMS.read_text().splitlines()]
     if not 1 <= args.eval_problems <= len(problems):
         sys.exit(f"--eval-problems is {args.eval_problems}, but the test set has {len(problems)} problems")
@@ -49,6 +51,7 @@ def main() -> None:
     command += ["--output_dir", str(run_dir), "--seed", str(args.seed)]
     if args.max_steps is not None:
         command += ["--max_steps", str(args.max_steps)]
+    command += train_options
     print("$", " ".join(command), flush=True)
     exit_code = subprocess.run(command, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}).returncode
     if exit_code != 0:
@@ -80,13 +83,13 @@ completions          {run_dir / "completions"}
 summary              {summary_path}""")
 
 
-def parse_args() -> argparse.Namespace:
+def parse_args() -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0, help="of training and of the evaluations' sampling")
     parser.add_argument("--max-steps", type=int, help="optimiser steps, instead of the recipe's")
     parser.add_argument("--output-dir", type=Path, default=ROOT / "outputs/quickstart")
     parser.add_argument("--eval-problems", type=int, default=512, help="how many of the test problems to use")
-    return parser.parse_args()
+    return parser.parse_known_args()
 
 
 def sampled_accuracy(model_dir: Path, problems: list[dict], seed: int) -> float:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import yaml
@@ -115,6 +116,17 @@ def test_values_reach_their_arguments(recipe):
     assert run.column_mapping == {"question": "prompt"}
     assert run.reward_kwargs == {"tests.test_cli.reward_mine": {"threshold": 1}}
     assert model.use_peft
+
+
+def test_the_readmes_recipe_is_one(tmp_path):
+    readme = Path("README.md").read_text()
+    (block,) = [part.split("```")[0] for part in readme.split("```yaml\n")[1:]]
+    (tmp_path / "lora.yaml").write_text(block)
+    flags = ["--use_cpu", "true", "--bf16", "false"]  # what its GPU would not need
+    run, training, model = RecipeParser().parse(["--config", str(tmp_path / "lora.yaml"), *flags])
+    assert run.prompt_template.endswith(r"\boxed{}.")
+    assert model.use_peft
+    assert training.steps_per_generation == 4
 
 
 def test_train_writes_a_model_that_loads(recipe, tmp_path):

@@ -456,7 +456,7 @@ def test_checkpoints_inside_a_rollout_are_warned_about(make_trainer, caplog):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"token_credit": "dleta"}, "token_credit='dleta': expected one of 'delta', 'none'"),
+        ({"token_credit": "dleta"}, "token_credit='dleta': expected one of 'delta', "),
         ({"token_gradient": "row"}, "token_gradient='row'"),
         ({"lambda_min": 1.5}, "lambda_min=1.5, lambda_max=1.2"),
         ({"refinement_steps": -1}, "refinement_steps=-1"),

@@ -1,8 +1,11 @@
 """Token credit assignment: torch only, independent of TRL. See `coefficients.py` for the method."""
 
-from .coefficients import centroid_cosine, token_coefficients
+from .coefficients import centroid_cosine, coefficient_statistics, token_coefficients
+from .controls import random_coefficients, select_tokens, side_mean
+from .fipo import fipo_weights
 from .full import FullGradients
 from .gradients import TokenGradients
+from .groups import group_coefficients
 from .lm_head import LMHead, LMHeadGradients, TopKHiddenGradients
 from .output_row import OutputRowGradients
 
@@ -15,5 +18,11 @@ __all__ = [
     "TokenGradients",
     "TopKHiddenGradients",
     "centroid_cosine",
+    "coefficient_statistics",
+    "fipo_weights",
+    "group_coefficients",
+    "random_coefficients",
+    "select_tokens",
+    "side_mean",
     "token_coefficients",
 ]

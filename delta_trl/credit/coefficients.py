@@ -24,6 +24,7 @@ Departures from the paper:
 - A side's total weight is guarded against exactly 0 only, so coefficients do not depend on the advantages' scale.
 - A batch with an empty side, or with non-finite gradients, gets coefficients of exactly 1.
 - NaN advantages (unscorable responses) count as 0.
+The paper's ablations are options: hard assignment, kept temperatures, margins within a side. Balanced sides are ours.
 Departures from the authors' code (a fork of verl, repository RUCBM/DelTA):
 - Centroids, temperatures and Σ λ are reduced over all ranks. There, each data-parallel rank uses its own.
 - An empty side is no contrast. There, its centroid is the zero vector and the other side is scored against that.
@@ -36,6 +37,10 @@ import torch
 
 from .distributed import all_reduce
 from .gradients import TokenGradients
+
+
+ASSIGNMENTS = ("soft", "hard")
+MARGINS = ("contrast", "within_side")
 
 
 def check_credit_options(refinement_steps: int, lambda_min: float, lambda_max: float) -> None:
@@ -64,6 +69,10 @@ def token_coefficients(
     lambda_min: float = 0.8,
     lambda_max: float = 1.2,
     normalize: bool = True,
+    assignment: str = "soft",
+    margin: str = "contrast",
+    balance_sides: bool = False,
+    temperatures: tuple[float, float] | None = None,
     eps: float = 1e-8,
     statistics: dict[str, float] | None = None,
 ) -> torch.Tensor:
@@ -84,12 +93,20 @@ def token_coefficients(
             Range of λ before normalisation. `0` and `1` give the raw α.
         normalize (`bool`, *optional*, defaults to `True`):
             Divide by the mean over the rollout batch, so that coefficients average 1 (and may leave the range).
+        assignment (`str`, *optional*, defaults to `"soft"`):
+            `"soft"`, α = σ(Δ / γ), or the ablation `"hard"`, α = 1 where Δ > 0 and 0 elsewhere.
+        margin (`str`, *optional*, defaults to `"contrast"`):
+            `"contrast"`, or the ablation `"within_side"`: Δ_j = -‖v_j - μ‖² with μ the centroid of the token's own
+            side. Needs `gradients.squared_norms()`.
+        balance_sides (`bool`, *optional*, defaults to `False`):
+            Centre each side's margins on their mean, so that only differences within a side are left.
+        temperatures (`tuple[float, float]`, *optional*):
+            γ₊ and γ₋ to use instead of measured ones.
         eps (`float`, *optional*, defaults to `1e-8`):
             Floor of the variance under the temperature's square root, the authors' value.
         statistics (`dict`, *optional*):
-            Filled with `coefficient_{min,mean,max,std}`, the means on each side, `between_sides_variance` (share of
-            the coefficients' variance over tokens with A ≠ 0 that lies between the two sides), the final
-            `temperature_{positive,negative}` and `neutral` (1 if there was no contrast). All over the whole batch.
+            Filled with the final `temperature_positive` and `temperature_negative`, and `neutral` (1 if there was no
+            contrast, else 0).
 
     Returns:
         `torch.Tensor` of shape `(N,)`, float32, finite. Exactly 1 for every token when there is no contrast.
@@ -98,49 +115,85 @@ def token_coefficients(
         ValueError: If an option is out of range or `advantages` is not one-dimensional.
     """
     check_credit_options(refinement_steps, lambda_min, lambda_max)
+    if assignment not in ASSIGNMENTS or margin not in MARGINS:
+        raise ValueError(f"assignment={assignment!r}, margin={margin!r}: expected one of {ASSIGNMENTS} and {MARGINS}.")
+    A, sides = split_sides(advantages)  # (N,), (2, N)
+    count = all_reduce(sides.sum(dim=1).to(A.dtype))  # (2,)
+    neutral = not bool((count > 0).all())
+    lambdas, gamma = torch.ones_like(A), A.new_full((2,), math.nan)
+
+    if not neutral:
+        margins = _contrast_margins if margin == "contrast" else _within_side_margins
+        alpha, delta = torch.ones_like(A), None
+        for k in range(refinement_steps + 1):
+            weights = sides * (A.abs() * alpha)  # (2, N)
+            weights /= all_reduce(weights.sum(dim=1, keepdim=True)).clamp(min=torch.finfo(A.dtype).tiny)
+            lagged, delta = delta, margins(gradients, sides, weights)
+            if balance_sides:
+                mean = all_reduce((sides * delta).sum(dim=1)) / count
+                delta = delta - torch.where(sides[0], mean[0], mean[1])
+            if temperatures is None:
+                gamma = _temperatures(delta if k == 0 else lagged, sides, count, eps)  # (2,)
+            else:
+                gamma = A.new_tensor(temperatures)
+            if assignment == "hard":
+                alpha = (delta > 0).to(A.dtype)
+            else:
+                alpha = torch.sigmoid(delta / torch.where(sides[0], gamma[0], gamma[1]))
+        alpha = alpha * sides.any(dim=0)
+        lambdas = lambda_min + (lambda_max - lambda_min) * alpha
+        if normalize:
+            lambdas = divide_by_mean(lambdas, lambda_min)
+        neutral = not bool(all_reduce(lambdas.isfinite().all().to(A.dtype), "MIN"))
+        if neutral:
+            lambdas, gamma = torch.ones_like(A), gamma.fill_(math.nan)
+
+    if statistics is not None:
+        statistics["temperature_positive"], statistics["temperature_negative"] = gamma.tolist()
+        statistics["neutral"] = float(neutral)
+    return lambdas.float()
+
+
+def split_sides(advantages: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Advantages (N,) in float32 or better with NaN as 0, and the masks (2, N) of the + and of the - side."""
     if advantages.ndim != 1:
         raise ValueError(
             f"advantages: expected shape (N,), one advantage per token, got {tuple(advantages.shape)}. Repeat each "
             "response's advantage over its valid tokens."
         )
     A = advantages.to(torch.float64 if advantages.dtype == torch.float64 else torch.float32).nan_to_num(nan=0.0)
-    sides = torch.stack([A > 0, A < 0])  # (2, N)
-    count = all_reduce(sides.sum(dim=1).to(A.dtype))  # (2,)
-    neutral = not bool((count > 0).all())
-    lambdas, gamma = torch.ones_like(A), A.new_full((2,), math.nan)
+    return A, torch.stack([A > 0, A < 0])
 
-    if not neutral:
-        alpha, margin = torch.ones_like(A), None
-        for k in range(refinement_steps + 1):
-            weights = sides * (A.abs() * alpha)  # (2, N)
-            weights /= all_reduce(weights.sum(dim=1, keepdim=True)).clamp(min=torch.finfo(A.dtype).tiny)
-            s = gradients.score(gradients.combine(weights[0] - weights[1])).to(A)  # (N,)
-            offset = all_reduce((weights * s).sum(dim=1)).sum()  # m₊ + m₋
-            lagged, margin = margin, A.sign() * (2 * s - offset)
-            gamma = _temperatures(margin if k == 0 else lagged, sides, count, eps)  # (2,)
-            alpha = torch.sigmoid(margin / torch.where(sides[0], gamma[0], gamma[1]))
-        alpha = alpha * sides.any(dim=0)
-        lambdas = lambda_min + (lambda_max - lambda_min) * alpha
-        if normalize:
-            # Z / N through the mean of α: equals λ_min to the last bit when λ_min = λ_max, so that λ̄ is exactly 1
-            total, n_tokens = all_reduce(torch.stack([alpha.sum(), A.new_tensor(A.numel())]))
-            lambdas = lambdas / (lambda_min + (lambda_max - lambda_min) * total / n_tokens)
-        neutral = not bool(all_reduce(lambdas.isfinite().all().to(A.dtype), "MIN"))
-        if neutral:
-            lambdas, gamma = torch.ones_like(A), gamma.fill_(math.nan)
 
-    if statistics is not None:
-        statistics.update(_statistics(lambdas, sides, count))
-        statistics["temperature_positive"], statistics["temperature_negative"] = gamma.tolist()
-        statistics["neutral"] = float(neutral)
-    return lambdas.float()
+def divide_by_mean(lambdas: torch.Tensor, lambda_min: float) -> torch.Tensor:
+    """λ N / Z over all ranks. Z / N comes from λ - λ_min: where all λ equal λ_min, the result is 1 to the last bit."""
+    excess, n_tokens = all_reduce(torch.stack([(lambdas - lambda_min).sum(), lambdas.new_tensor(lambdas.numel())]))
+    return lambdas / (lambda_min + excess / n_tokens)
+
+
+def _contrast_margins(gradients: TokenGradients, sides: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Δ_j = ‖v_j - μ₋‖² - ‖v_j - μ₊‖² on the + side, its negative on the - side, 0 elsewhere; shape (N,)."""
+    s = gradients.score(gradients.combine(weights[0] - weights[1])).to(weights)  # <v_j, μ₊ - μ₋>
+    offset = all_reduce((weights * s).sum(dim=1)).sum()  # m₊ + m₋
+    return (sides[0].to(s) - sides[1].to(s)) * (2 * s - offset)
+
+
+def _within_side_margins(gradients: TokenGradients, sides: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Δ_j = -‖v_j - μ‖², μ the centroid of the token's own side; 0 elsewhere; shape (N,)."""
+    margins = torch.zeros_like(weights[0])
+    squared_norms = gradients.squared_norms().to(weights)
+    for side, w in zip(sides, weights, strict=True):
+        s = gradients.score(gradients.combine(w)).to(weights)  # <v_j, μ>
+        squared_length = all_reduce((w * s).sum())  # ‖μ‖²
+        margins -= side * (squared_norms - 2 * s + squared_length)
+    return margins
 
 
 @torch.no_grad()
 def centroid_cosine(gradients: TokenGradients, advantages: torch.Tensor) -> float:
     """
     Cosine between μ₊ and μ₋ before any reweighting: how much background the two sides share. NaN if a side is empty.
-    Costs two `combine`; collective, like `token_coefficients`.
+    Costs two `combine`; collective, like `token_coefficients`. For representations whose directions are tensors.
     """
     A = advantages.nan_to_num(nan=0.0)
     positive, negative = gradients.combine(A.clamp(min=0)), gradients.combine(-A.clamp(max=0))
@@ -148,17 +201,25 @@ def centroid_cosine(gradients: TokenGradients, advantages: torch.Tensor) -> floa
     return ((positive * negative).sum() / lengths).item() if lengths > 0 else math.nan
 
 
-def _temperatures(margin: torch.Tensor, sides: torch.Tensor, count: torch.Tensor, eps: float) -> torch.Tensor:
+def _temperatures(delta: torch.Tensor, sides: torch.Tensor, count: torch.Tensor, eps: float) -> torch.Tensor:
     """γ of each side, shape (2,): the population standard deviation of its margins, not weighted by advantage."""
-    mean = all_reduce((sides * margin).sum(dim=1)) / count
-    variance = all_reduce((sides * (margin - mean[:, None]) ** 2).sum(dim=1)) / count
+    mean = all_reduce((sides * delta).sum(dim=1)) / count
+    variance = all_reduce((sides * (delta - mean[:, None]) ** 2).sum(dim=1)) / count
     return variance.clamp(min=eps).sqrt()
 
 
-def _statistics(coefficients: torch.Tensor, sides: torch.Tensor, count: torch.Tensor) -> dict[str, float]:
+@torch.no_grad()
+def coefficient_statistics(coefficients: torch.Tensor, advantages: torch.Tensor) -> dict[str, float]:
+    """
+    What coefficients look like, over all ranks: `coefficient_{min,mean,max,std}`, the means on each side, and
+    `between_sides_variance`, the share of the variance over tokens with A ≠ 0 that lies between the two sides. NaN
+    where undefined. Collective, like `token_coefficients`.
+    """
+    A, sides = split_sides(advantages)
+    coefficients = coefficients.to(A)
     groups = torch.cat([torch.ones_like(sides[:1]), sides])  # all, +, -
-    count = torch.cat([all_reduce(count.new_tensor([coefficients.numel()])), count])
-    mean = all_reduce((groups * coefficients).sum(dim=1)) / count  # (3,), NaN for an empty side
+    count = all_reduce(groups.sum(dim=1).to(A))
+    mean = all_reduce((groups * coefficients).sum(dim=1)) / count  # (3,)
     variance = all_reduce((groups * (coefficients - mean[:, None]).nan_to_num() ** 2).sum(dim=1)) / count
     within = (count[1:] * variance[1:]).nansum() / count[1:].sum()
     between = (count[1:].prod() * (mean[1] - mean[2]) ** 2).nan_to_num() / count[1:].sum() ** 2
@@ -170,5 +231,5 @@ def _statistics(coefficients: torch.Tensor, sides: torch.Tensor, count: torch.Te
         "coefficient_std": variance[0].sqrt().item(),
         "coefficient_mean_positive": mean[1].item(),
         "coefficient_mean_negative": mean[2].item(),
-        "between_sides_variance": (between / (between + within)).item(),  # NaN where nothing varies
+        "between_sides_variance": (between / (between + within)).item(),
     }

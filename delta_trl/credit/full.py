@@ -10,7 +10,9 @@ so with K = 1 exact DelTA costs two backward passes and two directional derivati
 """
 
 import math
+import re
 from collections.abc import Callable
+from contextlib import contextmanager
 
 import torch
 from torch import nn
@@ -48,6 +50,8 @@ class FullGradients:
         step (`float`, *optional*):
             ε of the difference, relative to ‖θ‖. Defaults to 3e-5, 1e-4 or 3e-3 as the narrowest parameter has 64, 32
             or 16 bits.
+        last_blocks (`int`, *optional*):
+            Restrict θ to the trainable parameters of the last n transformer blocks.
 
     Raises:
         ValueError: If no parameter is trainable or the estimator is unknown.
@@ -60,22 +64,32 @@ class FullGradients:
         n_batches: int,
         estimator: str = "difference",
         step: float | None = None,
+        last_blocks: int | None = None,
     ):
         if estimator not in ESTIMATORS:
             raise ValueError(f"estimator={estimator!r}: expected one of {', '.join(map(repr, ESTIMATORS))}.")
         trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        if last_blocks is not None:
+            block = {name: int(number[1]) for name in trainable if (number := re.search(r"\.(\d+)\.", name))}
+            first = max(block.values(), default=-1) - last_blocks + 1
+            trainable = {name: trainable[name] for name in block if block[name] >= first}
         if not trainable:
-            raise ValueError(f"FullGradients: no parameter of {type(model).__name__} requires a gradient.")
+            raise ValueError(
+                f"FullGradients: no parameter of {type(model).__name__} requires a gradient"
+                + (f" in its last {last_blocks} blocks." if last_blocks is not None else ".")
+            )
         self.names, self.parameters = list(trainable), list(trainable.values())
         self.scorer = _Scorer(model, log_probs)
         self.n_batches, self.estimator = n_batches, estimator
+        self.forward_passes = 0  # over all tokens so far; those of `combine` have a backward pass each
         self.step = step or {8: 3e-5, 4: 1e-4, 2: 3e-3}[min(p.dtype.itemsize for p in self.parameters)]
 
     def combine(self, weights: torch.Tensor) -> list[torch.Tensor]:
+        self.forward_passes += 1
         direction = [torch.zeros_like(p, dtype=_accumulator(p)) for p in self.parameters]
         start = 0
         for i in range(self.n_batches):
-            with torch.enable_grad():
+            with torch.enable_grad(), _same_dropout(i):
                 log_probs = self.scorer(i)
                 total = (weights[start : start + len(log_probs)].to(log_probs) * log_probs).sum()
                 # not `backward`: `.grad` belongs to the optimiser
@@ -92,16 +106,19 @@ class FullGradients:
         return self._central_difference(direction)
 
     def _forward_mode(self, direction: list[torch.Tensor]) -> torch.Tensor:
+        self.forward_passes += 1
         names = [f"model.{name}" for name in self.names]
         tangents = {name: d.to(p.dtype) for name, d, p in zip(names, direction, self.parameters, strict=True)}
         primals = {name: p.detach() for name, p in zip(names, self.parameters, strict=True)}
         scores = []
         with sdpa_kernel(SDPBackend.MATH):  # the fused attention kernels have no forward derivative
             for i in range(self.n_batches):
-                # the loop variable is bound: the lambda is called within its iteration
-                _, tangent = torch.func.jvp(
-                    lambda values, i=i: torch.func.functional_call(self.scorer, values, (i,)), (primals,), (tangents,)
-                )
+                with _same_dropout(i):
+                    _, tangent = torch.func.jvp(
+                        lambda values, i=i: torch.func.functional_call(self.scorer, values, (i,)),
+                        (primals,),
+                        (tangents,),
+                    )
                 scores.append(tangent)
         return torch.cat(scores)
 
@@ -126,8 +143,13 @@ class FullGradients:
         return (above - below) * (length / (2 * step))
 
     def _all_log_probs(self) -> torch.Tensor:
+        self.forward_passes += 1
+        log_probs = []
         with torch.no_grad():
-            return torch.cat([self.scorer(i) for i in range(self.n_batches)])
+            for i in range(self.n_batches):
+                with _same_dropout(i):
+                    log_probs.append(self.scorer(i))
+        return torch.cat(log_probs)
 
 
 class _Scorer(nn.Module):
@@ -140,6 +162,14 @@ class _Scorer(nn.Module):
 
     def forward(self, i: int) -> torch.Tensor:
         return self.log_probs(i)
+
+
+@contextmanager
+def _same_dropout(i: int):
+    """Every forward of micro-batch i drops the same units; else log-probs were no function of θ to differentiate."""
+    with torch.random.fork_rng():
+        torch.manual_seed(i)
+        yield
 
 
 def _accumulator(parameter: torch.Tensor) -> torch.dtype:

@@ -10,6 +10,7 @@ Neither is materialised per token. Probabilities are recomputed from the hidden 
 """
 
 import torch
+from torch import nn
 
 from .distributed import all_reduce
 
@@ -42,6 +43,19 @@ class LMHead:
         self.bias = None if bias is None else bias.detach()
         self.temperature, self.scale, self.softcap = temperature, scale, softcap
 
+    @classmethod
+    def of(cls, model: nn.Module, temperature: float) -> "LMHead":
+        """The head of a causal language model of transformers, with what its config says about its logits."""
+        config, layer = model.config.get_text_config(), model.get_output_embeddings()
+        # architectures that multiply their logits (Cohere, Falcon-H1) or divide them (Granite)
+        scale = getattr(config, "logit_scale", None) or getattr(config, "lm_head_multiplier", None) or 1.0
+        scale /= getattr(config, "logits_scaling", None) or 1.0
+        weight, bias = (
+            w.full_tensor() if hasattr(w, "full_tensor") else w  # sharded by FSDP2
+            for w in (layer.weight, getattr(layer, "bias", None))
+        )
+        return cls(weight, bias, temperature, scale, getattr(config, "final_logit_softcapping", None))
+
     def logits(self, hidden: torch.Tensor, rows: slice = slice(None)) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits (n, V') of a range of the vocabulary, and their derivative by W h, in the dtype of `hidden`."""
         raw = self.scale * (hidden @ self.weight[rows].to(hidden.dtype).T)  # (n, V')
@@ -52,6 +66,19 @@ class LMHead:
             return raw / self.temperature, raw.new_tensor(factor)
         squashed = torch.tanh(raw / self.softcap)
         return self.softcap * squashed / self.temperature, factor * (1 - squashed**2)
+
+    def check(self, hidden: torch.Tensor, tokens: torch.Tensor, log_probs: torch.Tensor) -> None:
+        """Raise `ValueError` if this is not how the model made `log_probs` (N,), judged by a few of the tokens."""
+        few = slice(0, 16)
+        logits, _ = self.logits(hidden[few].float())
+        ours = logits.log_softmax(dim=1).gather(1, tokens[few, None])[:, 0]
+        difference = (ours - log_probs[few]).abs()
+        if (difference > 0.1 + 0.05 * log_probs[few].abs()).any():
+            raise ValueError(
+                "The LM head does not reproduce the model's log-probabilities (they differ by up to "
+                f"{difference.max():.2g}): the architecture transforms its logits in a way that token_gradient "
+                "'lm_head' and 'topk_hidden' do not know. Use token_gradient='output_row' or 'full'."
+            )
 
 
 class _LMHeadTokens:
@@ -66,6 +93,17 @@ class _LMHeadTokens:
             )
         self.hidden, self.tokens, self.head = hidden, tokens, head
         self.dtype = torch.float64 if hidden.dtype == torch.float64 else torch.float32
+
+    # what belongs to tokens, besides `hidden` and `tokens`
+    _per_token = ()
+
+    def __getitem__(self, tokens: torch.Tensor):
+        """The gradients of some of the tokens."""
+        part = object.__new__(type(self))
+        part.head, part.dtype = self.head, self.dtype
+        for name in ("hidden", "tokens", *self._per_token):
+            setattr(part, name, getattr(self, name)[tokens])
+        return part
 
     def _token_tiles(self, width: int):
         """Slices of tokens, so that (tokens × width) stays within a tile."""
@@ -89,6 +127,8 @@ class LMHeadGradients(_LMHeadTokens):
     Raises:
         ValueError: If the shapes do not fit.
     """
+
+    _per_token = ("log_normalizer",)
 
     def __init__(self, hidden: torch.Tensor, tokens: torch.Tensor, head: LMHead):
         super().__init__(hidden, tokens, head)
@@ -144,6 +184,8 @@ class TopKHiddenGradients(_LMHeadTokens):
     Raises:
         ValueError: If the shapes do not fit or `k` is not between 1 and V.
     """
+
+    _per_token = ("ids", "slopes", "own_slope")
 
     def __init__(self, hidden: torch.Tensor, tokens: torch.Tensor, head: LMHead, k: int):
         super().__init__(hidden, tokens, head)

@@ -52,3 +52,14 @@ class OutputRowGradients:
         with torch.autocast(direction.device.type, enabled=False):
             scores = [h.to(self.dtype) @ direction for h in self.hidden.split(self._CHUNK)]
         return self.scale * torch.cat(scores)
+
+    def squared_norms(self) -> torch.Tensor:  # (N,)
+        """‖v_j‖². Only the within-side ablation needs it."""
+        norms = [h.to(self.dtype).square().sum(dim=1) for h in self.hidden.split(self._CHUNK)]
+        return self.scale.square() * torch.cat(norms)
+
+    def __getitem__(self, tokens: torch.Tensor) -> "OutputRowGradients":
+        """The gradients of some of the tokens."""
+        part = object.__new__(OutputRowGradients)
+        part.hidden, part.dtype, part.scale = self.hidden[tokens], self.dtype, self.scale[tokens]
+        return part

@@ -5,13 +5,14 @@ In this order:
 1. the reasoning is dropped: what counts comes after the last `</think>`, and nothing does if a `<think>` stays open;
 2. the last balanced `\boxed{...}` or `\fbox{...}`. Boxes with nothing but connectives between them ("and", "or",
    "y =") are one list: several guesses in a row are several answers, not a last one;
-3. else `<answer>...</answer>`, and else what follows the last `####` or "Answer:" or "the answer is".
+3. else `<answer>...</answer>`, and else what follows the last `####` or "Answer:" or "the answer is";
+4. where nothing announces an answer: a completion that is nothing but a value, or a last sentence that concludes
+   ("Therefore $x = 42$.").
 
 An answer that is negated, asked or taken back is none. One that is offered beside another ("42, or 43") keeps both
 as alternatives: every one of them has to be right.
 """
 
-# ruff: noqa: RUF001 (typographic apostrophes are what completions hold)
 import re
 from dataclasses import dataclass
 
@@ -24,21 +25,23 @@ BOX_TOKEN = re.compile(r"(\\{1,2}(?:boxed|fbox)\s*\{)|\\.|[{}]", re.DOTALL)
 BARE_BOX = re.compile(r"\\boxed\s+(-?[\w.]{1,30})")
 ANSWER_TAG = re.compile(r"<answer>((?:(?!</?answer>).){0,4000})</answer>", re.DOTALL | re.IGNORECASE)
 ANSWER_WORD = re.compile(
-    r"\banswers?\b[*_]{0,2}"
-    r"(?:[ \t]{0,3}[:=][*_]{0,2}|(?P<link>[^.:=\n?]{0,80}?(?:\bis|\bare|\bbe|\bequals)\b)[ \t]{0,3}[:=]?[*_]{0,2}"
+    r"\b(?:answers?|(?:correct|right|best)\s(?:option|choice))\b[*_]{0,2}"
+    r"(?:[ \t]{0,3}(?:[:=：]|[-–—](?=[ \t]))[*_]{0,2}"
+    r"|(?P<link>[^.:=\n?]{0,80}?(?:\bis|\bare|\bbe|\bequals)\b)[ \t]{0,3}[:=]?[*_]{0,2}"
     r"|[ \t]{0,3}[*_]{0,2}[ \t]{0,3}(?=\n))",
     re.IGNORECASE,
 )
 
 # Words that join guesses without choosing between them.
 CONNECTIVES = frozenset(
-    "a also alternatively an and another answer answers are be both candidate candidates case choice could either "
+    "a also alternatively an and another answer answers are be both but candidate candidates case choice could either "
     "else equivalently final first fourth guess hence i is it its likely may maybe might option or other perhaps "
     "plus possible possibility possibly potentially probably second solution solutions text the them then third "
     "value values with".split()
 ) - {"final", "hence", "then"}
 NEGATED = re.compile(
-    r"(?:\bnot|n['’]t|\bnever|\bneither|\bnor|\bcannot|\\neq?|≠)"
+    r"(?:\bnot|n['’]t|\bnever|\bneither|\bnor|\bcannot|\\neq?|≠"
+    r"|\b(?:wrong|incorrect|false)\s+(?:answer|choice|option|value|result)s?\s+(?:is|are|was|would))"
     r"(?:\s+(?:be|been|equal(?:\s+to)?|exactly|simply|just|actually|really|the|answer|value|is|in|a))*[\s$*(:\[\\]*$",
     re.IGNORECASE,
 )
@@ -51,7 +54,16 @@ TAKEN_BACK = re.compile(
     r"(?:wrong|incorrect|not\s+(?:right|correct|true|the))|\b(?:scratch|disregard|ignore)\s+(?:that|this|the)\b",
     re.IGNORECASE,
 )
-OFFERED_BESIDE = re.compile(r"^[\s$)*\]\\,;(]*(?:\\text\{)?\s*\(?\bor\b[\s}:,]*(?:equivalently|alternatively)?,?")
+OFFERED_BESIDE = re.compile(
+    r"^[\s$)*\]\\.,;(]*(?:\\text\{)?\s*\(?\bor\b[\s}:,]*(?:equivalently|alternatively)?,?|^[\s$]*[,;][\s$]*(?=-?\d)",
+    re.IGNORECASE,
+)
+# A box that is a part of a larger expression is not the answer.
+# An expression does not go on across lines: "… carry 0", then a box on a line of its own, is an answer.
+OPERATOR_BEFORE = re.compile(
+    r"(?:[-+\d^]|[+^][^\S\n]*|\\(?:cdot|times|div|pm|mp)[^\S\n]*|\\(?:frac|sqrt|binom)\s*\{\s*)\Z"
+)
+OPERATOR_AFTER = re.compile(r"\d|[^\S\n]*(?:[+^]|\\(?:cdot|times|div|pm|mp)\b|[-/][^\S\n]*\d)")
 UNCERTAIN = re.compile(
     r"\bnot\b|n['’]t\b|\bnever\b|\bneither\b|\bcannot\b|\?|\bmaybe\b|\bperhaps\b|\bpossibly\b|\bunsure\b|\bunclear\b"
     r"|\bunknown\b|\bundetermined\b|\bsomething\b|\bsomewhere\b|\bbetween\b|\beither\b|\bmight\b|\bcould\b|\bwrong\b"
@@ -60,16 +72,27 @@ UNCERTAIN = re.compile(
 )
 DOUBTED_BEFORE = re.compile(
     r"(?:\bif\b|\bwhether\b|\bdoubt\b|n['’]t\s+(?:think|believe)|\bnot\s+(?:think|believe|sure)|\bunless\b|\bsuppose\b"
-    r"|\bis\s+(?:the|my)\s*$)[^.\n]{0,30}$",
+    r"|\b(?:refus|den[iy]|declin|hesitat|reluctan|pretend|contradict)\w*\b|\bis\s+(?:the|my)\s*$|\b(?:wrong|incorrect|false)\s*$)[^.\n]{0,30}$",
     re.IGNORECASE,
 )
 RETRACTION = re.compile(r"\b(?:wait|actually|instead|correction|mistake|wrong|incorrect|error|sorry|oops|no)\b", re.I)
 SENTENCE_END = re.compile(r"\.(?=\s|$)(?<!\b[a-z]\.)|\n")
-REASON = re.compile(r",?\s+(?:because|since|as|where|which|so|by|for)\b.*", re.DOTALL)
+REASON = re.compile(r"(?<!\bor),?\s+(?:because|since|as|where|which|so|by|for|(?:and )?not)\b.*", re.DOTALL)
 LEADING_ADVERB = re.compile(
     r"^(?:(?:therefore|thus|hence|simply|just|clearly|indeed|now|exactly|precisely|equal to|given by|then)\b[\s:,]*)+",
     re.IGNORECASE,
 )
+COMMENT_LINE = re.compile(r"^[ \t]{0,40}%.*$", re.MULTILINE)
+WORD = re.compile(r"(?<!\\)\b[A-Za-z]{2,}")
+MATH = re.compile(r"\$\$([^$]{1,200})\$\$|\$([^$]{1,200})\$|\\\(([^$\\]{1,200}(?:\\[^()][^$\\]{0,200}){0,20})\\\)"
+                  r"|\\\[([^$\\]{1,200}(?:\\[^\[\]][^$\\]{0,200}){0,20})\\\]")  # fmt: skip
+CONCLUSION = re.compile(
+    r"(?:^|(?<=[.\n*])[ \t]*)(?:therefore|thus|hence|so|consequently|finally|in conclusion)\b,?", re.IGNORECASE
+)
+OTHERS = re.compile(
+    r"[?]|\b(?:or|about|approximately|roughly|at (?:least|most)|if|when|need|must|assume|suppose|try|let|want)\b", re.I
+)
+EQUATION_LAST = re.compile(r"(?:^|\s)([A-Za-z]\s*=\s*[^\s=,][^\n=,]{0,60}?)[\s.]*$")
 NAME_BEFORE = re.compile(r"([A-Za-z](?:_\{?\w{1,3}\}?)?)\s*=\s*[$\s]*(?:\\[(\[])?\s*$")
 
 
@@ -108,17 +131,20 @@ def extract_answer(text: str, parts: int = 1, require_boxed: bool = False) -> li
         The alternatives of the answer, as LaTeX or words; usually one, and none if there is no answer.
     """
     text = after_reasoning(text)
+    text = None if text is None else without_comments(text)
     boxes = None if text is None else find_boxes(text)
     if boxes is None or (require_boxed and not boxes):
         return []
     if boxes:
         answers = _choose(text, boxes, parts)
-    elif tags := [Span(m.start(), m.end(), m[1].strip()) for m in ANSWER_TAG.finditer(text) if m[1].strip()]:
+    elif tags := [Span(m.start(), m.end(), m[1].strip("# \t\n")) for m in ANSWER_TAG.finditer(text) if m[1].strip()]:
         answers = _choose(text, tags, parts)
     elif bare := BARE_BOX.findall(text):
         answers = bare[-1:]
-    else:
+    elif "####" in text or ANSWER_WORD.search(text):
         answers = [_announced(text)]
+    else:
+        answers = [_concluded(text)]
     if any(not answer or len(answer) > MAX_ANSWER_LENGTH for answer in answers):
         return []
     return answers
@@ -133,6 +159,8 @@ def extract_gold(solution: str) -> str:
         return ", ".join(box.content for box in _last_group(solution, boxes))
     if boxes is None:
         return ""
+    if tags := ANSWER_TAG.findall(solution):
+        return tags[-1].strip().strip("$").strip()
     solution = re.sub(r"^\s*\**(?:the\s+)?(?:final\s+)?answer\**\s*(?:is\s*:?|:)\**", "", solution, flags=re.I)
     return solution.strip().strip("$").strip()
 
@@ -143,6 +171,14 @@ def after_reasoning(text: str) -> str | None:
     if not tags:
         return text
     return text[tags[-1].end() :] if tags[-1][1] else None
+
+
+def without_comments(text: str) -> str:
+    """The text without what nobody sees rendered: HTML comments and LaTeX comment lines."""
+    while (start := text.rfind("<!--")) >= 0:
+        end = text.find("-->", start)
+        text = text[:start] + (text[end + 3 :] if end >= 0 else "")
+    return COMMENT_LINE.sub("", text)
 
 
 def find_boxes(text: str) -> list[Span] | None:
@@ -180,10 +216,11 @@ def _choose(text: str, spans: list[Span], parts: int) -> list[str]:
         if len(distinct) == parts and not RETRACTION.search(between):
             group = distinct
     first, last = group[0], group[-1]
-    if NEGATED.search(text[max(0, first.start - 80) : first.start]):
+    before = text[max(0, first.start - 80) : first.start]
+    if NEGATED.search(before) or OPERATOR_BEFORE.search(before):
         return []
     after = text[last.end : last.end + MAX_ANSWER_LENGTH]
-    if TAKEN_BACK.search(after):
+    if TAKEN_BACK.search(after) or OPERATOR_AFTER.match(after):
         return []
     answers = [span.content for span in group]
     if len(group) > 1:
@@ -215,7 +252,7 @@ def _connects(between: str) -> bool:
         return False
     between = re.sub(r"\\(?:text|quad|qquad|mathrm)\b|\\.", " ", between)
     between = re.sub(r"\b[A-Za-z](?:_\{?\w{1,3}\}?)?\s*=", " ", between)  # the name of the next value
-    between = re.sub(r"\(?\b[\dA-Ea-e][.)]", " ", between)  # the number of the next item
+    between = re.sub(r"\(?\b[\dA-Ea-e][.):]", " ", between)  # the number of the next item
     return all(word.lower() in CONNECTIVES or word.isdigit() for word in re.findall(r"\w+", between))
 
 
@@ -232,18 +269,51 @@ def _announced(text: str) -> str | None:
     ):
         return None
     answer = _first_line(text[match.end() :])
+    if re.match(r"[\s.,]*or\b", answer[len(_sentence(answer)) :], re.IGNORECASE):
+        return None
     if not answer or TAKEN_BACK.search(answer) or "?" in answer:
         return None
     if UNCERTAIN.match(answer) or re.search(r"\b(?:maybe|perhaps|possibly)\b", answer, re.I):
         return None
-    return LEADING_ADVERB.sub("", _first_sentence(answer)) or None
+    return _first_sentence(LEADING_ADVERB.sub("", answer)) or None
+
+
+def _concluded(text: str) -> str | None:
+    """The completion itself if it is one short value, else the value of its last sentence if that is a conclusion."""
+    text = text.strip()
+    if (
+        len(text) <= 80
+        and not CONCLUSION.search(text)
+        and "\n" not in text
+        and len(WORD.findall(MATH.sub("", text))) <= 2
+    ):
+        return None if UNCERTAIN.search(text) else text
+    tail = text[-300:]
+    conclusion = next(reversed(list(CONCLUSION.finditer(tail))), None)
+    if conclusion is None:
+        return None
+    sentence = tail[conclusion.end() :]
+    formulas = list(MATH.finditer(sentence))
+    words = MATH.sub(" x ", sentence)
+    if UNCERTAIN.search(words) or OTHERS.search(words) or SENTENCE_END.search(words.strip().rstrip(".")):
+        return None
+    if len(formulas) == 1 and not sentence[formulas[0].end() :].strip(" .*\n"):
+        return next(filter(None, formulas[0].groups()))
+    equation = EQUATION_LAST.search(words) if not formulas else None
+    return equation[1] if equation else None
 
 
 def _first_line(text: str) -> str:
-    return text.lstrip(" \t\n*_:").partition("\n")[0].strip(" \t*_")
+    text = text.lstrip(" \t\n*_:")
+    if text.startswith(("\\[", "$$")) and (display := MATH.match(text)):
+        return display[0].replace("\n", " ")
+    return text.partition("\n")[0].strip(" \t*_")
+
+
+def _sentence(text: str) -> str:
+    end = SENTENCE_END.search(text)
+    return text[: end.start()] if end else text
 
 
 def _first_sentence(text: str) -> str:
-    end = SENTENCE_END.search(text)
-    sentence = text[: end.start()] if end else text
-    return REASON.sub("", sentence).strip(" \t*_`,;")
+    return REASON.sub("", _sentence(text)).strip(" \t*_`,;")

@@ -54,6 +54,10 @@ def refuse_shape(gold: str, answer: str) -> None:
         raise RefusedError("too deeply nested")
     if len(re.findall(r"\\(?:cup|cap|setminus)", answer)) > 20:
         raise RefusedError("too many sets")
+    if re.search(r"\d\s*'", answer) and "'" not in gold:
+        raise RefusedError("a prime after a number")
+    if re.search(r"\d\s*\)?\s*_", answer) and not re.search(r"\d\s*\)?\s*_", gold):
+        raise RefusedError("a subscript on a number")  # latex2sympy ignores it
     if HIDDEN.search(answer):
         raise RefusedError("hidden or struck out text")
     for pattern in (LONG_EXPONENT, TOWER, BIG_FACTORIAL, BIG_BINOMIAL):
@@ -72,14 +76,20 @@ def refuse_restatement(gold: str, answer: str) -> None:
                 raise RefusedError(f"restates the problem: {name}")
 
 
+def refuse_symbols(gold, answer) -> None:
+    """Refuse variables that the gold does not have: `42 + x - x` is not an answer to what a number is."""
+    if isinstance(gold, sympy.Expr) and getattr(answer, "free_symbols", set()) - gold.free_symbols:
+        raise RefusedError("holds a variable")
+
+
 def refuse_arithmetic(gold, answer) -> None:
     """Refuse a sum or product of plain numbers where the gold is one number: `40 + 2` for 42."""
     if not isinstance(gold, sympy.Number) or not isinstance(answer, sympy.Expr):
         return
     for part in sympy.preorder_traversal(answer):
         if isinstance(part, (sympy.Add, sympy.Mul)):
-            plain = [argument for argument in part.args if argument.is_Rational and abs(argument) != 1]
-            if len(plain) == len(part.args) > 1 and not (isinstance(part, sympy.Mul) and len(plain) < 2):
+            factors = [factor for factor in part.args if part.is_Add or factor != -1]  # -1 writes the sign
+            if len(factors) > 1 and all(factor.is_Rational for factor in factors):
                 raise RefusedError("restates the problem: arithmetic")
 
 

@@ -5,7 +5,7 @@ trailing `\text{...}` whatever it says, which is how `42\text{ (or 43)}` comes t
 `\text{...}` or as plain words, for the units and the words to be looked at.
 """
 
-# ruff: noqa: E501, RUF001 (tables of look-alikes)
+# ruff: noqa: E501 (tables of look-alikes)
 import re
 import unicodedata
 
@@ -41,13 +41,21 @@ SPACES = re.compile(
     r"\\(?:quad|qquad|enspace|thinspace|medspace|space)(?![A-Za-z])|(?<!\\)\\[,;:>! ]|~|\\hspace\*?\{[^{}]*\}"
 )
 FONT = re.compile(
-    r"\\(?:text(?:bf|it|rm|sf|tt|sc|normal)|math(?:rm|bf|it|sf|tt|normal)|operatorname\*?|mbox|hbox|boldsymbol|bm|emph"
+    r"\\(?:text(?:bf|it|rm|sf|tt|sc|normal)|math(?:rm|bf|it|sf|tt|normal)|operatorname\*?|mbox|hbox|boldsymbol|bm|emph|underline"
     r"|textnormal|text)\s*\{([^{}]*)\}"
 )
 OLD_FONT = re.compile(r"\\(?:rm|bf|it|sf|tt|cal)(?![A-Za-z])\s*")
-THOUSANDS_LATEX = re.compile(r"(?<=\d)(?:\{,\}|\\,|\\!\s*,?\s*(?:\\!)?|,\\!)\s*(?=\d{3}(?!\d))")
-THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
+THOUSANDS_LATEX = re.compile(r"(?<=\d)(?:\{,\}|\\text\{,\}|\\,|\\!\s*,?\s*(?:\\!)?|,\\!)\s*(?=\d{3}(?!\d))")
+THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d|,\d)")
 THOUSANDS_SPACED = re.compile(r"(?<![\d.,] )(?<![\d.,])[1-9]\d{0,2}(?: \d{3})+(?![\d,])(?! \d)")
+SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+SCALED = re.compile(
+    r"(?<![\d}])(\d+(?:\.\d+)?)\s*\\text\s*\{\s*(hundred|thousand|million|billion|trillion)\b([^{}]*)\}", re.I
+)
+# latex2sympy reads `\ln 3/\ln 2` as the logarithm of 3/\ln 2.
+QUOTIENT = re.compile(
+    r"(\\(?:ln|log(?:\s*_\s*(?:\{[^{}]*\}|\w))?|sin|cos|tan))\s*(?:\{(\w+)\}|(?<=[a-z}\d\s])(\w+))\s*/\s*\\(?=ln|log|sin|cos|tan)"
+)
 SIMPLE_NUMBER = r"\d+(?:\.\d+)?"
 
 
@@ -55,13 +63,21 @@ def normalize(text: str) -> str:
     """The normal spelling of an answer or a gold. Idempotent."""
     text = _from_unicode(text)
     text = re.sub(r"\\{1,2}(?:boxed|fbox)\s*(?=\{)", "", text)
+    text = re.sub(r"\\\\\s*\[\s*-?[\d.]+\s*[a-z]{2}\s*\]", r"\\\\ ", text)  # the line skip of a matrix
+    text = re.sub(r"\\mathbb\s+([A-Z])", r"\\mathbb{\1}", text)
     text = THOUSANDS_LATEX.sub("", text)
     text = re.sub(r"\\{2}(?=[A-Za-z$%])(?!\\)", r"\\", text) if "\\begin" not in text else text
     text = re.sub(r"\\\$|(?<![\w}$\\)])\$(?=\s?[\d.][\d,.]*(?:\s|$)[^$]*$)", r"\\usd ", text)
-    text = re.sub(r"\$|\\[()\[\]]|\*\*|`", " ", text)
+    text = re.sub(r"\$|\\[()\[\]]|\*\*|`", " ", text).replace("{:}", ":")
+    text = re.sub(r"\\(?:checkmark|blacksquare|qed)(?![A-Za-z])", " ", text)
+    if re.search(r"\\begin\s*\{(?:aligned|align\*?|gathered|split|equation\*?)\}", text):
+        text = re.sub(r"\\(?:begin|end)\s*\{(?:aligned|align\*?|gathered|split|equation\*?)\}", " ", text)
+        text = text if "\\begin" in text else text.replace("&", " ")
     text = LAYOUT.sub(" ", text)
     text = SPACES.sub(" ", text)
     text = text.replace("\\{", "\\lbrace ").replace("\\}", "\\rbrace ")
+    text = re.sub(r"\\([lr])brack(?![A-Za-z])", lambda m: {"l": "[", "r": "]"}[m[1]], text)
+    text = re.sub(r"\\lg(?![A-Za-z])", r"\\log", text)
     text = re.sub(r"\\[lr]vert(?![A-Za-z])|\\vert(?![A-Za-z])|\\mid(?![A-Za-z])", "|", text)
     text = re.sub(r"\\[dtc]frac(?![A-Za-z])", r"\\frac", text)
     text = re.sub(r"\\[dt]binom(?![A-Za-z])", r"\\binom", text)
@@ -73,18 +89,22 @@ def normalize(text: str) -> str:
     text = re.sub(r">=", r"\\ge ", text)
     text = re.sub(r"!=(?!=)", r"\\neq ", text) if not re.search(r"\d\s*!\s*=", text) else text
     text = re.sub(r"\^\s*\{?\s*(?:\\circ|\\degree)(?![A-Za-z])\s*\}?|\\degree(?![A-Za-z])", r"^\\circ ", text)
+    text = re.sub(r"\\dots(?:[cbmio])?(?![A-Za-z])", r"\\ldots ", text)
     text = re.sub(r"\\%", "%", text)
     text = OLD_FONT.sub("", text)
     for _ in range(3):  # fonts nest: \textbf{\text{(B)}}
         text = FONT.sub(_font, text)
+    text = re.sub(r"(?<=\d)\s*\^?\s*\{?\s*(?:\\text\s*\{\s*)?(?:st|nd|rd|th)\b(?:\s*\}){0,2}", "", text)  # 42nd
     text = _plain_functions(text)
     text = re.sub(r"(?<=\d)[eE]\+?(-?\d+)(?![\d.A-Za-z])", r"\\times 10^{\1}", text)
     text = re.sub(r"\\log\s*_\s*\{?\s*e\s*\}?", r"\\ln ", text)
+    text = SCALED.sub(_scaled, text)
+    text = QUOTIENT.sub(lambda m: rf"{m[1]}({m[2] or m[3]})/" + "\\", text)
     text = _plain_roots(text)
     text = _short_arguments(text)
     text = re.sub(r"(?<=\d)\s+(\d+)\s*/\s*(\d+)(?!\d)", r"\\frac{\1}{\2}", text)  # the mixed number "2 1/2"
     text = re.sub(r"\s+", " ", text).strip()
-    text = text.lstrip(" ,;:")
+    text = re.sub(r"^[\s,;:=]+", "", text)
     text = text if text.endswith("...") else text.rstrip(" .,;:")
     while _is_wrapped(text, "{", "}"):
         text = text[1:-1].strip()
@@ -94,6 +114,11 @@ def normalize(text: str) -> str:
     if not re.search(r"[,;]", text):
         text = THOUSANDS_SPACED.sub(lambda m: m[0].replace(" ", ""), text)
     return text
+
+
+def squeeze(text: str) -> str:
+    """Without the spaces that mean nothing; "4 2" is not "42"."""
+    return re.sub(r"\s+", "", re.sub(r"(?<=[\d.])\s+(?=[\d.])", "_", text))
 
 
 def split_top_level(text: str, pattern: re.Pattern) -> list[str]:
@@ -147,6 +172,12 @@ def _from_unicode(text: str) -> str:
     return unicodedata.normalize("NFKC", text)
 
 
+def _scaled(match: re.Match) -> str:
+    """`5 \\text{ million dollars}` as a number and the rest."""
+    number = rf"{match[1]}\times 10^{{{SCALES[match[2].lower()]}}}"
+    return number + (rf" \text{{{match[3]}}}" if match[3].strip() else "")
+
+
 def _font(match: re.Match) -> str:
     command, content = match[0], match[1]
     word = content.strip()
@@ -165,6 +196,8 @@ def _plain_functions(text: str) -> str:
     """`sin(x)`, `pi` and `infinity` typed without their backslashes."""
     text = re.sub(r"(?<![\\A-Za-z])(arc(?:sin|cos|tan)|sinh|cosh|tanh|sin|cos|tan|log|ln)(?=\s*[\d(\\^_]|\s+[a-z]\b)",
                   r"\\\1 ", text)  # fmt: skip
+    text = re.sub(r"\\text\s*\{\s*(?:negative|minus)\s+infinity\s*\}|\bnegative infinity\b", r"-\\infty ", text)
+    text = re.sub(r"\\text\s*\{\s*infinity\s*\}", r"\\infty ", text, flags=re.IGNORECASE)
     text = re.sub(r"(?<![\\A-Za-z])pi(?![A-Za-z])", r"\\pi ", text)
     return re.sub(r"(?<![\\A-Za-z{])(?:infinity|infty|inf|oo)(?![A-Za-z])", r"\\infty ", text)
 

@@ -137,7 +137,12 @@ class WorkerPool:
                 while (queue or any(worker.job for worker in self.workers)) and failed_starts < MAX_FAILED_STARTS:
                     busy = sum(worker.job is not None for worker in self.workers)
                     while len(self.workers) < min(self.size, busy + len(queue)):
-                        worker = Worker()
+                        try:
+                            worker = Worker()
+                        except OSError as error:  # no memory or no process to be had, for now
+                            logger.warning("A reward worker cannot be started: %s", error)
+                            failed_starts += 1
+                            break
                         self.workers.append(worker)
                         selector.register(worker.output, selectors.EVENT_READ, worker)
                     for worker in self.workers:
@@ -145,7 +150,7 @@ class WorkerPool:
                             worker.send(queue.popleft())
 
                     waiting_for = [w.deadline for w in self.workers if w.job is not None or not w.ready]
-                    events = selector.select(max(0.0, min(waiting_for) - time.monotonic()))
+                    events = selector.select(max(0.0, min(waiting_for, default=0.0) - time.monotonic()))
                     for key, _ in events:
                         failed_starts += self._handle_output(key.data, queue, selector)
                     for worker in list(self.workers):
@@ -215,11 +220,12 @@ def get_pool(size: int) -> WorkerPool:
         return _pools.setdefault(size, WorkerPool(size))
 
 
-def close_pools() -> None:
-    """End every worker of this process. Happens by itself at exit."""
-    with _pools_lock:
-        for pool in _pools.values():
-            pool.close()
+def _kill_workers() -> None:
+    # No lock is taken: a daemon thread may hold it for the rest of its batch, and must not hold up the exit.
+    for pool in _pools.values():
+        for worker in list(pool.workers):
+            worker.process.kill()
+            worker.process.wait()
 
 
 def _forget_pools() -> None:
@@ -228,5 +234,5 @@ def _forget_pools() -> None:
     _pools, _pools_lock = {}, threading.Lock()
 
 
-atexit.register(close_pools)
+atexit.register(_kill_workers)
 os.register_at_fork(after_in_child=_forget_pools)

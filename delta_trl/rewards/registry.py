@@ -31,6 +31,8 @@ class RegisteredReward:
 REWARDS = {
     "math_reward": RegisteredReward("delta_trl.rewards.math", "math_reward", "MathReward"),
     "async_math_reward": RegisteredReward("delta_trl.rewards.math", "async_math_reward", "AsyncMathReward"),
+    "code_reward": RegisteredReward("delta_trl.rewards.code", "code_reward", "CodeReward"),
+    "async_code_reward": RegisteredReward("delta_trl.rewards.code", "async_code_reward", "AsyncCodeReward"),
     "multiple_choice_reward": RegisteredReward(
         "delta_trl.rewards.multiple_choice", "multiple_choice_reward", "MultipleChoiceReward"
     ),

@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from .words import NUMBER_WORDS
+
 
 def _table() -> dict[str, tuple[Fraction | float, str]]:
     prefixes = {"k": 10**3, "c": Fraction(1, 100), "m": Fraction(1, 1000), "d": Fraction(1, 10)}
@@ -72,10 +74,11 @@ NOT_UNITS = frozenset(
     """about actually almost alternatively and answer approximately around at away base be but could depending dozen
     either else equal equals except factorial false guess half hundred if incorrect infinity instead is isn less likely
     maybe may might million billion trillion minus mod modulo more never neither no nor not nothing of or otherwise
-    over pair perhaps pi plus possibly probably quarter root roughly score should sometimes squareroot sure than
-    then thousand time times twice thrice unless unknown unsure wait was when where which wrong would""".split()
+    over pair perhaps pi plus possibly probably quarter root roughly score should sometimes squareroot sure than then
+    thousand time times twice thrice unless unknown unsure wait was when where which wrong would
+    bogus fake joke joking kidding lie lies nope untrue""".split()
 )  # fmt: skip
-FILLERS = frozenset("the a an total in all of each respectively".split())
+FILLERS = frozenset("the a an total all of each respectively".split())
 TOKEN = re.compile(
     r"\s*(?:(?P<word>°\s?[CF]\b|[A-Za-zµμ]+|[€£¥₹¢°])\.?(?:\s*\^\s*\{?\s*(?P<power>-?\d)\s*\}?)?|(?P<slash>/)|(?P<dot>\\cdot\b|[*·]))"
 )
@@ -119,6 +122,7 @@ def parse_unit(text: str) -> Unit | None:
     text = re.sub(r"\^\\circ\s*([CF])?\b", lambda m: f" °{m[1] or ''} ", text).strip()
     text = re.sub(r"\(\s*([A-Za-z/ ^\d]+)\s*\)", r"\1", text)
     unit, found, nouns, sign, next_power, position = Unit(), None, set(), 1, 1, 0
+    product = False
     while position < len(text):
         match = TOKEN.match(text, position)
         if not match:
@@ -128,6 +132,7 @@ def parse_unit(text: str) -> Unit | None:
             sign = -1
             continue
         if match["dot"]:
+            product = True
             continue
         word = match["word"].replace(" ", "")
         lower = word.lower()
@@ -137,13 +142,15 @@ def parse_unit(text: str) -> Unit | None:
             next_power = 2
         elif lower in ("cubic", "cu"):
             next_power = 3
-        elif lower in ("squared", "cubed") and found:
+        elif lower in ("squared", "cubed"):
+            if found is None:  # the number is squared, not the unit
+                return None
             extra = sign * (1 if lower == "squared" else 2)
             unit.factor *= found[0] ** extra
             unit.powers[found[1]] += extra
         elif lower in FILLERS:
             continue
-        elif lower in NOT_UNITS:
+        elif lower in NOT_UNITS or lower in NUMBER_WORDS:
             return None
         elif lower in SPEEDS:
             rate = parse_unit(SPEEDS[lower])
@@ -160,7 +167,9 @@ def parse_unit(text: str) -> Unit | None:
             unit.factor *= found[0] ** power
             unit.powers[found[1]] = unit.powers.get(found[1], 0) + power
             next_power = 1
-    if len(nouns) > 4:
+    if len(nouns) > 4 or (nouns and product):
+        return None
+    if not unit.powers:
         return None
     unit.powers = {dimension: power for dimension, power in unit.powers.items() if power}
     unit.nouns = frozenset(nouns)

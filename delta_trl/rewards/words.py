@@ -4,6 +4,9 @@ Words compare as words. math-verify reads "cat" as the product of three symbols,
 """
 
 import re
+from fractions import Fraction
+
+from .normalization import squeeze
 
 
 NUMBER_WORDS = dict(
@@ -13,7 +16,15 @@ NUMBER_WORDS = dict(
         range(21),
         strict=True,
     )
-) | {"thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90, "hundred": 100}
+) | {"thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90}
+FRACTION_WORDS = {
+    name + plural: denominator
+    for names, denominator in (
+        ("half", 2), ("third", 3), ("quarter", 4), ("fourth", 4), ("fifth", 5), ("sixth", 6), ("seventh", 7),
+        ("eighth", 8), ("ninth", 9), ("tenth", 10), ("hundredth", 100), ("thousandth", 1000),
+    )
+    for name, plural in ((names, ""), (names, "s"))
+} | {"halves": 2}  # fmt: skip
 SYNONYMS = {
     "dne": "does not exist", "doesnt exist": "does not exist", "limit does not exist": "does not exist",
     "no solutions": "no solution", "no real solution": "no solution", "no real solutions": "no solution",
@@ -24,11 +35,16 @@ SYNONYMS = {
     "infinitely many solutions": "infinitely many", "infinite solutions": "infinitely many", "y": "yes", "n": "no",
     "correct": "true", "incorrect": "false", "t": "true", "f": "false",
 }  # fmt: skip
+SYMBOLS = {
+    "no solution": r"\emptyset", "all real numbers": r"(-\infty,\infty)", "infinity": r"\infty",
+    "negative infinity": r"-\infty",
+}  # fmt: skip
 OPPOSITES = {"yes": "no", "no": "yes", "true": "false", "false": "true"}
 MONTHS = "january february march april may june july august september october november december".split()
 DROPPED = frozenset("a an the is are it its answer option choice".split())
 TIME = re.compile(r"(\d{1,2}):(\d{2})\s*(?:([ap])\.?\s?m\b\.?)?|(\d{1,2})\s*([ap])\.?\s?m\b\.?", re.IGNORECASE)
 CHOICE = re.compile(r"(?:option|choice|answer)?\s*(?:\(\s*([A-Ja-j])\s*\)|([A-Ja-j]))\s*[.:)]?", re.IGNORECASE)
+OTHER_CHOICE = re.compile(r"^\W*(?:text\W*)?(?:or|and|nor|not|but|maybe)\b|^[,/&]|\([A-J]\)|\bor\s+[A-J]\b")
 LABELLED = re.compile(r"(?:\(([A-J])\)\s*[.:]?|([A-J])[.:)](?=\s))\s*(.+)", re.DOTALL)
 
 
@@ -51,19 +67,57 @@ def is_wordy(text: str) -> bool:
     if re.search(r"[A-Za-z]{2}", inside):
         return True
     outside = re.sub(r"\\(?:begin|end)\s*\{[a-z]*\*?\}|\\[A-Za-z]+|_\{[^{}]*\}", " ", text)
-    if re.search(r"(?<![A-Za-z])(?:[A-Za-z]{3,}|no|[A-Z]{2,})(?![A-Za-z])", outside):
+    if re.search(r"(?<![A-Za-z])(?:[A-Za-z]{3,}|[Nn]o|[A-Z]{2,})(?![A-Za-z])", outside):
         return not re.search(r"[=<>^_]|\\(?:le|ge|frac|sqrt|cdot|times)\b", text)
     return False
 
 
-def number_of(text: str) -> int | None:
-    """The number that words such as "forty-two" spell."""
-    values = [NUMBER_WORDS.get(word) for word in unwrap(text).lower().replace("-", " ").split()]
+def number_of(text: str) -> Fraction | None:
+    """The number that words such as "forty-two", "three hundred and five" or "two thirds" spell."""
+    words = re.sub(r"[-,]", " ", unwrap(text).lower()).split()
+    sign = -1 if words[:1] in (["minus"], ["negative"]) else 1
+    words = words[1:] if sign < 0 else words
+    if len(words) > 1 and words[-1] in FRACTION_WORDS:
+        count = 1 if words[:-1] in (["a"], ["an"]) else _whole_number(words[:-1])
+        return None if count is None else sign * Fraction(count, FRACTION_WORDS[words[-1]])
+    number = _whole_number(words)
+    return None if number is None else sign * Fraction(number)
+
+
+def _whole_number(words: list[str]) -> int | None:
+    for scale, factor in (("million", 10**6), ("thousand", 1000), ("hundred", 100)):
+        if scale in words:
+            split = words.index(scale)
+            rest = words[split + 1 :]
+            rest = rest[1:] if rest[:1] == ["and"] and len(rest) > 1 else rest
+            high = 1 if words[:split] in ([], ["a"]) else _whole_number(words[:split])
+            low = _whole_number(rest) if rest else 0
+            return None if high is None or low is None or not 0 < high < 1000 or low >= factor else high * factor + low
+    values = [NUMBER_WORDS.get(word) for word in words]
     if len(values) == 1:
         return values[0]
     if len(values) == 2 and None not in values and values[0] in range(20, 91, 10) and 0 < values[1] < 10:
         return values[0] + values[1]
     return None
+
+
+def in_symbols(gold: str, answer: str) -> tuple[str, str] | None:
+    """Both with words replaced by the symbols they stand for: numbers, the empty set, the real line.
+
+    None if neither has such words, or if one of them has others.
+    """
+    translated = [_symbol(text) if is_wordy(text) else text for text in (gold, answer)]
+    if translated == [gold, answer]:
+        return None
+    real_line = (r"\mathbb{R}", r"\lbracex\midx\in\mathbb{R}\rbrace")
+    translated = [r"(-\infty,\infty)" if squeeze(text) in real_line else text for text in translated]
+    translated = [r"\emptyset" if squeeze(text) == r"\lbrace\rbrace" else text for text in translated]
+    return None if any(map(is_wordy, translated)) else (translated[0], translated[1])
+
+
+def _symbol(text: str) -> str:
+    number = number_of(text)
+    return SYMBOLS.get(plain_words(text), text) if number is None else str(number)
 
 
 def choice_of(text: str) -> str | None:
@@ -75,7 +129,9 @@ def choice_of(text: str) -> str | None:
 def split_label(text: str) -> tuple[str | None, str]:
     """`("B", "42")` for `(B) 42`; no letter and the text itself if it has no label."""
     match = LABELLED.fullmatch(re.sub(r"^\\text\s*\{\s*([^{}]*)\}", r"\1 ", text).strip())
-    return ((match[1] or match[2]), match[3].strip()) if match else (None, text)
+    if not match or OTHER_CHOICE.search(match[3]):  # "(A) or (B)" chooses nothing
+        return None, text
+    return (match[1] or match[2]), match[3].strip()
 
 
 def time_of(text: str) -> tuple[int, int, str | None] | None:

@@ -6,7 +6,19 @@ Written for reading, not speed, and independently of `delta_trl.credit`: no shar
 import numpy as np
 
 
-def coefficients(v, advantages, K=1, lambda_min=0.8, lambda_max=1.2, normalize=True, eps=1e-8):
+def coefficients(
+    v,
+    advantages,
+    K=1,
+    lambda_min=0.8,
+    lambda_max=1.2,
+    normalize=True,
+    eps=1e-8,
+    assignment="soft",
+    margin="contrast",
+    balance_sides=False,
+    temperatures=None,
+):
     """λ̄ of N tokens with explicit vectors `v` (N, d) and the final temperatures (γ₊, γ₋)."""
     v, A = np.asarray(v, np.float64), np.asarray(advantages, np.float64)
     sides = {+1: np.flatnonzero(A > 0), -1: np.flatnonzero(A < 0)}
@@ -21,28 +33,34 @@ def coefficients(v, advantages, K=1, lambda_min=0.8, lambda_max=1.2, normalize=T
         return total / weight
 
     def margins(mu):
-        margin = np.zeros(len(A))
+        values = np.zeros(len(A))
         for side, tokens in sides.items():
             for j in tokens:
-                margin[j] = np.sum((v[j] - mu[-side]) ** 2) - np.sum((v[j] - mu[side]) ** 2)
-        return margin
+                own, other = np.sum((v[j] - mu[side]) ** 2), np.sum((v[j] - mu[-side]) ** 2)
+                values[j] = other - own if margin == "contrast" else -own
+            if balance_sides:
+                values[tokens] -= np.mean(values[tokens])
+        return values
 
     def temperature(margin):
+        if temperatures is not None:
+            return {+1: temperatures[0], -1: temperatures[1]}
         return {side: np.sqrt(max(np.var(margin[tokens]), eps)) for side, tokens in sides.items()}
 
     def assign(margin, gamma):
         alpha = np.zeros(len(A))
         for side, tokens in sides.items():
-            alpha[tokens] = 1 / (1 + np.exp(-margin[tokens] / gamma[side]))
+            ratio = margin[tokens] / gamma[side]
+            alpha[tokens] = ratio > 0 if assignment == "hard" else 1 / (1 + np.exp(-ratio))
         return alpha
 
     mu = {side: centroid(side, np.ones(len(A))) for side in sides}
     gamma = temperature(margins(mu))
     for _ in range(K):
-        margin = margins(mu)
-        alpha = assign(margin, gamma)
+        delta = margins(mu)
+        alpha = assign(delta, gamma)
         mu = {side: centroid(side, alpha) for side in sides}
-        gamma = temperature(margin)  # of this pass's margins, not of those with the new centroids
+        gamma = temperature(delta)  # of this pass's margins, not of those with the new centroids
     alpha = assign(margins(mu), gamma)
 
     lam = np.full(len(A), lambda_min)

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delta_trl.credit import OutputRowGradients, centroid_cosine, token_coefficients
+from delta_trl.credit import OutputRowGradients, centroid_cosine, coefficient_statistics, token_coefficients
 
 from . import oracle
 
@@ -46,13 +46,23 @@ def test_equals_the_oracle(K, seed):
 
 @pytest.mark.parametrize(
     "options",
-    [{"lambda_min": 0.0, "lambda_max": 1.0}, {"lambda_min": 0.5, "lambda_max": 1.5}, {"normalize": False}],
+    [
+        {"lambda_min": 0.0, "lambda_max": 1.0},
+        {"lambda_min": 0.5, "lambda_max": 1.5},
+        {"normalize": False},
+        {"assignment": "hard"},
+        {"margin": "within_side"},
+        {"balance_sides": True},
+        {"temperatures": (0.5, 2.0)},
+        {"margin": "within_side", "assignment": "soft", "balance_sides": True},
+    ],
     ids=str,
 )
-def test_options_equal_the_oracle(options):
+@pytest.mark.parametrize("K", [0, 1, 2])
+def test_options_equal_the_oracle(options, K):
     hidden, log_probs, advantages = random_batch(7)
-    ours = token_coefficients(OutputRowGradients(hidden, log_probs), advantages, **options)
-    expected, _ = oracle.coefficients(explicit_vectors(hidden, log_probs), advantages, **options)
+    ours = token_coefficients(OutputRowGradients(hidden, log_probs), advantages, refinement_steps=K, **options)
+    expected, _ = oracle.coefficients(explicit_vectors(hidden, log_probs), advantages, K=K, **options)
     np.testing.assert_allclose(ours.numpy(), expected, rtol=1e-6)
 
 
@@ -226,13 +236,12 @@ def test_order_of_tokens_does_not_matter(batch, K, random):
 
 def test_statistics():
     hidden, log_probs, advantages = random_batch(9)
-    statistics = {}
-    c = token_coefficients(OutputRowGradients(hidden, log_probs), advantages, statistics=statistics).double()
+    c = token_coefficients(OutputRowGradients(hidden, log_probs), advantages)
+    statistics = coefficient_statistics(c, advantages)
+    c = c.double()
     plus, minus = c[advantages > 0], c[advantages < 0]
     both = torch.cat([plus, minus])
-    between = (len(plus) * (plus.mean() - both.mean()) ** 2 + len(minus) * (minus.mean() - both.mean()) ** 2) / len(
-        both
-    )
+    between = sum(len(side) * (side.mean() - both.mean()) ** 2 for side in (plus, minus)) / len(both)
     expected = {
         "coefficient_min": c.min(),
         "coefficient_mean": c.mean(),
@@ -241,10 +250,17 @@ def test_statistics():
         "coefficient_mean_positive": plus.mean(),
         "coefficient_mean_negative": minus.mean(),
         "between_sides_variance": between / both.var(correction=0),
-        "neutral": torch.tensor(0.0),
     }
+    assert statistics.keys() == expected.keys()
     for name, value in expected.items():
         assert statistics[name] == pytest.approx(value.item(), rel=1e-5), name
+
+
+def test_statistics_where_undefined():
+    statistics = coefficient_statistics(torch.ones(3), torch.tensor([1.0, 0, 0]))
+    assert statistics["coefficient_mean"] == statistics["coefficient_mean_positive"] == 1
+    assert math.isnan(statistics["coefficient_mean_negative"])
+    assert math.isnan(statistics["between_sides_variance"])
 
 
 def test_centroid_cosine():
@@ -268,6 +284,8 @@ def test_centroid_cosine():
         ({"lambda_min": -0.1}, "lambda_min=-0.1"),
         ({"lambda_max": math.inf}, "lambda_max=inf"),
         ({"lambda_min": 0, "lambda_max": 0}, "lambda_max > 0"),
+        ({"assignment": "half"}, "assignment='half'"),
+        ({"margin": "none"}, "margin='none'"),
     ],
 )
 def test_bad_options_are_named(options, message):

@@ -7,7 +7,13 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from delta_trl.credit import OutputRowGradients, centroid_cosine, token_coefficients
+from delta_trl.credit import (
+    OutputRowGradients,
+    centroid_cosine,
+    coefficient_statistics,
+    select_tokens,
+    token_coefficients,
+)
 
 from .test_coefficients import random_batch
 
@@ -31,6 +37,8 @@ def work(rank: int, world: int, store: str, batch: str, results):
     statistics = {}
     gradients = OutputRowGradients(hidden[tokens], log_probs[tokens])
     coefficients = token_coefficients(gradients, advantages[tokens], refinement_steps=2, statistics=statistics)
+    statistics |= coefficient_statistics(coefficients, advantages[tokens])
+    statistics["selected"] = select_tokens(coefficients, advantages[tokens], "top", 0.5).tolist()
     statistics["cosine"] = centroid_cosine(gradients, advantages[tokens])
     results.put((tokens.tolist(), coefficients.tolist(), statistics))
     dist.barrier()
@@ -43,6 +51,7 @@ def test_two_processes_equal_one(tmp_path, batch):
     expected_statistics = {}
     gradients = OutputRowGradients(hidden, log_probs)
     expected = token_coefficients(gradients, advantages, refinement_steps=2, statistics=expected_statistics)
+    expected_statistics |= coefficient_statistics(expected, advantages)
     expected_statistics["cosine"] = centroid_cosine(gradients, advantages)
 
     context = mp.get_context("spawn")
@@ -53,8 +62,10 @@ def test_two_processes_equal_one(tmp_path, batch):
     collected = [results.get() for _ in workers]
     for worker in workers:
         worker.join(timeout=60)
-    ours = torch.zeros_like(expected)
+    ours, selected = torch.zeros_like(expected), torch.zeros_like(expected)
     for tokens, coefficients, statistics in collected:
         ours[tokens] = torch.tensor(coefficients)
+        selected[tokens] = torch.tensor(statistics.pop("selected"))
         assert statistics == pytest.approx(expected_statistics, rel=1e-6)
     torch.testing.assert_close(ours, expected, atol=1e-6, rtol=0)
+    torch.testing.assert_close(selected, select_tokens(expected, advantages, "top", 0.5))

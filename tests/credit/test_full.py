@@ -120,10 +120,36 @@ def test_optimiser_gradients_are_left_alone():
     assert all((p.grad == 1).all() for p in model.parameters())
 
 
+@pytest.mark.parametrize("estimator", ["forward", "difference"])
+def test_dropout_is_the_same_in_every_forward(estimator):
+    """Otherwise two probes would differ by their noise. The global generator is left as it was."""
+    model = tiny.model(attention_dropout=0.2).train()
+    before = torch.get_rng_state()
+    gradients = FullGradients(model, scorer(model), 2, estimator)
+    first = gradients.score(gradients.combine(torch.ones(36)))
+    assert torch.equal(torch.get_rng_state(), before)
+    other = FullGradients(model, scorer(model), 2, "forward" if estimator == "difference" else "difference")
+    assert relative_error(first, other.score(other.combine(torch.ones(36))).double()) < 1e-3
+
+
 def test_no_direction_gives_no_score():
     model = tiny.model()
     gradients = FullGradients(model, scorer(model), 2)
     assert (gradients.score(gradients.combine(torch.zeros(36))) == 0).all()
+
+
+@pytest.mark.parametrize("estimator", ["forward", "difference"])
+def test_last_blocks(estimator):
+    """As if all other parameters were frozen."""
+    model, frozen = tiny.model().double(), tiny.model().double()
+    frozen.load_state_dict(model.state_dict())
+    for name, p in frozen.named_parameters():
+        p.requires_grad_("layers.1." in name)
+    v, c = brute_force(frozen), torch.randn(36, dtype=torch.float64)
+    gradients = FullGradients(model, scorer(model), 2, estimator, last_blocks=1)
+    assert relative_error(gradients.score(gradients.combine(c)), v @ (c @ v)) < 1e-4
+    with pytest.raises(ValueError, match="in its last 1 blocks"):
+        FullGradients(frozen.requires_grad_(False), scorer(model), 2, last_blocks=1)
 
 
 def test_errors():

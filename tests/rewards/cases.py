@@ -1,4 +1,4 @@
-# ruff: noqa: E501, RUF001 (tables: one line each)
+# ruff: noqa: E501 (tables: one line each)
 r"""Labelled answers. The label is what a careful mathematician says who grades the final answer only.
 
 `ANSWERS`: kind -> (gold, right answers, wrong answers), each answer standing in a `\boxed{...}`.
@@ -117,7 +117,10 @@ ANSWERS = {
     ],
     "equations": [
         ("x = 5", ["5", "x=5", "5 = x"], ["y = 5", "x = 6", "x", "-5"]),
-        ("5", ["x=5", "a+b = 5", "f(2) = 5", r"m\angle A = 5", r"\text{Area} = 5"], ["x = 6", "0 = 5", "x = 1 = 5", "x^2 = 5", "2x = 5"]),
+        ("(3, 4)", ["(x,y)=(3,4)", "P(3,4)", "P = (3,4)", r"x=3,\ y=4"], ["(x,y)=(4,3)", "x=4, y=3"]),
+        (r"\frac{\pi}{4}+k\pi", [r"x=\frac{\pi}{4}+k\pi, k\in\mathbb{Z}", r"\frac{\pi}{4}+\pi k"], [r"\frac{\pi}{4}", r"\frac{\pi}{4}+2k\pi"]),
+        ("0.5", [r"P(A \cup B) = 0.5", r"\sin\theta = \frac12"], [r"P(A \cup B) = 0.05"]),
+        ("5", ["|AB| = 5", "x=5", "a+b = 5", "f(2) = 5", r"m\angle A = 5", r"\text{Area} = 5"], ["x = 6", "0 = 5", "x = 1 = 5", "x^2 = 5", "2x = 5"]),
         ("y = 2x+1", ["2x+1", "y=2x+1", "y = 1+2x", "2x - y + 1 = 0"], ["y = 2x-1", "x = 2y+1", "y=x+1"]),
         ("x^2+y^2=25", ["x^2 + y^2 = 25", "y^2+x^2=25", "x^2+y^2-25=0"], ["x^2+y^2=5", "25", "x^2-y^2=25"]),
         ("2x+3y=6", ["2x+3y-6=0", "4x+6y=12", "6=2x+3y"], ["2x+3y=7", "3x+2y=6"]),
@@ -157,7 +160,7 @@ ANSWERS = {
         (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", [r"\begin{bmatrix}1&2\\3&4\end{bmatrix}", r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}",
                                                   r"\left(\begin{matrix}1&2\\3&4\end{matrix}\right)"],
          [r"\begin{pmatrix}1&3\\2&4\end{pmatrix}", r"\begin{pmatrix}1&2\\3&5\end{pmatrix}", "-2", r"\begin{pmatrix}1&2\end{pmatrix}"]),
-        (r"\begin{pmatrix}1\\2\end{pmatrix}", [r"\begin{bmatrix}1\\2\end{bmatrix}"], [r"\begin{pmatrix}2\\1\end{pmatrix}", r"\begin{pmatrix}1&2\end{pmatrix}"]),
+        (r"\begin{pmatrix}1\\2\end{pmatrix}", [r"\begin{bmatrix}1\\2\end{bmatrix}", "(1, 2)", r"\langle 1,2\rangle", r"\mathbf{v} = \begin{pmatrix}1\\[2pt]2\end{pmatrix}"], ["(2, 1)", r"\begin{pmatrix}2\\1\end{pmatrix}", r"\begin{pmatrix}1&2\end{pmatrix}"]),
         (r"\begin{pmatrix}\frac12&0\\0&1\end{pmatrix}", [r"\begin{pmatrix}0.5&0\\0&1\end{pmatrix}"], [r"\begin{pmatrix}2&0\\0&1\end{pmatrix}"]),
     ],
     "bases": [
@@ -229,6 +232,10 @@ ANSWERS = {
                     r"n", r"a = 42, a = 43", r"41 = x = 42", r"42 \cdot x", r"42 + 0x = 43", r"42 \text{ and not } 43", r"\ne 43",
                     r"42 \text{ dozen}", r"\sqrt{42}^2 = 43", r"42^{1.0001}", r"4\ 2\ 43", r"\overline{42}", r"42 \bmod 43",
                     r"\cancel{43} 42", r"43 \text{ (just kidding, } 42)", r"\text{Answer: 41 or 42}", r"42 \;\; 43"]),
+        ("7", [], [r"7\text{ eight}", r"7\text{ nope}", r"x=8 \implies 7", "7_{x}", r"7\text{ squared}", r"7 \text{ in base } 9", r"\text{negative } 7", "7(8)", "7!!", r"7\cdot\text{something}", "7-8", "7–8", r"7\text{ to }8", "7 8",
+                   r"7 \mathrm{or} 8", r"7\text{ otherwise }8", r"\{7\}\cup\{8\}", r"x=7 \iff x=8", r"7\text{ vs }8", r"7 \text{ no } 8",
+                   r"\min(7,8)", "42:1:1", "7'", "7a", r"7\cdot 1^{x}", "7 + 1 - 1", "yes 7?", r"\begin{cases}7\\8\end{cases}", "1, 2, \\ldots, 7"]),
+        ("0", [], ["x-x", "0x", r"10^{-20}", r"\frac{1}{2004!}", "0.0000000001"]),
         ("Yes", [], ["Yes or No", r"\text{Yes/No}", "Yes, No", r"\text{Yes and No}", r"\text{Yes, or maybe no}"]),
         ("B", [], ["A or B", r"\text{A, B, C, D}", "ABCD", r"\text{(A) or (B)}", r"\text{not A}", r"\text{B or maybe C}"]),
         (r"\frac{1}{3}", [], ["0.3333", r"\frac{1}{3} \text{ or } \frac{1}{2}", r"\frac13, \frac12", r"\frac{x}{3}", r"\approx \frac13"]),
@@ -299,6 +306,11 @@ COMPLETIONS = {
         (r"\frac12", r"\boxed{\frac12} = \boxed{0.5}", 1.0),
         ("42", r"\boxed{42}" + "\n\nAnswer: 42", 1.0),
         ("42", r"\boxed{41}" + "\n\nAnswer: 42", 0.0),
+        ("42", r"It could be \boxed{41}, but it could also be \boxed{42}.", 0.0),
+        ("42", r"A: \boxed{41}, B: \boxed{42}", 0.0),
+        ("42", "1. \\boxed{41}\n2. \\boxed{42}", 0.0),
+        ("42", r"\boxed{42}, 43", 0.0),
+        ("42", r"\boxed{42}. Or 43.", 0.0),
         ("42", r"\boxed{42}" + "\n\nAnswer: 41", 0.0),
     ],
     "box inside the reasoning": [
@@ -330,6 +342,15 @@ COMPLETIONS = {
         ("42", r"\boxed{42} or 43", 0.0),
         ("42", r"\boxed{42}. Wait, that's wrong. The answer is 43.", 0.0),
         ("42", r"$x \neq \boxed{42}$", 0.0),
+        ("42", r"The wrong answer is \boxed{42}.", 0.0),
+        ("42", r"$-\boxed{42}$", 0.0),
+        ("42", r"$2\boxed{42}$", 0.0),
+        ("42", r"$\boxed{42}+1$", 0.0),
+        ("42", r"$\boxed{42}0$", 0.0),
+        ("42", r"$\frac{\boxed{42}}{2}$", 0.0),
+        ("42", r"$\boxed{42}^2$", 0.0),
+        ("42", r"- \boxed{42}", 1.0),
+        ("42", r"It is \boxed{42}!", 1.0),
         ("42", [{"role": "assistant", "content": r"\boxed{42}"}], 1.0),
         ("42", [{"role": "assistant", "content": r"\boxed{42}"}, {"role": "tool", "content": "41"},
                 {"role": "assistant", "content": r"\boxed{41}"}], 0.0),

@@ -43,8 +43,9 @@ def test_the_same_from_another_thread(reward):
 
 @pytest.mark.parametrize(("name", "completion"), [(name, text) for name, _, text in CASES if name.startswith("text")])
 def test_extraction_is_quick(name, completion):
-    _, seconds = elapsed(extract_answer, message_text(completion))
-    assert seconds < 0.5, name
+    start = time.process_time()  # a busy machine is not the text's fault
+    extract_answer(message_text(completion))
+    assert time.process_time() - start < 0.5, name
 
 
 def test_extraction_is_linear():

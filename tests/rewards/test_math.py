@@ -144,3 +144,21 @@ def test_trl_sees_what_is_async_and_how_it_is_called():
         False, False, True, True,
     ]  # fmt: skip
     assert get_callable_name(MathReward()) == "math_reward"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ones 3+4=7 carry 0\n\\boxed{7}",
+        "so the sum is 3 +\n\n\\boxed{7}",
+        "\\boxed{7}\n- 3 is the first summand",
+        "Step 2\n$$\\boxed{7}$$",
+    ],
+)
+def test_a_box_on_a_line_of_its_own(text):
+    assert math_reward([text], ["7"]) == [1.0]
+
+
+@pytest.mark.parametrize("text", ["1\\boxed{7}", "3 + \\boxed{7}", "\\boxed{7} - 3", "\\boxed{7}0", "2^\\boxed{7}"])
+def test_a_box_in_an_expression_is_no_answer(text):
+    assert math_reward([text], ["7"]) == [0.0]

@@ -78,6 +78,11 @@ def test_an_outage_is_not_a_wrong_answer(pool, monkeypatch):
     assert run(pool, ("1", "1")) == [None]
 
 
+def test_no_process_to_be_had_is_not_a_wrong_answer_either(pool, monkeypatch):
+    monkeypatch.setattr("delta_trl.rewards.pool.sys.executable", "/no/such/python")
+    assert run(pool, ("1", "1")) == [None]
+
+
 def test_a_worker_that_cannot_import_says_why(pool, monkeypatch):
     monkeypatch.setenv("SYMPY_GROUND_TYPES", "python")
     monkeypatch.setattr(
@@ -163,6 +168,14 @@ def test_nothing_is_left_after_kill_9(then):
 def test_nothing_is_left_at_exit():
     process, workers = start_script("")
     assert process.wait(timeout=20) == 0
+    process.stdout.close()
+    wait_until(lambda: all(map(gone, workers)))
+
+
+def test_a_daemon_thread_at_work_does_not_hold_up_the_exit():
+    batch = f"lambda: pool.run([Job({HARD_GOLD!r}, (str(k),), 5.0) for k in range(20)])"
+    process, workers = start_script(f"threading.Thread(target={batch}, daemon=True).start(); time.sleep(0.5)")
+    assert process.wait(timeout=10) == 0
     process.stdout.close()
     wait_until(lambda: all(map(gone, workers)))
 

@@ -1,0 +1,65 @@
+r"""
+FIPO token weights (arXiv 2603.19835), a baseline of the DelTA paper: a token counts by where the policy's later tokens
+are going.
+
+    FutureKL_t = Σ_{k ≥ t} γ^{k-t} M_k (log π_θ(o_k) - log π_old(o_k)),   γ = 2^{-1 / decay}
+    f_t        = clip(exp(FutureKL_t), 1, 1 + clip)
+
+M masks padding, and tokens whose ratio π_θ / π_old exceeds the dual clip c. Where A < 0 and the ratio exceeds the
+safety threshold, f is clipped to [0.8, 1] instead. f carries no gradient. Defaults are the settings of the DelTA
+paper; formula and parameters as documented by ms-swift.
+"""
+
+import torch
+
+
+CHUNK = 128
+
+
+@torch.no_grad()
+def fipo_weights(
+    log_probs: torch.Tensor,
+    old_log_probs: torch.Tensor,
+    advantages: torch.Tensor,
+    mask: torch.Tensor,
+    *,
+    decay: float = 32.0,
+    clip: float = 0.2,
+    safety_threshold: float = 10.0,
+    dual_clip: float | None = None,
+) -> torch.Tensor:
+    """
+    Weights f of one micro-batch.
+
+    Args:
+        log_probs, old_log_probs (`torch.Tensor` of shape `(B, T)`): Of the sampled tokens, now and at the rollout.
+        advantages (`torch.Tensor` of shape `(B,)`): One per response.
+        mask (`torch.Tensor` of shape `(B, T)`): The tokens that the loss counts.
+        decay (`float`, *optional*, defaults to `32.0`): Tokens after which the future's influence has halved.
+        clip (`float`, *optional*, defaults to `0.2`): Upper clip of f above 1.
+        safety_threshold (`float`, *optional*, defaults to `10.0`): Ratio above which losing tokens are not amplified.
+        dual_clip (`float`, *optional*): c; tokens with a higher ratio are left out of the future.
+
+    Returns:
+        `torch.Tensor` of shape `(B, T)`, 1 where nothing has moved.
+    """
+    shift = (log_probs - old_log_probs) * mask
+    ratio = shift.exp()
+    counted = shift if dual_clip is None else shift * (ratio <= dual_clip)
+    weights = discounted_future_sum(counted, 2 ** (-1 / decay)).exp()
+    risky = (advantages < 0)[:, None] & (ratio > safety_threshold)
+    return torch.where(risky, weights.clamp(0.8, 1.0), weights.clamp(1.0, 1.0 + clip))
+
+
+def discounted_future_sum(x: torch.Tensor, gamma: float) -> torch.Tensor:
+    """Σ_{k ≥ t} γ^{k-t} x_k for every t, along the last dimension of (B, T); in chunks, without a T × T matrix."""
+    step = torch.arange(CHUNK, device=x.device, dtype=x.dtype)
+    distance = step[:, None] - step  # k - t
+    kernel = torch.where(distance >= 0, gamma ** distance.clamp(min=0), 0.0)  # (k, t)
+    result, carried = torch.empty_like(x), x.new_zeros(len(x))
+    for start in range((x.size(1) - 1) // CHUNK * CHUNK, -1, -CHUNK):
+        part = x[:, start : start + CHUNK]
+        n = part.size(1)
+        result[:, start : start + n] = part @ kernel[:n, :n] + carried[:, None] * gamma ** (n - step[:n])
+        carried = result[:, start]
+    return result

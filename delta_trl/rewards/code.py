@@ -1,0 +1,208 @@
+"""The code reward: does the program in the completion pass its unit tests?"""
+
+import asyncio
+import functools
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable
+
+from ..sandbox import Grade, Limits, RemoteSandbox, Sandbox, TestsError, grade, parse_tests
+from .extraction import message_text
+
+
+logger = logging.getLogger(__name__)
+
+PROGRESS_SECONDS = 30.0
+FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([^\s`]*)[^\n`]*$", re.MULTILINE)
+PYTHON = {"python", "python3", "py", "py3"}
+
+
+def extract_program(text: str, whole_text: bool = True) -> str | None:
+    """The program of a completion: its last fenced block marked as Python, else its last block without a mark.
+
+    Args:
+        text: the completion. Only what follows `</think>` counts.
+        whole_text: take a text without any fence as the program itself.
+    """
+    text = text.rpartition("</think>")[2]
+    if "<think>" in text:
+        return None
+    blocks: dict[str, str] = {}
+    opening = None
+    fenced = False
+    for fence in FENCE.finditer(text):
+        fenced = True
+        if opening is None:
+            opening = fence
+        elif fence[1][0] == opening[1][0] and len(fence[1]) >= len(opening[1]) and not fence[2]:
+            blocks[_language(opening)] = text[opening.end() + 1 : fence.start()]
+            opening = None
+    if opening is not None:  # the completion ends inside its last block
+        blocks[_language(opening)] = text[opening.end() + 1 :]
+    if not fenced and whole_text:
+        return text if text.strip() else None
+    return blocks.get("python", blocks.get(""))
+
+
+def _language(opening: re.Match) -> str:
+    mark = opening[2].lower()
+    return "python" if mark in PYTHON else mark
+
+
+class CodeReward:
+    """Unit tests as a reward.
+
+    Args:
+        timeout: seconds on the clock that one test may take.
+        memory_mb: address space of one test, in MiB.
+        workers: tests that run at the same time in each training process; by default its share of the processors.
+        partial_credit: reward the fraction of tests passed; otherwise 1.0 for all tests and 0.0 for fewer.
+        require_fence: give a completion without a fenced block 0, instead of running its whole text.
+        tier: see `Sandbox`.
+        allow_unsafe: see `Sandbox`.
+        remote_url: run programs on this server instead of this machine; see `RemoteSandbox`.
+    """
+
+    __name__ = "code_reward"
+
+    def __init__(
+        self,
+        timeout: float = 6.0,
+        memory_mb: int = 1024,
+        workers: int | None = None,
+        partial_credit: bool = False,
+        require_fence: bool = False,
+        tier: str | None = None,
+        allow_unsafe: bool = False,
+        remote_url: str | None = None,
+    ):
+        self.limits = Limits(wall_seconds=timeout, memory_mb=memory_mb)
+        self.partial_credit = partial_credit
+        self.require_fence = require_fence
+        self.remote_url = remote_url
+        self.options = (workers, tier, allow_unsafe)
+        self.sandbox  # noqa: B018 (wrong options are named now, not at the first batch)
+
+    @property
+    def sandbox(self) -> Sandbox | RemoteSandbox:
+        """Looked up, not held: a reward is pickled without its processes."""
+        if self.remote_url is not None:
+            return RemoteSandbox(self.remote_url, workers=self.options[0] or 16)
+        return get_sandbox(*self.options)
+
+    def __call__(
+        self,
+        completions: list,
+        tests: list[dict | str],
+        log_extra: Callable[[str, list], None] | None = None,
+        log_metric: Callable[[str, float], None] | None = None,
+        **kwargs,
+    ) -> list[float | None]:
+        """Grade completions.
+
+        Args:
+            completions: strings, or chat messages.
+            tests: for each completion, a dict or its JSON in a format of docs/sandbox.md.
+            log_extra: TRL's hook for the completions table; gets each verdict.
+            log_metric: TRL's hook for metrics; gets the share of completions that could not be graded.
+
+        Returns:
+            1.0 or 0.0 (or the fraction of tests passed); `None` where the tests cannot be used or the sandbox failed.
+        """
+        programs = [extract_program(message_text(one), not self.require_fence) for one in completions]
+        progress = Progress(len(programs))
+        jobs = {(program, _key(test)): test for program, test in zip(programs, tests, strict=True)}
+
+        def run(key: tuple):
+            with progress:
+                return self._grade(key[0], jobs[key])
+
+        grades = dict(zip(jobs, self.sandbox.map(run, jobs), strict=True))
+        results = [grades[program, _key(test)] for program, test in zip(programs, tests, strict=True)]
+        if log_extra is not None:
+            log_extra("code_verdict", [str(result) for result in results])
+        rewards = [self._reward(result) for result in results]
+        if log_metric is not None and rewards:
+            log_metric("code_reward/ungraded", sum(reward is None for reward in rewards) / len(rewards))
+        return rewards
+
+    def _grade(self, program: str | None, test) -> Grade | str:
+        try:
+            parsed = parse_tests(test)
+            if program is None:
+                return "no code"
+            return grade(self.sandbox, program, parsed, self.limits, stop_at_failure=not self.partial_credit)
+        except TestsError as error:
+            logger.warning("code_reward: tests that cannot be used: %s", error)
+            return "unusable tests"
+
+    def _reward(self, result: Grade | str) -> float | None:
+        if isinstance(result, str):
+            return 0.0 if result == "no code" else None
+        if not result.graded:
+            return None
+        if self.partial_credit:
+            return result.passed / result.total
+        return float(result.passed == result.total)
+
+
+def _key(test) -> int | str:
+    return test if isinstance(test, str) else id(test)
+
+
+class Progress:
+    """Logs how far a batch is, if it takes long. Entered by many threads at once."""
+
+    def __init__(self, total: int):
+        self.total = total
+        self.done = 0
+        self.started = self.logged = time.monotonic()
+        self.lock = threading.Lock()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        with self.lock:
+            self.done += 1
+            now = time.monotonic()
+            if now - self.logged > PROGRESS_SECONDS:
+                self.logged = now
+                logger.info(
+                    "code_reward: %d of %d programs graded in %.0f s", self.done, self.total, now - self.started
+                )
+
+
+@functools.cache
+def get_sandbox(workers: int | None, tier: str | None, allow_unsafe: bool) -> Sandbox:
+    """This process's sandbox with these options: rewards that ask for the same share its workers."""
+    return Sandbox(workers=workers, tier=tier, allow_unsafe=allow_unsafe)
+
+
+class AsyncCodeReward(CodeReward):
+    """`CodeReward` as a coroutine: the trainer runs it together with other async rewards."""
+
+    __name__ = "async_code_reward"
+
+    async def __call__(self, *args, **kwargs) -> list[float | None]:
+        return await asyncio.to_thread(super().__call__, *args, **kwargs)
+
+
+def code_reward(
+    completions: list,
+    tests: list[dict | str],
+    *,
+    timeout: float = 6.0,
+    memory_mb: int = 1024,
+    workers: int | None = None,
+    **kwargs,
+) -> list[float | None]:
+    """Unit tests as a reward, all or nothing; see `CodeReward`."""
+    return CodeReward(timeout, memory_mb, workers)(completions, tests, **kwargs)
+
+
+async def async_code_reward(completions: list, tests: list[dict | str], **kwargs) -> list[float | None]:
+    """`code_reward` as a coroutine."""
+    return await asyncio.to_thread(code_reward, completions, tests, **kwargs)

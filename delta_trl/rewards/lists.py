@@ -1,0 +1,188 @@
+"""Lists, tuples, sets, intervals and inequalities: the brackets decide about order, the elements are quantities."""
+
+import itertools
+import re
+
+import sympy
+from sympy.core.relational import Relational
+
+from .guards import refuse_shape
+from .normalization import split_top_level, squeeze
+from .parsing import UnreadableError, parse
+from .quantities import equal_quantities
+from .values import INEQUALITY
+from .words import is_wordy, unwrap
+
+
+SEPARATOR = re.compile(
+    r"\s*(?:,|;|\\text\s*\{\s*,?\s*(?:and|or)\s*,?\s*\}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])|\\(?:lor|vee|land|wedge)\b"
+    r"|\\(?:lor|vee)(?![A-Za-z]))+\s*"
+)
+OR = re.compile(r"(?<![A-Za-z\\])or(?![A-Za-z])|\\(?:lor|vee)(?![A-Za-z])|\\text\s*\{\s*or\s*\}")
+MEMBER = re.compile(r"^\s*\(?[A-Za-z](?:\s*,\s*[A-Za-z])*\)?\s*\\in(?![A-Za-z])\s*")
+COLUMN = re.compile(r"\\begin\s*\{[pb]matrix\}([^&{}]*)\\end\s*\{[pb]matrix\}")  # a vector may be written (1, 2)
+NAMED = re.compile(r"([A-Za-z](?:_\{?\d\}?)?)\s*=")  # `y = 2, x = 1` is the point (1, 2)
+NAMED_TUPLE = re.compile(r"^\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])+\s*\)\s*=\s*")
+BRACKETS = {"(": ")", "[": "]", "\\lbrace": "\\rbrace", "\\langle": "\\rangle", "]": "["}
+
+
+def read_list(text: str) -> tuple[str, list[str]]:
+    """Brackets and elements. Brackets are "" for a bare list and for a single value."""
+    text = text.strip()
+    for left, right in BRACKETS.items():
+        for close in {right, ")", "]"} if left in "([" else {right}:
+            if not (text.startswith(left) and text.endswith(close) and len(text) > len(left) + len(close)):
+                continue
+            inner = text[len(left) : -len(close)]
+            if not _balanced(inner):
+                continue
+            elements = _split(inner)
+            if len(elements) > 1 or left == "\\lbrace":
+                return left + close, elements
+    return "", _split(text)
+
+
+def _balanced(text: str) -> bool:
+    depth = 0
+    for character in text:
+        depth += (character in "([{") - (character in ")]}")
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+def _split(text: str) -> list[str]:
+    elements = [element.strip() for element in split_top_level(text, SEPARATOR)]
+    elements = [element for element in elements if element]
+    return list(itertools.chain.from_iterable(map(_signs, elements)))
+
+
+def _signs(element: str) -> list[str]:
+    r"""`a \pm b` as two values."""
+    if not re.search(r"\\(?:pm|mp)(?![A-Za-z])", element):
+        return [element]
+    upper = re.sub(r"\\mp(?![A-Za-z])", "-", re.sub(r"\\pm(?![A-Za-z])", "+", element))
+    lower = re.sub(r"\\mp(?![A-Za-z])", "+", re.sub(r"\\pm(?![A-Za-z])", "-", element))
+    return [re.sub(r"(^|=)\s*\+", r"\1", upper), lower]
+
+
+def equal_lists(gold: str, answer: str) -> bool:
+    if is_wordy(gold):  # \text{Alice and Bob} is a list too
+        gold, answer = unwrap(gold), unwrap(answer)
+    elif re.fullmatch(r"\\text\s*\{[^{}]*\}", answer):
+        answer = unwrap(answer)
+    elif _is_union(gold, answer):
+        return _equal_sets(gold, answer)
+    tuples = ("()", "\\langle\\rangle")
+    if COLUMN.fullmatch(gold) and read_list(answer)[0] in tuples:
+        gold = _row(gold)
+    elif COLUMN.fullmatch(answer) and read_list(gold)[0] in tuples:
+        answer = _row(answer)
+    gold_brackets, wanted = read_list(gold)
+    brackets, given = read_list(answer)
+    if len(wanted) == 1 and len(given) == 1 and gold_brackets == brackets == "":
+        return equal_quantities(wanted[0], given[0])
+    if len(wanted) == 1 and not gold_brackets:  # every one of several answers has to be the one
+        return bool(given) and not brackets and all(equal_quantities(wanted[0], element) for element in given)
+    ordered = bool(gold_brackets) and gold_brackets != "\\lbrace\\rbrace"
+    if ordered and not brackets and all(names := [NAMED.match(element) for element in given]):
+        given = [element for _, element in sorted(zip([name[1] for name in names], given, strict=True))]
+    if len(wanted) != len(given) and not ordered:
+        given = list(dict.fromkeys(given))
+        wanted = list(dict.fromkeys(wanted))
+    if len(wanted) != len(given):
+        return len(given) == 1 and _equal_sets(gold, answer)
+    if brackets and gold_brackets != brackets:
+        angled = {gold_brackets, brackets} <= {"()", "\\langle\\rangle"}
+        loose = gold_brackets == "" and (
+            brackets in ("()", "\\lbrace\\rbrace") or (brackets == "[]" and len(given) > 2)
+        )
+        if not angled and not loose and not (gold_brackets == "\\lbrace\\rbrace" and brackets == ""):
+            return False
+        ordered = ordered or brackets in ("()", "[]")
+    elif gold_brackets and not brackets and gold_brackets not in ("()", "\\lbrace\\rbrace", "\\langle\\rangle"):
+        return False
+    return _match(wanted, given, ordered)
+
+
+def _row(column: str) -> str:
+    return "(" + COLUMN.fullmatch(column)[1].replace("\\\\", ",") + ")"
+
+
+def _match(wanted: list[str], given: list[str], ordered: bool) -> bool:
+    if ordered:
+        return all(_equal_elements(gold, answer) for gold, answer in zip(wanted, given, strict=True))
+    remaining = list(given)
+    for gold in wanted:
+        found = next((answer for answer in remaining if squeeze(answer) == squeeze(gold)), None)
+        if found is None:
+            found = next((answer for answer in remaining if _equal_elements(gold, answer)), None)
+        if found is None:
+            return False
+        remaining.remove(found)
+    return True
+
+
+def _equal_elements(gold: str, answer: str) -> bool:
+    gold, answer = (NAMED_TUPLE.sub("", text) for text in (gold, answer))
+    gold_brackets, answer_brackets = read_list(gold)[0], read_list(answer)[0]
+    if gold_brackets or answer_brackets:
+        return equal_lists(gold, answer)
+    return equal_quantities(gold, answer)
+
+
+def _is_union(gold: str, answer: str) -> bool:
+    """Whether the two have to be compared as sets of numbers: inequalities, unions, intervals against these."""
+    signs = [len(INEQUALITY.findall(text)) for text in (gold, answer)]
+    if any(signs):
+        return signs != [1, 1]
+    return any(re.search(r"\\(?:cup|cap|setminus|emptyset|mathbb)(?![A-Za-z])", text) for text in (gold, answer))
+
+
+def _equal_sets(gold: str, answer: str) -> bool:
+    refuse_shape(gold, answer)
+    if squeeze(gold) == squeeze(answer):
+        return True
+    try:
+        first, second = _as_set(gold), _as_set(answer)
+    except UnreadableError:
+        return False
+    if first is None or second is None:
+        return False
+    names = [
+        re.findall(r"[A-Za-z]", re.sub(r"\\mathbb\s*\{[A-Z]\}|\\[A-Za-z]+|\bor\b|\band\b", "", text))
+        for text in (gold, answer)
+    ]
+    if all(names) and {name.lower() for name in names[0]} != {name.lower() for name in names[1]}:
+        return False
+    try:
+        return bool(first == second or first.symmetric_difference(second).is_empty)
+    except (NotImplementedError, TypeError, ValueError):
+        return False
+
+
+def _as_set(text: str) -> sympy.Set | None:
+    pieces = [piece.strip() for piece in split_top_level(text, OR)]
+    if len(pieces) > 1:
+        sets = [_as_set(piece) for piece in pieces]
+        return None if None in sets else sympy.Union(*sets)
+    if INEQUALITY.search(text) and len(pieces := _split(text)) > 1:  # "x > 1, x < 3" means both
+        sets = [_as_set(piece) for piece in pieces]
+        return None if None in sets else sympy.Intersection(*sets)
+    text = MEMBER.sub("", text)
+    if re.fullmatch(r"\\lbrace\s*\\rbrace", text):
+        return sympy.S.EmptySet
+    expression = parse(text, False, True)
+    if isinstance(expression, sympy.Tuple) and len(expression) == 2:
+        return None
+    if isinstance(expression, sympy.Set):
+        return expression.doit()
+    relations = getattr(expression, "_unsorted_args", (expression,))
+    if not all(isinstance(relation, Relational) for relation in relations):
+        return None
+    if len(expression.free_symbols) != 1:
+        return None
+    try:
+        return sympy.Intersection(*[relation.doit().as_set() for relation in relations])
+    except (NotImplementedError, TypeError, ValueError, AttributeError):
+        return None

@@ -1,0 +1,95 @@
+"""Reading one value: LaTeX to sympy, and plain numbers to exact fractions without it."""
+
+import functools
+import re
+from fractions import Fraction
+
+import sympy
+from latex2sympy2_extended import latex2sympy
+from latex2sympy2_extended.latex2sympy2 import ConversionConfig, NormalizationConfig, normalize_latex
+from math_verify.grader import should_treat_as_complex
+
+
+LATEX = NormalizationConfig(
+    basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none", equations=False
+)
+REPEATING = re.compile(r"(-?)(\d*)\.(\d*)(?:\\(?:overline|bar|dot)\s*\{?(\d+)\}?|\((\d+)\))")
+ELLIPSIS = re.compile(r"(-?)(\d*)\.(\d*?)(\d{1,6}?)\4{2,}\s*(?:\\[lc]?dots|\.\.\.)")
+NUMBER = re.compile(r"([-+]?)\s*(\d+(?:\.\d*)?|\.\d+)")
+RATIO = re.compile(
+    r"([-+]?)\s*(?:\\frac\s*\{\s*([-+]?\s*\d+(?:\.\d+)?)\s*\}\s*\{\s*([-+]?\s*\d+(?:\.\d+)?)\s*\}"
+    r"|(\d+(?:\.\d+)?)\s*/\s*([-+]?\d+(?:\.\d+)?))"
+)
+MIXED = re.compile(r"([-+]?)\s*(\d+)\s*(?:\\frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\})")
+
+
+class UnreadableError(Exception):
+    """A text that is not mathematics, as far as latex2sympy can tell."""
+
+
+@functools.lru_cache(maxsize=4096)
+def parse(text: str, is_complex: bool, lowercase: bool):
+    text = text.replace("\\lbrace", "\\{").replace("\\rbrace", "\\}")
+    try:
+        expression = latex2sympy(
+            normalize_latex(text, LATEX),
+            is_real=not is_complex,
+            convert_degrees=False,
+            normalization_config=None,
+            conversion_config=ConversionConfig(lowercase_symbols=lowercase),
+        )
+    except MemoryError:
+        raise
+    except Exception as error:  # latex2sympy raises Exception itself, and whatever sympy raises on nonsense
+        raise UnreadableError(text) from error
+    if not isinstance(expression, (sympy.Basic, sympy.MatrixBase)):
+        raise UnreadableError(text)
+    if is_complex and isinstance(expression, sympy.Expr):
+        expression = expression.subs(
+            {symbol: sympy.I for symbol in expression.free_symbols if symbol.name in ("i", "I")}
+        )
+    return expression
+
+
+def parse_both(gold: str, answer: str):
+    is_complex = should_treat_as_complex(gold) or should_treat_as_complex(answer)
+    # R/r must not become 1, but "X = 5" may answer "x = 5".
+    lowercase = not any(_mixes_cases(text) for text in (gold, answer))
+    return parse(gold, is_complex, lowercase), parse(answer, is_complex, lowercase)
+
+
+def _mixes_cases(text: str) -> bool:
+    letters = set(re.findall(r"[A-Za-z]", re.sub(r"\\[A-Za-z]+", "", text)))
+    return any(letter.isupper() and letter.lower() in letters for letter in letters)
+
+
+def fraction(text: str) -> Fraction | None:
+    """The exact value of a plain number or fraction."""
+    text = text.strip()
+    if match := NUMBER.fullmatch(text):
+        value = Fraction(match[2].rstrip(".") if not match[2].startswith(".") else "0" + match[2])
+    elif match := RATIO.fullmatch(text):
+        top, bottom = (Fraction((match[i] or match[j]).replace(" ", "")) for i, j in ((2, 4), (3, 5)))
+        if bottom == 0:
+            return None
+        value = top / bottom
+    elif match := MIXED.fullmatch(text):
+        if int(match[4]) == 0:
+            return None
+        value = int(match[2]) + Fraction(int(match[3]), int(match[4]))
+    else:
+        return repeating(text)
+    return -value if match[1] == "-" else value
+
+
+def repeating(text: str) -> Fraction | None:
+    r"""The value of `0.1\overline{6}`, `0.1(6)` or `0.1666\ldots`."""
+    if match := REPEATING.fullmatch(text):
+        sign, whole, fixed, period = match[1], match[2], match[3], match[4] or match[5]
+    elif match := ELLIPSIS.fullmatch(text):
+        sign, whole, fixed, period = match.groups()
+    else:
+        return None
+    value = Fraction(int((whole or "0") + fixed), 10 ** len(fixed))
+    value += Fraction(int(period), 10 ** len(fixed) * (10 ** len(period) - 1))
+    return -value if sign else value

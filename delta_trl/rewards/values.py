@@ -1,0 +1,248 @@
+r"""Whether two values without units are equal: numbers, expressions, equations, chains of equalities.
+
+math-verify is the judge of mathematical equality. It is asked about one value at a time, after the guards, and its
+"yes" is vetoed where the two sides differ numerically.
+"""
+
+import itertools
+import re
+
+import sympy
+from math_verify import verify
+from math_verify.grader import should_treat_as_complex
+from sympy.core.relational import Relational
+
+from .guards import RefusedError, refuse_arithmetic, refuse_large, refuse_restatement, refuse_shape, refuse_symbols
+from .normalization import split_top_level, squeeze
+from .parsing import UnreadableError, fraction, parse, parse_both, repeating
+
+
+DIGITS = 100
+TOLERANCE = sympy.Float("1e-9")
+EXACT_TOLERANCE = sympy.Float("1e-80")  # nothing is rounded where no decimal is involved
+EQUALITY = re.compile(r"(?<![<>!:])=+(?![<>])|\\equiv(?![A-Za-z])|(\\approx)(?![A-Za-z])")
+INEQUALITY = re.compile(r"[<>]|\\(?:le|ge|neq|lt|gt|leq|geq)(?![A-Za-z])")
+MODULUS = re.compile(r"(.*?)\s*\(?\s*\\(?:p|b)?mod\s*\{?\s*(\w+)\s*\}?\s*\)?\s*", re.DOTALL)
+NAME_COMMAND = re.compile(
+    r"\\(?:frac|overline|vec|overrightarrow|mathbf|mathbb|hat|bar|angle|triangle|widehat|tilde|log|sin|cos|tan|ell"
+    r"|[a-z]*(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|rho|sigma|omega|tau|psi|xi|eta|nu|epsilon)"
+    r"|Delta|Omega|Phi|Sigma|Gamma|Theta|Lambda|Psi)(?![A-Za-z])"
+)
+
+
+def equal_values(gold: str, answer: str) -> bool:
+    """Compare two values without units."""
+    if squeeze(gold) == squeeze(answer):
+        return True
+    first, second = fraction(gold), fraction(answer)
+    if first is not None and second is not None:
+        return first == second
+    if not answer or not gold:
+        return False
+    refuse_shape(gold, answer)
+    if modulus := MODULUS.fullmatch(gold):
+        given = MODULUS.fullmatch(answer)
+        value = split_top_level(modulus[1], EQUALITY)[-1].strip()
+        answer = given[1] if given and given[2] == modulus[2] else "" if given else answer
+        return bool(answer) and equal_values(value, split_top_level(answer, EQUALITY)[-1].strip())
+    if gold.count(":") != answer.count(":") and max(gold.count(":"), answer.count(":")) > 1:
+        return False
+    gold_sides, answer_sides = split_sides(gold), split_sides(answer)
+    if len(gold_sides) == 1 and len(answer_sides) == 1:
+        return _equal_expressions(gold, answer)
+    return _equal_equations(gold, gold_sides, answer, answer_sides)
+
+
+def split_sides(text: str) -> list[str]:
+    """The sides of a chain of equalities; one side if it holds an inequality."""
+    if INEQUALITY.search(text):
+        return [text]
+    return [side.strip() for side in split_top_level(text, EQUALITY)]
+
+
+def is_name(text: str) -> bool:
+    """Whether the left side of an equation merely names the value on the right: x, f(2), AB, m + n, ∠ABC."""
+    text = re.sub(r"\|\s*[A-Z]{1,3}\s*\||\\#", " x ", text)  # the length AB, the size of S
+    if not text or "|" in text or len(text) > 60:
+        return False
+    rest = re.sub(r"\\text\s*\{[^{}]*\}", "x", text)
+    rest = re.sub(r"_\s*(?:\{[^{}]*\}|\w)", "", rest)
+    rest = re.sub(r"[A-Za-z]\s*'*(?:\^\{?(?:-1|'+|\\prime)\}?)?\s*\([^()=]{1,20}\)", "x", rest)
+    rest = NAME_COMMAND.sub("x", rest)
+    return bool(re.fullmatch(r"[A-Za-z'{}+\s]+", rest)) and bool(re.search(r"[A-Za-z]", rest))
+
+
+def _equal_equations(gold: str, gold_sides: list[str], answer: str, sides: list[str]) -> bool:
+    """At least one of the two is an equation or a chain of them."""
+    if not all(sides) or not all(gold_sides):
+        raise RefusedError("unreadable")
+    if len(gold_sides) > 1:
+        if "\\approx" in gold:
+            return any(equal_values(side, answer) for side in gold_sides if not is_name(side))
+        if not is_name(gold_sides[0]):
+            if len(gold_sides) > 2 or len(sides) != 2:
+                return False
+            return _equal_expressions(gold, answer)
+        if len(sides) == 1:
+            return equal_values(gold_sides[-1], answer)
+        if not same_name(gold_sides[0], sides[0]):
+            if is_name(sides[-1]) and same_name(gold_sides[0], sides[-1]):
+                return equal_values(gold_sides[-1], sides[0])
+            return len(sides) == 2 and _equal_expressions(gold, answer)
+        return _equal_chain(gold_sides[-1], sides[1:], "\\approx" in answer)
+    if is_name(sides[0]) and len(sides) > 1:
+        return _equal_chain(gold, sides[1:], "\\approx" in answer)
+    if len(sides) == 2 and is_name(sides[1]):  # 42 = x
+        return equal_values(gold, sides[0])
+    if any(_has_symbols(side) for side in sides):  # x^2 = 42 says nothing of 42, and (x+1)^2 = x^2+2x+1 does
+        return all(equal_values(gold, side) for side in sides)
+    return _equal_chain(gold, sides, "\\approx" in answer)
+
+
+def same_name(first: str, second: str) -> bool:
+    names = {squeeze(first).lower(), squeeze(second).lower()}
+    if len(names) == 2 and len({re.sub(r"_\{?\d\}?$", "", name) for name in names}) == 1:
+        return not all("_" in name for name in names)  # x_1 and x_2 are the values of x
+    return len(names) == 1 or (names <= {"y", "f(x)", "y(x)", "g(x)"} and "y" in names)
+
+
+def _equal_chain(gold: str, sides: list[str], approximate: bool) -> bool:
+    r"""A chain such as `2 + 40 = 42` or `\sqrt 2 \approx 1.41`: its last side counts, and the others must agree."""
+    if approximate and len(sides) == 1 and "." not in gold:
+        return False  # x is about 5, and not 5
+    numbers = [numeric(side) for side in sides]
+    if any(number is None and not _has_symbols(side) for number, side in zip(numbers, sides, strict=True)):
+        raise RefusedError("unreadable")
+    known = [(number, side) for number, side in zip(numbers, sides, strict=True) if number is not None]
+    for (first, _), (second, side) in itertools.pairwise(known):
+        if not close(first, second) and not (approximate and _rounds_to(first, second, side)):
+            raise RefusedError("the sides of the chain disagree")
+    if len(known) < len(sides) and any(known) and not _has_symbols(gold) and numbers[-1] is None:
+        return False
+    candidates = [side for _, side in known] if approximate else sides[-1:]
+    return any(equal_values(gold, side) for side in candidates)
+
+
+def _rounds_to(exact, rounded, text: str) -> bool:
+    decimals = len(text.partition(".")[2]) if re.fullmatch(r"-?\d*\.?\d+", text) else None
+    if decimals is None:
+        return bool(abs(exact - rounded) <= abs(exact) / 1000)
+    unit = sympy.Rational(1, 10**decimals)
+    cut = abs(exact) - abs(rounded)  # digits may also be cut off: π is 3.141
+    return bool(abs(exact - rounded) <= unit / 2 or (decimals > 0 and 0 <= cut < unit))
+
+
+def _has_symbols(text: str) -> bool:
+    try:
+        return bool(parse(text, should_treat_as_complex(text), False).free_symbols)
+    except (UnreadableError, AttributeError):
+        return False
+
+
+def _equal_expressions(gold: str, answer: str) -> bool:
+    """Ask math-verify, after the guards and before the vetoes."""
+    refuse_restatement(gold, answer)
+    exact = [repeating(text) for text in (gold, answer)]
+    gold, answer = (text if value is None else f"\\frac{{{value.numerator}}}{{{value.denominator}}}"
+                    for text, value in zip((gold, answer), exact, strict=True))  # fmt: skip
+    try:
+        first, second = parse_both(gold, answer)
+    except UnreadableError:
+        return False
+    refuse_large(first)
+    refuse_large(second)
+    if not (isinstance(second, Relational) or split_sides(answer)[1:]):
+        refuse_symbols(first, second)
+    refuse_arithmetic(first, second)
+    if not _has_decimals(first):  # a decimal answer to an exact gold is exact too: 3.14159265358979 is not π
+        second = _with_fractions(second)
+    if (equal := _compare_numerically(first, second)) is not None:
+        return equal
+    if _same_equation(first, second):
+        return True
+    return verify(
+        first, second, float_rounding=12, numeric_precision=15, allow_set_relation_comp=True, timeout_seconds=None
+    )
+
+
+def _same_equation(first, second) -> bool:
+    """Whether two equations differ by a constant factor only: `3x + 4y = 12` and `y = 3 - 3x/4`."""
+    if not (isinstance(first, sympy.Eq) and isinstance(second, sympy.Eq)) or len(first.free_symbols) < 2:
+        return False
+    if first.free_symbols != second.free_symbols:
+        return False
+    factors = []
+    for seed in (3, 7, 11):
+        point = _point(first.free_symbols, seed)
+        values = [_evaluate((equation.lhs - equation.rhs).subs(point)) for equation in (first, second)]
+        if not all(values):
+            return False
+        factors.append(values[0] / values[1])
+    return all(close(factor, factors[0], EXACT_TOLERANCE) for factor in factors)
+
+
+def _point(symbols, seed: int) -> dict:
+    return {symbol: sympy.Rational(seed * (k + 2) + 5, 4 * k + 7) for k, symbol in enumerate(sorted(symbols, key=str))}
+
+
+def _has_decimals(expression) -> bool:
+    return isinstance(expression, sympy.Basic) and expression.has(sympy.Float)
+
+
+def _with_fractions(expression):
+    if not _has_decimals(expression):
+        return expression
+    return expression.xreplace({decimal: sympy.Rational(str(decimal)) for decimal in expression.atoms(sympy.Float)})
+
+
+def _compare_numerically(first, second) -> bool | None:
+    """Whether two expressions have the same value; None where evaluating them does not tell.
+
+    A difference vetoes what math-verify would say, and spares sympy from simplifying it. An agreement in all digits
+    decides between numbers; expressions with variables may differ elsewhere.
+    """
+    if not isinstance(first, sympy.Expr) or not isinstance(second, sympy.Expr):
+        return None
+    exact = not (_has_decimals(first) or _has_decimals(second))
+    symbols = first.free_symbols | second.free_symbols
+    for seed in (3, 7):
+        point = _point(symbols, seed)
+        values = [_evaluate(expression.subs(point) if point else expression) for expression in (first, second)]
+        if None in values:
+            continue
+        if not close(*values, EXACT_TOLERANCE if exact else TOLERANCE):
+            return False
+        if not symbols:
+            values = first.doit(), second.doit()
+            if all(isinstance(value, sympy.Rational) for value in values):  # digits do not tell large integers apart
+                return values[0] == values[1]
+            return True if exact else None
+    return None
+
+
+def numeric(text: str):
+    """The value of a text as a number of `DIGITS` digits, or None."""
+    value = fraction(text)
+    if value is not None:
+        return sympy.Rational(value.numerator, value.denominator)
+    try:
+        expression = parse(text, should_treat_as_complex(text), False)
+    except UnreadableError:
+        return None
+    refuse_large(expression)
+    return _evaluate(expression) if isinstance(expression, sympy.Expr) else None
+
+
+def _evaluate(expression):
+    """The value to `DIGITS` digits; None if there is none, or if finding it takes an algorithm of its own."""
+    if expression.has(sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit, sympy.Derivative):
+        return None
+    try:
+        value = expression.doit().evalf(DIGITS)
+    except (ArithmeticError, AttributeError, NotImplementedError, RecursionError, TypeError, ValueError):
+        return None
+    return value if isinstance(value, sympy.Expr) and value.is_number and value.is_finite else None
+
+
+def close(first, second, tolerance=TOLERANCE) -> bool:
+    return bool(abs(first - second) <= tolerance * max(abs(first), abs(second)))

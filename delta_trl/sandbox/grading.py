@@ -1,0 +1,299 @@
+"""Grades a program against tests. The host holds the expected outputs; the jail sees programs and inputs."""
+
+import ast
+import json
+from dataclasses import dataclass
+from decimal import Decimal
+
+from . import values
+from .compare import same_output, same_value
+from .limits import Limits, Outcome, Result
+from .remote import RemoteSandbox
+from .sandbox import Sandbox
+
+
+MAX_TIMEOUTS = 2  # of one program, after which its other tests count as failed
+
+
+@dataclass(frozen=True)
+class Grade:
+    """What became of a program.
+
+    Args:
+        passed: tests passed, of those that were run.
+        total: tests that there are.
+        verdict: "passed", "wrong answer", "exception", "timeout", "memory", "output limit", "killed"; for a program
+            that fails, of its first failure. "sandbox error" if it could not be graded.
+        failed_test: number of the first test that failed, from 1.
+    """
+
+    passed: int
+    total: int
+    verdict: str
+    failed_test: int | None = None
+
+    @property
+    def graded(self) -> bool:
+        return self.verdict != Outcome.SANDBOX_ERROR.value
+
+    def __str__(self) -> str:
+        if self.failed_test is None:
+            return f"passed {self.passed} of {self.total}" if self.graded else self.verdict
+        return f"{self.verdict} on test {self.failed_test} of {self.total}"
+
+
+class TestsError(ValueError):
+    """The tests themselves cannot be used."""
+
+    __test__ = False  # pytest collects what is called Test...
+
+
+@dataclass(frozen=True)
+class StdinTests:
+    """Programs that read standard input: `{"inputs": ["…"], "outputs": ["…"]}`."""
+
+    inputs: list[str]
+    outputs: list[str]
+
+    def job(self, code: str, cases: range) -> dict:
+        return {"kind": "stdin", "code": code, "inputs": [self.inputs[case] for case in cases]}
+
+    def single(self, result: Result, case: int) -> str:
+        """The verdict on a case that had a process of its own."""
+        if result.outcome is not Outcome.OK:
+            return result.outcome.value
+        return "passed" if same_output(result.stdout, self.outputs[case]) else "wrong answer"
+
+    def batch(self, result: Result, cases: range) -> list[bool]:
+        """Whether the cases of one process passed, as far as it came."""
+        passed, start = [], 0
+        for case, line in zip(cases, result.reports, strict=False):
+            report = load_report(line)
+            if not isinstance(report, dict) or not isinstance(report.get("end"), int):
+                break
+            end = report["end"]
+            passed.append(report.get("status") == 0 and same_output(result.stdout[start:end], self.outputs[case]))
+            start = end
+        return passed
+
+
+@dataclass(frozen=True)
+class CallTests:
+    """Functions: `{"fn_name": "f", "inputs": [[argument, …], …], "outputs": [value, …]}`."""
+
+    function: str
+    inputs: list[list]
+    outputs: list
+
+    def job(self, code: str, cases: range) -> dict:
+        arguments = [values.encode(self.inputs[case]) for case in cases]
+        return {"kind": "calls", "code": code, "function": self.function, "inputs": arguments}
+
+    def single(self, result: Result, case: int) -> str:
+        if result.outcome is not Outcome.OK:
+            return result.outcome.value
+        return "passed" if result.reports and self._same(result.reports[0], case) else "wrong answer"
+
+    def batch(self, result: Result, cases: range) -> list[bool]:
+        return [self._same(line, case) for case, line in zip(cases, result.reports, strict=False)]
+
+    def _same(self, line: bytes, case: int) -> bool:
+        try:
+            return same_value(values.decode(json.loads(line)), self.outputs[case])
+        except (ValueError, RecursionError):
+            return False
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Tests that are code, run in a process of their own beside the program's.
+
+    Args:
+        setup: code to run first.
+        units: the tests; the names of the program are theirs to use.
+        entry_point: what `check` of the last unit is called with.
+        called: names that the units call.
+    """
+
+    setup: str
+    units: list[str]
+    entry_point: str | None = None
+    called: tuple[str, ...] = ()
+
+    def grade(self, sandbox: Sandbox, code: str, limits: Limits, stop_at_failure: bool) -> Grade:
+        """One process for all tests of a program, as they are written to be run."""
+        job = {"kind": "suite", "stop_at_failure": stop_at_failure} | vars(self)
+        result = sandbox.execute([job, {"kind": "program", "code": code}], limits)
+        total = len(self.units)
+        report = load_report(result.reports[0]) if result.reports else None
+        if result.outcome is Outcome.SANDBOX_ERROR:
+            return Grade(0, total, "sandbox error")
+        if result.outcome is not Outcome.OK or report is None:
+            return Grade(0, total, "exception" if result.outcome is Outcome.OK else result.outcome.value, 1)
+        if "unusable" in report:
+            raise TestsError(f"The tests cannot be run: {report['unusable']}")
+        passed = report["passed"]
+        verdicts = [
+            "passed"
+            if one is True
+            else {"AssertionError": "wrong answer", "MemoryError": "memory"}.get(one, "exception")
+            for one in passed
+        ]
+        return summarize(dict(enumerate(verdicts)), total)
+
+
+def parse_json(text: str):
+    """JSON with integers of any length: Python's own reader stops at 4300 digits."""
+    return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < 4000 else int(Decimal(digits)))
+
+
+def load_report(line: bytes):
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def parse_tests(tests: dict | str) -> StdinTests | CallTests | Suite:
+    """Tests from a data set's row.
+
+    Args:
+        tests: a dict, or its JSON, in one of the formats of docs/sandbox.md.
+
+    Raises:
+        TestsError: they are in none of these formats, or there are none.
+    """
+    if isinstance(tests, str):
+        try:
+            tests = parse_json(tests)
+        except ValueError as error:
+            raise TestsError(f"The tests are no JSON: {error}") from error
+    if not isinstance(tests, dict):
+        raise TestsError(f"Tests are a dict or its JSON, got {type(tests).__name__}.")
+    if tests.get("test") or tests.get("test_list"):
+        return _parse_suite(tests)
+    inputs, outputs = tests.get("inputs"), tests.get("outputs")
+    if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs) or not inputs:
+        raise TestsError(
+            "Tests need as many 'outputs' as 'inputs' and at least one, or 'test' with 'entry_point', or 'test_list'; "
+            f"got the keys {sorted(map(str, tests))}."
+        )
+    if tests.get("fn_name"):
+        return _parse_calls(tests["fn_name"], inputs, outputs)
+    return StdinTests([_text(item) for item in inputs], [_text(item) for item in outputs])
+
+
+def _parse_suite(tests: dict) -> Suite:
+    setup = [*(tests.get("test_imports") or []), tests.get("test_setup_code") or ""]
+    units = [*(tests.get("test_list") or []), *filter(None, [tests.get("test")])]
+    if not all(isinstance(text, str) for text in (*setup, *units)):
+        raise TestsError("'test' is a text, and 'test_list' and 'test_imports' are lists of texts.")
+    called = []
+    for unit in units:
+        try:
+            tree = ast.parse(unit)
+        except (SyntaxError, ValueError) as error:
+            raise TestsError(f"A test is no Python: {error}") from error
+        called += [node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and hasattr(node.func, "id")]
+    return Suite("\n".join(setup), units, tests.get("entry_point"), tuple(dict.fromkeys(called)))
+
+
+def _text(item) -> str:
+    return "\n".join(map(str, item)) if isinstance(item, list) else str(item)
+
+
+def _parse_calls(name: str, inputs: list, outputs: list) -> CallTests:
+    arguments, expected = [], []
+    for given, wanted in zip(inputs, outputs, strict=True):
+        if isinstance(given, str):  # LeetCode's: one JSON value per line, and the output is JSON as well
+            try:
+                given = [parse_json(line) for line in given.split("\n") if line.strip()]
+                wanted = parse_json(wanted) if isinstance(wanted, str) else wanted
+            except ValueError as error:
+                raise TestsError(f"A call's input or output is no JSON: {error}") from error
+        if not isinstance(given, list):
+            raise TestsError(f"A call's input is a list of arguments or JSON lines, got {type(given).__name__}.")
+        arguments.append(given)
+        expected.append(wanted)
+    return CallTests(name, arguments, expected)
+
+
+def grade(
+    sandbox: Sandbox | RemoteSandbox,
+    code: str,
+    tests: StdinTests | CallTests | Suite,
+    limits: Limits | None = None,
+    stop_at_failure: bool = True,
+) -> Grade:
+    """Grade a program.
+
+    Args:
+        sandbox: where to run it.
+        code: its text.
+        tests: from `parse_tests`.
+        limits: of each test; by default the sandbox's.
+        stop_at_failure: run no further tests after the first that fails.
+
+    Raises:
+        TestsError: the tests are code that does not compile or imports what is not installed.
+    """
+    limits = limits or sandbox.limits
+    if isinstance(tests, Suite):
+        if not sandbox.is_local:
+            raise TestsError("Tests that are code need a process beside the program's: run them in a local Sandbox.")
+        return tests.grade(sandbox, code, limits, stop_at_failure)
+    return _grade_cases(sandbox, code, tests, limits, stop_at_failure)
+
+
+def _grade_cases(sandbox, code: str, tests: StdinTests | CallTests, limits: Limits, stop_at_failure: bool) -> Grade:
+    """All cases in one process, which stops after the first if that fails. A later failure is tried again in a fresh
+    process before it counts, since an earlier case may have left something behind that is not this one's fault."""
+    total = len(tests.inputs)
+    everything = range(total)
+    verdicts: dict[int, str] = {}
+
+    def stop() -> bool:
+        failures = [verdict for verdict in verdicts.values() if verdict != "passed"]
+        return bool(failures) and (
+            stop_at_failure or failures.count("timeout") >= MAX_TIMEOUTS or "sandbox error" in failures
+        )
+
+    def go_on(so_far: Result) -> bool:
+        return not stop_at_failure or tests.batch(so_far, everything) == [True]
+
+    if total > 1 and sandbox.is_local:
+        result = sandbox.execute([tests.job(code, everything)], limits, steps=total, go_on=go_on)
+        passed = tests.batch(result, everything)
+        verdicts |= {case: "passed" for case, good in enumerate(passed) if good}
+        if not passed:  # it did not come to the end of the first case: as if that had been the only one
+            verdicts[0] = tests.single(result, 0)
+        elif not passed[0]:
+            verdicts[0] = first_failure(result)
+        if result.outcome is Outcome.TIMEOUT and len(passed) < total:
+            verdicts[len(passed)] = "timeout"  # it had a case's whole time, and need not have it again
+    for case in everything:
+        if stop():
+            break
+        if case not in verdicts:
+            result = sandbox.execute([tests.job(code, range(case, case + 1))], limits)
+            verdicts[case] = tests.single(result, case)
+    return summarize(verdicts, total)
+
+
+def first_failure(result: Result) -> str:
+    """The verdict on a first case that came to its end and did not pass."""
+    report = load_report(result.reports[0])
+    failed = isinstance(report, dict) and report.get("status") != 0
+    if failed:
+        return "memory" if result.stderr.rstrip().rpartition(b"\n")[2].startswith(b"MemoryError") else "exception"
+    return "wrong answer"
+
+
+def summarize(verdicts: dict[int, str], total: int) -> Grade:
+    if "sandbox error" in verdicts.values():
+        return Grade(0, total, "sandbox error")
+    passed = sum(verdict == "passed" for verdict in verdicts.values())
+    failed = min((case for case, verdict in verdicts.items() if verdict != "passed"), default=None)
+    if failed is None:
+        return Grade(passed, total, "passed")
+    return Grade(passed, total, verdicts[failed], failed + 1)

@@ -1,0 +1,129 @@
+"""Confines the zygote, and with it everything that it forks. Nothing here can be undone by the process itself."""
+
+import fcntl
+import os
+import random
+import stat
+import sys
+from dataclasses import dataclass, field
+
+from . import landlock, libc, namespaces
+
+
+DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
+# Descriptors of a child after the standard ones: its reports to the host, the link to the other process of a pair, its
+# reports to the zygote, the gate where it waits for the host, and (from here on) the directories of the library.
+RESULT, LINK, STEP, GATE, LIBRARY = 3, 4, 5, 6, 7
+# Uids that belong to nobody, one per worker so that workers cannot signal each other. Containers with a user
+# namespace do not map them; there it is the one nobody that they have.
+FIRST_SPARE_UID, SPARE_UIDS = 1_900_000_000, 200_000_000
+
+
+@dataclass
+class Jail:
+    """What the zygote was confined to.
+
+    Args:
+        tier: "A", "B" or "unsafe".
+        temporary: the directory that programs may write to, if there is one.
+        landlock: version of Landlock.
+        tasks: descriptor of /proc/loadavg where threads are counted per user, together with the trainer's.
+        library: descriptors of the directories of the standard library, where only these still lead there.
+    """
+
+    tier: str
+    temporary: str | None = None
+    landlock: int = 0
+    tasks: int | None = None
+    library: list[int] = field(default_factory=list)
+
+
+def confine(tier: str, readable: list[str], temporary: str, temporary_bytes: int) -> Jail:
+    """Confine the calling process; OSError if a part of the tier cannot be had.
+
+    Args:
+        tier: "A", "B" or "unsafe"; for "A", `namespaces.enter` comes first.
+        readable: files and directories that programs may read; those that do not exist are left out.
+        temporary: path of the private temporary directory (tier A).
+        temporary_bytes: its size.
+    """
+    readable = [path for path in readable if os.path.exists(path)]
+    devices = [path for path in DEVICES if os.path.exists(path)]
+    # Python looks for a package in the list of the directory that it lies in.
+    listable = [path for path in sys.path if os.path.isdir(path)]
+    jail = Jail(tier, temporary if tier == "A" else None)
+    if tier == "A":
+        namespaces.build_root(readable, devices, temporary, temporary_bytes)
+        namespaces.become_nobody()
+    elif os.getuid() == 0:
+        jail.library = hold_library()
+    else:
+        jail.tasks = os.open("/proc/loadavg", os.O_RDONLY)
+    libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
+    if tier != "unsafe":
+        jail.landlock = landlock.abi()
+        landlock.restrict(readable, listable, devices, [temporary] if jail.temporary else [])
+    if tier != "A" and os.getuid() == 0:  # after Landlock: the way to the library may be barred to others than root
+        become_a_spare_user()
+    libc.drop_capabilities()
+    os.chdir(jail.temporary or "/")
+    return jail
+
+
+def hold_library() -> list[int]:
+    """Keep the directories of `sys.path` open and import from there: once root is given up, a library below a home
+    directory can no longer be reached by its path. Landlock looks at where a file is, not at how it was reached."""
+    directories = [path for path in sys.path if os.path.isdir(path)]
+    held = {}
+    for path in directories:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        held[path] = fcntl.fcntl(descriptor, fcntl.F_DUPFD, 64)
+        os.close(descriptor)
+    for index, path in enumerate(directories):
+        os.dup2(held[path], LIBRARY + index)
+        os.close(held[path])
+    places = {path: f"/proc/self/fd/{LIBRARY + index}" for index, path in enumerate(directories)}
+    sys.path[:] = [places[path] for path in directories]
+    sys.path_importer_cache.clear()
+    for module in list(sys.modules.values()):  # packages whose other modules may be imported later
+        for entry in list(getattr(module, "__path__", [])):
+            if module.__name__.partition(".")[0] != "delta_trl":
+                module.__path__ = [_moved(entry, places)]
+    return [LIBRARY + index for index in range(len(directories))]
+
+
+def _moved(path: str, places: dict[str, str]) -> str:
+    for old in sorted(places, key=len, reverse=True):
+        if path.startswith(f"{old}/"):
+            return places[old] + path.removeprefix(old)
+    return path
+
+
+def become_a_spare_user() -> None:
+    spare = FIRST_SPARE_UID + random.SystemRandom().randrange(SPARE_UIDS)
+    os.setgroups([])
+    for identity in (spare, namespaces.NOBODY):
+        try:
+            os.setresgid(identity, identity, identity)
+            os.setresuid(identity, identity, identity)
+            return
+        except OSError:
+            if identity == namespaces.NOBODY:
+                raise
+
+
+def empty(directory: str) -> bool:
+    """Delete everything in a directory; False if something stayed."""
+    for name in os.listdir(directory):
+        path = f"{directory}/{name}"
+        try:
+            if stat.S_ISDIR(os.lstat(path).st_mode):
+                os.chmod(path, 0o700)  # it may have been made unreadable
+                if not empty(path):
+                    return False
+                os.rmdir(path)
+            else:
+                os.unlink(path)
+        except (OSError, RecursionError):
+            return False
+    return True

@@ -1,0 +1,399 @@
+"""Two processes that use each other's objects: tests in one, the program that they test in the other.
+
+Plain data crosses by value, everything else as a reference, which arrives as a `Remote`. Calls nest: while one side
+waits for an answer it serves the other's calls. What a remote object does is its owner's word; so whatever would let
+that word decide a test (`==`, `in`, an ordering against plain data) is not delegated but decided here, on plain data.
+"""
+
+import builtins
+import collections
+import importlib
+import json
+import operator
+import os
+import struct
+import types
+
+from .. import values
+
+
+ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor", "lshift",
+              "rshift")  # fmt: skip
+ORDER = ("lt", "le", "gt", "ge")
+UNARY = ("neg", "pos", "abs", "invert")
+OPERATIONS = {
+    "call": lambda function, *args, **kwargs: function(*args, **kwargs),
+    "await": lambda coroutine: importlib.import_module("asyncio").run(coroutine),
+    "isinstance": isinstance,
+    "issubclass": issubclass,
+    "base": lambda value: values.decode(values.encode(value)),
+    "enter": lambda manager: manager.__enter__(),
+    "exit": lambda manager: manager.__exit__(None, None, None),
+    **{function.__name__: function for function in (getattr, setattr, delattr, len, iter, next, bool, str, repr, int,
+                                                    float, hash, reversed)},
+    **{name: getattr(operator, name) for name in (*ARITHMETIC, *ORDER, *UNARY, "getitem", "setitem", "delitem")},
+}  # fmt: skip
+# What the owner of a test's object lets the program do with it, besides reading its public attributes.
+PUBLIC_OPERATIONS = set(OPERATIONS) - {"getattr", "setattr", "delattr", "base", "await"}
+
+
+class RemoteError(RuntimeError):
+    """The other process raised something that has no equivalent here, or has ended."""
+
+
+class Peer:
+    """One end of the link.
+
+    Args:
+        descriptor: a stream socket.
+        guarded_module: on the side of the tests, the name of their module: the other side may read public attributes
+            of instances of its classes, and of nothing else (a function's attributes lead to everything).
+    """
+
+    def __init__(self, descriptor: int, guarded_module: str | None = None):
+        self.descriptor = descriptor
+        self.guarded_module = guarded_module
+        self.exports: dict[int, object] = {}
+        self.export_keys: dict[int, int] = {}
+        self.imports: dict[int, object] = {}
+        self.served: dict[str, object] = {}
+
+    # messages
+
+    def send(self, message: dict) -> None:
+        data = json.dumps(message).encode()
+        data = struct.pack("<Q", len(data)) + data
+        while data:
+            data = data[os.write(self.descriptor, data) :]
+
+    def receive(self) -> dict:
+        (size,) = struct.unpack("<Q", self.read(8))
+        return json.loads(self.read(size))
+
+    def read(self, size: int) -> bytes:
+        parts = []
+        while size:
+            part = os.read(self.descriptor, min(size, 1 << 20))
+            if not part:
+                raise RemoteError("the other process has ended")
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+    # calls out
+
+    def request(self, operation: str, *args, **kwargs):
+        """Have the other side do something; its value, or the exception that it raised."""
+        encoded = [self.encode(argument) for argument in args]
+        named = {name: self.encode(value) for name, value in kwargs.items()}
+        self.send({"operation": operation, "args": encoded, "kwargs": named})
+        while "operation" in (message := self.receive()):
+            self.answer(message)
+        if "changed" in message:
+            for argument, changed in zip(args, message["changed"], strict=True):
+                update(argument, self.decode(changed))
+        if "error" in message:
+            raise self.exception(message["error"], stops=operation == "next")
+        if "argument" in message:  # it returned what it was given
+            return args[message["argument"]]
+        return self.decode(message["value"])
+
+    # calls in
+
+    def serve(self) -> None:
+        """Answer requests until the other side ends."""
+        while True:
+            try:
+                message = self.receive()
+            except RemoteError:
+                return
+            self.answer(message)
+
+    def answer(self, message: dict) -> None:
+        try:
+            args = [self.decode(argument) for argument in message["args"]]
+            kwargs = {name: self.decode(value) for name, value in message["kwargs"].items()}
+            value = self.operation(message["operation"], args)(*args, **kwargs)
+            reply = next(
+                ({"argument": index} for index, argument in enumerate(args)
+                 if argument is value and isinstance(value, values.MUTABLE)),
+                None,
+            ) or {"value": self.encode(value)}  # fmt: skip
+        except BaseException as error:
+            args = locals().get("args", [])
+            reply = {"error": self.describe(error)}
+        try:
+            after = [self.encode(argument) for argument in args]
+            if args and after != message["args"]:
+                reply["changed"] = after
+        except RecursionError:
+            pass  # an argument was made to contain itself; the caller keeps its own
+        self.send(reply)
+
+    def operation(self, name: str, args: list):
+        if name in self.served:
+            return self.served[name]
+        if self.guarded_module is not None and name not in PUBLIC_OPERATIONS:
+            public = name in ("getattr", "setattr") and isinstance(args[1], str) and not args[1].startswith("_")
+            if not public or type(args[0]).__module__ != self.guarded_module:
+                raise AttributeError(f"{name} is not allowed on objects of the tests")
+        return OPERATIONS[name]
+
+    # references
+
+    def encode(self, value):
+        return values.encode(value, self.refer)
+
+    def decode(self, data):
+        return values.decode(data, self.resolve)
+
+    def refer(self, value) -> list:
+        if type(value) in REMOTE_TYPES:
+            return ["yours", object.__getattribute__(value, "_key")]
+        if isinstance(value, type) and getattr(builtins, value.__name__, None) is value:
+            return ["builtin", value.__name__]
+        key = self.export_keys.setdefault(id(value), len(self.export_keys))
+        self.exports[key] = value  # kept alive, so that no other object gets its id
+        if isinstance(value, type) and issubclass(value, Exception):
+            return ["exception", key, value.__name__, builtin_base(value).__name__]
+        if isinstance(value, types.CoroutineType):
+            return ["coroutine", key]
+        kind = "class" if isinstance(value, type) else "object"
+        base = next((base.__name__ for base in values.MUTABLE if isinstance(value, base)), None)
+        return ["mine", key, kind, base]
+
+    def resolve(self, tag: str, rest: list):
+        if tag == "yours":
+            return self.exports[rest[0]]
+        if tag == "builtin":
+            return getattr(builtins, rest[0])
+        if tag not in ("mine", "exception", "coroutine"):
+            raise ValueError(f"unknown tag {tag!r}")
+        key = rest[0]
+        if key not in self.imports:
+            self.imports[key] = self.represent(tag, *rest)
+        return self.imports[key]
+
+    def represent(self, tag: str, key: int, *details):
+        if tag == "exception":
+            name, base = details
+            return type(name, (exception_type(base),), {})
+        kind, base = details if tag == "mine" else ("object", None)
+        remote = RemoteClass() if kind == "class" else Remote()
+        for name, value in (("_peer", self), ("_key", key), ("_base", CONTAINERS.get(base))):
+            object.__setattr__(remote, name, value)
+        if tag == "coroutine":
+
+            async def awaited():
+                return self.request("await", remote)
+
+            return awaited()
+        return remote
+
+    # exceptions
+
+    def describe(self, error: BaseException) -> dict:
+        arguments, attributes = [], {}
+        for argument in getattr(error, "args", ()):
+            try:
+                arguments.append(values.encode(argument))
+            except (values.NotPlainError, RecursionError):
+                arguments.append(repr(argument))
+        for name, value in getattr(error, "__dict__", {}).items():
+            try:
+                attributes[name] = values.encode(value)
+            except (values.NotPlainError, RecursionError):
+                continue
+        kind = type(error) if isinstance(error, Exception) else RuntimeError
+        return {"type": self.refer(kind), "args": arguments, "attributes": attributes}
+
+    def exception(self, description: dict, stops: bool) -> BaseException:
+        kind = self.decode(description["type"])
+        arguments = [values.decode(argument) for argument in description["args"]]
+        if not (isinstance(kind, type) and issubclass(kind, Exception)):
+            raise ValueError("no encoding of an exception")
+        if issubclass(kind, (StopIteration, StopAsyncIteration)) and not stops:
+            # Would end a loop over map() in the tests as if it were complete.
+            return RemoteError(f"{kind.__name__} was raised")
+        try:
+            error = kind(*arguments)
+        except Exception:  # UnicodeDecodeError and its like insist on their arguments
+            error = RemoteError(f"{kind.__name__}: {arguments}")
+        for name, value in description["attributes"].items():
+            if not name.startswith("__"):
+                setattr(error, name, values.decode(value))
+        return error
+
+
+CONTAINERS = {base.__name__: base for base in values.MUTABLE}
+
+
+def builtin_base(kind: type) -> type:
+    return next(base for base in kind.__mro__ if getattr(builtins, base.__name__, None) is base)
+
+
+def exception_type(name: str) -> type:
+    kind = getattr(builtins, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, Exception)):
+        raise ValueError(f"no exception {name!r}")
+    return kind
+
+
+def update(old, new) -> None:
+    """Give a container the content of another one of its type, and so on inside it, in place."""
+    if type(old) is not type(new) or type(old) not in (*values.MUTABLE, bytearray):
+        return
+    if isinstance(old, (list, collections.deque)):
+        items = [_updated(*pair) for pair in zip(old, new, strict=False)]
+        items += list(new)[len(items) :]
+        old.clear()
+        old.extend(items)
+    elif isinstance(old, dict):
+        items = {key: _updated(old.get(key), value) for key, value in new.items()}
+        old.clear()
+        old.update(items)
+    elif isinstance(old, set):
+        old.clear()
+        old.update(new)
+    else:
+        old[:] = new
+
+
+def _updated(old, new):
+    if type(old) is type(new) and type(old) in (*values.MUTABLE, bytearray):
+        update(old, new)
+        return old
+    return new
+
+
+class Remote:
+    """An object of the other process."""
+
+    __slots__ = ("_base", "_key", "_peer")
+
+    @property
+    def __class__(self):  # a program's subclass of dict is a dict to isinstance
+        return object.__getattribute__(self, "_base") or type(self)
+
+    def __getattr__(self, name):
+        if name.startswith("__") and name not in ("__name__", "__dict__"):
+            raise AttributeError(name)
+        return ask(self, "getattr", name)
+
+    def __setattr__(self, name, value):
+        ask(self, "setattr", name, value)
+
+    def __delattr__(self, name):
+        ask(self, "delattr", name)
+
+    def __call__(self, *args, **kwargs):
+        return ask(self, "call", *args, **kwargs)
+
+    def __eq__(self, other):
+        """Two of the program's objects are equal if they are one, or of one class and in one state, which must not be
+        empty. A container is equal to plain data if its content is."""
+        if type(other) is type(self):
+            if object.__getattribute__(self, "_key") == object.__getattribute__(other, "_key"):
+                return True
+            ours, theirs = ask(self, "state"), ask(other, "state")
+            return ours is not None and ours == theirs
+        return object.__getattribute__(self, "_base") is not None and plain(self) == other
+
+    def __hash__(self):
+        return object.__getattribute__(self, "_key")
+
+    def __contains__(self, item):
+        return any(item is each or item == each for each in self)
+
+    def __enter__(self):
+        return ask(self, "enter")
+
+    def __exit__(self, *exception):
+        return ask(self, "exit")
+
+    def __bool__(self):
+        return bool(plain(ask(self, "bool")))
+
+
+class RemoteClass(Remote):
+    """A class of the other process."""
+
+    __slots__ = ()
+
+    def __instancecheck__(self, instance):
+        return type(instance) in REMOTE_TYPES and ask(instance, "isinstance", self) is True
+
+    def __subclasscheck__(self, subclass):
+        return type(subclass) in REMOTE_TYPES and ask(subclass, "issubclass", self) is True
+
+
+REMOTE_TYPES = (Remote, RemoteClass)
+
+
+def ask(remote: Remote, operation: str, *args, **kwargs):
+    return object.__getattribute__(remote, "_peer").request(operation, remote, *args, **kwargs)
+
+
+def plain(value):
+    """The content of a remote container, read by its base class's own methods; plain data as it is."""
+    return ask(value, "base") if type(value) in REMOTE_TYPES else value
+
+
+def _define(name: str, operation: str, result: type | None = None) -> None:
+    def method(self, *args):
+        value = ask(self, operation, *args)
+        if result is not None and type(value) is not result:
+            raise TypeError(f"{name} gave no {result.__name__}")
+        return value
+
+    setattr(Remote, name, method)
+
+
+def _define_reflected(name: str, operation: str) -> None:
+    def method(self, other):
+        return object.__getattribute__(self, "_peer").request(operation, other, self)
+
+    setattr(Remote, name, method)
+
+
+def _define_order(name: str) -> None:
+    def method(self, other):
+        if type(other) not in REMOTE_TYPES:
+            return NotImplemented  # a program's object must not decide how it compares with an expected number
+        return ask(self, name, other) is True
+
+    setattr(Remote, f"__{name}__", method)
+
+
+for _name in ARITHMETIC:
+    _define(f"__{_name.rstrip('_')}__", _name)
+    _define_reflected(f"__r{_name.rstrip('_')}__", _name)
+for _name in UNARY:
+    _define(f"__{_name}__", _name)
+for _name in ORDER:
+    _define_order(_name)
+for _name in ("getitem", "setitem", "delitem", "iter", "next", "reversed"):
+    _define(f"__{_name}__", _name)
+for _name, _type in (("len", int), ("str", str), ("repr", str), ("int", int), ("float", float)):
+    _define(f"__{_name}__", _name, _type)
+
+
+def state(value):
+    """What the equality of a program's objects is decided on: the class and the attributes, all the way down."""
+
+    def refer(part) -> list:
+        attributes = dict(getattr(part, "__dict__", {}))
+        for kind in type(part).__mro__:
+            slots = kind.__dict__.get("__slots__", ())
+            for name in (slots,) if isinstance(slots, str) else slots:
+                if hasattr(part, name):
+                    attributes[name] = getattr(part, name)
+        if isinstance(part, (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType)):
+            return ["object", str(id(part)), None]
+        return ["object", str(id(type(part))), values.encode(attributes, refer) if attributes else str(id(part))]
+
+    base = next((base for base in values.MUTABLE if isinstance(value, base)), None)
+    content = values.encode(
+        base(base.__iter__(value)) if base not in (None, dict) else dict.copy(value) if base else None, refer
+    )
+    return json.dumps([refer(value), content])

@@ -1,0 +1,200 @@
+"""A seccomp filter: the list of system calls that a program may make. Everything else fails with EPERM.
+
+The filter is a classic BPF program, checked by the kernel at every call. A call is allowed outright (`ALLOWED`),
+allowed for certain arguments (`_conditions`), or refused. Sources: seccomp(2), bpf(4), the kernel's unistd headers.
+"""
+
+import ctypes
+import errno
+import functools
+import os
+import platform
+import struct
+
+from . import libc
+
+
+# name: (x86-64, aarch64); None where the architecture does not have the call
+ALLOWED = {
+    # descriptors that are open already
+    "read": (0, 63), "write": (1, 64), "close": (3, 57), "lseek": (8, 62), "pread64": (17, 67), "pwrite64": (18, 68),
+    "readv": (19, 65), "writev": (20, 66), "preadv": (295, 69), "pwritev": (296, 70), "dup": (32, 23),
+    "dup2": (33, None), "dup3": (292, 24), "ftruncate": (77, 46), "fsync": (74, 82), "fdatasync": (75, 83),
+    # files: Landlock decides which
+    "open": (2, None), "openat": (257, 56), "stat": (4, None), "fstat": (5, 80), "lstat": (6, None),
+    "newfstatat": (262, 79), "statx": (332, 291), "access": (21, None), "faccessat": (269, 48),
+    "faccessat2": (439, 439), "getdents": (78, None), "getdents64": (217, 61), "getcwd": (79, 17), "chdir": (80, 49),
+    "fchdir": (81, 50), "readlink": (89, None), "readlinkat": (267, 78), "statfs": (137, 43), "fstatfs": (138, 44),
+    "rename": (82, None), "renameat": (264, 38), "renameat2": (316, 276), "mkdir": (83, None), "mkdirat": (258, 34),
+    "rmdir": (84, None), "unlink": (87, None), "unlinkat": (263, 35), "umask": (95, 166),
+    # memory
+    "mmap": (9, 222), "mprotect": (10, 226), "munmap": (11, 215), "brk": (12, 214), "mremap": (25, 216),
+    "madvise": (28, 233), "membarrier": (324, 283),
+    # threads and waiting
+    "futex": (202, 98), "set_robust_list": (273, 99), "get_robust_list": (274, 100), "rseq": (334, 293),
+    "set_tid_address": (218, 96), "gettid": (186, 178), "sched_yield": (24, 124), "sched_getaffinity": (204, 123),
+    "sched_getparam": (143, 121), "sched_getscheduler": (145, 120), "sched_get_priority_max": (146, 125),
+    "sched_get_priority_min": (147, 126), "getcpu": (309, 168), "exit": (60, 93), "exit_group": (231, 94),
+    "poll": (7, None), "ppoll": (271, 73), "select": (23, None), "pselect6": (270, 72), "epoll_create": (213, None),
+    "epoll_create1": (291, 20), "epoll_ctl": (233, 21), "epoll_wait": (232, None), "epoll_pwait": (281, 22),
+    "eventfd2": (290, 19), "pipe": (22, None), "pipe2": (293, 59), "pause": (34, None),
+    # socketpairs, which asyncio wakes itself with
+    "recvfrom": (45, 207), "shutdown": (48, 210), "getsockname": (51, 204), "getpeername": (52, 205),
+    "setsockopt": (54, 208), "getsockopt": (55, 209),
+    # time and one's own signals
+    "nanosleep": (35, 101), "clock_gettime": (228, 113), "clock_getres": (229, 114), "clock_nanosleep": (230, 115),
+    "gettimeofday": (96, 169), "time": (201, None), "times": (100, 153), "getitimer": (36, 102),
+    "setitimer": (38, 103), "alarm": (37, None), "rt_sigaction": (13, 134), "rt_sigprocmask": (14, 135),
+    "rt_sigreturn": (15, 139), "rt_sigpending": (127, 136), "rt_sigtimedwait": (128, 137),
+    "rt_sigsuspend": (130, 133), "sigaltstack": (131, 132), "restart_syscall": (219, 128),
+    # questions
+    "getpid": (39, 172), "getppid": (110, 173), "getuid": (102, 174), "geteuid": (107, 175), "getgid": (104, 176),
+    "getegid": (108, 177), "getresuid": (118, 148), "getresgid": (120, 150), "getgroups": (115, 158),
+    "getpgrp": (111, None), "getpgid": (121, 155), "getsid": (124, 156), "uname": (63, 160),
+    "getrlimit": (97, 163), "getrusage": (98, 165), "sysinfo": (99, 179), "getrandom": (318, 278),
+}  # fmt: skip
+CONDITIONAL = {
+    "clone": (56, 220), "clone3": (435, 435), "kill": (62, 129), "tgkill": (234, 131), "ioctl": (16, 29),
+    "fcntl": (72, 25), "prctl": (157, 167), "prlimit64": (302, 261), "socketpair": (53, 199), "sendto": (44, 206),
+}  # fmt: skip
+ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # column above, AUDIT_ARCH
+
+LOAD, AND, RETURN = 0x20, 0x54, 0x06
+JUMP, JUMP_EQUAL, JUMP_GREATER_EQUAL, JUMP_SET = 0x05, 0x15, 0x35, 0x45
+OFFSET_NUMBER, OFFSET_ARCHITECTURE, OFFSET_ARGUMENTS = 0, 4, 16
+KILL_PROCESS, ERROR, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
+SECCOMP_MODE_FILTER = 2
+
+CLONE_THREAD = 0x10000
+PLACEHOLDER = 0x5EEDF00D  # no process id: those end at 2^22
+OPEN_TO_WRITE = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+TERMINAL_QUESTIONS = (
+    0x5401,
+    0x5413,
+    0x541B,
+    0x5421,
+    0x5450,
+    0x5451,
+)  # TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIO*CLEX
+# Duplicate, flags, record locks, seals. Not F_SETOWN and F_SETSIG: they send signals to other processes.
+FCNTL_COMMANDS = (0, 1, 2, 3, 4, 5, 6, 7, 1030, 1034)
+PR_SET_NAME, PR_GET_NAME = 15, 16
+AF_UNIX, SOCK_STREAM, SOCK_TYPE_MASK = 1, 1, 0xF
+
+
+def _instruction(code: int, value: int, jump_true: int = 0, jump_false: int = 0) -> bytes:
+    return struct.pack("HBBI", code, jump_true, jump_false, value & 0xFFFFFFFF)
+
+
+def _return(value: int) -> bytes:
+    return _instruction(RETURN, value)
+
+
+def _refuse(code: int = errno.EPERM) -> bytes:
+    return _return(ERROR | code)
+
+
+def _load_argument(index: int, high: bool = False) -> bytes:
+    return _instruction(LOAD, OFFSET_ARGUMENTS + 8 * index + 4 * high)
+
+
+def _allow_if_one_of(index: int, values: tuple[int, ...]) -> list[bytes]:
+    tests = [part for value in values for part in (_instruction(JUMP_EQUAL, value, 0, 1), _return(ALLOW))]
+    return [_load_argument(index), *tests, _refuse()]
+
+
+def _conditions(pid: int, writable: bool) -> dict[str, list[bytes]]:
+    """What follows once the number of the call is known; each sequence ends in a return."""
+    to_itself = _allow_if_one_of(0, (pid,))
+    conditions = {
+        "clone": [_load_argument(0), _instruction(JUMP_SET, CLONE_THREAD, 0, 1), _return(ALLOW), _refuse()],
+        # Its flags lie in memory, out of the filter's sight; libc falls back to clone.
+        "clone3": [_refuse(errno.ENOSYS)],
+        "kill": to_itself,
+        "tgkill": to_itself,
+        "ioctl": _allow_if_one_of(1, TERMINAL_QUESTIONS),
+        "fcntl": _allow_if_one_of(1, FCNTL_COMMANDS),
+        "prctl": _allow_if_one_of(0, (PR_SET_NAME, PR_GET_NAME)),
+        "prlimit64": _allow_if_one_of(0, (0, pid)),
+        # A datagram pair could be pointed at the host's sockets, a stream pair cannot.
+        "socketpair": [
+            _load_argument(0),
+            _instruction(JUMP_EQUAL, AF_UNIX, 0, 4),
+            _load_argument(1),
+            _instruction(AND, SOCK_TYPE_MASK),
+            _instruction(JUMP_EQUAL, SOCK_STREAM, 0, 1),
+            _return(ALLOW),
+            _refuse(),
+        ],
+        "sendto": [  # without an address
+            _load_argument(4),
+            _instruction(JUMP_EQUAL, 0, 0, 3),
+            _load_argument(4, high=True),
+            _instruction(JUMP_EQUAL, 0, 0, 1),
+            _return(ALLOW),
+            _refuse(),
+        ],
+    }
+    if not writable:
+        for name, index in (("open", 1), ("openat", 2)):
+            conditions[name] = [
+                _load_argument(index),
+                _instruction(JUMP_SET, OPEN_TO_WRITE, 0, 1),
+                _refuse(errno.EACCES),
+                _return(ALLOW),
+            ]
+    return conditions
+
+
+def build(pid: int, writable: bool) -> bytes:
+    """The filter for one process.
+
+    Args:
+        pid: its id; it may signal itself.
+        writable: whether files may be opened for writing. Kernels before Landlock 3 cannot forbid truncation, so there
+            the filter forbids writing altogether.
+    """
+    column, architecture = ARCHITECTURES[platform.machine()]
+    conditions = _conditions(pid, writable)
+    calls = sorted(
+        (numbers[column], conditions.get(name, [_return(ALLOW)]))
+        for name, numbers in (ALLOWED | CONDITIONAL).items()
+        if numbers[column] is not None
+    )
+    program = [
+        _instruction(LOAD, OFFSET_ARCHITECTURE),
+        _instruction(JUMP_EQUAL, architecture, 1, 0),
+        _return(KILL_PROCESS),
+        _instruction(LOAD, OFFSET_NUMBER),
+        *_search(calls),
+    ]
+    return b"".join(program)
+
+
+def _search(calls: list[tuple[int, list[bytes]]]) -> list[bytes]:
+    """A binary search by number: the kernel runs a new filter once per call number, and a list would load slowly."""
+    if len(calls) == 1:
+        number, body = calls[0]
+        return [_instruction(JUMP_EQUAL, number, 0, len(body)), *body, _refuse()]
+    half = len(calls) // 2
+    low, high = _search(calls[:half]), _search(calls[half:])
+    # A conditional jump reaches 255 instructions only.
+    return [_instruction(JUMP_GREATER_EQUAL, calls[half][0], 0, 1), _instruction(JUMP, len(low)), *low, *high]
+
+
+@functools.lru_cache(maxsize=2)
+def template(writable: bool) -> bytes:
+    """The filter with a placeholder for the process id, made once."""
+    return build(PLACEHOLDER, writable)
+
+
+def install_for(pid: int, writable: bool) -> None:
+    """Put the calling process under its filter."""
+    install(template(writable).replace(struct.pack("I", PLACEHOLDER), struct.pack("I", pid)))
+
+
+def install(program: bytes) -> None:
+    """Put the calling process under the filter, for ever. Needs no_new_privs."""
+    buffer = ctypes.create_string_buffer(program, len(program))
+    header = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))
+    libc.prctl(libc.PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.c_char_p(header))

@@ -1,0 +1,127 @@
+"""The two sides of tests that are code: the program, served to the tests, and the tests."""
+
+import ast
+import builtins
+import importlib
+import random
+import sys
+import types
+
+from . import program
+from .jail import LINK
+from .peer import Peer, state
+
+
+MODULE = "tests"
+
+
+def serve(job: dict) -> int:
+    """The program's side: load it when asked, then do what the tests ask."""
+    peer = Peer(LINK)
+    program.open_streams("")
+    module = types.ModuleType("solution")
+
+    def load() -> list:
+        module.__file__ = program.FILE_NAME
+        sys.modules["solution"] = module
+        random.seed(0)
+        exec(program.compile_program(job["code"]), module.__dict__)
+        return [name for name in vars(module) if not name.startswith("__")]
+
+    peer.served = {"load": load, "name": lambda name: vars(module)[name], "state": state}
+    peer.serve()
+    return 0
+
+
+def run(job: dict) -> int:
+    """The tests' side. Reports whether each test passed, or why the tests cannot be run."""
+    program.open_streams("")
+    try:
+        setup = compile(job["setup"], "<setup>", "exec")
+        units = [compile(text, "<tests>", "exec") for text in job["units"]]
+        for text in (job["setup"], *job["units"]):
+            check_imports(ast.parse(text))
+    except Exception as error:  # before the program was looked at: it cannot be the reason
+        program.write_result({"unusable": f"{type(error).__name__}: {error}"})
+        return 0
+    program.write_result({"passed": run_units(job, setup, units)})
+    return 0
+
+
+def check_imports(tree: ast.AST) -> None:
+    for node in ast.walk(tree):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names = [node.module]
+        for name in names:
+            if name != "solution":
+                importlib.import_module(name)
+
+
+def run_units(job: dict, setup, units: list) -> list:
+    """For each test True, or the name of the exception that it failed with."""
+    peer = Peer(LINK, guarded_module=MODULE)
+    module = types.ModuleType(MODULE)
+    sys.modules[MODULE] = module
+    results: list = []
+    try:
+        names = peer.request("load")
+        inject(peer, names, module, job, [setup, *units])
+        exec(setup, module.__dict__)
+    except BaseException as error:
+        return [describe(error)]
+    for unit in units:
+        try:
+            exec(unit, module.__dict__)
+            if job["entry_point"]:
+                module.check(vars(module)[job["entry_point"]])
+            for name, value in list(vars(module).items()):
+                if name.startswith("test_") and isinstance(value, types.FunctionType):
+                    delattr(module, name)
+                    value()
+            results.append(True)
+        except BaseException as error:
+            results.append(describe(error))
+            if job["stop_at_failure"]:
+                break
+    return results
+
+
+def describe(error: BaseException) -> str:
+    return type(error).__name__
+
+
+def inject(peer: Peer, names: list, module: types.ModuleType, job: dict, codes: list) -> None:
+    """Give the tests the program's names that they use, as `solution` and as their own.
+
+    A builtin that the program defines anew stays the tests' own (a program's `all` or `abs` would decide them), unless
+    it is what they test: the entry point, or the only name of the program that they use.
+    """
+    used = set().union(*map(names_of, codes))
+    own = [name for name in names if name in used and not hasattr(builtins, name)]
+    if job["entry_point"]:
+        own.append(job["entry_point"])
+    elif not own:
+        own = [name for name in names if name in used and name in job["called"]]
+    solution = types.ModuleType("solution")
+    solution.__all__ = [name for name in names if not hasattr(builtins, name)]
+    solution.__getattr__ = lambda name: lookup(peer, name)
+    sys.modules["solution"] = solution
+    for name in own:
+        vars(module)[name] = peer.request("name", name)
+
+
+def lookup(peer: Peer, name: str):
+    if name.startswith("__"):
+        raise AttributeError(name)
+    try:
+        return peer.request("name", name)
+    except KeyError:
+        raise AttributeError(name) from None
+
+
+def names_of(code: types.CodeType) -> set[str]:
+    inner = [names_of(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    return set(code.co_names).union(*inner)

@@ -1,0 +1,141 @@
+"""The zygote: a clean interpreter inside the jail, forked once per execution.
+
+It sees limits and descriptors, never code, inputs or expected outputs, so no program inherits another's text. It
+decides about life and death only: what a program wrote is for the host to judge.
+"""
+
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+
+from . import child, seccomp
+from .jail import Jail, empty
+
+
+POLL_SECONDS = 0.2
+FILES = 4  # that each process gets: job, stdout, stderr, reports
+MAX_DESCRIPTORS = 2 * FILES
+
+
+def serve(channel: socket.socket, jail: Jail) -> None:
+    """Execute requests until the host closes the channel."""
+    preload()
+    if jail.tier != "unsafe":
+        seccomp.template(jail.landlock >= 3)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "delta_trl"]:
+        del sys.modules[name]  # not for import by programs
+    gc.collect()
+    gc.freeze()  # the collector of a child shall not touch, and so copy, the pages shared with it
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(channel, 65536, MAX_DESCRIPTORS)
+        if not message:
+            return
+        reply = execute(json.loads(message), descriptors, channel, jail)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        reply["reusable"] = jail.temporary is None or empty(jail.temporary)
+        channel.send(json.dumps(reply).encode())
+
+
+def preload() -> None:
+    """Import what most programs import, once."""
+    import array  # noqa: F401
+    import bisect  # noqa: F401
+    import cmath  # noqa: F401
+    import collections  # noqa: F401
+    import copy  # noqa: F401
+    import dataclasses  # noqa: F401
+    import datetime  # noqa: F401
+    import decimal  # noqa: F401
+    import fractions  # noqa: F401
+    import functools  # noqa: F401
+    import heapq  # noqa: F401
+    import itertools  # noqa: F401
+    import math  # noqa: F401
+    import operator  # noqa: F401
+    import queue  # noqa: F401
+    import random  # noqa: F401
+    import re  # noqa: F401
+    import site
+    import string  # noqa: F401
+    import traceback  # noqa: F401
+    import typing  # noqa: F401
+
+    site.setquit()  # exit() and quit(), which an interpreter without site-packages does not have
+
+
+def execute(request: dict, descriptors: list[int], channel: socket.socket, jail: Jail) -> dict:
+    """Run one process, or a pair of which the first decides when both end.
+
+    Each process reports by a byte that its program begins, and then the end of each step; a step may take
+    `request["wall_seconds"]`. Only `request["steps"]` reports count, so that a false one gains a program nothing.
+    A process that never began failed for reasons of its own: that is how the host tells them from the program's.
+    """
+    limits, wall_seconds, steps = request["limits"], request["wall_seconds"], request["steps"]
+    if jail.tasks is not None:  # threads count per user there, so allow for those that exist
+        limits["threads"] += int(os.pread(jail.tasks, 200, 0).split()[3].split(b"/")[1])
+    # No pipe: a program could open its reading end anew through /proc/self/fd, and take the reports back.
+    step_read, step_write = socket.socketpair()
+    started = time.monotonic()
+    zygote_pid = os.getpid()
+    pids: list[int] = []
+    # Made here, and closed as soon as both have theirs: each sees the other's end.
+    links = socket.socketpair() if request["processes"] == 2 else [None]
+    for index, link in enumerate(links):
+        pid = os.fork()
+        if pid == 0:
+            own = descriptors[FILES * index :][: None if request["processes"] == 1 else FILES]
+            child.run(own, step_write.fileno(), link and link.fileno(), limits, jail, zygote_pid)
+        pids.append(pid)
+    for link in filter(None, links):
+        link.close()
+    step_write.close()
+
+    step_read.setblocking(False)
+    main_process = os.pidfd_open(pids[0])
+    poll = select.poll()
+    poll.register(main_process, select.POLLIN)
+    poll.register(channel, select.POLLHUP | select.POLLRDHUP)
+    ready, timed_out = {}, False
+    begun, allowed = 0, steps + len(pids)
+    deadline = started + wall_seconds
+    # To wake at every report would cost more than a short program itself.
+    while not ready and not timed_out:
+        remaining = deadline - time.monotonic()
+        ready = dict(poll.poll(max(0, min(remaining, POLL_SECONDS)) * 1000))
+        reported = 0 if ready or begun >= allowed else count(step_read)
+        begun += reported
+        if reported:
+            deadline = time.monotonic() + wall_seconds
+        timed_out = not ready and deadline <= time.monotonic()
+
+    reports = []
+    for index, pid in enumerate(pids):
+        if main_process not in ready or index > 0:
+            os.kill(pid, signal.SIGKILL)
+        _, status, usage = os.wait4(pid, 0)
+        reports.append(
+            {"status": status, "cpu_seconds": usage.ru_utime + usage.ru_stime, "peak_kilobytes": usage.ru_maxrss}
+        )
+    begun += count(step_read)
+    os.close(main_process)
+    step_read.close()
+    return {
+        "processes": reports,
+        "timed_out": timed_out,
+        "begun": begun >= len(pids),
+        "wall_seconds": time.monotonic() - started,
+    }
+
+
+def count(reports: socket.socket) -> int:
+    """Bytes that have arrived."""
+    try:
+        return len(reports.recv(65536))
+    except BlockingIOError:
+        return 0

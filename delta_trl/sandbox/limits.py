@@ -1,0 +1,78 @@
+"""What an execution may use, and what became of it."""
+
+import enum
+import math
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one execution may use.
+
+    Args:
+        wall_seconds: time on the clock.
+        cpu_seconds: processor time of all threads together; by default what one thread can use in `wall_seconds`.
+        memory_mb: address space, in MiB.
+        output_bytes: size of standard output, of standard error and of a returned value, each.
+        threads: threads, the main one included. Other processes cannot be started at all.
+        open_files: descriptors, the harness's handful included.
+    """
+
+    wall_seconds: float = 6.0
+    cpu_seconds: float | None = None
+    memory_mb: int = 1024
+    output_bytes: int = 8 << 20
+    threads: int = 64
+    open_files: int = 64
+
+    def __post_init__(self):
+        for name, value in asdict(self).items():
+            if value is not None and not value > 0:
+                raise ValueError(f"Limits need positive numbers, got {name}={value!r}.")
+
+    def as_request(self, steps: int) -> dict:
+        """As the jail reads them, for `steps` executions in one process."""
+        return {
+            "cpu_seconds": math.ceil((self.cpu_seconds or self.wall_seconds + 1) * steps),
+            "memory_bytes": self.memory_mb << 20,
+            "output_bytes": self.output_bytes,
+            "threads": self.threads,
+            "open_files": self.open_files,
+        }
+
+
+class Outcome(str, enum.Enum):
+    """How an execution ended. Only `SANDBOX_ERROR` is not the program's doing."""
+
+    OK = "ok"
+    EXCEPTION = "exception"  # an uncaught exception, or another exit status than 0
+    TIMEOUT = "timeout"
+    MEMORY = "memory"
+    OUTPUT_LIMIT = "output limit"
+    KILLED = "killed"  # by a signal, such as a segmentation fault
+    SANDBOX_ERROR = "sandbox error"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What an execution did.
+
+    Args:
+        outcome: how it ended.
+        stdout: standard output, as bytes.
+        stderr: the end of standard error, as bytes.
+        exit_status: as `os.waitstatus_to_exitcode` gives it (negative: the signal); `None` if the sandbox failed.
+        wall_seconds: time on the clock.
+        cpu_seconds: processor time.
+        peak_memory_mb: resident memory.
+        reports: lines that the harness in the process wrote. The program can forge them.
+    """
+
+    outcome: Outcome
+    stdout: bytes = b""
+    stderr: bytes = b""
+    exit_status: int | None = None
+    wall_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    peak_memory_mb: float = 0.0
+    reports: tuple[bytes, ...] = ()

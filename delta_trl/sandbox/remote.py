@@ -1,0 +1,133 @@
+"""Programs run by an execution server instead of on this machine: what it isolates is the server's affair."""
+
+import json
+import logging
+import pathlib
+import time
+import urllib.request
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from . import values
+from .limits import Limits, Outcome, Result
+
+
+logger = logging.getLogger(__name__)
+
+MAX_ATTEMPTS = 3
+RETRY_SECONDS = 1.0  # doubled after each attempt
+OVERHEAD_SECONDS = 30.0  # that a server may take beyond the program's own time
+# Calls a function on the server: reads {"code", "function", "inputs"}, prints the encoded value. What the program
+# prints goes to standard error. Comparing happens here; the server never sees an expected output.
+CALLER = """
+import importlib, json as _json, os as _os, sys as _sys, types as _types
+if hasattr(_sys, "set_int_max_str_digits"):
+    _sys.set_int_max_str_digits(0)
+_answers = _os.dup(1)
+_os.dup2(2, 1)
+_job = _json.load(_sys.stdin)
+_module = _types.ModuleType("solution")
+_sys.modules["solution"] = _module
+for _name in _job["modules"]:
+    exec(f"import {_name}\\nfrom {_name} import *", _module.__dict__)
+exec("from typing import *\\nfrom builtins import *", _module.__dict__)
+exec(compile(_job["code"], "solution.py", "exec"), _module.__dict__)
+_in_class = "Solution" in vars(_module) and _job["function"] not in vars(_module)
+_function = getattr(_module.Solution() if _in_class else _module, _job["function"])
+_answer = _json.dumps(encode(_function(*decode(_job["inputs"][0])))).encode()
+while _answer:
+    _answer = _answer[_os.write(_answers, _answer):]
+"""
+
+
+class RemoteSandbox:
+    """Runs programs on a server that speaks SandboxFusion's protocol (`POST /run_code`).
+
+    It stands in for a `Sandbox` in `grade` and in `CodeReward`. Tests that are code are not supported: there they
+    would run in the program's own process, where it can decide them.
+
+    Source: https://bytedance.github.io/SandboxFusion
+
+    Args:
+        url: address of the server, as in `http://localhost:8080`.
+        limits: what each execution may use; the server applies time and memory.
+        workers: requests at the same time.
+    """
+
+    is_local = False
+
+    def __init__(self, url: str, limits: Limits | None = None, *, workers: int = 16):
+        self.url = url.rstrip("/")
+        self.limits = limits or Limits()
+        self.workers = workers
+
+    def run(self, code: str, stdin: str = "", limits: Limits | None = None) -> Result:
+        """Run a program; as `Sandbox.run`."""
+        job = {"kind": "stdin", "code": code, "inputs": [stdin]}
+        return self.execute([job], limits or self.limits)
+
+    def run_many(self, programs: Iterable[tuple[str, str]], limits: Limits | None = None) -> list[Result]:
+        """Run pairs of a program and its input; as `Sandbox.run_many`."""
+        return self.map(lambda program: self.run(*program, limits=limits), programs)
+
+    def map(self, function: Callable, items: Iterable) -> list:
+        with ThreadPoolExecutor(self.workers) as threads:
+            return list(threads.map(function, items))
+
+    def close(self) -> None:
+        """There is nothing to end here."""
+
+    def execute(self, jobs: list[dict], limits: Limits, steps: int = 1) -> Result:
+        """Execute one job of one case. A failure of the server is tried again, and then `Outcome.SANDBOX_ERROR`."""
+        (job,) = jobs
+        if job["kind"] == "calls":
+            from .jail.program import DEFAULT_MODULES
+
+            code = pathlib.Path(values.__file__).read_text() + CALLER
+            stdin = json.dumps(job | {"modules": DEFAULT_MODULES.split()})
+        else:
+            code, (stdin,) = job["code"], job["inputs"]
+        request = {
+            "code": code,
+            "language": "python",
+            "stdin": stdin,
+            "run_timeout": limits.wall_seconds,
+            "memory_limit_MB": limits.memory_mb,
+        }
+        problem = ""
+        for attempt in range(MAX_ATTEMPTS):
+            if attempt:
+                time.sleep(RETRY_SECONDS * 2 ** (attempt - 1))
+            try:
+                return self._post(request, limits)
+            except (OSError, ValueError, KeyError, TypeError) as error:  # no answer, or not one of this protocol
+                problem = f"{type(error).__name__}: {error}"
+                logger.warning("%s failed (attempt %d of %d): %s", self.url, attempt + 1, MAX_ATTEMPTS, problem)
+        return Result(Outcome.SANDBOX_ERROR, stderr=problem.encode())
+
+    def _post(self, request: dict, limits: Limits) -> Result:
+        http = urllib.request.Request(
+            f"{self.url}/run_code", json.dumps(request).encode(), {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(http, timeout=limits.wall_seconds + OVERHEAD_SECONDS) as response:
+            reply = json.load(response)
+        if reply["status"] == "SandboxError" or reply.get("run_result") is None:
+            raise ValueError(reply.get("message") or f"the server answered {reply['status']!r}")
+        run = reply["run_result"]
+        status, stdout = run.get("return_code"), (run.get("stdout") or "").encode("utf-8", "surrogatepass")
+        if run["status"] == "TimeLimitExceeded":
+            outcome = Outcome.TIMEOUT
+        elif run["status"] == "Finished" and status == 0:
+            outcome = Outcome.OK
+        elif run["status"] == "Finished":
+            outcome = Outcome.EXCEPTION
+        else:
+            raise ValueError(f"the server answered {run['status']!r}")
+        return Result(
+            outcome=outcome,
+            stdout=stdout,
+            stderr=(run.get("stderr") or "").encode("utf-8", "surrogatepass"),
+            exit_status=status,
+            wall_seconds=run.get("execution_time") or 0.0,
+            reports=(stdout,),
+        )

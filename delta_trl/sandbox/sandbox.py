@@ -1,0 +1,329 @@
+"""A pool of jailed workers."""
+
+import atexit
+import contextlib
+import json
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from .limits import Limits, Outcome, Result
+from .worker import TierError, Worker, WorkerError, supported_platform
+
+
+logger = logging.getLogger(__name__)
+
+MAX_ATTEMPTS = 3
+GRACE_SECONDS = 10.0  # a worker ends an execution by itself; one that has not answered by then is stuck
+STDERR_BYTES = 4096  # of standard error, the end is kept
+DEFAULT_PACKAGES = ("numpy", "sortedcontainers")
+# What must fail in a jail. Run once in a new tier, so that a kernel that accepts the rules without applying them is
+# not taken for one that does.
+SELF_CHECK = """\
+import os, socket
+for attempt in (os.fork, socket.socket, lambda: open("/etc/passwd"), lambda: open("/escaped", "w")):
+    try:
+        attempt()
+    except OSError:
+        continue
+    os._exit(1)
+print("jailed")
+"""
+TIERS = {"A": "namespaces, Landlock and seccomp", "B": "Landlock and seccomp", "unsafe": "NO isolation"}
+
+
+class SandboxUnavailableError(RuntimeError):
+    """Programs cannot be isolated on this machine."""
+
+
+class Sandbox:
+    """Runs programs that nobody has read, each in a process of its own inside a jail.
+
+    Workers start on first use. Any thread may call any method; a process that was forked from one with a sandbox gets
+    workers of its own.
+
+    Args:
+        limits: what each execution may use.
+        workers: how many run at the same time; by default one per processor that this process may use, divided by
+            `LOCAL_WORLD_SIZE` where a launcher such as accelerate has set it.
+        tier: "A" or "B" to insist on one; by default the best one that works here.
+        packages: packages besides the standard library that programs may import, where they are installed.
+        allow_unsafe: run without any isolation where no tier can be set up. Programs then have all rights of the
+            caller.
+
+    Raises:
+        SandboxUnavailableError: (at first use) no tier can be set up here.
+    """
+
+    is_local = True
+
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        *,
+        workers: int | None = None,
+        tier: str | None = None,
+        packages: Sequence[str] = DEFAULT_PACKAGES,
+        allow_unsafe: bool = False,
+    ):
+        if tier not in (None, *TIERS):
+            raise ValueError(f"A sandbox's tier is 'A' or 'B', got {tier!r}.")
+        if tier == "unsafe" and not allow_unsafe:
+            raise ValueError("To run programs without isolation, say allow_unsafe=True as well.")
+        if workers is not None and workers < 1:
+            raise ValueError(f"A sandbox needs at least one worker, got {workers}.")
+        self.limits = limits or Limits()
+        self.workers = workers or default_workers()
+        self.packages = tuple(packages)
+        self.allow_unsafe = allow_unsafe
+        self._wanted_tier = tier
+        self._reset()
+        _sandboxes.add(self)
+
+    def _reset(self) -> None:
+        """Forget everything that belongs to a process: at the start, and in a forked child."""
+        self.tier: str | None = None
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._slots = threading.BoundedSemaphore(self.workers)
+        self._idle: list[Worker] = []
+        self._threads: ThreadPoolExecutor | None = None
+
+    def __enter__(self) -> "Sandbox":
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all idle workers, and so all workers once running calls are done. Further use starts new ones."""
+        if self._pid != os.getpid():
+            return
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for worker in idle:
+            worker.kill()
+
+    def run(self, code: str, stdin: str = "", limits: Limits | None = None) -> Result:
+        """Run a program, as `python program.py < input` would.
+
+        Args:
+            code: the program's text.
+            stdin: what it reads from standard input.
+            limits: instead of the sandbox's.
+        """
+        limits = limits or self.limits
+        return self.execute([{"kind": "stdin", "code": code, "inputs": [stdin]}], limits)
+
+    def run_many(self, programs: Iterable[tuple[str, str]], limits: Limits | None = None) -> list[Result]:
+        """Run pairs of a program and its input on all workers; the results come in the same order."""
+        return self.map(lambda program: self.run(*program, limits=limits), programs)
+
+    def map(self, function: Callable, items: Iterable) -> list:
+        """`function` of each item, as many at a time as there are workers."""
+        if self._pid != os.getpid():
+            self._reset()
+        with self._lock:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="delta_trl-sandbox")
+        return list(self._threads.map(function, items))
+
+    def execute(
+        self,
+        jobs: list[dict],
+        limits: Limits,
+        steps: int = 1,
+        go_on: Callable[[Result], bool] = lambda result: True,
+    ) -> Result:
+        """Execute a job, or a pair of jobs that are linked by a socket; the result is the first one's.
+
+        A job of several cases (`steps`) asks `go_on` after its first one, with what it has given so far.
+
+        A lost worker is replaced and the job tried again. If every worker is lost with it while another program runs
+        as it should, it is the job that kills workers (`Outcome.KILLED`) and not the machine that fails.
+        """
+        for attempt in range(MAX_ATTEMPTS):
+            try:
+                result = self._attempt(jobs, limits, steps, go_on)
+                if result is not None:
+                    return result
+                problem = "its process could not begin"
+            except (WorkerError, OSError) as error:
+                problem = str(error)
+            logger.warning("Sandbox execution failed (attempt %d of %d): %s", attempt + 1, MAX_ATTEMPTS, problem)
+        if self._works():
+            return Result(Outcome.KILLED)
+        return Result(Outcome.SANDBOX_ERROR, stderr=problem.encode())
+
+    def _works(self) -> bool:
+        try:
+            job = {"kind": "stdin", "code": "print('works')", "inputs": [""]}
+            result = self._attempt([job], Limits(), 1, lambda result: True)
+        except (WorkerError, OSError):
+            return False
+        return result is not None and result.stdout == b"works\n"
+
+    def _attempt(self, jobs: list[dict], limits: Limits, steps: int, go_on: Callable) -> Result | None:
+        """One attempt; `None` if a process failed before its program began."""
+        with contextlib.ExitStack() as stack:
+            groups = []
+            for job in jobs:
+                text = open_memory(json.dumps(job).encode())
+                group = [text, *[open_memory() for _ in range(3)]]
+                groups.append(group)
+                for descriptor in group:
+                    stack.callback(os.close, descriptor)
+            request = {
+                "limits": limits.as_request(steps),
+                "wall_seconds": limits.wall_seconds,
+                "steps": steps,
+                "processes": len(jobs),
+            }
+            with self._worker() as worker:
+                reply = worker.execute(
+                    request,
+                    [descriptor for group in groups for descriptor in group],
+                    limits.wall_seconds * (steps + 2) + GRACE_SECONDS,
+                    gate=(lambda: go_on(Result(Outcome.OK, **read_output(groups[0], limits)))) if steps > 1 else None,
+                )
+            return read_result(reply, groups[0], limits, steps) if reply["begun"] else None
+
+    @contextlib.contextmanager
+    def _worker(self):
+        """An idle worker, or a new one. It comes back unless something went wrong with it."""
+        if self._pid != os.getpid():
+            self._reset()
+        with self._slots:
+            with self._lock:
+                worker = self._idle.pop() if self._idle else None
+                if worker is None and self.tier is None:
+                    worker = self._choose_tier()
+            worker = worker or Worker(self.tier, self.packages)
+            try:
+                yield worker
+            except BaseException:
+                worker.kill()
+                raise
+            if not worker.reusable:
+                worker.kill()
+                return
+            with self._lock:
+                self._idle.append(worker)
+
+    def _choose_tier(self) -> Worker:
+        """Start a worker of the best tier that works here."""
+        problems = []
+        unsupported = supported_platform()
+        if unsupported and not (self.allow_unsafe and hasattr(os, "memfd_create")):  # workers need Linux all the same
+            raise SandboxUnavailableError(f"Programs cannot be isolated: {unsupported}. {ADVICE}")
+        tiers = [self._wanted_tier] if self._wanted_tier else ["A", "B"] + ["unsafe"] * self.allow_unsafe
+        for tier in ["unsafe"] if unsupported else tiers:
+            try:
+                worker = Worker(tier, self.packages)
+            except TierError as error:
+                problems.append(f"tier {tier} ({TIERS[tier]}): {error}")
+                continue
+            if tier != "unsafe" and not self._is_jailed(worker):
+                worker.kill()
+                problems.append(f"tier {tier} ({TIERS[tier]}): set up, but does not hold")
+                continue
+            self.tier = tier
+            log = logger.warning if tier == "unsafe" else logger.info
+            log(
+                "Sandbox: tier %s (%s), %d workers%s",
+                tier,
+                TIERS[tier],
+                self.workers,
+                "".join(f"; not {problem}" for problem in problems),
+            )
+            return worker
+        raise SandboxUnavailableError(f"Programs cannot be isolated on this machine: {'; '.join(problems)}. {ADVICE}")
+
+    def _is_jailed(self, worker: Worker) -> bool:
+        descriptors = [
+            open_memory(json.dumps({"kind": "stdin", "code": SELF_CHECK, "inputs": [""]}).encode()),
+            *[open_memory() for _ in range(3)],
+        ]
+        try:
+            request = {"limits": Limits().as_request(1), "wall_seconds": 10, "steps": 1, "processes": 1}
+            worker.execute(request, descriptors, 20)
+            return read_all(descriptors[1], 100) == b"jailed\n"
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+
+ADVICE = (
+    "Allow the Landlock and seccomp system calls (Linux 5.13 or newer; see docs/sandbox.md), use a remote executor, "
+    "or pass allow_unsafe=True to run model-written programs with all rights of this process."
+)
+
+
+def default_workers() -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
+
+
+def open_memory(data: bytes = b"") -> int:
+    """An anonymous file in memory: no path, no pipe that could fill up, gone with its last descriptor."""
+    descriptor = os.memfd_create("delta_trl")
+    while data:
+        data = data[os.write(descriptor, data) :]
+    return descriptor
+
+
+def read_all(descriptor: int, limit: int) -> bytes:
+    parts, position = [], 0
+    while position < limit and (part := os.pread(descriptor, min(1 << 20, limit - position), position)):
+        parts.append(part)
+        position += len(part)
+    return b"".join(parts)
+
+
+def read_result(reply: dict, group: list[int], limits: Limits, steps: int) -> Result:
+    """The result of a process from the worker's reply and from its files: job, stdout, stderr, reports."""
+    process = reply["processes"][0]
+    sizes = [os.fstat(descriptor).st_size for descriptor in group[1:]]
+    stderr = os.pread(group[2], STDERR_BYTES, max(0, sizes[1] - STDERR_BYTES))
+    status = os.waitstatus_to_exitcode(process["status"])
+    last_line = stderr.rstrip().rpartition(b"\n")[2]
+    if reply["timed_out"] or process["cpu_seconds"] >= limits.as_request(steps)["cpu_seconds"]:
+        outcome = Outcome.TIMEOUT
+    elif status == 0 and max(sizes) <= limits.output_bytes:
+        outcome = Outcome.OK
+    elif max(sizes) >= limits.output_bytes:
+        outcome = Outcome.OUTPUT_LIMIT
+    elif last_line.startswith(b"MemoryError"):
+        outcome = Outcome.MEMORY
+    else:
+        outcome = Outcome.EXCEPTION if status > 0 else Outcome.KILLED
+    return Result(
+        outcome=outcome,
+        stderr=stderr,
+        exit_status=status,
+        wall_seconds=reply["wall_seconds"],
+        cpu_seconds=process["cpu_seconds"],
+        peak_memory_mb=process["peak_kilobytes"] / 1024,
+        **read_output(group, limits),
+    )
+
+
+def read_output(group: list[int], limits: Limits) -> dict:
+    """What a process has given so far."""
+    return {
+        "stdout": read_all(group[1], limits.output_bytes),
+        "reports": tuple(read_all(group[3], limits.output_bytes).splitlines()),
+    }
+
+
+_sandboxes: "weakref.WeakSet[Sandbox]" = weakref.WeakSet()
+
+
+@atexit.register
+def close_sandboxes() -> None:
+    """End the workers of every sandbox of this process."""
+    for sandbox in list(_sandboxes):
+        sandbox.close()

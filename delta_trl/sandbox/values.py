@@ -1,0 +1,131 @@
+"""Plain data across a process boundary, as JSON: what can be compared without running anybody's code.
+
+Scalars are themselves where JSON has them; everything else is a list whose first item is a tag.
+Integers are hexadecimal: linear in time to read, exact, and without a limit of digits.
+"""
+
+import collections
+import datetime
+import decimal
+import fractions
+from collections.abc import Callable
+
+
+class NotPlainError(TypeError):
+    """A value, or a part of it, is no plain data."""
+
+
+SEQUENCES = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": collections.deque}
+MUTABLE = (list, dict, set, collections.deque)
+BY_VALUE = (collections.Counter, collections.OrderedDict, collections.defaultdict)
+
+
+def encode(value, refer: Callable | None = None):
+    """Encode a value. Instances of subclasses count as their base (an `IntEnum` as an int, a `Counter` as a dict).
+
+    Reads through the base classes' own methods, so no method of a subclass is called.
+
+    Args:
+        value: what to encode.
+        refer: encodes what is no plain data, and containers of a program's own classes.
+
+    Raises:
+        NotPlainError: there is no encoding for it.
+        RecursionError: it is nested too deeply, or contains itself.
+    """
+    if value is None or value is True or value is False:
+        return value
+    kind = type(value)
+    if isinstance(value, int):
+        return ["int", int.__format__(value, "x")]
+    if isinstance(value, float):
+        return ["float", float.hex(value)]
+    if isinstance(value, str):
+        return str.__str__(value)
+    if refer and isinstance(value, MUTABLE) and kind not in MUTABLE and kind not in BY_VALUE:
+        return refer(value)
+    for tag, base in SEQUENCES.items():
+        if isinstance(value, base):
+            items = [encode(item, refer) for item in base.__iter__(value)]
+            fields = getattr(kind, "_fields", None)
+            if refer and tag == "tuple" and isinstance(fields, tuple) and len(fields) == len(items):
+                return ["namedtuple", kind.__name__, list(fields), *items]
+            return [tag, *items]
+    if isinstance(value, dict):
+        tag = "counter" if refer and kind is collections.Counter else "dict"
+        return [tag, *[[encode(key, refer), encode(item, refer)] for key, item in dict.items(value)]]
+    if isinstance(value, (bytes, bytearray)):
+        base = bytes if isinstance(value, bytes) else bytearray
+        return [base.__name__, base.hex(value)]
+    if kind is complex:
+        return ["complex", value.real.hex(), value.imag.hex()]
+    if kind is range:
+        return ["range", *[encode(part) for part in (value.start, value.stop, value.step)]]
+    if kind is decimal.Decimal:
+        return ["decimal", str(value)]
+    if kind is fractions.Fraction:
+        return ["fraction", encode(value.numerator), encode(value.denominator)]
+    if kind in (datetime.datetime, datetime.date, datetime.time):
+        return [kind.__name__, value.isoformat()]
+    if kind is datetime.timedelta:
+        return ["timedelta", *[encode(part) for part in (value.days, value.seconds, value.microseconds)]]
+    if kind.__module__ == "numpy" and getattr(value, "shape", None) == () and hasattr(value, "item"):
+        return encode(value.item())
+    if refer is not None:
+        return refer(value)
+    raise NotPlainError(f"a value of type {kind.__name__} is no plain data")
+
+
+def decode(data, resolve: Callable | None = None):
+    """The value of an encoding.
+
+    Args:
+        data: what `encode` gave.
+        resolve: called with (tag, items) for the tags that `encode`'s `refer` made.
+
+    Raises:
+        ValueError: it is no encoding.
+        RecursionError: it is nested too deeply.
+    """
+    if data is None or isinstance(data, (bool, str)):
+        return data
+    if not isinstance(data, list) or not data:
+        raise ValueError("no encoding of plain data")
+    tag, *rest = data
+    try:
+        return _decode_tagged(tag, rest, resolve)
+    except (TypeError, ArithmeticError, IndexError) as error:  # unhashable keys, zero denominators, too few items
+        raise ValueError(f"no encoding of a {tag}") from error
+
+
+def _decode_tagged(tag, rest: list, resolve: Callable | None):
+    if tag == "int":
+        return int(rest[0], 16)
+    if tag == "float":
+        return float.fromhex(rest[0])
+    if tag in SEQUENCES:
+        return SEQUENCES[tag]([decode(item, resolve) for item in rest])
+    if tag == "dict":
+        return {decode(key, resolve): decode(value, resolve) for key, value in rest}
+    if tag == "counter":
+        return collections.Counter({decode(key, resolve): decode(value, resolve) for key, value in rest})
+    if tag == "namedtuple":
+        name, fields, *items = rest
+        return collections.namedtuple(name, fields)(*[decode(item, resolve) for item in items])
+    if tag in ("bytes", "bytearray"):
+        return (bytes if tag == "bytes" else bytearray).fromhex(rest[0])
+    if tag == "complex":
+        return complex(float.fromhex(rest[0]), float.fromhex(rest[1]))
+    if tag == "range":
+        return range(*[decode(part) for part in rest])
+    if tag == "decimal":
+        return decimal.Decimal(rest[0])
+    if tag == "fraction":
+        return fractions.Fraction(decode(rest[0]), decode(rest[1]))
+    if tag in ("datetime", "date", "time"):
+        return getattr(datetime, tag).fromisoformat(rest[0])
+    if tag == "timedelta":
+        return datetime.timedelta(*[decode(part) for part in rest])
+    if resolve is not None:
+        return resolve(tag, rest)
+    raise ValueError(f"unknown tag {tag!r}")

@@ -1,0 +1,173 @@
+"""The host's end of one worker process."""
+
+import json
+import os
+import platform
+import select
+import socket
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable
+
+
+START_SECONDS = 30.0
+# All that a worker and its programs see of an environment; nothing of the trainer's.
+ENVIRONMENT = {
+    "PYTHONHASHSEED": "0",  # the order of sets is the same in every run
+    "LANG": "C.UTF-8",
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    # one arena and one thread: more would count against the limit of the address space
+    "MALLOC_ARENA_MAX": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}
+TEMPORARY_BYTES = 16 << 20
+SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache", "/usr/share/zoneinfo")
+# The packages' names only: `delta_trl/__init__.py` and the host's side of the sandbox are not for the jail.
+BOOTSTRAP = """\
+import json, sys, types
+for name, path in json.loads(sys.argv[1]):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = [path]
+from delta_trl.sandbox.jail.supervisor import main
+sys.path[:] = json.loads(sys.argv[2])
+settings = json.loads(sys.argv[3])
+sys.argv[:] = [""]
+main(settings)
+"""
+
+
+class WorkerError(RuntimeError):
+    """A worker could not be started, or did not answer. Never a program's fault by itself."""
+
+
+class TierError(WorkerError):
+    """The tier cannot be set up here."""
+
+
+def library_paths(packages: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """What programs import from: (entries of `sys.path`, what must be readable for that)."""
+    base = {"base": sys.base_prefix, "platbase": sys.base_exec_prefix, "installed_base": sys.base_prefix}
+    stdlib = [sysconfig.get_path(name, vars=base) for name in ("stdlib", "platstdlib")]
+    entries = list(dict.fromkeys([*stdlib, os.path.join(stdlib[1], "lib-dynload")]))
+    readable = [*SYSTEM_LIBRARIES, os.path.join(sys.base_prefix, "lib"), *stdlib]
+    for site in dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib")):
+        found = [os.path.join(site, name + suffix) for name in packages for suffix in ("", ".py", ".libs")]
+        found = [path for path in found if os.path.exists(path)]
+        if found:
+            entries.append(site)
+            readable += found
+    return entries, list(dict.fromkeys(os.path.abspath(path) for path in readable))
+
+
+class Worker:
+    """A jailed interpreter that runs one request at a time.
+
+    Args:
+        tier: "A", "B" or "unsafe".
+        packages: importable packages besides the standard library, where they are installed.
+
+    Raises:
+        TierError: the tier cannot be set up; the message says which part failed.
+        WorkerError: the process did not start.
+    """
+
+    def __init__(self, tier: str, packages: tuple[str, ...]):
+        entries, readable = library_paths(packages)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        here = os.path.dirname(os.path.abspath(__file__))
+        # An environment below /tmp must not be hidden by the private directory.
+        temporary = "/tmp" if not any(f"{path}/".startswith("/tmp/") for path in readable) else "/temporary"
+        settings = {
+            "parent": os.getpid(),
+            "socket": theirs.fileno(),
+            "tier": tier,
+            "readable": readable,
+            "temporary": temporary,
+            "temporary_bytes": TEMPORARY_BYTES,
+        }
+        names = [("delta_trl", os.path.dirname(here)), ("delta_trl.sandbox", here)]
+        self.channel = ours
+        self.reusable = True
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-s", "-S", "-B", "-c", BOOTSTRAP, *map(json.dumps, (names, entries, settings))],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env=ENVIRONMENT | {"HOME": temporary, "TMPDIR": temporary},
+                cwd="/",
+                start_new_session=True,  # a Ctrl-C in the terminal is the trainer's to handle
+            )
+        try:
+            reply = self._receive(START_SECONDS)
+            if "fatal" in reply:
+                raise TierError(reply["fatal"])
+        except BaseException:
+            self.kill()
+            raise
+
+    def _receive(self, seconds: float) -> dict:
+        readable, _, _ = select.select([self.channel], [], [], seconds)
+        if not readable:
+            raise WorkerError(f"A sandbox worker did not answer within {seconds:.1f} s.")
+        try:
+            message = self.channel.recv(65536)
+        except ConnectionError:
+            message = b""
+        if not message:
+            raise WorkerError("A sandbox worker ended unexpectedly.")
+        reply = json.loads(message)
+        return reply
+
+    def execute(
+        self, request: dict, descriptors: list[int], seconds: float, gate: Callable[[], bool] | None = None
+    ) -> dict:
+        """Have a request executed (see `jail.zygote.execute`).
+
+        Args:
+            request: limits and numbers, for the zygote.
+            descriptors: the processes' files.
+            seconds: after which the worker counts as lost.
+            gate: called when the process has run its first case; whether it is to run the others.
+
+        Raises:
+            WorkerError: the worker is lost, and must be killed.
+        """
+        ours, theirs = socket.socketpair() if gate else (None, None)
+        try:
+            extra = [theirs.fileno()] if gate else []
+            socket.send_fds(self.channel, [json.dumps(request).encode()], descriptors + extra)
+            if gate:
+                theirs.close()
+                ready, _, _ = select.select([ours, self.channel], [], [], seconds)
+                if ours in ready and ours.recv(1) and gate():
+                    ours.send(b".")
+        except OSError as error:
+            raise WorkerError(f"A sandbox worker is gone: {error}") from error
+        finally:
+            if gate:
+                theirs.close()
+                ours.close()
+        reply = self._receive(seconds)
+        if "fatal" in reply:
+            raise WorkerError(reply["fatal"])
+        self.reusable = reply["reusable"]
+        return reply
+
+    def kill(self) -> None:
+        """End the worker and whatever it runs; reap it."""
+        self.channel.close()
+        self.process.kill()
+        self.process.wait()
+
+
+def supported_platform() -> str | None:
+    """`None`, or why this platform cannot run workers."""
+    system, machine = platform.system(), platform.machine()
+    if system != "Linux" or machine not in ("x86_64", "aarch64"):
+        return f"the sandbox needs Linux on x86-64 or aarch64, this is {system} on {machine}"
+    return None

@@ -1,0 +1,46 @@
+import pytest
+import torch
+
+from delta_trl.credit.fipo import discounted_future_sum, fipo_weights
+
+
+@pytest.mark.parametrize("T", [1, 5, 128, 129, 300])
+def test_discounted_future_sum(T):
+    x, gamma = torch.randn(3, T, dtype=torch.float64), 0.97
+    expected = torch.stack(
+        [sum(gamma ** (k - t) * x[:, k] for k in range(t, T)) for t in range(T)],
+        dim=1,
+    )
+    torch.testing.assert_close(discounted_future_sum(x, gamma), expected)
+
+
+def test_weights_by_hand():
+    """Three tokens, decay 1 (γ = 1/2): a future that is being reinforced counts more, up to the clip."""
+    old = torch.zeros(2, 3)
+    new = torch.tensor([[0.0, 0.1, 0.1], [0.0, -1.0, 2.5]])
+    mask = torch.tensor([[1, 1, 1], [1, 1, 1]])
+    f = fipo_weights(new, old, torch.tensor([1.0, -1.0]), mask, decay=1.0)
+    by_hand = torch.tensor([[0.075, 0.15, 0.1], [0.125, 0.25, 2.5]]).exp()
+    # the last token of the losing response has a ratio of e^2.5 > 10: it is not amplified
+    expected = torch.stack([by_hand[0].clamp(1, 1.2), by_hand[1].clamp(1, 1.2)])
+    expected[1, 2] = 1.0
+    torch.testing.assert_close(f, expected)
+
+
+def test_a_suppressed_future_does_not_weaken():
+    f = fipo_weights(torch.full((1, 4), -1.0), torch.zeros(1, 4), torch.ones(1), torch.ones(1, 4))
+    assert (f == 1).all()
+
+
+def test_padding_and_dual_clipped_tokens_have_no_future():
+    new, old = torch.tensor([[0.0, 0.05, 3.0]]), torch.zeros(1, 3)
+    mask = torch.tensor([[1, 1, 0]])
+    masked = fipo_weights(new, old, torch.ones(1), mask)
+    clipped = fipo_weights(new, old, torch.ones(1), torch.ones(1, 3), dual_clip=10.0)
+    torch.testing.assert_close(masked[:, :2], clipped[:, :2])
+    assert masked[0, 0] < 1.06
+
+
+def test_nothing_moved():
+    x = torch.randn(2, 7)
+    assert (fipo_weights(x, x, torch.tensor([1.0, -1.0]), torch.ones(2, 7)) == 1).all()

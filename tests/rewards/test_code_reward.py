@@ -1,0 +1,163 @@
+"""The code reward: from completions to rewards."""
+
+import asyncio
+import http.server
+import inspect
+import json
+import pickle
+import threading
+
+import pytest
+
+from delta_trl.rewards.code import AsyncCodeReward, CodeReward, async_code_reward, code_reward, extract_program
+from delta_trl.sandbox import Outcome, Result, Sandbox, remote
+
+
+ADD = {"inputs": ["1 2", "3 4"], "outputs": ["3", "7"]}
+RIGHT = "```python\nprint(sum(map(int, input().split())))\n```"
+
+
+@pytest.mark.parametrize(
+    ("completion", "program"),
+    [
+        ("```python\na\n```", "a\n"),
+        ("```python\na\n```\nNo:\n```python\nb\n```\nDone.", "b\n"),
+        ("```py\na\n```\nOutput:\n```\n3\n```", "a\n"),
+        ("```python\na\n```\n```bash\nls\n```", "a\n"),
+        ("```\na\n```", "a\n"),
+        ("```Python3\na\n```", "a\n"),
+        ("~~~python\na\n~~~", "a\n"),
+        ("````python\n```\n````", "```\n"),
+        ("```bash\nls\n```", None),
+        ("```python\nunfinished", "unfinished"),
+        ("print(1)", "print(1)"),
+        ("", None),
+        ("<think>```python\na\n```</think>```python\nb\n```", "b\n"),
+        ("<think>```python\na\n```", None),
+        ("text\r\n```python\r\na\r\n```\r\n", "a\r\n"),
+        ("1. So:\n   ```python\n   a\n   ```", "   a\n"),
+    ],
+)
+def test_program_of_a_completion(completion, program):
+    found = extract_program(completion)
+    assert (found and found.replace("\r\n", "\n")) == (program and program.replace("\r\n", "\n"))
+
+
+def test_rewards_and_verdicts():
+    logged, metrics = {}, {}
+    completions = [
+        RIGHT,
+        [{"role": "assistant", "content": RIGHT}],
+        "```python\nprint(3)\n```",
+        "```bash\nls\n```",
+        RIGHT,
+        RIGHT,
+    ]
+    tests = [ADD, json.dumps(ADD), ADD, ADD, {"inputs": []}, {"test": "import no_such_module\nassert f(1)"}]
+    rewards = code_reward(
+        completions, tests, workers=2, log_extra=logged.__setitem__, log_metric=metrics.__setitem__, prompts=["p"] * 6
+    )
+    assert rewards == [1.0, 1.0, 0.0, 0.0, None, None]
+    assert logged["code_verdict"] == [
+        "passed 2 of 2",
+        "passed 2 of 2",
+        "wrong answer on test 2 of 2",
+        "no code",
+        "unusable tests",
+        "unusable tests",
+    ]
+    assert metrics == {"code_reward/ungraded": pytest.approx(1 / 3)}
+
+
+def test_partial_credit():
+    reward = CodeReward(partial_credit=True, timeout=1, workers=2)
+    hangs = "```python\nx = input()\nwhile x == '3 4': pass\nprint(3)\n```"
+    suite = {"test_list": ["assert f(1) == 1", "assert f(2) == 0", "assert f(3) == 3"]}
+    completions = ["```python\nprint(3)\n```", hangs, "```python\ndef f(x): return x\n```"]
+    assert reward(completions, [ADD, ADD, suite]) == [0.5, 0.5, pytest.approx(2 / 3)]
+
+
+def test_fence_can_be_required():
+    tests = {"inputs": [""], "outputs": ["1"]}
+    assert CodeReward(workers=2)(["print(1)"], [tests]) == [1.0]
+    assert CodeReward(workers=2, require_fence=True)(["print(1)"], [tests]) == [0.0]
+
+
+def test_a_failed_sandbox_is_no_zero(monkeypatch):
+    monkeypatch.setattr(Sandbox, "execute", lambda *_, **__: Result(Outcome.SANDBOX_ERROR))
+    assert code_reward([RIGHT], [ADD], workers=2) == [None]
+
+
+def test_async_forms():
+    assert inspect.iscoroutinefunction(async_code_reward)
+    assert asyncio.run(async_code_reward([RIGHT], [ADD], workers=2)) == [1.0]
+    assert asyncio.run(AsyncCodeReward(workers=2)([RIGHT], [ADD])) == [1.0]
+
+
+def test_is_picklable():
+    reward = pickle.loads(pickle.dumps(CodeReward(timeout=3, workers=2)))
+    assert reward([RIGHT], [ADD]) == [1.0]
+
+
+class Fusion(http.server.BaseHTTPRequestHandler):
+    """A server that speaks SandboxFusion's protocol, and runs programs in the local sandbox."""
+
+    failures = 0
+    sandbox = Sandbox(workers=2)
+
+    def do_POST(self):
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if Fusion.failures > 0:
+            Fusion.failures -= 1
+            self.send_error(503)
+            return
+        result = self.sandbox.run(request["code"], request["stdin"])
+        reply = {
+            "status": "Success" if result.outcome is Outcome.OK else "Failed",
+            "run_result": {
+                "status": "TimeLimitExceeded" if result.outcome is Outcome.TIMEOUT else "Finished",
+                "return_code": result.exit_status,
+                "stdout": result.stdout.decode(),
+                "stderr": result.stderr.decode(),
+            },
+        }
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(reply).encode())
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setattr(remote, "RETRY_SECONDS", 0.01)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Fusion)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+    Fusion.sandbox.close()
+
+
+def test_remote_server(server):
+    reward = CodeReward(remote_url=server)
+    call = {"fn_name": "f", "inputs": [[[2, 1]]], "outputs": [[1, 2]]}
+    solution = (
+        "```python\nclass Solution:\n    def f(self, x: List[int]):\n        print()\n        return sorted(x)\n```"
+    )
+    completions = [RIGHT, "```python\nprint(3)\n```", solution, "```python\ndef f(x): return x\n```"]
+    assert reward(completions, [ADD, ADD, call, call]) == [1.0, 0.0, 1.0, 0.0]
+    assert reward([solution], [{"test": "assert f(1)"}]) == [None]
+    Fusion.failures = 2
+    assert reward([RIGHT], [ADD]) == [1.0]
+    Fusion.failures = 100
+    assert reward([RIGHT], [ADD]) == [None]
+    Fusion.failures = 0
+
+
+def test_remote_server_that_is_not_there(monkeypatch):
+    monkeypatch.setattr(remote, "RETRY_SECONDS", 0.01)
+    assert CodeReward(remote_url="http://127.0.0.1:9")([RIGHT], [ADD]) == [None]

@@ -1,0 +1,15 @@
+"""Programs that misbehave. Each is (name, program, tests), and earns 0.
+
+A table's tests are such that an attack which works is rewarded: what the program must not be able to read is the
+expected output, and what it must not be able to do is followed by printing "done", which is the expected output.
+Words in capitals are replaced by `test_attacks.py` (paths, ports and process ids of things on the host).
+"""
+
+from . import files, harness, network, processes, resources, text
+
+
+ATTACKS = [
+    (f"{module.__name__.rpartition('.')[2]}: {name}", program, tests)
+    for module in (files, harness, network, processes, resources, text)
+    for name, program, tests in module.ATTACKS
+]

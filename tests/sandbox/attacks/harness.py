@@ -1,0 +1,100 @@
+# ruff: noqa: E501 (programs, one to a line)
+"""Interfering with what grades: its exit codes, its objects, its interpreter, its memory."""
+
+X = {"inputs": [""], "outputs": ["ANSWER-48151623"]}
+CALL = {"fn_name": "f", "inputs": [[1], [2]], "outputs": [["ANSWER-48151623", 1], ["ANSWER-48151623", 2]]}
+CHECK = {
+    "test": "EXPECTED = 'ANSWER-48151623'\ndef check(candidate):\n    assert candidate(1) == EXPECTED\n    assert candidate(2) == [2, EXPECTED]\n",
+    "entry_point": "f",
+}
+NUMBER = {"test": "assert abs(f(1) - 2.5) < 1e-6\nassert f(2) <= 3.5 and f(2) >= 3.4"}
+LIST = {"test_list": ["assert f(1) == [1, 2, 3]", "assert len(f(1)) == 3 and 2 in f(1)", "assert f(2) in ([4], [5])"]}
+
+EQUAL = "class E:\n    def __eq__(self, o): return True\n    def __ne__(self, o): return False\n    def __hash__(self): return 0\n    def __contains__(self, o): return True\n    def __len__(self): return 3\n    def __bool__(self): return True\n    def __iter__(self): return iter([1, 2, 3])\n    def __getitem__(self, i): return self\n    def __getattr__(self, n): return self\n    def __call__(self, *a): return self\n    def __sub__(self, o): return self\n    __rsub__ = __add__ = __abs__ = lambda self, *a: self\n    def __lt__(self, o): return True\n    __gt__ = __le__ = __ge__ = __lt__\n    def __float__(self): return 2.5\n"
+SUBCLASS = "class {name}({base}):\n    def __eq__(self, o): return True\n    def __ne__(self, o): return False\n    def __hash__(self): return 0\n    def __contains__(self, o): return True\n    def __lt__(self, o): return True\n    __le__ = __gt__ = __ge__ = __lt__\n    def __sub__(self, o): return self\n    def __abs__(self): return self\ndef f(x): return {name}()"
+FIND = "import re, sys, gc\ndef find(*things):\n    m = re.search(r'ANSWER-\\d{8}', repr(things)[:10**7])\n    return m.group() if m else ''\n"
+FRAMES = (
+    FIND
+    + "def look(x):\n    frame, seen = sys._getframe(), []\n    while frame:\n        seen += [dict(frame.f_locals), dict(frame.f_globals)]; frame = frame.f_back\n    return find(seen) or find([o for o in gc.get_objects() if type(o) in (list, dict, tuple)])\n"
+)
+
+ATTACKS = [
+    ("exit early", "raise SystemExit(0)", X),
+    ("os._exit", "import os\nos._exit(0)", X),
+    ("os._exit in a call", "import os\ndef f(x): os._exit(0)", CALL),
+    ("exit in a call", "def f(x): exit(0)", CALL),
+    ("exit at import", "import sys\nsys.exit(0)", CALL),
+    ("os._exit under test", "import os\ndef f(x): os._exit(0)", CHECK),
+    ("exit under test", "def f(x): raise SystemExit(0)", CHECK),
+    ("exit at import under test", "import os\nos._exit(0)", CHECK),
+    ("killed under test", "import os\ndef f(x): os.kill(os.getpid(), 9)", CHECK),
+    ("atexit", "import atexit, os\natexit.register(os._exit, 0)\ndef f(x): return 0", CHECK),
+    ("right output, then an exception", "print('y')\nraise ValueError", {"inputs": [""], "outputs": ["y"]}),
+    ("right output, then exit status 1", "print('y')\nexit(1)", {"inputs": [""], "outputs": ["y"]}),
+    ("right output, then a crash", "import os\nprint('y', flush=True)\nos.abort()", {"inputs": [""], "outputs": ["y"]}),
+    ("right output, then time", "print('y', flush=True)\nwhile True: pass", {"inputs": [""], "outputs": ["y"]}),
+    ("every possible answer", "for i in range(10): print(i)", {"inputs": [""], "outputs": ["5"]}),
+    ("prints a verdict", "print('passed 1 of 1')\nprint('{\"passed\": [true]}')\nprint('OK')", X),
+    ("writes reports", "import os\nos.write(3, b'{\"passed\": [true]}\\n')\nos._exit(0)", CHECK),
+    ("writes reports of a call", "import os\nos.write(3, b'[\"list\", \"x\"]\\n' * 9)\nos._exit(0)", CALL),
+    ("answers ahead", "import os, struct\ndef f(x):\n    for r in (b'{\"value\": true}', b'{\"operation\": \"call\", \"args\": [], \"kwargs\": {}}') * 20: os.write(4, struct.pack('<Q', len(r)) + r)\n    return 1", CHECK),
+    ("garbage on the link", "import os\ndef f(x):\n    os.write(4, b'\\xff' * 1000)\n    return 1", CHECK),
+    ("huge message on the link", "import os, struct\ndef f(x):\n    os.write(4, struct.pack('<Q', 1 << 60) + b'x' * 100)\n    return 1", CHECK),
+    ("closes the link", "import os\nos.close(4)\ndef f(x): return 1", CHECK),
+    ("nested garbage on the link", "import os, struct\ndef f(x):\n    r = b'{\"value\": ' + b'[' * 10**6; os.write(4, struct.pack('<Q', len(r)) + r)\n    return 1", CHECK),
+    ("asks for the tests' globals", "import os, struct, json\ndef ask(op, *a):\n    r = json.dumps({'operation': op, 'args': a, 'kwargs': {}}).encode(); os.write(4, struct.pack('<Q', len(r)) + r)\n    n = struct.unpack('<Q', os.read(4, 8))[0]; return json.loads(os.read(4, n))\ndef f(g):\n    for name in ('__globals__', 'func_globals', '__code__', '__closure__', '__self__'):\n        r = ask('getattr', ['yours', 0], name)\n        if 'value' in r: return r['value']\n    return ''", {"test": "EXPECTED = 'ANSWER-48151623'\nassert f(lambda x: EXPECTED) == EXPECTED"}),
+    ("walks from a callback", "def f(g):\n    try: return g.__globals__['EXPECTED']\n    except AttributeError: return g.__call__.__self__.__class__.__dict__['EXPECTED']", {"test": "EXPECTED = 'ANSWER-48151623'\nassert f(lambda x: x) == EXPECTED"}),
+    ("walks from an object of the tests", "def f(t): return t.__class__.__init__.__globals__['EXPECTED']", {"test": "class T:\n    def __init__(self): self.v = 1\nEXPECTED = 'ANSWER-48151623'\nassert f(T()) == EXPECTED"}),
+    ("patches an object of the tests", "def f(t):\n    t.check = lambda *a: True\n    return 0", {"test": "class T:\n    def check(self, x): return x == 5\nt = T()\nassert T.check(t, f(t))"}),
+    ("frames", FRAMES + "print(look(0))", X),
+    ("frames in a call", FRAMES + "def f(x): return [look(x), x]", CALL),
+    ("frames under test", FRAMES + "def f(x): return look(x) if x == 1 else [2, look(x)]", CHECK),
+    ("frames of an exception", "import sys\ndef f(x):\n    try: raise ValueError\n    except ValueError as e:\n        t = e.__traceback__.tb_frame\n        while t.f_back: t = t.f_back\n        return t.f_globals['EXPECTED']", CHECK),
+    ("a trace function", FIND + "import threading\nfound = []\ndef trace(frame, event, arg):\n    found.append(find(frame.f_locals, arg))\n    return trace\nsys.settrace(trace); threading.settrace(trace)\ndef f(x): return max(found, default='')", CHECK),
+    ("scans memory", "import ctypes, re\ntry:\n    for line in open('/proc/self/maps'):\n        a, b = (int(p, 16) for p in line.split()[0].split('-'))\n        m = re.search(rb'ANSWER-\\d{8}', ctypes.string_at(a, b - a)) if 'rw' in line else None\n        if m: print(m.group().decode()); break\nexcept OSError: print('')", X),
+    ("scans memory by guessing", FIND + "import ctypes\nx = id(sys)\nfor step in range(0, 1 << 22, 4096):\n    found = find(ctypes.string_at(x - x % 4096 + step, 4096))\n    if found: print(found); break", X),
+    ("always equal", EQUAL + "def f(x): return E()", CHECK),
+    ("always equal in a call", EQUAL + "def f(x): return E()", CALL),
+    ("always contains", EQUAL + "def f(x): return E()", LIST),
+    ("always near", EQUAL + "def f(x): return E()", NUMBER),
+    ("an equal class", "class M(type):\n    def __eq__(self, o): return True\n    def __hash__(self): return 0\nclass f(metaclass=M):\n    def __new__(cls, x): return cls", CHECK),
+    ("equal list", SUBCLASS.format(name="L", base="list"), LIST),
+    ("equal dict", SUBCLASS.format(name="D", base="dict"), {"test": "assert f(1) == {'a': 1}"}),
+    ("equal set", SUBCLASS.format(name="S", base="set"), {"test": "assert f(1) == {1} or 1 in f(1)"}),
+    ("equal tuple", SUBCLASS.format(name="T", base="tuple"), {"test": "assert f(1) == (1, 2)"}),
+    ("equal str", SUBCLASS.format(name="S", base="str"), CHECK),
+    ("equal int", SUBCLASS.format(name="I", base="int"), {"test": "assert f(1) == 5 or f(1) > 3"}),
+    ("near float", SUBCLASS.format(name="F", base="float"), NUMBER),
+    ("equal str in a call", SUBCLASS.format(name="S", base="str"), {"fn_name": "f", "inputs": [[1]], "outputs": ["x"]}),
+    ("equal list in a call", SUBCLASS.format(name="L", base="list"), {"fn_name": "f", "inputs": [[1]], "outputs": [[1]]}),
+    ("stops the loop of the tests", "def f(x): raise StopIteration", {"test": "assert all(map(lambda x: f(x) == x, [1, 2]))\nassert not list(map(f, [1])) or False"}),
+    ("generator exit", "def f(x): raise GeneratorExit", {"test": "try:\n    assert f(1) == 2\nexcept Exception:\n    raise\n"}),
+    ("skips the tests", "import unittest\ndef f(x): raise unittest.SkipTest", CHECK),
+    ("patches builtins", "import builtins\nbuiltins.all = builtins.any = builtins.isinstance = lambda *a: True\nbuiltins.abs = lambda x: 0\nbuiltins.AssertionError = SystemExit\ndef f(x): return 0", NUMBER),
+    ("defines builtins", "def all(*a): return True\nany = isinstance = abs = len = all\ndef f(x): return 0", {"test": "assert all(f(i) == i + 1 for i in range(3)) and abs(f(1) - 2) < 1"}),
+    ("defines the tests' names", "def check(candidate): return True\ndef assertion(*a): return True\nEXPECTED = 0\ndef f(x): return 0", CHECK),
+    ("patches math", "import math, operator, json\nmath.isclose = lambda *a, **k: True\noperator.eq = lambda *a: True\njson.dumps = lambda *a, **k: 'true'\ndef f(x): return 0", {"test_imports": ["import math"], "test": "assert math.isclose(f(1), 2)"}),
+    ("replaces modules", "import sys, types\nm = types.ModuleType('math'); m.isclose = lambda *a: True\nsys.modules['math'] = m\ndef f(x): return 0", {"test": "import math\nassert math.isclose(f(1), 2)"}),
+    ("patches the harness", "import sys\nfor m in list(sys.modules.values()):\n    for n in ('write_result', 'same_value', 'encode', 'report_exception', 'finish'):\n        if hasattr(m, n): setattr(m, n, lambda *a, **k: 0)\nf = sys._getframe()\nwhile f:\n    for n in ('write_result', 'call', 'finish', 'guarded'):\n        if n in f.f_globals: f.f_globals[n] = lambda *a, **k: 0\n    f = f.f_back\ndef f(x): return 0", CALL),
+    ("replaces stdout", "import sys, io\nsys.stdout = io.StringIO()\nprint('y')", {"inputs": [""], "outputs": ["y"]}),
+    ("a hook for exceptions", "import sys, os\nsys.excepthook = lambda *a: os._exit(0)\nprint('y')\nraise ValueError", {"inputs": [""], "outputs": ["y"]}),
+    ("deleted object prints", "class A:\n    def __del__(self): print('y')\na = A()", {"inputs": ["", ""], "outputs": ["", ""]}),
+    ("thread that outlives main", "import threading, time\nthreading.Thread(target=lambda: (time.sleep(1000), print('y')), daemon=True).start()", {"inputs": [""], "outputs": ["y"]}),
+    ("thread that never ends", "import threading, time\nprint('y')\nthreading.Thread(target=lambda: time.sleep(1000)).start()", {"inputs": [""], "outputs": ["y"]}),
+    ("pickles code into the answer", "class P:\n    def __reduce__(self): return (print, ('y',))\ndef f(x): return P()", CALL),
+    ("an integer for a bool", "def f(x): return 1", {"fn_name": "f", "inputs": [[1]], "outputs": [True]}),
+    ("a bool for an integer", "def f(x): return True", {"fn_name": "f", "inputs": [[1]], "outputs": [1]}),
+    ("a set for a list", "def f(x): return {1}", {"fn_name": "f", "inputs": [[1]], "outputs": [[1]]}),
+    ("a string for a number", "def f(x): return '1'", {"fn_name": "f", "inputs": [[1]], "outputs": [1]}),
+    ("a rounded integer", "def f(x): return 2.0**53", {"fn_name": "f", "inputs": [[1]], "outputs": [2**53 + 1]}),
+    ("prints instead of returning", "def f(x): print(5)", {"fn_name": "f", "inputs": [[1]], "outputs": [5]}),
+    ("counts the cases", "import builtins\nbuiltins.n = getattr(builtins, 'n', 0) + 1\nprint(builtins.n)", {"inputs": ["", "", ""], "outputs": ["1", "2", "3"]}),
+    ("counts the calls", "import math\ndef f():\n    math.n = getattr(math, 'n', 0) + 1\n    return math.n", {"fn_name": "f", "inputs": [[], []], "outputs": [1, 2]}),
+    ("function missing", "g = 1", CALL),
+    ("entry point missing", "g = 1", CHECK),
+    ("entry point is data", "f = 5", CHECK),
+    ("tests cannot import it", "g = 1", {"test": "from solution import f\n\ndef test_a():\n    assert f(1) == 1"}),
+    ("answers with an exception", "def f(x): raise AssertionError", CHECK),
+    ("mutates the expected list", "def f(x):\n    x.clear()\n    return x", {"test": "x = [1, 2]\nassert f(x) == sorted([1, 2])"}),
+    ("rewinds its input", "import os\nos.lseek(0, 0, 0)\nprint(os.read(0, 100))", X),
+]  # fmt: skip

@@ -1,0 +1,214 @@
+# ruff: noqa: E501 (programs, one to a line)
+"""Correct programs, in every format. Each is (name, program, tests) and earns the full reward."""
+
+import json
+
+
+ZEROS = "0" * 5998
+SUM = {"inputs": ["3 4\n", "10 -2\n", "0 0"], "outputs": ["7", "8", "0"]}
+LINES = {"inputs": ["3\n1 2\n3 4\n5 6\n", "1\n8 9"], "outputs": ["3\n7\n11\n", "17\n"]}
+MEGABYTE = {"inputs": [" ".join(map(str, range(150_000))) + "\n"], "outputs": [str(sum(range(150_000)))]}
+ECHO = {"inputs": ["grüße 世界 🎉\n"], "outputs": ["GRÜSSE 世界 🎉"]}
+
+
+def once(expected: str, given: str = "") -> dict:
+    return {"inputs": [given], "outputs": [expected]}
+
+
+def calls(name: str, *cases: tuple) -> dict:
+    return {"fn_name": name, "inputs": [list(case[:-1]) for case in cases], "outputs": [case[-1] for case in cases]}
+
+
+READ_PAIRS = "for _ in range(n):\n    a, b = map(int, {read}.split())\n    print(a + b)"
+
+STDIN = [
+    ("input", "a, b = map(int, input().split())\nprint(a + b)", SUM),
+    ("read", "import sys\nprint(sum(map(int, sys.stdin.read().split())))", SUM),
+    ("buffer", "import sys\nprint(sum(map(int, sys.stdin.buffer.read().split())))", SUM),
+    ("buffer readline", "import sys\ninput = sys.stdin.buffer.readline\nn = int(input())\n" + READ_PAIRS.format(read="input()"), LINES),
+    ("readline", "import sys\ninput = sys.stdin.readline\nn = int(input())\n" + READ_PAIRS.format(read="input()"), LINES),
+    ("readline then read", "import sys\nn = int(sys.stdin.readline())\nx = list(map(int, sys.stdin.read().split()))\n"
+     "for i in range(n):\n    print(x[2 * i] + x[2 * i + 1])", LINES),
+    ("input then read", "import sys\nn = int(input())\nx = list(map(int, sys.stdin.read().split()))\n"
+     "for i in range(n):\n    print(x[2 * i] + x[2 * i + 1])", LINES),
+    ("iteration", "import sys\nfor i, line in enumerate(sys.stdin):\n    if i:\n        print(sum(map(int, line.split())))", LINES),
+    ("readlines", "import sys\nfor line in sys.stdin.readlines()[1:]:\n    print(sum(map(int, line.split())))", LINES),
+    ("iter over input", "n = int(input())\nfor line in iter(input, ''):\n    print(sum(map(int, line.split())))\n    n -= 1\n"
+     "    if not n: break", LINES),
+    ("until end of file", "input()\nwhile True:\n    try:\n        print(sum(map(int, input().split())))\n    except EOFError:\n"
+     "        break", LINES),
+    ("open 0", "print(sum(map(int, open(0).read().split())))", SUM),
+    ("open 0 binary", "print(sum(map(int, open(0, 'rb').read().split())))", SUM),
+    ("os.read", "import os\nprint(sum(map(int, os.read(0, 10**6).split())))", SUM),
+    ("fileinput", "import fileinput\nfor line in fileinput.input():\n    print(sum(map(int, line.split())))", SUM),
+    ("fast io", "import sys, io, os\nbuffer = io.BytesIO(os.read(0, os.fstat(0).st_size))\ninput = lambda: buffer.readline().decode()\n"
+     "print(sum(map(int, input().split())))", SUM),
+    ("detach", "import sys, io\nsys.stdin = io.TextIOWrapper(sys.stdin.detach())\nprint(sum(map(int, input().split())))", SUM),
+    ("megabyte in", "import sys\nprint(sum(map(int, sys.stdin.read().split())))", MEGABYTE),
+    ("megabyte line", "print(sum(map(int, input().split())))", MEGABYTE),
+    ("megabyte out", "print('x' * 10**6)", once("x" * 10**6)),
+    ("many lines out", "for i in range(10**5):\n    print(i)", once("\n".join(map(str, range(10**5))))),
+    ("sys.stdout.write", "import sys\nsys.stdout.write('7')", once("7")),
+    ("buffer write", "import sys\nsys.stdout.buffer.write(b'7\\n')", once("7")),
+    ("os.write", "import os\nos.write(1, b'7\\n')", once("7")),
+    ("unicode", "print(input().upper())", ECHO),
+    ("unicode replaced by utf-8", "import sys\nsys.stdout.reconfigure(encoding='utf-8')\nprint(input().upper())", ECHO),
+    ("crlf", "print(input() + '|' + input())", once("a|b", "a\r\nb\r\n")),
+    ("trailing space", "print('1 2 3 ')\nprint()", once("1 2 3")),
+    ("float", "print(1 / 3)", once("0.33333333")),
+    ("float format", "print('%.2f' % 2)", once("2.000000")),
+    ("exponent", "print(1e-7 + 1)", once("1.0")),
+    ("big integer", "print(10**5999 + 7)", once("1" + ZEROS + "7")),
+    ("big integer in", "print(int(input()) - 7)", once("1" + ZEROS + "0", "1" + ZEROS + "7")),
+    ("exit", "print(7)\nexit()", once("7")),
+    ("quit", "print(7)\nquit()", once("7")),
+    ("sys.exit", "import sys\nprint(7)\nsys.exit(0)", once("7")),
+    ("os._exit", "import os\nprint(7, flush=True)\nos._exit(0)", {"inputs": ["", "", ""], "outputs": ["7", "7", "7"]}),
+    ("atexit", "import atexit\natexit.register(print, 7)", {"inputs": ["", ""], "outputs": ["7", "7"]}),
+    ("main guard", "def main():\n    print(7)\n\nif __name__ == '__main__':\n    main()", once("7")),
+    ("threads", "import threading\nout = []\nts = [threading.Thread(target=out.append, args=(i,)) for i in range(20)]\n"
+     "[t.start() for t in ts]; [t.join() for t in ts]\nprint(sum(out))", {"inputs": ["", ""], "outputs": ["190", "190"]}),
+    ("thread not joined", "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.05), print(7))).start()",
+     {"inputs": ["", "", ""], "outputs": ["7", "7", "7"]}),
+    ("executor", "from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(4) as e:\n"
+     "    print(sum(e.map(lambda x: x * x, range(5))))", once("30")),
+    ("executor left open", "from concurrent.futures import ThreadPoolExecutor\nprint(ThreadPoolExecutor(2).submit(pow, 2, 5).result())",
+     {"inputs": ["", ""], "outputs": ["32", "32"]}),
+    ("big stack", "import sys, threading\nsys.setrecursionlimit(10**6)\nthreading.stack_size(1 << 27)\n"
+     "def f(n): return 0 if n == 0 else 1 + f(n - 1)\ndef main(): print(f(50000))\n"
+     "t = threading.Thread(target=main); t.start(); t.join()", {"inputs": ["", ""], "outputs": ["50000", "50000"]}),
+    ("deep recursion", "import sys\nsys.setrecursionlimit(10**6)\ndef f(n): return 0 if n == 0 else 1 + f(n - 1)\nprint(f(20000))", once("20000")),
+    ("deep cached recursion", "import sys, functools\nsys.setrecursionlimit(10**6)\n@functools.lru_cache(None)\n"
+     "def f(n): return n if n < 2 else (f(n - 1) + f(n - 2)) % 1000007\nprint(f(5000) >= 0)", once("True")),
+    ("asyncio", "import asyncio\nasync def f(x):\n    await asyncio.sleep(0.01)\n    return x\nasync def main():\n"
+     "    print(sum(await asyncio.gather(*map(f, range(5)))))\nasyncio.run(main())", {"inputs": ["", ""], "outputs": ["10", "10"]}),
+    ("generator recursion", "def g(n):\n    if n:\n        yield n\n        yield from g(n - 1)\nprint(sum(g(100)))", once("5050")),
+    ("dataclass", "from dataclasses import dataclass\n@dataclass(order=True)\nclass P:\n    x: int\nprint(max(P(1), P(2)).x)", once("2")),
+    ("pickle", "import pickle\nclass P:\n    def __init__(self): self.x = 7\nprint(pickle.loads(pickle.dumps(P())).x)", once("7")),
+    ("state is fresh", "import builtins, sys\nn = getattr(builtins, 'n', 0); builtins.n = n + 1\nprint(n)",
+     {"inputs": ["", "", ""], "outputs": ["0", "0", "0"]}),
+    ("late import", "import statistics, xml.dom.minidom, zlib, hashlib, unicodedata\nprint(statistics.median([1, 2, 9]))", once("2")),
+    ("decimal", "from decimal import *\ngetcontext().prec = 50\nprint(Decimal(1) / 7)", once("0.14285714285714285714285714285714285714285714285714")),
+    ("counter", "from collections import Counter\nprint(Counter(input()).most_common(1)[0][1])", once("3", "abacab")),
+    ("byte order mark", "\ufeffprint(7)", once("7")),
+    ("encoding line", "# -*- coding: utf-8 -*-\nprint('é')", once("é")),
+    ("stderr", "import sys\nprint('debug', file=sys.stderr)\nprint(7)", once("7")),
+    ("caught exception", "try:\n    1 / 0\nexcept ZeroDivisionError:\n    print(7)", once("7")),
+    ("random", "import random\nx = list(range(9)); random.shuffle(x); print(sorted(x)[-1])", once("8")),
+    ("time", "import time\nt = time.time(); time.sleep(0.01); print(time.time() > t)", once("True")),
+    ("resource", "import resource\nresource.setrlimit(resource.RLIMIT_STACK, (1 << 24, resource.getrlimit(resource.RLIMIT_STACK)[1]))\n"
+     "print(7)", once("7")),
+    ("memory", "x = bytearray(400 << 20)\nprint(len(x) >> 20)", once("400")),
+    ("del prints nothing", "class A:\n    def __del__(self): pass\na = A()\nprint(7)", {"inputs": ["", ""], "outputs": ["7", "7"]}),
+    ("closes stdin", "import sys\ns = sys.stdin.read(); sys.stdin.close(); print(len(s))", {"inputs": ["ab", "abc"], "outputs": ["2", "3"]}),
+    ("redirects stdout", "import io, contextlib\nf = io.StringIO()\nwith contextlib.redirect_stdout(f):\n    print('x')\nprint(len(f.getvalue()))",
+     once("2")),
+    ("lists of lines", "print(int(input()) + int(input()))", {"inputs": [["1", "2"]], "outputs": [["3"]]}),
+    ("exec", "exec('print(7)')", once("7")),
+    ("signal", "import signal\nsignal.signal(signal.SIGALRM, lambda *a: print(7))\nsignal.setitimer(signal.ITIMER_REAL, 0.01)\nsignal.pause()", once("7")),
+    ("input prompt is output", "x = input('x? ')\nprint(x)", once("x? 5", "5")),
+]  # fmt: skip
+
+CALLS = [
+    ("function", "def f(a, b): return a + b", calls("f", (1, 2, 3), (5, 5, 10))),
+    ("Solution", "class Solution:\n    def f(self, x: List[int]) -> int: return sum(x)", calls("f", ([1, 2], 3), ([], 0))),
+    ("json lines", "class Solution:\n    def f(self, s, k): return s * k", {"fn_name": "f", "inputs": ['"ab"\n2'], "outputs": ['"abab"']}),
+    ("default imports", "class Solution:\n    def f(self, x: Optional[List[int]]):\n        heapify(x); d = defaultdict(int); d[0] += 1\n"
+     "        return [heappop(x), bisect_left([1, 2], 2), gcd(4, 6), Counter('aa')['a'], inf > 1, reduce(lambda a, b: a + b, x)]\n",
+     calls("f", ([3, 1, 2], [1, 1, 2, 2, True, 5]))),
+    ("modules imported by default", "def f(n): return [math.sqrt(n), collections.deque([1])[0], heapq.nlargest(1, [1, 5]), itertools.chain is not None]",
+     calls("f", (4, [2.0, 1, [5], True]))),
+    ("builtins stay builtins", "def f(x): return [pow(2, 3, 5), sum(x), abs(-1)]", calls("f", ([1, 2], [3, 3, 1]))),
+    ("tuple for list", "def f(): return (1, (2, 3))", calls("f", ([1, [2, 3]],))),
+    ("float for int", "def f(): return 4 / 2", calls("f", (2,))),
+    ("long integers in JSON", "def f(x): return x * 10", {"fn_name": "f", "inputs": ["1" + ZEROS], "outputs": ["1" + ZEROS + "0"]}),
+    ("float tolerance", "def f(): return 0.1 + 0.2", calls("f", (0.3,))),
+    ("none", "def f(): pass", calls("f", (None,))),
+    ("bool", "def f(x): return x > 1", calls("f", (2, True), (0, False))),
+    ("string keys", "def f(): return {1: 'a', 2: 'b'}", calls("f", ({"1": "a", "2": "b"},))),
+    ("large integers", "def f(x): return x + 1", calls("f", (2**53, 2**53 + 1), (10**5000, 10**5000 + 1))),
+    ("printing", "def f(x):\n    print('debug')\n    return x", calls("f", (1, 1))),
+    ("guarded example", "def f(x): return x\nif __name__ == '__main__':\n    print(f(input()))", calls("f", (1, 1))),
+    ("subclasses", "import enum\nclass C(enum.IntEnum):\n    A = 3\ndef f(): return [C.A, Counter('ab'), defaultdict(int, {'k': 1})]",
+     calls("f", ([3, {"a": 1, "b": 1}, {"k": 1}],))),
+    ("in place is not the result", "def f(x):\n    x.append(1)\n    return x", calls("f", ([], [1]), ([2], [2, 1]))),
+    ("recursion", "import sys\nsys.setrecursionlimit(10**5)\ndef f(n): return 0 if n == 0 else 1 + f(n - 1)", calls("f", (9000, 9000))),
+    ("unicode value", "def f(s): return s[::-1]", calls("f", ("añ🎉", "🎉ña"))),
+    ("nan", "def f(): return float('inf')", calls("f", (float("inf"),))),
+    ("state is fresh", "seen = []\ndef f(x):\n    seen.append(x)\n    return len(seen)", calls("f", (1, 1), (2, 1), (3, 1))),
+    ("a function beside Solution", "class Solution: pass\ndef f(): return 1", calls("f", (1,))),
+    ("megabyte", "def f(x): return x", calls("f", (list(range(150_000)), list(range(150_000))))),
+]  # fmt: skip
+
+HUMANEVAL = {
+    "test": "METADATA = {}\n\ndef check(candidate):\n    assert candidate([1, 2]) == 3\n    assert candidate([]) == 0\n",
+    "entry_point": "f",
+}
+POINT = "class Point:\n    def __init__(self, x, y): self.x, self.y = x, y\n"
+
+ASSERTS = [
+    ("check", "def f(x): return sum(x)", HUMANEVAL),
+    ("as json", "def f(x): return sum(x)", json.dumps(HUMANEVAL)),
+    ("prints in a candidate", "print('hi')\ndef f(x):\n    print(x)\n    return sum(x)", HUMANEVAL),
+    ("main guard", "def f(x): return sum(x)\nif __name__ == '__main__':\n    raise SystemExit(1)", HUMANEVAL),
+    ("helper names", "def _g(x): return sum(x)\nf = lambda x: _g(x)", HUMANEVAL),
+    ("asserts", "def f(x): return x * 2", {"test_list": ["assert f(1) == 2", "assert f('a') == 'aa'", "assert f([1]) == [1, 1]"]}),
+    ("imports and script", "def f(x): return math.sqrt(x)\nimport math",
+     {"test_imports": ["import math"], "test_list": ["assert math.isclose(f(4), 2)"], "test": "for i in range(5):\n    assert f(i * i) == i"}),
+    ("assertion helper", "def f(x): return [1.0, x]",
+     {"test": "def assertion(out, exp, tol):\n    assert len(out) == len(exp) and all(abs(a - b) <= tol for a, b in zip(out, exp))\n"
+      "inputs = [[1], [2]]\nresults = [[1, 1], [1, 2]]\nfor i, e in zip(inputs, results):\n    assertion(f(*i), e, 1e-6)\n"}),
+    ("pytest style", "def f(x): return x + 1", {"test": "from solution import f\n\ndef test_one():\n    assert f(1) == 2\n\ndef test_two():\n    assert f(-1) == 0"}),
+    ("import star", "def f(x): return x + 1", {"test": "from solution import *\n\ndef test_one():\n    assert f(1) == 2"}),
+    ("in place", "def f(x):\n    x.sort()\n    x[0].append(9)", {"test": "x = [[2], [1]]\ninner = x[1]\nf(x)\nassert x == [[1, 9], [2]]"}),
+    ("in place dict", "def f(d): d['k'] = d.pop('a')", {"test": "d = {'a': 1}\nf(d)\nassert d == {'k': 1}"}),
+    ("returns its argument", "def f(x):\n    x.append(1)\n    return x", {"test": "x = []\nassert f(x) is x and x == [1]"}),
+    ("state lives on", "n = 0\ndef f():\n    global n\n    n += 1\n    return n", {"test_list": ["assert f() == 1", "assert f() == 2"]}),
+    ("class", POINT + "    def norm(self): return (self.x**2 + self.y**2) ** 0.5",
+     {"test": "p = Point(3, 4)\nassert p.norm() == 5 and isinstance(p, Point)\np.x = 0\nassert p.norm() == 4\nassert not hasattr(p, 'z')"}),
+    ("operators", POINT + "    def __add__(self, o): return Point(self.x + o.x, self.y + o.y)\n    def __eq__(self, o): return (self.x, self.y) == (o.x, o.y)\n"
+     "    def __lt__(self, o): return self.x < o.x\n    def __repr__(self): return f'P({self.x})'\n    def __len__(self): return 2\n    def __getitem__(self, i): return (self.x, self.y)[i]",
+     {"test": "a, b = Point(1, 2), Point(3, 4)\nassert a + b == Point(4, 6) and a != b and a < b\nassert str(a) == 'P(1)' and len(a) == 2 and a[1] == 2 and list(a) == [1, 2]\n"
+      "assert sorted([b, a])[0] is a"}),
+    ("dataclass", "from dataclasses import dataclass\n@dataclass\nclass P:\n    x: int\ndef f(x): return P(x)", {"test": "assert f(1) == P(1) and f(1) != P(2)"}),
+    ("enum", "import enum\nclass Color(enum.Enum):\n    RED = 1\ndef f(): return Color.RED", {"test": "assert f() is Color.RED and f() == Color.RED and f().value == 1"}),
+    ("named tuple", "from collections import namedtuple\nP = namedtuple('P', 'x y')\ndef f(): return P(1, 2)", {"test": "assert f() == (1, 2) and f().x == 1"}),
+    ("dict subclass", "class D(dict):\n    def __getattr__(self, k): return self[k]\n    def total(self): return sum(self.values())",
+     {"test": "d = D(a=1)\nd['b'] = 2\nassert d == {'a': 1, 'b': 2} and d.a == 1 and d.total() == 3 and isinstance(d, dict) and 'b' in d and len(d) == 2"}),
+    ("returns a counter", "from collections import Counter, OrderedDict\ndef f(s): return Counter(s)", {"test": "assert f('aab') == {'a': 2, 'b': 1}\nassert f('aab').most_common(1) == [('a', 2)]"}),
+    ("callback in", "def f(g, x): return [g(i) for i in x]", {"test": "assert f(lambda i: i * i, [1, 2]) == [1, 4]"}),
+    ("callback out", "def f(n): return lambda x: x + n", {"test": "assert f(2)(3) == 5"}),
+    ("decorator", "def twice(g):\n    def inner(*a): return 2 * g(*a)\n    return inner", {"test": "@twice\ndef h(x):\n    return x\nassert h(4) == 8"}),
+    ("builtin as argument", "def f(g, x): return g(x)", {"test": "assert f(len, [1]) == 1 and f(str, 5) == '5'"}),
+    ("key function", "def f(x, key): return sorted(x, key=key)", {"test": "assert f(['bb', 'a'], key=len) == ['a', 'bb']"}),
+    ("raises", "def f(x):\n    if x < 0: raise ValueError('negative')\n    return x",
+     {"test": "try:\n    f(-1)\n    assert False\nexcept ValueError as e:\n    assert 'negative' in str(e)\nassert f(1) == 1"}),
+    ("own exception", "class Broke(Exception):\n    def __init__(self, need): self.need = need\ndef f(): raise Broke(3)",
+     {"test": "try:\n    f()\n    raise SystemError\nexcept Broke as e:\n    assert e.need == 3"}),
+    ("generator", "def f(n):\n    for i in range(n): yield i", {"test": "g = f(3)\nassert next(g) == 0 and list(g) == [1, 2]\nassert 2 in f(3)"}),
+    ("coroutine", "async def f(x): return x + 1", {"test": "import asyncio\nassert asyncio.run(f(1)) == 2"}),
+    ("context manager", "class C:\n    def __enter__(self): return self\n    def __exit__(self, *a): self.done = True", {"test": "with C() as c:\n    pass\nassert c.done"}),
+    ("linked list", "class Node:\n    def __init__(self, v, nxt=None): self.v, self.nxt = v, nxt\ndef total(n): return 0 if n is None else n.v + total(n.nxt)",
+     {"test": "assert total(Node(1, Node(2))) == 3\nassert Node(1, Node(2)).nxt.v == 2"}),
+    ("class of the tests", "def f(t): return t.v + (f(t.left) if t.left else 0)", {"test": "class T:\n    def __init__(self, v, left=None):\n        self.v, self.left = v, left\nassert f(T(1, T(2))) == 3"}),
+    ("named like a builtin", "def sum(a, b): return a * b", {"test_list": ["assert sum(2, 3) == 6"]}),
+    ("redefines a builtin for itself", "def max(x): return sorted(x)[-1]\ndef f(x): return max(x)", {"test": "assert max(1, 2) == 2 and f([1, 3]) == 3"}),
+    ("sets and bytes", "def f(x): return {x}, b'a', frozenset([1]), 1j, range(3)", {"test": "assert f(1) == ({1}, b'a', frozenset([1]), 1j, range(3))"}),
+    ("a constant", "LIMIT = [1, 2]", {"test": "assert LIMIT == [1, 2]"}),
+    ("thousand calls", "def f(x): return x + 1", {"test": "def check(c):\n    for i in range(1000):\n        assert c(i) == i + 1", "entry_point": "f"}),
+    ("class methods", "class A:\n    n = 0\n    @classmethod\n    def make(cls):\n        cls.n += 1\n        return cls()\n    @staticmethod\n    def two(): return 2\n    @property\n    def p(self): return 3",
+     {"test": "a = A.make()\nassert A.n == 1 and A.two() == 2 and a.p == 3"}),
+]  # fmt: skip
+
+BENIGN = [
+    (f"{kind}: {name}", program, tests)
+    for kind, table in (("stdin", STDIN), ("calls", CALLS), ("asserts", ASSERTS))
+    for name, program, tests in table
+]
+NEEDS_TEMPORARY_DIRECTORY = [  # tier A only
+    ("tempfile", "import tempfile, os\nwith tempfile.TemporaryDirectory() as d:\n    p = os.path.join(d, 'x')\n"
+     "    open(p, 'w').write('7')\n    print(open(p).read())", {"inputs": ["", ""], "outputs": ["7", "7"]}),
+    ("file in the working directory", "open('x.txt', 'w').write('7')\nprint(open('x.txt').read())", once("7")),
+    ("database", "import sqlite3\nc = sqlite3.connect('x.db')\nc.execute('create table t (a)')\nc.execute('insert into t values (7)')\n"
+     "c.commit()\nprint(*c.execute('select * from t').fetchone())", once("7")),
+]  # fmt: skip

@@ -1,0 +1,152 @@
+"""Workers start late, end with the trainer however it ends, and are replaced when they are lost."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import psutil
+import pytest
+
+from delta_trl.sandbox import Limits, Outcome, Sandbox, SandboxUnavailableError
+from delta_trl.sandbox import sandbox as sandbox_module
+from delta_trl.sandbox.worker import TierError, WorkerError
+
+
+def wait_until(condition, seconds: float = 10.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return condition()
+
+
+def family(sandbox: Sandbox) -> list[psutil.Process]:
+    """The processes of idle workers."""
+    workers = [psutil.Process(worker.process.pid) for worker in sandbox._idle]
+    return [process for worker in workers for process in [worker, *worker.children(recursive=True)]]
+
+
+def test_starts_late_and_leaves_nothing(tier):
+    before = set(psutil.Process().children(recursive=True))
+    with Sandbox(tier=tier, workers=1) as sandbox:
+        assert set(psutil.Process().children(recursive=True)) == before
+        sandbox.run("print(1)")
+        assert family(sandbox)
+        descriptors = len(os.listdir("/proc/self/fd"))
+        for _ in range(3):
+            sandbox.run("print(1)")
+        assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert set(psutil.Process().children(recursive=True)) == before
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, None])
+def test_nothing_outlives_the_trainer(tier, end):
+    code = (
+        "import sys, time, threading\n"
+        "from delta_trl.sandbox import Limits, Sandbox\n"
+        f"sandbox = Sandbox(tier={tier!r}, workers=1)\n"
+        "sandbox.run('')\n"
+        "program = 'while True: pass'\n"
+        "threading.Thread(target=sandbox.run, args=(program, '', Limits(wall_seconds=300)), daemon=True).start()\n"
+        "time.sleep(0.3)\n"
+        "print('ready', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    trainer = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert trainer.stdout.readline() == b"ready\n"
+    processes = psutil.Process(trainer.pid).children(recursive=True)
+    assert len(processes) >= 3  # supervisor, zygote, program
+    if end is not None:
+        trainer.send_signal(end)
+    trainer.stdin.close()
+    trainer.stdout.close()
+    trainer.wait(30)
+    assert wait_until(lambda: not any(process.is_running() for process in processes))
+
+
+def test_survives_the_thread_that_started_it(tier):
+    with Sandbox(tier=tier, workers=1) as sandbox:
+        thread = threading.Thread(target=sandbox.run, args=("",))
+        thread.start()
+        thread.join()
+        processes = family(sandbox)
+        assert sandbox.run("print(1)").stdout == b"1\n"
+        assert family(sandbox) == processes
+
+
+def test_a_forked_child_has_its_own_workers(tier):
+    with Sandbox(tier=tier, workers=1) as sandbox:
+        sandbox.run("")
+        child = os.fork()
+        if child == 0:
+            good = sandbox.run("print(1)").stdout == b"1\n"
+            sandbox.close()
+            os._exit(0 if good else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert sandbox.run("print(2)").stdout == b"2\n"
+
+
+def test_a_worker_killed_at_work_is_replaced(tier):
+    with Sandbox(tier=tier, workers=1) as sandbox:
+        sandbox.run("")
+        worker = sandbox._idle[0]
+        threading.Timer(0.3, worker.process.kill).start()
+        result = sandbox.run("import time; time.sleep(0.6); print(1)")
+        assert (result.outcome, result.stdout) == (Outcome.OK, b"1\n")
+
+
+def test_a_program_that_ends_every_worker_is_at_fault(tier, monkeypatch):
+    """Whatever it is that it does: another program runs, so the machine is not to blame."""
+    with Sandbox(tier=tier, workers=1) as sandbox:
+        attempt = sandbox._attempt
+
+        def fail(jobs, *arguments):
+            if "evil" in jobs[0]["code"]:
+                raise WorkerError("lost")
+            return attempt(jobs, *arguments)
+
+        monkeypatch.setattr(sandbox, "_attempt", fail)
+        assert sandbox.run("evil").outcome is Outcome.KILLED
+        monkeypatch.setattr(sandbox, "_attempt", lambda *_: None)
+        assert sandbox.run("print(1)").outcome is Outcome.SANDBOX_ERROR
+
+
+def test_refuses_where_nothing_can_be_isolated(monkeypatch):
+    real = sandbox_module.Worker
+
+    def only_unsafe(tier, packages):
+        if tier != "unsafe":
+            raise TierError("Landlock is turned off")
+        return real(tier, packages)
+
+    monkeypatch.setattr(sandbox_module, "Worker", only_unsafe)
+    with pytest.raises(SandboxUnavailableError, match=r"Landlock is turned off.*allow_unsafe"):
+        Sandbox().run("print(1)")
+    with Sandbox(allow_unsafe=True, workers=1) as sandbox:
+        assert sandbox.run("print(1)").stdout == b"1\n"
+        assert sandbox.tier == "unsafe"
+
+
+def test_refuses_other_platforms(monkeypatch):
+    monkeypatch.setattr("platform.system", lambda: "Darwin")
+    with pytest.raises(SandboxUnavailableError, match="needs Linux on x86-64 or aarch64, this is Darwin"):
+        Sandbox().run("print(1)")
+
+
+def test_a_tier_that_does_not_hold_is_refused(monkeypatch):
+    real = sandbox_module.Worker
+    monkeypatch.setattr(sandbox_module, "Worker", lambda tier, packages: real("unsafe", packages))
+    with pytest.raises(SandboxUnavailableError, match="does not hold"):
+        Sandbox().run("print(1)")
+
+
+def test_time_is_kept_per_case_of_a_batch(tier):
+    with Sandbox(tier=tier, workers=1) as sandbox:
+        job = {"kind": "stdin", "code": "import time; time.sleep(float(input()))", "inputs": ["0.3"] * 4 + ["100"]}
+        started = time.monotonic()
+        result = sandbox.execute([job], Limits(wall_seconds=0.8), steps=5)
+        assert result.outcome is Outcome.TIMEOUT
+        assert len(result.reports) == 4
+        assert 2.0 <= time.monotonic() - started < 4.0

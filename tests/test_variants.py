@@ -1,0 +1,259 @@
+"""Every token gradient and every ablation through the trainer, against explicit vectors from a plain forward."""
+
+import json
+
+import pytest
+import torch
+from trl import GRPOConfig, GRPOTrainer
+
+from delta_trl import DeltaGRPOConfig
+from delta_trl.credit import fipo_weights
+
+from . import tiny
+from .credit import oracle
+from .test_trainer import LORA, expected_coefficients, logged, plain_forward
+
+
+def brute_force(trainer, batch, parameters) -> tuple[torch.Tensor, torch.Tensor]:
+    """Gradients (N, …) of every valid token's log-prob with respect to `parameters`, and advantages (N,)."""
+    valid = batch["completion_mask"].bool()
+    _, log_probs = plain_forward(trainer.model, batch)
+    rows = [
+        torch.cat([g.flatten() for g in torch.autograd.grad(value, parameters, retain_graph=True)])
+        for value in log_probs[valid]
+    ]
+    return torch.stack(rows), batch["advantages"][:, None].expand_as(valid)[valid]
+
+
+@pytest.mark.parametrize("lora", [False, True], ids=["full fine-tune", "lora"])
+@pytest.mark.parametrize("checkpointing", [False, True], ids=["", "gradient checkpointing"])
+@pytest.mark.parametrize("estimator", ["difference", "forward"])
+def test_full_gradients_are_exact(make_trainer, rollout, estimator, lora, checkpointing):
+    if estimator == "forward" and checkpointing and lora:
+        pytest.skip("refused at construction, see below")
+    trainer = make_trainer(
+        token_gradient="full",
+        full_gradient_estimator=estimator,
+        gradient_checkpointing=checkpointing,
+        per_device_train_batch_size=4,
+        steps_per_generation=2,
+        trainer_options=LORA if lora else {},
+    )
+    batch = rollout(trainer)
+    v, advantages = brute_force(trainer, batch, [p for p in trainer.model.parameters() if p.requires_grad])
+    expected, _ = oracle.coefficients(v, advantages)
+    ours = batch["token_coefficients"][batch["completion_mask"].bool()]
+    torch.testing.assert_close(ours, torch.tensor(expected, dtype=torch.float32), atol=2e-3, rtol=0)
+    assert all(p.grad is None for p in trainer.model.parameters())
+
+
+@pytest.mark.parametrize("mode", [{}, {"num_iterations": 2}], ids=["aligned", "misaligned"])
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_lm_head_gradients_are_exact(make_trainer, rollout, mode, temperature):
+    trainer = make_trainer(
+        tiny.model(tie_word_embeddings=False), **mode, token_gradient="lm_head", temperature=temperature
+    )
+    batch = rollout(trainer)
+    valid = batch["completion_mask"].bool()
+    weight = trainer.model.lm_head.weight
+    with torch.no_grad():
+        hidden, _ = plain_forward(trainer.model, batch)
+    log_probs = (hidden @ weight.T / temperature).log_softmax(-1).gather(2, batch["completion_ids"][:, :, None])
+    rows = [torch.autograd.grad(x, weight, retain_graph=True)[0].flatten() for x in log_probs[:, :, 0][valid]]
+    expected, _ = oracle.coefficients(torch.stack(rows), batch["advantages"][:, None].expand_as(valid)[valid])
+    ours = batch["token_coefficients"][valid]
+    torch.testing.assert_close(ours, torch.tensor(expected, dtype=torch.float32), atol=1e-3, rtol=0)
+
+
+def test_topk_hidden_gradients(make_trainer, rollout):
+    trainer = make_trainer(token_gradient="topk_hidden", token_gradient_top_k=3)
+    batch = rollout(trainer)
+    valid, weight = batch["completion_mask"].bool(), trainer.model.lm_head.weight
+    with torch.no_grad():
+        hidden, _ = plain_forward(trainer.model, batch)
+        top = (hidden[valid] @ weight.T).topk(3, dim=1)
+        mixture = (top.values.softmax(1)[:, :, None] * weight[top.indices]).sum(1)
+        v = weight[batch["completion_ids"][valid]] - mixture
+    expected, _ = oracle.coefficients(v, batch["advantages"][:, None].expand_as(valid)[valid])
+    ours = batch["token_coefficients"][valid]
+    torch.testing.assert_close(ours, torch.tensor(expected, dtype=torch.float32), atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "of_oracle"),
+    [
+        ({"assignment": "hard"}, {"assignment": "hard"}),
+        ({"token_credit": "within_side"}, {"margin": "within_side"}),
+        ({"balance_sides": True}, {"balance_sides": True}),
+        ({"normalize_coefficients": False}, {"normalize": False}),
+        ({"lambda_min": 0.0, "lambda_max": 1.0}, {"lambda_min": 0.0, "lambda_max": 1.0}),
+        ({"refinement_steps": 0}, {"K": 0}),
+        ({"refinement_steps": 3}, {"K": 3}),
+    ],
+    ids=str,
+)
+def test_ablations_equal_the_oracle(make_trainer, rollout, options, of_oracle):
+    trainer = make_trainer(**options)
+    batch = rollout(trainer)
+    expected = expected_coefficients(trainer.model, batch, **of_oracle)
+    torch.testing.assert_close(batch["token_coefficients"], expected, atol=1e-4, rtol=0)
+
+
+def test_group_scope(make_trainer, rollout):
+    trainer = make_trainer(centroid_scope="group", normalize_coefficients=False)
+    batch = rollout(trainer)
+    for first in (0, 4):  # two groups of four
+        group = {key: x[first : first + 4] for key, x in batch.items() if torch.is_tensor(x) and x.ndim}
+        if group["advantages"].any():
+            expected = expected_coefficients(trainer.model, group, normalize=False)
+            torch.testing.assert_close(group["token_coefficients"], expected, atol=1e-4, rtol=0)
+
+
+CONTROLS = [
+    {"token_credit": "side_mean"},
+    {"token_credit": "random"},
+    {"token_selection": "top"},
+    {"token_selection": "bottom", "token_selection_fraction": 0.2},
+    {"token_selection": "random"},
+    {"temperature_mode": "initial"},
+    {"centroid_scope": "group"},
+    {"token_gradient": "full"},
+    {"token_gradient": "full", "full_gradient_estimator": "forward"},
+    {"token_gradient": "full", "full_scope": 1},
+    {"token_gradient": "lm_head"},
+    {"token_gradient": "topk_hidden", "token_gradient_top_k": 41},
+]
+
+
+@pytest.mark.parametrize("mode", [{}, {"steps_per_generation": 2}], ids=["aligned", "misaligned"])
+@pytest.mark.parametrize("options", CONTROLS, ids=str)
+def test_variants_train(make_trainer, options, mode):
+    trainer = make_trainer(**mode, **options, max_steps=3)
+    trainer.train()
+    assert logged(trainer, "credit/coefficient_mean") == pytest.approx([1.0] * len(logged(trainer, "credit/seconds")))
+    if "side_mean" in options.values():
+        shares = [x for x in logged(trainer, "credit/between_sides_variance") if x is not None]
+        assert shares == pytest.approx([1.0] * len(shares))
+    passes = {"random": 0, "difference": 6, "forward": 4}
+    if options.get("token_credit") == "random":
+        assert set(logged(trainer, "credit/extra_forward_passes")) == {passes["random"]}
+    if options.get("token_gradient") == "full":
+        estimator = options.get("full_gradient_estimator", "difference")
+        assert max(logged(trainer, "credit/extra_forward_passes")) == passes[estimator]
+
+
+def test_initial_temperatures_are_kept_and_survive_a_checkpoint(make_trainer, tmp_path):
+    options = {"temperature_mode": "initial", "save_strategy": "steps", "save_steps": 2, "max_steps": 4}
+    whole = make_trainer(**options)
+    whole.train()
+    first = logged(whole, "credit/temperature_positive")[0]
+    assert logged(whole, "credit/temperature_positive") == [first] * 4
+    saved = json.loads((tmp_path / "run" / "checkpoint-2" / "credit_state.json").read_text())
+    assert saved["temperatures"][0] == first
+    resumed = make_trainer(**options)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-2"))
+    assert logged(resumed, "loss") == logged(whole, "loss")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"token_credit": "none", "balance_sides": True}, "'none' makes no use of balance_sides"),
+        ({"token_credit": "none", "token_selection": "top"}, "no use of token_selection"),
+        ({"token_credit": "random", "assignment": "hard"}, "'random' makes no use of assignment"),
+        ({"token_credit": "fipo", "token_selection": "top"}, "'fipo' makes no use of token_selection"),
+        ({"token_credit": "within_side", "token_gradient": "full"}, "within_side.*'full'"),
+        ({"centroid_scope": "group", "token_gradient": "full"}, "backward pass for every prompt"),
+        ({"centroid_scope": "group", "temperature_mode": "initial"}, "one per group"),
+        ({"token_selection_fraction": 0}, "token_selection_fraction=0"),
+        ({"token_gradient_top_k": 0}, "token_gradient_top_k=0"),
+        ({"full_scope": 2}, "full_scope=2, token_gradient='output_row'"),
+        ({"assignment": "medium"}, "assignment='medium'"),
+    ],
+    ids=str,
+)
+def test_combinations_that_cannot_work(tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        DeltaGRPOConfig(str(tmp_path), use_cpu=True, bf16=False, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"gradient_checkpointing_kwargs": {"use_reentrant": True}}, "reentrant"),
+        ({"full_gradient_estimator": "forward", "trainer_options": LORA}, "LoRA with gradient checkpointing"),
+    ],
+    ids=["reentrant", "forward mode"],
+)
+def test_full_gradients_refuse_what_cannot_work(make_trainer, options, message):
+    with pytest.raises(ValueError, match=message):
+        make_trainer(token_gradient="full", gradient_checkpointing=True, **options)
+
+
+def test_full_gradients_without_a_valid_token(make_trainer):
+    trainer = make_trainer(token_gradient="full", mask_truncated_completions=True, max_completion_length=1)
+    trainer.train()
+    assert logged(trainer, "credit/neutral") == [1.0, 1.0]
+    assert logged(trainer, "credit/extra_forward_passes") == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("gradient", ["lm_head", "topk_hidden"])
+def test_an_unknown_transformation_of_the_logits_is_refused(make_trainer, gradient):
+    trainer = make_trainer(token_gradient=gradient)
+    trainer.model.config.logit_scale = 50.0  # the config says what the model does not do
+    with pytest.raises(ValueError, match="does not reproduce the model's log-probabilities"):
+        trainer.train()
+
+
+def test_balanced_sides_have_equal_means(make_trainer, rollout):
+    trainer = make_trainer(balance_sides=True)
+    rollout(trainer)
+    positive = trainer._metrics["train"]["credit/coefficient_mean_positive"][0]
+    negative = trainer._metrics["train"]["credit/coefficient_mean_negative"][0]
+    plain = make_trainer()
+    rollout(plain)
+    spread = abs(
+        plain._metrics["train"]["credit/coefficient_mean_positive"][0]
+        - plain._metrics["train"]["credit/coefficient_mean_negative"][0]
+    )
+    assert abs(positive - negative) < max(0.02, spread)
+
+
+def test_fipo_weighs_by_the_present_policy(make_trainer, rollout):
+    """The loss is GRPOTrainer's with advantages weighted by hand; on the rollout's own policy it is plain DAPO."""
+    trainer = make_trainer(token_credit="fipo", num_iterations=2)
+    batch = rollout(trainer)
+    assert "token_coefficients" not in batch
+    grpo = GRPOTrainer._compute_loss
+    unmoved = trainer._compute_loss(trainer.model, batch)
+    assert unmoved.item() == pytest.approx(grpo(trainer, trainer.model, batch).item(), abs=1e-6)
+
+    with torch.no_grad():
+        for parameter in trainer.model.parameters():
+            parameter.add_(0.03 * torch.randn_like(parameter))
+        _, log_probs = plain_forward(trainer.model, batch)
+    valid = batch["completion_mask"].bool()
+    weights = fipo_weights(log_probs, batch["old_per_token_logps"], batch["advantages"], valid)
+    assert (weights[valid] > 1.01).any()
+    by_hand = grpo(trainer, trainer.model, {**batch, "advantages": batch["advantages"][:, None] * weights})
+    ours = trainer._compute_loss(trainer.model, batch)
+    assert ours.item() == pytest.approx(by_hand.item(), abs=1e-6)
+    assert abs(by_hand.item() - grpo(trainer, trainer.model, batch).item()) > 1e-4
+    assert batch["advantages"].dim() == 1  # the buffered batch is used again
+
+
+def test_fipo_trains(make_trainer):
+    trainer = make_trainer(token_credit="fipo", num_iterations=3, max_steps=6, delta=10.0)
+    trainer.train()
+    means = logged(trainer, "credit/coefficient_mean")
+    assert means[0] == 1
+    assert max(means) > 1
+
+
+def test_forking_tokens_and_sapo_are_options_of_trl(make_trainer):
+    for options in ({"top_entropy_quantile": 0.2}, {"loss_type": "sapo", "sapo_temperature_neg": 1.05}):
+        ours = make_trainer(**options, token_credit="none")
+        ours.train()
+        theirs = make_trainer(**options, trainer_class=GRPOTrainer, config_class=GRPOConfig, epsilon_high=0.28)
+        theirs.train()
+        assert logged(ours, "loss") == logged(theirs, "loss")
