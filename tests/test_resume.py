@@ -1,9 +1,20 @@
 """Checkpoints: which one is complete, and that resuming from it continues the run exactly."""
 
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
+import yaml
+from safetensors.torch import load_file
 
 from delta_trl.checkpoints import last_complete_checkpoint, resolve_resume
+
+from . import tiny
 
 
 def make_checkpoints(folder, **complete):
@@ -57,3 +68,65 @@ def test_resumed_run_continues_bit_for_bit(make_trainer, tmp_path, mode):
     assert losses(resumed) == losses(whole)
     for a, b in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+# --- kill -9 and resume, through the command line ---
+
+
+def train(folder: Path, name: str, *options, kill=None, step=None) -> subprocess.CompletedProcess:
+    """A run of six optimiser steps that saves after every one, dropout on: its randomness must be restored, too."""
+    recipe = {
+        "model_name_or_path": str(folder / "model"),
+        "dataset_name": str(folder / "train.jsonl"),
+        "reward_funcs": ["tests.killer.reward"],
+        "output_dir": str(folder / name),
+        "use_cpu": True,
+        "bf16": False,
+        "gradient_checkpointing": False,
+        "num_generations": 4,
+        "max_completion_length": 6,
+        "max_steps": 6,
+        "save_strategy": "steps",
+        "save_steps": 1,
+        "logging_steps": 1,
+        "learning_rate": 1e-3,
+    }
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    environment = {**os.environ, "PYTHONPATH": os.getcwd(), "OMP_NUM_THREADS": "1"}
+    if kill:
+        environment |= {"KILL": kill, "KILL_STEP": str(step)}
+    return subprocess.run(
+        [sys.executable, "scripts/train.py", "--config", str(folder / "recipe.yaml"), *options],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=200,
+    )
+
+
+def test_a_killed_run_resumes_as_if_nothing_had_happened(tmp_path):
+    """Killed while it generates, and once more in the middle of writing a checkpoint: same losses and weights."""
+    torch.manual_seed(0)
+    tiny.model(attention_dropout=0.1).save_pretrained(tmp_path / "model")
+    tiny.tokenizer().save_pretrained(tmp_path / "model")
+    tiny.dataset().to_json(tmp_path / "train.jsonl")
+    whole = train(tmp_path, "whole")
+    assert whole.returncode == 0, whole.stdout
+
+    for kill, step, complete in (("rollout", 2, 2), ("save", 4, 3)):
+        killed = train(tmp_path, "killed", "--resume_from_checkpoint", "true", kill=kill, step=step)
+        assert killed.returncode == -signal.SIGKILL, killed.stdout
+        assert last_complete_checkpoint(tmp_path / "killed").name == f"checkpoint-{complete}"
+        assert (tmp_path / "killed" / f"checkpoint-{step}").is_dir()
+    resumed = train(tmp_path, "killed", "--resume_from_checkpoint", "true")
+    assert resumed.returncode == 0, resumed.stdout
+
+    def history(name):
+        state = json.loads((tmp_path / name / "checkpoint-6" / "trainer_state.json").read_text())
+        keys = ("step", "loss", "reward", "grad_norm", "credit/coefficient_std")
+        return [{key: entry[key] for key in keys} for entry in state["log_history"] if "loss" in entry]
+
+    assert history("killed") == history("whole")
+    ours, expected = (load_file(tmp_path / name / "model.safetensors") for name in ("killed", "whole"))
+    assert all(torch.equal(ours[key], expected[key]) for key in expected)
