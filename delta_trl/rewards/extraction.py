@@ -26,7 +26,8 @@ BARE_BOX = re.compile(r"\\boxed\s+(-?[\w.]{1,30})")
 ANSWER_TAG = re.compile(r"<answer>((?:(?!</?answer>).){0,4000})</answer>", re.DOTALL | re.IGNORECASE)
 ANSWER_WORD = re.compile(
     r"\b(?:answers?|(?:correct|right|best)\s(?:option|choice))\b[*_]{0,2}"
-    r"(?:[ \t]{0,3}(?:[:=：]|[-–—](?=[ \t]))[*_]{0,2}|(?P<link>[^.:=\n?]{0,80}?(?:\bis|\bare|\bbe|\bequals)\b)[ \t]{0,3}[:=]?[*_]{0,2}"
+    r"(?:[ \t]{0,3}(?:[:=：]|[-–—](?=[ \t]))[*_]{0,2}"
+    r"|(?P<link>[^.:=\n?]{0,80}?(?:\bis|\bare|\bbe|\bequals)\b)[ \t]{0,3}[:=]?[*_]{0,2}"
     r"|[ \t]{0,3}[*_]{0,2}[ \t]{0,3}(?=\n))",
     re.IGNORECASE,
 )
@@ -41,7 +42,7 @@ CONNECTIVES = frozenset(
 NEGATED = re.compile(
     r"(?:\bnot|n['’]t|\bnever|\bneither|\bnor|\bcannot|\\neq?|≠"
     r"|\b(?:wrong|incorrect|false)\s+(?:answer|choice|option|value|result)s?\s+(?:is|are|was|would))"
-    r"(?:\s+(?:be|been|equal(?:\s+to)?|exactly|simply|just|actually|really|the|answer|value|is|in|a))*[\s$*(:\[\\]*$",
+    r"(?:\s+(?:be|been|equal(?:\s+to)?|going|to|exactly|simply|just|actually|really|the|answer|value|is|in|a))*[\s$*(:\[\\]*$",
     re.IGNORECASE,
 )
 TAKEN_BACK = re.compile(
@@ -58,8 +59,12 @@ OFFERED_BESIDE = re.compile(
     re.IGNORECASE,
 )
 # A box that is a part of a larger expression is not the answer.
-OPERATOR_BEFORE = re.compile(r"[-+\d^]$|[+^]\s*$|\\(?:cdot|times|div|pm|mp)\s*$|\\(?:frac|sqrt|binom)\s*\{\s*$")
-OPERATOR_AFTER = re.compile(r"\d|\s*(?:[+^]|\\(?:cdot|times|div|pm|mp)\b|[-/]\s*\d)")
+OPERATOR_BEFORE = re.compile(
+    r"[-+\d^|]$|\\frac\s*\{[^{}]{0,40}\}\s*\{\s*$|[+^]\s*$|\\(?:cdot|times|div|pm|mp)\s*$|\\(?:frac|sqrt|binom)\s*\{\s*$"
+)
+OPERATOR_AFTER = re.compile(
+    r"\d|\s*(?:\+|\^(?!\s*\{?\s*\\circ)|\\(?:pi|sqrt|frac)(?![A-Za-z])|\\(?:cdot|times|div|pm|mp)\b|[-/]\s*\d)"
+)
 UNCERTAIN = re.compile(
     r"\bnot\b|n['’]t\b|\bnever\b|\bneither\b|\bcannot\b|\?|\bmaybe\b|\bperhaps\b|\bpossibly\b|\bunsure\b|\bunclear\b"
     r"|\bunknown\b|\bundetermined\b|\bsomething\b|\bsomewhere\b|\bbetween\b|\beither\b|\bmight\b|\bcould\b|\bwrong\b"
@@ -73,7 +78,7 @@ DOUBTED_BEFORE = re.compile(
 )
 RETRACTION = re.compile(r"\b(?:wait|actually|instead|correction|mistake|wrong|incorrect|error|sorry|oops|no)\b", re.I)
 SENTENCE_END = re.compile(r"\.(?=\s|$)(?<!\b[a-z]\.)|\n")
-REASON = re.compile(r"(?<!\bor),?\s+(?:because|since|as|where|which|so|by|for|(?:and )?not)\b.*", re.DOTALL)
+REASON = re.compile(r"(?<!\bor),?\s+\(?(?:because|since|as|where|which|so|by|for|(?:and )?not)\b.*", re.DOTALL)
 LEADING_ADVERB = re.compile(
     r"^(?:(?:therefore|thus|hence|simply|just|clearly|indeed|now|exactly|precisely|equal to|given by|then)\b[\s:,]*)+",
     re.IGNORECASE,
