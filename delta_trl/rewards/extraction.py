@@ -176,9 +176,12 @@ def after_reasoning(text: str) -> str | None:
 
 def without_comments(text: str) -> str:
     """The text without what nobody sees rendered: HTML comments and LaTeX comment lines."""
-    while (start := text.rfind("<!--")) >= 0:
+    kept, position = [], 0
+    while (start := text.find("<!--", position)) >= 0:
+        kept.append(text[position:start])
         end = text.find("-->", start)
-        text = text[:start] + (text[end + 3 :] if end >= 0 else "")
+        position = end + 3 if end >= 0 else len(text)
+    text = "".join([*kept, text[position:]])
     return COMMENT_LINE.sub("", text)
 
 
