@@ -35,6 +35,9 @@ LABEL = re.compile(
     r"(?:answer|result|solution|value|total|number|probability|area|sum)s?\s*(?:is|are|:|=|equals)\s*:?\s*\}?\s*",
     re.IGNORECASE,
 )
+KIND = re.compile(
+    r"^\\text\s*\{\s*(?:the\s+)?(?:point|vector|ordered (?:pair|triple)|interval|set)s?\s*\}\s*(?=[(\[\\])", re.I
+)
 VALUE_OF = re.compile(
     r"^\\text\s*\{\s*(?:the\s+)?value\s+of\s*\}?\s*([A-Za-z])\s*(?:\\text\s*\{)?\s*is\s*\}\s*", re.IGNORECASE
 )
@@ -109,6 +112,7 @@ def _equal(gold: str, answer: str) -> bool:
         raise RefusedError("a question")
     if words := re.fullmatch(r"\\text\s*\{([^{}]*)\}", answer):
         answer = rf"\text{{{LABEL.sub('', words[1]) or words[1]}}}"
+    answer = KIND.sub("", answer)
     answer = VALUE_OF.sub(r"\1 = ", LABEL.sub("", answer)).strip() or answer
     if "." in gold:  # a decimal may be a rounded value, and then an answer may say so
         answer = re.sub(r"^\\approx(?![A-Za-z])\s*", "", answer)

@@ -42,7 +42,7 @@ CONNECTIVES = frozenset(
 NEGATED = re.compile(
     r"(?:\bnot|n['’]t|\bnever|\bneither|\bnor|\bcannot|\\neq?|≠"
     r"|\b(?:wrong|incorrect|false)\s+(?:answer|choice|option|value|result)s?\s+(?:is|are|was|would))"
-    r"(?:\s+(?:be|been|equal(?:\s+to)?|exactly|simply|just|actually|really|the|answer|value|is|in|a))*[\s$*(:\[\\]*$",
+    r"(?:\s+(?:be|been|equal(?:\s+to)?|going|to|exactly|simply|just|actually|really|the|answer|value|is|in|a))*[\s$*(:\[\\]*$",
     re.IGNORECASE,
 )
 TAKEN_BACK = re.compile(
@@ -61,9 +61,12 @@ OFFERED_BESIDE = re.compile(
 # A box that is a part of a larger expression is not the answer.
 # An expression does not go on across lines: "… carry 0", then a box on a line of its own, is an answer.
 OPERATOR_BEFORE = re.compile(
-    r"(?:[-+\d^]|[+^][^\S\n]*|\\(?:cdot|times|div|pm|mp)[^\S\n]*|\\(?:frac|sqrt|binom)\s*\{\s*)\Z"
+    r"(?:[-+\d^|]|\\frac\s*\{[^{}]{0,40}\}\s*\{\s*|[+^][^\S\n]*|\\(?:cdot|times|div|pm|mp)[^\S\n]*"
+    r"|\\(?:frac|sqrt|binom)\s*\{\s*)\Z"
 )
-OPERATOR_AFTER = re.compile(r"\d|[^\S\n]*(?:[+^]|\\(?:cdot|times|div|pm|mp)\b|[-/][^\S\n]*\d)")
+OPERATOR_AFTER = re.compile(
+    r"\d|[^\S\n]*(?:\+|\^(?!\s*\{?\s*\\circ)|\\(?:pi|sqrt|frac)(?![A-Za-z])|\\(?:cdot|times|div|pm|mp)\b|[-/][^\S\n]*\d)"
+)
 UNCERTAIN = re.compile(
     r"\bnot\b|n['’]t\b|\bnever\b|\bneither\b|\bcannot\b|\?|\bmaybe\b|\bperhaps\b|\bpossibly\b|\bunsure\b|\bunclear\b"
     r"|\bunknown\b|\bundetermined\b|\bsomething\b|\bsomewhere\b|\bbetween\b|\beither\b|\bmight\b|\bcould\b|\bwrong\b"
@@ -77,7 +80,7 @@ DOUBTED_BEFORE = re.compile(
 )
 RETRACTION = re.compile(r"\b(?:wait|actually|instead|correction|mistake|wrong|incorrect|error|sorry|oops|no)\b", re.I)
 SENTENCE_END = re.compile(r"\.(?=\s|$)(?<!\b[a-z]\.)|\n")
-REASON = re.compile(r"(?<!\bor),?\s+(?:because|since|as|where|which|so|by|for|(?:and )?not)\b.*", re.DOTALL)
+REASON = re.compile(r"(?<!\bor),?\s+\(?(?:because|since|as|where|which|so|by|for|(?:and )?not)\b.*", re.DOTALL)
 LEADING_ADVERB = re.compile(
     r"^(?:(?:therefore|thus|hence|simply|just|clearly|indeed|now|exactly|precisely|equal to|given by|then)\b[\s:,]*)+",
     re.IGNORECASE,
@@ -175,9 +178,12 @@ def after_reasoning(text: str) -> str | None:
 
 def without_comments(text: str) -> str:
     """The text without what nobody sees rendered: HTML comments and LaTeX comment lines."""
-    while (start := text.rfind("<!--")) >= 0:
+    kept, position = [], 0
+    while (start := text.find("<!--", position)) >= 0:
+        kept.append(text[position:start])
         end = text.find("-->", start)
-        text = text[:start] + (text[end + 3 :] if end >= 0 else "")
+        position = end + 3 if end >= 0 else len(text)
+    text = "".join([*kept, text[position:]])
     return COMMENT_LINE.sub("", text)
 
 

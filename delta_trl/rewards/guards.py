@@ -34,6 +34,7 @@ IMPLIED = {"hyperbolic": re.compile(r"e\s*\^|\\exp|\\log|\\ln"), "logarithm": re
 HIDDEN = re.compile(
     r"\\(?:phantom|hphantom|vphantom|color|textcolor|cancel|sout|xcancel|bcancel|not|rule|href|tag|def|let)"
 )
+ADDED_ZERO = re.compile(r"[-+]\s*0(?![\d.,i]|\s*i)|(?<![\d.,])0\s*\+")
 LONG_EXPONENT = re.compile(r"\^\s*\{?\s*[-+]?\s*\d{5,}")
 TOWER = re.compile(r"\^\s*\{[^{}]*\d\s*\^")
 BIG_FACTORIAL = re.compile(r"\d{5,}\s*\)?\s*!|!\s*\)?\s*!")
@@ -74,6 +75,12 @@ def refuse_restatement(gold: str, answer: str) -> None:
             implied = IMPLIED.get(name)
             if not (implied and implied.search(gold)):
                 raise RefusedError(f"restates the problem: {name}")
+
+
+def refuse_zeros(gold: str, answer: str) -> None:
+    """Refuse a zero that is added: latex2sympy drops it unseen."""
+    if ADDED_ZERO.search(answer) and not ADDED_ZERO.search(gold):
+        raise RefusedError("restates the problem: arithmetic")
 
 
 def refuse_symbols(gold, answer) -> None:

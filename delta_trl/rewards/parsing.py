@@ -7,12 +7,12 @@ from fractions import Fraction
 import sympy
 from latex2sympy2_extended import latex2sympy
 from latex2sympy2_extended.latex2sympy2 import ConversionConfig, NormalizationConfig, normalize_latex
-from math_verify.grader import should_treat_as_complex
 
 
 LATEX = NormalizationConfig(
     basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none", equations=False
 )
+IMAGINARY = re.compile(r"(?<![A-Za-z\\_])i(?![A-Za-z])")
 REPEATING = re.compile(r"(-?)(\d*)\.(\d*)(?:\\(?:overline|bar|dot)\s*\{?(\d+)\}?|\((\d+)\))")
 ELLIPSIS = re.compile(r"(-?)(\d*)\.(\d*?)(\d{1,6}?)\4{2,}\s*(?:\\[lc]?dots|\.\.\.)")
 NUMBER = re.compile(r"([-+]?)\s*(\d+(?:\.\d*)?|\.\d+)")
@@ -51,15 +51,25 @@ def parse(text: str, is_complex: bool, lowercase: bool):
     return expression
 
 
+def is_complex_number(text: str) -> bool:
+    """Whether the letter i stands in a text as a value of its own."""
+    return IMAGINARY.search(text) is not None
+
+
 def parse_both(gold: str, answer: str):
-    is_complex = should_treat_as_complex(gold) or should_treat_as_complex(answer)
+    is_complex = any(map(is_complex_number, (gold, answer)))
     # R/r must not become 1, but "X = 5" may answer "x = 5".
-    lowercase = not any(_mixes_cases(text) for text in (gold, answer))
+    letters = [_letters(text) for text in (gold, answer)]
+    same_case = letters[0] == letters[1] or not letters[0] & letters[1]
+    lowercase = same_case and not any(map(_mixes_cases, letters))
     return parse(gold, is_complex, lowercase), parse(answer, is_complex, lowercase)
 
 
-def _mixes_cases(text: str) -> bool:
-    letters = set(re.findall(r"[A-Za-z]", re.sub(r"\\[A-Za-z]+", "", text)))
+def _letters(text: str) -> set[str]:
+    return set(re.findall(r"[A-Za-z]", re.sub(r"\\[A-Za-z]+", "", text))) - set("eicC")  # constants
+
+
+def _mixes_cases(letters: set[str]) -> bool:
     return any(letter.isupper() and letter.lower() in letters for letter in letters)
 
 

@@ -9,12 +9,19 @@ import re
 
 import sympy
 from math_verify import verify
-from math_verify.grader import should_treat_as_complex
 from sympy.core.relational import Relational
 
-from .guards import RefusedError, refuse_arithmetic, refuse_large, refuse_restatement, refuse_shape, refuse_symbols
+from .guards import (
+    RefusedError,
+    refuse_arithmetic,
+    refuse_large,
+    refuse_restatement,
+    refuse_shape,
+    refuse_symbols,
+    refuse_zeros,
+)
 from .normalization import split_top_level, squeeze
-from .parsing import UnreadableError, fraction, parse, parse_both, repeating
+from .parsing import UnreadableError, fraction, is_complex_number, parse, parse_both, repeating
 
 
 DIGITS = 100
@@ -46,6 +53,8 @@ def equal_values(gold: str, answer: str) -> bool:
         answer = given[1] if given and given[2] == modulus[2] else "" if given else answer
         return bool(answer) and equal_values(value, split_top_level(answer, EQUALITY)[-1].strip())
     if gold.count(":") != answer.count(":") and max(gold.count(":"), answer.count(":")) > 1:
+        return False
+    if ":" in answer and first is not None and first.denominator == 1:  # the ratio 100:1 is not 100
         return False
     gold_sides, answer_sides = split_sides(gold), split_sides(answer)
     if len(gold_sides) == 1 and len(answer_sides) == 1:
@@ -119,7 +128,9 @@ def _equal_chain(gold: str, sides: list[str], approximate: bool) -> bool:
             raise RefusedError("the sides of the chain disagree")
     if len(known) < len(sides) and any(known) and not _has_symbols(gold) and numbers[-1] is None:
         return False
-    candidates = [side for _, side in known] if approximate else sides[-1:]
+    candidates = sides[-1:]
+    if approximate:  # an exact gold wants what was rounded, not what it was rounded to
+        candidates = [side for _, side in known][: None if "." in gold else 1]
     return any(equal_values(gold, side) for side in candidates)
 
 
@@ -134,7 +145,7 @@ def _rounds_to(exact, rounded, text: str) -> bool:
 
 def _has_symbols(text: str) -> bool:
     try:
-        return bool(parse(text, should_treat_as_complex(text), False).free_symbols)
+        return bool(parse(text, is_complex_number(text), False).free_symbols)
     except (UnreadableError, AttributeError):
         return False
 
@@ -142,6 +153,7 @@ def _has_symbols(text: str) -> bool:
 def _equal_expressions(gold: str, answer: str) -> bool:
     """Ask math-verify, after the guards and before the vetoes."""
     refuse_restatement(gold, answer)
+    refuse_zeros(gold, answer)
     exact = [repeating(text) for text in (gold, answer)]
     gold, answer = (text if value is None else f"\\frac{{{value.numerator}}}{{{value.denominator}}}"
                     for text, value in zip((gold, answer), exact, strict=True))  # fmt: skip
@@ -226,7 +238,7 @@ def numeric(text: str):
     if value is not None:
         return sympy.Rational(value.numerator, value.denominator)
     try:
-        expression = parse(text, should_treat_as_complex(text), False)
+        expression = parse(text, is_complex_number(text), False)
     except UnreadableError:
         return None
     refuse_large(expression)

@@ -5,6 +5,13 @@ r"""Labelled answers. The label is what a careful mathematician says who grades 
 `COMPLETIONS`: kind -> (gold, completion, score), whole completions.
 """
 
+import sys
+
+import cases_2
+import cases_3
+import cases_4
+
+
 ANSWERS = {
     "integers": [
         ("42", ["42", "42.", "42.0", "+42", "x = 42", r"\text{42}", "{42}", "042", r"42\,", r"\mathbf{42}", "42 = x"],
@@ -381,12 +388,21 @@ COMPLETIONS = {
 
 
 def labelled_cases():
-    """Yields (kind, gold, completion, score)."""
-    for kind, groups in ANSWERS.items():
+    """Yields (kind, gold, completion, score), every pair of a gold and a completion once."""
+    seen = set()
+    for module in (sys.modules[__name__], cases_2, cases_3, cases_4):
+        for kind, gold, completion, score in _labelled(module):
+            if (key := (repr(gold), repr(completion))) not in seen:
+                seen.add(key)
+                yield kind, gold, completion, score
+
+
+def _labelled(module):
+    for kind, groups in module.ANSWERS.items():
         for gold, right, wrong in groups:
             for score, answers in ((1.0, right), (0.0, wrong)):
                 for answer in answers:
                     yield kind, gold, f"So the result is $\\boxed{{{answer}}}$.", score
-    for kind, cases in COMPLETIONS.items():
+    for kind, cases in module.COMPLETIONS.items():
         for gold, completion, score in cases:
             yield kind, gold, completion, score

@@ -3,13 +3,15 @@ import threading
 import time
 
 import pytest
-from hostile import CASES
+from hostile import CASES as FIRST_CASES
+from hostile_2 import CASES as SECOND_CASES
 
 from delta_trl.rewards import MathReward
 from delta_trl.rewards.extraction import extract_answer, message_text
 
 
 TIMEOUT = 2.0
+CASES = FIRST_CASES + SECOND_CASES
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +24,12 @@ def reward():
 def elapsed(function, *args):
     start = time.monotonic()
     return function(*args), time.monotonic() - start
+
+
+def work(function, *args):
+    """The result and this process's own seconds: other processes on the machine do not count."""
+    start = time.process_time()
+    return function(*args), time.process_time() - start
 
 
 def test_none_scores_hangs_or_crashes(reward):
@@ -43,15 +51,14 @@ def test_the_same_from_another_thread(reward):
 
 @pytest.mark.parametrize(("name", "completion"), [(name, text) for name, _, text in CASES if name.startswith("text")])
 def test_extraction_is_quick(name, completion):
-    start = time.process_time()  # a busy machine is not the text's fault
-    extract_answer(message_text(completion))
-    assert time.process_time() - start < 0.5, name
+    _, seconds = work(extract_answer, message_text(completion))
+    assert seconds < 0.5, name
 
 
 def test_extraction_is_linear():
     for unit in ["\\boxed{1} or ", "answer is ", "\\boxed{", "<answer>", "\\[ ", "Answer: not 1. "]:
-        _, short = elapsed(extract_answer, unit * 5_000)
-        _, long = elapsed(extract_answer, unit * 20_000)
+        _, short = work(extract_answer, unit * 5_000)
+        _, long = work(extract_answer, unit * 20_000)
         assert long < 4 * 3 * short + 0.05, (unit, short, long)
 
 

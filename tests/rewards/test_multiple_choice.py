@@ -22,7 +22,7 @@ from delta_trl.rewards import MultipleChoiceReward, multiple_choice_reward
         ("B", r"\boxed{ABCD}", 0.0),
         ("B", "The answer is not B.", 0.0),
         ("B", r"\boxed{Because}", 0.0),
-        ("B", "B", 0.0),
+        ("B", "B", 1.0),
         ("B", "", 0.0),
         ("Z", r"\boxed{Z}", None),
         ("", r"\boxed{B}", None),
