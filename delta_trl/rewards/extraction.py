@@ -25,7 +25,7 @@ BOX_TOKEN = re.compile(r"(\\{1,2}(?:boxed|fbox)\s*\{)|\\.|[{}]", re.DOTALL)
 BARE_BOX = re.compile(r"\\boxed\s+(-?[\w.]{1,30})")
 ANSWER_TAG = re.compile(r"<answer>((?:(?!</?answer>).){0,4000})</answer>", re.DOTALL | re.IGNORECASE)
 ANSWER_WORD = re.compile(
-    r"\b(?:answers?|(?:correct|right|best)\s(?:option|choice))\b[*_]{0,2}"
+    r"\b(?:answers?|final\s(?:result|value)|(?:correct|right|best)\s(?:option|choice))\b[*_]{0,2}"
     r"(?:[ \t]{0,3}(?:[:=：]|[-–—](?=[ \t]))[*_]{0,2}"
     r"|(?P<link>[^.:=\n?]{0,80}?(?:\bis|\bare|\bbe|\bequals)\b)[ \t]{0,3}[:=]?[*_]{0,2}"
     r"|[ \t]{0,3}[*_]{0,2}[ \t]{0,3}(?=\n))",
@@ -42,7 +42,7 @@ CONNECTIVES = frozenset(
 NEGATED = re.compile(
     r"(?:\bnot|n['’]t|\bnever|\bneither|\bnor|\bcannot|\\neq?|≠"
     r"|\b(?:wrong|incorrect|false)\s+(?:answer|choice|option|value|result)s?\s+(?:is|are|was|would))"
-    r"(?:\s+(?:be|been|equal(?:\s+to)?|going|to|exactly|simply|just|actually|really|the|answer|value|is|in|a))*[\s$*(:\[\\]*$",
+    r"(?:\s+(?:be|been|equal(?:\s+to)?|going|to|get|obtain|have|find|exactly|simply|just|actually|really|the|answer|value|is|in|a))*[\s$*(:\[\\]*$",
     re.IGNORECASE,
 )
 TAKEN_BACK = re.compile(
@@ -82,7 +82,7 @@ RETRACTION = re.compile(r"\b(?:wait|actually|instead|correction|mistake|wrong|in
 SENTENCE_END = re.compile(r"\.(?=\s|$)(?<!\b[a-z]\.)|\n")
 REASON = re.compile(r"(?<!\bor),?\s+\(?(?:because|since|as|where|which|so|by|for|(?:and )?not)\b.*", re.DOTALL)
 LEADING_ADVERB = re.compile(
-    r"^(?:(?:therefore|thus|hence|simply|just|clearly|indeed|now|exactly|precisely|equal to|given by|then)\b[\s:,]*)+",
+    r"^(?:(?:therefore|thus|hence|simply|just|clearly|obviously|definitely|certainly|indeed|now|exactly|precisely|equal to|given by|then)\b[\s:,]*)+",
     re.IGNORECASE,
 )
 COMMENT_LINE = re.compile(r"^[ \t]{0,40}%.*$", re.MULTILINE)

@@ -91,7 +91,7 @@ def equal_lists(gold: str, answer: str) -> bool:
         given = list(dict.fromkeys(given))
         wanted = list(dict.fromkeys(wanted))
     if len(wanted) != len(given):
-        return len(given) == 1 and _equal_sets(gold, answer)
+        return len(given) == 1 and "=" not in answer and _equal_sets(gold, answer)
     if brackets and gold_brackets != brackets:
         angled = {gold_brackets, brackets} <= {"()", "\\langle\\rangle"}
         loose = gold_brackets == "" and (

@@ -10,6 +10,7 @@ import sys
 import cases_2
 import cases_3
 import cases_4
+import cases_5
 
 
 ANSWERS = {
@@ -390,7 +391,7 @@ COMPLETIONS = {
 def labelled_cases():
     """Yields (kind, gold, completion, score), every pair of a gold and a completion once."""
     seen = set()
-    for module in (sys.modules[__name__], cases_2, cases_3, cases_4):
+    for module in (sys.modules[__name__], cases_2, cases_3, cases_4, cases_5):
         for kind, gold, completion, score in _labelled(module):
             if (key := (repr(gold), repr(completion))) not in seen:
                 seen.add(key)
