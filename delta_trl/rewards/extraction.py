@@ -82,7 +82,8 @@ RETRACTION = re.compile(r"\b(?:wait|actually|instead|correction|mistake|wrong|in
 SENTENCE_END = re.compile(r"\.(?=\s|$)(?<!\b[a-z]\.)|\n")
 REASON = re.compile(r"(?<!\bor),?\s+\(?(?:because|since|as|where|which|so|by|for|(?:and )?not)\b.*", re.DOTALL)
 LEADING_ADVERB = re.compile(
-    r"^(?:(?:therefore|thus|hence|simply|just|clearly|obviously|definitely|certainly|indeed|now|exactly|precisely|equal to|given by|then)\b[\s:,]*)+",
+    r"^(?:(?:therefore|thus|hence|simply|just|clearly|obviously|definitely|certainly|indeed|now|exactly|precisely"
+    r"|equal to|given by|then)\b[\s:,]*)+",
     re.IGNORECASE,
 )
 COMMENT_LINE = re.compile(r"^[ \t]{0,40}%.*$", re.MULTILINE)
