@@ -186,7 +186,7 @@ def describe(plan: Plan, run_args: RunArguments, args: DeltaGRPOConfig, model_ar
             f"{per_thousand:.2f} GiB per 1,000 tokens of mean length"
         )
     generation = f"vLLM, {args.vllm_mode}" if args.use_vllm else "transformers"
-    if args.token_gradient == "full" and credit != "none":
+    if args.token_gradient == "full" and args.token_credit not in ("none", "random", "fipo"):
         passes = "backward passes and directional derivatives, logged as credit/extra_forward_passes"
     else:
         passes = f"{plan.extra_passes} forward passes per rollout batch beyond TRL's"
