@@ -48,6 +48,7 @@ EXPECTED = {
         for model, rollouts in (("Qwen3-8B-Base", 220), ("Qwen3-14B-Base", 300))
         for run in ("delta", "dapo", "forking_tokens", "sapo")
     },
+    "recipes/Qwen3-8B-Base/deepmath_fipo.yaml": Arithmetic(**PAPER, rollouts=220),
     "recipes/Olmo3-7B-Base/deepmath_delta.yaml": Arithmetic(**PAPER, rollouts=220),
     "recipes/Qwen3-8B-Base/eurus_code_delta.yaml": Arithmetic(**PAPER, rollouts=None),
     "recipes/Qwen3-1.7B-Base/gsm8k_lora.yaml": Arithmetic(**ONE_GPU, learning_rate=1e-5),

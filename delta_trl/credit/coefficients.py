@@ -224,10 +224,12 @@ def coefficient_statistics(coefficients: torch.Tensor, advantages: torch.Tensor)
     within = (count[1:] * variance[1:]).nansum() / count[1:].sum()
     between = (count[1:].prod() * (mean[1] - mean[2]) ** 2).nan_to_num() / count[1:].sum() ** 2
     infinity = coefficients.new_tensor([math.inf])
+    smallest = all_reduce(torch.cat([coefficients, infinity]).min(), "MIN").item()
+    largest = all_reduce(torch.cat([coefficients, -infinity]).max(), "MAX").item()
     return {
-        "coefficient_min": all_reduce(torch.cat([coefficients, infinity]).min(), "MIN").item(),
+        "coefficient_min": smallest if count[0] else math.nan,
         "coefficient_mean": mean[0].item(),
-        "coefficient_max": all_reduce(torch.cat([coefficients, -infinity]).max(), "MAX").item(),
+        "coefficient_max": largest if count[0] else math.nan,
         "coefficient_std": variance[0].sqrt().item(),
         "coefficient_mean_positive": mean[1].item(),
         "coefficient_mean_negative": mean[2].item(),

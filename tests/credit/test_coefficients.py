@@ -261,6 +261,7 @@ def test_statistics_where_undefined():
     assert statistics["coefficient_mean"] == statistics["coefficient_mean_positive"] == 1
     assert math.isnan(statistics["coefficient_mean_negative"])
     assert math.isnan(statistics["between_sides_variance"])
+    assert all(math.isnan(value) for value in coefficient_statistics(torch.ones(0), torch.ones(0)).values())
 
 
 def test_centroid_cosine():
