@@ -1,6 +1,6 @@
 """Configuration of [`DeltaGRPOTrainer`]: TRL's `GRPOConfig` plus the credit options, defaults as in the paper."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from trl import GRPOConfig
 
@@ -102,11 +102,8 @@ class CreditArguments:
         check_credit_options(self.refinement_steps, self.lambda_min, self.lambda_max)
         if not isinstance(self.token_gradient_top_k, int) or self.token_gradient_top_k < 1:
             raise ValueError(f"token_gradient_top_k={self.token_gradient_top_k!r}: expected an integer >= 1.")
-        if self.full_scope is not None and (self.full_scope < 1 or self.token_gradient != "full"):
-            raise ValueError(
-                f"full_scope={self.full_scope!r}, token_gradient={self.token_gradient!r}: expected a number of blocks "
-                ">= 1, with token_gradient='full'."
-            )
+        if self.full_scope is not None and self.full_scope < 1:
+            raise ValueError(f"full_scope={self.full_scope!r}: expected a number of blocks >= 1.")
         if not 0 < self.token_selection_fraction <= 1:
             raise ValueError(
                 f"token_selection_fraction={self.token_selection_fraction!r}: expected a number in (0, 1]."
@@ -114,20 +111,37 @@ class CreditArguments:
         self._refuse_what_cannot_work()
 
     def _refuse_what_cannot_work(self):
-        changed = [
-            name
-            for name, default in (
-                ("balance_sides", False),
-                ("assignment", "soft"),
-                ("temperature_mode", "adaptive"),
-                ("centroid_scope", "batch"),
+        contrast = self.token_credit in ("delta", "within_side", "side_mean")
+        drawn = self.token_credit == "random"
+        used = {
+            "balance_sides": contrast,
+            "assignment": contrast,
+            "temperature_mode": contrast and self.assignment == "soft",
+            "centroid_scope": contrast,
+            "refinement_steps": contrast,
+            "token_gradient": contrast,
+            "token_gradient_top_k": contrast and self.token_gradient == "topk_hidden",
+            "full_gradient_estimator": contrast and self.token_gradient == "full",
+            "full_scope": contrast and self.token_gradient == "full",
+            "lambda_min": contrast or drawn,
+            "lambda_max": contrast or drawn,
+            "normalize_coefficients": contrast or drawn,
+            "token_selection": contrast or drawn,
+            "token_selection_fraction": (contrast or drawn) and self.token_selection != "all",
+        }
+        defaults = {field.name: field.default for field in fields(CreditArguments)}
+        idle = [name for name, is_used in used.items() if not is_used and getattr(self, name) != defaults[name]]
+        if idle:
+            raise ValueError(
+                f"{', '.join(f'{name}={getattr(self, name)!r}' for name in idle)}: without effect beside "
+                f"token_credit={self.token_credit!r}, token_gradient={self.token_gradient!r}, "
+                f"assignment={self.assignment!r}, token_selection={self.token_selection!r}. Remove what is not meant."
             )
-            if getattr(self, name) != default
-        ]
-        if self.token_credit in ("none", "fipo") and self.token_selection != "all":
-            changed.append("token_selection")
-        if self.token_credit in ("none", "random", "fipo") and changed:
-            raise ValueError(f"token_credit={self.token_credit!r} makes no use of {', '.join(changed)}: remove them.")
+        if self.token_credit == "side_mean" and self.token_selection in ("top", "bottom"):
+            raise ValueError(
+                f"token_selection={self.token_selection!r} cannot choose among equal coefficients, which "
+                "token_credit='side_mean' gives a whole side."
+            )
         if self.token_credit == "within_side" and self.token_gradient != "output_row":
             raise ValueError(
                 "token_credit='within_side' needs the length of every token's gradient, which only "

@@ -150,13 +150,19 @@ class DeltaGRPOTrainer(GRPOTrainer):
                 f"token_gradient={gradient!r} does not work with DeepSpeed ZeRO-3, which holds no whole parameter. "
                 "Use ZeRO-2, or token_gradient='output_row'."
             )
+        if gradient != "output_row" and self.is_fsdp_enabled and not self.accelerator.is_fsdp2:
+            raise ValueError(
+                f"token_gradient={gradient!r} does not work with FSDP1, which hides the parameters. Set "
+                "fsdp_version: 2 in the accelerate config, or token_gradient='output_row'."
+            )
         if gradient != "full":
             return
         forward_mode = self.credit_args.full_gradient_estimator == "forward"
-        if self.is_fsdp_enabled and (forward_mode or not self.accelerator.is_fsdp2):
+        if self.is_fsdp_enabled and (forward_mode or args.gradient_accumulation_steps > 1):
             raise ValueError(
-                "token_gradient='full' works with FSDP2 and full_gradient_estimator='difference' only: FSDP1 hides "
-                "the parameters, forward mode cannot swap shards. Set fsdp_version: 2 in the accelerate config."
+                "token_gradient='full' works under FSDP with full_gradient_estimator='difference' and "
+                "gradient_accumulation_steps=1 only: forward mode cannot swap shards, and within an accumulation FSDP "
+                "does not reduce gradients."
             )
         if forward_mode and args.gradient_checkpointing and is_peft_model(self.model):
             raise ValueError(
@@ -226,13 +232,14 @@ class DeltaGRPOTrainer(GRPOTrainer):
             credit = self._contrast(self._gradients(batch, recorder, valid, statistics), batch, advantages, statistics)
         if options.token_credit == "side_mean":
             credit = side_mean(credit, advantages)
-        credit = select_tokens(
-            credit,
-            advantages,
-            options.token_selection,
-            options.token_selection_fraction,
-            options.normalize_coefficients,
-        )
+        if not statistics.get("neutral"):  # else there is nothing to select by
+            credit = select_tokens(
+                credit,
+                advantages,
+                options.token_selection,
+                options.token_selection_fraction,
+                options.normalize_coefficients,
+            )
         statistics |= coefficient_statistics(credit, advantages)
         statistics["seconds"] = time.perf_counter() - start
         for name, value in statistics.items():
@@ -282,6 +289,7 @@ class DeltaGRPOTrainer(GRPOTrainer):
         # reference model's, even on the same modules (PEFT with the adapter disabled).
         free = recorder.complete and recorder.log_probs is batch.get("old_per_token_logps")
         if not free:
+            recorder.hidden_states = None  # of the wrong model, if any
             recorder = self._score_rollout(batch)
             statistics["extra_forward_passes"] = 1.0
         hidden = recorder.hidden_states  # one row per completion token, those of tools included
@@ -291,7 +299,7 @@ class DeltaGRPOTrainer(GRPOTrainer):
         if options.token_gradient == "output_row":
             return OutputRowGradients(hidden, log_probs)
         head, tokens = LMHead.of(self._policy(), self.temperature), batch["completion_ids"][valid]
-        if not self._checked_lm_head:
+        if len(tokens) and not self._checked_lm_head:
             head.check(hidden, tokens, log_probs)
             self._checked_lm_head = True
         if options.token_gradient == "lm_head":
@@ -354,6 +362,7 @@ class DeltaGRPOTrainer(GRPOTrainer):
 
     def _load_optimizer_and_scheduler(self, checkpoint):
         super()._load_optimizer_and_scheduler(checkpoint)
+        self._temperatures = None
         if checkpoint is not None and self.credit_args.temperature_mode == "initial":
             path = Path(checkpoint, CREDIT_STATE)
             if path.is_file():  # else no rollout batch had a contrast yet
@@ -380,7 +389,8 @@ class DeltaGRPOTrainer(GRPOTrainer):
         )  # absent on the rollout's own policy: weights of 1
         valid = _valid_tokens(inputs)
         weights = fipo_weights(log_probs, old_log_probs, inputs["advantages"], valid, dual_clip=self.args.delta)
-        self._metrics["train"]["credit/coefficient_mean"].append(weights[valid].mean().item())
+        total, count = self.accelerator.reduce(torch.stack([(weights * valid).sum(), valid.sum()]), reduction="sum")
+        self._metrics["train"]["credit/fipo_weight_mean"].append((total / count.clamp(min=1)).item())
         inputs["advantages"] = inputs["advantages"][:, None] * weights
 
 

@@ -158,16 +158,24 @@ def test_initial_temperatures_are_kept_and_survive_a_checkpoint(make_trainer, tm
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"token_credit": "none", "balance_sides": True}, "'none' makes no use of balance_sides"),
-        ({"token_credit": "none", "token_selection": "top"}, "no use of token_selection"),
-        ({"token_credit": "random", "assignment": "hard"}, "'random' makes no use of assignment"),
-        ({"token_credit": "fipo", "token_selection": "top"}, "'fipo' makes no use of token_selection"),
+        ({"token_credit": "none", "balance_sides": True}, "balance_sides=True: without effect"),
+        ({"token_credit": "none", "token_selection": "top"}, "token_selection='top': without effect"),
+        ({"token_credit": "none", "lambda_max": 1.5}, "lambda_max=1.5: without effect"),
+        ({"token_credit": "random", "assignment": "hard"}, "assignment='hard': without effect"),
+        ({"token_credit": "random", "refinement_steps": 2}, "refinement_steps=2: without effect"),
+        ({"token_credit": "fipo", "token_selection": "top"}, "token_selection='top': without effect"),
+        ({"token_gradient_top_k": 5}, "token_gradient_top_k=5: without effect"),
+        ({"full_gradient_estimator": "forward"}, "full_gradient_estimator='forward': without effect"),
+        ({"token_selection_fraction": 0.3}, "token_selection_fraction=0.3: without effect"),
+        ({"assignment": "hard", "temperature_mode": "initial"}, "temperature_mode='initial': without effect"),
+        ({"token_credit": "side_mean", "token_selection": "top"}, "equal coefficients"),
+        ({"full_scope": 0, "token_gradient": "full"}, "full_scope=0"),
         ({"token_credit": "within_side", "token_gradient": "full"}, "within_side.*'full'"),
         ({"centroid_scope": "group", "token_gradient": "full"}, "backward pass for every prompt"),
         ({"centroid_scope": "group", "temperature_mode": "initial"}, "one per group"),
         ({"token_selection_fraction": 0}, "token_selection_fraction=0"),
         ({"token_gradient_top_k": 0}, "token_gradient_top_k=0"),
-        ({"full_scope": 2}, "full_scope=2, token_gradient='output_row'"),
+        ({"full_scope": 2}, "full_scope=2: without effect"),
         ({"assignment": "medium"}, "assignment='medium'"),
     ],
     ids=str,
@@ -188,6 +196,13 @@ def test_combinations_that_cannot_work(tmp_path, options, message):
 def test_full_gradients_refuse_what_cannot_work(make_trainer, options, message):
     with pytest.raises(ValueError, match=message):
         make_trainer(token_gradient="full", gradient_checkpointing=True, **options)
+
+
+@pytest.mark.parametrize("selection", ["top", "bottom", "random"])
+def test_nothing_is_selected_without_contrast(make_trainer, rollout, selection):
+    trainer = make_trainer(token_selection=selection, reward_funcs=lambda completions, **_: [1.0] * len(completions))
+    batch = rollout(trainer)
+    assert (batch["token_coefficients"][batch["completion_mask"].bool()] == 1).all()
 
 
 def test_full_gradients_without_a_valid_token(make_trainer):
@@ -245,7 +260,7 @@ def test_fipo_weighs_by_the_present_policy(make_trainer, rollout):
 def test_fipo_trains(make_trainer):
     trainer = make_trainer(token_credit="fipo", num_iterations=3, max_steps=6, delta=10.0)
     trainer.train()
-    means = logged(trainer, "credit/coefficient_mean")
+    means = logged(trainer, "credit/fipo_weight_mean")
     assert means[0] == 1
     assert max(means) > 1
 

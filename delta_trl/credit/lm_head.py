@@ -73,7 +73,7 @@ class LMHead:
         logits, _ = self.logits(hidden[few].float())
         ours = logits.log_softmax(dim=1).gather(1, tokens[few, None])[:, 0]
         difference = (ours - log_probs[few]).abs()
-        if (difference > 0.1 + 0.05 * log_probs[few].abs()).any():
+        if not (difference <= 0.1 + 0.05 * log_probs[few].abs()).all():
             raise ValueError(
                 "The LM head does not reproduce the model's log-probabilities (they differ by up to "
                 f"{difference.max():.2g}): the architecture transforms its logits in a way that token_gradient "
