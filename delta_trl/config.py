@@ -95,6 +95,21 @@ class CreditArguments:
     token_selection: str = _choice("token_selection", "all", "Plain DAPO on a part of the tokens.")
     token_selection_fraction: float = field(default=0.5, metadata={"help": "How many tokens to select."})
 
+    @property
+    def contrasts(self) -> bool:
+        """Whether coefficients come from contrasting winners and losers, and so need token gradients."""
+        return self.token_credit in ("delta", "within_side", "side_mean")
+
+    @property
+    def weighs_rollouts(self) -> bool:
+        """Whether every rollout batch gets coefficients, before it is trained on."""
+        return self.contrasts or self.token_credit == "random"
+
+    @property
+    def reads_hidden_states(self) -> bool:
+        """Whether coefficients are made from the hidden states of a scoring pass."""
+        return self.contrasts and self.token_gradient != "full"
+
     def __post_init__(self):
         for name, known in CHOICES.items():
             if getattr(self, name) not in known:
@@ -111,8 +126,7 @@ class CreditArguments:
         self._refuse_what_cannot_work()
 
     def _refuse_what_cannot_work(self):
-        contrast = self.token_credit in ("delta", "within_side", "side_mean")
-        drawn = self.token_credit == "random"
+        contrast, weights = self.contrasts, self.weighs_rollouts
         used = {
             "balance_sides": contrast,
             "assignment": contrast,
@@ -123,11 +137,11 @@ class CreditArguments:
             "token_gradient_top_k": contrast and self.token_gradient == "topk_hidden",
             "full_gradient_estimator": contrast and self.token_gradient == "full",
             "full_scope": contrast and self.token_gradient == "full",
-            "lambda_min": contrast or drawn,
-            "lambda_max": contrast or drawn,
-            "normalize_coefficients": contrast or drawn,
-            "token_selection": contrast or drawn,
-            "token_selection_fraction": (contrast or drawn) and self.token_selection != "all",
+            "lambda_min": weights,
+            "lambda_max": weights,
+            "normalize_coefficients": weights,
+            "token_selection": weights,
+            "token_selection_fraction": weights and self.token_selection != "all",
         }
         defaults = {field.name: field.default for field in fields(CreditArguments)}
         idle = [name for name, is_used in used.items() if not is_used and getattr(self, name) != defaults[name]]

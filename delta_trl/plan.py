@@ -7,6 +7,7 @@ import torch
 from transformers import AutoConfig
 from trl import ModelConfig
 
+from .checkpoints import optimiser_steps_per_rollout, saves_inside_a_rollout
 from .config import DeltaGRPOConfig
 from .recipe import RecipeError, RecipeParser, RunArguments, get_rewards
 
@@ -90,10 +91,10 @@ def make_plan(args: DeltaGRPOConfig, hidden_size: int | None) -> Plan:
         hidden_size (`int` or `None`): Of the model, `None` if it is not known.
     """
     micro_batches = args.steps_per_generation * args.num_iterations
-    steps = micro_batches / args.gradient_accumulation_steps
+    steps = optimiser_steps_per_rollout(args)
     max_steps = args.max_steps if args.max_steps > 0 else None
     completions = args.generation_batch_size
-    cached = completions // args.world_size * args.max_completion_length if _caches(args) else 0
+    cached = completions // args.world_size * args.max_completion_length if args.reads_hidden_states else 0
     bytes_each = 2 if args.bf16 or args.fp16 else 4
     return Plan(
         processes=args.world_size,
@@ -112,12 +113,8 @@ def make_plan(args: DeltaGRPOConfig, hidden_size: int | None) -> Plan:
     )
 
 
-def _caches(args: DeltaGRPOConfig) -> bool:
-    return args.token_credit not in ("none", "random", "fipo") and args.token_gradient != "full"
-
-
 def _extra_passes(args: DeltaGRPOConfig) -> int:
-    if not _caches(args):
+    if not args.reads_hidden_states:
         return 0
     # as in GRPOTrainer: the cases in which it scores old log-probs, and hidden states come for free
     misaligned = args.gradient_accumulation_steps % (args.steps_per_generation * args.num_iterations) != 0
@@ -136,7 +133,7 @@ def _warnings(args: DeltaGRPOConfig, steps: float) -> Iterable[str]:
             f"{steps:g} optimiser steps per rollout batch: some steps mix two rollout batches. Choose "
             f"gradient_accumulation_steps as a divisor of {micro_batches} (steps_per_generation * num_iterations)."
         )
-    if args.save_strategy == "steps" and args.save_steps >= 1 and args.save_steps % steps:
+    if saves_inside_a_rollout(args):
         yield (
             f"save_steps={args.save_steps:g} is not a multiple of the {steps:g} optimiser steps per rollout batch: "
             "a run resumed inside a rollout batch drops the rest of it."
@@ -163,7 +160,7 @@ def describe(plan: Plan, run_args: RunArguments, args: DeltaGRPOConfig, model_ar
     """The plan as text."""
     kind = "LoRA" if model_args.use_peft else "all weights"
     credit = args.token_credit
-    if credit not in ("none", "random", "fipo"):
+    if args.contrasts:
         credit += f", {args.token_gradient} gradients"
     steps = f"{plan.optimiser_steps_per_rollout:g}"
     if plan.max_steps:
@@ -186,7 +183,7 @@ def describe(plan: Plan, run_args: RunArguments, args: DeltaGRPOConfig, model_ar
             f"{per_thousand:.2f} GiB per 1,000 tokens of mean length"
         )
     generation = f"vLLM, {args.vllm_mode}" if args.use_vllm else "transformers"
-    if args.token_gradient == "full" and args.token_credit not in ("none", "random", "fipo"):
+    if args.token_gradient == "full" and args.contrasts:
         passes = "backward passes and directional derivatives, logged as credit/extra_forward_passes"
     else:
         passes = f"{plan.extra_passes} forward passes per rollout batch beyond TRL's"

@@ -22,6 +22,7 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import get_config_model_id
 
+from .checkpoints import optimiser_steps_per_rollout, saves_inside_a_rollout
 from .config import CreditArguments, DeltaGRPOConfig
 from .credit import (
     FullGradients,
@@ -45,6 +46,7 @@ from .reward_errors import explain_failures
 
 logger = get_logger(__name__)
 
+SCORING_PARAMETERS = tuple(inspect.signature(GRPOTrainer._get_per_token_logps_and_entropies).parameters)
 CREDIT_STATE = "credit_state.json"  # in a checkpoint: the kept temperatures
 
 
@@ -110,18 +112,10 @@ class DeltaGRPOTrainer(GRPOTrainer):
         # γ₊ and γ₋ of the first rollout batch, kept with `temperature_mode="initial"`
         self._temperatures: tuple[float, float] | None = None
         self._checked_lm_head = False
-        if self._weighs_rollouts:
+        if self.credit_args.weighs_rollouts:
             self._find_backbone()
             self._refuse_what_cannot_work()
         self._warn_about_checkpoints_inside_a_rollout()
-
-    @property
-    def _weighs_rollouts(self) -> bool:
-        return self.credit_args.token_credit not in ("fipo", "none")
-
-    @property
-    def _reads_hidden_states(self) -> bool:
-        return self.credit_args.token_credit != "random" and self.credit_args.token_gradient != "full"
 
     def _policy(self) -> nn.Module:
         """The causal language model itself, without wrappers of distributed training or PEFT."""
@@ -179,10 +173,10 @@ class DeltaGRPOTrainer(GRPOTrainer):
 
     def _warn_about_checkpoints_inside_a_rollout(self):
         args = self.args
-        steps_per_rollout = args.steps_per_generation * args.num_iterations / args.gradient_accumulation_steps
-        if args.save_strategy == "steps" and args.save_steps >= 1 and args.save_steps % steps_per_rollout:
+        if saves_inside_a_rollout(args):
+            steps = optimiser_steps_per_rollout(args)
             logger.warning(
-                f"save_steps={args.save_steps} is not a multiple of the {steps_per_rollout:g} optimiser steps that "
+                f"save_steps={args.save_steps} is not a multiple of the {steps:g} optimiser steps that "
                 "share a rollout batch (steps_per_generation * num_iterations / gradient_accumulation_steps). TRL "
                 "does not save a rollout batch in progress, so a run resumed from such a checkpoint drops the rest of "
                 "it and diverges from an uninterrupted run."
@@ -202,18 +196,18 @@ class DeltaGRPOTrainer(GRPOTrainer):
         return output
 
     def _generate_and_score_completions(self, inputs):
-        if not self.model.training or not self._weighs_rollouts:
+        if not self.model.training or not self.credit_args.weighs_rollouts:
             batch = super()._generate_and_score_completions(inputs)
             mean_coefficients = [None] * len(inputs)
         else:
             recorder = HiddenStateRecorder()
-            self._recorder = recorder if self._reads_hidden_states else None
+            self._recorder = recorder if self.credit_args.reads_hidden_states else None
             batch = super()._generate_and_score_completions(inputs)
             self._recorder = None
             coefficients = batch["token_coefficients"] = self._credit_tokens(batch, recorder)
             means = coefficients.sum(dim=1) / _valid_tokens(batch).sum(dim=1).clamp(min=1)
             mean_coefficients = [round(mean, 4) for mean in means.tolist()]
-        if self._weighs_rollouts:
+        if self.credit_args.weighs_rollouts:
             # TRL's column "advantage" was filled before; what trains is advantage × coefficient
             self._logs["extra"]["mean_token_coefficient"].extend(gather_object(mean_coefficients))
         return batch
@@ -334,8 +328,7 @@ class DeltaGRPOTrainer(GRPOTrainer):
     def _log_probs(self, batch: dict, rows: slice = slice(None)) -> torch.Tensor:  # (b, T)
         """TRL's log-probabilities of the completion tokens, at the policy's present parameters."""
         ids, mask, T = _model_inputs(batch, rows)
-        parameters = inspect.signature(GRPOTrainer._get_per_token_logps_and_entropies).parameters
-        multimodal = {key: batch[key] for key in parameters if key in batch}
+        multimodal = {key: batch[key] for key in SCORING_PARAMETERS if key in batch}
         size = self.args.per_device_train_batch_size
         return self._get_per_token_logps_and_entropies(self.model, ids, mask, T, batch_size=size, **multimodal)[0]
 
@@ -396,8 +389,8 @@ class DeltaGRPOTrainer(GRPOTrainer):
 
 def _model_inputs(batch: dict, rows: slice) -> tuple[torch.Tensor, torch.Tensor, int]:
     """Ids and attention mask (b, P + T) of some rows of a batch, and T."""
-    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)[rows]
-    mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)[rows]
+    ids = torch.cat([batch["prompt_ids"][rows], batch["completion_ids"][rows]], dim=1)
+    mask = torch.cat([batch["prompt_mask"][rows], batch["completion_mask"][rows]], dim=1)
     return ids, mask, batch["completion_ids"].size(1)
 
 
