@@ -26,32 +26,38 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(USAGE)
         return 0 if argv else 2
     command, *args = argv
-    if command != "train":
-        print(f"delta-trl: error: unknown command {command!r}, expected 'train'.", file=sys.stderr)
+    if command not in COMMANDS:
+        known = ", ".join(map(repr, COMMANDS))
+        print(f"delta-trl: error: unknown command {command!r}, expected one of {known}.", file=sys.stderr)
         return 2
 
     from .recipe import RecipeError  # TRL takes seconds to import
 
     try:
-        args, processes = _split_dry_run(args)
-        if processes is None:
-            from .train import main as train
-
-            train(args, prog="delta-trl train")
-        elif os.environ.get("RANK", "0") == "0":
-            from .plan import main as plan
-
-            plan(args, processes)
+        COMMANDS[command](args)
     except RecipeError as error:
         print(f"delta-trl: error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(
-            "delta-trl: interrupted; `--resume_from_checkpoint true` goes on from the last checkpoint.",
-            file=sys.stderr,
-        )
+        print(f"delta-trl: interrupted; {GO_ON[command]}", file=sys.stderr)
         return 130
     return 0
+
+
+def _train(args: list[str]) -> None:
+    args, processes = _split_dry_run(args)
+    if processes is None:
+        from .train import main as train
+
+        train(args, prog="delta-trl train")
+    elif os.environ.get("RANK", "0") == "0":
+        from .plan import main as plan
+
+        plan(args, processes)
+
+
+COMMANDS = {"train": _train}
+GO_ON = {"train": "`--resume_from_checkpoint true` goes on from the last checkpoint."}
 
 
 def _split_dry_run(args: list[str]) -> tuple[list[str], int | None]:

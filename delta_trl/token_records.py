@@ -1,0 +1,38 @@
+"""The files in which a run keeps its token credit: the trainer writes them, the report reads them."""
+
+import pyarrow as pa
+
+
+FOLDER = "token_credit"  # under `output_dir`
+COMPLETIONS_FILE = "token_credit_{step:05d}.parquet"  # one for every recorded rollout batch, as TRL's completions
+TOKEN_TYPES_FILE = "token_types.parquet"  # running sums over the whole run, written anew
+
+# One row per completion. Lists run over the tokens that the loss counts.
+COMPLETIONS = pa.schema(
+    [
+        ("step", pa.int64()),  # optimiser steps done when the completion was sampled
+        ("prompt_index", pa.int64()),  # of the group, within the rollout batch over all ranks
+        ("prompt", pa.string()),
+        ("completion", pa.string()),
+        ("reward", pa.float32()),  # weighted sum of the reward functions
+        ("rewards", pa.map_(pa.string(), pa.float32())),  # by reward function, null where not scorable
+        ("advantage", pa.float32()),
+        ("token_ids", pa.list_(pa.int32())),
+        ("tokens", pa.list_(pa.string())),  # the text of each token
+        ("coefficients", pa.list_(pa.float32())),
+        ("log_probs", pa.list_(pa.float32())),  # null where the run had none at hand
+        ("entropies", pa.list_(pa.float32())),  # null where the run had none at hand
+    ]
+)
+
+# One row per token type that was sampled at least once. Sums are over tokens with a positive or negative advantage.
+TOKEN_TYPES = pa.schema(
+    [
+        ("token_id", pa.int32()),
+        ("token", pa.string()),
+        ("count_positive", pa.int64()),
+        ("coefficient_sum_positive", pa.float64()),
+        ("count_negative", pa.int64()),
+        ("coefficient_sum_negative", pa.float64()),
+    ]
+)
