@@ -43,9 +43,9 @@ class CreditArguments:
             `"full"`, the exact gradient of all trainable parameters.
         token_gradient_top_k (`int`, *optional*, defaults to `20`):
             K of `"topk_hidden"`.
-        full_gradient_estimator (`str`, *optional*, defaults to `"difference"`):
-            How `"full"` takes directional derivatives: `"difference"` of two forwards, or `"forward"`-mode
-            differentiation.
+        full_gradient_estimator (`str`, *optional*, defaults to `"auto"`):
+            How `"full"` takes directional derivatives: `"one_sided"` or `"central"` differences of log-probabilities,
+            or `"forward"`-mode differentiation. `"auto"`: `"one_sided"` in float32, otherwise `"central"`.
         full_scope (`int`, *optional*):
             Restrict `"full"` to the last n transformer blocks.
         refinement_steps (`int`, *optional*, defaults to `1`):
@@ -76,7 +76,7 @@ class CreditArguments:
     token_gradient: str = _choice("token_gradient", "output_row", "What stands for a token's gradient.")
     token_gradient_top_k: int = field(default=20, metadata={"help": "K of `token_gradient: topk_hidden`."})
     full_gradient_estimator: str = _choice(
-        "full_gradient_estimator", "difference", "How `token_gradient: full` takes directional derivatives."
+        "full_gradient_estimator", "auto", "How `token_gradient: full` takes directional derivatives."
     )
     full_scope: int | None = field(
         default=None, metadata={"help": "Restrict `token_gradient: full` to the last n transformer blocks."}

@@ -154,14 +154,14 @@ class DeltaGRPOTrainer(GRPOTrainer):
         forward_mode = self.credit_args.full_gradient_estimator == "forward"
         if self.is_fsdp_enabled and (forward_mode or args.gradient_accumulation_steps > 1):
             raise ValueError(
-                "token_gradient='full' works under FSDP with full_gradient_estimator='difference' and "
-                "gradient_accumulation_steps=1 only: forward mode cannot swap shards, and within an accumulation FSDP "
-                "does not reduce gradients."
+                "token_gradient='full' works under FSDP with difference quotients and gradient_accumulation_steps=1 "
+                "only: full_gradient_estimator='forward' cannot swap shards, and within an accumulation FSDP does not "
+                "reduce gradients."
             )
         if forward_mode and args.gradient_checkpointing and is_peft_model(self.model):
             raise ValueError(
                 "full_gradient_estimator='forward' does not work on LoRA with gradient checkpointing: its input hook "
-                "has no forward derivative. Use full_gradient_estimator='difference' or gradient_checkpointing=False."
+                "has no forward derivative. Use full_gradient_estimator='auto' or gradient_checkpointing=False."
             )
         if self._is_vlm:
             raise ValueError("token_gradient='full' supports text-only models. Use token_gradient='output_row'.")
@@ -301,31 +301,42 @@ class DeltaGRPOTrainer(GRPOTrainer):
         return TopKHiddenGradients(hidden, tokens, head, options.token_gradient_top_k)
 
     def _full_gradients(self, batch: dict, valid: torch.Tensor) -> FullGradients:
-        size = self.args.per_device_train_batch_size
-        slices = [slice(i, i + size) for i in range(0, len(valid), size)]
+        # Responses without advantage pull nowhere, and their tokens' coefficients do not depend on a score: leave out
+        # as many rows as all ranks can, which must make the same number of forwards under FSDP.
+        active = batch["advantages"].nan_to_num() != 0
+        n_rows = max(int(self.accelerator.gather(active.sum()).max()), 1)
+        rows = active.argsort(descending=True, stable=True)[:n_rows].split(self.args.per_device_train_batch_size)
+        number = torch.zeros_like(valid, dtype=torch.long)
+        number[valid] = torch.arange(int(valid.sum()), device=valid.device)
         plain_logits = self.credit_args.full_gradient_estimator == "forward"
 
         def log_probs(i: int) -> torch.Tensor:
             # TRL's fused LM head has no forward derivative; the model's own logits do
             score = self._plain_log_probs if plain_logits else self._log_probs
-            return score(batch, slices[i])[valid[slices[i]]]
+            return score(batch, rows[i])[valid[rows[i]]]
 
         return FullGradients(
             self._policy(),
             log_probs,
-            len(slices),
+            len(rows),
             estimator=self.credit_args.full_gradient_estimator,
+            dtype=self._compute_dtype(),
             last_blocks=self.credit_args.full_scope,
+            tokens=torch.cat([number[i][valid[i]] for i in rows]),
         )
 
-    def _plain_log_probs(self, batch: dict, rows: slice) -> torch.Tensor:  # (b, T)
+    def _compute_dtype(self) -> torch.dtype | None:
+        """The dtype of autocast, if that is on."""
+        return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.accelerator.mixed_precision)
+
+    def _plain_log_probs(self, batch: dict, rows: torch.Tensor) -> torch.Tensor:  # (b, T)
         ids, mask, T = _model_inputs(batch, rows)
         with self.accelerator.autocast():
             logits = self._policy()(input_ids=ids, attention_mask=mask, logits_to_keep=T + 1, use_cache=False).logits
         log_probs = (logits[:, :-1].float() / self.temperature).log_softmax(dim=-1)
         return log_probs.gather(2, ids[:, -T:, None])[:, :, 0]
 
-    def _log_probs(self, batch: dict, rows: slice = slice(None)) -> torch.Tensor:  # (b, T)
+    def _log_probs(self, batch: dict, rows: torch.Tensor | slice = slice(None)) -> torch.Tensor:  # (b, T)
         """TRL's log-probabilities of the completion tokens, at the policy's present parameters."""
         ids, mask, T = _model_inputs(batch, rows)
         multimodal = {key: batch[key] for key in SCORING_PARAMETERS if key in batch}
@@ -387,7 +398,7 @@ class DeltaGRPOTrainer(GRPOTrainer):
         inputs["advantages"] = inputs["advantages"][:, None] * weights
 
 
-def _model_inputs(batch: dict, rows: slice) -> tuple[torch.Tensor, torch.Tensor, int]:
+def _model_inputs(batch: dict, rows: torch.Tensor | slice) -> tuple[torch.Tensor, torch.Tensor, int]:
     """Ids and attention mask (b, P + T) of some rows of a batch, and T."""
     ids = torch.cat([batch["prompt_ids"][rows], batch["completion_ids"][rows]], dim=1)
     mask = torch.cat([batch["prompt_mask"][rows], batch["completion_mask"][rows]], dim=1)

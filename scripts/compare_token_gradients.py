@@ -111,7 +111,7 @@ def alphas(model, batch, args) -> tuple[dict[str, torch.Tensor], dict[str, float
         "topk_hidden": lambda: TopKHiddenGradients(hidden, tokens, head, args.top_k),
         "lm_head": lambda: LMHeadGradients(hidden, tokens, head),
         EXACT: lambda: FullGradients(model, lambda i: forward(slices[i])[0], len(slices), "forward"),
-        "full, difference": lambda: FullGradients(model, lambda i: forward(slices[i])[0], len(slices), "difference"),
+        "full, differences": lambda: FullGradients(model, lambda i: forward(slices[i])[0], len(slices)),
     }
     result, seconds = {}, {}
     for name, gradients in make.items():

@@ -27,7 +27,7 @@ def brute_force(trainer, batch, parameters) -> tuple[torch.Tensor, torch.Tensor]
 
 @pytest.mark.parametrize("lora", [False, True], ids=["full fine-tune", "lora"])
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["", "gradient checkpointing"])
-@pytest.mark.parametrize("estimator", ["difference", "forward"])
+@pytest.mark.parametrize("estimator", ["auto", "central", "forward"])
 def test_full_gradients_are_exact(make_trainer, rollout, estimator, lora, checkpointing):
     if estimator == "forward" and checkpointing and lora:
         pytest.skip("refused at construction, see below")
@@ -45,6 +45,33 @@ def test_full_gradients_are_exact(make_trainer, rollout, estimator, lora, checkp
     ours = batch["token_coefficients"][batch["completion_mask"].bool()]
     torch.testing.assert_close(ours, torch.tensor(expected, dtype=torch.float32), atol=2e-3, rtol=0)
     assert all(p.grad is None for p in trainer.model.parameters())
+
+
+def test_full_gradients_leave_out_responses_without_advantage(make_trainer, rollout):
+    """Their tokens get λ_min before normalisation and cost no forward; all others get what brute force gives them."""
+
+    def second_group_always_wins(completions, **kwargs):
+        rewards = tiny.reward_letters(completions)
+        return [*rewards[:4], *[1.0] * 4, *rewards[8:]]
+
+    trainer = make_trainer(
+        token_gradient="full",
+        reward_funcs=second_group_always_wins,
+        per_device_train_batch_size=2,
+        steps_per_generation=8,
+        max_steps=8,
+    )
+    scored = []
+    log_probs = trainer._log_probs
+    trainer._log_probs = lambda batch, rows: scored.extend(rows.tolist()) or log_probs(batch, rows)
+    batch = rollout(trainer)
+    neutral = batch["advantages"] == 0
+    assert neutral.sum() == 4
+    assert set(scored) == set((~neutral).nonzero().flatten().tolist())
+    v, advantages = brute_force(trainer, batch, list(trainer.model.parameters()))
+    expected, _ = oracle.coefficients(v, advantages)
+    ours = batch["token_coefficients"][batch["completion_mask"].bool()]
+    torch.testing.assert_close(ours, torch.tensor(expected, dtype=torch.float32), atol=2e-3, rtol=0)
 
 
 @pytest.mark.parametrize("mode", [{}, {"num_iterations": 2}], ids=["aligned", "misaligned"])
@@ -118,6 +145,7 @@ CONTROLS = [
     {"temperature_mode": "initial"},
     {"centroid_scope": "group"},
     {"token_gradient": "full"},
+    {"token_gradient": "full", "full_gradient_estimator": "central"},
     {"token_gradient": "full", "full_gradient_estimator": "forward"},
     {"token_gradient": "full", "full_scope": 1},
     {"token_gradient": "lm_head"},
@@ -134,11 +162,11 @@ def test_variants_train(make_trainer, options, mode):
     if "side_mean" in options.values():
         shares = [x for x in logged(trainer, "credit/between_sides_variance") if x is not None]
         assert shares == pytest.approx([1.0] * len(shares))
-    passes = {"random": 0, "difference": 6, "forward": 4}
+    passes = {"random": 0, "auto": 4, "central": 6, "forward": 4}
     if options.get("token_credit") == "random":
         assert set(logged(trainer, "credit/extra_forward_passes")) == {passes["random"]}
     if options.get("token_gradient") == "full":
-        estimator = options.get("full_gradient_estimator", "difference")
+        estimator = options.get("full_gradient_estimator", "auto")
         assert max(logged(trainer, "credit/extra_forward_passes")) == passes[estimator]
 
 
