@@ -1,11 +1,17 @@
 """
-What token credit costs: step time of DeltaGRPOTrainer over GRPOTrainer, in one process, alternating, equal rollouts.
+What token credit costs: DeltaGRPOTrainer beside GRPOTrainer, in one process, alternating, on the same rollouts.
 
-Generation is replaced by fixed random completions, so a step is scoring, rewards, coefficients and optimisation.
-A random Qwen3 of about 5 M parameters by default; medians over the repetitions, with their quartiles. Seconds are the
-processor's on a machine without a GPU.
+Generation is not timed, and replaced by fixed random completions except where hidden states are captured from it.
+What is left of a step is scoring, rewards, coefficients and optimisation. Models have random weights. Medians over all
+timed rollout batches, with quartiles. On a machine without a GPU, seconds are the processor's; memory is the highest
+resident set (with a GPU: allocated memory) during training.
 
-    python scripts/benchmark_overhead.py --repetitions 5
+    python scripts/benchmark_overhead.py --model 5m --repetitions 5 --output docs/overhead_5m.json
+    python scripts/benchmark_overhead.py --model 50m --repetitions 2 --rollouts 1 --output docs/overhead_50m.json
+    python scripts/benchmark_overhead.py --model 8b --completions 16 --tokens 8192        # on a GPU
+    python scripts/benchmark_overhead.py --recipe recipes/quickstart/addition.yaml --variants grpo full
+
+With `--recipe`, the model, data and options are the recipe's, and generation is real (and not timed).
 """
 
 import argparse
@@ -15,6 +21,7 @@ import statistics
 import sys
 import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -23,126 +30,241 @@ import trl
 from datasets import Dataset
 from tokenizers import Tokenizer, models
 from tqdm import tqdm
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config, TrainerCallback
-from trl import GRPOConfig, GRPOTrainer
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, PrinterCallback, Qwen3Config, TrainerCallback
+from trl import GRPOTrainer
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
+from delta_trl.recipe import RecipeParser
+from delta_trl.train import build
 
 
-VOCABULARY = 2048
-MODES = {
-    # optimiser steps per rollout batch: with one, TRL needs no old log-probs and DelTA makes a pass of its own
-    "aligned": {"gradient_accumulation_steps": 2, "steps_per_generation": 2},
-    "misaligned": {"gradient_accumulation_steps": 1, "steps_per_generation": 2},
+def shape(hidden, layers, intermediate, heads, key_value_heads, head_dim, vocabulary, tied=False) -> dict:
+    return {
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "intermediate_size": intermediate,
+        "num_attention_heads": heads,
+        "num_key_value_heads": key_value_heads,
+        "head_dim": head_dim,
+        "vocab_size": vocabulary,
+        "tie_word_embeddings": tied,
+    }
+
+
+MODELS = {
+    "5m": shape(256, 6, 768, 8, 4, 32, 2048),
+    "50m": shape(640, 8, 1920, 10, 5, 64, 8192),
+    # the shapes of Qwen3's models
+    "0.6b": shape(1024, 28, 3072, 16, 8, 128, 151936, tied=True),
+    "1.7b": shape(2048, 28, 6144, 16, 8, 128, 151936, tied=True),
+    "8b": shape(4096, 36, 12288, 32, 8, 128, 151936),
 }
+MODES = {
+    # Several optimiser steps for a rollout batch: TRL scores old log-probabilities, and hidden states come with them.
+    "misaligned": {"gradient_accumulation_steps": 1, "steps_per_generation": 2},
+    # One optimiser step: TRL needs no old log-probabilities.
+    "aligned": {"gradient_accumulation_steps": 2, "steps_per_generation": 2},
+}
+VARIANTS = {
+    "grpo": {"token_credit": "none"},  # GRPOTrainer itself
+    "delta": {"hidden_state_cache": "device"},
+    "cpu cache": {"hidden_state_cache": "cpu"},
+    "K + 2 passes": {"hidden_state_cache": "recompute"},  # how the paper does it
+    "captured": {},  # hidden states of generation
+    "streaming": {"coefficient_timing": "streaming"},
+    "topk_hidden": {"token_gradient": "topk_hidden"},
+    "lm_head": {"token_gradient": "lm_head"},
+    "full": {"token_gradient": "full"},
+}
+ONLY_IN = {"captured": "aligned"}
 
 
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--hidden-size", type=int, default=256)
-    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--model", choices=MODELS, default="5m")
+    parser.add_argument("--recipe", type=Path, help="measure this recipe instead of a random model")
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     parser.add_argument("--completions", type=int, default=32, help="per rollout batch")
     parser.add_argument("--tokens", type=int, default=256, help="per completion")
-    parser.add_argument("--rollouts", type=int, default=3, help="timed rollout batches per repetition")
+    parser.add_argument("--rollouts", type=int, default=2, help="timed rollout batches per repetition")
     parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--token-gradient", default="output_row", help="of DeltaGRPOTrainer")
     parser.add_argument("--output", type=Path, help="write the result as JSON, too")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if "grpo" not in args.variants:
+        parser.error("--variants must include grpo, which all others are compared with")
+    if args.completions % 16:
+        parser.error(f"--completions {args.completions}: expected a multiple of 16 (two micro-batches of groups of 8)")
+    if args.rollouts * args.repetitions < 2:
+        parser.error("--rollouts times --repetitions must be at least 2, or there is no spread to report")
+    return args
 
 
-def make_trainer(options, trainer_class, config_class, mode, folder):
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=VOCABULARY,
-        hidden_size=options.hidden_size,
-        intermediate_size=3 * options.hidden_size,
-        num_hidden_layers=options.layers,
-        num_attention_heads=options.hidden_size // 32,
-        num_key_value_heads=options.hidden_size // 64,
-        head_dim=32,
-    )
-    backend = Tokenizer(models.WordLevel({f"t{i}": i for i in range(VOCABULARY)}, unk_token="t0"))
+def make_trainer(args, variant: str, mode: str, folder: str) -> GRPOTrainer:
+    vocabulary = MODELS[args.model]["vocab_size"]
+    backend = Tokenizer(models.WordLevel({f"t{i}": i for i in range(vocabulary)}, unk_token="t0"))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="t0", eos_token="t1")
+    on_gpu = torch.cuda.is_available()
 
     def fixed_rollouts(prompts, trainer):
         generator = torch.Generator().manual_seed(trainer.state.global_step)
-        ids = torch.randint(2, VOCABULARY, (len(prompts), options.tokens), generator=generator).tolist()
-        logprobs = [[-1.0] * options.tokens] * len(prompts)
-        return {"prompt_ids": [[2, 3, 4]] * len(prompts), "completion_ids": ids, "logprobs": logprobs}
+        ids = torch.randint(2, vocabulary, (len(prompts), args.tokens), generator=generator).tolist()
+        return {
+            "prompt_ids": [[2, 3, 4]] * len(prompts),
+            "completion_ids": ids,
+            "logprobs": [[-1.0] * args.tokens] * len(prompts),
+        }
 
     def reward(completion_ids, **kwargs):
         return [float(ids[0] % 2) for ids in completion_ids]
 
-    credit = {"token_gradient": options.token_gradient} if config_class is DeltaGRPOConfig else {}
-    args = config_class(
+    training_args = DeltaGRPOConfig(
         output_dir=folder,
-        per_device_train_batch_size=options.completions // 2,
+        per_device_train_batch_size=args.completions // 2,
         num_generations=8,
-        max_completion_length=options.tokens,
-        max_steps=(options.rollouts + 1)
-        * MODES[mode]["steps_per_generation"]
-        // MODES[mode]["gradient_accumulation_steps"],
+        max_completion_length=args.tokens,
+        generation_kwargs={"min_new_tokens": args.tokens},
+        max_steps=(args.rollouts + 1) * steps_per_rollout(MODES[mode]),
         logging_steps=1,
         save_strategy="no",
         report_to="none",
         disable_tqdm=True,
-        gradient_checkpointing=False,
-        use_cpu=not torch.cuda.is_available(),
-        bf16=torch.cuda.is_available(),
+        gradient_checkpointing=on_gpu,
+        use_cpu=not on_gpu,
+        bf16=on_gpu,
         **MODES[mode],
-        **credit,
+        **VARIANTS[variant],
     )
-    dataset = Dataset.from_dict({"prompt": ["t2"] * 64})
-    model = AutoModelForCausalLM.from_config(config)
-    return trainer_class(
-        model, reward, args, dataset, processing_class=tokenizer, rollout_func=fixed_rollouts, callbacks=[]
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(Qwen3Config(**MODELS[args.model]))
+    return (GRPOTrainer if variant == "grpo" else DeltaGRPOTrainer)(
+        model,
+        reward,
+        training_args,
+        Dataset.from_dict({"prompt": ["t2 t3 t4"] * 64}),
+        processing_class=tokenizer,
+        rollout_func=None if variant == "captured" else fixed_rollouts,
     )
+
+
+def make_recipe_trainer(args, variant: str, folder: str) -> GRPOTrainer:
+    words = ["--config", str(args.recipe), "--output_dir", folder, "--save_strategy", "no", "--report_to", "none"]
+    words += [word for key, value in VARIANTS[variant].items() for word in (f"--{key}", str(value))]
+    run_args, training_args, model_args = RecipeParser(prog="benchmark").parse(words)
+    training_args.max_steps = (args.rollouts + 1) * steps_per_rollout(vars(training_args))
+    training_args.disable_tqdm, training_args.log_completions = True, False
+    return build(run_args, training_args, model_args)[0]
+
+
+def steps_per_rollout(options: dict) -> int:
+    return options["steps_per_generation"] // options["gradient_accumulation_steps"]
 
 
 class StepClock(TrainerCallback):
-    """Time of every optimiser step; without a GPU the processor's, so that other work on the machine is left out."""
+    """Seconds of every optimiser step without generation; without a GPU the processor's, which other work spares."""
 
-    def __init__(self):
+    def __init__(self, trainer: GRPOTrainer):
         self.now = time.perf_counter if torch.cuda.is_available() else time.process_time
-        self.steps = []
+        self.steps, self.generation = [], 0.0
+        generate = trainer._generate
+
+        def timed_generate(*args, **kwargs):
+            start = self.now()
+            try:
+                return generate(*args, **kwargs)
+            finally:
+                self.generation += self.now() - start
+
+        trainer._generate = timed_generate
 
     def on_step_begin(self, args, state, control, **kwargs):
-        self.start = self.now()
+        self.start, self.generation = self.now(), 0.0
 
     def on_step_end(self, args, state, control, **kwargs):
-        self.steps.append(self.now() - self.start)
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        self.steps.append(self.now() - self.start - self.generation)
 
 
-def seconds_per_rollout(trainer) -> list[float]:
-    """Seconds of all steps of each rollout batch. The first one warms up and is left out."""
-    clock = StepClock()
+@contextmanager
+def peak_memory(result: dict):
+    """Highest memory in MB while the context lasts, into `result`."""
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+        yield
+        result["memory"] = torch.cuda.max_memory_allocated() / 2**20
+    else:
+        Path("/proc/self/clear_refs").write_text("5")  # start the high-water mark of the resident set anew
+        yield
+        status = Path("/proc/self/status").read_text()
+        result["memory"] = int(status.split("VmHWM:")[1].split()[0]) / 2**10
+
+
+def measure(trainer: GRPOTrainer) -> dict:
+    """Seconds of the steps and of the coefficients of each rollout batch but the first, which warms up."""
+    clock, result = StepClock(trainer), {}
     trainer.add_callback(clock)
-    trainer.train()
-    per_rollout = trainer.args.steps_per_generation // trainer.args.gradient_accumulation_steps
-    return [sum(clock.steps[i : i + per_rollout]) for i in range(0, len(clock.steps), per_rollout)][1:]
+    trainer.remove_callback(PrinterCallback)
+    with peak_memory(result):
+        trainer.train()
+    n = steps_per_rollout(vars(trainer.args))
+    result["seconds"] = [sum(clock.steps[i : i + n]) for i in range(0, len(clock.steps), n)][1:]
+    for name in ("seconds", "extra_forward_passes"):
+        logged = [entry[f"credit/{name}"] for entry in trainer.state.log_history if f"credit/{name}" in entry]
+        result[f"credit/{name}"] = logged[1:]
+    return result
+
+
+def summarize(runs: list[dict]) -> dict:
+    seconds = [value for run in runs for value in run["seconds"]]
+    low, median, high = statistics.quantiles(seconds, n=4, method="inclusive")
+    credit = [value for run in runs for value in run["credit/seconds"]]
+    passes = [value for run in runs for value in run["credit/extra_forward_passes"]]
+    return {
+        "seconds": {"median": median, "quartiles": [low, high], "all": seconds},
+        "credit_seconds": statistics.median(credit) if credit else 0.0,
+        "extra_forward_passes": max(passes, default=0),
+        "peak_memory_mb": statistics.median(run["memory"] for run in runs),
+    }
+
+
+def table(results: dict) -> str:
+    lines = [
+        "| mode | variant | s per rollout batch | quartiles | × GRPO | coefficients, s | extra passes | peak MB |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for mode, variants in results.items():
+        base = variants["grpo"]["seconds"]["median"]
+        for name, r in variants.items():
+            median, (low, high) = r["seconds"]["median"], r["seconds"]["quartiles"]
+            lines.append(
+                f"| {mode} | {name} | {median:.3f} | {low:.3f} to {high:.3f} | {median / base:.2f} | "
+                f"{r['credit_seconds']:.3f} | {r['extra_forward_passes']:.0f} | {r['peak_memory_mb']:.0f} |"
+            )
+    return "\n".join(lines)
 
 
 def main():
-    options = parse_args()
+    args = parse_args()
     transformers.logging.set_verbosity_error()
-    results = {"python": platform.python_version(), "torch": torch.__version__, "trl": trl.__version__}
-    results |= {"threads": torch.get_num_threads(), "options": vars(options) | {"output": str(options.output)}}
-    for mode in MODES:
-        times = {"grpo": [], "delta": []}
-        for _ in tqdm(range(options.repetitions), desc=mode, file=sys.stderr):
-            for name, classes in (("grpo", (GRPOTrainer, GRPOConfig)), ("delta", (DeltaGRPOTrainer, DeltaGRPOConfig))):
+    results = {}
+    for mode in ["recipe"] if args.recipe else args.modes:
+        variants = [name for name in args.variants if ONLY_IN.get(name, mode) == mode]
+        runs = {name: [] for name in variants}
+        for _ in tqdm(range(args.repetitions), desc=mode, unit="repetition", file=sys.stderr):
+            for name in variants:
                 with tempfile.TemporaryDirectory() as folder:
-                    times[name] += seconds_per_rollout(make_trainer(options, *classes, mode, folder))
-        median = {name: statistics.median(values) for name, values in times.items()}
-        quartiles = {name: statistics.quantiles(values, n=4) for name, values in times.items()}
-        ratio = median["delta"] / median["grpo"]
-        results[mode] = {"median": median, "quartiles": quartiles, "ratio": ratio}
-        for name in times:
-            low, _, high = quartiles[name]
-            print(f"{mode:>10} {name:>6}: {median[name]:.3f} s per rollout batch ({low:.3f} to {high:.3f})")
-        print(f"{mode:>10}  ratio: {ratio:.3f}")
-    if options.output:
-        options.output.write_text(json.dumps(results, indent=2))
+                    arguments = (args, name, folder) if args.recipe else (args, name, mode, folder)
+                    make = make_recipe_trainer if args.recipe else make_trainer
+                    runs[name].append(measure(make(*arguments)))
+        results[mode] = {name: summarize(runs[name]) for name in variants}
+    print(table(results))
+    if args.output:
+        machine = {"python": platform.python_version(), "torch": torch.__version__, "trl": trl.__version__}
+        machine["device"] = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
+        options = {key: str(value) if isinstance(value, Path) else value for key, value in vars(args).items()}
+        machine |= {"threads": torch.get_num_threads(), "options": options}
+        args.output.write_text(json.dumps({"machine": machine, "results": results}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
