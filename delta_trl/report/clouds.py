@@ -11,7 +11,7 @@ from .text import label
 
 
 MAX_WORDS = 80
-WIDTH, HEIGHT = 640, 360
+WIDTH, HEIGHT = 640, 320
 
 
 @dataclass
@@ -59,8 +59,8 @@ def cloud(types: list[TokenType]) -> list[Word]:
     shapes = {_shape(t): t for t in types}
     farthest = abs(types[0].mean - 1)
     layout = WordCloud(
-        width=WIDTH, height=HEIGHT, prefer_horizontal=1.0, margin=3, random_state=0, min_font_size=9,
-        max_font_size=64, relative_scaling=0.6, max_words=MAX_WORDS,
+        width=WIDTH, height=HEIGHT, prefer_horizontal=1.0, margin=4, random_state=0, min_font_size=11,
+        max_font_size=72, relative_scaling=0.5, max_words=MAX_WORDS,
     ).generate_from_frequencies({shape: abs(t.mean - 1) for shape, t in shapes.items()})  # fmt: skip
     words = []
     for (shape, _), size, (y, x), _, _ in layout.layout_:

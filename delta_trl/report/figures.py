@@ -14,7 +14,7 @@ from .text import visible
 # also differ in dash.
 WINNERS, LOSERS = "#1a936f", "#9467bd"
 SERIES = ("#2f7fc1", "#c96a0b", "#7a7f87")
-DASHES = ("solid", "dash", "dot")
+DASHES, DASH_NAMES = ("solid", "dash", "dot"), ("solid", "dashed", "dotted")
 SIDES = ((1, "winners", WINNERS, "solid"), (-1, "losers", LOSERS, "dash"))
 
 # title, series (key of the trainer's log, name), what to know about it
@@ -54,7 +54,11 @@ PANELS = (
     ("KL divergence", (("kl", "KL"),), "to the reference model"),
     ("Gradient norm", (("grad_norm", "norm"),), "before clipping"),
 )
-SMOOTH_FROM = 100  # logged values; longer curves get a smoothed line over the raw one
+SMOOTH_FROM = 100  # logged values; longer curves get their running mean over the raw one
+MARKERS_UP_TO = 60
+TOP_WITH_LEGEND = 26
+BINS = 24
+MIN_BIN = 10  # tokens; fewer say little
 
 
 @dataclass
@@ -68,35 +72,44 @@ class Plot:
 
 
 def curves(runs: list[Run]) -> list[Plot]:
-    """One plot for every quantity that a run has logged; runs are overlaid."""
+    """One plot for every quantity that a run has logged; runs are overlaid, told apart by colour."""
     plots = []
     for title, series, note in (*PANELS, *_reward_functions(runs)):
-        figure, labels, smoothed = _figure("optimiser step"), [], 0
+        figure, labels, drawn = _figure("step"), [], {}
         for r, run in enumerate(runs):
             for s, (key, name) in enumerate(series):
                 x, y = _logged(run, key)
                 if not len(x):
                     continue
-                colour, dash = SERIES[(r if len(runs) > 1 else s) % len(SERIES)], DASHES[s % len(DASHES)]
+                colour = SERIES[(r if len(runs) > 1 else s) % len(SERIES)]
                 if name in ("winners", "losers") and len(runs) == 1:
                     colour = WINNERS if name == "winners" else LOSERS
                 full_name = name if len(runs) == 1 else f"{run_name(runs, r)}, {name}"
-                line = {"color": colour, "dash": dash, "width": 2}
-                mode = "lines" if len(x) > 60 else "lines+markers"
-                if len(x) >= SMOOTH_FROM:
-                    smoothed = max(smoothed, window := len(x) // 20)
-                    thin = {**line, "width": 1, "dash": "solid"}
-                    figure.add_scatter(x=x, y=y, name=full_name, line=thin, opacity=0.4, showlegend=False)
-                    y = _smooth(y, window)
-                    figure.add_scatter(x=x, y=y, name=f"{full_name}, smoothed", line=line, legendgroup=full_name)
-                else:
-                    figure.add_scatter(x=x, y=y, name=full_name, line=line, mode=mode, marker={"size": 4})
+                _curve(figure, x, y, full_name, colour, DASHES[s % len(DASHES)])
                 labels.append(f"{full_name} from {y[0]:.4g} at step {x[0]} to {y[-1]:.4g} at step {x[-1]}")
-        if labels:
-            note += f"{'; ' * bool(note)}thick: mean of {smoothed} neighbouring values" if smoothed else ""
-            figure.update_layout(showlegend=len(labels) > 1)
-            plots.append(Plot(title, note, f"{title}: {'; '.join(labels)}", figure))
+                drawn[name] = DASH_NAMES[s % len(DASHES)]
+        if not labels:
+            continue
+        legend = len(labels) > 1 and len(runs) == 1  # the page has one for the colours of runs
+        if len(drawn) > 1 and not legend:
+            note = "; ".join(filter(None, [note, ", ".join(f"{name} {dash}" for name, dash in drawn.items())]))
+        figure.update_layout(showlegend=legend, margin_t=TOP_WITH_LEGEND if legend else 10)
+        plots.append(Plot(title, note, f"{title}: {'; '.join(labels)}", figure))
     return plots
+
+
+def _curve(figure: go.Figure, x: np.ndarray, y: np.ndarray, name: str, colour: str, dash: str):
+    line = {"color": colour, "dash": dash, "width": 2}
+    if len(x) < SMOOTH_FROM:
+        mode = "lines" if len(x) > MARKERS_UP_TO else "lines+markers"
+        figure.add_scatter(x=x, y=y, name=name, line=line, mode=mode, marker={"size": 4})
+        return
+    ones = np.ones(len(x) // 20)
+    mean = np.convolve(y, ones, "same") / np.convolve(np.ones(len(y)), ones, "same")
+    thin = {"color": colour, "width": 1}
+    shared = {"x": x, "name": name, "legendgroup": name, "mode": "lines"}
+    figure.add_scatter(y=y, line=thin, opacity=0.4, showlegend=False, **shared)
+    figure.add_scatter(y=mean, line=line, hoverinfo="skip", **shared)
 
 
 def _reward_functions(runs: list[Run]) -> list[tuple]:
@@ -112,11 +125,6 @@ def _logged(run: Run, key: str) -> tuple[np.ndarray, np.ndarray]:
     return np.array(list(points), dtype=np.int32), np.array(list(points.values()), dtype=np.float64)
 
 
-def _smooth(y: np.ndarray, window: int) -> np.ndarray:
-    ones = np.ones(window)
-    return np.convolve(y, ones, "same") / np.convolve(np.ones(len(y)), ones, "same")
-
-
 def run_name(runs: list[Run], index: int) -> str:
     """Short name of a run, as plain text: its folder's, with the position before it where two are called alike."""
     names = [run.name for run in runs]
@@ -129,15 +137,18 @@ def _plain(text: str) -> str:
     return visible(text).replace("<", "‹").replace(">", "›").replace("&", "＆")
 
 
-def _figure(x: str, y: str = "") -> go.Figure:
+def _figure(x: str) -> go.Figure:
+    """An empty plot; `x` is what its horizontal axis counts."""
+    axis = {"zeroline": False, "automargin": True, "showline": True, "ticks": "outside", "ticklen": 3}
     return go.Figure(
         layout={
             "template": "none",
-            "margin": {"l": 52, "r": 14, "t": 8, "b": 42},
+            "margin": {"l": 44, "r": 12, "t": TOP_WITH_LEGEND, "b": 26},
             "hovermode": "x unified",
-            "xaxis": {"title": {"text": x, "standoff": 6}, "zeroline": False, "automargin": True},
-            "yaxis": {"title": {"text": y, "standoff": 4}, "zeroline": False, "automargin": True, "nticks": 6},
-            "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+            "xaxis": {**axis, "showgrid": False, "nticks": 7, "unifiedhovertitle": {"text": f"{x} %{{x}}"}},
+            "yaxis": {**axis, "nticks": 5, "ticks": ""},
+            "legend": {"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "font": {"size": 11}, "itemwidth": 30},
+            "meta": x,
         }
     )
 
@@ -182,7 +193,7 @@ def distributions(table: TokenTable) -> list[Plot]:
                 x.append(int(step))
                 quantiles.append(np.nanquantile(values, (0.05, 0.25, 0.5, 0.75, 0.95)))
         if x:
-            figure = _figure("optimiser step", "coefficient")
+            figure = _figure("step")
             q = np.array(quantiles).T
             _band(figure, x, q[0], q[4], colour, 0.18, "5–95 %")
             _band(figure, x, q[1], q[3], colour, 0.3, "25–75 %")
@@ -205,7 +216,7 @@ def relations(table: TokenTable) -> list[Plot]:
         ("Probability", "of the sampled token", table.probabilities),
         ("Entropy", "of the next-token distribution, in nats", table.entropies),
     ):
-        figure, labels = _figure(title.lower(), "coefficient"), []
+        figure, labels = _figure(title.lower()), []
         known = np.isfinite(values) & np.isfinite(table.coefficients)
         if not known.any():
             continue
@@ -229,13 +240,10 @@ def relations(table: TokenTable) -> list[Plot]:
         if labels:
             _mark_one(figure)
             figure.update_xaxes(hoverformat=".3~g")
+            figure.update_layout(legend_traceorder="normal")
             plots.append(Plot(title, note, f"Mean coefficient against {title.lower()}: {'; '.join(labels)}", figure))
     _share_range(plots)
     return plots
-
-
-BINS = 24
-MIN_BIN = 5  # tokens; fewer say nothing
 
 
 def _line(figure: go.Figure, x, y, name: str, colour: str, dash: str, counts: list[int] | None = None):
@@ -245,7 +253,7 @@ def _line(figure: go.Figure, x, y, name: str, colour: str, dash: str, counts: li
         y=y,
         name=name,
         line={"color": colour, "dash": dash, "width": 2},
-        mode="lines" if len(x) > 60 else "lines+markers",
+        mode="lines" if len(x) > MARKERS_UP_TO else "lines+markers",
         marker={"size": 4},
         customdata=counts,
         hovertemplate=hover,

@@ -70,7 +70,7 @@ function readValues(event, canvas) {
     .map((trace) => ({ curveNumber: trace.index, pointNumber: [...trace.x].indexOf(points[now]), trace }))
     .filter((hit) => hit.pointNumber >= 0);
   Plotly.Fx.hover(canvas, hits.map(({ curveNumber, pointNumber }) => ({ curveNumber, pointNumber })));
-  const title = canvas._fullLayout.xaxis.title.text;
+  const title = canvas.layout.meta;
   const values = hits.map(({ trace, pointNumber }) => `${trace.name} ${Number(trace.y[pointNumber].toPrecision(4))}`);
   $("announce").textContent = `${title} ${Number(points[now].toPrecision(4))}: ${values.join(", ")}`;
 }
@@ -111,7 +111,7 @@ async function showCompletions() {
     $("group").replaceChildren(
       ...matching.map(({ group }, i) => {
         const won = group.completions.filter((c) => c.side > 0).length, lost = group.completions.filter((c) => c.side < 0).length;
-        const outcome = won || lost ? `${won} above, ${lost} below the mean reward` : "no contrast";
+        const outcome = won || lost ? `${won} winners, ${lost} losers` : "no contrast";
         return element("option", { value: i }, `step ${group.step} · ${outcome} · ${group.prompt.replaceAll("⏎\n", " ").slice(0, 80)}`);
       }),
     );

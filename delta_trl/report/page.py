@@ -11,6 +11,7 @@ from pathlib import Path
 import jinja2
 import numpy as np
 from plotly.offline import get_plotlyjs
+from wordcloud.wordcloud import FONT_PATH
 
 from .clouds import cloud, frequent_types
 from .figures import Plot, curves, distributions, relations, run_name, token_table
@@ -72,6 +73,7 @@ def write_page(runs: list[Run], output: Path, *, min_count: int, step: int | Non
         blocks=blocks,
         clouds=clouds,
         min_count=min_count,
+        cloud_font=base64.b64encode(Path(FONT_PATH).read_bytes()).decode() if clouds else "",
         legend=legend(full),
         how_to_record=HOW_TO_RECORD,
         notes=shown.pop("notes"),

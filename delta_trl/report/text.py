@@ -23,13 +23,13 @@ def visible(text: str, limit: int = TOKEN_LIMIT) -> str:
 
 
 def label(token: str) -> str:
-    """A token by itself, on one line: as [`visible`], with the spaces at its ends shown as ␣."""
+    """A token by itself, on one line: as [`visible`], with the spaces at its ends shown as ·."""
     shown = visible(token).replace("\n", "").replace("\t", "")
     core = shown.strip(" ")
     if not core:
-        return "␣" * len(shown) or "(empty)"
+        return "·" * len(shown) or "(empty)"
     start = shown.index(core)
-    return "␣" * start + core + "␣" * (len(shown) - start - len(core))
+    return "·" * start + core + "·" * (len(shown) - start - len(core))
 
 
 def _visible_character(character: str) -> str:
