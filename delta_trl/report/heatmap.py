@@ -36,7 +36,7 @@ def spread(coefficients: Sequence[float]) -> float:
     if not distances:
         return 0.05
     percentile = distances[math.ceil(0.99 * len(distances)) - 1]
-    return max(1, math.ceil(round(percentile / 0.05, 6))) * 0.05
+    return max(1, math.ceil(round(percentile / 0.05, 3))) * 0.05
 
 
 def shade(coefficient: float, full: float) -> str:

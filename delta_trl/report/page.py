@@ -33,7 +33,9 @@ def write_page(runs: list[Run], output: Path, *, min_count: int, step: int | Non
     """See [`~delta_trl.report.write_report`]."""
     credited = [run for run in runs if run.has_credit]
     tables = [token_table(run) for run in credited]
-    coefficients = np.concatenate([c.coefficients for run in credited for g in run.groups for c in g.completions] or [[]])
+    coefficients = np.concatenate(
+        [c.coefficients for run in credited for g in run.groups for c in g.completions] or [[]]
+    )
     full = spread(coefficients[np.isfinite(coefficients)].tolist())
     plots: list[Plot] = []
 
@@ -163,7 +165,11 @@ def _completions(runs: list[Run], full: float, step: int | None) -> dict:
                 if run.has_credit:
                     tokens = c.tokens()
                     ids += [vocabulary.setdefault(token, len(vocabulary)) for token in tokens]
-                    for column, values in ((coefficients, c.coefficients), (log_probs, c.log_probs), (entropies, c.entropies)):
+                    for column, values in (
+                        (coefficients, c.coefficients),
+                        (log_probs, c.log_probs),
+                        (entropies, c.entropies),
+                    ):
                         column.append(values)
                     mean = np.nanmean(c.coefficients) if np.isfinite(c.coefficients).any() else None
                     row |= {"first": first, "length": len(tokens), "mean": _rounded(mean)}

@@ -138,7 +138,9 @@ def _read(file: Path, schema: pa.Schema) -> Iterator[dict[str, pa.Array]]:
                 yield dict(zip(batch.schema.names, batch.columns, strict=True))
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0]
-        raise RecipeError(f"{file}: not a readable Parquet file, probably cut off ({reason}). Move it away.") from error
+        raise RecipeError(
+            f"{file}: not a readable Parquet file, probably cut off ({reason}). Move it away."
+        ) from error
 
 
 def _texts(column: pa.Array) -> list[str]:
@@ -156,7 +158,9 @@ def _floats(column: pa.Array) -> list[np.ndarray | None]:
 def _read_credit(file: Path) -> list[Group]:
     groups: dict[tuple[int, int], Group] = {}
     for batch in _read(file, token_records.COMPLETIONS):
-        scalars = {name: batch[name].to_pylist() for name in ("step", "prompt_index", "reward", "rewards", "advantage")}
+        scalars = {
+            name: batch[name].to_pylist() for name in ("step", "prompt_index", "reward", "rewards", "advantage")
+        }
         prompts = _texts(batch["prompt"])
         tokens = batch["tokens"]
         arrays = {name: _floats(batch[name]) for name in ("coefficients", "log_probs", "entropies")}
@@ -201,10 +205,14 @@ def _read_completions(file: Path, reward_names: list[str]) -> list[Group]:
         rows = pq.ParquetFile(file).read().to_pylist()
         required = ("step", "prompt", "completion", "advantage")
         if rows and (missing := [name for name in required if name not in rows[0]]):
-            raise RecipeError(f"{file}: no column {missing[0]!r}, so not one of TRL's completions files. Move it away.")
+            raise RecipeError(
+                f"{file}: no column {missing[0]!r}, so not one of TRL's completions files. Move it away."
+            )
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = str(error).splitlines()[0]
-        raise RecipeError(f"{file}: not a readable Parquet file, probably cut off ({reason}). Move it away.") from error
+        raise RecipeError(
+            f"{file}: not a readable Parquet file, probably cut off ({reason}). Move it away."
+        ) from error
     groups: list[Group] = []
     for row in rows:
         prompt, text = _as_text(row["prompt"]), _as_text(row["completion"])

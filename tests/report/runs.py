@@ -70,7 +70,9 @@ def completion(tokens: list[str], step: int = 0, reward: float = 1.0, advantage:
     return row | changes
 
 
-def sampled_group(rng, step: int, index: int, size: int, length: int, vocabulary: list[str] = VOCABULARY) -> list[dict]:
+def sampled_group(
+    rng, step: int, index: int, size: int, length: int, vocabulary: list[str] = VOCABULARY
+) -> list[dict]:
     """A group with winners and losers whose coefficients depend on side, token type and probability."""
     rewards = (np.arange(size) % 8 < 3 + index % 3).astype(float)
     advantages = (rewards - rewards.mean()) / (rewards.std() + 1e-4)
@@ -79,7 +81,9 @@ def sampled_group(rng, step: int, index: int, size: int, length: int, vocabulary
         ids = (rng.zipf(1.25, length) - 1) % len(vocabulary)
         log_probs = -rng.gamma(0.35, 1.0, length)
         by_type = 0.2 * np.sin(ids)
-        coefficients = np.clip(1.03 + 0.08 * np.sign(advantage) + by_type * np.exp(log_probs) + rng.normal(0, 0.04, length), 0.75, 1.35)
+        coefficients = np.clip(
+            1.03 + 0.08 * np.sign(advantage) + by_type * np.exp(log_probs) + rng.normal(0, 0.04, length), 0.75, 1.35
+        )
         rows.append(
             completion(
                 [vocabulary[i] for i in ids],
