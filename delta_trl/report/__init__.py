@@ -16,7 +16,9 @@ def write_report(
     runs: list[str | Path], output: str | Path, *, min_count: int = MIN_COUNT, step: int | None = None
 ) -> Path:
     """
-    Write what one run or two have recorded as one HTML file that opens offline; needs `pip install "delta-trl[report]"`.
+    Write what one run or two have recorded as one HTML file that opens offline.
+
+    Needs `pip install "delta-trl[report]"`.
 
     Args:
         runs (`list[str | Path]`): One or two run directories.

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+import numpy as np
+
 from .text import visible
 
 
@@ -32,15 +34,16 @@ class TokenHeatmap:
 
 def spread(coefficients: Sequence[float]) -> float:
     """The distance from 1 that gets the full colour: the 99th percentile, rounded up to 0.05."""
-    distances = sorted(abs(c - 1) for c in coefficients if math.isfinite(c))
-    if not distances:
+    distances = np.abs(np.asarray(coefficients, dtype=float) - 1)
+    distances = distances[np.isfinite(distances)]
+    if not len(distances):
         return 0.05
-    percentile = distances[math.ceil(0.99 * len(distances)) - 1]
+    percentile = np.quantile(distances, 0.99, method="higher")
     return max(1, math.ceil(round(percentile / 0.05, 3))) * 0.05
 
 
 def shade(coefficient: float, full: float) -> str:
-    """Style class of a coefficient: `a1` … `a10` above 1, `b1` … `b10` below, none near 1 and where it is not finite."""
+    """Style class of a coefficient: `a1` … `a10` above 1, `b1` … `b10` below, none near 1 or if not finite."""
     if not math.isfinite(coefficient):
         return ""
     level = min(SHADES, round(abs(coefficient - 1) / full * SHADES))
@@ -52,8 +55,8 @@ def legend(full: float) -> str:
     steps = [*range(-SHADES, 0, 2), 0, *range(2, SHADES + 1, 2)]
     cells = "".join(f'<span class="{shade(1 + full * k / SHADES, full)}">&nbsp;</span>' for k in steps)
     return (
-        f'<span class="tokens legend">less credit {1 - full:.2f} <span class="scale" aria-hidden="true">{cells}</span> '
-        f"{1 + full:.2f} more credit</span>"
+        f'<span class="tokens legend">less credit {1 - full:.2f} '
+        f'<span class="scale" aria-hidden="true">{cells}</span> {1 + full:.2f} more credit</span>'
     )
 
 

@@ -33,10 +33,8 @@ def write_page(runs: list[Run], output: Path, *, min_count: int, step: int | Non
     """See [`~delta_trl.report.write_report`]."""
     credited = [run for run in runs if run.has_credit]
     tables = [token_table(run) for run in credited]
-    coefficients = np.concatenate(
-        [c.coefficients for run in credited for g in run.groups for c in g.completions] or [[]]
-    )
-    full = spread(coefficients[np.isfinite(coefficients)].tolist())
+    coefficients = [c.coefficients for run in credited for group in run.groups for c in group.completions]
+    full = spread(np.concatenate(coefficients or [[]]))
     plots: list[Plot] = []
 
     def add(new: list[Plot]) -> list[dict]:
@@ -165,12 +163,9 @@ def _completions(runs: list[Run], full: float, step: int | None) -> dict:
                 if run.has_credit:
                     tokens = c.tokens()
                     ids += [vocabulary.setdefault(token, len(vocabulary)) for token in tokens]
-                    for column, values in (
-                        (coefficients, c.coefficients),
-                        (log_probs, c.log_probs),
-                        (entropies, c.entropies),
-                    ):
-                        column.append(values)
+                    coefficients.append(c.coefficients)
+                    log_probs.append(c.log_probs)
+                    entropies.append(c.entropies)
                     mean = np.nanmean(c.coefficients) if np.isfinite(c.coefficients).any() else None
                     row |= {"first": first, "length": len(tokens), "mean": _rounded(mean)}
                     first += len(tokens)

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -97,8 +98,8 @@ def read_run(path: str | Path) -> Run:
     token_types = _read_token_types(types_file) if types_file.is_file() else None
     if not (history or groups or token_types):
         raise RecipeError(
-            f"{path}: nothing to show. Looked for trainer_state.json (here and in checkpoint-*), token_credit/*.parquet "
-            f"({HOW_TO_RECORD}) and completions/*.parquet (`log_completions`)."
+            f"{path}: nothing to show. Looked for trainer_state.json (here and in checkpoint-*), "
+            f"token_credit/*.parquet ({HOW_TO_RECORD}) and completions/*.parquet (`log_completions`)."
         )
     return Run(path, history, groups, token_types, has_credit)
 
@@ -108,9 +109,9 @@ def _keys(history: list[dict]) -> list[str]:
 
 
 def _read_history(path: Path) -> list[dict]:
-    checkpoints = [(int(p.parent.name[11:]), p) for p in path.glob("checkpoint-*/trainer_state.json")
-                   if p.parent.name[11:].isdecimal()]  # fmt: skip
-    files = [path / "trainer_state.json", *(file for _, file in sorted(checkpoints, reverse=True))]
+    checkpoints = [folder for folder in path.glob("checkpoint-*") if folder.name[11:].isdecimal()]
+    checkpoints.sort(key=lambda folder: -int(folder.name[11:]))
+    files = [folder / "trainer_state.json" for folder in (path, *checkpoints)]
     file = next((file for file in files if file.is_file()), None)
     if file is None:
         return []
@@ -121,26 +122,29 @@ def _read_history(path: Path) -> list[dict]:
         raise RecipeError(f"{file}: not a trainer state ({type(error).__name__}: {error}).") from error
 
 
-def _read(file: Path, schema: pa.Schema) -> Iterator[dict[str, pa.Array]]:
-    """The record batches of a file, after a check that it has the columns of `schema`."""
+@contextmanager
+def _opened(file: Path) -> Iterator[pq.ParquetFile]:
+    """A Parquet file; errors while it is open name it."""
     try:
         with pq.ParquetFile(file) as parquet:
-            found = parquet.schema_arrow
-            for column in schema:
-                index = found.get_field_index(column.name)
-                if index < 0 or not found.field(index).type.equals(column.type):
-                    what = "no such column" if index < 0 else f"it is {found.field(index).type}"
-                    raise RecipeError(
-                        f"{file}: expected a column {column.name!r} of type {column.type}, {what}. The file was not "
-                        "written by this version of delta_trl: move it away."
-                    )
-            for batch in parquet.iter_batches(columns=schema.names):
-                yield dict(zip(batch.schema.names, batch.columns, strict=True))
-    except (pa.ArrowException, OSError) as error:
+            yield parquet
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = str(error).splitlines()[0]
-        raise RecipeError(
-            f"{file}: not a readable Parquet file, probably cut off ({reason}). Move it away."
-        ) from error
+        raise RecipeError(f"{file}: not a readable Parquet file, perhaps cut off ({reason}). Move it away.") from error
+
+
+def _read(file: Path, schema: pa.Schema) -> Iterator[dict[str, pa.Array]]:
+    """The record batches of a file, after a check that it has the columns of `schema`."""
+    with _opened(file) as parquet:
+        found = {column.name: column.type for column in parquet.schema_arrow}
+        for column in schema:
+            if found.get(column.name) != column.type:
+                raise RecipeError(
+                    f"{file}: expected a column {column.name!r} of type {column.type}, got "
+                    f"{found.get(column.name, 'none')}. This version of delta_trl did not write it: move it away."
+                )
+        for batch in parquet.iter_batches(columns=schema.names):
+            yield dict(zip(batch.schema.names, batch.columns, strict=True))
 
 
 def _texts(column: pa.Array) -> list[str]:
@@ -158,9 +162,8 @@ def _floats(column: pa.Array) -> list[np.ndarray | None]:
 def _read_credit(file: Path) -> list[Group]:
     groups: dict[tuple[int, int], Group] = {}
     for batch in _read(file, token_records.COMPLETIONS):
-        scalars = {
-            name: batch[name].to_pylist() for name in ("step", "prompt_index", "reward", "rewards", "advantage")
-        }
+        names = ("step", "prompt_index", "reward", "rewards", "advantage")
+        scalars = {name: batch[name].to_pylist() for name in names}
         prompts = _texts(batch["prompt"])
         tokens = batch["tokens"]
         arrays = {name: _floats(batch[name]) for name in ("coefficients", "log_probs", "entropies")}
@@ -201,18 +204,11 @@ def _read_token_types(file: Path) -> TokenTypes:
 
 def _read_completions(file: Path, reward_names: list[str]) -> list[Group]:
     """The groups of one of TRL's completions files: runs of equal prompts."""
-    try:
-        rows = pq.ParquetFile(file).read().to_pylist()
-        required = ("step", "prompt", "completion", "advantage")
-        if rows and (missing := [name for name in required if name not in rows[0]]):
-            raise RecipeError(
-                f"{file}: no column {missing[0]!r}, so not one of TRL's completions files. Move it away."
-            )
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        reason = str(error).splitlines()[0]
-        raise RecipeError(
-            f"{file}: not a readable Parquet file, probably cut off ({reason}). Move it away."
-        ) from error
+    columns = ("step", "prompt", "completion", "advantage")
+    with _opened(file) as parquet:
+        if missing := [name for name in columns if name not in parquet.schema_arrow.names]:
+            raise RecipeError(f"{file}: no column {missing[0]!r}, so not one of TRL's files. Move it away.")
+        rows = parquet.read([*columns, *reward_names]).to_pylist()
     groups: list[Group] = []
     for row in rows:
         prompt, text = _as_text(row["prompt"]), _as_text(row["completion"])

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console, Group as Stack
+from rich.console import Console
+from rich.console import Group as Stack
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -40,8 +41,7 @@ def show(path: str | Path, step: int | None = None, console: Console | None = No
     check_step([run], step)
     groups = sorted((g for g in run.groups if g.step == step), key=_has_no_contrast)
     values = [c.coefficients for group in groups for c in group.completions if run.has_credit]
-    values = np.concatenate(values or [np.zeros(0)])
-    full = spread(values[np.isfinite(values)].tolist())
+    full = spread(np.concatenate(values or [[]]))
     console.print(f"[bold]step {step}[/bold] of {len({g.step for g in run.groups})} recorded ones", highlight=False)
     if run.has_credit:
         scale = [1 - full, 1 - full / 2, 1, 1 + full / 2, 1 + full]

@@ -1,4 +1,4 @@
-"""Text from completions, made safe to look at: nothing invisible, nothing that reorders or breaks what stands around."""
+"""Text from completions, made safe to look at: nothing invisible, nothing that reorders what is around."""
 
 import unicodedata
 

@@ -30,10 +30,8 @@ def open_page(browser):
         page.on("console", lambda message: trouble.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: trouble.append(f"error: {error}"))
         page.on("dialog", lambda dialog: trouble.append(f"dialog: {dialog.message}"))
-        page.on(
-            "request",
-            lambda request: request.url.startswith(("file:", "data:", "blob:")) or trouble.append(request.url),
-        )
+        local = ("file:", "data:", "blob:")
+        page.on("request", lambda request: request.url.startswith(local) or trouble.append(request.url))
         page.goto(path.resolve().as_uri())
         if ready:
             page.wait_for_selector("html[data-ready]", timeout=60_000)

@@ -81,9 +81,8 @@ def sampled_group(
         ids = (rng.zipf(1.25, length) - 1) % len(vocabulary)
         log_probs = -rng.gamma(0.35, 1.0, length)
         by_type = 0.2 * np.sin(ids)
-        coefficients = np.clip(
-            1.03 + 0.08 * np.sign(advantage) + by_type * np.exp(log_probs) + rng.normal(0, 0.04, length), 0.75, 1.35
-        )
+        mean = 1.03 + 0.08 * np.sign(advantage) + by_type * np.exp(log_probs)
+        coefficients = np.clip(mean + rng.normal(0, 0.04, length), 0.75, 1.35)
         rows.append(
             completion(
                 [vocabulary[i] for i in ids],
@@ -99,6 +98,12 @@ def sampled_group(
             )
         )
     return rows
+
+
+def recorded(run_dir: Path) -> list[dict]:
+    """The rows that `write_run` wrote."""
+    files = sorted((run_dir / FOLDER).glob("token_credit_*"))
+    return [row for file in files for row in pq.read_table(file).to_pylist()]
 
 
 def write_completions(path: Path, rows: list[dict]) -> None:

@@ -26,12 +26,6 @@ def run_dir(tmp_path_factory):
     return path
 
 
-def recorded(run_dir) -> list[dict]:
-    return [
-        row for file in sorted((run_dir / FOLDER).glob("token_credit_*")) for row in pq.read_table(file).to_pylist()
-    ]
-
-
 def pixels_near(image: Image.Image, colour: tuple[int, int, int], tolerance: int = 24) -> int:
     return int((np.abs(np.asarray(image.convert("RGB"), int) - colour).max(axis=2) <= tolerance).sum())
 
@@ -47,14 +41,12 @@ def test_content_is_really_there(run_dir, open_page):
     for title in ("Reward", "Completion length", "Entropy", "Temperatures", "Centroid cosine", "Clip ratios"):
         assert title in titles
     for canvas in page.locator(".canvas").all():
-        paths = canvas.locator(".scatterlayer .js-line").evaluate_all(
-            "all => all.map(p => p.getAttribute('d').length)"
-        )
+        paths = canvas.locator(".js-line").evaluate_all("all => all.map(p => p.getAttribute('d').length)")
         assert paths
         assert min(paths) > 20, canvas.get_attribute("aria-label")
     assert pixels_near(screenshot(page.locator(".canvas").first), (47, 127, 193)) > 100  # the curve's blue
 
-    rows = recorded(run_dir)
+    rows = runs.recorded(run_dir)
     group = [row for row in rows if row["step"] == 0 and row["prompt_index"] == 0]
     assert page.locator(".prompt").inner_text().endswith(group[0]["prompt"])
     assert page.locator(".winners h3").inner_text() == "Winners (3)"
@@ -77,7 +69,7 @@ def test_content_is_really_there(run_dir, open_page):
 
 def test_shades_and_values_are_those_recorded(run_dir, open_page):
     page = open_page(run_dir / "report.html")
-    rows = recorded(run_dir)
+    rows = runs.recorded(run_dir)
     full = spread([c for row in rows for c in row["coefficients"]])
     row = next(row for row in rows if row["advantage"] > 0)
     tokens = page.locator(".winners article .tokens").first.locator("span")
@@ -104,13 +96,10 @@ def test_shades_and_values_are_those_recorded(run_dir, open_page):
 def test_everything_is_reachable_by_keyboard(run_dir, open_page):
     page = open_page(run_dir / "report.html")
     reached = []
+    focused = "(({id, className, tagName}) => [id, className, tagName].join(' '))(document.activeElement)"
     for _ in range(80):
         page.keyboard.press("Tab")
-        reached.append(
-            page.evaluate(
-                "[document.activeElement.id, document.activeElement.className, document.activeElement.tagName].join(' ')"
-            )
-        )
+        reached.append(page.evaluate(focused))
         if reached[-1].strip().endswith("SPAN"):
             break
     for id in ("step", "low", "high", "search", "contrast", "group", "next"):
@@ -118,7 +107,7 @@ def test_everything_is_reachable_by_keyboard(run_dir, open_page):
     assert sum("canvas" in where for where in reached) == page.locator("#curves .canvas").count()
 
     # now on the first token of the first completion
-    row = next(row for row in recorded(run_dir) if row["advantage"] > 0)
+    row = next(row for row in runs.recorded(run_dir) if row["advantage"] > 0)
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
     assert page.locator(":focus").text_content() == row["tokens"][2].replace("\n", "⏎\n")
@@ -148,7 +137,7 @@ def test_values_of_a_curve_on_hover(run_dir, open_page):
 
 def test_filters(run_dir, open_page):
     page = open_page(run_dir / "report.html")
-    rows = recorded(run_dir)
+    rows = runs.recorded(run_dir)
     count = page.locator("#count")
     assert count.inner_text() == "8 groups, 64 completions"
     page.locator("#step").select_option("13")
@@ -199,12 +188,10 @@ def test_theme_follows_the_reader(run_dir, open_page):
     page = open_page(run_dir / "report.html", color_scheme="dark")
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert paper == "rgb(20, 23, 27)"
-    tick = page.locator(".canvas .xtick text").first
-    dark = tick.evaluate("node => getComputedStyle(node).fill")
+    ink = "getComputedStyle(document.querySelector('.canvas .xtick text')).fill"
+    dark = page.evaluate(ink)
     page.emulate_media(color_scheme="light")
-    page.wait_for_function(
-        "dark => getComputedStyle(document.querySelector('.canvas .xtick text')).fill !== dark", arg=dark
-    )
+    page.wait_for_function(f"dark => {ink} !== dark", arg=dark)
 
 
 def test_narrow_windows_do_not_scroll_sideways(run_dir, open_page):
@@ -353,11 +340,8 @@ def test_unknown_values_and_odd_groups(tmp_path, open_page):
     ]
     runs.write_completions(tmp_path, rows)
     page = open_page(write_report([tmp_path], tmp_path / "report.html"))
-    assert [heading.inner_text() for heading in page.locator(".side h3").all()] == [
-        "Winners (1)",
-        "Losers (1)",
-        "At the mean",
-    ]
+    headings = page.locator(".side h3").all_inner_texts()
+    assert headings == ["Winners (1)", "Losers (1)", "At the mean"]
     assert "reward not scored" in page.locator(".losers article").inner_text()
     page.locator(".winners .tokens span").first.hover()
     assert page.locator("#tip").inner_text().split("\n") == ["“a”", "coefficient ?", "token 1 of 2"]
@@ -369,25 +353,7 @@ def test_unknown_values_and_odd_groups(tmp_path, open_page):
 
 def test_a_normal_run_is_small_and_fast(tmp_path, open_page):
     """500 steps, 200 completions of 2,000 tokens, a large vocabulary and numbers that hardly compress."""
-    syllables = [
-        "ta",
-        "ri",
-        "on",
-        "pre",
-        "fac",
-        "sum",
-        "x",
-        "ing",
-        "ver",
-        "de",
-        "al",
-        "mo",
-        "12",
-        "=",
-        "\\",
-        "po",
-        "ly",
-    ]
+    syllables = "ta ri on pre fac sum x ing ver de al mo 12 = : po ly".split()
     vocabulary = [" " + a + b + c for a in syllables for b in syllables for c in syllables]
     sizes = {"recorded_steps": 25, "groups": 1, "size": 8, "length": 2000}
     run_dir = runs.write_run(tmp_path / "run", steps=500, **sizes, vocabulary=vocabulary)

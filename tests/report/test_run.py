@@ -54,9 +54,7 @@ def test_figures_show_what_was_recorded(tmp_path):
     """Against pandas-free arithmetic on the rows themselves."""
     run_dir = runs.write_run(tmp_path / "run", recorded_steps=3, length=200)
     run = read_run(run_dir)
-    rows = [
-        row for file in sorted((run_dir / FOLDER).glob("token_credit_*")) for row in pq.read_table(file).to_pylist()
-    ]
+    rows = runs.recorded(run_dir)
     winners, losers = ([row for row in rows if row["advantage"] * side > 0] for side in (1, -1))
     table = token_table(run)
 
