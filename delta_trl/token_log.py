@@ -87,7 +87,6 @@ class TokenLog(TrainerCallback):
             self.types.sums[:] = 0
         last_step = None
         if self._accelerator.is_main_process:
-            self.folder.mkdir(parents=True, exist_ok=True)
             for path in self.folder.glob("*.tmp"):
                 path.unlink()
             steps = {int(re.search(r"\d+", path.stem)[0]): path for path in self._records()}
@@ -128,7 +127,6 @@ class TokenLog(TrainerCallback):
         """Write the sums into a checkpoint. Every process must call it."""
         self.types.reduce(self._accelerator)
         if self._trainer.args.should_save:
-            folder.mkdir(parents=True, exist_ok=True)
             write_atomically(serialize(self.types.table(self.texts)), folder / TOKEN_TYPES_FILE)
 
     def load(self, folder: Path) -> None:
@@ -220,6 +218,7 @@ def serialize(table: pa.Table) -> bytes:
 
 def write_atomically(data: bytes, path: Path) -> None:
     """Write a file that is there as a whole or not at all, also if the process is killed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
     temporary.write_bytes(data)
     os.replace(temporary, path)
