@@ -15,7 +15,7 @@ from .. import token_records
 from ..errors import RecipeError
 
 
-HOW_TO_RECORD = "record them with `log_token_credit` in the recipe"
+HOW_TO_RECORD = "DeltaGRPOTrainer records it with `log_token_credit: 10`, every 10 optimiser steps"
 
 
 @dataclass

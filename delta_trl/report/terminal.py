@@ -35,7 +35,7 @@ def show(path: str | Path, step: int | None = None, console: Console | None = No
     console = console or Console()
     run = read_run(path)
     if not run.groups:
-        raise RecipeError(f"{path}: no completions were recorded; {HOW_TO_RECORD}.")
+        raise RecipeError(f"{path}: no completions were recorded. {HOW_TO_RECORD}.")
     if step is None:
         step = max(group.step for group in run.groups)
     check_step([run], step)
@@ -47,7 +47,7 @@ def show(path: str | Path, step: int | None = None, console: Console | None = No
         scale = [1 - full, 1 - full / 2, 1, 1 + full / 2, 1 + full]
         console.print(Text(" ").join(Text(f" {c:.2f} ", _style(c, full)) for c in scale))
     else:
-        console.print(f"No token credit here: {HOW_TO_RECORD}.")
+        console.print(f"No token credit here. {HOW_TO_RECORD}.")
     for group in groups[:GROUPS]:
         console.print(_group(group, full))
     if len(groups) > GROUPS:
