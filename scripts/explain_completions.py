@@ -4,8 +4,8 @@ Token credit for completions that you already have: any causal language model, n
     python scripts/explain_completions.py --model Qwen/Qwen3-0.6B --data completions.jsonl --output outputs/explained
 
 Every line of the data is `{"prompt": "…", "completion": "…", "reward": 1.0}`; a prompt may be a list of chat messages,
-a reward `null` where it is not known. Completions of the same prompt are a group: their rewards become advantages as in
-GRPO. The coefficients are those that DelTA would train with if the file were one rollout batch, sampled from the
+a reward `null` where it is not known. Completions of the same prompt are a group: their rewards become advantages as
+in GRPO. The coefficients are those that DelTA would train with if the file were one rollout batch, sampled from the
 model at temperature 1. Writes what training records, and the report of `delta-trl inspect` over it.
 """
 
