@@ -97,6 +97,7 @@ def add_advantages(rows: list[dict]) -> None:
 
 
 def add_tokens(rows: list[dict], tokenizer) -> None:
+    """Adds `prompt_ids` and `token_ids`; a chat becomes the text that the model reads."""
     for row in rows:
         if isinstance(row["prompt"], list):
             row["prompt"] = tokenizer.apply_chat_template(row["prompt"], tokenize=False, add_generation_prompt=True)
@@ -216,7 +217,10 @@ def main(args: Sequence[str] | None = None) -> None:
         model = AutoModelForCausalLM.from_pretrained(args.model, dtype=args.dtype).to(args.device).eval()
     except (OSError, ValueError) as error:
         sys.exit(f"--model {args.model} cannot be loaded: {error}")
-    add_tokens(rows, tokenizer)
+    try:
+        add_tokens(rows, tokenizer)
+    except Exception as error:  # what tokenizers and chat templates raise has no common type
+        sys.exit(f"{args.data}: the model's tokenizer cannot read a prompt or completion: {error}")
     if not any(row["token_ids"] for row in rows):
         sys.exit(f"{args.data}: all completions are empty")
     advantages = add_credit(rows, model, args)

@@ -84,7 +84,7 @@ def curves(runs: list[Run]) -> list[Plot]:
                 colour = SERIES[(r if len(runs) > 1 else s) % len(SERIES)]
                 if name in ("winners", "losers") and len(runs) == 1:
                     colour = WINNERS if name == "winners" else LOSERS
-                full_name = name if len(runs) == 1 else f"{run_name(runs, r)}, {name}"
+                full_name = name if len(runs) == 1 else f"{_plain(run_name(runs, r))}, {name}"
                 _curve(figure, x, y, full_name, colour, DASHES[s % len(DASHES)])
                 labels.append(f"{full_name} from {y[0]:.4g} at step {x[0]} to {y[-1]:.4g} at step {x[-1]}")
                 drawn[name] = DASH_NAMES[s % len(DASHES)]
@@ -126,10 +126,10 @@ def _logged(run: Run, key: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def run_name(runs: list[Run], index: int) -> str:
-    """Short name of a run, as plain text: its folder's, with the position before it where two are called alike."""
+    """Short name of a run: its folder's, with a letter before it where two are called alike."""
     names = [run.name for run in runs]
     name = names[index]
-    return _plain(name if names.count(name) == 1 else f"{'AB'[index]} {name}")
+    return visible(name if names.count(name) == 1 else f"{'AB'[index]} {name}")
 
 
 def _plain(text: str) -> str:

@@ -34,7 +34,7 @@ def data(tmp_path_factory):
             right = extra == 0
             text = WORKED.format(a=a, b=b, c=a + b, w=a + b, answer=a + b + (0 if right else extra))
             rows.append({"prompt": f"{a}+{b}=", "completion": text[extra * 8 :], "reward": float(right)})
-    rows.append({"prompt": "1+6=", "completion": "not judged", "reward": None})
+    rows.append({"prompt": "1+6=", "completion": "ones 1+6=7 carry 0", "reward": None})
     path = tmp_path_factory.mktemp("explain") / "data.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)) + "\n\n")
     return path

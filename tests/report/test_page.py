@@ -42,7 +42,7 @@ def test_content_is_really_there(run_dir, open_page):
     for title in ("Reward", "Completion length", "Entropy", "Temperatures", "Centroid cosine", "Clip ratios"):
         assert title in titles
     for canvas in page.locator(".canvas").all():
-        paths = canvas.locator(".plot .js-line").evaluate_all("all => all.map(p => p.getAttribute('d').length)")
+        paths = canvas.locator(".scatterlayer .js-line").evaluate_all("all => all.map(p => p.getAttribute('d').length)")
         assert paths
         assert min(paths) > 20, canvas.get_attribute("aria-label")
     assert pixels_near(screenshot(page.locator(".canvas").first), (47, 127, 193)) > 100  # the curve's blue
