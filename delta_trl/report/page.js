@@ -209,7 +209,7 @@ async function showCompletions() {
     const c = span.parentNode.completion, i = c.first + span.place;
     const lines = [`“${span.textContent.replaceAll("⏎\n", "⏎")}”`, `coefficient ${number(coefficient(i))}`];
     const probability = Math.exp(-level("log_probs", i)), entropy = level("entropies", i);
-    if (!Number.isNaN(probability)) lines.push(`probability ${probability.toPrecision(2)}`);
+    if (!Number.isNaN(probability)) lines.push(`probability ${probability > 0.95 ? probability.toFixed(3) : probability.toPrecision(2)}`);
     if (!Number.isNaN(entropy)) lines.push(`entropy ${entropy.toFixed(2)}`);
     lines.push(`token ${span.place + 1} of ${c.length}`);
     tip.textContent = lines.join("\n");

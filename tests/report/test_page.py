@@ -3,6 +3,8 @@
 import io
 import json
 import re
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -42,7 +44,9 @@ def test_content_is_really_there(run_dir, open_page):
     for title in ("Reward", "Completion length", "Entropy", "Temperatures", "Centroid cosine", "Clip ratios"):
         assert title in titles
     for canvas in page.locator(".canvas").all():
-        paths = canvas.locator(".scatterlayer .js-line").evaluate_all("all => all.map(p => p.getAttribute('d').length)")
+        paths = canvas.locator(".scatterlayer .js-line").evaluate_all(
+            "all => all.map(p => p.getAttribute('d').length)"
+        )
         assert paths
         assert min(paths) > 20, canvas.get_attribute("aria-label")
     assert pixels_near(screenshot(page.locator(".canvas").first), (47, 127, 193)) > 100  # the curve's blue
@@ -389,3 +393,13 @@ def test_long_completions_are_rendered_in_parts(tmp_path, open_page):
     assert spans.count() == 3000
     page.get_by_role("button", name="Show all 3,500 tokens").click()
     assert spans.last.text_content() == "3499"
+
+
+@pytest.mark.slow  # what the README's picture is made with
+def test_picture(run_dir, tmp_path, browser):
+    command = [sys.executable, "scripts/report_picture.py", run_dir, tmp_path / "report.png"]
+    subprocess.run([*map(str, command)], check=True)
+    picture = Image.open(tmp_path / "report.png").convert("RGB")
+    assert picture.size == (1240, 1500)
+    assert (tmp_path / "report.png").stat().st_size < 300_000
+    assert pixels_near(picture, (47, 127, 193)) > 500
