@@ -8,12 +8,15 @@ from collections.abc import Sequence
 
 USAGE = """\
 usage: delta-trl train --config RECIPE.yaml [--option value …]
+       delta-trl inspect RUN_DIR [RUN_DIR2] [--output FILE] [--step N] [--terminal]
 
 Reinforcement learning from verifiable rewards with DelTA token credit.
 
   train   train from a recipe; options override its keys (`delta-trl train --help` lists them)
           --dry-run prints what the recipe amounts to, without loading weights or data;
           --num-processes N plans for N processes instead of those there are
+  inspect what a run has recorded, as one HTML file: curves, completions shaded by token credit, token clouds;
+          two runs are compared; --terminal shows a step's completions in the terminal
 
 On several processes: accelerate launch --config_file CONFIG scripts/train.py --config RECIPE.yaml
 """
@@ -31,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"delta-trl: error: unknown command {command!r}, expected one of {known}.", file=sys.stderr)
         return 2
 
-    from .recipe import RecipeError  # TRL takes seconds to import
+    from .errors import RecipeError
 
     try:
         COMMANDS[command](args)
@@ -56,13 +59,22 @@ def _train(args: list[str]) -> None:
         plan(args, processes)
 
 
-COMMANDS = {"train": _train}
-GO_ON = {"train": "`--resume_from_checkpoint true` goes on from the last checkpoint."}
+def _inspect(args: list[str]) -> None:
+    from .report.command import main as inspect
+
+    inspect(args)
+
+
+COMMANDS = {"train": _train, "inspect": _inspect}
+GO_ON = {
+    "train": "`--resume_from_checkpoint true` goes on from the last checkpoint.",
+    "inspect": "no report was written.",
+}
 
 
 def _split_dry_run(args: list[str]) -> tuple[list[str], int | None]:
     """The arguments without those of the dry run, and the number of processes to plan for: `None` to train."""
-    from .recipe import RecipeError
+    from .errors import RecipeError
 
     parser = argparse.ArgumentParser(prog="delta-trl train", add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--dry-run", "--dry_run", action="store_true")

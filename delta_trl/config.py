@@ -66,6 +66,14 @@ class CreditArguments:
             Plain DAPO on a part of the tokens: `"top"` or `"bottom"` by coefficient, or `"random"`.
         token_selection_fraction (`float`, *optional*, defaults to `0.5`):
             How many of the tokens with A ≠ 0 to select.
+        log_token_credit (`int`, *optional*, defaults to `0`):
+            Record token credit in `output_dir/token_credit` every n optimiser steps, at the next rollout batch; `0` or
+            `False` never, `True` every step. Also sends a table to the trackers in `report_to`.
+        log_token_credit_completions (`int`, *optional*, defaults to `16`):
+            How many completions to record each time at most: whole groups, those with winners and losers first. Fewer
+            than `num_generations` record the best and worst completions of one group.
+        log_token_credit_max_mb (`float`, *optional*, defaults to `200`):
+            Room for recorded completions, in MB. Later ones that do not fit are left out.
 
     Raises:
         ValueError: If an option is unknown or out of range, or has no effect or no meaning beside another.
@@ -94,6 +102,13 @@ class CreditArguments:
     centroid_scope: str = _choice("centroid_scope", "batch", "Contrast within the rollout batch or within groups.")
     token_selection: str = _choice("token_selection", "all", "Plain DAPO on a part of the tokens.")
     token_selection_fraction: float = field(default=0.5, metadata={"help": "How many tokens to select."})
+    log_token_credit: int = field(
+        default=0, metadata={"help": "Record token credit every n optimiser steps; 0 or false: never."}
+    )
+    log_token_credit_completions: int = field(
+        default=16, metadata={"help": "How many completions to record each time at most, in whole groups."}
+    )
+    log_token_credit_max_mb: float = field(default=200, metadata={"help": "Room for recorded completions, in MB."})
 
     @property
     def contrasts(self) -> bool:
@@ -123,6 +138,15 @@ class CreditArguments:
             raise ValueError(
                 f"token_selection_fraction={self.token_selection_fraction!r}: expected a number in (0, 1]."
             )
+        if not isinstance(self.log_token_credit, int) or self.log_token_credit < 0:
+            raise ValueError(f"log_token_credit={self.log_token_credit!r}: expected a number of steps >= 0.")
+        self.log_token_credit = int(self.log_token_credit)  # True is every step
+        if not isinstance(self.log_token_credit_completions, int) or self.log_token_credit_completions < 1:
+            raise ValueError(
+                f"log_token_credit_completions={self.log_token_credit_completions!r}: expected an integer >= 1."
+            )
+        if not self.log_token_credit_max_mb > 0:
+            raise ValueError(f"log_token_credit_max_mb={self.log_token_credit_max_mb!r}: expected a number > 0.")
         self._refuse_what_cannot_work()
 
     def _refuse_what_cannot_work(self):
@@ -142,6 +166,9 @@ class CreditArguments:
             "normalize_coefficients": weights,
             "token_selection": weights,
             "token_selection_fraction": weights and self.token_selection != "all",
+            "log_token_credit": weights,
+            "log_token_credit_completions": weights and self.log_token_credit,
+            "log_token_credit_max_mb": weights and self.log_token_credit,
         }
         defaults = {field.name: field.default for field in fields(CreditArguments)}
         idle = [name for name, is_used in used.items() if not is_used and getattr(self, name) != defaults[name]]
@@ -149,7 +176,8 @@ class CreditArguments:
             raise ValueError(
                 f"{', '.join(f'{name}={getattr(self, name)!r}' for name in idle)}: without effect beside "
                 f"token_credit={self.token_credit!r}, token_gradient={self.token_gradient!r}, "
-                f"assignment={self.assignment!r}, token_selection={self.token_selection!r}. Remove what is not meant."
+                f"assignment={self.assignment!r}, token_selection={self.token_selection!r}, "
+                f"log_token_credit={self.log_token_credit!r}. Remove what is not meant."
             )
         if self.token_credit == "side_mean" and self.token_selection in ("top", "bottom"):
             raise ValueError(

@@ -9,11 +9,8 @@ from trl import ModelConfig, TrlParser
 
 from .config import DeltaGRPOConfig
 from .dataset_formats import FORMATS
+from .errors import RecipeError
 from .rewards import get_reward
-
-
-class RecipeError(ValueError):
-    """A mistake in a recipe, on the command line or in the data that they name: shown without a traceback."""
 
 
 @dataclass

@@ -42,6 +42,7 @@ from .credit import (
 )
 from .recording import HiddenStateRecorder
 from .reward_errors import explain_failures
+from .token_log import TokenLog
 
 
 logger = get_logger(__name__)
@@ -105,6 +106,10 @@ class DeltaGRPOTrainer(GRPOTrainer):
         self._recorder: HiddenStateRecorder | None = None
         # the batch whose loss is being computed, while FIPO waits for its log-probs, see `_compute_loss`
         self._fipo_inputs: dict | None = None
+        # of the present rollout batch, for the token log: rewards of all processes' rows by function, and
+        # log-probabilities and entropies of the last recorded pass, which is the policy's once there are coefficients
+        self._rewards: torch.Tensor | None = None
+        self._scores: tuple[torch.Tensor, torch.Tensor] | None = None
         super().__init__(model, reward_funcs, args, *other_args, **kwargs)
         self.reward_funcs = [
             explain_failures(func, name) for func, name in zip(self.reward_funcs, self.reward_func_names, strict=True)
@@ -116,6 +121,9 @@ class DeltaGRPOTrainer(GRPOTrainer):
             self._find_backbone()
             self._refuse_what_cannot_work()
         self._warn_about_checkpoints_inside_a_rollout()
+        self._token_log = TokenLog(self) if self.credit_args.log_token_credit else None
+        if self._token_log:
+            self.add_callback(self._token_log)
 
     def _policy(self) -> nn.Module:
         """The causal language model itself, without wrappers of distributed training or PEFT."""
@@ -190,26 +198,38 @@ class DeltaGRPOTrainer(GRPOTrainer):
             if self._fipo_inputs is not None:
                 self._weigh_by_future(self._fipo_inputs, output[0])
             return output
+        if self._token_log and model is not self.ref_model:
+            kwargs["compute_entropy"] = True  # the fused LM head of the policy does so anyway
         with recorder.recording(self._find_backbone(), attention_mask[:, -logits_to_keep:]):
             output = forward(model, input_ids, attention_mask, logits_to_keep, *args, **kwargs)
         recorder.log_probs = output[0]
+        self._scores = output[:2]
         return output
+
+    def _calculate_rewards(self, *args, **kwargs):
+        self._rewards = super()._calculate_rewards(*args, **kwargs)
+        return self._rewards
 
     def _generate_and_score_completions(self, inputs):
         if not self.model.training or not self.credit_args.weighs_rollouts:
             batch = super()._generate_and_score_completions(inputs)
-            mean_coefficients = [None] * len(inputs)
+            coefficient_means = trained_advantages = [None] * len(inputs)
         else:
             recorder = HiddenStateRecorder()
             self._recorder = recorder if self.credit_args.reads_hidden_states else None
+            self._scores = None
             batch = super()._generate_and_score_completions(inputs)
             self._recorder = None
             coefficients = batch["token_coefficients"] = self._credit_tokens(batch, recorder)
             means = coefficients.sum(dim=1) / _valid_tokens(batch).sum(dim=1).clamp(min=1)
-            mean_coefficients = [round(mean, 4) for mean in means.tolist()]
+            coefficient_means = [round(mean, 4) for mean in means.tolist()]
+            trained_advantages = [round(mean, 4) for mean in (batch["advantages"] * means).tolist()]
+            if self._token_log:
+                self._token_log.observe(batch, _valid_tokens(batch), self._rewards, self._scores)
         if self.credit_args.weighs_rollouts:
             # TRL's column "advantage" was filled before; what trains is advantage × coefficient
-            self._logs["extra"]["mean_token_coefficient"].extend(gather_object(mean_coefficients))
+            self._logs["extra"]["mean_token_coefficient"].extend(gather_object(coefficient_means))
+            self._logs["extra"]["trained_advantage"].extend(gather_object(trained_advantages))
         return batch
 
     def _credit_tokens(self, batch: dict, recorder: HiddenStateRecorder) -> torch.Tensor:  # (B, T)
@@ -357,15 +377,19 @@ class DeltaGRPOTrainer(GRPOTrainer):
         return recorder
 
     def _save_checkpoint(self, model, trial):
+        # before the rest: a checkpoint counts as complete once its last file, trainer_state.json, is written
+        folder = Path(self._get_output_dir(trial=trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
+        if self._token_log:
+            self._token_log.save(folder)
         if self._temperatures is not None and self.args.should_save:
-            # before the rest: a checkpoint counts as complete once its last file, trainer_state.json, is written
-            folder = Path(self._get_output_dir(trial=trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
             folder.mkdir(parents=True, exist_ok=True)
             (folder / CREDIT_STATE).write_text(json.dumps({"temperatures": self._temperatures}))
         super()._save_checkpoint(model, trial)
 
     def _load_optimizer_and_scheduler(self, checkpoint):
         super()._load_optimizer_and_scheduler(checkpoint)
+        if self._token_log and checkpoint is not None:
+            self._token_log.load(Path(checkpoint))
         self._temperatures = None
         if checkpoint is not None and self.credit_args.temperature_mode == "initial":
             path = Path(checkpoint, CREDIT_STATE)

@@ -3,6 +3,7 @@
 1. Accuracy before: the shipped model, sampled at temperature 1, on problems that neither warm-up nor training shows.
 2. Training: `delta-trl train --config recipes/quickstart/addition.yaml`, as one would type it.
 3. Accuracy after, a summary on screen and the same in outputs/quickstart/summary.json.
+4. A report of the run, outputs/quickstart/run/report.html, as `delta-trl inspect` writes it.
 
     python scripts/quickstart.py --seed 1 --output-dir outputs/quickstart-seed1
 
@@ -21,6 +22,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 from transformers.utils.logging import disable_progress_bar
 
+from delta_trl.errors import RecipeError
+from delta_trl.report import write_report
 from delta_trl.rewards import math_reward
 
 
@@ -29,6 +32,7 @@ RECIPE = "recipes/quickstart/addition.yaml"
 MODEL = ROOT / "recipes/quickstart/model"
 TEST_PROBLEMS = ROOT / "recipes/quickstart/test.jsonl"
 MAX_NEW_TOKENS = 56  # as max_completion_length in the recipe
+RECORD_EVERY = "4"  # optimiser steps, which is every rollout batch
 
 
 def main() -> None:
@@ -51,6 +55,8 @@ def main() -> None:
     command += ["--output_dir", str(run_dir), "--seed", str(args.seed)]
     if args.max_steps is not None:
         command += ["--max_steps", str(args.max_steps)]
+    if not {"none", "fipo"} & set(train_options):  # those have no coefficients to record
+        command += ["--log_token_credit", RECORD_EVERY]
     command += train_options
     print("$", " ".join(command), flush=True)
     exit_code = subprocess.run(command, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}).returncode
@@ -69,6 +75,10 @@ def main() -> None:
     }
     summary_path = args.output_dir.resolve() / "summary.json"
     summary_path.write_text(json.dumps(summary, indent=2) + "\n")
+    try:
+        report = write_report([run_dir], run_dir / "report.html")
+    except RecipeError as error:
+        report = f"not written: {error}"
 
     print(f"""
 accuracy before      {accuracy_before:.3f}
@@ -80,7 +90,10 @@ everything           {time.perf_counter() - start:.0f} s
 model                {run_dir}
 logs                 {run_dir / "trainer_state.json"}
 completions          {run_dir / "completions"}
-summary              {summary_path}""")
+summary              {summary_path}
+report               {report}
+
+Open the report in a browser: it shows how training went and which tokens got credit.""")
 
 
 def parse_args() -> tuple[argparse.Namespace, list[str]]:

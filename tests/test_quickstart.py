@@ -35,6 +35,9 @@ def test_shortened_run_measures_before_and_after(tmp_path):
     assert (tmp_path / "run" / "model.safetensors").is_file()
     assert list((tmp_path / "run" / "completions").glob("*.parquet"))
     assert str(tmp_path / "summary.json") in result.stdout
+    report = tmp_path / "run" / "report.html"
+    assert str(report) in result.stdout
+    assert "Token clouds" in report.read_text()
 
 
 @pytest.mark.parametrize("count", [0, 513])

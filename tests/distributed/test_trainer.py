@@ -65,6 +65,21 @@ def test_two_processes_equal_one(tmp_path, single, mode):
             assert rows.keys() == expected_rows.keys(), scenario
             for key, coefficients in rows.items():
                 assert coefficients == pytest.approx(expected_rows[key], abs=tolerance), (scenario, key)
+        assert_same_records(ours, expected, tolerance)
+
+
+def assert_same_records(ours: dict, expected: dict, tolerance: float):
+    """Recorded token credit: the same rows in the same order, the same averages."""
+    assert len(ours["records"]) == len(expected["records"]) == 2
+    for rows, expected_rows in zip(ours["records"], expected["records"], strict=True):
+        assert len(rows) == len(expected_rows) == worker.PROMPTS * worker.RESPONSES
+        for row, expected_row in zip(rows, expected_rows, strict=True):
+            for name, value in expected_row.items():
+                is_number = name in ("advantage", "coefficients", "log_probs", "entropies")
+                assert row[name] == (pytest.approx(value, abs=10 * tolerance) if is_number and value else value), name
+    assert ours["token_types"].keys() == expected["token_types"].keys()
+    for token_id, sums in expected["token_types"].items():
+        assert ours["token_types"][token_id] == pytest.approx(sums, abs=100 * tolerance), token_id
 
 
 def test_the_scenarios_are_what_they_say(single):

@@ -13,6 +13,7 @@ import random
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import torch
 import torch.distributed as dist
 from accelerate import PartialState
@@ -21,6 +22,7 @@ from datasets import Dataset
 from peft import LoraConfig
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
+from delta_trl.token_records import FOLDER, TOKEN_TYPES_FILE
 from tests import tiny
 
 
@@ -125,6 +127,8 @@ def make(folder: Path, model: Path, scenario: str, processes: int, **changes) ->
         "report_to": "none",
         "disable_tqdm": True,
         "shuffle_dataset": False,
+        "log_token_credit": 1,
+        "log_token_credit_completions": 1000,
     }
     return Recorder(
         str(model),
@@ -163,7 +167,16 @@ def main(folder: Path, mode: str):
         rollouts = [dict(pair for rows in gather_object([rows]) for pair in rows.items()) for rows in trainer.rollouts]
         logs = [entry for entry in trainer.state.log_history if "loss" in entry]
         if trainer.accelerator.is_main_process:
-            result = {"rollouts": rollouts, "losses": [entry["loss"] for entry in logs], "logs": logs}
+            recorded = Path(trainer.args.output_dir, FOLDER)
+            types = pq.read_table(recorded / TOKEN_TYPES_FILE).to_pylist()
+            records = [pq.read_table(path).to_pylist() for path in sorted(recorded.glob("token_credit_*"))]
+            result = {
+                "rollouts": rollouts,
+                "losses": [entry["loss"] for entry in logs],
+                "logs": logs,
+                "token_types": {row["token_id"]: list(row.values())[2:] for row in types},
+                "records": records,
+            }
             (folder / f"{mode}-{scenario}.json").write_text(json.dumps(result))
 
 

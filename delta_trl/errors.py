@@ -1,0 +1,5 @@
+"""The error of every command, in a module that imports nothing heavy."""
+
+
+class RecipeError(ValueError):
+    """A mistake in a recipe, on the command line or in the data that they name: shown without a traceback."""

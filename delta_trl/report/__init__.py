@@ -1,0 +1,51 @@
+"""See what token credit does to a run: `delta-trl inspect`, and [`token_heatmap`] for notebooks."""
+
+from pathlib import Path
+
+from ..errors import RecipeError
+from .heatmap import TokenHeatmap, token_heatmap
+from .run import Run, read_run
+
+
+__all__ = ["Run", "TokenHeatmap", "read_run", "token_heatmap", "write_report"]
+
+MIN_COUNT = 20
+
+
+def write_report(
+    runs: list[str | Path], output: str | Path, *, min_count: int = MIN_COUNT, step: int | None = None
+) -> Path:
+    """
+    Write what one run or two have recorded as one HTML file that opens offline.
+
+    Needs `pip install "delta-trl[report]"`.
+
+    Args:
+        runs (`list[str | Path]`): One or two run directories.
+        output (`str | Path`): The HTML file.
+        min_count (`int`, *optional*, defaults to `20`): How often a token type must occur to be in the clouds.
+        step (`int`, *optional*): Show only this step's completions, instead of some from everywhere.
+
+    Returns:
+        `Path`: The HTML file.
+
+    Raises:
+        RecipeError: If a run cannot be read, has nothing to show or no such step, or a package is missing.
+    """
+    read = [read_run(run) for run in runs]
+    if step is not None:
+        check_step(read, step)
+    try:
+        from .page import write_page
+    except ImportError as error:
+        raise RecipeError(f'The report needs {error.name}: pip install "delta-trl[report]"') from error
+    write_page(read, Path(output), min_count=min_count, step=step)
+    return Path(output)
+
+
+def check_step(runs: list[Run], step: int) -> None:
+    """Raise `RecipeError` if no completion was recorded at `step`, with the recorded ones near it."""
+    recorded = sorted({group.step for run in runs for group in run.groups}, key=lambda s: (abs(s - step), s))
+    if step not in recorded:
+        near = ", ".join(map(str, sorted(recorded[:5]))) or "none"
+        raise RecipeError(f"--step {step}: no completions were recorded at this step. The nearest ones: {near}.")

@@ -1,0 +1,41 @@
+"""`delta-trl inspect`."""
+
+import argparse
+from pathlib import Path
+
+from ..errors import RecipeError
+from . import MIN_COUNT, write_report
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str):
+        raise RecipeError(f"inspect: {message}")
+
+
+def main(args: list[str]) -> None:
+    """Write the report of one run or of two, or show a step's completions in the terminal."""
+    parser = _Parser(
+        prog="delta-trl inspect",
+        description="Write what a run has recorded as one HTML file that opens offline.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("runs", nargs="+", metavar="RUN_DIR", help="output_dir of a run; two are compared")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="the HTML file; RUN_DIR/report.html if not given")
+    parser.add_argument("--step", type=int, metavar="N", help="only the completions recorded at this step")
+    parser.add_argument("--min-count", type=int, default=MIN_COUNT, metavar="N",
+                        help="how often a token type must occur to be in the clouds (%(default)s)")  # fmt: skip
+    parser.add_argument("--terminal", action="store_true", help="completions in the terminal instead of a file")
+    options = parser.parse_args(args)
+    if len(options.runs) > 2:
+        raise RecipeError(f"inspect: expected one run directory, or two to compare, got {len(options.runs)}.")
+    if options.min_count < 1:
+        raise RecipeError(f"--min-count {options.min_count}: expected a positive number.")
+    if options.terminal:
+        if len(options.runs) > 1 or options.output:
+            raise RecipeError("--terminal shows one run, and writes no file.")
+        from .terminal import show
+
+        show(options.runs[0], options.step)
+        return
+    output = options.output or Path(options.runs[0]) / "report.html"
+    print(write_report(options.runs, output, min_count=options.min_count, step=options.step))

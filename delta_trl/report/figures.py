@@ -1,0 +1,290 @@
+"""The plots of the report, as plotly figures. Colours of axes and text follow the reader's theme and are set there."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import plotly.graph_objects as go
+
+from .run import Run
+from .text import visible
+
+
+# Told apart with common colour-vision deficiencies and at 3:1 or better on the page's light and dark background. Lines
+# also differ in dash.
+WINNERS, LOSERS = "#1a936f", "#9467bd"
+SERIES = ("#2f7fc1", "#c96a0b", "#7a7f87")
+DASHES, DASH_NAMES = ("solid", "dash", "dot"), ("solid", "dashed", "dotted")
+SIDES = ((1, "winners", WINNERS, "solid"), (-1, "losers", LOSERS, "dash"))
+
+# title, series (key of the trainer's log, name), what to know about it
+PANELS = (
+    ("Reward", (("reward", "training"), ("eval_reward", "evaluation")), "mean over the rollout batch"),
+    ("Completion length", (("completions/mean_length", "mean"),), "tokens"),
+    ("Entropy", (("entropy", "entropy"),), "of the policy's next-token distribution, in nats"),
+    (
+        "Mean coefficient by side",
+        (("credit/coefficient_mean_positive", "winners"), ("credit/coefficient_mean_negative", "losers")),
+        "above 1: the side gets more credit than in DAPO",
+    ),
+    (
+        "Coefficient spread",
+        (("credit/coefficient_std", "standard deviation"),),
+        "0 is plain DAPO",
+    ),
+    (
+        "Variance between the sides",
+        (("credit/between_sides_variance", "share"),),
+        "near 1: winners against losers; near 0: tokens within a response",
+    ),
+    (
+        "Temperatures",
+        (("credit/temperature_positive", "winners"), ("credit/temperature_negative", "losers")),
+        "γ, the spread of each side's margins",
+    ),
+    ("Centroid cosine", (("credit/centroid_cosine", "cosine"),), "near 1: both sides share most of their gradient"),
+    (
+        "Clip ratios",
+        (("clip_ratio/low_mean", "low"), ("clip_ratio/high_mean", "high")),
+        "share of tokens whose update the clip range stops",
+    ),
+    ("FIPO weight", (("credit/fipo_weight_mean", "mean"),), ""),
+    ("Groups without contrast", (("frac_reward_zero_std", "share"),), "all rewards equal: no gradient"),
+    ("Cut-off completions", (("completions/clipped_ratio", "share"),), "ran into the length limit"),
+    ("KL divergence", (("kl", "KL"),), "to the reference model"),
+    ("Gradient norm", (("grad_norm", "norm"),), "before clipping"),
+)
+SMOOTH_FROM = 100  # logged values; longer curves get their running mean over the raw one
+MARKERS_UP_TO = 60
+TOP_WITH_LEGEND = 26
+BINS = 24
+MIN_BIN = 10  # tokens; fewer say little
+
+
+@dataclass
+class Plot:
+    """A figure with the words around it; `label` is what it shows, for those who do not see it."""
+
+    title: str
+    note: str
+    label: str
+    figure: go.Figure
+
+
+def curves(runs: list[Run]) -> list[Plot]:
+    """One plot for every quantity that a run has logged; runs are overlaid, told apart by colour."""
+    plots = []
+    for title, series, note in (*PANELS, *_reward_functions(runs)):
+        figure, labels, drawn = _figure("step"), [], {}
+        for r, run in enumerate(runs):
+            for s, (key, name) in enumerate(series):
+                x, y = _logged(run, key)
+                if not len(x):
+                    continue
+                colour = SERIES[(r if len(runs) > 1 else s) % len(SERIES)]
+                if name in ("winners", "losers") and len(runs) == 1:
+                    colour = WINNERS if name == "winners" else LOSERS
+                full_name = name if len(runs) == 1 else f"{_plain(run_name(runs, r))}, {name}"
+                _curve(figure, x, y, full_name, colour, DASHES[s % len(DASHES)])
+                labels.append(f"{full_name} from {y[0]:.4g} at step {x[0]} to {y[-1]:.4g} at step {x[-1]}")
+                drawn[name] = DASH_NAMES[s % len(DASHES)]
+        if not labels:
+            continue
+        legend = len(labels) > 1 and len(runs) == 1  # the page has one for the colours of runs
+        if len(drawn) > 1 and not legend:
+            note = "; ".join(filter(None, [note, ", ".join(f"{name} {dash}" for name, dash in drawn.items())]))
+        figure.update_layout(showlegend=legend, margin_t=TOP_WITH_LEGEND if legend else 10)
+        plots.append(Plot(title, note, f"{title}: {'; '.join(labels)}", figure))
+    return plots
+
+
+def _curve(figure: go.Figure, x: np.ndarray, y: np.ndarray, name: str, colour: str, dash: str):
+    line = {"color": colour, "dash": dash, "width": 2}
+    if len(x) < SMOOTH_FROM:
+        mode = "lines" if len(x) > MARKERS_UP_TO else "lines+markers"
+        figure.add_scatter(x=x, y=y, name=name, line=line, mode=mode, marker={"size": 4})
+        return
+    ones = np.ones(len(x) // 20)
+    mean = np.convolve(y, ones, "same") / np.convolve(np.ones(len(y)), ones, "same")
+    thin = {"color": colour, "width": 1}
+    shared = {"x": x, "name": name, "legendgroup": name, "mode": "lines"}
+    figure.add_scatter(y=y, line=thin, opacity=0.4, showlegend=False, **shared)
+    figure.add_scatter(y=mean, line=line, hoverinfo="skip", **shared)
+
+
+def _reward_functions(runs: list[Run]) -> list[tuple]:
+    names = dict.fromkeys(key[8:-5] for run in runs for entry in run.history for key in entry
+                          if key.startswith("rewards/") and key.endswith("/mean"))  # fmt: skip
+    series = tuple((f"rewards/{name}/mean", _plain(name)) for name in names)
+    return [("Rewards by function", series, "mean of each")] if len(series) > 1 else []
+
+
+def _logged(run: Run, key: str) -> tuple[np.ndarray, np.ndarray]:
+    points = {entry["step"]: entry[key] for entry in run.history if isinstance(entry.get(key), (int, float))}
+    points = {x: y for x, y in points.items() if math.isfinite(y)}
+    return np.array(list(points), dtype=np.int32), np.array(list(points.values()), dtype=np.float64)
+
+
+def run_name(runs: list[Run], index: int) -> str:
+    """Short name of a run: its folder's, with a letter before it where two are called alike."""
+    names = [run.name for run in runs]
+    name = names[index]
+    return visible(name if names.count(name) == 1 else f"{'AB'[index]} {name}")
+
+
+def _plain(text: str) -> str:
+    """Text for plotly, which reads some HTML tags in names."""
+    return visible(text).replace("<", "‹").replace(">", "›").replace("&", "＆")
+
+
+def _figure(x: str) -> go.Figure:
+    """An empty plot; `x` is what its horizontal axis counts."""
+    axis = {"zeroline": False, "automargin": True, "showline": True, "ticks": "outside", "ticklen": 3}
+    return go.Figure(
+        layout={
+            "template": "none",
+            "margin": {"l": 44, "r": 12, "t": TOP_WITH_LEGEND, "b": 26},
+            "hovermode": "x unified",
+            "xaxis": {**axis, "showgrid": False, "nticks": 7, "unifiedhovertitle": {"text": f"{x} %{{x}}"}},
+            "yaxis": {**axis, "nticks": 5, "ticks": ""},
+            "legend": {"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "font": {"size": 11}, "itemwidth": 30},
+            "meta": x,
+        }
+    )
+
+
+@dataclass
+class TokenTable:
+    """What every recorded token of a winner or loser contributes; arrays of shape (N,), NaN where not known."""
+
+    steps: np.ndarray
+    sides: np.ndarray
+    positions: np.ndarray
+    coefficients: np.ndarray
+    probabilities: np.ndarray
+    entropies: np.ndarray
+
+
+def token_table(run: Run) -> TokenTable:
+    """All recorded tokens with a contrast; those of a completion with advantage 0 train nothing."""
+    rows = [(group.step, c) for group in run.groups for c in group.completions if c.side and len(c.coefficients)]
+
+    def joined(arrays) -> np.ndarray:
+        return np.concatenate([np.zeros(0, np.float32), *arrays])
+
+    return TokenTable(
+        steps=joined(np.full(len(c.coefficients), step, np.float32) for step, c in rows),
+        sides=joined(np.full(len(c.coefficients), c.side, np.float32) for _, c in rows),
+        positions=joined(np.arange(1, len(c.coefficients) + 1, dtype=np.float32) for _, c in rows),
+        coefficients=joined(c.coefficients for _, c in rows),
+        probabilities=np.exp(joined(c.log_probs for _, c in rows)),
+        entropies=joined(c.entropies for _, c in rows),
+    )
+
+
+def distributions(table: TokenTable) -> list[Plot]:
+    """Percentiles of the coefficients of each side over training."""
+    plots = []
+    for side, name, colour, dash in SIDES:
+        x, quantiles = [], []
+        for step in np.unique(table.steps):
+            values = table.coefficients[(table.steps == step) & (table.sides == side)]
+            if np.isfinite(values).any():
+                x.append(int(step))
+                quantiles.append(np.nanquantile(values, (0.05, 0.25, 0.5, 0.75, 0.95)))
+        if x:
+            figure = _figure("step")
+            q = np.array(quantiles).T
+            _band(figure, x, q[0], q[4], colour, 0.18, "5–95 %")
+            _band(figure, x, q[1], q[3], colour, 0.3, "25–75 %")
+            _line(figure, x, q[2], "median", colour, dash)
+            _mark_one(figure)
+            label = (
+                f"Coefficients of {name} over training: median {q[2][0]:.3f} at step {x[0]}, {q[2][-1]:.3f} at step "
+                f"{x[-1]}; 5 to 95 per cent there {q[0][-1]:.3f} to {q[4][-1]:.3f}"
+            )
+            plots.append(Plot(name.capitalize(), "median, quartiles and 5–95 % of the recorded tokens", label, figure))
+    _share_range(plots)
+    return plots
+
+
+def relations(table: TokenTable) -> list[Plot]:
+    """Mean coefficient of each side against position, probability and entropy."""
+    plots = []
+    for title, note, values in (
+        ("Position", "token's place in its completion", table.positions),
+        ("Probability", "of the sampled token", table.probabilities),
+        ("Entropy", "of the next-token distribution, in nats", table.entropies),
+    ):
+        figure, labels = _figure(title.lower()), []
+        known = np.isfinite(values) & np.isfinite(table.coefficients)
+        if not known.any():
+            continue
+        # Equal widths where most tokens are; the rare rest is in the last bin
+        low, high = (0, 1) if title == "Probability" else (0, max(np.quantile(values[known], 0.995), 1e-6))
+        bins = np.clip(((values - low) / (high - low) * BINS), 0, BINS - 1)
+        for side, name, colour, dash in SIDES:
+            x, means, quartiles, counts = [], [], [], []
+            for b in range(BINS):
+                inside = known & (table.sides == side) & (bins >= b) & (bins < b + 1)
+                if inside.sum() >= MIN_BIN:
+                    x.append(float(values[inside].mean()))
+                    means.append(float(table.coefficients[inside].mean(dtype=np.float64)))
+                    quartiles.append(np.quantile(table.coefficients[inside], (0.25, 0.75)))
+                    counts.append(int(inside.sum()))
+            if x:
+                lower, upper = np.array(quartiles).T
+                _band(figure, x, lower, upper, colour, 0.18, f"{name}, quartiles", showlegend=False)
+                _line(figure, x, means, name, colour, dash, counts)
+                labels.append(f"{name} from {means[0]:.3f} at {x[0]:.3g} to {means[-1]:.3f} at {x[-1]:.3g}")
+        if labels:
+            _mark_one(figure)
+            figure.update_xaxes(hoverformat=".3~g")
+            figure.update_layout(legend_traceorder="normal")
+            plots.append(Plot(title, note, f"Mean coefficient against {title.lower()}: {'; '.join(labels)}", figure))
+    _share_range(plots)
+    return plots
+
+
+def _line(figure: go.Figure, x, y, name: str, colour: str, dash: str, counts: list[int] | None = None):
+    hover = "%{y:.3f}" + (" (%{customdata:,} tokens)" if counts else "")
+    figure.add_scatter(
+        x=x,
+        y=y,
+        name=name,
+        line={"color": colour, "dash": dash, "width": 2},
+        mode="lines" if len(x) > MARKERS_UP_TO else "lines+markers",
+        marker={"size": 4},
+        customdata=counts,
+        hovertemplate=hover,
+    )
+
+
+def _band(figure: go.Figure, x, lower, upper, colour: str, opacity: float, name: str, showlegend: bool = True):
+    r, g, b = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    edge = {"color": f"rgba({r},{g},{b},{opacity})", "width": 0.5}
+    shared = {"x": x, "line": edge, "mode": "lines", "legendgroup": name}
+    figure.add_scatter(y=lower, name=name, showlegend=False, hoverinfo="skip", **shared)
+    figure.add_scatter(
+        y=upper,
+        name=name,
+        showlegend=showlegend,
+        fill="tonexty",
+        fillcolor=edge["color"],
+        customdata=lower,
+        hovertemplate="%{customdata:.3f} – %{y:.3f}",
+        **shared,
+    )
+
+
+def _mark_one(figure: go.Figure):
+    figure.add_hline(y=1, line={"color": SERIES[2], "width": 1, "dash": "dot"})
+
+
+def _share_range(plots: list[Plot]):
+    """The same vertical range in plots that stand side by side."""
+    values = np.concatenate([[1.0], *(np.asarray(t.y, float) for plot in plots for t in plot.figure.data)])
+    low, high = np.nanmin(values), np.nanmax(values)
+    margin = 0.06 * (high - low) or 0.05
+    for plot in plots:
+        plot.figure.update_yaxes(range=[low - margin, high + margin])

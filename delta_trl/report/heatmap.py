@@ -1,0 +1,96 @@
+"""Tokens shaded by their coefficient, in a notebook and in the report."""
+
+import math
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+import numpy as np
+
+from .text import visible
+
+
+SHADES = 10  # on either side of 1
+# Blue and orange are told apart with every common colour-vision deficiency. Mixed into the background, they leave text
+# readable on white and on black.
+ABOVE, BELOW = (38, 118, 184), (224, 122, 10)
+MAX_OPACITY = 0.6
+STYLE = Path(__file__).with_name("tokens.css").read_text(encoding="utf-8") + "\n".join(
+    f".tokens .{side}{k} {{ background: rgb({r} {g} {b} / {MAX_OPACITY * k / SHADES:.2f}) }}"
+    for side, (r, g, b) in (("a", ABOVE), ("b", BELOW))
+    for k in range(1, SHADES + 1)
+)
+
+
+class TokenHeatmap:
+    """HTML of shaded tokens, which notebooks display; `html` is the same as a string."""
+
+    def __init__(self, html: str):
+        self.html = html
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+
+def spread(coefficients: Sequence[float]) -> float:
+    """The distance from 1 that gets the full colour: the 99th percentile, rounded up to 0.05."""
+    distances = np.abs(np.asarray(coefficients, dtype=float) - 1)
+    distances = distances[np.isfinite(distances)]
+    if not len(distances):
+        return 0.05
+    percentile = np.quantile(distances, 0.99, method="higher")
+    return max(1, math.ceil(round(percentile / 0.05, 3))) * 0.05
+
+
+def shade(coefficient: float, full: float) -> str:
+    """Style class of a coefficient: `a1` … `a10` above 1, `b1` … `b10` below, none near 1 or if not finite."""
+    if not math.isfinite(coefficient):
+        return ""
+    level = min(SHADES, round(abs(coefficient - 1) / full * SHADES))
+    return f"{'a' if coefficient > 1 else 'b'}{level}" if level else ""
+
+
+def legend(full: float) -> str:
+    """HTML of the colour scale."""
+    steps = [*range(-SHADES, 0, 2), 0, *range(2, SHADES + 1, 2)]
+    cells = "".join(f'<span class="{shade(1 + full * k / SHADES, full)}">&nbsp;</span>' for k in steps)
+    return (
+        f'<span class="tokens legend">less credit {1 - full:.2f} '
+        f'<span class="scale" aria-hidden="true">{cells}</span> {1 + full:.2f} more credit</span>'
+    )
+
+
+def token_heatmap(tokens: Sequence[str], coefficients: Sequence[float]) -> TokenHeatmap:
+    """
+    Tokens shaded by their coefficient, blue above 1 and orange below; the value shows on hover.
+
+    Args:
+        tokens (`Sequence[str]` of length T): Text of each token. May be anything: it is escaped.
+        coefficients (`Sequence[float]` or tensor of shape `(T,)`): Their coefficients.
+
+    Returns:
+        [`TokenHeatmap`]: Displayed by notebooks; `.html` is a self-contained fragment without scripts.
+
+    Raises:
+        ValueError: If there are not as many coefficients as tokens.
+
+    Example:
+
+    ```python
+    >>> from delta_trl.report import token_heatmap
+
+    >>> token_heatmap(["2", "+", "2", "=", "4"], [0.9, 0.8, 0.9, 1.0, 1.2])
+    ```
+    """
+    coefficients = [float(c) for c in coefficients]
+    if len(tokens) != len(coefficients):
+        raise ValueError(
+            f"token_heatmap: expected one coefficient per token, got {len(tokens)} tokens and {len(coefficients)} "
+            "coefficients."
+        )
+    full = spread(coefficients)
+    spans = "".join(
+        f'<span class="{shade(c, full)}" title="coefficient {c:.3f}">{escape(visible(token))}</span>'
+        for token, c in zip(tokens, coefficients, strict=True)
+    )
+    return TokenHeatmap(f'<style>{STYLE}</style><div class="tokens" dir="auto">{spans}</div><p>{legend(full)}</p>')

@@ -1,0 +1,234 @@
+"""Read what a run left behind: curves, completions, and token credit if it was recorded."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .. import token_records
+from ..errors import RecipeError
+
+
+HOW_TO_RECORD = "DeltaGRPOTrainer records it with `log_token_credit: 10`, every 10 optimiser steps"
+
+
+@dataclass
+class Completion:
+    """
+    One recorded completion of T tokens; without token credit, `tokens` is the whole text as one and the rest `None`.
+
+    `coefficients`, `log_probs` and `entropies` are float32 of shape (T,), NaN where not known.
+    """
+
+    reward: float | None
+    rewards: dict[str, float | None]
+    advantage: float
+    tokens: Callable[[], list[str]]  # decoded when they are shown
+    coefficients: np.ndarray | None = None
+    log_probs: np.ndarray | None = None
+    entropies: np.ndarray | None = None
+
+    @property
+    def side(self) -> int:
+        """1 for a winner, -1 for a loser, 0 without contrast (or without a usable advantage)."""
+        return int(np.sign(np.nan_to_num(self.advantage)))
+
+
+@dataclass
+class Group:
+    """The recorded completions of one prompt in one rollout batch."""
+
+    step: int
+    prompt: str
+    completions: list[Completion] = field(default_factory=list)
+
+
+@dataclass
+class TokenTypes:
+    """Counts and coefficient sums by token type, arrays of shape (V', 2): winners, losers."""
+
+    tokens: list[str]
+    counts: np.ndarray
+    sums: np.ndarray
+
+
+@dataclass
+class Run:
+    """What [`read_run`] found. `has_credit` says whether the groups have coefficients."""
+
+    path: Path
+    history: list[dict]
+    groups: list[Group]
+    token_types: TokenTypes | None
+    has_credit: bool
+
+    @property
+    def name(self) -> str:
+        return self.path.resolve().name
+
+
+def read_run(path: str | Path) -> Run:
+    """
+    Read a run directory: `trainer_state.json` (its own or that of the newest checkpoint), `token_credit/`, or TRL's
+    `completions/` where there is none.
+
+    Raises:
+        RecipeError: If there is no such folder, nothing in it to show, or a file that cannot be read (named).
+    """
+    path = Path(path)
+    if not path.is_dir():
+        raise RecipeError(f"{path}: no such folder. Expected the `output_dir` of a run.")
+    history = _read_history(path)
+    credit = path / token_records.FOLDER
+    files = sorted(credit.glob(re.sub(r"\{.*\}", "*", token_records.COMPLETIONS_FILE)))
+    has_credit = bool(files)
+    if has_credit:
+        groups = [group for file in files for group in _read_credit(file)]
+    else:
+        rewards = [name[1] for key in _keys(history) if (name := re.fullmatch("rewards/(.*)/mean", key))]
+        files = sorted((path / "completions").glob("completions_*.parquet"))
+        groups = [group for file in files for group in _read_completions(file, rewards)]
+    types_file = credit / token_records.TOKEN_TYPES_FILE
+    token_types = _read_token_types(types_file) if types_file.is_file() else None
+    if not (history or groups or token_types):
+        raise RecipeError(
+            f"{path}: nothing to show. Looked for trainer_state.json (here and in checkpoint-*), "
+            f"token_credit/*.parquet ({HOW_TO_RECORD}) and completions/*.parquet (`log_completions`)."
+        )
+    return Run(path, history, groups, token_types, has_credit)
+
+
+def _keys(history: list[dict]) -> list[str]:
+    return list(dict.fromkeys(key for entry in history for key in entry))
+
+
+def _read_history(path: Path) -> list[dict]:
+    checkpoints = [folder for folder in path.glob("checkpoint-*") if folder.name[11:].isdecimal()]
+    checkpoints.sort(key=lambda folder: -int(folder.name[11:]))
+    files = [folder / "trainer_state.json" for folder in (path, *checkpoints)]
+    file = next((file for file in files if file.is_file()), None)
+    if file is None:
+        return []
+    try:
+        history = json.loads(file.read_text(encoding="utf-8"))["log_history"]
+        return [entry for entry in history if isinstance(entry["step"], int)]
+    except (ValueError, KeyError, TypeError) as error:
+        raise RecipeError(f"{file}: not a trainer state ({type(error).__name__}: {error}).") from error
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[pq.ParquetFile]:
+    """A Parquet file; errors while it is open name it."""
+    try:
+        with pq.ParquetFile(file) as parquet:
+            yield parquet
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = str(error).splitlines()[0]
+        raise RecipeError(f"{file}: not a readable Parquet file, perhaps cut off ({reason}). Move it away.") from error
+
+
+def _read(file: Path, schema: pa.Schema) -> Iterator[dict[str, pa.Array]]:
+    """The record batches of a file, after a check that it has the columns of `schema`."""
+    with _opened(file) as parquet:
+        found = {column.name: column.type for column in parquet.schema_arrow}
+        for column in schema:
+            if found.get(column.name) != column.type:
+                raise RecipeError(
+                    f"{file}: expected a column {column.name!r} of type {column.type}, got "
+                    f"{found.get(column.name, 'none')}. This version of delta_trl did not write it: move it away."
+                )
+        for batch in parquet.iter_batches(columns=schema.names):
+            yield dict(zip(batch.schema.names, batch.columns, strict=True))
+
+
+def _texts(column: pa.Array) -> list[str]:
+    """Strings of a column; Parquet does not promise that they are UTF-8."""
+    return [(b or b"").decode("utf-8", "replace") for b in column.cast(pa.binary()).to_pylist()]
+
+
+def _floats(column: pa.Array) -> list[np.ndarray | None]:
+    values = column.values.to_numpy(zero_copy_only=False).astype(np.float32)
+    offsets = column.offsets.to_numpy()
+    known = column.is_valid().to_pylist()
+    return [values[a:b] if ok else None for a, b, ok in zip(offsets, offsets[1:], known, strict=False)]
+
+
+def _read_credit(file: Path) -> list[Group]:
+    groups: dict[tuple[int, int], Group] = {}
+    for batch in _read(file, token_records.COMPLETIONS):
+        names = ("step", "prompt_index", "reward", "rewards", "advantage")
+        scalars = {name: batch[name].to_pylist() for name in names}
+        prompts = _texts(batch["prompt"])
+        tokens = batch["tokens"]
+        arrays = {name: _floats(batch[name]) for name in ("coefficients", "log_probs", "entropies")}
+        for i in range(len(prompts)):
+            row = {name: values[i] for name, values in scalars.items()}
+            length = len(tokens[i]) if tokens[i].is_valid else 0
+            numbers = {name: values[i] for name, values in arrays.items()}
+            for name, array in numbers.items():
+                if array is not None and len(array) != length:
+                    raise RecipeError(f"{file}: row {i} has {length} tokens but {len(array)} {name}.")
+            group = groups.setdefault((row["step"], row["prompt_index"]), Group(row["step"] or 0, prompts[i]))
+            group.completions.append(
+                Completion(
+                    reward=_finite(row["reward"]),
+                    rewards={name: _finite(value) for name, value in row["rewards"] or ()},
+                    advantage=_finite(row["advantage"]) or 0.0,
+                    tokens=lambda tokens=tokens, i=i: _texts(tokens[i].values) if tokens[i].is_valid else [],
+                    **{name: np.full(length, np.nan, np.float32) if a is None else a for name, a in numbers.items()},
+                )
+            )
+    return list(groups.values())
+
+
+def _finite(value: float | None) -> float | None:
+    return float(value) if value is not None and np.isfinite(value) else None
+
+
+def _read_token_types(file: Path) -> TokenTypes:
+    columns = [[], [], []]
+    for batch in _read(file, token_records.TOKEN_TYPES):
+        columns[0] += _texts(batch["token"])
+        for column, name in ((columns[1], "count"), (columns[2], "coefficient_sum")):
+            pair = [batch[f"{name}_{side}"].to_numpy(zero_copy_only=False) for side in ("positive", "negative")]
+            column.append(np.nan_to_num(np.stack(pair, axis=1).astype(np.float64)))
+    empty = np.zeros((0, 2))
+    return TokenTypes(columns[0], np.concatenate([empty, *columns[1]]), np.concatenate([empty, *columns[2]]))
+
+
+def _read_completions(file: Path, reward_names: list[str]) -> list[Group]:
+    """The groups of one of TRL's completions files: runs of equal prompts."""
+    columns = ("step", "prompt", "completion", "advantage")
+    with _opened(file) as parquet:
+        if missing := [name for name in columns if name not in parquet.schema_arrow.names]:
+            raise RecipeError(f"{file}: no column {missing[0]!r}, so not one of TRL's files. Move it away.")
+        rows = parquet.read([*columns, *reward_names]).to_pylist()
+    groups: list[Group] = []
+    for row in rows:
+        prompt, text = _as_text(row["prompt"]), _as_text(row["completion"])
+        if not groups or groups[-1].prompt != prompt:
+            groups.append(Group(row["step"], prompt))
+        rewards = {name: _finite(row.get(name)) for name in reward_names}
+        scored = [value for value in rewards.values() if value is not None]
+        groups[-1].completions.append(
+            Completion(
+                reward=sum(scored) if scored else None,
+                rewards=rewards,
+                advantage=_finite(row["advantage"]) or 0.0,
+                tokens=lambda text=text: [text],
+            )
+        )
+    return groups
+
+
+def _as_text(value) -> str:
+    """A prompt or completion as text: it is a string, or a list of messages."""
+    if isinstance(value, list):
+        return "\n".join(f"{message.get('role')}: {message.get('content')}" for message in value)
+    return str(value)

@@ -1,0 +1,98 @@
+"""Shaded completions in the terminal: `delta-trl inspect RUN_DIR --step 40 --terminal`."""
+
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.console import Group as Stack
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from ..errors import RecipeError
+from . import check_step
+from .heatmap import ABOVE, BELOW, SHADES, shade, spread
+from .run import HOW_TO_RECORD, Completion, Group, read_run
+from .text import visible
+
+
+GROUPS = 3  # of a step; the rest is in the HTML report
+TOKENS = 2_000  # of a completion
+
+
+def show(path: str | Path, step: int | None = None, console: Console | None = None) -> None:
+    """
+    Print completions of a step, winners left and losers right, with tokens shaded by their coefficient.
+
+    Args:
+        path (`str | Path`): A run directory.
+        step (`int`, *optional*): A recorded step; the last one if not given.
+        console (`rich.console.Console`, *optional*): Where to print.
+
+    Raises:
+        RecipeError: As [`~delta_trl.report.read_run`], and if no completion was recorded (at this step).
+    """
+    console = console or Console()
+    run = read_run(path)
+    if not run.groups:
+        raise RecipeError(f"{path}: no completions were recorded. {HOW_TO_RECORD}.")
+    if step is None:
+        step = max(group.step for group in run.groups)
+    check_step([run], step)
+    groups = sorted((g for g in run.groups if g.step == step), key=_has_no_contrast)
+    values = [c.coefficients for group in groups for c in group.completions if run.has_credit]
+    full = spread(np.concatenate(values or [[]]))
+    console.print(f"[bold]step {step}[/bold] of {len({g.step for g in run.groups})} recorded ones", highlight=False)
+    if run.has_credit:
+        scale = [1 - full, 1 - full / 2, 1, 1 + full / 2, 1 + full]
+        console.print(Text(" ").join(Text(f" {c:.2f} ", _style(c, full)) for c in scale))
+    else:
+        console.print(f"No token credit here. {HOW_TO_RECORD}.")
+    for group in groups[:GROUPS]:
+        console.print(_group(group, full))
+    if len(groups) > GROUPS:
+        console.print(f"{len(groups) - GROUPS} more groups at this step: without --terminal, all are shown.")
+
+
+def _has_no_contrast(group: Group) -> bool:
+    return not any(c.side for c in group.completions)
+
+
+def _group(group: Group, full: float) -> Panel:
+    table = Table.grid(expand=True, padding=(0, 1))
+    if _has_no_contrast(group):
+        table.add_column(ratio=1)
+        table.add_row(Stack(*(_completion(c, full) for c in group.completions)))
+    else:
+        table.add_column(ratio=1)
+        table.add_column(ratio=1)
+        winners, losers = ([_completion(c, full) for c in group.completions if c.side == side] for side in (1, -1))
+        table.add_row(Text(f"winners ({len(winners)})", "bold"), Text(f"losers ({len(losers)})", "bold"))
+        table.add_row(Stack(*winners), Stack(*losers))
+    return Panel(table, title=Text(visible(group.prompt, 200).replace("\n", " ")), title_align="left")
+
+
+def _completion(c: Completion, full: float) -> Text:
+    tokens = c.tokens()
+    text = Text()
+    reward = "?" if c.reward is None else f"{c.reward:.3g}"
+    text.append(f"reward {reward}, advantage {c.advantage:+.2f}\n", "dim")
+    limit = TOKENS if c.coefficients is not None else None
+    for i, token in enumerate(tokens[:limit]):
+        if c.coefficients is None:
+            text.append(visible(token, 4 * TOKENS))
+        else:
+            text.append(visible(token), _style(float(c.coefficients[i]), full))
+    if limit and len(tokens) > limit:
+        text.append(f" … {len(tokens) - limit:,} more tokens", "dim")
+    return text.append("\n")
+
+
+def _style(coefficient: float, full: float) -> str:
+    """Background from black through blue above 1, orange below; white text stays readable on all of them."""
+    level = shade(coefficient, full)
+    if not level:
+        return ""
+    colour = ABOVE if level[0] == "a" else BELOW
+    r, g, b = (round(part * 0.75 * int(level[1:]) / SHADES) for part in colour)
+    return f"white on rgb({r},{g},{b})"

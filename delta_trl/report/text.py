@@ -1,0 +1,45 @@
+"""Text from completions, made safe to look at: nothing invisible, nothing that reorders what is around."""
+
+import unicodedata
+
+
+TOKEN_LIMIT = 64  # characters of a token that are shown
+
+# Joiners belong to the spelling of some scripts and of emoji.
+_JOINERS = "\u200c\u200d"
+_NAMED = {"\n": "⏎\n", "\t": "⇥\t", "\u00a0": "⍽"}
+
+
+def visible(text: str, limit: int = TOKEN_LIMIT) -> str:
+    """
+    `text` with control characters and direction marks replaced by visible signs, cut at `limit` characters.
+
+    A line break stays one and is preceded by ⏎. What is cut off is counted: `aaaa… (100,000 characters)`.
+    """
+    if len(text) > limit:
+        return f"{visible(text[: limit - 1])}… ({len(text):,} characters)"
+    # `isprintable` is False for every control, format, surrogate and private character and for unusual spaces
+    return text if text.isprintable() else "".join(map(_visible_character, text))
+
+
+def label(token: str) -> str:
+    """A token by itself, on one line: as [`visible`], with the spaces at its ends shown as ·."""
+    shown = visible(token).replace("\n", "").replace("\t", "")
+    core = shown.strip(" ")
+    if not core:
+        return "·" * len(shown) or "(empty)"
+    start = shown.index(core)
+    return "·" * start + core + "·" * (len(shown) - start - len(core))
+
+
+def _visible_character(character: str) -> str:
+    if character.isprintable() or character in _JOINERS:
+        return character
+    if character in _NAMED:
+        return _NAMED[character]
+    code = ord(character)
+    if code < 0x20:
+        return chr(0x2400 + code)  # the control pictures: ␀ ␁ …
+    if unicodedata.category(character) in ("Zs", "Cn"):  # other spaces; what this Python's Unicode does not know yet
+        return character
+    return f"⟨U+{code:04X}⟩"

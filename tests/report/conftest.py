@@ -1,0 +1,43 @@
+import shutil
+
+import pytest
+
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A headless Chromium of the system."""
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on PATH (Debian: apt-get install chromium): the report's page is not tested")
+    playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright: it drives Chromium")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser):
+    """Open a report, wait until it is drawn, and fail if anything went to the console or the network."""
+    contexts, trouble = [], []
+
+    def open_page(path, ready=True, **options):
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: trouble.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: trouble.append(f"error: {error}"))
+        page.on("dialog", lambda dialog: trouble.append(f"dialog: {dialog.message}"))
+        local = ("file:", "data:", "blob:")
+        page.on("request", lambda request: request.url.startswith(local) or trouble.append(request.url))
+        page.goto(path.resolve().as_uri())
+        if ready:
+            page.wait_for_selector("html[data-ready]", timeout=60_000)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert trouble == []

@@ -1,0 +1,143 @@
+"""Run directories as training leaves them behind, from a seeded generator."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from delta_trl.token_records import COMPLETIONS, COMPLETIONS_FILE, FOLDER, TOKEN_TYPES, TOKEN_TYPES_FILE
+
+
+WORDS = "the sum of all prime factors is then x = y + 2 so we get \\frac { 1 } and therefore it holds that n".split()
+VOCABULARY = [*(f" {word}" for word in WORDS), "\n", ".", ",", " 数", "é", "=y", "scaffold", " forward", "\\boxed{"]
+
+
+def write_history(path: Path, steps: int, every: int = 1, seed: int = 0, credit: bool = True) -> None:
+    """A trainer state with what TRL and the trainer log."""
+    rng = np.random.default_rng(seed)
+    history = []
+    for step in range(every, steps + 1, every):
+        done = step / steps
+        noise = rng.normal(0, 0.03, 9).tolist()
+        entry = {
+            "step": step,
+            "epoch": done,
+            "loss": noise[0],
+            "grad_norm": 0.3 + abs(noise[0]),
+            "reward": 0.3 + 0.5 * done + noise[1],
+            "reward_std": 0.4,
+            "completions/mean_length": 900 + 400 * done + 900 * noise[2],
+            "completions/clipped_ratio": max(0, 0.1 + noise[2]),
+            "entropy": 0.6 - 0.3 * done + noise[3],
+            "clip_ratio/low_mean": 0.01 + abs(noise[4]) / 9,
+            "clip_ratio/high_mean": 0.005 + abs(noise[5]) / 9,
+            "frac_reward_zero_std": 0.2 + 0.4 * done + noise[5],
+        }
+        if credit:
+            entry |= {
+                "credit/coefficient_std": 0.12 + noise[6] / 3,
+                "credit/coefficient_mean_positive": 1.1 + noise[7],
+                "credit/coefficient_mean_negative": 0.93 + noise[8],
+                "credit/between_sides_variance": 0.5 + noise[6],
+                "credit/temperature_positive": 0.02 + abs(noise[7]) / 4,
+                "credit/temperature_negative": 0.05 + abs(noise[8]) / 4,
+                "credit/centroid_cosine": 0.97 + noise[6] / 5,
+            }
+        history.append(entry)
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "trainer_state.json").write_text(json.dumps({"global_step": steps, "log_history": history}))
+
+
+def completion(tokens: list[str], step: int = 0, reward: float = 1.0, advantage: float = 1.0, **changes) -> dict:
+    """A row of the recorded completions."""
+    n = len(tokens)
+    row = {
+        "step": step,
+        "prompt_index": 0,
+        "prompt": "a prompt",
+        "completion": "".join(tokens),
+        "reward": reward,
+        "rewards": [("math_reward", reward)],
+        "advantage": advantage,
+        "token_ids": list(range(n)),
+        "tokens": tokens,
+        "coefficients": [1.0] * n,
+        "log_probs": [-0.5] * n,
+        "entropies": [0.7] * n,
+    }
+    return row | changes
+
+
+def sampled_group(
+    rng, step: int, index: int, size: int, length: int, vocabulary: list[str] = VOCABULARY
+) -> list[dict]:
+    """A group with winners and losers whose coefficients depend on side, token type and probability."""
+    rewards = (np.arange(size) % 8 < 3 + index % 3).astype(float)
+    advantages = (rewards - rewards.mean()) / (rewards.std() + 1e-4)
+    rows = []
+    for reward, advantage in zip(rewards.tolist(), advantages.tolist(), strict=True):
+        ids = (rng.zipf(1.25, length) - 1) % len(vocabulary)
+        log_probs = -rng.gamma(0.35, 1.0, length)
+        by_type = 0.2 * np.sin(ids)
+        mean = 1.03 + 0.08 * np.sign(advantage) + by_type * np.exp(log_probs)
+        coefficients = np.clip(mean + rng.normal(0, 0.04, length), 0.75, 1.35)
+        rows.append(
+            completion(
+                [vocabulary[i] for i in ids],
+                step=step,
+                reward=reward,
+                advantage=advantage,
+                prompt_index=index,
+                prompt=f"Problem {index} of step {step}: what is {step} + {index}?",
+                token_ids=ids.tolist(),
+                coefficients=coefficients.tolist(),
+                log_probs=log_probs.tolist(),
+                entropies=rng.gamma(0.4, 0.8, length).tolist(),
+            )
+        )
+    return rows
+
+
+def recorded(run_dir: Path) -> list[dict]:
+    """The rows that `write_run` wrote."""
+    files = sorted((run_dir / FOLDER).glob("token_credit_*"))
+    return [row for file in files for row in pq.read_table(file).to_pylist()]
+
+
+def write_completions(path: Path, rows: list[dict]) -> None:
+    """One file for every step."""
+    folder = path / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    for step in sorted({row["step"] for row in rows}):
+        table = pa.Table.from_pylist([row for row in rows if row["step"] == step], schema=COMPLETIONS)
+        pq.write_table(table, folder / COMPLETIONS_FILE.format(step=step))
+
+
+def write_token_types(path: Path, rows: list[dict]) -> None:
+    """The sums over `rows`, as the trainer keeps them over a whole run."""
+    sums: dict[str, list] = {}
+    for row in rows:
+        side = 0 if row["advantage"] > 0 else 2
+        for token_id, token, coefficient in zip(row["token_ids"], row["tokens"], row["coefficients"], strict=True):
+            entry = sums.setdefault(token, [token_id, 0, 0.0, 0, 0.0])
+            entry[side + 1] += 1
+            entry[side + 2] += coefficient
+    names = TOKEN_TYPES.names
+    table = [dict(zip(names, (entry[0], token, *entry[1:]), strict=True)) for token, entry in sums.items()]
+    pq.write_table(pa.Table.from_pylist(table, schema=TOKEN_TYPES), path / FOLDER / TOKEN_TYPES_FILE)
+
+
+def write_run(
+    path: Path, steps: int = 40, recorded_steps: int = 5, groups: int = 2, size: int = 8, length: int = 60,
+    seed: int = 0, vocabulary: list[str] = VOCABULARY,
+) -> Path:  # fmt: skip
+    """A run with token credit."""
+    rng = np.random.default_rng(seed)
+    write_history(path, steps, seed=seed)
+    at = np.linspace(0, steps - 1, recorded_steps).astype(int).tolist()
+    rows = [row for s in at for g in range(groups) for row in sampled_group(rng, s, g, size, length, vocabulary)]
+    write_completions(path, rows)
+    write_token_types(path, rows)
+    return path

@@ -1,0 +1,130 @@
+"""scripts/explain_completions.py on the quickstart's model, against the method in plain float64."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from delta_trl.report import read_run
+
+from ..credit import oracle
+
+
+ROOT = Path(__file__).parents[2]
+MODEL = ROOT / "recipes/quickstart/model"
+WORKED = "ones {a}+{b}={c} write {w} carry 0\n\\boxed{{{answer}}}"
+
+
+def explain(*args) -> subprocess.CompletedProcess:
+    command = [sys.executable, "scripts/explain_completions.py", *map(str, args)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Three prompts, interleaved, with right and wrong completions of different lengths."""
+    rows = []
+    for extra in range(3):
+        for a, b in ((2, 3), (4, 4), (1, 6)):
+            right = extra == 0
+            text = WORKED.format(a=a, b=b, c=a + b, w=a + b, answer=a + b + (0 if right else extra))
+            rows.append({"prompt": f"{a}+{b}=", "completion": text[extra * 8 :], "reward": float(right)})
+    rows.append({"prompt": "1+6=", "completion": "ones 1+6=7 carry 0", "reward": None})
+    path = tmp_path_factory.mktemp("explain") / "data.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)) + "\n\n")
+    return path
+
+
+@pytest.mark.parametrize("gradient", ["output_row", "full"])
+def test_records_and_report(data, tmp_path, gradient):
+    result = explain(
+        "--model", MODEL, "--data", data, "--output", tmp_path, "--token-gradient", gradient, "--batch-size", 3,
+        "--dtype", "float32", "--min-count", 1,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == str(tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
+    run = read_run(tmp_path)
+    assert [[c.reward for c in group.completions] for group in run.groups] == [
+        [1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0, None],
+    ]  # fmt: skip
+    completions = [c for group in run.groups for c in group.completions]
+    texts = {json.loads(line)["completion"] for line in data.read_text().splitlines() if line}
+    assert {"".join(c.tokens()) for c in completions} == texts
+    assert completions[-1].side == 0
+
+    # one sequence at a time, without padding
+    tokenizer = AutoTokenizer.from_pretrained(MODEL)
+    model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float64)
+    vectors, advantages = [], []
+    for group in run.groups:
+        prompt = tokenizer(group.prompt).input_ids
+        rewards = np.array([c.reward for c in group.completions if c.reward is not None])
+        for c in group.completions:
+            ids = torch.tensor(prompt + tokenizer("".join(c.tokens()), add_special_tokens=False).input_ids)
+            output = model(input_ids=ids[None], output_hidden_states=True)
+            predicted = slice(len(prompt) - 1, -1)
+            distribution = output.logits[0, predicted].log_softmax(dim=-1)
+            log_probs = distribution.gather(1, ids[len(prompt) :, None])[:, 0]
+            np.testing.assert_allclose(c.log_probs, log_probs.detach(), atol=1e-4)
+            entropy = torch.distributions.Categorical(logits=distribution).entropy()
+            np.testing.assert_allclose(c.entropies, entropy.detach(), atol=1e-4)
+            advantage = 0.0 if c.reward is None else (c.reward - rewards.mean()) / (rewards.std(ddof=1) + 1e-4)
+            advantages += [advantage] * len(log_probs)
+            assert c.advantage == pytest.approx(advantage, abs=1e-5)
+            if gradient == "output_row":
+                hidden = output.hidden_states[-1][0, predicted]
+                vectors.append(((1 - log_probs.exp())[:, None] * hidden).detach())
+            else:
+                parameters = list(model.parameters())
+                for log_prob in log_probs:
+                    parts = torch.autograd.grad(log_prob, parameters, retain_graph=True)
+                    vectors.append(torch.cat([part.flatten() for part in parts])[None])
+    expected, _ = oracle.coefficients(torch.cat(vectors), advantages)
+    ours = np.concatenate([c.coefficients for c in completions])
+    np.testing.assert_allclose(ours, expected, atol=1e-3 if gradient == "output_row" else 0.02)
+    assert ours.std() > 0.05
+    types = run.token_types
+    assert types.counts.sum() == sum(len(c.coefficients) for c in completions if c.side)
+    assert types.sums.sum() == pytest.approx(sum(c.coefficients.sum() for c in completions if c.side), rel=1e-5)
+
+
+@pytest.mark.slow  # a process each, half a minute on a busy core
+@pytest.mark.parametrize("gradient", ["topk_hidden", "lm_head"])
+def test_other_token_gradients(data, tmp_path, gradient):
+    result = explain("--model", MODEL, "--data", data, "--output", tmp_path, "--token-gradient", gradient)
+    assert result.returncode == 0, result.stderr
+    coefficients = np.concatenate([c.coefficients for group in read_run(tmp_path).groups for c in group.completions])
+    assert coefficients.mean() == pytest.approx(1, abs=1e-4)
+    assert coefficients.std() > 0.05
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "has no lines"),
+        ('{"prompt": "a"}', "line 1: expected an object with prompt, completion and reward"),
+        (
+            '\n{"prompt": "a", "completion": "b", "reward": "good"}',
+            "line 2: the reward must be a finite number",
+        ),
+        ('{"prompt": "a", "completion": ["b"], "reward": 1}', "line 1: the prompt must be"),
+        ('{"prompt": "a", "completion": "b", "reward": 1}', "nothing to contrast"),
+        (None, "cannot be read"),
+    ],
+)
+def test_bad_data_is_one_line(tmp_path, text, message):
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("explain_completions", ROOT / "scripts/explain_completions.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    if text is not None:
+        (tmp_path / "data.jsonl").write_text(text)
+    with pytest.raises(SystemExit, match=message):
+        script.main(["--model", str(MODEL), "--data", str(tmp_path / "data.jsonl"), "--output", str(tmp_path / "out")])

@@ -1,0 +1,45 @@
+import re
+from html import unescape
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delta_trl.report import token_heatmap
+from delta_trl.report.heatmap import shade, spread
+from delta_trl.report.text import visible
+
+from .test_text import ANY_TEXT
+
+
+@given(st.lists(st.tuples(ANY_TEXT, st.floats(0, 3)), max_size=20))
+def test_all_tokens_are_there_escaped_and_in_order(pairs):
+    tokens, coefficients = [t for t, _ in pairs], [c for _, c in pairs]
+    html = token_heatmap(tokens, coefficients).html
+    body = html.split('dir="auto">')[1].split("</div>")[0]
+    spans = re.findall(r'<span class="([ab]\d+)?" title="coefficient (.*?)">([^<>]*)</span>', body)
+    assert [unescape(text) for _, _, text in spans] == [visible(t) for t in tokens]
+    assert [value for _, value, _ in spans] == [f"{c:.3f}" for c in coefficients]
+    assert body.count("<") == 2 * len(tokens)
+
+
+def test_shades():
+    assert [shade(c, 0.2) for c in (0.5, 0.8, 0.9, 1.0, 1.005, 1.1, 1.2, 9.0)] == [
+        "b10", "b10", "b5", "", "", "a5", "a10", "a10",
+    ]  # fmt: skip
+    assert shade(float("nan"), 0.2) == ""
+    assert spread([1.0]) == spread([]) == spread([float("nan")]) == 0.05
+    assert spread([0.8, 1.0, 1.2]) == pytest.approx(0.2)
+
+
+def test_takes_tensors_and_shows_in_a_notebook():
+    heatmap = token_heatmap(["<b>", "x"], torch.tensor([0.8, 1.2]))
+    assert heatmap._repr_html_() == heatmap.html
+    assert 'class="b10" title="coefficient 0.800">&lt;b&gt;</span>' in heatmap.html
+    assert 'class="a10" title="coefficient 1.200">x</span>' in heatmap.html
+
+
+def test_lengths_are_checked():
+    with pytest.raises(ValueError, match="2 tokens and 1 coefficients"):
+        token_heatmap(["a", "b"], [1.0])

@@ -1,0 +1,405 @@
+"""The page in a real browser: content, values, keyboard, themes, and text that means harm."""
+
+import io
+import json
+import re
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from delta_trl.cli import main
+from delta_trl.report import write_report
+from delta_trl.report.heatmap import ABOVE, BELOW, MAX_OPACITY, SHADES, shade, spread
+from delta_trl.token_records import COMPLETIONS, FOLDER
+
+from . import runs
+
+
+@pytest.fixture(scope="session")
+def run_dir(tmp_path_factory):
+    """A run and its report."""
+    path = runs.write_run(tmp_path_factory.mktemp("report") / "my run", recorded_steps=4)
+    assert main(["inspect", str(path)]) == 0
+    return path
+
+
+def pixels_near(image: Image.Image, colour: tuple[int, int, int], tolerance: int = 24) -> int:
+    return int((np.abs(np.asarray(image.convert("RGB"), int) - colour).max(axis=2) <= tolerance).sum())
+
+
+def screenshot(locator) -> Image.Image:
+    return Image.open(io.BytesIO(locator.screenshot()))
+
+
+def test_content_is_really_there(run_dir, open_page):
+    page = open_page(run_dir / "report.html")
+    assert page.title() == "my run · token credit report"
+    titles = page.locator("figcaption h3").all_inner_texts()
+    for title in ("Reward", "Completion length", "Entropy", "Temperatures", "Centroid cosine", "Clip ratios"):
+        assert title in titles
+    for canvas in page.locator(".canvas").all():
+        paths = canvas.locator(".scatterlayer .js-line").evaluate_all(
+            "all => all.map(p => p.getAttribute('d').length)"
+        )
+        assert paths
+        assert min(paths) > 20, canvas.get_attribute("aria-label")
+    assert pixels_near(screenshot(page.locator(".canvas").first), (47, 127, 193)) > 100  # the curve's blue
+
+    rows = runs.recorded(run_dir)
+    group = [row for row in rows if row["step"] == 0 and row["prompt_index"] == 0]
+    assert page.locator(".prompt").inner_text().endswith(group[0]["prompt"])
+    assert page.locator(".winners h3").inner_text() == "Winners (3)"
+    assert page.locator(".losers h3").inner_text() == "Losers (5)"
+    left, right = page.locator(".winners").bounding_box(), page.locator(".losers").bounding_box()
+    assert left["x"] + left["width"] <= right["x"]
+    assert left["y"] == right["y"]
+    texts = page.locator("article .tokens").evaluate_all("all => all.map(node => node.textContent)")
+    expected = sorted(group, key=lambda row: row["advantage"] < 0)
+    assert texts == ["".join(row["tokens"]).replace("\n", "⏎\n") for row in expected]
+
+    shown = screenshot(page.locator("#view"))
+    for colour in (ABOVE, BELOW):
+        on_white = tuple(round(255 + (part - 255) * MAX_OPACITY) for part in colour)
+        assert pixels_near(shown, on_white) > 200
+    words = page.locator(".cloud.high text title").all_text_contents()
+    assert any("scaffold" in word for word in words)
+    assert page.locator(".cloud.low text").count() > 3
+
+
+def test_shades_and_values_are_those_recorded(run_dir, open_page):
+    page = open_page(run_dir / "report.html")
+    rows = runs.recorded(run_dir)
+    full = spread([c for row in rows for c in row["coefficients"]])
+    row = next(row for row in rows if row["advantage"] > 0)
+    tokens = page.locator(".winners article .tokens").first.locator("span")
+    for i, coefficient in enumerate(row["coefficients"]):
+        # the page keeps thousandths, which may fall on the other side of a border between shades
+        near = {shade(coefficient + d, full) for d in (-5e-4, 0, 5e-4)}
+        assert (tokens.nth(i).get_attribute("class") or "") in near
+    strongest = int(np.argmax(row["coefficients"]))
+    opacity = MAX_OPACITY * int(shade(row["coefficients"][strongest], full)[1:]) / SHADES
+    background = tokens.nth(strongest).evaluate("node => getComputedStyle(node).backgroundColor")
+    assert background == f"rgba({ABOVE[0]}, {ABOVE[1]}, {ABOVE[2]}, {opacity:.2g})"
+
+    tokens.nth(7).hover()
+    word, coefficient, probability, entropy, place = page.locator("#tip").inner_text().split("\n")
+    assert word == f"“{row['tokens'][7]}”".replace("\n", "⏎")
+    assert float(coefficient.split()[1]) == pytest.approx(row["coefficients"][7], abs=6e-4)
+    assert float(probability.split()[1]) == pytest.approx(np.exp(row["log_probs"][7]), rel=0.05, abs=0.01)
+    assert float(entropy.split()[1]) == pytest.approx(row["entropies"][7], abs=0.05)
+    assert place == "token 8 of 60"
+    page.mouse.move(0, 0)
+    assert page.locator("#tip").is_hidden()
+
+
+def test_everything_is_reachable_by_keyboard(run_dir, open_page):
+    page = open_page(run_dir / "report.html")
+    reached = []
+    focused = "(({id, className, tagName}) => [id, className, tagName].join(' '))(document.activeElement)"
+    for _ in range(80):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate(focused))
+        if reached[-1].strip().endswith("SPAN"):
+            break
+    for id in ("step", "low", "high", "search", "contrast", "group", "next"):
+        assert any(where.startswith(f"{id} ") for where in reached), id
+    assert sum("canvas" in where for where in reached) == page.locator("#curves .canvas").count()
+
+    # now on the first token of the first completion
+    row = next(row for row in runs.recorded(run_dir) if row["advantage"] > 0)
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert page.locator(":focus").text_content() == row["tokens"][2].replace("\n", "⏎\n")
+    assert f"coefficient {row['coefficients'][2]:.3f}" in page.locator("#tip").inner_text()
+    assert page.locator(":focus").get_attribute("aria-describedby") == "tip"
+    page.keyboard.press("End")
+    assert "token 60 of 60" in page.locator("#tip").inner_text()
+    page.keyboard.press("Tab")  # one stop per completion: on to the next
+    assert "token 1 of 60" in page.locator("#tip").inner_text()
+
+    page.locator("#curves .canvas").first.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    history = json.loads((run_dir / "trainer_state.json").read_text())["log_history"]
+    said = page.locator("#announce").text_content()
+    assert said.startswith("step 2: training 0.")
+    assert float(said.split()[-1]) == pytest.approx(history[1]["reward"], rel=1e-3)
+
+
+def test_values_of_a_curve_on_hover(run_dir, open_page):
+    page = open_page(run_dir / "report.html")
+    page.locator(".canvas").first.hover()
+    label = page.locator(".canvas").first.locator(".hoverlayer")
+    label.locator("text").first.wait_for()
+    step, reward = label.locator("text").all_text_contents()
+    history = json.loads((run_dir / "trainer_state.json").read_text())["log_history"]
+    assert 15 <= int(step.removeprefix("step ")) <= 25  # in the middle of 40
+    assert float(reward) == pytest.approx(history[int(step.removeprefix("step ")) - 1]["reward"], rel=1e-3)
+
+
+def test_filters(run_dir, open_page):
+    page = open_page(run_dir / "report.html")
+    rows = runs.recorded(run_dir)
+    count = page.locator("#count")
+    assert count.inner_text() == "8 groups, 64 completions"
+    page.locator("#step").select_option("13")
+    assert count.inner_text() == "2 groups, 16 completions"
+    page.locator("#low").fill("0.5")
+    won = [row for row in rows if row["step"] == 13 and row["reward"] > 0.5]
+    assert count.inner_text() == f"2 groups, {len(won)} completions"
+    assert page.locator(".losers article").count() == 0
+    page.locator("#low").fill("")
+    page.locator("#step").select_option("")
+    needle = "".join(rows[40]["tokens"][5:9])
+    page.locator("#search").fill(needle.upper().replace("\n", ""))
+    page.locator("#search").fill(needle)
+    matching = [row for row in rows if needle in row["completion"]]
+    if "\n" not in needle:
+        assert count.inner_text().endswith(f", {len(matching)} completions")
+        assert page.locator(".found").count() >= 4
+    page.locator("#search").fill("no such text anywhere")
+    assert page.locator("#view").inner_text() == "Nothing passes these filters."
+    page.locator("#search").fill("")
+    page.locator("#next").click()
+    assert "Problem 1 of step 0" in page.locator(".prompt").inner_text()
+    page.locator("#previous").click()
+    assert page.locator("#previous").is_disabled()
+
+
+def test_token_table_sorts(run_dir, open_page):
+    page = open_page(run_dir / "report.html")
+    column = page.locator("tbody td:nth-child(5)")
+    page.get_by_role("button", name="times sampled").press("Enter")
+    counts = [int(text.replace(",", "")) for text in column.all_inner_texts()]
+    assert counts == sorted(counts, reverse=True)
+    page.get_by_role("button", name="times sampled").click()
+    assert column.first.inner_text() == str(min(counts))
+    assert page.locator("th[aria-sort=ascending]").inner_text() == "times sampled"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_accessibility_rules(run_dir, open_page, scheme):
+    """axe-core: contrast of text on every shade, names, roles, headings, …"""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    page = open_page(run_dir / "report.html", color_scheme=scheme, bypass_csp=True)
+    results = axe.Axe().run(page)
+    assert results.violations_count == 0, results.generate_report()
+
+
+def test_theme_follows_the_reader(run_dir, open_page):
+    page = open_page(run_dir / "report.html", color_scheme="dark")
+    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert paper == "rgb(20, 23, 27)"
+    ink = "getComputedStyle(document.querySelector('.canvas .xtick text')).fill"
+    dark = page.evaluate(ink)
+    page.emulate_media(color_scheme="light")
+    page.wait_for_function(f"dark => {ink} !== dark", arg=dark)
+
+
+def test_narrow_windows_do_not_scroll_sideways(run_dir, open_page):
+    page = open_page(run_dir / "report.html", viewport={"width": 360, "height": 700})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    left, right = page.locator(".winners").bounding_box(), page.locator(".losers").bounding_box()
+    assert left["y"] + left["height"] <= right["y"]
+
+
+def test_without_javascript_the_page_says_so(run_dir, open_page):
+    page = open_page(run_dir / "report.html", ready=False, java_script_enabled=False)
+    assert "needs JavaScript" in page.locator("noscript").inner_text()
+    assert "0.3" in page.locator("dl").inner_text()
+    assert page.locator("html").get_attribute("lang") == "en"
+
+
+def test_two_runs_are_overlaid(run_dir, tmp_path, open_page):
+    other = runs.write_run(tmp_path / "other", steps=120, recorded_steps=2, seed=5)
+    output = tmp_path / "sub" / "both.html"
+    assert main(["inspect", str(run_dir), str(other), "--output", str(output)]) == 0
+    page = open_page(output)
+    reward = page.locator(".canvas").first
+    assert "my run, training from" in reward.get_attribute("aria-label")
+    assert "other, training from" in reward.get_attribute("aria-label")
+    strokes = reward.locator(".js-line").evaluate_all("all => all.map(p => getComputedStyle(p).stroke)")
+    assert set(strokes) == {"rgb(47, 127, 193)", "rgb(201, 106, 11)"}
+    assert page.locator("#count").inner_text() == "8 groups, 64 completions"
+    page.locator("#run").select_option(label="other")
+    assert page.locator("#count").inner_text() == "4 groups, 32 completions"
+
+
+def test_a_run_of_trls_own_trainer(make_trainer, tmp_path, open_page):
+    """Curves and completions without shades, and how to get them."""
+    from trl import GRPOConfig, GRPOTrainer
+
+    trainer = make_trainer(trainer_class=GRPOTrainer, config_class=GRPOConfig, log_completions=True)
+    trainer.train()
+    trainer.save_state()
+    page = open_page(write_report([tmp_path / "run"], tmp_path / "report.html"))
+    assert "log_token_credit" in page.locator(".run .notice").inner_text()
+    assert "Reward" in page.locator("figcaption h3").all_inner_texts()
+    assert page.locator("#coefficients, #clouds, .tokens.legend").count() == 0
+    files = sorted((tmp_path / "run" / "completions").glob("*.parquet"))
+    rows = [row for file in files for row in pq.read_table(file).to_pylist()]
+    assert page.locator("#count").inner_text().endswith(f", {len(rows)} completions")
+    group = [row for row in rows if row["prompt"] == page.locator(".prompt").evaluate("node => node.lastChild.data")]
+    shown = page.locator("article .tokens").all_inner_texts()
+    assert {row["completion"].rstrip() for row in group} >= {text.rstrip() for text in shown}
+    assert main(["inspect", str(tmp_path / "run"), "--terminal"]) == 0
+
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "</script><script>alert(2)</script>",
+    "<!--<script>",
+    "]]></style><img src=x onerror=alert(3)>",
+    "{{ 7 * 7 }}{% raw %}",
+    "\"'><svg onload=alert(4)>",
+    "\u2028alert(5)\u2029",
+    "\u202egnp.exe\u202c",
+    "\u200f\u2067x",
+    "\x00\x1b[31m\x07",
+    "a" * 100_000,
+    "\u0301" * 50,
+    "שלום",
+    "&lt;b&gt;&amp;",
+    "\ufffd",
+    "<a href=javascript:alert(6)>x</a>",
+]
+
+
+def test_hostile_text_is_shown_and_does_nothing(tmp_path, open_page):
+    """No dialog, no request, no element that is not ours (the fixture watches), and every text as it is."""
+    rows = [
+        runs.completion(
+            HOSTILE * 25,  # often enough for the clouds
+            prompt="".join(HOSTILE),
+            reward=float(won),
+            advantage=1.0 if won else -1.0,
+            rewards=[(HOSTILE[0], 1.0), (HOSTILE[7], None)],
+            coefficients=[1.2 if i % 2 else 0.8 for i in range(len(HOSTILE) * 25)],
+        )
+        for won in (True, False)
+    ]
+    path = tmp_path / "<img src=x onerror=alert(7)>{{ 7 * 7 }}"
+    runs.write_history(path, steps=3)
+    runs.write_completions(path, rows)
+    runs.write_token_types(path, rows)
+    page = open_page(write_report([path], tmp_path / "report.html"))
+    tokens = page.locator("article .tokens").first.locator("span")
+    texts = tokens.evaluate_all("all => all.map(node => node.textContent)")
+    for token in HOSTILE:
+        if token.isprintable() and len(token) <= 64:
+            assert token in texts
+    assert "⟨U+202E⟩gnp.exe⟨U+202C⟩" in texts
+    assert "␀␛[31m␇" in texts
+    assert "a" * 63 + "… (100,000 characters)" in texts
+    assert page.locator("img, iframe, script[src], svg[onload], main a:not([href^='#'])").count() == 0
+    ours = "[...document.scripts].every((script) => script.nonce || script.type === 'application/gzip')"
+    assert page.evaluate(ours)
+    assert page.locator("h1").inner_text() == path.name
+    assert page.locator("tbody th", has_text="<script>alert(1)</script>").count() >= 1
+    assert "⟨U+202E⟩" in page.locator(".prompt").inner_text()
+    page.locator("#search").fill("<script>alert(1)")
+    assert page.locator(".found").count() > 0
+    for i in (0, 3, 10, 11):
+        tokens.nth(i).hover()
+        assert page.locator("#tip").inner_text()
+
+
+def test_injected_script_would_not_run(run_dir, tmp_path, browser):
+    """The second wall: even markup that got past escaping cannot execute or load anything."""
+    attack = "<script>window.hit = 1</script><img src='http://127.0.0.1:9/x' onerror='window.hit = 2'>"
+    html = (run_dir / "report.html").read_text().replace("</main>", attack + "</main>")
+    (tmp_path / "attacked.html").write_text(html)
+    page = browser.new_page()
+    page.goto((tmp_path / "attacked.html").as_uri())
+    page.wait_for_selector("html[data-ready]")
+    assert page.evaluate("window.hit") is None
+    page.close()
+
+
+def test_text_that_is_not_utf8(tmp_path, open_page):
+    """Parquet promises UTF-8 and does not check."""
+    broken = b"caf\xe9 \xff\xfe \xed\xa0\x80"
+    table = pa.Table.from_pylist([runs.completion(["x", "y"])], COMPLETIONS).to_pydict()
+    text = pa.array([broken]).view(pa.string())
+    tokens = pa.ListArray.from_arrays([0, 2], pa.array([broken, b"y"]).view(pa.string()))
+    changed = {"prompt": text, "completion": text, "tokens": tokens}
+    arrays = [changed.get(field.name, pa.array(table[field.name], field.type)) for field in COMPLETIONS]
+    (tmp_path / FOLDER).mkdir()
+    pq.write_table(pa.Table.from_arrays(arrays, schema=COMPLETIONS), tmp_path / FOLDER / "token_credit_00001.parquet")
+    page = open_page(write_report([tmp_path], tmp_path / "report.html"))
+    assert page.locator("article .tokens span").first.text_content().startswith("caf\ufffd \ufffd\ufffd")
+    assert "caf\ufffd" in page.locator(".prompt").inner_text()
+
+
+def test_unknown_values_and_odd_groups(tmp_path, open_page):
+    rows = [
+        runs.completion(["a", "b"], log_probs=None, entropies=None, coefficients=[None, 1.1]),
+        runs.completion([], advantage=-1.0, reward=None, rewards=None),
+        runs.completion(["c"], advantage=0.0, reward=float("nan")),
+        runs.completion(["d"], advantage=0.0, prompt_index=1, prompt="dull"),
+    ]
+    runs.write_completions(tmp_path, rows)
+    page = open_page(write_report([tmp_path], tmp_path / "report.html"))
+    headings = page.locator(".side h3").all_inner_texts()
+    assert headings == ["Winners (1)", "Losers (1)", "At the mean"]
+    assert "reward not scored" in page.locator(".losers article").inner_text()
+    page.locator(".winners .tokens span").first.hover()
+    assert page.locator("#tip").inner_text().split("\n") == ["“a”", "coefficient ?", "token 1 of 2"]
+    page.locator("#next").click()
+    assert "No contrast" in page.locator(".side h3").inner_text()
+    page.locator("#contrast").check()
+    assert page.locator("#count").inner_text() == "1 groups, 3 completions"
+
+
+def test_a_normal_run_is_small_and_fast(tmp_path, open_page):
+    """500 steps, 200 completions of 2,000 tokens, a large vocabulary and numbers that hardly compress."""
+    syllables = "ta ri on pre fac sum x ing ver de al mo 12 = : po ly".split()
+    vocabulary = [" " + a + b + c for a in syllables for b in syllables for c in syllables]
+    sizes = {"recorded_steps": 25, "groups": 1, "size": 8, "length": 2000}
+    run_dir = runs.write_run(tmp_path / "run", steps=500, **sizes, vocabulary=vocabulary)
+    start = time.perf_counter()
+    output = write_report([run_dir], tmp_path / "report.html")
+    assert time.perf_counter() - start < 20
+    assert output.stat().st_size < 5_000_000
+    page = open_page(output)
+    assert page.locator("#count").inner_text() == "25 groups, 200 completions"
+    assert page.locator("article .tokens span").count() == 8 * 2000
+
+
+def test_larger_recordings_are_thinned_out_evenly(tmp_path, monkeypatch):
+    monkeypatch.setattr("delta_trl.report.page.MAX_TOKENS", 2000)
+    run_dir = runs.write_run(tmp_path / "run", recorded_steps=20, groups=1, length=30)  # 20 groups of 240 tokens
+
+    def steps(html):
+        return [int(step) for step in re.findall(r"<option>(\d+)</option>", html)]
+
+    recorded = [row["step"] for row in runs.recorded(run_dir)[::8]]
+    html = write_report([run_dir], tmp_path / "report.html").read_text()
+    assert steps(html) == recorded[::3]
+    assert "7 of 20 recorded groups" in html
+    assert steps(write_report([run_dir], tmp_path / "step.html", step=2).read_text()) == [2]
+
+
+def test_long_completions_are_rendered_in_parts(tmp_path, open_page):
+    runs.write_completions(tmp_path, [runs.completion([str(i) for i in range(3500)])])
+    page = open_page(write_report([tmp_path], tmp_path / "report.html"))
+    spans = page.locator("article .tokens span")
+    assert spans.count() == 3000
+    page.get_by_role("button", name="Show all 3,500 tokens").click()
+    assert spans.last.text_content() == "3499"
+
+
+@pytest.mark.slow  # what the README's picture is made with
+def test_picture(run_dir, tmp_path, browser):
+    command = [sys.executable, "scripts/report_picture.py", run_dir, tmp_path / "report.png"]
+    subprocess.run([*map(str, command)], check=True)
+    picture = Image.open(tmp_path / "report.png").convert("RGB")
+    assert picture.size == (1240, 1500)
+    assert (tmp_path / "report.png").stat().st_size < 300_000
+    assert pixels_near(picture, (47, 127, 193)) > 500

@@ -1,0 +1,215 @@
+"""Reading run directories: what is there, what is not, and what is broken."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from delta_trl.cli import main
+from delta_trl.report import read_run, write_report
+from delta_trl.report.clouds import frequent_types
+from delta_trl.report.figures import curves, distributions, relations, token_table
+from delta_trl.token_records import COMPLETIONS, FOLDER, TOKEN_TYPES
+
+from . import runs
+
+
+def test_recorded_numbers_are_read_as_they_were_written(tmp_path):
+    rng = np.random.default_rng(3)
+    rows = [row for step in (0, 20) for i in range(2) for row in runs.sampled_group(rng, step, i, size=4, length=9)]
+    rows[1] |= {"log_probs": None, "entropies": None, "reward": None, "rewards": [("a", None), ("b", 1.0)]}
+    rows[2]["entropies"] = [None, *rows[2]["entropies"][1:]]
+    rows[3] |= {name: [] for name in ("token_ids", "tokens", "coefficients", "log_probs", "entropies")}
+    runs.write_completions(tmp_path, rows)
+    groups = read_run(tmp_path).groups
+    assert [(g.step, len(g.completions)) for g in groups] == [(0, 4), (0, 4), (20, 4), (20, 4)]
+    read = [c for g in groups for c in g.completions]
+    for row, c in zip(rows, read, strict=True):
+        assert c.tokens() == row["tokens"]
+        assert c.advantage == pytest.approx(row["advantage"])
+        np.testing.assert_allclose(c.coefficients, row["coefficients"], rtol=1e-6)
+        nan = [np.nan] * len(row["tokens"])
+        np.testing.assert_allclose(c.log_probs, nan if row["log_probs"] is None else row["log_probs"], rtol=1e-6)
+        if row["entropies"] and row["entropies"][0] is None:
+            assert np.isnan(c.entropies[0])
+    assert read[1].reward is None
+    assert read[1].rewards == {"a": None, "b": 1.0}
+
+
+def test_history_of_the_newest_checkpoint(tmp_path):
+    for step in (20, 100, 40):
+        runs.write_history(tmp_path / f"checkpoint-{step}", steps=step, every=20)
+    (tmp_path / "checkpoint-120").mkdir()  # cut off before its state was written
+    assert read_run(tmp_path).history[-1]["step"] == 100
+    runs.write_history(tmp_path, steps=60, every=20)
+    assert read_run(tmp_path).history[-1]["step"] == 60
+
+
+def test_figures_show_what_was_recorded(tmp_path):
+    """Against pandas-free arithmetic on the rows themselves."""
+    run_dir = runs.write_run(tmp_path / "run", recorded_steps=3, length=200)
+    run = read_run(run_dir)
+    rows = runs.recorded(run_dir)
+    winners, losers = ([row for row in rows if row["advantage"] * side > 0] for side in (1, -1))
+    table = token_table(run)
+
+    for plot, side in zip(distributions(table), (winners, losers), strict=True):
+        median = next(trace for trace in plot.figure.data if trace.name == "median")
+        for x, y in zip(median.x, median.y, strict=True):
+            assert y == pytest.approx(np.median([c for row in side if row["step"] == x for c in row["coefficients"]]))
+
+    position = relations(table)[0].figure
+    for name, side in (("winners", winners), ("losers", losers)):
+        trace = next(trace for trace in position.data if trace.name == name)
+        counts = np.array(trace.customdata)
+        assert counts.sum() == sum(len(row["tokens"]) for row in side)
+        mean = np.mean([c for row in side for c in row["coefficients"]])
+        assert np.average(trace.y, weights=counts) == pytest.approx(mean)
+        assert np.average(trace.x, weights=counts) == pytest.approx(100.5)
+
+    by_token = {t.token: t for t in frequent_types(run.token_types, 1)}
+    values = [c for row in rows for token, c in zip(row["tokens"], row["coefficients"], strict=True) if token == " x"]
+    assert by_token["·x"].count == len(values)
+    assert by_token["·x"].mean == pytest.approx(np.mean(values))
+    assert {t.count >= 50 for t in frequent_types(run.token_types, 50)} == {True}
+
+
+def test_curves_leave_out_what_was_not_logged(tmp_path):
+    runs.write_history(tmp_path / "a", steps=30, credit=False)
+    runs.write_history(tmp_path / "b", steps=150)
+    one, two = read_run(tmp_path / "a"), read_run(tmp_path / "b")
+    assert "Temperatures" not in [plot.title for plot in curves([one])]
+    both = {plot.title: plot.figure for plot in curves([one, two])}
+    assert [trace.name for trace in both["Temperatures"].data][::2] == ["b, winners", "b, losers"]  # raw and mean
+    reward = both["Reward"].data[0]
+    assert list(reward.y) == [entry["reward"] for entry in one.history]
+    raw, mean = both["Reward"].data[1:]
+    assert mean.y[70] == pytest.approx(np.mean(raw.y[67:74]))
+
+
+@pytest.mark.parametrize("damage", ["truncated", "empty", "text", "foreign", "types", "lengths"])
+@pytest.mark.parametrize("name", ["token_credit_00000.parquet", "token_types.parquet"])
+def test_broken_files_are_named(tmp_path, capsys, damage, name):
+    run_dir = runs.write_run(tmp_path / "run", recorded_steps=2)
+    file = run_dir / FOLDER / name
+    schema = COMPLETIONS if name.startswith("token_credit") else TOKEN_TYPES
+    whole = file.read_bytes()
+    if damage == "truncated":
+        file.write_bytes(whole[: len(whole) // 2])
+    elif damage == "empty":
+        file.write_bytes(b"")
+    elif damage == "text":
+        file.write_text("not Parquet\n" * 100)
+    elif damage == "foreign":
+        pq.write_table(pa.table({"a": [1]}), file)
+    elif damage == "types":
+        first = schema.field(0).with_type(pa.string())
+        pq.write_table(pa.Table.from_pylist([], schema=schema.set(0, first)), file)
+    elif name == "token_types.parquet":
+        pytest.skip("no lists there")
+    else:
+        pq.write_table(pa.Table.from_pylist([runs.completion(["a", "b"], coefficients=[1.0])], schema), file)
+    assert main(["inspect", str(run_dir)]) == 2
+    error = capsys.readouterr().err
+    assert str(file) in error
+    assert "Traceback" not in error
+    assert len(error.splitlines()) == 1
+    assert not (run_dir / "report.html").exists()
+
+
+def test_broken_files_of_trl_are_named(tmp_path, capsys):
+    (tmp_path / "completions").mkdir()
+    file = tmp_path / "completions" / "completions_00004.parquet"
+    for write in (lambda: file.write_bytes(b"PAR1 cut"), lambda: pq.write_table(pa.table({"step": [1]}), file)):
+        write()
+        assert main(["inspect", str(tmp_path)]) == 2
+        assert str(file) in capsys.readouterr().err
+    state = tmp_path / "trainer_state.json"
+    for text in ("{", "[]", '{"log_history": [{"loss": 1}]}'):
+        state.write_text(text)
+        assert main(["inspect", str(tmp_path)]) == 2
+        assert str(state) in capsys.readouterr().err
+
+
+def test_mistakes_in_the_call(tmp_path, capsys):
+    run_dir = str(runs.write_run(tmp_path / "run"))
+    (tmp_path / "nothing").mkdir()
+    for args, message in [
+        ([], "RUN_DIR"),
+        ([str(tmp_path / "none")], "no such folder"),
+        ([str(tmp_path / "nothing")], "log_token_credit"),
+        ([run_dir] * 3, "got 3"),
+        ([run_dir, "--min-count", "0"], "positive"),
+        ([run_dir, "--min-count", "few"], "few"),
+        ([run_dir, "--colour"], "--colour"),
+        ([run_dir, "--step", "8"], "The nearest ones: 0, 9, 19"),
+        ([run_dir, "--step", "8", "--terminal"], "The nearest ones: 0, 9, 19"),
+        ([run_dir, run_dir, "--terminal"], "one run"),
+    ]:
+        assert main(["inspect", *args]) == 2, args
+        assert message in capsys.readouterr().err
+
+
+def test_terminal(tmp_path, capsys):
+    run_dir = runs.write_run(tmp_path / "run", steps=41)
+    rows = [
+        runs.completion(["win", "\x1b[2J", "\u202e"], step=40, coefficients=[1.3, 0.7, 1.0]),
+        runs.completion(["lose"], step=40, reward=0.0, advantage=-1.0),
+    ]
+    runs.write_completions(run_dir, rows)
+    assert main(["inspect", str(run_dir), "--step", "40", "--terminal"]) == 0
+    output = capsys.readouterr().out
+    assert "win␛[2J⟨U+202E⟩" in output  # escape sequences of a completion do not reach the terminal
+    assert "winners (1)" in output
+    header = next(line for line in output.splitlines() if "winners" in line)
+    assert header.index("winners (1)") < header.index("losers (1)")
+
+
+def test_terminal_shades(tmp_path):
+    from rich.console import Console
+
+    from delta_trl.report.terminal import show
+
+    runs.write_completions(tmp_path, [runs.completion(["more", "less", "even"], coefficients=[1.2, 0.8, 1.0])])
+    console = Console(force_terminal=True, color_system="truecolor", width=100, record=True)
+    with console.capture() as capture:
+        show(tmp_path, console=console)
+    output = capture.get()
+    for word, shaded in (("more", True), ("less", True), ("even", False)):
+        before = output[: output.rindex(word)].split("\x1b[")[-1]
+        assert before.startswith("37;48;2;") == shaded, word
+
+
+def test_missing_packages_are_named(tmp_path):
+    run_dir = runs.write_run(tmp_path / "run")
+    (tmp_path / "hide").mkdir()
+    (tmp_path / "hide" / "plotly.py").write_text("raise ImportError('hidden', name='plotly')")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path / 'hide'}:{os.getcwd()}"}
+    command = [sys.executable, "-m", "delta_trl.cli", "inspect", str(run_dir)]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert result.returncode == 2
+    assert result.stderr == 'delta-trl: error: The report needs plotly: pip install "delta-trl[report]"\n'
+
+
+def test_inspect_does_without_trl_and_torch(tmp_path):
+    """They take seconds to import."""
+    code = (
+        "import sys; from delta_trl.cli import main; assert main(sys.argv[1:]) == 0; "
+        "assert not {'torch', 'trl', 'transformers'} & set(sys.modules)"
+    )
+    run_dir = runs.write_run(tmp_path / "run")
+    subprocess.run([sys.executable, "-c", code, "inspect", str(run_dir)], check=True)
+
+
+def test_same_input_same_page(tmp_path):
+    run_dir = runs.write_run(tmp_path / "run")
+    pages = [write_report([run_dir], tmp_path / name).read_text() for name in ("1.html", "2.html")]
+    assert pages[0] != pages[1]  # each has its own number for scripts
+    nonces = [page.split("'nonce-")[1].split("'")[0] for page in pages]
+    assert pages[0].replace(nonces[0], "") == pages[1].replace(nonces[1], "")
+    assert json.dumps(nonces[0]) not in json.dumps(pages[1])
