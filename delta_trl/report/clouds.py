@@ -35,7 +35,7 @@ class Word:
     y: int
     size: int
     width: int
-    strength: float  # 0 to 1, how far its mean is from 1
+    strength: float  # 0 to 1, how far its mean is from the average
 
 
 def frequent_types(types: TokenTypes, min_count: int) -> list[TokenType]:
@@ -50,24 +50,29 @@ def frequent_types(types: TokenTypes, min_count: int) -> list[TokenType]:
     return sorted(result, key=lambda t: -t.mean)
 
 
-def cloud(types: list[TokenType]) -> list[Word]:
-    """Place words by how far their mean coefficient is from 1: the farther, the larger."""
-    types = sorted(types, key=lambda t: -abs(t.mean - 1))[:MAX_WORDS]
-    types = [t for t in types if t.mean != 1]
+def average(types: TokenTypes) -> float:
+    """Mean coefficient over all tokens with a contrast; those without one have less, so that it is often above 1."""
+    return float(types.sums.sum() / max(types.counts.sum(), 1))
+
+
+def cloud(types: list[TokenType], average: float) -> list[Word]:
+    """Place words by how far their mean coefficient is from the average (not equal to it): the farther, the larger."""
     if not types:
         return []
-    shapes = {_shape(t): t for t in types}
-    farthest = abs(types[0].mean - 1)
+    ranked = sorted(types, key=lambda t: -abs(t.mean - average))[:MAX_WORDS]
+    shapes = {_shape(t): t for t in ranked}
+    distances = {shape: abs(t.mean - average) for shape, t in shapes.items()}
+    farthest = max(distances.values())
     layout = WordCloud(
         width=WIDTH, height=HEIGHT, prefer_horizontal=1.0, margin=4, random_state=0, min_font_size=11,
         max_font_size=72, relative_scaling=0.5, max_words=MAX_WORDS,
-    ).generate_from_frequencies({shape: abs(t.mean - 1) for shape, t in shapes.items()})  # fmt: skip
+    ).generate_from_frequencies(distances)  # fmt: skip
     words = []
     for (shape, _), size, (y, x), _, _ in layout.layout_:
         t = shapes[shape]
         font = ImageFont.truetype(layout.font_path, size)
         _, top, width, _ = font.getbbox(shape, anchor="ls")  # from the baseline's left end
-        words.append(Word(t, int(x), round(y - top), size, round(width), abs(t.mean - 1) / farthest))
+        words.append(Word(t, int(x), round(y - top), size, round(width), distances[shape] / farthest))
     return words
 
 

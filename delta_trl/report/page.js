@@ -21,7 +21,7 @@ async function drawPlots() {
   const canvases = [...document.querySelectorAll(".canvas")];
   if (!canvases.length) return;
   const script = element("script");
-  script.nonce = document.currentScript?.nonce || document.querySelector("script[nonce]").nonce;
+  script.nonce = document.querySelector("script[nonce]").nonce;
   script.textContent = await (await unpack("plotly")).text();
   document.head.append(script);
   const figures = await (await unpack("figures")).json();
@@ -53,7 +53,6 @@ async function drawPlots() {
     canvas.addEventListener("blur", () => Plotly.Fx.unhover(canvas));
   }
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => canvases.forEach(draw));
-  document.documentElement.dataset.plots = canvases.length;
 }
 
 // Arrow keys walk along the values of a plot, which are shown as on hover and announced.
@@ -292,13 +291,14 @@ for (const table of document.querySelectorAll(".sortable")) {
   });
 }
 
-Promise.all([drawPlots(), $("view") ? showCompletions() : null]).then(
-  () => {
+(async () => {
+  try {
+    if ($("view")) await showCompletions();
+    await drawPlots(); // last: they take longest
     document.documentElement.dataset.ready = "true";
-  },
-  (error) => {
+  } catch (error) {
     $("failure").hidden = false;
     $("failure").textContent = `This page could not be drawn (${error}). It needs a browser from 2023 or later.`;
     throw error;
-  },
-);
+  }
+})();

@@ -13,7 +13,7 @@ import numpy as np
 from plotly.offline import get_plotlyjs
 from wordcloud.wordcloud import FONT_PATH
 
-from .clouds import cloud, frequent_types
+from .clouds import average, cloud, frequent_types
 from .figures import Plot, curves, distributions, relations, run_name, token_table
 from .heatmap import STYLE, legend, spread
 from .run import HOW_TO_RECORD, Group, Run
@@ -124,14 +124,14 @@ def _summary(run: Run, name: str) -> dict:
 
 def _clouds(run: Run, name: str, min_count: int) -> dict:
     types = frequent_types(run.token_types, min_count)
-    above = [t for t in types if t.mean > 1]
-    below = [t for t in types if t.mean < 1]
+    mean = average(run.token_types)
     rows = types if len(types) <= 2 * TABLE_ROWS else types[:TABLE_ROWS] + types[-TABLE_ROWS:]
     return {
         "name": name,
         "types": len(types),
-        "high": cloud(above),
-        "low": cloud(below),
+        "average": mean,
+        "high": cloud([t for t in types if t.mean > mean], mean),
+        "low": cloud([t for t in types if t.mean < mean], mean),
         "rows": [asdict(row) for row in rows],
     }
 

@@ -42,7 +42,9 @@ def show(path: str | Path, step: int | None = None, console: Console | None = No
     groups = sorted((g for g in run.groups if g.step == step), key=_has_no_contrast)
     values = [c.coefficients for group in groups for c in group.completions if run.has_credit]
     full = spread(np.concatenate(values or [[]]))
-    console.print(f"[bold]step {step}[/bold] of {len({g.step for g in run.groups})} recorded ones", highlight=False)
+    console.print(
+        f"[bold]step {step}[/bold]; {len({g.step for g in run.groups})} steps were recorded", highlight=False
+    )
     if run.has_credit:
         scale = [1 - full, 1 - full / 2, 1, 1 + full / 2, 1 + full]
         console.print(Text(" ").join(Text(f" {c:.2f} ", _style(c, full)) for c in scale))

@@ -16,10 +16,10 @@ def visible(text: str, limit: int = TOKEN_LIMIT) -> str:
 
     A line break stays one and is preceded by ⏎. What is cut off is counted: `aaaa… (100,000 characters)`.
     """
-    if len(text) > limit:
-        return f"{visible(text[: limit - 1])}… ({len(text):,} characters)"
+    cut = text[: limit - 1] if len(text) > limit else text
     # `isprintable` is False for every control, format, surrogate and private character and for unusual spaces
-    return text if text.isprintable() else "".join(map(_visible_character, text))
+    shown = cut if cut.isprintable() else "".join(map(_visible_character, cut))
+    return shown if cut is text else f"{shown}… ({len(text):,} characters)"
 
 
 def label(token: str) -> str:

@@ -1,8 +1,7 @@
 """scripts/explain_completions.py on the quickstart's model, against the method in plain float64."""
 
+import importlib.util
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +19,13 @@ MODEL = ROOT / "recipes/quickstart/model"
 WORKED = "ones {a}+{b}={c} write {w} carry 0\n\\boxed{{{answer}}}"
 
 
-def explain(*args) -> subprocess.CompletedProcess:
-    command = [sys.executable, "scripts/explain_completions.py", *map(str, args)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+@pytest.fixture(scope="module")
+def explain():
+    """The script's `main`, which takes its command line."""
+    spec = importlib.util.spec_from_file_location("explain_completions", ROOT / "scripts/explain_completions.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    return lambda *args: script.main([*map(str, args)])
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +36,13 @@ def data(tmp_path_factory):
         for a, b in ((2, 3), (4, 4), (1, 6)):
             right = extra == 0
             text = WORKED.format(a=a, b=b, c=a + b, w=a + b, answer=a + b + (0 if right else extra))
-            rows.append({"prompt": f"{a}+{b}=", "completion": text[extra * 8 :], "reward": float(right)})
+            rows.append(
+                {
+                    "prompt": f"{a}+{b}=",
+                    "completion": extra * "tens 2+2+0=4 write 4 carry 0\n" + text,
+                    "reward": float(right),
+                }
+            )
     rows.append({"prompt": "1+6=", "completion": "ones 1+6=7 carry 0", "reward": None})
     path = tmp_path_factory.mktemp("explain") / "data.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)) + "\n\n")
@@ -41,13 +50,12 @@ def data(tmp_path_factory):
 
 
 @pytest.mark.parametrize("gradient", ["output_row", "full"])
-def test_records_and_report(data, tmp_path, gradient):
-    result = explain(
+def test_records_and_report(explain, data, tmp_path, capsys, gradient):
+    explain(
         "--model", MODEL, "--data", data, "--output", tmp_path, "--token-gradient", gradient, "--batch-size", 3,
         "--dtype", "float32", "--min-count", 1,
     )  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.strip() == str(tmp_path / "report.html")
+    assert capsys.readouterr().out.strip() == str(tmp_path / "report.html")
     assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
     run = read_run(tmp_path)
     assert [[c.reward for c in group.completions] for group in run.groups] == [
@@ -94,11 +102,9 @@ def test_records_and_report(data, tmp_path, gradient):
     assert types.sums.sum() == pytest.approx(sum(c.coefficients.sum() for c in completions if c.side), rel=1e-5)
 
 
-@pytest.mark.slow  # a process each, half a minute on a busy core
 @pytest.mark.parametrize("gradient", ["topk_hidden", "lm_head"])
-def test_other_token_gradients(data, tmp_path, gradient):
-    result = explain("--model", MODEL, "--data", data, "--output", tmp_path, "--token-gradient", gradient)
-    assert result.returncode == 0, result.stderr
+def test_other_token_gradients(explain, data, tmp_path, gradient):
+    explain("--model", MODEL, "--data", data, "--output", tmp_path, "--token-gradient", gradient)
     coefficients = np.concatenate([c.coefficients for group in read_run(tmp_path).groups for c in group.completions])
     assert coefficients.mean() == pytest.approx(1, abs=1e-4)
     assert coefficients.std() > 0.05
@@ -118,13 +124,8 @@ def test_other_token_gradients(data, tmp_path, gradient):
         (None, "cannot be read"),
     ],
 )
-def test_bad_data_is_one_line(tmp_path, text, message):
-    import importlib.util
-
-    spec = importlib.util.spec_from_file_location("explain_completions", ROOT / "scripts/explain_completions.py")
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
+def test_bad_data_is_one_line(explain, tmp_path, text, message):
     if text is not None:
         (tmp_path / "data.jsonl").write_text(text)
     with pytest.raises(SystemExit, match=message):
-        script.main(["--model", str(MODEL), "--data", str(tmp_path / "data.jsonl"), "--output", str(tmp_path / "out")])
+        explain("--model", MODEL, "--data", tmp_path / "data.jsonl", "--output", tmp_path / "out")

@@ -15,7 +15,7 @@ from PIL import Image
 
 from delta_trl.cli import main
 from delta_trl.report import write_report
-from delta_trl.report.heatmap import ABOVE, BELOW, MAX_OPACITY, SHADES, shade, spread
+from delta_trl.report.heatmap import ABOVE, MAX_OPACITY, SHADES, shade, spread
 from delta_trl.token_records import COMPLETIONS, FOLDER
 
 from . import runs
@@ -63,10 +63,10 @@ def test_content_is_really_there(run_dir, open_page):
     expected = sorted(group, key=lambda row: row["advantage"] < 0)
     assert texts == ["".join(row["tokens"]).replace("\n", "⏎\n") for row in expected]
 
-    shown = screenshot(page.locator("#view"))
-    for colour in (ABOVE, BELOW):
-        on_white = tuple(round(255 + (part - 255) * MAX_OPACITY) for part in colour)
-        assert pixels_near(shown, on_white) > 200
+    shown = np.asarray(screenshot(page.locator("#view")).convert("RGB"), int)
+    redness = shown[..., 0] - shown[..., 2]
+    for shaded in (redness < -40, redness > 40):  # blue and orange
+        assert shaded.sum() > 1000
     words = page.locator(".cloud.high text title").all_text_contents()
     assert any("scaffold" in word for word in words)
     assert page.locator(".cloud.low text").count() > 3

@@ -32,5 +32,6 @@ def test_labels_are_one_line_that_does_not_end_in_spaces(text):
 def test_signs():
     assert visible("a\n\tb\r\x1b[31m\u202e") == "a⏎\n⇥\tb␍␛[31m⟨U+202E⟩"
     assert visible("x" * 100_000) == "x" * 63 + "… (100,000 characters)"
+    assert visible("\u202e" + "x" * 300, limit=200) == "⟨U+202E⟩" + "x" * 198 + "… (301 characters)"
     assert visible("naïve 数学 עברית 👩\u200d🔬") == "naïve 数学 עברית 👩\u200d🔬"
     assert [label(t) for t in (" foo", "\n", "  ", "", "a b ")] == ["·foo", "⏎", "··", "(empty)", "a b·"]
