@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from accelerate.logging import get_logger
@@ -56,11 +57,10 @@ def build(
         logging.getLogger("delta_trl.datasets").setLevel(logging.ERROR)  # the first process tells what is left out
     arguments = (run_args, training_args, model_args, rewards)
     with training_args.main_process_first():  # the other processes find its results in the cache
-        train_dataset = _dataset(*arguments, run_args.dataset_name, run_args.dataset_train_split)
+        train_dataset = _dataset(*arguments, run_args.dataset_train_split)
         eval_dataset = None
         if training_args.eval_strategy != "no":
-            name = run_args.eval_dataset_name or run_args.dataset_name
-            eval_dataset = _dataset(*arguments, name, run_args.dataset_test_split)
+            eval_dataset = _dataset(_evaluation_source(run_args), *arguments[1:], run_args.dataset_test_split)
 
     # the recipe's model keys, as in TRL's own scripts; `model_init_kwargs` wins
     training_args.model_init_kwargs = {
@@ -81,7 +81,8 @@ def build(
     return trainer, checkpoint
 
 
-def _dataset(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args: ModelConfig, rewards, name, split):
+def _dataset(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args: ModelConfig, rewards, split):
+    name = run_args.dataset_name
     form = FORMATS.get(run_args.dataset_format)
     dataset = load(name, run_args.dataset_config, split, form.columns if form and form.read_columns else None)
     if run_args.dataset_format:
@@ -105,6 +106,14 @@ def _dataset(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args:
         template = training_args.chat_template_kwargs
         dataset = drop_long_prompts(dataset, tokenizer, run_args.max_prompt_length, name, template)
     return dataset
+
+
+def _evaluation_source(run_args: RunArguments) -> RunArguments:
+    """The arguments with the evaluation set in place of the training set."""
+    if not run_args.eval_dataset_name:
+        return run_args
+    fields = ("dataset_name", "dataset_config", "dataset_format", "column_mapping")
+    return replace(run_args, **{name: getattr(run_args, f"eval_{name}") for name in fields})
 
 
 def _hub_id(run_args: RunArguments) -> str | None:
