@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 USAGE = """\
 usage: delta-trl train --config RECIPE.yaml [--option value …]
+       delta-trl eval --model_name_or_path MODEL --benchmarks NAME … --output_dir DIR [--option value …]
+       delta-trl eval --compare DIR_A DIR_B
 
 Reinforcement learning from verifiable rewards with DelTA token credit.
 
@@ -15,7 +17,11 @@ Reinforcement learning from verifiable rewards with DelTA token credit.
           --dry-run prints what the recipe amounts to, without loading weights or data;
           --num-processes N plans for N processes instead of those there are
 
+  eval    sample a model on benchmarks or files and score it with the rewards of training;
+          --compare tests whether one evaluated model is ahead of another
+
 On several processes: accelerate launch --config_file CONFIG scripts/train.py --config RECIPE.yaml
+                      accelerate launch -m delta_trl.cli eval …
 """
 
 
@@ -56,8 +62,22 @@ def _train(args: list[str]) -> None:
         plan(args, processes)
 
 
-COMMANDS = {"train": _train}
-GO_ON = {"train": "`--resume_from_checkpoint true` goes on from the last checkpoint."}
+def _eval(args: list[str]) -> None:
+    if "--compare" in args:
+        from .evaluation.compare import main as compare
+
+        compare(args)
+    else:
+        from .evaluation.run import main as evaluate
+
+        evaluate(args)
+
+
+COMMANDS = {"train": _train, "eval": _eval}
+GO_ON = {
+    "train": "`--resume_from_checkpoint true` goes on from the last checkpoint.",
+    "eval": "the same command goes on where it stopped.",
+}
 
 
 def _split_dry_run(args: list[str]) -> tuple[list[str], int | None]:

@@ -116,7 +116,9 @@ def _humanevalplus(row: dict) -> dict:
 
 def _mbppplus(row: dict) -> dict:
     # the description alone does not name the function
-    prompt = "\n".join([_text(row, "prompt").strip(), "", "Your code should pass these tests:", *(row["test_list"] or [])])
+    prompt = "\n".join(
+        [_text(row, "prompt").strip(), "", "Your code should pass these tests:", *(row["test_list"] or [])]
+    )
     tests = {column: row[column] for column in ("test_imports", "test_list", "test")}
     return {"prompt": prompt, "tests": json.dumps(tests)}
 

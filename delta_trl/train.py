@@ -39,6 +39,9 @@ def main(args: Iterable[str], prog: str = "train.py") -> None:
     trainer.save_state()  # the logged metrics, in trainer_state.json
     trainer.create_model_card(model_name=Path(training_args.output_dir).name, dataset_name=_hub_id(run_args))
     trainer.accelerator.print(f"Model saved to {training_args.output_dir}")
+    if trainer.state.best_model_checkpoint:
+        metric = f"{training_args.metric_for_best_model} {trainer.state.best_metric:.4g}"
+        trainer.accelerator.print(f"Best checkpoint: {trainer.state.best_model_checkpoint} ({metric})")
     if training_args.push_to_hub:
         trainer.push_to_hub(dataset_name=_hub_id(run_args))
     trainer.accelerator.end_training()
@@ -62,6 +65,8 @@ def build(
         if training_args.eval_strategy != "no":
             eval_dataset = _dataset(_evaluation_source(run_args), *arguments[1:], run_args.dataset_test_split)
 
+    if eval_dataset is not None:
+        _choose_best_checkpoint(training_args)
     # the recipe's model keys, as in TRL's own scripts; `model_init_kwargs` wins
     training_args.model_init_kwargs = {
         "revision": model_args.model_revision,
@@ -106,6 +111,19 @@ def _dataset(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args:
         template = training_args.chat_template_kwargs
         dataset = drop_long_prompts(dataset, tokenizer, run_args.max_prompt_length, name, template)
     return dataset
+
+
+def _choose_best_checkpoint(args: DeltaGRPOConfig) -> None:
+    """Have `Trainer` keep the best checkpoint by avg@k, as the paper selects, unless the recipe names a metric."""
+    if args.metric_for_best_model in (None, "loss"):  # GRPO's loss measures nothing
+        args.metric_for_best_model, args.greater_is_better = "avg_at_k", True
+    steps = args.save_strategy == args.eval_strategy == "steps"
+    if steps and args.eval_steps % args.save_steps:
+        logger.warning(
+            f"eval_steps={args.eval_steps} is not a multiple of save_steps={args.save_steps}: an evaluation without a "
+            "checkpoint can be the best one, and then none is kept of it. Make it a multiple, or set "
+            "`save_strategy: best`."
+        )
 
 
 def _evaluation_source(run_args: RunArguments) -> RunArguments:
