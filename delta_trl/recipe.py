@@ -96,7 +96,7 @@ class RunArguments:
 
 
 def read_mappings(arguments, *names: str) -> None:
-    """Make these fields dicts; from the command line they come as YAML texts. Raises `RecipeError` for other values."""
+    """Make these fields dicts, which on the command line are YAML texts. Raises `RecipeError` for other values."""
     for name in names:
         value = getattr(arguments, name)
         value = yaml.safe_load(value) if isinstance(value, str) else value

@@ -9,7 +9,7 @@ from accelerate.logging import get_logger
 from transformers import AutoTokenizer
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
-from .checkpoints import resolve_resume
+from .checkpoints import SaveBestCallback, resolve_resume
 from .config import DeltaGRPOConfig
 from .dataset_formats import FORMATS
 from .datasets import (
@@ -65,8 +65,9 @@ def build(
         if training_args.eval_strategy != "no":
             eval_dataset = _dataset(_evaluation_source(run_args), *arguments[1:], run_args.dataset_test_split)
 
-    if eval_dataset is not None:
-        _choose_best_checkpoint(training_args)
+    keep_best = eval_dataset is not None and training_args.save_strategy != "no"
+    if keep_best and training_args.metric_for_best_model in (None, "loss"):  # GRPO's loss measures nothing
+        training_args.metric_for_best_model, training_args.greater_is_better = "avg_at_k", True
     # the recipe's model keys, as in TRL's own scripts; `model_init_kwargs` wins
     training_args.model_init_kwargs = {
         "revision": model_args.model_revision,
@@ -82,6 +83,7 @@ def build(
         eval_dataset=eval_dataset,
         quantization_config=get_quantization_config(model_args),
         peft_config=get_peft_config(model_args),
+        callbacks=[SaveBestCallback()] if keep_best else None,
     )
     return trainer, checkpoint
 
@@ -111,19 +113,6 @@ def _dataset(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args:
         template = training_args.chat_template_kwargs
         dataset = drop_long_prompts(dataset, tokenizer, run_args.max_prompt_length, name, template)
     return dataset
-
-
-def _choose_best_checkpoint(args: DeltaGRPOConfig) -> None:
-    """Have `Trainer` keep the best checkpoint by avg@k, as the paper selects, unless the recipe names a metric."""
-    if args.metric_for_best_model in (None, "loss"):  # GRPO's loss measures nothing
-        args.metric_for_best_model, args.greater_is_better = "avg_at_k", True
-    steps = args.save_strategy == args.eval_strategy == "steps"
-    if steps and args.eval_steps % args.save_steps:
-        logger.warning(
-            f"eval_steps={args.eval_steps} is not a multiple of save_steps={args.save_steps}: an evaluation without a "
-            "checkpoint can be the best one, and then none is kept of it. Make it a multiple, or set "
-            "`save_strategy: best`."
-        )
 
 
 def _evaluation_source(run_args: RunArguments) -> RunArguments:
