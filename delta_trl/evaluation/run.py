@@ -63,7 +63,13 @@ class Evaluation:
             args.attn_implementation,
             args.trust_remote_code,
         )
-        self.tokenizer = self.source.tokenizer()
+        try:
+            self.tokenizer = self.source.tokenizer()
+        except (ValueError, OSError) as error:
+            reason = " ".join(str(error).split())
+            raise ValueError(
+                f"model_name_or_path={self.source.name!r}: no tokenizer can be loaded: {reason}"
+            ) from error
         if not state.is_main_process:
             logging.getLogger("delta_trl.datasets").setLevel(logging.ERROR)  # the first process tells what is left out
         with state.main_process_first():  # the others find its results in the cache

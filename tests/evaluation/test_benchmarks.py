@@ -104,12 +104,8 @@ def test_the_template_is_that_of_the_recipes():
     recipe = yaml.safe_load(Path("recipes/Qwen3-8B-Base/deepmath_delta.yaml").read_text())
     assert recipe["prompt_template"] == BOXED
     prompt = problems("aime_2025", conversational=True).rows[0]["prompt"]
-    assert prompt == [
-        {
-            "role": "user",
-            "content": BOXED.replace("{prompt}", "Find the sum of all integer bases $b>9$ with $b\\le 12$."),
-        }
-    ]  # noqa: E501
+    question = "Find the sum of all integer bases $b>9$ with $b\\le 12$."
+    assert prompt == [{"role": "user", "content": BOXED.replace("{prompt}", question)}]
     assert problems("aime_2025").rows[0]["prompt"] == prompt[0]["content"]
 
 
@@ -239,11 +235,9 @@ def test_names():
 def test_a_fixed_sample_of_the_problems(tmp_path):
     path = tmp_path / "many.jsonl"
     Dataset.from_list([{"prompt": f"{i}+1=", "solution": str(i + 1)} for i in range(50)]).to_json(path)
-    chosen = load_problems("many", replace(resolve([str(path)])["many"], num_problems=10))
-    assert (
-        chosen.rows["number"][:]
-        == load_problems("many", replace(resolve([str(path)])["many"], num_problems=10)).rows["number"][:]
-    )  # noqa: E501
+    benchmark = replace(resolve([str(path)])["many"], num_problems=10)
+    chosen = load_problems("many", benchmark)
+    assert chosen.rows["number"][:] == load_problems("many", benchmark).rows["number"][:]
     numbers = chosen.rows["number"][:]
     assert len(set(numbers)) == 10
     assert numbers == sorted(numbers) != list(range(1, 11))

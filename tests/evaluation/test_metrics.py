@@ -1,5 +1,6 @@
 """Numbers of an evaluation against calculations that share nothing with ours."""
 
+import sys
 from fractions import Fraction
 from itertools import combinations, product
 from math import comb, erf, sqrt
@@ -173,6 +174,6 @@ def test_paired_bootstrap_takes_problems_scored_for_both(first, second):
 
 
 def test_without_scipy(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "scipy.stats", None)
+    monkeypatch.setitem(sys.modules, "scipy.stats", None)
     with pytest.raises(ImportError, match=r"pip install 'delta-trl\[eval\]'"):
         compare_runs(np.zeros((1, 2)), np.zeros((1, 2)))

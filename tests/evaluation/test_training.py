@@ -58,6 +58,7 @@ def test_avg_at_k_of_the_first_reward(make_trainer, batch_size):
     assert metrics["eval_reward"] < -5  # TRL's sum of all rewards
 
 
+@pytest.mark.slow
 def test_avg_at_k_on_two_processes(tmp_path):
     """Five problems of four completions fill three batches of four for each of two processes, and leave four over."""
     config = "accelerate_configs/cpu_ddp.yaml"
