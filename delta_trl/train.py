@@ -68,6 +68,7 @@ def build(
     keep_best = eval_dataset is not None and training_args.save_strategy != "no"
     if keep_best and training_args.metric_for_best_model in (None, "loss"):  # GRPO's loss measures nothing
         training_args.metric_for_best_model, training_args.greater_is_better = "avg_at_k", True
+
     # the recipe's model keys, as in TRL's own scripts; `model_init_kwargs` wins
     training_args.model_init_kwargs = {
         "revision": model_args.model_revision,

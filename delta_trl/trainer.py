@@ -359,6 +359,8 @@ class DeltaGRPOTrainer(GRPOTrainer):
     def evaluation_loop(self, dataloader, *args, metric_key_prefix: str = "eval", **kwargs):
         self._eval_rewards, k = [], self.num_generations_eval
         output = super().evaluation_loop(dataloader, *args, metric_key_prefix=metric_key_prefix, **kwargs)
+        if not self._eval_rewards:  # `dataloader_drop_last` has left no batch
+            return output
         rewards = torch.cat(self._eval_rewards).view(-1, k)  # unscorable completions are NaN
         if has_length(dataloader.dataset):
             rewards = rewards[: len(dataloader.dataset)]  # several processes fill up the last batch with repeated rows

@@ -157,6 +157,11 @@ class VLLMGenerator:
         except ImportError as error:
             raise ImportError("use_vllm needs vLLM: pip install 'delta-trl[vllm]'.") from error
 
+        if num_processes > 1 and tensor_parallel_size > 1:
+            raise ValueError(
+                f"vllm_tensor_parallel_size={tensor_parallel_size} on {num_processes} processes: each process has an "
+                "engine on its own GPU. For an engine on several GPUs start one process."
+            )
         self.tokenizer = source.tokenizer()
         name, options, self.lora = source.name, {}, None
         if source.is_adapter():

@@ -33,7 +33,7 @@ def main(args: Iterable[str]) -> None:
     """Run or go on with an evaluation. Raises `RecipeError` for a mistake of the user's."""
     (args,) = EvalParser().parse(args)
     # one process may sample for hours longer than another
-    state = PartialState(cpu=args.use_cpu, timeout=timedelta(days=30))
+    state = PartialState(cpu=args.use_cpu, timeout=timedelta(days=7))
     try:
         evaluation = Evaluation(args, state)
     except (ValueError, OSError, ImportError) as error:

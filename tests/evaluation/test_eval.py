@@ -19,7 +19,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from delta_trl.cli import main
-from delta_trl.evaluation.generation import Completion, ModelSource, Sampling, TransformersGenerator
+from delta_trl.evaluation.generation import Completion, ModelSource, Sampling, TransformersGenerator, VLLMGenerator
 from delta_trl.evaluation.run import fingerprint, prompt_ids, sample_seed
 from delta_trl.evaluation.store import Store, read_samples
 
@@ -479,6 +479,14 @@ def test_vllm_with_an_adapter(call, vllm, model, tmp_path):
     (engine,) = vllm.made
     assert (engine["model"], engine["enable_lora"], engine["max_lora_rank"]) == (str(model), True, 32)
     assert engine["lora_request"][2] == str(tmp_path / "adapter")
+
+
+def test_vllm_on_several_processes(vllm, model):
+    arguments = ModelSource(str(model)), Sampling(1.0, 0.7, 8)
+    VLLMGenerator(*arguments, num_processes=2)
+    assert vllm.made[0]["distributed_executor_backend"] == "external_launcher"
+    with pytest.raises(ValueError, match="start one process"):
+        VLLMGenerator(*arguments, num_processes=2, tensor_parallel_size=2)
 
 
 def test_without_vllm(call, monkeypatch, capsys):
