@@ -16,8 +16,8 @@ from .. import tiny
 
 K = 4
 # of each problem: rewards of its K completions, None where they cannot be had
-REWARDS = {0: [1, 1, 1, 1], 1: [1, 0, 0, 0], 2: [0, None, 1, None], 3: [None] * 4, 4: [0, 0, 0, 1]}
-EXPECTED = (1 + 0.25 + 0.5 + 0.25) / 4
+REWARDS = {0: [1, 1, 1, 1], 1: [1, 0, 0, 0], 2: [0, None, 1, None], 3: [0, 0, 0, 0], 4: [None] * 4}
+EXPECTED = (1 + 0.25 + 0.5 + 0) / 4
 
 
 def verified(completions, number, **kwargs):
