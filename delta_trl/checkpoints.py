@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from transformers import TrainerCallback
 from trl import GRPOConfig
 
 
@@ -50,3 +51,14 @@ def saves_inside_a_rollout(args: GRPOConfig) -> bool:
     """Whether some checkpoints fall into a rollout batch, the rest of which TRL drops on resuming."""
     periodic = args.save_strategy == "steps" and args.save_steps >= 1
     return periodic and bool(args.save_steps % optimiser_steps_per_rollout(args))
+
+
+class SaveBestCallback(TrainerCallback):
+    """Saves a checkpoint after every evaluation that is the best so far, by `metric_for_best_model`, which
+    `save_total_limit` then spares. `Trainer` alone can only keep what happens to be saved at that step."""
+
+    def on_evaluate(self, args, state, control, metrics, **kwargs):
+        value = metrics.get(f"eval_{args.metric_for_best_model.removeprefix('eval_')}")
+        sign = 1 if args.greater_is_better else -1
+        if value is not None and (state.best_metric is None or sign * value > sign * state.best_metric):
+            control.should_save = True

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 USAGE = """\
 usage: delta-trl train --config RECIPE.yaml [--option value …]
        delta-trl inspect RUN_DIR [RUN_DIR2] [--output FILE] [--step N] [--terminal]
+       delta-trl eval --model_name_or_path MODEL --benchmarks NAME … --output_dir DIR [--option value …]
+       delta-trl eval --compare DIR_A DIR_B
 
 Reinforcement learning from verifiable rewards with DelTA token credit.
 
@@ -17,8 +19,11 @@ Reinforcement learning from verifiable rewards with DelTA token credit.
           --num-processes N plans for N processes instead of those there are
   inspect what a run has recorded, as one HTML file: curves, completions shaded by token credit, token clouds;
           two runs are compared; --terminal shows a step's completions in the terminal
+  eval    sample a model on benchmarks or files and score it with the rewards of training;
+          --compare tests whether one evaluated model is ahead of another
 
 On several processes: accelerate launch --config_file CONFIG scripts/train.py --config RECIPE.yaml
+                      accelerate launch -m delta_trl.cli eval …
 """
 
 
@@ -65,10 +70,22 @@ def _inspect(args: list[str]) -> None:
     inspect(args)
 
 
-COMMANDS = {"train": _train, "inspect": _inspect}
+def _eval(args: list[str]) -> None:
+    if "--compare" in args:
+        from .evaluation.compare import main as compare
+
+        compare(args)
+    else:
+        from .evaluation.run import main as evaluate
+
+        evaluate(args)
+
+
+COMMANDS = {"train": _train, "inspect": _inspect, "eval": _eval}
 GO_ON = {
     "train": "`--resume_from_checkpoint true` goes on from the last checkpoint.",
     "inspect": "no report was written.",
+    "eval": "the same command goes on where it stopped.",
 }
 
 

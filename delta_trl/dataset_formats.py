@@ -1,9 +1,12 @@
 """Named dataset formats: how each public source's rows become `prompt` and `solution` or `tests`."""
 
+import hashlib
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from .livecodebench import livecodebench_tests
 from .rewards.extraction import extract_gold
 
 
@@ -28,6 +31,7 @@ class DatasetFormat:
         convert: from a row to `{"prompt": …, gold: …}`, the gold `None` if the row has none that can be used. Raises
             `CellError` on a malformed row.
         keep: columns passed on unchanged, to rewards and logs.
+        id: the column that names a problem; it becomes `problem_id`.
         read_columns: read only `columns` from the hub's Parquet files, where the others are large.
         only: a column and the value that its rows must have; the source also holds other kinds of rows.
     """
@@ -37,6 +41,7 @@ class DatasetFormat:
     gold: str
     convert: Callable[[dict], dict]
     keep: tuple[str, ...] = ()
+    id: str | None = None
     read_columns: bool = False
     only: tuple[str, str] | None = None
 
@@ -52,6 +57,13 @@ def _gold_text(row: dict, column: str) -> str | None:
     if row[column] is not None and not isinstance(row[column], str):
         raise CellError(column, "a text", row[column])
     return extract_gold(row[column] or "") or None
+
+
+def _answer(row: dict, column: str = "answer") -> str | None:
+    """A gold that is a text or a number."""
+    if isinstance(row[column], (int, float)) and not isinstance(row[column], bool):
+        return str(int(row[column]) if row[column] == int(row[column]) else row[column])
+    return _gold_text(row, column)
 
 
 def _deepmath(row: dict) -> dict:
@@ -90,6 +102,67 @@ def _tests(ground_truth: str | None) -> str | None:
     inputs, outputs = tests.get("inputs"), tests.get("outputs")
     complete = isinstance(inputs, list) and isinstance(outputs, list) and 0 < len(inputs) == len(outputs)
     return ground_truth if complete else None
+
+
+def _problem_and_answer(row: dict) -> dict:
+    return {"prompt": _text(row, "problem"), "solution": _answer(row)}
+
+
+def _humanevalplus(row: dict) -> dict:
+    tests = {"test": _text(row, "test"), "entry_point": _text(row, "entry_point")}
+    prompt = f"Complete this function:\n\n```python\n{_text(row, 'prompt').strip()}\n```"
+    return {"prompt": prompt, "tests": json.dumps(tests)}
+
+
+def _mbppplus(row: dict) -> dict:
+    # the description alone does not name the function
+    prompt = "\n".join(
+        [_text(row, "prompt").strip(), "", "Your code should pass these tests:", *(row["test_list"] or [])]
+    )
+    tests = {column: row[column] for column in ("test_imports", "test_list", "test")}
+    return {"prompt": prompt, "tests": json.dumps(tests)}
+
+
+def _livecodebench(row: dict) -> dict:
+    starter = row["starter_code"] or ""
+    how = (
+        f"Complete this code:\n\n```python\n{starter.rstrip()}\n```"
+        if starter.strip()
+        else "Read the input from standard input and write the answer to standard output."
+    )
+    return {"prompt": f"{_text(row, 'question_content').strip()}\n\n{how}", "tests": livecodebench_tests(row)}
+
+
+# Choices that speak of other choices by their place: these stay in the source's order
+BY_PLACE = re.compile(r"\b(above|below|preceding|following|(choice|option)s? [A-J]|[A-J] (and|or) [A-J])\b")
+
+
+def _choices(question: str, choices: list[str], right: int) -> dict:
+    """A multiple-choice prompt. The order of the choices is a hash of the texts: fixed, and the same everywhere."""
+    order = list(range(len(choices)))
+    if not any(BY_PLACE.search(choice) for choice in choices):
+        order.sort(key=lambda i: hashlib.sha256(f"{question}\n{choices[i]}".encode()).digest())
+    shuffled = [choices[i] for i in order]
+    lines = [f"{letter}. {choice}" for letter, choice in zip("ABCDEFGHIJ", shuffled, strict=False)]
+    return {
+        "prompt": "\n".join([question, "", *lines]),
+        "solution": "ABCDEFGHIJ"[order.index(right)],
+        "choices": shuffled,
+    }
+
+
+def _gpqa(row: dict) -> dict:
+    columns = ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
+    return _choices(_text(row, "Question").strip(), [_text(row, column).strip() for column in columns], right=0)
+
+
+def _mmlu_pro(row: dict) -> dict:
+    options, right = row["options"], row["answer_index"]
+    if not isinstance(options, list) or not 2 <= len(options) <= 10:
+        raise CellError("options", "a list of 2 to 10 choices", options)
+    if not isinstance(right, int) or not 0 <= right < len(options):
+        raise CellError("answer_index", f"a number from 0 to {len(options) - 1}", right)
+    return _choices(_text(row, "question").strip(), [str(option).strip() for option in options], right)
 
 
 def check_prompt(prompt, column: str) -> str | list[dict]:
@@ -140,5 +213,79 @@ FORMATS = {
         gold="tests",
         convert=_eurus_code,
         only=("ability", "code"),
+    ),
+    "aime": DatasetFormat(
+        source="HuggingFaceH4/aime_2024",
+        columns=("id", "problem", "answer"),
+        gold="solution",
+        convert=_problem_and_answer,
+        id="id",
+    ),
+    "matharena": DatasetFormat(
+        source="MathArena/aime_2025 and its other competitions",
+        columns=("problem_idx", "problem", "answer"),
+        gold="solution",
+        convert=_problem_and_answer,
+        id="problem_idx",
+    ),
+    "math_500": DatasetFormat(
+        source="HuggingFaceH4/MATH-500",
+        columns=("problem", "answer", "subject", "level", "unique_id"),
+        gold="solution",
+        convert=_problem_and_answer,
+        keep=("subject", "level"),
+        id="unique_id",
+    ),
+    "humanevalplus": DatasetFormat(
+        source="evalplus/humanevalplus",
+        columns=("task_id", "prompt", "entry_point", "test"),
+        gold="tests",
+        convert=_humanevalplus,
+        id="task_id",
+    ),
+    "mbppplus": DatasetFormat(
+        source="evalplus/mbppplus",
+        columns=("task_id", "prompt", "test_imports", "test_list", "test"),
+        gold="tests",
+        convert=_mbppplus,
+        id="task_id",
+    ),
+    "livecodebench": DatasetFormat(
+        source="lighteval/code_generation_lite",
+        columns=(
+            "question_id",
+            "question_content",
+            "starter_code",
+            "public_test_cases",
+            "private_test_cases",
+            "metadata",
+            "difficulty",
+        ),
+        gold="tests",
+        convert=_livecodebench,
+        keep=("difficulty",),
+        id="question_id",
+    ),
+    "gpqa": DatasetFormat(
+        source="Idavidrein/gpqa",
+        columns=(
+            "Record ID",
+            "Question",
+            "Correct Answer",
+            "Incorrect Answer 1",
+            "Incorrect Answer 2",
+            "Incorrect Answer 3",
+        ),
+        gold="solution",
+        convert=_gpqa,
+        id="Record ID",
+    ),
+    "mmlu_pro": DatasetFormat(
+        source="TIGER-Lab/MMLU-Pro",
+        columns=("question_id", "question", "options", "answer_index", "category"),
+        gold="solution",
+        convert=_mmlu_pro,
+        keep=("category",),
+        id="question_id",
     ),
 }

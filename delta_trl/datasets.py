@@ -122,7 +122,8 @@ def standardize(dataset: Dataset, format_name: str, name: str) -> Dataset:
 
     def convert(row: dict, i: int) -> dict:
         try:
-            return {**form.convert(row), **{column: row[column] for column in form.keep}}
+            names = {"problem_id": str(row[form.id])} if form.id else {}
+            return {**names, **form.convert(row), **{column: row[column] for column in form.keep}}
         except CellError as error:
             raise ValueError(f"{name}, row {numbers[i]}, column {error.column!r}: {error}.") from error
 

@@ -23,7 +23,10 @@ class RunArguments:
         dataset_config (`str`, *optional*): Configuration of a hub dataset.
         dataset_format (`str`, *optional*): Schema of a public dataset, `deepmath`, `gsm8k`, …, see docs/datasets.md.
         dataset_train_split (`str`, *optional*, defaults to `"train"`): Split to train on.
-        eval_dataset_name (`str`, *optional*): Like `dataset_name`, for evaluation. Defaults to `dataset_name`.
+        eval_dataset_name (`str`, *optional*):
+            Like `dataset_name`, for evaluation. Defaults to `dataset_name`, with its configuration, format and column
+            mapping. A name of its own brings its own: the three keys below, and nothing of the training set's.
+        eval_dataset_config, eval_dataset_format, eval_column_mapping (*optional*): Of `eval_dataset_name`.
         dataset_test_split (`str`, *optional*, defaults to `"test"`): Split to evaluate on, with `eval_strategy`.
         column_mapping (`dict`, *optional*): New names of columns, `{question: prompt, answer: solution}`.
         prompt_template (`str`, *optional*): Text around each prompt; `{prompt}` stands for it.
@@ -44,6 +47,13 @@ class RunArguments:
     eval_dataset_name: str | None = field(
         default=None, metadata={"help": "Dataset to evaluate on; `dataset_name` if not given."}
     )
+    eval_dataset_config: str | None = field(default=None, metadata={"help": "Configuration of `eval_dataset_name`."})
+    eval_dataset_format: str | None = field(
+        default=None, metadata={"help": "Like dataset_format, of `eval_dataset_name`.", "choices": tuple(FORMATS)}
+    )
+    eval_column_mapping: dict | str | None = field(
+        default=None, metadata={"help": "Like column_mapping, of `eval_dataset_name`."}
+    )
     dataset_test_split: str = field(default="test", metadata={"help": "Split to evaluate on."})
     column_mapping: dict | str | None = field(
         default=None, metadata={"help": "New names of columns, {question: prompt, answer: solution}."}
@@ -62,19 +72,19 @@ class RunArguments:
     reward_kwargs: dict | str | None = field(default=None, metadata={"help": "Options by reward name."})
 
     def __post_init__(self):
-        for name in ("column_mapping", "reward_kwargs"):
-            value = getattr(self, name)
-            value = yaml.safe_load(value) if isinstance(value, str) else value  # from the command line
-            if value is not None and not isinstance(value, dict):
-                raise RecipeError(f"{name}={value!r}: expected a mapping.")
-            setattr(self, name, value or {})
+        read_mappings(self, "column_mapping", "eval_column_mapping", "reward_kwargs")
         if isinstance(self.reward_funcs, str):
             self.reward_funcs = [self.reward_funcs]
         for name in ("dataset_name", "reward_funcs"):
             if not getattr(self, name):
                 raise RecipeError(f"`{name}` is missing: set it in the recipe or as --{name}.")
-        if self.dataset_format and self.column_mapping:
-            raise RecipeError("Set either `dataset_format` or `column_mapping`: a format names its own columns.")
+        for prefix in ("", "eval_"):
+            form, mapping = f"{prefix}dataset_format", f"{prefix}column_mapping"
+            if getattr(self, form) and getattr(self, mapping):
+                raise RecipeError(f"Set either `{form}` or `{mapping}`: a format names its own columns.")
+        for name in ("eval_dataset_config", "eval_dataset_format", "eval_column_mapping"):
+            if getattr(self, name) and not self.eval_dataset_name:
+                raise RecipeError(f"`{name}` goes with `eval_dataset_name`, which is not set.")
         unknown = set(self.reward_kwargs) - set(self.reward_funcs)
         if unknown:
             raise RecipeError(
@@ -82,23 +92,30 @@ class RunArguments:
             )
 
 
+def read_mappings(arguments, *names: str) -> None:
+    """Make these fields dicts, which on the command line are YAML texts. Raises `RecipeError` for other values."""
+    for name in names:
+        value = getattr(arguments, name)
+        value = yaml.safe_load(value) if isinstance(value, str) else value
+        if value is not None and not isinstance(value, dict):
+            raise RecipeError(f"{name}={value!r}: expected a mapping.")
+        setattr(arguments, name, value or {})
+
+
 def get_rewards(run_args: RunArguments) -> list[Callable]:
     """The reward functions of a recipe. Raises `ValueError` or `ImportError` as `get_reward` does."""
     return [get_reward(name, **(run_args.reward_kwargs.get(name) or {})) for name in run_args.reward_funcs]
 
 
-class RecipeParser(TrlParser):
+class StrictParser(TrlParser):
     """`TrlParser` that refuses unknown keys with the nearest known one, and reports mistakes in a line."""
 
-    def __init__(self, prog: str | None = None, config_class: type[DeltaGRPOConfig] = DeltaGRPOConfig):
-        super().__init__([RunArguments, config_class, ModelConfig], prog=prog)
-
-    def parse(self, args: Iterable[str]) -> tuple[RunArguments, DeltaGRPOConfig, ModelConfig]:
+    def parse(self, args: Iterable[str]) -> tuple:
         """
-        Parse `--config recipe.yaml` and flags, which win.
+        Parse `--config FILE.yaml` and flags, which win.
 
         Raises:
-            RecipeError: On an unreadable recipe, an unknown key or flag, or a value that does not fit.
+            RecipeError: On an unreadable file, an unknown key or flag, or a value that does not fit.
         """
         args = list(args)
         if args[-1:] == ["--config"]:
@@ -113,8 +130,6 @@ class RecipeParser(TrlParser):
             raise RecipeError(str(error)) from error
         if remaining:
             self._unknown([arg for arg in remaining if arg.startswith("--")] or remaining)
-        if not arguments[2].model_name_or_path:
-            raise RecipeError("`model_name_or_path` is missing: set it in the recipe or as --model_name_or_path.")
         return tuple(arguments)
 
     def error(self, message: str):
@@ -133,4 +148,19 @@ class RecipeParser(TrlParser):
         for key in keys:
             near = difflib.get_close_matches(key.lstrip("-").split("=")[0], known, n=1)
             hints.append(f"`{key}`" + (f" (did you mean `{near[0]}`?)" if near else ""))
-        raise RecipeError(f"Unknown option: {', '.join(hints)}. `delta-trl train --help` lists the known ones.")
+        raise RecipeError(f"Unknown option: {', '.join(hints)}. `{self.command} --help` lists the known ones.")
+
+
+class RecipeParser(StrictParser):
+    """Of training recipes."""
+
+    command = "delta-trl train"
+
+    def __init__(self, prog: str | None = None, config_class: type[DeltaGRPOConfig] = DeltaGRPOConfig):
+        super().__init__([RunArguments, config_class, ModelConfig], prog=prog)
+
+    def parse(self, args: Iterable[str]) -> tuple[RunArguments, DeltaGRPOConfig, ModelConfig]:
+        arguments = super().parse(args)
+        if not arguments[2].model_name_or_path:
+            raise RecipeError("`model_name_or_path` is missing: set it in the recipe or as --model_name_or_path.")
+        return arguments

@@ -2,13 +2,14 @@
 
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from accelerate.logging import get_logger
 from transformers import AutoTokenizer
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
-from .checkpoints import resolve_resume
+from .checkpoints import SaveBestCallback, resolve_resume
 from .config import DeltaGRPOConfig
 from .dataset_formats import FORMATS
 from .datasets import (
@@ -38,6 +39,9 @@ def main(args: Iterable[str], prog: str = "train.py") -> None:
     trainer.save_state()  # the logged metrics, in trainer_state.json
     trainer.create_model_card(model_name=Path(training_args.output_dir).name, dataset_name=_hub_id(run_args))
     trainer.accelerator.print(f"Model saved to {training_args.output_dir}")
+    if trainer.state.best_model_checkpoint:
+        metric = f"{training_args.metric_for_best_model} {trainer.state.best_metric:.4g}"
+        trainer.accelerator.print(f"Best checkpoint: {trainer.state.best_model_checkpoint} ({metric})")
     if training_args.push_to_hub:
         trainer.push_to_hub(dataset_name=_hub_id(run_args))
     trainer.accelerator.end_training()
@@ -56,11 +60,14 @@ def build(
         logging.getLogger("delta_trl.datasets").setLevel(logging.ERROR)  # the first process tells what is left out
     arguments = (run_args, training_args, model_args, rewards)
     with training_args.main_process_first():  # the other processes find its results in the cache
-        train_dataset = _dataset(*arguments, run_args.dataset_name, run_args.dataset_train_split)
+        train_dataset = _dataset(*arguments, run_args.dataset_train_split)
         eval_dataset = None
         if training_args.eval_strategy != "no":
-            name = run_args.eval_dataset_name or run_args.dataset_name
-            eval_dataset = _dataset(*arguments, name, run_args.dataset_test_split)
+            eval_dataset = _dataset(_evaluation_source(run_args), *arguments[1:], run_args.dataset_test_split)
+
+    keep_best = eval_dataset is not None and training_args.save_strategy != "no"
+    if keep_best and training_args.metric_for_best_model in (None, "loss"):  # GRPO's loss measures nothing
+        training_args.metric_for_best_model, training_args.greater_is_better = "avg_at_k", True
 
     # the recipe's model keys, as in TRL's own scripts; `model_init_kwargs` wins
     training_args.model_init_kwargs = {
@@ -77,11 +84,13 @@ def build(
         eval_dataset=eval_dataset,
         quantization_config=get_quantization_config(model_args),
         peft_config=get_peft_config(model_args),
+        callbacks=[SaveBestCallback()] if keep_best else None,
     )
     return trainer, checkpoint
 
 
-def _dataset(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args: ModelConfig, rewards, name, split):
+def _dataset(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args: ModelConfig, rewards, split):
+    name = run_args.dataset_name
     form = FORMATS.get(run_args.dataset_format)
     dataset = load(name, run_args.dataset_config, split, form.columns if form and form.read_columns else None)
     if run_args.dataset_format:
@@ -105,6 +114,14 @@ def _dataset(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args:
         template = training_args.chat_template_kwargs
         dataset = drop_long_prompts(dataset, tokenizer, run_args.max_prompt_length, name, template)
     return dataset
+
+
+def _evaluation_source(run_args: RunArguments) -> RunArguments:
+    """The arguments with the evaluation set in place of the training set."""
+    if not run_args.eval_dataset_name:
+        return run_args
+    fields = ("dataset_name", "dataset_config", "dataset_format", "column_mapping")
+    return replace(run_args, **{name: getattr(run_args, f"eval_{name}") for name in fields})
 
 
 def _hub_id(run_args: RunArguments) -> str | None:

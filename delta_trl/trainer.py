@@ -1,10 +1,11 @@
 """
 `DeltaGRPOTrainer`: TRL's `GRPOTrainer` with DelTA token coefficients (arXiv 2605.21467).
 
-Three overrides, no method copied:
+Small overrides, no method copied:
 - `_get_per_token_logps_and_entropies` records the hidden states of TRL's own old-log-prob pass, if there is one;
 - `_generate_and_score_completions` turns them into the batch entry `"token_coefficients"`, once per rollout batch;
-- `_compute_loss` multiplies the advantages by them.
+- `_compute_loss` multiplies the advantages by them;
+- `evaluation_loop` reports avg@k.
 """
 
 import inspect
@@ -17,7 +18,7 @@ import torch
 from accelerate.logging import get_logger
 from accelerate.utils import gather_object, is_peft_model
 from torch import nn
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length
 from trl import GRPOConfig, GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import get_config_model_id
@@ -40,6 +41,7 @@ from .credit import (
     side_mean,
     token_coefficients,
 )
+from .evaluation.metrics import avg_at_k
 from .recording import HiddenStateRecorder
 from .reward_errors import explain_failures
 from .token_log import TokenLog
@@ -56,7 +58,8 @@ class DeltaGRPOTrainer(GRPOTrainer):
     Drop-in for [`~trl.GRPOTrainer`] that reweights every token's loss with its DelTA coefficient.
 
     Takes the arguments of [`~trl.GRPOTrainer`]. With a plain [`~trl.GRPOConfig`] as `args` the credit options keep
-    their defaults and everything else is as given. Evaluation is `GRPOTrainer`'s.
+    their defaults and everything else is as given. Evaluation is `GRPOTrainer`'s and also reports `eval_avg_at_k`:
+    the mean over problems of the first reward function's mean over their `num_generations_eval` completions.
 
     When TRL scores old log-probabilities itself (several optimiser steps per rollout batch, or vLLM with
     importance-sampling correction), coefficients cost no forward pass; otherwise one no-grad pass per rollout batch.
@@ -114,6 +117,8 @@ class DeltaGRPOTrainer(GRPOTrainer):
         self.reward_funcs = [
             explain_failures(func, name) for func, name in zip(self.reward_funcs, self.reward_func_names, strict=True)
         ]
+        # of an evaluation in progress: the first reward function's rewards of each batch, over all processes
+        self._eval_rewards: list[torch.Tensor] = []
         # γ₊ and γ₋ of the first rollout batch, kept with `temperature_mode="initial"`
         self._temperatures: tuple[float, float] | None = None
         self._checked_lm_head = False
@@ -375,6 +380,23 @@ class DeltaGRPOTrainer(GRPOTrainer):
                 "with the uncompiled model (`torch_compile` in the training arguments is fine)."
             )
         return recorder
+
+    def _calculate_rewards(self, *args, **kwargs):
+        rewards = super()._calculate_rewards(*args, **kwargs)  # (completions of all processes, reward functions)
+        if not self.model.training:
+            self._eval_rewards.append(rewards[:, 0])
+        return rewards
+
+    def evaluation_loop(self, dataloader, *args, metric_key_prefix: str = "eval", **kwargs):
+        self._eval_rewards, k = [], self.num_generations_eval
+        output = super().evaluation_loop(dataloader, *args, metric_key_prefix=metric_key_prefix, **kwargs)
+        if not self._eval_rewards:  # `dataloader_drop_last` has left no batch
+            return output
+        rewards = torch.cat(self._eval_rewards).view(-1, k)  # unscorable completions are NaN
+        if has_length(dataloader.dataset):
+            rewards = rewards[: len(dataloader.dataset)]  # several processes fill up the last batch with repeated rows
+        output.metrics[f"{metric_key_prefix}_avg_at_k"] = avg_at_k(rewards.cpu().numpy())
+        return output
 
     def _save_checkpoint(self, model, trial):
         # before the rest: a checkpoint counts as complete once its last file, trainer_state.json, is written

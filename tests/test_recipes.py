@@ -14,6 +14,7 @@ from transformers import get_scheduler
 
 from delta_trl import plan
 from delta_trl.cli import main
+from delta_trl.evaluation.benchmarks import BENCHMARKS
 from delta_trl.recipe import RecipeParser
 from delta_trl.rewards import REWARDS
 from delta_trl.train import build
@@ -125,6 +126,11 @@ def test_settings_of_the_paper(recipe):
     assert args.vllm_max_model_length == 2048 + 20480
     assert not args.vllm_importance_sampling_correction
     assert args.save_steps % 4 == 0
+    if "deepmath" in recipe:  # the checkpoint is chosen by AIME 2025's avg@8
+        assert (run_args.eval_dataset_name, args.num_generations_eval) == ("MathArena/aime_2025", 8)
+        assert args.eval_steps == args.save_steps
+        assert run_args.dataset_test_split == BENCHMARKS["aime_2025"].split
+        assert run_args.eval_dataset_format == BENCHMARKS["aime_2025"].form
     if args.loss_type == "dapo":
         assert (args.epsilon, args.epsilon_high, args.delta) == (0.2, 0.28, 10.0)
     if "delta" in recipe:
@@ -178,6 +184,7 @@ def test_the_paper_s_batches_in_a_run_of_a_tiny_model(tmp_path):
     changes = {
         "model_name_or_path": tmp_path / "model",
         "dataset_name": tmp_path / "deepmath.jsonl",
+        "eval_dataset_name": "tests/fixtures/aime_2025.jsonl",
         "prompt_template": "{prompt}",
         "output_dir": tmp_path / "run",
         "max_completion_length": 2,
@@ -204,7 +211,9 @@ def test_the_paper_s_batches_in_a_run_of_a_tiny_model(tmp_path):
 
     trainer._generate_and_score_completions = count
     trainer.train()
-    assert rollouts == [(0, 2048, 128), (4, 2048, 128)]
+    assert rollouts[:2] == [(0, 2048, 128), (4, 2048, 128)]
+    assert rollouts[2:] == [(8, 8, 1)] * 3  # the evaluation at the end: 8 samples of each of three problems
+    assert sum("eval_avg_at_k" in entry for entry in trainer.state.log_history) == 1
     logged = [entry for entry in trainer.state.log_history if "loss" in entry]
     assert [entry["step"] for entry in logged] == list(range(1, 9))
     assert {entry["learning_rate"] for entry in logged} == {1e-6}

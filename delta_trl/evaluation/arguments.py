@@ -1,0 +1,113 @@
+"""What `delta-trl eval` takes, from the command line or a YAML file."""
+
+from dataclasses import dataclass, field
+
+from ..dataset_formats import FORMATS
+from ..recipe import RecipeError, StrictParser, read_mappings
+
+
+@dataclass
+class EvalArguments:
+    """
+    An evaluation. The names that training recipes share mean the same; the defaults are the paper's.
+
+    Args:
+        model_name_or_path (`str`): Hub id or path of a model, or of a PEFT adapter, whose base is loaded with it.
+        benchmarks (`list[str]`): Names of benchmarks, groups of them, paths of local files, or `name=source`.
+        output_dir (`str`): Where samples and results go; the same command goes on where it was stopped.
+        num_generations (`int`, *optional*, defaults to `16`): k, samples per problem.
+        temperature (`float`, *optional*, defaults to `1.0`): Sampling temperature; 0 is greedy.
+        top_p (`float`, *optional*, defaults to `0.7`): Nucleus sampling.
+        max_completion_length (`int`, *optional*, defaults to `30000`): Tokens after which a completion is cut off.
+        seed (`int`, *optional*, defaults to `0`): Of the sampling.
+        batch_size (`int`, *optional*):
+            Completions sampled together, and written together. Defaults to 16, and to 1024 with vLLM, which batches
+            by itself.
+        num_problems (`int`, *optional*): A fixed random sample of so many problems of each benchmark.
+        reward (`str`, *optional*): Score files with this reward: a name, or the dotted path of your own.
+        reward_kwargs (`dict`, *optional*): Options by reward name, `{code_reward: {timeout: 10}}`.
+        dataset_format (`str`, *optional*): Schema of the files, see docs/datasets.md.
+        column_mapping (`dict`, *optional*): New names of the files' columns.
+        prompt_template (`str`, *optional*): Text around each prompt, in place of the benchmark's own.
+        system_prompt (`str`, *optional*): System message of chats.
+        conversational (`bool`, *optional*):
+            Make prompts chats. By default benchmarks are if the tokenizer has a chat template, files are not.
+        chat_template_kwargs (`dict`, *optional*): For the chat template, `{enable_thinking: false}`.
+        model_revision, dtype, attn_implementation, trust_remote_code: As in recipes.
+        use_cpu (`bool`, *optional*, defaults to `False`): Stay on the CPU.
+        use_vllm (`bool`, *optional*, defaults to `False`): Sample with vLLM instead of transformers.
+        vllm_gpu_memory_utilization, vllm_tensor_parallel_size, vllm_max_model_length: As in recipes.
+    """
+
+    model_name_or_path: str | None = field(default=None, metadata={"help": "Model or PEFT adapter: hub id or path."})
+    benchmarks: list[str] | None = field(
+        default=None, metadata={"help": "Names of benchmarks or groups, files, or name=source."}
+    )
+    output_dir: str | None = field(default=None, metadata={"help": "Where samples and results go."})
+    num_generations: int = field(default=16, metadata={"help": "k, samples per problem."})
+    temperature: float = field(default=1.0, metadata={"help": "Sampling temperature; 0 is greedy."})
+    top_p: float = field(default=0.7, metadata={"help": "Nucleus sampling."})
+    max_completion_length: int = field(default=30000, metadata={"help": "Tokens after which to cut off."})
+    seed: int = field(default=0, metadata={"help": "Of the sampling."})
+    batch_size: int | None = field(
+        default=None, metadata={"help": "Completions sampled and written together: 16, with vLLM 1024."}
+    )
+    num_problems: int | None = field(
+        default=None, metadata={"help": "A fixed random sample of so many problems of each benchmark."}
+    )
+    reward: str | None = field(default=None, metadata={"help": "Reward that scores files: a name or a dotted path."})
+    reward_kwargs: dict | str | None = field(default=None, metadata={"help": "Options by reward name."})
+    dataset_format: str | None = field(
+        default=None, metadata={"help": "Schema of the files.", "choices": tuple(FORMATS)}
+    )
+    column_mapping: dict | str | None = field(default=None, metadata={"help": "New names of the files' columns."})
+    prompt_template: str | None = field(default=None, metadata={"help": "Text around each prompt, with {prompt}."})
+    system_prompt: str | None = field(default=None, metadata={"help": "System message of chats."})
+    conversational: bool | None = field(
+        default=None, metadata={"help": "Make prompts chats: benchmarks if the tokenizer can, files not."}
+    )
+    chat_template_kwargs: dict | str | None = field(default=None, metadata={"help": "For the chat template."})
+    model_revision: str | None = field(default=None, metadata={"help": "Revision of the hub repository."})
+    dtype: str = field(default="auto", metadata={"help": "Of the weights; auto is the checkpoint's."})
+    attn_implementation: str | None = field(default=None, metadata={"help": "Attention of transformers."})
+    trust_remote_code: bool = field(default=False, metadata={"help": "Run the model repository's own code."})
+    use_cpu: bool = field(default=False, metadata={"help": "Stay on the CPU."})
+    use_vllm: bool = field(default=False, metadata={"help": "Sample with vLLM instead of transformers."})
+    vllm_gpu_memory_utilization: float = field(default=0.9, metadata={"help": "Share of the GPU for vLLM."})
+    vllm_tensor_parallel_size: int = field(default=1, metadata={"help": "GPUs of one vLLM engine."})
+    vllm_max_model_length: int | None = field(default=None, metadata={"help": "Prompt plus completion, for vLLM."})
+
+    def __post_init__(self):
+        read_mappings(self, "reward_kwargs", "column_mapping", "chat_template_kwargs")
+        for name in ("model_name_or_path", "benchmarks", "output_dir"):
+            if not getattr(self, name):
+                raise RecipeError(f"`{name}` is missing: set it as --{name}.")
+        if isinstance(self.benchmarks, str):
+            self.benchmarks = [self.benchmarks]
+        if self.batch_size is None:
+            self.batch_size = 1024 if self.use_vllm else 16
+        for name in ("num_generations", "max_completion_length", "batch_size", "vllm_tensor_parallel_size"):
+            self._expect(name, getattr(self, name) >= 1, "a positive number")
+        self._expect("num_problems", self.num_problems is None or self.num_problems >= 1, "a positive number")
+        self._expect("temperature", self.temperature >= 0, "0 or more")
+        self._expect("top_p", 0 < self.top_p <= 1, "a number above 0, at most 1")
+        if self.temperature == 0 and self.num_generations > 1:
+            raise RecipeError(
+                f"temperature=0 decodes greedily, and num_generations={self.num_generations} samples would be equal: "
+                "set --num_generations 1."
+            )
+        if self.dataset_format and self.column_mapping:
+            raise RecipeError("Set either `dataset_format` or `column_mapping`: a format names its own columns.")
+
+    def _expect(self, name: str, valid: bool, expected: str):
+        if not valid:
+            raise RecipeError(f"{name}={getattr(self, name)}: expected {expected}.")
+
+
+class EvalParser(StrictParser):
+    """Of `delta-trl eval`."""
+
+    command = "delta-trl eval"
+
+    def __init__(self):
+        super().__init__([EvalArguments], prog=self.command)

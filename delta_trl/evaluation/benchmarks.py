@@ -1,0 +1,175 @@
+"""Named benchmarks with the paper's settings, and the loading of what `delta-trl eval` is asked for."""
+
+import difflib
+import hashlib
+import json
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from datasets import Dataset
+
+from ..dataset_formats import FORMATS
+from ..datasets import LOCAL_FORMATS, check_reward_columns, drop_rows_without_gold, load, prepare, standardize
+from ..rewards import get_reward
+
+
+BOXED = "{prompt}\nPlease reason step by step, and put your final answer within \\boxed{}."  # as in the recipes
+LETTER = "{prompt}\n\nPlease reason step by step, and put the letter of your choice within \\boxed{}."
+PROGRAM = "{prompt}\n\nThink step by step, then put the whole program, imports included, in one ```python block."
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """
+    What to evaluate on.
+
+    Args:
+        source: hub id, or path of a local file.
+        config, split: of a hub dataset.
+        form: key of `FORMATS`; `None` for a file with `prompt` and `solution` or `tests`.
+        reward: name of the reward that scores; `None`: `code_reward` where there are `tests`, else `math_reward`.
+        template: text around each prompt.
+        conversational: make a chat of it; `None`: if the tokenizer has a chat template.
+        num_problems: take a fixed random sample of so many problems.
+    """
+
+    source: str
+    config: str | None = None
+    split: str = "test"
+    form: str | None = None
+    reward: str | None = None
+    template: str | None = None
+    conversational: bool | None = None
+    num_problems: int | None = None
+
+
+def _mathematics(source: str, form: str, split: str = "train", **options) -> Benchmark:
+    return Benchmark(source, split=split, form=form, reward="math_reward", template=BOXED, **options)
+
+
+def _code(source: str, form: str, **options) -> Benchmark:
+    return Benchmark(source, form=form, reward="code_reward", template=PROGRAM, **options)
+
+
+def _choice(source: str, form: str, **options) -> Benchmark:
+    return Benchmark(source, form=form, reward="multiple_choice_reward", template=LETTER, **options)
+
+
+BENCHMARKS = {
+    "aime_2024": _mathematics("HuggingFaceH4/aime_2024", "aime"),
+    "aime_2025": _mathematics("MathArena/aime_2025", "matharena"),
+    "aime_2026": _mathematics("MathArena/aime_2026", "matharena"),
+    "hmmt_feb_2025": _mathematics("MathArena/hmmt_feb_2025", "matharena"),
+    "hmmt_nov_2025": _mathematics("MathArena/hmmt_nov_2025", "matharena"),
+    "hmmt_feb_2026": _mathematics("MathArena/hmmt_feb_2026", "matharena"),
+    "brumo_2025": _mathematics("MathArena/brumo_2025", "matharena"),
+    "math_500": _mathematics("HuggingFaceH4/MATH-500", "math_500", split="test"),
+    "gsm8k": _mathematics("openai/gsm8k", "gsm8k", split="test", config="main"),
+    "humanevalplus": _code("evalplus/humanevalplus", "humanevalplus"),
+    "mbppplus": _code("evalplus/mbppplus", "mbppplus"),
+    "livecodebench": _code("lighteval/code_generation_lite", "livecodebench", config="v6"),
+    "gpqa_diamond": _choice("Idavidrein/gpqa", "gpqa", config="gpqa_diamond", split="train"),
+    "mmlu_pro": _choice("TIGER-Lab/MMLU-Pro", "mmlu_pro", num_problems=600),
+}
+GROUPS = {
+    "paper_math": list(BENCHMARKS)[:7],
+    "paper_code": ["humanevalplus", "mbppplus", "livecodebench"],
+    "paper_out_of_domain": ["gpqa_diamond", "mmlu_pro"],
+}
+
+
+def resolve(names: list[str]) -> dict[str, Benchmark]:
+    """
+    Benchmarks by name. A name is one of `BENCHMARKS`, one of `GROUPS`, the path of a local file, or `name=source`: a
+    benchmark's settings with its data from another hub id or a local file.
+
+    Raises:
+        ValueError: a name is not known, or comes twice.
+    """
+    chosen: dict[str, Benchmark] = {}
+    for name in (part for given in names for part in GROUPS.get(given, [given])):
+        if Path(name).suffix in LOCAL_FORMATS and "=" not in name:
+            key, benchmark = Path(name).stem, Benchmark(name, conversational=False)
+        else:
+            key, _, source = name.partition("=")
+            if key not in BENCHMARKS:
+                known = [*BENCHMARKS, *GROUPS]
+                nearest = difflib.get_close_matches(key, known, n=1, cutoff=0)
+                raise ValueError(
+                    f"Unknown benchmark {key!r}: did you mean {nearest[0]!r}? Expected one of {', '.join(known)}, "
+                    f"`name=source`, or the path of a file of {', '.join(LOCAL_FORMATS)}."
+                )
+            benchmark = replace(BENCHMARKS[key], source=source) if source else BENCHMARKS[key]
+        if key in chosen:
+            raise ValueError(f"The benchmark {key!r} is named twice.")
+        chosen[key] = benchmark
+    return chosen
+
+
+@dataclass(frozen=True)
+class Problems:
+    """
+    A benchmark that is loaded.
+
+    Args:
+        rows: with the final `prompt`, its gold, and `number`, the problem's place in the source, from 1.
+        reward: scores completions.
+        reward_name: as in recipes.
+        left_out: problems without a gold that can be used.
+        fingerprint: of problems and golds, without the text that `template` puts around them.
+    """
+
+    rows: Dataset
+    reward: Callable
+    reward_name: str
+    left_out: int
+    fingerprint: str
+
+
+def load_problems(
+    name: str,
+    benchmark: Benchmark,
+    column_mapping: dict[str, str] | None = None,
+    system_prompt: str | None = None,
+    reward_kwargs: dict | None = None,
+) -> Problems:
+    """
+    Load a benchmark the way that training loads its data.
+
+    Args:
+        name: what it is called in messages.
+        benchmark: with `conversational` decided.
+        column_mapping: of a file without a format.
+        system_prompt: of a chat.
+        reward_kwargs: options by reward name.
+
+    Raises:
+        ValueError, OSError: as the functions of `delta_trl.datasets` do.
+    """
+    form = FORMATS[benchmark.form] if benchmark.form else None
+    columns = form.columns if form and form.read_columns else None
+    dataset = load(benchmark.source, benchmark.config, benchmark.split, columns)
+    if form:
+        dataset = standardize(dataset, benchmark.form, benchmark.source)
+    dataset = prepare(dataset, column_mapping, name=benchmark.source)  # the columns' names, and that prompts are some
+    dataset = dataset.add_column("number", list(range(1, len(dataset) + 1)))
+    reward_name = benchmark.reward or ("code_reward" if "tests" in dataset.column_names else "math_reward")
+    reward = get_reward(reward_name, **((reward_kwargs or {}).get(reward_name) or {}))
+    check_reward_columns(dataset, [reward], [reward_name])
+    usable = drop_rows_without_gold(dataset, [reward], name)
+    left_out = len(dataset) - len(usable)
+    if benchmark.num_problems is not None and benchmark.num_problems < len(usable):
+        usable = usable.select(sorted(random.Random(0).sample(range(len(usable)), benchmark.num_problems)))
+    content = hashlib.sha256()
+    for row in usable.select_columns([c for c in ("number", "prompt", "solution", "tests") if c in usable.features]):
+        content.update(json.dumps(row, sort_keys=True).encode())
+    rows = prepare(
+        usable,
+        prompt_template=benchmark.template,
+        system_prompt=system_prompt,
+        conversational=bool(benchmark.conversational),
+        name=name,
+    )
+    return Problems(rows, reward, reward_name, left_out, content.hexdigest()[:16])

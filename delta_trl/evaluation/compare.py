@@ -1,0 +1,114 @@
+"""`delta-trl eval --compare A B`: is A ahead of B?"""
+
+import argparse
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+from rich.table import Table
+
+from ..recipe import RecipeError
+from .metrics import compare_runs, paired_bootstrap
+from .store import write_json
+from .summary import Samples, load_samples, percent, print_table
+
+
+# what two evaluations may differ in and still be compared without a word
+MODEL_SETTINGS = {"model_name_or_path", "model_revision", "model_fingerprint", "benchmarks"}
+
+
+def main(args: Iterable[str]) -> None:
+    """Compare two finished evaluations. Raises `RecipeError` for a mistake of the user's."""
+    parser = argparse.ArgumentParser(prog="delta-trl eval", exit_on_error=False)
+    parser.add_argument("--compare", nargs=2, type=Path, metavar=("A", "B"), required=True)
+    parser.add_argument("--output_file", "--output-file", type=Path, help="also write the numbers to this JSON file")
+    try:
+        options, unknown = parser.parse_known_args(args)
+    except argparse.ArgumentError as error:
+        raise RecipeError(str(error)) from error
+    if unknown:
+        raise RecipeError(
+            f"--compare takes two output directories and --output_file, got {' '.join(unknown)} as well."
+        )
+    try:
+        comparison = compare(*options.compare)
+    except ImportError as error:
+        raise RecipeError(str(error)) from error
+    show(comparison)
+    if options.output_file:
+        write_json(options.output_file, comparison)
+
+
+def compare(first: Path, second: Path) -> dict:
+    """
+    Both tests of whether `first` is ahead, for every benchmark and over all problems together.
+
+    Args:
+        first, second: output directories of two evaluations on the same problems.
+
+    Raises:
+        RecipeError: one is not finished, or their problems differ.
+        ImportError: scipy is missing.
+    """
+    (settings_a, a), (settings_b, b) = (_load(folder) for folder in (first, second))
+    if a.keys() != b.keys():
+        raise RecipeError(
+            f"The evaluations are on different benchmarks: {first} on {', '.join(a)}, {second} on {', '.join(b)}."
+        )
+    for name in a:
+        key = "problems_fingerprint"
+        if settings_a["benchmarks"][name][key] != settings_b["benchmarks"][name][key]:
+            raise RecipeError(f"The evaluations are on different problems of {name}: evaluate both on the same data.")
+    different = [key for key in settings_a if key not in MODEL_SETTINGS and settings_a[key] != settings_b.get(key)]
+    return {
+        "first": settings_a["model_name_or_path"],
+        "second": settings_b["model_name_or_path"],
+        "different_settings": {key: [settings_a[key], settings_b.get(key)] for key in different},
+        "benchmarks": {name: _tests([a[name]], [b[name]]) for name in a},
+        "all": _tests(list(a.values()), list(b.values())),
+    }
+
+
+def _load(folder: Path) -> tuple[dict, dict[str, Samples]]:
+    for name in ("settings.json", "samples.jsonl", "results.json"):
+        if not (folder / name).is_file():
+            raise RecipeError(f"{folder} is no finished evaluation: it has no {name}.")
+    return load_samples(folder)
+
+
+def _tests(first: list[Samples], second: list[Samples]) -> dict:
+    first, second = ([one.rewards for one in samples] for samples in (first, second))
+    difference, low, high, p = paired_bootstrap(first, second)
+    return {
+        "problems": sum(map(len, first)),
+        "mann_whitney": asdict(compare_runs(np.concatenate(first), np.concatenate(second))),
+        "paired_bootstrap": {"difference": difference, "interval": [low, high], "p": p},
+    }
+
+
+def show(comparison: dict) -> None:
+    """Print the table."""
+    for key, (a, b) in comparison["different_settings"].items():
+        print(f"warning: the evaluations differ in {key}: {a!r} and {b!r}")
+    table = Table(title=f"A: {comparison['first']}\nB: {comparison['second']}")
+    table.add_column("benchmark")
+    for column in ("problems", "A", "B", "A - B", "95 % interval", "p (bootstrap)", "U", "p (Mann–Whitney)"):
+        table.add_column(column, justify="right")
+    rows = dict(comparison["benchmarks"])
+    if len(rows) > 1:
+        rows["all problems"] = comparison["all"]
+    for name, one in rows.items():
+        runs, paired = one["mann_whitney"], one["paired_bootstrap"]
+        table.add_row(
+            name,
+            str(one["problems"]),
+            percent(runs["first"]),
+            percent(runs["second"]),
+            percent(paired["difference"]),
+            " – ".join(map(percent, paired["interval"])),
+            f"{paired['p']:.4f}",
+            f"{runs['u']:g}",
+            f"{runs['p']:.4f}",
+        )
+    print_table(table)

@@ -1,0 +1,205 @@
+"""Sampling completions: with transformers, or with vLLM where it is installed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
+from transformers.utils import find_adapter_config_file
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """
+    Where a model comes from.
+
+    Args:
+        name: hub id or path, of a model or of a PEFT adapter.
+        revision: of the hub repository.
+        dtype: a torch dtype's name, or "auto" for the checkpoint's own.
+        attn_implementation: see transformers.
+        trust_remote_code: see transformers.
+    """
+
+    name: str
+    revision: str | None = None
+    dtype: str = "auto"
+    attn_implementation: str | None = None
+    trust_remote_code: bool = False
+
+    @property
+    def hub_options(self) -> dict:
+        return {"revision": self.revision, "trust_remote_code": self.trust_remote_code}
+
+    def is_adapter(self) -> bool:
+        return find_adapter_config_file(self.name, revision=self.revision) is not None
+
+    def base(self) -> str:
+        """The model that an adapter belongs to. Raises `ImportError` without peft."""
+        return _peft().PeftConfig.from_pretrained(self.name, revision=self.revision).base_model_name_or_path
+
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        try:
+            return AutoTokenizer.from_pretrained(self.name, padding_side="left", **self.hub_options)
+        except (OSError, ValueError):
+            if not self.is_adapter():
+                raise
+        # an adapter saved without its tokenizer
+        return AutoTokenizer.from_pretrained(
+            self.base(), padding_side="left", trust_remote_code=self.trust_remote_code
+        )
+
+    def model(self) -> torch.nn.Module:
+        """The causal language model, with its adapter if it is one."""
+        options = {"dtype": self.dtype, "attn_implementation": self.attn_implementation, **self.hub_options}
+        if self.is_adapter():
+            return _peft().AutoPeftModelForCausalLM.from_pretrained(self.name, **options)
+        return AutoModelForCausalLM.from_pretrained(self.name, **options)
+
+
+def _peft():
+    try:
+        import peft
+    except ImportError as error:
+        raise ImportError("The model is a PEFT adapter, which needs peft: pip install 'delta-trl[peft]'.") from error
+    return peft
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How to sample. A temperature of 0 is greedy decoding."""
+
+    temperature: float
+    top_p: float
+    max_completion_length: int
+
+
+@dataclass(frozen=True)
+class Completion:
+    """Token ids, the end token included, and whether the length limit cut it off."""
+
+    ids: list[int]
+    truncated: bool
+
+
+Generate = Callable[[list[list[int]], list[int]], list[Completion]]
+"""From token ids of prompts and a seed for each, to a completion for each."""
+
+
+def end_tokens(tokenizer: PreTrainedTokenizerBase, generation_config: GenerationConfig | None) -> list[int]:
+    """The tokens that end a completion, as in TRL's trainers: the tokenizer's and those that the model declares."""
+    declared = generation_config.eos_token_id if generation_config else None
+    declared = [declared] if isinstance(declared, int) else declared or []
+    own = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
+    return list(dict.fromkeys([*own, *declared]))
+
+
+class TransformersGenerator:
+    """
+    Samples a batch of prompts together.
+
+    The batch is seeded by its first prompt's seed, so that equal batches give equal completions on equal hardware.
+    """
+
+    def __init__(self, source: ModelSource, sampling: Sampling, device: torch.device):
+        self.tokenizer = source.tokenizer()
+        self.model = source.model().to(device).eval()
+        self.end = end_tokens(self.tokenizer, self.model.generation_config)
+        self.pad = self.tokenizer.pad_token_id
+        if self.pad is None:
+            self.pad = self.end[0] if self.end else 0
+        greedy = sampling.temperature == 0
+        # all that a model's own generation_config.json may set would change the sampling
+        self.model.generation_config = GenerationConfig(
+            eos_token_id=self.end or None,
+            pad_token_id=self.pad,
+            bos_token_id=self.tokenizer.bos_token_id,
+            max_new_tokens=sampling.max_completion_length,
+            do_sample=not greedy,
+            **({} if greedy else {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": 0}),
+        )
+
+    @torch.inference_mode()
+    def __call__(self, prompts: list[list[int]], seeds: list[int]) -> list[Completion]:
+        torch.manual_seed(seeds[0])
+        longest = max(map(len, prompts))
+        padding = [longest - len(prompt) for prompt in prompts]
+        ids = torch.tensor([[self.pad] * n + prompt for n, prompt in zip(padding, prompts, strict=True)])
+        mask = torch.tensor([[0] * n + [1] * (longest - n) for n in padding])
+        device = self.model.device
+        sequences = self.model.generate(input_ids=ids.to(device), attention_mask=mask.to(device))
+        return [self._completion(row) for row in sequences[:, longest:].tolist()]
+
+    def _completion(self, ids: list[int]) -> Completion:
+        length = next((i + 1 for i, token in enumerate(ids) if token in self.end), None)
+        return Completion(ids[:length], truncated=length is None)
+
+
+class VLLMGenerator:
+    """
+    Samples with vLLM, every completion by its own seed.
+
+    Under a launcher each process has an engine of its own; alone, the engine may take several GPUs.
+    """
+
+    def __init__(
+        self,
+        source: ModelSource,
+        sampling: Sampling,
+        num_processes: int,
+        tensor_parallel_size: int = 1,
+        gpu_memory_utilization: float = 0.9,
+        max_model_length: int | None = None,
+    ):
+        try:
+            from vllm import LLM, SamplingParams
+            from vllm.lora.request import LoRARequest
+        except ImportError as error:
+            raise ImportError("use_vllm needs vLLM: pip install 'delta-trl[vllm]'.") from error
+
+        if num_processes > 1 and tensor_parallel_size > 1:
+            raise ValueError(
+                f"vllm_tensor_parallel_size={tensor_parallel_size} on {num_processes} processes: each process has an "
+                "engine on its own GPU. For an engine on several GPUs start one process."
+            )
+        self.tokenizer = source.tokenizer()
+        name, options, self.lora = source.name, {}, None
+        if source.is_adapter():
+            rank = _peft().PeftConfig.from_pretrained(source.name).r
+            name, options = source.base(), {"enable_lora": True, "max_lora_rank": max(16, rank)}
+            self.lora = LoRARequest("adapter", 1, source.name)
+        if num_processes > 1:
+            options["distributed_executor_backend"] = "external_launcher"  # as TRL's colocated engines
+        self.llm = LLM(
+            model=name,
+            revision=None if self.lora else source.revision,
+            dtype=source.dtype,
+            trust_remote_code=source.trust_remote_code,
+            tensor_parallel_size=tensor_parallel_size,
+            gpu_memory_utilization=gpu_memory_utilization,
+            max_model_len=max_model_length,
+            **options,
+        )
+        self._sampling_params = SamplingParams
+        self.sampling = sampling
+        try:
+            declared = GenerationConfig.from_pretrained(name, revision=None if self.lora else source.revision)
+        except OSError:
+            declared = None  # a model may come without
+        self.end = end_tokens(self.tokenizer, declared)
+
+    def __call__(self, prompts: list[list[int]], seeds: list[int]) -> list[Completion]:
+        params = [
+            self._sampling_params(
+                temperature=self.sampling.temperature,
+                top_p=self.sampling.top_p,
+                max_tokens=self.sampling.max_completion_length,
+                stop_token_ids=self.end,
+                seed=seed,
+            )
+            for seed in seeds
+        ]
+        inputs = [{"prompt_token_ids": prompt} for prompt in prompts]
+        outputs = self.llm.generate(inputs, sampling_params=params, lora_request=self.lora, use_tqdm=False)
+        completions = [output.outputs[0] for output in outputs]
+        return [Completion(list(one.token_ids), one.finish_reason == "length") for one in completions]

@@ -1,0 +1,146 @@
+"""
+avg@k, pass@k, bootstrap intervals and tests on rewards of shape (problems, samples).
+
+A reward that could not be had is NaN and counts as no sample at all: never as 0.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+RESAMPLES = 10_000
+BLOCK = 10_000_000  # drawn indices held at a time
+
+
+def problem_means(rewards: np.ndarray) -> np.ndarray:  # (P, k) -> (P,)
+    """Each problem's mean reward over its scored samples; NaN for a problem without any."""
+    scored = ~np.isnan(rewards)
+    totals = np.where(scored, rewards, 0.0).sum(axis=1)
+    counts = scored.sum(axis=1)
+    return np.divide(totals, counts, out=np.full(len(rewards), np.nan), where=counts > 0)
+
+
+def avg_at_k(rewards: np.ndarray) -> float:
+    """avg@k: the mean over problems of their mean reward. NaN if nothing was scored."""
+    means = problem_means(rewards)
+    means = means[~np.isnan(means)]
+    return float(means.mean()) if len(means) else float("nan")
+
+
+def pass_at_k(rewards: np.ndarray, k: int) -> float:
+    """
+    The unbiased estimator of Chen et al. 2021 (arXiv 2107.03374), the mean over problems of 1 - C(n - c, k) / C(n, k)
+    for c of n scored samples right, which is a reward of 1. Problems with fewer than k scored samples are left out;
+    NaN if none is left.
+    """
+    n = (~np.isnan(rewards)).sum(axis=1)
+    c = (rewards >= 1.0).sum(axis=1)
+    enough = n >= k
+    n, c = n[enough], c[enough]
+    if not len(n):
+        return float("nan")
+    # C(n - c, k) / C(n, k) = Π_{i < k} (n - c - i) / (n - i); a factor is 0 where fewer than k are wrong
+    i = np.arange(k)
+    factors = np.clip(n[:, None] - c[:, None] - i, 0, None) / (n[:, None] - i)
+    return float(1.0 - factors.prod(axis=1).mean())
+
+
+def bootstrap_interval(
+    benchmarks: list[np.ndarray], level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
+) -> tuple[float, float]:
+    """
+    Percentile bootstrap interval of avg@k over problems.
+
+    Args:
+        benchmarks: rewards (P_b, k) of one benchmark, or of several, whose problems are resampled within each: the
+            interval is then that of the average weighted by the number of problems.
+        level: coverage.
+        resamples: how often to resample.
+        seed: of the resampling.
+    """
+    rng = np.random.default_rng(seed)
+    means = [_scored(problem_means(rewards)) for rewards in benchmarks]
+    return _interval(_resampled_means(means, resamples, rng), level)
+
+
+def paired_bootstrap(
+    first: list[np.ndarray],
+    second: list[np.ndarray],
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> tuple[float, float, float, float]:
+    """
+    Resample problems, the same ones of both models.
+
+    Args:
+        first, second: rewards (P_b, k) of each benchmark; the numbers of samples may differ.
+
+    Returns:
+        avg@k of `first` minus that of `second` over the problems scored for both, the interval of it, and p, the share
+        of resamples in which `first` is not ahead (with one added to both counts, so that it is never 0).
+    """
+    rng = np.random.default_rng(seed)
+    differences = [_scored(problem_means(a) - problem_means(b)) for a, b in zip(first, second, strict=True)]
+    resampled = _resampled_means(differences, resamples, rng)
+    p = (1 + (resampled <= 0).sum()) / (resamples + 1)
+    return float(np.concatenate(differences).mean()), *_interval(resampled, level), float(p)
+
+
+@dataclass(frozen=True)
+class RunTest:
+    """One-sided Mann–Whitney U test over evaluation runs.
+
+    Args:
+        first, second: mean accuracy over the runs of each model.
+        u: the U statistic of the first.
+        p: of its being ahead by chance.
+    """
+
+    first: float
+    second: float
+    u: float
+    p: float
+
+
+def compare_runs(first: np.ndarray, second: np.ndarray) -> RunTest:
+    """
+    The paper's test: is the first model ahead? Run i of a model is its accuracy over all problems on sample i of each.
+
+    Args:
+        first, second: rewards (P, k) and (P, k'), of one benchmark or of several joined along P.
+
+    Raises:
+        ImportError: scipy is missing.
+    """
+    try:
+        from scipy.stats import mannwhitneyu
+    except ImportError as error:
+        raise ImportError("Comparing evaluations needs scipy: pip install 'delta-trl[eval]'.") from error
+
+    runs = [_scored(problem_means(rewards.T)) for rewards in (first, second)]
+    result = mannwhitneyu(*runs, alternative="greater")
+    return RunTest(float(runs[0].mean()), float(runs[1].mean()), float(result.statistic), float(result.pvalue))
+
+
+def _scored(means: np.ndarray) -> np.ndarray:
+    return means[~np.isnan(means)]
+
+
+def _resampled_means(groups: list[np.ndarray], resamples: int, rng: np.random.Generator) -> np.ndarray:  # (resamples,)
+    """Means over all groups, each resampled within itself."""
+    size = sum(map(len, groups))
+    totals = np.zeros(resamples)
+    for values in groups:
+        block = max(1, BLOCK // max(1, len(values)))
+        for start in range(0, resamples, block):
+            rows = min(block, resamples - start)
+            drawn = rng.integers(0, len(values), (rows, len(values))) if len(values) else np.zeros((rows, 0), int)
+            totals[start : start + rows] += values[drawn].sum(axis=1)
+    return totals / size if size else np.full(resamples, np.nan)
+
+
+def _interval(resampled: np.ndarray, level: float) -> tuple[float, float]:
+    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)

@@ -1,0 +1,275 @@
+"""`delta-trl eval`: sample, score, summarise."""
+
+import asyncio
+import hashlib
+import logging
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from datetime import timedelta
+from pathlib import Path
+
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list
+from tqdm.auto import tqdm
+from transformers import PreTrainedTokenizerBase, TrainerState
+from transformers.utils import cached_file, find_adapter_config_file
+from transformers.utils.hub import extract_commit_hash
+from trl.trainer.utils import is_async_callable
+
+from ..recipe import RecipeError
+from ..reward_errors import explain_failures
+from .arguments import EvalArguments, EvalParser
+from .benchmarks import Problems, load_problems, resolve
+from .generation import Generate, ModelSource, Sampling, TransformersGenerator, VLLMGenerator
+from .store import ChunkKey, Store
+from .summary import show, summarise
+
+
+logger = logging.getLogger(__name__)
+
+
+def main(args: Iterable[str]) -> None:
+    """Run or go on with an evaluation. Raises `RecipeError` for a mistake of the user's."""
+    (args,) = EvalParser().parse(args)
+    # one process may sample for hours longer than another
+    state = PartialState(cpu=args.use_cpu, timeout=timedelta(days=7))
+    try:
+        evaluation = Evaluation(args, state)
+    except (ValueError, OSError, ImportError) as error:
+        raise RecipeError(str(error)) from error
+    evaluation.run()
+    if state.is_main_process:
+        results = summarise(Path(args.output_dir))
+        show(results)
+    state.destroy_process_group()
+
+
+class Evaluation:
+    """
+    An evaluation, ready to go: everything that can be checked without sampling is.
+
+    The unit of work is a chunk, `batch_size` completions in the order of the problems. Its samples depend on the
+    settings alone, so that neither an interruption nor the number of processes changes them.
+    """
+
+    def __init__(self, args: EvalArguments, state: PartialState):
+        self.args = args
+        self.state = state
+        self.source = ModelSource(
+            args.model_name_or_path,
+            args.model_revision,
+            args.dtype,
+            args.attn_implementation,
+            args.trust_remote_code,
+        )
+        try:
+            self.tokenizer = self.source.tokenizer()
+        except (ValueError, OSError) as error:
+            reason = " ".join(str(error).split())
+            raise ValueError(
+                f"model_name_or_path={self.source.name!r}: no tokenizer can be loaded: {reason}"
+            ) from error
+        if not state.is_main_process:
+            logging.getLogger("delta_trl.datasets").setLevel(logging.ERROR)  # the first process tells what is left out
+        with state.main_process_first():  # the others find its results in the cache
+            self.problems = self._load_problems()
+        self.store = Store(Path(args.output_dir), self._chunks())
+        with state.main_process_first():
+            self.store.check_settings(self._settings())
+
+    def _load_problems(self) -> dict[str, Problems]:
+        args = self.args
+        problems = {}
+        self.benchmarks = resolve(args.benchmarks)
+        for option in ("reward", "dataset_format", "column_mapping"):
+            if getattr(args, option) and all(benchmark.form for benchmark in self.benchmarks.values()):
+                raise ValueError(f"`{option}` is for files: a named benchmark has its own.")
+        for name, benchmark in list(self.benchmarks.items()):
+            file = benchmark.form is None
+            changes = {
+                "form": args.dataset_format if file else None,
+                "reward": args.reward if file else None,
+                "template": args.prompt_template,
+                "num_problems": args.num_problems,
+                "conversational": args.conversational,
+            }
+            benchmark = replace(benchmark, **{key: value for key, value in changes.items() if value is not None})
+            if benchmark.conversational is None:
+                benchmark = replace(benchmark, conversational=self.tokenizer.chat_template is not None)
+            problems[name] = load_problems(
+                name,
+                benchmark,
+                args.column_mapping if file else None,
+                args.system_prompt,
+                args.reward_kwargs,
+            )
+            if not isinstance(problems[name].rows[0]["prompt"], str) and self.tokenizer.chat_template is None:
+                raise ValueError(
+                    f"{name} has chats as prompts, but the tokenizer of {args.model_name_or_path} has no chat "
+                    "template. Set `--conversational false`, or use a model that has one."
+                )
+            self.benchmarks[name] = replace(benchmark, reward=problems[name].reward_name)
+        rewards = {benchmark.reward for benchmark in self.benchmarks.values()}
+        unknown = set(args.reward_kwargs) - rewards
+        if unknown:
+            raise ValueError(f"reward_kwargs names {sorted(unknown)}, but the rewards here are {sorted(rewards)}.")
+        return problems
+
+    def _chunks(self) -> dict[ChunkKey, int]:
+        """The number of samples of every chunk, in order."""
+        chunks = {}
+        for name, problems in self.problems.items():
+            total = len(problems.rows) * self.args.num_generations
+            for start in range(0, total, self.args.batch_size):
+                chunks[name, start // self.args.batch_size] = min(self.args.batch_size, total - start)
+        return chunks
+
+    def _settings(self) -> dict:
+        """All that decides the samples."""
+        args = self.args
+        names = ("model_name_or_path", "model_revision", "dtype", "attn_implementation", "use_vllm", "num_generations")
+        names += ("temperature", "top_p", "max_completion_length", "seed", "batch_size", "system_prompt")
+        return {
+            **{name: getattr(args, name) for name in names},
+            "model_fingerprint": fingerprint(self.source),
+            "chat_template_kwargs": args.chat_template_kwargs,
+            "reward_kwargs": args.reward_kwargs,
+            "benchmarks": {
+                name: {
+                    **asdict(self.benchmarks[name]),
+                    "num_problems": len(problems.rows),
+                    "left_out": problems.left_out,
+                    "problems_fingerprint": problems.fingerprint,
+                }
+                for name, problems in self.problems.items()
+            },
+        }
+
+    def run(self) -> None:
+        """Sample and score what is missing, and merge the files of all processes."""
+        state, size = self.state, sum(self.store.chunks.values())
+        done = [self.store.merge() if state.is_main_process else None]
+        broadcast_object_list(done)
+        todo = [key for key in self.store.chunks if key not in done[0]]
+        mine = todo[state.process_index :: state.num_processes]
+        try:
+            generate = self._generator() if mine else None
+        except (ValueError, OSError, ImportError) as error:
+            raise RecipeError(str(error)) from error
+        finished = sum(self.store.chunks[key] for key in done[0])
+        bar = {"total": size, "initial": finished, "unit": "sample", "desc": "Sampling"}
+        with tqdm(**bar, disable=not state.is_main_process) as progress:
+            for i, key in enumerate(mine):
+                self.store.write(state.process_index, self._sample(key, generate))
+                round_ = todo[i * state.num_processes :][: state.num_processes]  # the others are taken to be as far
+                progress.update(sum(self.store.chunks[other] for other in round_))
+        state.wait_for_everyone()
+        if state.is_main_process:
+            self.store.merge()
+
+    def _generator(self) -> Generate:
+        args = self.args
+        sampling = Sampling(args.temperature, args.top_p, args.max_completion_length)
+        if not args.use_vllm:
+            return TransformersGenerator(self.source, sampling, self.state.device)
+        return VLLMGenerator(
+            self.source,
+            sampling,
+            self.state.num_processes,
+            args.vllm_tensor_parallel_size,
+            args.vllm_gpu_memory_utilization,
+            args.vllm_max_model_length,
+        )
+
+    def _sample(self, key: ChunkKey, generate: Generate) -> list[dict]:
+        """The samples of a chunk, scored."""
+        name, chunk = key
+        problems, k = self.problems[name], self.args.num_generations
+        start = chunk * self.args.batch_size
+        places = [divmod(i, k) for i in range(start, start + self.store.chunks[key])]
+        rows = [problems.rows[i] for i, _ in places]
+        prompts = [row["prompt"] for row in rows]
+        seeds = [sample_seed(self.args.seed, name, row["number"], j) for row, (_, j) in zip(rows, places, strict=True)]
+        completions = generate(prompt_ids(self.tokenizer, prompts, self.args.chat_template_kwargs), seeds)
+        texts = self.tokenizer.batch_decode([one.ids for one in completions], skip_special_tokens=True)
+        rewards, extra = score(problems.reward, rows, texts, [one.ids for one in completions])
+        samples = []
+        for i, (row, (_, j), one) in enumerate(zip(rows, places, completions, strict=True)):
+            ours = {
+                "benchmark": name,
+                "chunk": chunk,
+                "problem": row["number"],
+                "sample": j,
+                "prompt": row["prompt"],
+                "completion": texts[i],
+                "reward": rewards[i],
+                "length": len(one.ids),
+                "truncated": one.truncated,
+            }
+            columns = {column: row[column] for column in row if column not in ("number", "tests")}  # tests are large
+            logged = {column: values[i] for column, values in extra.items()}
+            samples.append({**ours, **logged, **columns, **ours})
+        return samples
+
+
+def sample_seed(seed: int, benchmark: str, problem: int, sample: int) -> int:
+    """A seed of 63 bits for one sample, the same wherever and whenever it is drawn."""
+    digest = hashlib.sha256(f"{seed}/{benchmark}/{problem}/{sample}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def prompt_ids(
+    tokenizer: PreTrainedTokenizerBase, prompts: list, chat_template_kwargs: dict | None = None
+) -> list[list[int]]:
+    """Token ids of prompts, texts or chats, as in TRL's trainers."""
+    if isinstance(prompts[0], str):
+        return tokenizer(text=prompts)["input_ids"]
+    return tokenizer.apply_chat_template(
+        prompts, add_generation_prompt=True, tokenize=True, return_dict=True, **(chat_template_kwargs or {})
+    )["input_ids"]
+
+
+def score(reward, rows: list[dict], texts: list[str], ids: list[list[int]]) -> tuple[list[float | None], dict]:
+    """
+    Call a reward as the trainer does.
+
+    Returns:
+        The rewards, `None` where there is none, and the columns that the reward logs about each completion.
+    """
+    extra: dict[str, list] = {}
+    chat = not isinstance(rows[0]["prompt"], str)
+    func = explain_failures(reward, getattr(reward, "__name__", type(reward).__name__))
+    columns = {column: [row[column] for row in rows] for column in rows[0] if column not in ("prompt", "number")}
+    result = func(
+        prompts=[row["prompt"] for row in rows],
+        completions=[[{"role": "assistant", "content": text}] if chat else text for text in texts],
+        completion_ids=ids,
+        trainer_state=TrainerState(),
+        log_extra=lambda column, values: extra.update({column: list(values)}),
+        log_metric=lambda *_: None,
+        **columns,
+    )
+    rewards = asyncio.run(result) if is_async_callable(reward) else result
+    if len(rewards) != len(rows):
+        raise ValueError(f"The reward returned {len(rewards)} rewards for {len(rows)} completions.")
+    return [None if one is None or math.isnan(one) else float(one) for one in rewards], extra
+
+
+MIB = 1 << 20
+
+
+def fingerprint(source: ModelSource) -> str | None:
+    """The commit of a hub repository; of a local model, a hash over the sizes, beginnings and ends of its weights."""
+    folder = Path(source.name)
+    if not folder.is_dir():
+        file = find_adapter_config_file(source.name, revision=source.revision)
+        return extract_commit_hash(file or cached_file(source.name, "config.json", revision=source.revision), None)
+    content = hashlib.sha256()
+    files = [path for path in folder.iterdir() if path.suffix in (".safetensors", ".bin")]
+    for path in sorted([*files, *folder.glob("*config.json")]):
+        with path.open("rb") as file:
+            content.update(f"{path.name} {path.stat().st_size}\n".encode() + file.read(MIB))
+            file.seek(max(0, path.stat().st_size - MIB))
+            content.update(file.read(MIB))
+    return content.hexdigest()[:16]

@@ -1,0 +1,116 @@
+"""
+The files of an evaluation. Samples are written chunk by chunk; a chunk counts when all of its lines are there.
+
+    settings.json       what decides the samples; going on with other settings is refused
+    samples.jsonl       all samples, in order
+    samples-N.part      those of process N, until they are merged into samples.jsonl
+    results.json        the numbers
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..recipe import RecipeError
+
+
+ChunkKey = tuple[str, int]  # benchmark and number of the chunk in it
+
+
+class Store:
+    """
+    Samples on disk.
+
+    Args:
+        folder: the output directory.
+        chunks: how many samples each chunk has.
+    """
+
+    def __init__(self, folder: Path, chunks: dict[ChunkKey, int]):
+        self.folder = folder
+        self.chunks = chunks
+
+    @property
+    def samples(self) -> Path:
+        return self.folder / "samples.jsonl"
+
+    def check_settings(self, settings: dict) -> None:
+        """
+        Write the settings, or compare them with those of the evaluation to go on with.
+
+        Raises:
+            RecipeError: they differ; names the differences.
+        """
+        path = self.folder / "settings.json"
+        if not path.is_file():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_json(path, settings)
+            return
+        before, now = _flat(json.loads(path.read_text())), _flat(json.loads(json.dumps(settings)))
+        keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+        if keys:
+            differences = "; ".join(f"{key} was {before.get(key)!r} and is {now.get(key)!r}" for key in keys)
+            raise RecipeError(
+                f"{self.folder} holds an evaluation with other settings: {differences}. Go on with the same ones, or "
+                "choose another --output_dir."
+            )
+
+    def merge(self) -> set[ChunkKey]:
+        """Put the complete chunks of all files into `samples.jsonl`, in order, and return their keys."""
+        parts = sorted(self.folder.glob("samples-*.part"))
+        complete: dict[ChunkKey, list[bytes]] = {}
+        for path in (self.samples, *parts):
+            for key, lines in _read_chunks(path).items():
+                if len(lines) == self.chunks.get(key) and key not in complete:
+                    complete[key] = lines
+        temporary = self.folder / "samples.jsonl.tmp"
+        with temporary.open("wb") as file:
+            for key in self.chunks:
+                file.writelines(complete.get(key, ()))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self.samples)
+        for path in parts:
+            path.unlink()
+        return set(complete)
+
+    def write(self, process: int, samples: list[dict]) -> None:
+        """Append one chunk, whose samples name it, to the part of a process."""
+        lines = [json.dumps(sample, ensure_ascii=False, default=str) for sample in samples]
+        with (self.folder / f"samples-{process}.part").open("ab") as file:
+            file.write(("\n".join(lines) + "\n").encode())
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def read_samples(folder: Path) -> Iterator[dict]:
+    """The samples of an evaluation, in order."""
+    with (folder / "samples.jsonl").open(encoding="utf-8") as file:
+        yield from map(json.loads, file)
+
+
+def write_json(path: Path, content: dict) -> None:
+    """Write all of it or nothing."""
+    temporary = path.with_name(f"{path.name}.tmp")
+    temporary.write_text(json.dumps(content, indent=2) + "\n")
+    os.replace(temporary, path)
+
+
+def _read_chunks(path: Path) -> dict[ChunkKey, list[bytes]]:
+    chunks: dict[ChunkKey, list[bytes]] = {}
+    if path.is_file():
+        with path.open("rb") as file:
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break  # cut off in the middle of a write
+                row = json.loads(line)
+                chunks.setdefault((row["benchmark"], row["chunk"]), []).append(line)
+    return chunks
+
+
+def _flat(settings: dict, prefix: str = "") -> dict:
+    flat = {}
+    for key, value in settings.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat

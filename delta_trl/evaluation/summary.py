@@ -1,0 +1,120 @@
+"""From samples to numbers: results.json and the table on screen."""
+
+import json
+import logging
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from .metrics import avg_at_k, bootstrap_interval, pass_at_k, problem_means
+from .store import read_samples, write_json
+
+
+logger = logging.getLogger(__name__)
+
+
+class Samples:
+    """
+    What was sampled on one benchmark, as arrays of shape (problems, k).
+
+    Attributes:
+        rewards: NaN where the reward could not be had.
+        lengths: in tokens, the end token included.
+        truncated: whether the length limit cut it off.
+    """
+
+    def __init__(self, rows: list[dict], k: int):
+        shape = (len(rows) // k, k)
+        self.rewards = np.array([np.nan if row["reward"] is None else row["reward"] for row in rows]).reshape(shape)
+        self.lengths = np.array([row["length"] for row in rows]).reshape(shape)
+        self.truncated = np.array([row["truncated"] for row in rows]).reshape(shape)
+
+
+def load_samples(folder: Path) -> tuple[dict, dict[str, Samples]]:
+    """The settings of a finished evaluation, and its samples by benchmark, problems in order."""
+    settings = json.loads((folder / "settings.json").read_text())
+    rows: dict[str, list[dict]] = {name: [] for name in settings["benchmarks"]}
+    for row in read_samples(folder):
+        rows[row["benchmark"]].append({key: row[key] for key in ("reward", "length", "truncated")})
+    return settings, {name: Samples(found, settings["num_generations"]) for name, found in rows.items()}
+
+
+def summarise(folder: Path) -> dict:
+    """Write `results.json` of a finished evaluation and return what is in it."""
+    settings, samples = load_samples(folder)
+    results = {
+        "settings": settings,
+        "versions": {name: version(name) for name in ("delta-trl", "torch", "transformers", "math-verify")},
+        "benchmarks": {name: numbers([one]) for name, one in samples.items()},
+        "average": numbers(list(samples.values())),  # of problems: benchmarks weigh as many as they have
+    }
+    for name, one in results["benchmarks"].items():
+        one["left_out"] = settings["benchmarks"][name]["left_out"]
+        if one["unscored"]:
+            logger.warning(
+                f"{name}: {one['unscored']} of {samples[name].rewards.size} samples could not be scored and count "
+                "neither as right nor as wrong."
+            )
+    write_json(folder / "results.json", results)
+    return results
+
+
+def numbers(samples: list[Samples]) -> dict:
+    """The results on some benchmarks together, over all of their problems."""
+    rewards = np.concatenate([one.rewards for one in samples])
+    k = rewards.shape[1]
+    powers = [2**i for i in range(k.bit_length()) if 2**i < k]
+    low, high = bootstrap_interval([one.rewards for one in samples])
+    return {
+        "problems": len(rewards),
+        "avg_at_k": _number(avg_at_k(rewards)),
+        "interval": [_number(low), _number(high)],
+        "pass_at_k": {str(n): _number(pass_at_k(rewards, n)) for n in (*powers, k)},
+        "truncated": float(np.concatenate([one.truncated for one in samples]).mean()),
+        "mean_length": float(np.concatenate([one.lengths for one in samples]).mean()),
+        "unscored": int(np.isnan(rewards).sum()),
+        "runs": [_number(run) for run in problem_means(rewards.T)],
+    }
+
+
+def _number(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def show(results: dict) -> None:
+    """Print the table."""
+    k = results["settings"]["num_generations"]
+    table = Table(title=results["settings"]["model_name_or_path"])
+    table.add_column("benchmark")
+    for column in ("problems", f"avg@{k}", "95 % interval", f"pass@{k}", "truncated", "mean length", "unscored"):
+        table.add_column(column, justify="right")
+    rows = dict(results["benchmarks"])
+    if len(rows) > 1:
+        rows["average (by problems)"] = results["average"]
+    for name, one in rows.items():
+        table.add_row(
+            name,
+            str(one["problems"]),
+            percent(one["avg_at_k"]),
+            " – ".join(map(percent, one["interval"])),
+            percent(one["pass_at_k"][str(k)]),
+            f"{percent(one['truncated'])} %",
+            f"{one['mean_length']:.0f}",
+            str(one["unscored"]),
+        )
+    print_table(table)
+
+
+def print_table(table: Table) -> None:
+    """Print it; into a file, in lines that are long enough."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=140)
+    console.print(table)
+
+
+def percent(value: float | None) -> str:
+    return "?" if value is None else f"{100 * value:.2f}"

@@ -1,0 +1,311 @@
+"""The named benchmarks on hand-made files in their schemas, scored by their rewards."""
+
+import base64
+import json
+import pickle
+import re
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from datasets import Dataset
+
+from delta_trl.datasets import load, standardize
+from delta_trl.evaluation.benchmarks import BENCHMARKS, BOXED, GROUPS, load_problems, resolve
+from delta_trl.livecodebench import livecodebench_tests
+from delta_trl.recipe import RecipeParser
+
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+SHIFT = "from typing import List\n\ndef shift(numbers: List[float], by: float):\n    return [n + by for n in numbers]"
+SOLUTION = "class Solution:\n    def total(self, nums):\n        return sum(nums)"
+
+
+def program(code):
+    return f"I add the two.\n```python\n{code}\n```"
+
+
+def boxed(answer):
+    return rf"So the answer is $\boxed{{{answer}}}$."
+
+
+# a right and a wrong answer to each problem of a fixture
+ANSWERS = {
+    "aime_2024": [(boxed("99"), boxed("98")), (boxed(729), "It is 729, I think, or 730.")],
+    "aime_2025": [(boxed(33), boxed(34)), (boxed(170), boxed(17)), (boxed(7), boxed(0))],
+    "hmmt_feb_2025": [(boxed(r"\dfrac{100}{309}"), boxed("0.32")), (boxed(r"\sqrt 3"), boxed("1.73"))],
+    "math_500": [(boxed(r"(3, \pi/2)"), boxed(r"(\pi/2, 3)")), (boxed(6), boxed("12"))],
+    "gsm8k": [(boxed(36), boxed(24)), (boxed(1200), boxed(120)), (boxed(-3), boxed(3))],
+    "humanevalplus": [(program(SHIFT), program("def shift(numbers, by):\n    return [4.0, 5.0]"))],
+    "mbppplus": [
+        (
+            program("def shared(a, b):\n    return tuple(x for x in a if x in b)[: len(set(a))][: len(set(b))]"),
+            program("def shared(a, b):\n    return (4, 5)"),
+        )
+    ],
+    "livecodebench": [
+        (program("print(int(input()) ** 2)"), program("print(9)")),  # 9 passes the public test
+        (program(SOLUTION), program(SOLUTION.replace("sum(nums)", "6"))),
+        (program("print('hello')"), program("print('Hello')")),
+    ],
+    "gpqa_diamond": [("neutron", "proton"), ("Nitrogen", "Argon")],
+    "mmlu_pro": [("11", "17"), ("Both A and B", "A bat")],
+}
+FILES = {"gpqa_diamond": "gpqa"}
+
+
+def problems(name, **changes):
+    source = str(FIXTURES / f"{FILES.get(name, name)}.jsonl")
+    return load_problems(name, replace(BENCHMARKS[name], source=source, **changes))
+
+
+def letter(row, text):
+    (found,) = [label for label, choice in zip("ABCDEFGHIJ", row["choices"], strict=False) if text in choice]
+    return found
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_benchmarks_score_as_training_does(name):
+    loaded = problems(name)
+    rows = loaded.rows.to_list()
+    assert len(rows) == len(ANSWERS[name])
+    for row, (right, wrong) in zip(rows, ANSWERS[name], strict=True):
+        if "choices" in row:
+            right, wrong = boxed(letter(row, right)), boxed(letter(row, wrong))
+        columns = {key: [value] * 2 for key, value in row.items() if key != "prompt"}
+        assert loaded.reward(completions=[right, wrong], **columns) == [1.0, 0.0], row
+
+
+def test_every_benchmark_has_a_fixture_or_shares_a_format_with_one():
+    covered = {BENCHMARKS[name].form for name in ANSWERS}
+    assert covered == {benchmark.form for benchmark in BENCHMARKS.values()}
+
+
+def test_integers_become_strings():
+    assert problems("aime_2025").rows["solution"][:] == ["33", "170", "7"]
+    rows = Dataset.from_list([{"problem_idx": 1, "problem": "2.5 + 0.5?", "answer": 3.0}])
+    assert standardize(rows, "matharena", "x")["solution"][:] == ["3"]
+    rows = Dataset.from_list([{"problem_idx": 1, "problem": "True?", "answer": True}])
+    with pytest.raises(ValueError, match="row 1, column 'answer': expected a text, got True"):
+        standardize(rows, "matharena", "x")
+
+
+def test_problems_keep_their_names():
+    assert problems("math_500").rows["problem_id"][:] == ["test/precalculus/1.json", "test/number_theory/2.json"]
+    assert problems("hmmt_feb_2025").rows["problem_id"][:] == ["1", "2"]
+    gsm8k = problems("gsm8k")
+    assert gsm8k.rows["number"][:] == [1, 2, 3]
+    assert gsm8k.left_out == 1  # the answer that was cut off
+
+
+def test_the_template_is_that_of_the_recipes():
+    recipe = yaml.safe_load(Path("recipes/Qwen3-8B-Base/deepmath_delta.yaml").read_text())
+    assert recipe["prompt_template"] == BOXED
+    prompt = problems("aime_2025", conversational=True).rows[0]["prompt"]
+    question = "Find the sum of all integer bases $b>9$ with $b\\le 12$."
+    assert prompt == [{"role": "user", "content": BOXED.replace("{prompt}", question)}]
+    assert problems("aime_2025").rows[0]["prompt"] == prompt[0]["content"]
+
+
+def test_the_paper_s_average():
+    """The paper's average is that of the problems: 30 each, and 33 of HMMT February 2026."""
+    counts = {name: 33 if name == "hmmt_feb_2026" else 30 for name in GROUPS["paper_math"]}
+    delta = {"aime_2024": 43.13, "aime_2025": 26.46, "aime_2026": 28.12, "hmmt_feb_2025": 18.33}
+    delta |= {"hmmt_nov_2025": 18.54, "hmmt_feb_2026": 20.27, "brumo_2025": 44.79}
+    assert list(delta) == GROUPS["paper_math"]
+    assert sum(delta[n] * counts[n] for n in delta) / sum(counts.values()) == pytest.approx(28.40, abs=0.005)
+
+
+# --- multiple choice ---
+
+
+def test_the_shuffle_is_fixed_and_stored():
+    rows = problems("gpqa_diamond").rows.to_list()
+    assert rows == problems("gpqa_diamond").rows.to_list()
+    # pinned: another order would change published numbers
+    assert [row["solution"] for row in rows] == ["C", "D"]
+    assert rows[0]["choices"]["ABCD".index(rows[0]["solution"])] == "The neutron"
+    for row in rows:
+        lines = [f"{label}. {choice}" for label, choice in zip("ABCD", row["choices"], strict=True)]
+        assert "\n".join(lines) in row["prompt"]
+
+
+def test_the_shuffle_leaves_no_place_out():
+    columns = ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
+    rows = [{"Record ID": str(i), "Question": f"Question {i}?", **{c: c for c in columns}} for i in range(400)]
+    solutions = standardize(Dataset.from_list(rows), "gpqa", "x")["solution"][:]
+    counts = [solutions.count(label) for label in "ABCD"]
+    assert sum(counts) == 400
+    assert all(70 < count < 130 for count in counts)
+
+
+def test_choices_that_speak_of_others_stay_in_place():
+    rows = problems("mmlu_pro").rows.to_list()
+    assert sorted(rows[0]["choices"]) != rows[0]["choices"]  # the source's order is ascending
+    assert rows[1]["choices"] == ["A whale", "A bat", "Both A and B", "None of the above"]
+    assert rows[1]["solution"] == "C"
+
+
+def test_malformed_choices():
+    row = {"question_id": 1, "question": "Q?", "options": ["a", "b"], "answer_index": 1, "category": "math"}
+    for change, message in [
+        ({"answer_index": 2}, "column 'answer_index': expected a number from 0 to 1, got 2"),
+        ({"options": ["a"]}, "column 'options': expected a list of 2 to 10"),
+        ({"question": " "}, "column 'question': expected a text"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            standardize(Dataset.from_list([row | change]), "mmlu_pro", "x")
+
+
+# --- LiveCodeBench's hidden tests ---
+
+
+class Evil:
+    def __reduce__(self):
+        return (print, ("executed",))
+
+
+def packed(data: bytes) -> str:
+    return base64.b64encode(zlib.compress(data)).decode()
+
+
+CASE = [{"input": "1\n", "output": "1\n", "testtype": "stdin"}]
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_pickled_tests_are_read(protocol):
+    row = {"public_test_cases": "[]", "metadata": "{}"}
+    row["private_test_cases"] = packed(pickle.dumps(json.dumps(CASE), protocol))
+    tests = livecodebench_tests(row)
+    # the protocols before 2 write a text in another way, which nobody uses for these
+    assert tests is None if protocol == 0 else json.loads(tests)["outputs"] == ["1\n"]
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        packed(pickle.dumps(Evil())),
+        packed(pickle.dumps([json.dumps(CASE), Evil()])),
+        packed(pickle.dumps([json.dumps(CASE)])),
+        packed(b"\x80\x04\x8c\x02[]\x94\x8c\x02[]\x94."),  # two texts
+        packed(b"no pickle"),
+        base64.b64encode(b"no zlib").decode(),
+        "no base64 at all",
+        packed(pickle.dumps("no JSON")),
+        '[{"input": "1"}]',
+        "3",
+    ],
+    ids=lambda text: text[:12],
+)
+def test_what_else_a_pickle_holds_is_never_executed(capsys, hidden):
+    row = {"public_test_cases": json.dumps(CASE), "private_test_cases": hidden, "metadata": "{}"}
+    assert livecodebench_tests(row) is None
+    assert "executed" not in capsys.readouterr().out
+
+
+def test_a_bomb_is_not_unpacked(monkeypatch):
+    monkeypatch.setattr("delta_trl.livecodebench.MAX_BYTES", 1000)
+    text = json.dumps([{**CASE[0], "input": "1" * 2000}])
+    row = {"public_test_cases": "[]", "private_test_cases": packed(pickle.dumps(text)), "metadata": "{}"}
+    assert livecodebench_tests(row) is None
+
+
+# --- names ---
+
+
+def test_names():
+    assert list(resolve(["paper_math", "gsm8k"])) == [*list(BENCHMARKS)[:7], "gsm8k"]
+    chosen = resolve(["aime_2025=/data/aime.parquet", "gsm8k=org/mirror", "my/problems.jsonl"])
+    assert [chosen[name].source for name in chosen] == ["/data/aime.parquet", "org/mirror", "my/problems.jsonl"]
+    assert list(chosen) == ["aime_2025", "gsm8k", "problems"]
+    assert chosen["aime_2025"].form == "matharena"
+    assert chosen["problems"].form is None
+    for names, message in [
+        (["aime_25"], "'aime_25': did you mean 'aime_2025'"),
+        (["amie2024=x"], "'amie2024': did you mean 'aime_2024'"),
+        (["problems.csv"], "path of a file of .json, .jsonl, .parquet"),
+        (["paper_math", "aime_2024"], "'aime_2024' is named twice"),
+    ]:
+        with pytest.raises(ValueError, match=re.escape(message)):
+            resolve(names)
+
+
+def test_a_fixed_sample_of_the_problems(tmp_path):
+    path = tmp_path / "many.jsonl"
+    Dataset.from_list([{"prompt": f"{i}+1=", "solution": str(i + 1)} for i in range(50)]).to_json(path)
+    benchmark = replace(resolve([str(path)])["many"], num_problems=10)
+    chosen = load_problems("many", benchmark)
+    assert chosen.rows["number"][:] == load_problems("many", benchmark).rows["number"][:]
+    numbers = chosen.rows["number"][:]
+    assert len(set(numbers)) == 10
+    assert numbers == sorted(numbers) != list(range(1, 11))
+    assert [row["prompt"] for row in chosen.rows] == [f"{number - 1}+1=" for number in numbers]
+
+
+def test_the_fingerprint_is_of_the_problems_not_of_the_template():
+    plain, chat = problems("aime_2025"), problems("aime_2025", conversational=True, template="{prompt}!")
+    assert plain.fingerprint == chat.fingerprint
+    assert plain.fingerprint != problems("aime_2025", num_problems=2).fingerprint
+    assert plain.fingerprint != problems("hmmt_feb_2025").fingerprint
+
+
+def test_the_hub_s_columns_are_read_by_name(tmp_path):
+    """A folder of Parquet files goes the way of a hub dataset."""
+    load(str(FIXTURES / "livecodebench.jsonl")).to_parquet(tmp_path / "test.parquet")
+    loaded = load_problems("livecodebench", replace(BENCHMARKS["livecodebench"], source=str(tmp_path), config=None))
+    assert len(loaded.rows) == 3
+    (tmp_path / "test.parquet").rename(tmp_path / "train.parquet")
+    with pytest.raises(ValueError, match="no split 'test'"):
+        load_problems("livecodebench", replace(BENCHMARKS["livecodebench"], source=str(tmp_path), config=None))
+
+
+# --- a recipe's own evaluation set ---
+
+
+def recipe(tmp_path, **changes):
+    values = {
+        "model_name_or_path": "recipes/quickstart/model",
+        "dataset_name": str(FIXTURES / "deepmath.jsonl"),
+        "dataset_format": "deepmath",
+        "reward_funcs": ["math_reward"],
+        "output_dir": str(tmp_path / "run"),
+        "use_cpu": True,
+        "bf16": False,
+        **changes,
+    }
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(values))
+    return ["--config", str(path)]
+
+
+def test_the_evaluation_set_brings_its_own_format(tmp_path):
+    from delta_trl.train import build
+
+    own = {"eval_strategy": "steps", "eval_dataset_name": str(FIXTURES / "aime_2025.jsonl")}
+    trainer, _ = build(*RecipeParser().parse(recipe(tmp_path, **own, eval_dataset_format="matharena")))
+    assert trainer.train_dataset["solution"][:2] == ["3", "Yes"]
+    assert trainer.eval_dataset["solution"][:] == ["33", "170", "7"]
+    mapping = {"problem": "prompt", "answer": "solution"}
+    trainer, _ = build(*RecipeParser().parse(recipe(tmp_path, **own, eval_column_mapping=mapping)))
+    assert trainer.eval_dataset["prompt"][1].startswith("How many diagonals")
+    # the training set's format is not taken for the other's
+    with pytest.raises(ValueError, match=r"has no column 'prompt'.*looks like `dataset_format: matharena`"):
+        build(*RecipeParser().parse(recipe(tmp_path, **own)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"eval_dataset_format": "gsm8k"}, "`eval_dataset_format` goes with `eval_dataset_name`"),
+        ({"eval_dataset_config": "main"}, "`eval_dataset_config` goes with `eval_dataset_name`"),
+        (
+            {"eval_dataset_name": "x", "eval_dataset_format": "gsm8k", "eval_column_mapping": {"a": "b"}},
+            "either `eval_dataset_format` or `eval_column_mapping`",
+        ),
+    ],
+)
+def test_mistakes_in_a_recipe(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        RecipeParser().parse(recipe(tmp_path, **changes))

@@ -1,0 +1,179 @@
+"""Numbers of an evaluation against calculations that share nothing with ours."""
+
+import sys
+from fractions import Fraction
+from itertools import combinations, product
+from math import comb, erf, sqrt
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from delta_trl.evaluation import avg_at_k, bootstrap_interval, compare_runs, paired_bootstrap, pass_at_k
+
+
+NAN = float("nan")
+outcomes = st.lists(st.lists(st.sampled_from([0.0, 1.0, NAN]), min_size=4, max_size=4), min_size=1, max_size=6)
+
+
+def right_and_scored(row):
+    scored = [x for x in row if x == x]
+    return scored.count(1.0), len(scored)
+
+
+@given(outcomes)
+def test_avg_at_k(rows):
+    fractions = [Fraction(c, n) for c, n in map(right_and_scored, rows) if n]
+    expected = float(sum(fractions) / len(fractions)) if fractions else NAN
+    assert avg_at_k(np.array(rows)) == pytest.approx(expected, nan_ok=True)
+
+
+@given(outcomes, st.integers(1, 4))
+def test_pass_at_k_is_the_share_of_subsets_with_a_right_sample(rows, k):
+    shares = []
+    for row in rows:
+        subsets = list(combinations([x for x in row if x == x], k))
+        if subsets:
+            shares.append(Fraction(sum(1.0 in subset for subset in subsets), len(subsets)))
+    expected = float(sum(shares) / len(shares)) if shares else NAN
+    assert pass_at_k(np.array(rows), k) == pytest.approx(expected, nan_ok=True)
+
+
+def test_pass_at_k_of_many_samples():
+    rows = np.zeros((1, 1000))
+    rows[0, :13] = 1
+    assert pass_at_k(rows, 100) == pytest.approx(float(1 - Fraction(comb(987, 100), comb(1000, 100))), abs=1e-12)
+    assert pass_at_k(rows, 1) == pytest.approx(avg_at_k(rows))
+    assert pass_at_k(rows, 988) == 1.0
+
+
+def test_only_a_full_reward_passes():
+    assert pass_at_k(np.array([[0.9, 0.5]]), 2) == 0.0
+    assert avg_at_k(np.array([[0.9, 0.5]])) == pytest.approx(0.7)
+
+
+def random_rewards(problems, k, seed, shift=0.0):
+    rng = np.random.default_rng(seed)
+    difficulty = np.clip(rng.beta(1, 2, (problems, 1)) + shift, 0, 1)
+    return (rng.random((problems, k)) < difficulty).astype(float)
+
+
+def test_interval_is_scipy_s():
+    rewards = random_rewards(60, 8, seed=1)
+    expected = scipy.stats.bootstrap(
+        (rewards.mean(axis=1),), np.mean, method="percentile", n_resamples=20_000, rng=np.random.default_rng(5)
+    ).confidence_interval
+    # two random resamplings: each end has a standard error of about 0.0006
+    assert bootstrap_interval([rewards]) == pytest.approx((expected.low, expected.high), abs=0.003)
+    assert bootstrap_interval([rewards]) == bootstrap_interval([rewards])
+    assert bootstrap_interval([rewards], seed=1) != bootstrap_interval([rewards])
+
+
+def test_interval_of_two_problems_by_enumeration():
+    """Resampling two problems gives 0, 1/2 and 1 with probabilities 1/4, 1/2 and 1/4."""
+    rewards = np.array([[0.0], [1.0]])
+    assert bootstrap_interval([rewards], level=0.54) == (0.0, 1.0)  # tails of 0.23
+    assert bootstrap_interval([rewards], level=0.46) == (0.5, 0.5)  # tails of 0.27
+
+
+def test_interval_of_several_benchmarks_resamples_each():
+    # a benchmark without variance within adds nothing to the interval, whatever lies between the benchmarks
+    easy, hard = np.ones((30, 2)), np.zeros((10, 2))
+    assert bootstrap_interval([easy, hard]) == pytest.approx((0.75, 0.75))
+    pooled = bootstrap_interval([np.concatenate([easy, hard])])
+    assert pooled[1] - pooled[0] > 0.2
+    # and the variances add up: Σ n_b² var_b / n_b / N²
+    groups = [random_rewards(200, 1, 2), random_rewards(100, 1, 3)]
+    variance = sum(len(g) * g.mean(axis=1).var() for g in groups) / 300**2
+    low, high = bootstrap_interval(groups)
+    assert (high - low) / 2 == pytest.approx(1.96 * sqrt(variance), rel=0.04)
+
+
+def test_interval_in_blocks(monkeypatch):
+    rewards = random_rewards(7, 3, seed=4)
+    whole = bootstrap_interval([rewards])
+    monkeypatch.setattr("delta_trl.evaluation.metrics.BLOCK", 7 * 123)
+    assert bootstrap_interval([rewards]) == whole
+
+
+def test_interval_without_a_score():
+    assert np.isnan(bootstrap_interval([np.full((2, 2), NAN)])).all()
+
+
+# --- comparison ---
+
+
+def u_by_hand(a, b):
+    """U of the first, and p from the normal approximation with ties and continuity corrected."""
+    u = sum((x > y) + 0.5 * (x == y) for x, y in product(a, b))
+    n, m = len(a), len(b)
+    ties = [[*a, *b].count(value) for value in {*a, *b}]
+    variance = n * m / 12 * ((n + m + 1) - sum(t**3 - t for t in ties) / ((n + m) * (n + m - 1)))
+    z = (u - n * m / 2 - 0.5) / sqrt(variance)
+    return u, 0.5 * (1 - erf(z / sqrt(2)))
+
+
+def test_mann_whitney_over_runs():
+    better, worse = random_rewards(90, 16, 1, shift=0.05), random_rewards(90, 16, 1)
+    runs = [[sum(column) / 90 for column in zip(*rewards, strict=True)] for rewards in (better, worse)]
+    u, p = u_by_hand(*runs)
+    result = compare_runs(better, worse)
+    assert result.u == u
+    assert result.p == pytest.approx(p, rel=1e-9)
+    assert (result.first, result.second) == (pytest.approx(np.mean(runs[0])), pytest.approx(np.mean(runs[1])))
+    assert result.p < 0.05 < compare_runs(worse, better).p
+
+
+def test_mann_whitney_exact_of_few_runs():
+    """Without ties and with few runs: the share of all divisions of the runs whose U is as large."""
+    a, b = np.array([[9, 7, 8, 3.0]]) / 10, np.array([[1, 2, 4, 6.0]]) / 10
+    runs = [*a[0], *b[0]]
+    observed = u_by_hand(a[0], b[0])[0]
+    divisions = list(combinations(range(8), 4))
+    larger = sum(
+        u_by_hand([runs[i] for i in chosen], [runs[i] for i in range(8) if i not in chosen])[0] >= observed
+        for chosen in divisions
+    )
+    assert compare_runs(a, b).p == pytest.approx(larger / len(divisions))
+
+
+def test_an_unscored_sample_is_left_out_of_its_run():
+    a = np.array([[1.0, 0.0], [NAN, 1.0]])
+    result = compare_runs(a, np.array([[0.0, 0.0], [0.0, 0.0]]))
+    assert result.first == pytest.approx((1.0 + 0.5) / 2)
+
+
+def test_paired_bootstrap():
+    a, b = random_rewards(80, 16, 7, shift=0.04), random_rewards(80, 16, 7)
+    differences = a.mean(axis=1) - b.mean(axis=1)
+    rng = np.random.default_rng(11)
+    resampled = np.array([rng.choice(differences, 80).mean() for _ in range(20_000)])
+    difference, low, high, p = paired_bootstrap([a], [b])
+    assert difference == pytest.approx(differences.mean())
+    assert (low, high) == pytest.approx(tuple(np.quantile(resampled, [0.025, 0.975])), abs=0.002)
+    assert p == pytest.approx((resampled <= 0).mean(), abs=0.01)
+    # pairing is what makes it sharp: apart, the two intervals overlap
+    assert bootstrap_interval([a])[0] < bootstrap_interval([b])[1]
+    assert paired_bootstrap([a], [a])[::3] == (0.0, 1.0)
+
+
+@settings(max_examples=20)
+@given(outcomes, outcomes)
+def test_paired_bootstrap_takes_problems_scored_for_both(first, second):
+    size = min(len(first), len(second))
+    a, b = np.array(first[:size]), np.array(second[:size])
+    pairs = [
+        Fraction(*right_and_scored(x)) - Fraction(*right_and_scored(y))
+        for x, y in zip(a.tolist(), b.tolist(), strict=True)
+        if right_and_scored(x)[1] and right_and_scored(y)[1]
+    ]
+    if pairs:
+        assert paired_bootstrap([a], [b], resamples=10)[0] == pytest.approx(float(sum(pairs) / len(pairs)))
+
+
+def test_without_scipy(monkeypatch):
+    monkeypatch.setitem(sys.modules, "scipy.stats", None)
+    with pytest.raises(ImportError, match=r"pip install 'delta-trl\[eval\]'"):
+        compare_runs(np.zeros((1, 2)), np.zeros((1, 2)))
