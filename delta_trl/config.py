@@ -17,6 +17,7 @@ CHOICES = {
     "centroid_scope": ("batch", "group"),
     "token_selection": SELECTIONS,
     "full_gradient_estimator": ESTIMATORS,
+    "hidden_state_cache": ("auto", "device", "cpu", "recompute"),
 }
 
 
@@ -66,6 +67,10 @@ class CreditArguments:
             Plain DAPO on a part of the tokens: `"top"` or `"bottom"` by coefficient, or `"random"`.
         token_selection_fraction (`float`, *optional*, defaults to `0.5`):
             How many of the tokens with A ≠ 0 to select.
+        hidden_state_cache (`str`, *optional*, defaults to `"auto"`):
+            Where hidden states stay between a scoring pass and the coefficients: in `"device"` memory, in `"cpu"`
+            memory (pinned), or nowhere, at the price of forward passes (`"recompute"`). `"auto"` takes device memory,
+            then main memory, and leaves a tenth of each free; else it recomputes.
 
     Raises:
         ValueError: If an option is unknown or out of range, or has no effect or no meaning beside another.
@@ -94,6 +99,9 @@ class CreditArguments:
     centroid_scope: str = _choice("centroid_scope", "batch", "Contrast within the rollout batch or within groups.")
     token_selection: str = _choice("token_selection", "all", "Plain DAPO on a part of the tokens.")
     token_selection_fraction: float = field(default=0.5, metadata={"help": "How many tokens to select."})
+    hidden_state_cache: str = _choice(
+        "hidden_state_cache", "auto", "Where hidden states stay until the coefficients are computed."
+    )
 
     @property
     def contrasts(self) -> bool:
@@ -142,6 +150,7 @@ class CreditArguments:
             "normalize_coefficients": weights,
             "token_selection": weights,
             "token_selection_fraction": weights and self.token_selection != "all",
+            "hidden_state_cache": self.reads_hidden_states,
         }
         defaults = {field.name: field.default for field in fields(CreditArguments)}
         idle = [name for name, is_used in used.items() if not is_used and getattr(self, name) != defaults[name]]
@@ -165,6 +174,11 @@ class CreditArguments:
             raise ValueError(
                 "centroid_scope='group' would cost token_gradient='full' a backward pass for every prompt. Use "
                 "centroid_scope='batch' or another token_gradient."
+            )
+        if self.centroid_scope == "group" and self.hidden_state_cache == "recompute":
+            raise ValueError(
+                "hidden_state_cache='recompute' would cost centroid_scope='group' forward passes for every prompt. "
+                "Use 'device', 'cpu' or 'auto'."
             )
         if self.centroid_scope == "group" and self.temperature_mode == "initial":
             raise ValueError(

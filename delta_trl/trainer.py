@@ -22,6 +22,7 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import get_config_model_id
 
+from .cache import Placement
 from .checkpoints import optimiser_steps_per_rollout, saves_inside_a_rollout
 from .config import CreditArguments, DeltaGRPOConfig
 from .credit import (
@@ -29,6 +30,7 @@ from .credit import (
     LMHead,
     LMHeadGradients,
     OutputRowGradients,
+    RecomputedStates,
     TokenGradients,
     TopKHiddenGradients,
     centroid_cosine,
@@ -40,7 +42,8 @@ from .credit import (
     side_mean,
     token_coefficients,
 )
-from .recording import HiddenStateRecorder
+from .credit.distributed import all_reduce
+from .recording import HiddenStateRecorder, predicting_states, replayed_rng
 from .reward_errors import explain_failures
 
 
@@ -112,6 +115,8 @@ class DeltaGRPOTrainer(GRPOTrainer):
         # γ₊ and γ₋ of the first rollout batch, kept with `temperature_mode="initial"`
         self._temperatures: tuple[float, float] | None = None
         self._checked_lm_head = False
+        cache = self.credit_args.hidden_state_cache
+        self._placement = None if cache == "recompute" else Placement(cache, self.accelerator.device)
         if self.credit_args.weighs_rollouts:
             self._find_backbone()
             self._refuse_what_cannot_work()
@@ -138,6 +143,8 @@ class DeltaGRPOTrainer(GRPOTrainer):
 
     def _refuse_what_cannot_work(self):
         gradient, args = self.credit_args.token_gradient, self.args
+        if self._placement is None and not self._may_recompute:
+            raise ValueError("hidden_state_cache='recompute' supports text-only models. Use 'cpu'.")
         zero3 = args.deepspeed_plugin is not None and args.deepspeed_plugin.zero_stage == 3
         if gradient != "output_row" and zero3:
             raise ValueError(
@@ -190,9 +197,15 @@ class DeltaGRPOTrainer(GRPOTrainer):
             if self._fipo_inputs is not None:
                 self._weigh_by_future(self._fipo_inputs, output[0])
             return output
-        with recorder.recording(self._find_backbone(), attention_mask[:, -logits_to_keep:]):
+        with recorder.recording(model, self._find_backbone(), attention_mask[:, -logits_to_keep:]):
             output = forward(model, input_ids, attention_mask, logits_to_keep, *args, **kwargs)
         recorder.log_probs = output[0]
+        return output
+
+    def _generate(self, prompts):
+        output = super()._generate(prompts)
+        if self._recorder is not None:  # scores them next
+            self._recorder.tool_mask = output[2]
         return output
 
     def _generate_and_score_completions(self, inputs):
@@ -200,7 +213,7 @@ class DeltaGRPOTrainer(GRPOTrainer):
             batch = super()._generate_and_score_completions(inputs)
             mean_coefficients = [None] * len(inputs)
         else:
-            recorder = HiddenStateRecorder()
+            recorder = HiddenStateRecorder(self._placement)
             self._recorder = recorder if self.credit_args.reads_hidden_states else None
             batch = super()._generate_and_score_completions(inputs)
             self._recorder = None
@@ -265,8 +278,7 @@ class DeltaGRPOTrainer(GRPOTrainer):
             n_groups = self.accelerator.num_processes * len(valid) // self.num_generations
             return group_coefficients(gradients, advantages, groups, n_groups, **shared)
         coefficients = token_coefficients(gradients, advantages, temperatures=self._temperatures, **shared)
-        if options.token_gradient == "full":
-            statistics["extra_forward_passes"] = float(gradients.forward_passes)
+        statistics["extra_forward_passes"] += float(gradients.forward_passes)
         if options.temperature_mode == "initial" and self._temperatures is None and not statistics["neutral"]:
             self._temperatures = (statistics["temperature_positive"], statistics["temperature_negative"])
         return coefficients
@@ -279,26 +291,77 @@ class DeltaGRPOTrainer(GRPOTrainer):
         if options.token_gradient == "full":
             return self._full_gradients(batch, valid)
 
-        # The first scoring call was the policy's own only if its log-probs are the batch's: it may also have been the
-        # reference model's, even on the same modules (PEFT with the adapter disabled).
-        free = recorder.complete and recorder.log_probs is batch.get("old_per_token_logps")
-        if not free:
-            recorder.hidden_states = None  # of the wrong model, if any
-            recorder = self._score_rollout(batch)
-            statistics["extra_forward_passes"] = 1.0
-        hidden = recorder.hidden_states  # one row per completion token, those of tools included
-        if "tool_mask" in batch:
-            hidden = hidden[valid[batch["completion_mask"].bool()]]
-        log_probs = recorder.log_probs[valid]  # N = valid.sum()
+        recorder = self._recorded(batch, recorder, statistics)
+        hidden, log_probs = recorder.states, recorder.log_probs[valid]  # N = valid.sum()
+        if hidden is None:
+            hidden = RecomputedStates(
+                (len(log_probs), recorder.dim),
+                recorder.dtype,
+                log_probs.device,
+                lambda: self._forward_states(batch, valid, recorder.rng_states),
+            )
         if options.token_gradient == "output_row":
-            return OutputRowGradients(hidden, log_probs)
+            sums = recorder.response_sums
+            if sums is not None:
+                sums = (sums, torch.arange(len(valid), device=valid.device)[:, None].expand_as(valid)[valid])
+            return OutputRowGradients(hidden, log_probs, sums)
         head, tokens = LMHead.of(self._policy(), self.temperature), batch["completion_ids"][valid]
         if len(tokens) and not self._checked_lm_head:
-            head.check(hidden, tokens, log_probs)
+            few = slice(0, len(recorder.few_states))
+            head.check(recorder.few_states, tokens[few], log_probs[few])
             self._checked_lm_head = True
         if options.token_gradient == "lm_head":
             return LMHeadGradients(hidden, tokens, head)
         return TopKHiddenGradients(hidden, tokens, head, options.token_gradient_top_k)
+
+    @property
+    def _may_recompute(self) -> bool:
+        return not self._is_vlm and self.credit_args.centroid_scope == "batch"
+
+    def _recorded(self, batch: dict, recorder: HiddenStateRecorder, statistics: dict) -> HiddenStateRecorder:
+        """The recorder of a scoring pass of the policy: TRL's, or one more; of the same kind on all ranks."""
+        # The first scoring call was the policy's own only if its log-probs are the batch's: it may also have been the
+        # reference model's, even on the same modules (PEFT with the adapter disabled).
+        free = recorder.complete and recorder.log_probs is batch.get("old_per_token_logps")
+        if not free:
+            recorder.states = None  # of the wrong model, if any
+            recorder = self._score_rollout(batch)
+            statistics["extra_forward_passes"] += 1.0
+        kept, summed = recorder.states is not None, recorder.response_sums is not None
+        agreed = all_reduce(torch.tensor([kept, summed], dtype=torch.float32, device=self.accelerator.device), "MIN")
+        if not agreed[0]:
+            if not self._may_recompute:
+                raise RuntimeError(
+                    "hidden_state_cache='auto' finds no room for the hidden states of this rollout batch, and they "
+                    "can be recomputed only for text-only models with centroid_scope='batch'. Use a smaller rollout "
+                    "batch."
+                )
+            if self._placement is not None:
+                self._placement.say("hidden states fit neither into device nor main memory and are recomputed")
+            recorder.states = None
+        if not agreed[1]:
+            recorder.response_sums = None
+        return recorder
+
+    def _forward_states(self, batch: dict, valid: torch.Tensor, rng_states: list[torch.Tensor]):
+        """Yield which tokens and their hidden states, micro-batch by micro-batch, from one more forward pass."""
+        size, start = self.args.per_device_train_batch_size, 0
+        device, caught = self.accelerator.device, []
+        with replayed_rng(rng_states, device):
+            for first in range(0, len(valid), size):
+                rows = slice(first, first + size)
+                hook = self._find_backbone().register_forward_hook(
+                    lambda module, args, output, rows=rows: caught.append(
+                        predicting_states(output.last_hidden_state, valid[rows])
+                    )
+                )
+                try:
+                    self._score(batch, rows)
+                finally:
+                    hook.remove()
+                states = caught.pop()
+                yield slice(start, start + len(states)), states
+                start += len(states)
 
     def _full_gradients(self, batch: dict, valid: torch.Tensor) -> FullGradients:
         size = self.args.per_device_train_batch_size
@@ -332,11 +395,15 @@ class DeltaGRPOTrainer(GRPOTrainer):
         size = self.args.per_device_train_batch_size
         return self._get_per_token_logps_and_entropies(self.model, ids, mask, T, batch_size=size, **multimodal)[0]
 
-    def _score_rollout(self, batch: dict) -> HiddenStateRecorder:
-        """One no-grad pass of the policy over the rollout batch, in micro-batches, as TRL scores old log-probs."""
-        self._recorder = recorder = HiddenStateRecorder()
+    def _score(self, batch: dict, rows: slice = slice(None)) -> None:
+        """A no-grad pass of the policy, in micro-batches, as TRL scores old log-probs."""
         with torch.no_grad(), disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
-            self._log_probs(batch)
+            self._log_probs(batch, rows)
+
+    def _score_rollout(self, batch: dict) -> HiddenStateRecorder:
+        self._recorder = recorder = HiddenStateRecorder(self._placement)
+        recorder.tool_mask = batch.get("tool_mask")
+        self._score(batch)
         if not recorder.complete:
             raise RuntimeError(
                 f"The forward hook on {type(self._find_backbone()).__name__} did not see every row of the rollout "

@@ -173,7 +173,7 @@ def test_recorded_states_are_a_plain_forwards(make_trainer, rollout, monkeypatch
     with torch.no_grad():
         hidden, log_probs = plain_forward(trainer.model, batch)
     valid = batch["completion_mask"].bool()
-    torch.testing.assert_close(recorder.hidden_states, hidden[valid], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(torch.cat(recorder.states.blocks), hidden[valid], atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(recorder.log_probs[valid], log_probs[valid], atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(
         batch["token_coefficients"], expected_coefficients(trainer.model, batch), atol=1e-4, rtol=0
@@ -234,7 +234,7 @@ def test_autocast_keeps_states_as_the_head_sees_them(make_trainer, rollout, monk
     kept = []
     credit = DeltaGRPOTrainer._credit_tokens
     monkeypatch.setattr(
-        DeltaGRPOTrainer, "_credit_tokens", lambda self, b, r: kept.append(r.hidden_states) or credit(self, b, r)
+        DeltaGRPOTrainer, "_credit_tokens", lambda self, b, r: kept.extend(r.states.blocks) or credit(self, b, r)
     )
     batch = rollout(make_trainer(**MISALIGNED, bf16=True))
     assert kept[0].dtype == torch.bfloat16

@@ -6,15 +6,18 @@ from .fipo import fipo_weights
 from .full import FullGradients
 from .gradients import TokenGradients
 from .groups import group_coefficients
+from .hidden_states import HiddenStates, RecomputedStates
 from .lm_head import LMHead, LMHeadGradients, TopKHiddenGradients
 from .output_row import OutputRowGradients
 
 
 __all__ = [
     "FullGradients",
+    "HiddenStates",
     "LMHead",
     "LMHeadGradients",
     "OutputRowGradients",
+    "RecomputedStates",
     "TokenGradients",
     "TopKHiddenGradients",
     "centroid_cosine",

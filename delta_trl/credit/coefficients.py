@@ -193,10 +193,11 @@ def _within_side_margins(gradients: TokenGradients, sides: torch.Tensor, weights
 def centroid_cosine(gradients: TokenGradients, advantages: torch.Tensor) -> float:
     """
     Cosine between μ₊ and μ₋ before any reweighting: how much background the two sides share. NaN if a side is empty.
-    Costs two `combine`; collective, like `token_coefficients`. For representations whose directions are tensors.
+    Costs one `combine`; collective, like `token_coefficients`. For representations that combine two rows of weights at
+    once.
     """
     A = advantages.nan_to_num(nan=0.0)
-    positive, negative = gradients.combine(A.clamp(min=0)), gradients.combine(-A.clamp(max=0))
+    positive, negative = gradients.combine(torch.stack([A.clamp(min=0), -A.clamp(max=0)]))
     lengths = positive.norm() * negative.norm()
     return ((positive * negative).sum() / lengths).item() if lengths > 0 else math.nan
 
