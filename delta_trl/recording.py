@@ -4,6 +4,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import nn
+from trl import GRPOConfig
 
 from .cache import HiddenStateCache, OutOfRoomError, Placement
 from .credit import HiddenStates
@@ -104,6 +105,12 @@ class HiddenStateRecorder:
             self.response_sums = sums[0].new_empty(len(self._valid), self.dim)
         self.response_sums[self._summed_rows :][: len(sums)] = torch.stack(sums)
         self._summed_rows += len(sums)
+
+
+def trl_scores_rollouts(args: GRPOConfig) -> bool:
+    """Whether `GRPOTrainer` computes old log-probabilities of every rollout batch, so that hidden states come free."""
+    misaligned = args.gradient_accumulation_steps % (args.steps_per_generation * args.num_iterations) != 0
+    return misaligned or (args.use_vllm and args.vllm_importance_sampling_correction)
 
 
 def predicting_states(states: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:

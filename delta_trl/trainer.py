@@ -23,6 +23,7 @@ from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import get_config_model_id
 
 from .cache import Placement
+from .capture import GenerationCapture, Trust, is_random_or_routed, relative_difference, tolerance
 from .checkpoints import optimiser_steps_per_rollout, saves_inside_a_rollout
 from .config import CreditArguments, DeltaGRPOConfig
 from .credit import (
@@ -41,9 +42,16 @@ from .credit import (
     select_tokens,
     side_mean,
     token_coefficients,
+    token_log_probs,
 )
 from .credit.distributed import all_reduce
-from .recording import HiddenStateRecorder, predicting_states, replayed_rng
+from .recording import (
+    HiddenStateRecorder,
+    get_rng_states,
+    predicting_states,
+    replayed_rng,
+    trl_scores_rollouts,
+)
 from .reward_errors import explain_failures
 
 
@@ -106,6 +114,7 @@ class DeltaGRPOTrainer(GRPOTrainer):
         self.credit_args = args if isinstance(args, CreditArguments) else CreditArguments()
         # armed for one rollout at a time, see `_generate_and_score_completions`
         self._recorder: HiddenStateRecorder | None = None
+        self._capture: GenerationCapture | None = None
         # the batch whose loss is being computed, while FIPO waits for its log-probs, see `_compute_loss`
         self._fipo_inputs: dict | None = None
         super().__init__(model, reward_funcs, args, *other_args, **kwargs)
@@ -117,6 +126,7 @@ class DeltaGRPOTrainer(GRPOTrainer):
         self._checked_lm_head = False
         cache = self.credit_args.hidden_state_cache
         self._placement = None if cache == "recompute" else Placement(cache, self.accelerator.device)
+        self._capture_trust = Trust()
         if self.credit_args.weighs_rollouts:
             self._find_backbone()
             self._refuse_what_cannot_work()
@@ -202,6 +212,37 @@ class DeltaGRPOTrainer(GRPOTrainer):
         recorder.log_probs = output[0]
         return output
 
+    def _may_capture(self) -> bool:
+        """Whether generation computes the states that a scoring pass would; `_captured` compares them."""
+        args, policy = self.args, self._policy()
+        zero3 = args.deepspeed_plugin is not None and args.deepspeed_plugin.zero_stage == 3
+        return (
+            self.credit_args.reads_hidden_states
+            and self._placement is not None
+            and not self._capture_trust.lost
+            and not trl_scores_rollouts(args)
+            and not (args.use_vllm or self.use_transformers_continuous_batching or self.rollout_func is not None)
+            and self.generation_config.get_generation_mode() in ("sample", "greedy_search")
+            and not (self.tools or self._is_vlm)  # completions of several turns, inputs beside tokens
+            and not args.mask_truncated_completions  # states would be kept in vain
+            and not (self.is_fsdp_enabled or zero3)
+            and not is_random_or_routed(policy)
+        )
+
+    def _start_capture(self) -> GenerationCapture:
+        with self.accelerator.autocast():
+            device_type = self.accelerator.device.type
+            dtype = torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else None
+        return GenerationCapture(self._placement, self.eos_token_ids, self.max_completion_length, dtype)
+
+    def _generate_single_turn(self, *args, **kwargs):
+        if self._capture is None:
+            return super()._generate_single_turn(*args, **kwargs)
+        with self._capture.capturing(self._find_backbone()):
+            output = super()._generate_single_turn(*args, **kwargs)
+        self._capture.finish([len(ids) for ids in output[0]])
+        return output
+
     def _generate(self, prompts):
         output = super()._generate(prompts)
         if self._recorder is not None:  # scores them next
@@ -214,10 +255,13 @@ class DeltaGRPOTrainer(GRPOTrainer):
             mean_coefficients = [None] * len(inputs)
         else:
             recorder = HiddenStateRecorder(self._placement)
-            self._recorder = recorder if self.credit_args.reads_hidden_states else None
+            if self._may_capture():
+                self._capture = self._start_capture()
+            elif self.credit_args.reads_hidden_states:
+                self._recorder = recorder
             batch = super()._generate_and_score_completions(inputs)
-            self._recorder = None
             coefficients = batch["token_coefficients"] = self._credit_tokens(batch, recorder)
+            self._recorder = self._capture = None
             means = coefficients.sum(dim=1) / _valid_tokens(batch).sum(dim=1).clamp(min=1)
             mean_coefficients = [round(mean, 4) for mean in means.tolist()]
         if self.credit_args.weighs_rollouts:
@@ -298,7 +342,7 @@ class DeltaGRPOTrainer(GRPOTrainer):
                 (len(log_probs), recorder.dim),
                 recorder.dtype,
                 log_probs.device,
-                lambda: self._forward_states(batch, valid, recorder.rng_states),
+                lambda: (part[:2] for part in self._forward_states(batch, valid, recorder.rng_states)),
             )
         if options.token_gradient == "output_row":
             sums = recorder.response_sums
@@ -306,7 +350,7 @@ class DeltaGRPOTrainer(GRPOTrainer):
                 sums = (sums, torch.arange(len(valid), device=valid.device)[:, None].expand_as(valid)[valid])
             return OutputRowGradients(hidden, log_probs, sums)
         head, tokens = LMHead.of(self._policy(), self.temperature), batch["completion_ids"][valid]
-        if len(tokens) and not self._checked_lm_head:
+        if len(tokens) and not self._checked_lm_head and recorder.few_states is not None:
             few = slice(0, len(recorder.few_states))
             head.check(recorder.few_states, tokens[few], log_probs[few])
             self._checked_lm_head = True
@@ -320,6 +364,9 @@ class DeltaGRPOTrainer(GRPOTrainer):
 
     def _recorded(self, batch: dict, recorder: HiddenStateRecorder, statistics: dict) -> HiddenStateRecorder:
         """The recorder of a scoring pass of the policy: TRL's, or one more; of the same kind on all ranks."""
+        captured = self._capture is not None and self._captured(batch, statistics)
+        if captured:
+            return captured
         # The first scoring call was the policy's own only if its log-probs are the batch's: it may also have been the
         # reference model's, even on the same modules (PEFT with the adapter disabled).
         free = recorder.complete and recorder.log_probs is batch.get("old_per_token_logps")
@@ -327,9 +374,8 @@ class DeltaGRPOTrainer(GRPOTrainer):
             recorder.states = None  # of the wrong model, if any
             recorder = self._score_rollout(batch)
             statistics["extra_forward_passes"] += 1.0
-        kept, summed = recorder.states is not None, recorder.response_sums is not None
-        agreed = all_reduce(torch.tensor([kept, summed], dtype=torch.float32, device=self.accelerator.device), "MIN")
-        if not agreed[0]:
+        kept, summed = self._on_all_ranks(recorder.states is not None, recorder.response_sums is not None)
+        if not kept:
             if not self._may_recompute:
                 raise RuntimeError(
                     "hidden_state_cache='auto' finds no room for the hidden states of this rollout batch, and they "
@@ -339,12 +385,53 @@ class DeltaGRPOTrainer(GRPOTrainer):
             if self._placement is not None:
                 self._placement.say("hidden states fit neither into device nor main memory and are recomputed")
             recorder.states = None
-        if not agreed[1]:
+        if not summed:
             recorder.response_sums = None
         return recorder
 
+    def _on_all_ranks(self, *flags: bool) -> list[bool]:
+        flags = torch.tensor(flags, dtype=torch.float32, device=self.accelerator.device)
+        return all_reduce(flags, "MIN").bool().tolist()
+
+    def _captured(self, batch: dict, statistics: dict) -> HiddenStateRecorder | None:
+        """What a recorder would have, from the states of generation; `None` if they cannot be trusted on all ranks."""
+        capture, trust = self._capture, self._capture_trust
+        complete, trusted = self._on_all_ranks(capture.states is not None, trust.covers(batch))
+        if not complete:
+            return None
+        valid = _valid_tokens(batch)
+        recorder = HiddenStateRecorder(self._placement)
+        recorder.states, capture.states = capture.states, None
+        head = LMHead.of(self._policy(), self.temperature)
+        log_probs = token_log_probs(recorder.states, batch["completion_ids"][valid], head).float()
+        recorder.log_probs = torch.zeros(valid.shape, device=valid.device).masked_scatter_(valid, log_probs)
+        if trusted:
+            return recorder
+        statistics["extra_forward_passes"] += 1.0
+        difference = log_probs.new_zeros(2)  # of states; of probabilities
+        for tokens, states, scored in self._forward_states(batch, valid, get_rng_states(valid.device)):
+            captured = recorder.states[torch.arange(tokens.start, tokens.stop, device=valid.device)]
+            for part, ours in captured.chunks():
+                difference[0] = torch.maximum(difference[0], relative_difference(ours, states[part]))
+            error = (log_probs[tokens].exp() - scored.exp()).abs()
+            difference[1] = torch.cat([error, difference[1:]]).max()
+        difference = all_reduce(difference, "MAX").max().item()
+        allowed = tolerance(recorder.states.dtype)
+        if difference <= allowed:
+            trust.extend(batch)
+            return recorder
+        trust.lost = True
+        logger.warning(
+            f"Hidden states of generation differ from those of a scoring pass (by {difference:.2g}, relative to their "
+            f"length; {allowed:.2g} would pass for rounding): every rollout batch costs one forward pass."
+        )
+        return None
+
     def _forward_states(self, batch: dict, valid: torch.Tensor, rng_states: list[torch.Tensor]):
-        """Yield which tokens and their hidden states, micro-batch by micro-batch, from one more forward pass."""
+        """
+        One more forward pass: yield which tokens, their hidden states (n, d) and log-probabilities (n,), for every
+        micro-batch.
+        """
         size, start = self.args.per_device_train_batch_size, 0
         device, caught = self.accelerator.device, []
         with replayed_rng(rng_states, device):
@@ -356,11 +443,11 @@ class DeltaGRPOTrainer(GRPOTrainer):
                     )
                 )
                 try:
-                    self._score(batch, rows)
+                    log_probs = self._score(batch, rows)[valid[rows]]
                 finally:
                     hook.remove()
                 states = caught.pop()
-                yield slice(start, start + len(states)), states
+                yield slice(start, start + len(states)), states, log_probs
                 start += len(states)
 
     def _full_gradients(self, batch: dict, valid: torch.Tensor) -> FullGradients:
@@ -395,10 +482,10 @@ class DeltaGRPOTrainer(GRPOTrainer):
         size = self.args.per_device_train_batch_size
         return self._get_per_token_logps_and_entropies(self.model, ids, mask, T, batch_size=size, **multimodal)[0]
 
-    def _score(self, batch: dict, rows: slice = slice(None)) -> None:
+    def _score(self, batch: dict, rows: slice = slice(None)) -> torch.Tensor:  # (b, T)
         """A no-grad pass of the policy, in micro-batches, as TRL scores old log-probs."""
         with torch.no_grad(), disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
-            self._log_probs(batch, rows)
+            return self._log_probs(batch, rows)
 
     def _score_rollout(self, batch: dict) -> HiddenStateRecorder:
         self._recorder = recorder = HiddenStateRecorder(self._placement)

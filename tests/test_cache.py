@@ -163,7 +163,7 @@ def test_auto_recomputes_without_room_and_says_so_once(make_trainer, monkeypatch
 def test_auto_cannot_recompute_by_group(make_trainer, monkeypatch):
     monkeypatch.setattr(cache, "free_memory", lambda device: (100, 100))
     trainer = make_trainer(centroid_scope="group")
-    with pytest.raises(RuntimeError, match="finds no room.*smaller rollout batch"):
+    with pytest.raises(RuntimeError, match=r"finds no room.*smaller rollout batch"):
         trainer.train()
 
 

@@ -7,7 +7,7 @@ from .full import FullGradients
 from .gradients import TokenGradients
 from .groups import group_coefficients
 from .hidden_states import HiddenStates, RecomputedStates
-from .lm_head import LMHead, LMHeadGradients, TopKHiddenGradients
+from .lm_head import LMHead, LMHeadGradients, TopKHiddenGradients, token_log_probs
 from .output_row import OutputRowGradients
 
 
@@ -28,4 +28,5 @@ __all__ = [
     "select_tokens",
     "side_mean",
     "token_coefficients",
+    "token_log_probs",
 ]

@@ -126,6 +126,29 @@ class _LMHeadTokens:
                 for start in range(0, len(self.head.weight), width):
                     yield ts, h, slice(start, start + width)
 
+    def _own(self, ts: torch.Tensor, rows: slice) -> tuple[torch.Tensor, torch.Tensor]:
+        """Where in a tile the sampled tokens' entries are."""
+        local = self.tokens[ts] - rows.start
+        inside = ((local >= 0) & (self.tokens[ts] < rows.stop)).nonzero()[:, 0]
+        return inside, local[inside]
+
+    def _normalize(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """log Σ_v exp z_v of every token, and the logit z_y of its own entry; both (N,)."""
+        normalizer = torch.full((len(self.tokens),), -torch.inf, dtype=self.dtype, device=self.hidden.device)
+        own_logit = torch.zeros_like(normalizer)
+        for ts, h, rows in self._tiles():
+            logits, _ = self.head.logits(h, rows)
+            normalizer[ts] = torch.logaddexp(normalizer[ts], logits.logsumexp(dim=1))
+            own = self._own(ts, rows)
+            own_logit[ts[own[0]]] = logits[own]
+        return normalizer, own_logit
+
+
+def token_log_probs(hidden: torch.Tensor | HiddenStates, tokens: torch.Tensor, head: LMHead) -> torch.Tensor:
+    """Log-probabilities (N,) of sampled tokens, from final hidden states (N, d). Never N × V at a time."""
+    normalizer, own_logit = _LMHeadTokens(hidden, tokens, head)._normalize()
+    return own_logit - normalizer
+
 
 class LMHeadGradients(_LMHeadTokens):
     r"""
@@ -149,18 +172,13 @@ class LMHeadGradients(_LMHeadTokens):
 
     def __init__(self, hidden: torch.Tensor, tokens: torch.Tensor, head: LMHead):
         super().__init__(hidden, tokens, head)
-        self.log_normalizer = torch.full((len(tokens),), -torch.inf, dtype=self.dtype, device=hidden.device)
-        for ts, h, rows in self._tiles():
-            logits, _ = head.logits(h, rows)
-            self.log_normalizer[ts] = torch.logaddexp(self.log_normalizer[ts], logits.logsumexp(dim=1))
+        self.log_normalizer, _ = self._normalize()
 
     def _logit_gradient(self, ts: torch.Tensor, h: torch.Tensor, rows: slice) -> torch.Tensor:  # (n, V')
         """∂ log π(o_j) / ∂ (W h_j) for a tile: e_y - p, times the logits' own derivative."""
         logits, slope = self.head.logits(h, rows)
         gradient = -torch.exp(logits - self.log_normalizer[ts, None])
-        local = self.tokens[ts] - rows.start
-        inside = (local >= 0) & (local < logits.shape[1])
-        gradient[inside.nonzero()[:, 0], local[inside]] += 1
+        gradient[self._own(ts, rows)] += 1
         return gradient * slope
 
     def combine(self, weights: torch.Tensor) -> torch.Tensor:  # (..., N) -> (..., V, d)
@@ -213,9 +231,8 @@ class TopKHiddenGradients(_LMHeadTokens):
         for ts, h, rows in self._tiles():
             logits, slope = head.logits(h, rows)
             slope = slope.expand_as(logits)
-            local = tokens[ts] - rows.start
-            inside = ((local >= 0) & (local < logits.shape[1])).nonzero()[:, 0]
-            self.own_slope[ts[inside]] = slope[inside, local[inside]]
+            own = self._own(ts, rows)
+            self.own_slope[ts[own[0]]] = slope[own]
             # the K largest so far against this range's
             here = logits.topk(min(k, logits.shape[1]), dim=1)
             merged = torch.cat([top[ts], here.values], dim=1).topk(k, dim=1)
