@@ -18,6 +18,7 @@ CHOICES = {
     "token_selection": SELECTIONS,
     "full_gradient_estimator": ESTIMATORS,
     "hidden_state_cache": ("auto", "device", "cpu", "recompute"),
+    "coefficient_timing": ("exact", "streaming"),
 }
 
 
@@ -71,6 +72,10 @@ class CreditArguments:
             Where hidden states stay between a scoring pass and the coefficients: in `"device"` memory, in `"cpu"`
             memory (pinned), or nowhere, at the price of forward passes (`"recompute"`). `"auto"` takes device memory,
             then main memory, and leaves a tenth of each free; else it recomputes.
+        coefficient_timing (`str`, *optional*, defaults to `"exact"`):
+            `"exact"` computes coefficients before a rollout batch is trained on, from its own centroids and
+            temperatures; `"streaming"` in the training forward, from those of the previous rollout batch, without any
+            pass of its own after the first one. See docs/cost.md for how far apart they are.
 
     Raises:
         ValueError: If an option is unknown or out of range, or has no effect or no meaning beside another.
@@ -101,6 +106,9 @@ class CreditArguments:
     token_selection_fraction: float = field(default=0.5, metadata={"help": "How many tokens to select."})
     hidden_state_cache: str = _choice(
         "hidden_state_cache", "auto", "Where hidden states stay until the coefficients are computed."
+    )
+    coefficient_timing: str = _choice(
+        "coefficient_timing", "exact", "Coefficients before training, or in its forwards from the previous batch's."
     )
 
     @property
@@ -151,6 +159,7 @@ class CreditArguments:
             "token_selection": weights,
             "token_selection_fraction": weights and self.token_selection != "all",
             "hidden_state_cache": self.reads_hidden_states,
+            "coefficient_timing": contrast,
         }
         defaults = {field.name: field.default for field in fields(CreditArguments)}
         idle = [name for name, is_used in used.items() if not is_used and getattr(self, name) != defaults[name]]
@@ -160,6 +169,8 @@ class CreditArguments:
                 f"token_credit={self.token_credit!r}, token_gradient={self.token_gradient!r}, "
                 f"assignment={self.assignment!r}, token_selection={self.token_selection!r}. Remove what is not meant."
             )
+        if self.coefficient_timing == "streaming":
+            self._refuse_what_cannot_stream()
         if self.token_credit == "side_mean" and self.token_selection in ("top", "bottom"):
             raise ValueError(
                 f"token_selection={self.token_selection!r} cannot choose among equal coefficients, which "
@@ -184,6 +195,24 @@ class CreditArguments:
             raise ValueError(
                 "temperature_mode='initial' keeps one temperature per side, centroid_scope='group' has one per group "
                 "and side. Change one of them."
+            )
+
+    def _refuse_what_cannot_stream(self):
+        needed = {
+            "token_credit": "delta",
+            "token_gradient": "output_row",
+            "centroid_scope": "batch",
+            "balance_sides": False,
+            "token_selection": "all",
+        }
+        wrong = [f"{name}={getattr(self, name)!r}" for name, value in needed.items() if getattr(self, name) != value]
+        if self.refinement_steps > 1:
+            wrong.append(f"refinement_steps={self.refinement_steps!r}")
+        if wrong:
+            raise ValueError(
+                f"coefficient_timing='streaming' sees every token once, in a training forward, and cannot do "
+                f"{', '.join(wrong)}. It works with {', '.join(f'{k}={v!r}' for k, v in needed.items())} and "
+                "refinement_steps of 0 or 1."
             )
 
 

@@ -9,13 +9,16 @@ Three overrides, no method copied:
 
 import inspect
 import json
+import math
 import textwrap
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from accelerate.logging import get_logger
 from accelerate.utils import gather_object, is_peft_model
+from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOConfig, GRPOTrainer
@@ -27,11 +30,13 @@ from .capture import GenerationCapture, Trust, is_random_or_routed, relative_dif
 from .checkpoints import optimiser_steps_per_rollout, saves_inside_a_rollout
 from .config import CreditArguments, DeltaGRPOConfig
 from .credit import (
+    Contrast,
     FullGradients,
     LMHead,
     LMHeadGradients,
     OutputRowGradients,
     RecomputedStates,
+    StreamingCredit,
     TokenGradients,
     TopKHiddenGradients,
     centroid_cosine,
@@ -58,7 +63,8 @@ from .reward_errors import explain_failures
 logger = get_logger(__name__)
 
 SCORING_PARAMETERS = tuple(inspect.signature(GRPOTrainer._get_per_token_logps_and_entropies).parameters)
-CREDIT_STATE = "credit_state.json"  # in a checkpoint: the kept temperatures
+# in a checkpoint: the kept temperatures, and the contrast that streaming goes on from
+CREDIT_STATE, CONTRAST = "credit_state.json", "credit_contrast.safetensors"
 
 
 class DeltaGRPOTrainer(GRPOTrainer):
@@ -115,8 +121,8 @@ class DeltaGRPOTrainer(GRPOTrainer):
         # armed for one rollout at a time, see `_generate_and_score_completions`
         self._recorder: HiddenStateRecorder | None = None
         self._capture: GenerationCapture | None = None
-        # the batch whose loss is being computed, while FIPO waits for its log-probs, see `_compute_loss`
-        self._fipo_inputs: dict | None = None
+        # what is to be called with the log-probs of the loss that is being computed, see `_compute_loss`
+        self._with_log_probs: Callable[[torch.Tensor], None] | None = None
         super().__init__(model, reward_funcs, args, *other_args, **kwargs)
         self.reward_funcs = [
             explain_failures(func, name) for func, name in zip(self.reward_funcs, self.reward_func_names, strict=True)
@@ -124,7 +130,18 @@ class DeltaGRPOTrainer(GRPOTrainer):
         # γ₊ and γ₋ of the first rollout batch, kept with `temperature_mode="initial"`
         self._temperatures: tuple[float, float] | None = None
         self._checked_lm_head = False
-        cache = self.credit_args.hidden_state_cache
+        options = self.credit_args
+        self._streaming: StreamingCredit | None = None
+        if options.coefficient_timing == "streaming":
+            self._streaming = StreamingCredit(
+                options.refinement_steps,
+                options.lambda_min,
+                options.lambda_max,
+                options.normalize_coefficients,
+                options.assignment,
+                keep_temperatures=options.temperature_mode == "initial",
+            )
+        cache = options.hidden_state_cache
         self._placement = None if cache == "recompute" else Placement(cache, self.accelerator.device)
         self._capture_trust = Trust()
         if self.credit_args.weighs_rollouts:
@@ -204,8 +221,8 @@ class DeltaGRPOTrainer(GRPOTrainer):
         recorder, self._recorder = self._recorder, None  # only the first scoring call of a rollout
         if recorder is None:
             output = forward(model, input_ids, attention_mask, logits_to_keep, *args, **kwargs)
-            if self._fipo_inputs is not None:
-                self._weigh_by_future(self._fipo_inputs, output[0])
+            if self._with_log_probs is not None:
+                self._with_log_probs(output[0].detach())
             return output
         with recorder.recording(model, self._find_backbone(), attention_mask[:, -logits_to_keep:]):
             output = forward(model, input_ids, attention_mask, logits_to_keep, *args, **kwargs)
@@ -250,9 +267,12 @@ class DeltaGRPOTrainer(GRPOTrainer):
         return output
 
     def _generate_and_score_completions(self, inputs):
+        mean_coefficients = [None] * len(inputs)
         if not self.model.training or not self.credit_args.weighs_rollouts:
             batch = super()._generate_and_score_completions(inputs)
-            mean_coefficients = [None] * len(inputs)
+        elif self._streaming is not None and self._streaming.contrast.known:
+            batch = super()._generate_and_score_completions(inputs)
+            self._start_streaming(batch)
         else:
             recorder = HiddenStateRecorder(self._placement)
             if self._may_capture():
@@ -291,10 +311,7 @@ class DeltaGRPOTrainer(GRPOTrainer):
                 options.token_selection_fraction,
                 options.normalize_coefficients,
             )
-        statistics |= coefficient_statistics(credit, advantages)
-        statistics["seconds"] = time.perf_counter() - start
-        for name, value in statistics.items():
-            self._metrics["train"][f"credit/{name}"].append(value)
+        self._log_credit(credit, advantages, {**statistics, "seconds": time.perf_counter() - start})
         return valid.to(torch.float32).masked_scatter_(valid, credit)
 
     def _contrast(
@@ -312,6 +329,7 @@ class DeltaGRPOTrainer(GRPOTrainer):
             "balance_sides": options.balance_sides,
             "statistics": statistics,
         }
+        contrast = None if self._streaming is None else self._streaming.contrast
         if options.token_gradient != "full":  # there it would cost two backward passes
             statistics["centroid_cosine"] = centroid_cosine(gradients, advantages)
         if options.centroid_scope == "group":
@@ -321,7 +339,9 @@ class DeltaGRPOTrainer(GRPOTrainer):
             groups = (rows // self.num_generations)[:, None].expand_as(valid)[valid]
             n_groups = self.accelerator.num_processes * len(valid) // self.num_generations
             return group_coefficients(gradients, advantages, groups, n_groups, **shared)
-        coefficients = token_coefficients(gradients, advantages, temperatures=self._temperatures, **shared)
+        coefficients = token_coefficients(
+            gradients, advantages, temperatures=self._temperatures, contrast=contrast, **shared
+        )
         statistics["extra_forward_passes"] += float(gradients.forward_passes)
         if options.temperature_mode == "initial" and self._temperatures is None and not statistics["neutral"]:
             self._temperatures = (statistics["temperature_positive"], statistics["temperature_negative"])
@@ -499,12 +519,44 @@ class DeltaGRPOTrainer(GRPOTrainer):
             )
         return recorder
 
+    def _start_streaming(self, batch: dict) -> None:
+        valid = _valid_tokens(batch)
+        advantages = batch["advantages"][:, None].expand_as(valid)[valid]
+        self._streamed = []
+        if not self._streaming.begin(advantages):
+            batch["token_coefficients"] = valid.float()
+            statistics = {"temperature_positive": math.nan, "temperature_negative": math.nan, "neutral": 1.0}
+            self._log_credit(torch.ones_like(advantages), advantages, {**statistics, "seconds": 0.0})
+
+    def _stream(self, states: torch.Tensor, log_probs: torch.Tensor, inputs: dict) -> None:
+        """Coefficients of a micro-batch from the hidden states (n, d) and log-probabilities (b, T) of its forward."""
+        start = time.perf_counter()
+        valid = _valid_tokens(inputs)
+        gradients = OutputRowGradients(states, log_probs[valid])
+        credit = self._streaming.coefficients(gradients, inputs["advantages"][:, None].expand_as(valid)[valid])
+        inputs["token_coefficients"] = valid.float().masked_scatter_(valid, credit)
+        self._streamed.append(time.perf_counter() - start)
+        if len(self._streamed) < self.args.steps_per_generation:
+            return
+        gamma = self._streaming.contrast.temperatures.tolist()
+        credit, advantages = self._streaming.finish()
+        statistics = {"temperature_positive": gamma[0], "temperature_negative": gamma[1], "neutral": 0.0}
+        self._log_credit(credit, advantages, {**statistics, "seconds": sum(self._streamed)})
+
+    def _log_credit(self, credit: torch.Tensor, advantages: torch.Tensor, statistics: dict) -> None:
+        statistics = {"extra_forward_passes": 0.0, **statistics, **coefficient_statistics(credit, advantages)}
+        for name, value in statistics.items():
+            self._metrics["train"][f"credit/{name}"].append(value)
+
     def _save_checkpoint(self, model, trial):
-        if self._temperatures is not None and self.args.should_save:
+        if self.args.should_save:
             # before the rest: a checkpoint counts as complete once its last file, trainer_state.json, is written
             folder = Path(self._get_output_dir(trial=trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / CREDIT_STATE).write_text(json.dumps({"temperatures": self._temperatures}))
+            if self._temperatures is not None:
+                (folder / CREDIT_STATE).write_text(json.dumps({"temperatures": self._temperatures}))
+            if self._streaming is not None and self._streaming.contrast.known:
+                save_file(vars(self._streaming.contrast), folder / CONTRAST)
         super()._save_checkpoint(model, trial)
 
     def _load_optimizer_and_scheduler(self, checkpoint):
@@ -514,31 +566,54 @@ class DeltaGRPOTrainer(GRPOTrainer):
             path = Path(checkpoint, CREDIT_STATE)
             if path.is_file():  # else no rollout batch had a contrast yet
                 self._temperatures = tuple(json.loads(path.read_text())["temperatures"])
+        if checkpoint is not None and self._streaming is not None and Path(checkpoint, CONTRAST).is_file():
+            tensors = load_file(Path(checkpoint, CONTRAST), device=str(self.accelerator.device))
+            self._streaming.contrast = Contrast(**tensors)
 
     def _compute_loss(self, model, inputs):
-        if "token_coefficients" in inputs:
-            # TRL accepts (B, T) advantages from subclasses; λ̄ > 0 commutes with the clipped surrogate's min
-            advantages = inputs["advantages"][:, None] * inputs["token_coefficients"]
-            inputs = {**inputs, "advantages": advantages}
-        if self.credit_args.token_credit != "fipo" or not self.model.training:
+        if not self.model.training:
             return super()._compute_loss(model, inputs)
-        # FIPO's weights need the present log-probs, which TRL's method computes before it reads the advantages
-        self._fipo_inputs = {**inputs}
+        # TRL computes the present log-probs before it reads the advantages, so these may be made from those
+        loss_inputs = {**inputs}
+        hook = None
+        if self.credit_args.token_credit == "fipo":
+            self._with_log_probs = lambda log_probs: self._weigh_by_future(loss_inputs, log_probs)
+        elif self._streaming is not None and "token_coefficients" not in inputs:
+            states = []
+            hook = self._find_backbone().register_forward_hook(
+                lambda module, args, output: states.append(
+                    predicting_states(output.last_hidden_state, _valid_tokens(inputs))
+                )
+            )
+
+            def stream(log_probs):
+                self._stream(states.pop(), log_probs, inputs)  # for all iterations over this micro-batch
+                _multiply_advantages(loss_inputs, inputs["token_coefficients"])
+
+            self._with_log_probs = stream
+        elif "token_coefficients" in inputs:
+            # λ̄ > 0 commutes with the clipped surrogate's min
+            _multiply_advantages(loss_inputs, inputs["token_coefficients"])
         try:
-            return super()._compute_loss(model, self._fipo_inputs)
+            return super()._compute_loss(model, loss_inputs)
         finally:
-            self._fipo_inputs = None
+            self._with_log_probs = None
+            if hook is not None:
+                hook.remove()
 
     def _weigh_by_future(self, inputs: dict, log_probs: torch.Tensor) -> None:
-        log_probs = log_probs.detach()
-        old_log_probs = inputs.get(
-            "old_per_token_logps", log_probs
-        )  # absent on the rollout's own policy: weights of 1
+        # absent on the rollout's own policy: weights of 1
+        old_log_probs = inputs.get("old_per_token_logps", log_probs)
         valid = _valid_tokens(inputs)
         weights = fipo_weights(log_probs, old_log_probs, inputs["advantages"], valid, dual_clip=self.args.delta)
         total, count = self.accelerator.reduce(torch.stack([(weights * valid).sum(), valid.sum()]), reduction="sum")
         self._metrics["train"]["credit/fipo_weight_mean"].append((total / count.clamp(min=1)).item())
-        inputs["advantages"] = inputs["advantages"][:, None] * weights
+        _multiply_advantages(inputs, weights)
+
+
+def _multiply_advantages(inputs: dict, weights: torch.Tensor) -> None:
+    """Give every token of a micro-batch an advantage of its own, (B, T): TRL accepts these from subclasses."""
+    inputs["advantages"] = inputs["advantages"][:, None] * weights
 
 
 def _model_inputs(batch: dict, rows: slice) -> tuple[torch.Tensor, torch.Tensor, int]:
