@@ -17,6 +17,8 @@ CHOICES = {
     "centroid_scope": ("batch", "group"),
     "token_selection": SELECTIONS,
     "full_gradient_estimator": ESTIMATORS,
+    "hidden_state_cache": ("auto", "device", "cpu", "recompute"),
+    "coefficient_timing": ("exact", "streaming"),
 }
 
 
@@ -66,6 +68,14 @@ class CreditArguments:
             Plain DAPO on a part of the tokens: `"top"` or `"bottom"` by coefficient, or `"random"`.
         token_selection_fraction (`float`, *optional*, defaults to `0.5`):
             How many of the tokens with A ≠ 0 to select.
+        hidden_state_cache (`str`, *optional*, defaults to `"auto"`):
+            Where hidden states stay between a scoring pass and the coefficients: in `"device"` memory, in `"cpu"`
+            memory (pinned), or nowhere, at the price of forward passes (`"recompute"`). `"auto"` takes device memory,
+            then main memory, and leaves a tenth of each free; else it recomputes.
+        coefficient_timing (`str`, *optional*, defaults to `"exact"`):
+            `"exact"` computes coefficients before a rollout batch is trained on, from its own centroids and
+            temperatures; `"streaming"` in the training forward, from those of the previous rollout batch, without any
+            pass of its own after the first one. See docs/cost.md for how far apart they are.
         log_token_credit (`int`, *optional*, defaults to `0`):
             Record token credit in `output_dir/token_credit` every n optimiser steps, at the next rollout batch; `0` or
             `False` never, `True` every step. Also sends a table to the trackers in `report_to`.
@@ -102,6 +112,12 @@ class CreditArguments:
     centroid_scope: str = _choice("centroid_scope", "batch", "Contrast within the rollout batch or within groups.")
     token_selection: str = _choice("token_selection", "all", "Plain DAPO on a part of the tokens.")
     token_selection_fraction: float = field(default=0.5, metadata={"help": "How many tokens to select."})
+    hidden_state_cache: str = _choice(
+        "hidden_state_cache", "auto", "Where hidden states stay until the coefficients are computed."
+    )
+    coefficient_timing: str = _choice(
+        "coefficient_timing", "exact", "Coefficients before training, or in its forwards from the previous batch's."
+    )
     log_token_credit: int = field(
         default=0, metadata={"help": "Record token credit every n optimiser steps; 0 or false: never."}
     )
@@ -166,6 +182,8 @@ class CreditArguments:
             "normalize_coefficients": weights,
             "token_selection": weights,
             "token_selection_fraction": weights and self.token_selection != "all",
+            "hidden_state_cache": self.reads_hidden_states,
+            "coefficient_timing": contrast,
             "log_token_credit": weights,
             "log_token_credit_completions": weights and self.log_token_credit,
             "log_token_credit_max_mb": weights and self.log_token_credit,
@@ -179,6 +197,8 @@ class CreditArguments:
                 f"assignment={self.assignment!r}, token_selection={self.token_selection!r}, "
                 f"log_token_credit={self.log_token_credit!r}. Remove what is not meant."
             )
+        if self.coefficient_timing == "streaming":
+            self._refuse_what_cannot_stream()
         if self.token_credit == "side_mean" and self.token_selection in ("top", "bottom"):
             raise ValueError(
                 f"token_selection={self.token_selection!r} cannot choose among equal coefficients, which "
@@ -194,10 +214,34 @@ class CreditArguments:
                 "centroid_scope='group' would cost token_gradient='full' a backward pass for every prompt. Use "
                 "centroid_scope='batch' or another token_gradient."
             )
+        if self.centroid_scope == "group" and self.hidden_state_cache == "recompute":
+            raise ValueError(
+                "hidden_state_cache='recompute' would cost centroid_scope='group' forward passes for every prompt. "
+                "Use 'device', 'cpu' or 'auto'."
+            )
         if self.centroid_scope == "group" and self.temperature_mode == "initial":
             raise ValueError(
                 "temperature_mode='initial' keeps one temperature per side, centroid_scope='group' has one per group "
                 "and side. Change one of them."
+            )
+
+    def _refuse_what_cannot_stream(self):
+        needed = {
+            "token_credit": "delta",
+            "token_gradient": "output_row",
+            "centroid_scope": "batch",
+            "balance_sides": False,
+            "token_selection": "all",
+            "log_token_credit": 0,
+        }
+        wrong = [f"{name}={getattr(self, name)!r}" for name, value in needed.items() if getattr(self, name) != value]
+        if self.refinement_steps > 1:
+            wrong.append(f"refinement_steps={self.refinement_steps!r}")
+        if wrong:
+            raise ValueError(
+                f"coefficient_timing='streaming' sees every token once, in a training forward, and cannot do "
+                f"{', '.join(wrong)}. It works with {', '.join(f'{k}={v!r}' for k, v in needed.items())} and "
+                "refinement_steps of 0 or 1."
             )
 
 

@@ -10,6 +10,7 @@ from trl import ModelConfig
 from .checkpoints import optimiser_steps_per_rollout, saves_inside_a_rollout
 from .config import DeltaGRPOConfig
 from .recipe import RecipeError, RecipeParser, RunArguments, get_rewards
+from .recording import trl_scores_rollouts
 
 
 # Of the recipes' models, so that planning needs no download
@@ -116,9 +117,7 @@ def make_plan(args: DeltaGRPOConfig, hidden_size: int | None) -> Plan:
 def _extra_passes(args: DeltaGRPOConfig) -> int:
     if not args.reads_hidden_states:
         return 0
-    # as in GRPOTrainer: the cases in which it scores old log-probs, and hidden states come for free
-    misaligned = args.gradient_accumulation_steps % (args.steps_per_generation * args.num_iterations) != 0
-    return 0 if misaligned or (args.use_vllm and args.vllm_importance_sampling_correction) else 1
+    return 0 if trl_scores_rollouts(args) else 1
 
 
 def _warnings(args: DeltaGRPOConfig, steps: float) -> Iterable[str]:

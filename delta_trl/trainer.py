@@ -10,26 +10,34 @@ Small overrides, no method copied:
 
 import inspect
 import json
+import math
 import textwrap
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from accelerate.logging import get_logger
 from accelerate.utils import gather_object, is_peft_model
+from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length
 from trl import GRPOConfig, GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import get_config_model_id
 
+from .cache import Placement
+from .capture import GenerationCapture, Trust, is_random_or_routed, relative_difference, tolerance
 from .checkpoints import optimiser_steps_per_rollout, saves_inside_a_rollout
 from .config import CreditArguments, DeltaGRPOConfig
 from .credit import (
+    Contrast,
     FullGradients,
     LMHead,
     LMHeadGradients,
     OutputRowGradients,
+    RecomputedStates,
+    StreamingCredit,
     TokenGradients,
     TopKHiddenGradients,
     centroid_cosine,
@@ -40,9 +48,17 @@ from .credit import (
     select_tokens,
     side_mean,
     token_coefficients,
+    token_log_probs,
 )
+from .credit.distributed import all_reduce
 from .evaluation.metrics import avg_at_k
-from .recording import HiddenStateRecorder
+from .recording import (
+    HiddenStateRecorder,
+    get_rng_states,
+    predicting_states,
+    replayed_rng,
+    trl_scores_rollouts,
+)
 from .reward_errors import explain_failures
 from .token_log import TokenLog
 
@@ -50,7 +66,8 @@ from .token_log import TokenLog
 logger = get_logger(__name__)
 
 SCORING_PARAMETERS = tuple(inspect.signature(GRPOTrainer._get_per_token_logps_and_entropies).parameters)
-CREDIT_STATE = "credit_state.json"  # in a checkpoint: the kept temperatures
+# in a checkpoint: the kept temperatures, and the contrast that streaming goes on from
+CREDIT_STATE, CONTRAST = "credit_state.json", "credit_contrast.safetensors"
 
 
 class DeltaGRPOTrainer(GRPOTrainer):
@@ -107,12 +124,13 @@ class DeltaGRPOTrainer(GRPOTrainer):
         self.credit_args = args if isinstance(args, CreditArguments) else CreditArguments()
         # armed for one rollout at a time, see `_generate_and_score_completions`
         self._recorder: HiddenStateRecorder | None = None
-        # the batch whose loss is being computed, while FIPO waits for its log-probs, see `_compute_loss`
-        self._fipo_inputs: dict | None = None
-        # of the present rollout batch, for the token log: rewards of all processes' rows by function, and
-        # log-probabilities and entropies of the last recorded pass, which is the policy's once there are coefficients
+        self._capture: GenerationCapture | None = None
+        # what is to be called with the log-probs of the loss that is being computed, see `_compute_loss`
+        self._with_log_probs: Callable[[torch.Tensor], None] | None = None
+        # rewards of all processes' rows by function, as they were last computed; and log-probabilities and entropies
+        # of the policy's own pass over the present rollout batch, for the token log
         self._rewards: torch.Tensor | None = None
-        self._scores: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._scores: tuple[torch.Tensor, torch.Tensor | None] | None = None
         super().__init__(model, reward_funcs, args, *other_args, **kwargs)
         self.reward_funcs = [
             explain_failures(func, name) for func, name in zip(self.reward_funcs, self.reward_func_names, strict=True)
@@ -122,6 +140,20 @@ class DeltaGRPOTrainer(GRPOTrainer):
         # γ₊ and γ₋ of the first rollout batch, kept with `temperature_mode="initial"`
         self._temperatures: tuple[float, float] | None = None
         self._checked_lm_head = False
+        options = self.credit_args
+        self._streaming: StreamingCredit | None = None
+        if options.coefficient_timing == "streaming":
+            self._streaming = StreamingCredit(
+                options.refinement_steps,
+                options.lambda_min,
+                options.lambda_max,
+                options.normalize_coefficients,
+                options.assignment,
+                keep_temperatures=options.temperature_mode == "initial",
+            )
+        cache = options.hidden_state_cache
+        self._placement = None if cache == "recompute" else Placement(cache, self.accelerator.device)
+        self._capture_trust = Trust()
         if self.credit_args.weighs_rollouts:
             self._find_backbone()
             self._refuse_what_cannot_work()
@@ -151,6 +183,8 @@ class DeltaGRPOTrainer(GRPOTrainer):
 
     def _refuse_what_cannot_work(self):
         gradient, args = self.credit_args.token_gradient, self.args
+        if self._placement is None and not self._may_recompute:
+            raise ValueError("hidden_state_cache='recompute' supports text-only models. Use 'cpu'.")
         zero3 = args.deepspeed_plugin is not None and args.deepspeed_plugin.zero_stage == 3
         if gradient != "output_row" and zero3:
             raise ValueError(
@@ -200,12 +234,12 @@ class DeltaGRPOTrainer(GRPOTrainer):
         recorder, self._recorder = self._recorder, None  # only the first scoring call of a rollout
         if recorder is None:
             output = forward(model, input_ids, attention_mask, logits_to_keep, *args, **kwargs)
-            if self._fipo_inputs is not None:
-                self._weigh_by_future(self._fipo_inputs, output[0])
+            if self._with_log_probs is not None:
+                self._with_log_probs(output[0].detach())
             return output
         if self._token_log and model is not self.ref_model:
             kwargs["compute_entropy"] = True  # the fused LM head of the policy does so anyway
-        with recorder.recording(self._find_backbone(), attention_mask[:, -logits_to_keep:]):
+        with recorder.recording(model, self._find_backbone(), attention_mask[:, -logits_to_keep:]):
             output = forward(model, input_ids, attention_mask, logits_to_keep, *args, **kwargs)
         recorder.log_probs = output[0]
         self._scores = output[:2]
@@ -213,19 +247,65 @@ class DeltaGRPOTrainer(GRPOTrainer):
 
     def _calculate_rewards(self, *args, **kwargs):
         self._rewards = super()._calculate_rewards(*args, **kwargs)
+        if not self.model.training:
+            self._eval_rewards.append(self._rewards[:, 0])
         return self._rewards
+
+    def _may_capture(self) -> bool:
+        """Whether generation computes the states that a scoring pass would; `_captured` compares them."""
+        args, policy = self.args, self._policy()
+        zero3 = args.deepspeed_plugin is not None and args.deepspeed_plugin.zero_stage == 3
+        return (
+            self.credit_args.reads_hidden_states
+            and self._placement is not None
+            and not self._capture_trust.lost
+            and not trl_scores_rollouts(args)
+            and not (args.use_vllm or self.use_transformers_continuous_batching or self.rollout_func is not None)
+            and self.generation_config.get_generation_mode() in ("sample", "greedy_search")
+            and not (self.tools or self._is_vlm)  # completions of several turns, inputs beside tokens
+            and not args.mask_truncated_completions  # states would be kept in vain
+            and not (self.is_fsdp_enabled or zero3)
+            and not is_random_or_routed(policy)
+        )
+
+    def _start_capture(self) -> GenerationCapture:
+        with self.accelerator.autocast():
+            device_type = self.accelerator.device.type
+            dtype = torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else None
+        return GenerationCapture(self._placement, self.eos_token_ids, self.max_completion_length, dtype)
+
+    def _generate_single_turn(self, *args, **kwargs):
+        if self._capture is None:
+            return super()._generate_single_turn(*args, **kwargs)
+        with self._capture.capturing(self._find_backbone()):
+            output = super()._generate_single_turn(*args, **kwargs)
+        self._capture.finish([len(ids) for ids in output[0]])
+        return output
+
+    def _generate(self, prompts):
+        output = super()._generate(prompts)
+        if self._recorder is not None:  # scores them next
+            self._recorder.tool_mask = output[2]
+        return output
 
     def _generate_and_score_completions(self, inputs):
         if not self.model.training or not self.credit_args.weighs_rollouts:
             batch = super()._generate_and_score_completions(inputs)
             coefficient_means = trained_advantages = [None] * len(inputs)
-        else:
-            recorder = HiddenStateRecorder()
-            self._recorder = recorder if self.credit_args.reads_hidden_states else None
-            self._scores = None
+        elif self._streaming is not None and self._streaming.contrast.known:
             batch = super()._generate_and_score_completions(inputs)
-            self._recorder = None
+            coefficient_means = trained_advantages = [None] * len(inputs)  # not known yet
+            self._start_streaming(batch)
+        else:
+            self._scores = None
+            recorder = HiddenStateRecorder(self._placement)
+            if self._may_capture():
+                self._capture = self._start_capture()
+            elif self.credit_args.reads_hidden_states:
+                self._recorder = recorder
+            batch = super()._generate_and_score_completions(inputs)
             coefficients = batch["token_coefficients"] = self._credit_tokens(batch, recorder)
+            self._recorder = self._capture = None
             means = coefficients.sum(dim=1) / _valid_tokens(batch).sum(dim=1).clamp(min=1)
             coefficient_means = [round(mean, 4) for mean in means.tolist()]
             trained_advantages = [round(mean, 4) for mean in (batch["advantages"] * means).tolist()]
@@ -259,10 +339,7 @@ class DeltaGRPOTrainer(GRPOTrainer):
                 options.token_selection_fraction,
                 options.normalize_coefficients,
             )
-        statistics |= coefficient_statistics(credit, advantages)
-        statistics["seconds"] = time.perf_counter() - start
-        for name, value in statistics.items():
-            self._metrics["train"][f"credit/{name}"].append(value)
+        self._log_credit(credit, advantages, {**statistics, "seconds": time.perf_counter() - start})
         return valid.to(torch.float32).masked_scatter_(valid, credit)
 
     def _contrast(
@@ -280,6 +357,7 @@ class DeltaGRPOTrainer(GRPOTrainer):
             "balance_sides": options.balance_sides,
             "statistics": statistics,
         }
+        contrast = None if self._streaming is None else self._streaming.contrast
         if options.token_gradient != "full":  # there it would cost two backward passes
             statistics["centroid_cosine"] = centroid_cosine(gradients, advantages)
         if options.centroid_scope == "group":
@@ -289,9 +367,10 @@ class DeltaGRPOTrainer(GRPOTrainer):
             groups = (rows // self.num_generations)[:, None].expand_as(valid)[valid]
             n_groups = self.accelerator.num_processes * len(valid) // self.num_generations
             return group_coefficients(gradients, advantages, groups, n_groups, **shared)
-        coefficients = token_coefficients(gradients, advantages, temperatures=self._temperatures, **shared)
-        if options.token_gradient == "full":
-            statistics["extra_forward_passes"] = float(gradients.forward_passes)
+        coefficients = token_coefficients(
+            gradients, advantages, temperatures=self._temperatures, contrast=contrast, **shared
+        )
+        statistics["extra_forward_passes"] += float(gradients.forward_passes)
         if options.temperature_mode == "initial" and self._temperatures is None and not statistics["neutral"]:
             self._temperatures = (statistics["temperature_positive"], statistics["temperature_negative"])
         return coefficients
@@ -304,26 +383,121 @@ class DeltaGRPOTrainer(GRPOTrainer):
         if options.token_gradient == "full":
             return self._full_gradients(batch, valid)
 
-        # The first scoring call was the policy's own only if its log-probs are the batch's: it may also have been the
-        # reference model's, even on the same modules (PEFT with the adapter disabled).
-        free = recorder.complete and recorder.log_probs is batch.get("old_per_token_logps")
-        if not free:
-            recorder.hidden_states = None  # of the wrong model, if any
-            recorder = self._score_rollout(batch)
-            statistics["extra_forward_passes"] = 1.0
-        hidden = recorder.hidden_states  # one row per completion token, those of tools included
-        if "tool_mask" in batch:
-            hidden = hidden[valid[batch["completion_mask"].bool()]]
-        log_probs = recorder.log_probs[valid]  # N = valid.sum()
+        recorder = self._recorded(batch, recorder, statistics)
+        hidden, log_probs = recorder.states, recorder.log_probs[valid]  # N = valid.sum()
+        if hidden is None:
+            hidden = RecomputedStates(
+                (len(log_probs), recorder.dim),
+                recorder.dtype,
+                log_probs.device,
+                lambda: (part[:2] for part in self._forward_states(batch, valid, recorder.rng_states)),
+            )
         if options.token_gradient == "output_row":
-            return OutputRowGradients(hidden, log_probs)
+            sums = recorder.response_sums
+            if sums is not None:
+                sums = (sums, torch.arange(len(valid), device=valid.device)[:, None].expand_as(valid)[valid])
+            return OutputRowGradients(hidden, log_probs, sums)
         head, tokens = LMHead.of(self._policy(), self.temperature), batch["completion_ids"][valid]
-        if len(tokens) and not self._checked_lm_head:
-            head.check(hidden, tokens, log_probs)
+        if len(tokens) and not self._checked_lm_head and recorder.few_states is not None:
+            few = slice(0, len(recorder.few_states))
+            head.check(recorder.few_states, tokens[few], log_probs[few])
             self._checked_lm_head = True
         if options.token_gradient == "lm_head":
             return LMHeadGradients(hidden, tokens, head)
         return TopKHiddenGradients(hidden, tokens, head, options.token_gradient_top_k)
+
+    @property
+    def _may_recompute(self) -> bool:
+        return not self._is_vlm and self.credit_args.centroid_scope == "batch"
+
+    def _recorded(self, batch: dict, recorder: HiddenStateRecorder, statistics: dict) -> HiddenStateRecorder:
+        """The recorder of a scoring pass of the policy: TRL's, or one more; of the same kind on all ranks."""
+        captured = self._capture is not None and self._captured(batch, statistics)
+        if captured:
+            return captured
+        # The first scoring call was the policy's own only if its log-probs are the batch's: it may also have been the
+        # reference model's, even on the same modules (PEFT with the adapter disabled).
+        free = recorder.complete and recorder.log_probs is batch.get("old_per_token_logps")
+        if not free:
+            recorder.states = None  # of the wrong model, if any
+            recorder = self._score_rollout(batch)
+            statistics["extra_forward_passes"] += 1.0
+        kept, summed = self._on_all_ranks(recorder.states is not None, recorder.response_sums is not None)
+        if not kept:
+            if not self._may_recompute:
+                raise RuntimeError(
+                    "hidden_state_cache='auto' finds no room for the hidden states of this rollout batch, and they "
+                    "can be recomputed only for text-only models with centroid_scope='batch'. Use a smaller rollout "
+                    "batch."
+                )
+            if self._placement is not None:
+                self._placement.say("hidden states fit neither into device nor main memory and are recomputed")
+            recorder.states = None
+        if not summed:
+            recorder.response_sums = None
+        return recorder
+
+    def _on_all_ranks(self, *flags: bool) -> list[bool]:
+        flags = torch.tensor(flags, dtype=torch.float32, device=self.accelerator.device)
+        return all_reduce(flags, "MIN").bool().tolist()
+
+    def _captured(self, batch: dict, statistics: dict) -> HiddenStateRecorder | None:
+        """What a recorder would have, from the states of generation; `None` if they cannot be trusted on all ranks."""
+        capture, trust = self._capture, self._capture_trust
+        complete, trusted = self._on_all_ranks(capture.states is not None, trust.covers(batch))
+        if not complete:
+            return None
+        valid = _valid_tokens(batch)
+        recorder = HiddenStateRecorder(self._placement)
+        recorder.states, capture.states = capture.states, None
+        head = LMHead.of(self._policy(), self.temperature)
+        log_probs = token_log_probs(recorder.states, batch["completion_ids"][valid], head).float()
+        recorder.log_probs = torch.zeros(valid.shape, device=valid.device).masked_scatter_(valid, log_probs)
+        if trusted:
+            self._scores = (recorder.log_probs, None)
+            return recorder
+        statistics["extra_forward_passes"] += 1.0
+        difference = log_probs.new_zeros(2)  # of states; of probabilities
+        for tokens, states, scored in self._forward_states(batch, valid, get_rng_states(valid.device)):
+            captured = recorder.states[torch.arange(tokens.start, tokens.stop, device=valid.device)]
+            for part, ours in captured.chunks():
+                difference[0] = torch.maximum(difference[0], relative_difference(ours, states[part]))
+            error = (log_probs[tokens].exp() - scored.exp()).abs()
+            difference[1] = torch.cat([error, difference[1:]]).max()
+        difference = all_reduce(difference, "MAX").max().item()
+        allowed = tolerance(recorder.states.dtype)
+        if difference <= allowed:
+            trust.extend(batch)
+            return recorder
+        trust.lost = True
+        logger.warning(
+            f"Hidden states of generation differ from those of a scoring pass (by {difference:.2g}, relative to their "
+            f"length; {allowed:.2g} would pass for rounding): every rollout batch costs one forward pass."
+        )
+        return None
+
+    def _forward_states(self, batch: dict, valid: torch.Tensor, rng_states: list[torch.Tensor]):
+        """
+        One more forward pass: yield which tokens, their hidden states (n, d) and log-probabilities (n,), for every
+        micro-batch.
+        """
+        size, start = self.args.per_device_train_batch_size, 0
+        device, caught = self.accelerator.device, []
+        with replayed_rng(rng_states, device):
+            for first in range(0, len(valid), size):
+                rows = slice(first, first + size)
+                hook = self._find_backbone().register_forward_hook(
+                    lambda module, args, output, rows=rows: caught.append(
+                        predicting_states(output.last_hidden_state, valid[rows])
+                    )
+                )
+                try:
+                    log_probs = self._score(batch, rows)[valid[rows]]
+                finally:
+                    hook.remove()
+                states = caught.pop()
+                yield slice(start, start + len(states)), states, log_probs
+                start += len(states)
 
     def _full_gradients(self, batch: dict, valid: torch.Tensor) -> FullGradients:
         # Responses without advantage pull nowhere, and their tokens' coefficients do not depend on a score: leave out
@@ -368,11 +542,15 @@ class DeltaGRPOTrainer(GRPOTrainer):
         size = self.args.per_device_train_batch_size
         return self._get_per_token_logps_and_entropies(self.model, ids, mask, T, batch_size=size, **multimodal)[0]
 
-    def _score_rollout(self, batch: dict) -> HiddenStateRecorder:
-        """One no-grad pass of the policy over the rollout batch, in micro-batches, as TRL scores old log-probs."""
-        self._recorder = recorder = HiddenStateRecorder()
+    def _score(self, batch: dict, rows: slice = slice(None)) -> torch.Tensor:  # (b, T)
+        """A no-grad pass of the policy, in micro-batches, as TRL scores old log-probs."""
         with torch.no_grad(), disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
-            self._log_probs(batch)
+            return self._log_probs(batch, rows)
+
+    def _score_rollout(self, batch: dict) -> HiddenStateRecorder:
+        self._recorder = recorder = HiddenStateRecorder(self._placement)
+        recorder.tool_mask = batch.get("tool_mask")
+        self._score(batch)
         if not recorder.complete:
             raise RuntimeError(
                 f"The forward hook on {type(self._find_backbone()).__name__} did not see every row of the rollout "
@@ -381,11 +559,34 @@ class DeltaGRPOTrainer(GRPOTrainer):
             )
         return recorder
 
-    def _calculate_rewards(self, *args, **kwargs):
-        rewards = super()._calculate_rewards(*args, **kwargs)  # (completions of all processes, reward functions)
-        if not self.model.training:
-            self._eval_rewards.append(rewards[:, 0])
-        return rewards
+    def _start_streaming(self, batch: dict) -> None:
+        valid = _valid_tokens(batch)
+        advantages = batch["advantages"][:, None].expand_as(valid)[valid]
+        self._streamed = []
+        if not self._streaming.begin(advantages):
+            batch["token_coefficients"] = valid.float()
+            statistics = {"temperature_positive": math.nan, "temperature_negative": math.nan, "neutral": 1.0}
+            self._log_credit(torch.ones_like(advantages), advantages, {**statistics, "seconds": 0.0})
+
+    def _stream(self, states: torch.Tensor, log_probs: torch.Tensor, inputs: dict) -> None:
+        """Coefficients of a micro-batch from the hidden states (n, d) and log-probabilities (b, T) of its forward."""
+        start = time.perf_counter()
+        valid = _valid_tokens(inputs)
+        gradients = OutputRowGradients(states, log_probs[valid])
+        credit = self._streaming.coefficients(gradients, inputs["advantages"][:, None].expand_as(valid)[valid])
+        inputs["token_coefficients"] = valid.float().masked_scatter_(valid, credit)
+        self._streamed.append(time.perf_counter() - start)
+        if len(self._streamed) < self.args.steps_per_generation:
+            return
+        gamma = self._streaming.contrast.temperatures.tolist()
+        credit, advantages = self._streaming.finish()
+        statistics = {"temperature_positive": gamma[0], "temperature_negative": gamma[1], "neutral": 0.0}
+        self._log_credit(credit, advantages, {**statistics, "seconds": sum(self._streamed)})
+
+    def _log_credit(self, credit: torch.Tensor, advantages: torch.Tensor, statistics: dict) -> None:
+        statistics = {"extra_forward_passes": 0.0, **statistics, **coefficient_statistics(credit, advantages)}
+        for name, value in statistics.items():
+            self._metrics["train"][f"credit/{name}"].append(value)
 
     def evaluation_loop(self, dataloader, *args, metric_key_prefix: str = "eval", **kwargs):
         self._eval_rewards, k = [], self.num_generations_eval
@@ -403,9 +604,12 @@ class DeltaGRPOTrainer(GRPOTrainer):
         folder = Path(self._get_output_dir(trial=trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
         if self._token_log:
             self._token_log.save(folder)
-        if self._temperatures is not None and self.args.should_save:
+        if self.args.should_save:
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / CREDIT_STATE).write_text(json.dumps({"temperatures": self._temperatures}))
+            if self._temperatures is not None:
+                (folder / CREDIT_STATE).write_text(json.dumps({"temperatures": self._temperatures}))
+            if self._streaming is not None and self._streaming.contrast.known:
+                save_file(vars(self._streaming.contrast), folder / CONTRAST)
         super()._save_checkpoint(model, trial)
 
     def _load_optimizer_and_scheduler(self, checkpoint):
@@ -417,31 +621,54 @@ class DeltaGRPOTrainer(GRPOTrainer):
             path = Path(checkpoint, CREDIT_STATE)
             if path.is_file():  # else no rollout batch had a contrast yet
                 self._temperatures = tuple(json.loads(path.read_text())["temperatures"])
+        if checkpoint is not None and self._streaming is not None and Path(checkpoint, CONTRAST).is_file():
+            tensors = load_file(Path(checkpoint, CONTRAST), device=str(self.accelerator.device))
+            self._streaming.contrast = Contrast(**tensors)
 
     def _compute_loss(self, model, inputs):
-        if "token_coefficients" in inputs:
-            # TRL accepts (B, T) advantages from subclasses; λ̄ > 0 commutes with the clipped surrogate's min
-            advantages = inputs["advantages"][:, None] * inputs["token_coefficients"]
-            inputs = {**inputs, "advantages": advantages}
-        if self.credit_args.token_credit != "fipo" or not self.model.training:
+        if not self.model.training:
             return super()._compute_loss(model, inputs)
-        # FIPO's weights need the present log-probs, which TRL's method computes before it reads the advantages
-        self._fipo_inputs = {**inputs}
+        # TRL computes the present log-probs before it reads the advantages, so these may be made from those
+        loss_inputs = {**inputs}
+        hook = None
+        if self.credit_args.token_credit == "fipo":
+            self._with_log_probs = lambda log_probs: self._weigh_by_future(loss_inputs, log_probs)
+        elif self._streaming is not None and "token_coefficients" not in inputs:
+            states = []
+            hook = self._find_backbone().register_forward_hook(
+                lambda module, args, output: states.append(
+                    predicting_states(output.last_hidden_state, _valid_tokens(inputs))
+                )
+            )
+
+            def stream(log_probs):
+                self._stream(states.pop(), log_probs, inputs)  # for all iterations over this micro-batch
+                _multiply_advantages(loss_inputs, inputs["token_coefficients"])
+
+            self._with_log_probs = stream
+        elif "token_coefficients" in inputs:
+            # λ̄ > 0 commutes with the clipped surrogate's min
+            _multiply_advantages(loss_inputs, inputs["token_coefficients"])
         try:
-            return super()._compute_loss(model, self._fipo_inputs)
+            return super()._compute_loss(model, loss_inputs)
         finally:
-            self._fipo_inputs = None
+            self._with_log_probs = None
+            if hook is not None:
+                hook.remove()
 
     def _weigh_by_future(self, inputs: dict, log_probs: torch.Tensor) -> None:
-        log_probs = log_probs.detach()
-        old_log_probs = inputs.get(
-            "old_per_token_logps", log_probs
-        )  # absent on the rollout's own policy: weights of 1
+        # absent on the rollout's own policy: weights of 1
+        old_log_probs = inputs.get("old_per_token_logps", log_probs)
         valid = _valid_tokens(inputs)
         weights = fipo_weights(log_probs, old_log_probs, inputs["advantages"], valid, dual_clip=self.args.delta)
         total, count = self.accelerator.reduce(torch.stack([(weights * valid).sum(), valid.sum()]), reduction="sum")
         self._metrics["train"]["credit/fipo_weight_mean"].append((total / count.clamp(min=1)).item())
-        inputs["advantages"] = inputs["advantages"][:, None] * weights
+        _multiply_advantages(inputs, weights)
+
+
+def _multiply_advantages(inputs: dict, weights: torch.Tensor) -> None:
+    """Give every token of a micro-batch an advantage of its own, (B, T): TRL accepts these from subclasses."""
+    inputs["advantages"] = inputs["advantages"][:, None] * weights
 
 
 def _model_inputs(batch: dict, rows: torch.Tensor | slice) -> tuple[torch.Tensor, torch.Tensor, int]:

@@ -173,7 +173,7 @@ def test_recorded_states_are_a_plain_forwards(make_trainer, rollout, monkeypatch
     with torch.no_grad():
         hidden, log_probs = plain_forward(trainer.model, batch)
     valid = batch["completion_mask"].bool()
-    torch.testing.assert_close(recorder.hidden_states, hidden[valid], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(torch.cat(recorder.states.blocks), hidden[valid], atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(recorder.log_probs[valid], log_probs[valid], atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(
         batch["token_coefficients"], expected_coefficients(trainer.model, batch), atol=1e-4, rtol=0
@@ -199,32 +199,37 @@ def test_extra_forward_passes(make_trainer, monkeypatch, tmp_path, options, pass
     """Counted at the model, not taken from the metric alone; coefficients are the policy's, not the reference's."""
     tiny.model().save_pretrained(tmp_path / "model")  # TRL loads the reference model from the policy's path
     trainer = make_trainer(str(tmp_path / "model"), **options, max_steps=1, trainer_options=LORA if lora else {})
-    rollouts, calls = [], []
+    rollouts, scored = [], []
     generate = GRPOTrainer._generate_and_score_completions
     monkeypatch.setattr(
         GRPOTrainer, "_generate_and_score_completions", lambda *a: rollouts.append(generate(*a)) or rollouts[-1]
     )
     score = GRPOTrainer._get_per_token_logps_and_entropies
-    monkeypatch.setattr(
-        GRPOTrainer,
-        "_get_per_token_logps_and_entropies",
-        lambda self, *a, **k: calls.append(torch.is_grad_enabled()) or score(self, *a, **k),
-    )
-    expected = []
+
+    def scoring(self, model, input_ids, *args, **kwargs):
+        if not torch.is_grad_enabled():
+            scored.append(len(input_ids))
+        return score(self, model, input_ids, *args, **kwargs)
+
+    monkeypatch.setattr(GRPOTrainer, "_get_per_token_logps_and_entropies", scoring)
+    expected, claimed = [], []
     credit = DeltaGRPOTrainer._credit_tokens
-    monkeypatch.setattr(
-        DeltaGRPOTrainer,
-        "_credit_tokens",
-        lambda self, batch, r: expected.append(expected_coefficients(self.model, batch)) or credit(self, batch, r),
-    )
+
+    def crediting(self, batch, recorder):
+        expected.append(expected_coefficients(self.model, batch))
+        coefficients = credit(self, batch, recorder)
+        claimed.append(self._metrics["train"]["credit/extra_forward_passes"][-1])
+        return coefficients
+
+    monkeypatch.setattr(DeltaGRPOTrainer, "_credit_tokens", crediting)
     trainer.train()
-    n_rollouts = len(rollouts)
     misaligned = trainer.args.gradient_accumulation_steps % (
         trainer.args.steps_per_generation * trainer.args.num_iterations
     )
-    without_credit = n_rollouts * (bool(misaligned) + (trainer.beta > 0))
-    assert calls.count(False) == without_credit + n_rollouts * passes
-    assert set(logged(trainer, "credit/extra_forward_passes")) == {passes}
+    without_credit = len(rollouts) * (bool(misaligned) + (trainer.beta > 0))
+    assert sum(scored) / len(rollouts[0]["prompt_ids"]) == without_credit + sum(claimed)
+    assert claimed[0] == passes
+    assert max(claimed) == passes
     for batch, coefficients in zip(rollouts, expected, strict=True):
         torch.testing.assert_close(batch["token_coefficients"], coefficients, atol=1e-4, rtol=0)
 
@@ -234,7 +239,7 @@ def test_autocast_keeps_states_as_the_head_sees_them(make_trainer, rollout, monk
     kept = []
     credit = DeltaGRPOTrainer._credit_tokens
     monkeypatch.setattr(
-        DeltaGRPOTrainer, "_credit_tokens", lambda self, b, r: kept.append(r.hidden_states) or credit(self, b, r)
+        DeltaGRPOTrainer, "_credit_tokens", lambda self, b, r: kept.extend(r.states.blocks) or credit(self, b, r)
     )
     batch = rollout(make_trainer(**MISALIGNED, bf16=True))
     assert kept[0].dtype == torch.bfloat16

@@ -13,7 +13,10 @@ class TokenGradients(Protocol):
     """N token gradients, seen only through two linear operations. Both are collective: every rank must call them."""
 
     def combine(self, weights: torch.Tensor) -> torch.Tensor:
-        """Σ_j weights_j v_j over the tokens of all ranks, for `weights` of shape (N,)."""
+        """
+        Σ_j weights_j v_j over the tokens of all ranks, for `weights` of shape (N,); all but [`FullGradients`] also
+        take several rows of weights (..., N), for as many directions.
+        """
 
     def score(self, direction: torch.Tensor) -> torch.Tensor:
         """<v_j, direction> of this rank's tokens, shape (N,), for a `direction` that `combine` returned."""

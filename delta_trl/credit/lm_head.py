@@ -13,6 +13,8 @@ import torch
 from torch import nn
 
 from .distributed import all_reduce
+from .hidden_states import HiddenStates, RecomputedStates
+from .products import combine_rows, matmul_rows, score_rows
 
 
 # Elements of a tile of logits: 64 MiB in float32, whatever N and V are
@@ -57,10 +59,13 @@ class LMHead:
         return cls(weight, bias, temperature, scale, getattr(config, "final_logit_softcapping", None))
 
     def logits(self, hidden: torch.Tensor, rows: slice = slice(None)) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits (n, V') of a range of the vocabulary, and their derivative by W h, in the dtype of `hidden`."""
-        raw = self.scale * (hidden @ self.weight[rows].to(hidden.dtype).T)  # (n, V')
+        """
+        Logits (n, V') of a range of the vocabulary, and their derivative by W h; in float32 (float64 for float64
+        `hidden`), to which states and weights of lower precision count as exact.
+        """
+        raw = self.scale * matmul_rows(hidden, self.weight[rows])  # (n, V')
         if self.bias is not None:
-            raw += self.scale * self.bias[rows].to(hidden.dtype)
+            raw += self.scale * self.bias[rows].to(raw.dtype)
         factor = self.scale / self.temperature
         if self.softcap is None:
             return raw / self.temperature, raw.new_tensor(factor)
@@ -70,7 +75,7 @@ class LMHead:
     def check(self, hidden: torch.Tensor, tokens: torch.Tensor, log_probs: torch.Tensor) -> None:
         """Raise `ValueError` if this is not how the model made `log_probs` (N,), judged by a few of the tokens."""
         few = slice(0, 16)
-        logits, _ = self.logits(hidden[few].float())
+        logits, _ = self.logits(hidden[few])
         ours = logits.log_softmax(dim=1).gather(1, tokens[few, None])[:, 0]
         difference = (ours - log_probs[few]).abs()
         if not (difference <= 0.1 + 0.05 * log_probs[few].abs()).all():
@@ -82,17 +87,23 @@ class LMHead:
 
 
 class _LMHeadTokens:
-    """What both representations share: checked inputs, and iteration over tiles of tokens."""
+    """What both representations share: checked inputs, and iteration over tiles."""
 
-    def __init__(self, hidden: torch.Tensor, tokens: torch.Tensor, head: LMHead):
+    def __init__(self, hidden: torch.Tensor | HiddenStates | RecomputedStates, tokens: torch.Tensor, head: LMHead):
         V, d = head.weight.shape
-        if hidden.ndim != 2 or hidden.shape[1] != d or tokens.shape != hidden.shape[:1]:
+        if len(hidden.shape) != 2 or hidden.shape[1] != d or tokens.shape != hidden.shape[:1]:
             raise ValueError(
                 f"{type(self).__name__} expects hidden states of shape (N, {d}), for an LM head of shape ({V}, {d}), "
                 f"and token ids of shape (N,), got {tuple(hidden.shape)} and {tuple(tokens.shape)}."
             )
-        self.hidden, self.tokens, self.head = hidden, tokens, head
+        self.hidden = HiddenStates([hidden]) if isinstance(hidden, torch.Tensor) else hidden
+        self.tokens, self.head = tokens, head
         self.dtype = torch.float64 if hidden.dtype == torch.float64 else torch.float32
+
+    @property
+    def forward_passes(self) -> int:
+        """How often hidden states were recomputed so far."""
+        return self.hidden.passes
 
     # what belongs to tokens, besides `hidden` and `tokens`
     _per_token = ()
@@ -105,10 +116,38 @@ class _LMHeadTokens:
             setattr(part, name, getattr(self, name)[tokens])
         return part
 
-    def _token_tiles(self, width: int):
-        """Slices of tokens, so that (tokens × width) stays within a tile."""
-        size = max(1, _TILE // width)
-        return [slice(i, i + size) for i in range(0, len(self.hidden), size)]
+    def _tiles(self):
+        """Indices and states of some tokens, and ranges of the vocabulary: tokens × range stays within `_TILE`."""
+        width = min(len(self.head.weight), 2**15)
+        for tokens, states in self.hidden.chunks():
+            tokens = torch.arange(len(self.tokens), device=self.tokens.device)[tokens]
+            size = max(1, _TILE // width)
+            for ts, h in zip(tokens.split(size), states.split(size), strict=True):
+                for start in range(0, len(self.head.weight), width):
+                    yield ts, h, slice(start, start + width)
+
+    def _own(self, ts: torch.Tensor, rows: slice) -> tuple[torch.Tensor, torch.Tensor]:
+        """Where in a tile the sampled tokens' entries are."""
+        local = self.tokens[ts] - rows.start
+        inside = ((local >= 0) & (self.tokens[ts] < rows.stop)).nonzero()[:, 0]
+        return inside, local[inside]
+
+    def _normalize(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """log Σ_v exp z_v of every token, and the logit z_y of its own entry; both (N,)."""
+        normalizer = torch.full((len(self.tokens),), -torch.inf, dtype=self.dtype, device=self.hidden.device)
+        own_logit = torch.zeros_like(normalizer)
+        for ts, h, rows in self._tiles():
+            logits, _ = self.head.logits(h, rows)
+            normalizer[ts] = torch.logaddexp(normalizer[ts], logits.logsumexp(dim=1))
+            own = self._own(ts, rows)
+            own_logit[ts[own[0]]] = logits[own]
+        return normalizer, own_logit
+
+
+def token_log_probs(hidden: torch.Tensor | HiddenStates, tokens: torch.Tensor, head: LMHead) -> torch.Tensor:
+    """Log-probabilities (N,) of sampled tokens, from final hidden states (N, d). Never N × V at a time."""
+    normalizer, own_logit = _LMHeadTokens(hidden, tokens, head)._normalize()
+    return own_logit - normalizer
 
 
 class LMHeadGradients(_LMHeadTokens):
@@ -120,7 +159,8 @@ class LMHeadGradients(_LMHeadTokens):
     the log-sum-exp of its logits, is kept.
 
     Args:
-        hidden (`torch.Tensor` of shape `(N, d)`): Final hidden states, any floating dtype.
+        hidden (`torch.Tensor` of shape `(N, d)`, [`HiddenStates`] or [`RecomputedStates`]):
+            Final hidden states, any floating dtype.
         tokens (`torch.Tensor` of shape `(N,)`): Ids of the sampled tokens.
         head (`LMHead`): The output layer.
 
@@ -132,38 +172,28 @@ class LMHeadGradients(_LMHeadTokens):
 
     def __init__(self, hidden: torch.Tensor, tokens: torch.Tensor, head: LMHead):
         super().__init__(hidden, tokens, head)
-        self.log_normalizer = torch.full((len(hidden),), -torch.inf, dtype=self.dtype, device=hidden.device)
-        for ts, h, rows in self._tiles():
-            logits, _ = head.logits(h, rows)
-            self.log_normalizer[ts] = torch.logaddexp(self.log_normalizer[ts], logits.logsumexp(dim=1))
+        self.log_normalizer, _ = self._normalize()
 
-    def _tiles(self):
-        V = len(self.head.weight)
-        width = min(V, 2**15)
-        for ts in self._token_tiles(width):
-            h = self.hidden[ts].to(self.dtype)
-            for start in range(0, V, width):
-                yield ts, h, slice(start, start + width)
-
-    def _logit_gradient(self, ts: slice, h: torch.Tensor, rows: slice) -> torch.Tensor:  # (n, V')
+    def _logit_gradient(self, ts: torch.Tensor, h: torch.Tensor, rows: slice) -> torch.Tensor:  # (n, V')
         """∂ log π(o_j) / ∂ (W h_j) for a tile: e_y - p, times the logits' own derivative."""
         logits, slope = self.head.logits(h, rows)
         gradient = -torch.exp(logits - self.log_normalizer[ts, None])
-        local = self.tokens[ts] - rows.start
-        inside = (local >= 0) & (local < logits.shape[1])
-        gradient[inside.nonzero()[:, 0], local[inside]] += 1
+        gradient[self._own(ts, rows)] += 1
         return gradient * slope
 
-    def combine(self, weights: torch.Tensor) -> torch.Tensor:  # (N,) -> (V, d)
+    def combine(self, weights: torch.Tensor) -> torch.Tensor:  # (..., N) -> (..., V, d)
+        if weights.ndim > 1:
+            return torch.stack([self.combine(w) for w in weights])
         direction = torch.zeros(self.head.weight.shape, dtype=self.dtype, device=self.hidden.device)
         for ts, h, rows in self._tiles():
-            direction[rows] += (self._logit_gradient(ts, h, rows) * weights[ts, None].to(self.dtype)).T @ h
+            gradient = self._logit_gradient(ts, h, rows) * weights[ts, None].to(self.dtype)
+            direction[rows] += gradient.T @ h.to(self.dtype)
         return all_reduce(direction)
 
     def score(self, direction: torch.Tensor) -> torch.Tensor:  # (V, d) -> (N,)
-        scores = torch.zeros(len(self.hidden), dtype=self.dtype, device=self.hidden.device)
+        scores = torch.zeros(len(self.tokens), dtype=self.dtype, device=self.hidden.device)
         for ts, h, rows in self._tiles():
-            scores[ts] += (self._logit_gradient(ts, h, rows) * (h @ direction[rows].T)).sum(dim=1)
+            scores[ts] += (self._logit_gradient(ts, h, rows) * (h.to(self.dtype) @ direction[rows].T)).sum(dim=1)
         return scores
 
 
@@ -176,7 +206,8 @@ class TopKHiddenGradients(_LMHeadTokens):
     `score` multiplies W once and gathers: per token, only K ids and probabilities are kept.
 
     Args:
-        hidden (`torch.Tensor` of shape `(N, d)`): Final hidden states, any floating dtype.
+        hidden (`torch.Tensor` of shape `(N, d)`, [`HiddenStates`] or [`RecomputedStates`]):
+            Final hidden states, any floating dtype.
         tokens (`torch.Tensor` of shape `(N,)`): Ids of the sampled tokens.
         head (`LMHead`): The output layer.
         k (`int`): How many of the largest logits to keep, at most V.
@@ -192,24 +223,34 @@ class TopKHiddenGradients(_LMHeadTokens):
         V = len(head.weight)
         if not 1 <= k <= V:
             raise ValueError(f"TopKHiddenGradients: k={k} must be between 1 and the vocabulary's size, {V}.")
-        self.ids = torch.empty(len(hidden), k, dtype=torch.long, device=hidden.device)
-        self.slopes = torch.empty(len(hidden), k, dtype=self.dtype, device=hidden.device)
-        self.own_slope = torch.empty(len(hidden), dtype=self.dtype, device=hidden.device)
-        for ts in self._token_tiles(V):
-            logits, slope = head.logits(hidden[ts].to(self.dtype))
+        n, device = len(tokens), hidden.device
+        self.ids = torch.zeros(n, k, dtype=torch.long, device=device)
+        top = torch.full((n, k), -torch.inf, dtype=self.dtype, device=device)
+        self.slopes = torch.zeros(n, k, dtype=self.dtype, device=device)
+        self.own_slope = torch.zeros(n, dtype=self.dtype, device=device)
+        for ts, h, rows in self._tiles():
+            logits, slope = head.logits(h, rows)
             slope = slope.expand_as(logits)
-            top = logits.topk(k, dim=1)
-            self.ids[ts] = top.indices
-            self.slopes[ts] = top.values.softmax(dim=1) * slope.gather(1, top.indices)
-            self.own_slope[ts] = slope.gather(1, tokens[ts, None])[:, 0]
+            own = self._own(ts, rows)
+            self.own_slope[ts[own[0]]] = slope[own]
+            # the K largest so far against this range's
+            here = logits.topk(min(k, logits.shape[1]), dim=1)
+            merged = torch.cat([top[ts], here.values], dim=1).topk(k, dim=1)
+            for kept, new in (
+                (top, here.values),
+                (self.ids, here.indices + rows.start),
+                (self.slopes, slope.gather(1, here.indices)),
+            ):
+                kept[ts] = torch.cat([kept[ts], new], dim=1).gather(1, merged.indices)
+        self.slopes *= top.softmax(dim=1)
 
-    def combine(self, weights: torch.Tensor) -> torch.Tensor:  # (N,) -> (d,)
+    def combine(self, weights: torch.Tensor) -> torch.Tensor:  # (..., N) -> (..., d)
         weights = weights.to(self.dtype)
-        per_entry = torch.zeros(len(self.head.weight), dtype=self.dtype, device=self.hidden.device)
-        per_entry.index_add_(0, self.tokens, weights * self.own_slope)
-        per_entry.index_add_(0, self.ids.flatten(), -(weights[:, None] * self.slopes).flatten())
-        return all_reduce(per_entry @ self.head.weight.to(self.dtype))
+        per_entry = weights.new_zeros(*weights.shape[:-1], len(self.head.weight))
+        per_entry.index_add_(-1, self.tokens, weights * self.own_slope)
+        per_entry.index_add_(-1, self.ids.flatten(), -(weights[..., None] * self.slopes).flatten(-2))
+        return all_reduce(combine_rows(per_entry, self.head.weight))
 
     def score(self, direction: torch.Tensor) -> torch.Tensor:  # (d,) -> (N,)
-        projected = self.head.weight.to(self.dtype) @ direction  # (V,)
+        projected = score_rows(self.head.weight, direction)  # (V,)
         return self.own_slope * projected[self.tokens] - (self.slopes * projected[self.ids]).sum(dim=1)

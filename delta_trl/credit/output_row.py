@@ -3,6 +3,8 @@
 import torch
 
 from .distributed import all_reduce
+from .hidden_states import HiddenStates, RecomputedStates
+from .products import combine_rows, score_rows
 
 
 class OutputRowGradients:
@@ -10,56 +12,93 @@ class OutputRowGradients:
     The paper's default proxy (arXiv 2605.21467, appendix F): v_j = (1 - p_j) h_j, the gradient of log p_j with respect
     to the row of the LM head that belongs to the sampled token.
 
+    `combine` takes weights of shape (..., N), too, and reads the hidden states once for all of them.
+
     Args:
-        hidden (`torch.Tensor` of shape `(N, d)`):
+        hidden (`torch.Tensor` of shape `(N, d)`, [`HiddenStates`] or [`RecomputedStates`]):
             Final hidden states, those that entered the LM head to predict each token. Any floating dtype; sums are
             accumulated in float32 (float64 for float64 input).
         log_probs (`torch.Tensor` of shape `(N,)`):
             Log-probability of each sampled token, under the sampling temperature.
+        response_sums (`tuple[torch.Tensor, torch.Tensor]`, *optional*):
+            Σ v_j over each response, shape (B, d), and the response of each token, shape (N,): `combine` with the same
+            weight for all tokens of a response then reads no hidden state. On all ranks or on none.
 
     Raises:
         ValueError: If the shapes do not fit each other or `hidden` is not floating point.
     """
 
-    # Rows converted to float32 at a time: bounds the temporary of the conversion to 8192 × d, whatever N is.
-    _CHUNK = 8192
-
-    def __init__(self, hidden: torch.Tensor, log_probs: torch.Tensor):
-        if hidden.ndim != 2 or log_probs.shape != hidden.shape[:1] or not hidden.is_floating_point():
+    def __init__(
+        self,
+        hidden: torch.Tensor | HiddenStates | RecomputedStates,
+        log_probs: torch.Tensor,
+        response_sums: tuple[torch.Tensor, torch.Tensor] | None = None,
+    ):
+        if len(hidden.shape) != 2 or log_probs.shape != hidden.shape[:1] or not hidden.dtype.is_floating_point:
             raise ValueError(
                 "OutputRowGradients expects floating-point hidden states of shape (N, d) and log-probabilities of "
                 f"shape (N,), got {tuple(hidden.shape)} ({hidden.dtype}) and {tuple(log_probs.shape)}. Flatten to the "
                 "valid completion tokens first: hidden[mask], log_probs[mask]."
             )
-        self.hidden = hidden  # (N, d)
+        self.hidden = HiddenStates([hidden]) if isinstance(hidden, torch.Tensor) else hidden  # (N, d)
         self.dtype = torch.float64 if hidden.dtype == torch.float64 else torch.float32
-        # expm1 keeps 1 - p accurate for p near 1; rounding may have left a log-probability slightly above 0
-        self.scale = -torch.expm1(log_probs.to(hidden.device, self.dtype).clamp(max=0))  # (N,)
+        self.scale = one_minus_p(log_probs.to(hidden.device, self.dtype))  # (N,)
+        self.response_sums = response_sums
 
-    def combine(self, weights: torch.Tensor) -> torch.Tensor:  # (N,) -> (d,)
-        if weights.shape != self.scale.shape:
+    @property
+    def forward_passes(self) -> int:
+        """How often hidden states were recomputed so far."""
+        return self.hidden.passes
+
+    def combine(self, weights: torch.Tensor) -> torch.Tensor:  # (..., N) -> (..., d)
+        if weights.shape[-1:] != self.scale.shape:
             raise ValueError(
                 f"weights: expected one weight per token, shape {tuple(self.scale.shape)}, got {tuple(weights.shape)}."
             )
-        direction = self.hidden.new_zeros(self.hidden.shape[1], dtype=self.dtype)
-        weights = weights.to(self.dtype) * self.scale
-        with torch.autocast(direction.device.type, enabled=False):
-            for w, h in zip(weights.split(self._CHUNK), self.hidden.split(self._CHUNK), strict=True):
-                direction += w @ h.to(self.dtype)
-        return all_reduce(direction)
+        weights = weights.to(self.dtype)
+        direction = self._combine_responses(weights)
+        return all_reduce(self.combine_here(weights) if direction is None else direction)
+
+    def combine_here(self, weights: torch.Tensor) -> torch.Tensor:  # (..., N) -> (..., d)
+        """`combine` over the tokens of this rank alone."""
+        weights = weights * self.scale
+        direction = weights.new_zeros(*weights.shape[:-1], self.hidden.shape[1])
+        for tokens, h in self.hidden.chunks():
+            direction += combine_rows(weights[..., tokens], h)
+        return direction
+
+    def _combine_responses(self, weights: torch.Tensor) -> torch.Tensor | None:
+        """The same from the sums over responses, where these are at hand and weights do not tell tokens apart."""
+        if self.response_sums is None:
+            return None
+        sums, responses = self.response_sums
+        of_response = weights.new_zeros(*weights.shape[:-1], len(sums))  # (..., B)
+        of_response[..., responses] = weights  # any token's weight
+        equal = (of_response[..., responses] == weights).all()
+        # all ranks must take the same way: the other one may be a forward pass that they make together
+        return of_response @ sums if all_reduce(equal.to(weights), "MIN") else None
 
     def score(self, direction: torch.Tensor) -> torch.Tensor:  # (d,) -> (N,)
-        with torch.autocast(direction.device.type, enabled=False):
-            scores = [h.to(self.dtype) @ direction for h in self.hidden.split(self._CHUNK)]
-        return self.scale * torch.cat(scores)
+        scores = torch.empty_like(self.scale)
+        for tokens, h in self.hidden.chunks():
+            scores[tokens] = score_rows(h, direction)
+        return self.scale * scores
 
     def squared_norms(self) -> torch.Tensor:  # (N,)
         """‖v_j‖². Only the within-side ablation needs it."""
-        norms = [h.to(self.dtype).square().sum(dim=1) for h in self.hidden.split(self._CHUNK)]
-        return self.scale.square() * torch.cat(norms)
+        norms = torch.empty_like(self.scale)
+        for tokens, h in self.hidden.chunks():
+            norms[tokens] = torch.linalg.vector_norm(h, dim=1, dtype=self.dtype) ** 2
+        return self.scale.square() * norms
 
     def __getitem__(self, tokens: torch.Tensor) -> "OutputRowGradients":
         """The gradients of some of the tokens."""
         part = object.__new__(OutputRowGradients)
         part.hidden, part.dtype, part.scale = self.hidden[tokens], self.dtype, self.scale[tokens]
+        part.response_sums = None
         return part
+
+
+def one_minus_p(log_probs: torch.Tensor) -> torch.Tensor:
+    """1 - p, accurate for p near 1; rounding may have left a log-probability slightly above 0."""
+    return -torch.expm1(log_probs.clamp(max=0))

@@ -21,7 +21,7 @@ from accelerate.utils import DistributedType, gather_object
 from datasets import Dataset
 from peft import LoraConfig
 
-from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
+from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer, cache
 from delta_trl.token_records import FOLDER, TOKEN_TYPES_FILE
 from tests import tiny
 
@@ -40,6 +40,12 @@ TOKEN_GRADIENTS = {
     "lm_head": {"token_gradient": "lm_head"},
     "exact": {"token_gradient": "full"},
     "exact_lora": {"token_gradient": "full"},
+}
+# where hidden states come from
+SOURCES = {
+    "recompute": {"hidden_state_cache": "recompute"},
+    "one_rank_recomputes": {},
+    "streaming": {"coefficient_timing": "streaming"},
 }
 ALIGNED = ("reference", "empty_rank")  # token credit needs a forward pass of its own
 
@@ -75,15 +81,31 @@ class Recorder(DeltaGRPOTrainer):
 
     def _generate_and_score_completions(self, inputs):
         batch = super()._generate_and_score_completions(inputs)
+        if "token_coefficients" in batch:
+            self.record(batch)
+        return batch
+
+    def _compute_loss(self, model, inputs):
+        streamed = "token_coefficients" not in inputs
+        loss = super()._compute_loss(model, inputs)
+        if streamed:
+            self.record(inputs)
+        return loss
+
+    def record(self, batch):
         rows = {}
-        for row, ids, mask, coefficients in zip(
-            inputs, batch["completion_ids"], batch["completion_mask"], batch["token_coefficients"], strict=True
+        for prompt, ids, mask, coefficients in zip(
+            batch["prompt_ids"],
+            batch["completion_ids"],
+            batch["completion_mask"],
+            batch["token_coefficients"],
+            strict=True,
         ):
             length = int(mask.sum()) if mask.any() else 0
-            rows[f"{row['prompt']} {ids.tolist()}".rstrip("]0, ")] = coefficients[:length].tolist()
+            prompt = self.processing_class.decode(prompt, skip_special_tokens=True)
+            rows[f"{prompt} {ids.tolist()}".rstrip("]0, ")] = coefficients[:length].tolist()
             assert not coefficients[length:].any()
         self.rollouts.append(rows)
-        return batch
 
 
 def save_model(folder: Path) -> Path:
@@ -127,9 +149,9 @@ def make(folder: Path, model: Path, scenario: str, processes: int, **changes) ->
         "report_to": "none",
         "disable_tqdm": True,
         "shuffle_dataset": False,
-        "log_token_credit": 1,
-        "log_token_credit_completions": 1000,
     }
+    if scenario != "streaming":  # whose coefficients are not known when a rollout batch is recorded
+        options |= {"log_token_credit": 1, "log_token_credit_completions": 1000}
     return Recorder(
         str(model),
         reward,
@@ -160,8 +182,12 @@ def main(folder: Path, mode: str):
     torch.set_num_threads(1)
     processes = int(os.environ.get("WORLD_SIZE", 1))
     model = save_model(folder)
-    for scenario in (*SCENARIOS, *(TOKEN_GRADIENTS if mode != "zero3" else ())):
-        trainer = make(folder, model, scenario, processes, **TOKEN_GRADIENTS.get(scenario, {}))
+    for scenario in (*SCENARIOS, *SOURCES, *(TOKEN_GRADIENTS if mode != "zero3" else ())):
+        if scenario == "one_rank_recomputes" and os.environ.get("RANK") == "1":
+            cache.free_memory = lambda device: (0, 2**40)
+        else:
+            cache.free_memory = lambda device: (2**40, 2**40)
+        trainer = make(folder, model, scenario, processes, **{**TOKEN_GRADIENTS, **SOURCES}.get(scenario, {}))
         trainer.train()
         check_mode(trainer, mode, processes)
         rollouts = [dict(pair for rows in gather_object([rows]) for pair in rows.items()) for rows in trainer.rollouts]

@@ -1,0 +1,124 @@
+"""Coefficients do not depend on where hidden states are read from, and products with them are exact enough."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from delta_trl.credit import (
+    HiddenStates,
+    LMHead,
+    LMHeadGradients,
+    OutputRowGradients,
+    RecomputedStates,
+    TopKHiddenGradients,
+    centroid_cosine,
+    group_coefficients,
+    products,
+    token_coefficients,
+)
+
+from .test_coefficients import random_batch
+
+
+def split_somehow(hidden, seed) -> HiddenStates:
+    """The same states in blocks of random sizes, some empty, some staged, in a random order."""
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(hidden), generator=generator)
+    cuts = torch.randint(len(hidden) + 1, (4,), generator=generator).sort().values.tolist()
+    blocks = [hidden[order[a:b]] for a, b in zip([0, *cuts], [*cuts, len(hidden)], strict=True)]
+    staged = torch.rand(len(blocks), generator=generator) < 0.7
+    return HiddenStates(blocks, hidden.device, staged.tolist(), order)
+
+
+def recomputed(hidden) -> RecomputedStates:
+    def forward():
+        for tokens in torch.arange(len(hidden)).split(max(1, len(hidden) // 3)):
+            yield slice(int(tokens[0]), int(tokens[-1]) + 1), hidden[tokens]
+
+    return RecomputedStates(hidden.shape, hidden.dtype, hidden.device, forward)
+
+
+REPRESENTATIONS = {
+    "output_row": lambda hidden, log_probs, tokens, head: OutputRowGradients(hidden, log_probs),
+    "lm_head": lambda hidden, log_probs, tokens, head: LMHeadGradients(hidden, tokens, head),
+    "topk_hidden": lambda hidden, log_probs, tokens, head: TopKHiddenGradients(hidden, tokens, head, 5),
+}
+
+
+@pytest.mark.parametrize("representation", REPRESENTATIONS)
+@given(seed=st.integers(0, 2**32 - 1), n=st.integers(2, 60))
+@settings(deadline=None, max_examples=25)
+def test_blocks_and_passes_give_the_same_coefficients(representation, seed, n):
+    hidden, log_probs, advantages = random_batch(seed, n=n, d=8, dtype=torch.float32)
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(11, (n,), generator=generator)
+    head = LMHead(torch.randn(11, 8, generator=generator))
+    groups = torch.arange(n) * 3 // n
+    expected = None
+    for states in (hidden, split_somehow(hidden, seed), recomputed(hidden)):
+        gradients = REPRESENTATIONS[representation](states, log_probs, tokens, head)
+        results = [token_coefficients(gradients, advantages)]
+        results.append(torch.tensor(centroid_cosine(gradients, advantages)))
+        if not isinstance(states, RecomputedStates):
+            results.append(group_coefficients(gradients, advantages, groups, 3))
+        expected = expected or results
+        for ours, theirs in zip(results, expected, strict=False):
+            torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("K", [0, 1, 2])
+def test_passes(K):
+    """Every combine and every score is a pass, but for combines that sums over responses answer."""
+    hidden, log_probs, _ = random_batch(0, n=60, dtype=torch.float32)
+    advantages = torch.linspace(-1, 1, 6).repeat_interleave(10)
+    gradients = OutputRowGradients(recomputed(hidden), log_probs)
+    expected = token_coefficients(gradients, advantages, refinement_steps=K)
+    assert gradients.forward_passes == 2 * (K + 1)
+
+    responses = torch.arange(6).repeat_interleave(10)
+    v = (-torch.expm1(log_probs))[:, None] * hidden
+    sums = torch.stack([v[responses == i].sum(dim=0) for i in range(6)]).float()
+    gradients = OutputRowGradients(recomputed(hidden), log_probs, (sums, responses))
+    ours = token_coefficients(gradients, advantages, refinement_steps=K)
+    assert gradients.forward_passes == 2 * K + 1
+    torch.testing.assert_close(ours, expected, atol=1e-6, rtol=0)
+    centroid_cosine(gradients, advantages)
+    assert gradients.forward_passes == 2 * K + 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_products_in_pieces(dtype, monkeypatch):
+    monkeypatch.setitem(products._PIECE, "cpu", 100)
+    states = torch.randn(57, 16).to(dtype)
+    direction, weights = torch.randn(16), torch.randn(2, 57)
+    torch.testing.assert_close(products.score_rows(states, direction), states.float() @ direction)
+    torch.testing.assert_close(products.combine_rows(weights, states), weights @ states.float())
+    torch.testing.assert_close(products.combine_rows(weights[0], states), weights[0] @ states.float())
+
+
+@given(st.lists(st.floats(-(2.0**100), 2.0**100, width=32), min_size=1, max_size=50))
+def test_bfloat16_parts_sum_to_the_float32_number(values):
+    x = torch.tensor(values)
+    parts = products.split(x)
+    assert parts.dtype == torch.bfloat16
+    error = (parts.double().sum(dim=0) - x.double()).abs()
+    assert (error <= torch.finfo(torch.float32).tiny).all()
+
+
+def test_the_products_of_a_gpu(monkeypatch):
+    """With a stand-in for `torch.mm(..., out_dtype=)`, which only a GPU has: same shapes, sums as exact."""
+
+    def mm(a, b, out_dtype):
+        assert a.dtype == b.dtype == torch.bfloat16
+        return a.to(out_dtype) @ b.to(out_dtype)
+
+    hidden, log_probs, advantages = random_batch(3, n=500, d=32, dtype=torch.bfloat16)
+    tokens, head = torch.arange(500) % 11, LMHead(torch.randn(11, 32).bfloat16())
+    for make in REPRESENTATIONS.values():
+        expected = token_coefficients(make(hidden, log_probs, tokens, head), advantages)
+        with monkeypatch.context() as patch:
+            patch.setattr(products, "_multiplies_as_it_is", lambda states: states.dtype == torch.bfloat16)
+            patch.setattr(torch, "mm", mm)
+            ours = token_coefficients(make(hidden, log_probs, tokens, head), advantages)
+        torch.testing.assert_close(ours, expected, atol=1e-6, rtol=0)

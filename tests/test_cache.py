@@ -1,0 +1,253 @@
+"""Where hidden states are kept: the same coefficients from every tier, no more memory than promised, honest counts."""
+
+import pytest
+import torch
+from trl import GRPOConfig, GRPOTrainer
+
+from delta_trl import DeltaGRPOConfig, cache
+from delta_trl.cache import HiddenStateCache, OutOfRoomError, Placement
+from delta_trl.recording import HiddenStateRecorder
+from delta_trl.trainer import DeltaGRPOTrainer
+
+from . import tiny
+from .memory import PeakMemory
+from .test_trainer import ALIGNED, LORA, MISALIGNED, logged, rollout_with_environment
+
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def _small_blocks(monkeypatch):
+    """A few tokens per block, so that a rollout batch takes many."""
+    monkeypatch.setattr(cache, "BLOCK_BYTES", 5 * 32 * 4)
+
+
+# --- the trainer ---
+
+BATCHES = {
+    "plain": {},
+    "lora": {"trainer_options": LORA},
+    "reference": {"trainer_options": LORA, "beta": 0.1},
+    "tools": {"trainer_options": {"rollout_func": rollout_with_environment}},
+    "truncated": {"mask_truncated_completions": True, "max_completion_length": 24},
+    "bf16": {"bf16": True},
+    "micro-batches": {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "steps_per_generation": 2},
+    "lm_head": {"token_gradient": "lm_head"},
+    "topk_hidden": {"token_gradient": "topk_hidden"},
+    "within_side": {"token_credit": "within_side"},
+}
+
+
+@pytest.mark.usefixtures("_small_blocks")
+@pytest.mark.parametrize("mode", [ALIGNED, MISALIGNED], ids=["aligned", "misaligned"])
+@pytest.mark.parametrize("options", BATCHES.values(), ids=BATCHES)
+def test_every_tier_gives_the_same_coefficients(make_trainer, rollout, options, mode):
+    expected = None
+    for tier in ("device", "cpu", "recompute", "auto"):
+        batch = rollout(make_trainer(**options, **mode, hidden_state_cache=tier))
+        coefficients = batch["token_coefficients"]
+        expected = coefficients if expected is None else expected
+        assert coefficients.std() > 0
+        torch.testing.assert_close(coefficients, expected, atol=1e-6, rtol=0)
+
+
+def test_recomputed_passes_drop_the_same_units(make_trainer, rollout):
+    """Dropout is on in TRL's scoring pass; states that it saw are those that are recomputed."""
+    batches = []
+    for tier in ("device", "recompute"):
+        torch.manual_seed(1)
+        model = tiny.model(attention_dropout=0.5)
+        trainer = make_trainer(model, steps_per_generation=2, hidden_state_cache=tier, per_device_train_batch_size=4)
+        batches.append(rollout(trainer))
+    first, second = (batch["token_coefficients"] for batch in batches)
+    torch.testing.assert_close(first, second, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("K", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("options", "aligned", "per_refinement", "misaligned"),
+    [
+        ({}, 2, 2, 1),
+        ({"token_gradient": "topk_hidden"}, 2, 0, 1),
+        ({"token_gradient": "lm_head"}, 6, 2, 5),
+    ],
+    ids=["output_row", "topk_hidden", "lm_head"],
+)
+def test_recomputing_says_what_it_costs(
+    make_trainer, rollout, monkeypatch, options, aligned, per_refinement, misaligned, K
+):
+    for mode, passes in ((ALIGNED, aligned), (MISALIGNED, misaligned)):
+        trainer = make_trainer(**mode, **options, refinement_steps=K, hidden_state_cache="recompute")
+        calls = []
+        score = GRPOTrainer._get_per_token_logps_and_entropies
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                GRPOTrainer,
+                "_get_per_token_logps_and_entropies",
+                lambda *a, calls=calls, score=score, **k: calls.append(1) or score(*a, **k),
+            )
+            rollout(trainer)
+        passes += K * per_refinement
+        assert trainer._metrics["train"]["credit/extra_forward_passes"] == [passes]
+        assert len(calls) == passes + (mode is MISALIGNED)
+
+
+@pytest.mark.parametrize("tier", ["device", "cpu", "auto", "recompute"])
+@pytest.mark.parametrize("mode", [ALIGNED, {"steps_per_generation": 4}], ids=["aligned", "misaligned"])
+def test_peak_memory(make_trainer, rollout, tier, mode):
+    """At most the hidden states of the valid tokens, and those of one micro-batch, beyond GRPOTrainer's own peak."""
+    sizes = {"hidden_size": 256, "head_dim": 64}
+    shared = {
+        **mode,
+        "per_device_train_batch_size": 8,
+        "max_completion_length": 64,
+        "mask_truncated_completions": True,
+        "trainer_options": {"rollout_func": ragged_rollout},
+    }
+    if mode is ALIGNED:
+        shared |= {"steps_per_generation": 4, "gradient_accumulation_steps": 4}
+
+    def peak(**options):
+        trainer = make_trainer(tiny.model(**sizes), **{**shared, **options})
+        with PeakMemory() as memory:
+            batch = rollout(trainer)
+        return memory.peak, batch
+
+    # with a reference pass instead, for in aligned mode GRPOTrainer itself has no pass over the completions
+    grpo = {"trainer_class": GRPOTrainer, "config_class": GRPOConfig}
+    score = {"beta": 0.1, "trainer_options": {**shared["trainer_options"], **LORA}} if mode is ALIGNED else {}
+    theirs, _ = peak(**{**grpo, **score})
+    ours, batch = peak(hidden_state_cache=tier)
+    valid = batch["completion_mask"].bool()
+    assert valid.float().mean() < 0.7  # else padding would go unnoticed
+    micro_batch = 8 * (valid.size(1) + batch["prompt_ids"].size(1)) * 256 * 4
+    # when recomputing, one micro-batch is read while the next is on its way
+    kept = micro_batch if tier == "recompute" else valid.sum().item() * 256 * 4
+    assert 0.9 * kept < ours - theirs <= kept + micro_batch
+
+
+def ragged_rollout(prompts, trainer) -> dict:
+    """Completions of 4 to 64 tokens, most of them short."""
+    ids = [[2 + (i + t) % 30 for t in range(63 if i % 4 == 0 else 4 + i)] + [1] for i in range(len(prompts))]
+    return {"prompt_ids": trainer.processing_class(prompts)["input_ids"], "completion_ids": ids, "logprobs": None}
+
+
+# --- "auto" ---
+
+
+@pytest.mark.usefixtures("_small_blocks")
+@pytest.mark.parametrize("mode", [ALIGNED, MISALIGNED], ids=["aligned", "misaligned"])
+@pytest.mark.parametrize("blocks", [0, 3], ids=["no room", "room runs out"])
+def test_auto_recomputes_without_room_and_says_so_once(make_trainer, monkeypatch, caplog, mode, blocks):
+    expected = make_trainer(**mode, max_steps=4, hidden_state_cache="device")
+    expected.train()
+    queries = []
+    start = HiddenStateRecorder.__init__
+    monkeypatch.setattr(HiddenStateRecorder, "__init__", lambda *a: queries.clear() or start(*a))
+
+    def free_memory(device):
+        queries.append(device)
+        return (2**40, 2**40) if len(queries) <= blocks else (0, 2**40)
+
+    monkeypatch.setattr(cache, "free_memory", free_memory)
+    ours = make_trainer(**mode, max_steps=4)
+    ours.train()
+    assert logged(ours, "loss") == pytest.approx(logged(expected, "loss"), abs=1e-6)
+    passes = logged(ours, "credit/extra_forward_passes")
+    # sums over responses, which spare two passes, are there if the pass began with the decision to recompute
+    assert set(passes) == {(3 if mode is MISALIGNED else 4) + 2 * bool(blocks)}
+    assert caplog.text.count("are recomputed") == 1
+
+
+def test_auto_cannot_recompute_by_group(make_trainer, monkeypatch):
+    monkeypatch.setattr(cache, "free_memory", lambda device: (100, 100))
+    trainer = make_trainer(centroid_scope="group")
+    with pytest.raises(RuntimeError, match=r"finds no room.*smaller rollout batch"):
+        trainer.train()
+
+
+def test_auto_prefers_device_then_main_memory(monkeypatch, caplog):
+    """The meta device stands in for one with memory of its own."""
+    meta = torch.device("meta")
+    free = {"meta": 1000, "cpu": 1000}
+    monkeypatch.setattr(cache, "free_memory", lambda device: (free[device.type], 1000))
+    placement = Placement("auto", meta)
+    assert placement.fits(1800)
+    assert not placement.fits(1801)  # a tenth of both stays free
+    block, staged = placement.allocate(225, 1, torch.float32)
+    assert (block.device, staged) == (meta, False)
+    free["meta"] = 999
+    for _ in range(2):
+        block, staged = placement.allocate(225, 1, torch.float32)
+        assert (block.device, staged) == (CPU, True)
+    assert caplog.text.count("kept in main memory") == 1
+    free["cpu"] = 999
+    with pytest.raises(OutOfRoomError):
+        placement.allocate(225, 1, torch.float32)
+
+
+def test_auto_survives_an_allocation_that_fails(monkeypatch):
+    """The figure was wrong: 20 TB are asked for in earnest."""
+    monkeypatch.setattr(cache, "free_memory", lambda device: (2**60, 2**60))
+    with pytest.raises(OutOfRoomError):
+        Placement("auto", CPU).allocate(10**10, 1000, torch.bfloat16)
+    with pytest.raises(RuntimeError, match="can't allocate memory"):
+        Placement("device", CPU).allocate(10**10, 1000, torch.bfloat16)
+
+
+def test_free_memory_is_below_all_memory():
+    free, total = cache.free_memory(CPU)
+    assert 0 < free <= total
+
+
+# --- the cache itself ---
+
+
+@pytest.mark.usefixtures("_small_blocks")
+@pytest.mark.parametrize("tier", ["device", "cpu"])
+def test_what_is_appended_is_read_back(tier):
+    states = torch.randn(43, 32)
+    kept = HiddenStateCache(Placement(tier, CPU), 43)
+    for piece in states.split([0, 1, 20, 0, 22]):
+        kept.append(piece)
+    read = kept.states()
+    assert read.shape == (43, 32)
+    assert len(read.blocks) == 9
+    assert read.staged == [tier == "cpu"] * 9
+    for tokens, chunk in read.chunks():
+        assert torch.equal(chunk, states[tokens])
+    with pytest.raises(ValueError, match="capacity of 43"):
+        kept.append(states[:1])
+
+
+def test_an_empty_cache():
+    kept = HiddenStateCache(Placement("cpu", CPU), 0)
+    kept.append(torch.randn(0, 8))
+    assert kept.states().shape == (0, 8)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"hidden_state_cache": "disk"}, "hidden_state_cache='disk'"),
+        ({"hidden_state_cache": "cpu", "token_gradient": "full"}, "hidden_state_cache='cpu': without effect"),
+        ({"hidden_state_cache": "cpu", "token_credit": "random"}, "hidden_state_cache='cpu': without effect"),
+        ({"hidden_state_cache": "recompute", "centroid_scope": "group"}, "forward passes for every prompt"),
+    ],
+    ids=str,
+)
+def test_options_that_cannot_work(tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        DeltaGRPOConfig(str(tmp_path), use_cpu=True, bf16=False, **options)
+
+
+def test_tool_masks_are_where_the_recorder_looks(make_trainer, monkeypatch):
+    """A canary on TRL: `_generate` returns the tool masks third."""
+    returned = []
+    generate = GRPOTrainer._generate
+    monkeypatch.setattr(GRPOTrainer, "_generate", lambda *a: returned.append(generate(*a)) or returned[-1])
+    trainer = make_trainer(trainer_options={"rollout_func": rollout_with_environment}, max_steps=1)
+    assert isinstance(trainer, DeltaGRPOTrainer)
+    trainer.train()
+    assert returned[0][2] == [[1, 1, 0, 1, 1, 0, 1]] * 8
