@@ -148,7 +148,7 @@ def make_trainer(args, variant: str, mode: str, folder: str) -> GRPOTrainer:
 
 
 def make_recipe_trainer(args, variant: str, folder: str) -> GRPOTrainer:
-    words = ["--config", str(args.recipe), "--output_dir", folder, "--save_strategy", "no", "--report_to", "none"]
+    words = ["--config", str(args.recipe), "--output_dir", folder, "--save_strategy", "no", "--log_token_credit", "0"]
     words += [word for key, value in VARIANTS[variant].items() for word in (f"--{key}", str(value))]
     run_args, training_args, model_args = RecipeParser(prog="benchmark").parse(words)
     training_args.max_steps = (args.rollouts + 1) * steps_per_rollout(vars(training_args))

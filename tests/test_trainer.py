@@ -346,7 +346,8 @@ def test_evaluation_is_untouched(make_trainer):
         metrics.append(trainer.evaluate(tiny.dataset()))
     assert metrics[0]["eval_loss"] == metrics[1]["eval_loss"]
     assert metrics[0]["eval_reward"] == metrics[1]["eval_reward"]
-    assert metrics[0].keys() == metrics[1].keys()
+    assert metrics[0].keys() == metrics[1].keys() | {"eval_avg_at_k"}
+    assert metrics[0]["eval_avg_at_k"] == pytest.approx(metrics[1]["eval_reward"])  # there is one reward function
 
 
 def test_completions_table_says_what_trains(make_trainer, tmp_path):
