@@ -6,6 +6,8 @@ Small overrides, no method copied:
 - `_generate_and_score_completions` turns them into the batch entry `"token_coefficients"`, once per rollout batch;
 - `_compute_loss` multiplies the advantages by them;
 - `evaluation_loop` reports avg@k.
+
+With `log_token_credit`, `token_log` records them.
 """
 
 import inspect

@@ -7,7 +7,7 @@
 
     python scripts/quickstart.py --seed 1 --output-dir outputs/quickstart-seed1
 
-Other options are those of `delta-trl train`: `--token_credit none` trains with plain DAPO, for comparison.
+Other options are those of `delta-trl train`: `--token_credit none --log_token_credit 0` trains with plain DAPO.
 """
 
 import argparse
