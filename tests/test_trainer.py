@@ -333,7 +333,7 @@ def test_no_valid_token_at_all(make_trainer):
 # --- evaluation, logs, model card ---
 
 
-def test_evaluation_is_untouched(make_trainer):
+def test_evaluation_only_adds_avg_at_k(make_trainer):
     metrics = []
     for options in ({}, {"trainer_class": GRPOTrainer, "config_class": GRPOConfig, "epsilon_high": 0.28}):
         trainer = make_trainer(**options, per_device_eval_batch_size=8)
@@ -341,7 +341,8 @@ def test_evaluation_is_untouched(make_trainer):
         metrics.append(trainer.evaluate(tiny.dataset()))
     assert metrics[0]["eval_loss"] == metrics[1]["eval_loss"]
     assert metrics[0]["eval_reward"] == metrics[1]["eval_reward"]
-    assert metrics[0].keys() == metrics[1].keys()
+    assert metrics[0].keys() == metrics[1].keys() | {"eval_avg_at_k"}
+    assert metrics[0]["eval_avg_at_k"] == pytest.approx(metrics[0]["eval_reward"])  # one reward, equal batches
 
 
 def test_completions_table_says_what_trains(make_trainer, tmp_path):
