@@ -12,13 +12,16 @@ COMPLETIONS = pa.schema(
     [
         ("step", pa.int64()),  # optimiser steps done when the completion was sampled
         ("prompt_index", pa.int64()),  # of the group, within the rollout batch over all ranks
-        ("prompt", pa.string()),
-        ("completion", pa.string()),
+        ("prompt", pa.string()),  # as the policy saw it, without special tokens
+        ("completion", pa.string()),  # whole, also what a tool said, without special tokens
         ("reward", pa.float32()),  # weighted sum of the reward functions
         ("rewards", pa.map_(pa.string(), pa.float32())),  # by reward function, null where not scorable
         ("advantage", pa.float32()),
         ("token_ids", pa.list_(pa.int32())),
-        ("tokens", pa.list_(pa.string())),  # the text of each token
+        (
+            "tokens",
+            pa.list_(pa.string()),
+        ),  # join to the text of the ids; a character of several tokens is with the last
         ("coefficients", pa.list_(pa.float32())),
         ("log_probs", pa.list_(pa.float32())),  # null where the run had none at hand
         ("entropies", pa.list_(pa.float32())),  # null where the run had none at hand

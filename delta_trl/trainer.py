@@ -5,6 +5,8 @@ Three overrides, no method copied:
 - `_get_per_token_logps_and_entropies` records the hidden states of TRL's own old-log-prob pass, if there is one;
 - `_generate_and_score_completions` turns them into the batch entry `"token_coefficients"`, once per rollout batch;
 - `_compute_loss` multiplies the advantages by them.
+
+With `log_token_credit`, `token_log` records them.
 """
 
 import inspect

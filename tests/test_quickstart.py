@@ -34,6 +34,7 @@ def test_shortened_run_measures_before_and_after(tmp_path):
     assert summary["extra_forward_passes"] == 0  # the recipe is one where TRL scores old log-probs itself
     assert (tmp_path / "run" / "model.safetensors").is_file()
     assert list((tmp_path / "run" / "completions").glob("*.parquet"))
+    assert list((tmp_path / "run" / "token_credit").glob("*.parquet"))
     assert str(tmp_path / "summary.json") in result.stdout
     report = tmp_path / "run" / "report.html"
     assert str(report) in result.stdout

@@ -7,12 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
 
 from delta_trl.checkpoints import last_complete_checkpoint, resolve_resume
+from delta_trl.token_records import FOLDER, TOKEN_TYPES_FILE
 
 from . import tiny
 
@@ -90,6 +92,7 @@ def train(folder: Path, name: str, *options, kill=None, step=None) -> subprocess
         "save_steps": 1,
         "logging_steps": 1,
         "learning_rate": 1e-3,
+        "log_token_credit": 2,
     }
     (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     environment = {**os.environ, "PYTHONPATH": os.getcwd(), "OMP_NUM_THREADS": "1"}
@@ -128,5 +131,16 @@ def test_a_killed_run_resumes_as_if_nothing_had_happened(tmp_path):
         return [{key: entry[key] for key in keys} for entry in state["log_history"] if "loss" in entry]
 
     assert history("killed") == history("whole")
+    names = sorted(path.name for path in (tmp_path / "whole" / FOLDER).iterdir())
+    assert names == [
+        "token_credit_00000.parquet",
+        "token_credit_00002.parquet",
+        "token_credit_00004.parquet",
+        TOKEN_TYPES_FILE,
+    ]
+    assert sorted(path.name for path in (tmp_path / "killed" / FOLDER).iterdir()) == names
+    for name in names:
+        ours, expected = (pq.read_table(tmp_path / run / FOLDER / name) for run in ("killed", "whole"))
+        assert ours.equals(expected), name
     ours, expected = (load_file(tmp_path / name / "model.safetensors") for name in ("killed", "whole"))
     assert all(torch.equal(ours[key], expected[key]) for key in expected)

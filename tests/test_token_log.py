@@ -13,7 +13,6 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -371,20 +370,6 @@ def test_a_new_run_starts_from_zero(make_trainer, tmp_path):
         trainer.train()
         assert list(records(folder)) == [0]
         assert token_types(folder) == expected_token_types(batches)
-
-
-# --- the completions table ---
-
-
-def test_completions_table_says_what_trains(make_trainer, tmp_path):
-    trainer = make_trainer(log_completions=True, num_completions_to_print=0, max_steps=1, steps_per_generation=2)
-    batches = kept(trainer)
-    trainer.train()
-    [batch] = batches
-    table = pd.read_parquet(tmp_path / "run" / "completions" / "completions_00001.parquet")
-    trained = (batch["advantages"][:, None] * batch["token_coefficients"]).sum(1) / valid_tokens(batch).sum(1)
-    assert table["trained_advantage"].tolist() == pytest.approx(trained.tolist(), abs=1e-4)
-    assert table["completion"].tolist() == batch["texts"]
 
 
 # --- options ---

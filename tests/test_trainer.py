@@ -344,25 +344,31 @@ def test_evaluation_is_untouched(make_trainer):
     assert metrics[0].keys() == metrics[1].keys()
 
 
-def test_completions_table_says_what_trains(make_trainer, tmp_path):
-    trainer = make_trainer(log_completions=True, num_completions_to_print=0)
-    trainer.train()
-    table = pd.read_parquet(tmp_path / "run" / "completions" / "completions_00001.parquet")
-    assert len(table) == 8
-    assert table["mean_token_coefficient"].between(0.5, 2).all()
-
-
-def test_completions_table_with_evaluations_in_between(make_trainer, tmp_path):
+@pytest.mark.parametrize("evaluate", [False, True], ids=["", "with an evaluation in between"])
+def test_completions_table_says_what_trains(make_trainer, tmp_path, evaluate):
+    """Row by row. TRL keeps as many rows as a rollout batch has: an evaluation of four drops the oldest four."""
+    options = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 4} if evaluate else {}
     trainer = make_trainer(
+        **options,
         log_completions=True,
         num_completions_to_print=0,
-        eval_strategy="steps",
-        eval_steps=1,
-        trainer_options={"eval_dataset": tiny.dataset(4)},
+        max_steps=1,
+        trainer_options={"eval_dataset": tiny.dataset(1)},
     )
+    batches = []
+    generate = trainer._generate_and_score_completions
+    trainer._generate_and_score_completions = lambda inputs: batches.append(generate(inputs)) or batches[-1]
     trainer.train()
-    table = pd.read_parquet(tmp_path / "run" / "completions" / "completions_00002.parquet")
-    assert table["mean_token_coefficient"].isna().all()  # the last rows are the evaluation's
+    table = pd.read_parquet(tmp_path / "run" / "completions" / "completions_00001.parquet")
+    batch, rows = batches[0], slice(4, 8) if evaluate else slice(0, 8)
+    trained, evaluated = table[: len(table) - 4 * evaluate], table[len(table) - 4 * evaluate :]
+    assert len(table) == 8
+    assert trained["advantage"].tolist() == batch["advantages"][rows].tolist()
+    means = batch["token_coefficients"].sum(1) / batch["completion_mask"].sum(1)
+    assert trained["mean_token_coefficient"].tolist() == pytest.approx(means[rows].tolist(), abs=1e-4)
+    products = (batch["advantages"] * means)[rows].tolist()
+    assert trained["trained_advantage"].tolist() == pytest.approx(products, abs=1e-4)
+    assert evaluated[["mean_token_coefficient", "trained_advantage"]].isna().all(axis=None)
 
 
 def test_metrics(make_trainer):

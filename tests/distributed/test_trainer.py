@@ -66,6 +66,11 @@ def test_two_processes_equal_one(tmp_path, single, mode):
             for key, coefficients in rows.items():
                 assert coefficients == pytest.approx(expected_rows[key], abs=tolerance), (scenario, key)
         assert_same_records(ours, expected, tolerance)
+        assert_tables_show_what_trains(ours)
+    if mode == "ddp":  # resumed on one process
+        trainer = worker.make(tmp_path, worker.save_model(tmp_path), "full", 1)
+        trainer.train(resume_from_checkpoint=str(tmp_path / "full" / "checkpoint-2"))
+        assert_same_records(worker.recorded(tmp_path / "full"), single["full"], TOLERANCE)
 
 
 def assert_same_records(ours: dict, expected: dict, tolerance: float):
@@ -80,6 +85,18 @@ def assert_same_records(ours: dict, expected: dict, tolerance: float):
     assert ours["token_types"].keys() == expected["token_types"].keys()
     for token_id, sums in expected["token_types"].items():
         assert ours["token_types"][token_id] == pytest.approx(sums, abs=100 * tolerance), token_id
+
+
+def assert_tables_show_what_trains(ours: dict):
+    """TRL's completions table, row by row: the coefficients are those of the completion beside them."""
+    assert len(ours["tables"]) == 2
+    for table, rows in zip(ours["tables"], ours["records"], strict=True):
+        for line, row in zip(table, rows, strict=True):
+            assert line["completion"] == row["completion"]
+            assert line["advantage"] == pytest.approx(row["advantage"])
+            mean = sum(row["coefficients"]) / max(len(row["coefficients"]), 1)
+            assert line["mean_token_coefficient"] == pytest.approx(mean, abs=1e-4)
+            assert line["trained_advantage"] == pytest.approx(row["advantage"] * mean, abs=1e-4)
 
 
 def test_the_scenarios_are_what_they_say(single):

@@ -127,6 +127,8 @@ def make(folder: Path, model: Path, scenario: str, processes: int, **changes) ->
         "report_to": "none",
         "disable_tqdm": True,
         "shuffle_dataset": False,
+        "log_completions": True,
+        "num_completions_to_print": 0,
         "log_token_credit": 1,
         "log_token_credit_completions": 1000,
     }
@@ -161,23 +163,32 @@ def main(folder: Path, mode: str):
     processes = int(os.environ.get("WORLD_SIZE", 1))
     model = save_model(folder)
     for scenario in (*SCENARIOS, *(TOKEN_GRADIENTS if mode != "zero3" else ())):
-        trainer = make(folder, model, scenario, processes, **TOKEN_GRADIENTS.get(scenario, {}))
+        saves = {"save_strategy": "steps", "save_steps": 2} if (mode, scenario) == ("ddp", "full") else {}
+        trainer = make(folder, model, scenario, processes, **TOKEN_GRADIENTS.get(scenario, {}), **saves)
         trainer.train()
         check_mode(trainer, mode, processes)
         rollouts = [dict(pair for rows in gather_object([rows]) for pair in rows.items()) for rows in trainer.rollouts]
         logs = [entry for entry in trainer.state.log_history if "loss" in entry]
         if trainer.accelerator.is_main_process:
-            recorded = Path(trainer.args.output_dir, FOLDER)
-            types = pq.read_table(recorded / TOKEN_TYPES_FILE).to_pylist()
-            records = [pq.read_table(path).to_pylist() for path in sorted(recorded.glob("token_credit_*"))]
+            output = Path(trainer.args.output_dir)
+            tables = [pq.read_table(path).to_pylist() for path in sorted((output / "completions").iterdir())]
             result = {
                 "rollouts": rollouts,
                 "losses": [entry["loss"] for entry in logs],
                 "logs": logs,
-                "token_types": {row["token_id"]: list(row.values())[2:] for row in types},
-                "records": records,
+                "tables": tables[:: len(tables) // 2],  # once per rollout batch
+                **recorded(output),
             }
             (folder / f"{mode}-{scenario}.json").write_text(json.dumps(result))
+
+
+def recorded(output: Path) -> dict:
+    types = pq.read_table(output / FOLDER / TOKEN_TYPES_FILE).to_pylist()
+    tables = [pq.read_table(path).to_pylist() for path in sorted((output / FOLDER).glob("token_credit_*"))]
+    return {
+        "token_types": {str(row["token_id"]): list(row.values())[2:] for row in types},
+        "records": [[{**row, "rewards": dict(row["rewards"])} for row in rows] for rows in tables],
+    }
 
 
 def let_fsdp_run_on_cpu():
