@@ -32,7 +32,6 @@ RECIPE = "recipes/quickstart/addition.yaml"
 MODEL = ROOT / "recipes/quickstart/model"
 TEST_PROBLEMS = ROOT / "recipes/quickstart/test.jsonl"
 MAX_NEW_TOKENS = 56  # as max_completion_length in the recipe
-RECORD_EVERY = "4"  # optimiser steps, which is every rollout batch
 
 
 def main() -> None:
@@ -55,8 +54,6 @@ def main() -> None:
     command += ["--output_dir", str(run_dir), "--seed", str(args.seed)]
     if args.max_steps is not None:
         command += ["--max_steps", str(args.max_steps)]
-    if not {"none", "fipo"} & set(train_options):  # those have no coefficients to record
-        command += ["--log_token_credit", RECORD_EVERY]
     command += train_options
     print("$", " ".join(command), flush=True)
     exit_code = subprocess.run(command, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}).returncode

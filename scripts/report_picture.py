@@ -34,9 +34,10 @@ def main() -> None:
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
         sys.exit("no Chromium on PATH (Debian: apt-get install chromium)")
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
         report = write_report([args.run], Path(folder) / "report.html")
-        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        browser = driver.chromium.launch(executable_path=chromium, args=flags)
         page = browser.new_page(
             viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="dark" if args.dark else "light"
         )

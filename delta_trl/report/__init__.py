@@ -30,7 +30,8 @@ def write_report(
         `Path`: The HTML file.
 
     Raises:
-        RecipeError: If a run cannot be read, has nothing to show or no such step, or a package is missing.
+        RecipeError: If a run cannot be read, has nothing to show or no such step, if a package is missing, or if
+            the file cannot be written.
     """
     read = [read_run(run) for run in runs]
     if step is not None:
@@ -39,7 +40,10 @@ def write_report(
         from .page import write_page
     except ImportError as error:
         raise RecipeError(f'The report needs {error.name}: pip install "delta-trl[report]"') from error
-    write_page(read, Path(output), min_count=min_count, step=step)
+    try:
+        write_page(read, Path(output), min_count=min_count, step=step)
+    except OSError as error:
+        raise RecipeError(f"{output}: the report cannot be written ({error.strerror}).") from error
     return Path(output)
 
 

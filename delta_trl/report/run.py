@@ -58,7 +58,7 @@ class TokenTypes:
     sums: np.ndarray
 
 
-@dataclass
+@dataclass(eq=False)
 class Run:
     """What [`read_run`] found. `has_credit` says whether the groups have coefficients."""
 

@@ -13,7 +13,9 @@ def browser():
         pytest.skip("no Chromium on PATH (Debian: apt-get install chromium): the report's page is not tested")
     playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright: it drives Chromium")
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        browser = driver.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        )
         yield browser
         browser.close()
 

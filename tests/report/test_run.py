@@ -150,6 +150,7 @@ def test_mistakes_in_the_call(tmp_path, capsys):
         ([run_dir, "--step", "8"], "The nearest ones: 0, 9, 19"),
         ([run_dir, "--step", "8", "--terminal"], "The nearest ones: 0, 9, 19"),
         ([run_dir, run_dir, "--terminal"], "one run"),
+        ([run_dir, "--output", run_dir], "cannot be written"),
     ]:
         assert main(["inspect", *args]) == 2, args
         assert message in capsys.readouterr().err
