@@ -2,7 +2,7 @@
 `DeltaGRPOTrainer`: TRL's `GRPOTrainer` with DelTA token coefficients (arXiv 2605.21467).
 
 Small overrides, no method copied:
-- `_get_per_token_logps_and_entropies` records the hidden states of TRL's own old-log-prob pass, if there is one;
+- `_generate_single_turn` and `_get_per_token_logps_and_entropies` let `hidden_states` see what comes by there;
 - `_generate_and_score_completions` turns them into the batch entry `"token_coefficients"`, once per rollout batch;
 - `_compute_loss` multiplies the advantages by them;
 - `evaluation_loop` reports avg@k.
@@ -28,8 +28,6 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import get_config_model_id
 
-from .cache import Placement
-from .capture import GenerationCapture, Trust, is_random_or_routed, relative_difference, tolerance
 from .checkpoints import optimiser_steps_per_rollout, saves_inside_a_rollout
 from .config import CreditArguments, DeltaGRPOConfig
 from .credit import (
@@ -38,7 +36,6 @@ from .credit import (
     LMHead,
     LMHeadGradients,
     OutputRowGradients,
-    RecomputedStates,
     StreamingCredit,
     TokenGradients,
     TopKHiddenGradients,
@@ -50,17 +47,10 @@ from .credit import (
     select_tokens,
     side_mean,
     token_coefficients,
-    token_log_probs,
 )
-from .credit.distributed import all_reduce
 from .evaluation.metrics import avg_at_k
-from .recording import (
-    HiddenStateRecorder,
-    get_rng_states,
-    predicting_states,
-    replayed_rng,
-    trl_scores_rollouts,
-)
+from .hidden_states import HiddenStateSource
+from .recording import predicting_states
 from .reward_errors import explain_failures
 from .token_log import TokenLog
 
@@ -124,9 +114,7 @@ class DeltaGRPOTrainer(GRPOTrainer):
             name = model if isinstance(model, str) else get_config_model_id(model.config)
             args = DeltaGRPOConfig(f"{name.split('/')[-1]}-DelTA")
         self.credit_args = args if isinstance(args, CreditArguments) else CreditArguments()
-        # armed for one rollout at a time, see `_generate_and_score_completions`
-        self._recorder: HiddenStateRecorder | None = None
-        self._capture: GenerationCapture | None = None
+        self._hidden_states: HiddenStateSource | None = None  # while TRL's constructor runs
         # what is to be called with the log-probs of the loss that is being computed, see `_compute_loss`
         self._with_log_probs: Callable[[torch.Tensor], None] | None = None
         # rewards of all processes' rows by function, as they were last computed; and log-probabilities and entropies
@@ -153,12 +141,11 @@ class DeltaGRPOTrainer(GRPOTrainer):
                 options.assignment,
                 keep_temperatures=options.temperature_mode == "initial",
             )
-        cache = options.hidden_state_cache
-        self._placement = None if cache == "recompute" else Placement(cache, self.accelerator.device)
-        self._capture_trust = Trust()
-        if self.credit_args.weighs_rollouts:
+        if options.weighs_rollouts:
             self._find_backbone()
             self._refuse_what_cannot_work()
+        if options.reads_hidden_states:
+            self._hidden_states = HiddenStateSource(self)
         self._warn_about_checkpoints_inside_a_rollout()
         self._token_log = TokenLog(self) if self.credit_args.log_token_credit else None
         if self._token_log:
@@ -185,8 +172,6 @@ class DeltaGRPOTrainer(GRPOTrainer):
 
     def _refuse_what_cannot_work(self):
         gradient, args = self.credit_args.token_gradient, self.args
-        if self._placement is None and not self._may_recompute:
-            raise ValueError("hidden_state_cache='recompute' supports text-only models. Use 'cpu'.")
         zero3 = args.deepspeed_plugin is not None and args.deepspeed_plugin.zero_stage == 3
         if gradient != "output_row" and zero3:
             raise ValueError(
@@ -233,7 +218,7 @@ class DeltaGRPOTrainer(GRPOTrainer):
 
     def _get_per_token_logps_and_entropies(self, model, input_ids, attention_mask, logits_to_keep, *args, **kwargs):
         forward = super()._get_per_token_logps_and_entropies
-        recorder, self._recorder = self._recorder, None  # only the first scoring call of a rollout
+        recorder = self._hidden_states and self._hidden_states.disarm()
         if recorder is None:
             output = forward(model, input_ids, attention_mask, logits_to_keep, *args, **kwargs)
             if self._with_log_probs is not None:
@@ -253,41 +238,18 @@ class DeltaGRPOTrainer(GRPOTrainer):
             self._eval_rewards.append(self._rewards[:, 0])
         return self._rewards
 
-    def _may_capture(self) -> bool:
-        """Whether generation computes the states that a scoring pass would; `_captured` compares them."""
-        args, policy = self.args, self._policy()
-        zero3 = args.deepspeed_plugin is not None and args.deepspeed_plugin.zero_stage == 3
-        return (
-            self.credit_args.reads_hidden_states
-            and self._placement is not None
-            and not self._capture_trust.lost
-            and not trl_scores_rollouts(args)
-            and not (args.use_vllm or self.use_transformers_continuous_batching or self.rollout_func is not None)
-            and self.generation_config.get_generation_mode() in ("sample", "greedy_search")
-            and not (self.tools or self._is_vlm)  # completions of several turns, inputs beside tokens
-            and not args.mask_truncated_completions  # states would be kept in vain
-            and not (self.is_fsdp_enabled or zero3)
-            and not is_random_or_routed(policy)
-        )
-
-    def _start_capture(self) -> GenerationCapture:
-        with self.accelerator.autocast():
-            device_type = self.accelerator.device.type
-            dtype = torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else None
-        return GenerationCapture(self._placement, self.eos_token_ids, self.max_completion_length, dtype)
-
     def _generate_single_turn(self, *args, **kwargs):
-        if self._capture is None:
+        if self._hidden_states is None:
             return super()._generate_single_turn(*args, **kwargs)
-        with self._capture.capturing(self._find_backbone()):
+        with self._hidden_states.watching_generation():
             output = super()._generate_single_turn(*args, **kwargs)
-        self._capture.finish([len(ids) for ids in output[0]])
+        self._hidden_states.generated([len(ids) for ids in output[0]])
         return output
 
     def _generate(self, prompts):
         output = super()._generate(prompts)
-        if self._recorder is not None:  # scores them next
-            self._recorder.tool_mask = output[2]
+        if self._hidden_states is not None:
+            self._hidden_states.expect_tools(output[2])
         return output
 
     def _generate_and_score_completions(self, inputs):
@@ -300,14 +262,10 @@ class DeltaGRPOTrainer(GRPOTrainer):
             self._start_streaming(batch)
         else:
             self._scores = None
-            recorder = HiddenStateRecorder(self._placement)
-            if self._may_capture():
-                self._capture = self._start_capture()
-            elif self.credit_args.reads_hidden_states:
-                self._recorder = recorder
+            if self._hidden_states is not None:
+                self._hidden_states.start()
             batch = super()._generate_and_score_completions(inputs)
-            coefficients = batch["token_coefficients"] = self._credit_tokens(batch, recorder)
-            self._recorder = self._capture = None
+            coefficients = batch["token_coefficients"] = self._credit_tokens(batch)
             means = coefficients.sum(dim=1) / _valid_tokens(batch).sum(dim=1).clamp(min=1)
             coefficient_means = [round(mean, 4) for mean in means.tolist()]
             trained_advantages = [round(mean, 4) for mean in (batch["advantages"] * means).tolist()]
@@ -319,7 +277,7 @@ class DeltaGRPOTrainer(GRPOTrainer):
             self._logs["extra"]["trained_advantage"].extend(gather_object(trained_advantages))
         return batch
 
-    def _credit_tokens(self, batch: dict, recorder: HiddenStateRecorder) -> torch.Tensor:  # (B, T)
+    def _credit_tokens(self, batch: dict) -> torch.Tensor:  # (B, T)
         start = time.perf_counter()
         options = self.credit_args
         valid = _valid_tokens(batch)  # (B, T)
@@ -330,7 +288,7 @@ class DeltaGRPOTrainer(GRPOTrainer):
                 advantages, options.lambda_min, options.lambda_max, options.normalize_coefficients
             )
         else:
-            credit = self._contrast(self._gradients(batch, recorder, valid, statistics), batch, advantages, statistics)
+            credit = self._contrast(self._gradients(batch, valid), batch, advantages, statistics)
         if options.token_credit == "side_mean":
             credit = side_mean(credit, advantages)
         if not statistics.get("neutral"):  # else there is nothing to select by
@@ -359,6 +317,8 @@ class DeltaGRPOTrainer(GRPOTrainer):
             "balance_sides": options.balance_sides,
             "statistics": statistics,
         }
+        if self._hidden_states is not None:
+            statistics["extra_forward_passes"] += self._hidden_states.forward_passes
         contrast = None if self._streaming is None else self._streaming.contrast
         if options.token_gradient != "full":  # there it would cost two backward passes
             statistics["centroid_cosine"] = centroid_cosine(gradients, advantages)
@@ -377,23 +337,15 @@ class DeltaGRPOTrainer(GRPOTrainer):
             self._temperatures = (statistics["temperature_positive"], statistics["temperature_negative"])
         return coefficients
 
-    def _gradients(
-        self, batch: dict, recorder: HiddenStateRecorder, valid: torch.Tensor, statistics: dict
-    ) -> TokenGradients:
+    def _gradients(self, batch: dict, valid: torch.Tensor) -> TokenGradients:
         """What stands for the gradients of the valid tokens, as `token_gradient` says."""
         options = self.credit_args
         if options.token_gradient == "full":
             return self._full_gradients(batch, valid)
 
-        recorder = self._recorded(batch, recorder, statistics)
+        recorder = self._hidden_states.get(batch, valid)
+        self._scores = self._scores or (recorder.log_probs, None)
         hidden, log_probs = recorder.states, recorder.log_probs[valid]  # N = valid.sum()
-        if hidden is None:
-            hidden = RecomputedStates(
-                (len(log_probs), recorder.dim),
-                recorder.dtype,
-                log_probs.device,
-                lambda: (part[:2] for part in self._forward_states(batch, valid, recorder.rng_states)),
-            )
         if options.token_gradient == "output_row":
             sums = recorder.response_sums
             if sums is not None:
@@ -407,99 +359,6 @@ class DeltaGRPOTrainer(GRPOTrainer):
         if options.token_gradient == "lm_head":
             return LMHeadGradients(hidden, tokens, head)
         return TopKHiddenGradients(hidden, tokens, head, options.token_gradient_top_k)
-
-    @property
-    def _may_recompute(self) -> bool:
-        return not self._is_vlm and self.credit_args.centroid_scope == "batch"
-
-    def _recorded(self, batch: dict, recorder: HiddenStateRecorder, statistics: dict) -> HiddenStateRecorder:
-        """The recorder of a scoring pass of the policy: TRL's, or one more; of the same kind on all ranks."""
-        captured = self._capture is not None and self._captured(batch, statistics)
-        if captured:
-            return captured
-        # The first scoring call was the policy's own only if its log-probs are the batch's: it may also have been the
-        # reference model's, even on the same modules (PEFT with the adapter disabled).
-        free = recorder.complete and recorder.log_probs is batch.get("old_per_token_logps")
-        if not free:
-            recorder.states = None  # of the wrong model, if any
-            recorder = self._score_rollout(batch)
-            statistics["extra_forward_passes"] += 1.0
-        kept, summed = self._on_all_ranks(recorder.states is not None, recorder.response_sums is not None)
-        if not kept:
-            if not self._may_recompute:
-                raise RuntimeError(
-                    "hidden_state_cache='auto' finds no room for the hidden states of this rollout batch, and they "
-                    "can be recomputed only for text-only models with centroid_scope='batch'. Use a smaller rollout "
-                    "batch."
-                )
-            if self._placement is not None:
-                self._placement.say("hidden states fit neither into device nor main memory and are recomputed")
-            recorder.states = None
-        if not summed:
-            recorder.response_sums = None
-        return recorder
-
-    def _on_all_ranks(self, *flags: bool) -> list[bool]:
-        flags = torch.tensor(flags, dtype=torch.float32, device=self.accelerator.device)
-        return all_reduce(flags, "MIN").bool().tolist()
-
-    def _captured(self, batch: dict, statistics: dict) -> HiddenStateRecorder | None:
-        """What a recorder would have, from the states of generation; `None` if they cannot be trusted on all ranks."""
-        capture, trust = self._capture, self._capture_trust
-        complete, trusted = self._on_all_ranks(capture.states is not None, trust.covers(batch))
-        if not complete:
-            return None
-        valid = _valid_tokens(batch)
-        recorder = HiddenStateRecorder(self._placement)
-        recorder.states, capture.states = capture.states, None
-        head = LMHead.of(self._policy(), self.temperature)
-        log_probs = token_log_probs(recorder.states, batch["completion_ids"][valid], head).float()
-        recorder.log_probs = torch.zeros(valid.shape, device=valid.device).masked_scatter_(valid, log_probs)
-        if trusted:
-            self._scores = (recorder.log_probs, None)
-            return recorder
-        statistics["extra_forward_passes"] += 1.0
-        difference = log_probs.new_zeros(2)  # of states; of probabilities
-        for tokens, states, scored in self._forward_states(batch, valid, get_rng_states(valid.device)):
-            captured = recorder.states[torch.arange(tokens.start, tokens.stop, device=valid.device)]
-            for part, ours in captured.chunks():
-                difference[0] = torch.maximum(difference[0], relative_difference(ours, states[part]))
-            error = (log_probs[tokens].exp() - scored.exp()).abs()
-            difference[1] = torch.cat([error, difference[1:]]).max()
-        difference = all_reduce(difference, "MAX").max().item()
-        allowed = tolerance(recorder.states.dtype)
-        if difference <= allowed:
-            trust.extend(batch)
-            return recorder
-        trust.lost = True
-        logger.warning(
-            f"Hidden states of generation differ from those of a scoring pass (by {difference:.2g}, relative to their "
-            f"length; {allowed:.2g} would pass for rounding): every rollout batch costs one forward pass."
-        )
-        return None
-
-    def _forward_states(self, batch: dict, valid: torch.Tensor, rng_states: list[torch.Tensor]):
-        """
-        One more forward pass: yield which tokens, their hidden states (n, d) and log-probabilities (n,), for every
-        micro-batch.
-        """
-        size, start = self.args.per_device_train_batch_size, 0
-        device, caught = self.accelerator.device, []
-        with replayed_rng(rng_states, device):
-            for first in range(0, len(valid), size):
-                rows = slice(first, first + size)
-                hook = self._find_backbone().register_forward_hook(
-                    lambda module, args, output, rows=rows: caught.append(
-                        predicting_states(output.last_hidden_state, valid[rows])
-                    )
-                )
-                try:
-                    log_probs = self._score(batch, rows)[valid[rows]]
-                finally:
-                    hook.remove()
-                states = caught.pop()
-                yield slice(start, start + len(states)), states, log_probs
-                start += len(states)
 
     def _full_gradients(self, batch: dict, valid: torch.Tensor) -> FullGradients:
         # Responses without advantage pull nowhere, and their tokens' coefficients do not depend on a score: leave out
@@ -548,18 +407,6 @@ class DeltaGRPOTrainer(GRPOTrainer):
         """A no-grad pass of the policy, in micro-batches, as TRL scores old log-probs."""
         with torch.no_grad(), disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
             return self._log_probs(batch, rows)
-
-    def _score_rollout(self, batch: dict) -> HiddenStateRecorder:
-        self._recorder = recorder = HiddenStateRecorder(self._placement)
-        recorder.tool_mask = batch.get("tool_mask")
-        self._score(batch)
-        if not recorder.complete:
-            raise RuntimeError(
-                f"The forward hook on {type(self._find_backbone()).__name__} did not see every row of the rollout "
-                "batch. Hooks do not fire on a module that torch.compile has already compiled: construct the trainer "
-                "with the uncompiled model (`torch_compile` in the training arguments is fine)."
-            )
-        return recorder
 
     def _start_streaming(self, batch: dict) -> None:
         valid = _valid_tokens(batch)

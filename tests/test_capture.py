@@ -5,8 +5,9 @@ import torch
 from peft import LoraConfig
 from transformers import GPT2Config, MixtralConfig
 
-from delta_trl import DeltaGRPOTrainer, cache
+from delta_trl import cache
 from delta_trl.capture import relative_difference
+from delta_trl.hidden_states import HiddenStateSource
 
 from . import tiny
 from .test_trainer import CONFIGS, LORA, expected_coefficients, logged, plain_forward, rollout_with_environment
@@ -16,9 +17,9 @@ from .test_trainer import CONFIGS, LORA, expected_coefficients, logged, plain_fo
 def captured(monkeypatch):
     """The captured states of each rollout batch, as the trainer gets them."""
     seen = []
-    original = DeltaGRPOTrainer._captured
+    original = HiddenStateSource._captured
     monkeypatch.setattr(
-        DeltaGRPOTrainer, "_captured", lambda self, *args: seen.append(original(self, *args)) or seen[-1]
+        HiddenStateSource, "_captured", lambda self, *args: seen.append(original(self, *args)) or seen[-1]
     )
     return seen
 
@@ -74,7 +75,7 @@ def test_captured_coefficients_are_those_of_a_pass(make_trainer, monkeypatch, ca
         options = {**options, "max_completion_length": 24}
     ours = rollouts(make_trainer(**options, token_gradient=gradient), 2)
     assert all(captured)
-    monkeypatch.setattr(DeltaGRPOTrainer, "_may_capture", lambda self: False)
+    monkeypatch.setattr(HiddenStateSource, "may_capture", lambda self: False)
     theirs = rollouts(make_trainer(**options, token_gradient=gradient), 2)
     for batch, scored in zip(ours, theirs, strict=True):
         assert torch.equal(batch["completion_ids"], scored["completion_ids"])
@@ -99,8 +100,8 @@ def test_the_extent_of_a_batch(make_trainer):
     (batch,) = rollouts(trainer, 1)
     lengths = batch["prompt_mask"].sum(dim=1)
     assert lengths.max() > lengths.min()
-    assert trainer._capture_trust.length == batch["prompt_ids"].size(1) + batch["completion_ids"].size(1)
-    assert trainer._capture_trust.padding == lengths.max() - lengths.min()
+    assert trainer._hidden_states._trust.length == batch["prompt_ids"].size(1) + batch["completion_ids"].size(1)
+    assert trainer._hidden_states._trust.padding == lengths.max() - lengths.min()
 
 
 def test_states_that_differ_are_not_used(make_trainer, caplog):
@@ -131,7 +132,6 @@ NOT_CAPTURED = {
     "truncated masked": {"mask_truncated_completions": True},
     "beams": {"generation_kwargs": {"num_beams": 2}},
     "recompute": {"hidden_state_cache": "recompute"},
-    "no gradients needed": {"token_credit": "random"},
     "scored by TRL": {"num_iterations": 2},
 }
 
@@ -140,13 +140,13 @@ NOT_CAPTURED = {
 def test_where_nothing_is_captured(make_trainer, options):
     options = dict(options)
     trainer = make_trainer(tiny.model(**options.pop("model", {})), **options)
-    assert not trainer._may_capture()
+    assert not trainer._hidden_states.may_capture()
     rollouts(trainer, 1)
 
 
 def test_experts_are_not_captured(make_trainer):
     sizes = {**tiny.SIZES, "num_local_experts": 4, "num_experts_per_tok": 2}
-    assert not make_trainer(tiny.model(MixtralConfig(**sizes)))._may_capture()
+    assert not make_trainer(tiny.model(MixtralConfig(**sizes)))._hidden_states.may_capture()
 
 
 def test_out_of_room_while_generating(make_trainer, monkeypatch, captured):
