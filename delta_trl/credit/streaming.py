@@ -54,7 +54,7 @@ class StreamingCredit:
         Start a rollout batch with the `advantages` (N,) of all its tokens. Returns whether there is contrast between
         winners and losers; otherwise coefficients are to be 1. Collective.
         """
-        A, sides = split_sides(advantages)
+        _, sides = split_sides(advantages)
         self._count = all_reduce(torch.cat([sides, torch.ones_like(sides[:1])]).double().sum(dim=1))  # +, -, all
         self._seen: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._centroids = 0.0  # (2, d): Σ of weighted gradients on each side
