@@ -85,7 +85,8 @@ def main():
     ours, once = seconds(coefficients), seconds(read)
     reads = 2 * (args.refinement_steps + 1)
     shape = f"{args.tokens:,} tokens * {args.dim:,} in {args.dtype}"
-    print(f"{args.token_gradient}, {shape} on {device.type}; torch {torch.__version__}, {torch.get_num_threads()} threads")
+    threads = torch.get_num_threads()
+    print(f"{args.token_gradient}, {shape} on {device.type}; torch {torch.__version__}, {threads} threads")
     print(f"coefficients {ours:.4f} s, reading once {once:.4f} s; ratio to {reads} readings {ours / reads / once:.2f}")
 
 
