@@ -40,7 +40,7 @@ class Plan:
         rollouts: rollout batches of the run, or `None` if epochs decide.
         cached_tokens_per_process: completion tokens whose hidden states one process keeps for a rollout batch at most.
         cache_gib: what they take, in GiB; 0 without one, `None` if the model's hidden size is not known.
-        extra_passes: forward passes per rollout batch beyond TRL's own.
+        extra_passes: forward passes per rollout batch beyond TRL's own; of the first one, if later ones need fewer.
         warnings: what deserves a second look.
     """
 
@@ -95,7 +95,8 @@ def make_plan(args: DeltaGRPOConfig, hidden_size: int | None) -> Plan:
     steps = optimiser_steps_per_rollout(args)
     max_steps = args.max_steps if args.max_steps > 0 else None
     completions = args.generation_batch_size
-    cached = completions // args.world_size * args.max_completion_length if args.reads_hidden_states else 0
+    keeps = args.reads_hidden_states and args.hidden_state_cache != "recompute"
+    cached = completions // args.world_size * args.max_completion_length if keeps else 0
     bytes_each = 2 if args.bf16 or args.fp16 else 4
     return Plan(
         processes=args.world_size,
@@ -117,7 +118,14 @@ def make_plan(args: DeltaGRPOConfig, hidden_size: int | None) -> Plan:
 def _extra_passes(args: DeltaGRPOConfig) -> int:
     if not args.reads_hidden_states:
         return 0
-    return 0 if trl_scores_rollouts(args) else 1
+    scoring = 0 if trl_scores_rollouts(args) else 1
+    if args.hidden_state_cache != "recompute":
+        return scoring
+    K = args.refinement_steps
+    if args.token_credit == "within_side":
+        return scoring + 5 * K + 3
+    # output_row: the first combine, and the centroids' cosine, need only sums over responses that scoring adds up
+    return scoring + {"output_row": 2 * K + 1, "topk_hidden": 1, "lm_head": 2 * K + 5}[args.token_gradient]
 
 
 def _warnings(args: DeltaGRPOConfig, steps: float) -> Iterable[str]:
@@ -172,7 +180,7 @@ def describe(plan: Plan, run_args: RunArguments, args: DeltaGRPOConfig, model_ar
             f"{steps} optimiser steps per rollout batch"
         )
     if not plan.cached_tokens_per_process:
-        cache = "none"
+        cache = "none kept"
     elif plan.cache_gib is None:
         cache = f"unknown: no hidden size for {model_args.model_name_or_path} (its config.json cannot be read)"
     else:
@@ -181,11 +189,17 @@ def describe(plan: Plan, run_args: RunArguments, args: DeltaGRPOConfig, model_ar
             f"{plan.cache_gib:.2f} GiB per process if every completion has {args.max_completion_length:,} tokens; "
             f"{per_thousand:.2f} GiB per 1,000 tokens of mean length"
         )
+        places = {"auto": "device memory, else main memory, else recomputed", "device": "device", "cpu": "main memory"}
+        cache += f"; {places[args.hidden_state_cache]}"
     generation = f"vLLM, {args.vllm_mode}" if args.use_vllm else "transformers"
     if args.token_gradient == "full" and args.contrasts:
         passes = "backward passes and directional derivatives, logged as credit/extra_forward_passes"
     else:
         passes = f"{plan.extra_passes} forward passes per rollout batch beyond TRL's"
+        if args.coefficient_timing == "streaming":
+            passes += ", 0 after the first one (streaming)"
+        elif plan.extra_passes == 1 and not args.use_vllm:
+            passes += ", 0 where generation is seen to compute the same hidden states"
     rows = {
         "model": f"{model_args.model_name_or_path} ({kind})",
         "data": f"{run_args.dataset_name}, rewards {', '.join(run_args.reward_funcs)}",

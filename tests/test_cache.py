@@ -6,6 +6,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from delta_trl import DeltaGRPOConfig, cache
 from delta_trl.cache import HiddenStateCache, OutOfRoomError, Placement
+from delta_trl.plan import make_plan
 from delta_trl.recording import HiddenStateRecorder
 from delta_trl.trainer import DeltaGRPOTrainer
 
@@ -71,8 +72,9 @@ def test_recomputed_passes_drop_the_same_units(make_trainer, rollout):
         ({}, 2, 2, 1),
         ({"token_gradient": "topk_hidden"}, 2, 0, 1),
         ({"token_gradient": "lm_head"}, 6, 2, 5),
+        ({"token_credit": "within_side"}, 4, 5, 3),
     ],
-    ids=["output_row", "topk_hidden", "lm_head"],
+    ids=["output_row", "topk_hidden", "lm_head", "within_side"],
 )
 def test_recomputing_says_what_it_costs(
     make_trainer, rollout, monkeypatch, options, aligned, per_refinement, misaligned, K
@@ -90,6 +92,7 @@ def test_recomputing_says_what_it_costs(
             rollout(trainer)
         passes += K * per_refinement
         assert trainer._metrics["train"]["credit/extra_forward_passes"] == [passes]
+        assert make_plan(trainer.args, 32).extra_passes == passes
         assert len(calls) == passes + (mode is MISALIGNED)
 
 

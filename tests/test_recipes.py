@@ -259,6 +259,8 @@ def test_hidden_state_cache():
     baseline = "recipes/Qwen3-8B-Base/deepmath_dapo.yaml"
     assert plan.make_plan(arguments(baseline)[1], 4096).cache_gib == 0
     assert plan.make_plan(arguments(recipe)[1], None).cache_gib is None
+    recomputed = plan.parse(["--config", recipe, "--hidden_state_cache", "recompute"], 8)[1]
+    assert plan.make_plan(recomputed, 4096).cache_gib == 0
 
 
 @pytest.mark.parametrize(
@@ -268,6 +270,9 @@ def test_hidden_state_cache():
         ({"gradient_accumulation_steps": 128}, 1, None),  # one optimiser step per rollout batch
         ({"gradient_accumulation_steps": 128, "vllm_importance_sampling_correction": True}, 0, "the paper does not"),
         ({"gradient_accumulation_steps": 48}, 0, "mix two rollout batches"),
+        ({"hidden_state_cache": "recompute"}, 3, None),
+        ({"hidden_state_cache": "recompute", "refinement_steps": 2}, 5, None),
+        ({"hidden_state_cache": "recompute", "token_credit": "within_side"}, 8, None),
         ({"save_steps": 10}, 0, "save_steps=10 is not a multiple of the 4"),
         ({"max_steps": 6}, 0, "max_steps=6 ends inside a rollout batch"),
         ({"model_name_or_path": "tests/fixtures"}, 0, "unknown: no hidden size for tests/fixtures"),
