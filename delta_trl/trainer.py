@@ -1,10 +1,11 @@
 """
 `DeltaGRPOTrainer`: TRL's `GRPOTrainer` with DelTA token coefficients (arXiv 2605.21467).
 
-Three overrides, no method copied:
-- `_get_per_token_logps_and_entropies` records the hidden states of TRL's own old-log-prob pass, if there is one;
+Overrides, no method copied:
+- `_get_per_token_logps_and_entropies` records the hidden states of TRL's own old-log-prob pass, if there is one, and
+  `_generate_single_turn` those of generation, if there is none;
 - `_generate_and_score_completions` turns them into the batch entry `"token_coefficients"`, once per rollout batch;
-- `_compute_loss` multiplies the advantages by them.
+- `_compute_loss` multiplies the advantages by them, or has them made in its own forward (streaming).
 """
 
 import inspect
@@ -75,7 +76,8 @@ class DeltaGRPOTrainer(GRPOTrainer):
     their defaults and everything else is as given. Evaluation is `GRPOTrainer`'s.
 
     When TRL scores old log-probabilities itself (several optimiser steps per rollout batch, or vLLM with
-    importance-sampling correction), coefficients cost no forward pass; otherwise one no-grad pass per rollout batch.
+    importance-sampling correction), coefficients cost no forward pass; otherwise one no-grad pass per rollout batch,
+    or none where generation computes the same hidden states. See docs/cost.md.
     Logs under `credit/` the fields of [`~delta_trl.credit.token_coefficients`]'s `statistics`, `centroid_cosine`,
     `seconds` and `extra_forward_passes`.
 
