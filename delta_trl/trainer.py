@@ -4,7 +4,7 @@
 Small overrides, no method copied:
 - `_generate_single_turn` and `_get_per_token_logps_and_entropies` let `hidden_states` see what comes by there;
 - `_generate_and_score_completions` turns them into the batch entry `"token_coefficients"`, once per rollout batch;
-- `_compute_loss` multiplies the advantages by them;
+- `_compute_loss` multiplies the advantages by them, or has them made in its own forward (streaming);
 - `evaluation_loop` reports avg@k.
 
 With `log_token_credit`, `token_log` records them.
@@ -71,7 +71,8 @@ class DeltaGRPOTrainer(GRPOTrainer):
     the mean over problems of the first reward function's mean over their `num_generations_eval` completions.
 
     When TRL scores old log-probabilities itself (several optimiser steps per rollout batch, or vLLM with
-    importance-sampling correction), coefficients cost no forward pass; otherwise one no-grad pass per rollout batch.
+    importance-sampling correction), coefficients cost no forward pass; otherwise one no-grad pass per rollout batch,
+    or none where generation computes the same hidden states. See docs/cost.md.
     Logs under `credit/` the fields of [`~delta_trl.credit.token_coefficients`]'s `statistics`, `centroid_cosine`,
     `seconds` and `extra_forward_passes`.
 

@@ -27,26 +27,27 @@ def _small_blocks(monkeypatch):
 # --- the trainer ---
 
 BATCHES = {
-    "plain": {},
-    "lora": {"trainer_options": LORA},
-    "reference": {"trainer_options": LORA, "beta": 0.1},
+    "plain": ALIGNED,
+    "plain, misaligned": MISALIGNED,
+    "lora and reference": {"trainer_options": LORA, "beta": 0.1},
+    "lora, misaligned": {**MISALIGNED, "trainer_options": LORA},
     "tools": {"trainer_options": {"rollout_func": rollout_with_environment}},
-    "truncated": {"mask_truncated_completions": True, "max_completion_length": 24},
-    "bf16": {"bf16": True},
-    "micro-batches": {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "steps_per_generation": 2},
-    "lm_head": {"token_gradient": "lm_head"},
+    "tools, misaligned": {**MISALIGNED, "trainer_options": {"rollout_func": rollout_with_environment}},
+    "truncated": {**MISALIGNED, "mask_truncated_completions": True, "max_completion_length": 24},
+    "bf16": {**MISALIGNED, "bf16": True},
+    "micro-batches": {"per_device_train_batch_size": 4, "steps_per_generation": 2},
+    "lm_head": {**MISALIGNED, "token_gradient": "lm_head"},
     "topk_hidden": {"token_gradient": "topk_hidden"},
-    "within_side": {"token_credit": "within_side"},
+    "within_side": {**MISALIGNED, "token_credit": "within_side"},
 }
 
 
 @pytest.mark.usefixtures("_small_blocks")
-@pytest.mark.parametrize("mode", [ALIGNED, MISALIGNED], ids=["aligned", "misaligned"])
 @pytest.mark.parametrize("options", BATCHES.values(), ids=BATCHES)
-def test_every_tier_gives_the_same_coefficients(make_trainer, rollout, options, mode):
+def test_every_tier_gives_the_same_coefficients(make_trainer, rollout, options):
     expected = None
     for tier in ("device", "cpu", "recompute", "auto"):
-        batch = rollout(make_trainer(**options, **mode, hidden_state_cache=tier))
+        batch = rollout(make_trainer(**options, hidden_state_cache=tier))
         coefficients = batch["token_coefficients"]
         expected = coefficients if expected is None else expected
         assert coefficients.std() > 0
@@ -65,7 +66,7 @@ def test_recomputed_passes_drop_the_same_units(make_trainer, rollout):
     torch.testing.assert_close(first, second, atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("K", [0, 1, 2])
+@pytest.mark.parametrize("K", [0, 2])
 @pytest.mark.parametrize(
     ("options", "aligned", "per_refinement", "misaligned"),
     [
@@ -96,7 +97,7 @@ def test_recomputing_says_what_it_costs(
         assert len(calls) == passes + (mode is MISALIGNED)
 
 
-@pytest.mark.parametrize("tier", ["device", "cpu", "auto", "recompute"])
+@pytest.mark.parametrize("tier", ["device", "cpu", "recompute"])
 @pytest.mark.parametrize("mode", [ALIGNED, {"steps_per_generation": 4}], ids=["aligned", "misaligned"])
 def test_peak_memory(make_trainer, rollout, tier, mode):
     """At most the hidden states of the valid tokens, and those of one micro-batch, beyond GRPOTrainer's own peak."""

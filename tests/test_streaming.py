@@ -46,15 +46,19 @@ def micro_batches(monkeypatch):
     return seen
 
 
-@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"trainer_options": LORA}, {"trainer_options": {"rollout_func": rollout_with_environment}}],
-    ids=["plain", "lora", "tools"],
+    ("mode", "options"),
+    [
+        ("aligned", {}),
+        ("accumulation", {"trainer_options": LORA}),
+        ("misaligned", {}),
+        ("iterations", {"trainer_options": {"rollout_func": rollout_with_environment}}),
+    ],
+    ids=["aligned", "accumulation, lora", "misaligned", "iterations, tools"],
 )
 def test_training_streams(make_trainer, micro_batches, mode, options):
     """The first rollout batch is exact, later ones stream from it through every micro-batch's own forward."""
-    trainer = make_trainer(**STREAMING, **mode, **options, max_steps=6)
+    trainer = make_trainer(**STREAMING, **MODES[mode], **options, max_steps=6)
     trainer.train()
     n = trainer.args.steps_per_generation
     first, rest = micro_batches[: n * trainer.num_iterations], micro_batches[n * trainer.num_iterations :]
@@ -62,7 +66,7 @@ def test_training_streams(make_trainer, micro_batches, mode, options):
     expected = StreamingCredit(1, 0.8, 1.2, True, "soft", keep_temperatures=False)
     hidden, log_probs, advantages = (torch.cat([part[i] for part in first[:n]]) for i in (1, 2, 3))
     token_coefficients(OutputRowGradients(hidden, log_probs), advantages, contrast=expected.contrast)
-    if mode.get("steps_per_generation"):  # the policy has moved before the second of its micro-batches
+    if mode == "misaligned":  # the policy has moved before the second of its micro-batches
         expected.contrast = None
     streamed = [part for part in rest if part[0]]
     assert len(streamed) >= 2
@@ -149,8 +153,9 @@ def test_a_rollout_batch_without_contrast(make_trainer):
     assert logged(trainer, "credit/coefficient_std")[3] > 0
 
 
-@pytest.mark.parametrize("mode", [{}, {"steps_per_generation": 2}], ids=["aligned", "misaligned"])
-@pytest.mark.parametrize("temperature_mode", ["adaptive", "initial"])
+@pytest.mark.parametrize(
+    ("mode", "temperature_mode"), [({}, "adaptive"), ({"steps_per_generation": 2}, "initial")], ids=str
+)
 def test_resumed_run_continues_bit_for_bit(make_trainer, tmp_path, mode, temperature_mode):
     options = {
         **STREAMING,
