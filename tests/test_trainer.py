@@ -11,6 +11,7 @@ from transformers import Gemma2Config, GPT2Config, LlamaConfig, Olmo2Config, Qwe
 from trl import GRPOConfig, GRPOTrainer
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
+from delta_trl.hidden_states import HiddenStateSource
 from delta_trl.reward_errors import RewardFunctionError
 
 from . import tiny
@@ -150,21 +151,21 @@ CONFIGS = {
 }
 
 
+def spy_on_recorders(monkeypatch) -> list:
+    """What token credit is computed from, for every rollout batch."""
+    seen, get = [], HiddenStateSource.get
+    monkeypatch.setattr(HiddenStateSource, "get", lambda self, *args: seen.append(get(self, *args)) or seen[-1])
+    return seen
+
+
 @pytest.mark.parametrize("mode", [ALIGNED, MISALIGNED], ids=["aligned", "misaligned"])
 @pytest.mark.parametrize("architecture", CONFIGS)
 def test_recorded_states_are_a_plain_forwards(make_trainer, rollout, monkeypatch, architecture, mode):
     trainer = make_trainer(
         tiny.model(CONFIGS[architecture]), **mode, per_device_train_batch_size=4, steps_per_generation=2
     )
-    recorders = []
-    score = DeltaGRPOTrainer._score_rollout
-    monkeypatch.setattr(
-        DeltaGRPOTrainer, "_score_rollout", lambda self, batch: recorders.append(score(self, batch)) or recorders[-1]
-    )
-    credit = DeltaGRPOTrainer._credit_tokens
-    monkeypatch.setattr(
-        DeltaGRPOTrainer, "_credit_tokens", lambda self, batch, r: recorders.append(r) or credit(self, batch, r)
-    )
+    monkeypatch.setattr(HiddenStateSource, "may_capture", lambda self: False)
+    recorders = spy_on_recorders(monkeypatch)
     batch = rollout(trainer)
     assert len(batch["prompt_ids"]) == 8  # two micro-batches
     assert batch["prompt_mask"].sum(dim=1).unique().numel() > 1  # left padding
@@ -215,9 +216,9 @@ def test_extra_forward_passes(make_trainer, monkeypatch, tmp_path, options, pass
     expected, claimed = [], []
     credit = DeltaGRPOTrainer._credit_tokens
 
-    def crediting(self, batch, recorder):
+    def crediting(self, batch):
         expected.append(expected_coefficients(self.model, batch))
-        coefficients = credit(self, batch, recorder)
+        coefficients = credit(self, batch)
         claimed.append(self._metrics["train"]["credit/extra_forward_passes"][-1])
         return coefficients
 
@@ -236,14 +237,11 @@ def test_extra_forward_passes(make_trainer, monkeypatch, tmp_path, options, pass
 
 def test_autocast_keeps_states_as_the_head_sees_them(make_trainer, rollout, monkeypatch):
     """float32 weights under bfloat16 autocast: states are kept in bfloat16, half the memory."""
-    kept = []
-    credit = DeltaGRPOTrainer._credit_tokens
-    monkeypatch.setattr(
-        DeltaGRPOTrainer, "_credit_tokens", lambda self, b, r: kept.extend(r.states.blocks) or credit(self, b, r)
-    )
+    recorders = spy_on_recorders(monkeypatch)
     batch = rollout(make_trainer(**MISALIGNED, bf16=True))
-    assert kept[0].dtype == torch.bfloat16
-    assert len(kept[0]) == batch["completion_mask"].sum()
+    [kept] = recorders[0].states.blocks
+    assert kept.dtype == torch.bfloat16
+    assert len(kept) == batch["completion_mask"].sum()
     assert batch["token_coefficients"].isfinite().all()
 
 
