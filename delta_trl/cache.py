@@ -39,6 +39,10 @@ def free_memory(device: torch.device) -> tuple[int, int]:
             reclaimable = int(dict(line.split() for line in statistics.splitlines())[cached])
             total = min(total, int(limit))
             free = min(free, int(limit) - int(used) + reclaimable)
+    if torch.cuda.is_initialized() and hasattr(torch.cuda, "host_memory_stats"):
+        # pinned memory that PyTorch keeps for the next to ask
+        statistics = torch.cuda.host_memory_stats()
+        free += statistics["allocated_bytes.current"] - statistics["active_bytes.current"]
     return free, total
 
 
@@ -116,14 +120,12 @@ class HiddenStateCache:
         self._blocks, self._staged = [], []
         self._free = 0  # rows of the last block
         self._module = torch.get_device_module(placement.device)
-        self._stream = self._module.Stream(placement.device)
-        self._copied = self._module.Event()
+        self._stream = self._copied = None  # only where something is copied: not every device has streams
         self._copying: torch.Tensor | None = None  # to main memory: must live until that is done
 
     def append(self, states: torch.Tensor) -> None:
         """Keep `states` (n, d). Raises `OutOfRoomError`."""
         self._wait()
-        self._stream.wait_stream(self._module.current_stream(states.device))
         start = 0
         while start < len(states) or not self._blocks:
             if not self._free:
@@ -131,6 +133,7 @@ class HiddenStateCache:
             block, n = self._blocks[-1], min(self._free, len(states) - start)
             target = block[len(block) - self._free :][:n]
             if self._staged[-1]:
+                self._stream.wait_stream(self._module.current_stream(states.device))
                 with self._module.stream(self._stream):
                     target.copy_(states[start : start + n], non_blocking=True)
                 self._copying = states
@@ -149,6 +152,8 @@ class HiddenStateCache:
         block, staged = self.placement.allocate(rows, states.size(1), states.dtype)
         self._blocks.append(block)
         self._staged.append(staged)
+        if staged and self._stream is None:
+            self._stream, self._copied = self._module.Stream(self.placement.device), self._module.Event()
         self._free = rows
 
     def _wait(self) -> None:

@@ -57,7 +57,7 @@ class GenerationCapture:
             self._cache = HiddenStateCache(self._placement, len(self._alive) * self._max_new_tokens)
         elif ids is None:
             self._cache = None
-        else:
+        elif self._cache is not None:
             self._alive &= ~torch.isin(ids[:, -1], self._eos)
         if self._cache is None:
             return

@@ -1,7 +1,7 @@
 """Where a rollout batch's hidden states come from: generation, TRL's own scoring pass, one more pass, or several."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from accelerate.logging import get_logger
@@ -51,12 +51,17 @@ class HiddenStateSource:
         self._recorder: HiddenStateRecorder | None = None
         self._armed = False
 
-    def start(self) -> None:
-        """Watch the generation of a new rollout batch, or the first scoring call that follows."""
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch the generation of a new rollout batch, or TRL's own scoring call that follows."""
         self.forward_passes = 0
         self._recorder = HiddenStateRecorder(self._placement)
         self._capture = self._start_capture() if self.may_capture() else None
-        self._armed = self._capture is None
+        self._armed = trl_scores_rollouts(self._trainer.args)
+        try:
+            yield
+        finally:  # also if a reward raises
+            self._recorder, self._capture, self._armed = None, None, False
 
     def may_capture(self) -> bool:
         """Whether generation computes the states that a scoring pass would; `_captured` compares them."""
@@ -114,6 +119,7 @@ class HiddenStateSource:
         captured = capture and self._captured(capture, batch, valid)
         if captured:
             return captured
+        del capture  # with its hidden states
         # The first scoring call was the policy's own only if its log-probs are the batch's: it may also have been the
         # reference model's, even on the same modules (PEFT with the adapter disabled).
         if not (recorder.complete and recorder.log_probs is batch.get("old_per_token_logps")):

@@ -142,7 +142,7 @@ class TokenLog(TrainerCallback):
         first, n_rows = self._accelerator.process_index * len(valid), len(valid)
         log_probs, entropies = scores or (None, None)
         if log_probs is None:
-            log_probs = batch.get("old_per_token_logps", batch.get("sampling_per_token_logps"))
+            log_probs = batch.get("old_per_token_logps")
         rewards = rewards.cpu()
         total = (rewards * trainer.reward_weights.cpu()).nansum(dim=1)  # as in TRL
         rows = []

@@ -2,12 +2,11 @@
 `DeltaGRPOTrainer`: TRL's `GRPOTrainer` with DelTA token coefficients (arXiv 2605.21467).
 
 Small overrides, no method copied:
-- `_generate_single_turn` and `_get_per_token_logps_and_entropies` let `hidden_states` see what comes by there;
-- `_generate_and_score_completions` turns them into the batch entry `"token_coefficients"`, once per rollout batch;
+- `_generate`, `_generate_single_turn` and `_get_per_token_logps_and_entropies` show `hidden_states` what comes by;
+- `_generate_and_score_completions` makes coefficients of it, the batch entry `"token_coefficients"`;
 - `_compute_loss` multiplies the advantages by them, or has them made in its own forward (streaming);
-- `evaluation_loop` reports avg@k.
-
-With `log_token_credit`, `token_log` records them.
+- `_calculate_rewards` keeps rewards for `token_log`, and for avg@k in `evaluation_loop`;
+- `_save_checkpoint` and `_load_optimizer_and_scheduler` take along what outlives a rollout batch.
 """
 
 import inspect
@@ -16,6 +15,7 @@ import math
 import textwrap
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -71,10 +71,9 @@ class DeltaGRPOTrainer(GRPOTrainer):
     the mean over problems of the first reward function's mean over their `num_generations_eval` completions.
 
     When TRL scores old log-probabilities itself (several optimiser steps per rollout batch, or vLLM with
-    importance-sampling correction), coefficients cost no forward pass; otherwise one no-grad pass per rollout batch,
-    or none where generation computes the same hidden states. See docs/cost.md.
-    Logs under `credit/` the fields of [`~delta_trl.credit.token_coefficients`]'s `statistics`, `centroid_cosine`,
-    `seconds` and `extra_forward_passes`.
+    importance-sampling correction), or generation is seen to compute the same hidden states, coefficients cost no
+    forward pass; otherwise one no-grad pass per rollout batch. See docs/cost.md. The README lists the metrics that are
+    logged under `credit/`.
 
     Raises:
         ValueError: At construction, if the model's backbone cannot be found.
@@ -184,6 +183,11 @@ class DeltaGRPOTrainer(GRPOTrainer):
                 f"token_gradient={gradient!r} does not work with FSDP1, which hides the parameters. Set "
                 "fsdp_version: 2 in the accelerate config, or token_gradient='output_row'."
             )
+        if args.torch_compile and self.credit_args.coefficient_timing == "streaming":
+            raise ValueError(
+                "coefficient_timing='streaming' does not work with torch_compile: a compiled training forward does "
+                "not show its hidden states. Use coefficient_timing='exact'."
+            )
         if gradient != "full":
             return
         forward_mode = self.credit_args.full_gradient_estimator == "forward"
@@ -230,7 +234,8 @@ class DeltaGRPOTrainer(GRPOTrainer):
         with recorder.recording(model, self._find_backbone(), attention_mask[:, -logits_to_keep:]):
             output = forward(model, input_ids, attention_mask, logits_to_keep, *args, **kwargs)
         recorder.log_probs = output[0]
-        self._scores = output[:2]
+        if self._token_log:
+            self._scores = output[:2]
         return output
 
     def _calculate_rewards(self, *args, **kwargs):
@@ -263,15 +268,15 @@ class DeltaGRPOTrainer(GRPOTrainer):
             self._start_streaming(batch)
         else:
             self._scores = None
-            if self._hidden_states is not None:
-                self._hidden_states.start()
-            batch = super()._generate_and_score_completions(inputs)
-            coefficients = batch["token_coefficients"] = self._credit_tokens(batch)
+            with self._hidden_states.watching() if self._hidden_states else nullcontext():
+                batch = super()._generate_and_score_completions(inputs)
+                coefficients = batch["token_coefficients"] = self._credit_tokens(batch)
             means = coefficients.sum(dim=1) / _valid_tokens(batch).sum(dim=1).clamp(min=1)
             coefficient_means = [round(mean, 4) for mean in means.tolist()]
             trained_advantages = [round(mean, 4) for mean in (batch["advantages"] * means).tolist()]
             if self._token_log:
                 self._token_log.observe(batch, _valid_tokens(batch), self._rewards, self._scores)
+                self._scores = None
         if self.credit_args.weighs_rollouts:
             # TRL's column "advantage" was filled before; what trains is advantage × coefficient
             self._logs["extra"]["mean_token_coefficient"].extend(gather_object(coefficient_means))
@@ -345,7 +350,8 @@ class DeltaGRPOTrainer(GRPOTrainer):
             return self._full_gradients(batch, valid)
 
         recorder = self._hidden_states.get(batch, valid)
-        self._scores = self._scores or (recorder.log_probs, None)
+        if self._token_log and self._scores is None:
+            self._scores = (recorder.log_probs, None)
         hidden, log_probs = recorder.states, recorder.log_probs[valid]  # N = valid.sum()
         if options.token_gradient == "output_row":
             sums = recorder.response_sums
@@ -471,9 +477,11 @@ class DeltaGRPOTrainer(GRPOTrainer):
             path = Path(checkpoint, CREDIT_STATE)
             if path.is_file():  # else no rollout batch had a contrast yet
                 self._temperatures = tuple(json.loads(path.read_text())["temperatures"])
-        if checkpoint is not None and self._streaming is not None and Path(checkpoint, CONTRAST).is_file():
-            tensors = load_file(Path(checkpoint, CONTRAST), device=str(self.accelerator.device))
-            self._streaming.contrast = Contrast(**tensors)
+        if self._streaming is not None:
+            self._streaming.contrast = Contrast()
+            if checkpoint is not None and Path(checkpoint, CONTRAST).is_file():
+                tensors = load_file(Path(checkpoint, CONTRAST), device=str(self.accelerator.device))
+                self._streaming.contrast = Contrast(**tensors)
 
     def _compute_loss(self, model, inputs):
         if not self.model.training:

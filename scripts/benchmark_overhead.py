@@ -1,7 +1,7 @@
 """
 What token credit costs: DeltaGRPOTrainer beside GRPOTrainer, in one process, alternating, on the same rollouts.
 
-Generation is not timed, and replaced by fixed random completions except where hidden states are captured from it.
+Generation is timed apart, and replaced by fixed random completions except where hidden states are captured from it.
 What is left of a step is scoring, rewards, coefficients and optimisation. Models have random weights. Medians over all
 timed rollout batches, with quartiles. On a machine without a GPU, seconds are the processor's; memory is the highest
 resident set (with a GPU: allocated memory) during training.
@@ -11,10 +11,11 @@ resident set (with a GPU: allocated memory) during training.
     python scripts/benchmark_overhead.py --model 8b --completions 16 --tokens 8192        # on a GPU
     python scripts/benchmark_overhead.py --recipe recipes/quickstart/addition.yaml --variants grpo full
 
-With `--recipe`, the model, data and options are the recipe's, and generation is real (and not timed).
+With `--recipe`, the model, data and options are the recipe's, and generation is real.
 """
 
 import argparse
+import gc
 import json
 import platform
 import statistics
@@ -70,13 +71,14 @@ VARIANTS = {
     "delta": {"hidden_state_cache": "device"},
     "cpu cache": {"hidden_state_cache": "cpu"},
     "K + 2 passes": {"hidden_state_cache": "recompute"},  # how the paper does it
+    "grpo, generating": {"token_credit": "none"},  # to compare the generation of the next one with
     "captured": {},  # hidden states of generation
     "streaming": {"coefficient_timing": "streaming"},
     "topk_hidden": {"token_gradient": "topk_hidden"},
     "lm_head": {"token_gradient": "lm_head"},
     "full": {"token_gradient": "full"},
 }
-ONLY_IN = {"captured": "aligned"}
+GENERATING = ("grpo, generating", "captured")  # in aligned mode only
 
 
 def parse_args():
@@ -136,14 +138,16 @@ def make_trainer(args, variant: str, mode: str, folder: str) -> GRPOTrainer:
         **VARIANTS[variant],
     )
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(Qwen3Config(**MODELS[args.model]))
-    return (GRPOTrainer if variant == "grpo" else DeltaGRPOTrainer)(
+    # on a GPU in bfloat16, or 8 B parameters would not fit beside their optimiser's state
+    dtype = torch.bfloat16 if on_gpu else torch.float32
+    model = AutoModelForCausalLM.from_config(Qwen3Config(**MODELS[args.model]), dtype=dtype)
+    return (GRPOTrainer if variant.startswith("grpo") else DeltaGRPOTrainer)(
         model,
         reward,
         training_args,
         Dataset.from_dict({"prompt": ["t2 t3 t4"] * 64}),
         processing_class=tokenizer,
-        rollout_func=None if variant == "captured" else fixed_rollouts,
+        rollout_func=None if variant in GENERATING else fixed_rollouts,
     )
 
 
@@ -157,7 +161,10 @@ def make_recipe_trainer(args, variant: str, folder: str) -> GRPOTrainer:
 
 
 def steps_per_rollout(options: dict) -> int:
-    return options["steps_per_generation"] // options["gradient_accumulation_steps"]
+    steps, accumulated = options["steps_per_generation"], options["gradient_accumulation_steps"]
+    if steps % accumulated:
+        raise SystemExit(f"steps_per_generation={steps} is no multiple of gradient_accumulation_steps={accumulated}")
+    return steps // accumulated * options.get("num_iterations", 1)
 
 
 class StepClock(TrainerCallback):
@@ -165,7 +172,7 @@ class StepClock(TrainerCallback):
 
     def __init__(self, trainer: GRPOTrainer):
         self.now = time.perf_counter if torch.cuda.is_available() else time.process_time
-        self.steps, self.generation = [], 0.0
+        self.steps, self.generations, self.generation = [], [], 0.0
         generate = trainer._generate
 
         def timed_generate(*args, **kwargs):
@@ -174,6 +181,7 @@ class StepClock(TrainerCallback):
                 return generate(*args, **kwargs)
             finally:
                 self.generation += self.now() - start
+                self.generations.append(self.now() - start)
 
         trainer._generate = timed_generate
 
@@ -209,6 +217,7 @@ def measure(trainer: GRPOTrainer) -> dict:
         trainer.train()
     n = steps_per_rollout(vars(trainer.args))
     result["seconds"] = [sum(clock.steps[i : i + n]) for i in range(0, len(clock.steps), n)][1:]
+    result["generation"] = clock.generations[1:]
     for name in ("seconds", "extra_forward_passes"):
         logged = [entry[f"credit/{name}"] for entry in trainer.state.log_history if f"credit/{name}" in entry]
         result[f"credit/{name}"] = logged[1:]
@@ -224,14 +233,16 @@ def summarize(runs: list[dict]) -> dict:
         "seconds": {"median": median, "quartiles": [low, high], "all": seconds},
         "credit_seconds": statistics.median(credit) if credit else 0.0,
         "extra_forward_passes": max(passes, default=0),
+        "generation_seconds": statistics.median(value for run in runs for value in run["generation"]),
         "peak_memory_mb": statistics.median(run["memory"] for run in runs),
     }
 
 
 def table(results: dict) -> str:
     lines = [
-        "| mode | variant | s per rollout batch | quartiles | × GRPO | coefficients, s | extra passes | peak MB |",
-        "|---|---|---|---|---|---|---|---|",
+        "| mode | variant | s per rollout batch | quartiles | × GRPO | coefficients, s | extra passes | peak MB | "
+        "generation, s |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for mode, variants in results.items():
         base = variants["grpo"]["seconds"]["median"]
@@ -239,7 +250,8 @@ def table(results: dict) -> str:
             median, (low, high) = r["seconds"]["median"], r["seconds"]["quartiles"]
             lines.append(
                 f"| {mode} | {name} | {median:.3f} | {low:.3f} to {high:.3f} | {median / base:.2f} | "
-                f"{r['credit_seconds']:.3f} | {r['extra_forward_passes']:.0f} | {r['peak_memory_mb']:.0f} |"
+                f"{r['credit_seconds']:.3f} | {r['extra_forward_passes']:.0f} | {r['peak_memory_mb']:.0f} | "
+                f"{r['generation_seconds']:.1f} |"
             )
     return "\n".join(lines)
 
@@ -249,14 +261,19 @@ def main():
     transformers.logging.set_verbosity_error()
     results = {}
     for mode in ["recipe"] if args.recipe else args.modes:
-        variants = [name for name in args.variants if ONLY_IN.get(name, mode) == mode]
+        variants = [name for name in args.variants if mode == "aligned" or name not in GENERATING]
         runs = {name: [] for name in variants}
         for _ in tqdm(range(args.repetitions), desc=mode, unit="repetition", file=sys.stderr):
             for name in variants:
                 with tempfile.TemporaryDirectory() as folder:
                     arguments = (args, name, folder) if args.recipe else (args, name, mode, folder)
                     make = make_recipe_trainer if args.recipe else make_trainer
-                    runs[name].append(measure(make(*arguments)))
+                    trainer = make(*arguments)
+                    runs[name].append(measure(trainer))
+                    del trainer  # before the next one is made
+                    gc.collect()
+                    if torch.cuda.is_available():
+                        torch.cuda.empty_cache()
         results[mode] = {name: summarize(runs[name]) for name in variants}
     print(table(results))
     if args.output:

@@ -199,6 +199,7 @@ class FullGradients:
         finally:
             for p, theta in zip(self.parts, self.backup, strict=True):
                 p.copy_(theta)
+            self.parts = self.backup = None
             _reshard(self.scorer.model)
 
     def _rescale(self, factor: float) -> float:
