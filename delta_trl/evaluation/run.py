@@ -5,6 +5,7 @@ import hashlib
 import logging
 import math
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
@@ -38,10 +39,10 @@ def main(args: Iterable[str]) -> None:
         evaluation = Evaluation(args, state)
     except (ValueError, OSError, ImportError) as error:
         raise RecipeError(str(error)) from error
-    evaluation.run()
-    if state.is_main_process:
-        results = summarise(Path(args.output_dir))
-        show(results)
+    with evaluation.store.lock() if state.is_main_process else nullcontext():
+        evaluation.run()
+        if state.is_main_process:
+            show(summarise(Path(args.output_dir)))
     state.destroy_process_group()
 
 
@@ -75,8 +76,7 @@ class Evaluation:
         with state.main_process_first():  # the others find its results in the cache
             self.problems = self._load_problems()
         self.store = Store(Path(args.output_dir), self._chunks())
-        with state.main_process_first():
-            self.store.check_settings(self._settings())
+        self.settings = self._settings()
 
     def _load_problems(self) -> dict[str, Problems]:
         args = self.args
@@ -147,8 +147,16 @@ class Evaluation:
         }
 
     def run(self) -> None:
-        """Sample and score what is missing, and merge the files of all processes."""
+        """
+        Sample and score what is missing, and merge the files of all processes.
+
+        Raises:
+            RecipeError: the folder holds an evaluation with other settings, the model cannot be loaded, or samples
+                are missing in the end.
+        """
         state, size = self.state, sum(self.store.chunks.values())
+        with state.main_process_first():
+            self.store.check_settings(self.settings)
         done = [self.store.merge() if state.is_main_process else None]
         broadcast_object_list(done)
         todo = [key for key in self.store.chunks if key not in done[0]]
@@ -166,7 +174,12 @@ class Evaluation:
                 progress.update(sum(self.store.chunks[other] for other in round_))
         state.wait_for_everyone()
         if state.is_main_process:
-            self.store.merge()
+            missing = len(self.store.chunks) - len(self.store.merge())
+            if missing:
+                raise RecipeError(
+                    f"{missing} of {len(self.store.chunks)} chunks of samples in {self.args.output_dir} are missing or "
+                    "damaged: run the same command again, which samples them."
+                )
 
     def _generator(self) -> Generate:
         args = self.args

@@ -280,6 +280,31 @@ def test_a_chunk_counts_when_all_of_it_is_there(tmp_path):
     assert [row["text"] for row in read_samples(tmp_path)] == ["0", "1", "x\u2028é\r\n"]
 
 
+def test_one_evaluation_at_a_time(call, tmp_path, capsys):
+    folder = tmp_path / "eval"
+    with Store(folder, {}).lock():
+        assert call() == 2
+        assert f"Another evaluation is writing to {folder}" in capsys.readouterr().err
+        assert not (folder / "settings.json").exists()
+    assert call() == 0
+
+
+def test_missing_samples_are_not_summarised(call, tmp_path, monkeypatch, capsys):
+    assert call() == 0
+    samples = tmp_path / "eval" / "samples.jsonl"
+    whole = samples.read_text()
+    samples.write_text(whole[: whole.rindex("\n", 0, -1) + 1])
+    assert main(["eval", "--compare", str(samples.parent), str(samples.parent)]) == 2
+    assert "has 39 of 40 samples of problems" in capsys.readouterr().err
+    with monkeypatch.context() as patch:
+        write = Store.write
+        patch.setattr(Store, "write", lambda *args: (write(*args), write(*args)))  # two processes, the same chunk
+        assert call() == 2
+    assert "1 of 7 chunks of samples" in capsys.readouterr().err
+    assert call() == 0
+    assert samples.read_text() == whole
+
+
 def test_a_finished_evaluation_does_not_load_the_model_again(call, model, tmp_path, monkeypatch):
     assert call() == 0
     before = (tmp_path / "eval" / "results.json").read_bytes()
