@@ -162,7 +162,8 @@ class Evaluation:
         todo = [key for key in self.store.chunks if key not in done[0]]
         mine = todo[state.process_index :: state.num_processes]
         try:
-            generate = self._generator() if mine else None
+            # vLLM's engines start together, also those that no chunk is left for
+            generate = self._generator() if (todo if self.args.use_vllm else mine) else None
         except (ValueError, OSError, ImportError) as error:
             raise RecipeError(str(error)) from error
         finished = sum(self.store.chunks[key] for key in done[0])

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -19,8 +20,9 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from delta_trl.cli import main
+from delta_trl.evaluation.arguments import EvalArguments
 from delta_trl.evaluation.generation import Completion, ModelSource, Sampling, TransformersGenerator, VLLMGenerator
-from delta_trl.evaluation.run import fingerprint, prompt_ids, sample_seed
+from delta_trl.evaluation.run import Evaluation, fingerprint, prompt_ids, sample_seed
 from delta_trl.evaluation.store import Store, read_samples
 
 from .. import tiny
@@ -512,6 +514,17 @@ def test_vllm_on_several_processes(vllm, model):
     assert vllm.made[0]["distributed_executor_backend"] == "external_launcher"
     with pytest.raises(ValueError, match="start one process"):
         VLLMGenerator(*arguments, num_processes=2, tensor_parallel_size=2)
+
+
+def test_every_process_starts_its_vllm_engine(vllm, model, data, tmp_path):
+    """Also the second of two where one chunk is left: the engines wait for each other."""
+    args = EvalArguments(str(model), [str(data)], str(tmp_path / "eval"), use_vllm=True, num_generations=1)
+    processes = {"is_main_process": True, "process_index": 1, "num_processes": 2}
+    state = SimpleNamespace(**processes, main_process_first=nullcontext, wait_for_everyone=lambda: None)
+    evaluation = Evaluation(args, state)
+    with evaluation.store.lock(), pytest.raises(ValueError, match="1 of 1 chunks"):
+        evaluation.run()
+    assert len(vllm.made) == 1
 
 
 def test_without_vllm(call, monkeypatch, capsys):
