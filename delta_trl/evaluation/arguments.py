@@ -21,8 +21,7 @@ class EvalArguments:
         max_completion_length (`int`, *optional*, defaults to `30000`): Tokens after which a completion is cut off.
         seed (`int`, *optional*, defaults to `0`): Of the sampling.
         batch_size (`int`, *optional*):
-            Completions sampled together, and written together. Defaults to 16, and to 1024 with vLLM, which batches
-            by itself.
+            Completions sampled together, and written together. Defaults to 16, and to 128 with vLLM.
         num_problems (`int`, *optional*): A fixed random sample of so many problems of each benchmark.
         reward (`str`, *optional*): Score files with this reward: a name, or the dotted path of your own.
         reward_kwargs (`dict`, *optional*): Options by reward name, `{code_reward: {timeout: 10}}`.
@@ -50,7 +49,7 @@ class EvalArguments:
     max_completion_length: int = field(default=30000, metadata={"help": "Tokens after which to cut off."})
     seed: int = field(default=0, metadata={"help": "Of the sampling."})
     batch_size: int | None = field(
-        default=None, metadata={"help": "Completions sampled and written together: 16, with vLLM 1024."}
+        default=None, metadata={"help": "Completions sampled and written together: 16, with vLLM 128."}
     )
     num_problems: int | None = field(
         default=None, metadata={"help": "A fixed random sample of so many problems of each benchmark."}
@@ -85,7 +84,7 @@ class EvalArguments:
         if isinstance(self.benchmarks, str):
             self.benchmarks = [self.benchmarks]
         if self.batch_size is None:
-            self.batch_size = 1024 if self.use_vllm else 16
+            self.batch_size = 128 if self.use_vllm else 16
         for name in ("num_generations", "max_completion_length", "batch_size", "vllm_tensor_parallel_size"):
             self._expect(name, getattr(self, name) >= 1, "a positive number")
         self._expect("num_problems", self.num_problems is None or self.num_problems >= 1, "a positive number")
