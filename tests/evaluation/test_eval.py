@@ -540,13 +540,15 @@ def test_compare(call, model, tmp_path, capsys):
     assert call("a") == 0
     torch.manual_seed(3)
     tiny.model().save_pretrained(model)
-    assert call("b", temperature=0.9) == 0
+    assert call("b", temperature=0.9, prompt_template="{prompt} ") == 0
     capsys.readouterr()
     output = tmp_path / "comparison.json"
     command = ["eval", "--compare", str(tmp_path / "a"), str(tmp_path / "b")]
     assert main([*command, "--output_file", str(output)]) == 0
     printed = capsys.readouterr().out
     assert "warning: the evaluations differ in temperature: 1.0 and 0.9" in printed
+    assert "warning: the evaluations differ in problems.template: None and '{prompt} '" in printed
+    assert printed.count("warning") == 2
     comparison = json.loads(output.read_text())
     one = comparison["benchmarks"]["problems"]
     assert comparison["all"] == one  # of one benchmark
@@ -561,12 +563,14 @@ def test_mistakes_in_a_comparison(call, data, tmp_path, capsys):
     assert call("a") == 0
     assert call("fewer", num_problems=3) == 0
     tiny.dataset(3).to_json(tmp_path / "few.jsonl")
+    assert call("reward", reward="math_reward") == 0
     assert call("other", benchmarks=tmp_path / "few.jsonl") == 0
     (tmp_path / "half").mkdir()
     for second, message in [
         ("nothing", "is no finished evaluation: it has no settings.json"),
         ("half", "is no finished evaluation"),
         ("fewer", "on different problems of problems"),
+        ("reward", "different rewards, tests.evaluation.test_eval.by_letters and math_reward"),
         ("other", "on different benchmarks"),
     ]:
         assert main(["eval", "--compare", str(tmp_path / "a"), str(tmp_path / second)]) == 2
