@@ -20,6 +20,9 @@ LETTER = "{prompt}\n\nPlease reason step by step, and put the letter of your cho
 PROGRAM = "{prompt}\n\nThink step by step, then put the whole program, imports included, in one ```python block."
 
 
+NUMBER = "_problem_number"  # a column that no file has
+
+
 @dataclass(frozen=True)
 class Benchmark:
     """
@@ -114,7 +117,7 @@ class Problems:
     A benchmark that is loaded.
 
     Args:
-        rows: with the final `prompt`, its gold, and `number`, the problem's place in the source, from 1.
+        rows: with the final `prompt`, its gold, and in the column `NUMBER` the problem's place in the source, from 1.
         reward: scores completions.
         reward_name: as in recipes.
         left_out: problems without a gold that can be used.
@@ -154,7 +157,7 @@ def load_problems(
     if form:
         dataset = standardize(dataset, benchmark.form, benchmark.source)
     dataset = prepare(dataset, column_mapping, name=benchmark.source)  # the columns' names, and that prompts are some
-    dataset = dataset.add_column("number", list(range(1, len(dataset) + 1)))
+    dataset = dataset.add_column(NUMBER, list(range(1, len(dataset) + 1)))
     reward_name = benchmark.reward or ("code_reward" if "tests" in dataset.column_names else "math_reward")
     reward = get_reward(reward_name, **((reward_kwargs or {}).get(reward_name) or {}))
     check_reward_columns(dataset, [reward], [reward_name])
@@ -163,7 +166,7 @@ def load_problems(
     if benchmark.num_problems is not None and benchmark.num_problems < len(usable):
         usable = usable.select(sorted(random.Random(0).sample(range(len(usable)), benchmark.num_problems)))
     content = hashlib.sha256()
-    for row in usable.select_columns([c for c in ("number", "prompt", "solution", "tests") if c in usable.features]):
+    for row in usable.select_columns([c for c in (NUMBER, "prompt", "solution", "tests") if c in usable.features]):
         content.update(json.dumps(row, sort_keys=True).encode())
     rows = prepare(
         usable,

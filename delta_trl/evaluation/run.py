@@ -21,7 +21,7 @@ from trl.trainer.utils import is_async_callable
 from ..recipe import RecipeError
 from ..reward_errors import explain_failures
 from .arguments import EvalArguments, EvalParser
-from .benchmarks import Problems, load_problems, resolve
+from .benchmarks import NUMBER, Problems, load_problems, resolve
 from .generation import Generate, ModelSource, Sampling, TransformersGenerator, VLLMGenerator
 from .store import ChunkKey, Store
 from .summary import show, summarise
@@ -204,7 +204,7 @@ class Evaluation:
         places = [divmod(i, k) for i in range(start, start + self.store.chunks[key])]
         rows = [problems.rows[i] for i, _ in places]
         prompts = [row["prompt"] for row in rows]
-        seeds = [sample_seed(self.args.seed, name, row["number"], j) for row, (_, j) in zip(rows, places, strict=True)]
+        seeds = [sample_seed(self.args.seed, name, row[NUMBER], j) for row, (_, j) in zip(rows, places, strict=True)]
         completions = generate(prompt_ids(self.tokenizer, prompts, self.args.chat_template_kwargs), seeds)
         texts = self.tokenizer.batch_decode([one.ids for one in completions], skip_special_tokens=True)
         rewards, extra = score(problems.reward, rows, texts, [one.ids for one in completions])
@@ -213,7 +213,7 @@ class Evaluation:
             ours = {
                 "benchmark": name,
                 "chunk": chunk,
-                "problem": row["number"],
+                "problem": row[NUMBER],
                 "sample": j,
                 "prompt": row["prompt"],
                 "completion": texts[i],
@@ -221,7 +221,7 @@ class Evaluation:
                 "length": len(one.ids),
                 "truncated": one.truncated,
             }
-            columns = {column: row[column] for column in row if column not in ("number", "tests")}  # tests are large
+            columns = {column: row[column] for column in row if column not in (NUMBER, "tests")}  # tests are large
             logged = {column: values[i] for column, values in extra.items()}
             samples.append({**ours, **logged, **columns, **ours})
         return samples
@@ -254,16 +254,16 @@ def score(reward, rows: list[dict], texts: list[str], ids: list[list[int]]) -> t
     extra: dict[str, list] = {}
     chat = not isinstance(rows[0]["prompt"], str)
     func = explain_failures(reward, getattr(reward, "__name__", type(reward).__name__))
-    columns = {column: [row[column] for row in rows] for column in rows[0] if column not in ("prompt", "number")}
-    result = func(
-        prompts=[row["prompt"] for row in rows],
-        completions=[[{"role": "assistant", "content": text}] if chat else text for text in texts],
-        completion_ids=ids,
-        trainer_state=TrainerState(),
-        log_extra=lambda column, values: extra.update({column: list(values)}),
-        log_metric=lambda *_: None,
-        **columns,
-    )
+    columns = {column: [row[column] for row in rows] for column in rows[0] if column not in ("prompt", NUMBER)}
+    ours = {
+        "prompts": [row["prompt"] for row in rows],
+        "completions": [[{"role": "assistant", "content": text}] if chat else text for text in texts],
+        "completion_ids": ids,
+        "trainer_state": TrainerState(),
+        "log_extra": lambda column, values: extra.update({column: list(values)}),
+        "log_metric": lambda *_: None,
+    }
+    result = func(**columns | ours)  # a column cannot take the place of one of these
     rewards = asyncio.run(result) if is_async_callable(reward) else result
     if len(rewards) != len(rows):
         raise ValueError(f"The reward returned {len(rewards)} rewards for {len(rows)} completions.")

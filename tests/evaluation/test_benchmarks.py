@@ -13,7 +13,7 @@ import yaml
 from datasets import Dataset
 
 from delta_trl.datasets import load, standardize
-from delta_trl.evaluation.benchmarks import BENCHMARKS, BOXED, GROUPS, load_problems, resolve
+from delta_trl.evaluation.benchmarks import BENCHMARKS, BOXED, GROUPS, NUMBER, load_problems, resolve
 from delta_trl.livecodebench import livecodebench_tests
 from delta_trl.recipe import RecipeParser
 
@@ -96,7 +96,7 @@ def test_problems_keep_their_names():
     assert problems("math_500").rows["problem_id"][:] == ["test/precalculus/1.json", "test/number_theory/2.json"]
     assert problems("hmmt_feb_2025").rows["problem_id"][:] == ["1", "2"]
     gsm8k = problems("gsm8k")
-    assert gsm8k.rows["number"][:] == [1, 2, 3]
+    assert gsm8k.rows[NUMBER][:] == [1, 2, 3]
     assert gsm8k.left_out == 1  # the answer that was cut off
 
 
@@ -237,8 +237,8 @@ def test_a_fixed_sample_of_the_problems(tmp_path):
     Dataset.from_list([{"prompt": f"{i}+1=", "solution": str(i + 1)} for i in range(50)]).to_json(path)
     benchmark = replace(resolve([str(path)])["many"], num_problems=10)
     chosen = load_problems("many", benchmark)
-    assert chosen.rows["number"][:] == load_problems("many", benchmark).rows["number"][:]
-    numbers = chosen.rows["number"][:]
+    assert chosen.rows[NUMBER][:] == load_problems("many", benchmark).rows[NUMBER][:]
+    numbers = chosen.rows[NUMBER][:]
     assert len(set(numbers)) == 10
     assert numbers == sorted(numbers) != list(range(1, 11))
     assert [row["prompt"] for row in chosen.rows] == [f"{number - 1}+1=" for number in numbers]

@@ -107,6 +107,17 @@ def test_an_evaluation(call, data, tmp_path, capsys, caplog):
     assert f"{numbers['unscored']} of 40 samples could not be scored" in caplog.text
 
 
+def test_a_file_s_columns_may_have_any_name(call, data, tmp_path):
+    ours = ("completion", "completions", "completion_ids", "log_extra", "prompts", "reward", "trainer_state")
+    names = ("number", "problem", "sample", *ours)
+    Dataset.from_list([dict(row) | dict.fromkeys(names, "own") for row in tiny.dataset(3)]).to_json(data)
+    assert call() == 0
+    rows = list(read_samples(tmp_path / "eval"))
+    assert [row["problem"] for row in rows] == [problem for problem in (1, 2, 3) for _ in range(4)]
+    assert {row["number"] for row in rows} == {"own"}
+    assert [row["reward"] for row in rows] == by_letters([row["completion"] for row in rows])
+
+
 def test_the_average_is_that_of_the_problems(call, data, tmp_path):
     tiny.dataset(3).to_json(tmp_path / "few.jsonl")
     assert call("eval", "--benchmarks", str(data), str(tmp_path / "few.jsonl"), reward=None, benchmarks=None) == 0
