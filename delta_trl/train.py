@@ -54,8 +54,8 @@ def build(
     evaluates = training_args.eval_strategy != "no"
     if evaluates and not run_args.eval_dataset_name and Path(run_args.dataset_name).is_file():
         raise RecipeError(
-            f"eval_strategy={training_args.eval_strategy.value!r}, but dataset_name={run_args.dataset_name!r} is a file, "
-            "which has no split to evaluate on: give `eval_dataset_name`."
+            f"eval_strategy={training_args.eval_strategy.value!r}, but dataset_name={run_args.dataset_name!r} is a "
+            "file, which has no split to evaluate on: give `eval_dataset_name`."
         )
     checkpoint = resolve_resume(training_args.resume_from_checkpoint, training_args.output_dir)
     if training_args.resume_from_checkpoint and checkpoint is None:

@@ -13,7 +13,8 @@ class EvalArguments:
 
     Args:
         model_name_or_path (`str`): Hub id or path of a model, or of a PEFT adapter, whose base is loaded with it.
-        benchmarks (`list[str]`): Names of benchmarks, groups of them, paths of local files, or `name=source`.
+        benchmarks (`list[str]`):
+            Names of benchmarks, groups of them, paths of local files, `label=path`, or `name=source`.
         output_dir (`str`): Where samples and results go; the same command goes on where it was stopped.
         num_generations (`int`, *optional*, defaults to `16`): k, samples per problem.
         temperature (`float`, *optional*, defaults to `1.0`): Sampling temperature; 0 is greedy.
@@ -40,7 +41,7 @@ class EvalArguments:
 
     model_name_or_path: str | None = field(default=None, metadata={"help": "Model or PEFT adapter: hub id or path."})
     benchmarks: list[str] | None = field(
-        default=None, metadata={"help": "Names of benchmarks or groups, files, or name=source."}
+        default=None, metadata={"help": "Names of benchmarks or groups, files, label=path, or name=source."}
     )
     output_dir: str | None = field(default=None, metadata={"help": "Where samples and results go."})
     num_generations: int = field(default=16, metadata={"help": "k, samples per problem."})

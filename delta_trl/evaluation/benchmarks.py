@@ -85,28 +85,35 @@ GROUPS = {
 
 def resolve(names: list[str]) -> dict[str, Benchmark]:
     """
-    Benchmarks by name. A name is one of `BENCHMARKS`, one of `GROUPS`, the path of a local file, or `name=source`: a
-    benchmark's settings with its data from another hub id or a local file.
+    Benchmarks by name. A name is one of `BENCHMARKS`, one of `GROUPS`, the path of a local file, `name=source`: a
+    benchmark's settings with its data from another hub id or a local file, or `label=path`: a file under that name.
 
     Raises:
-        ValueError: a name is not known, or comes twice.
+        ValueError: a name is not known, comes twice, or is that of a benchmark and of a file.
     """
     chosen: dict[str, Benchmark] = {}
     for name in (part for given in names for part in GROUPS.get(given, [given])):
-        if Path(name).suffix in LOCAL_FORMATS and "=" not in name:
+        key, _, source = name.partition("=")
+        if Path(name).suffix in LOCAL_FORMATS and (not source or Path(name).is_file()):
             key, benchmark = Path(name).stem, Benchmark(name, conversational=False)
+            if key in BENCHMARKS:
+                raise ValueError(
+                    f"{name} has the name of a benchmark: `{key}={name}` takes it for that benchmark's data, with its "
+                    f"prompt, `other_name={name}` for a file like any other."
+                )
+        elif key and key not in BENCHMARKS and Path(source).suffix in LOCAL_FORMATS:
+            benchmark = Benchmark(source, conversational=False)
         else:
-            key, _, source = name.partition("=")
             if key not in BENCHMARKS:
                 known = [*BENCHMARKS, *GROUPS]
                 nearest = difflib.get_close_matches(key, known, n=1, cutoff=0)
                 raise ValueError(
                     f"Unknown benchmark {key!r}: did you mean {nearest[0]!r}? Expected one of {', '.join(known)}, "
-                    f"`name=source`, or the path of a file of {', '.join(LOCAL_FORMATS)}."
+                    f"`name=source`, or the path of a file of {', '.join(LOCAL_FORMATS)}, also as `label=path`."
                 )
             benchmark = replace(BENCHMARKS[key], source=source) if source else BENCHMARKS[key]
         if key in chosen:
-            raise ValueError(f"The benchmark {key!r} is named twice.")
+            raise ValueError(f"The benchmark {key!r} is named twice. Files can be named: `label=path`.")
         chosen[key] = benchmark
     return chosen
 

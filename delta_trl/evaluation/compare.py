@@ -63,8 +63,8 @@ def compare(first: Path, second: Path) -> dict:
             raise RecipeError(f"The evaluations are on different problems of {name}: evaluate both on the same data.")
         if one["reward"] != other["reward"]:
             raise RecipeError(
-                f"The evaluations score {name} with different rewards, {one['reward']} and {other['reward']}: evaluate "
-                "both with the same."
+                f"The evaluations score {name} with different rewards, {one['reward']} and {other['reward']}: "
+                "evaluate both with the same."
             )
         different |= {f"{name}.{key}": values for key, values in _differences(one, other, {"source"}).items()}
     return {

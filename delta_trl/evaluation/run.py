@@ -178,8 +178,8 @@ class Evaluation:
             missing = len(self.store.chunks) - len(self.store.merge())
             if missing:
                 raise RecipeError(
-                    f"{missing} of {len(self.store.chunks)} chunks of samples in {self.args.output_dir} are missing or "
-                    "damaged: run the same command again, which samples them."
+                    f"{missing} of {len(self.store.chunks)} chunks of samples in {self.args.output_dir} are missing "
+                    "or damaged: run the same command again, which samples them."
                 )
 
     def _generator(self) -> Generate:

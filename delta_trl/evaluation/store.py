@@ -52,7 +52,8 @@ class Store:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise RecipeError(
-                    f"Another evaluation is writing to {self.folder}: wait for its end, or choose another --output_dir."
+                    f"Another evaluation is writing to {self.folder}: wait for its end, or choose another "
+                    "--output_dir."
                 ) from None
             yield
 

@@ -222,7 +222,13 @@ def test_names():
     assert list(chosen) == ["aime_2025", "gsm8k", "problems"]
     assert chosen["aime_2025"].form == "matharena"
     assert chosen["problems"].form is None
+    chosen = resolve(["a/test.jsonl", "other=b/test.jsonl"])
+    assert {name: chosen[name].source for name in chosen} == {"test": "a/test.jsonl", "other": "b/test.jsonl"}
+    assert chosen["test"] == replace(chosen["other"], source="a/test.jsonl")
     for names, message in [
+        (["a/test.jsonl", "b/test.jsonl"], "'test' is named twice. Files can be named: `label=path`"),
+        (["data/aime_2025.jsonl"], "`aime_2025=data/aime_2025.jsonl` takes it for that benchmark's data"),
+        (["=a/test.jsonl"], "Unknown benchmark ''"),
         (["aime_25"], "'aime_25': did you mean 'aime_2025'"),
         (["amie2024=x"], "'amie2024': did you mean 'aime_2024'"),
         (["problems.csv"], "path of a file of .json, .jsonl, .parquet"),
@@ -230,6 +236,12 @@ def test_names():
     ]:
         with pytest.raises(ValueError, match=re.escape(message)):
             resolve(names)
+
+
+def test_a_path_may_have_an_equals_sign(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("k=8.jsonl").write_text("{}")
+    assert resolve(["k=8.jsonl"])["k=8"].source == "k=8.jsonl"
 
 
 def test_a_fixed_sample_of_the_problems(tmp_path):
