@@ -130,6 +130,7 @@ class Evaluation:
         args = self.args
         names = ("model_name_or_path", "model_revision", "dtype", "attn_implementation", "use_vllm", "num_generations")
         names += ("temperature", "top_p", "max_completion_length", "seed", "batch_size", "system_prompt")
+        names += ("vllm_max_model_length",)  # what does not fit is cut off
         return {
             **{name: getattr(args, name) for name in names},
             "model_fingerprint": fingerprint(self.source),

@@ -502,6 +502,7 @@ def test_vllm(call, vllm, model, tmp_path):
         [{key: row[key] for key in row if key != "chunk"} for row in read_samples(tmp_path / name)] for name in "ab"
     )
     assert a == b
+    assert results(tmp_path / "a")["settings"]["vllm_max_model_length"] == 99
     assert len({row["completion"] for row in a}) > 30
     assert {row["truncated"] for row in a} == {True, False}
     assert all(row["length"] == 12 for row in a if row["truncated"])
@@ -517,6 +518,23 @@ def test_vllm_with_an_adapter(call, vllm, model, tmp_path):
     (engine,) = vllm.made
     assert (engine["model"], engine["enable_lora"], engine["max_lora_rank"]) == (str(model), True, 32)
     assert engine["lora_request"][2] == str(tmp_path / "adapter")
+
+
+def test_vllm_with_a_revision_of_an_adapter(vllm, model, tmp_path, monkeypatch):
+    cache = tmp_path / "hub" / "models--org--adapter"
+    for commit, rank in (("a" * 40, 4), ("b" * 40, 32)):
+        config = LoraConfig(r=rank, target_modules=["q_proj"], base_model_name_or_path=str(model))
+        config.save_pretrained(cache / "snapshots" / commit)
+        tiny.tokenizer().save_pretrained(cache / "snapshots" / commit)
+    (cache / "refs").mkdir()
+    for name, commit in (("main", "a" * 40), ("v2", "b" * 40)):
+        (cache / "refs" / name).write_text(commit)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("transformers.utils.hub.TRANSFORMERS_CACHE", str(tmp_path / "hub"), raising=False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    generator = VLLMGenerator(ModelSource("org/adapter", revision="v2"), Sampling(1.0, 0.7, 8), num_processes=1)
+    assert vllm.made[0]["max_lora_rank"] == 32
+    assert generator.lora[2] == str(cache / "snapshots" / ("b" * 40))
 
 
 def test_vllm_on_several_processes(vllm, model):
