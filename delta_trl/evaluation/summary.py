@@ -121,9 +121,10 @@ def show(results: dict) -> None:
 
 def print_table(table: Table) -> None:
     """Print it; into a file, in lines that are long enough."""
-    console = Console()
+    plain = {"markup": False, "emoji": False}  # names may have brackets and colons
+    console = Console(**plain)
     if not console.is_terminal:
-        console = Console(width=140)
+        console = Console(width=140, **plain)
     console.print(table)
 
 

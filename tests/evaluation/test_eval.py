@@ -118,11 +118,13 @@ def test_a_file_s_columns_may_have_any_name(call, data, tmp_path):
     assert [row["reward"] for row in rows] == by_letters([row["completion"] for row in rows])
 
 
-def test_the_average_is_that_of_the_problems(call, data, tmp_path):
+def test_the_average_is_that_of_the_problems(call, data, tmp_path, capsys):
     tiny.dataset(3).to_json(tmp_path / "few.jsonl")
-    assert call("eval", "--benchmarks", str(data), str(tmp_path / "few.jsonl"), reward=None, benchmarks=None) == 0
+    few = f"few[red]:+1:={tmp_path / 'few.jsonl'}"
+    assert call("eval", "--benchmarks", str(data), few, reward=None, benchmarks=None) == 0
+    assert "few[red]:+1:" in capsys.readouterr().out  # as it was written
     both = results(tmp_path / "eval")
-    many, few = (both["benchmarks"][name] for name in ("problems", "few"))
+    many, few = (both["benchmarks"][name] for name in ("problems", "few[red]:+1:"))
     for key in ("avg_at_k", "truncated", "mean_length"):
         assert both["average"][key] == pytest.approx((10 * many[key] + 3 * few[key]) / 13)
     assert both["average"]["problems"] == 13
