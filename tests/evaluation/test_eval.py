@@ -659,6 +659,11 @@ def test_a_model_without_weights(call, model, capsys):
     assert "model.safetensors" in capsys.readouterr().err
 
 
+def test_a_folder_is_no_recipe(call, tmp_path, capsys):
+    assert call("eval", "--config", str(tmp_path)) == 2
+    assert f"Is a directory: '{tmp_path}'" in capsys.readouterr().err
+
+
 def test_options_from_a_file(call, tmp_path):
     (tmp_path / "eval.yaml").write_text("num_problems: 2\nnum_generations: 2\nreward_kwargs: {}\n")
     assert call("eval", "--config", str(tmp_path / "eval.yaml"), num_generations=3) == 0
