@@ -122,7 +122,6 @@ def show(comparison: dict) -> None:
             percent(paired["difference"]),
             " – ".join(map(percent, paired["interval"])),
             f"{paired['p']:.4f}",
-            f"{runs['u']:g}",
-            f"{runs['p']:.4f}",
+            *(["–", "k = 1: no runs to compare"] if runs["p"] is None else [f"{runs['u']:g}", f"{runs['p']:.4f}"]),
         )
     print_table(table)

@@ -590,6 +590,12 @@ def test_compare(call, model, tmp_path, capsys):
     assert f"{one['paired_bootstrap']['p']:.4f}" in printed
 
 
+def test_compare_single_runs(call, tmp_path, capsys):
+    assert call("a", num_generations=1) == 0
+    assert main(["eval", "--compare", str(tmp_path / "a"), str(tmp_path / "a")]) == 0
+    assert "k = 1: no runs" in capsys.readouterr().out
+
+
 def test_mistakes_in_a_comparison(call, data, tmp_path, capsys):
     assert call("a") == 0
     assert call("fewer", num_problems=3) == 0
