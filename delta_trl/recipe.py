@@ -124,6 +124,8 @@ class StrictParser(TrlParser):
             *arguments, remaining = self.parse_args_and_config(args, return_remaining_strings=True)
         except FileNotFoundError as error:
             raise RecipeError(f"--config: no such file: {error.filename}") from error
+        except OSError as error:
+            raise RecipeError(f"--config: the recipe cannot be read: {error}") from error
         except yaml.YAMLError as error:
             raise RecipeError(f"The recipe is not valid YAML: {error}") from error
         except (ValueError, TypeError, ImportError) as error:

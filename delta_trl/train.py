@@ -51,6 +51,12 @@ def build(
     run_args: RunArguments, training_args: DeltaGRPOConfig, model_args: ModelConfig
 ) -> tuple[DeltaGRPOTrainer, Path | None]:
     """The trainer of a recipe and the checkpoint to resume from, if any. Checks what is cheap to check first."""
+    evaluates = training_args.eval_strategy != "no"
+    if evaluates and not run_args.eval_dataset_name and Path(run_args.dataset_name).is_file():
+        raise RecipeError(
+            f"eval_strategy={training_args.eval_strategy.value!r}, but dataset_name={run_args.dataset_name!r} is a "
+            "file, which has no split to evaluate on: give `eval_dataset_name`."
+        )
     checkpoint = resolve_resume(training_args.resume_from_checkpoint, training_args.output_dir)
     if training_args.resume_from_checkpoint and checkpoint is None:
         logger.warning(f"No complete checkpoint under {training_args.output_dir}: training from the start.")
@@ -62,7 +68,7 @@ def build(
     with training_args.main_process_first():  # the other processes find its results in the cache
         train_dataset = _dataset(*arguments, run_args.dataset_train_split)
         eval_dataset = None
-        if training_args.eval_strategy != "no":
+        if evaluates:
             eval_dataset = _dataset(_evaluation_source(run_args), *arguments[1:], run_args.dataset_test_split)
 
     keep_best = eval_dataset is not None and training_args.save_strategy != "no"

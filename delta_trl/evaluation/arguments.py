@@ -13,7 +13,8 @@ class EvalArguments:
 
     Args:
         model_name_or_path (`str`): Hub id or path of a model, or of a PEFT adapter, whose base is loaded with it.
-        benchmarks (`list[str]`): Names of benchmarks, groups of them, paths of local files, or `name=source`.
+        benchmarks (`list[str]`):
+            Names of benchmarks, groups of them, paths of local files, `label=path`, or `name=source`.
         output_dir (`str`): Where samples and results go; the same command goes on where it was stopped.
         num_generations (`int`, *optional*, defaults to `16`): k, samples per problem.
         temperature (`float`, *optional*, defaults to `1.0`): Sampling temperature; 0 is greedy.
@@ -21,8 +22,7 @@ class EvalArguments:
         max_completion_length (`int`, *optional*, defaults to `30000`): Tokens after which a completion is cut off.
         seed (`int`, *optional*, defaults to `0`): Of the sampling.
         batch_size (`int`, *optional*):
-            Completions sampled together, and written together. Defaults to 16, and to 1024 with vLLM, which batches
-            by itself.
+            Completions sampled together, and written together. Defaults to 16, and to 128 with vLLM.
         num_problems (`int`, *optional*): A fixed random sample of so many problems of each benchmark.
         reward (`str`, *optional*): Score files with this reward: a name, or the dotted path of your own.
         reward_kwargs (`dict`, *optional*): Options by reward name, `{code_reward: {timeout: 10}}`.
@@ -41,7 +41,7 @@ class EvalArguments:
 
     model_name_or_path: str | None = field(default=None, metadata={"help": "Model or PEFT adapter: hub id or path."})
     benchmarks: list[str] | None = field(
-        default=None, metadata={"help": "Names of benchmarks or groups, files, or name=source."}
+        default=None, metadata={"help": "Names of benchmarks or groups, files, label=path, or name=source."}
     )
     output_dir: str | None = field(default=None, metadata={"help": "Where samples and results go."})
     num_generations: int = field(default=16, metadata={"help": "k, samples per problem."})
@@ -50,7 +50,7 @@ class EvalArguments:
     max_completion_length: int = field(default=30000, metadata={"help": "Tokens after which to cut off."})
     seed: int = field(default=0, metadata={"help": "Of the sampling."})
     batch_size: int | None = field(
-        default=None, metadata={"help": "Completions sampled and written together: 16, with vLLM 1024."}
+        default=None, metadata={"help": "Completions sampled and written together: 16, with vLLM 128."}
     )
     num_problems: int | None = field(
         default=None, metadata={"help": "A fixed random sample of so many problems of each benchmark."}
@@ -85,7 +85,7 @@ class EvalArguments:
         if isinstance(self.benchmarks, str):
             self.benchmarks = [self.benchmarks]
         if self.batch_size is None:
-            self.batch_size = 1024 if self.use_vllm else 16
+            self.batch_size = 128 if self.use_vllm else 16
         for name in ("num_generations", "max_completion_length", "batch_size", "vllm_tensor_parallel_size"):
             self._expect(name, getattr(self, name) >= 1, "a positive number")
         self._expect("num_problems", self.num_problems is None or self.num_problems >= 1, "a positive number")

@@ -20,6 +20,9 @@ LETTER = "{prompt}\n\nPlease reason step by step, and put the letter of your cho
 PROGRAM = "{prompt}\n\nThink step by step, then put the whole program, imports included, in one ```python block."
 
 
+NUMBER = "_problem_number"  # a column that no file has
+
+
 @dataclass(frozen=True)
 class Benchmark:
     """
@@ -82,28 +85,35 @@ GROUPS = {
 
 def resolve(names: list[str]) -> dict[str, Benchmark]:
     """
-    Benchmarks by name. A name is one of `BENCHMARKS`, one of `GROUPS`, the path of a local file, or `name=source`: a
-    benchmark's settings with its data from another hub id or a local file.
+    Benchmarks by name. A name is one of `BENCHMARKS`, one of `GROUPS`, the path of a local file, `name=source`: a
+    benchmark's settings with its data from another hub id or a local file, or `label=path`: a file under that name.
 
     Raises:
-        ValueError: a name is not known, or comes twice.
+        ValueError: a name is not known, comes twice, or is that of a benchmark and of a file.
     """
     chosen: dict[str, Benchmark] = {}
     for name in (part for given in names for part in GROUPS.get(given, [given])):
-        if Path(name).suffix in LOCAL_FORMATS and "=" not in name:
+        key, _, source = name.partition("=")
+        if Path(name).suffix in LOCAL_FORMATS and (not source or Path(name).is_file()):
             key, benchmark = Path(name).stem, Benchmark(name, conversational=False)
+            if key in BENCHMARKS:
+                raise ValueError(
+                    f"{name} has the name of a benchmark: `{key}={name}` takes it for that benchmark's data, with its "
+                    f"prompt, `other_name={name}` for a file like any other."
+                )
+        elif key and key not in BENCHMARKS and Path(source).suffix in LOCAL_FORMATS:
+            benchmark = Benchmark(source, conversational=False)
         else:
-            key, _, source = name.partition("=")
             if key not in BENCHMARKS:
                 known = [*BENCHMARKS, *GROUPS]
                 nearest = difflib.get_close_matches(key, known, n=1, cutoff=0)
                 raise ValueError(
                     f"Unknown benchmark {key!r}: did you mean {nearest[0]!r}? Expected one of {', '.join(known)}, "
-                    f"`name=source`, or the path of a file of {', '.join(LOCAL_FORMATS)}."
+                    f"`name=source`, or the path of a file of {', '.join(LOCAL_FORMATS)}, also as `label=path`."
                 )
             benchmark = replace(BENCHMARKS[key], source=source) if source else BENCHMARKS[key]
         if key in chosen:
-            raise ValueError(f"The benchmark {key!r} is named twice.")
+            raise ValueError(f"The benchmark {key!r} is named twice. Files can be named: `label=path`.")
         chosen[key] = benchmark
     return chosen
 
@@ -114,7 +124,7 @@ class Problems:
     A benchmark that is loaded.
 
     Args:
-        rows: with the final `prompt`, its gold, and `number`, the problem's place in the source, from 1.
+        rows: with the final `prompt`, its gold, and in the column `NUMBER` the problem's place in the source, from 1.
         reward: scores completions.
         reward_name: as in recipes.
         left_out: problems without a gold that can be used.
@@ -154,7 +164,7 @@ def load_problems(
     if form:
         dataset = standardize(dataset, benchmark.form, benchmark.source)
     dataset = prepare(dataset, column_mapping, name=benchmark.source)  # the columns' names, and that prompts are some
-    dataset = dataset.add_column("number", list(range(1, len(dataset) + 1)))
+    dataset = dataset.add_column(NUMBER, list(range(1, len(dataset) + 1)))
     reward_name = benchmark.reward or ("code_reward" if "tests" in dataset.column_names else "math_reward")
     reward = get_reward(reward_name, **((reward_kwargs or {}).get(reward_name) or {}))
     check_reward_columns(dataset, [reward], [reward_name])
@@ -163,7 +173,7 @@ def load_problems(
     if benchmark.num_problems is not None and benchmark.num_problems < len(usable):
         usable = usable.select(sorted(random.Random(0).sample(range(len(usable)), benchmark.num_problems)))
     content = hashlib.sha256()
-    for row in usable.select_columns([c for c in ("number", "prompt", "solution", "tests") if c in usable.features]):
+    for row in usable.select_columns([c for c in (NUMBER, "prompt", "solution", "tests") if c in usable.features]):
         content.update(json.dumps(row, sort_keys=True).encode())
     rows = prepare(
         usable,

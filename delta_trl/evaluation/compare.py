@@ -48,7 +48,7 @@ def compare(first: Path, second: Path) -> dict:
         first, second: output directories of two evaluations on the same problems.
 
     Raises:
-        RecipeError: one is not finished, or their problems differ.
+        RecipeError: one is not finished, or their problems or rewards differ.
         ImportError: scipy is missing.
     """
     (settings_a, a), (settings_b, b) = (_load(folder) for folder in (first, second))
@@ -56,17 +56,31 @@ def compare(first: Path, second: Path) -> dict:
         raise RecipeError(
             f"The evaluations are on different benchmarks: {first} on {', '.join(a)}, {second} on {', '.join(b)}."
         )
+    different = _differences(settings_a, settings_b, MODEL_SETTINGS)
     for name in a:
-        key = "problems_fingerprint"
-        if settings_a["benchmarks"][name][key] != settings_b["benchmarks"][name][key]:
+        one, other = settings_a["benchmarks"][name], settings_b["benchmarks"][name]
+        if one["problems_fingerprint"] != other["problems_fingerprint"]:
             raise RecipeError(f"The evaluations are on different problems of {name}: evaluate both on the same data.")
-    different = [key for key in settings_a if key not in MODEL_SETTINGS and settings_a[key] != settings_b.get(key)]
+        if one["reward"] != other["reward"]:
+            raise RecipeError(
+                f"The evaluations score {name} with different rewards, {one['reward']} and {other['reward']}: "
+                "evaluate both with the same."
+            )
+        different |= {f"{name}.{key}": values for key, values in _differences(one, other, {"source"}).items()}
     return {
         "first": settings_a["model_name_or_path"],
         "second": settings_b["model_name_or_path"],
-        "different_settings": {key: [settings_a[key], settings_b.get(key)] for key in different},
+        "different_settings": different,
         "benchmarks": {name: _tests([a[name]], [b[name]]) for name in a},
         "all": _tests(list(a.values()), list(b.values())),
+    }
+
+
+def _differences(first: dict, second: dict, expected: set[str]) -> dict[str, list]:
+    return {
+        key: [value, second.get(key)]
+        for key, value in first.items()
+        if key not in expected and value != second.get(key)
     }
 
 
@@ -108,7 +122,6 @@ def show(comparison: dict) -> None:
             percent(paired["difference"]),
             " – ".join(map(percent, paired["interval"])),
             f"{paired['p']:.4f}",
-            f"{runs['u']:g}",
-            f"{runs['p']:.4f}",
+            *(["–", "k = 1: no runs to compare"] if runs["p"] is None else [f"{runs['u']:g}", f"{runs['p']:.4f}"]),
         )
     print_table(table)

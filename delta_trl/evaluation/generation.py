@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
+from huggingface_hub import snapshot_download
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
 from transformers.utils import find_adapter_config_file
 
@@ -165,9 +167,13 @@ class VLLMGenerator:
         self.tokenizer = source.tokenizer()
         name, options, self.lora = source.name, {}, None
         if source.is_adapter():
-            rank = _peft().PeftConfig.from_pretrained(source.name).r
+            rank = _peft().PeftConfig.from_pretrained(source.name, revision=source.revision).r
             name, options = source.base(), {"enable_lora": True, "max_lora_rank": max(16, rank)}
-            self.lora = LoRARequest("adapter", 1, source.name)
+            # of itself vLLM would load the newest revision
+            path = (
+                source.name if Path(source.name).is_dir() else snapshot_download(source.name, revision=source.revision)
+            )
+            self.lora = LoRARequest("adapter", 1, path)
         if num_processes > 1:
             options["distributed_executor_backend"] = "external_launcher"  # as TRL's colocated engines
         self.llm = LLM(

@@ -94,19 +94,20 @@ class RunTest:
 
     Args:
         first, second: mean accuracy over the runs of each model.
-        u: the U statistic of the first.
-        p: of its being ahead by chance.
+        u: the U statistic of the first; `None` where a model has a single run.
+        p: of its being ahead by chance; `None` likewise.
     """
 
     first: float
     second: float
-    u: float
-    p: float
+    u: float | None
+    p: float | None
 
 
 def compare_runs(first: np.ndarray, second: np.ndarray) -> RunTest:
     """
     The paper's test: is the first model ahead? Run i of a model is its accuracy over all problems on sample i of each.
+    Problems that are not scored for both models are left out.
 
     Args:
         first, second: rewards (P, k) and (P, k'), of one benchmark or of several joined along P.
@@ -119,7 +120,10 @@ def compare_runs(first: np.ndarray, second: np.ndarray) -> RunTest:
     except ImportError as error:
         raise ImportError("Comparing evaluations needs scipy: pip install 'delta-trl[eval]'.") from error
 
-    runs = [_scored(problem_means(rewards.T)) for rewards in (first, second)]
+    both = ~np.isnan(problem_means(first) + problem_means(second))
+    runs = [_scored(problem_means(rewards[both].T)) for rewards in (first, second)]
+    if min(map(len, runs)) < 2:
+        return RunTest(float(runs[0].mean()), float(runs[1].mean()), None, None)
     result = mannwhitneyu(*runs, alternative="greater")
     return RunTest(float(runs[0].mean()), float(runs[1].mean()), float(result.statistic), float(result.pvalue))
 

@@ -5,6 +5,7 @@ import hashlib
 import logging
 import math
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
@@ -20,7 +21,7 @@ from trl.trainer.utils import is_async_callable
 from ..recipe import RecipeError
 from ..reward_errors import explain_failures
 from .arguments import EvalArguments, EvalParser
-from .benchmarks import Problems, load_problems, resolve
+from .benchmarks import NUMBER, Problems, load_problems, resolve
 from .generation import Generate, ModelSource, Sampling, TransformersGenerator, VLLMGenerator
 from .store import ChunkKey, Store
 from .summary import show, summarise
@@ -38,10 +39,10 @@ def main(args: Iterable[str]) -> None:
         evaluation = Evaluation(args, state)
     except (ValueError, OSError, ImportError) as error:
         raise RecipeError(str(error)) from error
-    evaluation.run()
-    if state.is_main_process:
-        results = summarise(Path(args.output_dir))
-        show(results)
+    with evaluation.store.lock() if state.is_main_process else nullcontext():
+        evaluation.run()
+        if state.is_main_process:
+            show(summarise(Path(args.output_dir)))
     state.destroy_process_group()
 
 
@@ -75,8 +76,7 @@ class Evaluation:
         with state.main_process_first():  # the others find its results in the cache
             self.problems = self._load_problems()
         self.store = Store(Path(args.output_dir), self._chunks())
-        with state.main_process_first():
-            self.store.check_settings(self._settings())
+        self.settings = self._settings()
 
     def _load_problems(self) -> dict[str, Problems]:
         args = self.args
@@ -130,6 +130,7 @@ class Evaluation:
         args = self.args
         names = ("model_name_or_path", "model_revision", "dtype", "attn_implementation", "use_vllm", "num_generations")
         names += ("temperature", "top_p", "max_completion_length", "seed", "batch_size", "system_prompt")
+        names += ("vllm_max_model_length",)  # what does not fit is cut off
         return {
             **{name: getattr(args, name) for name in names},
             "model_fingerprint": fingerprint(self.source),
@@ -147,14 +148,23 @@ class Evaluation:
         }
 
     def run(self) -> None:
-        """Sample and score what is missing, and merge the files of all processes."""
+        """
+        Sample and score what is missing, and merge the files of all processes.
+
+        Raises:
+            RecipeError: the folder holds an evaluation with other settings, the model cannot be loaded, or samples
+                are missing in the end.
+        """
         state, size = self.state, sum(self.store.chunks.values())
+        with state.main_process_first():
+            self.store.check_settings(self.settings)
         done = [self.store.merge() if state.is_main_process else None]
         broadcast_object_list(done)
         todo = [key for key in self.store.chunks if key not in done[0]]
         mine = todo[state.process_index :: state.num_processes]
         try:
-            generate = self._generator() if mine else None
+            # vLLM's engines start together, also those that no chunk is left for
+            generate = self._generator() if (todo if self.args.use_vllm else mine) else None
         except (ValueError, OSError, ImportError) as error:
             raise RecipeError(str(error)) from error
         finished = sum(self.store.chunks[key] for key in done[0])
@@ -166,7 +176,12 @@ class Evaluation:
                 progress.update(sum(self.store.chunks[other] for other in round_))
         state.wait_for_everyone()
         if state.is_main_process:
-            self.store.merge()
+            missing = len(self.store.chunks) - len(self.store.merge())
+            if missing:
+                raise RecipeError(
+                    f"{missing} of {len(self.store.chunks)} chunks of samples in {self.args.output_dir} are missing "
+                    "or damaged: run the same command again, which samples them."
+                )
 
     def _generator(self) -> Generate:
         args = self.args
@@ -190,7 +205,7 @@ class Evaluation:
         places = [divmod(i, k) for i in range(start, start + self.store.chunks[key])]
         rows = [problems.rows[i] for i, _ in places]
         prompts = [row["prompt"] for row in rows]
-        seeds = [sample_seed(self.args.seed, name, row["number"], j) for row, (_, j) in zip(rows, places, strict=True)]
+        seeds = [sample_seed(self.args.seed, name, row[NUMBER], j) for row, (_, j) in zip(rows, places, strict=True)]
         completions = generate(prompt_ids(self.tokenizer, prompts, self.args.chat_template_kwargs), seeds)
         texts = self.tokenizer.batch_decode([one.ids for one in completions], skip_special_tokens=True)
         rewards, extra = score(problems.reward, rows, texts, [one.ids for one in completions])
@@ -199,7 +214,7 @@ class Evaluation:
             ours = {
                 "benchmark": name,
                 "chunk": chunk,
-                "problem": row["number"],
+                "problem": row[NUMBER],
                 "sample": j,
                 "prompt": row["prompt"],
                 "completion": texts[i],
@@ -207,7 +222,7 @@ class Evaluation:
                 "length": len(one.ids),
                 "truncated": one.truncated,
             }
-            columns = {column: row[column] for column in row if column not in ("number", "tests")}  # tests are large
+            columns = {column: row[column] for column in row if column not in (NUMBER, "tests")}  # tests are large
             logged = {column: values[i] for column, values in extra.items()}
             samples.append({**ours, **logged, **columns, **ours})
         return samples
@@ -240,16 +255,16 @@ def score(reward, rows: list[dict], texts: list[str], ids: list[list[int]]) -> t
     extra: dict[str, list] = {}
     chat = not isinstance(rows[0]["prompt"], str)
     func = explain_failures(reward, getattr(reward, "__name__", type(reward).__name__))
-    columns = {column: [row[column] for row in rows] for column in rows[0] if column not in ("prompt", "number")}
-    result = func(
-        prompts=[row["prompt"] for row in rows],
-        completions=[[{"role": "assistant", "content": text}] if chat else text for text in texts],
-        completion_ids=ids,
-        trainer_state=TrainerState(),
-        log_extra=lambda column, values: extra.update({column: list(values)}),
-        log_metric=lambda *_: None,
-        **columns,
-    )
+    columns = {column: [row[column] for row in rows] for column in rows[0] if column not in ("prompt", NUMBER)}
+    ours = {
+        "prompts": [row["prompt"] for row in rows],
+        "completions": [[{"role": "assistant", "content": text}] if chat else text for text in texts],
+        "completion_ids": ids,
+        "trainer_state": TrainerState(),
+        "log_extra": lambda column, values: extra.update({column: list(values)}),
+        "log_metric": lambda *_: None,
+    }
+    result = func(**columns | ours)  # a column cannot take the place of one of these
     rewards = asyncio.run(result) if is_async_callable(reward) else result
     if len(rewards) != len(rows):
         raise ValueError(f"The reward returned {len(rewards)} rewards for {len(rows)} completions.")

@@ -4,12 +4,15 @@ The files of an evaluation. Samples are written chunk by chunk; a chunk counts w
     settings.json       what decides the samples; going on with other settings is refused
     samples.jsonl       all samples, in order
     samples-N.part      those of process N, until they are merged into samples.jsonl
+    .lock               held by the evaluation that writes here
     results.json        the numbers
 """
 
+import fcntl
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ..recipe import RecipeError
@@ -35,6 +38,25 @@ class Store:
     def samples(self) -> Path:
         return self.folder / "samples.jsonl"
 
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """
+        Keep other evaluations out of the folder, which is made.
+
+        Raises:
+            RecipeError: another one is writing to it.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RecipeError(
+                    f"Another evaluation is writing to {self.folder}: wait for its end, or choose another "
+                    "--output_dir."
+                ) from None
+            yield
+
     def check_settings(self, settings: dict) -> None:
         """
         Write the settings, or compare them with those of the evaluation to go on with.
@@ -44,7 +66,6 @@ class Store:
         """
         path = self.folder / "settings.json"
         if not path.is_file():
-            self.folder.mkdir(parents=True, exist_ok=True)
             write_json(path, settings)
             return
         before, now = _flat(json.loads(path.read_text())), _flat(json.loads(json.dumps(settings)))

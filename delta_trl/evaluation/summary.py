@@ -9,6 +9,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from ..recipe import RecipeError
 from .metrics import avg_at_k, bootstrap_interval, pass_at_k, problem_means
 from .store import read_samples, write_json
 
@@ -34,12 +35,22 @@ class Samples:
 
 
 def load_samples(folder: Path) -> tuple[dict, dict[str, Samples]]:
-    """The settings of a finished evaluation, and its samples by benchmark, problems in order."""
+    """
+    The settings of a finished evaluation, and its samples by benchmark, problems in order.
+
+    Raises:
+        RecipeError: samples are missing.
+    """
     settings = json.loads((folder / "settings.json").read_text())
     rows: dict[str, list[dict]] = {name: [] for name in settings["benchmarks"]}
     for row in read_samples(folder):
         rows[row["benchmark"]].append({key: row[key] for key in ("reward", "length", "truncated")})
-    return settings, {name: Samples(found, settings["num_generations"]) for name, found in rows.items()}
+    k = settings["num_generations"]
+    for name, found in rows.items():
+        expected = settings["benchmarks"][name]["num_problems"] * k
+        if len(found) != expected:
+            raise RecipeError(f"{folder} has {len(found)} of {expected} samples of {name}: evaluate to its end.")
+    return settings, {name: Samples(found, k) for name, found in rows.items()}
 
 
 def summarise(folder: Path) -> dict:
@@ -110,9 +121,10 @@ def show(results: dict) -> None:
 
 def print_table(table: Table) -> None:
     """Print it; into a file, in lines that are long enough."""
-    console = Console()
+    plain = {"markup": False, "emoji": False}  # names may have brackets and colons
+    console = Console(**plain)
     if not console.is_terminal:
-        console = Console(width=140)
+        console = Console(width=140, **plain)
     console.print(table)
 
 

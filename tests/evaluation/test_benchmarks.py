@@ -13,7 +13,7 @@ import yaml
 from datasets import Dataset
 
 from delta_trl.datasets import load, standardize
-from delta_trl.evaluation.benchmarks import BENCHMARKS, BOXED, GROUPS, load_problems, resolve
+from delta_trl.evaluation.benchmarks import BENCHMARKS, BOXED, GROUPS, NUMBER, load_problems, resolve
 from delta_trl.livecodebench import livecodebench_tests
 from delta_trl.recipe import RecipeParser
 
@@ -96,7 +96,7 @@ def test_problems_keep_their_names():
     assert problems("math_500").rows["problem_id"][:] == ["test/precalculus/1.json", "test/number_theory/2.json"]
     assert problems("hmmt_feb_2025").rows["problem_id"][:] == ["1", "2"]
     gsm8k = problems("gsm8k")
-    assert gsm8k.rows["number"][:] == [1, 2, 3]
+    assert gsm8k.rows[NUMBER][:] == [1, 2, 3]
     assert gsm8k.left_out == 1  # the answer that was cut off
 
 
@@ -222,7 +222,13 @@ def test_names():
     assert list(chosen) == ["aime_2025", "gsm8k", "problems"]
     assert chosen["aime_2025"].form == "matharena"
     assert chosen["problems"].form is None
+    chosen = resolve(["a/test.jsonl", "other=b/test.jsonl"])
+    assert {name: chosen[name].source for name in chosen} == {"test": "a/test.jsonl", "other": "b/test.jsonl"}
+    assert chosen["test"] == replace(chosen["other"], source="a/test.jsonl")
     for names, message in [
+        (["a/test.jsonl", "b/test.jsonl"], "'test' is named twice. Files can be named: `label=path`"),
+        (["data/aime_2025.jsonl"], "`aime_2025=data/aime_2025.jsonl` takes it for that benchmark's data"),
+        (["=a/test.jsonl"], "Unknown benchmark ''"),
         (["aime_25"], "'aime_25': did you mean 'aime_2025'"),
         (["amie2024=x"], "'amie2024': did you mean 'aime_2024'"),
         (["problems.csv"], "path of a file of .json, .jsonl, .parquet"),
@@ -232,13 +238,19 @@ def test_names():
             resolve(names)
 
 
+def test_a_path_may_have_an_equals_sign(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("k=8.jsonl").write_text("{}")
+    assert resolve(["k=8.jsonl"])["k=8"].source == "k=8.jsonl"
+
+
 def test_a_fixed_sample_of_the_problems(tmp_path):
     path = tmp_path / "many.jsonl"
     Dataset.from_list([{"prompt": f"{i}+1=", "solution": str(i + 1)} for i in range(50)]).to_json(path)
     benchmark = replace(resolve([str(path)])["many"], num_problems=10)
     chosen = load_problems("many", benchmark)
-    assert chosen.rows["number"][:] == load_problems("many", benchmark).rows["number"][:]
-    numbers = chosen.rows["number"][:]
+    assert chosen.rows[NUMBER][:] == load_problems("many", benchmark).rows[NUMBER][:]
+    numbers = chosen.rows[NUMBER][:]
     assert len(set(numbers)) == 10
     assert numbers == sorted(numbers) != list(range(1, 11))
     assert [row["prompt"] for row in chosen.rows] == [f"{number - 1}+1=" for number in numbers]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -19,8 +20,9 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from delta_trl.cli import main
+from delta_trl.evaluation.arguments import EvalArguments
 from delta_trl.evaluation.generation import Completion, ModelSource, Sampling, TransformersGenerator, VLLMGenerator
-from delta_trl.evaluation.run import fingerprint, prompt_ids, sample_seed
+from delta_trl.evaluation.run import Evaluation, fingerprint, prompt_ids, sample_seed
 from delta_trl.evaluation.store import Store, read_samples
 
 from .. import tiny
@@ -105,11 +107,24 @@ def test_an_evaluation(call, data, tmp_path, capsys, caplog):
     assert f"{numbers['unscored']} of 40 samples could not be scored" in caplog.text
 
 
-def test_the_average_is_that_of_the_problems(call, data, tmp_path):
+def test_a_file_s_columns_may_have_any_name(call, data, tmp_path):
+    ours = ("completion", "completions", "completion_ids", "log_extra", "prompts", "reward", "trainer_state")
+    names = ("number", "problem", "sample", *ours)
+    Dataset.from_list([dict(row) | dict.fromkeys(names, "own") for row in tiny.dataset(3)]).to_json(data)
+    assert call() == 0
+    rows = list(read_samples(tmp_path / "eval"))
+    assert [row["problem"] for row in rows] == [problem for problem in (1, 2, 3) for _ in range(4)]
+    assert {row["number"] for row in rows} == {"own"}
+    assert [row["reward"] for row in rows] == by_letters([row["completion"] for row in rows])
+
+
+def test_the_average_is_that_of_the_problems(call, data, tmp_path, capsys):
     tiny.dataset(3).to_json(tmp_path / "few.jsonl")
-    assert call("eval", "--benchmarks", str(data), str(tmp_path / "few.jsonl"), reward=None, benchmarks=None) == 0
+    few = f"few[red]:+1:={tmp_path / 'few.jsonl'}"
+    assert call("eval", "--benchmarks", str(data), few, reward=None, benchmarks=None) == 0
+    assert "few[red]:+1:" in capsys.readouterr().out  # as it was written
     both = results(tmp_path / "eval")
-    many, few = (both["benchmarks"][name] for name in ("problems", "few"))
+    many, few = (both["benchmarks"][name] for name in ("problems", "few[red]:+1:"))
     for key in ("avg_at_k", "truncated", "mean_length"):
         assert both["average"][key] == pytest.approx((10 * many[key] + 3 * few[key]) / 13)
     assert both["average"]["problems"] == 13
@@ -278,6 +293,31 @@ def test_a_chunk_counts_when_all_of_it_is_there(tmp_path):
     part.write_bytes(whole)
     assert store.merge() == {("a", 0), ("a", 1)}
     assert [row["text"] for row in read_samples(tmp_path)] == ["0", "1", "x\u2028é\r\n"]
+
+
+def test_one_evaluation_at_a_time(call, tmp_path, capsys):
+    folder = tmp_path / "eval"
+    with Store(folder, {}).lock():
+        assert call() == 2
+        assert f"Another evaluation is writing to {folder}" in capsys.readouterr().err
+        assert not (folder / "settings.json").exists()
+    assert call() == 0
+
+
+def test_missing_samples_are_not_summarised(call, tmp_path, monkeypatch, capsys):
+    assert call() == 0
+    samples = tmp_path / "eval" / "samples.jsonl"
+    whole = samples.read_text()
+    samples.write_text(whole[: whole.rindex("\n", 0, -1) + 1])
+    assert main(["eval", "--compare", str(samples.parent), str(samples.parent)]) == 2
+    assert "has 39 of 40 samples of problems" in capsys.readouterr().err
+    with monkeypatch.context() as patch:
+        write = Store.write
+        patch.setattr(Store, "write", lambda *args: (write(*args), write(*args)))  # two processes, the same chunk
+        assert call() == 2
+    assert "1 of 7 chunks of samples" in capsys.readouterr().err
+    assert call() == 0
+    assert samples.read_text() == whole
 
 
 def test_a_finished_evaluation_does_not_load_the_model_again(call, model, tmp_path, monkeypatch):
@@ -464,6 +504,7 @@ def test_vllm(call, vllm, model, tmp_path):
         [{key: row[key] for key in row if key != "chunk"} for row in read_samples(tmp_path / name)] for name in "ab"
     )
     assert a == b
+    assert results(tmp_path / "a")["settings"]["vllm_max_model_length"] == 99
     assert len({row["completion"] for row in a}) > 30
     assert {row["truncated"] for row in a} == {True, False}
     assert all(row["length"] == 12 for row in a if row["truncated"])
@@ -481,12 +522,40 @@ def test_vllm_with_an_adapter(call, vllm, model, tmp_path):
     assert engine["lora_request"][2] == str(tmp_path / "adapter")
 
 
+def test_vllm_with_a_revision_of_an_adapter(vllm, model, tmp_path, monkeypatch):
+    cache = tmp_path / "hub" / "models--org--adapter"
+    for commit, rank in (("a" * 40, 4), ("b" * 40, 32)):
+        config = LoraConfig(r=rank, target_modules=["q_proj"], base_model_name_or_path=str(model))
+        config.save_pretrained(cache / "snapshots" / commit)
+        tiny.tokenizer().save_pretrained(cache / "snapshots" / commit)
+    (cache / "refs").mkdir()
+    for name, commit in (("main", "a" * 40), ("v2", "b" * 40)):
+        (cache / "refs" / name).write_text(commit)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("transformers.utils.hub.TRANSFORMERS_CACHE", str(tmp_path / "hub"), raising=False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    generator = VLLMGenerator(ModelSource("org/adapter", revision="v2"), Sampling(1.0, 0.7, 8), num_processes=1)
+    assert vllm.made[0]["max_lora_rank"] == 32
+    assert generator.lora[2] == str(cache / "snapshots" / ("b" * 40))
+
+
 def test_vllm_on_several_processes(vllm, model):
     arguments = ModelSource(str(model)), Sampling(1.0, 0.7, 8)
     VLLMGenerator(*arguments, num_processes=2)
     assert vllm.made[0]["distributed_executor_backend"] == "external_launcher"
     with pytest.raises(ValueError, match="start one process"):
         VLLMGenerator(*arguments, num_processes=2, tensor_parallel_size=2)
+
+
+def test_every_process_starts_its_vllm_engine(vllm, model, data, tmp_path):
+    """Also the second of two where one chunk is left: the engines wait for each other."""
+    args = EvalArguments(str(model), [str(data)], str(tmp_path / "eval"), use_vllm=True, num_generations=1)
+    processes = {"is_main_process": True, "process_index": 1, "num_processes": 2}
+    state = SimpleNamespace(**processes, main_process_first=nullcontext, wait_for_everyone=lambda: None)
+    evaluation = Evaluation(args, state)
+    with evaluation.store.lock(), pytest.raises(ValueError, match="1 of 1 chunks"):
+        evaluation.run()
+    assert len(vllm.made) == 1
 
 
 def test_without_vllm(call, monkeypatch, capsys):
@@ -502,13 +571,15 @@ def test_compare(call, model, tmp_path, capsys):
     assert call("a") == 0
     torch.manual_seed(3)
     tiny.model().save_pretrained(model)
-    assert call("b", temperature=0.9) == 0
+    assert call("b", temperature=0.9, prompt_template="{prompt} ") == 0
     capsys.readouterr()
     output = tmp_path / "comparison.json"
     command = ["eval", "--compare", str(tmp_path / "a"), str(tmp_path / "b")]
     assert main([*command, "--output_file", str(output)]) == 0
     printed = capsys.readouterr().out
     assert "warning: the evaluations differ in temperature: 1.0 and 0.9" in printed
+    assert "warning: the evaluations differ in problems.template: None and '{prompt} '" in printed
+    assert printed.count("warning") == 2
     comparison = json.loads(output.read_text())
     one = comparison["benchmarks"]["problems"]
     assert comparison["all"] == one  # of one benchmark
@@ -519,16 +590,24 @@ def test_compare(call, model, tmp_path, capsys):
     assert f"{one['paired_bootstrap']['p']:.4f}" in printed
 
 
+def test_compare_single_runs(call, tmp_path, capsys):
+    assert call("a", num_generations=1) == 0
+    assert main(["eval", "--compare", str(tmp_path / "a"), str(tmp_path / "a")]) == 0
+    assert "k = 1: no runs" in capsys.readouterr().out
+
+
 def test_mistakes_in_a_comparison(call, data, tmp_path, capsys):
     assert call("a") == 0
     assert call("fewer", num_problems=3) == 0
     tiny.dataset(3).to_json(tmp_path / "few.jsonl")
+    assert call("reward", reward="math_reward") == 0
     assert call("other", benchmarks=tmp_path / "few.jsonl") == 0
     (tmp_path / "half").mkdir()
     for second, message in [
         ("nothing", "is no finished evaluation: it has no settings.json"),
         ("half", "is no finished evaluation"),
         ("fewer", "on different problems of problems"),
+        ("reward", "different rewards, tests.evaluation.test_eval.by_letters and math_reward"),
         ("other", "on different benchmarks"),
     ]:
         assert main(["eval", "--compare", str(tmp_path / "a"), str(tmp_path / second)]) == 2
@@ -584,6 +663,11 @@ def test_a_model_without_weights(call, model, capsys):
     (model / "model.safetensors").unlink()
     assert call() == 2
     assert "model.safetensors" in capsys.readouterr().err
+
+
+def test_a_folder_is_no_recipe(call, tmp_path, capsys):
+    assert call("eval", "--config", str(tmp_path)) == 2
+    assert f"Is a directory: '{tmp_path}'" in capsys.readouterr().err
 
 
 def test_options_from_a_file(call, tmp_path):

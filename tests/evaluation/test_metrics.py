@@ -145,6 +145,18 @@ def test_an_unscored_sample_is_left_out_of_its_run():
     assert result.first == pytest.approx((1.0 + 0.5) / 2)
 
 
+def test_runs_are_compared_on_problems_scored_for_both():
+    a, b = random_rewards(20, 4, 1), random_rewards(20, 4, 2)
+    expected = compare_runs(a[5:], b[5:])
+    a[:3], b[3:5] = NAN, NAN
+    assert compare_runs(a, b) == expected
+
+
+def test_a_single_run_is_not_compared():
+    result = compare_runs(np.array([[1.0], [0.0]]), np.array([[0.0], [0.0]]))
+    assert (result.first, result.second, result.u, result.p) == (0.5, 0.0, None, None)
+
+
 def test_paired_bootstrap():
     a, b = random_rewards(80, 16, 7, shift=0.04), random_rewards(80, 16, 7)
     differences = a.mean(axis=1) - b.mean(axis=1)

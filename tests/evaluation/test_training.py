@@ -96,6 +96,7 @@ def recipe(tmp_path):
         values = {
             "model_name_or_path": str(tmp_path / "model"),
             "dataset_name": str(tmp_path / "train.jsonl"),
+            "eval_dataset_name": str(tmp_path / "train.jsonl"),
             "reward_funcs": ["tests.evaluation.test_training.reward_by_step"],
             "output_dir": str(tmp_path / "run"),
             "use_cpu": True,
@@ -149,6 +150,11 @@ def test_without_checkpoints_avg_at_k_is_only_logged(recipe, tmp_path, capsys):
     assert main(["train", "--config", recipe(save_strategy="no", max_steps=1)]) == 0
     assert checkpoints(tmp_path) == []
     assert "Best checkpoint" not in capsys.readouterr().out
+
+
+def test_a_training_file_is_not_taken_for_an_evaluation_set(recipe, capsys):
+    assert main(["train", "--config", recipe(eval_dataset_name=None)]) == 2
+    assert "which has no split to evaluate on: give `eval_dataset_name`" in capsys.readouterr().err
 
 
 if __name__ == "__main__":  # what test_avg_at_k_on_two_processes launches
