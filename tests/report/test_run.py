@@ -92,6 +92,46 @@ def test_curves_leave_out_what_was_not_logged(tmp_path):
     assert mean.y[70] == pytest.approx(np.mean(raw.y[67:74]))
 
 
+def write_trl(path, **changes):
+    """A file as TRL writes it with `log_completions`."""
+    table = {"step": [4, 4], "prompt": ["p", "p"], "completion": ["a", "b"], "good": [1.0, 0.0], "right": [1, None]}
+    table |= {"note": ["x", "y"], "mean_token_coefficient": [1.2, 0.8], "trained_advantage": [1.2, -0.8]}
+    table |= {"advantage": [1.0, -1.0]} | changes
+    (path / "completions").mkdir(parents=True, exist_ok=True)
+    file = path / "completions" / "completions_00004.parquet"
+    pq.write_table(pa.table(table), file)
+    return file
+
+
+def test_rewards_before_the_first_checkpoint(tmp_path):
+    write_trl(tmp_path)
+    (group,) = read_run(tmp_path).groups
+    assert [c.rewards for c in group.completions] == [{"good": 1.0, "right": 1.0}, {"good": 0.0, "right": None}]
+    assert [c.reward for c in group.completions] == [2.0, 0.0]
+    history = [{"step": 4, "rewards/good/mean": 0.5}]  # so `right` was something else that is logged
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": history}))
+    assert [c.rewards for c in read_run(tmp_path).groups[0].completions] == [{"good": 1.0}, {"good": 0.0}]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"step": ["4", "4"]},
+        {"step": [None, None]},
+        {"advantage": ["high", "low"]},
+        {"advantage": [[1.0], [2.0]]},
+        {"prompt": [1, 2]},
+        {"completion": [["a"], ["b"]]},
+    ],
+)
+def test_wrong_types_in_files_of_trl_are_named(tmp_path, capsys, changes):
+    file = write_trl(tmp_path, **changes)
+    assert main(["inspect", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert f"{file}: the column {next(iter(changes))!r} has type" in error
+    assert len(error.splitlines()) == 1
+
+
 @pytest.mark.parametrize("damage", ["truncated", "empty", "text", "foreign", "types", "lengths"])
 @pytest.mark.parametrize("name", ["token_credit_00000.parquet", "token_types.parquet"])
 def test_broken_files_are_named(tmp_path, capsys, damage, name):
