@@ -77,7 +77,7 @@ class Run:
 
 def read_run(path: str | Path) -> Run:
     """
-    Read a run directory: `trainer_state.json` (its own or that of the newest checkpoint), `token_credit/`, or TRL's
+    Read a run directory: the `trainer_state.json` written last (its own or a checkpoint's), `token_credit/`, or TRL's
     `completions/` where there is none.
 
     Raises:
@@ -114,9 +114,11 @@ def _read_history(path: Path) -> list[dict]:
     checkpoints = [folder for folder in path.glob("checkpoint-*") if folder.name[11:].isdecimal()]
     checkpoints.sort(key=lambda folder: -int(folder.name[11:]))
     files = [folder / "trainer_state.json" for folder in (path, *checkpoints)]
-    file = next((file for file in files if file.is_file()), None)
-    if file is None:
+    files = [file for file in files if file.is_file()]
+    if not files:
         return []
+    # The folder's own is written at the end of training: until then it is that of an earlier run.
+    file = max(files, key=lambda file: file.stat().st_mtime_ns)  # of equal ones the first
     try:
         history = json.loads(file.read_text(encoding="utf-8"))["log_history"]
         return [entry for entry in history if isinstance(entry["step"], int)]

@@ -41,13 +41,19 @@ def test_recorded_numbers_are_read_as_they_were_written(tmp_path):
     assert read[1].rewards == {"a": None, "b": 1.0}
 
 
-def test_history_of_the_newest_checkpoint(tmp_path):
+def test_the_newest_history(tmp_path):
+    def write(path, steps, time):
+        runs.write_history(path, steps=steps, every=20)
+        os.utime(path / "trainer_state.json", (time, time))
+
     for step in (20, 100, 40):
-        runs.write_history(tmp_path / f"checkpoint-{step}", steps=step, every=20)
+        write(tmp_path / f"checkpoint-{step}", step, time=1000 + step)
     (tmp_path / "checkpoint-120").mkdir()  # cut off before its state was written
     assert read_run(tmp_path).history[-1]["step"] == 100
-    runs.write_history(tmp_path, steps=60, every=20)
+    write(tmp_path, 60, time=1100)  # copied, so that all have the same time
     assert read_run(tmp_path).history[-1]["step"] == 60
+    write(tmp_path / "checkpoint-20", 20, time=1200)  # a second run in the same folder
+    assert read_run(tmp_path).history[-1]["step"] == 20
 
 
 def test_figures_show_what_was_recorded(tmp_path):
