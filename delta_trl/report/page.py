@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 import math
+import os
 import secrets
 from dataclasses import asdict
 from pathlib import Path
@@ -84,7 +85,12 @@ def write_page(runs: list[Run], output: Path, *, min_count: int, step: int | Non
         plotly=_packed(get_plotlyjs().encode()) if plots else "",
     )
     output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(html, encoding="utf-8")
+    temporary = output.parent / f"{output.name}.tmp"  # so that a report is there as a whole or not at all
+    try:
+        temporary.write_text(html, encoding="utf-8")
+        os.replace(temporary, output)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _packed(data: bytes) -> str:

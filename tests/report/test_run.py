@@ -200,6 +200,15 @@ def test_mistakes_in_the_call(tmp_path, capsys):
     ]:
         assert main(["inspect", *args]) == 2, args
         assert message in capsys.readouterr().err
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_a_comparison_leaves_the_report_of_the_run(tmp_path, capsys):
+    one, two = (runs.write_run(tmp_path / name, recorded_steps=1) for name in ("one", "two"))
+    assert main(["inspect", str(one)]) == main(["inspect", str(one), str(two)]) == 0
+    assert capsys.readouterr().out.split() == [str(one / "report.html"), str(one / "report-vs-two.html")]
+    assert {file.name for file in one.iterdir() if "report" in file.name} == {"report.html", "report-vs-two.html"}
+    assert "<title>one · " in (one / "report.html").read_text()
 
 
 def test_terminal(tmp_path, capsys):
@@ -207,12 +216,14 @@ def test_terminal(tmp_path, capsys):
     rows = [
         runs.completion(["win", "\x1b[2J", "\u202e"], step=40, coefficients=[1.3, 0.7, 1.0]),
         runs.completion(["lose"], step=40, reward=0.0, advantage=-1.0),
+        runs.completion(["between"], step=40, reward=0.5, advantage=0.0),
     ]
     runs.write_completions(run_dir, rows)
     assert main(["inspect", str(run_dir), "--step", "40", "--terminal"]) == 0
     output = capsys.readouterr().out
     assert "win␛[2J⟨U+202E⟩" in output  # escape sequences of a completion do not reach the terminal
     assert "winners (1)" in output
+    assert "between" in output[output.index("at the mean (1)") :]
     header = next(line for line in output.splitlines() if "winners" in line)
     assert header.index("winners (1)") < header.index("losers (1)")
 
