@@ -20,7 +20,12 @@ def main(args: list[str]) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("runs", nargs="+", metavar="RUN_DIR", help="output_dir of a run; two are compared")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="the HTML file; if not given, report.html in the first RUN_DIR, or report-vs-NAME.html of two")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="the HTML file; if not given, report.html in the first RUN_DIR, or report-vs-NAME.html of two",
+    )
     parser.add_argument("--step", type=int, metavar="N", help="only the completions recorded at this step")
     parser.add_argument("--min-count", type=int, default=MIN_COUNT, metavar="N",
                         help="how often a token type must occur to be in the clouds (%(default)s)")  # fmt: skip

@@ -373,8 +373,8 @@ def test_a_normal_run_is_small_and_fast(tmp_path, open_page):
 
 
 def test_larger_recordings_are_thinned_out_evenly(tmp_path, monkeypatch):
-    monkeypatch.setattr("delta_trl.report.page.MAX_TOKENS", 2000)
-    run_dir = runs.write_run(tmp_path / "run", recorded_steps=20, groups=1, length=30)  # 20 groups of 240 tokens
+    monkeypatch.setattr("delta_trl.report.page.MAX_SIZE", 10_000)
+    run_dir = runs.write_run(tmp_path / "run", recorded_steps=20, groups=1, length=30)  # 20 groups, 1,300 each
 
     def steps(html):
         return [int(step) for step in re.findall(r"<option>(\d+)</option>", html)]
@@ -384,6 +384,39 @@ def test_larger_recordings_are_thinned_out_evenly(tmp_path, monkeypatch):
     assert steps(html) == recorded[::3]
     assert "7 of 20 recorded groups" in html
     assert steps(write_report([run_dir], tmp_path / "step.html", step=2).read_text()) == [2]
+
+
+def test_long_prompts_are_thinned_out_too(tmp_path):
+    rng = np.random.default_rng(0)
+    letters = np.array(list("abcdefghijklmnopqrstuvwxyz0123456789+-=() "))
+    prompts = ["".join(letters[rng.integers(len(letters), size=10_000)]) for _ in range(1000)]
+    runs.write_completions(tmp_path, [runs.completion(["a"], prompt_index=i, prompt=p) for i, p in enumerate(prompts)])
+    output = write_report([tmp_path], tmp_path / "report.html")
+    assert output.stat().st_size < 5_000_000
+    html = write_report([tmp_path], output, step=0).read_text()
+    assert "of 1,000 recorded groups" in html
+    assert "--step" not in re.search(r'<p class="note">[^<]*recorded groups[^<]*', html)[0]
+
+
+def test_one_group_that_is_too_large_is_cut(tmp_path, monkeypatch, open_page):
+    def write(length):
+        rows = runs.sampled_group(np.random.default_rng(0), 0, 0, size=16, length=length)
+        runs.write_completions(tmp_path, rows)
+        output = write_report([tmp_path], tmp_path / "report.html")
+        return rows, output, int(re.search(r"cut after ([\d,]+) tokens", output.read_text())[1].replace(",", ""))
+
+    _, output, limit = write(30_000)
+    assert output.stat().st_size < 5_000_000
+    assert 20_000 < limit < 30_000
+
+    monkeypatch.setattr("delta_trl.report.page.MAX_SIZE", 10_000)
+    rows, output, limit = write(300)
+    page = open_page(output)
+    assert page.locator(".winners article").count() == sum(row["advantage"] > 0 for row in rows)
+    assert page.locator("article").count() == 16
+    first = page.locator("article").first
+    assert "300 tokens" in first.inner_text()
+    assert first.locator(".tokens span").count() == limit
 
 
 def test_long_completions_are_rendered_in_parts(tmp_path, open_page):
