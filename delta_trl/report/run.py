@@ -229,7 +229,7 @@ def _read_completions(file: Path, logged_rewards: list[str]) -> list[Group]:
                 raise RecipeError(f"{file}: no column {name!r}, so not one of TRL's files. Move it away.")
             if not fits(found[name]):
                 raise RecipeError(
-                    f"{file}: the column {name!r} has type {found[name]}, so it is not one of TRL's files. Move it away."
+                    f"{file}: the column {name!r} has type {found[name]}, so not one of TRL's files. Move it away."
                 )
         numbers = [name for name, kind in found.items() if _is_number(kind) and name not in NO_REWARDS]
         # Reward functions may have logged numbers of their own; nothing tells them apart before the first checkpoint.

@@ -183,6 +183,7 @@ def test_token_table_sorts(run_dir, open_page):
     assert page.locator("th[aria-sort=ascending]").inner_text() == "times sampled"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_accessibility_rules(run_dir, open_page, scheme):
     """axe-core: contrast of text on every shade, names, roles, headings, …"""
@@ -357,15 +358,17 @@ def test_unknown_values_and_odd_groups(tmp_path, open_page):
     assert page.locator("#count").inner_text() == "1 groups, 3 completions"
 
 
+@pytest.mark.slow
 def test_a_normal_run_is_small_and_fast(tmp_path, open_page):
     """500 steps, 200 completions of 2,000 tokens, a large vocabulary and numbers that hardly compress."""
     syllables = "ta ri on pre fac sum x ing ver de al mo 12 = : po ly".split()
     vocabulary = [" " + a + b + c for a in syllables for b in syllables for c in syllables]
     sizes = {"recorded_steps": 25, "groups": 1, "size": 8, "length": 2000}
     run_dir = runs.write_run(tmp_path / "run", steps=500, **sizes, vocabulary=vocabulary)
-    start = time.process_time()
+    cpu, wall = time.process_time(), time.perf_counter()
     output = write_report([run_dir], tmp_path / "report.html")
-    assert time.process_time() - start < 20  # other work on the machine does not count
+    assert time.process_time() - cpu < 20
+    assert time.perf_counter() - wall < 20
     assert output.stat().st_size < 5_000_000
     page = open_page(output)
     assert page.locator("#count").inner_text() == "25 groups, 200 completions"
