@@ -74,8 +74,13 @@ def read_rows(path: Path) -> list[dict]:
             sys.exit(f"{path}, line {number}: expected an object with prompt, completion and reward ({error!r})")
         if not (isinstance(prompt, (str, list)) and isinstance(completion, str)):
             sys.exit(f"{path}, line {number}: the prompt must be a string or messages, the completion a string")
-        if not (reward is None or (isinstance(reward, (int, float)) and math.isfinite(reward))):
+        try:  # an integer of JSON may be too large for a float
+            usable = reward is None or (isinstance(reward, (int, float)) and math.isfinite(reward))
+        except OverflowError:
+            usable = False
+        if not usable:
             sys.exit(f"{path}, line {number}: the reward must be a finite number or null, got {reward!r}")
+        reward = None if reward is None else float(reward)  # also of integers and booleans
         group = groups.setdefault(json.dumps(prompt), len(groups))
         rows.append({"prompt": prompt, "completion": completion, "reward": reward, "group": group})
     if not rows:

@@ -20,7 +20,12 @@ def main(args: list[str]) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("runs", nargs="+", metavar="RUN_DIR", help="output_dir of a run; two are compared")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="the HTML file; RUN_DIR/report.html if not given")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="the HTML file; if not given, report.html in the first RUN_DIR, or report-vs-NAME.html of two",
+    )
     parser.add_argument("--step", type=int, metavar="N", help="only the completions recorded at this step")
     parser.add_argument("--min-count", type=int, default=MIN_COUNT, metavar="N",
                         help="how often a token type must occur to be in the clouds (%(default)s)")  # fmt: skip
@@ -37,5 +42,7 @@ def main(args: list[str]) -> None:
 
         show(options.runs[0], options.step)
         return
-    output = options.output or Path(options.runs[0]) / "report.html"
+    # The name says what it is compared with, so that the run's own report stays.
+    name = "-vs-".join(["report", *(Path(run).resolve().name for run in options.runs[1:])])
+    output = options.output or Path(options.runs[0]) / f"{name}.html"
     print(write_report(options.runs, output, min_count=options.min_count, step=options.step))

@@ -150,13 +150,13 @@ async function showCompletions() {
     if (c.text !== undefined) {
       return element("article", {}, element("p", {}, ...facts.map((f) => element("span", {}, f))), element("div", { class: "tokens", dir: "auto", tabindex: "0" }, c.text));
     }
-    facts.push(`${c.length.toLocaleString("en")} tokens`, `mean coefficient ${number(c.mean)}`);
+    facts.push(`${c.total.toLocaleString("en")} tokens`, `mean coefficient ${number(c.mean)}`);
     const body = element("div", { class: "tokens", dir: "auto", role: "group", "aria-label": `Completion ${position + 1}: arrow keys move from token to token` });
     const article = element("article", {}, element("p", {}, ...facts.map((f) => element("span", {}, f))), body);
     body.completion = c;
     addTokens(body, c, 0, Math.min(c.length, FIRST_TOKENS));
     if (c.length > FIRST_TOKENS) {
-      const more = element("button", { type: "button" }, `Show all ${c.length.toLocaleString("en")} tokens`);
+      const more = element("button", { type: "button" }, `Show ${c.length < c.total ? "the first" : "all"} ${c.length.toLocaleString("en")} tokens`);
       more.addEventListener("click", () => {
         addTokens(body, c, FIRST_TOKENS, c.length);
         more.remove();
@@ -210,7 +210,7 @@ async function showCompletions() {
     const probability = Math.exp(-level("log_probs", i)), entropy = level("entropies", i);
     if (!Number.isNaN(probability)) lines.push(`probability ${probability > 0.95 ? probability.toFixed(3) : probability.toPrecision(2)}`);
     if (!Number.isNaN(entropy)) lines.push(`entropy ${entropy.toFixed(2)}`);
-    lines.push(`token ${span.place + 1} of ${c.length}`);
+    lines.push(`token ${span.place + 1} of ${c.total}`);
     tip.textContent = lines.join("\n");
     tip.hidden = false;
     const at = span.getClientRects()[0] ?? span.getBoundingClientRect();

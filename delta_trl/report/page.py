@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 import math
+import os
 import secrets
 from dataclasses import asdict
 from pathlib import Path
@@ -20,10 +21,11 @@ from .run import HOW_TO_RECORD, Group, Run
 from .text import label, visible
 
 
-# What the page holds of the completions. Groups are taken evenly over the run until this is reached, so that the file
-# stays below 5 MB. Curves, distributions and clouds are over everything recorded.
-MAX_TOKENS = 400_000
-MAX_CHARACTERS = 1_500_000  # of runs without token credit
+# What the page holds of the completions, in bytes of text. Groups are taken evenly over the run until this is reached,
+# so that the file stays below 5 MB. Curves, distributions and clouds are over everything recorded.
+MAX_SIZE = 1_650_000
+TOKEN_SIZE = 4  # a token and its numbers take about as much of the file as this many bytes of text
+COMPLETION_SIZE = 40  # the same for reward, advantage and so on
 TEXT_LIMIT = 20_000  # characters of a prompt or of an unshaded completion
 TABLE_ROWS = 100  # of the token table, from either end
 UNKNOWN = 255
@@ -84,7 +86,12 @@ def write_page(runs: list[Run], output: Path, *, min_count: int, step: int | Non
         plotly=_packed(get_plotlyjs().encode()) if plots else "",
     )
     output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(html, encoding="utf-8")
+    temporary = output.parent / f"{output.name}.tmp"  # so that a report is there as a whole or not at all
+    try:
+        temporary.write_text(html, encoding="utf-8")
+        os.replace(temporary, output)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _packed(data: bytes) -> str:
@@ -147,12 +154,17 @@ def _completions(runs: list[Run], full: float, step: int | None) -> dict:
     first = 0
     for i, run in enumerate(runs):
         groups = [group for group in run.groups if step is None or group.step == step]
-        kept = _evenly(groups, run.has_credit, len(runs))
+        kept, limit = _evenly(groups, run.has_credit, MAX_SIZE // len(runs))
         if len(kept) < len(groups):
-            notes.append(
-                f"{run_name(runs, i)}: {len(kept):,} of {len(groups):,} recorded groups are shown here, evenly over "
-                "the run. `--step N` shows those of one step."
+            where = (
+                "evenly over the run. `--step N` shows those of one step." if step is None else f"all of step {step}."
             )
+            notes.append(
+                f"{run_name(runs, i)}: {len(kept):,} of {len(groups):,} recorded groups are shown here, {where}"
+            )
+        if limit:
+            unit = "tokens" if run.has_credit else "characters"
+            notes.append(f"{run_name(runs, i)}: completions are cut after {limit:,} {unit} here.")
         rows = []
         for group in kept:
             completions = []
@@ -161,16 +173,21 @@ def _completions(runs: list[Run], full: float, step: int | None) -> dict:
                 if len(c.rewards) > 1:
                     row["rewards"] = {label(name): _rounded(value) for name, value in c.rewards.items()}
                 if run.has_credit:
-                    tokens = c.tokens()
+                    tokens = c.tokens()[:limit]
                     ids += [vocabulary.setdefault(token, len(vocabulary)) for token in tokens]
-                    coefficients.append(c.coefficients)
-                    log_probs.append(c.log_probs)
-                    entropies.append(c.entropies)
+                    coefficients.append(c.coefficients[:limit])
+                    log_probs.append(c.log_probs[:limit])
+                    entropies.append(c.entropies[:limit])
                     mean = np.nanmean(c.coefficients) if np.isfinite(c.coefficients).any() else None
-                    row |= {"first": first, "length": len(tokens), "mean": _rounded(mean)}
+                    row |= {
+                        "first": first,
+                        "length": len(tokens),
+                        "total": len(c.coefficients),
+                        "mean": _rounded(mean),
+                    }
                     first += len(tokens)
                 else:
-                    row["text"] = visible(c.tokens()[0], TEXT_LIMIT)
+                    row["text"] = visible(c.tokens()[0], limit or TEXT_LIMIT)
                 completions.append(row)
             rows.append({"step": group.step, "prompt": visible(group.prompt, TEXT_LIMIT), "completions": completions})
         shown.append({"name": run_name(runs, i), "groups": rows})
@@ -191,18 +208,31 @@ def _completions(runs: list[Run], full: float, step: int | None) -> dict:
     }
 
 
-def _evenly(groups: list[Group], has_credit: bool, n_runs: int) -> list[Group]:
-    """Every n-th group, with the smallest n that fits into the page's share for this run; at least one."""
+def _evenly(groups: list[Group], has_credit: bool, budget: int) -> tuple[list[Group], int | None]:
+    """
+    Every n-th group, with the smallest n that fits into `budget`; at least one.
+
+    If one is still too large, the second value is how many tokens (characters without token credit) fit of each of its
+    completions, so that winners and losers stay. Otherwise it is `None`.
+    """
 
     def size(group: Group) -> int:
-        return sum(len(c.coefficients) if has_credit else len(c.tokens()[0]) for c in group.completions)
+        sizes = [TOKEN_SIZE * len(c.coefficients) if has_credit else _size(c.tokens()[0]) for c in group.completions]
+        return _size(group.prompt) + COMPLETION_SIZE * len(sizes) + sum(sizes)
 
     sizes = [size(group) for group in groups]
-    budget = (MAX_TOKENS if has_credit else MAX_CHARACTERS) // n_runs
     stride = 1
     while sum(sizes[::stride]) > budget and stride < len(groups):
         stride += 1
-    return groups[::stride]
+    kept = groups[::stride]
+    if sum(sizes[::stride]) <= budget:
+        return kept, None
+    share = (budget - _size(kept[0].prompt)) // len(kept[0].completions) - COMPLETION_SIZE
+    return kept, max(share // TOKEN_SIZE, 1)  # a character takes at most as much as a token
+
+
+def _size(text: str) -> int:
+    return len(text[:TEXT_LIMIT].encode("utf-8", "surrogatepass"))
 
 
 def _rounded(value: float | None) -> float | None:

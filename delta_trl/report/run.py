@@ -15,6 +15,8 @@ from .. import token_records
 from ..errors import RecipeError
 
 
+# Numeric columns of TRL's completions files that are no rewards; the last two are DeltaGRPOTrainer's.
+NO_REWARDS = ("step", "advantage", "mean_token_coefficient", "trained_advantage")
 HOW_TO_RECORD = "DeltaGRPOTrainer records it with `log_token_credit: 10`, every 10 optimiser steps"
 
 
@@ -75,7 +77,7 @@ class Run:
 
 def read_run(path: str | Path) -> Run:
     """
-    Read a run directory: `trainer_state.json` (its own or that of the newest checkpoint), `token_credit/`, or TRL's
+    Read a run directory: the `trainer_state.json` written last (its own or a checkpoint's), `token_credit/`, or TRL's
     `completions/` where there is none.
 
     Raises:
@@ -112,9 +114,11 @@ def _read_history(path: Path) -> list[dict]:
     checkpoints = [folder for folder in path.glob("checkpoint-*") if folder.name[11:].isdecimal()]
     checkpoints.sort(key=lambda folder: -int(folder.name[11:]))
     files = [folder / "trainer_state.json" for folder in (path, *checkpoints)]
-    file = next((file for file in files if file.is_file()), None)
-    if file is None:
+    files = [file for file in files if file.is_file()]
+    if not files:
         return []
+    # The folder's own is written at the end of training: until then it is that of an earlier run.
+    file = max(files, key=lambda file: file.stat().st_mtime_ns)  # of equal ones the first
     try:
         history = json.loads(file.read_text(encoding="utf-8"))["log_history"]
         return [entry for entry in history if isinstance(entry["step"], int)]
@@ -202,18 +206,40 @@ def _read_token_types(file: Path) -> TokenTypes:
     return TokenTypes(columns[0], np.concatenate([empty, *columns[1]]), np.concatenate([empty, *columns[2]]))
 
 
-def _read_completions(file: Path, reward_names: list[str]) -> list[Group]:
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    """A string, or a list of messages."""
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    is_messages = is_list and pa.types.is_struct(kind.value_type)
+    return is_messages or pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _read_completions(file: Path, logged_rewards: list[str]) -> list[Group]:
     """The groups of one of TRL's completions files: runs of equal prompts."""
-    columns = ("step", "prompt", "completion", "advantage")
+    columns = {"step": pa.types.is_integer, "prompt": _is_text, "completion": _is_text, "advantage": _is_number}
     with _opened(file) as parquet:
-        if missing := [name for name in columns if name not in parquet.schema_arrow.names]:
-            raise RecipeError(f"{file}: no column {missing[0]!r}, so not one of TRL's files. Move it away.")
+        found = {column.name: column.type for column in parquet.schema_arrow}
+        if not parquet.metadata.num_rows:  # has no types either
+            return []
+        for name, fits in columns.items():
+            if name not in found:
+                raise RecipeError(f"{file}: no column {name!r}, so not one of TRL's files. Move it away.")
+            if not fits(found[name]):
+                raise RecipeError(
+                    f"{file}: the column {name!r} has type {found[name]}, so not one of TRL's files. Move it away."
+                )
+        numbers = [name for name, kind in found.items() if _is_number(kind) and name not in NO_REWARDS]
+        # Reward functions may have logged numbers of their own; nothing tells them apart before the first checkpoint.
+        reward_names = [name for name in numbers if name in logged_rewards] or numbers
         rows = parquet.read([*columns, *reward_names]).to_pylist()
     groups: list[Group] = []
     for row in rows:
         prompt, text = _as_text(row["prompt"]), _as_text(row["completion"])
         if not groups or groups[-1].prompt != prompt:
-            groups.append(Group(row["step"], prompt))
+            groups.append(Group(row["step"] or 0, prompt))
         rewards = {name: _finite(row.get(name)) for name in reward_names}
         scored = [value for value in rewards.values() if value is not None]
         groups[-1].completions.append(
@@ -230,5 +256,5 @@ def _read_completions(file: Path, reward_names: list[str]) -> list[Group]:
 def _as_text(value) -> str:
     """A prompt or completion as text: it is a string, or a list of messages."""
     if isinstance(value, list):
-        return "\n".join(f"{message.get('role')}: {message.get('content')}" for message in value)
+        return "\n".join(f"{message.get('role')}: {message.get('content')}" for message in value if message)
     return str(value)

@@ -68,9 +68,13 @@ def _group(group: Group, full: float) -> Panel:
     else:
         table.add_column(ratio=1)
         table.add_column(ratio=1)
-        winners, losers = ([_completion(c, full) for c in group.completions if c.side == side] for side in (1, -1))
+        winners, losers, mean = (
+            [_completion(c, full) for c in group.completions if c.side == side] for side in (1, -1, 0)
+        )
         table.add_row(Text(f"winners ({len(winners)})", "bold"), Text(f"losers ({len(losers)})", "bold"))
         table.add_row(Stack(*winners), Stack(*losers))
+        if mean:
+            table = Stack(table, Text(f"at the mean ({len(mean)})", "bold"), *mean)
     return Panel(table, title=Text(visible(group.prompt, 200).replace("\n", " ")), title_align="left")
 
 

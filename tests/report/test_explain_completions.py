@@ -20,11 +20,16 @@ WORKED = "ones {a}+{b}={c} write {w} carry 0\n\\boxed{{{answer}}}"
 
 
 @pytest.fixture(scope="module")
-def explain():
-    """The script's `main`, which takes its command line."""
+def script():
     spec = importlib.util.spec_from_file_location("explain_completions", ROOT / "scripts/explain_completions.py")
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
+    return script
+
+
+@pytest.fixture(scope="module")
+def explain(script):
+    """The script's `main`, which takes its command line."""
     return lambda *args: script.main([*map(str, args)])
 
 
@@ -116,6 +121,17 @@ def test_other_token_gradients(explain, data, tmp_path, gradient):
     assert coefficients.std() > 0.05
 
 
+@pytest.mark.parametrize("rewards", [(1, 0), (True, False), (1, 0.0), (True, 0)])
+def test_rewards_of_any_number_type(script, tmp_path, rewards):
+    lines = [json.dumps({"prompt": "a", "completion": "b", "reward": reward}) for reward in rewards]
+    (tmp_path / "data.jsonl").write_text("\n".join(lines))
+    rows = script.read_rows(tmp_path / "data.jsonl")
+    script.add_advantages(rows)
+    expected = 0.5 / (0.5**0.5 + 1e-4)
+    assert [row["advantage"] for row in rows] == pytest.approx([expected, -expected])
+    assert [type(row["reward"]) for row in rows] == [float, float]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -125,6 +141,7 @@ def test_other_token_gradients(explain, data, tmp_path, gradient):
             '\n{"prompt": "a", "completion": "b", "reward": "good"}',
             "line 2: the reward must be a finite number",
         ),
+        ('{"prompt": "a", "completion": "b", "reward": 1' + 400 * "0" + "}", "line 1: the reward must be"),
         ('{"prompt": "a", "completion": ["b"], "reward": 1}', "line 1: the prompt must be"),
         ('{"prompt": "a", "completion": "b", "reward": 1}', "nothing to contrast"),
         (None, "cannot be read"),

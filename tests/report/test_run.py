@@ -41,13 +41,19 @@ def test_recorded_numbers_are_read_as_they_were_written(tmp_path):
     assert read[1].rewards == {"a": None, "b": 1.0}
 
 
-def test_history_of_the_newest_checkpoint(tmp_path):
+def test_the_newest_history(tmp_path):
+    def write(path, steps, time):
+        runs.write_history(path, steps=steps, every=20)
+        os.utime(path / "trainer_state.json", (time, time))
+
     for step in (20, 100, 40):
-        runs.write_history(tmp_path / f"checkpoint-{step}", steps=step, every=20)
+        write(tmp_path / f"checkpoint-{step}", step, time=1000 + step)
     (tmp_path / "checkpoint-120").mkdir()  # cut off before its state was written
     assert read_run(tmp_path).history[-1]["step"] == 100
-    runs.write_history(tmp_path, steps=60, every=20)
+    write(tmp_path, 60, time=1100)  # copied, so that all have the same time
     assert read_run(tmp_path).history[-1]["step"] == 60
+    write(tmp_path / "checkpoint-20", 20, time=1200)  # a second run in the same folder
+    assert read_run(tmp_path).history[-1]["step"] == 20
 
 
 def test_figures_show_what_was_recorded(tmp_path):
@@ -90,6 +96,46 @@ def test_curves_leave_out_what_was_not_logged(tmp_path):
     assert list(reward.y) == [entry["reward"] for entry in one.history]
     raw, mean = both["Reward"].data[1:]
     assert mean.y[70] == pytest.approx(np.mean(raw.y[67:74]))
+
+
+def write_trl(path, **changes):
+    """A file as TRL writes it with `log_completions`."""
+    table = {"step": [4, 4], "prompt": ["p", "p"], "completion": ["a", "b"], "good": [1.0, 0.0], "right": [1, None]}
+    table |= {"note": ["x", "y"], "mean_token_coefficient": [1.2, 0.8], "trained_advantage": [1.2, -0.8]}
+    table |= {"advantage": [1.0, -1.0]} | changes
+    (path / "completions").mkdir(parents=True, exist_ok=True)
+    file = path / "completions" / "completions_00004.parquet"
+    pq.write_table(pa.table(table), file)
+    return file
+
+
+def test_rewards_before_the_first_checkpoint(tmp_path):
+    write_trl(tmp_path)
+    (group,) = read_run(tmp_path).groups
+    assert [c.rewards for c in group.completions] == [{"good": 1.0, "right": 1.0}, {"good": 0.0, "right": None}]
+    assert [c.reward for c in group.completions] == [2.0, 0.0]
+    history = [{"step": 4, "rewards/good/mean": 0.5}]  # so `right` was something else that is logged
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": history}))
+    assert [c.rewards for c in read_run(tmp_path).groups[0].completions] == [{"good": 1.0}, {"good": 0.0}]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"step": ["4", "4"]},
+        {"step": [None, None]},
+        {"advantage": ["high", "low"]},
+        {"advantage": [[1.0], [2.0]]},
+        {"prompt": [1, 2]},
+        {"completion": [["a"], ["b"]]},
+    ],
+)
+def test_wrong_types_in_files_of_trl_are_named(tmp_path, capsys, changes):
+    file = write_trl(tmp_path, **changes)
+    assert main(["inspect", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert f"{file}: the column {next(iter(changes))!r} has type" in error
+    assert len(error.splitlines()) == 1
 
 
 @pytest.mark.parametrize("damage", ["truncated", "empty", "text", "foreign", "types", "lengths"])
@@ -154,6 +200,15 @@ def test_mistakes_in_the_call(tmp_path, capsys):
     ]:
         assert main(["inspect", *args]) == 2, args
         assert message in capsys.readouterr().err
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_a_comparison_leaves_the_report_of_the_run(tmp_path, capsys):
+    one, two = (runs.write_run(tmp_path / name, recorded_steps=1) for name in ("one", "two"))
+    assert main(["inspect", str(one)]) == main(["inspect", str(one), str(two)]) == 0
+    assert capsys.readouterr().out.split() == [str(one / "report.html"), str(one / "report-vs-two.html")]
+    assert {file.name for file in one.iterdir() if "report" in file.name} == {"report.html", "report-vs-two.html"}
+    assert "<title>one · " in (one / "report.html").read_text()
 
 
 def test_terminal(tmp_path, capsys):
@@ -161,12 +216,14 @@ def test_terminal(tmp_path, capsys):
     rows = [
         runs.completion(["win", "\x1b[2J", "\u202e"], step=40, coefficients=[1.3, 0.7, 1.0]),
         runs.completion(["lose"], step=40, reward=0.0, advantage=-1.0),
+        runs.completion(["between"], step=40, reward=0.5, advantage=0.0),
     ]
     runs.write_completions(run_dir, rows)
     assert main(["inspect", str(run_dir), "--step", "40", "--terminal"]) == 0
     output = capsys.readouterr().out
     assert "win␛[2J⟨U+202E⟩" in output  # escape sequences of a completion do not reach the terminal
     assert "winners (1)" in output
+    assert "between" in output[output.index("at the mean (1)") :]
     header = next(line for line in output.splitlines() if "winners" in line)
     assert header.index("winners (1)") < header.index("losers (1)")
 
