@@ -1,0 +1,315 @@
+"""
+Which token credit learns best? GRPO, DAPO, their relatives, DelTA and its ablations on the tasks of
+scripts/study_tasks.py, each with the same budget, the same seeds and its learning rate tuned the same way.
+
+    python scripts/study.py --run                 # appends one row per finished run to docs/study.jsonl
+    python scripts/study.py --report              # docs/study.{md,json,csv} and the pictures, from these rows
+
+`--run` skips what is finished, so it can be stopped and started at will, and started several times at once: a run that
+another process is at is left to it (by a lock on a file under outputs/study). Start one process per processor core,
+each with OMP_NUM_THREADS=1.
+
+The plan, fixed before the first result: every variant tries three learning rates with two seeds of their own, in
+shorter runs, and keeps the one with the best mean training reward in their second half. Then it runs with every seed.
+A seed fixes the order of the problems and the start of all random numbers, so variants are compared seed by seed
+(paired). The main outcome is held-out accuracy after training; the second is the area under the reward curve.
+"""
+
+import argparse
+import copy
+import fcntl
+import gc
+import json
+import logging
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import datasets
+import torch
+import transformers
+import trl
+from datasets import Dataset
+from study_tasks import FOLDER, TASKS, Task, make_problems
+from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, set_seed
+
+from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
+
+
+ROOT = Path(__file__).resolve().parents[1]
+DAPO = {"token_credit": "none", "loss_type": "dapo"}  # with DeltaGRPOConfig's clip range, 0.2 and 0.28
+VARIANTS = {
+    "dapo": DAPO,
+    "grpo": {"token_credit": "none", "loss_type": "grpo", "epsilon_high": 0.2},
+    "forking_tokens": {**DAPO, "top_entropy_quantile": 0.2},
+    "sapo": {"token_credit": "none", "loss_type": "sapo"},
+    "fipo": {"token_credit": "fipo", "delta": 10.0},
+    "delta": {"token_credit": "delta"},
+    "delta_topk": {"token_gradient": "topk_hidden", "token_gradient_top_k": 5},
+    "delta_lm_head": {"token_gradient": "lm_head"},
+    "delta_full": {"token_gradient": "full"},
+    "random": {"token_credit": "random"},
+    "within_side": {"token_credit": "within_side"},
+    "side_mean": {"token_credit": "side_mean"},
+    "balance_sides": {"balance_sides": True},
+    "select_top": {"token_selection": "top"},
+    "select_bottom": {"token_selection": "bottom"},
+    "select_random": {"token_selection": "random"},
+}
+LEARNING_RATES = (1e-4, 2.5e-4, 6e-4)
+TUNING_SEEDS = (1000, 1001)
+SEEDS = 8
+ROLLOUTS = {"tune": 14, "study": 20}  # rollout batches of a run
+PROMPTS, GENERATIONS, MINIBATCHES = 16, 8, 4  # of a rollout batch; as many optimiser steps as mini-batches
+
+
+@dataclass(frozen=True)
+class Run:
+    phase: str  # "tune" or "study"
+    task: str
+    variant: str
+    learning_rate: float
+    seed: int
+
+    @property
+    def key(self) -> tuple:
+        return (self.phase, self.task, self.variant, self.learning_rate, self.seed)
+
+
+def read_rows(path: Path) -> list[dict]:
+    """Finished runs. A line that a killed process left incomplete is no row."""
+    rows = []
+    for line in path.read_text().splitlines() if path.is_file() else []:
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return rows
+
+
+def append_row(path: Path, row: dict) -> None:
+    """One write in append mode, so that rows of several processes do not mix."""
+    with open(path, "ab+") as file:
+        file.seek(0, os.SEEK_END)
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            torn = file.read(1) != b"\n"  # by a process killed in the middle of a row
+        else:
+            torn = False
+        file.write(b"\n" * torn + json.dumps(row).encode() + b"\n")
+
+
+def run_key(row: dict) -> tuple:
+    return (row["phase"], row["task"], row["variant"], row["learning_rate"], row["seed"])
+
+
+def tuning_runs(tasks, variants) -> list[Run]:
+    return [
+        Run("tune", task, variant, rate, seed)
+        for seed in TUNING_SEEDS
+        for task in tasks
+        for rate in LEARNING_RATES
+        for variant in variants
+    ]
+
+
+def study_runs(rows: list[dict], tasks, variants, seeds) -> list[Run]:
+    """Seed by seed, so that what is there is balanced at any time. Needs all of the tuning runs."""
+    return [
+        Run("study", task, variant, best_learning_rate(rows, task, variant), seed)
+        for seed in seeds
+        for task in tasks
+        for variant in variants
+    ]
+
+
+def best_learning_rate(rows: list[dict], task: str, variant: str) -> float:
+    """The rate with the highest mean training reward in the second half of the tuning runs."""
+    rewards: dict[float, list[float]] = {}
+    for row in rows:
+        if (row["phase"], row["task"], row["variant"]) == ("tune", task, variant):
+            rewards.setdefault(row["learning_rate"], []).append(
+                statistics.fmean(row["reward"][len(row["reward"]) // 2 :])
+            )
+    return max(rewards, key=lambda rate: statistics.fmean(rewards[rate]))
+
+
+@contextmanager
+def claimed(run: Run, folder: Path) -> Iterator[bool]:
+    """Whether this process may do the run. The system frees the lock of a process that ends, however it ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "-".join(map(str, run.key)), "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+
+
+def work(runs: list[Run], path: Path, execute: Callable[[Run], dict], locks: Path, wait_seconds: float = 5.0) -> None:
+    """Do the runs that have no row yet, together with whatever other processes do; return when all have one."""
+    while True:
+        missing = [run for run in runs if run.key not in set(map(run_key, read_rows(path)))]
+        if not missing:
+            return
+        done = False
+        for run in missing:
+            with claimed(run, locks) as mine:
+                if mine and run.key not in set(map(run_key, read_rows(path))):
+                    append_row(path, execute(run))
+                    done = True
+        if not done:
+            time.sleep(wait_seconds)
+
+
+class RememberedReward:
+    """A reward that grades no (completion, problem) twice: runs share problems, and a sandbox takes its time."""
+
+    def __init__(self, reward: Callable):
+        self.reward, self.known = reward, {}
+        self.__name__ = reward.__name__
+
+    def __call__(self, completions: list[str], prompts: list[str], **columns) -> list[float | None]:
+        keys = list(zip(prompts, completions, strict=True))
+        new = {key: i for i, key in enumerate(keys) if key not in self.known}
+        if new:
+            columns = {
+                name: [columns[name][i] for i in new.values()] for name in ("solution", "tests") if name in columns
+            }
+            grades = self.reward([completion for _, completion in new], **columns)
+            self.known.update((key, grade) for key, grade in zip(new, grades, strict=True) if grade is not None)
+        return [self.known.get(key) for key in keys]
+
+
+class Runner:
+    """Does runs one after the other, with imports, problems, rewards and start models loaded once."""
+
+    def __init__(self, rollouts: dict[str, int] = ROLLOUTS, test_problems: int | None = None):
+        self.rollouts = rollouts
+        self.test_problems = test_problems
+        self.loaded: dict[str, tuple] = {}
+        self.accuracy_before: dict[tuple, float] = {}
+        logging.getLogger("transformers").setLevel(logging.ERROR)
+        transformers.utils.logging.disable_progress_bar()
+        datasets.disable_progress_bars()
+
+    def load(self, task: Task) -> tuple:
+        if task.name not in self.loaded:
+            folder = FOLDER / task.name
+            train, test = make_problems(task)
+            self.loaded[task.name] = (
+                AutoModelForCausalLM.from_pretrained(folder),
+                AutoTokenizer.from_pretrained(folder, padding_side="left"),
+                Dataset.from_list(train),
+                test[: self.test_problems],
+                RememberedReward(task.reward),
+            )
+            gc.freeze()  # the trainer collects garbage, slowly among all that is imported
+        return self.loaded[task.name]
+
+    def __call__(self, run: Run) -> dict:
+        start, task = time.perf_counter(), TASKS[run.task]
+        model, tokenizer, train, test, reward = self.load(task)
+        if (run.task, run.seed) not in self.accuracy_before:
+            before = sampled_accuracy(model, tokenizer, task, test, reward, run.seed)
+            self.accuracy_before[run.task, run.seed] = before
+        trainer = DeltaGRPOTrainer(
+            model=copy.deepcopy(model),
+            reward_funcs=reward,
+            args=self.config(run, task),
+            train_dataset=train,
+            processing_class=tokenizer,
+        )
+        trainer.remove_callback(PrinterCallback)
+        trainer.train()
+        logged = trainer.state.log_history
+
+        def curve(name):
+            return [float(f"{entry[name]:.5g}") for entry in logged if name in entry]
+
+        after = sampled_accuracy(trainer.model, tokenizer, task, test, reward, run.seed)
+        return {
+            **dict(zip(("phase", "task", "variant", "learning_rate", "seed"), run.key, strict=True)),
+            "accuracy_before": self.accuracy_before[run.task, run.seed],
+            "accuracy_after": after,
+            "reward": curve("reward"),
+            "grad_norm": curve("grad_norm"),
+            "entropy": curve("entropy"),
+            "between_sides_variance": curve("credit/between_sides_variance"),
+            "credit_seconds": sum(curve("credit/seconds")),
+            "seconds": round(time.perf_counter() - start, 2),
+            "versions": {
+                "python": platform.python_version(),
+                "torch": torch.__version__,
+                "transformers": transformers.__version__,
+                "trl": trl.__version__,
+            },
+        }
+
+    def config(self, run: Run, task: Task) -> DeltaGRPOConfig:
+        return DeltaGRPOConfig(
+            output_dir=str(ROOT / "outputs" / "study" / "run"),
+            seed=run.seed,
+            learning_rate=run.learning_rate,
+            lr_scheduler_type="constant",
+            max_steps=self.rollouts[run.phase] * MINIBATCHES,
+            per_device_train_batch_size=PROMPTS * GENERATIONS // MINIBATCHES,
+            steps_per_generation=MINIBATCHES,
+            num_generations=GENERATIONS,
+            max_completion_length=task.max_completion_length,
+            use_cpu=True,
+            bf16=False,
+            gradient_checkpointing=False,
+            logging_steps=1,
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            **VARIANTS[run.variant],
+        )
+
+
+@torch.no_grad()
+def sampled_accuracy(model, tokenizer, task: Task, problems: list[dict], reward, seed: int) -> float:
+    """Share of the problems that a sample at temperature 1 solves."""
+    set_seed(seed)
+    model.eval()
+    prompts = [problem["prompt"] for problem in problems]
+    inputs = tokenizer(prompts, return_tensors="pt", padding=True)
+    length = task.max_completion_length
+    ids = model.generate(**inputs, max_new_tokens=length, do_sample=True, temperature=1.0, top_k=0, top_p=1.0)
+    completions = tokenizer.batch_decode(ids[:, inputs.input_ids.size(1) :], skip_special_tokens=True)
+    columns = {name: [problem[name] for problem in problems] for name in problems[0] if name != "prompt"}
+    return statistics.fmean(reward(completions, prompts, **columns))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", action="store_true", help="do what has no row yet")
+    parser.add_argument("--report", action="store_true", help="write tables and pictures")
+    parser.add_argument("--results", type=Path, default=ROOT / "docs" / "study.jsonl")
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="how many")
+    args = parser.parse_args()
+    if args.run:
+        torch.set_num_threads(1)
+        runner, locks = Runner(), ROOT / "outputs" / "study" / "locks"
+
+        def execute(run: Run) -> dict:
+            row = runner(run)
+            print(*run.key, row["accuracy_before"], row["accuracy_after"], f"{row['seconds']} s", flush=True)
+            return row
+
+        work(tuning_runs(args.tasks, args.variants), args.results, execute, locks)
+        runs = study_runs(read_rows(args.results), args.tasks, args.variants, range(args.seeds))
+        work(runs, args.results, execute, locks)
+
+
+if __name__ == "__main__":
+    main()
