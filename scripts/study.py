@@ -64,7 +64,7 @@ VARIANTS = {
 LEARNING_RATES = (1e-4, 2.5e-4, 6e-4)
 TUNING_SEEDS = (1000, 1001)
 SEEDS = 8
-ROLLOUTS = {"tune": 14, "study": 20}  # rollout batches of a run
+ROLLOUTS = {"tune": 10, "study": 20}  # rollout batches of a run
 PROMPTS, GENERATIONS, MINIBATCHES = 16, 8, 4  # of a rollout batch; as many optimiser steps as mini-batches
 
 
@@ -194,7 +194,7 @@ class Runner:
         self.rollouts = rollouts
         self.test_problems = test_problems
         self.loaded: dict[str, tuple] = {}
-        self.accuracy_before: dict[tuple, float] = {}
+        self.before: dict[tuple, float] = {}  # accuracy of the start model by task and seed
         logging.getLogger("transformers").setLevel(logging.ERROR)
         transformers.utils.logging.disable_progress_bar()
         datasets.disable_progress_bars()
@@ -213,12 +213,9 @@ class Runner:
             gc.freeze()  # the trainer collects garbage, slowly among all that is imported
         return self.loaded[task.name]
 
-    def __call__(self, run: Run) -> dict:
-        start, task = time.perf_counter(), TASKS[run.task]
-        model, tokenizer, train, test, reward = self.load(task)
-        if (run.task, run.seed) not in self.accuracy_before:
-            before = sampled_accuracy(model, tokenizer, task, test, reward, run.seed)
-            self.accuracy_before[run.task, run.seed] = before
+    def train(self, run: Run) -> DeltaGRPOTrainer:
+        task = TASKS[run.task]
+        model, tokenizer, train, _, reward = self.load(task)
         trainer = DeltaGRPOTrainer(
             model=copy.deepcopy(model),
             reward_funcs=reward,
@@ -228,22 +225,25 @@ class Runner:
         )
         trainer.remove_callback(PrinterCallback)
         trainer.train()
+        return trainer
+
+    def __call__(self, run: Run) -> dict:
+        start = time.perf_counter()
+        trainer = self.train(run)
         logged = trainer.state.log_history
 
         def curve(name):
-            return [float(f"{entry[name]:.5g}") for entry in logged if name in entry]
+            # what is undefined, as the variance between sides of a batch without contrast, is logged as None
+            values = [entry[name] for entry in logged if name in entry]
+            return [None if value is None else float(f"{value:.5g}") for value in values]
 
-        after = sampled_accuracy(trainer.model, tokenizer, task, test, reward, run.seed)
-        return {
+        row = {
             **dict(zip(("phase", "task", "variant", "learning_rate", "seed"), run.key, strict=True)),
-            "accuracy_before": self.accuracy_before[run.task, run.seed],
-            "accuracy_after": after,
             "reward": curve("reward"),
             "grad_norm": curve("grad_norm"),
             "entropy": curve("entropy"),
             "between_sides_variance": curve("credit/between_sides_variance"),
-            "credit_seconds": sum(curve("credit/seconds")),
-            "seconds": round(time.perf_counter() - start, 2),
+            "credit_seconds": round(sum(curve("credit/seconds")), 3),
             "versions": {
                 "python": platform.python_version(),
                 "torch": torch.__version__,
@@ -251,6 +251,30 @@ class Runner:
                 "trl": trl.__version__,
             },
         }
+        if run.phase == "study":  # tuning does not look at the test problems
+            row["accuracy_before"] = self.accuracy_before(run)
+            row["accuracy_after"] = self.sampled_accuracy(run, trainer.model)
+        row["seconds"] = round(time.perf_counter() - start, 2)
+        return row
+
+    def accuracy_before(self, run: Run) -> float:
+        if (run.task, run.seed) not in self.before:
+            self.before[run.task, run.seed] = self.sampled_accuracy(run, self.loaded[run.task][0])
+        return self.before[run.task, run.seed]
+
+    @torch.no_grad()
+    def sampled_accuracy(self, run: Run, model) -> float:
+        """Share of the test problems that a sample at temperature 1 solves. The seed is the run's."""
+        _, tokenizer, _, problems, reward = self.loaded[run.task]
+        set_seed(run.seed)
+        model.eval()
+        prompts = [problem["prompt"] for problem in problems]
+        inputs = tokenizer(prompts, return_tensors="pt", padding=True)
+        length = TASKS[run.task].max_completion_length
+        ids = model.generate(**inputs, max_new_tokens=length, do_sample=True, temperature=1.0, top_k=0, top_p=1.0)
+        completions = tokenizer.batch_decode(ids[:, inputs.input_ids.size(1) :], skip_special_tokens=True)
+        columns = {name: [problem[name] for problem in problems] for name in problems[0] if name != "prompt"}
+        return statistics.fmean(reward(completions, prompts, **columns))
 
     def config(self, run: Run, task: Task) -> DeltaGRPOConfig:
         return DeltaGRPOConfig(
@@ -274,20 +298,6 @@ class Runner:
         )
 
 
-@torch.no_grad()
-def sampled_accuracy(model, tokenizer, task: Task, problems: list[dict], reward, seed: int) -> float:
-    """Share of the problems that a sample at temperature 1 solves."""
-    set_seed(seed)
-    model.eval()
-    prompts = [problem["prompt"] for problem in problems]
-    inputs = tokenizer(prompts, return_tensors="pt", padding=True)
-    length = task.max_completion_length
-    ids = model.generate(**inputs, max_new_tokens=length, do_sample=True, temperature=1.0, top_k=0, top_p=1.0)
-    completions = tokenizer.batch_decode(ids[:, inputs.input_ids.size(1) :], skip_special_tokens=True)
-    columns = {name: [problem[name] for problem in problems] for name in problems[0] if name != "prompt"}
-    return statistics.fmean(reward(completions, prompts, **columns))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", action="store_true", help="do what has no row yet")
@@ -303,12 +313,19 @@ def main() -> None:
 
         def execute(run: Run) -> dict:
             row = runner(run)
-            print(*run.key, row["accuracy_before"], row["accuracy_after"], f"{row['seconds']} s", flush=True)
+            print(*run.key, row["reward"][-1], row.get("accuracy_after"), f"{row['seconds']} s", flush=True)
             return row
 
         work(tuning_runs(args.tasks, args.variants), args.results, execute, locks)
         runs = study_runs(read_rows(args.results), args.tasks, args.variants, range(args.seeds))
         work(runs, args.results, execute, locks)
+    if args.report:
+        from study_report import write_report  # matplotlib and scipy, which runs do not need
+
+        rows = read_rows(args.results)
+        tuned = {(row["task"], row["variant"]) for row in rows if row["phase"] == "tune"}
+        rates = {key: best_learning_rate(rows, *key) for key in tuned}
+        write_report(rows, rates, args.results.with_suffix(""))
 
 
 if __name__ == "__main__":
