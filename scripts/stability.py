@@ -23,8 +23,9 @@ import matplotlib
 import torch
 from compare_token_gradients import group_advantages, interval, raw_alphas, sample_batch, token_gradients
 from scipy.stats import rankdata, spearmanr
-from study import Run, Runner
+from study import Runner
 from study_report import put_tables
+from study_runs import Run
 from study_tasks import FOLDER, TASKS, Task, arithmetic, make, make_problems
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
@@ -41,7 +42,7 @@ FLIPS = (0.05, 0.1, 0.2)
 SIZES = (2, 4, 8, 16, 32, 64)  # prompts of a rollout batch
 SPARSE_PASS_RATE = 0.02
 WORDS = (0, 6, 12, 24)  # template words per line
-GENERATIONS = 8
+PROMPTS, GENERATIONS = 160, 8  # sampled for each repeat
 OPTIONS = SimpleNamespace(generations=GENERATIONS, top_k=5, micro_batch=64)
 
 
@@ -158,11 +159,12 @@ def sparse(pool: Pool, prompts: int = 64) -> list[dict]:
     them against a batch with the other prompts as they come.
     """
     winners = round(SPARSE_PASS_RATE * prompts * GENERATIONS)
-    target, *others = pool.having(1)
+    available = pool.having(1)
+    if len(available) < 2 * winners - 1:
+        return []  # as for trained models, which have too few such prompts
+    target, *others = available
     # prompts without a right completion have no contrast and can be left out
     batches = [others[: winners - 1], others[winners - 1 : 2 * (winners - 1)]]
-    if len(batches[1]) < winners - 1:
-        return []  # the pool has too few such prompts
     used = {target, *batches[0], *batches[1]}
     natural = [i for i in torch.randperm(len(pool.rewards)).tolist() if i not in used][: prompts - 1]
     one, other, dense = (first(pool.coefficients([target, *batch])[0]) for batch in (*batches, natural))
@@ -232,7 +234,7 @@ def measure(repeats: int, seed: int) -> list[dict]:
     for task, moment in work:
         model, tokenizer = load(FOLDER / task.name if moment == "start" else trained(task))
         for repeat in tqdm(range(repeats), desc=f"{task.name}, {moment}"):
-            pool = Pool(model, tokenizer, task, prompts=2 * max(SIZES), seed=seed + repeat)
+            pool = Pool(model, tokenizer, task, prompts=PROMPTS, seed=seed + repeat)
             where = {"task": task.name, "model": moment, "repeat": repeat, "pass_rate": pool.rewards.mean().item()}
             results += [{**where, **entry} for entry in [*flips(pool), *batch_size(pool), *sparse(pool)]]
     for words in WORDS:

@@ -16,6 +16,7 @@ import pytest
 import stability
 import study
 import study_report
+import study_runs
 import study_tasks
 import torch
 from scipy import stats
@@ -134,7 +135,7 @@ def test_collapse(after, reward, expected):
     assert study_report.collapsed({"accuracy_before": 0.3, "accuracy_after": after, "reward": reward}) is expected
 
 
-def fake_row(run: study.Run, **overrides) -> dict:
+def fake_row(run: study_runs.Run, **overrides) -> dict:
     rng = random.Random(repr(run))
     row = dict(zip(("phase", "task", "variant", "learning_rate", "seed"), run.key, strict=True))
     row |= {"reward": [0.3, 0.4, rng.random()], "grad_norm": [rng.random() for _ in range(4)], "seconds": 1.0}
@@ -144,19 +145,19 @@ def fake_row(run: study.Run, **overrides) -> dict:
 def test_learning_rate_with_the_best_second_half():
     ends = {1e-4: (0.5, 0.6), 2.5e-4: (0.9, 0.4), 6e-4: (0.1, 0.1)}
     rows = [
-        fake_row(study.Run("tune", "arithmetic", "delta", rate, seed), reward=[0.9 - rate, end])
+        fake_row(study_runs.Run("tune", "arithmetic", "delta", rate, seed), reward=[0.9 - rate, end])
         for rate, both in ends.items()
         for seed, end in enumerate(both)
     ]
-    rows.append(fake_row(study.Run("study", "arithmetic", "delta", 6e-4, 0), reward=[1.0, 1.0]))
-    assert study.best_learning_rate(rows, "arithmetic", "delta") == 2.5e-4
+    rows.append(fake_row(study_runs.Run("study", "arithmetic", "delta", 6e-4, 0), reward=[1.0, 1.0]))
+    assert study_runs.best_learning_rate(rows, "arithmetic", "delta") == 2.5e-4
 
 
 def test_report_pairs_by_task_and_seed(tmp_path):
-    rates = {(task, variant): 1e-4 for task in study_tasks.TASKS for variant in study.VARIANTS}
-    runs = [study.Run("study", *key, 1e-4, seed) for key in rates for seed in range(4)]
+    rates = {(task, variant): 1e-4 for task in study_tasks.TASKS for variant in study_runs.VARIANTS}
+    runs = [study_runs.Run("study", *key, 1e-4, seed) for key in rates for seed in range(4)]
     rows = [fake_row(run) for run in runs if (run.variant, run.seed) != ("delta", 3)]  # one is missing
-    rows.append(fake_row(study.Run("study", "programs", "delta", 9.0, 0), accuracy_after=100.0))  # another rate
+    rows.append(fake_row(study_runs.Run("study", "programs", "delta", 9.0, 0), accuracy_after=100.0))  # another rate
     random.Random(0).shuffle(rows)
     entries = {(e["task"], e["variant"]): e for e in study_report.summarise(rows, rates)}
     after = {(r["task"], r["variant"], r["seed"]): r["accuracy_after"] for r in rows if r["learning_rate"] == 1e-4}
@@ -181,13 +182,15 @@ WORKER = """
 import sys, time
 sys.path.insert(0, {scripts!r})
 from pathlib import Path
-import study
-runs = study.study_runs([{{"phase": "tune", "task": "programs", "variant": v, "learning_rate": 1e-4, "reward": [1.0]}}
-                         for v in study.VARIANTS], ["programs"], list(study.VARIANTS), range(2))
+import study_runs
+variants = list(study_runs.VARIANTS)
+row = {{"phase": "tune", "task": "programs", "learning_rate": 1e-4, "reward": [1.0]}}
+tuned = [row | {{"variant": variant}} for variant in variants]
+runs = study_runs.study_runs(tuned, ["programs"], variants, range(2))
 def execute(run):
     time.sleep(0.05)
     return dict(zip(("phase", "task", "variant", "learning_rate", "seed"), run.key))
-study.work(runs, Path({results!r}), execute, Path({locks!r}), wait_seconds=0.1)
+study_runs.work(runs, Path({results!r}), execute, Path({locks!r}), wait_seconds=0.1)
 """
 
 
@@ -199,7 +202,7 @@ def test_killed_study_goes_on_and_repeats_nothing(tmp_path):
         return subprocess.Popen([sys.executable, "-c", code])
 
     def keys():
-        return [study.run_key(row) for row in study.read_rows(results)]
+        return [study_runs.run_key(row) for row in study_runs.read_rows(results)]
 
     killed = start()
     while len(keys()) < 3:
@@ -212,15 +215,15 @@ def test_killed_study_goes_on_and_repeats_nothing(tmp_path):
     others = [start(), start()]
     assert [other.wait(timeout=120) for other in others] == [0, 0]
     assert keys()[: len(before)] == before
-    assert len(keys()) == len(set(keys())) == 2 * len(study.VARIANTS)
+    assert len(keys()) == len(set(keys())) == 2 * len(study_runs.VARIANTS)
     assert [key[4] for key in keys()] == sorted(key[4] for key in keys())  # seed by seed
 
 
 def test_a_run_in_progress_is_left_to_its_process(tmp_path):
-    run = study.Run("study", "programs", "delta", 1e-4, 0)
-    with study.claimed(run, tmp_path) as first, study.claimed(run, tmp_path) as second:
+    run = study_runs.Run("study", "programs", "delta", 1e-4, 0)
+    with study_runs.claimed(run, tmp_path) as first, study_runs.claimed(run, tmp_path) as second:
         assert (first, second) == (True, False)
-    with study.claimed(run, tmp_path) as again:
+    with study_runs.claimed(run, tmp_path) as again:
         assert again
 
 
@@ -230,9 +233,9 @@ def test_a_run_in_progress_is_left_to_its_process(tmp_path):
 def test_two_rollout_batches_of_two_variants(tmp_path):
     runner = study.Runner({"tune": 1, "study": 2}, test_problems=32)
     results = tmp_path / "rows.jsonl"
-    runs = [study.Run("study", "arithmetic", variant, 2.5e-4, 0) for variant in ("dapo", "delta")]
-    study.work(runs, results, runner, tmp_path / "locks")
-    dapo, delta = study.read_rows(results)
+    runs = [study_runs.Run("study", "arithmetic", variant, 2.5e-4, 0) for variant in ("dapo", "delta")]
+    study_runs.work(runs, results, runner, tmp_path / "locks")
+    dapo, delta = study_runs.read_rows(results)
     assert [len(row["reward"]) for row in (dapo, delta)] == [2, 2]
     assert [len(row["grad_norm"]) for row in (dapo, delta)] == [8, 8]
     assert dapo["accuracy_before"] == delta["accuracy_before"]
