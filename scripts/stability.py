@@ -128,7 +128,7 @@ def first(result: dict) -> dict:
     return {name: value[:1] for name, value in result.items()}
 
 
-def flips(pool: Pool, prompts: int = 16, draws: int = 2) -> list[dict]:
+def flips(pool: Pool, prompts: int = 16, draws: int = 1) -> list[dict]:
     """Against the coefficients of the true rewards."""
     chosen = torch.randperm(len(pool.rewards))[:prompts].tolist()
     true = pool.rewards[chosen]
@@ -323,7 +323,7 @@ def picture(results: list[dict], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=6)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--report", action="store_true", help="do not measure again")
     parser.add_argument("--output", type=Path, default=ROOT / "docs" / "stability", help="stem of the files")

@@ -20,6 +20,7 @@ import copy
 import gc
 import logging
 import platform
+import sqlite3
 import statistics
 import time
 from collections.abc import Callable
@@ -54,21 +55,41 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 class RememberedReward:
-    """A reward that grades no (completion, problem) twice: runs share problems, and a sandbox takes its time."""
+    """
+    A reward that grades no (problem, completion) twice, also not in another process: runs share problems, and a
+    sandbox takes its time. What could not be graded is not remembered.
+    """
 
-    def __init__(self, reward: Callable):
-        self.reward, self.known = reward, {}
+    def __init__(self, reward: Callable, path: Path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.reward, self.path, self.known = reward, path, {}
         self.__name__ = reward.__name__
+        with self.open() as file:
+            file.execute(
+                "CREATE TABLE IF NOT EXISTS grades (problem, completion, grade, UNIQUE (problem, completion))"
+            )
+
+    def open(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.path, timeout=60)
 
     def __call__(self, completions: list[str], prompts: list[str], **columns) -> list[float | None]:
         keys = list(zip(prompts, completions, strict=True))
+        with self.open() as file:
+            for key in dict.fromkeys(key for key in keys if key not in self.known):
+                found = file.execute("SELECT grade FROM grades WHERE problem = ? AND completion = ?", key).fetchone()
+                if found:
+                    self.known[key] = found[0]
         new = {key: i for i, key in enumerate(keys) if key not in self.known}
         if new:
             columns = {
                 name: [columns[name][i] for i in new.values()] for name in ("solution", "tests") if name in columns
             }
             grades = self.reward([completion for _, completion in new], **columns)
-            self.known.update((key, grade) for key, grade in zip(new, grades, strict=True) if grade is not None)
+            graded = {key: grade for key, grade in zip(new, grades, strict=True) if grade is not None}
+            self.known |= graded
+            with self.open() as file:
+                rows = [(*key, grade) for key, grade in graded.items()]
+                file.executemany("INSERT OR REPLACE INTO grades VALUES (?, ?, ?)", rows)
         return [self.known.get(key) for key in keys]
 
 
@@ -93,7 +114,7 @@ class Runner:
                 AutoTokenizer.from_pretrained(folder, padding_side="left"),
                 Dataset.from_list(train),
                 test[: self.test_problems],
-                RememberedReward(task.reward),
+                RememberedReward(task.reward, ROOT / "outputs" / "study" / f"{task.name}-grades.sqlite"),
             )
             gc.freeze()  # the trainer collects garbage, slowly among all that is imported
         return self.loaded[task.name]

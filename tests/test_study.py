@@ -247,18 +247,20 @@ def test_two_rollout_batches_of_two_variants(tmp_path):
     assert again["grad_norm"] == dapo["grad_norm"]
 
 
-def test_remembered_reward_asks_once_and_never_keeps_a_failure():
+def test_remembered_reward_asks_once_and_never_keeps_a_failure(tmp_path):
     asked = []
 
     def reward(completions, solution):
         asked.extend(completions)
         return [None if c == "?" else float(c == s) for c, s in zip(completions, solution, strict=True)]
 
-    remembered = study.RememberedReward(reward)
+    remembered = study.RememberedReward(reward, tmp_path / "grades.sqlite")
     arguments = (["1", "2", "1", "?"], ["a", "a", "b", "a"])
     assert remembered(*arguments, solution=["1", "1", "2", "1"]) == [1.0, 0.0, 0.0, None]
     assert remembered(*arguments, solution=["1", "1", "2", "1"]) == [1.0, 0.0, 0.0, None]
-    assert asked == ["1", "2", "1", "?", "?"]
+    in_another_process = study.RememberedReward(reward, tmp_path / "grades.sqlite")
+    assert in_another_process(*arguments, solution=["1", "1", "2", "1"]) == [1.0, 0.0, 0.0, None]
+    assert asked == ["1", "2", "1", "?", "?", "?"]
 
 
 def test_stability_agreement_against_scipy():
