@@ -10,6 +10,7 @@ import matplotlib
 import numpy as np
 from compare_token_gradients import interval
 from scipy import optimize, stats
+from study_runs import VARIANTS
 
 
 matplotlib.use("Agg")
@@ -19,6 +20,7 @@ import matplotlib.pyplot as plt
 BASELINE = "dapo"
 OUTCOMES = {"accuracy": "held-out accuracy after training", "area": "area under the reward curve"}
 POWER, LEVEL = 0.8, 0.05
+DRAWN = (-0.3, 0.15)  # differences beyond are cut off in the picture
 PANELS = {
     "other losses": ("grpo", "forking_tokens", "sapo", "fipo"),
     "DelTA by token gradient": ("delta", "delta_topk", "delta_lm_head", "delta_full"),
@@ -85,7 +87,8 @@ def summarise(rows: list[dict], rates: dict[tuple, float]) -> list[dict]:
     """
     rows = [r for r in rows if r["phase"] == "study" and rates.get((r["task"], r["variant"])) == r["learning_rate"]]
     runs = {(r["task"], r["variant"], r["seed"]): r for r in rows}
-    tasks, variants = (list(dict.fromkeys(r[name] for r in rows)) for name in ("task", "variant"))
+    tasks = list(dict.fromkeys(r["task"] for r in rows))
+    variants = [variant for variant in VARIANTS if any(r["variant"] == variant for r in rows)]
     entries = []
     for task in [*tasks, "all"]:
         of_task = []
@@ -187,7 +190,7 @@ def draw_curves(rows: list[dict], rates: dict[tuple, float], path: Path) -> None
             axis.set_ylim(0, 1)
         line[0].set_ylabel("mean reward")
     for axis in axes[-1]:
-        axis.set_xlabel("rollout batch")
+        axis.set(xlabel="rollout batch", xticks=range(2, len(rows[0]["reward"]) + 1, 2))
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
@@ -209,10 +212,11 @@ def draw_differences(entries: list[dict], path: Path) -> None:
                 color = "tab:red" if found else "tab:blue"
                 axis.errorbar(e[f"{name}_difference"], y, xerr=half, fmt="o", color=color, capsize=3, markersize=4)
             axis.axvline(0, color="black", linewidth=0.8)
+            axis.set_xlim(*DRAWN)
             axis.set_yticks(range(len(compared)), [e["variant"] for e in compared])
             axis.set_title("both tasks" if task == "all" else task, fontsize=10)
             axis.set_xlabel(f"{title}, difference from DAPO", fontsize=8)
-        line[0].invert_yaxis() if line is axes[0] else None
+    axes[0][0].invert_yaxis()
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
