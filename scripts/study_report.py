@@ -221,24 +221,33 @@ def draw_differences(entries: list[dict], path: Path) -> None:
     plt.close(figure)
 
 
-def write_report(rows: list[dict], rates: dict[tuple, float], stem: Path) -> None:
-    """Write STEM.json, STEM.csv, STEM_curves.png, STEM_differences.png, and the tables into STEM.md."""
-    entries = summarise(rows, rates)
-    stem.with_suffix(".json").write_text(json.dumps(entries, indent=1) + "\n")
-    names = list(dict.fromkeys(name for entry in entries for name in entry))
+def write_report(rows: list[dict], tuned: dict[tuple, float], common: dict[tuple, float], stem: Path) -> None:
+    """
+    Write STEM.json, STEM.csv, STEM_curves.png, STEM_differences.png, and the tables into STEM.md.
+
+    `tuned` and `common` are the learning rates of (task, variant), tuned for each and one for all.
+    """
+    entries = summarise(rows, tuned)
+    at_common = summarise(rows, common)
+    every = [{"rates": name, **e} for name, part in (("tuned", entries), ("common", at_common)) for e in part]
+    stem.with_suffix(".json").write_text(json.dumps(every, indent=1) + "\n")
+    names = list(dict.fromkeys(name for entry in every for name in entry))
     with open(stem.with_suffix(".csv"), "w", newline="") as file:
         writer = csv.DictWriter(file, names, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(entries)
-    draw_curves(rows, rates, stem.with_name(f"{stem.name}_curves.png"))
+        writer.writerows(every)
+    draw_curves(rows, tuned, stem.with_name(f"{stem.name}_curves.png"))
     draw_differences(entries, stem.with_name(f"{stem.name}_differences.png"))
     put_tables(stem.with_suffix(".md"), tables(entries))
+    put_tables(stem.with_suffix(".md"), tables(at_common), "tables at one rate")
 
 
 def put_tables(path: Path, text: str, name: str = "tables") -> None:
     """Replace what stands between the markers `<!-- NAME -->` and `<!-- end of NAME -->` of a page."""
     start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
-    page = path.read_text() if path.is_file() else f"{start}\n{end}\n"
+    page = path.read_text() if path.is_file() else ""
+    if start not in page:
+        page += f"{start}\n{end}\n"
     new, count = re.subn(f"{start}.*?{end}", lambda _: f"{start}\n\n{text}\n{end}", page, flags=re.DOTALL)
     if count != 1:
         raise ValueError(f"{path}: expected one pair of the markers {start} and {end}, found {count}.")

@@ -31,6 +31,7 @@ VARIANTS = {
     "select_random": {"token_selection": "random"},
 }
 LEARNING_RATES = (1e-4, 2.5e-4, 6e-4)
+COMMON_RATE = 2.5e-4  # what DAPO's tuning chose on both tasks; every variant also runs with it
 TUNING_SEEDS = {"arithmetic": (1000,), "programs": (1000, 1001)}  # one where it is as clear as there
 SEEDS = 8
 ROLLOUTS = {"tune": 10, "study": 16}  # rollout batches of a run
@@ -87,14 +88,18 @@ def tuning_runs(tasks, variants) -> list[Run]:
     ]
 
 
-def study_runs(rows: list[dict], tasks, variants, seeds) -> list[Run]:
-    """Seed by seed, so that what is there is balanced at any time. Needs all of the tuning runs."""
-    return [
-        Run("study", task, variant, best_learning_rate(rows, task, variant), seed)
-        for seed in seeds
-        for task in tasks
-        for variant in variants
-    ]
+def study_runs(rates: dict[tuple, float], seeds) -> list[Run]:
+    """Runs with these learning rates of (task, variant); seed by seed, so that what is there is always balanced."""
+    return [Run("study", task, variant, rate, seed) for seed in seeds for (task, variant), rate in rates.items()]
+
+
+def tuned_rates(rows: list[dict], tasks, variants) -> dict[tuple, float]:
+    """The learning rate of each (task, variant). Needs all of the tuning runs."""
+    return {(task, variant): best_learning_rate(rows, task, variant) for task in tasks for variant in variants}
+
+
+def common_rates(tasks, variants) -> dict[tuple, float]:
+    return {(task, variant): COMMON_RATE for task in tasks for variant in variants}
 
 
 def best_learning_rate(rows: list[dict], task: str, variant: str) -> float:

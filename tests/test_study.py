@@ -168,11 +168,11 @@ def test_report_pairs_by_task_and_seed(tmp_path):
     assert entries["all", "delta"]["accuracy_pairs"] == 6
     assert entries["all", "sapo"]["accuracy_pairs"] == 8
 
-    study_report.write_report(rows, rates, tmp_path / "study")
-    page = (tmp_path / "study.md").read_text()
+    study_report.write_report(rows, rates, dict.fromkeys(rates, 9.0), tmp_path / "study")
+    page = (tmp_path / "study.md").read_text().split("<!-- end of tables -->")[0]
     assert page.count("| select_random |") == 8
-    study_report.write_report(rows, rates, tmp_path / "study")
-    assert (tmp_path / "study.md").read_text() == page  # the tables are replaced, not repeated
+    study_report.write_report(rows, rates, dict.fromkeys(rates, 9.0), tmp_path / "study")
+    assert (tmp_path / "study.md").read_text().startswith(page)  # the tables are replaced, not repeated
     assert {path.suffix for path in tmp_path.iterdir()} == {".md", ".json", ".csv", ".png"}
 
 
@@ -186,7 +186,7 @@ import study_runs
 variants = list(study_runs.VARIANTS)
 row = {{"phase": "tune", "task": "programs", "learning_rate": 1e-4, "reward": [1.0]}}
 tuned = [row | {{"variant": variant}} for variant in variants]
-runs = study_runs.study_runs(tuned, ["programs"], variants, range(2))
+runs = study_runs.study_runs(study_runs.tuned_rates(tuned, ["programs"], variants), range(2))
 def execute(run):
     time.sleep(0.05)
     return dict(zip(("phase", "task", "variant", "learning_rate", "seed"), run.key))
