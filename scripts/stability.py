@@ -9,7 +9,7 @@ scripts/study_tasks.py, compared (Spearman, α before its range is applied) with
 
 For each proxy of a token's gradient and for the exact one, on each task's start model and after training with DAPO.
 
-    python scripts/stability.py              # docs/stability.{jsonl,md,png}; 10 minutes on one core
+    python scripts/stability.py              # docs/stability.{jsonl,md,png}; ten minutes on one core
     python scripts/stability.py --report     # tables and picture again, from docs/stability.jsonl
 """
 

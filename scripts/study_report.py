@@ -94,6 +94,8 @@ def summarise(rows: list[dict], rates: dict[tuple, float]) -> list[dict]:
         of_task = []
         for variant in variants:
             mine = {key: r for key, r in runs.items() if key[1] == variant and task in (key[0], "all")}
+            if not mine:
+                continue
             pairs = [(r, runs[t, BASELINE, s]) for (t, _, s), r in mine.items() if (t, BASELINE, s) in runs]
             norms = [np.array(r["grad_norm"], dtype=float) for r in mine.values()]
             entry = {
@@ -113,7 +115,7 @@ def summarise(rows: list[dict], rates: dict[tuple, float]) -> list[dict]:
                     compared = compare_pairs(*np.array([[outcome(x, name) for x in pair] for pair in pairs]).T)
                     entry |= {f"{name}_{key}": value for key, value in compared.items()}
             of_task.append(entry)
-        others = [entry for entry in of_task if f"{BASELINE}" != entry["variant"]]
+        others = [entry for entry in of_task if entry["variant"] != BASELINE]
         for name in OUTCOMES:
             adjusted = holm([entry.get(f"{name}_p_t", math.nan) for entry in others])
             for entry, p in zip(others, adjusted, strict=True):
@@ -153,7 +155,7 @@ def tables(entries: list[dict]) -> str:
                     p = [e[f"{name}_{key}"] for key in ("p_t", "p_holm", "p_wilcoxon")]
                     parts.append(
                         f"| {e['variant']} | {size:+.3f} | {low:+.3f} to {high:+.3f} | "
-                        + " | ".join(f"{x:.3f}" for x in p)
+                        + " | ".join("< 0.001" if x < 0.001 else f"{x:.3f}" for x in p)
                         + f" | {detectable:.3f} |"
                     )
             parts.append("")
