@@ -66,30 +66,31 @@ def parse_args():
     return parser.parse_args()
 
 
-def sample_batch(model, tokenizer, rows, args) -> dict:
-    """Completions of some problems with their group-normalised advantages, as GRPO makes them."""
-    prompts = [row["prompt"] for row in rows for _ in range(args.generations)]
-    solutions = [row["solution"] for row in rows for _ in range(args.generations)]
-    inputs = tokenizer(prompts, return_tensors="pt", padding=True)
+def sample_batch(model, tokenizer, rows, args, reward=math_reward) -> dict:
+    """Completions of some problems, `args.generations` of each, with their rewards."""
+    columns = {name: [row[name] for row in rows for _ in range(args.generations)] for name in rows[0]}
+    inputs = tokenizer(columns.pop("prompt"), return_tensors="pt", padding=True)
     P = inputs.input_ids.size(1)
     with torch.no_grad():
         ids = model.generate(**inputs, do_sample=True, top_k=0, max_new_tokens=args.max_new_tokens)
     ended = (ids[:, P:] == tokenizer.eos_token_id).long()
     mask = (ended.cumsum(dim=1) - ended == 0).long()  # up to the first eos, which is sampled, too
-    rewards = math_reward(tokenizer.batch_decode(ids[:, P:] * mask, skip_special_tokens=True), solutions)
-    rewards = torch.tensor(rewards).view(-1, args.generations)
-    advantages = (rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-4)
+    rewards = reward(tokenizer.batch_decode(ids[:, P:] * mask, skip_special_tokens=True), **columns)
     return {
         "ids": ids,
         "attention": torch.cat([inputs.attention_mask, mask], dim=1),
         "valid": mask.bool(),
-        "advantages": advantages.flatten()[:, None].expand_as(mask)[mask.bool()].to(model.dtype),
-        "pass_rate": rewards.mean().item(),
+        "rewards": torch.tensor(rewards).view(-1, args.generations),
     }
 
 
-def alphas(model, batch, args) -> tuple[dict[str, torch.Tensor], dict[str, float], torch.Tensor]:
-    """α of every valid token by each token gradient, seconds of each, and the tokens' log-probabilities."""
+def group_advantages(rewards: torch.Tensor) -> torch.Tensor:
+    """Advantages of the completions, (prompts * generations,), normalised for each prompt as GRPO does."""
+    return ((rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-4)).flatten()
+
+
+def token_gradients(model, batch, args) -> tuple[dict, torch.Tensor, float]:
+    """Ways to make each token gradient, the valid tokens' log-probabilities, seconds of one scoring pass."""
     ids, attention, valid = batch["ids"], batch["attention"], batch["valid"]
     T = valid.size(1)
     slices = [slice(i, i + args.micro_batch) for i in range(0, len(ids), args.micro_batch)]
@@ -113,15 +114,23 @@ def alphas(model, batch, args) -> tuple[dict[str, torch.Tensor], dict[str, float
         EXACT: lambda: FullGradients(model, lambda i: forward(slices[i])[0], len(slices), "forward"),
         "full, differences": lambda: FullGradients(model, lambda i: forward(slices[i])[0], len(slices)),
     }
+    return make, log_probs, one_pass
+
+
+def alphas(model, batch, args) -> tuple[dict[str, torch.Tensor], dict[str, float], torch.Tensor]:
+    """α of every valid token by each token gradient, seconds of each, and the tokens' log-probabilities."""
+    make, log_probs, one_pass = token_gradients(model, batch, args)
     result, seconds = {}, {}
     for name, gradients in make.items():
         start = time.process_time()
-        result[name] = token_coefficients(
-            gradients(), batch["advantages"], lambda_min=0, lambda_max=1, normalize=False
-        )
+        result[name] = raw_alphas(gradients(), batch["advantages"])
         # a pass for the hidden states is counted where the hidden states are used
         seconds[name] = (time.process_time() - start) / one_pass + (0 if name.startswith(EXACT) else 1)
     return result, seconds, log_probs
+
+
+def raw_alphas(gradients, advantages) -> torch.Tensor:
+    return token_coefficients(gradients, advantages, lambda_min=0, lambda_max=1, normalize=False)
 
 
 def overlap(a, b) -> float:
@@ -254,6 +263,9 @@ def main():
         for rows in data.shuffle(seed=args.seed).iter(args.prompts):
             rows = [dict(zip(rows, values, strict=True)) for values in zip(*rows.values(), strict=True)]
             batch = sample_batch(model, tokenizer, rows, args)
+            of_rows = group_advantages(batch["rewards"]).to(model.dtype)[:, None]
+            batch["advantages"] = of_rows.expand_as(batch["valid"])[batch["valid"]]
+            batch["pass_rate"] = batch["rewards"].mean().item()
             if not (batch["advantages"] > 0).any():
                 continue  # no contrast, nothing to compare
             result, passes, log_probs = alphas(model, batch, args)

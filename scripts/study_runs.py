@@ -1,0 +1,143 @@
+"""Which runs scripts/study.py does, and how several processes share them: one row per finished run in one file."""
+
+import fcntl
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+
+DAPO = {"token_credit": "none", "loss_type": "dapo"}  # with DeltaGRPOConfig's clip range, 0.2 and 0.28
+VARIANTS = {
+    "dapo": DAPO,
+    "grpo": {"token_credit": "none", "loss_type": "grpo", "epsilon_high": 0.2},
+    "forking_tokens": {**DAPO, "top_entropy_quantile": 0.2},
+    "sapo": {"token_credit": "none", "loss_type": "sapo"},
+    "fipo": {"token_credit": "fipo", "delta": 10.0},
+    "delta": {"token_credit": "delta"},
+    "delta_topk": {"token_gradient": "topk_hidden", "token_gradient_top_k": 5},
+    "delta_lm_head": {"token_gradient": "lm_head"},
+    "delta_full": {"token_gradient": "full"},
+    "random": {"token_credit": "random"},
+    "within_side": {"token_credit": "within_side"},
+    "side_mean": {"token_credit": "side_mean"},
+    "balance_sides": {"balance_sides": True},
+    "select_top": {"token_selection": "top"},
+    "select_bottom": {"token_selection": "bottom"},
+    "select_random": {"token_selection": "random"},
+}
+LEARNING_RATES = (1e-4, 2.5e-4, 6e-4)
+COMMON_RATE = 2.5e-4  # what DAPO's tuning chose on both tasks; every variant also runs with it
+TUNING_SEEDS = {"arithmetic": (1000,), "programs": (1000, 1001)}  # one where it is as clear as there
+SEEDS = 8
+ROLLOUTS = {"tune": 10, "study": 16}  # rollout batches of a run
+PROMPTS, GENERATIONS, MINIBATCHES = 16, 8, 4  # of a rollout batch; as many optimiser steps as mini-batches
+
+
+@dataclass(frozen=True)
+class Run:
+    phase: str  # "tune" or "study"
+    task: str
+    variant: str
+    learning_rate: float
+    seed: int
+
+    @property
+    def key(self) -> tuple:
+        return (self.phase, self.task, self.variant, self.learning_rate, self.seed)
+
+
+def read_rows(path: Path) -> list[dict]:
+    """Finished runs. A line that a killed process left incomplete is no row."""
+    rows = []
+    for line in path.read_text().splitlines() if path.is_file() else []:
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return rows
+
+
+def append_row(path: Path, row: dict) -> None:
+    """One write in append mode, so that rows of several processes do not mix."""
+    with open(path, "ab+") as file:
+        file.seek(0, os.SEEK_END)
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            torn = file.read(1) != b"\n"  # by a process killed in the middle of a row
+        else:
+            torn = False
+        file.write(b"\n" * torn + json.dumps(row).encode() + b"\n")
+
+
+def run_key(row: dict) -> tuple:
+    return (row["phase"], row["task"], row["variant"], row["learning_rate"], row["seed"])
+
+
+def tuning_runs(tasks, variants) -> list[Run]:
+    return [
+        Run("tune", task, variant, rate, seed)
+        for task in tasks
+        for seed in TUNING_SEEDS[task]
+        for rate in LEARNING_RATES
+        for variant in variants
+    ]
+
+
+def study_runs(rates: dict[tuple, float], seeds) -> list[Run]:
+    """Runs with these learning rates of (task, variant); seed by seed, so that what is there is always balanced."""
+    return [Run("study", task, variant, rate, seed) for seed in seeds for (task, variant), rate in rates.items()]
+
+
+def tuned_rates(rows: list[dict], tasks, variants) -> dict[tuple, float]:
+    """The learning rate of each (task, variant). Needs all of the tuning runs."""
+    return {(task, variant): best_learning_rate(rows, task, variant) for task in tasks for variant in variants}
+
+
+def common_rates(tasks, variants) -> dict[tuple, float]:
+    return {(task, variant): COMMON_RATE for task in tasks for variant in variants}
+
+
+def best_learning_rate(rows: list[dict], task: str, variant: str) -> float:
+    """The rate with the highest mean training reward in the second half of the tuning runs."""
+    rewards: dict[float, list[float]] = {}
+    for row in rows:
+        if (row["phase"], row["task"], row["variant"]) == ("tune", task, variant):
+            rewards.setdefault(row["learning_rate"], []).append(
+                statistics.fmean(row["reward"][len(row["reward"]) // 2 :])
+            )
+    return max(rewards, key=lambda rate: statistics.fmean(rewards[rate]))
+
+
+@contextmanager
+def claimed(run: Run, folder: Path) -> Iterator[bool]:
+    """Whether this process may do the run. The system frees the lock of a process that ends, however it ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "-".join(map(str, run.key)), "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+
+
+def work(runs: list[Run], path: Path, execute: Callable[[Run], dict], locks: Path, wait_seconds: float = 5.0) -> None:
+    """Do the runs that have no row yet, together with whatever other processes do; return when all have one."""
+    while True:
+        finished = set(map(run_key, read_rows(path)))
+        missing = [run for run in runs if run.key not in finished]
+        if not missing:
+            return
+        done = False
+        for run in missing:
+            with claimed(run, locks) as mine:
+                if mine and run.key not in set(map(run_key, read_rows(path))):
+                    append_row(path, execute(run))
+                    done = True
+        if not done:
+            time.sleep(wait_seconds)
