@@ -112,7 +112,7 @@ def token_gradients(model, batch, args) -> tuple[dict, torch.Tensor, float]:
         "topk_hidden": lambda: TopKHiddenGradients(hidden, tokens, head, args.top_k),
         "lm_head": lambda: LMHeadGradients(hidden, tokens, head),
         EXACT: lambda: FullGradients(model, lambda i: forward(slices[i])[0], len(slices), "forward"),
-        "full, differences": lambda: FullGradients(model, lambda i: forward(slices[i])[0], len(slices)),
+        "full, difference": lambda: FullGradients(model, lambda i: forward(slices[i])[0], len(slices)),
     }
     return make, log_probs, one_pass
 

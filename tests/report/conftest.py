@@ -6,7 +6,7 @@ import pytest
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # not longer: Playwright keeps an event loop running, which other tests start, too
 def browser():
     """A headless Chromium of the system."""
     if CHROMIUM is None:
