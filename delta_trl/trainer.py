@@ -370,9 +370,13 @@ class DeltaGRPOTrainer(GRPOTrainer):
     def _full_gradients(self, batch: dict, valid: torch.Tensor) -> FullGradients:
         # Responses without advantage pull nowhere, and their tokens' coefficients do not depend on a score: leave out
         # as many rows as all ranks can, which must make the same number of forwards under FSDP.
-        active = batch["advantages"].nan_to_num() != 0
+        lengths = batch["completion_mask"].sum(dim=1)
+        active = (batch["advantages"].nan_to_num() != 0) & (lengths > 0)
         n_rows = max(int(self.accelerator.gather(active.sum()).max()), 1)
-        rows = active.argsort(descending=True, stable=True)[:n_rows].split(self.args.per_device_train_batch_size)
+        # the longest first, so that a micro-batch can end where its own completions do
+        order = (lengths * active).argsort(descending=True, stable=True)
+        rows = order[:n_rows].split(self.args.per_device_train_batch_size)
+        T = [max(int(lengths[i].max()), 1) for i in rows]
         number = torch.zeros_like(valid, dtype=torch.long)
         number[valid] = torch.arange(int(valid.sum()), device=valid.device)
         plain_logits = self.credit_args.full_gradient_estimator == "forward"
@@ -380,7 +384,7 @@ class DeltaGRPOTrainer(GRPOTrainer):
         def log_probs(i: int) -> torch.Tensor:
             # TRL's fused LM head has no forward derivative; the model's own logits do
             score = self._plain_log_probs if plain_logits else self._log_probs
-            return score(batch, rows[i])[valid[rows[i]]]
+            return score(batch, rows[i], T[i])[valid[rows[i], : T[i]]]
 
         return FullGradients(
             self._policy(),
@@ -396,16 +400,19 @@ class DeltaGRPOTrainer(GRPOTrainer):
         """The dtype of autocast, if that is on."""
         return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.accelerator.mixed_precision)
 
-    def _plain_log_probs(self, batch: dict, rows: torch.Tensor) -> torch.Tensor:  # (b, T)
-        ids, mask, T = _model_inputs(batch, rows)
+    def _plain_log_probs(self, batch: dict, rows: torch.Tensor, T: int) -> torch.Tensor:  # (b, T)
+        ids, mask = _model_inputs(batch, rows, T)
         with self.accelerator.autocast():
             logits = self._policy()(input_ids=ids, attention_mask=mask, logits_to_keep=T + 1, use_cache=False).logits
         log_probs = (logits[:, :-1].float() / self.temperature).log_softmax(dim=-1)
         return log_probs.gather(2, ids[:, -T:, None])[:, :, 0]
 
-    def _log_probs(self, batch: dict, rows: torch.Tensor | slice = slice(None)) -> torch.Tensor:  # (b, T)
-        """TRL's log-probabilities of the completion tokens, at the policy's present parameters."""
-        ids, mask, T = _model_inputs(batch, rows)
+    def _log_probs(
+        self, batch: dict, rows: torch.Tensor | slice = slice(None), T: int | None = None
+    ) -> torch.Tensor:  # (b, T)
+        """TRL's log-probabilities of the (first T) completion tokens, at the policy's present parameters."""
+        T = T or batch["completion_ids"].size(1)
+        ids, mask = _model_inputs(batch, rows, T)
         multimodal = {key: batch[key] for key in SCORING_PARAMETERS if key in batch}
         size = self.args.per_device_train_batch_size
         return self._get_per_token_logps_and_entropies(self.model, ids, mask, T, batch_size=size, **multimodal)[0]
@@ -529,11 +536,11 @@ def _multiply_advantages(inputs: dict, weights: torch.Tensor) -> None:
     inputs["advantages"] = inputs["advantages"][:, None] * weights
 
 
-def _model_inputs(batch: dict, rows: torch.Tensor | slice) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """Ids and attention mask (b, P + T) of some rows of a batch, and T."""
-    ids = torch.cat([batch["prompt_ids"][rows], batch["completion_ids"][rows]], dim=1)
-    mask = torch.cat([batch["prompt_mask"][rows], batch["completion_mask"][rows]], dim=1)
-    return ids, mask, batch["completion_ids"].size(1)
+def _model_inputs(batch: dict, rows: torch.Tensor | slice, T: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ids and attention mask (b, P + T) of some rows of a batch, up to the completions' T-th token."""
+    ids = torch.cat([batch["prompt_ids"][rows], batch["completion_ids"][rows, :T]], dim=1)
+    mask = torch.cat([batch["prompt_mask"][rows], batch["completion_mask"][rows, :T]], dim=1)
+    return ids, mask
 
 
 def _valid_tokens(batch: dict) -> torch.Tensor:

@@ -280,6 +280,7 @@ def main():
         machine = {"python": platform.python_version(), "torch": torch.__version__, "trl": trl.__version__}
         machine["device"] = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
         options = {key: str(value) if isinstance(value, Path) else value for key, value in vars(args).items()}
+        del options["output"]
         machine |= {"threads": torch.get_num_threads(), "options": options}
         args.output.write_text(json.dumps({"machine": machine, "results": results}, indent=1) + "\n")
 

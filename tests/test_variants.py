@@ -63,7 +63,7 @@ def test_full_gradients_leave_out_responses_without_advantage(make_trainer, roll
     )
     scored = []
     log_probs = trainer._log_probs
-    trainer._log_probs = lambda batch, rows: scored.extend(rows.tolist()) or log_probs(batch, rows)
+    trainer._log_probs = lambda batch, rows, T: scored.extend(rows.tolist()) or log_probs(batch, rows, T)
     batch = rollout(trainer)
     neutral = batch["advantages"] == 0
     assert neutral.sum() == 4
