@@ -55,11 +55,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _train(args: list[str]) -> None:
     args, processes = _split_dry_run(args)
     if processes is None:
-        from .train import main as train
+        from .runs.training import main as train
 
         train(args, prog="delta-trl train")
     elif os.environ.get("RANK", "0") == "0":
-        from .plan import main as plan
+        from .runs.dry_run import main as plan
 
         plan(args, processes)
 

@@ -13,7 +13,6 @@ import time
 
 import torch
 
-from delta_trl.cache import HiddenStateCache, Placement
 from delta_trl.credit import (
     LMHead,
     LMHeadGradients,
@@ -22,6 +21,7 @@ from delta_trl.credit import (
     centroid_cosine,
     token_coefficients,
 )
+from delta_trl.states.cache import HiddenStateCache, Placement
 
 
 def parse_args():

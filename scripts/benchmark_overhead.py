@@ -1,10 +1,10 @@
 """
 What token credit costs: DeltaGRPOTrainer beside GRPOTrainer, in one process, alternating, on the same rollouts.
 
-Generation is timed apart, and replaced by fixed random completions except where hidden states are captured from it.
-What is left of a step is scoring, rewards, coefficients and optimisation. Models have random weights. Medians over all
-timed rollout batches, with quartiles. On a machine without a GPU, seconds are the processor's; memory is the highest
-resident set (with a GPU: allocated memory) during training.
+Generation is timed apart, and replaced by fixed random completions. What is left of a step is scoring, rewards,
+coefficients and optimisation. Models have random weights. Medians over all timed rollout batches, with quartiles. On a
+machine without a GPU, seconds are the processor's; memory is the highest resident set (with a GPU: allocated memory)
+during training.
 
     python scripts/benchmark_overhead.py --model 5m --repetitions 5 --output docs/overhead_5m.json
     python scripts/benchmark_overhead.py --model 50m --repetitions 2 --rollouts 1 --output docs/overhead_50m.json
@@ -35,8 +35,8 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, PrinterC
 from trl import GRPOTrainer
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
-from delta_trl.recipe import RecipeParser
-from delta_trl.train import build
+from delta_trl.runs.recipe import RecipeParser
+from delta_trl.runs.training import build
 
 
 def shape(hidden, layers, intermediate, heads, key_value_heads, head_dim, vocabulary, tied=False) -> dict:
@@ -70,15 +70,11 @@ VARIANTS = {
     "grpo": {"token_credit": "none"},  # GRPOTrainer itself
     "delta": {"hidden_state_cache": "device"},
     "cpu cache": {"hidden_state_cache": "cpu"},
-    "K + 2 passes": {"hidden_state_cache": "recompute"},  # how the paper does it
-    "grpo, generating": {"token_credit": "none"},  # to compare the generation of the next one with
-    "captured": {},  # hidden states of generation
-    "streaming": {"coefficient_timing": "streaming"},
-    "topk_hidden": {"token_gradient": "topk_hidden"},
-    "lm_head": {"token_gradient": "lm_head"},
-    "full": {"token_gradient": "full"},
+    "recompute": {"hidden_state_cache": "recompute"},
+    "topk_hidden": {"token_credit_kwargs": {"token_gradient": "topk_hidden"}},
+    "lm_head": {"token_credit_kwargs": {"token_gradient": "lm_head"}},
+    "full": {"token_credit_kwargs": {"token_gradient": "full"}},
 }
-GENERATING = ("grpo, generating", "captured")  # in aligned mode only
 
 
 def parse_args():
@@ -125,7 +121,6 @@ def make_trainer(args, variant: str, mode: str, folder: str) -> GRPOTrainer:
         per_device_train_batch_size=args.completions // 2,
         num_generations=8,
         max_completion_length=args.tokens,
-        generation_kwargs={"min_new_tokens": args.tokens},
         max_steps=(args.rollouts + 1) * steps_per_rollout(MODES[mode]),
         logging_steps=1,
         save_strategy="no",
@@ -141,13 +136,13 @@ def make_trainer(args, variant: str, mode: str, folder: str) -> GRPOTrainer:
     # on a GPU in bfloat16, or 8 B parameters would not fit beside their optimiser's state
     dtype = torch.bfloat16 if on_gpu else torch.float32
     model = AutoModelForCausalLM.from_config(Qwen3Config(**MODELS[args.model]), dtype=dtype)
-    return (GRPOTrainer if variant.startswith("grpo") else DeltaGRPOTrainer)(
+    return (GRPOTrainer if variant == "grpo" else DeltaGRPOTrainer)(
         model,
         reward,
         training_args,
         Dataset.from_dict({"prompt": ["t2 t3 t4"] * 64}),
         processing_class=tokenizer,
-        rollout_func=None if variant in GENERATING else fixed_rollouts,
+        rollout_func=fixed_rollouts,
     )
 
 
@@ -261,10 +256,9 @@ def main():
     transformers.logging.set_verbosity_error()
     results = {}
     for mode in ["recipe"] if args.recipe else args.modes:
-        variants = [name for name in args.variants if mode == "aligned" or name not in GENERATING]
-        runs = {name: [] for name in variants}
+        runs = {name: [] for name in args.variants}
         for _ in tqdm(range(args.repetitions), desc=mode, unit="repetition", file=sys.stderr):
-            for name in variants:
+            for name in runs:
                 with tempfile.TemporaryDirectory() as folder:
                     arguments = (args, name, folder) if args.recipe else (args, name, mode, folder)
                     make = make_recipe_trainer if args.recipe else make_trainer
@@ -274,7 +268,7 @@ def main():
                     gc.collect()
                     if torch.cuda.is_available():
                         torch.cuda.empty_cache()
-        results[mode] = {name: summarize(runs[name]) for name in variants}
+        results[mode] = {name: summarize(of_name) for name, of_name in runs.items()}
     print(table(results))
     if args.output:
         machine = {"python": platform.python_version(), "torch": torch.__version__, "trl": trl.__version__}

@@ -31,9 +31,9 @@ from delta_trl.credit import (
 )
 from delta_trl.errors import RecipeError
 from delta_trl.report import write_report
-from delta_trl.token_log import TokenTypes, serialize, write_atomically
-from delta_trl.token_records import COMPLETIONS, COMPLETIONS_FILE, FOLDER, TOKEN_TYPES_FILE
-from delta_trl.token_texts import TokenTexts
+from delta_trl.token_log.log import TokenTypes, serialize, write_atomically
+from delta_trl.token_log.records import COMPLETIONS, COMPLETIONS_FILE, FOLDER, TOKEN_TYPES_FILE
+from delta_trl.token_log.texts import TokenTexts
 
 
 TOP_K = 20  # of topk_hidden

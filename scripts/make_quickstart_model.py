@@ -18,6 +18,8 @@ which habits to keep. No test problem is ever shown, in either order of the summ
 import argparse
 import json
 import random
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -65,25 +67,27 @@ def write_problems(path: Path, problems: list[tuple[int, int]]) -> None:
     path.write_text("\n".join(rows) + "\n")
 
 
-def make_tokenizer() -> PreTrainedTokenizerFast:
-    tokenizer = Tokenizer(models.WordLevel({token: i for i, token in enumerate(VOCABULARY)}))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\\boxed| ?[a-z]+ |[\s\S]"), behavior="isolated")
+def make_tokenizer(vocabulary: list[str], pattern: str) -> PreTrainedTokenizerFast:
+    """One token for each match of a regular expression. Decoding is plain concatenation."""
+    tokenizer = Tokenizer(models.WordLevel({token: i for i, token in enumerate(vocabulary)}))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
     tokenizer.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>", padding_side="left", model_max_length=128
     )
 
 
-def make_model(tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
+def make_model(tokenizer: PreTrainedTokenizerFast, width: int, layers: int) -> Qwen3ForCausalLM:
+    """A random Qwen3 with four heads."""
     special = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id, "bos_token_id": None}
     config = Qwen3Config(
-        vocab_size=len(VOCABULARY),
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=4,
+        vocab_size=len(tokenizer),
+        hidden_size=width,
+        intermediate_size=2 * width,
+        num_hidden_layers=layers,
         num_attention_heads=4,
         num_key_value_heads=2,
-        head_dim=32,
+        head_dim=width // 4,
         max_position_embeddings=128,
         tie_word_embeddings=False,
         **special,
@@ -93,21 +97,27 @@ def make_model(tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
     return model
 
 
-def warm_up(model, tokenizer, excluded: set[tuple[int, int]], args, rng: random.Random) -> None:
-    optimizer = torch.optim.AdamW(model.parameters(), lr=args.learning_rate, weight_decay=0.0)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, args.learning_rate, total_steps=args.steps, pct_start=0.1
-    )
+def warm_up(
+    model,
+    tokenizer,
+    demonstrations: Iterator[tuple[str, str]],
+    *,
+    steps: int,
+    batch_size: int,
+    learning_rate: float,
+    description: str = "warm-up",
+) -> None:
+    """Supervised training on pairs of prompt and completion, as they come; prompts are not learned."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, learning_rate, total_steps=steps, pct_start=0.1)
     model.train()
-    for _ in (progress := tqdm(range(args.steps), desc="warm-up", unit="step")):
-        texts = []
-        while len(texts) < args.batch_size:
-            a, b = rng.randint(100, 999), rng.randint(100, 999)
-            if (min(a, b), max(a, b)) not in excluded:
-                texts.append(f"{a}+{b}=" + demonstrate(a, b, rng) + tokenizer.eos_token)
+    for _ in (progress := tqdm(range(steps), desc=description, unit="step")):
+        prompts, completions = zip(*islice(demonstrations, batch_size), strict=True)
+        texts = [p + c + tokenizer.eos_token for p, c in zip(prompts, completions, strict=True)]
         batch = tokenizer(texts, return_tensors="pt", padding=True, padding_side="right")
         labels = batch.input_ids.masked_fill(batch.attention_mask == 0, -100)
-        labels[:, : len("345+567=")] = -100  # every prompt has as many tokens
+        lengths = torch.tensor([len(tokenizer.tokenize(prompt)) for prompt in prompts])
+        labels = labels.masked_fill(torch.arange(labels.size(1)) < lengths[:, None], -100)
         loss = model(input_ids=batch.input_ids, attention_mask=batch.attention_mask, labels=labels).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -115,6 +125,13 @@ def warm_up(model, tokenizer, excluded: set[tuple[int, int]], args, rng: random.
         schedule.step()
         optimizer.zero_grad()
         progress.set_postfix(loss=f"{loss.item():.3f}")
+
+
+def demonstrations(excluded: set[tuple[int, int]], rng: random.Random) -> Iterator[tuple[str, str]]:
+    while True:
+        a, b = rng.randint(100, 999), rng.randint(100, 999)
+        if (min(a, b), max(a, b)) not in excluded:
+            yield f"{a}+{b}=", demonstrate(a, b, rng)
 
 
 def main() -> None:
@@ -134,10 +151,17 @@ def main() -> None:
     write_problems(args.output_dir / "train.jsonl", train)
     write_problems(args.output_dir / "test.jsonl", test)
 
-    tokenizer = make_tokenizer()
-    model = make_model(tokenizer)
+    tokenizer = make_tokenizer(VOCABULARY, r"\\boxed| ?[a-z]+ |[\s\S]")
+    model = make_model(tokenizer, width=128, layers=4)
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters")
-    warm_up(model, tokenizer, {(min(p), max(p)) for p in test}, args, rng)
+    warm_up(
+        model,
+        tokenizer,
+        demonstrations({(min(p), max(p)) for p in test}, rng),
+        steps=args.steps,
+        batch_size=args.batch_size,
+        learning_rate=args.learning_rate,
+    )
     model.save_pretrained(args.output_dir / "model")
     tokenizer.save_pretrained(args.output_dir / "model")
     print(f"model and data are in {args.output_dir}")

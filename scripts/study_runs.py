@@ -19,16 +19,16 @@ VARIANTS = {
     "sapo": {"token_credit": "none", "loss_type": "sapo"},
     "fipo": {"token_credit": "fipo", "delta": 10.0},
     "delta": {"token_credit": "delta"},
-    "delta_topk": {"token_gradient": "topk_hidden", "token_gradient_top_k": 5},
-    "delta_lm_head": {"token_gradient": "lm_head"},
-    "delta_full": {"token_gradient": "full"},
+    "delta_topk": {"token_credit_kwargs": {"token_gradient": "topk_hidden", "token_gradient_top_k": 5}},
+    "delta_lm_head": {"token_credit_kwargs": {"token_gradient": "lm_head"}},
+    "delta_full": {"token_credit_kwargs": {"token_gradient": "full"}},
     "random": {"token_credit": "random"},
     "within_side": {"token_credit": "within_side"},
     "side_mean": {"token_credit": "side_mean"},
-    "balance_sides": {"balance_sides": True},
-    "select_top": {"token_selection": "top"},
-    "select_bottom": {"token_selection": "bottom"},
-    "select_random": {"token_selection": "random"},
+    "balance_sides": {"token_credit_kwargs": {"balance_sides": True}},
+    "select_top": {"token_credit": "selected"},
+    "select_bottom": {"token_credit": "selected", "token_credit_kwargs": {"which": "bottom"}},
+    "select_random": {"token_credit": "selected", "token_credit_kwargs": {"which": "random"}},
 }
 LEARNING_RATES = (1e-4, 2.5e-4, 6e-4)
 COMMON_RATE = 2.5e-4  # what DAPO's tuning chose on both tasks; every variant also runs with it

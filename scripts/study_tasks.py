@@ -25,14 +25,13 @@ import argparse
 import json
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import make_quickstart_model
 import torch
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-from tqdm import tqdm
-from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import PreTrainedTokenizerFast
 
 from delta_trl.rewards import code_reward, math_reward
 
@@ -182,57 +181,16 @@ def make_tokenizer(task: Task) -> PreTrainedTokenizerFast:
     """One token for each word, which carries its spaces, and for each other character."""
     vocabulary = ["<pad>", "<eos>", *"0123456789", *dict.fromkeys(task.words)]
     vocabulary += ["+", "=", "{", "}", "\n"] if task.reward is math_reward else ["f", "x", "(", ")", ":", "\n"]
-    tokenizer = Tokenizer(models.WordLevel({token: i for i, token in enumerate(vocabulary)}))
     words = "|".join(sorted(map(re.escape, task.words), key=len, reverse=True))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(words + r"|[\s\S]"), behavior="isolated")
-    tokenizer.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>", padding_side="left", model_max_length=128
-    )
+    return make_quickstart_model.make_tokenizer(vocabulary, words + r"|[\s\S]")
 
 
-def make_model(tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
-    special = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id, "bos_token_id": None}
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16,
-        max_position_embeddings=128,
-        tie_word_embeddings=False,
-        **special,
-    )
-    model = Qwen3ForCausalLM(config)
-    model.generation_config = GenerationConfig(do_sample=True, **special)
-    return model
-
-
-def warm_up(model, tokenizer, task: Task, excluded: set[str], steps: int, seed: int) -> None:
+def demonstrations(task: Task, excluded: set[str], seed: int) -> Iterator[tuple[str, str]]:
     rng = random.Random(seed)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3, weight_decay=0.0)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 5e-3, total_steps=steps, pct_start=0.1)
-    model.train()
-    for _ in (progress := tqdm(range(steps), desc=f"{task.name}: warm-up", unit="step")):
-        texts, prompt_lengths = [], []
-        while len(texts) < BATCH_SIZE:
-            problem = task.make_problem(rng)
-            if problem["prompt"] not in excluded:
-                texts.append(problem["prompt"] + task.demonstrate(problem, rng) + tokenizer.eos_token)
-                prompt_lengths.append(len(tokenizer.tokenize(problem["prompt"])))
-        batch = tokenizer(texts, return_tensors="pt", padding=True, padding_side="right")
-        labels = batch.input_ids.masked_fill(batch.attention_mask == 0, -100)
-        in_prompt = torch.arange(labels.size(1)) < torch.tensor(prompt_lengths)[:, None]
-        labels = labels.masked_fill(in_prompt, -100)
-        loss = model(input_ids=batch.input_ids, attention_mask=batch.attention_mask, labels=labels).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        optimizer.zero_grad()
-        progress.set_postfix(loss=f"{loss.item():.3f}")
+    while True:
+        problem = task.make_problem(rng)
+        if problem["prompt"] not in excluded:
+            yield problem["prompt"], task.demonstrate(problem, rng)
 
 
 def make(task: Task, folder: Path, steps: int = 400, seed: int = 0) -> None:
@@ -241,8 +199,16 @@ def make(task: Task, folder: Path, steps: int = 400, seed: int = 0) -> None:
     torch.set_num_threads(1)  # the order of summation, and with it the weights, depends on their number
     _, test = make_problems(task)
     tokenizer = make_tokenizer(task)
-    model = make_model(tokenizer)
-    warm_up(model, tokenizer, task, {problem["prompt"] for problem in test}, steps, seed)
+    model = make_quickstart_model.make_model(tokenizer, width=64, layers=2)
+    make_quickstart_model.warm_up(
+        model,
+        tokenizer,
+        demonstrations(task, {problem["prompt"] for problem in test}, seed),
+        steps=steps,
+        batch_size=BATCH_SIZE,
+        learning_rate=5e-3,
+        description=f"{task.name}: warm-up",
+    )
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 

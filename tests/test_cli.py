@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from delta_trl.cli import main
-from delta_trl.recipe import RecipeParser
+from delta_trl.credit import DelTA
+from delta_trl.runs.recipe import RecipeParser
 
 from . import tiny
 
@@ -55,10 +56,11 @@ def recipe(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"lamda_min": 0.5}, "`lamda_min` (did you mean `lambda_min`?)"),
-        ({"lambda_min": 1.5}, "lambda_min=1.5, lambda_max=1.2"),
-        ({"lambda_min": "low"}, "invalid float value: 'low'"),
-        ({"refinement_steps": -1}, "refinement_steps=-1"),
+        ({"learning_rat": 0.5}, "`learning_rat` (did you mean `learning_rate`?)"),
+        ({"token_credit_kwargs": {"lamda_min": 0.5}}, "'lamda_min' (did you mean 'lambda_min'?)"),
+        ({"token_credit_kwargs": {"lambda_min": 1.5}}, "lambda_min=1.5, lambda_max=1.2"),
+        ({"learning_rate": "low"}, "invalid float value: 'low'"),
+        ({"token_credit_kwargs": {"refinement_steps": -1}}, "refinement_steps=-1"),
         ({"token_credit": "dleta"}, "token_credit='dleta'"),
         ({"reward_funcs": ["math_rewrd"]}, "'math_reward'"),
         ({"reward_funcs": ["tests.test_cli.no_such_reward"]}, "no_such_reward"),
@@ -98,7 +100,7 @@ def test_mistakes_in_the_call(recipe, capsys, tmp_path):
         (["train", "--config", str(tmp_path / "none.yaml")], "no such file"),
         (["train", "--config", str(tmp_path / "broken.yaml")], "not valid YAML"),
         (["train", "--config", str(tmp_path / "list.yaml")], "YAML mapping"),
-        (["train", "--config", recipe(), "--lamda_max", "2"], "did you mean `lambda_max`?"),
+        (["train", "--config", recipe(), "--token_credt", "2"], "did you mean `token_credit`?"),
         (["train", "--config", recipe(), "--dataset_name", str(tmp_path / "bad.jsonl")], "cannot be read"),
     ]:
         assert main(args) == 2
@@ -107,12 +109,17 @@ def test_mistakes_in_the_call(recipe, capsys, tmp_path):
 
 def test_values_reach_their_arguments(recipe):
     path = recipe(reward_kwargs={"tests.test_cli.reward_mine": {"threshold": 1}}, learning_rate="1e-4")
-    run, training, model = RecipeParser().parse(
-        ["--config", path, "--lambda_max", "1.3", "--column_mapping", "{question: prompt}", "--use_peft", "true"]
-    )
-    assert training.lambda_max == 1.3
+    flags = [
+        "--token_credit_kwargs",
+        "{lambda_max: 1.3}",
+        "--column_mapping",
+        "{question: prompt}",
+        "--use_peft",
+        "true",
+    ]
+    run, training, model = RecipeParser().parse(["--config", path, *flags])
+    assert training.make_rule() == DelTA(lambda_max=1.3)
     assert training.learning_rate == 1e-4
-    assert training.lambda_min == 0.8
     assert run.column_mapping == {"question": "prompt"}
     assert run.reward_kwargs == {"tests.test_cli.reward_mine": {"threshold": 1}}
     assert model.use_peft

@@ -6,49 +6,25 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from peft import LoraConfig
 from transformers import Gemma2Config, GPT2Config, LlamaConfig, Olmo2Config, Qwen3Config
 from trl import GRPOConfig, GRPOTrainer
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
-from delta_trl.hidden_states import HiddenStateSource
-from delta_trl.reward_errors import RewardFunctionError
+from delta_trl.credit import DelTA
+from delta_trl.rewards.failures import RewardFunctionError
 
 from . import tiny
 from .credit import oracle
-
-
-MISALIGNED = {"num_iterations": 2}  # two optimiser steps per rollout batch: TRL scores old log-probs itself
-ALIGNED = {}
-LORA = {"peft_config": LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False)}
-
-
-def logged(trainer, name) -> list[float]:
-    return [entry[name] for entry in trainer.state.log_history if name in entry]
-
-
-def plain_forward(model, batch) -> tuple[torch.Tensor, torch.Tensor]:
-    """Hidden states before each completion token (B, T, d) and log-probs (B, T), by the model's own forward."""
-    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
-    mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
-    output = model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
-    T = batch["completion_ids"].size(1)
-    log_probs = output.logits[:, -T - 1 : -1].log_softmax(dim=-1)
-    return output.hidden_states[-1][:, -T - 1 : -1], log_probs.gather(2, batch["completion_ids"][:, :, None])[:, :, 0]
-
-
-def expected_coefficients(model, batch, **options) -> torch.Tensor:
-    """The oracle's coefficients (B, T) from a plain forward, with explicit token vectors."""
-    with torch.no_grad():
-        hidden, log_probs = plain_forward(model, batch)
-    valid = batch["completion_mask"].bool()
-    if "tool_mask" in batch:
-        valid &= batch["tool_mask"].bool()
-    v = (1 - log_probs.exp())[valid][:, None] * hidden[valid]
-    advantages = batch["advantages"][:, None].expand_as(valid)[valid]
-    expected = torch.zeros(valid.shape)
-    expected[valid] = torch.tensor(oracle.coefficients(v, advantages, **options)[0], dtype=torch.float32)
-    return expected
+from .trainers import (
+    ALIGNED,
+    LORA,
+    MISALIGNED,
+    credit,
+    expected_coefficients,
+    logged,
+    plain_forward,
+    rollout_with_environment,
+)
 
 
 # --- the objective ---
@@ -56,7 +32,7 @@ def expected_coefficients(model, batch, **options) -> torch.Tensor:
 
 def test_loss_gradient_is_the_papers(make_trainer, rollout):
     """The self-normalised DAPO surrogate of the paper, written out and differentiated by autograd."""
-    trainer = make_trainer(**MISALIGNED, lambda_min=0.5, lambda_max=1.5, refinement_steps=2)
+    trainer = make_trainer(**MISALIGNED, **credit(lambda_min=0.5, lambda_max=1.5, refinement_steps=2))
     batch = rollout(trainer)
     coefficients = expected_coefficients(trainer.model, batch, K=2, lambda_min=0.5, lambda_max=1.5)
 
@@ -91,7 +67,7 @@ def test_no_credit_is_grpo_bit_for_bit(make_trainer):
 
 @pytest.mark.parametrize("mode", [ALIGNED, MISALIGNED], ids=["aligned", "misaligned"])
 def test_equal_bounds_train_as_grpo(make_trainer, mode):
-    ours = make_trainer(**mode, lambda_min=1.0, lambda_max=1.0)
+    ours = make_trainer(**mode, **credit(lambda_min=1.0, lambda_max=1.0))
     ours.train()
     theirs = make_trainer(**mode, trainer_class=GRPOTrainer, config_class=GRPOConfig, epsilon_high=0.28)
     theirs.train()
@@ -151,10 +127,10 @@ CONFIGS = {
 }
 
 
-def spy_on_recorders(monkeypatch) -> list:
-    """What token credit is computed from, for every rollout batch."""
-    seen, get = [], HiddenStateSource.get
-    monkeypatch.setattr(HiddenStateSource, "get", lambda self, *args: seen.append(get(self, *args)) or seen[-1])
+def spy_on_tokens(monkeypatch) -> list:
+    """What every rollout batch is credited by."""
+    seen, of_rollout = [], DelTA.of_rollout
+    monkeypatch.setattr(DelTA, "of_rollout", lambda self, tokens: seen.append(tokens) or of_rollout(self, tokens))
     return seen
 
 
@@ -164,18 +140,16 @@ def test_recorded_states_are_a_plain_forwards(make_trainer, rollout, monkeypatch
     trainer = make_trainer(
         tiny.model(CONFIGS[architecture]), **mode, per_device_train_batch_size=4, steps_per_generation=2
     )
-    monkeypatch.setattr(HiddenStateSource, "may_capture", lambda self: False)
-    recorders = spy_on_recorders(monkeypatch)
+    seen = spy_on_tokens(monkeypatch)
     batch = rollout(trainer)
     assert len(batch["prompt_ids"]) == 8  # two micro-batches
     assert batch["prompt_mask"].sum(dim=1).unique().numel() > 1  # left padding
 
-    recorder = recorders[-1]
     with torch.no_grad():
         hidden, log_probs = plain_forward(trainer.model, batch)
     valid = batch["completion_mask"].bool()
-    torch.testing.assert_close(torch.cat(recorder.states.blocks), hidden[valid], atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(recorder.log_probs[valid], log_probs[valid], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(torch.cat(seen[0].hidden.blocks), hidden[valid], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(seen[0].log_probs, log_probs[valid], atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(
         batch["token_coefficients"], expected_coefficients(trainer.model, batch), atol=1e-4, rtol=0
     )
@@ -214,15 +188,14 @@ def test_extra_forward_passes(make_trainer, monkeypatch, tmp_path, options, pass
 
     monkeypatch.setattr(GRPOTrainer, "_get_per_token_logps_and_entropies", scoring)
     expected, claimed = [], []
-    credit = DeltaGRPOTrainer._credit_tokens
+    log_rollout = DeltaGRPOTrainer._log_rollout
 
-    def crediting(self, batch):
-        expected.append(expected_coefficients(self.model, batch))
-        coefficients = credit(self, batch)
+    def logging(self, *args):
+        log_rollout(self, *args)
+        expected.append(expected_coefficients(self.model, rollouts[-1]))
         claimed.append(self._metrics["train"]["credit/extra_forward_passes"][-1])
-        return coefficients
 
-    monkeypatch.setattr(DeltaGRPOTrainer, "_credit_tokens", crediting)
+    monkeypatch.setattr(DeltaGRPOTrainer, "_log_rollout", logging)
     trainer.train()
     misaligned = trainer.args.gradient_accumulation_steps % (
         trainer.args.steps_per_generation * trainer.args.num_iterations
@@ -237,25 +210,15 @@ def test_extra_forward_passes(make_trainer, monkeypatch, tmp_path, options, pass
 
 def test_autocast_keeps_states_as_the_head_sees_them(make_trainer, rollout, monkeypatch):
     """float32 weights under bfloat16 autocast: states are kept in bfloat16, half the memory."""
-    recorders = spy_on_recorders(monkeypatch)
+    seen = spy_on_tokens(monkeypatch)
     batch = rollout(make_trainer(**MISALIGNED, bf16=True))
-    [kept] = recorders[0].states.blocks
+    [kept] = seen[0].hidden.blocks
     assert kept.dtype == torch.bfloat16
     assert len(kept) == batch["completion_mask"].sum()
     assert batch["token_coefficients"].isfinite().all()
 
 
 # --- options and batches it must live with ---
-
-
-def rollout_with_environment(prompts, trainer) -> dict:
-    """Completions of which every third token is the environment's."""
-    tokenizer = trainer.processing_class
-    prompt_ids = tokenizer(prompts)["input_ids"]
-    completion_ids = [[int(x) for x in np.random.default_rng(i).integers(2, 30, 7)] for i in range(len(prompts))]
-    env_mask = [[int(t % 3 != 2) for t in range(7)] for _ in prompts]
-    logprobs = [[-1.0] * 7 for _ in prompts]
-    return {"prompt_ids": prompt_ids, "completion_ids": completion_ids, "logprobs": logprobs, "env_mask": env_mask}
 
 
 OPTIONS = {
@@ -467,9 +430,10 @@ def test_checkpoints_inside_a_rollout_are_warned_about(make_trainer, caplog):
     ("options", "message"),
     [
         ({"token_credit": "dleta"}, "token_credit='dleta': expected one of 'delta', "),
-        ({"token_gradient": "row"}, "token_gradient='row'"),
-        ({"lambda_min": 1.5}, "lambda_min=1.5, lambda_max=1.2"),
-        ({"refinement_steps": -1}, "refinement_steps=-1"),
+        (credit(token_gradient="row"), "token_gradient='row'"),
+        (credit(lambda_min=1.5), "lambda_min=1.5, lambda_max=1.2"),
+        (credit(refinement_steps=-1), "refinement_steps=-1"),
+        (credit(lamda_min=1), "does not know 'lamda_min' .did you mean 'lambda_min'"),
     ],
 )
 def test_bad_options_are_named(tmp_path, options, message):
@@ -479,6 +443,8 @@ def test_bad_options_are_named(tmp_path, options, message):
 
 def test_defaults_are_the_papers(tmp_path):
     config = DeltaGRPOConfig(str(tmp_path), use_cpu=True, bf16=False)
-    assert (config.refinement_steps, config.lambda_min, config.lambda_max) == (1, 0.8, 1.2)
+    rule = config.make_rule()
+    assert (rule.refinement_steps, rule.lambda_min, rule.lambda_max) == (1, 0.8, 1.2)
     assert (config.loss_type, config.epsilon, config.epsilon_high, config.beta) == ("dapo", 0.2, 0.28, 0.0)
-    assert (config.token_credit, config.token_gradient, config.normalize_coefficients) == ("delta", "output_row", True)
+    assert rule == DelTA()
+    assert (rule.token_gradient, rule.normalize_coefficients) == ("output_row", True)

@@ -1,35 +1,50 @@
-"""Token credit assignment: torch only, independent of TRL. See `coefficients.py` for the method."""
+"""
+Token credit assignment: torch only, independent of TRL. `coefficients.py` has DelTA's method, `rule.py` the interface
+of a rule of your own (docs/token_credit.md).
+"""
 
-from .coefficients import Contrast, centroid_cosine, coefficient_statistics, token_coefficients
-from .controls import random_coefficients, select_tokens, side_mean
-from .fipo import fipo_weights
+from .coefficients import centroid_cosine, coefficient_statistics, token_coefficients
+from .controls import ChangedCredit, RandomCredit, Selected, SideMean
+from .delta import DelTA, WithinSide
+from .distributed import all_gather, all_reduce
+from .fipo import FIPO
 from .full import FullGradients
 from .gradients import TokenGradients
-from .groups import group_coefficients
 from .hidden_states import HiddenStates, RecomputedStates
-from .lm_head import LMHead, LMHeadGradients, TopKHiddenGradients, token_log_probs
+from .lm_head import LMHead, LMHeadGradients, TopKHiddenGradients
+from .names import RULES, make_rule
 from .output_row import OutputRowGradients
-from .streaming import StreamingCredit
+from .rule import Cost, TokenCredit
+from .tokens import Credit, Policy, Scores, Tokens
 
 
 __all__ = [
-    "Contrast",
+    "FIPO",
+    "RULES",
+    "ChangedCredit",
+    "Cost",
+    "Credit",
+    "DelTA",
     "FullGradients",
     "HiddenStates",
     "LMHead",
     "LMHeadGradients",
     "OutputRowGradients",
+    "Policy",
+    "RandomCredit",
     "RecomputedStates",
-    "StreamingCredit",
+    "Scores",
+    "Selected",
+    "SideMean",
+    "TokenCredit",
     "TokenGradients",
+    "Tokens",
     "TopKHiddenGradients",
+    "WithinSide",
+    "all_gather",
+    "all_reduce",
     "centroid_cosine",
     "coefficient_statistics",
-    "fipo_weights",
-    "group_coefficients",
-    "random_coefficients",
-    "select_tokens",
-    "side_mean",
+    "make_rule",
     "token_coefficients",
-    "token_log_probs",
 ]

@@ -32,39 +32,16 @@ Departures from the authors' code (a fork of verl, repository RUCBM/DelTA):
 """
 
 import math
-from dataclasses import dataclass
 
 import torch
 
 from .distributed import all_reduce
 from .gradients import TokenGradients
+from .tokens import Credit
 
 
 ASSIGNMENTS = ("soft", "hard")
 MARGINS = ("contrast", "within_side")
-
-
-@dataclass
-class Contrast:
-    """
-    What tells winners from losers in a rollout batch, the same on all ranks; enough to score other tokens by it.
-
-    Args:
-        direction (`torch.Tensor` of shape `(d,)`): μ₊ - μ₋.
-        offset (`torch.Tensor`, scalar): m₊ + m₋ = ‖μ₊‖² - ‖μ₋‖².
-        temperatures (`torch.Tensor` of shape `(2,)`): γ₊ and γ₋.
-        mean_alpha (`torch.Tensor` of shape `(2,)`): Mean α of each side.
-    """
-
-    direction: torch.Tensor | None = None
-    offset: torch.Tensor | None = None
-    temperatures: torch.Tensor | None = None
-    mean_alpha: torch.Tensor | None = None
-
-    @property
-    def known(self) -> bool:
-        """Whether there was one."""
-        return self.mean_alpha is not None
 
 
 def check_credit_options(refinement_steps: int, lambda_min: float, lambda_max: float) -> None:
@@ -85,7 +62,7 @@ def check_credit_options(refinement_steps: int, lambda_min: float, lambda_max: f
 
 
 @torch.no_grad()
-def token_coefficients(
+def contrast_credit(
     gradients: TokenGradients,
     advantages: torch.Tensor,
     *,
@@ -98,9 +75,7 @@ def token_coefficients(
     balance_sides: bool = False,
     temperatures: tuple[float, float] | None = None,
     eps: float = 1e-8,
-    statistics: dict[str, float] | None = None,
-    contrast: Contrast | None = None,
-) -> torch.Tensor:
+) -> Credit:
     r"""
     DelTA coefficients of the valid completion tokens of one rollout batch (see the module's docstring for the method).
 
@@ -129,15 +104,10 @@ def token_coefficients(
             γ₊ and γ₋ to use instead of measured ones.
         eps (`float`, *optional*, defaults to `1e-8`):
             Floor of the variance under the temperature's square root, the authors' value.
-        statistics (`dict`, *optional*):
-            Filled with the final `temperature_positive` and `temperature_negative`, and `neutral` (1 if there was no
-            contrast, else 0).
-        contrast (`Contrast`, *optional*):
-            Filled with what the final coefficients were computed from, unless neutral. For `margin="contrast"` and
-            directions that are tensors.
 
     Returns:
-        `torch.Tensor` of shape `(N,)`, float32, finite. Exactly 1 for every token when there is no contrast.
+        [`Credit`]: Weights of shape `(N,)`, float32, finite; exactly 1 for every token when there is no contrast, then
+        `neutral`. Metrics `temperature_positive` and `temperature_negative`, the final γ₊ and γ₋, NaN if neutral.
 
     Raises:
         ValueError: If an option is out of range or `advantages` is not one-dimensional.
@@ -145,8 +115,6 @@ def token_coefficients(
     check_credit_options(refinement_steps, lambda_min, lambda_max)
     if assignment not in ASSIGNMENTS or margin not in MARGINS:
         raise ValueError(f"assignment={assignment!r}, margin={margin!r}: expected one of {ASSIGNMENTS} and {MARGINS}.")
-    if margin != "contrast" and contrast is not None:
-        raise ValueError(f"margin={margin!r} has no contrast to fill in.")
     A, sides = split_sides(advantages)  # (N,), (2, N)
     count = all_reduce(sides.sum(dim=1).to(A.dtype))  # (2,)
     neutral = not bool((count > 0).all())
@@ -158,7 +126,7 @@ def token_coefficients(
         for k in range(refinement_steps + 1):
             weights = sides * (A.abs() * alpha)  # (2, N)
             weights /= all_reduce(weights.sum(dim=1, keepdim=True)).clamp(min=torch.finfo(A.dtype).tiny)
-            lagged, delta = delta, margins(gradients, sides, weights, contrast)
+            lagged, delta = delta, margins(gradients, sides, weights)
             if balance_sides:
                 mean = all_reduce((sides * delta).sum(dim=1)) / count
                 delta = delta - torch.where(sides[0], mean[0], mean[1])
@@ -166,7 +134,7 @@ def token_coefficients(
                 gamma = _temperatures(delta if k == 0 else lagged, sides, count, eps)  # (2,)
             else:
                 gamma = A.new_tensor(temperatures)
-            alpha = assign(delta, sides, gamma, assignment)
+            alpha = _assign(delta, sides, gamma, assignment)
         lambdas = lambda_min + (lambda_max - lambda_min) * alpha
         if normalize:
             lambdas = divide_by_mean(lambdas, lambda_min)
@@ -174,12 +142,13 @@ def token_coefficients(
         if neutral:
             lambdas, gamma = torch.ones_like(A), gamma.fill_(math.nan)
 
-    if contrast is not None and not neutral:
-        contrast.temperatures, contrast.mean_alpha = gamma, all_reduce((sides * alpha).sum(dim=1)) / count
-    if statistics is not None:
-        statistics["temperature_positive"], statistics["temperature_negative"] = gamma.tolist()
-        statistics["neutral"] = float(neutral)
-    return lambdas.float()
+    metrics = dict(zip(("temperature_positive", "temperature_negative"), gamma.tolist(), strict=True))
+    return Credit(lambdas.float(), metrics, neutral)
+
+
+def token_coefficients(gradients: TokenGradients, advantages: torch.Tensor, **options) -> torch.Tensor:
+    """The weights (N,) of [`contrast_credit`], which takes the same arguments: DelTA's coefficients alone."""
+    return contrast_credit(gradients, advantages, **options).weights
 
 
 def split_sides(advantages: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -199,12 +168,7 @@ def divide_by_mean(lambdas: torch.Tensor, lambda_min: float) -> torch.Tensor:
     return lambdas / (lambda_min + excess / n_tokens)
 
 
-def contrast_margins(s: torch.Tensor, offset: torch.Tensor, sides: torch.Tensor) -> torch.Tensor:
-    """Δ_j = ‖v_j - μ₋‖² - ‖v_j - μ₊‖² on the + side, its negative on the - side, 0 elsewhere; shape (N,)."""
-    return (sides[0].to(s) - sides[1].to(s)) * (2 * s - offset)
-
-
-def assign(delta: torch.Tensor, sides: torch.Tensor, gamma: torch.Tensor, assignment: str) -> torch.Tensor:
+def _assign(delta: torch.Tensor, sides: torch.Tensor, gamma: torch.Tensor, assignment: str) -> torch.Tensor:
     """α_j from Δ_j, shape (N,), with temperatures γ± (2,); 0 where A = 0."""
     if assignment == "hard":
         alpha = (delta > 0).to(delta)
@@ -213,20 +177,15 @@ def assign(delta: torch.Tensor, sides: torch.Tensor, gamma: torch.Tensor, assign
     return alpha * sides.any(dim=0)
 
 
-def _contrast_margins(
-    gradients: TokenGradients, sides: torch.Tensor, weights: torch.Tensor, contrast: Contrast | None
-) -> torch.Tensor:
+def _contrast_margins(gradients: TokenGradients, sides: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Δ_j = ‖v_j - μ₋‖² - ‖v_j - μ₊‖² on the + side, its negative on the - side, 0 elsewhere; shape (N,)."""
     direction = gradients.combine(weights[0] - weights[1])
     s = gradients.score(direction).to(weights)  # <v_j, μ₊ - μ₋>
     offset = all_reduce((weights * s).sum(dim=1)).sum()  # m₊ + m₋
-    if contrast is not None:
-        contrast.direction, contrast.offset = direction, offset
-    return contrast_margins(s, offset, sides)
+    return (sides[0].to(s) - sides[1].to(s)) * (2 * s - offset)
 
 
-def _within_side_margins(
-    gradients: TokenGradients, sides: torch.Tensor, weights: torch.Tensor, contrast: None
-) -> torch.Tensor:
+def _within_side_margins(gradients: TokenGradients, sides: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Δ_j = -‖v_j - μ‖², μ the centroid of the token's own side; 0 elsewhere; shape (N,)."""
     margins = torch.zeros_like(weights[0])
     squared_norms = gradients.squared_norms().to(weights)

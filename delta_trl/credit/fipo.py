@@ -10,10 +10,61 @@ safety threshold, f is clipped to [0.8, 1] instead. f carries no gradient. Defau
 paper; formula and parameters as documented by ms-swift.
 """
 
+from dataclasses import dataclass
+
 import torch
+
+from .distributed import all_reduce
+from .rule import TokenCredit
+from .tokens import Credit, Tokens
 
 
 CHUNK = 128
+
+
+@dataclass
+class FIPO(TokenCredit):
+    """
+    Future-KL weights (arXiv 2603.19835), which depend on how the policy has moved since the rollout.
+
+    Args:
+        decay (`float`, *optional*, defaults to `32.0`): Tokens after which the future's influence has halved.
+        clip (`float`, *optional*, defaults to `0.2`): Upper clip of f above 1.
+        safety_threshold (`float`, *optional*, defaults to `10.0`): Ratio above which losing tokens are not amplified.
+        dual_clip (`float`, *optional*):
+            c; tokens with a higher ratio are left out of the future. Defaults to the loss's own bound, `delta` in the
+            training arguments.
+    """
+
+    decay: float = 32.0
+    clip: float = 0.2
+    safety_threshold: float = 10.0
+    dual_clip: float | None = None
+
+    def __post_init__(self):
+        for name in ("decay", "clip", "safety_threshold"):
+            value = getattr(self, name)
+            if not isinstance(value, (int, float)) or not value > 0:
+                raise ValueError(f"{name}={value!r}: expected a number > 0.")
+
+    def check(self, trainer) -> None:
+        if self.dual_clip is None:
+            self.dual_clip = trainer.args.delta
+
+    def of_micro_batch(self, tokens: Tokens) -> Credit:
+        weights = fipo_weights(
+            tokens.padded(tokens.log_probs),
+            tokens.padded(tokens.old_log_probs),
+            tokens.padded(tokens.advantages),
+            tokens.mask,
+            decay=self.decay,
+            clip=self.clip,
+            safety_threshold=self.safety_threshold,
+            dual_clip=self.dual_clip,
+        )
+        weights = tokens.flat(weights)
+        total, count = all_reduce(torch.stack([weights.sum(), weights.new_tensor(float(len(weights)))]))
+        return Credit(weights, {"fipo_weight_mean": (total / count.clamp(min=1)).item()})
 
 
 @torch.no_grad()
@@ -33,7 +84,7 @@ def fipo_weights(
 
     Args:
         log_probs, old_log_probs (`torch.Tensor` of shape `(B, T)`): Of the sampled tokens, now and at the rollout.
-        advantages (`torch.Tensor` of shape `(B,)`): One per response.
+        advantages (`torch.Tensor` of shape `(B,)` or `(B, T)`): Of the responses.
         mask (`torch.Tensor` of shape `(B, T)`): The tokens that the loss counts.
         decay (`float`, *optional*, defaults to `32.0`): Tokens after which the future's influence has halved.
         clip (`float`, *optional*, defaults to `0.2`): Upper clip of f above 1.
@@ -47,7 +98,7 @@ def fipo_weights(
     ratio = shift.exp()
     counted = shift if dual_clip is None else shift * (ratio <= dual_clip)
     weights = discounted_future_sum(counted, 2 ** (-1 / decay)).exp()
-    risky = (advantages < 0)[:, None] & (ratio > safety_threshold)
+    risky = (advantages < 0).view(len(mask), -1) & (ratio > safety_threshold)
     return torch.where(risky, weights.clamp(0.8, 1.0), weights.clamp(1.0, 1.0 + clip))
 
 

@@ -22,6 +22,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from .distributed import all_reduce
+from .tokens import Tokens
 
 
 ESTIMATORS = ("auto", "one_sided", "central", "forward")
@@ -116,6 +117,34 @@ class FullGradients:
         # of the latest `combine`: its weights, their sum Σ_j |c_j| over all ranks, and the log-probabilities it saw
         self.weights, self.total_weight, self.log_probs = torch.zeros(0), 0.0, torch.zeros(0)
         self.correction: float | None = None  # of the guessed ε, measured at the first `score`
+
+    @classmethod
+    def of(cls, tokens: Tokens, estimator: str = "auto", last_blocks: int | None = None) -> "FullGradients":
+        """
+        The gradients of a rollout batch's tokens. Responses without advantage pull nowhere, and their tokens'
+        coefficients do not depend on a score: as many completions are left out as all ranks can, which must make the
+        same number of forwards under FSDP.
+        """
+        policy = tokens.policy
+        if policy is None:
+            raise ValueError("FullGradients.of: these tokens have no policy to differentiate.")
+        lengths = tokens.mask.sum(dim=1)
+        active = torch.zeros(len(lengths), device=lengths.device)  # 1 where some token has an advantage
+        active[tokens.row[tokens.advantages.nan_to_num() != 0]] = 1
+        n_rows = max(int(all_reduce(active.sum(), "MAX")), 1)
+        # the longest first, so that a micro-batch can end where its own completions do
+        order = (lengths * active).argsort(descending=True, stable=True)
+        rows = order[:n_rows].split(policy.micro_batch_size)
+        numbers = tokens.padded(torch.arange(len(tokens), device=lengths.device))
+        return cls(
+            policy.model,
+            lambda i: tokens.log_probs_at(rows[i], plain=estimator == "forward"),
+            len(rows),
+            estimator=estimator,
+            dtype=policy.dtype,
+            last_blocks=last_blocks,
+            tokens=torch.cat([numbers[i][tokens.mask[i]] for i in rows]),
+        )
 
     def combine(self, weights: torch.Tensor) -> list[torch.Tensor]:
         self.forward_passes += 1

@@ -8,9 +8,6 @@ from collections.abc import Callable, Iterator
 import torch
 
 
-Tokens = slice | torch.Tensor  # which of the N tokens a chunk's rows are
-
-
 class HiddenStates:
     """
     Hidden states of N tokens, kept in blocks.
@@ -23,37 +20,29 @@ class HiddenStates:
         staged (`list[bool]`, *optional*):
             Which blocks to copy to `device` when they are read: those in main memory. The next one is on its way, over
             one of two buffers, while one is computed with.
-        order (`torch.Tensor` of shape `(N,)`, *optional*):
-            The token of each row, where that is not its number.
     """
-
-    passes = 0  # forward passes that reading has cost
 
     def __init__(
         self,
         blocks: list[torch.Tensor],
         device: torch.device | None = None,
         staged: list[bool] | None = None,
-        order: torch.Tensor | None = None,
     ):
         self.blocks = blocks
         self.device = device or blocks[0].device
         self.staged = staged or [False] * len(blocks)
-        self.order = order
         self.shape = (sum(len(block) for block in blocks), blocks[0].size(1))
         self.dtype = blocks[0].dtype
 
-    def chunks(self) -> Iterator[tuple[Tokens, torch.Tensor]]:
-        """Yield tokens and their states (n, d) on `device`. The memory is the next chunk's when that is asked for."""
+    def chunks(self) -> Iterator[tuple[slice, torch.Tensor]]:
+        """
+        Yield which of the N tokens, and their states (n, d) on `device`. The memory is the next chunk's when that is
+        asked for.
+        """
         copies = self._staged_copies()
-        for tokens, block, staged in zip(self._tokens(), self.blocks, self.staged, strict=True):
-            yield tokens, next(copies) if staged else block
-
-    def _tokens(self) -> Iterator[Tokens]:
         start = 0
-        for block in self.blocks:
-            tokens = slice(start, start + len(block))
-            yield tokens if self.order is None else self.order[tokens]
+        for block, staged in zip(self.blocks, self.staged, strict=True):
+            yield slice(start, start + len(block)), next(copies) if staged else block
             start += len(block)
 
     def _staged_copies(self) -> Iterator[torch.Tensor]:
@@ -81,18 +70,12 @@ class HiddenStates:
             yield buffers[i % 2][: len(block)]
 
     def __getitem__(self, tokens: torch.Tensor) -> "HiddenStates":
-        """The states of some tokens, a copy where those lie."""
-        number = torch.full((self.shape[0],), -1, device=tokens.device)
-        number[tokens] = torch.arange(len(tokens), device=tokens.device)
-        blocks, staged, order = [], [], []
-        for of_block, block, is_staged in zip(self._tokens(), self.blocks, self.staged, strict=True):
-            numbers = number[of_block]
-            rows = (numbers >= 0).nonzero()[:, 0]
-            if len(rows) or not blocks:
-                blocks.append(block[rows.to(block.device)])
-                staged.append(is_staged)
-                order.append(numbers[rows])
-        return HiddenStates(blocks, self.device, staged, torch.cat(order))
+        """The states of some tokens, numbers in ascending order: a copy where those lie."""
+        chosen = torch.zeros(self.shape[0], dtype=torch.bool, device=tokens.device)
+        chosen[tokens] = True
+        parts = chosen.split([len(block) for block in self.blocks])
+        blocks = [block[part.to(block.device)] for block, part in zip(self.blocks, parts, strict=True)]
+        return HiddenStates(blocks, self.device, self.staged)
 
 
 class RecomputedStates:
@@ -102,10 +85,7 @@ class RecomputedStates:
     Args:
         shape (`tuple[int, int]`): N and d.
         dtype (`torch.dtype`), device (`torch.device`): Of the states.
-        forward (`Callable`): A pass: yields tokens and states like [`HiddenStates.chunks`].
-
-    Attributes:
-        passes (`int`): Forward passes so far.
+        forward (`Callable`): A pass: yields which of the tokens, and their states, like [`HiddenStates.chunks`].
     """
 
     def __init__(
@@ -113,12 +93,17 @@ class RecomputedStates:
         shape: tuple[int, int],
         dtype: torch.dtype,
         device: torch.device,
-        forward: Callable[[], Iterator[tuple[Tokens, torch.Tensor]]],
+        forward: Callable[[], Iterator[tuple[slice, torch.Tensor]]],
     ):
         self.shape, self.dtype, self.device = shape, dtype, device
-        self.passes = 0
         self._forward = forward
 
-    def chunks(self) -> Iterator[tuple[Tokens, torch.Tensor]]:
-        self.passes += 1
-        yield from self._forward()
+    def chunks(self) -> Iterator[tuple[slice, torch.Tensor]]:
+        return self._forward()
+
+    def __getitem__(self, tokens: torch.Tensor) -> "RecomputedStates":
+        raise RuntimeError(
+            "hidden_state_cache='auto' finds no room for the hidden states of this rollout batch, and reading those "
+            "of a part of the tokens would cost a forward pass each time. Use a smaller rollout batch, or one "
+            "contrast for all groups."
+        )

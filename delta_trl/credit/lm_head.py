@@ -89,7 +89,13 @@ class LMHead:
 class _LMHeadTokens:
     """What both representations share: checked inputs, and iteration over tiles."""
 
-    def __init__(self, hidden: torch.Tensor | HiddenStates | RecomputedStates, tokens: torch.Tensor, head: LMHead):
+    def __init__(
+        self,
+        hidden: torch.Tensor | HiddenStates | RecomputedStates,
+        tokens: torch.Tensor,
+        head: LMHead,
+        log_probs: torch.Tensor | None,
+    ):
         V, d = head.weight.shape
         if len(hidden.shape) != 2 or hidden.shape[1] != d or tokens.shape != hidden.shape[:1]:
             raise ValueError(
@@ -98,12 +104,8 @@ class _LMHeadTokens:
             )
         self.hidden = HiddenStates([hidden]) if isinstance(hidden, torch.Tensor) else hidden
         self.tokens, self.head = tokens, head
+        self._unchecked = log_probs
         self.dtype = torch.float64 if hidden.dtype == torch.float64 else torch.float32
-
-    @property
-    def forward_passes(self) -> int:
-        """How often hidden states were recomputed so far."""
-        return self.hidden.passes
 
     # what belongs to tokens, besides `hidden` and `tokens`
     _per_token = ()
@@ -111,7 +113,7 @@ class _LMHeadTokens:
     def __getitem__(self, tokens: torch.Tensor):
         """The gradients of some of the tokens."""
         part = object.__new__(type(self))
-        part.head, part.dtype = self.head, self.dtype
+        part.head, part.dtype, part._unchecked = self.head, self.dtype, None
         for name in ("hidden", "tokens", *self._per_token):
             setattr(part, name, getattr(self, name)[tokens])
         return part
@@ -121,6 +123,9 @@ class _LMHeadTokens:
         width = min(len(self.head.weight), 2**15)
         for tokens, states in self.hidden.chunks():
             tokens = torch.arange(len(self.tokens), device=self.tokens.device)[tokens]
+            if self._unchecked is not None and len(tokens):
+                self.head.check(states, self.tokens[tokens], self._unchecked[tokens])
+                self._unchecked = None
             size = max(1, _TILE // width)
             for ts, h in zip(tokens.split(size), states.split(size), strict=True):
                 for start in range(0, len(self.head.weight), width):
@@ -132,22 +137,13 @@ class _LMHeadTokens:
         inside = ((local >= 0) & (self.tokens[ts] < rows.stop)).nonzero()[:, 0]
         return inside, local[inside]
 
-    def _normalize(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """log Σ_v exp z_v of every token, and the logit z_y of its own entry; both (N,)."""
+    def _log_normalizer(self) -> torch.Tensor:  # (N,)
+        """log Σ_v exp z_v of every token."""
         normalizer = torch.full((len(self.tokens),), -torch.inf, dtype=self.dtype, device=self.hidden.device)
-        own_logit = torch.zeros_like(normalizer)
         for ts, h, rows in self._tiles():
             logits, _ = self.head.logits(h, rows)
             normalizer[ts] = torch.logaddexp(normalizer[ts], logits.logsumexp(dim=1))
-            own = self._own(ts, rows)
-            own_logit[ts[own[0]]] = logits[own]
-        return normalizer, own_logit
-
-
-def token_log_probs(hidden: torch.Tensor | HiddenStates, tokens: torch.Tensor, head: LMHead) -> torch.Tensor:
-    """Log-probabilities (N,) of sampled tokens, from final hidden states (N, d). Never N × V at a time."""
-    normalizer, own_logit = _LMHeadTokens(hidden, tokens, head)._normalize()
-    return own_logit - normalizer
+        return normalizer
 
 
 class LMHeadGradients(_LMHeadTokens):
@@ -163,16 +159,17 @@ class LMHeadGradients(_LMHeadTokens):
             Final hidden states, any floating dtype.
         tokens (`torch.Tensor` of shape `(N,)`): Ids of the sampled tokens.
         head (`LMHead`): The output layer.
+        log_probs (`torch.Tensor` of shape `(N,)`, *optional*): What the model says, to check a few of the head's with.
 
     Raises:
-        ValueError: If the shapes do not fit.
+        ValueError: If the shapes do not fit, or the head does not reproduce `log_probs`.
     """
 
     _per_token = ("log_normalizer",)
 
-    def __init__(self, hidden: torch.Tensor, tokens: torch.Tensor, head: LMHead):
-        super().__init__(hidden, tokens, head)
-        self.log_normalizer, _ = self._normalize()
+    def __init__(self, hidden, tokens: torch.Tensor, head: LMHead, log_probs: torch.Tensor | None = None):
+        super().__init__(hidden, tokens, head, log_probs)
+        self.log_normalizer = self._log_normalizer()
 
     def _logit_gradient(self, ts: torch.Tensor, h: torch.Tensor, rows: slice) -> torch.Tensor:  # (n, V')
         """∂ log π(o_j) / ∂ (W h_j) for a tile: e_y - p, times the logits' own derivative."""
@@ -211,15 +208,16 @@ class TopKHiddenGradients(_LMHeadTokens):
         tokens (`torch.Tensor` of shape `(N,)`): Ids of the sampled tokens.
         head (`LMHead`): The output layer.
         k (`int`): How many of the largest logits to keep, at most V.
+        log_probs (`torch.Tensor` of shape `(N,)`, *optional*): What the model says, to check a few of the head's with.
 
     Raises:
-        ValueError: If the shapes do not fit or `k` is not between 1 and V.
+        ValueError: If the shapes do not fit, `k` is not between 1 and V, or the head does not reproduce `log_probs`.
     """
 
     _per_token = ("ids", "slopes", "own_slope")
 
-    def __init__(self, hidden: torch.Tensor, tokens: torch.Tensor, head: LMHead, k: int):
-        super().__init__(hidden, tokens, head)
+    def __init__(self, hidden, tokens: torch.Tensor, head: LMHead, k: int, log_probs: torch.Tensor | None = None):
+        super().__init__(hidden, tokens, head, log_probs)
         V = len(head.weight)
         if not 1 <= k <= V:
             raise ValueError(f"TopKHiddenGradients: k={k} must be between 1 and the vocabulary's size, {V}.")

@@ -20,20 +20,12 @@ class OutputRowGradients:
             accumulated in float32 (float64 for float64 input).
         log_probs (`torch.Tensor` of shape `(N,)`):
             Log-probability of each sampled token, under the sampling temperature.
-        response_sums (`tuple[torch.Tensor, torch.Tensor]`, *optional*):
-            Σ v_j over each response, shape (B, d), and the response of each token, shape (N,): `combine` with the same
-            weight for all tokens of a response then reads no hidden state. On all ranks or on none.
 
     Raises:
         ValueError: If the shapes do not fit each other or `hidden` is not floating point.
     """
 
-    def __init__(
-        self,
-        hidden: torch.Tensor | HiddenStates | RecomputedStates,
-        log_probs: torch.Tensor,
-        response_sums: tuple[torch.Tensor, torch.Tensor] | None = None,
-    ):
+    def __init__(self, hidden: torch.Tensor | HiddenStates | RecomputedStates, log_probs: torch.Tensor):
         if len(hidden.shape) != 2 or log_probs.shape != hidden.shape[:1] or not hidden.dtype.is_floating_point:
             raise ValueError(
                 "OutputRowGradients expects floating-point hidden states of shape (N, d) and log-probabilities of "
@@ -43,40 +35,17 @@ class OutputRowGradients:
         self.hidden = HiddenStates([hidden]) if isinstance(hidden, torch.Tensor) else hidden  # (N, d)
         self.dtype = torch.float64 if hidden.dtype == torch.float64 else torch.float32
         self.scale = one_minus_p(log_probs.to(hidden.device, self.dtype))  # (N,)
-        self.response_sums = response_sums
-
-    @property
-    def forward_passes(self) -> int:
-        """How often hidden states were recomputed so far."""
-        return self.hidden.passes
 
     def combine(self, weights: torch.Tensor) -> torch.Tensor:  # (..., N) -> (..., d)
         if weights.shape[-1:] != self.scale.shape:
             raise ValueError(
                 f"weights: expected one weight per token, shape {tuple(self.scale.shape)}, got {tuple(weights.shape)}."
             )
-        weights = weights.to(self.dtype)
-        direction = self._combine_responses(weights)
-        return all_reduce(self.combine_here(weights) if direction is None else direction)
-
-    def combine_here(self, weights: torch.Tensor) -> torch.Tensor:  # (..., N) -> (..., d)
-        """`combine` over the tokens of this rank alone."""
-        weights = weights * self.scale
+        weights = weights.to(self.dtype) * self.scale
         direction = weights.new_zeros(*weights.shape[:-1], self.hidden.shape[1])
         for tokens, h in self.hidden.chunks():
             direction += combine_rows(weights[..., tokens], h)
-        return direction
-
-    def _combine_responses(self, weights: torch.Tensor) -> torch.Tensor | None:
-        """The same from the sums over responses, where these are at hand and weights do not tell tokens apart."""
-        if self.response_sums is None:
-            return None
-        sums, responses = self.response_sums
-        of_response = weights.new_zeros(*weights.shape[:-1], len(sums))  # (..., B)
-        of_response[..., responses] = weights  # any token's weight
-        equal = (of_response[..., responses] == weights).all()
-        # all ranks must take the same way: the other one may be a forward pass that they make together
-        return of_response @ sums if all_reduce(equal.to(weights), "MIN") else None
+        return all_reduce(direction)
 
     def score(self, direction: torch.Tensor) -> torch.Tensor:  # (d,) -> (N,)
         scores = torch.empty_like(self.scale)
@@ -95,7 +64,6 @@ class OutputRowGradients:
         """The gradients of some of the tokens."""
         part = object.__new__(OutputRowGradients)
         part.hidden, part.dtype, part.scale = self.hidden[tokens], self.dtype, self.scale[tokens]
-        part.response_sums = None
         return part
 
 

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 
 from ..dataset_formats import FORMATS
-from ..recipe import RecipeError, StrictParser, read_mappings
+from ..errors import RecipeError
+from ..runs.recipe import StrictParser, read_mappings
 
 
 @dataclass

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from rich.table import Table
 
-from ..recipe import RecipeError
+from ..errors import RecipeError
 from .metrics import compare_runs, paired_bootstrap
 from .store import write_json
 from .summary import Samples, load_samples, percent, print_table

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..recipe import RecipeError
+from ..errors import RecipeError
 
 
 ChunkKey = tuple[str, int]  # benchmark and number of the chunk in it

@@ -9,7 +9,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from ..recipe import RecipeError
+from ..errors import RecipeError
 from .metrics import avg_at_k, bootstrap_interval, pass_at_k, problem_means
 from .store import read_samples, write_json
 

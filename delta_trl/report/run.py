@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .. import token_records
 from ..errors import RecipeError
+from ..token_log import records as token_records
 
 
 # Numeric columns of TRL's completions files that are no rewards; the last two are DeltaGRPOTrainer's.

@@ -7,22 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delta_trl.credit import OutputRowGradients, centroid_cosine, coefficient_statistics, token_coefficients
+from delta_trl.credit.coefficients import contrast_credit
 
 from . import oracle
-
-
-def random_batch(seed, n=200, d=16, dtype=torch.float64, zero_share=0.2):
-    """Hidden states with a common background, log-probabilities and group-like advantages of n tokens."""
-    rng = np.random.default_rng(seed)
-    hidden = torch.tensor(rng.normal(size=(n, d)) + 2 * rng.normal(size=d)).to(dtype)
-    log_probs = torch.tensor(-rng.exponential(size=n))
-    advantages = rng.normal(size=n)
-    advantages[rng.random(n) < zero_share] = 0.0
-    return hidden, log_probs, torch.tensor(advantages)
-
-
-def explicit_vectors(hidden, log_probs):
-    return (1 - np.exp(log_probs.double().numpy()))[:, None] * hidden.double().numpy()
+from .batches import explicit_vectors, random_batch
 
 
 # --- against the oracle ---
@@ -32,16 +20,14 @@ def explicit_vectors(hidden, log_probs):
 @pytest.mark.parametrize("seed", range(5))
 def test_equals_the_oracle(K, seed):
     hidden, log_probs, advantages = random_batch(seed)
-    statistics = {}
-    ours = token_coefficients(
-        OutputRowGradients(hidden, log_probs), advantages, refinement_steps=K, statistics=statistics
-    )
+    credit = contrast_credit(OutputRowGradients(hidden, log_probs), advantages, refinement_steps=K)
     expected, gamma = oracle.coefficients(explicit_vectors(hidden, log_probs), advantages, K=K)
-    assert ours.dtype == torch.float32
-    np.testing.assert_allclose(ours.numpy(), expected, rtol=1e-6)
-    np.testing.assert_allclose(
-        [statistics["temperature_positive"], statistics["temperature_negative"]], gamma, rtol=1e-9
-    )
+    assert credit.weights.dtype == torch.float32
+    np.testing.assert_allclose(credit.weights.numpy(), expected, rtol=1e-6)
+    temperatures = [credit.metrics["temperature_positive"], credit.metrics["temperature_negative"]]
+    np.testing.assert_allclose(temperatures, gamma, rtol=1e-9)
+    ours = token_coefficients(OutputRowGradients(hidden, log_probs), advantages, refinement_steps=K)
+    assert torch.equal(ours, credit.weights)
 
 
 @pytest.mark.parametrize(
@@ -96,11 +82,10 @@ def test_no_tokens_times_dimension_temporary():
 )
 def test_without_contrast_every_coefficient_is_exactly_one(advantages):
     hidden, log_probs, _ = random_batch(0, n=6)
-    statistics = {}
-    ours = token_coefficients(OutputRowGradients(hidden, log_probs), torch.tensor(advantages), statistics=statistics)
-    assert ours.tolist() == [1.0] * 6
-    assert statistics["neutral"] == 1.0
-    assert math.isnan(statistics["temperature_positive"])
+    credit = contrast_credit(OutputRowGradients(hidden, log_probs), torch.tensor(advantages))
+    assert credit.weights.tolist() == [1.0] * 6
+    assert credit.neutral
+    assert math.isnan(credit.metrics["temperature_positive"])
 
 
 @pytest.mark.parametrize("n", [0, 1])
@@ -134,10 +119,9 @@ def test_certain_tokens_have_no_gradient():
 def test_non_finite_states_give_a_neutral_batch(value):
     hidden, log_probs, advantages = random_batch(2, n=50)
     hidden[3, 2] = value
-    statistics = {}
-    ours = token_coefficients(OutputRowGradients(hidden, log_probs), advantages, statistics=statistics)
-    assert ours.tolist() == [1.0] * 50
-    assert statistics["neutral"] == 1.0
+    credit = contrast_credit(OutputRowGradients(hidden, log_probs), advantages)
+    assert credit.weights.tolist() == [1.0] * 50
+    assert credit.neutral
 
 
 def test_nan_advantages_count_as_zero():

@@ -5,26 +5,44 @@ import pytest
 import torch
 
 from delta_trl.credit import (
+    Credit,
     LMHead,
     LMHeadGradients,
     OutputRowGradients,
+    RandomCredit,
+    Selected,
+    SideMean,
+    TokenCredit,
+    Tokens,
     TopKHiddenGradients,
-    group_coefficients,
-    random_coefficients,
-    select_tokens,
-    side_mean,
     token_coefficients,
 )
+from delta_trl.credit.groups import group_credit
 
 from . import oracle
-from .test_coefficients import explicit_vectors, random_batch
+from .batches import explicit_vectors, random_batch
+
+
+class Given(TokenCredit):
+    """Weights that are known beforehand."""
+
+    def __init__(self, weights):
+        self.weights = weights
+
+    def of_rollout(self, tokens):
+        return Credit(self.weights)
+
+
+def tokens_with(advantages) -> Tokens:
+    """Completions of one token each."""
+    return Tokens(torch.zeros(len(advantages), 1, dtype=torch.long), torch.ones(len(advantages), 1), advantages)
 
 
 def test_groups_are_contrasted_on_their_own():
     hidden, log_probs, advantages = random_batch(0)
     groups = torch.arange(len(advantages)) % 3
     advantages[groups == 2] = advantages[groups == 2].abs()  # no losers
-    ours = group_coefficients(OutputRowGradients(hidden, log_probs), advantages, groups, 3)
+    ours = group_credit(OutputRowGradients(hidden, log_probs), advantages, groups, 3).weights
     lam, v = np.full(len(advantages), 0.8), explicit_vectors(hidden, log_probs)
     for g in range(3):
         lam[groups == g] = oracle.coefficients(v[groups == g], advantages[groups == g], normalize=False)[0]
@@ -35,17 +53,15 @@ def test_groups_are_contrasted_on_their_own():
 def test_one_group_is_the_batch():
     hidden, log_probs, advantages = random_batch(1)
     gradients = OutputRowGradients(hidden, log_probs)
-    ours = group_coefficients(gradients, advantages, torch.zeros(len(advantages)), 1)
-    torch.testing.assert_close(ours, token_coefficients(gradients, advantages))
+    ours = group_credit(gradients, advantages, torch.zeros(len(advantages)), 1)
+    torch.testing.assert_close(ours.weights, token_coefficients(gradients, advantages))
 
 
 def test_groups_without_contrast():
     hidden, log_probs, _ = random_batch(1, n=8)
-    statistics = {}
-    gradients = OutputRowGradients(hidden, log_probs)
-    ours = group_coefficients(gradients, torch.zeros(8), torch.arange(8) % 2, 2, statistics=statistics)
-    assert ours.tolist() == [1.0] * 8
-    assert statistics["neutral"] == 1
+    credit = group_credit(OutputRowGradients(hidden, log_probs), torch.zeros(8), torch.arange(8) % 2, 2)
+    assert credit.weights.tolist() == [1.0] * 8
+    assert credit.neutral
 
 
 @pytest.mark.parametrize("kind", ["output_row", "lm_head", "topk_hidden"])
@@ -67,7 +83,7 @@ def test_a_part_of_the_gradients(kind):
 def test_side_mean_leaves_only_the_sides():
     hidden, log_probs, advantages = random_batch(2)
     c = token_coefficients(OutputRowGradients(hidden, log_probs), advantages)
-    ours = side_mean(c, advantages)
+    ours = SideMean(Given(c)).of_rollout(tokens_with(advantages)).weights
     for side in (advantages > 0, advantages < 0):
         assert (ours[side] == ours[side][0]).all()
         torch.testing.assert_close(ours[side][0], c[side].mean())
@@ -76,42 +92,52 @@ def test_side_mean_leaves_only_the_sides():
 
 
 def test_random_coefficients():
-    advantages = random_batch(3, n=20_000)[2]
-    raw = random_coefficients(advantages, 0.8, 1.2, normalize=False)
-    assert (raw[advantages == 0] == 0.8).all()
-    drawn = raw[advantages != 0]
+    tokens = tokens_with(random_batch(3, n=20_000)[2])
+    raw = RandomCredit(normalize_coefficients=False).of_rollout(tokens).weights
+    assert (raw[tokens.advantages == 0] == 0.8).all()
+    drawn = raw[tokens.advantages != 0]
     assert 0.8 <= drawn.min() < 0.81
     assert 1.19 < drawn.max() <= 1.2
     assert drawn.mean().item() == pytest.approx(1, abs=0.01)
-    assert random_coefficients(advantages, 0.8, 1.2).mean().item() == pytest.approx(1, abs=1e-5)
+    assert RandomCredit().of_rollout(tokens).weights.mean().item() == pytest.approx(1, abs=1e-5)
 
 
-@pytest.mark.parametrize("selection", ["top", "bottom", "random"])
+@pytest.mark.parametrize("which", ["top", "bottom", "random"])
 @pytest.mark.parametrize("fraction", [0.1, 0.5, 1.0])
-def test_selection(selection, fraction):
+def test_selection(which, fraction):
     hidden, log_probs, advantages = random_batch(4)
     c = token_coefficients(OutputRowGradients(hidden, log_probs), advantages)
-    raw = select_tokens(c, advantages, selection, fraction, normalize=False)
+    raw = Selected(Given(c), which, fraction, normalize_coefficients=False).of_rollout(tokens_with(advantages)).weights
     trains = advantages != 0
     assert set(raw.tolist()) <= {0.0, 1.0}
     assert (raw[~trains] == 1).all()
     assert raw[trains].sum() == round(fraction * int(trains.sum()))
     kept, dropped = c[trains & (raw == 1)], c[trains & (raw == 0)]
-    if selection != "random" and len(dropped):
-        assert (kept.min() >= dropped.max()) if selection == "top" else (kept.max() <= dropped.min())
-    weights = select_tokens(c, advantages, selection, fraction)
+    if which != "random" and len(dropped):
+        assert (kept.min() >= dropped.max()) if which == "top" else (kept.max() <= dropped.min())
+    weights = Selected(Given(c), which, fraction).of_rollout(tokens_with(advantages)).weights
     assert weights.mean().item() == pytest.approx(1, abs=1e-5)
 
 
 @pytest.mark.parametrize("n", [0, 1, 2])
 def test_selection_from_almost_nothing(n):
-    weights = select_tokens(torch.ones(n), torch.ones(n), "top", 0.1)
+    weights = Selected(Given(torch.ones(n)), fraction=0.1).of_rollout(tokens_with(torch.ones(n))).weights
     assert weights.isfinite().all()
     assert n == 0 or weights.mean() == 1
 
 
-def test_all_is_all():
-    c = torch.rand(5)
-    assert select_tokens(c, torch.ones(5), "all", 0.5) is c
-    with pytest.raises(ValueError, match="selection='half'"):
-        select_tokens(c, torch.ones(5), "half", 0.5)
+@pytest.mark.parametrize("rule", [SideMean(TokenCredit()), Selected(TokenCredit())], ids=repr)
+def test_nothing_is_made_of_nothing(rule):
+    tokens = tokens_with(torch.ones(3))
+    assert rule.of_rollout(tokens) is None
+    assert rule.of_micro_batch(tokens) is None
+    assert not rule.credits_rollouts
+    assert not rule.credits_micro_batches
+
+
+@pytest.mark.parametrize("rule", [SideMean, Selected])
+def test_neutral_credit_stays_as_it_is(rule):
+    neutral = Credit(torch.ones(3), neutral=True)
+    inner = Given(None)
+    inner.of_rollout = lambda tokens: neutral
+    assert rule(inner).of_rollout(tokens_with(torch.ones(3))) is neutral

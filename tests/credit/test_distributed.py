@@ -9,13 +9,14 @@ import torch.multiprocessing as mp
 
 from delta_trl.credit import (
     OutputRowGradients,
+    Selected,
     centroid_cosine,
     coefficient_statistics,
-    select_tokens,
-    token_coefficients,
 )
+from delta_trl.credit.coefficients import contrast_credit
 
-from .test_coefficients import random_batch
+from .batches import random_batch
+from .test_controls import Given, tokens_with
 
 
 def share(batch: str, rank: int, world: int) -> slice | torch.Tensor:
@@ -29,16 +30,20 @@ def share(batch: str, rank: int, world: int) -> slice | torch.Tensor:
     return torch.where((advantages > 0) == (rank == 0))[0]
 
 
+def selected(coefficients, advantages) -> torch.Tensor:
+    return Selected(Given(coefficients)).of_rollout(tokens_with(advantages)).weights
+
+
 def work(rank: int, world: int, store: str, batch: str, results):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
     hidden, log_probs, advantages = random_batch(0)
     tokens = share(batch, rank, world)
-    statistics = {}
     gradients = OutputRowGradients(hidden[tokens], log_probs[tokens])
-    coefficients = token_coefficients(gradients, advantages[tokens], refinement_steps=2, statistics=statistics)
-    statistics |= coefficient_statistics(coefficients, advantages[tokens])
-    statistics["selected"] = select_tokens(coefficients, advantages[tokens], "top", 0.5).tolist()
+    credit = contrast_credit(gradients, advantages[tokens], refinement_steps=2)
+    coefficients = credit.weights
+    statistics = credit.metrics | coefficient_statistics(coefficients, advantages[tokens])
+    statistics["selected"] = selected(coefficients, advantages[tokens]).tolist()
     statistics["cosine"] = centroid_cosine(gradients, advantages[tokens])
     results.put((tokens.tolist(), coefficients.tolist(), statistics))
     dist.barrier()
@@ -48,10 +53,10 @@ def work(rank: int, world: int, store: str, batch: str, results):
 @pytest.mark.parametrize("batch", ["uneven", "empty rank", "one side each"])
 def test_two_processes_equal_one(tmp_path, batch):
     hidden, log_probs, advantages = random_batch(0)
-    expected_statistics = {}
     gradients = OutputRowGradients(hidden, log_probs)
-    expected = token_coefficients(gradients, advantages, refinement_steps=2, statistics=expected_statistics)
-    expected_statistics |= coefficient_statistics(expected, advantages)
+    credit = contrast_credit(gradients, advantages, refinement_steps=2)
+    expected = credit.weights
+    expected_statistics = credit.metrics | coefficient_statistics(expected, advantages)
     expected_statistics["cosine"] = centroid_cosine(gradients, advantages)
 
     context = mp.get_context("spawn")
@@ -62,10 +67,10 @@ def test_two_processes_equal_one(tmp_path, batch):
     collected = [results.get() for _ in workers]
     for worker in workers:
         worker.join(timeout=60)
-    ours, selected = torch.zeros_like(expected), torch.zeros_like(expected)
+    ours, ours_selected = torch.zeros_like(expected), torch.zeros_like(expected)
     for tokens, coefficients, statistics in collected:
         ours[tokens] = torch.tensor(coefficients)
-        selected[tokens] = torch.tensor(statistics.pop("selected"))
+        ours_selected[tokens] = torch.tensor(statistics.pop("selected"))
         assert statistics == pytest.approx(expected_statistics, rel=1e-6)
     torch.testing.assert_close(ours, expected, atol=1e-6, rtol=0)
-    torch.testing.assert_close(selected, select_tokens(expected, advantages, "top", 0.5))
+    torch.testing.assert_close(ours_selected, selected(expected, advantages))

@@ -13,22 +13,21 @@ from delta_trl.credit import (
     RecomputedStates,
     TopKHiddenGradients,
     centroid_cosine,
-    group_coefficients,
     products,
     token_coefficients,
 )
+from delta_trl.credit.groups import group_credit
 
-from .test_coefficients import random_batch
+from .batches import random_batch
 
 
 def split_somehow(hidden, seed) -> HiddenStates:
-    """The same states in blocks of random sizes, some empty, some staged, in a random order."""
+    """The same states in blocks of random sizes, some empty, some staged."""
     generator = torch.Generator().manual_seed(seed)
-    order = torch.randperm(len(hidden), generator=generator)
     cuts = torch.randint(len(hidden) + 1, (4,), generator=generator).sort().values.tolist()
-    blocks = [hidden[order[a:b]] for a, b in zip([0, *cuts], [*cuts, len(hidden)], strict=True)]
+    blocks = [hidden[a:b] for a, b in zip([0, *cuts], [*cuts, len(hidden)], strict=True)]
     staged = torch.rand(len(blocks), generator=generator) < 0.7
-    return HiddenStates(blocks, hidden.device, staged.tolist(), order)
+    return HiddenStates(blocks, hidden.device, staged.tolist())
 
 
 def recomputed(hidden) -> RecomputedStates:
@@ -61,30 +60,21 @@ def test_blocks_and_passes_give_the_same_coefficients(representation, seed, n):
         results = [token_coefficients(gradients, advantages)]
         results.append(torch.tensor(centroid_cosine(gradients, advantages)))
         if not isinstance(states, RecomputedStates):
-            results.append(group_coefficients(gradients, advantages, groups, 3))
+            results.append(group_credit(gradients, advantages, groups, 3).weights)
         expected = expected or results
         for ours, theirs in zip(results, expected, strict=False):
             torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("K", [0, 1, 2])
-def test_passes(K):
-    """Every combine and every score is a pass, but for combines that sums over responses answer."""
-    hidden, log_probs, _ = random_batch(0, n=60, dtype=torch.float32)
-    advantages = torch.linspace(-1, 1, 6).repeat_interleave(10)
-    gradients = OutputRowGradients(recomputed(hidden), log_probs)
-    expected = token_coefficients(gradients, advantages, refinement_steps=K)
-    assert gradients.forward_passes == 2 * (K + 1)
-
-    responses = torch.arange(6).repeat_interleave(10)
-    v = (-torch.expm1(log_probs))[:, None] * hidden
-    sums = torch.stack([v[responses == i].sum(dim=0) for i in range(6)]).float()
-    gradients = OutputRowGradients(recomputed(hidden), log_probs, (sums, responses))
-    ours = token_coefficients(gradients, advantages, refinement_steps=K)
-    assert gradients.forward_passes == 2 * K + 1
-    torch.testing.assert_close(ours, expected, atol=1e-6, rtol=0)
-    centroid_cosine(gradients, advantages)
-    assert gradients.forward_passes == 2 * K + 1
+def test_readings(K):
+    """Every combine and every score reads the states once."""
+    hidden, log_probs, advantages = random_batch(0, n=60, dtype=torch.float32)
+    states, readings = recomputed(hidden), []
+    chunks = states.chunks
+    states.chunks = lambda: readings.append(1) or chunks()
+    token_coefficients(OutputRowGradients(states, log_probs), advantages, refinement_steps=K)
+    assert len(readings) == 2 * (K + 1)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)

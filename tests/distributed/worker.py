@@ -21,8 +21,9 @@ from accelerate.utils import DistributedType, gather_object
 from datasets import Dataset
 from peft import LoraConfig
 
-from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer, cache
-from delta_trl.token_records import FOLDER, TOKEN_TYPES_FILE
+from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
+from delta_trl.states import cache
+from delta_trl.token_log.records import FOLDER, TOKEN_TYPES_FILE
 from tests import tiny
 
 
@@ -37,15 +38,14 @@ MODES = {
 SCENARIOS = ("full", "lora", "reference", "empty_rank", "one_side_per_rank", "all_masked")
 # token gradients that see more than hidden states; ZeRO-3 refuses them
 TOKEN_GRADIENTS = {
-    "lm_head": {"token_gradient": "lm_head"},
-    "exact": {"token_gradient": "full"},
-    "exact_lora": {"token_gradient": "full"},
+    "lm_head": {"token_credit_kwargs": {"token_gradient": "lm_head"}},
+    "exact": {"token_credit_kwargs": {"token_gradient": "full"}},
+    "exact_lora": {"token_credit_kwargs": {"token_gradient": "full"}},
 }
 # where hidden states come from
 SOURCES = {
     "recompute": {"hidden_state_cache": "recompute"},
     "one_rank_recomputes": {},
-    "streaming": {"coefficient_timing": "streaming"},
 }
 ALIGNED = ("reference", "empty_rank")  # token credit needs a forward pass of its own
 
@@ -81,16 +81,8 @@ class Recorder(DeltaGRPOTrainer):
 
     def _generate_and_score_completions(self, inputs):
         batch = super()._generate_and_score_completions(inputs)
-        if "token_coefficients" in batch:
-            self.record(batch)
+        self.record(batch)
         return batch
-
-    def _compute_loss(self, model, inputs):
-        streamed = "token_coefficients" not in inputs
-        loss = super()._compute_loss(model, inputs)
-        if streamed:
-            self.record(inputs)
-        return loss
 
     def record(self, batch):
         rows = {}
@@ -151,9 +143,9 @@ def make(folder: Path, model: Path, scenario: str, processes: int, **changes) ->
         "shuffle_dataset": False,
         "log_completions": True,
         "num_completions_to_print": 0,
+        "log_token_credit": 1,
+        "log_token_credit_completions": 1000,
     }
-    if scenario != "streaming":  # whose coefficients are not known when a rollout batch is recorded
-        options |= {"log_token_credit": 1, "log_token_credit_completions": 1000}
     return Recorder(
         str(model),
         reward,
@@ -204,7 +196,7 @@ def main(folder: Path, mode: str):
                 "losses": [entry["loss"] for entry in logs],
                 "logs": logs,
                 "tables": tables[:: len(tables) // 2],  # once per rollout batch
-                **(recorded(output) if trainer.args.log_token_credit else {}),
+                **recorded(output),
             }
             (folder / f"{mode}-{scenario}.json").write_text(json.dumps(result))
 

@@ -16,7 +16,7 @@ from PIL import Image
 from delta_trl.cli import main
 from delta_trl.report import write_report
 from delta_trl.report.heatmap import ABOVE, MAX_OPACITY, SHADES, shade, spread
-from delta_trl.token_records import COMPLETIONS, FOLDER
+from delta_trl.token_log.records import COMPLETIONS, FOLDER
 
 from . import runs
 

@@ -14,7 +14,7 @@ from delta_trl.cli import main
 from delta_trl.report import read_run, write_report
 from delta_trl.report.clouds import frequent_types
 from delta_trl.report.figures import curves, distributions, relations, token_table
-from delta_trl.token_records import COMPLETIONS, FOLDER, TOKEN_TYPES
+from delta_trl.token_log.records import COMPLETIONS, FOLDER, TOKEN_TYPES
 
 from . import runs
 

@@ -4,15 +4,14 @@ import pytest
 import torch
 from trl import GRPOConfig, GRPOTrainer
 
-from delta_trl import DeltaGRPOConfig, cache
-from delta_trl.cache import HiddenStateCache, OutOfRoomError, Placement
-from delta_trl.plan import make_plan
-from delta_trl.recording import HiddenStateRecorder
-from delta_trl.trainer import DeltaGRPOTrainer
+from delta_trl.runs.dry_run import make_plan
+from delta_trl.states import cache
+from delta_trl.states.cache import HiddenStateCache, OutOfRoomError, Placement
+from delta_trl.states.recorder import ScoringPass
 
-from . import tiny
-from .memory import PeakMemory
-from .test_trainer import ALIGNED, LORA, MISALIGNED, logged, rollout_with_environment
+from .. import tiny
+from ..memory import PeakMemory
+from ..trainers import ALIGNED, LORA, MISALIGNED, credit, logged, rollout_with_environment
 
 
 CPU = torch.device("cpu")
@@ -36,9 +35,9 @@ BATCHES = {
     "truncated": {**MISALIGNED, "mask_truncated_completions": True, "max_completion_length": 24},
     "bf16": {**MISALIGNED, "bf16": True},
     "micro-batches": {"per_device_train_batch_size": 4, "steps_per_generation": 2},
-    "lm_head": {**MISALIGNED, "token_gradient": "lm_head"},
-    "topk_hidden": {"token_gradient": "topk_hidden"},
-    "within_side": {**MISALIGNED, "token_credit": "within_side"},
+    "lm_head": {**MISALIGNED, **credit(token_gradient="lm_head")},
+    "topk_hidden": credit(token_gradient="topk_hidden"),
+    "within_side": {**MISALIGNED, **credit("within_side")},
 }
 
 
@@ -68,20 +67,24 @@ def test_recomputed_passes_drop_the_same_units(make_trainer, rollout):
 
 @pytest.mark.parametrize("K", [0, 2])
 @pytest.mark.parametrize(
-    ("options", "aligned", "per_refinement", "misaligned"),
+    ("options", "readings", "per_refinement"),
     [
-        ({}, 2, 2, 1),
-        ({"token_gradient": "topk_hidden"}, 2, 0, 1),
-        ({"token_gradient": "lm_head"}, 6, 2, 5),
-        ({"token_credit": "within_side"}, 4, 5, 3),
+        (credit(), 3, 2),
+        (credit(token_gradient="topk_hidden"), 1, 0),
+        (credit(token_gradient="lm_head"), 5, 2),
+        (credit("within_side"), 6, 5),
+        (credit("side_mean"), 3, 2),
     ],
-    ids=["output_row", "topk_hidden", "lm_head", "within_side"],
+    ids=["output_row", "topk_hidden", "lm_head", "within_side", "side_mean"],
 )
-def test_recomputing_says_what_it_costs(
-    make_trainer, rollout, monkeypatch, options, aligned, per_refinement, misaligned, K
-):
-    for mode, passes in ((ALIGNED, aligned), (MISALIGNED, misaligned)):
-        trainer = make_trainer(**mode, **options, refinement_steps=K, hidden_state_cache="recompute")
+def test_recomputing_says_what_it_costs(make_trainer, rollout, monkeypatch, options, readings, per_refinement, K):
+    for mode in (ALIGNED, MISALIGNED):
+        refined = {"rule_kwargs": {"refinement_steps": K}}
+        kwargs = refined if options["token_credit"] == "side_mean" else {"refinement_steps": K}
+        kwargs = {**options["token_credit_kwargs"], **kwargs}
+        trainer = make_trainer(
+            **mode, token_credit=options["token_credit"], token_credit_kwargs=kwargs, hidden_state_cache="recompute"
+        )
         calls = []
         score = GRPOTrainer._get_per_token_logps_and_entropies
         with monkeypatch.context() as patch:
@@ -91,7 +94,7 @@ def test_recomputing_says_what_it_costs(
                 lambda *a, calls=calls, score=score, **k: calls.append(1) or score(*a, **k),
             )
             rollout(trainer)
-        passes += K * per_refinement
+        passes = readings + K * per_refinement + (mode is ALIGNED)
         assert trainer._metrics["train"]["credit/extra_forward_passes"] == [passes]
         assert make_plan(trainer.args, 32).extra_passes == passes
         assert len(calls) == passes + (mode is MISALIGNED)
@@ -147,8 +150,8 @@ def test_auto_recomputes_without_room_and_says_so_once(make_trainer, monkeypatch
     expected = make_trainer(**mode, max_steps=4, hidden_state_cache="device")
     expected.train()
     queries = []
-    start = HiddenStateRecorder.__init__
-    monkeypatch.setattr(HiddenStateRecorder, "__init__", lambda *a: queries.clear() or start(*a))
+    start = ScoringPass.__init__
+    monkeypatch.setattr(ScoringPass, "__init__", lambda *a: queries.clear() or start(*a))
 
     def free_memory(device):
         queries.append(device)
@@ -159,14 +162,13 @@ def test_auto_recomputes_without_room_and_says_so_once(make_trainer, monkeypatch
     ours.train()
     assert logged(ours, "loss") == pytest.approx(logged(expected, "loss"), abs=1e-6)
     passes = logged(ours, "credit/extra_forward_passes")
-    # sums over responses, which spare two passes, are there if the pass began with the decision to recompute
-    assert set(passes) == {(3 if mode is MISALIGNED else 4) + 2 * bool(blocks)}
+    assert set(passes) == {5 if mode is MISALIGNED else 6}
     assert caplog.text.count("are recomputed") == 1
 
 
 def test_auto_cannot_recompute_by_group(make_trainer, monkeypatch):
     monkeypatch.setattr(cache, "free_memory", lambda device: (100, 100))
-    trainer = make_trainer(centroid_scope="group")
+    trainer = make_trainer(**credit(centroid_scope="group"))
     with pytest.raises(RuntimeError, match=r"finds no room.*smaller rollout batch"):
         trainer.train()
 
@@ -235,23 +237,12 @@ def test_an_empty_cache():
     ("options", "message"),
     [
         ({"hidden_state_cache": "disk"}, "hidden_state_cache='disk'"),
-        ({"hidden_state_cache": "cpu", "token_gradient": "full"}, "hidden_state_cache='cpu': without effect"),
-        ({"hidden_state_cache": "cpu", "token_credit": "random"}, "hidden_state_cache='cpu': without effect"),
-        ({"hidden_state_cache": "recompute", "centroid_scope": "group"}, "forward passes for every prompt"),
+        ({"hidden_state_cache": "cpu", **credit(token_gradient="full")}, "hidden_state_cache='cpu': without effect"),
+        ({"hidden_state_cache": "cpu", **credit("random")}, "hidden_state_cache='cpu': without effect"),
+        ({"hidden_state_cache": "recompute", **credit(centroid_scope="group")}, "forward passes for every prompt"),
     ],
     ids=str,
 )
-def test_options_that_cannot_work(tmp_path, options, message):
+def test_options_that_cannot_work(make_trainer, options, message):
     with pytest.raises(ValueError, match=message):
-        DeltaGRPOConfig(str(tmp_path), use_cpu=True, bf16=False, **options)
-
-
-def test_tool_masks_are_where_the_recorder_looks(make_trainer, monkeypatch):
-    """A canary on TRL: `_generate` returns the tool masks third."""
-    returned = []
-    generate = GRPOTrainer._generate
-    monkeypatch.setattr(GRPOTrainer, "_generate", lambda *a: returned.append(generate(*a)) or returned[-1])
-    trainer = make_trainer(trainer_options={"rollout_func": rollout_with_environment}, max_steps=1)
-    assert isinstance(trainer, DeltaGRPOTrainer)
-    trainer.train()
-    assert returned[0][2] == [[1, 1, 0, 1, 1, 0, 1]] * 8
+        make_trainer(**options)

@@ -23,13 +23,13 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from delta_trl import DeltaGRPOConfig
-from delta_trl.recipe import RecipeParser
-from delta_trl.token_log import choose_rows, write_atomically
-from delta_trl.token_records import COMPLETIONS, COMPLETIONS_FILE, FOLDER, TOKEN_TYPES, TOKEN_TYPES_FILE
-from delta_trl.token_texts import TokenTexts
+from delta_trl.runs.recipe import RecipeParser
+from delta_trl.token_log.log import choose_rows, write_atomically
+from delta_trl.token_log.records import COMPLETIONS, COMPLETIONS_FILE, FOLDER, TOKEN_TYPES, TOKEN_TYPES_FILE
+from delta_trl.token_log.texts import TokenTexts
 
-from . import tiny
-from .test_trainer import LORA, plain_forward, rollout_with_environment
+from .. import tiny
+from ..trainers import LORA, credit, plain_forward, rollout_with_environment, valid_tokens
 
 
 MODES = {
@@ -37,7 +37,8 @@ MODES = {
     "misaligned": {"steps_per_generation": 2},
     "no pass of the policy": {"token_credit": "random"},
     "scores of the rollout": {"token_credit": "random", "trainer_options": {"rollout_func": rollout_with_environment}},
-    "all parameters": {"token_gradient": "full", "steps_per_generation": 2},
+    "all parameters": {**credit(token_gradient="full"), "steps_per_generation": 2},
+    "random, scored": {"token_credit": "random", "steps_per_generation": 2},
     "tool tokens": {"trainer_options": {"rollout_func": rollout_with_environment}},
     "reference model": {"beta": 0.1},
     "reference model with LoRA": {"beta": 0.1, "trainer_options": LORA},
@@ -71,11 +72,6 @@ def kept(trainer) -> list[dict]:
 
     trainer._generate_and_score_completions = keep
     return batches
-
-
-def valid_tokens(batch) -> torch.Tensor:
-    mask = batch["completion_mask"].bool()
-    return mask & batch["tool_mask"].bool() if "tool_mask" in batch else mask
 
 
 def records(folder: Path) -> dict[int, list[dict]]:
@@ -117,8 +113,7 @@ def test_records_hold_what_is_trained_on(make_trainer, tmp_path, options):
         reward_funcs=[tiny.reward_letters, length, nothing],
         reward_weights=[1.0, 0.5, 1.0],
     )
-    source = trainer._hidden_states
-    scored = source is not None and not source.may_capture()
+    scored = options.get("token_credit") != "random" or "steps_per_generation" in options
     batches = kept(trainer)
     trainer.train()
     folder = tmp_path / "run" / FOLDER
@@ -146,15 +141,15 @@ def test_records_hold_what_is_trained_on(make_trainer, tmp_path, options):
                 "nothing": None,
             }
             assert third != third
-            check_scores(row, batch, i, valid, options, scored)
+            check_scores(row, batch, i, valid, scored)
         assert any(row["rewards"][1][1] is None for row in rows)
     assert token_types(folder) == expected_token_types(batches)
     assert not list(folder.glob("*.tmp"))
 
 
-def check_scores(row, batch, i, valid, options, scored):
+def check_scores(row, batch, i, valid, scored):
     """Log-probs where they are known, entropies where a pass of the policy was made, against a plain forward."""
-    if "token_credit" in options:
+    if not scored:
         assert row["log_probs"] is None
     else:
         assert row["log_probs"] == pytest.approx(batch["plain_log_probs"][i][valid].tolist(), abs=1e-5)
@@ -296,7 +291,7 @@ def test_room_for_completions_is_limited(make_trainer, tmp_path, caplog):
 
     trainer = make_trainer(**options, log_token_credit_max_mb=(sum(sizes[:3]) + 100) / 1e6)
     batches = kept(trainer)
-    with caplog.at_level(logging.WARNING, logger="delta_trl.token_log"):
+    with caplog.at_level(logging.WARNING, logger="delta_trl.token_log.log"):
         trainer.train()
     assert sum(path.stat().st_size for path in folder.glob("token_credit_*.parquet")) <= sum(sizes[:3]) + 100
     assert 0 < len(records(folder)) < 6  # the records of the first run are gone
@@ -390,8 +385,8 @@ def test_in_a_recipe(tmp_path, value, expected):
     [
         ({"log_token_credit": -1}, "log_token_credit=-1"),
         ({"log_token_credit": 2.5}, "log_token_credit=2.5"),
-        ({"log_token_credit": 1, "token_credit": "none"}, "log_token_credit=1.*without effect.*'none'"),
-        ({"log_token_credit": 1, "token_credit": "fipo"}, "log_token_credit=1.*without effect.*'fipo'"),
+        ({"log_token_credit": 1, "token_credit": "none"}, "log_token_credit=1.*without effect.*TokenCredit"),
+        ({"log_token_credit": 1, "token_credit": "fipo"}, "log_token_credit=1.*without effect.*FIPO"),
         ({"log_token_credit": 1, "log_token_credit_completions": 0}, "log_token_credit_completions=0"),
         ({"log_token_credit": 1, "log_token_credit_max_mb": 0}, "log_token_credit_max_mb=0"),
         ({"log_token_credit_completions": 4}, "log_token_credit_completions=4.*without effect.*log_token_credit=0"),

@@ -9,10 +9,9 @@ from accelerate.logging import get_logger
 from transformers import AutoTokenizer
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
-from .checkpoints import SaveBestCallback, resolve_resume
-from .config import DeltaGRPOConfig
-from .dataset_formats import FORMATS
-from .datasets import (
+from ..config import DeltaGRPOConfig
+from ..dataset_formats import FORMATS
+from ..datasets import (
     check_reward_columns,
     drop_long_prompts,
     drop_rows_without_gold,
@@ -20,8 +19,9 @@ from .datasets import (
     prepare,
     standardize,
 )
+from ..trainer import DeltaGRPOTrainer
+from .checkpoints import SaveBestCallback, resolve_resume
 from .recipe import RecipeError, RecipeParser, RunArguments, get_rewards
-from .trainer import DeltaGRPOTrainer
 
 
 logger = get_logger(__name__)

@@ -12,14 +12,15 @@ from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu
 from datasets import Dataset
 from transformers import get_scheduler
 
-from delta_trl import plan
 from delta_trl.cli import main
+from delta_trl.credit import DelTA
 from delta_trl.evaluation.benchmarks import BENCHMARKS
-from delta_trl.recipe import RecipeParser
 from delta_trl.rewards import REWARDS
-from delta_trl.train import build
+from delta_trl.runs import dry_run
+from delta_trl.runs.recipe import RecipeParser
+from delta_trl.runs.training import build
 
-from . import tiny
+from .. import tiny
 
 
 RECIPES = sorted(str(path) for path in Path("recipes").glob("*/*.yaml"))
@@ -60,7 +61,7 @@ PAPER_RECIPES = [path for path, expected in EXPECTED.items() if expected.process
 
 
 def arguments(recipe, processes=None):
-    return plan.parse(["--config", recipe], processes or EXPECTED[recipe].processes)
+    return dry_run.parse(["--config", recipe], processes or EXPECTED[recipe].processes)
 
 
 def needs_registered_rewards(recipe):
@@ -89,7 +90,7 @@ def test_batches(recipe):
     assert args.max_completion_length == expected.length
     assert args.max_steps == (expected.rollouts * expected.steps_per_rollout if expected.rollouts else -1)
 
-    planned = plan.make_plan(args, plan.hidden_size(model_args))
+    planned = dry_run.make_plan(args, dry_run.hidden_size(model_args))
     assert planned.completions_per_rollout == completions
     assert planned.prompts_per_rollout == expected.prompts
     assert planned.optimiser_steps_per_rollout == expected.steps_per_rollout
@@ -134,9 +135,7 @@ def test_settings_of_the_paper(recipe):
     if args.loss_type == "dapo":
         assert (args.epsilon, args.epsilon_high, args.delta) == (0.2, 0.28, 10.0)
     if "delta" in recipe:
-        assert args.token_credit == "delta"
-        assert (args.refinement_steps, args.lambda_min, args.lambda_max) == (1, 0.8, 1.2)
-        assert args.normalize_coefficients
+        assert args.make_rule() == DelTA(refinement_steps=1, lambda_min=0.8, lambda_max=1.2)
 
 
 @pytest.mark.parametrize("model", ["Qwen3-8B-Base", "Qwen3-14B-Base"])
@@ -254,13 +253,13 @@ def test_dry_run_with_every_accelerate_config(config, capsys):
 def test_hidden_state_cache():
     # 2048 completions over 8 processes, 20,480 tokens each, 4096 bfloat16 numbers a token: 40 GiB
     recipe = "recipes/Qwen3-8B-Base/deepmath_delta.yaml"
-    assert plan.make_plan(arguments(recipe)[1], 4096).cache_gib == 256 * 20480 * 4096 * 2 / 2**30 == 40
-    assert plan.make_plan(arguments(recipe, 16)[1], 4096).cache_gib == 20
+    assert dry_run.make_plan(arguments(recipe)[1], 4096).cache_gib == 256 * 20480 * 4096 * 2 / 2**30 == 40
+    assert dry_run.make_plan(arguments(recipe, 16)[1], 4096).cache_gib == 20
     baseline = "recipes/Qwen3-8B-Base/deepmath_dapo.yaml"
-    assert plan.make_plan(arguments(baseline)[1], 4096).cache_gib == 0
-    assert plan.make_plan(arguments(recipe)[1], None).cache_gib is None
-    recomputed = plan.parse(["--config", recipe, "--hidden_state_cache", "recompute"], 8)[1]
-    assert plan.make_plan(recomputed, 4096).cache_gib == 0
+    assert dry_run.make_plan(arguments(baseline)[1], 4096).cache_gib == 0
+    assert dry_run.make_plan(arguments(recipe)[1], None).cache_gib is None
+    recomputed = dry_run.parse(["--config", recipe, "--hidden_state_cache", "recompute"], 8)[1]
+    assert dry_run.make_plan(recomputed, 4096).cache_gib == 0
 
 
 @pytest.mark.parametrize(
@@ -270,9 +269,10 @@ def test_hidden_state_cache():
         ({"gradient_accumulation_steps": 128}, 1, None),  # one optimiser step per rollout batch
         ({"gradient_accumulation_steps": 128, "vllm_importance_sampling_correction": True}, 0, "the paper does not"),
         ({"gradient_accumulation_steps": 48}, 0, "mix two rollout batches"),
-        ({"hidden_state_cache": "recompute"}, 3, None),
-        ({"hidden_state_cache": "recompute", "refinement_steps": 2}, 5, None),
-        ({"hidden_state_cache": "recompute", "token_credit": "within_side"}, 8, None),
+        ({"hidden_state_cache": "recompute"}, 5, None),
+        ({"hidden_state_cache": "recompute", "token_credit_kwargs": "{refinement_steps: 2}"}, 7, None),
+        ({"hidden_state_cache": "recompute", "token_credit": "within_side"}, 11, None),
+        ({"token_credit_kwargs": "{token_gradient: full}"}, 6, None),
         ({"save_steps": 10}, 0, "save_steps=10 is not a multiple of the 4"),
         ({"max_steps": 6}, 0, "max_steps=6 ends inside a rollout batch"),
         ({"model_name_or_path": "tests/fixtures"}, 0, "unknown: no hidden size for tests/fixtures"),
@@ -304,7 +304,8 @@ def test_processes_of_the_environment(capsys, monkeypatch):
         (["--dry-run", "--num-processes", "two"], "invalid int value: 'two'"),
         (["--dry-run", "--num-processes", "-1"], "expected a positive number"),
         (["--num-processes", "2"], "goes with --dry-run"),
-        (["--dry-run", "--lamda_min", "1"], "did you mean `lambda_min`"),
+        (["--dry-run", "--token_credt", "fipo"], "did you mean `token_credit`"),
+        (["--dry-run", "--token_credit_kwargs", "{lamda_min: 1}"], "did you mean 'lambda_min'"),
         (["--dry-run", "--reward_funcs", "math_rewrd"], "'math_reward'"),
         (["--dry-run", "--num_generations", "7"], "divisible by num_generations"),
     ],

@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 from transformers import TrainerCallback
-from trl import GRPOConfig
 
 
 def last_complete_checkpoint(output_dir: str | Path) -> Path | None:
@@ -40,17 +39,6 @@ def resolve_resume(value: bool | str | None, output_dir: str | Path) -> Path | N
             f"`true` for the last complete one under {str(output_dir)!r}."
         )
     return path
-
-
-def optimiser_steps_per_rollout(args: GRPOConfig) -> float:
-    """Optimiser steps that share a rollout batch; a fraction if steps and rollout batches are not aligned."""
-    return args.steps_per_generation * args.num_iterations / args.gradient_accumulation_steps
-
-
-def saves_inside_a_rollout(args: GRPOConfig) -> bool:
-    """Whether some checkpoints fall into a rollout batch, the rest of which TRL drops on resuming."""
-    periodic = args.save_strategy == "steps" and args.save_steps >= 1
-    return periodic and bool(args.save_steps % optimiser_steps_per_rollout(args))
 
 
 class SaveBestCallback(TrainerCallback):

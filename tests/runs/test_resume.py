@@ -13,10 +13,10 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from delta_trl.checkpoints import last_complete_checkpoint, resolve_resume
-from delta_trl.token_records import FOLDER, TOKEN_TYPES_FILE
+from delta_trl.runs.checkpoints import last_complete_checkpoint, resolve_resume
+from delta_trl.token_log.records import FOLDER, TOKEN_TYPES_FILE
 
-from . import tiny
+from .. import tiny
 
 
 def make_checkpoints(folder, **complete):

@@ -7,10 +7,9 @@ import torch
 from transformers import AutoConfig
 from trl import ModelConfig
 
-from .checkpoints import optimiser_steps_per_rollout, saves_inside_a_rollout
-from .config import DeltaGRPOConfig
+from ..config import DeltaGRPOConfig, optimiser_steps_per_rollout, saves_inside_a_rollout, scores_rollouts
+from ..credit import Cost
 from .recipe import RecipeError, RecipeParser, RunArguments, get_rewards
-from .recording import trl_scores_rollouts
 
 
 # Of the recipes' models, so that planning needs no download
@@ -40,7 +39,8 @@ class Plan:
         rollouts: rollout batches of the run, or `None` if epochs decide.
         cached_tokens_per_process: completion tokens whose hidden states one process keeps for a rollout batch at most.
         cache_gib: what they take, in GiB; 0 without one, `None` if the model's hidden size is not known.
-        extra_passes: forward passes per rollout batch beyond TRL's own; of the first one, if later ones need fewer.
+        extra_passes: forward passes per rollout batch beyond TRL's own, at most.
+        backward_passes: backward passes per rollout batch beyond TRL's own.
         warnings: what deserves a second look.
     """
 
@@ -56,6 +56,7 @@ class Plan:
     cached_tokens_per_process: int
     cache_gib: float | None
     extra_passes: int
+    backward_passes: int
     warnings: tuple[str, ...]
 
 
@@ -95,7 +96,8 @@ def make_plan(args: DeltaGRPOConfig, hidden_size: int | None) -> Plan:
     steps = optimiser_steps_per_rollout(args)
     max_steps = args.max_steps if args.max_steps > 0 else None
     completions = args.generation_batch_size
-    keeps = args.reads_hidden_states and args.hidden_state_cache != "recompute"
+    cost = args.make_rule().cost()
+    keeps = cost.hidden_states and args.hidden_state_cache != "recompute"
     cached = completions // args.world_size * args.max_completion_length if keeps else 0
     bytes_each = 2 if args.bf16 or args.fp16 else 4
     return Plan(
@@ -110,22 +112,15 @@ def make_plan(args: DeltaGRPOConfig, hidden_size: int | None) -> Plan:
         rollouts=max_steps / steps if max_steps else None,
         cached_tokens_per_process=cached,
         cache_gib=cached * hidden_size * bytes_each / 2**30 if hidden_size else None if cached else 0.0,
-        extra_passes=_extra_passes(args),
+        extra_passes=_extra_passes(args, cost),
+        backward_passes=cost.backwards,
         warnings=tuple(_warnings(args, steps)),
     )
 
 
-def _extra_passes(args: DeltaGRPOConfig) -> int:
-    if not args.reads_hidden_states:
-        return 0
-    scoring = 0 if trl_scores_rollouts(args) else 1
-    if args.hidden_state_cache != "recompute":
-        return scoring
-    K = args.refinement_steps
-    if args.token_credit == "within_side":
-        return scoring + 5 * K + 3
-    # output_row: the first combine, and the centroids' cosine, need only sums over responses that scoring adds up
-    return scoring + {"output_row": 2 * K + 1, "topk_hidden": 1, "lm_head": 2 * K + 5}[args.token_gradient]
+def _extra_passes(args: DeltaGRPOConfig, cost: Cost) -> int:
+    scoring = int(bool(cost.hidden_states or cost.scores) and not scores_rollouts(args))
+    return scoring + cost.forwards + (cost.hidden_states if args.hidden_state_cache == "recompute" else 0)
 
 
 def _warnings(args: DeltaGRPOConfig, steps: float) -> Iterable[str]:
@@ -166,9 +161,7 @@ def hidden_size(model_args: ModelConfig, trust_remote_code: bool = False) -> int
 def describe(plan: Plan, run_args: RunArguments, args: DeltaGRPOConfig, model_args: ModelConfig) -> str:
     """The plan as text."""
     kind = "LoRA" if model_args.use_peft else "all weights"
-    credit = args.token_credit
-    if args.contrasts:
-        credit += f", {args.token_gradient} gradients"
+    options = ", ".join(f"{name} {value}" for name, value in (args.token_credit_kwargs or {}).items())
     steps = f"{plan.optimiser_steps_per_rollout:g}"
     if plan.max_steps:
         length = f"{plan.max_steps:,} optimiser steps = {plan.rollouts:g} rollout batches"
@@ -192,14 +185,9 @@ def describe(plan: Plan, run_args: RunArguments, args: DeltaGRPOConfig, model_ar
         places = {"auto": "device memory, else main memory, else recomputed", "device": "device", "cpu": "main memory"}
         cache += f"; {places[args.hidden_state_cache]}"
     generation = f"vLLM, {args.vllm_mode}" if args.use_vllm else "transformers"
-    if args.token_gradient == "full" and args.contrasts:
-        passes = "backward passes and directional derivatives, logged as credit/extra_forward_passes"
-    else:
-        passes = f"{plan.extra_passes} forward passes per rollout batch beyond TRL's"
-        if args.coefficient_timing == "streaming":
-            passes += ", 0 after the first one (streaming)"
-        elif plan.extra_passes == 1 and not args.use_vllm:
-            passes += ", 0 where generation is seen to compute the same hidden states"
+    passes = f"{plan.extra_passes} forward passes per rollout batch beyond TRL's"
+    if plan.backward_passes:
+        passes = f"at most {passes}, and {plan.backward_passes} backward passes"
     rows = {
         "model": f"{model_args.model_name_or_path} ({kind})",
         "data": f"{run_args.dataset_name}, rewards {', '.join(run_args.reward_funcs)}",
@@ -214,7 +202,7 @@ def describe(plan: Plan, run_args: RunArguments, args: DeltaGRPOConfig, model_ar
         "learning rate": f"{args.learning_rate:g}, {args.lr_scheduler_type.value}, "
         f"{args.warmup_steps:g} warm-up steps, weight decay {args.weight_decay:g}",
         "loss": f"{args.loss_type}, beta {args.beta:g}, top entropy {args.top_entropy_quantile:g}",
-        "token credit": credit,
+        "token credit": args.token_credit + (f", {options}" if options else ""),
         "hidden states": cache,
         "extra passes": passes,
     }

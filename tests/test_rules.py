@@ -1,17 +1,15 @@
 """Every token gradient and every ablation through the trainer, against explicit vectors from a plain forward."""
 
-import json
-
 import pytest
 import torch
 from trl import GRPOConfig, GRPOTrainer
 
 from delta_trl import DeltaGRPOConfig
-from delta_trl.credit import fipo_weights
+from delta_trl.credit.fipo import fipo_weights
 
 from . import tiny
 from .credit import oracle
-from .test_trainer import LORA, expected_coefficients, logged, plain_forward
+from .trainers import LORA, credit, expected_coefficients, logged, plain_forward
 
 
 def brute_force(trainer, batch, parameters) -> tuple[torch.Tensor, torch.Tensor]:
@@ -32,8 +30,7 @@ def test_full_gradients_are_exact(make_trainer, rollout, estimator, lora, checkp
     if estimator == "forward" and checkpointing and lora:
         pytest.skip("refused at construction, see below")
     trainer = make_trainer(
-        token_gradient="full",
-        full_gradient_estimator=estimator,
+        **credit(token_gradient="full", full_gradient_estimator=estimator),
         gradient_checkpointing=checkpointing,
         per_device_train_batch_size=4,
         steps_per_generation=2,
@@ -55,15 +52,15 @@ def test_full_gradients_leave_out_responses_without_advantage(make_trainer, roll
         return [*rewards[:4], *[1.0] * 4, *rewards[8:]]
 
     trainer = make_trainer(
-        token_gradient="full",
+        **credit(token_gradient="full"),
         reward_funcs=second_group_always_wins,
         per_device_train_batch_size=2,
         steps_per_generation=8,
         max_steps=8,
     )
     scored = []
-    log_probs = trainer._log_probs
-    trainer._log_probs = lambda batch, rows, T: scored.extend(rows.tolist()) or log_probs(batch, rows, T)
+    log_probs = trainer._scorer.log_probs
+    trainer._scorer.log_probs = lambda batch, rows, T: scored.extend(rows.tolist()) or log_probs(batch, rows, T)
     batch = rollout(trainer)
     neutral = batch["advantages"] == 0
     assert neutral.sum() == 4
@@ -78,7 +75,7 @@ def test_full_gradients_leave_out_responses_without_advantage(make_trainer, roll
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 def test_lm_head_gradients_are_exact(make_trainer, rollout, mode, temperature):
     trainer = make_trainer(
-        tiny.model(tie_word_embeddings=False), **mode, token_gradient="lm_head", temperature=temperature
+        tiny.model(tie_word_embeddings=False), **mode, **credit(token_gradient="lm_head"), temperature=temperature
     )
     batch = rollout(trainer)
     valid = batch["completion_mask"].bool()
@@ -93,7 +90,7 @@ def test_lm_head_gradients_are_exact(make_trainer, rollout, mode, temperature):
 
 
 def test_topk_hidden_gradients(make_trainer, rollout):
-    trainer = make_trainer(token_gradient="topk_hidden", token_gradient_top_k=3)
+    trainer = make_trainer(**credit(token_gradient="topk_hidden", token_gradient_top_k=3))
     batch = rollout(trainer)
     valid, weight = batch["completion_mask"].bool(), trainer.model.lm_head.weight
     with torch.no_grad():
@@ -109,13 +106,13 @@ def test_topk_hidden_gradients(make_trainer, rollout):
 @pytest.mark.parametrize(
     ("options", "of_oracle"),
     [
-        ({"assignment": "hard"}, {"assignment": "hard"}),
-        ({"token_credit": "within_side"}, {"margin": "within_side"}),
-        ({"balance_sides": True}, {"balance_sides": True}),
-        ({"normalize_coefficients": False}, {"normalize": False}),
-        ({"lambda_min": 0.0, "lambda_max": 1.0}, {"lambda_min": 0.0, "lambda_max": 1.0}),
-        ({"refinement_steps": 0}, {"K": 0}),
-        ({"refinement_steps": 3}, {"K": 3}),
+        (credit(assignment="hard"), {"assignment": "hard"}),
+        (credit("within_side"), {"margin": "within_side"}),
+        (credit(balance_sides=True), {"balance_sides": True}),
+        (credit(normalize_coefficients=False), {"normalize": False}),
+        (credit(lambda_min=0.0, lambda_max=1.0), {"lambda_min": 0.0, "lambda_max": 1.0}),
+        (credit(refinement_steps=0), {"K": 0}),
+        (credit(refinement_steps=3), {"K": 3}),
     ],
     ids=str,
 )
@@ -127,7 +124,7 @@ def test_ablations_equal_the_oracle(make_trainer, rollout, options, of_oracle):
 
 
 def test_group_scope(make_trainer, rollout):
-    trainer = make_trainer(centroid_scope="group", normalize_coefficients=False)
+    trainer = make_trainer(**credit(centroid_scope="group", normalize_coefficients=False))
     batch = rollout(trainer)
     for first in (0, 4):  # two groups of four
         group = {key: x[first : first + 4] for key, x in batch.items() if torch.is_tensor(x) and x.ndim}
@@ -136,47 +133,44 @@ def test_group_scope(make_trainer, rollout):
             torch.testing.assert_close(group["token_coefficients"], expected, atol=1e-4, rtol=0)
 
 
-CONTROLS = [
-    {"token_credit": "side_mean"},
-    {"token_credit": "random"},
-    {"token_selection": "top"},
-    {"token_selection": "bottom", "token_selection_fraction": 0.2},
-    {"token_selection": "random"},
-    {"temperature_mode": "initial"},
-    {"centroid_scope": "group"},
-    {"token_gradient": "full"},
-    {"token_gradient": "full", "full_gradient_estimator": "central"},
-    {"token_gradient": "full", "full_gradient_estimator": "forward"},
-    {"token_gradient": "full", "full_scope": 1},
-    {"token_gradient": "lm_head"},
-    {"token_gradient": "topk_hidden", "token_gradient_top_k": 41},
+# options, and forward passes of their own
+RULES = [
+    (credit("side_mean"), None),
+    (credit("random"), 0),
+    (credit("selected"), None),
+    (credit("selected", which="bottom", fraction=0.2), None),
+    (credit("selected", which="random", rule="delta", rule_kwargs={"token_gradient": "lm_head"}), None),
+    (credit(temperature_mode="initial"), None),
+    (credit(centroid_scope="group"), None),
+    (credit(token_gradient="full"), 4),
+    (credit(token_gradient="full", full_gradient_estimator="central"), 6),
+    (credit(token_gradient="full", full_gradient_estimator="forward"), 4),
+    (credit(token_gradient="full", full_scope=1), 4),
+    (credit(token_gradient="lm_head"), None),
+    (credit(token_gradient="topk_hidden", token_gradient_top_k=41), None),
 ]
 
 
 @pytest.mark.parametrize("mode", [{}, {"steps_per_generation": 2}], ids=["aligned", "misaligned"])
-@pytest.mark.parametrize("options", CONTROLS, ids=str)
-def test_variants_train(make_trainer, options, mode):
+@pytest.mark.parametrize(("options", "passes"), RULES, ids=str)
+def test_rules_train(make_trainer, options, passes, mode):
     trainer = make_trainer(**mode, **options, max_steps=3)
     trainer.train()
     assert logged(trainer, "credit/coefficient_mean") == pytest.approx([1.0] * len(logged(trainer, "credit/seconds")))
-    if "side_mean" in options.values():
+    if options["token_credit"] == "side_mean":
         shares = [x for x in logged(trainer, "credit/between_sides_variance") if x is not None]
         assert shares == pytest.approx([1.0] * len(shares))
-    passes = {"random": 0, "auto": 4, "central": 6, "forward": 4}
-    if options.get("token_credit") == "random":
-        assert set(logged(trainer, "credit/extra_forward_passes")) == {passes["random"]}
-    if options.get("token_gradient") == "full":
-        estimator = options.get("full_gradient_estimator", "auto")
-        assert max(logged(trainer, "credit/extra_forward_passes")) == passes[estimator]
+    scoring = 0 if mode or passes is not None else 1
+    assert max(logged(trainer, "credit/extra_forward_passes")) == scoring + (passes or 0)
 
 
 def test_initial_temperatures_are_kept_and_survive_a_checkpoint(make_trainer, tmp_path):
-    options = {"temperature_mode": "initial", "save_strategy": "steps", "save_steps": 2, "max_steps": 4}
+    options = {**credit(temperature_mode="initial"), "save_strategy": "steps", "save_steps": 2, "max_steps": 4}
     whole = make_trainer(**options)
     whole.train()
     first = logged(whole, "credit/temperature_positive")[0]
     assert logged(whole, "credit/temperature_positive") == [first] * 4
-    saved = json.loads((tmp_path / "run" / "checkpoint-2" / "credit_state.json").read_text())
+    saved = torch.load(tmp_path / "run" / "checkpoint-2" / "token_credit.pt")
     assert saved["temperatures"][0] == first
     resumed = make_trainer(**options)
     resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-2"))
@@ -186,25 +180,28 @@ def test_initial_temperatures_are_kept_and_survive_a_checkpoint(make_trainer, tm
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"token_credit": "none", "balance_sides": True}, "balance_sides=True: without effect"),
-        ({"token_credit": "none", "token_selection": "top"}, "token_selection='top': without effect"),
-        ({"token_credit": "none", "lambda_max": 1.5}, "lambda_max=1.5: without effect"),
-        ({"token_credit": "random", "assignment": "hard"}, "assignment='hard': without effect"),
-        ({"token_credit": "random", "refinement_steps": 2}, "refinement_steps=2: without effect"),
-        ({"token_credit": "fipo", "token_selection": "top"}, "token_selection='top': without effect"),
-        ({"token_gradient_top_k": 5}, "token_gradient_top_k=5: without effect"),
-        ({"full_gradient_estimator": "forward"}, "full_gradient_estimator='forward': without effect"),
-        ({"token_selection_fraction": 0.3}, "token_selection_fraction=0.3: without effect"),
-        ({"assignment": "hard", "temperature_mode": "initial"}, "temperature_mode='initial': without effect"),
-        ({"token_credit": "side_mean", "token_selection": "top"}, "equal coefficients"),
-        ({"full_scope": 0, "token_gradient": "full"}, "full_scope=0"),
-        ({"token_credit": "within_side", "token_gradient": "full"}, "within_side.*'full'"),
-        ({"centroid_scope": "group", "token_gradient": "full"}, "backward pass for every prompt"),
-        ({"centroid_scope": "group", "temperature_mode": "initial"}, "one per group"),
-        ({"token_selection_fraction": 0}, "token_selection_fraction=0"),
-        ({"token_gradient_top_k": 0}, "token_gradient_top_k=0"),
-        ({"full_scope": 2}, "full_scope=2: without effect"),
-        ({"assignment": "medium"}, "assignment='medium'"),
+        (credit("none", balance_sides=True), "'none' does not know 'balance_sides'"),
+        (credit("random", assignment="hard"), "'random' does not know 'assignment'"),
+        (credit("fipo", lambda_max=1.5), "'fipo' does not know 'lambda_max'"),
+        (credit("fipo", decay=0), "decay=0"),
+        (credit(token_gradient_top_k=5), "token_gradient_top_k=5: without effect"),
+        (credit(full_gradient_estimator="forward"), "full_gradient_estimator='forward': without effect"),
+        (credit(assignment="hard", temperature_mode="initial"), "temperature_mode='initial': without effect"),
+        (credit("selected", rule="side_mean"), "equal weights"),
+        (credit("selected", which="middle"), "which='middle'"),
+        (credit("selected", fraction=0), "fraction=0"),
+        (credit(full_scope=0, token_gradient="full"), "full_scope=0"),
+        (credit("within_side", token_gradient="full"), "WithinSide.*'full'"),
+        (credit(centroid_scope="group", token_gradient="full"), "backward pass for every prompt"),
+        (credit(centroid_scope="group", temperature_mode="initial"), "one per group"),
+        (credit(token_gradient_top_k=0), "token_gradient_top_k=0"),
+        (credit(full_scope=2), "full_scope=2: without effect"),
+        (credit(assignment="medium"), "assignment='medium'"),
+        (credit(lambda_max="high"), "lambda_max='high'"),
+        ({"token_credit_kwargs": "high"}, "token_credit_kwargs='high': expected a mapping"),
+        (credit("tests.tiny.model"), "expected a subclass of delta_trl.credit.TokenCredit"),
+        (credit("tests.tiny.mode"), "has no 'mode'. Did you mean tests.tiny.model"),
+        (credit("no_such_module.Rule"), "no module 'no_such_module'"),
     ],
     ids=str,
 )
@@ -217,24 +214,25 @@ def test_combinations_that_cannot_work(tmp_path, options, message):
     ("options", "message"),
     [
         ({"gradient_checkpointing_kwargs": {"use_reentrant": True}}, "reentrant"),
-        ({"full_gradient_estimator": "forward", "trainer_options": LORA}, "LoRA with gradient checkpointing"),
+        ({**credit(token_gradient="full", full_gradient_estimator="forward"), "trainer_options": LORA}, "LoRA with"),
     ],
     ids=["reentrant", "forward mode"],
 )
 def test_full_gradients_refuse_what_cannot_work(make_trainer, options, message):
     with pytest.raises(ValueError, match=message):
-        make_trainer(token_gradient="full", gradient_checkpointing=True, **options)
+        make_trainer(**{**credit(token_gradient="full"), "gradient_checkpointing": True, **options})
 
 
-@pytest.mark.parametrize("selection", ["top", "bottom", "random"])
-def test_nothing_is_selected_without_contrast(make_trainer, rollout, selection):
-    trainer = make_trainer(token_selection=selection, reward_funcs=lambda completions, **_: [1.0] * len(completions))
+@pytest.mark.parametrize("which", ["top", "bottom", "random"])
+def test_nothing_is_selected_without_contrast(make_trainer, rollout, which):
+    rewards = {"reward_funcs": lambda completions, **_: [1.0] * len(completions)}
+    trainer = make_trainer(**credit("selected", which=which), **rewards)
     batch = rollout(trainer)
     assert (batch["token_coefficients"][batch["completion_mask"].bool()] == 1).all()
 
 
 def test_full_gradients_without_a_valid_token(make_trainer):
-    trainer = make_trainer(token_gradient="full", mask_truncated_completions=True, max_completion_length=1)
+    trainer = make_trainer(**credit(token_gradient="full"), mask_truncated_completions=True, max_completion_length=1)
     trainer.train()
     assert logged(trainer, "credit/neutral") == [1.0, 1.0]
     assert logged(trainer, "credit/extra_forward_passes") == [0.0, 0.0]
@@ -242,14 +240,14 @@ def test_full_gradients_without_a_valid_token(make_trainer):
 
 @pytest.mark.parametrize("gradient", ["lm_head", "topk_hidden"])
 def test_an_unknown_transformation_of_the_logits_is_refused(make_trainer, gradient):
-    trainer = make_trainer(token_gradient=gradient)
+    trainer = make_trainer(**credit(token_gradient=gradient))
     trainer.model.config.logit_scale = 50.0  # the config says what the model does not do
     with pytest.raises(ValueError, match="does not reproduce the model's log-probabilities"):
         trainer.train()
 
 
 def test_balanced_sides_have_equal_means(make_trainer, rollout):
-    trainer = make_trainer(balance_sides=True)
+    trainer = make_trainer(**credit(balance_sides=True))
     rollout(trainer)
     positive = trainer._metrics["train"]["credit/coefficient_mean_positive"][0]
     negative = trainer._metrics["train"]["credit/coefficient_mean_negative"][0]

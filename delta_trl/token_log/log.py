@@ -1,6 +1,6 @@
 """
 Recording token credit (`log_token_credit`): the coefficients of a sample of completions, and averages over the run of
-every token type's. `token_records` says what the files hold.
+every token type's. `records.py` says what the files hold.
 """
 
 import io
@@ -15,10 +15,11 @@ import torch
 from accelerate import Accelerator
 from accelerate.logging import get_logger
 from accelerate.utils import broadcast_object_list, gather_object
-from transformers import TrainerCallback
+from transformers import PreTrainedTokenizerBase, TrainerCallback
 
-from .token_records import COMPLETIONS, COMPLETIONS_FILE, FOLDER, TOKEN_TYPES, TOKEN_TYPES_FILE
-from .token_texts import TokenTexts
+from ..credit import Tokens
+from .records import COMPLETIONS, COMPLETIONS_FILE, FOLDER, TOKEN_TYPES, TOKEN_TYPES_FILE
+from .texts import TokenTexts
 from .trackers import track
 
 
@@ -67,16 +68,21 @@ class TokenLog(TrainerCallback):
     Every rollout batch enters the token types' sums. The first one after every `log_token_credit` optimiser steps
     is recorded: some completions in a file of their own, and the sums so far. Records of an earlier run in the same
     folder are removed when training starts; those after the checkpoint, when it resumes.
+
+    Args:
+        trainer (`DeltaGRPOTrainer`): Whose rollout batches.
+        tokenizer (`PreTrainedTokenizerBase`): Of the policy.
+        vocab_size (`int`): Above all token ids.
     """
 
-    def __init__(self, trainer):
+    def __init__(self, trainer, tokenizer: PreTrainedTokenizerBase, vocab_size: int):
         options = trainer.credit_args
         self.every = options.log_token_credit
         self.max_completions = options.log_token_credit_completions
         self.max_bytes = options.log_token_credit_max_mb * 1e6
         self.folder = Path(trainer.args.output_dir, FOLDER)
-        self.texts = TokenTexts(trainer._tokenizer)
-        self.types = TokenTypes(trainer._policy().config.get_text_config().vocab_size)
+        self.texts = TokenTexts(tokenizer)
+        self.types = TokenTypes(vocab_size)
         self._trainer = trainer
         self._accelerator = trainer.accelerator
         self._last_step: int | None = None  # recorded
@@ -99,25 +105,22 @@ class TokenLog(TrainerCallback):
     def on_train_end(self, args, state, control, **kwargs):
         self._write_types()
 
-    def observe(self, batch: dict, valid: torch.Tensor, rewards: torch.Tensor, scores: tuple | None) -> None:
+    def observe(self, batch: dict, tokens: Tokens, rewards: torch.Tensor) -> None:
         """
         Count a rollout batch, and record it if it is its turn. Every process must call it.
 
         Args:
             batch (`dict`): This process's rollout batch with its `"token_coefficients"`.
-            valid (`torch.Tensor` of shape `(B, T)`): The tokens that the loss counts.
+            tokens (`Tokens`): Its tokens.
             rewards (`torch.Tensor` of shape `(rows of all processes, functions)`): NaN where not scorable.
-            scores (`tuple` of two `torch.Tensor` of shape `(B, T)`, *optional*):
-                Log-probabilities and entropies in the policy's own pass over the rollout batch.
         """
-        ids, coefficients = batch["completion_ids"], batch["token_coefficients"]
-        advantages = batch["advantages"][:, None].expand_as(valid)
-        self.types.add(*(x[valid].cpu().numpy() for x in (ids, coefficients, advantages)))
+        coefficients = tokens.flat(batch["token_coefficients"])
+        self.types.add(*(x.cpu().numpy() for x in (tokens.ids, coefficients, tokens.advantages)))
         step = self._trainer.state.global_step
         if self._last_step is not None and step < (self._last_step // self.every + 1) * self.every:
             return
         self._last_step = step
-        rows = gather_object(self._rows(batch, valid, rewards, scores))
+        rows = gather_object(self._rows(batch, tokens, rewards))
         self._write_types()
         if self._accelerator.is_main_process:
             self._write_completions([{"step": step, **row} for row in rows], step)
@@ -135,23 +138,21 @@ class TokenLog(TrainerCallback):
         if self._accelerator.is_main_process and (folder / TOKEN_TYPES_FILE).is_file():
             self.types.load(pq.read_table(folder / TOKEN_TYPES_FILE))
 
-    def _rows(self, batch: dict, valid: torch.Tensor, rewards: torch.Tensor, scores: tuple | None) -> list[dict]:
+    def _rows(self, batch: dict, tokens: Tokens, rewards: torch.Tensor) -> list[dict]:
         """This process's share of the completions to record."""
         trainer = self._trainer
         advantages = self._accelerator.gather(batch["advantages"]).cpu().numpy()
-        first, n_rows = self._accelerator.process_index * len(valid), len(valid)
-        log_probs, entropies = scores or (None, None)
-        if log_probs is None:
-            log_probs = batch.get("old_per_token_logps")
-        rewards = rewards.cpu()
+        first, n_rows = self._accelerator.process_index * len(tokens.mask), len(tokens.mask)
         total = (rewards * trainer.reward_weights.cpu()).nansum(dim=1)  # as in TRL
+        known = {name: getattr(tokens, name) if tokens.knows(name) else None for name in ("log_probs", "entropies")}
         rows = []
         for row in choose_rows(advantages, trainer.num_generations, self.max_completions):
             i = row - first
             if not 0 <= i < n_rows:
                 continue
             by_function = [None if value != value else value for value in rewards[row].tolist()]
-            ids = batch["completion_ids"][i][valid[i]].tolist()
+            mine = tokens.row == i
+            ids = tokens.ids[mine].tolist()
             rows.append(
                 {
                     "prompt_index": row // trainer.num_generations,
@@ -162,9 +163,8 @@ class TokenLog(TrainerCallback):
                     "advantage": advantages[row].item(),
                     "token_ids": ids,
                     "tokens": self.texts.of_sequence(ids),
-                    "coefficients": batch["token_coefficients"][i][valid[i]].tolist(),
-                    "log_probs": None if log_probs is None else log_probs[i][valid[i]].tolist(),
-                    "entropies": None if entropies is None else entropies[i][valid[i]].tolist(),
+                    "coefficients": tokens.flat(batch["token_coefficients"])[mine].tolist(),
+                    **{name: None if values is None else values[mine].tolist() for name, values in known.items()},
                 }
             )
         return rows

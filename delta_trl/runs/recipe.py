@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import yaml
 from trl import ModelConfig, TrlParser
 
-from .config import DeltaGRPOConfig
-from .dataset_formats import FORMATS
-from .errors import RecipeError
-from .rewards import get_reward
+from ..config import DeltaGRPOConfig
+from ..dataset_formats import FORMATS
+from ..errors import RecipeError
+from ..rewards import get_reward
 
 
 @dataclass

@@ -7,7 +7,7 @@ import psutil
 import torch
 from accelerate.logging import get_logger
 
-from .credit import HiddenStates
+from ..credit import HiddenStates
 
 
 logger = get_logger(__name__)
@@ -161,8 +161,8 @@ class HiddenStateCache:
             self._copied.synchronize()
             self._copying = None
 
-    def states(self, order: torch.Tensor | None = None) -> HiddenStates:
-        """What was kept, to read; `order` as in [`HiddenStates`]."""
+    def states(self) -> HiddenStates:
+        """What was kept, to read."""
         self._wait()
         blocks = [*self._blocks[:-1], self._blocks[-1][: len(self._blocks[-1]) - self._free]]
-        return HiddenStates(blocks, self.placement.device, self._staged, order)
+        return HiddenStates(blocks, self.placement.device, self._staged)

@@ -1,0 +1,216 @@
+"""DelTA as a rule of token credit, and its ablation within sides. The method itself is in `coefficients.py`."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from .coefficients import ASSIGNMENTS, centroid_cosine, check_credit_options, contrast_credit
+from .full import ESTIMATORS, FullGradients
+from .gradients import TokenGradients
+from .groups import group_credit
+from .lm_head import LMHeadGradients, TopKHiddenGradients
+from .options import check_choices, refuse_idle
+from .output_row import OutputRowGradients
+from .rule import Cost, TokenCredit
+from .tokens import Credit, Tokens
+
+
+@dataclass
+class DelTA(TokenCredit):
+    """
+    Discriminative token credit (arXiv 2605.21467): a token counts by how much closer its gradient lies to the centroid
+    of its own side, winners or losers, than to the other one. Defaults are the paper's.
+
+    Args:
+        token_gradient (`str`, *optional*, defaults to `"output_row"`):
+            What stands for a token's gradient: `"output_row"`, (1 - p) h with h the final hidden state;
+            `"topk_hidden"`, the gradient of h over the top K logits; `"lm_head"`, the exact gradient of the LM head;
+            `"full"`, the exact gradient of all trainable parameters.
+        token_gradient_top_k (`int`, *optional*, defaults to `20`):
+            K of `"topk_hidden"`.
+        refinement_steps (`int`, *optional*, defaults to `1`):
+            K, how often centroids and temperatures are refined.
+        lambda_min, lambda_max (`float`, *optional*, defaults to `0.8` and `1.2`):
+            Bounds of the coefficients before normalisation.
+        normalize_coefficients (`bool`, *optional*, defaults to `True`):
+            Divide the coefficients by their mean over the rollout batch.
+        assignment (`str`, *optional*, defaults to `"soft"`):
+            α = σ(Δ / γ), or `"hard"`: 1 where Δ > 0, else 0.
+        temperature_mode (`str`, *optional*, defaults to `"adaptive"`):
+            Measure the temperatures γ in every rollout batch, or keep those of the first (`"initial"`).
+        centroid_scope (`str`, *optional*, defaults to `"batch"`):
+            Contrast the winners and losers of the rollout batch, or of each prompt's `"group"`.
+        balance_sides (`bool`, *optional*, defaults to `False`):
+            Centre each side's margins on their mean, which leaves token-level information only.
+        full_gradient_estimator (`str`, *optional*, defaults to `"auto"`):
+            How `"full"` takes directional derivatives: `"one_sided"` or `"central"` differences of log-probabilities,
+            or `"forward"`-mode differentiation. `"auto"`: `"one_sided"` in float32, otherwise `"central"`.
+        full_scope (`int`, *optional*):
+            Restrict `"full"` to the last n transformer blocks.
+
+    Raises:
+        ValueError: If an option is unknown or out of range, or has no effect or no meaning beside another.
+    """
+
+    token_gradient: str = "output_row"
+    token_gradient_top_k: int = 20
+    refinement_steps: int = 1
+    lambda_min: float = 0.8
+    lambda_max: float = 1.2
+    normalize_coefficients: bool = True
+    assignment: str = "soft"
+    temperature_mode: str = "adaptive"
+    centroid_scope: str = "batch"
+    balance_sides: bool = False
+    full_gradient_estimator: str = "auto"
+    full_scope: int | None = None
+
+    _margin: ClassVar[str] = "contrast"
+
+    def __post_init__(self):
+        check_choices(
+            self,
+            token_gradient=("output_row", "topk_hidden", "lm_head", "full"),
+            assignment=ASSIGNMENTS,
+            temperature_mode=("adaptive", "initial"),
+            centroid_scope=("batch", "group"),
+            full_gradient_estimator=ESTIMATORS,
+        )
+        check_credit_options(self.refinement_steps, self.lambda_min, self.lambda_max)
+        if not isinstance(self.token_gradient_top_k, int) or self.token_gradient_top_k < 1:
+            raise ValueError(f"token_gradient_top_k={self.token_gradient_top_k!r}: expected an integer >= 1.")
+        if self.full_scope is not None and (not isinstance(self.full_scope, int) or self.full_scope < 1):
+            raise ValueError(f"full_scope={self.full_scope!r}: expected a number of blocks >= 1.")
+        refuse_idle(
+            self,
+            f"token_gradient={self.token_gradient!r}, assignment={self.assignment!r}",
+            token_gradient_top_k=self.token_gradient == "topk_hidden",
+            full_gradient_estimator=self.token_gradient == "full",
+            full_scope=self.token_gradient == "full",
+            temperature_mode=self.assignment == "soft",
+        )
+        if self.centroid_scope == "group" and self.token_gradient == "full":
+            raise ValueError(
+                "centroid_scope='group' would cost token_gradient='full' a backward pass for every prompt. Use "
+                "centroid_scope='batch' or another token_gradient."
+            )
+        if self.centroid_scope == "group" and self.temperature_mode == "initial":
+            raise ValueError(
+                "temperature_mode='initial' keeps one temperature per side, centroid_scope='group' has one per group "
+                "and side. Change one of them."
+            )
+        # γ₊ and γ₋ of the first rollout batch with a contrast
+        self._temperatures: tuple[float, float] | None = None
+
+    def of_rollout(self, tokens: Tokens) -> Credit:
+        gradients = self._gradients(tokens)
+        metrics = {}
+        if self.token_gradient != "full":  # there it would cost two backward passes
+            metrics["centroid_cosine"] = centroid_cosine(gradients, tokens.advantages)
+        options = {
+            "refinement_steps": self.refinement_steps,
+            "lambda_min": self.lambda_min,
+            "lambda_max": self.lambda_max,
+            "normalize": self.normalize_coefficients,
+            "assignment": self.assignment,
+            "margin": self._margin,
+            "balance_sides": self.balance_sides,
+        }
+        if self.centroid_scope == "group":
+            credit = group_credit(gradients, tokens.advantages, tokens.group, tokens.n_groups, **options)
+        else:
+            credit = contrast_credit(gradients, tokens.advantages, temperatures=self._temperatures, **options)
+        if self.temperature_mode == "initial" and self._temperatures is None and not credit.neutral:
+            self._temperatures = (credit.metrics["temperature_positive"], credit.metrics["temperature_negative"])
+        if isinstance(gradients, FullGradients):
+            metrics["extra_forward_passes"] = float(gradients.forward_passes)
+        return Credit(credit.weights, {**metrics, **credit.metrics}, credit.neutral)
+
+    def _gradients(self, tokens: Tokens) -> TokenGradients:
+        if self.token_gradient == "full":
+            return FullGradients.of(tokens, estimator=self.full_gradient_estimator, last_blocks=self.full_scope)
+        if self.token_gradient == "output_row":
+            return OutputRowGradients(tokens.hidden, tokens.log_probs)
+        arguments = (tokens.hidden, tokens.ids, tokens.head)
+        if self.token_gradient == "lm_head":
+            return LMHeadGradients(*arguments, log_probs=tokens.log_probs)
+        return TopKHiddenGradients(*arguments, self.token_gradient_top_k, log_probs=tokens.log_probs)
+
+    def cost(self) -> Cost:
+        directions = self.refinement_steps + 1
+        if self.token_gradient == "full":
+            probes = 1 if self.full_gradient_estimator in ("one_sided", "forward") else 2
+            return Cost(forwards=directions * (1 + probes), backwards=directions)
+        # a combine and a score for every direction, and the centroids' cosine; `lm_head` combines these one by one and
+        # starts with a pass of its own, which is all that `topk_hidden` needs
+        readings = {"output_row": 2 * directions + 1, "topk_hidden": 1, "lm_head": 2 * directions + 3}
+        return Cost(hidden_states=readings[self.token_gradient])
+
+    def check(self, trainer) -> None:
+        gradient, args = self.token_gradient, trainer.args
+        if self.centroid_scope == "group" and trainer.credit_args.hidden_state_cache == "recompute":
+            raise ValueError(
+                "hidden_state_cache='recompute' would cost centroid_scope='group' forward passes for every prompt. "
+                "Use 'device', 'cpu' or 'auto'."
+            )
+        if gradient == "output_row":
+            return
+        fsdp2 = trainer.is_fsdp_enabled and trainer.accelerator.is_fsdp2
+        if args.deepspeed_plugin is not None and args.deepspeed_plugin.zero_stage == 3:
+            raise ValueError(
+                f"token_gradient={gradient!r} does not work with DeepSpeed ZeRO-3, which holds no whole parameter. "
+                "Use ZeRO-2, or token_gradient='output_row'."
+            )
+        if trainer.is_fsdp_enabled and not fsdp2:
+            raise ValueError(
+                f"token_gradient={gradient!r} does not work with FSDP1, which hides the parameters. Set "
+                "fsdp_version: 2 in the accelerate config, or token_gradient='output_row'."
+            )
+        if gradient != "full":
+            return
+        forward_mode = self.full_gradient_estimator == "forward"
+        if fsdp2 and (forward_mode or args.gradient_accumulation_steps > 1):
+            raise ValueError(
+                "token_gradient='full' works under FSDP with difference quotients and gradient_accumulation_steps=1 "
+                "only: full_gradient_estimator='forward' cannot swap shards, and within an accumulation FSDP does not "
+                "reduce gradients."
+            )
+        if forward_mode and args.gradient_checkpointing and hasattr(trainer.model, "peft_config"):
+            raise ValueError(
+                "full_gradient_estimator='forward' does not work on LoRA with gradient checkpointing: its input hook "
+                "has no forward derivative. Use full_gradient_estimator='auto' or gradient_checkpointing=False."
+            )
+        if hasattr(trainer.processing_class, "tokenizer"):  # a processor of several modalities
+            raise ValueError("token_gradient='full' supports text-only models. Use token_gradient='output_row'.")
+        if args.gradient_checkpointing and (args.gradient_checkpointing_kwargs or {}).get("use_reentrant"):
+            raise ValueError(
+                "token_gradient='full' does not work with reentrant gradient checkpointing, which only supports "
+                "`backward`. Set gradient_checkpointing_kwargs: {use_reentrant: false}."
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self._temperatures is None else {"temperatures": self._temperatures}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._temperatures = tuple(state["temperatures"]) if state else None
+
+
+@dataclass
+class WithinSide(DelTA):
+    """
+    The paper's ablation without contrast: a token counts by its distance to its own side's centroid alone. Takes the
+    options of [`DelTA`]; `token_gradient` must be `"output_row"`.
+    """
+
+    _margin: ClassVar[str] = "within_side"
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.token_gradient != "output_row":
+            raise ValueError(
+                "WithinSide needs the length of every token's gradient, which only token_gradient='output_row' has at "
+                f"hand, got {self.token_gradient!r}."
+            )
+
+    def cost(self) -> Cost:
+        # lengths, and a combine and a score for either side, for every direction; and the centroids' cosine
+        return Cost(hidden_states=5 * (self.refinement_steps + 1) + 1)

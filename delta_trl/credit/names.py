@@ -1,0 +1,57 @@
+"""Rules of token credit by name, as recipes give them."""
+
+import difflib
+import inspect
+from typing import Any
+
+from ..named import check_options, import_dotted
+from .controls import RandomCredit, Selected, SideMean
+from .delta import DelTA, WithinSide
+from .fipo import FIPO
+from .rule import TokenCredit
+
+
+RULES: dict[str, type[TokenCredit]] = {
+    "delta": DelTA,
+    "within_side": WithinSide,
+    "side_mean": SideMean,
+    "random": RandomCredit,
+    "selected": Selected,
+    "fipo": FIPO,
+    "none": TokenCredit,
+}
+
+
+def make_rule(name: str, options: dict[str, Any] | None = None) -> TokenCredit:
+    """
+    The rule of a recipe's `token_credit` and `token_credit_kwargs`.
+
+    Args:
+        name (`str`): One of `RULES`, or the dotted path of a class of your own.
+        options (`dict`, *optional*):
+            Arguments of the class. Where a class wraps another rule, `rule` names that and `rule_kwargs` are its
+            options.
+
+    Raises:
+        ValueError: If there is no such rule, or it does not take these options or values.
+    """
+    if name in RULES:
+        kind = RULES[name]
+    elif "." in str(name):
+        kind = import_dotted("rule of token credit", name, RULES)
+        if not (inspect.isclass(kind) and issubclass(kind, TokenCredit)):
+            raise ValueError(
+                f"token_credit={name!r}: expected a subclass of delta_trl.credit.TokenCredit, not {kind}."
+            )
+    else:
+        nearest = difflib.get_close_matches(str(name), RULES, n=1)
+        raise ValueError(
+            f"token_credit={name!r}: expected one of {', '.join(map(repr, RULES))}, or the dotted path of your own "
+            f"class.{f' Did you mean {nearest[0]!r}?' if nearest else ''}"
+        )
+    options = dict(options or {})
+    wrapped = options.pop("rule_kwargs", None)
+    if wrapped is not None or isinstance(options.get("rule"), str):
+        options["rule"] = make_rule(options.get("rule", "delta"), wrapped)
+    check_options(f"token_credit={name!r}", kind, options)
+    return kind(**options)

@@ -1,0 +1,126 @@
+"""The interface of a way to credit tokens, see docs/token_credit.md."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .distributed import OutOfStepError, announce, in_step
+from .tokens import Credit, Tokens
+
+
+@dataclass(frozen=True)
+class Cost:
+    """
+    What `of_rollout` asks of the policy for every rollout batch.
+
+    Args:
+        hidden_states (`int`, *optional*, defaults to `0`):
+            How often the hidden states of all tokens are read. They come from TRL's own scoring pass where it makes
+            one, else from one more; where there is no room for them, every reading is a forward pass.
+        scores (`bool`, *optional*, defaults to `False`): Whether log-probabilities or entropies of a pass are needed.
+        forwards, backwards (`int`, *optional*, defaults to `0`): Passes of its own, at most.
+    """
+
+    hidden_states: int = 0
+    scores: bool = False
+    forwards: int = 0
+    backwards: int = 0
+
+
+class TokenCredit:
+    """
+    How much of a response's advantage each of its tokens gets. This class itself leaves everything as it is.
+
+    Override the hook whose timing fits; both are called on every rank. Options are best dataclass fields.
+    """
+
+    def of_rollout(self, tokens: Tokens) -> Credit | None:
+        """The credit of a rollout batch before it is trained on, for all optimiser steps over it."""
+        return None
+
+    def of_micro_batch(self, tokens: Tokens) -> Credit | None:
+        """
+        The credit of a micro-batch in training. `tokens.log_probs` are the present policy's, of the forward pass that
+        the loss makes anyway.
+        """
+        return None
+
+    def cost(self) -> Cost:
+        """
+        What `of_rollout` asks for. Hidden states that are not announced here cost a forward pass even where TRL makes
+        one.
+        """
+        return Cost()
+
+    def check(self, trainer) -> None:
+        """Raise `ValueError`, with a way out, for a trainer that this cannot work with. Called at construction."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint must hold for a resumed run to go on exactly: tensors and plain values."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state`; from the start if it is empty. Called whenever training starts."""
+
+    @property
+    def credits_rollouts(self) -> bool:
+        """Whether `of_rollout` is overridden."""
+        return type(self).of_rollout is not TokenCredit.of_rollout
+
+    @property
+    def credits_micro_batches(self) -> bool:
+        """Whether `of_micro_batch` is overridden."""
+        return type(self).of_micro_batch is not TokenCredit.of_micro_batch
+
+
+class TokenCreditError(ValueError):
+    """A rule returned what cannot be trained with."""
+
+
+def credit_rollout(rule: TokenCredit, tokens: Tokens, *, rehearse: bool) -> Credit | None:
+    """`rule.of_rollout`, checked. `rehearse`: also that all ranks do the same, which costs a little time."""
+    return _checked(rule, "of_rollout", tokens, rehearse)
+
+
+def credit_micro_batch(rule: TokenCredit, tokens: Tokens, *, rehearse: bool) -> Credit | None:
+    """`rule.of_micro_batch`, checked like `credit_rollout`."""
+    return _checked(rule, "of_micro_batch", tokens, rehearse)
+
+
+def _checked(rule: TokenCredit, hook: str, tokens: Tokens, rehearse: bool) -> Credit | None:
+    name = f"{type(rule).__name__}.{hook}"
+    if not rehearse:
+        return _check(name, getattr(rule, hook)(tokens), tokens)
+    try:
+        with in_step(tokens.mask.device):
+            credit = _check(name, getattr(rule, hook)(tokens), tokens)
+            announce(f"returns {type(credit).__name__}")
+            return credit
+    except OutOfStepError as error:
+        raise TokenCreditError(
+            f"{name} does not do the same on all ranks ({error}). Whatever a rank's tokens are, it must ask them for "
+            "the same values and call the same collectives, in the same order."
+        ) from error
+
+
+def _check(name: str, credit: Credit | None, tokens: Tokens) -> Credit | None:
+    if credit is None:
+        return None
+    if not isinstance(credit, Credit) or not isinstance(credit.weights, torch.Tensor):
+        got = f"weights of {type(credit.weights)}" if isinstance(credit, Credit) else f"{type(credit)}"
+        raise TokenCreditError(
+            f"{name} returned {got}: expected a delta_trl.credit.Credit with a tensor of weights, or None."
+        )
+    weights = credit.weights
+    if weights.shape != tokens.ids.shape:
+        hint = " Leave out padding with `tokens.flat(weights)`." if weights.shape == tokens.mask.shape else ""
+        raise TokenCreditError(
+            f"{name} returned weights of shape {tuple(weights.shape)}: expected ({len(tokens)},), one for each of the "
+            f"tokens.{hint}"
+        )
+    wrong = ~torch.isfinite(weights) | (weights < 0)
+    if not weights.dtype.is_floating_point or wrong.any():
+        got = f"{weights[wrong][:3].tolist()} among its weights" if wrong.any() else f"weights of {weights.dtype}"
+        raise TokenCreditError(f"{name} returned {got}: expected finite floating-point numbers >= 0.")
+    return Credit(weights.detach().float(), credit.metrics, credit.neutral)

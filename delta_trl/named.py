@@ -1,0 +1,57 @@
+"""What a recipe names: one of ours, or the dotted path of somebody's own; and options by keyword."""
+
+import difflib
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+
+def import_dotted(kind: str, path: str, known: Iterable[str]) -> Any:
+    """
+    What a dotted path such as `my_module.my_reward` names; modules of the working directory can be imported.
+
+    Args:
+        kind (`str`): What it should be, for messages.
+        path (`str`): The path.
+        known (`Iterable[str]`): The names that could have been meant instead.
+
+    Raises:
+        ValueError: If there is no such module, or nothing of that name in it.
+    """
+    module_name, attribute = path.rsplit(".", 1)
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        # A module that the user's module misses is the user's error, and its own message says more than ours.
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        nearest = difflib.get_close_matches(path, known, n=1)
+        hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+        raise ValueError(
+            f"Unknown {kind} {path!r}: there is no module {error.name!r}.{hint} Known ones are "
+            f"{', '.join(sorted(known))}."
+        ) from error
+    if not hasattr(module, attribute):
+        nearest = difflib.get_close_matches(attribute, dir(module), n=1)
+        hint = f" Did you mean {module_name}.{nearest[0]}?" if nearest else ""
+        raise ValueError(f"Unknown {kind} {path!r}: module {module_name!r} has no {attribute!r}.{hint}")
+    return getattr(module, attribute)
+
+
+def check_options(name: str, factory: Callable, options: Iterable[str]) -> None:
+    """Raise `ValueError`, naming the nearest one, if `factory` does not take these options or needs others, too."""
+    parameters = inspect.signature(factory).parameters
+    unknown = [option for option in options if option not in parameters]
+    required = [key for key, value in parameters.items() if value.default is value.empty]
+    missing = [key for key in required if key not in options]
+    if not unknown and not missing:
+        return
+    problem = f"does not know {', '.join(map(repr, unknown))}" if unknown else f"needs {', '.join(map(repr, missing))}"
+    nearest = difflib.get_close_matches(unknown[0], parameters, n=1) if unknown else []
+    hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
+    raise ValueError(f"{name} {problem}{hint}; its options are {', '.join(parameters)}.")

@@ -1,0 +1,212 @@
+"""What token credit gets from the policy: log-probabilities and hidden states, with as few passes as can be."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import is_peft_model
+from torch import nn
+from trl import GRPOConfig
+from trl.models.utils import disable_gradient_checkpointing
+
+from ..credit import LMHead, RecomputedStates, Scores, all_reduce
+from .cache import Placement
+from .recorder import ScoringPass, predicting_states, replayed_rng
+
+
+class PolicyScorer:
+    """
+    The policy of a trainer, as TRL scores completions with it.
+
+    Args:
+        model (`Callable`): Returns the model in training, as it is wrapped at present.
+        score (`Callable`): `GRPOTrainer._get_per_token_logps_and_entropies`.
+        inputs (`tuple[str, ...]`): The entries of a rollout batch that `score` takes beside ids and masks.
+        accelerator (`Accelerator`), args (`GRPOConfig`): The trainer's.
+    """
+
+    def __init__(
+        self,
+        model: Callable[[], nn.Module],
+        score: Callable,
+        inputs: tuple[str, ...],
+        accelerator: Accelerator,
+        args: GRPOConfig,
+    ):
+        self._model, self._score, self.inputs = model, score, inputs
+        self.accelerator, self.args = accelerator, args
+
+    @property
+    def model(self) -> nn.Module:
+        """The causal language model itself, without wrappers of distributed training or PEFT."""
+        model = self.accelerator.unwrap_model(self._model())
+        return model.get_base_model() if is_peft_model(model) else model
+
+    @property
+    def backbone(self) -> nn.Module:
+        """
+        The module whose last hidden state enters the LM head; TRL's fused LM head calls the same one. Raises
+        `ValueError` if the model shows none.
+        """
+        model = self.model
+        backbone = getattr(model, "base_model", model)
+        if backbone is model or model.get_output_embeddings() is None:
+            raise ValueError(
+                f"DeltaGRPOTrainer needs the hidden states that enter the LM head, but {type(model).__name__} shows "
+                "no backbone and LM head: `model.base_model` must be a submodule and `model.get_output_embeddings()` "
+                "must return the head. Use a causal language model of transformers (AutoModelForCausalLM), set "
+                "`base_model_prefix` on your model class to the attribute that holds the backbone, or train without "
+                'token credit: `token_credit="none"`.'
+            )
+        return backbone
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """The dtype of autocast, if that is on."""
+        return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.accelerator.mixed_precision)
+
+    def log_probs(self, batch: dict, rows=slice(None), length: int | None = None, **options) -> tuple:
+        """TRL's log-probabilities (b, T) and entropies of the (first `length`) completion tokens, at present."""
+        length = length or batch["completion_ids"].size(1)
+        ids, mask = _model_inputs(batch, rows, length)
+        more = {key: batch[key] for key in self.inputs if key in batch}
+        size = self.args.per_device_train_batch_size
+        return self._score(self._model(), ids, mask, length, batch_size=size, **more, **options)
+
+    def plain_log_probs(self, batch: dict, rows: torch.Tensor, length: int) -> torch.Tensor:  # (b, length)
+        """The same from the model's own logits: TRL's fused LM head has no forward derivative."""
+        ids, mask = _model_inputs(batch, rows, length)
+        with self.accelerator.autocast():
+            logits = self.model(input_ids=ids, attention_mask=mask, logits_to_keep=length + 1, use_cache=False).logits
+        log_probs = (logits[:, :-1].float() / self.args.temperature).log_softmax(dim=-1)
+        return log_probs.gather(2, ids[:, -length:, None])[:, :, 0]
+
+    @contextmanager
+    def as_rollouts_are(self) -> Iterator[None]:
+        """The context in which TRL scores rollouts."""
+        with torch.no_grad(), disable_gradient_checkpointing(self._model(), self.args.gradient_checkpointing_kwargs):
+            yield
+
+
+class RolloutPolicy:
+    """
+    What the policy says of one rollout batch; the `policy` of its [`Tokens`].
+
+    Args:
+        scorer (`PolicyScorer`): The policy.
+        batch (`dict`): The rollout batch.
+        mask (`torch.Tensor` of shape `(B, T)`): The tokens that the loss counts.
+        seen (`ScoringPass`): TRL's own pass over completions, if it was seen to make one.
+        placement (`Placement`, *optional*): Where to keep hidden states; `None` to recompute them.
+        keeps_hidden (`bool`): Whether hidden states will be asked for, so that a pass should keep them.
+
+    Attributes:
+        forward_passes (`int`): Forwards over the rollout batch, beyond TRL's own.
+    """
+
+    def __init__(
+        self,
+        scorer: PolicyScorer,
+        batch: dict,
+        mask: torch.Tensor,
+        seen: ScoringPass,
+        placement: Placement | None,
+        keeps_hidden: bool,
+    ):
+        self.model, self.dtype = scorer.model, scorer.dtype
+        self.micro_batch_size = scorer.args.per_device_train_batch_size
+        self.forward_passes = 0
+        self._scorer, self._batch, self._mask, self._placement = scorer, batch, mask, placement
+        self._keeps_hidden = keeps_hidden
+        # TRL's first scoring call was the policy's own only if its log-probs are the batch's: it may also have been
+        # the reference model's, even on the same modules (PEFT with the adapter disabled).
+        is_ours = seen.log_probs is not None and seen.log_probs is batch.get("old_per_token_logps")
+        self._pass: ScoringPass | None = seen if is_ours else None
+        self._scores: Scores | None = None
+        if self._pass is not None and self._pass.hidden is not None and "tool_mask" in batch:
+            # the pass did not know of tools
+            self._pass.hidden = self._pass.hidden[mask[batch["completion_mask"].bool()].nonzero()[:, 0]]
+
+    @property
+    def known(self) -> dict[str, torch.Tensor]:
+        """What is there without a pass: `log_probs` and perhaps `entropies` (B, T)."""
+        if self._pass is not None:
+            return {"log_probs": self._pass.log_probs, "entropies": self._pass.entropies}
+        old = self._batch.get("old_per_token_logps")
+        return {} if old is None else {"log_probs": old}
+
+    def scores(self, hidden: bool) -> Scores:
+        if self._pass is None or (hidden and not self._pass.dim):
+            self._pass, self._scores = self._score(hidden or self._keeps_hidden), None
+        if self._scores is None:
+            self._scores = Scores(self._pass.log_probs, self._pass.entropies)
+        if hidden and self._scores.hidden is None:
+            states = self._pass.hidden
+            kept = all_reduce(torch.tensor(float(states is not None), device=self._mask.device), "MIN")
+            states = states if kept else self._recomputed(self._pass)
+            self._scores = Scores(self._pass.log_probs, self._pass.entropies, states)
+        return self._scores
+
+    def head(self) -> LMHead:
+        return LMHead.of(self.model, self._scorer.args.temperature)
+
+    def log_probs_at(self, rows: torch.Tensor, length: int, plain: bool) -> torch.Tensor:
+        if plain:
+            return self._scorer.plain_log_probs(self._batch, rows, length)
+        return self._scorer.log_probs(self._batch, rows, length)[0]
+
+    def _score(self, hidden: bool) -> ScoringPass:
+        """One more pass."""
+        self.forward_passes += 1
+        backbone = self._scorer.backbone if hidden else None
+        scoring = ScoringPass(backbone, self._placement)
+        with self._scorer.as_rollouts_are():
+            scoring(partial(self._scorer.log_probs, self._batch), self._mask)
+        if scoring.log_probs is None:
+            raise RuntimeError(
+                f"The forward hook on {type(backbone).__name__} did not see every row of the rollout batch. Hooks do "
+                "not fire on a module that torch.compile has already compiled: construct the trainer with the "
+                "uncompiled model (`torch_compile` in the training arguments is fine)."
+            )
+        return scoring
+
+    def _recomputed(self, scoring: ScoringPass) -> RecomputedStates:
+        if any(name in self._batch for name in self._scorer.inputs):
+            raise RuntimeError(
+                "hidden_state_cache='auto' finds no room for the hidden states of this rollout batch, and those of "
+                "several modalities cannot be recomputed. Use a smaller rollout batch."
+            )
+        if self._placement is not None:
+            self._placement.say("hidden states fit neither into device nor main memory and are recomputed")
+        shape, device = (int(self._mask.sum()), scoring.dim), self._mask.device
+        return RecomputedStates(shape, scoring.dtype, device, partial(self._forward, scoring.rng_states))
+
+    def _forward(self, rng_states: list[torch.Tensor]) -> Iterator[tuple[slice, torch.Tensor]]:
+        """Hidden states (n, d) of every micro-batch in one more pass, and which tokens they are of."""
+        self.forward_passes += 1
+        start, caught = 0, []
+        with replayed_rng(rng_states, self._mask.device):
+            for first in range(0, len(self._mask), self.micro_batch_size):
+                rows = slice(first, first + self.micro_batch_size)
+                hook = self._scorer.backbone.register_forward_hook(
+                    lambda module, args, output, rows=rows: caught.append(
+                        predicting_states(output.last_hidden_state, self._mask[rows])
+                    )
+                )
+                try:
+                    with self._scorer.as_rollouts_are():
+                        self._scorer.log_probs(self._batch, rows)
+                finally:
+                    hook.remove()
+                states = caught.pop()
+                yield slice(start, start + len(states)), states
+                start += len(states)
+
+
+def _model_inputs(batch: dict, rows: torch.Tensor | slice, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ids and attention mask (b, P + T) of some rows of a batch, up to so many tokens of the completions."""
+    ids = torch.cat([batch["prompt_ids"][rows], batch["completion_ids"][rows, :length]], dim=1)
+    mask = torch.cat([batch["prompt_mask"][rows], batch["completion_mask"][rows, :length]], dim=1)
+    return ids, mask

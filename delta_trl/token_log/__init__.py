@@ -1,0 +1,1 @@
+"""Recorded token credit: what is written, and where it is shown."""

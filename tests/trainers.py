@@ -1,0 +1,58 @@
+"""What tests of trainers share: options, what a trainer has logged, and the same things computed by hand."""
+
+import numpy as np
+import torch
+from peft import LoraConfig
+
+from .credit import oracle
+
+
+MISALIGNED = {"num_iterations": 2}  # two optimiser steps per rollout batch: TRL scores old log-probs itself
+ALIGNED = {}
+LORA = {"peft_config": LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False)}
+
+
+def logged(trainer, name) -> list[float]:
+    return [entry[name] for entry in trainer.state.log_history if name in entry]
+
+
+def valid_tokens(batch) -> torch.Tensor:
+    mask = batch["completion_mask"].bool()
+    return mask & batch["tool_mask"].bool() if "tool_mask" in batch else mask
+
+
+def plain_forward(model, batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """Hidden states before each completion token (B, T, d) and log-probs (B, T), by the model's own forward."""
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
+    mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
+    output = model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
+    T = batch["completion_ids"].size(1)
+    log_probs = output.logits[:, -T - 1 : -1].log_softmax(dim=-1)
+    return output.hidden_states[-1][:, -T - 1 : -1], log_probs.gather(2, batch["completion_ids"][:, :, None])[:, :, 0]
+
+
+def expected_coefficients(model, batch, **options) -> torch.Tensor:
+    """The oracle's coefficients (B, T) from a plain forward, with explicit token vectors."""
+    with torch.no_grad():
+        hidden, log_probs = plain_forward(model, batch)
+    valid = valid_tokens(batch)
+    v = (1 - log_probs.exp())[valid][:, None] * hidden[valid]
+    advantages = batch["advantages"][:, None].expand_as(valid)[valid]
+    expected = torch.zeros(valid.shape)
+    expected[valid] = torch.tensor(oracle.coefficients(v, advantages, **options)[0], dtype=torch.float32)
+    return expected
+
+
+def rollout_with_environment(prompts, trainer) -> dict:
+    """Completions of which every third token is the environment's."""
+    tokenizer = trainer.processing_class
+    prompt_ids = tokenizer(prompts)["input_ids"]
+    completion_ids = [[int(x) for x in np.random.default_rng(i).integers(2, 30, 7)] for i in range(len(prompts))]
+    env_mask = [[int(t % 3 != 2) for t in range(7)] for _ in prompts]
+    logprobs = [[-1.0] * 7 for _ in prompts]
+    return {"prompt_ids": prompt_ids, "completion_ids": completion_ids, "logprobs": logprobs, "env_mask": env_mask}
+
+
+def credit(name: str = "delta", **kwargs) -> dict:
+    """Options of a trainer that credits tokens so."""
+    return {"token_credit": name, "token_credit_kwargs": kwargs}
