@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .livecodebench import livecodebench_tests
-from .rewards.extraction import extract_gold
+from .rewards.grader.extraction import extract_gold
 
 
 class CellError(ValueError):

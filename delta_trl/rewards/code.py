@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from ..sandbox import Grade, Limits, RemoteSandbox, Sandbox, TestsError, grade, parse_tests
-from .extraction import message_text
+from .grader.extraction import message_text
 
 
 logger = logging.getLogger(__name__)

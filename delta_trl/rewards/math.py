@@ -5,8 +5,8 @@ import logging
 import re
 from collections.abc import Callable
 
-from .extraction import extract_answer, extract_gold, message_text
-from .pool import Job, get_pool
+from .grader.extraction import extract_answer, extract_gold, message_text
+from .grader.pool import Job, get_pool
 
 
 logger = logging.getLogger(__name__)
@@ -18,8 +18,9 @@ LIST_SEPARATOR = re.compile(r",(?!\d{3}(?!\d))|;|\band\b|\bor\b")
 class MathReward:
     r"""Verified mathematics reward.
 
-    The final answer is extracted from the completion (`extraction.py`) and compared with the gold in a worker process
-    (`equivalence.py`) by math-verify (https://github.com/huggingface/Math-Verify), with guards around it.
+    The final answer is extracted from the completion (`grader/extraction.py`) and compared with the gold in a worker
+    process (`grader/equivalence.py`) by math-verify (https://github.com/huggingface/Math-Verify), with guards around
+    it.
 
     Args:
         require_boxed: whether an answer counts only inside `\boxed{...}`; else `<answer>` tags, `####` and a final

@@ -34,7 +34,7 @@ REWARDS = {
     "code_reward": RegisteredReward("delta_trl.rewards.code", "code_reward", "CodeReward"),
     "async_code_reward": RegisteredReward("delta_trl.rewards.code", "async_code_reward", "AsyncCodeReward"),
     "multiple_choice_reward": RegisteredReward(
-        "delta_trl.rewards.multiple_choice", "multiple_choice_reward", "MultipleChoiceReward"
+        "delta_trl.rewards.choice", "multiple_choice_reward", "MultipleChoiceReward"
     ),
     "think_format_reward": RegisteredReward("trl.rewards", function="think_format_reward"),
     "soft_overlong_punishment": RegisteredReward("trl.rewards", factory="get_soft_overlong_punishment"),

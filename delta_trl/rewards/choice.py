@@ -3,9 +3,9 @@
 import re
 from collections.abc import Callable
 
-from .extraction import extract_answer, extract_gold, message_text
-from .normalization import normalize
-from .words import choice_of, split_label
+from .grader.extraction import extract_answer, extract_gold, message_text
+from .grader.normalization import normalize
+from .grader.words import choice_of, split_label
 
 
 class MultipleChoiceReward:

@@ -9,7 +9,7 @@ from .guards import RefusedError, refuse_restatement
 from .normalization import squeeze
 from .parsing import fraction
 from .units import parse_unit, split_unit
-from .values import close, equal_values, is_name, numeric, split_sides
+from .values import equal_values, is_name, nearly_equal, numeric, split_equation
 from .words import in_symbols, is_wordy, plain_words, same_words
 
 
@@ -17,7 +17,7 @@ def equal_quantities(gold: str, answer: str) -> bool:
     """Compare two values with or without units: a missing unit is forgiven, another unit is not."""
     if squeeze(gold) == squeeze(answer):
         return True
-    if "%" in answer and len(chain := split_sides(answer)) > 1:  # 1/2 = 50%
+    if "%" in answer and len(chain := split_equation(answer)) > 1:  # 1/2 = 50%
         return all(equal_quantities(gold, side) for side in chain if not is_name(side))
     gold, gold_percent = _strip_percent(gold)
     answer, answer_percent = _strip_percent(answer)
@@ -95,7 +95,7 @@ def _equal_scaled(gold: str, gold_factor, answer: str, factor) -> bool:
     if first is None or second is None:
         return False
     refuse_restatement(gold, answer)
-    return close(first * _sympify(gold_factor), second * _sympify(factor))
+    return nearly_equal(first * _sympify(gold_factor), second * _sympify(factor))
 
 
 def _sympify(factor):

@@ -56,13 +56,13 @@ def equal_values(gold: str, answer: str) -> bool:
         return False
     if ":" in answer and first is not None and first.denominator == 1:  # the ratio 100:1 is not 100
         return False
-    gold_sides, answer_sides = split_sides(gold), split_sides(answer)
+    gold_sides, answer_sides = split_equation(gold), split_equation(answer)
     if len(gold_sides) == 1 and len(answer_sides) == 1:
         return _equal_expressions(gold, answer)
     return _equal_equations(gold, gold_sides, answer, answer_sides)
 
 
-def split_sides(text: str) -> list[str]:
+def split_equation(text: str) -> list[str]:
     """The sides of a chain of equalities; one side if it holds an inequality."""
     if INEQUALITY.search(text):
         return [text]
@@ -124,7 +124,7 @@ def _equal_chain(gold: str, sides: list[str], approximate: bool) -> bool:
         raise RefusedError("unreadable")
     known = [(number, side) for number, side in zip(numbers, sides, strict=True) if number is not None]
     for (first, _), (second, side) in itertools.pairwise(known):
-        if not close(first, second) and not (approximate and _rounds_to(first, second, side)):
+        if not nearly_equal(first, second) and not (approximate and _rounds_to(first, second, side)):
             raise RefusedError("the sides of the chain disagree")
     if len(known) < len(sides) and any(known) and not _has_symbols(gold) and numbers[-1] is None:
         return False
@@ -163,7 +163,7 @@ def _equal_expressions(gold: str, answer: str) -> bool:
         return False
     refuse_large(first)
     refuse_large(second)
-    if not (isinstance(second, Relational) or split_sides(answer)[1:]):
+    if not (isinstance(second, Relational) or split_equation(answer)[1:]):
         refuse_symbols(first, second)
     refuse_arithmetic(first, second)
     if not _has_decimals(first):  # a decimal answer to an exact gold is exact too: 3.14159265358979 is not π
@@ -190,7 +190,7 @@ def _same_equation(first, second) -> bool:
         if not all(values):
             return False
         factors.append(values[0] / values[1])
-    return all(close(factor, factors[0], EXACT_TOLERANCE) for factor in factors)
+    return all(nearly_equal(factor, factors[0], EXACT_TOLERANCE) for factor in factors)
 
 
 def _point(symbols, seed: int) -> dict:
@@ -222,7 +222,7 @@ def _compare_numerically(first, second) -> bool | None:
         values = [_evaluate(expression.subs(point) if point else expression) for expression in (first, second)]
         if None in values:
             continue
-        if not close(*values, EXACT_TOLERANCE if exact else TOLERANCE):
+        if not nearly_equal(*values, EXACT_TOLERANCE if exact else TOLERANCE):
             return False
         if not symbols:
             values = first.doit(), second.doit()
@@ -256,5 +256,5 @@ def _evaluate(expression):
     return value if isinstance(value, sympy.Expr) and value.is_number and value.is_finite else None
 
 
-def close(first, second, tolerance=TOLERANCE) -> bool:
+def nearly_equal(first, second, tolerance=TOLERANCE) -> bool:
     return bool(abs(first - second) <= tolerance * max(abs(first), abs(second)))
