@@ -5,8 +5,8 @@ import json
 from dataclasses import dataclass
 from decimal import Decimal
 
-from . import values
-from .compare import same_output, same_value
+from . import codec
+from .checker import same_output, same_value
 from .limits import Limits, Outcome, Result
 from .remote import RemoteSandbox
 from .sandbox import Sandbox
@@ -86,7 +86,7 @@ class CallTests:
     outputs: list
 
     def job(self, code: str, cases: range) -> dict:
-        arguments = [values.encode(self.inputs[case]) for case in cases]
+        arguments = [codec.encode(self.inputs[case]) for case in cases]
         return {"kind": "calls", "code": code, "function": self.function, "inputs": arguments}
 
     def single(self, result: Result, case: int) -> str:
@@ -99,7 +99,7 @@ class CallTests:
 
     def _same(self, line: bytes, case: int) -> bool:
         try:
-            return same_value(values.decode(json.loads(line)), self.outputs[case])
+            return same_value(codec.decode(json.loads(line)), self.outputs[case])
         except (ValueError, RecursionError):
             return False
 

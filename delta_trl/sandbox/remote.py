@@ -8,7 +8,7 @@ import urllib.request
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
-from . import values
+from . import codec
 from .limits import Limits, Outcome, Result
 
 
@@ -83,7 +83,7 @@ class RemoteSandbox:
         if job["kind"] == "calls":
             from .jail.program import DEFAULT_MODULES
 
-            code = pathlib.Path(values.__file__).read_text() + CALLER
+            code = pathlib.Path(codec.__file__).read_text() + CALLER
             stdin = json.dumps(job | {"modules": DEFAULT_MODULES.split()})
         else:
             code, (stdin,) = job["code"], job["inputs"]

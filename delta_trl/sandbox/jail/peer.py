@@ -14,7 +14,7 @@ import os
 import struct
 import types
 
-from .. import values
+from .. import codec
 
 
 ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor", "lshift",
@@ -26,7 +26,7 @@ OPERATIONS = {
     "await": lambda coroutine: importlib.import_module("asyncio").run(coroutine),
     "isinstance": isinstance,
     "issubclass": issubclass,
-    "base": lambda value: values.decode(values.encode(value)),
+    "base": lambda value: codec.decode(codec.encode(value)),
     "enter": lambda manager: manager.__enter__(),
     "exit": lambda manager: manager.__exit__(None, None, None),
     **{function.__name__: function for function in (getattr, setattr, delattr, len, iter, next, bool, str, repr, int,
@@ -116,7 +116,7 @@ class Peer:
             value = self.operation(message["operation"], args)(*args, **kwargs)
             reply = next(
                 ({"argument": index} for index, argument in enumerate(args)
-                 if argument is value and isinstance(value, values.MUTABLE)),
+                 if argument is value and isinstance(value, codec.MUTABLE)),
                 None,
             ) or {"value": self.encode(value)}  # fmt: skip
         except BaseException as error:
@@ -142,10 +142,10 @@ class Peer:
     # references
 
     def encode(self, value):
-        return values.encode(value, self.refer)
+        return codec.encode(value, self.refer)
 
     def decode(self, data):
-        return values.decode(data, self.resolve)
+        return codec.decode(data, self.resolve)
 
     def refer(self, value) -> list:
         if type(value) in REMOTE_TYPES:
@@ -159,7 +159,7 @@ class Peer:
         if isinstance(value, types.CoroutineType):
             return ["coroutine", key]
         kind = "class" if isinstance(value, type) else "object"
-        base = next((base.__name__ for base in values.MUTABLE if isinstance(value, base)), None)
+        base = next((base.__name__ for base in codec.MUTABLE if isinstance(value, base)), None)
         return ["mine", key, kind, base]
 
     def resolve(self, tag: str, rest: list):
@@ -196,20 +196,20 @@ class Peer:
         arguments, attributes = [], {}
         for argument in getattr(error, "args", ()):
             try:
-                arguments.append(values.encode(argument))
-            except (values.NotPlainError, RecursionError):
+                arguments.append(codec.encode(argument))
+            except (codec.NotPlainError, RecursionError):
                 arguments.append(repr(argument))
         for name, value in getattr(error, "__dict__", {}).items():
             try:
-                attributes[name] = values.encode(value)
-            except (values.NotPlainError, RecursionError):
+                attributes[name] = codec.encode(value)
+            except (codec.NotPlainError, RecursionError):
                 continue
         kind = type(error) if isinstance(error, Exception) else RuntimeError
         return {"type": self.refer(kind), "args": arguments, "attributes": attributes}
 
     def exception(self, description: dict, stops: bool) -> BaseException:
         kind = self.decode(description["type"])
-        arguments = [values.decode(argument) for argument in description["args"]]
+        arguments = [codec.decode(argument) for argument in description["args"]]
         if not (isinstance(kind, type) and issubclass(kind, Exception)):
             raise ValueError("no encoding of an exception")
         if issubclass(kind, (StopIteration, StopAsyncIteration)) and not stops:
@@ -221,11 +221,11 @@ class Peer:
             error = RemoteError(f"{kind.__name__}: {arguments}")
         for name, value in description["attributes"].items():
             if not name.startswith("__"):
-                setattr(error, name, values.decode(value))
+                setattr(error, name, codec.decode(value))
         return error
 
 
-CONTAINERS = {base.__name__: base for base in values.MUTABLE}
+CONTAINERS = {base.__name__: base for base in codec.MUTABLE}
 
 
 def builtin_base(kind: type) -> type:
@@ -241,7 +241,7 @@ def exception_type(name: str) -> type:
 
 def update(old, new) -> None:
     """Give a container the content of another one of its type, and so on inside it, in place."""
-    if type(old) is not type(new) or type(old) not in (*values.MUTABLE, bytearray):
+    if type(old) is not type(new) or type(old) not in (*codec.MUTABLE, bytearray):
         return
     if isinstance(old, (list, collections.deque)):
         items = [_updated(*pair) for pair in zip(old, new, strict=False)]
@@ -260,7 +260,7 @@ def update(old, new) -> None:
 
 
 def _updated(old, new):
-    if type(old) is type(new) and type(old) in (*values.MUTABLE, bytearray):
+    if type(old) is type(new) and type(old) in (*codec.MUTABLE, bytearray):
         update(old, new)
         return old
     return new
@@ -390,10 +390,10 @@ def state(value):
                     attributes[name] = getattr(part, name)
         if isinstance(part, (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType)):
             return ["object", str(id(part)), None]
-        return ["object", str(id(type(part))), values.encode(attributes, refer) if attributes else str(id(part))]
+        return ["object", str(id(type(part))), codec.encode(attributes, refer) if attributes else str(id(part))]
 
-    base = next((base for base in values.MUTABLE if isinstance(value, base)), None)
-    content = values.encode(
+    base = next((base for base in codec.MUTABLE if isinstance(value, base)), None)
+    content = codec.encode(
         base(base.__iter__(value)) if base not in (None, dict) else dict.copy(value) if base else None, refer
     )
     return json.dumps([refer(value), content])

@@ -16,7 +16,7 @@ import threading
 import traceback
 import types
 
-from .. import values
+from .. import codec
 from .jail import GATE, RESULT, STEP, empty
 
 
@@ -193,7 +193,7 @@ def call(program, name: str, arguments: list):
         function = getattr(module.Solution(), name)
     else:
         function = getattr(module, name)
-    return values.encode(function(*values.decode(arguments)))
+    return codec.encode(function(*codec.decode(arguments)))
 
 
 # What LeetCode's judge imports before a solution.

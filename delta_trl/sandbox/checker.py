@@ -8,7 +8,7 @@ TOLERANCE = 1e-6  # absolute, and relative to the expected value
 NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
-def close(actual: float, expected: float) -> bool:
+def same_float(actual: float, expected: float) -> bool:
     """Whether two floats are within the tolerance; NaN is close to NaN, an infinity to itself."""
     if not (math.isfinite(actual) and math.isfinite(expected)):
         return actual == expected or (actual != actual and expected != expected)
@@ -50,7 +50,7 @@ def _same_token(actual: str, expected: str) -> bool:
     if not _is_decimal(expected) or NUMBER.fullmatch(actual) is None:
         return False
     value = float(expected)
-    return math.isfinite(value) and close(float(actual), value)
+    return math.isfinite(value) and same_float(float(actual), value)
 
 
 def same_value(actual, expected) -> bool:
@@ -67,8 +67,8 @@ def same_value(actual, expected) -> bool:
         if isinstance(expected, int):
             return actual == expected
         if isinstance(actual, int):
-            return actual == expected or (abs(actual) < 2**53 and close(float(actual), expected))
-        return close(actual, expected)
+            return actual == expected or (abs(actual) < 2**53 and same_float(float(actual), expected))
+        return same_float(actual, expected)
     if isinstance(expected, (list, tuple)):
         return (
             isinstance(actual, (list, tuple))

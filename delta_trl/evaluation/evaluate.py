@@ -208,7 +208,7 @@ class Evaluation:
         seeds = [sample_seed(self.args.seed, name, row[NUMBER], j) for row, (_, j) in zip(rows, places, strict=True)]
         completions = generate(prompt_ids(self.tokenizer, prompts, self.args.chat_template_kwargs), seeds)
         texts = self.tokenizer.batch_decode([one.ids for one in completions], skip_special_tokens=True)
-        rewards, extra = score(problems.reward, rows, texts, [one.ids for one in completions])
+        rewards, extra = call_reward(problems.reward, rows, texts, [one.ids for one in completions])
         samples = []
         for i, (row, (_, j), one) in enumerate(zip(rows, places, completions, strict=True)):
             ours = {
@@ -245,7 +245,7 @@ def prompt_ids(
     )["input_ids"]
 
 
-def score(reward, rows: list[dict], texts: list[str], ids: list[list[int]]) -> tuple[list[float | None], dict]:
+def call_reward(reward, rows: list[dict], texts: list[str], ids: list[list[int]]) -> tuple[list[float | None], dict]:
     """
     Call a reward as the trainer does.
 
