@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from ..dataset_formats import FORMATS
+from ..data.formats import FORMATS
 from ..recipe import RecipeError, StrictParser, read_mappings
 
 

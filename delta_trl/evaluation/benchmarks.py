@@ -10,8 +10,8 @@ from pathlib import Path
 
 from datasets import Dataset
 
-from ..dataset_formats import FORMATS
-from ..datasets import LOCAL_FORMATS, check_reward_columns, drop_rows_without_gold, load, prepare, standardize
+from ..data.formats import FORMATS
+from ..data.loading import LOCAL_FORMATS, check_reward_columns, drop_rows_without_gold, load, prepare, standardize
 from ..rewards import get_reward
 
 
@@ -156,7 +156,7 @@ def load_problems(
         reward_kwargs: options by reward name.
 
     Raises:
-        ValueError, OSError: as the functions of `delta_trl.datasets` do.
+        ValueError, OSError: as the functions of `delta_trl.data.loading` do.
     """
     form = FORMATS[benchmark.form] if benchmark.form else None
     columns = form.columns if form and form.read_columns else None

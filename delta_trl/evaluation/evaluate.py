@@ -72,7 +72,7 @@ class Evaluation:
                 f"model_name_or_path={self.source.name!r}: no tokenizer can be loaded: {reason}"
             ) from error
         if not state.is_main_process:
-            logging.getLogger("delta_trl.datasets").setLevel(logging.ERROR)  # the first process tells what is left out
+            logging.getLogger("delta_trl.data").setLevel(logging.ERROR)  # the first process tells what is left out
         with state.main_process_first():  # the others find its results in the cache
             self.problems = self._load_problems()
         self.store = Store(Path(args.output_dir), self._chunks())

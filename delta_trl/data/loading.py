@@ -8,7 +8,7 @@ from pathlib import Path
 
 from datasets import Dataset, DatasetDict, load_dataset
 
-from .dataset_formats import FORMATS, CellError, check_prompt
+from .formats import FORMATS, CellError, check_prompt
 
 
 logger = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ def standardize(dataset: Dataset, format_name: str, name: str) -> Dataset:
 
     Args:
         dataset (`Dataset`): In the source's schema; further columns are dropped.
-        format_name (`str`): Key of [`FORMATS`](dataset_formats.py).
+        format_name (`str`): Key of [`FORMATS`](formats.py).
         name (`str`): What the dataset is called in messages: hub id or file.
 
     Returns:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..rewards.grader.extraction import extract_gold
 from .livecodebench import livecodebench_tests
-from .rewards.grader.extraction import extract_gold
 
 
 class CellError(ValueError):
