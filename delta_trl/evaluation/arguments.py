@@ -99,7 +99,7 @@ class EvalArguments:
         if self.dataset_format and self.column_mapping:
             raise RecipeError("Set either `dataset_format` or `column_mapping`: a format names its own columns.")
 
-    def _expect(self, name: str, valid: bool, expected: str):
+    def _expect(self, name: str, valid: bool, expected: str) -> None:
         if not valid:
             raise RecipeError(f"{name}={getattr(self, name)}: expected {expected}.")
 

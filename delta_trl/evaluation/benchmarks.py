@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from datasets import Dataset
 
@@ -48,15 +49,15 @@ class Benchmark:
     num_problems: int | None = None
 
 
-def _mathematics(source: str, form: str, split: str = "train", **options) -> Benchmark:
+def _mathematics(source: str, form: str, split: str = "train", **options: Any) -> Benchmark:
     return Benchmark(source, split=split, form=form, reward="math_reward", template=BOXED, **options)
 
 
-def _code(source: str, form: str, **options) -> Benchmark:
+def _code(source: str, form: str, **options: Any) -> Benchmark:
     return Benchmark(source, form=form, reward="code_reward", template=PROGRAM, **options)
 
 
-def _choice(source: str, form: str, **options) -> Benchmark:
+def _choice(source: str, form: str, **options: Any) -> Benchmark:
     return Benchmark(source, form=form, reward="multiple_choice_reward", template=LETTER, **options)
 
 
@@ -161,7 +162,7 @@ def load_problems(
     form = FORMATS[benchmark.form] if benchmark.form else None
     columns = form.columns if form and form.read_columns else None
     dataset = load(benchmark.source, benchmark.config, benchmark.split, columns)
-    if form:
+    if benchmark.form:
         dataset = standardize(dataset, benchmark.form, benchmark.source)
     dataset = prepare(dataset, column_mapping, name=benchmark.source)  # the columns' names, and that prompts are some
     dataset = dataset.add_column(NUMBER, list(range(1, len(dataset) + 1)))

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ REWARDS = {
 }
 
 
-def get_reward(name: str, **options) -> Callable:
+def get_reward(name: str, **options: Any) -> Callable:
     """The reward function that a recipe names.
 
     Args:
@@ -70,12 +71,10 @@ def get_reward(name: str, **options) -> Callable:
 
 
 def _load_registered(name: str, entry: RegisteredReward, options: dict) -> Callable:
-    if entry.factory is None:
-        if options:
-            raise ValueError(f"Reward {name!r} takes no options, got {', '.join(options)}.")
-        return entry.load(entry.function)
     if not options and entry.function is not None:
         return entry.load(entry.function)
+    if entry.factory is None:
+        raise ValueError(f"Reward {name!r} takes no options, got {', '.join(options)}.")
     factory = entry.load(entry.factory)
     _check_options(name, factory, options)
     return factory(**options)
@@ -115,15 +114,16 @@ def _import_dotted(path: str) -> Callable:
         hint = f" Did you mean {module_name}.{nearest[0]}?" if nearest else ""
         raise ValueError(f"Unknown reward {path!r}: module {module_name!r} has no {attribute!r}.{hint}")
     function = getattr(module, attribute)
-    if not callable(function):
-        raise ValueError(f"Reward {path!r} is not callable: {function!r}.")
-    return function
+    if callable(function):
+        return function
+    raise ValueError(f"Reward {path!r} is not callable: {function!r}.")
 
 
-def _bind(name: str, function: Callable, options: dict) -> Callable:
+def _bind(name: str, function: Any, options: dict) -> Callable:
     if inspect.isclass(function):  # a callable class, configured by its constructor
         _check_options(name, function, options)
-        return function(**options)
+        instance: Any = function(**options)
+        return instance
     if not options:
         return function
     parameters = inspect.signature(function).parameters
@@ -131,6 +131,6 @@ def _bind(name: str, function: Callable, options: dict) -> Callable:
     unknown = [option for option in options if option not in parameters]
     if unknown and not takes_any:
         raise ValueError(f"Reward {name!r} does not take {', '.join(map(repr, unknown))}.")
-    bound = functools.partial(function, **options)
+    bound: Any = functools.partial(function, **options)
     bound.__name__ = getattr(function, "__name__", type(function).__name__)
     return bound

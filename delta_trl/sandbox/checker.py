@@ -2,6 +2,7 @@
 
 import math
 import re
+from typing import Any
 
 
 TOLERANCE = 1e-6  # absolute, and relative to the expected value
@@ -53,7 +54,7 @@ def _same_token(actual: str, expected: str) -> bool:
     return math.isfinite(value) and same_float(float(actual), value)
 
 
-def same_value(actual, expected) -> bool:
+def same_value(actual: Any, expected: Any) -> bool:
     """Whether a returned value is the expected one, which comes from JSON.
 
     A tuple equals a list, 2.0 equals 2, floats may differ within the tolerance, a key equals its string (JSON has no
@@ -85,8 +86,10 @@ def same_value(actual, expected) -> bool:
     return type(actual) is type(expected) and actual == expected
 
 
-def json_key(key) -> str:
+def json_key(key: object) -> str:
     """A dictionary's key as JSON writes it."""
-    if key is None or isinstance(key, bool):
-        return {None: "null", True: "true", False: "false"}[key]
+    if key is None:
+        return "null"
+    if isinstance(key, bool):
+        return "true" if key else "false"
     return key if isinstance(key, str) else f"{key!r}"

@@ -12,7 +12,7 @@ from .guards import RefusedError, refuse_shape
 from .lists import MEMBER, SEPARATOR, equal_lists, read_list
 from .normalization import normalize, split_top_level, squeeze
 from .parsing import REPEATING, UnreadableError, fraction, parse
-from .units import parse_unit, split_unit
+from .units import Unit, parse_unit, split_unit
 from .values import EQUALITY, MODULUS, is_name, same_name, split_equation
 from .words import choice_of, in_symbols, is_wordy, same_time, same_words, split_label, time_of, unwrap
 
@@ -167,7 +167,7 @@ def _split_name(text: str) -> tuple[str, str]:
     return (sides[0], sides[1]) if all(map(is_name, names)) and sides[1] else ("", text)
 
 
-def _unit_of(text: str):
+def _unit_of(text: str) -> Unit | None:
     """The unit of a text that is a value with a unit; None if it is not."""
     value, unit = split_unit(text)
     return parse_unit(unit) if unit and not is_wordy(value) else None

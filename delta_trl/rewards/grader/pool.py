@@ -65,7 +65,10 @@ class GraderProcess:
             env=os.environ | WORKER_ENVIRONMENT,
             start_new_session=True,  # a Ctrl-C in the terminal is the trainer's to handle
         )
-        self.output = self.process.stdout.fileno()
+        assert self.process.stdin is not None  # both are pipes, see above
+        assert self.process.stdout is not None
+        self.stdin, self.stdout = self.process.stdin, self.process.stdout
+        self.output = self.stdout.fileno()
         self.ready = False
         self.job: Job | None = None
         self.deadline = time.monotonic() + START_SECONDS
@@ -79,7 +82,7 @@ class GraderProcess:
         self.deadline = time.monotonic() + job.timeout
         message = {"gold": job.gold, "answers": job.answers, "timeout": job.timeout}
         with contextlib.suppress(BrokenPipeError):  # a dead worker is noticed when its output ends
-            self.process.stdin.write(json.dumps(message).encode() + b"\n")
+            self.stdin.write(json.dumps(message).encode() + b"\n")
 
     def receive(self) -> list[dict] | None:
         """Complete replies that have arrived; None when the worker has ended."""
@@ -99,8 +102,8 @@ class GraderProcess:
     def kill(self) -> int:
         """End the process, reap it, close the pipes; return its exit status (a negative signal number if killed)."""
         self.process.kill()
-        self.process.stdin.close()
-        self.process.stdout.close()
+        self.stdin.close()
+        self.stdout.close()
         return self.process.wait()
 
 
@@ -162,7 +165,7 @@ class GraderPool:
                     if worker.job is not None:
                         self._discard(worker)
 
-    def _handle_output(self, worker: GraderProcess, queue: deque[Job], selector) -> int:
+    def _handle_output(self, worker: GraderProcess, queue: deque[Job], selector: selectors.BaseSelector) -> int:
         """Take a worker's replies, or notice its end. Returns 1 if it ended before it could work."""
         replies = worker.receive()
         if replies is not None:
@@ -172,6 +175,7 @@ class GraderPool:
                 elif "fatal" in reply:
                     raise RuntimeError(f"A reward worker cannot start:\n{reply['fatal']}")
                 else:
+                    assert worker.job is not None  # workers speak when they are spoken to
                     worker.job.verdict = reply["verdict"]
                     worker.job = None
             return 0
@@ -185,7 +189,7 @@ class GraderPool:
                 job.verdict = "crash"
         return int(not was_ready)
 
-    def _handle_deadline(self, worker: GraderProcess, queue: deque[Job], selector) -> int:
+    def _handle_deadline(self, worker: GraderProcess, queue: deque[Job], selector: selectors.BaseSelector) -> int:
         """Kill a worker that is past its deadline. Returns 1 if it was still starting."""
         selector.unregister(worker.output)
         job = worker.job

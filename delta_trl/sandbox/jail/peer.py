@@ -13,6 +13,7 @@ import operator
 import os
 import struct
 import types
+from typing import Any
 
 from .. import codec
 
@@ -82,7 +83,7 @@ class Peer:
 
     # calls out
 
-    def request(self, operation: str, *args, **kwargs):
+    def request(self, operation: str, *args: Any, **kwargs: Any) -> Any:
         """Have the other side do something; its value, or the exception that it raised."""
         encoded = [self.encode(argument) for argument in args]
         named = {name: self.encode(value) for name, value in kwargs.items()}
@@ -114,10 +115,10 @@ class Peer:
             args = [self.decode(argument) for argument in message["args"]]
             kwargs = {name: self.decode(value) for name, value in message["kwargs"].items()}
             value = self.operation(message["operation"], args)(*args, **kwargs)
-            reply = next(
+            reply: dict[str, Any] = next(
                 ({"argument": index} for index, argument in enumerate(args)
                  if argument is value and isinstance(value, codec.MUTABLE)),
-                None,
+                {},
             ) or {"value": self.encode(value)}  # fmt: skip
         except BaseException as error:
             args = locals().get("args", [])
@@ -130,7 +131,7 @@ class Peer:
             pass  # an argument was made to contain itself; the caller keeps its own
         self.send(reply)
 
-    def operation(self, name: str, args: list):
+    def operation(self, name: str, args: list) -> Any:
         if name in self.served:
             return self.served[name]
         if self.guarded_module is not None and name not in PUBLIC_OPERATIONS:
@@ -141,17 +142,17 @@ class Peer:
 
     # references
 
-    def encode(self, value):
+    def encode(self, value: Any) -> Any:
         return codec.encode(value, self.refer)
 
-    def decode(self, data):
+    def decode(self, data: Any) -> Any:
         return codec.decode(data, self.resolve)
 
-    def refer(self, value) -> list:
+    def refer(self, value: Any) -> list:
         if type(value) in REMOTE_TYPES:
             return ["yours", object.__getattribute__(value, "_key")]
-        if isinstance(value, type) and getattr(builtins, value.__name__, None) is value:
-            return ["builtin", value.__name__]
+        if isinstance(value, type) and getattr(builtins, (name := value.__name__), None) is value:
+            return ["builtin", name]
         key = self.export_keys.setdefault(id(value), len(self.export_keys))
         self.exports[key] = value  # kept alive, so that no other object gets its id
         if isinstance(value, type) and issubclass(value, Exception):
@@ -162,7 +163,7 @@ class Peer:
         base = next((base.__name__ for base in codec.MUTABLE if isinstance(value, base)), None)
         return ["mine", key, kind, base]
 
-    def resolve(self, tag: str, rest: list):
+    def resolve(self, tag: str, rest: list) -> Any:
         if tag == "yours":
             return self.exports[rest[0]]
         if tag == "builtin":
@@ -174,7 +175,7 @@ class Peer:
             self.imports[key] = self.represent(tag, *rest)
         return self.imports[key]
 
-    def represent(self, tag: str, key: int, *details):
+    def represent(self, tag: str, key: int, *details: Any) -> Any:
         if tag == "exception":
             name, base = details
             return type(name, (exception_type(base),), {})
@@ -239,7 +240,7 @@ def exception_type(name: str) -> type:
     return kind
 
 
-def update(old, new) -> None:
+def update(old: Any, new: Any) -> None:
     """Give a container the content of another one of its type, and so on inside it, in place."""
     if type(old) is not type(new) or type(old) not in (*codec.MUTABLE, bytearray):
         return
@@ -249,9 +250,9 @@ def update(old, new) -> None:
         old.clear()
         old.extend(items)
     elif isinstance(old, dict):
-        items = {key: _updated(old.get(key), value) for key, value in new.items()}
+        content = {key: _updated(old.get(key), value) for key, value in new.items()}
         old.clear()
-        old.update(items)
+        old.update(content)
     elif isinstance(old, set):
         old.clear()
         old.update(new)
@@ -271,7 +272,7 @@ class Remote:
 
     __slots__ = ("_base", "_key", "_peer")
 
-    @property
+    @property  # type: ignore[misc]  # without a setter
     def __class__(self):  # a program's subclass of dict is a dict to isinstance
         return object.__getattribute__(self, "_base") or type(self)
 
@@ -303,7 +304,7 @@ class Remote:
         return object.__getattribute__(self, "_key")
 
     def __contains__(self, item):
-        return any(item is each or item == each for each in self)
+        return any(item is each or item == each for each in self)  # type: ignore[attr-defined]  # see _define
 
     def __enter__(self):
         return ask(self, "enter")
@@ -330,7 +331,7 @@ class RemoteClass(Remote):
 REMOTE_TYPES = (Remote, RemoteClass)
 
 
-def ask(remote: Remote, operation: str, *args, **kwargs):
+def ask(remote: Remote, operation: str, *args: Any, **kwargs: Any) -> Any:
     return object.__getattribute__(remote, "_peer").request(operation, remote, *args, **kwargs)
 
 
@@ -381,7 +382,7 @@ for _name, _type in (("len", int), ("str", str), ("repr", str), ("int", int), ("
 def state(value):
     """What the equality of a program's objects is decided on: the class and the attributes, all the way down."""
 
-    def refer(part) -> list:
+    def refer(part: Any) -> list:
         attributes = dict(getattr(part, "__dict__", {}))
         for kind in type(part).__mro__:
             slots = kind.__dict__.get("__slots__", ())
