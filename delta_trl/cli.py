@@ -76,7 +76,7 @@ def _eval(args: list[str]) -> None:
 
         compare(args)
     else:
-        from .evaluation.run import main as evaluate
+        from .evaluation.evaluate import main as evaluate
 
         evaluate(args)
 

@@ -6,8 +6,9 @@ coefficients and optimisation. Models have random weights. Medians over all time
 machine without a GPU, seconds are the processor's; memory is the highest resident set (with a GPU: allocated memory)
 during training.
 
-    python scripts/benchmark_overhead.py --model 5m --repetitions 5 --output docs/overhead_5m.json
-    python scripts/benchmark_overhead.py --model 50m --repetitions 2 --rollouts 1 --output docs/overhead_50m.json
+    python scripts/benchmark_overhead.py --model 5m --repetitions 5 --output docs/results/overhead_5m.json
+    python scripts/benchmark_overhead.py --model 50m --repetitions 2 --rollouts 1 \\
+        --output docs/results/overhead_50m.json
     python scripts/benchmark_overhead.py --model 8b --completions 16 --tokens 8192        # on a GPU
     python scripts/benchmark_overhead.py --recipe recipes/quickstart/addition.yaml --variants grpo full
 

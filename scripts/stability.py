@@ -9,8 +9,8 @@ scripts/study_tasks.py, compared (Spearman, α before its range is applied) with
 
 For each proxy of a token's gradient and for the exact one, on each task's start model and after training with DAPO.
 
-    python scripts/stability.py              # docs/stability.{jsonl,md,png}; ten minutes on one core
-    python scripts/stability.py --report     # tables and picture again, from docs/stability.jsonl
+    python scripts/stability.py              # docs/results/stability.*, docs/stability.md; ten minutes on one core
+    python scripts/stability.py --report     # tables and picture again, from docs/results/stability.jsonl
 """
 
 import argparse
@@ -37,6 +37,7 @@ import matplotlib.pyplot as plt
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / "outputs" / "stability"
+OUTPUT, PAGE = ROOT / "docs" / "results" / "stability", ROOT / "docs" / "stability.md"
 GRADIENTS = ("output_row", "topk_hidden", "lm_head", "full")
 FLIPS = (0.05, 0.1, 0.2)
 SIZES = (2, 4, 8, 16, 32, 64)  # prompts of a rollout batch
@@ -326,7 +327,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--report", action="store_true", help="do not measure again")
-    parser.add_argument("--output", type=Path, default=ROOT / "docs" / "stability", help="stem of the files")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="stem of the files")
+    parser.add_argument("--page", type=Path, help="for the tables: docs/stability.md, or beside another --output")
     args = parser.parse_args()
     torch.set_num_threads(1)
     if not args.report:
@@ -334,7 +336,8 @@ def main() -> None:
         args.output.with_suffix(".jsonl").write_text("".join(json.dumps(r) + "\n" for r in results))
     results = [json.loads(line) for line in args.output.with_suffix(".jsonl").read_text().splitlines()]
     picture(results, args.output.with_suffix(".png"))
-    put_tables(args.output.with_suffix(".md"), tables(results))
+    page = args.page or (PAGE if args.output == OUTPUT else args.output.with_suffix(".md"))
+    put_tables(page, tables(results))
 
 
 if __name__ == "__main__":

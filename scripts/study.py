@@ -2,8 +2,8 @@
 Which token credit learns best? GRPO, DAPO, their relatives, DelTA and its ablations on the tasks of
 scripts/study_tasks.py, each with the same budget, the same seeds and its learning rate tuned the same way.
 
-    python scripts/study.py --run                 # appends one row per finished run to docs/study.jsonl
-    python scripts/study.py --report              # docs/study.{md,json,csv} and the pictures, from these rows
+    python scripts/study.py --run                 # appends one row per finished run to docs/results/study.jsonl
+    python scripts/study.py --report              # the tables in docs/study.md and the rest of docs/results/study*
 
 `--run` skips what is finished, so it can be stopped and started at will, and started several times at once: a run that
 another process is at is left to it (by a lock on a file under outputs/study). Start one process per processor core,
@@ -54,6 +54,7 @@ from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 
 
 ROOT = Path(__file__).resolve().parents[1]
+RESULTS, PAGE = ROOT / "docs" / "results" / "study.jsonl", ROOT / "docs" / "study.md"
 
 
 class RememberedReward:
@@ -210,7 +211,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", action="store_true", help="do what has no row yet")
     parser.add_argument("--report", action="store_true", help="write tables and pictures")
-    parser.add_argument("--results", type=Path, default=ROOT / "docs" / "study.jsonl")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--page", type=Path, help="for the tables: docs/study.md, or beside other --results")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     parser.add_argument("--seeds", type=int, default=SEEDS, help="how many")
@@ -232,7 +234,9 @@ def main() -> None:
         from study_report import write_report  # matplotlib and scipy, which runs do not need
 
         rows = read_rows(args.results)
-        write_report(rows, tuned_rates(rows, *chosen), common_rates(*chosen), args.results.with_suffix(""))
+        stem = args.results.with_suffix("")
+        page = args.page or (PAGE if args.results == RESULTS else stem.with_suffix(".md"))
+        write_report(rows, tuned_rates(rows, *chosen), common_rates(*chosen), stem, page)
 
 
 if __name__ == "__main__":

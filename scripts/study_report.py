@@ -223,9 +223,11 @@ def draw_differences(entries: list[dict], path: Path) -> None:
     plt.close(figure)
 
 
-def write_report(rows: list[dict], tuned: dict[tuple, float], common: dict[tuple, float], stem: Path) -> None:
+def write_report(
+    rows: list[dict], tuned: dict[tuple, float], common: dict[tuple, float], stem: Path, page: Path
+) -> None:
     """
-    Write STEM.json, STEM.csv, STEM_curves.png, STEM_differences.png, and the tables into STEM.md.
+    Write STEM.json, STEM.csv, STEM_curves.png, STEM_differences.png, and the tables into a page.
 
     `tuned` and `common` are the learning rates of (task, variant), tuned for each and one for all.
     """
@@ -240,8 +242,8 @@ def write_report(rows: list[dict], tuned: dict[tuple, float], common: dict[tuple
         writer.writerows(every)
     draw_curves(rows, tuned, stem.with_name(f"{stem.name}_curves.png"))
     draw_differences(entries, stem.with_name(f"{stem.name}_differences.png"))
-    put_tables(stem.with_suffix(".md"), tables(entries))
-    put_tables(stem.with_suffix(".md"), tables(at_common), "tables at one rate")
+    put_tables(page, tables(entries))
+    put_tables(page, tables(at_common), "tables at one rate")
 
 
 def put_tables(path: Path, text: str, name: str = "tables") -> None:

@@ -168,11 +168,12 @@ def test_report_pairs_by_task_and_seed(tmp_path):
     assert entries["all", "delta"]["accuracy_pairs"] == 6
     assert entries["all", "sapo"]["accuracy_pairs"] == 8
 
-    study_report.write_report(rows, rates, dict.fromkeys(rates, 9.0), tmp_path / "study")
-    page = (tmp_path / "study.md").read_text().split("<!-- end of tables -->")[0]
-    assert page.count("| select_random |") == 8
-    study_report.write_report(rows, rates, dict.fromkeys(rates, 9.0), tmp_path / "study")
-    assert (tmp_path / "study.md").read_text().startswith(page)  # the tables are replaced, not repeated
+    page = tmp_path / "page.md"
+    study_report.write_report(rows, rates, dict.fromkeys(rates, 9.0), tmp_path / "study", page)
+    tables = page.read_text().split("<!-- end of tables -->")[0]
+    assert tables.count("| select_random |") == 8
+    study_report.write_report(rows, rates, dict.fromkeys(rates, 9.0), tmp_path / "study", page)
+    assert page.read_text().startswith(tables)  # the tables are replaced, not repeated
     assert {path.suffix for path in tmp_path.iterdir()} == {".md", ".json", ".csv", ".png"}
 
 

@@ -32,6 +32,7 @@ Departures from the authors' code (a fork of verl, repository RUCBM/DelTA):
 """
 
 import math
+from typing import Any
 
 import torch
 
@@ -122,7 +123,7 @@ def contrast_credit(
 
     if not neutral:
         margins = _contrast_margins if margin == "contrast" else _within_side_margins
-        alpha, delta = torch.ones_like(A), None
+        alpha, delta = torch.ones_like(A), torch.zeros_like(A)
         for k in range(refinement_steps + 1):
             weights = sides * (A.abs() * alpha)  # (2, N)
             weights /= all_reduce(weights.sum(dim=1, keepdim=True)).clamp(min=torch.finfo(A.dtype).tiny)
@@ -146,7 +147,7 @@ def contrast_credit(
     return Credit(lambdas.float(), metrics, neutral)
 
 
-def token_coefficients(gradients: TokenGradients, advantages: torch.Tensor, **options) -> torch.Tensor:
+def token_coefficients(gradients: TokenGradients, advantages: torch.Tensor, **options: Any) -> torch.Tensor:
     """The weights (N,) of [`contrast_credit`], which takes the same arguments: DelTA's coefficients alone."""
     return contrast_credit(gradients, advantages, **options).weights
 
@@ -188,7 +189,7 @@ def _contrast_margins(gradients: TokenGradients, sides: torch.Tensor, weights: t
 def _within_side_margins(gradients: TokenGradients, sides: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Δ_j = -‖v_j - μ‖², μ the centroid of the token's own side; 0 elsewhere; shape (N,)."""
     margins = torch.zeros_like(weights[0])
-    squared_norms = gradients.squared_norms().to(weights)
+    squared_norms = gradients.squared_norms().to(weights)  # type: ignore[attr-defined]  # OutputRowGradients only
     for side, w in zip(sides, weights, strict=True):
         s = gradients.score(gradients.combine(w)).to(weights)  # <v_j, μ>
         squared_length = all_reduce((w * s).sum())  # ‖μ‖²

@@ -68,7 +68,7 @@ class ChangedCredit(TokenCredit):
     def cost(self) -> Cost:
         return self.rule.cost()
 
-    def check(self, trainer) -> None:
+    def check(self, trainer: Any) -> None:
         self.rule.check(trainer)
 
     def state_dict(self) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from typing import Any, ClassVar
 
 from .coefficients import ASSIGNMENTS, centroid_cosine, check_credit_options, contrast_credit
 from .full import ESTIMATORS, FullGradients
-from .gradients import TokenGradients
 from .groups import group_credit
 from .lm_head import LMHeadGradients, TopKHiddenGradients
 from .options import check_choices, refuse_idle
@@ -106,7 +105,7 @@ class DelTA(TokenCredit):
         metrics = {}
         if self.token_gradient != "full":  # there it would cost two backward passes
             metrics["centroid_cosine"] = centroid_cosine(gradients, tokens.advantages)
-        options = {
+        options: dict[str, Any] = {
             "refinement_steps": self.refinement_steps,
             "lambda_min": self.lambda_min,
             "lambda_max": self.lambda_max,
@@ -125,7 +124,7 @@ class DelTA(TokenCredit):
             metrics["extra_forward_passes"] = float(gradients.forward_passes)
         return Credit(credit.weights, {**metrics, **credit.metrics}, credit.neutral)
 
-    def _gradients(self, tokens: Tokens) -> TokenGradients:
+    def _gradients(self, tokens: Tokens) -> Any:  # `TokenGradients`
         if self.token_gradient == "full":
             return FullGradients.of(tokens, estimator=self.full_gradient_estimator, last_blocks=self.full_scope)
         if self.token_gradient == "output_row":
@@ -145,7 +144,7 @@ class DelTA(TokenCredit):
         readings = {"output_row": 2 * directions + 1, "topk_hidden": 1, "lm_head": 2 * directions + 3}
         return Cost(hidden_states=readings[self.token_gradient])
 
-    def check(self, trainer) -> None:
+    def check(self, trainer: Any) -> None:
         gradient, args = self.token_gradient, trainer.args
         if self.centroid_scope == "group" and trainer.credit_args.hidden_state_cache == "recompute":
             raise ValueError(

@@ -11,6 +11,7 @@ paper; formula and parameters as documented by ms-swift.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -47,7 +48,7 @@ class FIPO(TokenCredit):
             if not isinstance(value, (int, float)) or not value > 0:
                 raise ValueError(f"{name}={value!r}: expected a number > 0.")
 
-    def check(self, trainer) -> None:
+    def check(self, trainer: Any) -> None:
         if self.dual_clip is None:
             self.dual_clip = trainer.args.delta
 

@@ -11,7 +11,7 @@ so with K = 1 exact DelTA costs two backward passes and two directional derivati
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -113,9 +113,11 @@ class FullGradients:
         if estimator == "auto":
             estimator = "one_sided" if self.width == 4 else "central"
         self.estimator = estimator
-        self.move = MOVES.get(estimator, {}).get(self.width)
+        self.move = MOVES.get(estimator, {}).get(self.width, 0.0)  # none in forward mode
         # of the latest `combine`: its weights, their sum Σ_j |c_j| over all ranks, and the log-probabilities it saw
         self.weights, self.total_weight, self.log_probs = torch.zeros(0), 0.0, torch.zeros(0)
+        self.parts: list[torch.Tensor] = []  # of the parameters while they are moved, and what they were
+        self.backup: list[torch.Tensor] = []
         self.correction: float | None = None  # of the guessed ε, measured at the first `score`
 
     @classmethod
@@ -165,7 +167,7 @@ class FullGradients:
         self.log_probs = torch.cat(seen)
         return direction if self.sharded else [all_reduce(d) for d in direction]
 
-    def _backward(self, total: torch.Tensor) -> list[torch.Tensor | None]:
+    def _backward(self, total: torch.Tensor) -> Sequence[torch.Tensor | None]:
         """Gradients of a sum over this rank's tokens; if sharded, of all ranks' tokens for this rank's shards."""
         if not self.sharded:  # not `backward`: `.grad` belongs to the optimiser
             return torch.autograd.grad(total, self.parameters, allow_unused=True)
@@ -196,17 +198,17 @@ class FullGradients:
         with sdpa_kernel(SDPBackend.MATH):  # the fused attention kernels have no forward derivative
             for i in range(self.n_batches):
                 with _same_dropout(i):
-                    _, tangent = torch.func.jvp(
+                    tangent = torch.func.jvp(
                         lambda values, i=i: torch.func.functional_call(self.scorer, values, (i,)),
                         (primals,),
                         (tangents,),
-                    )
+                    )[1]
                 scores.append(tangent)
         return torch.cat(scores)
 
     def _difference(self, direction: list[torch.Tensor]) -> torch.Tensor:
-        square = sum(d.double().square().sum() for d in direction)
-        square = float(all_reduce(square) if self.sharded else square)
+        total = torch.stack([d.double().square().sum() for d in direction]).sum()
+        square = float(all_reduce(total) if self.sharded else total)
         if square == 0 or not math.isfinite(square):
             return self.log_probs * (0.0 if square == 0 else math.nan)
         # a first guess: on the average over the weights, log-probabilities move by twice as much as they should
@@ -228,7 +230,7 @@ class FullGradients:
         finally:
             for p, theta in zip(self.parts, self.backup, strict=True):
                 p.copy_(theta)
-            self.parts = self.backup = None
+            self.parts, self.backup = [], []
             _reshard(self.scorer.model)
 
     def _rescale(self, factor: float) -> float:
@@ -273,7 +275,7 @@ class _Scorer(nn.Module):
 
 
 @contextmanager
-def _same_dropout(i: int):
+def _same_dropout(i: int) -> Iterator[None]:
     """Every forward of micro-batch i drops the same units; else log-probs were no function of θ to differentiate."""
     with torch.random.fork_rng():
         torch.manual_seed(i)

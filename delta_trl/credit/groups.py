@@ -1,29 +1,30 @@
 """The ablation that contrasts winners and losers of the same prompt only, instead of the whole rollout batch."""
 
 import math
+from typing import Any
 
 import torch
 
 from .coefficients import contrast_credit, divide_by_mean, split_sides
-from .gradients import TokenGradients
+from .gradients import DivisibleGradients
 from .tokens import Credit
 
 
 def group_credit(
-    gradients: TokenGradients,
+    gradients: DivisibleGradients,
     advantages: torch.Tensor,
     groups: torch.Tensor,
     n_groups: int,
     *,
     lambda_min: float = 0.8,
     normalize: bool = True,
-    **options,
+    **options: Any,
 ) -> Credit:
     """
     [`contrast_credit`] with centroids and temperatures of each group; λ is normalised over the whole batch.
 
     Args:
-        gradients (`TokenGradients`): Of N tokens; must allow `gradients[indices]`.
+        gradients (`DivisibleGradients`): Of N tokens.
         advantages (`torch.Tensor` of shape `(N,)`): Advantage of each token's response.
         groups (`torch.Tensor` of shape `(N,)`): Group of each token, 0 to `n_groups - 1`, the same on all ranks.
         n_groups (`int`): Number of groups over all ranks.

@@ -9,14 +9,17 @@ With logits z_jv = W_v · h_j and p = softmax(z / T), and up to the constant 1/T
 Neither is materialised per token. Probabilities are recomputed from the hidden states in tiles.
 """
 
+from collections.abc import Iterator
+from typing import Any
+
 import torch
-from torch import nn
 
 from .distributed import all_reduce
 from .hidden_states import HiddenStates, RecomputedStates
 from .products import combine_rows, matmul_rows, score_rows
 
 
+AnyStates = torch.Tensor | HiddenStates | RecomputedStates
 # Elements of a tile of logits: 64 MiB in float32, whatever N and V are
 _TILE = 2**24
 
@@ -46,16 +49,15 @@ class LMHead:
         self.temperature, self.scale, self.softcap = temperature, scale, softcap
 
     @classmethod
-    def of(cls, model: nn.Module, temperature: float) -> "LMHead":
+    def of(cls, model: Any, temperature: float) -> "LMHead":
         """The head of a causal language model of transformers, with what its config says about its logits."""
         config, layer = model.config.get_text_config(), model.get_output_embeddings()
         # architectures that multiply their logits (Cohere, Falcon-H1) or divide them (Granite)
         scale = getattr(config, "logit_scale", None) or getattr(config, "lm_head_multiplier", None) or 1.0
         scale /= getattr(config, "logits_scaling", None) or 1.0
-        weight, bias = (
-            w.full_tensor() if hasattr(w, "full_tensor") else w  # sharded by FSDP2
-            for w in (layer.weight, getattr(layer, "bias", None))
-        )
+        weight, bias = layer.weight, getattr(layer, "bias", None)
+        if hasattr(weight, "full_tensor"):  # sharded by FSDP2
+            weight, bias = weight.full_tensor(), None if bias is None else bias.full_tensor()
         return cls(weight, bias, temperature, scale, getattr(config, "final_logit_softcapping", None))
 
     def logits(self, hidden: torch.Tensor, rows: slice = slice(None)) -> tuple[torch.Tensor, torch.Tensor]:
@@ -91,7 +93,7 @@ class _LMHeadTokens:
 
     def __init__(
         self,
-        hidden: torch.Tensor | HiddenStates | RecomputedStates,
+        hidden: AnyStates,
         tokens: torch.Tensor,
         head: LMHead,
         log_probs: torch.Tensor | None,
@@ -108,9 +110,9 @@ class _LMHeadTokens:
         self.dtype = torch.float64 if hidden.dtype == torch.float64 else torch.float32
 
     # what belongs to tokens, besides `hidden` and `tokens`
-    _per_token = ()
+    _per_token: tuple[str, ...] = ()
 
-    def __getitem__(self, tokens: torch.Tensor):
+    def __getitem__(self, tokens: torch.Tensor) -> Any:
         """The gradients of some of the tokens."""
         part = object.__new__(type(self))
         part.head, part.dtype, part._unchecked = self.head, self.dtype, None
@@ -118,11 +120,11 @@ class _LMHeadTokens:
             setattr(part, name, getattr(self, name)[tokens])
         return part
 
-    def _tiles(self):
+    def _tiles(self) -> Iterator[tuple[torch.Tensor, torch.Tensor, slice]]:
         """Indices and states of some tokens, and ranges of the vocabulary: tokens × range stays within `_TILE`."""
         width = min(len(self.head.weight), 2**15)
-        for tokens, states in self.hidden.chunks():
-            tokens = torch.arange(len(self.tokens), device=self.tokens.device)[tokens]
+        for chunk, states in self.hidden.chunks():
+            tokens = torch.arange(len(self.tokens), device=self.tokens.device)[chunk]
             if self._unchecked is not None and len(tokens):
                 self.head.check(states, self.tokens[tokens], self._unchecked[tokens])
                 self._unchecked = None
@@ -167,7 +169,7 @@ class LMHeadGradients(_LMHeadTokens):
 
     _per_token = ("log_normalizer",)
 
-    def __init__(self, hidden, tokens: torch.Tensor, head: LMHead, log_probs: torch.Tensor | None = None):
+    def __init__(self, hidden: AnyStates, tokens: torch.Tensor, head: LMHead, log_probs: torch.Tensor | None = None):
         super().__init__(hidden, tokens, head, log_probs)
         self.log_normalizer = self._log_normalizer()
 
@@ -216,7 +218,9 @@ class TopKHiddenGradients(_LMHeadTokens):
 
     _per_token = ("ids", "slopes", "own_slope")
 
-    def __init__(self, hidden, tokens: torch.Tensor, head: LMHead, k: int, log_probs: torch.Tensor | None = None):
+    def __init__(
+        self, hidden: AnyStates, tokens: torch.Tensor, head: LMHead, k: int, log_probs: torch.Tensor | None = None
+    ):
         super().__init__(hidden, tokens, head, log_probs)
         V = len(head.weight)
         if not 1 <= k <= V:

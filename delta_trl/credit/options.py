@@ -1,16 +1,17 @@
 """Checks of the options that rules take as dataclass fields."""
 
 import dataclasses
+from typing import Any
 
 
-def check_choices(rule, **choices: tuple[str, ...]) -> None:
+def check_choices(rule: Any, **choices: tuple[str, ...]) -> None:
     """Raise `ValueError` for an option that is none of its choices."""
     for name, known in choices.items():
         if getattr(rule, name) not in known:
             raise ValueError(f"{name}={getattr(rule, name)!r}: expected one of {', '.join(map(repr, known))}.")
 
 
-def refuse_idle(options, beside: str, **used: bool) -> None:
+def refuse_idle(options: Any, beside: str, **used: bool) -> None:
     """Raise `ValueError` for dataclass fields that are set, but not used `beside` others."""
     defaults = {field.name: field.default for field in dataclasses.fields(options)}
     idle = [name for name, is_used in used.items() if not is_used and getattr(options, name) != defaults[name]]

@@ -56,7 +56,7 @@ def split(x: torch.Tensor) -> torch.Tensor:
 
 def _multiplies_as_it_is(states: torch.Tensor) -> bool:
     # `torch.mm` has `out_dtype` since 2.8
-    return states.is_cuda and states.dtype == torch.bfloat16 and torch.__version__ >= (2, 8)
+    return states.is_cuda and states.dtype == torch.bfloat16 and torch.__version__ >= "2.8"
 
 
 def _pieces(states: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:

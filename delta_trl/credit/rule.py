@@ -53,7 +53,7 @@ class TokenCredit:
         """
         return Cost()
 
-    def check(self, trainer) -> None:
+    def check(self, trainer: Any) -> None:
         """Raise `ValueError`, with a way out, for a trainer that this cannot work with. Called at construction."""
 
     def state_dict(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -107,7 +107,7 @@ class Tokens:
         groups: torch.Tensor | None = None,
         n_groups: int = 1,
         policy: Policy | None = None,
-        **known,
+        **known: Any,
     ):
         self.mask = mask.bool()
         self.policy = policy
@@ -154,7 +154,9 @@ class Tokens:
     @cached_property
     def hidden(self) -> HiddenStates | RecomputedStates:  # (N, d)
         """The final hidden states that predicted the tokens, as they enter the LM head, to be read in chunks."""
-        return self._scores("hidden").hidden
+        hidden = self._scores("hidden").hidden
+        assert hidden is not None, "a policy that was asked for hidden states has them"
+        return hidden
 
     @cached_property
     def head(self) -> LMHead:

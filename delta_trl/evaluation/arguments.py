@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from ..dataset_formats import FORMATS
+from ..data.formats import FORMATS
 from ..errors import RecipeError
 from ..runs.recipe import StrictParser, read_mappings
 
@@ -100,7 +100,7 @@ class EvalArguments:
         if self.dataset_format and self.column_mapping:
             raise RecipeError("Set either `dataset_format` or `column_mapping`: a format names its own columns.")
 
-    def _expect(self, name: str, valid: bool, expected: str):
+    def _expect(self, name: str, valid: bool, expected: str) -> None:
         if not valid:
             raise RecipeError(f"{name}={getattr(self, name)}: expected {expected}.")
 

@@ -7,11 +7,12 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from datasets import Dataset
 
-from ..dataset_formats import FORMATS
-from ..datasets import LOCAL_FORMATS, check_reward_columns, drop_rows_without_gold, load, prepare, standardize
+from ..data.formats import FORMATS
+from ..data.loading import LOCAL_FORMATS, check_reward_columns, drop_rows_without_gold, load, prepare, standardize
 from ..rewards import get_reward
 
 
@@ -48,15 +49,15 @@ class Benchmark:
     num_problems: int | None = None
 
 
-def _mathematics(source: str, form: str, split: str = "train", **options) -> Benchmark:
+def _mathematics(source: str, form: str, split: str = "train", **options: Any) -> Benchmark:
     return Benchmark(source, split=split, form=form, reward="math_reward", template=BOXED, **options)
 
 
-def _code(source: str, form: str, **options) -> Benchmark:
+def _code(source: str, form: str, **options: Any) -> Benchmark:
     return Benchmark(source, form=form, reward="code_reward", template=PROGRAM, **options)
 
 
-def _choice(source: str, form: str, **options) -> Benchmark:
+def _choice(source: str, form: str, **options: Any) -> Benchmark:
     return Benchmark(source, form=form, reward="multiple_choice_reward", template=LETTER, **options)
 
 
@@ -156,12 +157,12 @@ def load_problems(
         reward_kwargs: options by reward name.
 
     Raises:
-        ValueError, OSError: as the functions of `delta_trl.datasets` do.
+        ValueError, OSError: as the functions of `delta_trl.data.loading` do.
     """
     form = FORMATS[benchmark.form] if benchmark.form else None
     columns = form.columns if form and form.read_columns else None
     dataset = load(benchmark.source, benchmark.config, benchmark.split, columns)
-    if form:
+    if benchmark.form:
         dataset = standardize(dataset, benchmark.form, benchmark.source)
     dataset = prepare(dataset, column_mapping, name=benchmark.source)  # the columns' names, and that prompts are some
     dataset = dataset.add_column(NUMBER, list(range(1, len(dataset) + 1)))

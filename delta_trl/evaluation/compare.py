@@ -92,11 +92,11 @@ def _load(folder: Path) -> tuple[dict, dict[str, Samples]]:
 
 
 def _tests(first: list[Samples], second: list[Samples]) -> dict:
-    first, second = ([one.rewards for one in samples] for samples in (first, second))
-    difference, low, high, p = paired_bootstrap(first, second)
+    a, b = ([one.rewards for one in samples] for samples in (first, second))
+    difference, low, high, p = paired_bootstrap(a, b)
     return {
-        "problems": sum(map(len, first)),
-        "mann_whitney": asdict(compare_runs(np.concatenate(first), np.concatenate(second))),
+        "problems": sum(map(len, a)),
+        "mann_whitney": asdict(compare_runs(np.concatenate(a), np.concatenate(b))),
         "paired_bootstrap": {"difference": difference, "interval": [low, high], "p": p},
     }
 

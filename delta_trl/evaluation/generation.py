@@ -6,7 +6,13 @@ from pathlib import Path
 
 import torch
 from huggingface_hub import snapshot_download
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils import find_adapter_config_file
 
 
@@ -51,7 +57,7 @@ class ModelSource:
             self.base(), padding_side="left", trust_remote_code=self.trust_remote_code
         )
 
-    def model(self) -> torch.nn.Module:
+    def model(self) -> PreTrainedModel:
         """The causal language model, with its adapter if it is one."""
         options = {"dtype": self.dtype, "attn_implementation": self.attn_implementation, **self.hub_options}
         if self.is_adapter():

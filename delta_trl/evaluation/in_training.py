@@ -22,7 +22,7 @@ class ReportsAvgAtK(GRPOTrainer):
             self._eval_rewards.append(rewards[:, 0])
         return rewards
 
-    def evaluation_loop(self, dataloader, *args, metric_key_prefix: str = "eval", **kwargs):
+    def evaluation_loop(self, dataloader, *args, metric_key_prefix="eval", **kwargs):
         self._eval_rewards, k = [], self.num_generations_eval
         output = super().evaluation_loop(dataloader, *args, metric_key_prefix=metric_key_prefix, **kwargs)
         batches, self._eval_rewards = self._eval_rewards, None

@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from ..errors import RecipeError
 
@@ -131,7 +132,7 @@ def _read_chunks(path: Path) -> dict[ChunkKey, list[bytes]]:
 
 
 def _flat(settings: dict, prefix: str = "") -> dict:
-    flat = {}
+    flat: dict[str, Any] = {}
     for key, value in settings.items():
         flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return flat

@@ -121,10 +121,9 @@ def show(results: dict) -> None:
 
 def print_table(table: Table) -> None:
     """Print it; into a file, in lines that are long enough."""
-    plain = {"markup": False, "emoji": False}  # names may have brackets and colons
-    console = Console(**plain)
+    console = Console(markup=False, emoji=False)  # names may have brackets and colons
     if not console.is_terminal:
-        console = Console(width=140, **plain)
+        console = Console(markup=False, emoji=False, width=140)
     console.print(table)
 
 

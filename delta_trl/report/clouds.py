@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from PIL import ImageFont
 from wordcloud import WordCloud
 
-from .run import TokenTypes
+from .run import TokenTypeTable
 from .text import label
 
 
@@ -38,7 +38,7 @@ class Word:
     strength: float  # 0 to 1, how far its mean is from the average
 
 
-def frequent_types(types: TokenTypes, min_count: int) -> list[TokenType]:
+def frequent_types(types: TokenTypeTable, min_count: int) -> list[TokenType]:
     """Types that were sampled at least `min_count` times, the highest mean coefficient first."""
     result = []
     for token, (n_pos, n_neg), (sum_pos, sum_neg) in zip(types.tokens, types.counts, types.sums, strict=True):
@@ -50,7 +50,7 @@ def frequent_types(types: TokenTypes, min_count: int) -> list[TokenType]:
     return sorted(result, key=lambda t: -t.mean)
 
 
-def average(types: TokenTypes) -> float:
+def average(types: TokenTypeTable) -> float:
     """Mean coefficient over all tokens with a contrast; those without one have less, so that it is often above 1."""
     return float(types.sums.sum() / max(types.counts.sum(), 1))
 

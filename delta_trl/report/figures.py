@@ -54,6 +54,9 @@ PANELS = (
     ("KL divergence", (("kl", "KL"),), "to the reference model"),
     ("Gradient norm", (("grad_norm", "norm"),), "before clipping"),
 )
+# logged under `credit/` and without a panel of their own
+BESIDE = {f"credit/{name}" for name in ("neutral", "seconds", "extra_forward_passes")}
+BESIDE |= {f"credit/coefficient_{name}" for name in ("min", "mean", "max")}
 SMOOTH_FROM = 100  # logged values; longer curves get their running mean over the raw one
 MARKERS_UP_TO = 60
 TOP_WITH_LEGEND = 26
@@ -74,7 +77,7 @@ class Plot:
 def curves(runs: list[Run]) -> list[Plot]:
     """One plot for every quantity that a run has logged; runs are overlaid, told apart by colour."""
     plots = []
-    for title, series, note in (*PANELS, *_reward_functions(runs)):
+    for title, series, note in (*PANELS, *_own_metrics(runs), *_reward_functions(runs)):
         figure, labels, drawn = _figure("step"), [], {}
         for r, run in enumerate(runs):
             for s, (key, name) in enumerate(series):
@@ -110,6 +113,13 @@ def _curve(figure: go.Figure, x: np.ndarray, y: np.ndarray, name: str, colour: s
     shared = {"x": x, "name": name, "legendgroup": name, "mode": "lines"}
     figure.add_scatter(y=y, line=thin, opacity=0.4, showlegend=False, **shared)
     figure.add_scatter(y=mean, line=line, hoverinfo="skip", **shared)
+
+
+def _own_metrics(runs: list[Run]) -> list[tuple]:
+    """What a rule of token credit of somebody's own has logged."""
+    known = {key for _, series, _ in PANELS for key, _ in series} | BESIDE
+    keys = {key for run in runs for entry in run.history for key in entry if key.startswith("credit/")}
+    return [(key.removeprefix("credit/"), ((key, "value"),), "") for key in sorted(keys - known)]
 
 
 def _reward_functions(runs: list[Run]) -> list[tuple]:

@@ -52,7 +52,7 @@ class Group:
 
 
 @dataclass
-class TokenTypes:
+class TokenTypeTable:
     """Counts and coefficient sums by token type, arrays of shape (V', 2): winners, losers."""
 
     tokens: list[str]
@@ -67,7 +67,7 @@ class Run:
     path: Path
     history: list[dict]
     groups: list[Group]
-    token_types: TokenTypes | None
+    token_types: TokenTypeTable | None
     has_credit: bool
 
     @property
@@ -195,7 +195,7 @@ def _finite(value: float | None) -> float | None:
     return float(value) if value is not None and np.isfinite(value) else None
 
 
-def _read_token_types(file: Path) -> TokenTypes:
+def _read_token_types(file: Path) -> TokenTypeTable:
     columns = [[], [], []]
     for batch in _read(file, token_records.TOKEN_TYPES):
         columns[0] += _texts(batch["token"])
@@ -203,7 +203,7 @@ def _read_token_types(file: Path) -> TokenTypes:
             pair = [batch[f"{name}_{side}"].to_numpy(zero_copy_only=False) for side in ("positive", "negative")]
             column.append(np.nan_to_num(np.stack(pair, axis=1).astype(np.float64)))
     empty = np.zeros((0, 2))
-    return TokenTypes(columns[0], np.concatenate([empty, *columns[1]]), np.concatenate([empty, *columns[2]]))
+    return TokenTypeTable(columns[0], np.concatenate([empty, *columns[1]]), np.concatenate([empty, *columns[2]]))
 
 
 def _is_number(kind: pa.DataType) -> bool:

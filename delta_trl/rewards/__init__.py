@@ -1,8 +1,8 @@
 """Rewards that are verified, not learned."""
 
+from .choice import MultipleChoiceReward, multiple_choice_reward
 from .code import AsyncCodeReward, CodeReward, async_code_reward, code_reward
 from .math import AsyncMathReward, MathReward, async_math_reward, math_reward
-from .multiple_choice import MultipleChoiceReward, multiple_choice_reward
 from .registry import REWARDS, get_reward
 
 

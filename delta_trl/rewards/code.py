@@ -7,9 +7,10 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from ..sandbox import Grade, Limits, RemoteSandbox, Sandbox, TestsError, grade, parse_tests
-from .extraction import message_text
+from .grader.extraction import Completions, message_text
 
 
 logger = logging.getLogger(__name__)
@@ -94,11 +95,11 @@ class CodeReward:
 
     def __call__(
         self,
-        completions: list,
+        completions: Completions,
         tests: list[dict | str],
         log_extra: Callable[[str, list], None] | None = None,
         log_metric: Callable[[str, float], None] | None = None,
-        **kwargs,
+        **kwargs: Any,
     ) -> list[float | None]:
         """Grade completions.
 
@@ -115,7 +116,7 @@ class CodeReward:
         progress = Progress(len(programs))
         jobs = {(program, _key(test)): test for program, test in zip(programs, tests, strict=True)}
 
-        def run(key: tuple):
+        def run(key: tuple) -> Grade | str:
             with progress:
                 return self._grade(key[0], jobs[key])
 
@@ -128,7 +129,7 @@ class CodeReward:
             log_metric("code_reward/ungraded", sum(reward is None for reward in rewards) / len(rewards))
         return rewards
 
-    def _grade(self, program: str | None, test) -> Grade | str:
+    def _grade(self, program: str | None, test: dict | str) -> Grade | str:
         try:
             parsed = parse_tests(test)
             if program is None:
@@ -148,7 +149,7 @@ class CodeReward:
         return float(result.passed == result.total)
 
 
-def _key(test) -> int | str:
+def _key(test: dict | str) -> int | str:
     return test if isinstance(test, str) else id(test)
 
 
@@ -161,10 +162,10 @@ class Progress:
         self.started = self.logged = time.monotonic()
         self.lock = threading.Lock()
 
-    def __enter__(self):
+    def __enter__(self) -> "Progress":
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: object) -> None:
         with self.lock:
             self.done += 1
             now = time.monotonic()
@@ -186,23 +187,25 @@ class AsyncCodeReward(CodeReward):
 
     __name__ = "async_code_reward"
 
-    async def __call__(self, *args, **kwargs) -> list[float | None]:
+    async def __call__(  # type: ignore[override]  # a coroutine is what this class is for
+        self, *args: Any, **kwargs: Any
+    ) -> list[float | None]:
         return await asyncio.to_thread(super().__call__, *args, **kwargs)
 
 
 def code_reward(
-    completions: list,
+    completions: Completions,
     tests: list[dict | str],
     *,
     timeout: float = 6.0,
     memory_mb: int = 1024,
     workers: int | None = None,
-    **kwargs,
+    **kwargs: Any,
 ) -> list[float | None]:
     """Unit tests as a reward, all or nothing; see `CodeReward`."""
     return CodeReward(timeout, memory_mb, workers)(completions, tests, **kwargs)
 
 
-async def async_code_reward(completions: list, tests: list[dict | str], **kwargs) -> list[float | None]:
+async def async_code_reward(completions: Completions, tests: list[dict | str], **kwargs: Any) -> list[float | None]:
     """`code_reward` as a coroutine."""
     return await asyncio.to_thread(code_reward, completions, tests, **kwargs)

@@ -1,7 +1,7 @@
 """Says which reward function failed, and on which completion."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from torch import nn
 from trl.trainer.utils import is_async_callable
@@ -52,7 +52,7 @@ def explain_failures(func: Callable | nn.Module, name: str) -> Callable | nn.Mod
     return wrapped
 
 
-def _one_by_one(kwargs: dict):
+def _one_by_one(kwargs: dict) -> Iterator[tuple[int, dict]]:
     size = len(kwargs["completions"])
     per_completion = {key for key, value in kwargs.items() if isinstance(value, list) and len(value) == size}
     for index in range(size):

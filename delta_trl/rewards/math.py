@@ -4,9 +4,10 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable
+from typing import Any
 
-from .extraction import extract_answer, extract_gold, message_text
-from .pool import Job, get_pool
+from .grader.extraction import Completions, extract_answer, extract_gold, message_text
+from .grader.pool import Job, get_pool
 
 
 logger = logging.getLogger(__name__)
@@ -18,8 +19,9 @@ LIST_SEPARATOR = re.compile(r",(?!\d{3}(?!\d))|;|\band\b|\bor\b")
 class MathReward:
     r"""Verified mathematics reward.
 
-    The final answer is extracted from the completion (`extraction.py`) and compared with the gold in a worker process
-    (`equivalence.py`) by math-verify (https://github.com/huggingface/Math-Verify), with guards around it.
+    The final answer is extracted from the completion (`grader/extraction.py`) and compared with the gold in a worker
+    process (`grader/equivalence.py`) by math-verify (https://github.com/huggingface/Math-Verify), with guards around
+    it.
 
     Args:
         require_boxed: whether an answer counts only inside `\boxed{...}`; else `<answer>` tags, `####` and a final
@@ -42,11 +44,11 @@ class MathReward:
 
     def __call__(
         self,
-        completions: list[str] | list[list[dict]],
+        completions: Completions,
         solution: list[str],
         log_extra: Callable[[str, list], None] | None = None,
         log_metric: Callable[[str, float], None] | None = None,
-        **kwargs,
+        **kwargs: Any,
     ) -> list[float | None]:
         r"""Score a batch.
 
@@ -65,8 +67,8 @@ class MathReward:
         """
         golds = [extract_gold("" if gold is None else str(gold)) for gold in solution]
         answers = [
-            tuple(extract_answer(message_text(completion), _count_parts(gold), self.require_boxed))
-            for completion, gold in zip(completions, golds, strict=True)
+            tuple(extract_answer(text, _count_parts(gold), self.require_boxed))
+            for text, gold in zip(map(message_text, completions), golds, strict=True)
         ]
         keys = list(zip(golds, answers, strict=True))
         jobs = {key: Job(*key, self.timeout) for key in keys}
@@ -94,7 +96,9 @@ class AsyncMathReward(MathReward):
 
     __name__ = "async_math_reward"
 
-    async def __call__(self, *args, **kwargs) -> list[float | None]:
+    async def __call__(  # type: ignore[override]  # a coroutine is what this class is for
+        self, *args: Any, **kwargs: Any
+    ) -> list[float | None]:
         return await asyncio.to_thread(super().__call__, *args, **kwargs)
 
 
@@ -110,11 +114,11 @@ _math_reward = MathReward()
 _async_math_reward = AsyncMathReward()
 
 
-def math_reward(completions, solution, **kwargs) -> list[float | None]:
+def math_reward(completions: Completions, solution: list[str], **kwargs: Any) -> list[float | None]:
     """`MathReward` with its default options."""
     return _math_reward(completions, solution, **kwargs)
 
 
-async def async_math_reward(completions, solution, **kwargs) -> list[float | None]:
+async def async_math_reward(completions: Completions, solution: list[str], **kwargs: Any) -> list[float | None]:
     """`AsyncMathReward` with its default options."""
     return await _async_math_reward(completions, solution, **kwargs)

@@ -4,10 +4,11 @@ import difflib
 import functools
 import importlib
 import inspect
-import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+
+from ..named import check_options, import_dotted
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ REWARDS = {
     "code_reward": RegisteredReward("delta_trl.rewards.code", "code_reward", "CodeReward"),
     "async_code_reward": RegisteredReward("delta_trl.rewards.code", "async_code_reward", "AsyncCodeReward"),
     "multiple_choice_reward": RegisteredReward(
-        "delta_trl.rewards.multiple_choice", "multiple_choice_reward", "MultipleChoiceReward"
+        "delta_trl.rewards.choice", "multiple_choice_reward", "MultipleChoiceReward"
     ),
     "think_format_reward": RegisteredReward("trl.rewards", function="think_format_reward"),
     "soft_overlong_punishment": RegisteredReward("trl.rewards", factory="get_soft_overlong_punishment"),
@@ -42,7 +43,7 @@ REWARDS = {
 }
 
 
-def get_reward(name: str, **options) -> Callable:
+def get_reward(name: str, **options: Any) -> Callable:
     """The reward function that a recipe names.
 
     Args:
@@ -61,7 +62,7 @@ def get_reward(name: str, **options) -> Callable:
     if name in REWARDS:
         return _load_registered(name, REWARDS[name], options)
     if "." in name:
-        return _bind(name, _import_dotted(name), options)
+        return _bind(name, _import_function(name), options)
     nearest = difflib.get_close_matches(name, REWARDS, n=1, cutoff=0)
     raise ValueError(
         f"Unknown reward {name!r}: did you mean {nearest[0]!r}? Known rewards are {', '.join(sorted(REWARDS))}; "
@@ -70,60 +71,27 @@ def get_reward(name: str, **options) -> Callable:
 
 
 def _load_registered(name: str, entry: RegisteredReward, options: dict) -> Callable:
-    if entry.factory is None:
-        if options:
-            raise ValueError(f"Reward {name!r} takes no options, got {', '.join(options)}.")
-        return entry.load(entry.function)
     if not options and entry.function is not None:
         return entry.load(entry.function)
+    if entry.factory is None:
+        raise ValueError(f"Reward {name!r} takes no options, got {', '.join(options)}.")
     factory = entry.load(entry.factory)
-    _check_options(name, factory, options)
+    check_options(f"Reward {name!r}", factory, options)
     return factory(**options)
 
 
-def _check_options(name: str, factory: Callable, options: dict) -> None:
-    parameters = inspect.signature(factory).parameters
-    unknown = [option for option in options if option not in parameters]
-    required = [key for key, value in parameters.items() if value.default is value.empty]
-    missing = [key for key in required if key not in options]
-    if not unknown and not missing:
-        return
-    problem = f"does not know {', '.join(map(repr, unknown))}" if unknown else f"needs {', '.join(map(repr, missing))}"
-    nearest = difflib.get_close_matches(unknown[0], parameters, n=1) if unknown else []
-    hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
-    raise ValueError(f"Reward {name!r} {problem}{hint}; its options are {', '.join(parameters)}.")
-
-
-def _import_dotted(path: str) -> Callable:
-    module_name, attribute = path.rsplit(".", 1)
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        # A module that the user's module misses is the user's error, and its own message says more than ours.
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise
-        nearest = difflib.get_close_matches(path, REWARDS, n=1)
-        hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
-        raise ValueError(
-            f"Unknown reward {path!r}: there is no module {error.name!r}.{hint} Known rewards are "
-            f"{', '.join(sorted(REWARDS))}."
-        ) from error
-    if not hasattr(module, attribute):
-        nearest = difflib.get_close_matches(attribute, dir(module), n=1)
-        hint = f" Did you mean {module_name}.{nearest[0]}?" if nearest else ""
-        raise ValueError(f"Unknown reward {path!r}: module {module_name!r} has no {attribute!r}.{hint}")
-    function = getattr(module, attribute)
+def _import_function(path: str) -> Callable:
+    function = import_dotted("reward", path, REWARDS)
     if not callable(function):
         raise ValueError(f"Reward {path!r} is not callable: {function!r}.")
     return function
 
 
-def _bind(name: str, function: Callable, options: dict) -> Callable:
+def _bind(name: str, function: Any, options: dict) -> Callable:
     if inspect.isclass(function):  # a callable class, configured by its constructor
-        _check_options(name, function, options)
-        return function(**options)
+        check_options(f"Reward {name!r}", function, options)
+        instance: Any = function(**options)
+        return instance
     if not options:
         return function
     parameters = inspect.signature(function).parameters
@@ -131,6 +99,6 @@ def _bind(name: str, function: Callable, options: dict) -> Callable:
     unknown = [option for option in options if option not in parameters]
     if unknown and not takes_any:
         raise ValueError(f"Reward {name!r} does not take {', '.join(map(repr, unknown))}.")
-    bound = functools.partial(function, **options)
+    bound: Any = functools.partial(function, **options)
     bound.__name__ = getattr(function, "__name__", type(function).__name__)
     return bound

@@ -8,7 +8,7 @@ import yaml
 from trl import ModelConfig, TrlParser
 
 from ..config import DeltaGRPOConfig
-from ..dataset_formats import FORMATS
+from ..data.formats import FORMATS
 from ..errors import RecipeError
 from ..rewards import get_reward
 

@@ -10,8 +10,8 @@ from transformers import AutoTokenizer
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
 from ..config import DeltaGRPOConfig
-from ..dataset_formats import FORMATS
-from ..datasets import (
+from ..data.formats import FORMATS
+from ..data.loading import (
     check_reward_columns,
     drop_long_prompts,
     drop_rows_without_gold,
@@ -63,7 +63,7 @@ def build(
 
     rewards = get_rewards(run_args)
     if training_args.process_index > 0:
-        logging.getLogger("delta_trl.datasets").setLevel(logging.ERROR)  # the first process tells what is left out
+        logging.getLogger("delta_trl.data").setLevel(logging.ERROR)  # the first process tells what is left out
     arguments = (run_args, training_args, model_args, rewards)
     with training_args.main_process_first():  # the other processes find its results in the cache
         train_dataset = _dataset(*arguments, run_args.dataset_train_split)

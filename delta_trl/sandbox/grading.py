@@ -4,9 +4,10 @@ import ast
 import json
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Any
 
-from . import values
-from .compare import same_output, same_value
+from . import codec
+from .checker import same_output, same_value
 from .limits import Limits, Outcome, Result
 from .remote import RemoteSandbox
 from .sandbox import Sandbox
@@ -86,7 +87,7 @@ class CallTests:
     outputs: list
 
     def job(self, code: str, cases: range) -> dict:
-        arguments = [values.encode(self.inputs[case]) for case in cases]
+        arguments = [codec.encode(self.inputs[case]) for case in cases]
         return {"kind": "calls", "code": code, "function": self.function, "inputs": arguments}
 
     def single(self, result: Result, case: int) -> str:
@@ -99,7 +100,7 @@ class CallTests:
 
     def _same(self, line: bytes, case: int) -> bool:
         try:
-            return same_value(values.decode(json.loads(line)), self.outputs[case])
+            return same_value(codec.decode(json.loads(line)), self.outputs[case])
         except (ValueError, RecursionError):
             return False
 
@@ -142,12 +143,12 @@ class Suite:
         return summarize(dict(enumerate(verdicts)), total)
 
 
-def parse_json(text: str):
+def parse_json(text: str) -> Any:
     """JSON with integers of any length: Python's own reader stops at 4300 digits."""
     return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < 4000 else int(Decimal(digits)))
 
 
-def load_report(line: bytes):
+def load_report(line: bytes) -> Any:
     try:
         return json.loads(line)
     except (ValueError, RecursionError):
@@ -198,7 +199,7 @@ def _parse_suite(tests: dict) -> Suite:
     return Suite("\n".join(setup), units, tests.get("entry_point"), tuple(dict.fromkeys(called)))
 
 
-def _text(item) -> str:
+def _text(item: object) -> str:
     return "\n".join(map(str, item)) if isinstance(item, list) else str(item)
 
 
@@ -245,7 +246,13 @@ def grade(
     return _grade_cases(sandbox, code, tests, limits, stop_at_failure)
 
 
-def _grade_cases(sandbox, code: str, tests: StdinTests | CallTests, limits: Limits, stop_at_failure: bool) -> Grade:
+def _grade_cases(
+    sandbox: Sandbox | RemoteSandbox,
+    code: str,
+    tests: StdinTests | CallTests,
+    limits: Limits,
+    stop_at_failure: bool,
+) -> Grade:
     """All cases in one process, which stops after the first if that fails. A later failure is tried again in a fresh
     process before it counts, since an earlier case may have left something behind that is not this one's fault."""
     total = len(tests.inputs)

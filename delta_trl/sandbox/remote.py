@@ -7,8 +7,9 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Literal
 
-from . import values
+from . import codec
 from .limits import Limits, Outcome, Result
 
 
@@ -54,7 +55,7 @@ class RemoteSandbox:
         workers: requests at the same time.
     """
 
-    is_local = False
+    is_local: Literal[False] = False
 
     def __init__(self, url: str, limits: Limits | None = None, *, workers: int = 16):
         self.url = url.rstrip("/")
@@ -68,7 +69,7 @@ class RemoteSandbox:
 
     def run_many(self, programs: Iterable[tuple[str, str]], limits: Limits | None = None) -> list[Result]:
         """Run pairs of a program and its input; as `Sandbox.run_many`."""
-        return self.map(lambda program: self.run(*program, limits=limits), programs)
+        return self.map(lambda program: self.run(program[0], program[1], limits), programs)
 
     def map(self, function: Callable, items: Iterable) -> list:
         with ThreadPoolExecutor(self.workers) as threads:
@@ -83,7 +84,7 @@ class RemoteSandbox:
         if job["kind"] == "calls":
             from .jail.program import DEFAULT_MODULES
 
-            code = pathlib.Path(values.__file__).read_text() + CALLER
+            code = pathlib.Path(codec.__file__).read_text() + CALLER
             stdin = json.dumps(job | {"modules": DEFAULT_MODULES.split()})
         else:
             code, (stdin,) = job["code"], job["inputs"]

@@ -7,8 +7,9 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Literal
 
 from .limits import Limits, Outcome, Result
 from .worker import TierError, Worker, WorkerError, supported_platform
@@ -58,7 +59,7 @@ class Sandbox:
         SandboxUnavailableError: (at first use) no tier can be set up here.
     """
 
-    is_local = True
+    is_local: Literal[True] = True
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class Sandbox:
     def __enter__(self) -> "Sandbox":
         return self
 
-    def __exit__(self, *exception) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -120,7 +121,7 @@ class Sandbox:
 
     def run_many(self, programs: Iterable[tuple[str, str]], limits: Limits | None = None) -> list[Result]:
         """Run pairs of a program and its input on all workers; the results come in the same order."""
-        return self.map(lambda program: self.run(*program, limits=limits), programs)
+        return self.map(lambda program: self.run(program[0], program[1], limits), programs)
 
     def map(self, function: Callable, items: Iterable) -> list:
         """`function` of each item, as many at a time as there are workers."""
@@ -192,7 +193,7 @@ class Sandbox:
             return read_result(reply, groups[0], limits, steps) if reply["begun"] else None
 
     @contextlib.contextmanager
-    def _worker(self):
+    def _worker(self) -> Iterator[Worker]:
         """An idle worker, or a new one. It comes back unless something went wrong with it."""
         if self._pid != os.getpid():
             self._reset()
@@ -201,7 +202,9 @@ class Sandbox:
                 worker = self._idle.pop() if self._idle else None
                 if worker is None and self.tier is None:
                     worker = self._choose_tier()
-            worker = worker or Worker(self.tier, self.packages)
+            if worker is None:
+                assert self.tier is not None  # chosen by the first worker
+                worker = Worker(self.tier, self.packages)
             try:
                 yield worker
             except BaseException:

@@ -139,9 +139,9 @@ class Worker:
         """
         ours, theirs = socket.socketpair() if gate else (None, None)
         try:
-            extra = [theirs.fileno()] if gate else []
+            extra = [theirs.fileno()] if theirs else []
             socket.send_fds(self.channel, [json.dumps(request).encode()], descriptors + extra)
-            if gate:
+            if gate and ours and theirs:
                 theirs.close()
                 ready, _, _ = select.select([ours, self.channel], [], [], seconds)
                 if ours in ready and ours.recv(1) and gate():
@@ -149,7 +149,7 @@ class Worker:
         except OSError as error:
             raise WorkerError(f"A sandbox worker is gone: {error}") from error
         finally:
-            if gate:
+            if ours and theirs:
                 theirs.close()
                 ours.close()
         reply = self._receive(seconds)

@@ -12,9 +12,9 @@ import pytest
 import yaml
 from datasets import Dataset
 
-from delta_trl.datasets import load, standardize
+from delta_trl.data.livecodebench import livecodebench_tests
+from delta_trl.data.loading import load, standardize
 from delta_trl.evaluation.benchmarks import BENCHMARKS, BOXED, GROUPS, NUMBER, load_problems, resolve
-from delta_trl.livecodebench import livecodebench_tests
 from delta_trl.runs.recipe import RecipeParser
 
 
@@ -206,7 +206,7 @@ def test_what_else_a_pickle_holds_is_never_executed(capsys, hidden):
 
 
 def test_a_bomb_is_not_unpacked(monkeypatch):
-    monkeypatch.setattr("delta_trl.livecodebench.MAX_BYTES", 1000)
+    monkeypatch.setattr("delta_trl.data.livecodebench.MAX_BYTES", 1000)
     text = json.dumps([{**CASE[0], "input": "1" * 2000}])
     row = {"public_test_cases": "[]", "private_test_cases": packed(pickle.dumps(text)), "metadata": "{}"}
     assert livecodebench_tests(row) is None

@@ -21,8 +21,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from delta_trl.cli import main
 from delta_trl.evaluation.arguments import EvalArguments
+from delta_trl.evaluation.evaluate import Evaluation, fingerprint, prompt_ids, sample_seed
 from delta_trl.evaluation.generation import Completion, ModelSource, Sampling, TransformersGenerator, VLLMGenerator
-from delta_trl.evaluation.run import Evaluation, fingerprint, prompt_ids, sample_seed
 from delta_trl.evaluation.store import Store, read_samples
 
 from .. import tiny
@@ -323,7 +323,7 @@ def test_missing_samples_are_not_summarised(call, tmp_path, monkeypatch, capsys)
 def test_a_finished_evaluation_does_not_load_the_model_again(call, model, tmp_path, monkeypatch):
     assert call() == 0
     before = (tmp_path / "eval" / "results.json").read_bytes()
-    monkeypatch.setattr("delta_trl.evaluation.run.TransformersGenerator", None)
+    monkeypatch.setattr("delta_trl.evaluation.evaluate.TransformersGenerator", None)
     assert call() == 0
     assert (tmp_path / "eval" / "results.json").read_bytes() == before
 

@@ -7,10 +7,7 @@ r"""Labelled answers. The label is what a careful mathematician says who grades 
 
 import sys
 
-import cases_2
-import cases_3
-import cases_4
-import cases_5
+from . import cases_2, cases_3, cases_4, cases_5
 
 
 ANSWERS = {

@@ -4,9 +4,10 @@ import pickle
 from collections import Counter
 
 import pytest
-from cases import labelled_cases
 
 from delta_trl.rewards import AsyncMathReward, MathReward, async_math_reward, math_reward
+
+from .cases import labelled_cases
 
 
 CASES = list(labelled_cases())

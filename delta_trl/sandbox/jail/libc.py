@@ -3,6 +3,7 @@
 import ctypes
 import os
 import platform
+from typing import Any
 
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -27,13 +28,13 @@ def _check(result: int, name: str) -> int:
     return result
 
 
-def syscall(name: str, *args) -> int:
+def syscall(name: str, *args: Any) -> int:
     """Make a system call by name; raises OSError with the name of the call."""
     number = COMMON.get(name) or SYSCALLS[platform.machine()][name]
     return _check(_libc.syscall(ctypes.c_long(number), *args), name)
 
 
-def prctl(option: int, *args) -> int:
+def prctl(option: int, *args: Any) -> int:
     padded = (*args, 0, 0, 0, 0)[:4]
     words = [word if isinstance(word, ctypes._SimpleCData) else ctypes.c_ulong(word) for word in padded]
     return _check(_libc.prctl(ctypes.c_int(option), *words), f"prctl({option})")

@@ -13,8 +13,9 @@ import operator
 import os
 import struct
 import types
+from typing import Any
 
-from .. import values
+from .. import codec
 
 
 ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor", "lshift",
@@ -26,7 +27,7 @@ OPERATIONS = {
     "await": lambda coroutine: importlib.import_module("asyncio").run(coroutine),
     "isinstance": isinstance,
     "issubclass": issubclass,
-    "base": lambda value: values.decode(values.encode(value)),
+    "base": lambda value: codec.decode(codec.encode(value)),
     "enter": lambda manager: manager.__enter__(),
     "exit": lambda manager: manager.__exit__(None, None, None),
     **{function.__name__: function for function in (getattr, setattr, delattr, len, iter, next, bool, str, repr, int,
@@ -82,7 +83,7 @@ class Peer:
 
     # calls out
 
-    def request(self, operation: str, *args, **kwargs):
+    def request(self, operation: str, *args: Any, **kwargs: Any) -> Any:
         """Have the other side do something; its value, or the exception that it raised."""
         encoded = [self.encode(argument) for argument in args]
         named = {name: self.encode(value) for name, value in kwargs.items()}
@@ -114,10 +115,10 @@ class Peer:
             args = [self.decode(argument) for argument in message["args"]]
             kwargs = {name: self.decode(value) for name, value in message["kwargs"].items()}
             value = self.operation(message["operation"], args)(*args, **kwargs)
-            reply = next(
+            reply: dict[str, Any] = next(
                 ({"argument": index} for index, argument in enumerate(args)
-                 if argument is value and isinstance(value, values.MUTABLE)),
-                None,
+                 if argument is value and isinstance(value, codec.MUTABLE)),
+                {},
             ) or {"value": self.encode(value)}  # fmt: skip
         except BaseException as error:
             args = locals().get("args", [])
@@ -130,7 +131,7 @@ class Peer:
             pass  # an argument was made to contain itself; the caller keeps its own
         self.send(reply)
 
-    def operation(self, name: str, args: list):
+    def operation(self, name: str, args: list) -> Any:
         if name in self.served:
             return self.served[name]
         if self.guarded_module is not None and name not in PUBLIC_OPERATIONS:
@@ -141,17 +142,17 @@ class Peer:
 
     # references
 
-    def encode(self, value):
-        return values.encode(value, self.refer)
+    def encode(self, value: Any) -> Any:
+        return codec.encode(value, self.refer)
 
-    def decode(self, data):
-        return values.decode(data, self.resolve)
+    def decode(self, data: Any) -> Any:
+        return codec.decode(data, self.resolve)
 
-    def refer(self, value) -> list:
+    def refer(self, value: Any) -> list:
         if type(value) in REMOTE_TYPES:
             return ["yours", object.__getattribute__(value, "_key")]
-        if isinstance(value, type) and getattr(builtins, value.__name__, None) is value:
-            return ["builtin", value.__name__]
+        if isinstance(value, type) and getattr(builtins, (name := value.__name__), None) is value:
+            return ["builtin", name]
         key = self.export_keys.setdefault(id(value), len(self.export_keys))
         self.exports[key] = value  # kept alive, so that no other object gets its id
         if isinstance(value, type) and issubclass(value, Exception):
@@ -159,10 +160,10 @@ class Peer:
         if isinstance(value, types.CoroutineType):
             return ["coroutine", key]
         kind = "class" if isinstance(value, type) else "object"
-        base = next((base.__name__ for base in values.MUTABLE if isinstance(value, base)), None)
+        base = next((base.__name__ for base in codec.MUTABLE if isinstance(value, base)), None)
         return ["mine", key, kind, base]
 
-    def resolve(self, tag: str, rest: list):
+    def resolve(self, tag: str, rest: list) -> Any:
         if tag == "yours":
             return self.exports[rest[0]]
         if tag == "builtin":
@@ -174,7 +175,7 @@ class Peer:
             self.imports[key] = self.represent(tag, *rest)
         return self.imports[key]
 
-    def represent(self, tag: str, key: int, *details):
+    def represent(self, tag: str, key: int, *details: Any) -> Any:
         if tag == "exception":
             name, base = details
             return type(name, (exception_type(base),), {})
@@ -196,20 +197,20 @@ class Peer:
         arguments, attributes = [], {}
         for argument in getattr(error, "args", ()):
             try:
-                arguments.append(values.encode(argument))
-            except (values.NotPlainError, RecursionError):
+                arguments.append(codec.encode(argument))
+            except (codec.NotPlainError, RecursionError):
                 arguments.append(repr(argument))
         for name, value in getattr(error, "__dict__", {}).items():
             try:
-                attributes[name] = values.encode(value)
-            except (values.NotPlainError, RecursionError):
+                attributes[name] = codec.encode(value)
+            except (codec.NotPlainError, RecursionError):
                 continue
         kind = type(error) if isinstance(error, Exception) else RuntimeError
         return {"type": self.refer(kind), "args": arguments, "attributes": attributes}
 
     def exception(self, description: dict, stops: bool) -> BaseException:
         kind = self.decode(description["type"])
-        arguments = [values.decode(argument) for argument in description["args"]]
+        arguments = [codec.decode(argument) for argument in description["args"]]
         if not (isinstance(kind, type) and issubclass(kind, Exception)):
             raise ValueError("no encoding of an exception")
         if issubclass(kind, (StopIteration, StopAsyncIteration)) and not stops:
@@ -221,11 +222,11 @@ class Peer:
             error = RemoteError(f"{kind.__name__}: {arguments}")
         for name, value in description["attributes"].items():
             if not name.startswith("__"):
-                setattr(error, name, values.decode(value))
+                setattr(error, name, codec.decode(value))
         return error
 
 
-CONTAINERS = {base.__name__: base for base in values.MUTABLE}
+CONTAINERS = {base.__name__: base for base in codec.MUTABLE}
 
 
 def builtin_base(kind: type) -> type:
@@ -239,9 +240,9 @@ def exception_type(name: str) -> type:
     return kind
 
 
-def update(old, new) -> None:
+def update(old: Any, new: Any) -> None:
     """Give a container the content of another one of its type, and so on inside it, in place."""
-    if type(old) is not type(new) or type(old) not in (*values.MUTABLE, bytearray):
+    if type(old) is not type(new) or type(old) not in (*codec.MUTABLE, bytearray):
         return
     if isinstance(old, (list, collections.deque)):
         items = [_updated(*pair) for pair in zip(old, new, strict=False)]
@@ -249,9 +250,9 @@ def update(old, new) -> None:
         old.clear()
         old.extend(items)
     elif isinstance(old, dict):
-        items = {key: _updated(old.get(key), value) for key, value in new.items()}
+        content = {key: _updated(old.get(key), value) for key, value in new.items()}
         old.clear()
-        old.update(items)
+        old.update(content)
     elif isinstance(old, set):
         old.clear()
         old.update(new)
@@ -260,7 +261,7 @@ def update(old, new) -> None:
 
 
 def _updated(old, new):
-    if type(old) is type(new) and type(old) in (*values.MUTABLE, bytearray):
+    if type(old) is type(new) and type(old) in (*codec.MUTABLE, bytearray):
         update(old, new)
         return old
     return new
@@ -271,7 +272,7 @@ class Remote:
 
     __slots__ = ("_base", "_key", "_peer")
 
-    @property
+    @property  # type: ignore[misc]  # without a setter
     def __class__(self):  # a program's subclass of dict is a dict to isinstance
         return object.__getattribute__(self, "_base") or type(self)
 
@@ -303,7 +304,7 @@ class Remote:
         return object.__getattribute__(self, "_key")
 
     def __contains__(self, item):
-        return any(item is each or item == each for each in self)
+        return any(item is each or item == each for each in self)  # type: ignore[attr-defined]  # see _define
 
     def __enter__(self):
         return ask(self, "enter")
@@ -330,7 +331,7 @@ class RemoteClass(Remote):
 REMOTE_TYPES = (Remote, RemoteClass)
 
 
-def ask(remote: Remote, operation: str, *args, **kwargs):
+def ask(remote: Remote, operation: str, *args: Any, **kwargs: Any) -> Any:
     return object.__getattribute__(remote, "_peer").request(operation, remote, *args, **kwargs)
 
 
@@ -381,7 +382,7 @@ for _name, _type in (("len", int), ("str", str), ("repr", str), ("int", int), ("
 def state(value):
     """What the equality of a program's objects is decided on: the class and the attributes, all the way down."""
 
-    def refer(part) -> list:
+    def refer(part: Any) -> list:
         attributes = dict(getattr(part, "__dict__", {}))
         for kind in type(part).__mro__:
             slots = kind.__dict__.get("__slots__", ())
@@ -390,10 +391,10 @@ def state(value):
                     attributes[name] = getattr(part, name)
         if isinstance(part, (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType)):
             return ["object", str(id(part)), None]
-        return ["object", str(id(type(part))), values.encode(attributes, refer) if attributes else str(id(part))]
+        return ["object", str(id(type(part))), codec.encode(attributes, refer) if attributes else str(id(part))]
 
-    base = next((base for base in values.MUTABLE if isinstance(value, base)), None)
-    content = values.encode(
+    base = next((base for base in codec.MUTABLE if isinstance(value, base)), None)
+    content = codec.encode(
         base(base.__iter__(value)) if base not in (None, dict) else dict.copy(value) if base else None, refer
     )
     return json.dumps([refer(value), content])

@@ -7,6 +7,7 @@ outputs compares, and a program that forges them has merely answered.
 import atexit
 import builtins
 import collections
+import functools
 import io
 import json
 import os
@@ -15,8 +16,10 @@ import sys
 import threading
 import traceback
 import types
+from collections.abc import Callable
+from typing import Any
 
-from .. import values
+from .. import codec
 from .jail import GATE, RESULT, STEP, empty
 
 
@@ -30,7 +33,7 @@ def unlimited_integers() -> None:
         sys.set_int_max_str_digits(0)
 
 
-def compile_program(code: str):
+def compile_program(code: str) -> types.CodeType:
     return compile(code.removeprefix("\ufeff"), FILE_NAME, "exec", dont_inherit=True)
 
 
@@ -95,10 +98,9 @@ def may_go_on(number: int) -> bool:
     return os.read(GATE, 1) != b""
 
 
-def run_main(program) -> int:
+def run_main(program: types.CodeType) -> int:
     module = types.ModuleType("__main__")
-    module.__file__ = FILE_NAME
-    module.__builtins__ = builtins
+    vars(module).update(__file__=FILE_NAME, __builtins__=builtins)
     sys.modules["__main__"] = module
     sys.argv[:] = [FILE_NAME]
     sys.setrecursionlimit(RECURSION_LIMIT)
@@ -106,7 +108,7 @@ def run_main(program) -> int:
     return guarded(lambda: exec(program, module.__dict__))
 
 
-def guarded(function) -> int:
+def guarded(function: Callable[[], object]) -> int:
     """Call a function; the status with which an interpreter would end after it."""
     try:
         function()
@@ -128,7 +130,7 @@ def report_exception() -> int:
 def finish(status: int) -> int:
     """What an interpreter does at exit: wait for threads, run atexit functions, flush."""
     if threading.active_count() > 1:
-        status = guarded(threading._shutdown) or status
+        status = guarded(threading._shutdown) or status  # type: ignore[attr-defined]  # private
     guarded(atexit._run_exitfuncs)
     # What the program leaves is deleted now, and not in a later case.
     guarded(lambda: vars(sys.modules["__main__"]).clear())
@@ -146,14 +148,13 @@ def open_streams(text: str) -> None:
     while data:
         data = data[os.write(0, data) :]
     os.lseek(0, 0, os.SEEK_SET)
-    sys.stdin = sys.__stdin__ = io.TextIOWrapper(open(0, "rb", closefd=False), "utf-8", "surrogateescape")
-    sys.stdout = sys.__stdout__ = io.TextIOWrapper(open(1, "wb", closefd=False), "utf-8", "strict")
-    sys.stderr = sys.__stderr__ = io.TextIOWrapper(
-        open(2, "wb", 0, closefd=False), "utf-8", "backslashreplace", write_through=True
-    )
+    sys.stdin = io.TextIOWrapper(open(0, "rb", closefd=False), "utf-8", "surrogateescape")
+    sys.stdout = io.TextIOWrapper(open(1, "wb", closefd=False), "utf-8", "strict")
+    sys.stderr = io.TextIOWrapper(open(2, "wb", 0, closefd=False), "utf-8", "backslashreplace", write_through=True)
+    vars(sys).update(__stdin__=sys.stdin, __stdout__=sys.stdout, __stderr__=sys.stderr)
 
 
-def write_result(value) -> None:
+def write_result(value: object) -> None:
     data = json.dumps(value).encode() + b"\n"
     while data:
         data = data[os.write(RESULT, data) :]
@@ -168,7 +169,7 @@ def run_calls(job: dict) -> int:
         return report_exception()
     state = State()
     for number, arguments in enumerate(job["inputs"]):
-        status = guarded(lambda arguments=arguments: write_result(call(program, job["function"], arguments)))
+        status = guarded(functools.partial(report_call, program, job["function"], arguments))
         status = finish(status)
         if len(job["inputs"]) == 1:
             return status
@@ -179,11 +180,14 @@ def run_calls(job: dict) -> int:
     return 0
 
 
-def call(program, name: str, arguments: list):
+def report_call(program: types.CodeType, name: str, arguments: list) -> None:
+    write_result(call(program, name, arguments))
+
+
+def call(program: types.CodeType, name: str, arguments: list) -> Any:
     """The encoded value of one call, of a function of the module or a method of its class Solution."""
     module = types.ModuleType("solution")
-    module.__file__ = FILE_NAME
-    module.__builtins__ = builtins
+    vars(module).update(__file__=FILE_NAME, __builtins__=builtins)
     sys.modules["solution"] = module
     exec(DEFAULT_IMPORTS, module.__dict__)
     sys.setrecursionlimit(RECURSION_LIMIT)
@@ -193,7 +197,7 @@ def call(program, name: str, arguments: list):
         function = getattr(module.Solution(), name)
     else:
         function = getattr(module, name)
-    return values.encode(function(*values.decode(arguments)))
+    return codec.encode(function(*codec.decode(arguments)))
 
 
 # What LeetCode's judge imports before a solution.

@@ -157,9 +157,9 @@ def build(pid: int, writable: bool) -> bytes:
     column, architecture = ARCHITECTURES[platform.machine()]
     conditions = _conditions(pid, writable)
     calls = sorted(
-        (numbers[column], conditions.get(name, [_return(ALLOW)]))
+        (number, conditions.get(name, [_return(ALLOW)]))
         for name, numbers in (ALLOWED | CONDITIONAL).items()
-        if numbers[column] is not None
+        if (number := numbers[column]) is not None
     )
     program = [
         _instruction(LOAD, OFFSET_ARCHITECTURE),

@@ -6,6 +6,7 @@ import importlib
 import random
 import sys
 import types
+from typing import Any
 
 from . import program
 from .jail import LINK
@@ -53,14 +54,14 @@ def check_imports(tree: ast.AST) -> None:
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and not node.level:
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names = [node.module]
         for name in names:
             if name != "solution":
                 importlib.import_module(name)
 
 
-def run_units(job: dict, setup, units: list) -> list:
+def run_units(job: dict, setup: types.CodeType, units: list[types.CodeType]) -> list:
     """For each test True, or the name of the exception that it failed with."""
     peer = Peer(LINK, guarded_module=MODULE)
     module = types.ModuleType(MODULE)
@@ -106,14 +107,15 @@ def inject(peer: Peer, names: list, module: types.ModuleType, job: dict, codes: 
     elif not own:
         own = [name for name in names if name in used and name in job["called"]]
     solution = types.ModuleType("solution")
-    solution.__all__ = [name for name in names if not hasattr(builtins, name)]
-    solution.__getattr__ = lambda name: lookup(peer, name)
+    vars(solution).update(
+        __all__=[name for name in names if not hasattr(builtins, name)], __getattr__=lambda name: lookup(peer, name)
+    )
     sys.modules["solution"] = solution
     for name in own:
         vars(module)[name] = peer.request("name", name)
 
 
-def lookup(peer: Peer, name: str):
+def lookup(peer: Peer, name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
     try:

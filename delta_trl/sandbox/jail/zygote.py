@@ -85,12 +85,12 @@ def execute(request: dict, descriptors: list[int], channel: socket.socket, jail:
     zygote_pid = os.getpid()
     pids: list[int] = []
     # Made here, and closed as soon as both have theirs: each sees the other's end.
-    links = socket.socketpair() if request["processes"] == 2 else [None]
+    links: tuple[socket.socket | None, ...] = socket.socketpair() if request["processes"] == 2 else (None,)
     for index, link in enumerate(links):
         pid = os.fork()
         if pid == 0:
             own = descriptors[FILES * index :][: None if request["processes"] == 1 else FILES]
-            child.run(own, step_write.fileno(), link and link.fileno(), limits, jail, zygote_pid)
+            child.run(own, step_write.fileno(), link.fileno() if link else None, limits, jail, zygote_pid)
         pids.append(pid)
     for link in filter(None, links):
         link.close()
@@ -101,7 +101,8 @@ def execute(request: dict, descriptors: list[int], channel: socket.socket, jail:
     poll = select.poll()
     poll.register(main_process, select.POLLIN)
     poll.register(channel, select.POLLHUP | select.POLLRDHUP)
-    ready, timed_out = {}, False
+    ready: dict[int, int] = {}
+    timed_out = False
     begun, allowed = 0, steps + len(pids)
     deadline = started + wall_seconds
     # To wake at every report would cost more than a short program itself.

@@ -28,7 +28,7 @@ class UnreadableError(Exception):
 
 
 @functools.lru_cache(maxsize=4096)
-def parse(text: str, is_complex: bool, lowercase: bool):
+def parse(text: str, is_complex: bool, lowercase: bool) -> sympy.Basic | sympy.MatrixBase:
     text = text.replace("\\lbrace", "\\{").replace("\\rbrace", "\\}")
     try:
         expression = latex2sympy(
@@ -56,7 +56,7 @@ def is_complex_number(text: str) -> bool:
     return IMAGINARY.search(text) is not None
 
 
-def parse_both(gold: str, answer: str):
+def parse_both(gold: str, answer: str) -> tuple[sympy.Basic, sympy.Basic]:
     is_complex = any(map(is_complex_number, (gold, answer)))
     # R/r must not become 1, but "X = 5" may answer "x = 5".
     letters = [_letters(text) for text in (gold, answer)]

@@ -93,10 +93,12 @@ def _whole_number(words: list[str]) -> int | None:
             high = 1 if words[:split] in ([], ["a"]) else _whole_number(words[:split])
             low = _whole_number(rest) if rest else 0
             return None if high is None or low is None or not 0 < high < 1000 or low >= factor else high * factor + low
-    values = [NUMBER_WORDS.get(word) for word in words]
+    values = [NUMBER_WORDS[word] for word in words if word in NUMBER_WORDS]
+    if len(values) < len(words):
+        return None
     if len(values) == 1:
         return values[0]
-    if len(values) == 2 and None not in values and values[0] in range(20, 91, 10) and 0 < values[1] < 10:
+    if len(values) == 2 and values[0] in range(20, 91, 10) and 0 < values[1] < 10:
         return values[0] + values[1]
     return None
 

@@ -40,8 +40,8 @@ def _hidden_cases(text: str) -> list[dict]:
     texts = []
     for opcode, argument, _ in pickletools.genops(pickled):
         if opcode.name in ("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"):
-            texts.append(argument)
+            texts.append(str(argument))
         elif opcode.name not in ("PROTO", "FRAME", "MEMOIZE", "BINPUT", "LONG_BINPUT", "STOP"):
             raise ValueError(f"the pickle holds more than a text: {opcode.name}")
-    (text,) = texts
-    return json.loads(text)
+    (content,) = texts
+    return json.loads(content)

@@ -6,6 +6,7 @@ math-verify is the judge of mathematical equality. It is asked about one value a
 
 import itertools
 import re
+from collections.abc import Iterable
 
 import sympy
 from math_verify import verify
@@ -56,13 +57,13 @@ def equal_values(gold: str, answer: str) -> bool:
         return False
     if ":" in answer and first is not None and first.denominator == 1:  # the ratio 100:1 is not 100
         return False
-    gold_sides, answer_sides = split_sides(gold), split_sides(answer)
+    gold_sides, answer_sides = split_equation(gold), split_equation(answer)
     if len(gold_sides) == 1 and len(answer_sides) == 1:
         return _equal_expressions(gold, answer)
     return _equal_equations(gold, gold_sides, answer, answer_sides)
 
 
-def split_sides(text: str) -> list[str]:
+def split_equation(text: str) -> list[str]:
     """The sides of a chain of equalities; one side if it holds an inequality."""
     if INEQUALITY.search(text):
         return [text]
@@ -124,7 +125,7 @@ def _equal_chain(gold: str, sides: list[str], approximate: bool) -> bool:
         raise RefusedError("unreadable")
     known = [(number, side) for number, side in zip(numbers, sides, strict=True) if number is not None]
     for (first, _), (second, side) in itertools.pairwise(known):
-        if not close(first, second) and not (approximate and _rounds_to(first, second, side)):
+        if not nearly_equal(first, second) and not (approximate and _rounds_to(first, second, side)):
             raise RefusedError("the sides of the chain disagree")
     if len(known) < len(sides) and any(known) and not _has_symbols(gold) and numbers[-1] is None:
         return False
@@ -134,7 +135,7 @@ def _equal_chain(gold: str, sides: list[str], approximate: bool) -> bool:
     return any(equal_values(gold, side) for side in candidates)
 
 
-def _rounds_to(exact, rounded, text: str) -> bool:
+def _rounds_to(exact: sympy.Expr, rounded: sympy.Expr, text: str) -> bool:
     decimals = len(text.partition(".")[2]) if re.fullmatch(r"-?\d*\.?\d+", text) else None
     if decimals is None:
         return bool(abs(exact - rounded) <= abs(exact) / 1000)
@@ -163,7 +164,7 @@ def _equal_expressions(gold: str, answer: str) -> bool:
         return False
     refuse_large(first)
     refuse_large(second)
-    if not (isinstance(second, Relational) or split_sides(answer)[1:]):
+    if not (isinstance(second, Relational) or split_equation(answer)[1:]):
         refuse_symbols(first, second)
     refuse_arithmetic(first, second)
     if not _has_decimals(first):  # a decimal answer to an exact gold is exact too: 3.14159265358979 is not π
@@ -177,7 +178,7 @@ def _equal_expressions(gold: str, answer: str) -> bool:
     )
 
 
-def _same_equation(first, second) -> bool:
+def _same_equation(first: sympy.Basic, second: sympy.Basic) -> bool:
     """Whether two equations differ by a constant factor only: `3x + 4y = 12` and `y = 3 - 3x/4`."""
     if not (isinstance(first, sympy.Eq) and isinstance(second, sympy.Eq)) or len(first.free_symbols) < 2:
         return False
@@ -186,28 +187,28 @@ def _same_equation(first, second) -> bool:
     factors = []
     for seed in (3, 7, 11):
         point = _point(first.free_symbols, seed)
-        values = [_evaluate((equation.lhs - equation.rhs).subs(point)) for equation in (first, second)]
-        if not all(values):
+        one, other = (_evaluate((equation.lhs - equation.rhs).subs(point)) for equation in (first, second))
+        if not one or not other:
             return False
-        factors.append(values[0] / values[1])
-    return all(close(factor, factors[0], EXACT_TOLERANCE) for factor in factors)
+        factors.append(one / other)
+    return all(nearly_equal(factor, factors[0], EXACT_TOLERANCE) for factor in factors)
 
 
-def _point(symbols, seed: int) -> dict:
+def _point(symbols: Iterable[sympy.Symbol], seed: int) -> dict[sympy.Symbol, sympy.Rational]:
     return {symbol: sympy.Rational(seed * (k + 2) + 5, 4 * k + 7) for k, symbol in enumerate(sorted(symbols, key=str))}
 
 
-def _has_decimals(expression) -> bool:
+def _has_decimals(expression: sympy.Basic) -> bool:
     return isinstance(expression, sympy.Basic) and expression.has(sympy.Float)
 
 
-def _with_fractions(expression):
+def _with_fractions(expression: sympy.Basic) -> sympy.Basic:
     if not _has_decimals(expression):
         return expression
     return expression.xreplace({decimal: sympy.Rational(str(decimal)) for decimal in expression.atoms(sympy.Float)})
 
 
-def _compare_numerically(first, second) -> bool | None:
+def _compare_numerically(first: sympy.Basic, second: sympy.Basic) -> bool | None:
     """Whether two expressions have the same value; None where evaluating them does not tell.
 
     A difference vetoes what math-verify would say, and spares sympy from simplifying it. An agreement in all digits
@@ -222,17 +223,17 @@ def _compare_numerically(first, second) -> bool | None:
         values = [_evaluate(expression.subs(point) if point else expression) for expression in (first, second)]
         if None in values:
             continue
-        if not close(*values, EXACT_TOLERANCE if exact else TOLERANCE):
+        if not nearly_equal(values[0], values[1], EXACT_TOLERANCE if exact else TOLERANCE):
             return False
         if not symbols:
-            values = first.doit(), second.doit()
+            values = [first.doit(), second.doit()]
             if all(isinstance(value, sympy.Rational) for value in values):  # digits do not tell large integers apart
                 return values[0] == values[1]
             return True if exact else None
     return None
 
 
-def numeric(text: str):
+def numeric(text: str) -> sympy.Expr | None:
     """The value of a text as a number of `DIGITS` digits, or None."""
     value = fraction(text)
     if value is not None:
@@ -245,7 +246,7 @@ def numeric(text: str):
     return _evaluate(expression) if isinstance(expression, sympy.Expr) else None
 
 
-def _evaluate(expression):
+def _evaluate(expression: sympy.Expr) -> sympy.Expr | None:
     """The value to `DIGITS` digits; None if there is none, or if finding it takes an algorithm of its own."""
     if expression.has(sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit, sympy.Derivative):
         return None
@@ -256,5 +257,5 @@ def _evaluate(expression):
     return value if isinstance(value, sympy.Expr) and value.is_number and value.is_finite else None
 
 
-def close(first, second, tolerance=TOLERANCE) -> bool:
+def nearly_equal(first: sympy.Expr, second: sympy.Expr, tolerance: sympy.Float = TOLERANCE) -> bool:
     return bool(abs(first - second) <= tolerance * max(abs(first), abs(second)))

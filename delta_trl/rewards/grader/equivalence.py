@@ -12,8 +12,8 @@ from .guards import RefusedError, refuse_shape
 from .lists import MEMBER, SEPARATOR, equal_lists, read_list
 from .normalization import normalize, split_top_level, squeeze
 from .parsing import REPEATING, UnreadableError, fraction, parse
-from .units import parse_unit, split_unit
-from .values import EQUALITY, MODULUS, is_name, same_name, split_sides
+from .units import Unit, parse_unit, split_unit
+from .values import EQUALITY, MODULUS, is_name, same_name, split_equation
 from .words import choice_of, in_symbols, is_wordy, same_time, same_words, split_label, time_of, unwrap
 
 
@@ -146,7 +146,7 @@ def _equal(gold: str, answer: str) -> bool:
 def _strip_names(gold: str, answer: str) -> tuple[str, str]:
     """Both without the name of what they give: `(x, y) = (1, 2)`, `P(1, 2)`, `P(A \\cup B) = 1/2`."""
     (gold_name, gold_value), (name, value) = map(_split_name, (gold, answer))
-    if name and not gold_name and len(split_sides(gold_value)) == 2:  # an equation between several unknowns
+    if name and not gold_name and len(split_equation(gold_value)) == 2:  # an equation between several unknowns
         return gold, answer
     if name and (not gold_name or same_name(gold_name, name)):
         return gold_value, value
@@ -160,14 +160,14 @@ def _split_name(text: str) -> tuple[str, str]:
         return points[1], points[2]  # (x, y) = (1, 2), (2, 1)
     if point := re.match(r"([A-Z])\s*(?=\([^()]*,[^()]*\)$)", text):
         return "", text[point.end() :]
-    if "\\approx" in text or len(split_top_level(text, SEPARATOR)) > 1 or len(sides := split_sides(text)) != 2:
+    if "\\approx" in text or len(split_top_level(text, SEPARATOR)) > 1 or len(sides := split_equation(text)) != 2:
         return "", text
     left = sides[0]
     names = left[1:-1].split(",") if left.startswith("(") and left.endswith(")") else [left]
     return (sides[0], sides[1]) if all(map(is_name, names)) and sides[1] else ("", text)
 
 
-def _unit_of(text: str):
+def _unit_of(text: str) -> Unit | None:
     """The unit of a text that is a value with a unit; None if it is not."""
     value, unit = split_unit(text)
     return parse_unit(unit) if unit and not is_wordy(value) else None

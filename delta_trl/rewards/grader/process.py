@@ -4,6 +4,7 @@ Nothing here is imported by the trainer's process. `pool.py` starts it with a ba
 neither torch nor CUDA, and a computation that hangs, exhausts memory or crashes takes down this process only.
 """
 
+import io
 import json
 import os
 import resource
@@ -24,7 +25,7 @@ def limit_memory(limit_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
 
 
-def read_job(stream, parent_pid: int) -> dict | None:
+def read_job(stream: io.FileIO, parent_pid: int) -> dict | None:
     """The next job, or None when the parent has gone.
 
     The end of the input normally says so. A process that the parent forked may hold the other end of the pipe open

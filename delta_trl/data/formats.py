@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..rewards.grader.extraction import extract_gold
 from .livecodebench import livecodebench_tests
-from .rewards.extraction import extract_gold
 
 
 class CellError(ValueError):
     """A cell of a row that is not what its column should hold."""
 
-    def __init__(self, column: str, expected: str, value):
+    def __init__(self, column: str, expected: str, value: object):
         shown = repr(value)
         super().__init__(f"expected {expected}, got {shown if len(shown) <= 80 else shown[:77] + '...'}")
         self.column = column
@@ -165,7 +165,7 @@ def _mmlu_pro(row: dict) -> dict:
     return _choices(_text(row, "question").strip(), [str(option).strip() for option in options], right)
 
 
-def check_prompt(prompt, column: str) -> str | list[dict]:
+def check_prompt(prompt: object, column: str) -> str | list[dict]:
     """Return `prompt` if it is a text or a list of chat messages. Raises `CellError` if it is neither."""
     if isinstance(prompt, str) and prompt.strip():
         return prompt
@@ -174,7 +174,7 @@ def check_prompt(prompt, column: str) -> str | list[dict]:
     raise CellError(column, "a text, or a list of messages {role, content}", prompt)
 
 
-def _is_message(message) -> bool:
+def _is_message(message: object) -> bool:
     # `content` may also be a list of parts, as in multimodal prompts
     return isinstance(message, dict) and isinstance(message.get("role"), str) and bool(message.get("content"))
 

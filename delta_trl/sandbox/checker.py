@@ -2,13 +2,14 @@
 
 import math
 import re
+from typing import Any
 
 
 TOLERANCE = 1e-6  # absolute, and relative to the expected value
 NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
-def close(actual: float, expected: float) -> bool:
+def same_float(actual: float, expected: float) -> bool:
     """Whether two floats are within the tolerance; NaN is close to NaN, an infinity to itself."""
     if not (math.isfinite(actual) and math.isfinite(expected)):
         return actual == expected or (actual != actual and expected != expected)
@@ -50,10 +51,10 @@ def _same_token(actual: str, expected: str) -> bool:
     if not _is_decimal(expected) or NUMBER.fullmatch(actual) is None:
         return False
     value = float(expected)
-    return math.isfinite(value) and close(float(actual), value)
+    return math.isfinite(value) and same_float(float(actual), value)
 
 
-def same_value(actual, expected) -> bool:
+def same_value(actual: Any, expected: Any) -> bool:
     """Whether a returned value is the expected one, which comes from JSON.
 
     A tuple equals a list, 2.0 equals 2, floats may differ within the tolerance, a key equals its string (JSON has no
@@ -67,8 +68,8 @@ def same_value(actual, expected) -> bool:
         if isinstance(expected, int):
             return actual == expected
         if isinstance(actual, int):
-            return actual == expected or (abs(actual) < 2**53 and close(float(actual), expected))
-        return close(actual, expected)
+            return actual == expected or (abs(actual) < 2**53 and same_float(float(actual), expected))
+        return same_float(actual, expected)
     if isinstance(expected, (list, tuple)):
         return (
             isinstance(actual, (list, tuple))
@@ -85,8 +86,10 @@ def same_value(actual, expected) -> bool:
     return type(actual) is type(expected) and actual == expected
 
 
-def json_key(key) -> str:
+def json_key(key: object) -> str:
     """A dictionary's key as JSON writes it."""
-    if key is None or isinstance(key, bool):
-        return {None: "null", True: "true", False: "false"}[key]
+    if key is None:
+        return "null"
+    if isinstance(key, bool):
+        return "true" if key else "false"
     return key if isinstance(key, str) else f"{key!r}"

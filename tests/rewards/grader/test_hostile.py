@@ -4,11 +4,12 @@ import threading
 import time
 
 import pytest
-from hostile import CASES as FIRST_CASES
-from hostile_2 import CASES as SECOND_CASES
 
 from delta_trl.rewards import MathReward
-from delta_trl.rewards.extraction import extract_answer, message_text
+from delta_trl.rewards.grader.extraction import extract_answer, message_text
+
+from .hostile import CASES as FIRST_CASES
+from .hostile_2 import CASES as SECOND_CASES
 
 
 TIMEOUT = 2.0

@@ -9,7 +9,7 @@ MAX_DIGITS = 20_000
 MAX_NESTING = 20
 
 # Operations that leave the work to the grader. An answer may use one if the gold does.
-OPERATIONS = {
+PATTERNS = {
     "integral": r"\\(?:i*int|oint|intop)",
     "sum": r"\\sum",
     "product": r"\\prod",
@@ -29,7 +29,7 @@ OPERATIONS = {
     "transform": r"\\xrightarrow",
     "negation": r"\\neg|\\lnot",
 }
-OPERATIONS = {name: re.compile(pattern) for name, pattern in OPERATIONS.items()}
+OPERATIONS = {name: re.compile(pattern) for name, pattern in PATTERNS.items()}
 IMPLIED = {"hyperbolic": re.compile(r"e\s*\^|\\exp|\\log|\\ln"), "logarithm": re.compile(r"\\ar\w*h(?![A-Za-z])")}
 HIDDEN = re.compile(
     r"\\(?:phantom|hphantom|vphantom|color|textcolor|cancel|sout|xcancel|bcancel|not|rule|href|tag|def|let)"
@@ -83,13 +83,13 @@ def refuse_zeros(gold: str, answer: str) -> None:
         raise RefusedError("restates the problem: arithmetic")
 
 
-def refuse_symbols(gold, answer) -> None:
+def refuse_symbols(gold: sympy.Basic, answer: sympy.Basic) -> None:
     """Refuse variables that the gold does not have: `42 + x - x` is not an answer to what a number is."""
     if isinstance(gold, sympy.Expr) and getattr(answer, "free_symbols", set()) - gold.free_symbols:
         raise RefusedError("holds a variable")
 
 
-def refuse_arithmetic(gold, answer) -> None:
+def refuse_arithmetic(gold: sympy.Basic, answer: sympy.Basic) -> None:
     """Refuse a sum or product of plain numbers where the gold is one number: `40 + 2` for 42."""
     if not isinstance(gold, sympy.Number) or not isinstance(answer, sympy.Expr):
         return
@@ -100,13 +100,13 @@ def refuse_arithmetic(gold, answer) -> None:
                 raise RefusedError("restates the problem: arithmetic")
 
 
-def refuse_large(expression) -> None:
+def refuse_large(expression: sympy.Basic) -> None:
     """Refuse an expression with a value of more than `MAX_DIGITS` digits somewhere inside."""
     if isinstance(expression, sympy.Basic) and _log10(expression) > MAX_DIGITS:
         raise RefusedError("too large to evaluate")
 
 
-def _log10(expression) -> float:
+def _log10(expression: sympy.Basic) -> float:
     """An upper bound of log10 of the absolute value, or of the digits needed. Symbols count as one digit."""
     if isinstance(expression, sympy.Integer):
         return 0.302 * int(expression).bit_length()

@@ -4,11 +4,12 @@ import asyncio
 import hashlib
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
@@ -32,17 +33,18 @@ logger = logging.getLogger(__name__)
 
 def main(args: Iterable[str]) -> None:
     """Run or go on with an evaluation. Raises `RecipeError` for a mistake of the user's."""
-    (args,) = EvalParser().parse(args)
+    arguments: EvalArguments
+    (arguments,) = EvalParser().parse(args)
     # one process may sample for hours longer than another
-    state = PartialState(cpu=args.use_cpu, timeout=timedelta(days=7))
+    state = PartialState(cpu=arguments.use_cpu, timeout=timedelta(days=7))
     try:
-        evaluation = Evaluation(args, state)
+        evaluation = Evaluation(arguments, state)
     except (ValueError, OSError, ImportError) as error:
         raise RecipeError(str(error)) from error
     with evaluation.store.lock() if state.is_main_process else nullcontext():
         evaluation.run()
         if state.is_main_process:
-            show(summarise(Path(args.output_dir)))
+            show(summarise(evaluation.store.folder))
     state.destroy_process_group()
 
 
@@ -55,8 +57,14 @@ class Evaluation:
     """
 
     def __init__(self, args: EvalArguments, state: PartialState):
+        # as `EvalArguments` has checked
+        assert args.model_name_or_path
+        assert args.benchmarks
+        assert args.output_dir
+        assert args.batch_size
         self.args = args
         self.state = state
+        self.batch_size = args.batch_size
         self.source = ModelSource(
             args.model_name_or_path,
             args.model_revision,
@@ -72,22 +80,22 @@ class Evaluation:
                 f"model_name_or_path={self.source.name!r}: no tokenizer can be loaded: {reason}"
             ) from error
         if not state.is_main_process:
-            logging.getLogger("delta_trl.datasets").setLevel(logging.ERROR)  # the first process tells what is left out
+            logging.getLogger("delta_trl.data").setLevel(logging.ERROR)  # the first process tells what is left out
         with state.main_process_first():  # the others find its results in the cache
-            self.problems = self._load_problems()
+            self.problems = self._load_problems(args.benchmarks)
         self.store = Store(Path(args.output_dir), self._chunks())
         self.settings = self._settings()
 
-    def _load_problems(self) -> dict[str, Problems]:
+    def _load_problems(self, names: list[str]) -> dict[str, Problems]:
         args = self.args
         problems = {}
-        self.benchmarks = resolve(args.benchmarks)
+        self.benchmarks = resolve(names)
         for option in ("reward", "dataset_format", "column_mapping"):
             if getattr(args, option) and all(benchmark.form for benchmark in self.benchmarks.values()):
                 raise ValueError(f"`{option}` is for files: a named benchmark has its own.")
         for name, benchmark in list(self.benchmarks.items()):
             file = benchmark.form is None
-            changes = {
+            changes: dict[str, Any] = {
                 "form": args.dataset_format if file else None,
                 "reward": args.reward if file else None,
                 "template": args.prompt_template,
@@ -100,9 +108,9 @@ class Evaluation:
             problems[name] = load_problems(
                 name,
                 benchmark,
-                args.column_mapping if file else None,
+                _mapping(args.column_mapping) if file else None,
                 args.system_prompt,
-                args.reward_kwargs,
+                _mapping(args.reward_kwargs),
             )
             if not isinstance(problems[name].rows[0]["prompt"], str) and self.tokenizer.chat_template is None:
                 raise ValueError(
@@ -110,27 +118,27 @@ class Evaluation:
                     "template. Set `--conversational false`, or use a model that has one."
                 )
             self.benchmarks[name] = replace(benchmark, reward=problems[name].reward_name)
-        rewards = {benchmark.reward for benchmark in self.benchmarks.values()}
-        unknown = set(args.reward_kwargs) - rewards
+        rewards = {one.reward_name for one in problems.values()}
+        unknown = set(_mapping(args.reward_kwargs)) - rewards
         if unknown:
             raise ValueError(f"reward_kwargs names {sorted(unknown)}, but the rewards here are {sorted(rewards)}.")
         return problems
 
     def _chunks(self) -> dict[ChunkKey, int]:
         """The number of samples of every chunk, in order."""
-        chunks = {}
+        chunks: dict[ChunkKey, int] = {}
         for name, problems in self.problems.items():
             total = len(problems.rows) * self.args.num_generations
-            for start in range(0, total, self.args.batch_size):
-                chunks[name, start // self.args.batch_size] = min(self.args.batch_size, total - start)
+            for start in range(0, total, self.batch_size):
+                chunks[name, start // self.batch_size] = min(self.batch_size, total - start)
         return chunks
 
     def _settings(self) -> dict:
         """All that decides the samples."""
         args = self.args
-        names = ("model_name_or_path", "model_revision", "dtype", "attn_implementation", "use_vllm", "num_generations")
-        names += ("temperature", "top_p", "max_completion_length", "seed", "batch_size", "system_prompt")
-        names += ("vllm_max_model_length",)  # what does not fit is cut off
+        names = ["model_name_or_path", "model_revision", "dtype", "attn_implementation", "use_vllm", "num_generations"]
+        names += ["temperature", "top_p", "max_completion_length", "seed", "batch_size", "system_prompt"]
+        names += ["vllm_max_model_length"]  # what does not fit is cut off
         return {
             **{name: getattr(args, name) for name in names},
             "model_fingerprint": fingerprint(self.source),
@@ -158,19 +166,22 @@ class Evaluation:
         state, size = self.state, sum(self.store.chunks.values())
         with state.main_process_first():
             self.store.check_settings(self.settings)
-        done = [self.store.merge() if state.is_main_process else None]
-        broadcast_object_list(done)
-        todo = [key for key in self.store.chunks if key not in done[0]]
+        merged = [self.store.merge() if state.is_main_process else None]
+        broadcast_object_list(merged)
+        (done,) = merged
+        assert done is not None
+        todo = [key for key in self.store.chunks if key not in done]
         mine = todo[state.process_index :: state.num_processes]
         try:
             # vLLM's engines start together, also those that no chunk is left for
             generate = self._generator() if (todo if self.args.use_vllm else mine) else None
         except (ValueError, OSError, ImportError) as error:
             raise RecipeError(str(error)) from error
-        finished = sum(self.store.chunks[key] for key in done[0])
-        bar = {"total": size, "initial": finished, "unit": "sample", "desc": "Sampling"}
-        with tqdm(**bar, disable=not state.is_main_process) as progress:
+        finished = sum(self.store.chunks[key] for key in done)
+        hidden = not state.is_main_process
+        with tqdm(total=size, initial=finished, unit="sample", desc="Sampling", disable=hidden) as progress:
             for i, key in enumerate(mine):
+                assert generate is not None
                 self.store.write(state.process_index, self._sample(key, generate))
                 round_ = todo[i * state.num_processes :][: state.num_processes]  # the others are taken to be as far
                 progress.update(sum(self.store.chunks[other] for other in round_))
@@ -201,14 +212,14 @@ class Evaluation:
         """The samples of a chunk, scored."""
         name, chunk = key
         problems, k = self.problems[name], self.args.num_generations
-        start = chunk * self.args.batch_size
+        start = chunk * self.batch_size
         places = [divmod(i, k) for i in range(start, start + self.store.chunks[key])]
         rows = [problems.rows[i] for i, _ in places]
         prompts = [row["prompt"] for row in rows]
         seeds = [sample_seed(self.args.seed, name, row[NUMBER], j) for row, (_, j) in zip(rows, places, strict=True)]
-        completions = generate(prompt_ids(self.tokenizer, prompts, self.args.chat_template_kwargs), seeds)
+        completions = generate(prompt_ids(self.tokenizer, prompts, _mapping(self.args.chat_template_kwargs)), seeds)
         texts = self.tokenizer.batch_decode([one.ids for one in completions], skip_special_tokens=True)
-        rewards, extra = score(problems.reward, rows, texts, [one.ids for one in completions])
+        rewards, extra = call_reward(problems.reward, rows, texts, [one.ids for one in completions])
         samples = []
         for i, (row, (_, j), one) in enumerate(zip(rows, places, completions, strict=True)):
             ours = {
@@ -228,6 +239,12 @@ class Evaluation:
         return samples
 
 
+def _mapping(option: dict | str | None) -> dict:
+    """An option that is a dict once `EvalArguments` has read it."""
+    assert isinstance(option, dict)
+    return option
+
+
 def sample_seed(seed: int, benchmark: str, problem: int, sample: int) -> int:
     """A seed of 63 bits for one sample, the same wherever and whenever it is drawn."""
     digest = hashlib.sha256(f"{seed}/{benchmark}/{problem}/{sample}".encode()).digest()
@@ -245,7 +262,9 @@ def prompt_ids(
     )["input_ids"]
 
 
-def score(reward, rows: list[dict], texts: list[str], ids: list[list[int]]) -> tuple[list[float | None], dict]:
+def call_reward(
+    reward: Callable, rows: list[dict], texts: list[str], ids: list[list[int]]
+) -> tuple[list[float | None], dict]:
     """
     Call a reward as the trainer does.
 

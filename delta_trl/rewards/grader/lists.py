@@ -86,7 +86,7 @@ def equal_lists(gold: str, answer: str) -> bool:
         return bool(given) and not brackets and all(equal_quantities(wanted[0], element) for element in given)
     ordered = bool(gold_brackets) and gold_brackets != "\\lbrace\\rbrace"
     if ordered and not brackets and all(names := [NAMED.match(element) for element in given]):
-        given = [element for _, element in sorted(zip([name[1] for name in names], given, strict=True))]
+        given = [element for _, element in sorted(zip([name[1] for name in names if name], given, strict=True))]
     if len(wanted) != len(given) and not ordered:
         given = list(dict.fromkeys(given))
         wanted = list(dict.fromkeys(wanted))
@@ -106,7 +106,9 @@ def equal_lists(gold: str, answer: str) -> bool:
 
 
 def _row(column: str) -> str:
-    return "(" + COLUMN.fullmatch(column)[1].replace("\\\\", ",") + ")"
+    rows = COLUMN.fullmatch(column)
+    assert rows is not None
+    return "(" + rows[1].replace("\\\\", ",") + ")"
 
 
 def _match(wanted: list[str], given: list[str], ordered: bool) -> bool:

@@ -3,12 +3,17 @@
 import inspect
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from datasets import Dataset, DatasetDict, load_dataset
 
-from .dataset_formats import FORMATS, CellError, check_prompt
+from .formats import FORMATS, CellError, check_prompt
+
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 logger = logging.getLogger(__name__)
@@ -69,7 +74,7 @@ def _first_bad_line(path: Path) -> str | None:
     """What is wrong with the first line of a `.jsonl` file that differs from the ones before it, if one does."""
     if path.suffix != ".jsonl":
         return None
-    kinds = {}  # column -> type of its first value
+    kinds: dict[str, type] = {}  # column -> type of its first value
     for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
         if not line.strip():
             continue
@@ -92,7 +97,7 @@ def standardize(dataset: Dataset, format_name: str, name: str) -> Dataset:
 
     Args:
         dataset (`Dataset`): In the source's schema; further columns are dropped.
-        format_name (`str`): Key of [`FORMATS`](dataset_formats.py).
+        format_name (`str`): Key of [`FORMATS`](formats.py).
         name (`str`): What the dataset is called in messages: hub id or file.
 
     Returns:
@@ -113,7 +118,7 @@ def standardize(dataset: Dataset, format_name: str, name: str) -> Dataset:
         )
     dataset = dataset.select_columns(list(form.columns))
     # numbered before rows are left out, so that messages name the rows of the file
-    numbers = range(1, len(dataset) + 1)
+    numbers: Sequence[int] = range(1, len(dataset) + 1)
     if form.only:
         column, value = form.only
         numbers = [number for number, cell in zip(numbers, dataset[column], strict=True) if cell == value]
@@ -228,7 +233,11 @@ def drop_rows_without_gold(dataset: Dataset, reward_funcs: list[Callable], name:
 
 
 def drop_long_prompts(
-    dataset: Dataset, tokenizer, max_length: int, name: str, chat_template_kwargs: dict | None = None
+    dataset: Dataset,
+    tokenizer: "PreTrainedTokenizerBase",
+    max_length: int,
+    name: str,
+    chat_template_kwargs: dict | None = None,
 ) -> Dataset:
     """
     Leave out the rows whose prompt has more than `max_length` tokens, chat template included, and log how many.

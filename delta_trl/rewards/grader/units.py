@@ -13,7 +13,8 @@ from .words import NUMBER_WORDS
 
 
 def _table() -> dict[str, tuple[Fraction | float, str]]:
-    prefixes = {"k": 10**3, "c": Fraction(1, 100), "m": Fraction(1, 1000), "d": Fraction(1, 10)}
+    prefixes: dict[str, int | Fraction] = {}
+    prefixes |= {"k": 10**3, "c": Fraction(1, 100), "m": Fraction(1, 1000), "d": Fraction(1, 10)}
     prefixes |= {"M": 10**6, "G": 10**9, "n": Fraction(1, 10**9), "µ": Fraction(1, 10**6), "μ": Fraction(1, 10**6)}
     words = {"k": "kilo", "c": "centi", "m": "milli", "d": "deci", "M": "mega", "G": "giga", "n": "nano", "µ": "micro"}
     table: dict[str, tuple[Fraction | float, str]] = {}
@@ -154,6 +155,7 @@ def parse_unit(text: str) -> Unit | None:
             return None
         elif lower in SPEEDS:
             rate = parse_unit(SPEEDS[lower])
+            assert rate is not None
             unit.factor *= rate.factor
             unit.powers |= rate.powers
         else:

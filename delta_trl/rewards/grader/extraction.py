@@ -14,10 +14,14 @@ as alternatives: every one of them has to be right.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
 MAX_ANSWER_LENGTH = 1000
+
+Completions = list[str] | list[list[dict]]
+"""Texts, or conversations as lists of messages."""
 
 THINK_TAG = re.compile(r"<(/?)(?:think|thinking|reasoning)>")
 BOX = re.compile(r"\\{1,2}(?:boxed|fbox)\s*\{")
@@ -134,11 +138,14 @@ def extract_answer(text: str, parts: int = 1, require_boxed: bool = False) -> li
     Returns:
         The alternatives of the answer, as LaTeX or words; usually one, and none if there is no answer.
     """
-    text = after_reasoning(text)
-    text = None if text is None else without_comments(text)
-    boxes = None if text is None else find_boxes(text)
+    answer = after_reasoning(text)
+    if answer is None:
+        return []
+    text = without_comments(answer)
+    boxes = find_boxes(text)
     if boxes is None or (require_boxed and not boxes):
         return []
+    answers: Sequence[str | None]
     if boxes:
         answers = _choose(text, boxes, parts)
     elif tags := [Span(m.start(), m.end(), m[1].strip("# \t\n")) for m in ANSWER_TAG.finditer(text) if m[1].strip()]:
@@ -149,9 +156,8 @@ def extract_answer(text: str, parts: int = 1, require_boxed: bool = False) -> li
         answers = [_announced(text)]
     else:
         answers = [_concluded(text)]
-    if any(not answer or len(answer) > MAX_ANSWER_LENGTH for answer in answers):
-        return []
-    return answers
+    usable = [answer for answer in answers if answer and len(answer) <= MAX_ANSWER_LENGTH]
+    return usable if len(usable) == len(answers) else []
 
 
 def extract_gold(solution: str) -> str:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from datasets import Dataset
 
-from delta_trl.dataset_formats import FORMATS
-from delta_trl.datasets import (
+from delta_trl.data.formats import FORMATS
+from delta_trl.data.loading import (
     check_reward_columns,
     drop_long_prompts,
     drop_rows_without_gold,
@@ -16,7 +16,7 @@ from delta_trl.datasets import (
 )
 from delta_trl.rewards import get_reward
 
-from . import tiny
+from .. import tiny
 
 
 ROWS = [{"question": "1+1?", "answer": "2"}, {"question": "2+2?", "answer": "4"}]
@@ -108,7 +108,7 @@ EXPECTED = {
     "math": [r"\frac{5}{6}", "(x-2)(x-3)", "6", None],
 }
 KEPT = {"deepmath": {"difficulty", "topic"}, "math": {"level", "type"}}
-FIXTURES = Path(__file__).parent / "fixtures"
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
 def source(format_name):

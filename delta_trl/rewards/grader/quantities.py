@@ -9,7 +9,7 @@ from .guards import RefusedError, refuse_restatement
 from .normalization import squeeze
 from .parsing import fraction
 from .units import parse_unit, split_unit
-from .values import close, equal_values, is_name, numeric, split_sides
+from .values import equal_values, is_name, nearly_equal, numeric, split_equation
 from .words import in_symbols, is_wordy, plain_words, same_words
 
 
@@ -17,7 +17,7 @@ def equal_quantities(gold: str, answer: str) -> bool:
     """Compare two values with or without units: a missing unit is forgiven, another unit is not."""
     if squeeze(gold) == squeeze(answer):
         return True
-    if "%" in answer and len(chain := split_sides(answer)) > 1:  # 1/2 = 50%
+    if "%" in answer and len(chain := split_equation(answer)) > 1:  # 1/2 = 50%
         return all(equal_quantities(gold, side) for side in chain if not is_name(side))
     gold, gold_percent = _strip_percent(gold)
     answer, answer_percent = _strip_percent(answer)
@@ -50,9 +50,10 @@ def equal_quantities(gold: str, answer: str) -> bool:
         if unit.factor == gold_unit.factor:
             return equal_values(gold_value, value)
         return _equal_scaled(gold_value, gold_unit.factor, value, unit.factor)
+    known = gold_unit or unit
     degrees = "°" in (text + gold_text) or re.search(r"\\circ|deg", text + gold_text)
-    if degrees and "\\pi" in (value if gold_unit else gold_value):  # π/2 equals 90°
-        factor = (gold_unit or unit).factor
+    if known and degrees and "\\pi" in (value if gold_unit else gold_value):  # π/2 equals 90°
+        factor = known.factor
         return _equal_scaled(gold_value, factor if gold_unit else 1, value, factor if unit else 1)
     if _equal_or_refused(gold, answer):  # what looks like a unit may be a variable: 5m
         return True
@@ -89,16 +90,16 @@ def _equal_percentages(gold: str, gold_percent: bool, answer: str, answer_percen
     return (value is None or abs(value) >= 1) and equal_values(gold, answer)
 
 
-def _equal_scaled(gold: str, gold_factor, answer: str, factor) -> bool:
+def _equal_scaled(gold: str, gold_factor: Fraction | float, answer: str, factor: Fraction | float) -> bool:
     """Compare after a change of units. Never by more than a rounding error of the factor."""
     first, second = numeric(gold), numeric(answer)
     if first is None or second is None:
         return False
     refuse_restatement(gold, answer)
-    return close(first * _sympify(gold_factor), second * _sympify(factor))
+    return nearly_equal(first * _sympify(gold_factor), second * _sympify(factor))
 
 
-def _sympify(factor):
+def _sympify(factor: Fraction | float) -> sympy.Number:
     return sympy.Rational(factor) if isinstance(factor, (int, Fraction)) else sympy.Float(factor)
 
 

@@ -5,9 +5,9 @@ import random
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from delta_trl.rewards.equivalence import judge
-from delta_trl.rewards.extraction import extract_answer
-from delta_trl.rewards.normalization import normalize
+from delta_trl.rewards.grader.equivalence import judge
+from delta_trl.rewards.grader.extraction import extract_answer
+from delta_trl.rewards.grader.normalization import normalize
 
 
 # Generated inputs are small enough for every check to finish; the first parse in a process fills antlr's caches.

@@ -9,6 +9,7 @@ import datetime
 import decimal
 import fractions
 from collections.abc import Callable
+from typing import Any
 
 
 class NotPlainError(TypeError):
@@ -20,7 +21,7 @@ MUTABLE = (list, dict, set, collections.deque)
 BY_VALUE = (collections.Counter, collections.OrderedDict, collections.defaultdict)
 
 
-def encode(value, refer: Callable | None = None):
+def encode(value: Any, refer: Callable | None = None) -> Any:
     """Encode a value. Instances of subclasses count as their base (an `IntEnum` as an int, a `Counter` as a dict).
 
     Reads through the base classes' own methods, so no method of a subclass is called.
@@ -55,8 +56,7 @@ def encode(value, refer: Callable | None = None):
         tag = "counter" if refer and kind is collections.Counter else "dict"
         return [tag, *[[encode(key, refer), encode(item, refer)] for key, item in dict.items(value)]]
     if isinstance(value, (bytes, bytearray)):
-        base = bytes if isinstance(value, bytes) else bytearray
-        return [base.__name__, base.hex(value)]
+        return ["bytes", bytes.hex(value)] if isinstance(value, bytes) else ["bytearray", bytearray.hex(value)]
     if kind is complex:
         return ["complex", value.real.hex(), value.imag.hex()]
     if kind is range:
@@ -76,7 +76,7 @@ def encode(value, refer: Callable | None = None):
     raise NotPlainError(f"a value of type {kind.__name__} is no plain data")
 
 
-def decode(data, resolve: Callable | None = None):
+def decode(data: Any, resolve: Callable | None = None) -> Any:
     """The value of an encoding.
 
     Args:
@@ -98,7 +98,7 @@ def decode(data, resolve: Callable | None = None):
         raise ValueError(f"no encoding of a {tag}") from error
 
 
-def _decode_tagged(tag, rest: list, resolve: Callable | None):
+def _decode_tagged(tag: Any, rest: list, resolve: Callable | None) -> Any:
     if tag == "int":
         return int(rest[0], 16)
     if tag == "float":

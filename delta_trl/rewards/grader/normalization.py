@@ -15,7 +15,7 @@ FRACTIONS = {
     "⅙": (1, 6), "⅚": (5, 6), "⅐": (1, 7), "⅛": (1, 8), "⅜": (3, 8), "⅝": (5, 8), "⅞": (7, 8), "⅑": (1, 9),
     "⅒": (1, 10),
 }  # fmt: skip
-SYMBOLS = {
+SYMBOLS = str.maketrans({
     "−": "-", "–": "-", "—": "-", "﹣": "-", "×": r"\times ", "✕": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ",
     "∙": r"\cdot ", "•": r"\cdot ", "÷": r"\div ", "∕": "/", "⁄": "/", "≤": r"\le ", "⩽": r"\le ", "≥": r"\ge ",
     "⩾": r"\ge ", "≠": r"\neq ", "≈": r"\approx ", "±": r"\pm ", "∓": r"\mp ", "∞": r"\infty ", "π": r"\pi ",
@@ -25,7 +25,7 @@ SYMBOLS = {
     "‘": "'", "“": "", "”": "", "…": r"\ldots ", "⋯": r"\cdots ", "⟨": r"\langle ", "⟩": r"\rangle ", "⌊": r"\lfloor ",
     "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "，": ",", "。": ".", "∫": r"\int ", "∑": r"\sum ",
     "\u200b": "", "\ufeff": "", "\u2061": "", "\u2062": "",
-}  # fmt: skip
+})  # fmt: skip
 SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ⁽⁾", "0123456789+-n()")
 SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋ₙ", "0123456789+-n")
 
@@ -167,7 +167,7 @@ def _from_unicode(text: str) -> str:
         text = text.replace(character, f"\\frac{{{top}}}{{{bottom}}}")
     text = re.sub(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ⁽⁾]+", lambda m: "^{" + m[0].translate(SUPERSCRIPTS) + "}", text)
     text = re.sub(r"[₀₁₂₃₄₅₆₇₈₉₊₋ₙ]+", lambda m: "_{" + m[0].translate(SUBSCRIPTS) + "}", text)
-    text = text.translate(str.maketrans(SYMBOLS))
+    text = text.translate(SYMBOLS)
     text = re.sub(r"[√∛∜]", lambda m: {"√": "\\sqrt ", "∛": "\\sqrt[3]", "∜": "\\sqrt[4]"}[m[0]], text)
     return unicodedata.normalize("NFKC", text)
 

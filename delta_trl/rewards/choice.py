@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Callable
+from typing import Any
 
-from .extraction import extract_answer, extract_gold, message_text
-from .normalization import normalize
-from .words import choice_of, split_label
+from .grader.extraction import Completions, extract_answer, extract_gold, message_text
+from .grader.normalization import normalize
+from .grader.words import choice_of, split_label
 
 
 class MultipleChoiceReward:
@@ -33,10 +34,10 @@ class MultipleChoiceReward:
 
     def __call__(
         self,
-        completions: list[str] | list[list[dict]],
+        completions: Completions,
         solution: list[str],
         log_extra: Callable[[str, list], None] | None = None,
-        **kwargs,
+        **kwargs: Any,
     ) -> list[float | None]:
         """Score a batch.
 
@@ -75,6 +76,6 @@ class MultipleChoiceReward:
 _multiple_choice_reward = MultipleChoiceReward()
 
 
-def multiple_choice_reward(completions, solution, **kwargs) -> list[float | None]:
+def multiple_choice_reward(completions: Completions, solution: list[str], **kwargs: Any) -> list[float | None]:
     """`MultipleChoiceReward` with its default options."""
     return _multiple_choice_reward(completions, solution, **kwargs)

@@ -2,7 +2,7 @@
 
 Why not a library: a check may hold the GIL for ever, so a worker must be killed from outside; concurrent.futures
 cannot free one stuck worker, and spawn and forkserver re-run the user's script. Here a worker is a bare interpreter
-behind two pipes (see `_worker.py`), started on first use. `subprocess` neither forks after CUDA was initialised (it
+behind two pipes (see `process.py`), started on first use. `subprocess` neither forks after CUDA was initialised (it
 executes at once) nor needs the main thread or its signals.
 """
 
@@ -35,14 +35,14 @@ WORKER_ENVIRONMENT = {"SYMPY_GROUND_TYPES": "python", "MPMATH_NOGMPY": "1", "PYT
 BOOTSTRAP = """\
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])
-from delta_trl.rewards._worker import main
+from delta_trl.rewards.grader.process import main
 main(int(sys.argv[2]), int(sys.argv[3]))
 """
 
 
 @dataclass
 class Job:
-    """One comparison. `verdict` is filled in by `WorkerPool.run`."""
+    """One comparison. `verdict` is filled in by `GraderPool.run`."""
 
     gold: str
     answers: tuple[str, ...]
@@ -51,8 +51,8 @@ class Job:
     attempts: int = field(default=0, repr=False)
 
 
-class Worker:
-    """One process and its two pipes. It is idle, or works on `job` until `deadline`."""
+class GraderProcess:
+    """One worker process and its two pipes. It is idle, or works on `job` until `deadline`."""
 
     def __init__(self):
         arguments = [json.dumps([os.path.abspath(entry) for entry in sys.path]), str(os.getpid()), str(MEMORY_LIMIT)]
@@ -65,7 +65,10 @@ class Worker:
             env=os.environ | WORKER_ENVIRONMENT,
             start_new_session=True,  # a Ctrl-C in the terminal is the trainer's to handle
         )
-        self.output = self.process.stdout.fileno()
+        assert self.process.stdin is not None  # both are pipes, see above
+        assert self.process.stdout is not None
+        self.stdin, self.stdout = self.process.stdin, self.process.stdout
+        self.output = self.stdout.fileno()
         self.ready = False
         self.job: Job | None = None
         self.deadline = time.monotonic() + START_SECONDS
@@ -79,7 +82,7 @@ class Worker:
         self.deadline = time.monotonic() + job.timeout
         message = {"gold": job.gold, "answers": job.answers, "timeout": job.timeout}
         with contextlib.suppress(BrokenPipeError):  # a dead worker is noticed when its output ends
-            self.process.stdin.write(json.dumps(message).encode() + b"\n")
+            self.stdin.write(json.dumps(message).encode() + b"\n")
 
     def receive(self) -> list[dict] | None:
         """Complete replies that have arrived; None when the worker has ended."""
@@ -99,19 +102,19 @@ class Worker:
     def kill(self) -> int:
         """End the process, reap it, close the pipes; return its exit status (a negative signal number if killed)."""
         self.process.kill()
-        self.process.stdin.close()
-        self.process.stdout.close()
+        self.stdin.close()
+        self.stdout.close()
         return self.process.wait()
 
 
-class WorkerPool:
+class GraderPool:
     """Runs batches of jobs on a fixed number of workers. Any thread may call `run`; batches take turns."""
 
     def __init__(self, size: int):
         if size < 1:
             raise ValueError(f"A pool needs at least one worker, got {size}.")
         self.size = size
-        self.workers: list[Worker] = []
+        self.workers: list[GraderProcess] = []
         self.lock = threading.Lock()
 
     def run(self, jobs: list[Job]) -> None:
@@ -138,7 +141,7 @@ class WorkerPool:
                     busy = sum(worker.job is not None for worker in self.workers)
                     while len(self.workers) < min(self.size, busy + len(queue)):
                         try:
-                            worker = Worker()
+                            worker = GraderProcess()
                         except OSError as error:  # no memory or no process to be had, for now
                             logger.warning("A reward worker cannot be started: %s", error)
                             failed_starts += 1
@@ -162,7 +165,7 @@ class WorkerPool:
                     if worker.job is not None:
                         self._discard(worker)
 
-    def _handle_output(self, worker: Worker, queue: deque[Job], selector) -> int:
+    def _handle_output(self, worker: GraderProcess, queue: deque[Job], selector: selectors.BaseSelector) -> int:
         """Take a worker's replies, or notice its end. Returns 1 if it ended before it could work."""
         replies = worker.receive()
         if replies is not None:
@@ -172,6 +175,7 @@ class WorkerPool:
                 elif "fatal" in reply:
                     raise RuntimeError(f"A reward worker cannot start:\n{reply['fatal']}")
                 else:
+                    assert worker.job is not None  # workers speak when they are spoken to
                     worker.job.verdict = reply["verdict"]
                     worker.job = None
             return 0
@@ -185,7 +189,7 @@ class WorkerPool:
                 job.verdict = "crash"
         return int(not was_ready)
 
-    def _handle_deadline(self, worker: Worker, queue: deque[Job], selector) -> int:
+    def _handle_deadline(self, worker: GraderProcess, queue: deque[Job], selector: selectors.BaseSelector) -> int:
         """Kill a worker that is past its deadline. Returns 1 if it was still starting."""
         selector.unregister(worker.output)
         job = worker.job
@@ -199,7 +203,7 @@ class WorkerPool:
             queue.append(job)
         return 0
 
-    def _discard(self, worker: Worker) -> int:
+    def _discard(self, worker: GraderProcess) -> int:
         self.workers.remove(worker)
         return worker.kill()
 
@@ -210,14 +214,14 @@ class WorkerPool:
                 self._discard(worker)
 
 
-_pools: dict[int, WorkerPool] = {}
+_pools: dict[int, GraderPool] = {}
 _pools_lock = threading.Lock()
 
 
-def get_pool(size: int) -> WorkerPool:
+def get_pool(size: int) -> GraderPool:
     """This process's pool of that size. Workers start on first use and end with the process."""
     with _pools_lock:
-        return _pools.setdefault(size, WorkerPool(size))
+        return _pools.setdefault(size, GraderPool(size))
 
 
 def _kill_workers() -> None:

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from delta_trl.rewards import MathReward
-from delta_trl.rewards.pool import Job, WorkerPool
+from delta_trl.rewards.grader.pool import GraderPool, Job
 
 
 HARD_GOLD = r"\int_0^\infty \sin(x^x)\,dx"  # nothing refuses a gold, and sympy does not get anywhere with this one
@@ -19,7 +19,7 @@ HARD_GOLD = r"\int_0^\infty \sin(x^x)\,dx"  # nothing refuses a gold, and sympy 
 
 @pytest.fixture
 def pool():
-    pool = WorkerPool(2)
+    pool = GraderPool(2)
     yield pool
     pool.close()
 
@@ -74,27 +74,27 @@ def test_a_worker_killed_at_work_costs_nothing(pool):
 
 
 def test_an_outage_is_not_a_wrong_answer(pool, monkeypatch):
-    monkeypatch.setattr("delta_trl.rewards.pool.BOOTSTRAP", "raise SystemExit(1)")
+    monkeypatch.setattr("delta_trl.rewards.grader.pool.BOOTSTRAP", "raise SystemExit(1)")
     assert run(pool, ("1", "1")) == [None]
 
 
 def test_no_process_to_be_had_is_not_a_wrong_answer_either(pool, monkeypatch):
-    monkeypatch.setattr("delta_trl.rewards.pool.sys.executable", "/no/such/python")
+    monkeypatch.setattr("delta_trl.rewards.grader.pool.sys.executable", "/no/such/python")
     assert run(pool, ("1", "1")) == [None]
 
 
 def test_a_worker_that_cannot_import_says_why(pool, monkeypatch):
     monkeypatch.setenv("SYMPY_GROUND_TYPES", "python")
     monkeypatch.setattr(
-        "delta_trl.rewards.pool.BOOTSTRAP",
-        "import sys; sys.modules['math_verify'] = None\n" + sys.modules["delta_trl.rewards.pool"].BOOTSTRAP,
+        "delta_trl.rewards.grader.pool.BOOTSTRAP",
+        "import sys; sys.modules['math_verify'] = None\n" + sys.modules["delta_trl.rewards.grader.pool"].BOOTSTRAP,
     )
     with pytest.raises(RuntimeError, match="math_verify"):
         run(pool, ("1", "1"))
 
 
 def test_memory_is_bounded(pool, monkeypatch):
-    monkeypatch.setattr("delta_trl.rewards.pool.MEMORY_LIMIT", 400 << 20)
+    monkeypatch.setattr("delta_trl.rewards.grader.pool.MEMORY_LIMIT", 400 << 20)
     (verdict,) = run(pool, (HARD_GOLD, r"\operatorname{zeros}(9999,9999)"))
     assert verdict != "right"
     assert run(pool, ("1", "1")) == ["right"]
@@ -132,8 +132,8 @@ def test_a_forked_child_starts_its_own_workers():
 
 SCRIPT = """
     import sys, threading, time
-    from delta_trl.rewards.pool import Job, WorkerPool
-    pool = WorkerPool(2)
+    from delta_trl.rewards.grader.pool import Job, GraderPool
+    pool = GraderPool(2)
     pool.run([Job("1", ("1",), 3.0), Job("2", ("2",), 3.0)])
     print(*[worker.process.pid for worker in pool.workers], flush=True)
     {then}

@@ -1,0 +1,1 @@
+"""Datasets, and how the rows of each become `prompt` and `solution` or `tests`."""
