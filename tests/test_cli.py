@@ -127,7 +127,8 @@ def test_values_reach_their_arguments(recipe):
 
 def test_the_readmes_recipe_is_one(tmp_path):
     readme = Path("README.md").read_text()
-    (block,) = [part.split("```")[0] for part in readme.split("```yaml\n")[1:]]
+    blocks = [part.split("```")[0] for part in readme.split("```yaml\n")[1:]]
+    (block,) = [block for block in blocks if "model_name_or_path" in block]
     (tmp_path / "lora.yaml").write_text(block)
     flags = ["--use_cpu", "true", "--bf16", "false"]  # what its GPU would not need
     run, training, model = RecipeParser().parse(["--config", str(tmp_path / "lora.yaml"), *flags])

@@ -16,8 +16,83 @@ def test_scoring_pass_signature():
         "DeltaGRPOTrainer._get_per_token_logps_and_entropies takes these by position"
     )
     assert {"batch_size", "pixel_values", "image_grid_thw", "num_images"} <= set(parameters), (
-        "DeltaGRPOTrainer._score_rollout passes the batch's multimodal inputs by these names"
+        "PolicyScorer.log_probs passes the batch's multimodal inputs by these names"
     )
+
+
+def test_the_policy_is_scored_before_the_reference(make_trainer, rollout, monkeypatch, tmp_path):
+    """The first scoring call of a rollout batch is the policy's where there is one; entropies come if asked for."""
+    models = []
+    score = GRPOTrainer._get_per_token_logps_and_entropies
+
+    def scoring(self, model, *args, **kwargs):
+        output = score(self, model, *args, **{**kwargs, "compute_entropy": True})
+        models.append((model, output[1].shape))
+        return output
+
+    monkeypatch.setattr(GRPOTrainer, "_get_per_token_logps_and_entropies", scoring)
+    tiny.model().save_pretrained(tmp_path / "model")  # from where TRL loads the reference model
+    options = {"trainer_class": GRPOTrainer, "config_class": GRPOConfig, "num_iterations": 2, "beta": 0.1}
+    trainer = make_trainer(str(tmp_path / "model"), **options)
+    batch = rollout(trainer)
+    assert [model for model, _ in models] == [trainer.model, trainer.ref_model], (
+        "DeltaGRPOTrainer._generate_and_score_completions records the first scoring call"
+    )
+    assert {shape for _, shape in models} == {batch["completion_ids"].shape}
+
+
+def test_generate_and_score_takes_the_rows_of_a_process(make_trainer, rollout):
+    assert list(inspect.signature(GRPOTrainer._generate_and_score_completions).parameters) == ["self", "inputs"]
+    trainer = make_trainer(trainer_class=GRPOTrainer, config_class=GRPOConfig)
+    inputs = []
+    generate = trainer._generate_and_score_completions
+    trainer._generate_and_score_completions = lambda rows: inputs.append(rows) or generate(rows)
+    batch = rollout(trainer)
+    assert len(inputs[0]) == len(batch["advantages"]) == 8
+
+
+def test_rewards_of_a_rollout_fill_their_columns(make_trainer, rollout):
+    """`DeltaGRPOTrainer` reads rewards by function there, of the rows of all processes."""
+    rewards = [0.25, None, 0.5, 1.0, 0.0, 0.0, 1.0, None]
+    trainer = make_trainer(
+        trainer_class=GRPOTrainer, config_class=GRPOConfig, reward_funcs=lambda completions, **_: list(rewards)
+    )
+    for _ in range(2):
+        rollout(trainer)
+        assert [None if x != x else x for x in trainer._logs["rewards"]["<lambda>"]] == rewards
+
+
+def test_calculate_rewards_returns_those_of_all_functions(make_trainer, rollout):
+    """`ReportsAvgAtK` takes the first column."""
+    trainer = make_trainer(
+        trainer_class=GRPOTrainer,
+        config_class=GRPOConfig,
+        reward_funcs=[tiny.reward_letters, lambda completions, **_: [0.5] * len(completions)],
+    )
+    returned = []
+    calculate = trainer._calculate_rewards
+    trainer._calculate_rewards = lambda *args: returned.append(calculate(*args)) or returned[-1]
+    rollout(trainer)
+    assert returned[0].shape == (8, 2)
+    assert (returned[0][:, 1] == 0.5).all()
+
+
+def test_the_loss_scores_before_it_reads_the_advantages(make_trainer, rollout, monkeypatch):
+    """Credit of a micro-batch is made of its own log-probabilities, in time for its advantages."""
+    trainer = make_trainer(trainer_class=GRPOTrainer, config_class=GRPOConfig)
+    batch = rollout(trainer)
+    expected = trainer._compute_loss(trainer.model, {**batch, "advantages": 2 * batch["advantages"]})
+    inputs, calls = dict(batch), []
+    score = trainer._get_per_token_logps_and_entropies
+
+    def scoring(*args, **kwargs):
+        calls.append(kwargs.get("compute_entropy"))
+        inputs["advantages"] = 2 * batch["advantages"]
+        return score(*args, **kwargs)
+
+    monkeypatch.setattr(trainer, "_get_per_token_logps_and_entropies", scoring)
+    assert torch.equal(trainer._compute_loss(trainer.model, inputs), expected)
+    assert calls == [True], "one scoring call, with entropies"
 
 
 def test_batch_keys_and_old_log_probs(make_trainer, rollout, monkeypatch):
