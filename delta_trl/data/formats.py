@@ -25,15 +25,18 @@ class DatasetFormat:
     The schema of a public dataset.
 
     Args:
-        source: id on the hub, for error messages and documentation.
-        columns: the columns that are read; the others are dropped unseen.
-        gold: the column that `convert` writes beside `prompt`: `solution` or `tests`.
-        convert: from a row to `{"prompt": …, gold: …}`, the gold `None` if the row has none that can be used. Raises
+        source (`str`): Id on the hub, for error messages and documentation.
+        columns (`tuple[str, ...]`): The columns that are read; the others are dropped unseen.
+        gold (`str`): The column that `convert` writes beside `prompt`: `solution` or `tests`.
+        convert (`Callable[[dict], dict]`):
+            From a row to `{"prompt": …, gold: …}`, the gold `None` if the row has none that can be used. Raises
             `CellError` on a malformed row.
-        keep: columns passed on unchanged, to rewards and logs.
-        id: the column that names a problem; it becomes `problem_id`.
-        read_columns: read only `columns` from the hub's Parquet files, where the others are large.
-        only: a column and the value that its rows must have; the source also holds other kinds of rows.
+        keep (`tuple[str, ...]`, *optional*, defaults to `()`): Columns passed on unchanged, to rewards and logs.
+        id (`str`, *optional*): The column that names a problem; it becomes `problem_id`.
+        read_columns (`bool`, *optional*, defaults to `False`):
+            Read only `columns` from the hub's Parquet files, where the others are large.
+        only (`tuple[str, str]`, *optional*):
+            A column and the value that its rows must have; the source also holds other kinds of rows.
     """
 
     source: str
@@ -91,8 +94,10 @@ def _eurus_code(row: dict) -> dict:
 
 
 def _tests(ground_truth: str | None) -> str | None:
-    """The JSON text of {inputs, outputs, optional fn_name} if it holds at least one test; it stays a text because the
-    types of inputs differ from row to row."""
+    """
+    The JSON text of {inputs, outputs, optional fn_name} if it holds at least one test; it stays a text because the
+    types of inputs differ from row to row.
+    """
     try:
         tests = json.loads(ground_truth or "")
     except (TypeError, ValueError):

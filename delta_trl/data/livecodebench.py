@@ -14,7 +14,7 @@ def livecodebench_tests(row: dict) -> str | None:
     The JSON text of a row's public and hidden tests, as `code_reward` takes them, or `None` if they cannot be read.
 
     Args:
-        row: with `public_test_cases`, `private_test_cases`, and the function's name in `metadata`.
+        row (`dict`): With `public_test_cases`, `private_test_cases`, and the function's name in `metadata`.
     """
     try:
         cases = [*json.loads(row["public_test_cases"] or "[]"), *_hidden_cases(row["private_test_cases"] or "[]")]

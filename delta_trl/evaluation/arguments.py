@@ -34,10 +34,15 @@ class EvalArguments:
         conversational (`bool`, *optional*):
             Make prompts chats. By default benchmarks are if the tokenizer has a chat template, files are not.
         chat_template_kwargs (`dict`, *optional*): For the chat template, `{enable_thinking: false}`.
-        model_revision, dtype, attn_implementation, trust_remote_code: As in recipes.
+        model_revision (`str`, *optional*): As in recipes.
+        dtype (`str`, *optional*, defaults to `"auto"`): As in recipes.
+        attn_implementation (`str`, *optional*): As in recipes.
+        trust_remote_code (`bool`, *optional*, defaults to `False`): As in recipes.
         use_cpu (`bool`, *optional*, defaults to `False`): Stay on the CPU.
         use_vllm (`bool`, *optional*, defaults to `False`): Sample with vLLM instead of transformers.
-        vllm_gpu_memory_utilization, vllm_tensor_parallel_size, vllm_max_model_length: As in recipes.
+        vllm_gpu_memory_utilization (`float`, *optional*, defaults to `0.9`): As in recipes.
+        vllm_tensor_parallel_size (`int`, *optional*, defaults to `1`): As in recipes.
+        vllm_max_model_length (`int`, *optional*): As in recipes.
     """
 
     model_name_or_path: str | None = field(default=None, metadata={"help": "Model or PEFT adapter: hub id or path."})

@@ -30,13 +30,15 @@ class Benchmark:
     What to evaluate on.
 
     Args:
-        source: hub id, or path of a local file.
-        config, split: of a hub dataset.
-        form: key of `FORMATS`; `None` for a file with `prompt` and `solution` or `tests`.
-        reward: name of the reward that scores; `None`: `code_reward` where there are `tests`, else `math_reward`.
-        template: text around each prompt.
-        conversational: make a chat of it; `None`: if the tokenizer has a chat template.
-        num_problems: take a fixed random sample of so many problems.
+        source (`str`): Hub id, or path of a local file.
+        config (`str`, *optional*): Of a hub dataset.
+        split (`str`, *optional*, defaults to `"test"`): Of a hub dataset.
+        form (`str`, *optional*): Key of `FORMATS`; `None` for a file with `prompt` and `solution` or `tests`.
+        reward (`str`, *optional*):
+            Name of the reward that scores; `None`: `code_reward` where there are `tests`, else `math_reward`.
+        template (`str`, *optional*): Text around each prompt.
+        conversational (`bool`, *optional*): Make a chat of it; `None`: if the tokenizer has a chat template.
+        num_problems (`int`, *optional*): Take a fixed random sample of so many problems.
     """
 
     source: str
@@ -90,7 +92,7 @@ def resolve(names: list[str]) -> dict[str, Benchmark]:
     benchmark's settings with its data from another hub id or a local file, or `label=path`: a file under that name.
 
     Raises:
-        ValueError: a name is not known, comes twice, or is that of a benchmark and of a file.
+        ValueError: If a name is not known, comes twice, or is that of a benchmark and of a file.
     """
     chosen: dict[str, Benchmark] = {}
     for name in (part for given in names for part in GROUPS.get(given, [given])):
@@ -125,11 +127,12 @@ class Problems:
     A benchmark that is loaded.
 
     Args:
-        rows: with the final `prompt`, its gold, and in the column `NUMBER` the problem's place in the source, from 1.
-        reward: scores completions.
-        reward_name: as in recipes.
-        left_out: problems without a gold that can be used.
-        fingerprint: of problems and golds, without the text that `template` puts around them.
+        rows (`Dataset`):
+            With the final `prompt`, its gold, and in the column `NUMBER` the problem's place in the source, from 1.
+        reward (`Callable`): Scores completions.
+        reward_name (`str`): As in recipes.
+        left_out (`int`): Problems without a gold that can be used.
+        fingerprint (`str`): Of problems and golds, without the text that `template` puts around them.
     """
 
     rows: Dataset
@@ -150,14 +153,14 @@ def load_problems(
     Load a benchmark the way that training loads its data.
 
     Args:
-        name: what it is called in messages.
-        benchmark: with `conversational` decided.
-        column_mapping: of a file without a format.
-        system_prompt: of a chat.
-        reward_kwargs: options by reward name.
+        name (`str`): What it is called in messages.
+        benchmark (`Benchmark`): With `conversational` decided.
+        column_mapping (`dict[str, str]`, *optional*): Of a file without a format.
+        system_prompt (`str`, *optional*): Of a chat.
+        reward_kwargs (`dict`, *optional*): Options by reward name.
 
     Raises:
-        ValueError, OSError: as the functions of `delta_trl.data.loading` do.
+        ValueError, OSError: As the functions of `delta_trl.data.loading` do.
     """
     form = FORMATS[benchmark.form] if benchmark.form else None
     columns = form.columns if form and form.read_columns else None

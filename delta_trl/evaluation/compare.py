@@ -45,11 +45,11 @@ def compare(first: Path, second: Path) -> dict:
     Both tests of whether `first` is ahead, for every benchmark and over all problems together.
 
     Args:
-        first, second: output directories of two evaluations on the same problems.
+        first, second (`Path`): Output directories of two evaluations on the same problems.
 
     Raises:
-        RecipeError: one is not finished, or their problems or rewards differ.
-        ImportError: scipy is missing.
+        RecipeError: If one is not finished, or their problems or rewards differ.
+        ImportError: If scipy is missing.
     """
     (settings_a, a), (settings_b, b) = (_load(folder) for folder in (first, second))
     if a.keys() != b.keys():

@@ -160,7 +160,7 @@ class Evaluation:
         Sample and score what is missing, and merge the files of all processes.
 
         Raises:
-            RecipeError: the folder holds an evaluation with other settings, the model cannot be loaded, or samples
+            RecipeError: If the folder holds an evaluation with other settings, the model cannot be loaded, or samples
                 are missing in the end.
         """
         state, size = self.state, sum(self.store.chunks.values())
@@ -269,7 +269,8 @@ def call_reward(
     Call a reward as the trainer does.
 
     Returns:
-        The rewards, `None` where there is none, and the columns that the reward logs about each completion.
+        `tuple[list[float | None], dict]`: The rewards, `None` where there is none, and the columns that the reward
+        logs about each completion.
     """
     extra: dict[str, list] = {}
     chat = not isinstance(rows[0]["prompt"], str)

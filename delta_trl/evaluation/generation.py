@@ -22,11 +22,11 @@ class ModelSource:
     Where a model comes from.
 
     Args:
-        name: hub id or path, of a model or of a PEFT adapter.
-        revision: of the hub repository.
-        dtype: a torch dtype's name, or "auto" for the checkpoint's own.
-        attn_implementation: see transformers.
-        trust_remote_code: see transformers.
+        name (`str`): Hub id or path, of a model or of a PEFT adapter.
+        revision (`str`, *optional*): Of the hub repository.
+        dtype (`str`, *optional*, defaults to `"auto"`): A torch dtype's name, or "auto" for the checkpoint's own.
+        attn_implementation (`str`, *optional*): See transformers.
+        trust_remote_code (`bool`, *optional*, defaults to `False`): See transformers.
     """
 
     name: str

@@ -53,11 +53,12 @@ def bootstrap_interval(
     Percentile bootstrap interval of avg@k over problems.
 
     Args:
-        benchmarks: rewards (P_b, k) of one benchmark, or of several, whose problems are resampled within each: the
-            interval is then that of the average weighted by the number of problems.
-        level: coverage.
-        resamples: how often to resample.
-        seed: of the resampling.
+        benchmarks (`list[np.ndarray]`):
+            Rewards (P_b, k) of one benchmark, or of several, whose problems are resampled within each: the interval is
+            then that of the average weighted by the number of problems.
+        level (`float`, *optional*, defaults to `0.95`): Coverage.
+        resamples (`int`, *optional*, defaults to `10000`): How often to resample.
+        seed (`int`, *optional*, defaults to `0`): Of the resampling.
     """
     rng = np.random.default_rng(seed)
     means = [_scored(problem_means(rewards)) for rewards in benchmarks]
@@ -75,11 +76,12 @@ def paired_bootstrap(
     Resample problems, the same ones of both models.
 
     Args:
-        first, second: rewards (P_b, k) of each benchmark; the numbers of samples may differ.
+        first, second (`list[np.ndarray]`): Rewards (P_b, k) of each benchmark; the numbers of samples may differ.
 
     Returns:
-        avg@k of `first` minus that of `second` over the problems scored for both, the interval of it, and p, the share
-        of resamples in which `first` is not ahead (with one added to both counts, so that it is never 0).
+        `tuple[float, float, float, float]`: avg@k of `first` minus that of `second` over the problems scored for both,
+        the interval of it, and p, the share of resamples in which `first` is not ahead (with one added to both counts,
+        so that it is never 0).
     """
     rng = np.random.default_rng(seed)
     differences = [_scored(problem_means(a) - problem_means(b)) for a, b in zip(first, second, strict=True)]
@@ -90,12 +92,13 @@ def paired_bootstrap(
 
 @dataclass(frozen=True)
 class RunTest:
-    """One-sided Mann–Whitney U test over evaluation runs.
+    """
+    One-sided Mann–Whitney U test over evaluation runs.
 
     Args:
-        first, second: mean accuracy over the runs of each model.
-        u: the U statistic of the first; `None` where a model has a single run.
-        p: of its being ahead by chance; `None` likewise.
+        first, second (`float`): Mean accuracy over the runs of each model.
+        u (`float | None`): The U statistic of the first; `None` where a model has a single run.
+        p (`float | None`): Of its being ahead by chance; `None` likewise.
     """
 
     first: float
@@ -110,10 +113,10 @@ def compare_runs(first: np.ndarray, second: np.ndarray) -> RunTest:
     Problems that are not scored for both models are left out.
 
     Args:
-        first, second: rewards (P, k) and (P, k'), of one benchmark or of several joined along P.
+        first, second (`np.ndarray`): Rewards (P, k) and (P, k'), of one benchmark or of several joined along P.
 
     Raises:
-        ImportError: scipy is missing.
+        ImportError: If scipy is missing.
     """
     try:
         from scipy.stats import mannwhitneyu

@@ -27,8 +27,8 @@ class Store:
     Samples on disk.
 
     Args:
-        folder: the output directory.
-        chunks: how many samples each chunk has.
+        folder (`Path`): The output directory.
+        chunks (`dict[ChunkKey, int]`): How many samples each chunk has.
     """
 
     def __init__(self, folder: Path, chunks: dict[ChunkKey, int]):
@@ -45,7 +45,7 @@ class Store:
         Keep other evaluations out of the folder, which is made.
 
         Raises:
-            RecipeError: another one is writing to it.
+            RecipeError: If another one is writing to it.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / ".lock").open("w") as file:
@@ -63,7 +63,7 @@ class Store:
         Write the settings, or compare them with those of the evaluation to go on with.
 
         Raises:
-            RecipeError: they differ; names the differences.
+            RecipeError: If they differ; names the differences.
         """
         path = self.folder / "settings.json"
         if not path.is_file():

@@ -22,9 +22,9 @@ class Samples:
     What was sampled on one benchmark, as arrays of shape (problems, k).
 
     Attributes:
-        rewards: NaN where the reward could not be had.
-        lengths: in tokens, the end token included.
-        truncated: whether the length limit cut it off.
+        rewards (`np.ndarray`): NaN where the reward could not be had.
+        lengths (`np.ndarray`): In tokens, the end token included.
+        truncated (`np.ndarray`): Whether the length limit cut it off.
     """
 
     def __init__(self, rows: list[dict], k: int):
@@ -39,7 +39,7 @@ def load_samples(folder: Path) -> tuple[dict, dict[str, Samples]]:
     The settings of a finished evaluation, and its samples by benchmark, problems in order.
 
     Raises:
-        RecipeError: samples are missing.
+        RecipeError: If samples are missing.
     """
     settings = json.loads((folder / "settings.json").read_text())
     rows: dict[str, list[dict]] = {name: [] for name in settings["benchmarks"]}

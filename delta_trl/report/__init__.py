@@ -30,8 +30,8 @@ def write_report(
         `Path`: The HTML file.
 
     Raises:
-        RecipeError: If a run cannot be read, has nothing to show or no such step, if a package is missing, or if
-            the file cannot be written.
+        RecipeError: If a run cannot be read, has nothing to show or no such step, if a package is missing, or if the
+            file cannot be written.
     """
     read = [read_run(run) for run in runs]
     if step is not None:

@@ -10,15 +10,16 @@ from .grader.words import choice_of, split_label
 
 
 class MultipleChoiceReward:
-    r"""Multiple-choice reward. Compares strings only: no worker process, no mathematics.
+    r"""
+    Multiple-choice reward. Compares strings only: no worker process, no mathematics.
 
     The final answer is found as `MathReward` finds it: the last `\boxed{...}`, else `<answer>` tags, `####`,
     "Answer: B" or "the answer is (B)". It may be "B", "(B)", "B.", "Option B", or the letter with the text of the
     choice, "(B) 42".
 
     Args:
-        letters: the letters that stand for a choice.
-        require_boxed: whether an answer counts only inside `\boxed{...}`.
+        letters (`str`, *optional*, defaults to `"ABCDEFGHIJ"`): The letters that stand for a choice.
+        require_boxed (`bool`, *optional*, defaults to `False`): Whether an answer counts only inside `\boxed{...}`.
 
     Raises:
         ValueError: `letters` is empty or holds something other than distinct capital letters.
@@ -39,16 +40,19 @@ class MultipleChoiceReward:
         log_extra: Callable[[str, list], None] | None = None,
         **kwargs: Any,
     ) -> list[float | None]:
-        """Score a batch.
+        """
+        Score a batch.
 
         Args:
-            completions: texts, or lists of chat messages of which the last assistant message counts.
-            solution: the letters that are right, or their numbers counted from 0, as MMLU has them.
-            log_extra: called with columns for TRL's completions table: the gold and the chosen letter.
-            **kwargs: the other columns of the data set; not used.
+            completions (`list[str] | list[list[dict]]`):
+                Texts, or lists of chat messages of which the last assistant message counts.
+            solution (`list[str]`): The letters that are right, or their numbers counted from 0, as MMLU has them.
+            log_extra (`Callable[[str, list], None]`, *optional*):
+                Called with columns for TRL's completions table: the gold and the chosen letter.
+            **kwargs: The other columns of the data set; not used.
 
         Returns:
-            1.0, 0.0, or `None` where the gold is no letter of a choice.
+            `list[float | None]`: 1.0, 0.0, or `None` where the gold is no letter of a choice.
         """
         golds = [self._gold(gold) for gold in solution]
         chosen = [self._chosen(message_text(completion)) for completion in completions]

@@ -21,11 +21,12 @@ PYTHON = {"python", "python3", "py", "py3"}
 
 
 def extract_program(text: str, whole_text: bool = True) -> str | None:
-    """The program of a completion: its last fenced block marked as Python, else its last block without a mark.
+    """
+    The program of a completion: its last fenced block marked as Python, else its last block without a mark.
 
     Args:
-        text: the completion. Only what follows `</think>` counts.
-        whole_text: take a text without any fence as the program itself.
+        text (`str`): The completion. Only what follows `</think>` counts.
+        whole_text (`bool`, *optional*, defaults to `True`): Take a text without any fence as the program itself.
     """
     text = text.rpartition("</think>")[2]
     if "<think>" in text:
@@ -53,17 +54,21 @@ def _language(opening: re.Match) -> str:
 
 
 class CodeReward:
-    """Unit tests as a reward.
+    """
+    Unit tests as a reward.
 
     Args:
-        timeout: seconds on the clock that one test may take.
-        memory_mb: address space of one test, in MiB.
-        workers: tests that run at the same time in each training process; by default its share of the processors.
-        partial_credit: reward the fraction of tests passed; otherwise 1.0 for all tests and 0.0 for fewer.
-        require_fence: give a completion without a fenced block 0, instead of running its whole text.
-        tier: see `Sandbox`.
-        allow_unsafe: see `Sandbox`.
-        remote_url: run programs on this server instead of this machine; see `RemoteSandbox`.
+        timeout (`float`, *optional*, defaults to `6.0`): Seconds on the clock that one test may take.
+        memory_mb (`int`, *optional*, defaults to `1024`): Address space of one test, in MiB.
+        workers (`int`, *optional*):
+            Tests that run at the same time in each training process; by default its share of the processors.
+        partial_credit (`bool`, *optional*, defaults to `False`):
+            Reward the fraction of tests passed; otherwise 1.0 for all tests and 0.0 for fewer.
+        require_fence (`bool`, *optional*, defaults to `False`):
+            Give a completion without a fenced block 0, instead of running its whole text.
+        tier (`str`, *optional*): See `Sandbox`.
+        allow_unsafe (`bool`, *optional*, defaults to `False`): See `Sandbox`.
+        remote_url (`str`, *optional*): Run programs on this server instead of this machine; see `RemoteSandbox`.
     """
 
     __name__ = "code_reward"
@@ -101,16 +106,20 @@ class CodeReward:
         log_metric: Callable[[str, float], None] | None = None,
         **kwargs: Any,
     ) -> list[float | None]:
-        """Grade completions.
+        """
+        Grade completions.
 
         Args:
-            completions: strings, or chat messages.
-            tests: for each completion, a dict or its JSON in a format of docs/sandbox.md.
-            log_extra: TRL's hook for the completions table; gets each verdict.
-            log_metric: TRL's hook for metrics; gets the share of completions that could not be graded.
+            completions (`list[str] | list[list[dict]]`): Strings, or chat messages.
+            tests (`list[dict | str]`): For each completion, a dict or its JSON in a format of docs/sandbox.md.
+            log_extra (`Callable[[str, list], None]`, *optional*):
+                TRL's hook for the completions table; gets each verdict.
+            log_metric (`Callable[[str, float], None]`, *optional*):
+                TRL's hook for metrics; gets the share of completions that could not be graded.
 
         Returns:
-            1.0 or 0.0 (or the fraction of tests passed); `None` where the tests cannot be used or the sandbox failed.
+            `list[float | None]`: 1.0 or 0.0 (or the fraction of tests passed); `None` where the tests cannot be used
+            or the sandbox failed.
         """
         programs = [extract_program(message_text(one), not self.require_fence) for one in completions]
         progress = Progress(len(programs))

@@ -17,20 +17,24 @@ LIST_SEPARATOR = re.compile(r",(?!\d{3}(?!\d))|;|\band\b|\bor\b")
 
 
 class MathReward:
-    r"""Verified mathematics reward.
+    r"""
+    Verified mathematics reward.
 
     The final answer is extracted from the completion (`grader/extraction.py`) and compared with the gold in a worker
     process (`grader/equivalence.py`) by math-verify (https://github.com/huggingface/Math-Verify), with guards around
     it.
 
     Args:
-        require_boxed: whether an answer counts only inside `\boxed{...}`; else `<answer>` tags, `####` and a final
-            "Answer:" or "the answer is" are read too, in the absence of a box.
-        timeout: seconds that one check may take; an answer whose check takes longer scores 0.
-        num_workers: worker processes of each training process. They start at the first call and end with the process.
+        require_boxed (`bool`, *optional*, defaults to `False`):
+            Whether an answer counts only inside `\boxed{...}`; else `<answer>` tags, `####` and a final "Answer:" or
+            "the answer is" are read too, in the absence of a box.
+        timeout (`float`, *optional*, defaults to `3.0`):
+            Seconds that one check may take; an answer whose check takes longer scores 0.
+        num_workers (`int`, *optional*, defaults to `2`):
+            Worker processes of each training process. They start at the first call and end with the process.
 
     Raises:
-        ValueError: an option is out of range.
+        ValueError: If an option is out of range.
     """
 
     __name__ = "math_reward"
@@ -50,20 +54,25 @@ class MathReward:
         log_metric: Callable[[str, float], None] | None = None,
         **kwargs: Any,
     ) -> list[float | None]:
-        r"""Score a batch.
+        r"""
+        Score a batch.
 
         Args:
-            completions: texts, or lists of chat messages of which the last assistant message counts.
-            solution: the golds: LaTeX or words, bare, in `$...$`, in `\boxed{...}` or after `####`.
-            log_extra: called with columns for TRL's completions table: the gold, the extracted answer, the verdict.
-            log_metric: called with the shares of timeouts, of failed checks and of golds that cannot be used.
-            **kwargs: the other columns of the data set; not used.
+            completions (`list[str] | list[list[dict]]`):
+                Texts, or lists of chat messages of which the last assistant message counts.
+            solution (`list[str]`): The golds: LaTeX or words, bare, in `$...$`, in `\boxed{...}` or after `####`.
+            log_extra (`Callable[[str, list], None]`, *optional*):
+                Called with columns for TRL's completions table: the gold, the extracted answer, the verdict.
+            log_metric (`Callable[[str, float], None]`, *optional*):
+                Called with the shares of timeouts, of failed checks and of golds that cannot be used.
+            **kwargs: The other columns of the data set; not used.
 
         Returns:
-            1.0, 0.0, or `None` where the gold cannot be used or where no worker could be had for the check.
+            `list[float | None]`: 1.0, 0.0, or `None` where the gold cannot be used or where no worker could be had for
+            the check.
 
         Raises:
-            RuntimeError: the workers cannot start at all.
+            RuntimeError: If the workers cannot start at all.
         """
         golds = [extract_gold("" if gold is None else str(gold)) for gold in solution]
         answers = [

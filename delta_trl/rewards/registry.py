@@ -13,12 +13,14 @@ from ..named import check_options, import_dotted
 
 @dataclass(frozen=True)
 class RegisteredReward:
-    """Where a registered reward lives. Nothing is imported before the reward is asked for.
+    """
+    Where a registered reward lives. Nothing is imported before the reward is asked for.
 
     Args:
-        module: module that holds it.
-        function: attribute used when no options are given; `None` if the reward cannot do without options.
-        factory: attribute called with the options; `None` if the reward has none.
+        module (`str`): Module that holds it.
+        function (`str`, *optional*):
+            Attribute used when no options are given; `None` if the reward cannot do without options.
+        factory (`str`, *optional*): Attribute called with the options; `None` if the reward has none.
     """
 
     module: str
@@ -44,20 +46,22 @@ REWARDS = {
 
 
 def get_reward(name: str, **options: Any) -> Callable:
-    """The reward function that a recipe names.
+    """
+    The reward function that a recipe names.
 
     Args:
-        name: a name in `REWARDS`, or a dotted path such as `my_module.my_reward`; the current directory is importable,
+        name (`str`):
+            A name in `REWARDS`, or a dotted path such as `my_module.my_reward`; the current directory is importable,
             as for `trl grpo`.
-        **options: passed to the reward's factory, or bound to the user's function.
+        **options: Passed to the reward's factory, or bound to the user's function.
 
     Returns:
-        A callable that TRL's trainers accept, picklable, with a `__name__` for the metrics.
+        `Callable`: A callable that TRL's trainers accept, picklable, with a `__name__` for the metrics.
 
     Raises:
-        ValueError: the name is unknown, or an option is unknown or missing; the message says what was given and what
-            there is.
-        ImportError: the user's module exists and fails to import something itself.
+        ValueError: If the name is unknown, or an option is unknown or missing; the message says what was given and
+            what there is.
+        ImportError: If the user's module exists and fails to import something itself.
     """
     if name in REWARDS:
         return _load_registered(name, REWARDS[name], options)

@@ -17,7 +17,8 @@ def same_float(actual: float, expected: float) -> bool:
 
 
 def same_output(actual: bytes, expected: str) -> bool:
-    """Whether standard output is the expected one.
+    """
+    Whether standard output is the expected one.
 
     Line by line; white space around lines and blank lines around the text do not count. Where an expected line has
     numbers with a decimal point or an exponent, it is compared token by token, those as floats, all else exactly.
@@ -55,7 +56,8 @@ def _same_token(actual: str, expected: str) -> bool:
 
 
 def same_value(actual: Any, expected: Any) -> bool:
-    """Whether a returned value is the expected one, which comes from JSON.
+    """
+    Whether a returned value is the expected one, which comes from JSON.
 
     A tuple equals a list, 2.0 equals 2, floats may differ within the tolerance, a key equals its string (JSON has no
     other keys). A bool is no number, and a set no list.

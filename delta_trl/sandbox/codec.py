@@ -22,17 +22,18 @@ BY_VALUE = (collections.Counter, collections.OrderedDict, collections.defaultdic
 
 
 def encode(value: Any, refer: Callable | None = None) -> Any:
-    """Encode a value. Instances of subclasses count as their base (an `IntEnum` as an int, a `Counter` as a dict).
+    """
+    Encode a value. Instances of subclasses count as their base (an `IntEnum` as an int, a `Counter` as a dict).
 
     Reads through the base classes' own methods, so no method of a subclass is called.
 
     Args:
-        value: what to encode.
-        refer: encodes what is no plain data, and containers of a program's own classes.
+        value (`Any`): What to encode.
+        refer (`Callable`, *optional*): Encodes what is no plain data, and containers of a program's own classes.
 
     Raises:
-        NotPlainError: there is no encoding for it.
-        RecursionError: it is nested too deeply, or contains itself.
+        NotPlainError: If there is no encoding for it.
+        RecursionError: If it is nested too deeply, or contains itself.
     """
     if value is None or value is True or value is False:
         return value
@@ -77,15 +78,16 @@ def encode(value: Any, refer: Callable | None = None) -> Any:
 
 
 def decode(data: Any, resolve: Callable | None = None) -> Any:
-    """The value of an encoding.
+    """
+    The value of an encoding.
 
     Args:
-        data: what `encode` gave.
-        resolve: called with (tag, items) for the tags that `encode`'s `refer` made.
+        data (`Any`): What `encode` gave.
+        resolve (`Callable`, *optional*): Called with (tag, items) for the tags that `encode`'s `refer` made.
 
     Raises:
-        ValueError: it is no encoding.
-        RecursionError: it is nested too deeply.
+        ValueError: If it is no encoding.
+        RecursionError: If it is nested too deeply.
     """
     if data is None or isinstance(data, (bool, str)):
         return data

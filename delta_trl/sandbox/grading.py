@@ -18,14 +18,16 @@ MAX_TIMEOUTS = 2  # of one program, after which its other tests count as failed
 
 @dataclass(frozen=True)
 class Grade:
-    """What became of a program.
+    """
+    What became of a program.
 
     Args:
-        passed: tests passed, of those that were run.
-        total: tests that there are.
-        verdict: "passed", "wrong answer", "exception", "timeout", "memory", "output limit", "killed"; for a program
-            that fails, of its first failure. "sandbox error" if it could not be graded.
-        failed_test: number of the first test that failed, from 1.
+        passed (`int`): Tests passed, of those that were run.
+        total (`int`): Tests that there are.
+        verdict (`str`):
+            "passed", "wrong answer", "exception", "timeout", "memory", "output limit", "killed"; for a program that
+            fails, of its first failure. "sandbox error" if it could not be graded.
+        failed_test (`int`, *optional*): Number of the first test that failed, from 1.
     """
 
     passed: int
@@ -107,13 +109,14 @@ class CallTests:
 
 @dataclass(frozen=True)
 class Suite:
-    """Tests that are code, run in a process of their own beside the program's.
+    """
+    Tests that are code, run in a process of their own beside the program's.
 
     Args:
-        setup: code to run first.
-        units: the tests; the names of the program are theirs to use.
-        entry_point: what `check` of the last unit is called with.
-        called: names that the units call.
+        setup (`str`): Code to run first.
+        units (`list[str]`): The tests; the names of the program are theirs to use.
+        entry_point (`str`, *optional*): What `check` of the last unit is called with.
+        called (`tuple[str, ...]`, *optional*, defaults to `()`): Names that the units call.
     """
 
     setup: str
@@ -156,13 +159,14 @@ def load_report(line: bytes) -> Any:
 
 
 def parse_tests(tests: dict | str) -> StdinTests | CallTests | Suite:
-    """Tests from a data set's row.
+    """
+    Tests from a data set's row.
 
     Args:
-        tests: a dict, or its JSON, in one of the formats of docs/sandbox.md.
+        tests (`dict | str`): A dict, or its JSON, in one of the formats of docs/sandbox.md.
 
     Raises:
-        TestsError: they are in none of these formats, or there are none.
+        TestsError: If they are in none of these formats, or there are none.
     """
     if isinstance(tests, str):
         try:
@@ -226,17 +230,18 @@ def grade(
     limits: Limits | None = None,
     stop_at_failure: bool = True,
 ) -> Grade:
-    """Grade a program.
+    """
+    Grade a program.
 
     Args:
-        sandbox: where to run it.
-        code: its text.
-        tests: from `parse_tests`.
-        limits: of each test; by default the sandbox's.
-        stop_at_failure: run no further tests after the first that fails.
+        sandbox (`Sandbox | RemoteSandbox`): Where to run it.
+        code (`str`): Its text.
+        tests (`StdinTests | CallTests | Suite`): From `parse_tests`.
+        limits (`Limits`, *optional*): Of each test; by default the sandbox's.
+        stop_at_failure (`bool`, *optional*, defaults to `True`): Run no further tests after the first that fails.
 
     Raises:
-        TestsError: the tests are code that does not compile or imports what is not installed.
+        TestsError: If the tests are code that does not compile or imports what is not installed.
     """
     limits = limits or sandbox.limits
     if isinstance(tests, Suite):
@@ -253,8 +258,10 @@ def _grade_cases(
     limits: Limits,
     stop_at_failure: bool,
 ) -> Grade:
-    """All cases in one process, which stops after the first if that fails. A later failure is tried again in a fresh
-    process before it counts, since an earlier case may have left something behind that is not this one's fault."""
+    """
+    All cases in one process, which stops after the first if that fails. A later failure is tried again in a fresh
+    process before it counts, since an earlier case may have left something behind that is not this one's fault.
+    """
     total = len(tests.inputs)
     everything = range(total)
     verdicts: dict[int, str] = {}

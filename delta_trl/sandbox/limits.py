@@ -7,15 +7,19 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True)
 class Limits:
-    """What one execution may use.
+    """
+    What one execution may use.
 
     Args:
-        wall_seconds: time on the clock.
-        cpu_seconds: processor time of all threads together; by default what one thread can use in `wall_seconds`.
-        memory_mb: address space, in MiB.
-        output_bytes: size of standard output, of standard error and of a returned value, each.
-        threads: threads, the main one included. Other processes cannot be started at all.
-        open_files: descriptors, the harness's handful included.
+        wall_seconds (`float`, *optional*, defaults to `6.0`): Time on the clock.
+        cpu_seconds (`float`, *optional*):
+            Processor time of all threads together; by default what one thread can use in `wall_seconds`.
+        memory_mb (`int`, *optional*, defaults to `1024`): Address space, in MiB.
+        output_bytes (`int`, *optional*, defaults to `8 << 20`):
+            Size of standard output, of standard error and of a returned value, each.
+        threads (`int`, *optional*, defaults to `64`):
+            Threads, the main one included. Other processes cannot be started at all.
+        open_files (`int`, *optional*, defaults to `64`): Descriptors, the harness's handful included.
     """
 
     wall_seconds: float = 6.0
@@ -55,17 +59,20 @@ class Outcome(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Result:
-    """What an execution did.
+    """
+    What an execution did.
 
     Args:
-        outcome: how it ended.
-        stdout: standard output, as bytes.
-        stderr: the end of standard error, as bytes.
-        exit_status: as `os.waitstatus_to_exitcode` gives it (negative: the signal); `None` if the sandbox failed.
-        wall_seconds: time on the clock.
-        cpu_seconds: processor time.
-        peak_memory_mb: resident memory.
-        reports: lines that the harness in the process wrote. The program can forge them.
+        outcome (`Outcome`): How it ended.
+        stdout (`bytes`, *optional*, defaults to `b""`): Standard output, as bytes.
+        stderr (`bytes`, *optional*, defaults to `b""`): The end of standard error, as bytes.
+        exit_status (`int`, *optional*):
+            As `os.waitstatus_to_exitcode` gives it (negative: the signal); `None` if the sandbox failed.
+        wall_seconds (`float`, *optional*, defaults to `0.0`): Time on the clock.
+        cpu_seconds (`float`, *optional*, defaults to `0.0`): Processor time.
+        peak_memory_mb (`float`, *optional*, defaults to `0.0`): Resident memory.
+        reports (`tuple[bytes, ...]`, *optional*, defaults to `()`):
+            Lines that the harness in the process wrote. The program can forge them.
     """
 
     outcome: Outcome

@@ -42,7 +42,8 @@ while _answer:
 
 
 class RemoteSandbox:
-    """Runs programs on a server that speaks SandboxFusion's protocol (`POST /run_code`).
+    """
+    Runs programs on a server that speaks SandboxFusion's protocol (`POST /run_code`).
 
     It stands in for a `Sandbox` in `grade` and in `CodeReward`. Tests that are code are not supported: there they
     would run in the program's own process, where it can decide them.
@@ -50,9 +51,9 @@ class RemoteSandbox:
     Source: https://bytedance.github.io/SandboxFusion
 
     Args:
-        url: address of the server, as in `http://localhost:8080`.
-        limits: what each execution may use; the server applies time and memory.
-        workers: requests at the same time.
+        url (`str`): Address of the server, as in `http://localhost:8080`.
+        limits (`Limits`, *optional*): What each execution may use; the server applies time and memory.
+        workers (`int`, *optional*, defaults to `16`): Requests at the same time.
     """
 
     is_local: Literal[False] = False

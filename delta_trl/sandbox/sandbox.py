@@ -41,22 +41,25 @@ class SandboxUnavailableError(RuntimeError):
 
 
 class Sandbox:
-    """Runs programs that nobody has read, each in a process of its own inside a jail.
+    """
+    Runs programs that nobody has read, each in a process of its own inside a jail.
 
     Workers start on first use. Any thread may call any method; a process that was forked from one with a sandbox gets
     workers of its own.
 
     Args:
-        limits: what each execution may use.
-        workers: how many run at the same time; by default one per processor that this process may use, divided by
+        limits (`Limits`, *optional*): What each execution may use.
+        workers (`int`, *optional*):
+            How many run at the same time; by default one per processor that this process may use, divided by
             `LOCAL_WORLD_SIZE` where a launcher such as accelerate has set it.
-        tier: "A" or "B" to insist on one; by default the best one that works here.
-        packages: packages besides the standard library that programs may import, where they are installed.
-        allow_unsafe: run without any isolation where no tier can be set up. Programs then have all rights of the
-            caller.
+        tier (`str`, *optional*): "A" or "B" to insist on one; by default the best one that works here.
+        packages (`Sequence[str]`, *optional*, defaults to `("numpy", "sortedcontainers")`):
+            Packages besides the standard library that programs may import, where they are installed.
+        allow_unsafe (`bool`, *optional*, defaults to `False`):
+            Run without any isolation where no tier can be set up. Programs then have all rights of the caller.
 
     Raises:
-        SandboxUnavailableError: (at first use) no tier can be set up here.
+        SandboxUnavailableError: At first use, if no tier can be set up here.
     """
 
     is_local: Literal[True] = True
@@ -109,12 +112,13 @@ class Sandbox:
             worker.kill()
 
     def run(self, code: str, stdin: str = "", limits: Limits | None = None) -> Result:
-        """Run a program, as `python program.py < input` would.
+        """
+        Run a program, as `python program.py < input` would.
 
         Args:
-            code: the program's text.
-            stdin: what it reads from standard input.
-            limits: instead of the sandbox's.
+            code (`str`): The program's text.
+            stdin (`str`, *optional*, defaults to `""`): What it reads from standard input.
+            limits (`Limits`, *optional*): Instead of the sandbox's.
         """
         limits = limits or self.limits
         return self.execute([{"kind": "stdin", "code": code, "inputs": [stdin]}], limits)
@@ -139,7 +143,8 @@ class Sandbox:
         steps: int = 1,
         go_on: Callable[[Result], bool] = lambda result: True,
     ) -> Result:
-        """Execute a job, or a pair of jobs that are linked by a socket; the result is the first one's.
+        """
+        Execute a job, or a pair of jobs that are linked by a socket; the result is the first one's.
 
         A job of several cases (`steps`) asks `go_on` after its first one, with what it has given so far.
 

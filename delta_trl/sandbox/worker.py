@@ -63,15 +63,16 @@ def library_paths(packages: tuple[str, ...]) -> tuple[list[str], list[str]]:
 
 
 class Worker:
-    """A jailed interpreter that runs one request at a time.
+    """
+    A jailed interpreter that runs one request at a time.
 
     Args:
-        tier: "A", "B" or "unsafe".
-        packages: importable packages besides the standard library, where they are installed.
+        tier (`str`): "A", "B" or "unsafe".
+        packages (`tuple[str, ...]`): Importable packages besides the standard library, where they are installed.
 
     Raises:
-        TierError: the tier cannot be set up; the message says which part failed.
-        WorkerError: the process did not start.
+        TierError: If the tier cannot be set up; the message says which part failed.
+        WorkerError: If the process did not start.
     """
 
     def __init__(self, tier: str, packages: tuple[str, ...]):
@@ -126,16 +127,18 @@ class Worker:
     def execute(
         self, request: dict, descriptors: list[int], seconds: float, gate: Callable[[], bool] | None = None
     ) -> dict:
-        """Have a request executed (see `jail.zygote.execute`).
+        """
+        Have a request executed (see `jail.zygote.execute`).
 
         Args:
-            request: limits and numbers, for the zygote.
-            descriptors: the processes' files.
-            seconds: after which the worker counts as lost.
-            gate: called when the process has run its first case; whether it is to run the others.
+            request (`dict`): Limits and numbers, for the zygote.
+            descriptors (`list[int]`): The processes' files.
+            seconds (`float`): After which the worker counts as lost.
+            gate (`Callable[[], bool]`, *optional*):
+                Called when the process has run its first case; whether it is to run the others.
 
         Raises:
-            WorkerError: the worker is lost, and must be killed.
+            WorkerError: If the worker is lost, and must be killed.
         """
         ours, theirs = socket.socketpair() if gate else (None, None)
         try:

@@ -47,14 +47,15 @@ BASE_NAMES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, 
 
 
 def judge(gold: str, answers: list[str]) -> str:
-    """The verdict on the alternatives of an answer.
+    """
+    The verdict on the alternatives of an answer.
 
     Args:
-        gold: the gold as it was extracted.
-        answers: what the completion gives as its answer; all of them have to be right.
+        gold (`str`): The gold as it was extracted.
+        answers (`list[str]`): What the completion gives as its answer; all of them have to be right.
 
     Returns:
-        `"right"`, `"wrong"`, `"no answer"`, `"unusable gold"`, or `"refused: ..."` and why.
+        `str`: `"right"`, `"wrong"`, `"no answer"`, `"unusable gold"`, or `"refused: ..."` and why.
     """
     target = read_gold(gold)
     if target is None:

@@ -127,16 +127,18 @@ def message_text(completion: str | list[dict]) -> str:
 
 
 def extract_answer(text: str, parts: int = 1, require_boxed: bool = False) -> list[str]:
-    r"""The final answer of a completion.
+    r"""
+    The final answer of a completion.
 
     Args:
-        text: the completion.
-        parts: how many values the gold lists. If all boxes of the completion together are that many, they are taken
+        text (`str`): The completion.
+        parts (`int`, *optional*, defaults to `1`):
+            How many values the gold lists. If all boxes of the completion together are that many, they are taken
             together, however they are spread over the text.
-        require_boxed: whether an answer outside a box counts for nothing.
+        require_boxed (`bool`, *optional*, defaults to `False`): Whether an answer outside a box counts for nothing.
 
     Returns:
-        The alternatives of the answer, as LaTeX or words; usually one, and none if there is no answer.
+        `list[str]`: The alternatives of the answer, as LaTeX or words; usually one, and none if there is no answer.
     """
     answer = after_reasoning(text)
     if answer is None:

@@ -118,7 +118,8 @@ class GraderPool:
         self.lock = threading.Lock()
 
     def run(self, jobs: list[Job]) -> None:
-        """Fill in each job's verdict: the worker's, or
+        """
+        Fill in each job's verdict: the worker's, or
 
         - `"timeout"`: the check used up its deadline;
         - `"crash"`: the check brought down every worker it was given to;

@@ -26,7 +26,8 @@ def limit_memory(limit_bytes: int) -> None:
 
 
 def read_job(stream: io.FileIO, parent_pid: int) -> dict | None:
-    """The next job, or None when the parent has gone.
+    """
+    The next job, or None when the parent has gone.
 
     The end of the input normally says so. A process that the parent forked may hold the other end of the pipe open
     though, so the parent's id is checked as well.

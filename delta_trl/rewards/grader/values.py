@@ -209,7 +209,8 @@ def _with_fractions(expression: sympy.Basic) -> sympy.Basic:
 
 
 def _compare_numerically(first: sympy.Basic, second: sympy.Basic) -> bool | None:
-    """Whether two expressions have the same value; None where evaluating them does not tell.
+    """
+    Whether two expressions have the same value; None where evaluating them does not tell.
 
     A difference vetoes what math-verify would say, and spares sympy from simplifying it. An agreement in all digits
     decides between numbers; expressions with variables may differ elsewhere.

@@ -104,7 +104,8 @@ def _whole_number(words: list[str]) -> int | None:
 
 
 def in_symbols(gold: str, answer: str) -> tuple[str, str] | None:
-    """Both with words replaced by the symbols they stand for: numbers, the empty set, the real line.
+    """
+    Both with words replaced by the symbols they stand for: numbers, the empty set, the real line.
 
     None if neither has such words, or if one of them has others.
     """

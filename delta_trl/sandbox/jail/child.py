@@ -15,15 +15,16 @@ STACK_BYTES = 64 << 20
 
 
 def run(files: list[int], step: int, link: int | None, limits: dict, jail: Jail, zygote_pid: int) -> None:
-    """Become the job's process. Does not return.
+    """
+    Become the job's process. Does not return.
 
     Args:
-        files: descriptors of the job, stdout, stderr, the reports and perhaps the gate.
-        step: where the end of a step is reported.
-        link: socket to the other process of a pair.
-        limits: see `set_limits`.
-        jail: what the zygote is confined to.
-        zygote_pid: the parent; a child that outlived it must end.
+        files (`list[int]`): Descriptors of the job, stdout, stderr, the reports and perhaps the gate.
+        step (`int`): Where the end of a step is reported.
+        link (`int | None`): Socket to the other process of a pair.
+        limits (`dict`): See `set_limits`.
+        jail (`Jail`): What the zygote is confined to.
+        zygote_pid (`int`): The parent; a child that outlived it must end.
     """
     status = 70  # reached only if the harness itself fails
     try:
@@ -71,11 +72,12 @@ def _duplicate_above(descriptor: int, minimum: int) -> int:
 
 
 def set_limits(limits: dict, input_bytes: int) -> None:
-    """Bound what one process can use; both soft and hard, except for the stack, which may grow.
+    """
+    Bound what one process can use; both soft and hard, except for the stack, which may grow.
 
     Args:
-        limits: `cpu_seconds`, `memory_bytes` (of address space), `output_bytes`, `threads`, `open_files`.
-        input_bytes: standard input is a file as well, and must fit under the limit of file sizes.
+        limits (`dict`): `cpu_seconds`, `memory_bytes` (of address space), `output_bytes`, `threads`, `open_files`.
+        input_bytes (`int`): Standard input is a file as well, and must fit under the limit of file sizes.
     """
     for kind, value in (
         (resource.RLIMIT_CORE, 0),

@@ -21,14 +21,17 @@ FIRST_SPARE_UID, SPARE_UIDS = 1_900_000_000, 200_000_000
 
 @dataclass
 class Jail:
-    """What the zygote was confined to.
+    """
+    What the zygote was confined to.
 
     Args:
-        tier: "A", "B" or "unsafe".
-        temporary: the directory that programs may write to, if there is one.
-        landlock: version of Landlock.
-        tasks: descriptor of /proc/loadavg where threads are counted per user, together with the trainer's.
-        library: descriptors of the directories of the standard library, where only these still lead there.
+        tier (`str`): "A", "B" or "unsafe".
+        temporary (`str`, *optional*): The directory that programs may write to, if there is one.
+        landlock (`int`, *optional*, defaults to `0`): Version of Landlock.
+        tasks (`int`, *optional*):
+            Descriptor of /proc/loadavg where threads are counted per user, together with the trainer's.
+        library (`list[int]`, *optional*):
+            Descriptors of the directories of the standard library, where only these still lead there.
     """
 
     tier: str
@@ -39,13 +42,14 @@ class Jail:
 
 
 def confine(tier: str, readable: list[str], temporary: str, temporary_bytes: int) -> Jail:
-    """Confine the calling process; OSError if a part of the tier cannot be had.
+    """
+    Confine the calling process; OSError if a part of the tier cannot be had.
 
     Args:
-        tier: "A", "B" or "unsafe"; for "A", `namespaces.enter` comes first.
-        readable: files and directories that programs may read; those that do not exist are left out.
-        temporary: path of the private temporary directory (tier A).
-        temporary_bytes: its size.
+        tier (`str`): "A", "B" or "unsafe"; for "A", `namespaces.enter` comes first.
+        readable (`list[str]`): Files and directories that programs may read; those that do not exist are left out.
+        temporary (`str`): Path of the private temporary directory (tier A).
+        temporary_bytes (`int`): Its size.
     """
     readable = [path for path in readable if os.path.exists(path)]
     devices = [path for path in DEVICES if os.path.exists(path)]
@@ -71,8 +75,10 @@ def confine(tier: str, readable: list[str], temporary: str, temporary_bytes: int
 
 
 def hold_library() -> list[int]:
-    """Keep the directories of `sys.path` open and import from there: once root is given up, a library below a home
-    directory can no longer be reached by its path. Landlock looks at where a file is, not at how it was reached."""
+    """
+    Keep the directories of `sys.path` open and import from there: once root is given up, a library below a home
+    directory can no longer be reached by its path. Landlock looks at where a file is, not at how it was reached.
+    """
     directories = [path for path in sys.path if os.path.isdir(path)]
     held = {}
     for path in directories:

@@ -26,16 +26,17 @@ def abi() -> int:
 
 
 def restrict(readable: list[str], listable: list[str], devices: list[str], writable: list[str]) -> None:
-    """Deny the opening of every file except these.
+    """
+    Deny the opening of every file except these.
 
     Needs no_new_privs. Newer kernels also bar TCP, signals and abstract sockets that lead out of the jail; the
     seccomp filter bars all of them everywhere.
 
     Args:
-        readable: files and directories to read.
-        listable: directories of which to see the names, at every depth.
-        devices: files to read and write, such as /dev/null.
-        writable: directories to do everything in.
+        readable (`list[str]`): Files and directories to read.
+        listable (`list[str]`): Directories of which to see the names, at every depth.
+        devices (`list[str]`): Files to read and write, such as /dev/null.
+        writable (`list[str]`): Directories to do everything in.
     """
     version = abi()
     files = ALL_OF_ABI_1

@@ -17,7 +17,8 @@ NOBODY = 65534
 
 
 def enter(is_root: bool) -> None:
-    """Move the calling process into new namespaces; its next child is the first process of the new process tree.
+    """
+    Move the calling process into new namespaces; its next child is the first process of the new process tree.
 
     The outside world sees root's jail as root until the child calls `become_nobody`, and anybody else's as themselves;
     inside, the program is always nobody.

@@ -43,12 +43,14 @@ class RemoteError(RuntimeError):
 
 
 class Peer:
-    """One end of the link.
+    """
+    One end of the link.
 
     Args:
-        descriptor: a stream socket.
-        guarded_module: on the side of the tests, the name of their module: the other side may read public attributes
-            of instances of its classes, and of nothing else (a function's attributes lead to everything).
+        descriptor (`int`): A stream socket.
+        guarded_module (`str`, *optional*):
+            On the side of the tests, the name of their module: the other side may read public attributes of instances
+            of its classes, and of nothing else (a function's attributes lead to everything).
     """
 
     def __init__(self, descriptor: int, guarded_module: str | None = None):
@@ -291,8 +293,10 @@ class Remote:
         return ask(self, "call", *args, **kwargs)
 
     def __eq__(self, other):
-        """Two of the program's objects are equal if they are one, or of one class and in one state, which must not be
-        empty. A container is equal to plain data if its content is."""
+        """
+        Two of the program's objects are equal if they are one, or of one class and in one state, which must not be
+        empty. A container is equal to plain data if its content is.
+        """
         if type(other) is type(self):
             if object.__getattribute__(self, "_key") == object.__getattribute__(other, "_key"):
                 return True

@@ -61,8 +61,10 @@ def run_stdin(job: dict) -> int:
 
 
 class State:
-    """What one case could leave for the next in the same process, as far as it is cheap to see: attributes of modules
-    and builtins, the environment, files. A program that hides more than that has gained nothing by it."""
+    """
+    What one case could leave for the next in the same process, as far as it is cheap to see: attributes of modules
+    and builtins, the environment, files. A program that hides more than that has gained nothing by it.
+    """
 
     def __init__(self):
         self.directory = os.getcwd()

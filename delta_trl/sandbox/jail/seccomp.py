@@ -147,12 +147,14 @@ def _conditions(pid: int, writable: bool) -> dict[str, list[bytes]]:
 
 
 def build(pid: int, writable: bool) -> bytes:
-    """The filter for one process.
+    """
+    The filter for one process.
 
     Args:
-        pid: its id; it may signal itself.
-        writable: whether files may be opened for writing. Kernels before Landlock 3 cannot forbid truncation, so there
-            the filter forbids writing altogether.
+        pid (`int`): Its id; it may signal itself.
+        writable (`bool`):
+            Whether files may be opened for writing. Kernels before Landlock 3 cannot forbid truncation, so there the
+            filter forbids writing altogether.
     """
     column, architecture = ARCHITECTURES[platform.machine()]
     conditions = _conditions(pid, writable)

@@ -95,7 +95,8 @@ def describe(error: BaseException) -> str:
 
 
 def inject(peer: Peer, names: list, module: types.ModuleType, job: dict, codes: list) -> None:
-    """Give the tests the program's names that they use, as `solution` and as their own.
+    """
+    Give the tests the program's names that they use, as `solution` and as their own.
 
     A builtin that the program defines anew stays the tests' own (a program's `all` or `abs` would decide them), unless
     it is what they test: the entry point, or the only name of the program that they use.

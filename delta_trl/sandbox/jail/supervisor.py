@@ -16,11 +16,13 @@ from .jail import confine
 
 
 def main(settings: dict) -> None:
-    """Run a worker.
+    """
+    Run a worker.
 
     Args:
-        settings: `parent` (the trainer's pid), `socket` (descriptor of the channel to it), `tier`, `readable`,
-            `temporary` and `temporary_bytes` (see `confine`).
+        settings (`dict`):
+            `parent` (the trainer's pid), `socket` (descriptor of the channel to it), `tier`, `readable`, `temporary`
+            and `temporary_bytes` (see `confine`).
     """
     parent = os.pidfd_open(settings["parent"])
     if os.getppid() != settings["parent"]:

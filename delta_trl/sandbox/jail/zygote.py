@@ -70,7 +70,8 @@ def preload() -> None:
 
 
 def execute(request: dict, descriptors: list[int], channel: socket.socket, jail: Jail) -> dict:
-    """Run one process, or a pair of which the first decides when both end.
+    """
+    Run one process, or a pair of which the first decides when both end.
 
     Each process reports by a byte that its program begins, and then the end of each step; a step may take
     `request["wall_seconds"]`. Only `request["steps"]` reports count, so that a false one gains a program nothing.
