@@ -164,8 +164,17 @@ def test_rules_train(make_trainer, options, passes, mode):
     assert max(logged(trainer, "credit/extra_forward_passes")) == scoring + (passes or 0)
 
 
-def test_initial_temperatures_are_kept_and_survive_a_checkpoint(make_trainer, tmp_path):
-    options = {**credit(temperature_mode="initial"), "save_strategy": "steps", "save_steps": 2, "max_steps": 4}
+@pytest.mark.parametrize(
+    "rule",
+    [
+        credit(temperature_mode="initial"),
+        credit("within_side", temperature_mode="initial"),
+        credit("side_mean", rule_kwargs={"temperature_mode": "initial"}),
+    ],
+    ids=str,
+)
+def test_initial_temperatures_are_kept_and_survive_a_checkpoint(make_trainer, tmp_path, rule):
+    options = {**rule, "save_strategy": "steps", "save_steps": 2, "max_steps": 4}
     whole = make_trainer(**options)
     whole.train()
     first = logged(whole, "credit/temperature_positive")[0]
