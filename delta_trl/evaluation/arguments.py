@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
+from ..arguments import StrictParser, read_mappings
 from ..data.formats import FORMATS
 from ..errors import RecipeError
-from ..runs.recipe import StrictParser, read_mappings
 
 
 @dataclass
