@@ -1,5 +1,6 @@
 """Configuration of [`DeltaGRPOTrainer`]: TRL's `GRPOConfig` plus what belongs to token credit."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +31,9 @@ class CreditArguments:
             Where hidden states stay between a scoring pass and the coefficients: in `"device"` memory, in `"cpu"`
             memory (pinned), or nowhere, at the price of forward passes (`"recompute"`). `"auto"` takes device memory,
             then main memory, and leaves a tenth of each free; else it recomputes.
+        trim_padding (`bool`, *optional*, defaults to `True`):
+            Run micro-batches only as wide as their own rows, and put rows of like length together within an optimiser
+            step. The same losses to rounding, in a fraction of the time where lengths differ; text-only models.
         log_token_credit (`int`, *optional*, defaults to `0`):
             Record token credit in `output_dir/token_credit` every n optimiser steps, at the next rollout batch; `0` or
             `False` never, `True` every step. Also sends a table to the trackers in `report_to`.
@@ -53,6 +57,7 @@ class CreditArguments:
         default="auto",
         metadata={"help": "Where hidden states stay until the coefficients are computed.", "choices": CACHES},
     )
+    trim_padding: bool = field(default=True, metadata={"help": "Run micro-batches only as wide as their own rows."})
     log_token_credit: int = field(
         default=0, metadata={"help": "Record token credit every n optimiser steps; 0 or false: never."}
     )
@@ -125,7 +130,23 @@ def optimiser_steps_per_rollout(args: GRPOConfig) -> float:
     return args.steps_per_generation * args.num_iterations / args.gradient_accumulation_steps
 
 
-def saves_inside_a_rollout(args: GRPOConfig) -> bool:
-    """Whether some checkpoints fall into a rollout batch, the rest of which TRL drops on resuming."""
-    periodic = args.save_strategy == "steps" and args.save_steps >= 1
-    return periodic and bool(args.save_steps % optimiser_steps_per_rollout(args))
+def warn_of_checkpoints_inside_a_rollout(args: GRPOConfig) -> Iterator[str]:
+    """A line for each option that makes checkpoints inside of a rollout batch, whose rest TRL drops on resuming."""
+    steps = optimiser_steps_per_rollout(args)
+    keeps_best = args.save_strategy == "best" or (args.save_strategy != "no" and args.metric_for_best_model)
+    for name, applies, every in (
+        ("save_steps", args.save_strategy == "steps", args.save_steps),
+        (
+            "eval_steps",
+            args.eval_strategy == "steps" and (keeps_best or args.save_strategy == "best"),
+            args.eval_steps,
+        ),
+    ):
+        if applies and every and every >= 1 and every % steps:
+            best = " The best checkpoint is saved after the evaluation that finds it." if name == "eval_steps" else ""
+            yield (
+                f"{name}={every:g} is not a multiple of the {steps:g} optimiser steps that share a rollout batch "
+                "(steps_per_generation * num_iterations / gradient_accumulation_steps). TRL does not save a rollout "
+                "batch in progress, so a run resumed from such a checkpoint drops the rest of it and diverges from an "
+                f"uninterrupted run.{best}"
+            )

@@ -4,7 +4,9 @@
 Small overrides, no method copied:
 - `_generate_and_score_completions` asks the rule for the credit of a rollout batch, the entry `"token_coefficients"`;
 - `_compute_loss` multiplies the advantages by it, and by what the rule says of the micro-batch;
-- `_get_per_token_logps_and_entropies` shows a scoring call, once, to who has asked for it;
+- `_get_per_token_logps_and_entropies` trims micro-batches, and shows a scoring pass, once, to who has asked for it;
+- `_calculate_rewards` remembers them;
+- `_prepare_inputs` puts rows of like length into the same micro-batches of an optimiser step;
 - `_save_checkpoint` and `_load_optimizer_and_scheduler` take along the state of the rule and of the token log.
 """
 
@@ -17,23 +19,24 @@ from pathlib import Path
 
 import torch
 from accelerate.logging import get_logger
-from accelerate.utils import gather_object
+from accelerate.utils import broadcast_object_list, gather_object
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import get_config_model_id
 
-from .config import (
-    CreditArguments,
-    DeltaGRPOConfig,
-    optimiser_steps_per_rollout,
-    saves_inside_a_rollout,
-    scores_rollouts,
+from .compatibility import (
+    is_shift_invariant,
+    keep_log_probs_precise,
+    refuse_what_ignores_credit,
+    splits_do_not_matter,
 )
+from .config import CreditArguments, DeltaGRPOConfig, scores_rollouts, warn_of_checkpoints_inside_a_rollout
 from .credit import Credit, TokenCredit, Tokens, coefficient_statistics, make_rule
 from .credit.rule import credit_micro_batch, credit_rollout
 from .evaluation.in_training import ReportsAvgAtK
 from .rewards.failures import explain_failures
 from .states.cache import Placement
+from .states.padding import Trim, regrouped, score_in_pieces, trimmed
 from .states.recorder import ScoringPass
 from .states.source import PolicyScorer, RolloutPolicy
 from .token_log.log import TokenLog
@@ -113,41 +116,56 @@ class DeltaGRPOTrainer(ReportsAvgAtK, GRPOTrainer):
             args = DeltaGRPOConfig(f"{name.split('/')[-1]}-DelTA")
         self.credit_args = args if isinstance(args, CreditArguments) else CreditArguments()
         self.token_credit = _choose_rule(token_credit, self.credit_args)
-        self._keeps_hidden = self.token_credit.cost().hidden_states > 0
+        cost = self.token_credit.cost()
+        self._keeps_hidden = cost.hidden_states > 0
         # what is to be shown the next scoring call, in place of which it makes that call; once
         self._watcher: Callable | None = None
         self._rehearsed = False  # whether all ranks were seen to do the same
+        self._rewards = torch.zeros(
+            0
+        )  # of all processes' rows by function, as they were last computed; NaN if missing
         super().__init__(model, reward_funcs, args, *other_args, **kwargs)
         self.reward_funcs = [
             explain_failures(func, name) for func, name in zip(self.reward_funcs, self.reward_func_names, strict=True)
         ]
+        if self.token_credit.credits_rollouts or self.token_credit.credits_micro_batches:
+            refuse_what_ignores_credit(self.args)
+        self._trim = self._choose_trim()
         self._scorer = PolicyScorer(
-            lambda: self.model,
-            self._get_per_token_logps_and_entropies,
-            SCORING_PARAMETERS,
-            self.accelerator,
-            self.args,
+            lambda: self.model, self._watched, SCORING_PARAMETERS, self.accelerator, self.args, self._trim
         )
-        cache = self.credit_args.hidden_state_cache
-        self._placement = None if cache == "recompute" else Placement(cache, self.accelerator.device)
+        cache, may_recompute = self.credit_args.hidden_state_cache, cost.recomputable and not self._is_vlm
+        self._placement = None
+        if cache != "recompute":
+            self._placement = Placement(cache, self.accelerator.device, may_recompute)
         if self._keeps_hidden:
             _ = self._scorer.backbone  # which must be there
-            if self._placement is None and self._is_vlm:
-                raise ValueError("hidden_state_cache='recompute' supports text-only models. Use 'cpu'.")
+            if self.is_fsdp_enabled and self.args.torch_compile:
+                raise ValueError(
+                    "Token credit that reads hidden states does not work with FSDP and torch_compile together: the "
+                    "compiled modules show their hidden states once, then never again. Turn torch_compile off."
+                )
+            if self._placement is None and not may_recompute:
+                what = "several modalities" if self._is_vlm else repr(self.token_credit)
+                raise ValueError(
+                    f"hidden_state_cache='recompute' does not work with {what}: every part would cost forward passes "
+                    "of its own. Use 'device', 'cpu' or 'auto'."
+                )
         self.token_credit.check(self)
-        if saves_inside_a_rollout(self.args):
-            logger.warning(
-                f"save_steps={self.args.save_steps} is not a multiple of the "
-                f"{optimiser_steps_per_rollout(self.args):g} optimiser steps that share a rollout batch "
-                "(steps_per_generation * num_iterations / gradient_accumulation_steps). TRL does not save a rollout "
-                "batch in progress, so a run resumed from such a checkpoint drops the rest of it and diverges from an "
-                "uninterrupted run."
-            )
+        keep_log_probs_precise(self.accelerator)
+        for warning in warn_of_checkpoints_inside_a_rollout(self.args):
+            logger.warning(warning)
         self._token_log: TokenLog | None = None
         if self.credit_args.log_token_credit:
             vocab_size = self._scorer.model.config.get_text_config().vocab_size
             self._token_log = TokenLog(self, self._tokenizer, vocab_size)
             self.add_callback(self._token_log)
+
+    def _choose_trim(self) -> Trim | None:
+        if not self.credit_args.trim_padding or self._is_vlm:
+            return None
+        config = self.accelerator.unwrap_model(self.model).config.get_text_config()
+        return Trim(is_shift_invariant(config), self.args.pad_to_multiple_of or 1)
 
     # --- credit of a rollout batch ---
 
@@ -159,17 +177,15 @@ class DeltaGRPOTrainer(ReportsAvgAtK, GRPOTrainer):
             batch = super()._generate_and_score_completions(inputs)
             self._log_columns([None] * len(inputs), [None] * len(inputs))
             return batch
-        seen = ScoringPass(
-            self._scorer.backbone if self._keeps_hidden else None, self._placement if self._keeps_hidden else None
-        )
+        seen = ScoringPass(self._scorer.backbone if self._keeps_hidden else None, self._placement)
         self._watcher = seen if scores_rollouts(self.args) else None
         try:
             batch = super()._generate_and_score_completions(inputs)
         finally:  # also if a reward raises
             self._watcher = None
-        rewards = self._rewards_by_function()
         rows = len(inputs) * self.accelerator.process_index + torch.arange(len(inputs), device=self.accelerator.device)
-        batch |= {TOTAL_REWARDS: self._total_rewards(rewards)[rows], GROUPS: rows // self.num_generations}
+        batch |= {TOTAL_REWARDS: self._total_rewards()[rows], GROUPS: rows // self.num_generations}
+        batch["advantages"] = batch["advantages"] * self._has_contrast()[batch[GROUPS]]
         means = torch.ones_like(batch["advantages"])
         if rule.credits_rollouts:
             start = time.perf_counter()
@@ -183,7 +199,7 @@ class DeltaGRPOTrainer(ReportsAvgAtK, GRPOTrainer):
                 means = batch["token_coefficients"].sum(dim=1) / tokens.mask.sum(dim=1).clamp(min=1)
                 self._log_rollout(credit, tokens, policy, time.perf_counter() - start)
                 if self._token_log:
-                    self._token_log.observe(batch, tokens, rewards)
+                    self._token_log.observe(batch, tokens, self._rewards.cpu())
         # TRL's column "advantage" was filled before; what trains is advantage × coefficient
         self._log_columns(*([round(x, 4) for x in values.tolist()] for values in (means, batch["advantages"] * means)))
         return batch
@@ -204,15 +220,27 @@ class DeltaGRPOTrainer(ReportsAvgAtK, GRPOTrainer):
         rehearse, self._rehearsed = not self._rehearsed, True
         return hook(self.token_credit, tokens, rehearse=rehearse)
 
-    def _rewards_by_function(self) -> torch.Tensor:  # (rows of all processes, functions)
-        """Of the present rollout batch, which fills TRL's columns; NaN where not scorable."""
-        return torch.tensor(list(map(list, self._logs["rewards"].values())), dtype=torch.float32).T
+    def _calculate_rewards(self, *args, **kwargs):
+        self._rewards = super()._calculate_rewards(*args, **kwargs)
+        return self._rewards
 
-    def _total_rewards(self, rewards: torch.Tensor) -> torch.Tensor:  # (rows of all processes,)
+    def _total_rewards(self) -> torch.Tensor:  # (rows of all processes,)
         """The weighted sum over reward functions as in TRL; NaN where none could score."""
-        total = (rewards * self.reward_weights.cpu()).nansum(dim=1)
-        total[rewards.isnan().all(dim=1)] = torch.nan
-        return total.to(self.accelerator.device)
+        total = (self._rewards * self.reward_weights.to(self._rewards.device)).nansum(dim=1)
+        return total.masked_fill(self._rewards.isnan().all(dim=1), torch.nan)
+
+    def _has_contrast(self) -> torch.Tensor:  # (groups of all processes,)
+        """
+        Whether the rewards of each group differ. Where they do not, rounding leaves advantages of up to 1e-3 if a
+        reward has no exact binary form, which would count as a side.
+        """
+        summed = self.multi_objective_aggregation == "sum_then_normalize"
+        rewards = self._total_rewards()[:, None] if summed else self._rewards
+        groups = rewards.view(-1, self.num_generations, rewards.size(1))
+        missing = groups.isnan()
+        highest = groups.masked_fill(missing, -torch.inf).amax(dim=1)
+        lowest = groups.masked_fill(missing, torch.inf).amin(dim=1)
+        return (highest > lowest).any(dim=1)
 
     def _log_rollout(self, credit: Credit, tokens: Tokens, policy: RolloutPolicy, seconds: float) -> None:
         passes = policy.forward_passes + credit.metrics.get("extra_forward_passes", 0)
@@ -237,10 +265,20 @@ class DeltaGRPOTrainer(ReportsAvgAtK, GRPOTrainer):
 
     # --- in the loss ---
 
+    def _prepare_inputs(self, generation_batch):
+        buffered = self._buffered_inputs
+        inputs = super()._prepare_inputs(generation_batch)
+        if self._trim is None or self._buffered_inputs is buffered or not splits_do_not_matter(self.args):
+            return inputs
+        per_step = min(self.args.gradient_accumulation_steps, len(self._buffered_inputs))
+        self._buffered_inputs = regrouped(self._buffered_inputs, per_step)
+        return self._buffered_inputs[self._step % self.args.steps_per_generation]
+
     def _compute_loss(self, model, inputs):
         if not self.model.training:
             return super()._compute_loss(model, inputs)
-        weighted = dict(inputs)  # the buffered batch is used again
+        inputs = dict(inputs) if self._trim is None else trimmed(inputs, self._trim)
+        weighted = dict(inputs)
         if "token_coefficients" in inputs:
             _weigh(weighted, inputs["token_coefficients"])  # weights >= 0 commute with the clipped surrogate's min
         if self.token_credit.credits_micro_batches:
@@ -251,7 +289,7 @@ class DeltaGRPOTrainer(ReportsAvgAtK, GRPOTrainer):
         finally:
             self._watcher = None
 
-    def _credit_micro_batch(self, inputs: dict, weighted: dict, score: Callable, mask: torch.Tensor):
+    def _credit_micro_batch(self, inputs: dict, weighted: dict, score: Callable, *which):
         output = score()
         log_probs = output[0].detach()
         # absent on the rollout's own policy
@@ -263,11 +301,33 @@ class DeltaGRPOTrainer(ReportsAvgAtK, GRPOTrainer):
             self._log_credit(credit.metrics)
         return output
 
+    # --- scoring ---
+
     def _get_per_token_logps_and_entropies(self, model, input_ids, attention_mask, logits_to_keep, *args, **kwargs):
-        score = super()._get_per_token_logps_and_entropies
-        score = partial(score, model, input_ids, attention_mask, logits_to_keep, *args, **kwargs)
+        score = partial(super()._get_per_token_logps_and_entropies, model)
         watcher, self._watcher = self._watcher, None
-        return score() if watcher is None else watcher(score, attention_mask[:, -logits_to_keep:])
+        size = len(input_ids)
+        if self.model.training and self._trim is not None and not args:
+            size = kwargs.pop("batch_size", None) or size
+            text = (input_ids, attention_mask, logits_to_keep, size, self._trim, watcher)
+            output = score_in_pieces(score, *text, **kwargs)
+        elif watcher is None:
+            output = score(input_ids, attention_mask, logits_to_keep, *args, **kwargs)
+        else:
+            rows = torch.arange(size, device=input_ids.device)
+            call = partial(score, input_ids, attention_mask, logits_to_keep, *args, **kwargs)
+            output = watcher(call, attention_mask[:, -logits_to_keep:], rows, logits_to_keep)
+        if isinstance(watcher, ScoringPass):
+            watcher.log_probs, watcher.entropies, _ = output
+        return output
+
+    def _watched(self, watcher: Callable | None, *args, **kwargs):
+        """A scoring call that `watcher` is shown."""
+        self._watcher = watcher
+        try:
+            return self._get_per_token_logps_and_entropies(*args, **kwargs)
+        finally:
+            self._watcher = None
 
     # --- checkpoints ---
 
@@ -286,10 +346,11 @@ class DeltaGRPOTrainer(ReportsAvgAtK, GRPOTrainer):
         super()._load_optimizer_and_scheduler(checkpoint)
         if self._token_log and checkpoint is not None:
             self._token_log.load(Path(checkpoint))
-        saved = checkpoint is not None and Path(checkpoint, RULE_STATE).is_file()
-        self.token_credit.load_state_dict(
-            torch.load(Path(checkpoint, RULE_STATE), map_location=self.accelerator.device) if saved else {}
-        )
+        state = {}
+        if checkpoint is not None and self.accelerator.is_main_process and Path(checkpoint, RULE_STATE).is_file():
+            state = torch.load(Path(checkpoint, RULE_STATE), map_location="cpu")
+        [state] = broadcast_object_list([state])  # which nodes without a common file system do not all have
+        self.token_credit.load_state_dict(state)
 
 
 def _choose_rule(token_credit: TokenCredit | str | None, args: CreditArguments) -> TokenCredit:

@@ -42,9 +42,10 @@ def main():
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     dtype = getattr(torch, args.dtype)
     torch.manual_seed(0)
-    kept = HiddenStateCache(Placement(args.cache, device), args.tokens)
+    kept = HiddenStateCache(Placement(args.cache, device).allocate(args.tokens, args.dim, dtype), device)
     for start in range(0, args.tokens, 8192):
-        kept.append(torch.randn(min(8192, args.tokens - start), args.dim, device=device).to(dtype))
+        end = min(start + 8192, args.tokens)
+        kept.write(torch.randn(end - start, args.dim, device=device).to(dtype), [(start, end)])
     states = kept.states()
     log_probs, advantages = -torch.rand(args.tokens, device=device), torch.randn(args.tokens, device=device)
     tokens = torch.randint(args.vocabulary, (args.tokens,), device=device)

@@ -1,6 +1,7 @@
 """The trainer against the paper's objective, against TRL itself, and through every option that it must live with."""
 
 import math
+import time
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.credit import DelTA
+from delta_trl.rewards import failures
 from delta_trl.rewards.failures import RewardFunctionError
 
 from . import tiny
@@ -56,7 +58,8 @@ def test_loss_gradient_is_the_papers(make_trainer, rollout):
 
 def test_no_credit_is_grpo_bit_for_bit(make_trainer):
     trainers = []
-    for options in ({"token_credit": "none"}, {"trainer_class": GRPOTrainer, "config_class": GRPOConfig}):
+    ours = {"token_credit": "none", "trim_padding": False}
+    for options in (ours, {"trainer_class": GRPOTrainer, "config_class": GRPOConfig}):
         trainers.append(make_trainer(**options, steps_per_generation=2, max_steps=4, epsilon_high=0.28))
         trainers[-1].train()
     assert logged(trainers[0], "loss") == logged(trainers[1], "loss")
@@ -83,35 +86,104 @@ def test_plain_grpo_config_gets_the_default_credit(make_trainer):
     assert len(logged(plain, "credit/coefficient_mean")) == 2
 
 
-@pytest.mark.parametrize("level", ["token", "sequence"])
-@pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo"])
-def test_every_loss_is_linear_in_the_coefficients(make_trainer, rollout, loss_type, level):
-    """TRL takes (B, T) advantages: each token's term is its coefficient times what it is alone."""
+LOSSES = [
+    *((loss_type, "token") for loss_type in ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo")),
+    ("cispo", "sequence"),
+    ("vespo", "sequence"),
+]
+
+
+def defined_loss(trainer, batch, coefficients) -> torch.Tensor:
+    """The losses as their papers define them, each token's term times its coefficient."""
+    args, mask = trainer.args, batch["completion_mask"].bool()
+    _, log_probs = plain_forward(trainer.model, batch)
+    shift = (log_probs - batch["old_per_token_logps"]) * mask
+    lengths, A = mask.sum(dim=1, keepdim=True), batch["advantages"][:, None]
+    ratio = shift.exp() if args.importance_sampling_level == "token" else (shift.sum(1, True) / lengths).exp()
+    if args.loss_type == "cispo":
+        terms = ratio.detach().clamp(max=args.epsilon_high) * A * log_probs
+    elif args.loss_type == "vespo":
+        k, lam = torch.where(A >= 0, 2.0, 3.0), torch.where(A >= 0, 3.0, 2.0)
+        w = shift.detach().sum(dim=1, keepdim=True).exp()
+        terms = (lam * (1 - w)).exp() * w**k * A * log_probs
+    elif args.loss_type == "sapo":
+        tau = torch.where(A > 0, args.sapo_temperature_pos, args.sapo_temperature_neg)
+        terms = torch.sigmoid(tau * (ratio - 1)) * 4 / tau * A
+    else:
+        terms = torch.min(ratio * A, ratio.clamp(1 - args.epsilon, 1 + args.epsilon_high) * A)
+    terms = coefficients * terms * mask
+    if args.loss_type in ("grpo", "sapo"):
+        return -(terms.sum(dim=1, keepdim=True) / lengths).mean()
+    if args.loss_type == "luspo":
+        return -terms.sum(dim=1).mean()
+    if args.loss_type == "dr_grpo":
+        return -terms.sum() / (len(terms) * args.max_completion_length)
+    return -terms.sum() / mask.sum()
+
+
+@pytest.mark.parametrize(("loss_type", "level"), LOSSES)
+def test_every_loss_credits_tokens(make_trainer, rollout, loss_type, level):
+    """
+    The gradient is that of the definition; reversing the coefficients within responses changes it.
+    """
     trainer = make_trainer(
-        **MISALIGNED,
-        loss_type=loss_type,
-        importance_sampling_level=level,
-        per_device_train_batch_size=4,
-        max_completion_length=3,
-        delta=10.0,
+        **MISALIGNED, loss_type=loss_type, importance_sampling_level=level, max_completion_length=6, delta=10.0
     )
     batch = rollout(trainer)
     with torch.no_grad():
         for parameter in trainer.model.parameters():
             parameter.add_(0.03 * torch.randn_like(parameter))
 
-    def loss(coefficients):
-        with torch.no_grad():
-            return trainer._compute_loss(trainer.model, {**batch, "token_coefficients": coefficients}).item()
+    def gradient(loss):
+        return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(trainer.model.parameters()))])
 
-    coefficients = batch["token_coefficients"]
-    alone = 0.0
-    for b, t in batch["completion_mask"].nonzero().tolist():
-        one = torch.zeros_like(coefficients)
-        one[b, t] = 1.0
-        alone += coefficients[b, t].item() * loss(one)
-    assert loss(coefficients) == pytest.approx(alone, rel=1e-4, abs=1e-6)
-    assert loss(2 * coefficients) == pytest.approx(2 * loss(coefficients), rel=1e-5, abs=1e-7)
+    mask = batch["completion_mask"].bool()
+    coefficients = torch.zeros(mask.shape).masked_scatter(mask, 0.2 + torch.rand(int(mask.sum())))
+    reversed_ = coefficients.clone()
+    for row, valid in enumerate(mask):
+        reversed_[row, valid] = coefficients[row, valid].flip(0)
+    gradients = []
+    for weights in (coefficients, reversed_):
+        ours = trainer._compute_loss(trainer.model, {**batch, "token_coefficients": weights})
+        gradients.append(gradient(ours))
+        expected = defined_loss(trainer, batch, weights)
+        assert ours.item() == pytest.approx(expected.item(), rel=1e-4, abs=1e-6)
+        torch.testing.assert_close(gradients[-1], gradient(expected), rtol=1e-3, atol=1e-6)
+    assert (gradients[0] - gradients[1]).norm() > 0.05 * gradients[0].norm()
+
+
+@pytest.mark.parametrize("rule", ["delta", "fipo", "selected", "random"])
+@pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "sapo"])
+def test_losses_that_ignore_credit_are_refused(make_trainer, loss_type, rule):
+    options = {"loss_type": loss_type, "importance_sampling_level": "sequence"}
+    with pytest.raises(ValueError, match=r"spreads the gradient evenly.*token_credit='none'"):
+        make_trainer(**options, token_credit=rule)
+    make_trainer(**options, token_credit="none")
+
+
+def test_equal_rewards_that_are_not_exact_are_no_contrast(make_trainer, rollout):
+    """0.3 is no binary fraction: the mean of several is another number, and TRL divides the difference by 1e-4."""
+    rewards = [0.3, 0.3, 0.3, None, 1.0, 0.0, 0.0, 1.0]
+    equal = lambda completions, **_: list(rewards)  # noqa: E731
+    ours = rollout(make_trainer(reward_funcs=equal))
+    exact = make_trainer(reward_funcs=lambda completions, **_: [x and float(x > 0.5) for x in rewards])
+    expected = rollout(exact)
+    assert ours["advantages"][:4].tolist() == [0.0] * 4
+    torch.testing.assert_close(ours["token_coefficients"], expected["token_coefficients"])
+
+
+@pytest.mark.parametrize("scale", ["group", "batch", "none"])
+@pytest.mark.parametrize("aggregation", ["sum_then_normalize", "normalize_then_sum"])
+def test_other_advantages_stay_as_they_are(make_trainer, rollout, aggregation, scale):
+    first, second = [0.3, 0.1, 0.1, 0.3, 0.0, 1.0, None, None], [0.1, 0.3, 0.3, 0.1, 0.5, 0.5, 0.5, None]
+    funcs = [lambda completions, **_: list(first), lambda completions, **_: list(second)]
+    options = {"multi_objective_aggregation": aggregation, "scale_rewards": scale, "reward_funcs": funcs}
+    ours = rollout(make_trainer(**options))["advantages"]
+    theirs = rollout(make_trainer(**options, trainer_class=GRPOTrainer, config_class=GRPOConfig))["advantages"]
+    changed = ours != theirs
+    assert not ours[changed].any()
+    assert theirs[changed].abs().max() < 1e-2 if changed.any() else True
+    assert ours[4:7].abs().max() > 0.1
 
 
 # --- where the hidden states come from ---
@@ -419,11 +491,31 @@ def test_a_reward_that_fails_on_the_whole_batch_only(make_trainer):
         trainer.train()
 
 
+def test_the_search_for_a_failing_completion_ends(make_trainer, monkeypatch):
+    monkeypatch.setattr(failures, "SEARCH_SECONDS", 0.05)
+    calls = []
+
+    def slow(completions, **kwargs):
+        calls.append(len(completions))
+        time.sleep(0.03)
+        return [1 / (8 - len(completions)) for _ in completions]
+
+    with pytest.raises(RewardFunctionError, match=r"not on one alone of those that were tried within 0.05 s"):
+        make_trainer(reward_funcs=slow).train()
+    assert 1 < len(calls) < 5
+
+
 def test_checkpoints_inside_a_rollout_are_warned_about(make_trainer, caplog):
     make_trainer(steps_per_generation=4, save_strategy="steps", save_steps=4)
     assert "save_steps" not in caplog.text
     make_trainer(steps_per_generation=4, save_strategy="steps", save_steps=6)
     assert "save_steps=6 is not a multiple of the 4 optimiser steps" in caplog.text
+    best = {"metric_for_best_model": "avg_at_k", "trainer_options": {"eval_dataset": tiny.dataset()}}
+    saves = {"save_strategy": "steps", "save_steps": 4, "eval_strategy": "steps", "per_device_eval_batch_size": 4}
+    make_trainer(steps_per_generation=4, **saves, **best, eval_steps=8)
+    assert "eval_steps" not in caplog.text
+    make_trainer(steps_per_generation=4, **saves, **best, eval_steps=3)
+    assert "eval_steps=3 is not a multiple of the 4 optimiser steps" in caplog.text
 
 
 @pytest.mark.parametrize(

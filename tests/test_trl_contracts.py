@@ -51,19 +51,8 @@ def test_generate_and_score_takes_the_rows_of_a_process(make_trainer, rollout):
     assert len(inputs[0]) == len(batch["advantages"]) == 8
 
 
-def test_rewards_of_a_rollout_fill_their_columns(make_trainer, rollout):
-    """`DeltaGRPOTrainer` reads rewards by function there, of the rows of all processes."""
-    rewards = [0.25, None, 0.5, 1.0, 0.0, 0.0, 1.0, None]
-    trainer = make_trainer(
-        trainer_class=GRPOTrainer, config_class=GRPOConfig, reward_funcs=lambda completions, **_: list(rewards)
-    )
-    for _ in range(2):
-        rollout(trainer)
-        assert [None if x != x else x for x in trainer._logs["rewards"]["<lambda>"]] == rewards
-
-
 def test_calculate_rewards_returns_those_of_all_functions(make_trainer, rollout):
-    """`ReportsAvgAtK` takes the first column."""
+    """Unweighted, of all rows, before they become advantages; `ReportsAvgAtK` takes the first column."""
     trainer = make_trainer(
         trainer_class=GRPOTrainer,
         config_class=GRPOConfig,

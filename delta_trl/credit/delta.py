@@ -103,7 +103,7 @@ class DelTA(TokenCredit):
     def of_rollout(self, tokens: Tokens) -> Credit:
         gradients = self._gradients(tokens)
         metrics = {}
-        if self.token_gradient != "full":  # there it would cost two backward passes
+        if self.token_gradient in ("output_row", "topk_hidden"):  # elsewhere it would cost passes and a head's memory
             metrics["centroid_cosine"] = centroid_cosine(gradients, tokens.advantages)
         options: dict[str, Any] = {
             "refinement_steps": self.refinement_steps,
@@ -139,18 +139,13 @@ class DelTA(TokenCredit):
         if self.token_gradient == "full":
             probes = 1 if self.full_gradient_estimator in ("one_sided", "forward") else 2
             return Cost(forwards=directions * (1 + probes), backwards=directions)
-        # a combine and a score for every direction, and the centroids' cosine; `lm_head` combines these one by one and
-        # starts with a pass of its own, which is all that `topk_hidden` needs
-        readings = {"output_row": 2 * directions + 1, "topk_hidden": 1, "lm_head": 2 * directions + 3}
-        return Cost(hidden_states=readings[self.token_gradient])
+        # a combine and a score for every direction, and the centroids' cosine; `lm_head` goes without that and starts
+        # with a pass of its own, which is all that `topk_hidden` needs
+        readings = {"output_row": 2 * directions + 1, "topk_hidden": 1, "lm_head": 2 * directions + 1}
+        return Cost(hidden_states=readings[self.token_gradient], recomputable=self.centroid_scope == "batch")
 
     def check(self, trainer: Any) -> None:
         gradient, args = self.token_gradient, trainer.args
-        if self.centroid_scope == "group" and trainer.credit_args.hidden_state_cache == "recompute":
-            raise ValueError(
-                "hidden_state_cache='recompute' would cost centroid_scope='group' forward passes for every prompt. "
-                "Use 'device', 'cpu' or 'auto'."
-            )
         if gradient == "output_row":
             return
         fsdp2 = trainer.is_fsdp_enabled and trainer.accelerator.is_fsdp2
@@ -166,6 +161,12 @@ class DelTA(TokenCredit):
             )
         if gradient != "full":
             return
+        if args.deepspeed_plugin is not None and (args.bf16 or args.fp16):
+            raise ValueError(
+                "token_gradient='full' does not work with DeepSpeed in 16 bits: the model's parameters have 16 bits "
+                "then, which swallow the small moves of a difference quotient (errors of up to 0.6). Use DDP or "
+                "FSDP2, which keep them in float32, or bf16: false, or another token_gradient."
+            )
         forward_mode = self.full_gradient_estimator == "forward"
         if fsdp2 and (forward_mode or args.gradient_accumulation_steps > 1):
             raise ValueError(
@@ -212,4 +213,4 @@ class WithinSide(DelTA):
 
     def cost(self) -> Cost:
         # lengths, and a combine and a score for either side, for every direction; and the centroids' cosine
-        return Cost(hidden_states=5 * (self.refinement_steps + 1) + 1)
+        return Cost(5 * (self.refinement_steps + 1) + 1, recomputable=self.centroid_scope == "batch")

@@ -93,17 +93,10 @@ class RecomputedStates:
         shape: tuple[int, int],
         dtype: torch.dtype,
         device: torch.device,
-        forward: Callable[[], Iterator[tuple[slice, torch.Tensor]]],
+        forward: Callable[[], Iterator[tuple[slice | torch.Tensor, torch.Tensor]]],
     ):
         self.shape, self.dtype, self.device = shape, dtype, device
         self._forward = forward
 
-    def chunks(self) -> Iterator[tuple[slice, torch.Tensor]]:
+    def chunks(self) -> Iterator[tuple[slice | torch.Tensor, torch.Tensor]]:
         return self._forward()
-
-    def __getitem__(self, tokens: torch.Tensor) -> "RecomputedStates":
-        raise RuntimeError(
-            "hidden_state_cache='auto' finds no room for the hidden states of this rollout batch, and reading those "
-            "of a part of the tokens would cost a forward pass each time. Use a smaller rollout batch, or one "
-            "contrast for all groups."
-        )

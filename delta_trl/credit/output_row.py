@@ -62,6 +62,7 @@ class OutputRowGradients:
 
     def __getitem__(self, tokens: torch.Tensor) -> "OutputRowGradients":
         """The gradients of some of the tokens."""
+        assert isinstance(self.hidden, HiddenStates), "recomputed states are read all at a time"
         part = object.__new__(OutputRowGradients)
         part.hidden, part.dtype, part.scale = self.hidden[tokens], self.dtype, self.scale[tokens]
         return part

@@ -20,12 +20,15 @@ class Cost:
             one, else from one more; where there is no room for them, every reading is a forward pass.
         scores (`bool`, *optional*, defaults to `False`): Whether log-probabilities or entropies of a pass are needed.
         forwards, backwards (`int`, *optional*, defaults to `0`): Passes of its own, at most.
+        recomputable (`bool`, *optional*, defaults to `True`):
+            Whether hidden states are read all at a time, so that a forward pass can stand in for them.
     """
 
     hidden_states: int = 0
     scores: bool = False
     forwards: int = 0
     backwards: int = 0
+    recomputable: bool = True
 
 
 class TokenCredit:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
-from accelerate.utils import broadcast_object_list
+from accelerate.utils import broadcast_object_list, parse_flag_from_env
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase, TrainerState
 from transformers.utils import cached_file, find_adapter_config_file
@@ -36,7 +36,8 @@ def main(args: Iterable[str]) -> None:
     arguments: EvalArguments
     (arguments,) = EvalParser().parse(args)
     # one process may sample for hours longer than another
-    state = PartialState(cpu=arguments.use_cpu, timeout=timedelta(days=7))
+    cpu = arguments.use_cpu or parse_flag_from_env("ACCELERATE_USE_CPU")  # which `PartialState` does not look at
+    state = PartialState(cpu=cpu, timeout=timedelta(days=7))
     try:
         evaluation = Evaluation(arguments, state)
     except (ValueError, OSError, ImportError) as error:

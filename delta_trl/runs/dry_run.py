@@ -7,7 +7,12 @@ import torch
 from transformers import AutoConfig
 from trl import ModelConfig
 
-from ..config import DeltaGRPOConfig, optimiser_steps_per_rollout, saves_inside_a_rollout, scores_rollouts
+from ..config import (
+    DeltaGRPOConfig,
+    optimiser_steps_per_rollout,
+    scores_rollouts,
+    warn_of_checkpoints_inside_a_rollout,
+)
 from ..credit import Cost
 from .recipe import RecipeError, RecipeParser, RunArguments, get_rewards
 
@@ -135,11 +140,7 @@ def _warnings(args: DeltaGRPOConfig, steps: float) -> Iterable[str]:
             f"{steps:g} optimiser steps per rollout batch: some steps mix two rollout batches. Choose "
             f"gradient_accumulation_steps as a divisor of {micro_batches} (steps_per_generation * num_iterations)."
         )
-    if saves_inside_a_rollout(args):
-        yield (
-            f"save_steps={args.save_steps:g} is not a multiple of the {steps:g} optimiser steps per rollout batch: "
-            "a run resumed inside a rollout batch drops the rest of it."
-        )
+    yield from warn_of_checkpoints_inside_a_rollout(args)
     if args.max_steps > 0 and args.max_steps % steps:
         yield f"max_steps={args.max_steps} ends inside a rollout batch of {steps:g} optimiser steps."
 

@@ -1,6 +1,7 @@
 """Keeping hidden states until the coefficients are computed, in device or main memory, where there is room."""
 
 import math
+import weakref
 from pathlib import Path
 
 import psutil
@@ -14,79 +15,128 @@ logger = get_logger(__name__)
 
 BLOCK_BYTES = 2**28  # a power of two: what pinned memory is rounded up to
 MARGIN = 0.1  # of all memory, which "auto" leaves free
-
-
-class OutOfRoomError(Exception):
-    """`hidden_state_cache="auto"` finds no room for more hidden states."""
+CGROUPS, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+LIMITS = (  # of a control group's memory, in both versions: where, limit, use, and what of it can be reclaimed
+    ("", "memory.max", "memory.current", "inactive_file"),
+    ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
 
 
 def free_memory(device: torch.device) -> tuple[int, int]:
-    """Bytes to be had on `device` at this moment, and bytes that there are; main memory within a control group."""
+    """Bytes to be had on `device` at this moment, and bytes that there are; main memory within control groups."""
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device), total
     memory = psutil.virtual_memory()
     free, total = memory.available, memory.total
-    for folder, limit, used, cached in (
-        ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
-        ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-    ):
-        try:
-            limit, used, statistics = (Path(folder, name).read_text() for name in (limit, used, "memory.stat"))
-        except OSError:
-            continue
-        if limit.strip() != "max":
-            reclaimable = int(dict(line.split() for line in statistics.splitlines())[cached])
-            total = min(total, int(limit))
-            free = min(free, int(limit) - int(used) + reclaimable)
-    if torch.cuda.is_initialized() and hasattr(torch.cuda, "host_memory_stats"):
-        # pinned memory that PyTorch keeps for the next to ask
-        statistics = torch.cuda.host_memory_stats()
-        free += statistics["allocated_bytes.current"] - statistics["active_bytes.current"]
+    for version, limit, used, cached in LIMITS:
+        for folder in _control_groups(version):
+            try:
+                limit_, used_, statistics = (Path(folder, name).read_text() for name in (limit, used, "memory.stat"))
+            except OSError:
+                continue
+            if limit_.strip() != "max":
+                reclaimable = int(dict(line.split() for line in statistics.splitlines())[cached])
+                total = min(total, int(limit_))
+                free = min(free, int(limit_) - int(used_) + reclaimable)
     return free, total
+
+
+def _control_groups(controller: str) -> list[Path]:
+    """Folders of this process's control group and of all that it is in; `""` is the second version's one tree."""
+    root = CGROUPS / controller
+    try:
+        lines = [line.split(":", 2) for line in OWN_CGROUP.read_text().splitlines()]
+    except OSError:
+        return [root]
+    own = next((path for _, names, path in lines if controller in names.split(",")), "/")
+    folder = root / own.strip("/")
+    return [folder, *(parent for parent in folder.parents if parent.is_relative_to(root))]
+
+
+class PinnedMemory:
+    """
+    What this process has pinned for hidden states. PyTorch keeps pinned memory for the next to ask, never for anybody
+    else: what was given back counts as free. (Its own statistics of that differ between versions, and are wrong in
+    some.)
+    """
+
+    def __init__(self):
+        self.used = self.highest = 0
+
+    @property
+    def reusable(self) -> int:
+        return self.highest - self.used
+
+    def allocate(self, rows: int, dim: int, dtype: torch.dtype) -> torch.Tensor:
+        block = torch.empty(rows, dim, dtype=dtype, pin_memory=True)
+        n_bytes = block.nbytes
+        self.used += n_bytes
+        self.highest = max(self.highest, self.used)
+        weakref.finalize(block.untyped_storage(), self._give_back, n_bytes)
+        return block
+
+    def _give_back(self, n_bytes: int) -> None:
+        self.used -= n_bytes
+
+
+PINNED = PinnedMemory()
 
 
 class Placement:
     """
-    Where blocks of hidden states go.
+    Where hidden states go.
 
     Args:
         cache (`str`): `"device"`, `"cpu"`, or `"auto"`: device memory, else main memory; a tenth of each stays free.
         device (`torch.device`): Where the model computes; a CPU without index.
+        may_recompute (`bool`, *optional*, defaults to `True`):
+            Whether `"auto"` may keep nothing. Else it takes main memory for all that device memory has no room for.
     """
 
-    def __init__(self, cache: str, device: torch.device):
-        self.cache, self.device = cache, device
-        self._said = set()
+    def __init__(self, cache: str, device: torch.device, may_recompute: bool = True):
+        self.cache, self.device, self.may_recompute = cache, device, may_recompute
+        self._said: set[str] = set()
 
-    def fits(self, n_bytes: int) -> bool:
-        """Whether so much may be kept in all."""
-        if self.cache != "auto":
-            return True
-        devices = dict.fromkeys((self.device, torch.device("cpu")))
-        return sum(max(0, self._room(device)) for device in devices) >= n_bytes
+    def allocate(
+        self, n_tokens: int, dim: int, dtype: torch.dtype, reserve: int = 0
+    ) -> list[tuple[torch.Tensor, bool]] | None:
+        """
+        Memory for hidden states (n_tokens, dim).
 
-    def allocate(self, rows: int, dim: int, dtype: torch.dtype) -> tuple[torch.Tensor, bool]:
-        """A block (rows, dim), and whether it is main memory, to be staged. Raises `OutOfRoomError`, with `"auto"`."""
-        if self.cache == "device":
-            return torch.empty(rows, dim, dtype=dtype, device=self.device), False
-        if self.cache == "cpu":
-            return self._main_memory(rows, dim, dtype), True
-        n_bytes = rows * dim * dtype.itemsize
-        if self._room(self.device) >= n_bytes:
-            try:
-                return torch.empty(rows, dim, dtype=dtype, device=self.device), False
-            except RuntimeError:  # out of memory after all: it is in pieces, or somebody was faster
-                pass
-        if self.device.type != "cpu" and self._room(torch.device("cpu")) >= n_bytes:
-            try:
-                block = self._main_memory(rows, dim, dtype)
-            except RuntimeError:
-                pass
-            else:
-                self.say("hidden states do not all fit into device memory and are kept in main memory")
-                return block, True
-        raise OutOfRoomError
+        Args:
+            n_tokens, dim (`int`), dtype (`torch.dtype`): Of the hidden states.
+            reserve (`int`, *optional*, defaults to `0`): Bytes on the device that `"auto"` leaves to forward passes.
+
+        Returns:
+            `list[tuple[torch.Tensor, bool]]`: Blocks of rows, and whether they are main memory, to be staged; `None`
+            if `"auto"` finds no room.
+        """
+        row = dim * dtype.itemsize
+        per_block = max(1, BLOCK_BYTES // row)
+        sizes = [min(per_block, n_tokens - start) for start in range(0, n_tokens, per_block)] or [0]
+        main_memory = torch.device("cpu")
+        on_device = 0 if self.cache == "cpu" else len(sizes)
+        if self.cache == "auto":
+            room = self._room(self.device) - reserve
+            on_device = sum(size <= room for size in _running_sums(size * row for size in sizes))
+            rest = row * sum(sizes[on_device:])
+            if (
+                rest
+                and self.may_recompute
+                and (self.device == main_memory or self._room(main_memory) + PINNED.reusable < rest)
+            ):
+                return None
+        try:
+            blocks = [(torch.empty(n, dim, dtype=dtype, device=self.device), False) for n in sizes[:on_device]]
+            blocks += [(self._main_memory(n, dim, dtype), True) for n in sizes[on_device:]]
+        except RuntimeError:  # out of memory after all: it is in pieces, or somebody was faster
+            if self.cache == "auto" and self.may_recompute:
+                return None
+            raise
+        if self.cache == "auto" and on_device < len(sizes):
+            self.say("hidden states do not all fit into device memory and are kept in main memory")
+        return blocks
 
     def say(self, what: str) -> None:
         """Log what `"auto"` had to do, once."""
@@ -103,58 +153,59 @@ class Placement:
         return free - math.ceil(MARGIN * total)
 
     def _main_memory(self, rows: int, dim: int, dtype: torch.dtype) -> torch.Tensor:
-        return torch.empty(rows, dim, dtype=dtype, pin_memory=self.device.type == "cuda")
+        if self.device.type == "cuda":
+            return PINNED.allocate(rows, dim, dtype)
+        return torch.empty(rows, dim, dtype=dtype)
+
+
+def _running_sums(sizes) -> list[int]:
+    total, sums = 0, []
+    for size in sizes:
+        total += size
+        sums.append(total)
+    return sums
 
 
 class HiddenStateCache:
     """
-    Takes hidden states as they come. Copies to main memory run beside what the device computes next.
+    Takes the hidden states of N tokens as they come. Copies to main memory run beside what the device computes next.
 
     Args:
-        placement (`Placement`): Where to keep them.
-        capacity (`int`): How many at most.
+        blocks (`list[tuple[torch.Tensor, bool]]`): Of [`Placement.allocate`].
+        device (`torch.device`): Where the model computes.
     """
 
-    def __init__(self, placement: Placement, capacity: int):
-        self.placement, self.capacity = placement, capacity
-        self._blocks, self._staged = [], []
-        self._free = 0  # rows of the last block
-        self._module = torch.get_device_module(placement.device)
+    def __init__(self, blocks: list[tuple[torch.Tensor, bool]], device: torch.device):
+        self.device = device
+        self._blocks, self._staged = [block for block, _ in blocks], [staged for _, staged in blocks]
+        self._starts = [0, *_running_sums(len(block) for block in self._blocks)]
+        self._module = torch.get_device_module(device)
         self._stream = self._copied = None  # only where something is copied: not every device has streams
+        if any(self._staged):
+            self._stream, self._copied = self._module.Stream(device), self._module.Event()
         self._copying: torch.Tensor | None = None  # to main memory: must live until that is done
 
-    def append(self, states: torch.Tensor) -> None:
-        """Keep `states` (n, d). Raises `OutOfRoomError`."""
+    def write(self, states: torch.Tensor, ranges: list[tuple[int, int]]) -> None:
+        """Keep `states` (n, d), those of the tokens in `ranges`: where each begins and ends."""
         self._wait()
         start = 0
-        while start < len(states) or not self._blocks:
-            if not self._free:
-                self._add_block(states)
-            block, n = self._blocks[-1], min(self._free, len(states) - start)
-            target = block[len(block) - self._free :][:n]
-            if self._staged[-1]:
-                self._stream.wait_stream(self._module.current_stream(states.device))
-                with self._module.stream(self._stream):
-                    target.copy_(states[start : start + n], non_blocking=True)
-                self._copying = states
-            else:
-                target.copy_(states[start : start + n])
-            self._free -= n
-            start += n
+        for first, last in ranges:
+            for block, staged, begin in zip(self._blocks, self._staged, self._starts, strict=False):
+                low, high = max(first, begin), min(last, begin + len(block))
+                if low < high:
+                    self._copy(block[low - begin : high - begin], states[start + low - first :][: high - low], staged)
+            start += last - first
         if self._copying is not None:
             self._copied.record(self._stream)
 
-    def _add_block(self, states: torch.Tensor) -> None:
-        left = self.capacity - sum(len(block) for block in self._blocks)
-        if len(states) and not left:
-            raise ValueError(f"HiddenStateCache: more hidden states than its capacity of {self.capacity}.")
-        rows = min(left, max(1, BLOCK_BYTES // (states.size(1) * states.dtype.itemsize)))
-        block, staged = self.placement.allocate(rows, states.size(1), states.dtype)
-        self._blocks.append(block)
-        self._staged.append(staged)
-        if staged and self._stream is None:
-            self._stream, self._copied = self._module.Stream(self.placement.device), self._module.Event()
-        self._free = rows
+    def _copy(self, target: torch.Tensor, source: torch.Tensor, staged: bool) -> None:
+        if not staged:
+            target.copy_(source)
+            return
+        self._stream.wait_stream(self._module.current_stream(self.device))
+        with self._module.stream(self._stream):
+            target.copy_(source, non_blocking=True)
+        self._copying = source
 
     def _wait(self) -> None:
         if self._copying is not None:
@@ -164,5 +215,4 @@ class HiddenStateCache:
     def states(self) -> HiddenStates:
         """What was kept, to read."""
         self._wait()
-        blocks = [*self._blocks[:-1], self._blocks[-1][: len(self._blocks[-1]) - self._free]]
-        return HiddenStates(blocks, self.placement.device, self._staged)
+        return HiddenStates(self._blocks, self.device, self._staged)

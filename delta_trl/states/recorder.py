@@ -7,13 +7,13 @@ import torch
 from torch import nn
 
 from ..credit import HiddenStates
-from .cache import HiddenStateCache, OutOfRoomError, Placement
+from .cache import HiddenStateCache, Placement
 
 
 class ScoringPass:
     """
-    Makes one scoring pass over a rollout batch and keeps what it shows: the final hidden states from which the N
-    tokens of a mask were predicted, no padding, in the dtype in which they enter the LM head.
+    Makes the calls of one scoring pass over a rollout batch and keeps what they show: the final hidden states from
+    which the N tokens of a mask were predicted, no padding, in the dtype in which they enter the LM head.
 
     Args:
         backbone (`torch.nn.Module`, *optional*):
@@ -21,62 +21,79 @@ class ScoringPass:
         placement (`Placement`, *optional*): Where to keep hidden states; `None` to keep none.
 
     Attributes:
-        log_probs, entropies (`torch.Tensor` of shape `(B, T)` or `None`):
-            `None` if no pass was made, or the backbone was not seen for every row: a hook may not fire at all, as on a
-            compiled module.
-        hidden (`HiddenStates` or `None`): Row by row; `None` if none are kept or there is no room.
-        dim (`int`), dtype (`torch.dtype`): Of hidden states.
+        log_probs, entropies (`torch.Tensor` of shape `(B, T)` or `None`): What the pass returned. Set by the caller.
+        dim (`int`), dtype (`torch.dtype`): Of hidden states; 0 if the backbone was not seen.
         rng_states (`list[torch.Tensor]`): Of the random generators when the pass began.
     """
 
     def __init__(self, backbone: nn.Module | None, placement: Placement | None = None):
         self.log_probs: torch.Tensor | None = None
         self.entropies: torch.Tensor | None = None
-        self.hidden: HiddenStates | None = None
         self.dim, self.dtype = 0, torch.float32
         self.rng_states: list[torch.Tensor] = []
         self._backbone, self._placement = backbone, placement
+        self._cache: HiddenStateCache | None = None
+        self._ends: list[int] = []  # of each row's tokens among all
+        self._rows = 0  # seen
 
-    def __call__(self, score: Callable, mask: torch.Tensor):
+    @property
+    def complete(self) -> bool:
+        """Whether every row was seen. A hook may not fire at all, as on a compiled module."""
+        return self._backbone is None or self._rows == len(self._ends)
+
+    @property
+    def hidden(self) -> HiddenStates | None:
+        """Row by row; `None` if none are kept or there was no room."""
+        return self._cache.states() if self._cache is not None and self.complete else None
+
+    def __call__(self, score: Callable, mask: torch.Tensor, rows: torch.Tensor, width: int):
         """
-        Make the pass.
+        Make a call of the pass.
 
         Args:
             score (`Callable`): `GRPOTrainer._get_per_token_logps_and_entropies`, with all that it takes.
-            mask (`torch.Tensor` of shape `(B, T)`): The tokens to keep hidden states of.
+            mask (`torch.Tensor` of shape `(B, T)`): Of all rows' tokens, those to keep hidden states of.
+            rows (`torch.Tensor` of shape `(b,)`): Which rows the call is about, in its order.
+            width (`int`): How many columns of completions it has.
 
         Returns:
             What `score` returns, with entropies, which the fused LM head computes anyway.
         """
-        self.rng_states = get_rng_states(mask.device)
-        mask, rows, cache = mask.bool(), 0, None
+        if not self._ends:
+            self.rng_states = get_rng_states(mask.device)
+            self._ends = mask.sum(dim=1).cumsum(0).tolist()
+        if self._backbone is None:
+            return score(compute_entropy=True)
+        seen = self._rows
 
         def keep(module, args, output):
-            nonlocal rows, cache
-            valid = mask[rows : rows + len(output.last_hidden_state)]  # (b, T)
-            states = predicting_states(output.last_hidden_state, valid)  # (n, d)
-            if rows == 0:
+            states = output.last_hidden_state
+            here = rows[self._rows - seen :][: len(states)]
+            states = predicting_states(states, mask[here, :width].bool())  # (n, d)
+            if not self.dim:
                 self.dim, self.dtype = states.size(1), states.dtype
-                n_tokens = int(mask.sum())
-                if self._placement is not None and self._placement.fits(n_tokens * self.dim * self.dtype.itemsize):
-                    cache = HiddenStateCache(self._placement, n_tokens)
-            rows += len(valid)
-            if cache is not None:
-                try:
-                    cache.append(states)
-                except OutOfRoomError:
-                    cache = None
+                self._cache = self._allocate(states.device)
+            self._rows += len(here)
+            if self._cache is not None:
+                self._cache.write(states, [(self._ends[i - 1] if i else 0, self._ends[i]) for i in here.tolist()])
 
-        handle = None if self._backbone is None else self._backbone.register_forward_hook(keep)
+        if self._rows == 0 and mask.is_cuda:
+            torch.cuda.reset_peak_memory_stats(mask.device)
+        handle = self._backbone.register_forward_hook(keep)
         try:
-            output = score(compute_entropy=True)
+            return score(compute_entropy=True)
         finally:
-            if handle is not None:
-                handle.remove()
-        if handle is None or rows == len(mask):
-            self.log_probs, self.entropies = output[:2]
-            self.hidden = None if cache is None else cache.states()
-        return output
+            handle.remove()
+
+    def _allocate(self, device: torch.device) -> HiddenStateCache | None:
+        """Once, after the first forward, the widest of the pass: what that took beyond the present is kept free."""
+        if self._placement is None:
+            return None
+        reserve = 0
+        if device.type == "cuda":
+            reserve = torch.cuda.max_memory_allocated(device) - torch.cuda.memory_allocated(device)
+        blocks = self._placement.allocate(self._ends[-1], self.dim, self.dtype, reserve)
+        return None if blocks is None else HiddenStateCache(blocks, self._placement.device)
 
 
 def predicting_states(states: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:

@@ -11,9 +11,10 @@ from torch import nn
 from trl import GRPOConfig
 from trl.models.utils import disable_gradient_checkpointing
 
-from ..credit import LMHead, RecomputedStates, Scores, all_reduce
+from ..credit import HiddenStates, LMHead, RecomputedStates, Scores, all_reduce
 from .cache import Placement
-from .recorder import ScoringPass, predicting_states, replayed_rng
+from .padding import Trim, pieces
+from .recorder import ScoringPass, replayed_rng
 
 
 class PolicyScorer:
@@ -22,9 +23,11 @@ class PolicyScorer:
 
     Args:
         model (`Callable`): Returns the model in training, as it is wrapped at present.
-        score (`Callable`): `GRPOTrainer._get_per_token_logps_and_entropies`.
+        score (`Callable`):
+            `GRPOTrainer._get_per_token_logps_and_entropies`, behind what is to watch its calls (see [`ScoringPass`]).
         inputs (`tuple[str, ...]`): The entries of a rollout batch that `score` takes beside ids and masks.
         accelerator (`Accelerator`), args (`GRPOConfig`): The trainer's.
+        trim (`Trim`, *optional*): How `score` trims its micro-batches, if it does.
     """
 
     def __init__(
@@ -34,8 +37,9 @@ class PolicyScorer:
         inputs: tuple[str, ...],
         accelerator: Accelerator,
         args: GRPOConfig,
+        trim: Trim | None,
     ):
-        self._model, self._score, self.inputs = model, score, inputs
+        self._model, self._score, self.inputs, self._trim = model, score, inputs, trim
         self.accelerator, self.args = accelerator, args
 
     @property
@@ -67,13 +71,15 @@ class PolicyScorer:
         """The dtype of autocast, if that is on."""
         return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.accelerator.mixed_precision)
 
-    def log_probs(self, batch: dict, rows=slice(None), length: int | None = None, **options) -> tuple:
+    def log_probs(
+        self, batch: dict, rows=slice(None), length: int | None = None, watcher: Callable | None = None
+    ) -> tuple:
         """TRL's log-probabilities (b, T) and entropies of the (first `length`) completion tokens, at present."""
         length = length or batch["completion_ids"].size(1)
         ids, mask = _model_inputs(batch, rows, length)
         more = {key: batch[key] for key in self.inputs if key in batch}
         size = self.args.per_device_train_batch_size
-        return self._score(self._model(), ids, mask, length, batch_size=size, **more, **options)
+        return self._score(watcher, self._model(), ids, mask, length, batch_size=size, **more)
 
     def plain_log_probs(self, batch: dict, rows: torch.Tensor, length: int) -> torch.Tensor:  # (b, length)
         """The same from the model's own logits: TRL's fused LM head has no forward derivative."""
@@ -82,6 +88,15 @@ class PolicyScorer:
             logits = self.model(input_ids=ids, attention_mask=mask, logits_to_keep=length + 1, use_cache=False).logits
         log_probs = (logits[:, :-1].float() / self.args.temperature).log_softmax(dim=-1)
         return log_probs.gather(2, ids[:, -length:, None])[:, :, 0]
+
+    def micro_batches(self, batch: dict) -> Iterator[torch.Tensor]:
+        """Which rows go together in a pass over a rollout batch, in its order."""
+        size = self.args.per_device_train_batch_size
+        if self._trim is None:
+            yield from torch.arange(len(batch["completion_mask"]), device=batch["completion_mask"].device).split(size)
+        else:
+            for rows, *_ in pieces(batch["prompt_mask"], batch["completion_mask"], size, self._trim):
+                yield rows
 
     @contextmanager
     def as_rollouts_are(self) -> Iterator[None]:
@@ -122,12 +137,9 @@ class RolloutPolicy:
         self._keeps_hidden = keeps_hidden
         # TRL's first scoring call was the policy's own only if its log-probs are the batch's: it may also have been
         # the reference model's, even on the same modules (PEFT with the adapter disabled).
-        is_ours = seen.log_probs is not None and seen.log_probs is batch.get("old_per_token_logps")
+        is_ours = seen.complete and seen.log_probs is not None and seen.log_probs is batch.get("old_per_token_logps")
         self._pass: ScoringPass | None = seen if is_ours else None
-        self._scores: Scores | None = None
-        if self._pass is not None and self._pass.hidden is not None and "tool_mask" in batch:
-            # the pass did not know of tools
-            self._pass.hidden = self._pass.hidden[mask[batch["completion_mask"].bool()].nonzero()[:, 0]]
+        self._hidden: HiddenStates | RecomputedStates | None = None
 
     @property
     def known(self) -> dict[str, torch.Tensor]:
@@ -139,15 +151,18 @@ class RolloutPolicy:
 
     def scores(self, hidden: bool) -> Scores:
         if self._pass is None or (hidden and not self._pass.dim):
-            self._pass, self._scores = self._score(hidden or self._keeps_hidden), None
-        if self._scores is None:
-            self._scores = Scores(self._pass.log_probs, self._pass.entropies)
-        if hidden and self._scores.hidden is None:
-            states = self._pass.hidden
-            kept = all_reduce(torch.tensor(float(states is not None), device=self._mask.device), "MIN")
-            states = states if kept else self._recomputed(self._pass)
-            self._scores = Scores(self._pass.log_probs, self._pass.entropies, states)
-        return self._scores
+            self._pass, self._hidden = self._score(hidden or self._keeps_hidden), None
+        if hidden and self._hidden is None:
+            self._hidden = self._get_hidden(self._pass)
+        return Scores(self._pass.log_probs, self._pass.entropies, self._hidden)
+
+    def _get_hidden(self, scoring: ScoringPass) -> HiddenStates | RecomputedStates:
+        states = scoring.hidden
+        if not all_reduce(torch.tensor(float(states is not None), device=self._mask.device), "MIN"):
+            return self._recomputed(scoring)
+        if "tool_mask" in self._batch:  # which TRL's own pass does not know of
+            states = states[self._mask[self._batch["completion_mask"].bool()].nonzero()[:, 0]]
+        return states
 
     def head(self) -> LMHead:
         return LMHead.of(self.model, self._scorer.args.temperature)
@@ -163,8 +178,8 @@ class RolloutPolicy:
         backbone = self._scorer.backbone if hidden else None
         scoring = ScoringPass(backbone, self._placement)
         with self._scorer.as_rollouts_are():
-            scoring(partial(self._scorer.log_probs, self._batch), self._mask)
-        if scoring.log_probs is None:
+            scoring.log_probs, scoring.entropies, _ = self._scorer.log_probs(self._batch, watcher=scoring)
+        if not scoring.complete:
             raise RuntimeError(
                 f"The forward hook on {type(backbone).__name__} did not see every row of the rollout batch. Hooks do "
                 "not fire on a module that torch.compile has already compiled: construct the trainer with the "
@@ -173,36 +188,23 @@ class RolloutPolicy:
         return scoring
 
     def _recomputed(self, scoring: ScoringPass) -> RecomputedStates:
-        if any(name in self._batch for name in self._scorer.inputs):
-            raise RuntimeError(
-                "hidden_state_cache='auto' finds no room for the hidden states of this rollout batch, and those of "
-                "several modalities cannot be recomputed. Use a smaller rollout batch."
-            )
         if self._placement is not None:
             self._placement.say("hidden states fit neither into device nor main memory and are recomputed")
         shape, device = (int(self._mask.sum()), scoring.dim), self._mask.device
         return RecomputedStates(shape, scoring.dtype, device, partial(self._forward, scoring.rng_states))
 
-    def _forward(self, rng_states: list[torch.Tensor]) -> Iterator[tuple[slice, torch.Tensor]]:
-        """Hidden states (n, d) of every micro-batch in one more pass, and which tokens they are of."""
+    def _forward(self, rng_states: list[torch.Tensor]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """One more pass: the numbers of every micro-batch's tokens, and their hidden states (n, d)."""
         self.forward_passes += 1
-        start, caught = 0, []
+        numbers = torch.full(self._mask.shape, -1, device=self._mask.device)
+        numbers[self._mask] = torch.arange(int(self._mask.sum()), device=self._mask.device)
         with replayed_rng(rng_states, self._mask.device):
-            for first in range(0, len(self._mask), self.micro_batch_size):
-                rows = slice(first, first + self.micro_batch_size)
-                hook = self._scorer.backbone.register_forward_hook(
-                    lambda module, args, output, rows=rows: caught.append(
-                        predicting_states(output.last_hidden_state, self._mask[rows])
-                    )
-                )
-                try:
-                    with self._scorer.as_rollouts_are():
-                        self._scorer.log_probs(self._batch, rows)
-                finally:
-                    hook.remove()
-                states = caught.pop()
-                yield slice(start, start + len(states)), states
-                start += len(states)
+            for rows in self._scorer.micro_batches(self._batch):
+                part = ScoringPass(self._scorer.backbone, Placement("device", self._mask.device))
+                with self._scorer.as_rollouts_are():
+                    self._scorer.log_probs(self._batch, rows, watcher=part)
+                tokens = numbers[rows][self._batch["completion_mask"][rows].bool()]
+                yield tokens[tokens >= 0], torch.cat(part.hidden.blocks)[tokens >= 0]
 
 
 def _model_inputs(batch: dict, rows: torch.Tensor | slice, length: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,0 +1,48 @@
+"""What token credit and trimming can live with in TRL's arguments, models and accelerate's plugins."""
+
+import dataclasses
+
+from accelerate import Accelerator
+from transformers import PretrainedConfig
+from trl import GRPOConfig
+
+
+# Losses whose sequence-level importance ratio carries the whole gradient: each token has an equal part in it
+SPREAD_EVENLY = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "sapo")
+
+
+def refuse_what_ignores_credit(args: GRPOConfig) -> None:
+    """Raise `ValueError` for losses that give all tokens of a response the same gradient, whatever their credit."""
+    if args.importance_sampling_level == "sequence" and args.loss_type in SPREAD_EVENLY:
+        raise ValueError(
+            f"importance_sampling_level='sequence' (GSPO) with loss_type={args.loss_type!r} spreads the gradient "
+            "evenly over the tokens of a response: of their credit, only the mean would count. Use "
+            "importance_sampling_level='token', loss_type 'cispo' or 'vespo', or token_credit='none'."
+        )
+
+
+def splits_do_not_matter(args: GRPOConfig) -> bool:
+    """Whether rows may be exchanged between the micro-batches of an optimiser step: nothing is a mean over one."""
+    steps, accumulated = args.steps_per_generation, args.gradient_accumulation_steps
+    whole_steps = steps % accumulated == 0 or accumulated % steps == 0
+    means = args.loss_type == "bnpo" or args.top_entropy_quantile < 1 or args.entropy_coef or args.use_adaptive_entropy
+    return accumulated > 1 and whole_steps and not means
+
+
+def is_shift_invariant(config: PretrainedConfig) -> bool:
+    """Whether a model computes the same wherever its tokens stand: rotary embeddings that know no absolute length."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    types = {value.get("rope_type", "default") for value in (rope, *rope.values()) if isinstance(value, dict)}
+    return bool(rope) and not types & {"dynamic", "longrope"}
+
+
+def keep_log_probs_precise(accelerator: Accelerator) -> None:
+    """
+    FSDP2's mixed precision casts what the model returns, and with it log-probabilities, of which bfloat16 keeps two or
+    three digits: ratios and clipping would be made of rounding. Takes that cast off; what the model computes stays.
+    """
+    if not accelerator.is_fsdp2:
+        return
+    plugin = accelerator.state.fsdp_plugin
+    if plugin.mixed_precision_policy is not None:
+        plugin.mixed_precision_policy = dataclasses.replace(plugin.mixed_precision_policy, output_dtype=None)
