@@ -21,6 +21,15 @@ def refuse_what_ignores_credit(args: GRPOConfig) -> None:
         )
 
 
+def refuse_what_hides_states(args: GRPOConfig, is_fsdp_enabled: bool) -> None:
+    """Raise `ValueError` where a hook on the backbone does not see every forward."""
+    if is_fsdp_enabled and args.torch_compile:
+        raise ValueError(
+            "Token credit that reads hidden states does not work with FSDP and torch_compile together: the compiled "
+            "modules show their hidden states once, then never again. Turn torch_compile off."
+        )
+
+
 def splits_do_not_matter(args: GRPOConfig) -> bool:
     """Whether rows may be exchanged between the micro-batches of an optimiser step: nothing is a mean over one."""
     steps, accumulated = args.steps_per_generation, args.gradient_accumulation_steps

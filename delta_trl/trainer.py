@@ -27,6 +27,7 @@ from trl.trainer.utils import get_config_model_id
 from .compatibility import (
     is_shift_invariant,
     keep_log_probs_precise,
+    refuse_what_hides_states,
     refuse_what_ignores_credit,
     splits_do_not_matter,
 )
@@ -140,11 +141,7 @@ class DeltaGRPOTrainer(ReportsAvgAtK, GRPOTrainer):
             self._placement = Placement(cache, self.accelerator.device, may_recompute)
         if self._keeps_hidden:
             _ = self._scorer.backbone  # which must be there
-            if self.is_fsdp_enabled and self.args.torch_compile:
-                raise ValueError(
-                    "Token credit that reads hidden states does not work with FSDP and torch_compile together: the "
-                    "compiled modules show their hidden states once, then never again. Turn torch_compile off."
-                )
+            refuse_what_hides_states(self.args, self.is_fsdp_enabled)
             if self._placement is None and not may_recompute:
                 what = "several modalities" if self._is_vlm else repr(self.token_credit)
                 raise ValueError(

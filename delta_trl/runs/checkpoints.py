@@ -3,12 +3,17 @@
 import re
 from pathlib import Path
 
+from accelerate.logging import get_logger
 from transformers import TrainerCallback
 
 
-def last_complete_checkpoint(output_dir: str | Path) -> Path | None:
+logger = get_logger(__name__)
+
+
+def last_complete_checkpoint(output_dir: str | Path, every: float = 1) -> Path | None:
     """
-    The newest checkpoint under `output_dir` that was written to its end, or `None`.
+    The newest checkpoint under `output_dir` that was written to its end, or `None`. Between rollout batches, which are
+    `every` so many steps, if there is one: elsewhere the rest of a rollout batch would be dropped.
 
     `Trainer` writes `trainer_state.json` last: a folder without it was cut off, and resuming from it would crash.
     """
@@ -17,13 +22,27 @@ def last_complete_checkpoint(output_dir: str | Path) -> Path | None:
         step = re.fullmatch(r"checkpoint-(\d+)", path.name)
         if step and (path / "trainer_state.json").is_file():
             checkpoints[int(step[1])] = path
-    return checkpoints[max(checkpoints)] if checkpoints else None
+    if not checkpoints:
+        return None
+    newest = max(checkpoints)
+    between = max((step for step in checkpoints if not step % every), default=None)
+    if between is None:
+        logger.warning(
+            f"checkpoint-{newest} was saved inside a rollout batch of {every:g} optimiser steps, the rest of which is "
+            "dropped: the run will differ from an uninterrupted one."
+        )
+    elif between < newest:
+        logger.warning(
+            f"Going on from checkpoint-{between}: checkpoint-{newest} was saved inside a rollout batch of {every:g} "
+            "optimiser steps, the rest of which would be dropped. Name it to go on from there all the same."
+        )
+    return checkpoints[newest if between is None else between]
 
 
-def resolve_resume(value: bool | str | None, output_dir: str | Path) -> Path | None:
+def resolve_resume(value: bool | str | None, output_dir: str | Path, every: float = 1) -> Path | None:
     """
     The checkpoint that `resume_from_checkpoint` means: `True` the last complete one under `output_dir` (`None` if
-    there is none yet), a path that very checkpoint, `None` or `False` none.
+    there is none yet), a path that very checkpoint, `None` or `False` none. `every` as in `last_complete_checkpoint`.
 
     Raises:
         ValueError: If a named checkpoint is missing or incomplete.
@@ -31,7 +50,7 @@ def resolve_resume(value: bool | str | None, output_dir: str | Path) -> Path | N
     if value is None or str(value).lower() == "false":
         return None
     if str(value).lower() == "true":
-        return last_complete_checkpoint(output_dir)
+        return last_complete_checkpoint(output_dir, every)
     path = Path(value)
     if not (path / "trainer_state.json").is_file():
         raise ValueError(

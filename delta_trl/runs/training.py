@@ -9,7 +9,7 @@ from accelerate.logging import get_logger
 from transformers import AutoTokenizer
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
-from ..config import DeltaGRPOConfig
+from ..config import DeltaGRPOConfig, optimiser_steps_per_rollout
 from ..data.formats import FORMATS
 from ..data.loading import (
     check_reward_columns,
@@ -57,7 +57,8 @@ def build(
             f"eval_strategy={training_args.eval_strategy.value!r}, but dataset_name={run_args.dataset_name!r} is a "
             "file, which has no split to evaluate on: give `eval_dataset_name`."
         )
-    checkpoint = resolve_resume(training_args.resume_from_checkpoint, training_args.output_dir)
+    every = optimiser_steps_per_rollout(training_args)
+    checkpoint = resolve_resume(training_args.resume_from_checkpoint, training_args.output_dir, every)
     if training_args.resume_from_checkpoint and checkpoint is None:
         logger.warning(f"No complete checkpoint under {training_args.output_dir}: training from the start.")
 

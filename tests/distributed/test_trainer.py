@@ -54,6 +54,10 @@ def test_two_processes_equal_one(tmp_path, single, mode):
     config = f"accelerate_configs/cpu_{mode}.yaml"
     command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", config, "--main_process_port", "0"]
     results = launch(tmp_path, mode, command)
+    if mode == "fsdp2":  # which would cast log-probabilities to the parameters' precision
+        for rank in range(2):
+            seen = json.loads((tmp_path / f"precision-{rank}.json").read_text())
+            assert seen == [["torch.float32", True]]
     gradients = worker.TOKEN_GRADIENTS if mode != "zero3" else ()
     assert results.keys() == {*worker.SCENARIOS, *worker.SOURCES, *gradients}
     for scenario, ours in results.items():

@@ -176,6 +176,9 @@ def main(folder: Path, mode: str):
     torch.set_num_threads(1)
     processes = int(os.environ.get("WORLD_SIZE", 1))
     model = save_model(folder)
+    if mode == "fsdp2":
+        seen = precision(folder, model, processes)
+        (folder / f"precision-{os.environ['RANK']}.json").write_text(json.dumps(seen))
     for scenario in (*SCENARIOS, *SOURCES, *(TOKEN_GRADIENTS if mode != "zero3" else ())):
         if scenario == "one_rank_recomputes" and os.environ.get("RANK") == "1":
             cache.free_memory = lambda device: (0, 2**40)
@@ -199,6 +202,22 @@ def main(folder: Path, mode: str):
                 **recorded(output),
             }
             (folder / f"{mode}-{scenario}.json").write_text(json.dumps(result))
+
+
+def precision(folder: Path, model: Path, processes: int) -> list[tuple[str, bool]]:
+    """Of log-probabilities under bfloat16: their dtype, and whether some need more digits."""
+    trainer = make(folder, model, "bf16", processes, bf16=True, log_token_credit=0, log_token_credit_completions=16)
+    seen = []
+    score = trainer._get_per_token_logps_and_entropies
+
+    def scoring(*args, **kwargs):
+        output = score(*args, **kwargs)
+        seen.append((str(output[0].dtype), bool((output[0] != output[0].bfloat16()).any())))
+        return output
+
+    trainer._get_per_token_logps_and_entropies = scoring
+    trainer.train()
+    return sorted(set(seen))
 
 
 def recorded(output: Path) -> dict:

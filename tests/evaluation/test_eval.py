@@ -382,7 +382,9 @@ def launch(folder, *options, processes=1):
     if processes > 1:
         config = ["--config_file", "accelerate_configs/cpu_ddp.yaml", "--num_processes", str(processes)]
         command += ["-m", "accelerate.commands.launch", *config, "--main_process_port", "0"]
-    command += ["-m", "delta_trl.cli", "eval", *QUICKSTART, "--output_dir", str(folder), "--use_cpu", "true"]
+    command += ["-m", "delta_trl.cli", "eval", *QUICKSTART, "--output_dir", str(folder)]
+    if processes == 1:  # else the config says so
+        command += ["--use_cpu", "true"]
     environment = {**os.environ, "PYTHONPATH": os.getcwd(), "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         [*command, *options],

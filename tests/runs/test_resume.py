@@ -35,6 +35,18 @@ def test_last_complete_checkpoint(tmp_path):
     assert last_complete_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
 
 
+def test_checkpoints_inside_a_rollout_batch_are_passed_over(tmp_path, caplog):
+    make_checkpoints(tmp_path, checkpoint_8=True, checkpoint_10=True, checkpoint_12=False)
+    assert resolve_resume(True, tmp_path, every=4) == tmp_path / "checkpoint-8"
+    assert "checkpoint-10 was saved inside a rollout batch of 4 optimiser steps" in caplog.text
+    assert resolve_resume(str(tmp_path / "checkpoint-10"), tmp_path, every=4) == tmp_path / "checkpoint-10"
+    caplog.clear()
+    assert resolve_resume(True, tmp_path, every=2) == tmp_path / "checkpoint-10"
+    assert not caplog.text
+    assert resolve_resume(True, tmp_path, every=3) == tmp_path / "checkpoint-10"
+    assert "will differ from an uninterrupted one" in caplog.text
+
+
 @pytest.mark.parametrize("value", [None, False, "false"])
 def test_no_resume(tmp_path, value):
     make_checkpoints(tmp_path, checkpoint_1=True)

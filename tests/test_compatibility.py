@@ -1,0 +1,82 @@
+"""What is refused, or mended, at construction because it would go wrong on GPUs only."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy
+
+from delta_trl import DeltaGRPOConfig
+from delta_trl.compatibility import keep_log_probs_precise, refuse_what_hides_states
+from delta_trl.credit import DelTA, WithinSide
+
+
+def config(**options) -> DeltaGRPOConfig:
+    return DeltaGRPOConfig("unused", use_cpu=True, **{"bf16": False, **options})
+
+
+def test_compiled_shards_show_their_hidden_states_once_only():
+    with pytest.raises(ValueError, match="FSDP and torch_compile together"):
+        refuse_what_hides_states(config(torch_compile=True), is_fsdp_enabled=True)
+    refuse_what_hides_states(config(torch_compile=True), is_fsdp_enabled=False)
+    refuse_what_hides_states(config(), is_fsdp_enabled=True)
+
+
+def trainer(fsdp=0, zero=0, **options) -> SimpleNamespace:
+    """As much of a trainer as a rule looks at."""
+    args = config(**options)
+    plugin = SimpleNamespace(zero_stage=zero) if zero else None
+    return SimpleNamespace(
+        args=SimpleNamespace(**{**vars(args), "deepspeed_plugin": plugin}),
+        is_fsdp_enabled=fsdp > 0,
+        accelerator=SimpleNamespace(is_fsdp2=fsdp == 2),
+        model=SimpleNamespace(),
+        processing_class=SimpleNamespace(),
+    )
+
+
+FULL, FORWARD = DelTA(token_gradient="full"), DelTA(token_gradient="full", full_gradient_estimator="forward")
+
+
+@pytest.mark.parametrize(
+    ("rule", "setup", "message"),
+    [
+        (FULL, {"zero": 1, "bf16": True}, "DeepSpeed in 16 bits"),
+        (FULL, {"zero": 2, "bf16": True}, "DeepSpeed in 16 bits.*errors of up to 0.6"),
+        (FULL, {"zero": 3}, "ZeRO-3, which holds no whole parameter"),
+        (DelTA(token_gradient="lm_head"), {"zero": 3}, "ZeRO-3"),
+        (DelTA(token_gradient="topk_hidden"), {"fsdp": 1}, "FSDP1"),
+        (FULL, {"fsdp": 1}, "FSDP1"),
+        (FULL, {"fsdp": 2, "gradient_accumulation_steps": 2}, "gradient_accumulation_steps=1"),
+        (FORWARD, {"fsdp": 2}, "cannot swap shards"),
+    ],
+    ids=str,
+)
+def test_gradients_that_cannot_be_had_are_refused(rule, setup, message):
+    with pytest.raises(ValueError, match=message):
+        rule.check(trainer(**setup))
+
+
+@pytest.mark.parametrize(
+    ("rule", "setup"),
+    [
+        (DelTA(), {"zero": 3, "bf16": True}),
+        (WithinSide(), {"fsdp": 1, "bf16": True}),
+        (DelTA(token_gradient="lm_head"), {"zero": 2, "bf16": True}),
+        (FULL, {"zero": 2}),
+        (FULL, {"fsdp": 2, "bf16": True}),
+        (FORWARD, {"bf16": True}),
+    ],
+    ids=str,
+)
+def test_what_works_is_not(rule, setup):
+    rule.check(trainer(**setup))
+
+
+def test_fsdp2_casts_no_outputs():
+    policy = MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16, torch.bfloat16)
+    plugin = SimpleNamespace(mixed_precision_policy=policy)
+    accelerator = SimpleNamespace(is_fsdp2=True, state=SimpleNamespace(fsdp_plugin=plugin))
+    keep_log_probs_precise(accelerator)
+    assert plugin.mixed_precision_policy == MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16, None)
+    keep_log_probs_precise(SimpleNamespace(is_fsdp2=False))
