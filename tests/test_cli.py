@@ -1,11 +1,5 @@
 """`delta-trl train` as a user calls it: mistakes in one line, and a run from a recipe."""
 
-import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -158,46 +152,3 @@ def test_train_with_lora_and_evaluation(recipe, tmp_path):
     )
     assert main(["train", "--config", path]) == 0
     assert (tmp_path / "run" / "adapter_model.safetensors").is_file()
-
-
-def run_cli(path, *options):
-    environment = {**os.environ, "PYTHONPATH": os.getcwd(), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "scripts/train.py", "--config", path, *options]
-    return subprocess.Popen(
-        command,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        # the test runner's own background jobs may ignore Ctrl-C, which children inherit
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-
-
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_an_interrupted_run_resumes(recipe, tmp_path, how):
-    """Whenever it is stopped, `resume_from_checkpoint: true` goes on from a complete checkpoint to the end."""
-    path = recipe(max_steps=400, save_strategy="steps", save_steps=1, save_total_limit=3)
-    process = run_cli(path)
-    deadline = time.time() + 120
-    while not (tmp_path / "run" / "checkpoint-3" / "trainer_state.json").is_file():
-        assert time.time() < deadline, "no checkpoint within two minutes"
-        assert process.poll() is None, process.stdout.read()
-        time.sleep(0.05)
-    process.send_signal(how)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode != 0
-    if how == signal.SIGINT:
-        assert process.returncode == 130
-        assert "Traceback" not in output
-
-    # what a kill in the middle of saving leaves behind: a newer folder without its end
-    (tmp_path / "run" / "checkpoint-401").mkdir()
-    steps = max(
-        int(path.parent.name.split("-")[1]) for path in (tmp_path / "run").glob("checkpoint-*/trainer_state.json")
-    )
-    resumed = run_cli(path, "--resume_from_checkpoint", "true", "--max_steps", str(steps + 2))
-    output, _ = resumed.communicate(timeout=120)
-    assert resumed.returncode == 0, output
-    state = json.loads((tmp_path / "run" / f"checkpoint-{steps + 2}" / "trainer_state.json").read_text())
-    assert [entry["step"] for entry in state["log_history"] if "loss" in entry] == list(range(1, steps + 3))

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import quickstart
 from transformers import AutoTokenizer
 
 
@@ -42,10 +43,10 @@ def test_shortened_run_measures_before_and_after(tmp_path):
 
 
 @pytest.mark.parametrize("count", [0, 513])
-def test_number_of_problems_is_checked(tmp_path, count):
-    result = run_quickstart("--eval-problems", count, "--output-dir", tmp_path)
-    assert result.returncode == 1
-    assert f"--eval-problems is {count}, but the test set has 512 problems" in result.stderr
+def test_number_of_problems_is_checked(tmp_path, monkeypatch, count):
+    monkeypatch.setattr(sys, "argv", ["quickstart.py", "--eval-problems", str(count), "--output-dir", str(tmp_path)])
+    with pytest.raises(SystemExit, match=f"--eval-problems is {count}, but the test set has 512 problems"):
+        quickstart.main()
 
 
 def test_no_test_problem_is_a_training_problem():

@@ -13,6 +13,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+from delta_trl.cli import main
 from delta_trl.runs.checkpoints import last_complete_checkpoint, resolve_resume
 from delta_trl.token_log.records import FOLDER, TOKEN_TYPES_FILE
 
@@ -84,11 +85,11 @@ def test_resumed_run_continues_bit_for_bit(make_trainer, tmp_path, mode):
         assert torch.equal(a, b)
 
 
-# --- kill -9 and resume, through the command line ---
+# --- interrupted, and resumed, through the command line ---
 
 
-def train(folder: Path, name: str, *options, kill=None, step=None) -> subprocess.CompletedProcess:
-    """A run of six optimiser steps that saves after every one, dropout on: its randomness must be restored, too."""
+def make_recipe(folder: Path, name: str) -> str:
+    """Six optimiser steps that save after every one, dropout on: its randomness must be restored, too."""
     recipe = {
         "model_name_or_path": str(folder / "model"),
         "dataset_name": str(folder / "train.jsonl"),
@@ -102,39 +103,53 @@ def train(folder: Path, name: str, *options, kill=None, step=None) -> subprocess
         "max_steps": 6,
         "save_strategy": "steps",
         "save_steps": 1,
+        "save_total_limit": 3,
         "logging_steps": 1,
         "learning_rate": 1e-3,
         "log_token_credit": 2,
     }
-    (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    environment = {**os.environ, "PYTHONPATH": os.getcwd(), "OMP_NUM_THREADS": "1"}
-    if kill:
-        environment |= {"KILL": kill, "KILL_STEP": str(step)}
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(recipe))
+    return str(path)
+
+
+def resume(recipe: str, **kill) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, "scripts/train.py", "--config", str(folder / "recipe.yaml"), *options],
-        env=environment,
+        [sys.executable, "scripts/train.py", "--config", recipe, "--resume_from_checkpoint", "true"],
+        env={**os.environ, "PYTHONPATH": os.getcwd(), "OMP_NUM_THREADS": "1", **kill},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         timeout=200,
+        # the test runner's own background jobs may ignore Ctrl-C, which children inherit
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
-def test_a_killed_run_resumes_as_if_nothing_had_happened(tmp_path):
-    """Killed while it generates, and once more in the middle of writing a checkpoint: same losses and weights."""
+def test_an_interrupted_run_resumes_as_if_nothing_had_happened(tmp_path):
+    """Interrupted and terminated while it generates, killed in the middle of writing a checkpoint, and gone on with
+    each time: same losses and weights."""
     torch.manual_seed(0)
     tiny.model(attention_dropout=0.1).save_pretrained(tmp_path / "model")
     tiny.tokenizer().save_pretrained(tmp_path / "model")
     tiny.dataset().to_json(tmp_path / "train.jsonl")
-    whole = train(tmp_path, "whole")
-    assert whole.returncode == 0, whole.stdout
+    assert main(["train", "--config", make_recipe(tmp_path, "whole")]) == 0
 
-    for kill, step, complete in (("rollout", 2, 2), ("save", 4, 3)):
-        killed = train(tmp_path, "killed", "--resume_from_checkpoint", "true", kill=kill, step=step)
-        assert killed.returncode == -signal.SIGKILL, killed.stdout
+    recipe = make_recipe(tmp_path, "killed")
+    for how, where, step, complete in (
+        (signal.SIGINT, "rollout", 1, 1),
+        (signal.SIGTERM, "rollout", 2, 2),
+        (signal.SIGKILL, "save", 4, 3),
+    ):
+        killed = resume(recipe, KILL=str(int(how)), KILL_IN=where, KILL_STEP=str(step))
+        if how == signal.SIGINT:
+            assert killed.returncode == 130, killed.stdout
+            assert "Traceback" not in killed.stdout
+        else:
+            assert killed.returncode == -how, killed.stdout
         assert last_complete_checkpoint(tmp_path / "killed").name == f"checkpoint-{complete}"
         assert (tmp_path / "killed" / f"checkpoint-{step}").is_dir()
-    resumed = train(tmp_path, "killed", "--resume_from_checkpoint", "true")
+    resumed = resume(recipe)
     assert resumed.returncode == 0, resumed.stdout
 
     def history(name):

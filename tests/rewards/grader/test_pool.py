@@ -152,7 +152,7 @@ def gone(pid):
 
 @pytest.mark.parametrize(
     "then",
-    ["time.sleep(60)", f"pool.run([Job({HARD_GOLD!r}, ('1',), 2.0)] * 2)"],
+    ["time.sleep(60)", f"pool.run([Job({HARD_GOLD!r}, ('1',), 1.0)] * 2)"],
     ids=["idle", "at work"],
 )
 def test_nothing_is_left_after_kill_9(then):
@@ -173,7 +173,7 @@ def test_nothing_is_left_at_exit():
 
 
 def test_a_daemon_thread_at_work_does_not_hold_up_the_exit():
-    batch = f"lambda: pool.run([Job({HARD_GOLD!r}, (str(k),), 5.0) for k in range(20)])"
+    batch = f"lambda: pool.run([Job({HARD_GOLD!r}, (str(k),), 1.0) for k in range(40)])"
     process, workers = start_script(f"threading.Thread(target={batch}, daemon=True).start(); time.sleep(0.5)")
     assert process.wait(timeout=10) == 0
     process.stdout.close()

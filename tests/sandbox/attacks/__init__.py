@@ -8,8 +8,13 @@ Words in capitals are replaced by `test_attacks.py` (paths, ports and process id
 from . import files, harness, network, processes, resources, text
 
 
-ATTACKS = [
-    (f"{module.__name__.rpartition('.')[2]}: {name}", program, tests)
-    for module in (files, harness, network, processes, resources, text)
-    for name, program, tests in module.ATTACKS
-]
+def _named(table: str) -> list[tuple]:
+    return [
+        (f"{module.__name__.rpartition('.')[2]}: {name}", program, tests)
+        for module in (files, harness, network, processes, resources, text)
+        for name, program, tests in getattr(module, table, ())
+    ]
+
+
+ATTACKS = _named("ATTACKS")
+LASTING = _named("LASTING")  # those that only their time limit ends

@@ -32,14 +32,11 @@ ATTACKS = [
     ("right output, then an exception", "print('y')\nraise ValueError", {"inputs": [""], "outputs": ["y"]}),
     ("right output, then exit status 1", "print('y')\nexit(1)", {"inputs": [""], "outputs": ["y"]}),
     ("right output, then a crash", "import os\nprint('y', flush=True)\nos.abort()", {"inputs": [""], "outputs": ["y"]}),
-    ("right output, then time", "print('y', flush=True)\nwhile True: pass", {"inputs": [""], "outputs": ["y"]}),
     ("every possible answer", "for i in range(10): print(i)", {"inputs": [""], "outputs": ["5"]}),
     ("prints a verdict", "print('passed 1 of 1')\nprint('{\"passed\": [true]}')\nprint('OK')", X),
     ("writes reports", "import os\nos.write(3, b'{\"passed\": [true]}\\n')\nos._exit(0)", CHECK),
     ("writes reports of a call", "import os\nos.write(3, b'[\"list\", \"x\"]\\n' * 9)\nos._exit(0)", CALL),
     ("answers ahead", "import os, struct\ndef f(x):\n    for r in (b'{\"value\": true}', b'{\"operation\": \"call\", \"args\": [], \"kwargs\": {}}') * 20: os.write(4, struct.pack('<Q', len(r)) + r)\n    return 1", CHECK),
-    ("garbage on the link", "import os\ndef f(x):\n    os.write(4, b'\\xff' * 1000)\n    return 1", CHECK),
-    ("huge message on the link", "import os, struct\ndef f(x):\n    os.write(4, struct.pack('<Q', 1 << 60) + b'x' * 100)\n    return 1", CHECK),
     ("closes the link", "import os\nos.close(4)\ndef f(x): return 1", CHECK),
     ("nested garbage on the link", "import os, struct\ndef f(x):\n    r = b'{\"value\": ' + b'[' * 10**6; os.write(4, struct.pack('<Q', len(r)) + r)\n    return 1", CHECK),
     ("asks for the tests' globals", "import os, struct, json\ndef ask(op, *a):\n    r = json.dumps({'operation': op, 'args': a, 'kwargs': {}}).encode(); os.write(4, struct.pack('<Q', len(r)) + r)\n    n = struct.unpack('<Q', os.read(4, 8))[0]; return json.loads(os.read(4, n))\ndef f(g):\n    for name in ('__globals__', 'func_globals', '__code__', '__closure__', '__self__'):\n        r = ask('getattr', ['yours', 0], name)\n        if 'value' in r: return r['value']\n    return ''", {"test": "EXPECTED = 'ANSWER-48151623'\nassert f(lambda x: EXPECTED) == EXPECTED"}),
@@ -80,7 +77,6 @@ ATTACKS = [
     ("a hook for exceptions", "import sys, os\nsys.excepthook = lambda *a: os._exit(0)\nprint('y')\nraise ValueError", {"inputs": [""], "outputs": ["y"]}),
     ("deleted object prints", "class A:\n    def __del__(self): print('y')\na = A()", {"inputs": ["", ""], "outputs": ["", ""]}),
     ("thread that outlives main", "import threading, time\nthreading.Thread(target=lambda: (time.sleep(1000), print('y')), daemon=True).start()", {"inputs": [""], "outputs": ["y"]}),
-    ("thread that never ends", "import threading, time\nprint('y')\nthreading.Thread(target=lambda: time.sleep(1000)).start()", {"inputs": [""], "outputs": ["y"]}),
     ("pickles code into the answer", "class P:\n    def __reduce__(self): return (print, ('y',))\ndef f(x): return P()", CALL),
     ("an integer for a bool", "def f(x): return 1", {"fn_name": "f", "inputs": [[1]], "outputs": [True]}),
     ("a bool for an integer", "def f(x): return True", {"fn_name": "f", "inputs": [[1]], "outputs": [1]}),
@@ -97,4 +93,11 @@ ATTACKS = [
     ("answers with an exception", "def f(x): raise AssertionError", CHECK),
     ("mutates the expected list", "def f(x):\n    x.clear()\n    return x", {"test": "x = [1, 2]\nassert f(x) == sorted([1, 2])"}),
     ("rewinds its input", "import os\nos.lseek(0, 0, 0)\nprint(os.read(0, 100))", X),
+]  # fmt: skip
+
+LASTING = [
+    ("right output, then time", "print('y', flush=True)\nwhile True: pass", {"inputs": [""], "outputs": ["y"]}),
+    ("garbage on the link", "import os\ndef f(x):\n    os.write(4, b'\\xff' * 1000)\n    return 1", CHECK),
+    ("huge message on the link", "import os, struct\ndef f(x):\n    os.write(4, struct.pack('<Q', 1 << 60) + b'x' * 100)\n    return 1", CHECK),
+    ("thread that never ends", "import threading, time\nprint('y')\nthreading.Thread(target=lambda: time.sleep(1000)).start()", {"inputs": [""], "outputs": ["y"]}),
 ]  # fmt: skip

@@ -30,10 +30,13 @@ ATTACKS = [
     ("load a program into the kernel", "import ctypes\nprint('done' if ctypes.CDLL(None).syscall(321, 0, 0, 0) >= 0 else '')", DONE),
     ("survive the parent", "import ctypes\nprint('done' if ctypes.CDLL(None).prctl(1, 0, 0, 0, 0) == 0 else '')", DONE),
     ("be dumpable", "import ctypes\nprint('done' if ctypes.CDLL(None).prctl(4, 1, 0, 0, 0) == 0 else '')", DONE),
-    ("ignore signals and stay", "import signal\nfor s in range(1, 65):\n    try: signal.signal(s, signal.SIG_IGN)\n    except (OSError, ValueError): pass\nwhile True: pass", DONE),
     ("lower others' priority", "import os\nos.setpriority(os.PRIO_PROCESS, 0, -5)\nprint('done')", DONE),
     ("shared memory", "import ctypes\nprint('done' if ctypes.CDLL(None).shmget(0, 4096, 0o1666) >= 0 else '')", DONE),
     ("message queue", "import ctypes\nprint('done' if ctypes.CDLL(None).msgget(1234, 0o1666) >= 0 else '')", DONE),
     ("close the harness's descriptors", "import os\nos.closerange(0, 256)", {"inputs": ["", ""], "outputs": ["x", "x"]}),
     ("write to the harness's descriptors", "import os\nfor fd in range(3, 64):\n    try: os.write(fd, b'{\"end\": 4, \"status\": 0}\\n' * 20)\n    except OSError: pass", {"inputs": ["", "", ""], "outputs": ["x", "x", "x"]}),
+]  # fmt: skip
+
+LASTING = [
+    ("ignore signals and stay", "import signal\nfor s in range(1, 65):\n    try: signal.signal(s, signal.SIG_IGN)\n    except (OSError, ValueError): pass\nwhile True: pass", DONE),
 ]  # fmt: skip

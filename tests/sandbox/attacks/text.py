@@ -17,7 +17,6 @@ ATTACKS = [
     ("unknown encoding", "# -*- coding: nonsense -*-\nprint('y')", X),
     ("deep parentheses", "(" * 100_000 + ")" * 100_000, X),
     ("deep minus", "-" * 1_000_000 + "1", X),
-    ("compile bomb", "x = " + "(1,)*" * 20 + "(" + "0," * 300_000 + ")\n" + "y = 1 ** 1\n" * 10_000, X),
     ("constant folding bomb", "x = (((((((1 << 99999) << 99999) << 99999))))) " + "* 2" * 10_000, X),
     ("huge line", "print('y" + "x" * 5_000_000 + "')", X),
     ("bidirectional", "print('\u202ex')", X),
@@ -34,4 +33,8 @@ ATTACKS = [
     ("infinity", "print('inf')", {"inputs": [""], "outputs": ["1.5"]}),
     ("not a number", "print('nan')", {"inputs": [""], "outputs": ["1.5"]}),
     ("other digits", "print('\\u0661.\\u0665')", {"inputs": [""], "outputs": ["1.5"]}),
+]  # fmt: skip
+
+LASTING = [
+    ("compile bomb", "x = " + "(1,)*" * 20 + "(" + "0," * 300_000 + ")\n" + "y = 1 ** 1\n" * 10_000, X),
 ]  # fmt: skip
