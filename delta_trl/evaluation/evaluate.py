@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, parse_flag_from_env
 from tqdm.auto import tqdm
@@ -36,7 +37,9 @@ def main(args: Iterable[str]) -> None:
     arguments: EvalArguments
     (arguments,) = EvalParser().parse(args)
     # one process may sample for hours longer than another
-    cpu = arguments.use_cpu or parse_flag_from_env("ACCELERATE_USE_CPU")  # which `PartialState` does not look at
+    # `PartialState` looks neither at what the launcher was told nor at what the machine has, and would start no group
+    told = arguments.use_cpu or parse_flag_from_env("ACCELERATE_USE_CPU")
+    cpu = told or not torch.accelerator.is_available()
     state = PartialState(cpu=cpu, timeout=timedelta(days=7))
     try:
         evaluation = Evaluation(arguments, state)
