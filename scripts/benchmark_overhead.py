@@ -11,6 +11,7 @@ during training.
         --output docs/results/overhead_50m.json
     python scripts/benchmark_overhead.py --model 8b --completions 16 --tokens 8192        # on a GPU
     python scripts/benchmark_overhead.py --recipe recipes/quickstart/addition.yaml --variants grpo full
+    python scripts/benchmark_overhead.py --lengths lognormal --tokens 512 --micro-batch 2 --variants grpo none delta
 
 With `--recipe`, the model, data and options are the recipe's, and generation is real.
 """
@@ -62,13 +63,15 @@ MODELS = {
     "8b": shape(4096, 36, 12288, 32, 8, 128, 151936),
 }
 MODES = {
-    # Several optimiser steps for a rollout batch: TRL scores old log-probabilities, and hidden states come with them.
-    "misaligned": {"gradient_accumulation_steps": 1, "steps_per_generation": 2},
+    # Two optimiser steps for a rollout batch: TRL scores old log-probabilities, and hidden states come with them.
+    "misaligned": 2,
     # One optimiser step: TRL needs no old log-probabilities.
-    "aligned": {"gradient_accumulation_steps": 2, "steps_per_generation": 2},
+    "aligned": 1,
 }
 VARIANTS = {
     "grpo": {"token_credit": "none"},  # GRPOTrainer itself
+    "none": {"token_credit": "none"},
+    "padded": {"trim_padding": False},
     "delta": {"hidden_state_cache": "device"},
     "cpu cache": {"hidden_state_cache": "cpu"},
     "recompute": {"hidden_state_cache": "recompute"},
@@ -85,15 +88,18 @@ def parse_args():
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     parser.add_argument("--completions", type=int, default=32, help="per rollout batch")
-    parser.add_argument("--tokens", type=int, default=256, help="per completion")
+    parser.add_argument("--tokens", type=int, default=256, help="per completion, at most")
+    parser.add_argument("--lengths", choices=("equal", "lognormal"), default="equal", help="median 0.15 --tokens")
+    parser.add_argument("--micro-batch", type=int, help="completions; half of the rollout batch if not given")
     parser.add_argument("--rollouts", type=int, default=2, help="timed rollout batches per repetition")
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--output", type=Path, help="write the result as JSON, too")
     args = parser.parse_args()
     if "grpo" not in args.variants:
         parser.error("--variants must include grpo, which all others are compared with")
-    if args.completions % 16:
-        parser.error(f"--completions {args.completions}: expected a multiple of 16 (two micro-batches of groups of 8)")
+    args.micro_batch = args.micro_batch or args.completions // 2
+    if args.completions % 16 or args.completions % (2 * args.micro_batch):
+        parser.error(f"--completions {args.completions}: expected a multiple of 16 and of two micro-batches")
     if args.rollouts * args.repetitions < 2:
         parser.error("--rollouts times --repetitions must be at least 2, or there is no spread to report")
     return args
@@ -108,21 +114,27 @@ def make_trainer(args, variant: str, mode: str, folder: str) -> GRPOTrainer:
     def fixed_rollouts(prompts, trainer):
         generator = torch.Generator().manual_seed(trainer.state.global_step)
         ids = torch.randint(2, vocabulary, (len(prompts), args.tokens), generator=generator).tolist()
+        if args.lengths == "lognormal":  # as those of reasoning models: a median of 3k where 20k are allowed
+            spread = torch.randn(len(prompts), generator=generator).exp()
+            ids = [row[: max(1, int(0.15 * args.tokens * x))] for row, x in zip(ids, spread.tolist(), strict=True)]
         return {
             "prompt_ids": [[2, 3, 4]] * len(prompts),
             "completion_ids": ids,
-            "logprobs": [[-1.0] * args.tokens] * len(prompts),
+            "logprobs": [[-1.0] * len(row) for row in ids],
         }
 
     def reward(completion_ids, **kwargs):
         return [float(ids[0] % 2) for ids in completion_ids]
 
+    micro_batches = args.completions // args.micro_batch
     training_args = DeltaGRPOConfig(
         output_dir=folder,
-        per_device_train_batch_size=args.completions // 2,
+        per_device_train_batch_size=args.micro_batch,
+        steps_per_generation=micro_batches,
+        gradient_accumulation_steps=micro_batches // MODES[mode],
         num_generations=8,
         max_completion_length=args.tokens,
-        max_steps=(args.rollouts + 1) * steps_per_rollout(MODES[mode]),
+        max_steps=(args.rollouts + 1) * MODES[mode],
         logging_steps=1,
         save_strategy="no",
         report_to="none",
@@ -130,7 +142,6 @@ def make_trainer(args, variant: str, mode: str, folder: str) -> GRPOTrainer:
         gradient_checkpointing=on_gpu,
         use_cpu=not on_gpu,
         bf16=on_gpu,
-        **MODES[mode],
         **VARIANTS[variant],
     )
     torch.manual_seed(0)

@@ -21,6 +21,7 @@ from ..data.loading import (
 )
 from ..trainer import DeltaGRPOTrainer
 from .checkpoints import SaveBestCallback, resolve_resume
+from .model import choose_attention, end_turns
 from .recipe import RecipeError, RecipeParser, RunArguments, get_rewards
 
 
@@ -76,10 +77,14 @@ def build(
     if keep_best and training_args.metric_for_best_model in (None, "loss"):  # GRPO's loss measures nothing
         training_args.metric_for_best_model, training_args.greater_is_better = "avg_at_k", True
 
+    ends = None
+    if not isinstance(train_dataset[0]["prompt"], str):  # a chat
+        source = {"revision": model_args.model_revision, "trust_remote_code": training_args.trust_remote_code}
+        ends = end_turns(training_args, model_args.model_name_or_path, **source)
     # the recipe's model keys, as in TRL's own scripts; `model_init_kwargs` wins
     training_args.model_init_kwargs = {
         "revision": model_args.model_revision,
-        "attn_implementation": model_args.attn_implementation,
+        "attn_implementation": choose_attention(model_args.attn_implementation, training_args),
         "dtype": model_args.dtype,
         **(training_args.model_init_kwargs or {}),
     }
@@ -93,6 +98,8 @@ def build(
         peft_config=get_peft_config(model_args),
         callbacks=[SaveBestCallback()] if keep_best else None,
     )
+    if ends is not None:  # also of the model that is saved
+        trainer.eos_token_ids = trainer.model.generation_config.eos_token_id = ends
     return trainer, checkpoint
 
 

@@ -1,0 +1,73 @@
+"""What a recipe leaves open about its model: the attention kernel, and which tokens end a completion."""
+
+import torch
+from accelerate.logging import get_logger
+from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
+from transformers.utils import is_flash_attn_2_available
+from trl import GRPOConfig
+
+from ..evaluation.generation import end_tokens
+
+
+logger = get_logger(__name__)
+
+
+def choose_attention(asked: str | None, args: GRPOConfig) -> str | None:
+    """
+    The attention implementation to load a model with: what was asked for, else on a GPU in 16 bits a flash kernel, of
+    the package flash-attn or, without building anything, of the hub through the package kernels; else transformers'
+    default. Says so where that is sdpa, which under padding makes a mask of L × L.
+    """
+    if asked or args.use_cpu or not torch.cuda.is_available() or not (args.bf16 or args.fp16):
+        return asked
+    if is_flash_attn_2_available(kernels_fallback_ok=True):
+        return "flash_attention_2"
+    logger.warning(
+        "No flash attention: with padded batches sdpa holds a mask of L * L entries (about 1 GiB at L = 22,528, and "
+        "twice that again as bfloat16) and takes no flash kernel. `pip install kernels` brings one without a build. "
+        "attn_implementation chooses another."
+    )
+    return None
+
+
+def turn_end(tokenizer: PreTrainedTokenizerBase) -> int | None:
+    """The special token with which the chat template ends what the assistant says; `None` without one."""
+    if tokenizer.chat_template is None:
+        return None
+    said = "a reply that no template has"
+    messages = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": said}]
+    text = tokenizer.apply_chat_template(messages, tokenize=False)
+    ids = tokenizer(text[text.rindex(said) + len(said) :], add_special_tokens=False).input_ids
+    return ids[0] if ids and ids[0] in tokenizer.all_special_ids else None
+
+
+def end_turns(args: GRPOConfig, model: str, **source) -> list[int] | None:
+    """
+    The tokens that end a completion of a chat, where those that the model declares are not all, and `args` changed so
+    that generation stops there; `None` where nothing is missing.
+
+    A base model's tokenizer may have the chat template of its chat model: Qwen3-8B-Base ends turns with <|im_end|>,
+    but declares <|endoftext|>. Either ends a completion, whichever the model has learned to say.
+
+    Args:
+        args (`GRPOConfig`): Its `generation_kwargs` are changed, unless they say something of their own about it.
+        model (`str`): Hub id or path.
+        **source: `revision` and `trust_remote_code`.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(model, **source)
+    end = turn_end(tokenizer)
+    try:
+        declared = GenerationConfig.from_pretrained(model, **source)
+    except OSError:  # none beside the model
+        declared = None
+    known = end_tokens(tokenizer, declared)
+    if end is None or end in known:
+        return None
+    ids = [*known, end]
+    key, value = ("stop_token_ids", [end]) if args.use_vllm else ("eos_token_id", ids)
+    args.generation_kwargs = {key: value, **(args.generation_kwargs or {})}
+    logger.warning(
+        f"The chat template ends the assistant's turn with {tokenizer.decode([end])!r}, which the model does not "
+        f"declare as an end (that is {tokenizer.decode(known)!r}): both end a completion."
+    )
+    return ids
