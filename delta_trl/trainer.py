@@ -36,7 +36,7 @@ from .credit import Credit, TokenCredit, Tokens, coefficient_statistics, make_ru
 from .credit.rule import credit_micro_batch, credit_rollout
 from .evaluation.in_training import ReportsAvgAtK
 from .rewards.failures import explain_failures
-from .states.cache import Placement
+from .states.cache import choose_placement
 from .states.padding import Trim, regrouped, score_in_pieces, trimmed
 from .states.recorder import ScoringPass
 from .states.source import PolicyScorer, RolloutPolicy
@@ -122,9 +122,7 @@ class DeltaGRPOTrainer(ReportsAvgAtK, GRPOTrainer):
         # what is to be shown the next scoring call, in place of which it makes that call; once
         self._watcher: Callable | None = None
         self._rehearsed = False  # whether all ranks were seen to do the same
-        self._rewards = torch.zeros(
-            0
-        )  # of all processes' rows by function, as they were last computed; NaN if missing
+        self._rewards = torch.zeros(0)  # of all processes' rows by function, the last ones; NaN if missing
         super().__init__(model, reward_funcs, args, *other_args, **kwargs)
         self.reward_funcs = [
             explain_failures(func, name) for func, name in zip(self.reward_funcs, self.reward_func_names, strict=True)
@@ -135,19 +133,11 @@ class DeltaGRPOTrainer(ReportsAvgAtK, GRPOTrainer):
         self._scorer = PolicyScorer(
             lambda: self.model, self._watched, SCORING_PARAMETERS, self.accelerator, self.args, self._trim
         )
-        cache, may_recompute = self.credit_args.hidden_state_cache, cost.recomputable and not self._is_vlm
-        self._placement = None
-        if cache != "recompute":
-            self._placement = Placement(cache, self.accelerator.device, may_recompute)
+        may_recompute = cost.recomputable and not self._is_vlm
+        self._placement = choose_placement(self.credit_args.hidden_state_cache, self.accelerator.device, may_recompute)
         if self._keeps_hidden:
             _ = self._scorer.backbone  # which must be there
             refuse_what_hides_states(self.args, self.is_fsdp_enabled)
-            if self._placement is None and not may_recompute:
-                what = "several modalities" if self._is_vlm else repr(self.token_credit)
-                raise ValueError(
-                    f"hidden_state_cache='recompute' does not work with {what}: every part would cost forward passes "
-                    "of its own. Use 'device', 'cpu' or 'auto'."
-                )
         self.token_credit.check(self)
         keep_log_probs_precise(self.accelerator)
         for warning in warn_of_checkpoints_inside_a_rollout(self.args):

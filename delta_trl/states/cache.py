@@ -158,6 +158,20 @@ class Placement:
         return torch.empty(rows, dim, dtype=dtype)
 
 
+def choose_placement(cache: str, device: torch.device, may_recompute: bool) -> Placement | None:
+    """
+    Where `hidden_state_cache` keeps hidden states; `None` to recompute them. Raises `ValueError` if they cannot be.
+    """
+    if cache != "recompute":
+        return Placement(cache, device, may_recompute)
+    if not may_recompute:
+        raise ValueError(
+            "hidden_state_cache='recompute' works for text-only models, and for credit that contrasts the rollout "
+            "batch as a whole: by group, every prompt would cost forward passes. Use 'device', 'cpu' or 'auto'."
+        )
+    return None
+
+
 def _running_sums(sizes) -> list[int]:
     total, sums = 0, []
     for size in sizes:

@@ -287,7 +287,7 @@ def test_an_empty_cache():
         ({"hidden_state_cache": "cpu", **credit("random")}, "hidden_state_cache='cpu': without effect"),
         (
             {"hidden_state_cache": "recompute", **credit(centroid_scope="group")},
-            "'recompute' does not work with DelTA",
+            "every prompt would cost forward passes",
         ),
     ],
     ids=str,
