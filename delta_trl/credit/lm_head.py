@@ -52,8 +52,9 @@ class LMHead:
     def of(cls, model: Any, temperature: float) -> "LMHead":
         """The head of a causal language model of transformers, with what its config says about its logits."""
         config, layer = model.config.get_text_config(), model.get_output_embeddings()
-        # architectures that multiply their logits (Cohere, Falcon-H1) or divide them (Granite)
-        scale = getattr(config, "logit_scale", None) or getattr(config, "lm_head_multiplier", None) or 1.0
+        # architectures that multiply their logits (Cohere, Falcon-H1, MuseGlimmer) or divide them (Granite)
+        multipliers = ("logit_scale", "lm_head_multiplier", "output_multiplier")
+        scale = next((value for name in multipliers if (value := getattr(config, name, None))), 1.0)
         scale /= getattr(config, "logits_scaling", None) or 1.0
         weight, bias = layer.weight, getattr(layer, "bias", None)
         if hasattr(weight, "full_tensor"):  # sharded by FSDP2

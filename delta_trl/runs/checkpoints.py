@@ -5,6 +5,7 @@ from pathlib import Path
 
 from accelerate.logging import get_logger
 from transformers import TrainerCallback
+from trl import GRPOConfig
 
 
 logger = get_logger(__name__)
@@ -58,6 +59,14 @@ def resolve_resume(value: bool | str | None, output_dir: str | Path, every: floa
             f"`true` for the last complete one under {str(output_dir)!r}."
         )
     return path
+
+
+def keeps_best(args: GRPOConfig) -> bool:
+    """Whether a run of a recipe keeps its best checkpoint; by avg@k, if `args` name no measure: GRPO's loss is none."""
+    keeps = args.eval_strategy != "no" and args.save_strategy != "no"
+    if keeps and args.metric_for_best_model in (None, "loss"):
+        args.metric_for_best_model, args.greater_is_better = "avg_at_k", True
+    return keeps
 
 
 class SaveBestCallback(TrainerCallback):

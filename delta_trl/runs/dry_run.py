@@ -14,6 +14,7 @@ from ..config import (
     warn_of_checkpoints_inside_a_rollout,
 )
 from ..credit import Cost
+from .checkpoints import keeps_best
 from .recipe import RecipeError, RecipeParser, RunArguments, get_rewards
 
 
@@ -140,6 +141,7 @@ def _warnings(args: DeltaGRPOConfig, steps: float) -> Iterable[str]:
             f"{steps:g} optimiser steps per rollout batch: some steps mix two rollout batches. Choose "
             f"gradient_accumulation_steps as a divisor of {micro_batches} (steps_per_generation * num_iterations)."
         )
+    keeps_best(args)  # by which evaluations make checkpoints, too
     yield from warn_of_checkpoints_inside_a_rollout(args)
     if args.max_steps > 0 and args.max_steps % steps:
         yield f"max_steps={args.max_steps} ends inside a rollout batch of {steps:g} optimiser steps."

@@ -20,7 +20,7 @@ from ..data.loading import (
     standardize,
 )
 from ..trainer import DeltaGRPOTrainer
-from .checkpoints import SaveBestCallback, resolve_resume
+from .checkpoints import SaveBestCallback, keeps_best, resolve_resume
 from .model import choose_attention, end_turns
 from .recipe import RecipeError, RecipeParser, RunArguments, get_rewards
 
@@ -73,10 +73,7 @@ def build(
         if evaluates:
             eval_dataset = _dataset(_evaluation_source(run_args), *arguments[1:], run_args.dataset_test_split)
 
-    keep_best = eval_dataset is not None and training_args.save_strategy != "no"
-    if keep_best and training_args.metric_for_best_model in (None, "loss"):  # GRPO's loss measures nothing
-        training_args.metric_for_best_model, training_args.greater_is_better = "avg_at_k", True
-
+    keep_best = keeps_best(training_args)
     ends = None
     if not isinstance(train_dataset[0]["prompt"], str):  # a chat
         source = {"revision": model_args.model_revision, "trust_remote_code": training_args.trust_remote_code}

@@ -1,5 +1,7 @@
 """LM-head and top-K gradients against explicit outer products and autograd, in float64."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -111,6 +113,29 @@ def test_never_tokens_times_vocabulary():
             gradients.score(gradients.combine(torch.ones(n)))
     largest = max(event.self_cpu_memory_usage for event in profile.events())
     assert 0 < largest <= 2**24 * 4 < n * V * 4
+
+
+@pytest.mark.parametrize(
+    ("settings", "factor"),
+    [
+        ({}, 1.0),
+        ({"logit_scale": 0.25}, 0.25),
+        ({"lm_head_multiplier": 0.5}, 0.5),
+        ({"output_multiplier": 0.2}, 0.2),
+        ({"logits_scaling": 8.0}, 0.125),
+    ],
+    ids=str,
+)
+def test_a_model_s_head_scales_its_logits(settings, factor):
+    hidden, _, weight, _ = batch()
+    config = SimpleNamespace(**settings)
+    model = SimpleNamespace(
+        config=SimpleNamespace(get_text_config=lambda: config),
+        get_output_embeddings=lambda: SimpleNamespace(weight=weight),
+    )
+    logits, slope = LMHead.of(model, temperature=2.0).logits(hidden)
+    torch.testing.assert_close(logits, hidden @ weight.T * factor / 2)
+    assert slope.item() == factor / 2
 
 
 @pytest.mark.parametrize("k", [0, V + 1])

@@ -276,6 +276,7 @@ def test_hidden_state_cache():
         ({"hidden_state_cache": "recompute", "token_credit": "within_side"}, 11, None),
         ({"token_credit_kwargs": "{token_gradient: full}"}, 6, None),
         ({"save_steps": 10}, 0, "save_steps=10 is not a multiple of the 4"),
+        ({"eval_steps": 10}, 0, "eval_steps=10 is not a multiple of the 4"),
         ({"max_steps": 6}, 0, "max_steps=6 ends inside a rollout batch"),
         ({"model_name_or_path": "tests/fixtures"}, 0, "unknown: no hidden size for tests/fixtures"),
     ],
