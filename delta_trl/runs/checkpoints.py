@@ -62,7 +62,7 @@ def resolve_resume(value: bool | str | None, output_dir: str | Path, every: floa
 
 
 def keeps_best(args: GRPOConfig) -> bool:
-    """Whether a run of a recipe keeps its best checkpoint; by avg@k, if `args` name no measure: GRPO's loss is none."""
+    """Whether a recipe's run keeps its best checkpoint; by avg@k, if `args` name no measure (GRPO's loss is none)."""
     keeps = args.eval_strategy != "no" and args.save_strategy != "no"
     if keeps and args.metric_for_best_model in (None, "loss"):
         args.metric_for_best_model, args.greater_is_better = "avg_at_k", True
