@@ -12,7 +12,7 @@ from .hostile import CASES as FIRST_CASES
 from .hostile_2 import CASES as SECOND_CASES
 
 
-TIMEOUT = 1.0
+TIMEOUT = 2.0
 SLACK = 2.0  # for a machine that is busy with other tests
 CASES = FIRST_CASES + SECOND_CASES
 
