@@ -14,15 +14,6 @@ CASES = list(labelled_cases())
 COMPARED_EVERY = int(os.environ.get("COMPARED_EVERY", "8"))  # the graders compared with are slow: 1 takes minutes
 
 
-@pytest.fixture(scope="module")
-def scored():
-    columns = {}
-    # a second worker would fill its parser's caches anew
-    reward = MathReward(num_workers=1)
-    rewards = reward([c[2] for c in CASES], [c[1] for c in CASES], log_extra=columns.__setitem__)
-    return rewards, columns
-
-
 def test_enough_cases_of_every_kind():
     kinds = Counter(kind for kind, *_ in CASES)
     assert len(CASES) >= 300
@@ -30,14 +21,21 @@ def test_enough_cases_of_every_kind():
     assert len({(repr(gold), repr(completion)) for _, gold, completion, _ in CASES}) == len(CASES)
 
 
-@pytest.mark.parametrize("kind", sorted({case[0] for case in CASES}))
-def test_labelled_cases(kind, scored):
+def score(log_extra=None) -> list[float | None]:
+    # a second worker would fill its parser's caches anew
+    return MathReward(num_workers=1)([case[2] for case in CASES], [case[1] for case in CASES], log_extra=log_extra)
+
+
+def test_labelled_cases():
+    """All in one test: several, on several workers, would each grade them all."""
+    columns = {}
+    rewards = score(columns.__setitem__)
     wrong = [
-        f"gold {gold!r}, answer {answer!r}: {reward} instead of {score} ({verdict})"
-        for (case_kind, gold, _, score), reward, answer, verdict in zip(
-            CASES, scored[0], scored[1]["extracted_answer"], scored[1]["verdict"], strict=True
+        f"{kind}: gold {gold!r}, answer {answer!r}: {reward} instead of {label} ({verdict})"
+        for (kind, gold, _, label), reward, answer, verdict in zip(
+            CASES, rewards, columns["extracted_answer"], columns["verdict"], strict=True
         )
-        if case_kind == kind and reward != score
+        if reward != label
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -60,9 +58,9 @@ def plain_math_verify(gold: str, completion: str) -> float | None:
 
 
 @pytest.mark.slow
-def test_against_todays_graders(scored, capsys):
+def test_against_todays_graders(capsys):
     """Prints what TRL's reward and math-verify make of the same cases: the README's claim is this test."""
-    usable = [(case, reward) for case, reward in zip(CASES, scored[0], strict=True) if isinstance(case[1], str)]
+    usable = [(case, reward) for case, reward in zip(CASES, score(), strict=True) if isinstance(case[1], str)]
     usable = [(case, reward) for case, reward in usable if isinstance(case[2], str)]
     usable = usable[::COMPARED_EVERY]
     graders = {
