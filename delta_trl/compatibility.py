@@ -11,14 +11,15 @@ from trl import GRPOConfig
 SPREAD_EVENLY = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "sapo")
 
 
-def refuse_what_ignores_credit(args: GRPOConfig) -> None:
-    """Raise `ValueError` for losses that give all tokens of a response the same gradient, whatever their credit."""
-    if args.importance_sampling_level == "sequence" and args.loss_type in SPREAD_EVENLY:
-        raise ValueError(
-            f"importance_sampling_level='sequence' (GSPO) with loss_type={args.loss_type!r} spreads the gradient "
-            "evenly over the tokens of a response: of their credit, only the mean would count. Use "
-            "importance_sampling_level='token', loss_type 'cispo' or 'vespo', or token_credit='none'."
-        )
+def why_credit_is_ignored(args: GRPOConfig) -> str | None:
+    """What to say of a loss that gives all tokens of a response the same gradient, whatever their credit."""
+    if args.importance_sampling_level != "sequence" or args.loss_type not in SPREAD_EVENLY:
+        return None
+    return (
+        f"importance_sampling_level='sequence' (GSPO) with loss_type={args.loss_type!r} spreads the gradient evenly "
+        "over the tokens of a response: of their credit, only the mean would count. Use "
+        "importance_sampling_level='token', loss_type 'cispo' or 'vespo', or token_credit='none'."
+    )
 
 
 def refuse_what_hides_states(args: GRPOConfig, is_fsdp_enabled: bool) -> None:

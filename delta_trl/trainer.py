@@ -28,8 +28,8 @@ from .compatibility import (
     is_shift_invariant,
     keep_log_probs_precise,
     refuse_what_hides_states,
-    refuse_what_ignores_credit,
     splits_do_not_matter,
+    why_credit_is_ignored,
 )
 from .config import CreditArguments, DeltaGRPOConfig, scores_rollouts, warn_of_checkpoints_inside_a_rollout
 from .credit import Credit, TokenCredit, Tokens, coefficient_statistics, make_rule
@@ -55,7 +55,8 @@ class DeltaGRPOTrainer(ReportsAvgAtK, GRPOTrainer):
     Drop-in for [`~trl.GRPOTrainer`] that gives every token credit of its own, by default DelTA's.
 
     Takes the arguments of [`~trl.GRPOTrainer`] and `token_credit`. With a plain [`~trl.GRPOConfig`] as `args` the
-    options of [`CreditArguments`] keep their defaults and everything else is as given. Evaluation is `GRPOTrainer`'s
+    options of [`CreditArguments`] keep their defaults and everything else is as given; where its loss would ignore
+    token credit, there is none, and a warning. Evaluation is `GRPOTrainer`'s
     and also reports `eval_avg_at_k`, see [`ReportsAvgAtK`].
 
     When TRL scores old log-probabilities itself (several optimiser steps per rollout batch, or vLLM with
@@ -127,8 +128,12 @@ class DeltaGRPOTrainer(ReportsAvgAtK, GRPOTrainer):
         self.reward_funcs = [
             explain_failures(func, name) for func, name in zip(self.reward_funcs, self.reward_func_names, strict=True)
         ]
-        if self.token_credit.credits_rollouts or self.token_credit.credits_micro_batches:
-            refuse_what_ignores_credit(self.args)
+        ignored = why_credit_is_ignored(self.args)
+        if ignored and (self.token_credit.credits_rollouts or self.token_credit.credits_micro_batches):
+            if token_credit is not None or isinstance(args, CreditArguments):
+                raise ValueError(ignored)
+            logger.warning(f"Trains without token credit, as GRPOTrainer does. {ignored}")  # nobody has asked for any
+            self.token_credit, self._keeps_hidden = TokenCredit(), False
         self._trim = self._choose_trim()
         self._scorer = PolicyScorer(
             lambda: self.model, self._watched, SCORING_PARAMETERS, self.accelerator, self.args, self._trim

@@ -152,6 +152,35 @@ def test_every_loss_credits_tokens(make_trainer, rollout, loss_type, level):
     assert (gradients[0] - gradients[1]).norm() > 0.05 * gradients[0].norm()
 
 
+def test_a_plain_config_with_such_a_loss_trains_as_grpo(make_trainer, caplog):
+    """Code written for GRPOTrainer runs with the class swapped; nobody has asked for credit there."""
+    options = {"importance_sampling_level": "sequence", "config_class": GRPOConfig}
+    ours = make_trainer(**options)
+    assert "Trains without token credit" in caplog.text
+    ours.train()
+    theirs = make_trainer(**options, trainer_class=GRPOTrainer)
+    theirs.train()
+    assert logged(ours, "loss") == pytest.approx(logged(theirs, "loss"), abs=1e-7)
+    with pytest.raises(ValueError, match="spreads the gradient evenly"):
+        make_trainer(**options, trainer_options={"token_credit": "delta"})
+
+
+def test_two_reward_functions_of_one_name(make_trainer, rollout):
+    """TRL's columns mix them up; what rules and records get does not."""
+
+    def same_name(value):
+        def reward(completions, **kwargs):
+            return [value * (i % 4) for i in range(len(completions))]
+
+        return reward
+
+    seen = []
+    trainer = make_trainer(reward_funcs=[same_name(1.0), same_name(-3.0)], trainer_options={"token_credit": "random"})
+    trainer.token_credit.of_rollout = lambda tokens: seen.append(tokens)
+    rollout(trainer)
+    assert seen[0].rewards.tolist() == [-2.0 * (row % 4) for row in seen[0].row.tolist()]
+
+
 @pytest.mark.parametrize("rule", ["delta", "fipo", "selected", "random"])
 @pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "sapo"])
 def test_losses_that_ignore_credit_are_refused(make_trainer, loss_type, rule):
