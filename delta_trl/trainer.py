@@ -56,8 +56,8 @@ class DeltaGRPOTrainer(ReportsAvgAtK, GRPOTrainer):
 
     Takes the arguments of [`~trl.GRPOTrainer`] and `token_credit`. With a plain [`~trl.GRPOConfig`] as `args` the
     options of [`CreditArguments`] keep their defaults and everything else is as given; where its loss would ignore
-    token credit, there is none, and a warning. Evaluation is `GRPOTrainer`'s
-    and also reports `eval_avg_at_k`, see [`ReportsAvgAtK`].
+    token credit, there is none, and a warning. Evaluation is `GRPOTrainer`'s and also reports `eval_avg_at_k`, see
+    [`ReportsAvgAtK`].
 
     When TRL scores old log-probabilities itself (several optimiser steps per rollout batch, or vLLM with
     importance-sampling correction), coefficients cost no forward pass; otherwise one no-grad pass per rollout batch.
@@ -167,7 +167,8 @@ class DeltaGRPOTrainer(ReportsAvgAtK, GRPOTrainer):
             return super()._generate_and_score_completions(inputs)
         if not self.model.training:
             batch = super()._generate_and_score_completions(inputs)
-            self._log_columns([None] * len(inputs), [None] * len(inputs))
+            if rule.credits_rollouts:
+                self._log_columns([None] * len(inputs), [None] * len(inputs))
             return batch
         seen = ScoringPass(self._scorer.backbone if self._keeps_hidden else None, self._placement)
         self._watcher = seen if scores_rollouts(self.args) else None
@@ -178,23 +179,24 @@ class DeltaGRPOTrainer(ReportsAvgAtK, GRPOTrainer):
         rows = len(inputs) * self.accelerator.process_index + torch.arange(len(inputs), device=self.accelerator.device)
         batch |= {TOTAL_REWARDS: self._total_rewards()[rows], GROUPS: rows // self.num_generations}
         batch["advantages"] = batch["advantages"] * self._has_contrast()[batch[GROUPS]]
-        means = torch.ones_like(batch["advantages"])
         if rule.credits_rollouts:
-            start = time.perf_counter()
-            policy = RolloutPolicy(
-                self._scorer, batch, _valid_tokens(batch), seen, self._placement, self._keeps_hidden
-            )
-            tokens = self._tokens(batch, policy=policy, **policy.known)
-            credit = self._credit(credit_rollout, tokens)
-            if credit is not None:
-                batch["token_coefficients"] = tokens.padded(credit.weights)
-                means = batch["token_coefficients"].sum(dim=1) / tokens.mask.sum(dim=1).clamp(min=1)
-                self._log_rollout(credit, tokens, policy, time.perf_counter() - start)
-                if self._token_log:
-                    self._token_log.observe(batch, tokens, self._rewards.cpu())
+            self._credit_rollout(batch, seen)
+        return batch
+
+    def _credit_rollout(self, batch: dict, seen: ScoringPass) -> None:
+        start = time.perf_counter()
+        policy = RolloutPolicy(self._scorer, batch, _valid_tokens(batch), seen, self._placement, self._keeps_hidden)
+        tokens = self._tokens(batch, policy=policy, **policy.known)
+        credit = self._credit(credit_rollout, tokens)
+        means = torch.ones_like(batch["advantages"])
+        if credit is not None:
+            batch["token_coefficients"] = tokens.padded(credit.weights)
+            means = batch["token_coefficients"].sum(dim=1) / tokens.mask.sum(dim=1).clamp(min=1)
+            self._log_rollout(credit, tokens, policy, time.perf_counter() - start)
+            if self._token_log:
+                self._token_log.observe(batch, tokens, self._rewards.cpu())
         # TRL's column "advantage" was filled before; what trains is advantage × coefficient
         self._log_columns(*([round(x, 4) for x in values.tolist()] for values in (means, batch["advantages"] * means)))
-        return batch
 
     def _tokens(self, batch: dict, **known) -> Tokens:
         n_groups = self.args.generation_batch_size // self.num_generations
@@ -260,7 +262,9 @@ class DeltaGRPOTrainer(ReportsAvgAtK, GRPOTrainer):
     def _prepare_inputs(self, generation_batch):
         buffered = self._buffered_inputs
         inputs = super()._prepare_inputs(generation_batch)
-        if self._trim is None or self._buffered_inputs is buffered or not splits_do_not_matter(self.args):
+        if self._trim is None or self._buffered_inputs is buffered:
+            return inputs
+        if self.aux_loss_enabled or not splits_do_not_matter(self.args):
             return inputs
         per_step = min(self.args.gradient_accumulation_steps, len(self._buffered_inputs))
         self._buffered_inputs = regrouped(self._buffered_inputs, per_step)

@@ -66,6 +66,9 @@ class TokenCredit:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state`; from the start if it is empty. Called whenever training starts."""
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
     @property
     def credits_rollouts(self) -> bool:
         """Whether `of_rollout` is overridden."""
