@@ -5,7 +5,7 @@ VENV := .venv
 export OMP_NUM_THREADS = 1
 BIN := $(VENV)/bin
 
-.PHONY: install quickstart test test-slow lint
+.PHONY: install quickstart test test-browser test-slow lint
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -19,6 +19,9 @@ quickstart: install
 
 test: install
 	$(BIN)/python -m pytest -n 2
+
+test-browser: install
+	$(BIN)/python -m pytest -n 2 -m "browser and not slow" tests/report
 
 test-slow: install
 	$(BIN)/python -m pytest -m slow

@@ -1,35 +1,27 @@
 """A rule of somebody else's: the example of docs/token_credit.md as it stands there, and rules with mistakes."""
 
-import json
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
-import yaml
 
 from delta_trl.cli import main
-from delta_trl.credit import Cost, Credit, DelTA, TokenCredit, Tokens, all_reduce
+from delta_trl.credit import Cost, Credit, DelTA, TokenCredit, Tokens
 from delta_trl.credit.rule import TokenCreditError
 
-from . import tiny
+from .distributed import own_rules
 from .trainers import LORA, credit, logged, plain_forward, valid_tokens
-
-
-EXAMPLE = Path("docs/token_credit.md").read_text().split("```python\n")[1].split("```")[0]
 
 
 def unexpected(strength: float) -> TokenCredit:
     namespace = {"__name__": "my_credit"}
     sys.modules["my_credit"] = type(sys)("my_credit")  # where dataclasses look
-    exec(EXAMPLE, namespace)
+    exec(own_rules.EXAMPLE, namespace)
     return namespace["Unexpected"](strength)
 
 
 def test_the_example_is_short():
-    assert len([line for line in EXAMPLE.splitlines() if line.strip()]) <= 20
+    assert len([line for line in own_rules.EXAMPLE.splitlines() if line.strip()]) <= 20
 
 
 @pytest.mark.parametrize(
@@ -51,73 +43,20 @@ def test_in_python(make_trainer, rollout, mode, passes):
 
 @pytest.fixture
 def recipe(tmp_path, monkeypatch):
-    (tmp_path / "my_credit.py").write_text(EXAMPLE)
     monkeypatch.syspath_prepend(str(tmp_path))
     sys.modules.pop("my_credit", None)
-    tiny.model().save_pretrained(tmp_path / "model")
-    tiny.tokenizer().save_pretrained(tmp_path / "model")
-    tiny.dataset().to_json(tmp_path / "train.jsonl")
-    values = {
-        "model_name_or_path": str(tmp_path / "model"),
-        "dataset_name": str(tmp_path / "train.jsonl"),
-        "reward_funcs": ["tests.tiny.reward_letters"],
-        "output_dir": str(tmp_path / "run"),
-        "token_credit": "my_credit.Unexpected",
-        "token_credit_kwargs": {"strength": 1.0},
-        "use_cpu": True,
-        "bf16": False,
-        "gradient_checkpointing": False,
-        "per_device_train_batch_size": 4,
-        "steps_per_generation": 2,
-        "num_generations": 4,
-        "max_completion_length": 8,
-        "max_steps": 2,
-        "logging_steps": 1,
-        "log_token_credit": 1,
-        "report_to": "none",
-        "save_strategy": "no",
-    }
-    path = tmp_path / "recipe.yaml"
-    path.write_text(yaml.safe_dump(values))
-    return path
-
-
-def check_run(folder: Path):
-    history = json.loads((folder / "trainer_state.json").read_text())["log_history"]
-    credited = [entry for entry in history if "credit/raw_mean" in entry]
-    assert len(credited) == 1
-    assert credited[0]["credit/coefficient_mean"] == pytest.approx(1)
-    assert credited[0]["credit/extra_forward_passes"] == 0
-    assert 1 < credited[0]["credit/raw_mean"] < 2
+    return own_rules.write_recipe(tmp_path)
 
 
 def test_in_a_recipe(recipe, capsys):
     assert main(["train", "--config", str(recipe), "--dry-run"]) == 0
     assert "my_credit.Unexpected, strength 1.0" in capsys.readouterr().out
     assert main(["train", "--config", str(recipe)]) == 0
-    check_run(recipe.parent / "run")
+    own_rules.check_run(recipe.parent / "run")
     assert main(["inspect", str(recipe.parent / "run")]) == 0
     assert "raw_mean" in (recipe.parent / "run" / "report.html").read_text()
     assert main(["train", "--config", str(recipe), "--token_credit_kwargs", "{strenght: 1}"]) == 2
     assert "does not know 'strenght' (did you mean 'strength'?)" in capsys.readouterr().err
-
-
-def launch(*arguments, folder: Path) -> subprocess.CompletedProcess:
-    config = "accelerate_configs/cpu_ddp.yaml"
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", config, "--main_process_port", "0"]
-    return subprocess.run(
-        [*command, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), str(folder)]), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-
-
-def test_in_a_recipe_on_two_processes(recipe):
-    done = launch("scripts/train.py", "--config", recipe, folder=recipe.parent)
-    assert done.returncode == 0, done.stderr[-3000:]
-    check_run(recipe.parent / "run")
 
 
 # --- the trainer's argument ---
@@ -287,65 +226,3 @@ def test_what_cannot_be_trained_with_is_named(make_trainer, name):
     trainer = make_trainer(trainer_options={"token_credit": Wrong(returns)})
     with pytest.raises(TokenCreditError, match=rf"Wrong.of_rollout.*{message}"):
         trainer.train()
-
-
-OUT_OF_STEP = {
-    "sums": lambda rank, tokens: all_reduce(torch.zeros(3)) if rank else None,
-    "values": lambda rank, tokens: tokens.hidden if rank else tokens.log_probs,
-    "result": lambda rank, tokens: Credit(torch.ones(len(tokens))) if rank else None,
-    "raises": lambda rank, tokens: 1 / (1 - rank),
-}
-
-
-def test_processes_that_do_different_things(tmp_path):
-    """Both get an error that says which, instead of waiting for each other; and are in step again after it."""
-    done = launch("-m", "tests.test_own_rule", tmp_path, folder=tmp_path)
-    assert done.returncode == 0, done.stderr[-3000:]
-    errors = [json.loads((tmp_path / f"errors-{rank}.json").read_text()) for rank in range(2)]
-    for name in OUT_OF_STEP:
-        for rank in range(2):
-            assert "OutOfStep.of_rollout does not do the same on all ranks (rank 0: " in errors[rank][name], name
-    assert "rank 1: ZeroDivisionError: division by zero" in errors[0]["raises"]
-    assert "rank 0: tokens.log_probs; rank 1: tokens.hidden" in errors[0]["values"]
-
-
-class OutOfStep(TokenCredit):
-    def __init__(self, what):
-        self.what = what
-
-    def of_rollout(self, tokens):
-        returned = self.what(int(os.environ["RANK"]), tokens)
-        return returned if isinstance(returned, Credit) else None
-
-
-if __name__ == "__main__":  # what test_processes_that_do_different_things launches
-    from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
-
-    folder, errors = Path(sys.argv[1]), {}
-    for name, what in OUT_OF_STEP.items():
-        args = DeltaGRPOConfig(
-            str(folder / "run"),
-            use_cpu=True,
-            bf16=False,
-            gradient_checkpointing=False,
-            per_device_train_batch_size=4,
-            num_generations=4,
-            max_completion_length=4,
-            max_steps=1,
-            report_to="none",
-        )
-        trainer = DeltaGRPOTrainer(
-            tiny.model(),
-            tiny.reward_letters,
-            args,
-            tiny.dataset(),
-            processing_class=tiny.tokenizer(),
-            token_credit=OutOfStep(what),
-        )
-        try:
-            trainer.train()
-        except TokenCreditError as error:
-            errors[name] = str(error)
-    (folder / f"errors-{os.environ['RANK']}.json").write_text(json.dumps(errors))
-    torch.distributed.barrier()
-    os._exit(0)  # gloo threads sometimes abort at interpreter exit

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from . import worker
+from . import own_rules, worker
 
 
 TOLERANCE = 1e-5
@@ -53,7 +53,12 @@ def test_two_processes_equal_one(tmp_path, single, mode):
     """Also after an optimiser step, with LoRA, with a reference model, and with ranks that have nothing to add."""
     config = f"accelerate_configs/cpu_{mode}.yaml"
     command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", config, "--main_process_port", "0"]
+    if mode == "ddp":
+        own_rules.write_recipe(tmp_path)
     results = launch(tmp_path, mode, command)
+    if mode == "ddp":
+        own_rules.check_run(tmp_path / "run")
+        own_rules.check_errors(tmp_path)
     if mode == "fsdp2":  # which would cast log-probabilities to the parameters' precision
         for rank in range(2):
             seen = json.loads((tmp_path / f"precision-{rank}.json").read_text())

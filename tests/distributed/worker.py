@@ -22,9 +22,12 @@ from datasets import Dataset
 from peft import LoraConfig
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
+from delta_trl.cli import main as command_line
+from delta_trl.credit import TokenCredit
 from delta_trl.states import cache
 from delta_trl.token_log.records import FOLDER, TOKEN_TYPES_FILE
 from tests import tiny
+from tests.distributed import own_rules
 
 
 PROMPTS, RESPONSES, LONGEST = 4, 4, 12
@@ -108,7 +111,9 @@ def save_model(folder: Path) -> Path:
     return path
 
 
-def make(folder: Path, model: Path, scenario: str, processes: int, **changes) -> Recorder:
+def make(
+    folder: Path, model: Path, scenario: str, processes: int, rule: TokenCredit | None = None, **changes
+) -> Recorder:
     torch.manual_seed(0)  # of the adapter
     lora = scenario in ("lora", "reference", "exact_lora")
     one_side = scenario == "one_side_per_rank"
@@ -153,6 +158,7 @@ def make(folder: Path, model: Path, scenario: str, processes: int, **changes) ->
         Dataset.from_dict({"prompt": [f"{i}+{i}=" for i in range(2 * prompts)]}),
         processing_class=tiny.tokenizer(),
         rollout_func=rollout(scenario),
+        token_credit=rule,
         peft_config=LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False) if lora else None,
     )
 
@@ -176,6 +182,8 @@ def main(folder: Path, mode: str):
     torch.set_num_threads(1)
     processes = int(os.environ.get("WORLD_SIZE", 1))
     model = save_model(folder)
+    if mode == "ddp":
+        own_rules.lose_step(folder, lambda rule: make(folder, model, "own", processes, rule, max_steps=1))
     if mode == "fsdp2":
         seen = precision(folder, model, processes)
         (folder / f"precision-{os.environ['RANK']}.json").write_text(json.dumps(seen))
@@ -202,6 +210,9 @@ def main(folder: Path, mode: str):
                 **recorded(output),
             }
             (folder / f"{mode}-{scenario}.json").write_text(json.dumps(result))
+    if mode == "ddp":  # last: a command ends its processes' group
+        sys.path.insert(0, str(folder))  # where the recipe's rule is
+        assert command_line(["train", "--config", str(folder / "recipe.yaml")]) == 0
 
 
 def precision(folder: Path, model: Path, processes: int) -> list[tuple[str, bool]]:
