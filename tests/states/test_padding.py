@@ -25,7 +25,7 @@ def ragged(prompts, trainer) -> dict:
 
 
 def run(make_trainer, **options):
-    """Losses and weights after two rollout batches, and the widths of all forwards that trained or scored."""
+    """Losses and weights after a rollout batch, and the widths of all forwards that trained or scored."""
     torch.manual_seed(3)
     model = tiny.model(**options.pop("model", {}))
     widths = []
@@ -37,7 +37,7 @@ def run(make_trainer, **options):
         "gradient_accumulation_steps": 4,
         "steps_per_generation": 8,
         "max_completion_length": 24,
-        "max_steps": 4,
+        "max_steps": 2,
         "optim": "sgd",
         "learning_rate": 0.5,
         "logging_steps": 1,
@@ -60,11 +60,11 @@ MODES = {
     "entropy quantile": {"top_entropy_quantile": 0.5},
     "entropy bonus": {"entropy_coef": 0.1},
     "aligned": {"steps_per_generation": 4},
-    "iterations": {"num_iterations": 2, "max_steps": 8},
+    "iterations": {"num_iterations": 2, "max_steps": 4},
     "multiples": {"pad_to_multiple_of": 8},
     "gradient checkpointing": {"gradient_checkpointing": True},
     "tools": {"trainer_options": {"rollout_func": rollout_with_environment}},
-    "fipo": {"token_credit": "fipo", "num_iterations": 2, "max_steps": 8},
+    "fipo": {"token_credit": "fipo", "num_iterations": 2, "max_steps": 4},
     "exact": credit(token_gradient="full"),
     "no credit": {"token_credit": "none"},
     "recomputed": {"hidden_state_cache": "recompute"},
