@@ -5,7 +5,7 @@ VENV := .venv
 export OMP_NUM_THREADS = 1
 BIN := $(VENV)/bin
 
-.PHONY: install quickstart test test-browser test-slow lint
+.PHONY: install quickstart test test-browser test-processes test-slow lint
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -22,6 +22,9 @@ test: install
 
 test-browser: install
 	$(BIN)/python -m pytest -n 2 -m "browser and not slow" tests/report
+
+test-processes: install
+	$(BIN)/python -m pytest -n 2 -m "processes and not slow"
 
 test-slow: install
 	$(BIN)/python -m pytest -m slow

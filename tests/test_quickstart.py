@@ -23,6 +23,7 @@ def run_quickstart(*args) -> subprocess.CompletedProcess:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
+@pytest.mark.processes
 def test_shortened_run_measures_before_and_after(tmp_path):
     result = run_quickstart("--max-steps", 4, "--eval-problems", 64, "--output-dir", tmp_path)
     assert result.returncode == 0, result.stderr

@@ -12,6 +12,7 @@ import pytest
 from . import own_rules, worker
 
 
+pytestmark = pytest.mark.processes
 TOLERANCE = 1e-5
 ROOT = Path(__file__).parents[2]
 needs_deepspeed = pytest.mark.skipif(

@@ -428,6 +428,7 @@ def files(folder):
     return {name: (folder / name).read_text() for name in ("samples.jsonl", "results.json", "settings.json")}
 
 
+@pytest.mark.processes
 def test_kill_9_and_two_processes(tmp_path):
     """Killed with one process and gone on with on two processes: the same as one that was left alone."""
     whole, killed = tmp_path / "whole", tmp_path / "killed"

@@ -126,6 +126,7 @@ def resume(recipe: str, **kill) -> subprocess.CompletedProcess:
     )
 
 
+@pytest.mark.processes
 def test_an_interrupted_run_resumes_as_if_nothing_had_happened(tmp_path):
     """Interrupted and terminated while it generates, killed in the middle of writing a checkpoint, and gone on with
     each time: same losses and weights."""
