@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
 from trl import GRPOConfig
 
+from .arguments import read_mappings
 from .credit import TokenCredit, make_rule
 from .credit.options import refuse_idle
 
@@ -67,10 +67,7 @@ class CreditArguments:
     log_token_credit_max_mb: float = field(default=200, metadata={"help": "Room for recorded completions, in MB."})
 
     def __post_init__(self):
-        if isinstance(self.token_credit_kwargs, str):  # on the command line
-            self.token_credit_kwargs = yaml.safe_load(self.token_credit_kwargs)
-        if not isinstance(self.token_credit_kwargs or {}, dict):
-            raise ValueError(f"token_credit_kwargs={self.token_credit_kwargs!r}: expected a mapping.")
+        read_mappings(self, "token_credit_kwargs")
         if self.hidden_state_cache not in CACHES:
             raise ValueError(
                 f"hidden_state_cache={self.hidden_state_cache!r}: expected one of {', '.join(map(repr, CACHES))}."

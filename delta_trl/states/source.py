@@ -178,7 +178,7 @@ class RolloutPolicy:
         backbone = self._scorer.backbone if hidden else None
         scoring = ScoringPass(backbone, self._placement)
         with self._scorer.as_rollouts_are():
-            scoring.log_probs, scoring.entropies, _ = self._scorer.log_probs(self._batch, watcher=scoring)
+            self._scorer.log_probs(self._batch, watcher=scoring)
         if not scoring.complete:
             raise RuntimeError(
                 f"The forward hook on {type(backbone).__name__} did not see every row of the rollout batch. Hooks do "
