@@ -1,4 +1,4 @@
-# Every target works on a fresh machine with Python >= 3.10: the virtual environment is made from constraints.txt.
+# Every target works on a fresh machine with Python >= 3.11: the virtual environment is made from constraints.txt.
 PYTHON ?= python3
 VENV := .venv
 # Tiny models gain little from a second thread, and lose a factor of ten to it when the machine has other work.

@@ -45,7 +45,7 @@ class Limits:
         }
 
 
-class Outcome(str, enum.Enum):
+class Outcome(enum.StrEnum):
     """How an execution ended. Only `SANDBOX_ERROR` is not the program's doing."""
 
     OK = "ok"
