@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 
 .PHONY: install quickstart test test-browser test-processes test-slow lint
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml constraints.txt delta_trl/__init__.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@

@@ -1,11 +1,33 @@
-import re
-from importlib.metadata import version
+import subprocess
+import sys
+from email import message_from_bytes
 from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
 
 import delta_trl
 
 
-def test_version_is_the_same_everywhere():
-    pyproject = (Path(__file__).parents[1] / "pyproject.toml").read_text()
-    declared = re.search(r'^version = "(.+)"$', pyproject, re.MULTILINE).group(1)
-    assert delta_trl.__version__ == version("delta-trl") == declared
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel that this working tree makes."""
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder], cwd=ROOT, check=True)
+    [path] = folder.glob("*.whl")
+    with ZipFile(path) as archive:
+        yield archive
+
+
+def test_the_version_is_the_packages(wheel):
+    [metadata] = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+    assert message_from_bytes(wheel.read(metadata))["Version"] == delta_trl.__version__
+
+
+def test_the_wheel_holds_the_package_alone(wheel):
+    package = ROOT / "delta_trl"
+    files = {str(path.relative_to(ROOT)) for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    assert {name for name in wheel.namelist() if ".dist-info/" not in name} == files
