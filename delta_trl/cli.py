@@ -46,10 +46,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     except RecipeError as error:
         print(f"delta-trl: error: {error}", file=sys.stderr)
         return 2
+    except RuntimeError as error:
+        if "Failed to import trl" not in str(error):
+            raise
+        print(f"delta-trl: error: {_why_trl_fails(error)}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print(f"delta-trl: interrupted; {GO_ON[command]}", file=sys.stderr)
         return 130
     return 0
+
+
+def _why_trl_fails(error: RuntimeError) -> str:
+    """TRL imports vLLM wherever it is installed, also of a version that it does not support."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    why = f"TRL {version('trl')} cannot be imported ({error.__cause__ or error})."
+    try:
+        vllm = version("vllm")
+    except PackageNotFoundError:
+        return why
+    return f"{why} vLLM {vllm} is installed: is it a version that this TRL supports? If you do not need it, remove it."
 
 
 def _train(args: list[str]) -> None:

@@ -1,10 +1,13 @@
-"""What token credit and trimming can live with in TRL's arguments, models and accelerate's plugins."""
+"""What token credit and trimming can live with in TRL's arguments, models, engines and accelerate's plugins."""
 
 import dataclasses
+from collections.abc import Iterator
+from importlib.util import find_spec
 
+import torch
 from accelerate import Accelerator
 from transformers import PretrainedConfig
-from trl import GRPOConfig
+from trl import GRPOConfig, GRPOTrainer
 
 
 # Losses whose sequence-level importance ratio carries the whole gradient: each token has an equal part in it
@@ -56,3 +59,47 @@ def keep_log_probs_precise(accelerator: Accelerator) -> None:
     plugin = accelerator.state.fsdp_plugin
     if plugin.mixed_precision_policy is not None:
         plugin.mixed_precision_policy = dataclasses.replace(plugin.mixed_precision_policy, output_dtype=None)
+
+
+def refuse_missing_vllm(args: GRPOConfig) -> None:
+    """Raise `ImportError` if vLLM is to generate and is not installed, before a model is loaded for it."""
+    if args.use_vllm and find_spec("vllm") is None:
+        raise ImportError("use_vllm needs vLLM: pip install 'delta-trl[vllm]'.")
+
+
+def warn_of_sampling(trainer: GRPOTrainer) -> Iterator[str]:
+    """A line for each way in which completions are sampled from another distribution than the one that is trained."""
+    args = trainer.args
+    temperature = (args.generation_kwargs or {}).get("temperature", args.temperature)
+    if temperature != args.temperature:
+        yield (
+            f"generation_kwargs samples at temperature {temperature:g}, but log-probabilities are computed at "
+            f"temperature={args.temperature:g}: set `temperature` alone."
+        )
+    engine, policy = _dtype_of_vllm(trainer), _dtype_of_policy(trainer)
+    if engine is not None and torch.finfo(engine).eps > torch.finfo(policy).eps:
+        names = [str(dtype).removeprefix("torch.") for dtype in (engine, policy)]
+        server = f"start the server with `--dtype {names[1]}`, or " if args.vllm_mode == "server" else ""
+        yield (
+            f"vLLM samples in {names[0]}, the policy trains in {names[1]}: their log-probabilities differ (of the "
+            f"quickstart's model by up to 0.16). To make them agree, {server}train as vLLM samples, with "
+            "`bf16: true`; vllm_importance_sampling_correction (on by default) corrects for the rest."
+        )
+
+
+def _dtype_of_vllm(trainer: GRPOTrainer) -> torch.dtype | None:
+    """What vLLM computes in, where it can be asked: in server mode, the main process alone talks to it."""
+    if not trainer.use_vllm:
+        return None
+    generation = trainer.vllm_generation
+    if generation.mode == "colocate":
+        return generation.llm.llm_engine.model_config.dtype
+    if not trainer.accelerator.is_main_process:
+        return None
+    name = generation.vllm_client.get_server_info()["model_config"]["dtype"]
+    return getattr(torch, name.removeprefix("torch."), None)
+
+
+def _dtype_of_policy(trainer: GRPOTrainer) -> torch.dtype:
+    autocast = {"bf16": torch.bfloat16, "fp16": torch.float16}
+    return autocast.get(trainer.accelerator.mixed_precision, trainer.model.dtype)

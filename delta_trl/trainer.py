@@ -27,8 +27,10 @@ from trl.trainer.utils import get_config_model_id
 from .compatibility import (
     is_shift_invariant,
     keep_log_probs_precise,
+    refuse_missing_vllm,
     refuse_what_hides_states,
     splits_do_not_matter,
+    warn_of_sampling,
     why_credit_is_ignored,
 )
 from .config import CreditArguments, DeltaGRPOConfig, scores_rollouts, warn_of_checkpoints_inside_a_rollout
@@ -124,6 +126,7 @@ class DeltaGRPOTrainer(ReportsAvgAtK, GRPOTrainer):
         self._watcher: Callable | None = None
         self._rehearsed = False  # whether all ranks were seen to do the same
         self._rewards = torch.zeros(0)  # of all processes' rows by function, the last ones; NaN if missing
+        refuse_missing_vllm(args)
         super().__init__(model, reward_funcs, args, *other_args, **kwargs)
         self.reward_funcs = [
             explain_failures(func, name) for func, name in zip(self.reward_funcs, self.reward_func_names, strict=True)
@@ -145,7 +148,7 @@ class DeltaGRPOTrainer(ReportsAvgAtK, GRPOTrainer):
             refuse_what_hides_states(self.args, self.is_fsdp_enabled)
         self.token_credit.check(self)
         keep_log_probs_precise(self.accelerator)
-        for warning in warn_of_checkpoints_inside_a_rollout(self.args):
+        for warning in (*warn_of_checkpoints_inside_a_rollout(self.args), *warn_of_sampling(self)):
             logger.warning(warning)
         self._token_log: TokenLog | None = None
         if self.credit_args.log_token_credit:

@@ -1,5 +1,9 @@
 """What is refused, or mended, at construction because it would go wrong on GPUs only."""
 
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
 from types import SimpleNamespace
 
 import pytest
@@ -80,3 +84,33 @@ def test_fsdp2_casts_no_outputs():
     keep_log_probs_precise(accelerator)
     assert plugin.mixed_precision_policy == MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16, None)
     keep_log_probs_precise(SimpleNamespace(is_fsdp2=False))
+
+
+def test_a_temperature_that_log_probabilities_do_not_know(make_trainer, caplog):
+    make_trainer(generation_kwargs={"temperature": 0.5, "top_p": 0.9})
+    assert "samples at temperature 0.5, but log-probabilities are computed at temperature=1" in caplog.text
+    caplog.clear()
+    make_trainer(temperature=0.5, generation_kwargs={"top_p": 0.9})
+    assert not caplog.text
+
+
+@pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed")
+def test_vllm_that_is_not_there(make_trainer):
+    with pytest.raises(ImportError, match=r"pip install 'delta-trl\[vllm\]'"):
+        make_trainer("no/such-model", use_vllm=True)
+
+
+def test_vllm_that_trl_cannot_import(tmp_path):
+    """TRL imports whatever vLLM there is, and `delta-trl` says in a line what that means."""
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm" / "__init__.py").write_text("class LLM: pass")
+    (tmp_path / "vllm-0.21.0.dist-info").mkdir()
+    (tmp_path / "vllm-0.21.0.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: vllm\nVersion: 0.21.0\n"
+    )
+    command = [sys.executable, "-m", "delta_trl.cli", "train", "--config", "recipes/quickstart/addition.yaml"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert "vLLM 0.21.0 is installed: is it a version that this TRL supports?" in done.stderr
+    assert "Traceback" not in done.stderr

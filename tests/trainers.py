@@ -21,13 +21,13 @@ def valid_tokens(batch) -> torch.Tensor:
     return mask & batch["tool_mask"].bool() if "tool_mask" in batch else mask
 
 
-def plain_forward(model, batch) -> tuple[torch.Tensor, torch.Tensor]:
+def plain_forward(model, batch, temperature: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
     """Hidden states before each completion token (B, T, d) and log-probs (B, T), by the model's own forward."""
     ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
     mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
     output = model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
     T = batch["completion_ids"].size(1)
-    log_probs = output.logits[:, -T - 1 : -1].log_softmax(dim=-1)
+    log_probs = (output.logits[:, -T - 1 : -1] / temperature).log_softmax(dim=-1)
     return output.hidden_states[-1][:, -T - 1 : -1], log_probs.gather(2, batch["completion_ids"][:, :, None])[:, :, 0]
 
 

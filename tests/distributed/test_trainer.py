@@ -1,62 +1,38 @@
 """The whole trainer on two gloo processes under DDP, FSDP2 and ZeRO, against one process: same coefficients."""
 
-import importlib.util
 import json
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from . import own_rules, worker
+from .launch import accelerate_launch, run
 
 
 pytestmark = pytest.mark.processes
 TOLERANCE = 1e-5
-ROOT = Path(__file__).parents[2]
-needs_deepspeed = pytest.mark.skipif(
-    importlib.util.find_spec("deepspeed") is None, reason="deepspeed is not installed (pip install .[deepspeed])"
-)
+WORKER = "tests/distributed/worker.py"
 
 
 @pytest.fixture(scope="module")
 def single(tmp_path_factory):
     """The results of one process, by scenario."""
-    return launch(tmp_path_factory.mktemp("single"), "single", [sys.executable])
+    folder = tmp_path_factory.mktemp("single")
+    run([sys.executable, WORKER, folder, "single"])
+    return results(folder, "single")
 
 
-def launch(folder, mode, command) -> dict[str, dict]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*command, "tests/distributed/worker.py", str(folder), mode],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=500,
-    )
-    assert done.returncode == 0, done.stdout[-5000:]
+def results(folder, mode) -> dict[str, dict]:
     return {path.stem.partition("-")[2]: json.loads(path.read_text()) for path in folder.glob(f"{mode}-*.json")}
 
 
-@pytest.mark.parametrize(
-    "mode",
-    [
-        "ddp",
-        "fsdp2",
-        pytest.param("zero2", marks=needs_deepspeed),
-        pytest.param("zero3", marks=needs_deepspeed),
-    ],
-)
+@pytest.mark.parametrize("mode", ["ddp", "fsdp2", "zero2", "zero3"])
 def test_two_processes_equal_one(tmp_path, single, mode):
     """Also after an optimiser step, with LoRA, with a reference model, and with ranks that have nothing to add."""
-    config = f"accelerate_configs/cpu_{mode}.yaml"
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", config, "--main_process_port", "0"]
     if mode == "ddp":
         own_rules.write_recipe(tmp_path)
-    results = launch(tmp_path, mode, command)
+    accelerate_launch(mode, WORKER, tmp_path, mode)
+    two = results(tmp_path, mode)
     if mode == "ddp":
         own_rules.check_run(tmp_path / "run")
         own_rules.check_errors(tmp_path)
@@ -65,8 +41,8 @@ def test_two_processes_equal_one(tmp_path, single, mode):
             seen = json.loads((tmp_path / f"precision-{rank}.json").read_text())
             assert seen == [["torch.float32", True]]
     gradients = worker.TOKEN_GRADIENTS if mode != "zero3" else ()
-    assert results.keys() == {*worker.SCENARIOS, *worker.SOURCES, *gradients}
-    for scenario, ours in results.items():
+    assert two.keys() == {*worker.SCENARIOS, *worker.SOURCES, *gradients}
+    for scenario, ours in two.items():
         expected = single[scenario]
         # the difference quotient divides rounding by a small step
         tolerance = 2e-3 if scenario.startswith("exact") else TOLERANCE
@@ -82,7 +58,7 @@ def test_two_processes_equal_one(tmp_path, single, mode):
         trainer = worker.make(tmp_path, worker.save_model(tmp_path), "full", 1)
         trainer.train(resume_from_checkpoint=str(tmp_path / "full" / "checkpoint-2"))
         assert_same_records(worker.recorded(tmp_path / "full"), single["full"], TOLERANCE)
-    passes = {scenario: extra_passes(results[scenario]) for scenario in worker.SOURCES}
+    passes = {scenario: extra_passes(two[scenario]) for scenario in worker.SOURCES}
     assert passes == {"recompute": {5}, "one_rank_recomputes": {5}}  # K = 1, and the centroids' cosine
 
 

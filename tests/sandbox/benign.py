@@ -2,12 +2,14 @@
 """Correct programs, in every format. Each is (name, program, tests) and earns the full reward."""
 
 import json
+import sys
 
 
 ZEROS = "0" * 5998
 SUM = {"inputs": ["3 4\n", "10 -2\n", "0 0"], "outputs": ["7", "8", "0"]}
 LINES = {"inputs": ["3\n1 2\n3 4\n5 6\n", "1\n8 9"], "outputs": ["3\n7\n11\n", "17\n"]}
 MEGABYTE = {"inputs": [" ".join(map(str, range(150_000))) + "\n"], "outputs": [str(sum(range(150_000)))]}
+CACHED_DEPTH = 5000 if sys.version_info < (3, 12) else 300  # newer Pythons bound recursion through C
 ECHO = {"inputs": ["grüße 世界 🎉\n"], "outputs": ["GRÜSSE 世界 🎉"]}
 
 
@@ -79,7 +81,7 @@ STDIN = [
      "t = threading.Thread(target=main); t.start(); t.join()", {"inputs": ["", ""], "outputs": ["50000", "50000"]}),
     ("deep recursion", "import sys\nsys.setrecursionlimit(10**6)\ndef f(n): return 0 if n == 0 else 1 + f(n - 1)\nprint(f(20000))", once("20000")),
     ("deep cached recursion", "import sys, functools\nsys.setrecursionlimit(10**6)\n@functools.lru_cache(None)\n"
-     "def f(n): return n if n < 2 else (f(n - 1) + f(n - 2)) % 1000007\nprint(f(5000) >= 0)", once("True")),
+     f"def f(n): return n if n < 2 else (f(n - 1) + f(n - 2)) % 1000007\nprint(f({CACHED_DEPTH}) >= 0)", once("True")),
     ("asyncio", "import asyncio\nasync def f(x):\n    await asyncio.sleep(0.01)\n    return x\nasync def main():\n"
      "    print(sum(await asyncio.gather(*map(f, range(5)))))\nasyncio.run(main())", {"inputs": ["", ""], "outputs": ["10", "10"]}),
     ("generator recursion", "def g(n):\n    if n:\n        yield n\n        yield from g(n - 1)\nprint(sum(g(100)))", once("5050")),

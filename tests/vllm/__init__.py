@@ -1,0 +1,4 @@
+import pytest
+
+
+pytest.register_assert_rewrite("tests.vllm.checked")

@@ -1,0 +1,98 @@
+"""A trainer that compares every rollout batch from vLLM with what the policy itself says of it."""
+
+from pathlib import Path
+
+import torch
+from accelerate.utils import gather_object
+from datasets import load_dataset
+from peft import LoraConfig
+
+from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
+from delta_trl.rewards import math_reward
+
+from ..credit import oracle
+from ..trainers import plain_forward, valid_tokens
+
+
+MODEL = "recipes/quickstart/model"  # in float32
+ROLLOUTS = 3
+
+
+class CheckedTrainer(DeltaGRPOTrainer):
+    """
+    Attributes:
+        checks (`list[dict]`): Of each rollout batch, over this process's rows:
+            - `sampling`: vLLM's log-probabilities against a plain forward of the policy, largest difference;
+            - `coefficients`: against the float64 oracle, on hidden states of that forward, of all processes;
+            - `moved`: how far the policy's log-probabilities of the first rollout batch are from what they were;
+            - `varied`: standard deviation of the coefficients.
+    """
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.checks, self.first = [], None
+
+    def _generate_and_score_completions(self, inputs):
+        batch = super()._generate_and_score_completions(inputs)
+        valid = valid_tokens(batch)
+        ours = batch["token_coefficients"][valid]
+        with torch.no_grad():
+            hidden, log_probs = plain_forward(self.model, batch, self.temperature)
+            self.first = self.first or (batch, valid, log_probs)
+            first_batch, first_valid, before = self.first
+            _, now = plain_forward(self.model, first_batch, self.temperature)
+        v = (1 - log_probs.exp())[valid][:, None] * hidden[valid]
+        advantages = batch["advantages"][:, None].expand_as(valid)[valid]
+        everyones = gather_object([(v, advantages)])  # in the order of the processes
+        alpha, _ = oracle.coefficients(*map(torch.cat, zip(*everyones, strict=True)))
+        first = sum(len(tokens) for tokens, _ in everyones[: self.accelerator.process_index])
+        expected = torch.tensor(alpha[first : first + len(v)], dtype=torch.float32)
+        self.checks.append(
+            {
+                "sampling": (batch["sampling_per_token_logps"] - log_probs)[valid].abs().max().item(),
+                "coefficients": (ours - expected).abs().max().item(),
+                "moved": (now - before)[first_valid].abs().max().item(),
+                "varied": ours.std().item(),
+            }
+        )
+        return batch
+
+
+def make(folder: Path, lora: bool = False, processes: int = 1, steps_per_generation: int = 1, **changes):
+    """A trainer with vLLM for `ROLLOUTS` rollout batches of 8 prompts * 8 completions over all processes."""
+    options = {
+        "output_dir": str(folder),
+        "use_vllm": True,
+        "use_cpu": True,
+        "bf16": False,
+        "gradient_checkpointing": False,
+        "per_device_train_batch_size": 64 // processes // steps_per_generation,
+        "steps_per_generation": steps_per_generation,
+        "num_generations": 8,
+        "max_completion_length": 56,
+        "max_steps": ROLLOUTS * steps_per_generation,
+        "learning_rate": 3e-3 if lora else 1e-4,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+    }
+    return CheckedTrainer(
+        MODEL,
+        math_reward,
+        DeltaGRPOConfig(**{**options, **changes}),
+        load_dataset("json", data_files="recipes/quickstart/train.jsonl", split="train"),
+        peft_config=LoraConfig(r=4, target_modules=["q_proj", "v_proj"]) if lora else None,
+    )
+
+
+def assert_agree(checks: list[dict]) -> None:
+    """Also after the weights were updated: an engine that kept the old ones would sample from another policy."""
+    assert len(checks) == ROLLOUTS
+    for check in checks:
+        assert check["sampling"] < 1e-4
+        assert check["coefficients"] < 1e-4
+        assert check["varied"] > 0.03
+    assert checks[0]["moved"] < 1e-5
+    for check in checks[1:]:
+        assert check["moved"] > 0.05

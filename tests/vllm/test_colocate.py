@@ -1,0 +1,88 @@
+"""Training with vLLM in the training process."""
+
+import json
+
+import pytest
+import torch
+
+from delta_trl.cli import main
+
+from ..trainers import logged
+
+
+pytest.importorskip("vllm", reason="vLLM is not installed (make test-vllm)")
+
+from . import engine
+from .checked import assert_agree, make
+
+
+pytestmark = pytest.mark.vllm
+
+
+@pytest.fixture(autouse=True)
+def _vllm(monkeypatch):
+    engine.install()
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):  # TRL sets them for vLLM, and the next trainer would use DDP
+        monkeypatch.setenv(name, "0")
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize("lora", [False, True])
+@pytest.mark.parametrize("steps", [1, 4])
+@pytest.mark.parametrize("correction", [True, False])
+def test_sampling_and_coefficients(tmp_path, lora, steps, correction):
+    options = {"steps_per_generation": steps, "vllm_importance_sampling_correction": correction}
+    trainer = make(tmp_path, lora, **options)
+    trainer.train()
+    assert_agree(trainer.checks)
+    # without the correction, TRL scores rollouts of its own only where several steps share one
+    extra = 0.0 if correction or steps > 1 else 1.0
+    assert logged(trainer, "credit/extra_forward_passes") == [extra] * len(trainer.checks)
+    assert torch.isfinite(torch.tensor(logged(trainer, "loss"))).all()
+    if correction:
+        assert max(logged(trainer, "sampling/importance_sampling_ratio/max")) < 1 + 1e-4
+
+
+def test_another_temperature(tmp_path, caplog):
+    trainer = make(tmp_path, temperature=0.7)
+    assert "vLLM samples in" not in caplog.text
+    trainer.train()
+    assert_agree(trainer.checks)
+
+
+def test_an_engine_in_lower_precision(tmp_path, monkeypatch, caplog):
+    """What vLLM makes of a checkpoint in float32 where nobody tells it otherwise."""
+    monkeypatch.setattr(engine.vllm_generation, "LLM", lambda model, **_: engine.engine(model, 1, "auto"))
+    trainer = make(tmp_path, max_steps=1)
+    assert "vLLM samples in bfloat16, the policy trains in float32" in caplog.text
+    trainer.train()
+    print(trainer.checks[0]["sampling"])
+    assert trainer.checks[0]["sampling"] > 0.05
+
+
+def test_the_correction_weights_what_the_coefficients_weigh(tmp_path):
+    trainer = make(tmp_path, vllm_importance_sampling_mode="token_truncate")
+    trainer.current_gradient_accumulation_steps = 1
+    trainer.model.train()
+    batch = trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
+    mask = batch["completion_mask"]
+    expected = (batch["old_per_token_logps"] - batch["sampling_per_token_logps"]).exp().clamp(max=3)
+    torch.testing.assert_close(batch["importance_sampling_ratio"] * mask, expected * mask)
+    # an engine that samples otherwise than the policy scores
+    ratio = batch["importance_sampling_ratio"] = torch.rand(mask.shape) + 0.5
+    # before the first optimiser step, the policy's own ratio is 1 and nothing is clipped
+    A, coefficients = batch["advantages"][:, None], batch["token_coefficients"]
+    loss = -(ratio * coefficients * A * mask).sum() / mask.sum()
+    assert trainer._compute_loss(trainer.model, batch).item() == pytest.approx(loss.item(), abs=1e-6)
+
+
+def test_the_quickstart_learns(tmp_path):
+    run = tmp_path / "run"
+    recipe = ["--config", "recipes/quickstart/addition.yaml", "--output_dir", str(run), "--report_to", "none"]
+    assert main(["train", *recipe, "--use_vllm", "true", "--max_steps", "32", "--num_completions_to_print", "0"]) == 0
+    history = json.loads((run / "trainer_state.json").read_text())["log_history"]
+    rewards = [entry["reward"] for entry in history if "reward" in entry]
+    assert len(rewards) == 8
+    print(rewards)
+    assert sum(rewards[-2:]) / 2 > rewards[0] + 0.1
+    assert sum(entry.get("credit/extra_forward_passes", 0) for entry in history) == 0
