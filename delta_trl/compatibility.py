@@ -1,9 +1,11 @@
 """What token credit and trimming can live with in TRL's arguments, models, engines and accelerate's plugins."""
 
 import dataclasses
+import re
 from collections.abc import Iterator
 from importlib.util import find_spec
 
+import psutil
 import torch
 from accelerate import Accelerator
 from transformers import PretrainedConfig
@@ -65,6 +67,21 @@ def refuse_missing_vllm(args: GRPOConfig) -> None:
     """Raise `ImportError` if vLLM is to generate and is not installed, before a model is loaded for it."""
     if args.use_vllm and find_spec("vllm") is None:
         raise ImportError("use_vllm needs vLLM: pip install 'delta-trl[vllm]'.")
+
+
+def warn_of_missing_processes(world_size: int) -> Iterator[str]:
+    """A line if `accelerate launch` was asked for several processes and has started this one without a word."""
+    try:
+        command = psutil.Process().parent().cmdline()
+    except (psutil.Error, AttributeError):
+        return
+    asked = re.search(r"accelerate.*launch .*--num[_-]processes[ =](\d+)", " ".join(command))
+    if world_size == 1 and asked and int(asked[1]) > 1:
+        yield (
+            f"accelerate launch was asked for {asked[1]} processes and started one. On CPUs it needs a config with "
+            "`distributed_type: MULTI_GPU` and `use_cpu: true` (accelerate_configs/cpu_ddp.yaml); on GPUs, "
+            "--multi_gpu or a config, and as many GPUs as processes."
+        )
 
 
 def warn_of_sampling(trainer: GRPOTrainer) -> Iterator[str]:

@@ -30,14 +30,18 @@ from .compatibility import (
     refuse_missing_vllm,
     refuse_what_hides_states,
     splits_do_not_matter,
+    warn_of_missing_processes,
     warn_of_sampling,
     why_credit_is_ignored,
 )
 from .config import CreditArguments, DeltaGRPOConfig, scores_rollouts, warn_of_checkpoints_inside_a_rollout
 from .credit import Credit, TokenCredit, Tokens, coefficient_statistics, make_rule
 from .credit.rule import credit_micro_batch, credit_rollout
+from .data.columns import check_datasets
 from .evaluation.in_training import ReportsAvgAtK
+from .rewards.contrast import ContrastWatch
 from .rewards.failures import explain_failures
+from .rewards.grader.extraction import message_text
 from .states.cache import choose_placement
 from .states.padding import Trim, regrouped, score_in_pieces, trimmed
 from .states.recorder import ScoringPass
@@ -111,6 +115,8 @@ class DeltaGRPOTrainer(ReportsAvgAtK, GRPOTrainer):
         model,
         reward_funcs=None,
         args: GRPOConfig | None = None,
+        train_dataset=None,
+        eval_dataset=None,
         *other_args,
         token_credit: TokenCredit | str | None = None,
         **kwargs,
@@ -126,8 +132,10 @@ class DeltaGRPOTrainer(ReportsAvgAtK, GRPOTrainer):
         self._watcher: Callable | None = None
         self._rehearsed = False  # whether all ranks were seen to do the same
         self._rewards = torch.zeros(0)  # of all processes' rows by function, the last ones; NaN if missing
+        self._contrast = ContrastWatch()
         refuse_missing_vllm(args)
-        super().__init__(model, reward_funcs, args, *other_args, **kwargs)
+        check_datasets(train_dataset, eval_dataset, reward_funcs)
+        super().__init__(model, reward_funcs, args, train_dataset, eval_dataset, *other_args, **kwargs)
         self.reward_funcs = [
             explain_failures(func, name) for func, name in zip(self.reward_funcs, self.reward_func_names, strict=True)
         ]
@@ -148,7 +156,11 @@ class DeltaGRPOTrainer(ReportsAvgAtK, GRPOTrainer):
             refuse_what_hides_states(self.args, self.is_fsdp_enabled)
         self.token_credit.check(self)
         keep_log_probs_precise(self.accelerator)
-        for warning in (*warn_of_checkpoints_inside_a_rollout(self.args), *warn_of_sampling(self)):
+        for warning in (
+            *warn_of_missing_processes(self.args.world_size),
+            *warn_of_checkpoints_inside_a_rollout(self.args),
+            *warn_of_sampling(self),
+        ):
             logger.warning(warning)
         self._token_log: TokenLog | None = None
         if self.credit_args.log_token_credit:
@@ -217,8 +229,15 @@ class DeltaGRPOTrainer(ReportsAvgAtK, GRPOTrainer):
         rehearse, self._rehearsed = not self._rehearsed, True
         return hook(self.token_credit, tokens, rehearse=rehearse)
 
-    def _calculate_rewards(self, *args, **kwargs):
-        self._rewards = super()._calculate_rewards(*args, **kwargs)
+    def _calculate_rewards(self, inputs, prompts, completions, *args, **kwargs):
+        self._rewards = super()._calculate_rewards(inputs, prompts, completions, *args, **kwargs)
+        if self.model.training:
+            contrast = self._has_contrast().any().item()
+            truncated = self._metrics["train"]["completions/clipped_ratio"][-1]
+            sample = message_text(completions[0])
+            warning = self._contrast.see(self._rewards, self.reward_func_names, contrast, truncated, sample)
+            if warning:
+                logger.warning(warning)
         return self._rewards
 
     def _total_rewards(self) -> torch.Tensor:  # (rows of all processes,)

@@ -1,6 +1,7 @@
 """The trainer against the paper's objective, against TRL itself, and through every option that it must live with."""
 
 import math
+import re
 import time
 
 import numpy as np
@@ -13,7 +14,6 @@ from trl import GRPOConfig, GRPOTrainer
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.credit import DelTA
 from delta_trl.rewards import failures
-from delta_trl.rewards.failures import RewardFunctionError
 
 from . import tiny
 from .credit import oracle
@@ -504,11 +504,10 @@ async def async_reward_that_fails_on_e(completions, **kwargs):
 @pytest.mark.parametrize("func", [reward_that_fails_on_e, async_reward_that_fails_on_e])
 def test_a_failing_reward_names_itself_and_the_completion(make_trainer, func):
     trainer = make_trainer(reward_funcs=[tiny.reward_letters, func], max_completion_length=32)
-    with pytest.raises(
-        RewardFunctionError, match=rf"'{func.__name__}' raised on completion \d of 8: '.*e.*'"
-    ) as error:
+    with pytest.raises(KeyError, match="e") as error:
         trainer.train()
-    assert isinstance(error.value.__cause__, KeyError)
+    [note] = error.value.__notes__
+    assert re.match(rf"The reward function '{func.__name__}' raised this on completion \d of 8: '.*e.*'", note)
 
 
 def test_a_reward_that_fails_on_the_whole_batch_only(make_trainer):
@@ -516,8 +515,9 @@ def test_a_reward_that_fails_on_the_whole_batch_only(make_trainer):
         return [1 / (1 - len(completions) // 8) for _ in completions]
 
     trainer = make_trainer(reward_funcs=fails_together)
-    with pytest.raises(RewardFunctionError, match="'fails_together' raised on a batch of 8 completions"):
+    with pytest.raises(ZeroDivisionError) as error:
         trainer.train()
+    assert "'fails_together' raised this on a batch of 8 completions" in error.value.__notes__[0]
 
 
 def test_the_search_for_a_failing_completion_ends(make_trainer, monkeypatch):
@@ -529,8 +529,9 @@ def test_the_search_for_a_failing_completion_ends(make_trainer, monkeypatch):
         time.sleep(0.03)
         return [1 / (8 - len(completions)) for _ in completions]
 
-    with pytest.raises(RewardFunctionError, match=r"not on one alone of those that were tried within 0.05 s"):
+    with pytest.raises(ZeroDivisionError) as error:
         make_trainer(reward_funcs=slow).train()
+    assert "not on one alone of those that were tried within 0.05 s" in error.value.__notes__[0]
     assert 1 < len(calls) < 5
 
 

@@ -23,17 +23,6 @@ LOCAL_FORMATS = {".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 # What a reward checks answers against: a row without it teaches nothing
 GOLD_COLUMNS = ("solution", "tests")
 
-# What TRL itself passes to every reward function, besides the dataset's columns
-_FROM_TRAINER = {
-    "prompts",
-    "completions",
-    "completion_ids",
-    "trainer_state",
-    "log_extra",
-    "log_metric",
-    "environments",
-}
-
 
 def load(
     name: str, config: str | None = None, split: str = "train", columns: tuple[str, ...] | None = None
@@ -271,19 +260,3 @@ def drop_long_prompts(
             f"max_prompt_length={max_length} tokens."
         )
     return kept
-
-
-def check_reward_columns(dataset: Dataset, reward_funcs: list[Callable], names: list[str]) -> None:
-    """Raise `ValueError` if a reward function requires an argument that is not a column of the dataset."""
-    for func, name in zip(reward_funcs, names, strict=True):
-        for parameter in inspect.signature(func).parameters.values():
-            required = parameter.default is parameter.empty and parameter.kind in (
-                parameter.POSITIONAL_OR_KEYWORD,
-                parameter.KEYWORD_ONLY,
-            )
-            if required and parameter.name not in _FROM_TRAINER and parameter.name not in dataset.column_names:
-                raise ValueError(
-                    f"The reward {name!r} needs a column {parameter.name!r}, the dataset has "
-                    f"{', '.join(map(repr, dataset.column_names))}. Rename one with `column_mapping: "
-                    f"{{<its name>: {parameter.name}}}`."
-                )

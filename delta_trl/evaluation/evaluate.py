@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import logging
-import math
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import asdict, replace
@@ -290,9 +289,7 @@ def call_reward(
     }
     result = func(**columns | ours)  # a column cannot take the place of one of these
     rewards = asyncio.run(result) if is_async_callable(reward) else result
-    if len(rewards) != len(rows):
-        raise ValueError(f"The reward returned {len(rewards)} rewards for {len(rows)} completions.")
-    return [None if one is None or math.isnan(one) else float(one) for one in rewards], extra
+    return rewards, extra
 
 
 MIB = 1 << 20

@@ -1,8 +1,10 @@
-"""Says which reward function failed, and on which completion."""
+"""Says which reward function failed, and on which completion; refuses what is no reward."""
 
 import functools
+import math
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from torch import nn
 from trl.trainer.utils import is_async_callable
@@ -11,13 +13,10 @@ from trl.trainer.utils import is_async_callable
 SEARCH_SECONDS = 30.0  # for the completion that a reward function fails on
 
 
-class RewardFunctionError(RuntimeError):
-    """A reward function raised. The original exception is the cause."""
-
-
 def explain_failures(func: Callable | nn.Module, name: str) -> Callable | nn.Module:
     """
-    Wrap a reward function so that an exception names the function and the completion that it failed on.
+    Wrap a reward function so that an exception says which function it came from and on which completion, in a note,
+    and so that what it returns is checked, see [`check_rewards`].
 
     Reward functions get a whole batch, so after a failure the function is called again on one completion at a time, up
     to the first that fails alone, or for `SEARCH_SECONDS`. Reward models are returned as they are.
@@ -30,30 +29,69 @@ def explain_failures(func: Callable | nn.Module, name: str) -> Callable | nn.Mod
         @functools.wraps(func)
         async def wrapped(**kwargs):
             try:
-                return await func(**kwargs)
+                rewards = await func(**kwargs)
             except Exception as error:
+                found = None
                 for index, single in _one_by_one(kwargs):
                     try:
                         await func(**single)
                     except Exception:
-                        raise _error(name, kwargs, index) from error
-                raise _error(name, kwargs, None) from error
+                        found = index
+                        break
+                error.add_note(_note(name, kwargs["completions"], found))
+                raise
+            return check_rewards(name, rewards, kwargs["completions"])
 
     else:
 
         @functools.wraps(func)
         def wrapped(**kwargs):
             try:
-                return func(**kwargs)
+                rewards = func(**kwargs)
             except Exception as error:
+                found = None
                 for index, single in _one_by_one(kwargs):
                     try:
                         func(**single)
                     except Exception:
-                        raise _error(name, kwargs, index) from error
-                raise _error(name, kwargs, None) from error
+                        found = index
+                        break
+                error.add_note(_note(name, kwargs["completions"], found))
+                raise
+            return check_rewards(name, rewards, kwargs["completions"])
 
     return wrapped
+
+
+def check_rewards(name: str, rewards: Any, completions: list) -> list[float | None]:
+    """
+    The rewards as a list of numbers and `None`.
+
+    Raises:
+        TypeError: If they are not a list of numbers and `None`.
+        ValueError: If they are not as many as the completions, or not finite.
+    """
+    expected = f"expected a list of {len(completions)} numbers, one for each completion, None if it cannot be scored."
+    if isinstance(rewards, (str, bytes, dict)) or not hasattr(rewards, "__iter__") or _is_scalar(rewards):
+        raise TypeError(f"The reward function '{name}' returned {_short(rewards)}: {expected}")
+    rewards = list(rewards)
+    if len(rewards) != len(completions):
+        raise ValueError(f"The reward function '{name}' returned {len(rewards)} rewards: {expected}")
+    for i, reward in enumerate(rewards):
+        if reward is None:
+            continue
+        said = f"The reward function '{name}' returned {_short(reward)} for completion {i + 1} of {len(rewards)}"
+        try:
+            rewards[i] = float(reward if not isinstance(reward, (str, bytes)) else None)  # type: ignore[arg-type]
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise TypeError(f"{said}: {expected}") from error
+        if not math.isfinite(rewards[i]):
+            raise ValueError(f"{said}, {_short(completions[i])}: expected a finite number, or None for no reward.")
+    return rewards
+
+
+def _is_scalar(value: Any) -> bool:
+    return getattr(value, "ndim", 1) == 0  # of NumPy and torch, which have an __iter__ all the same
 
 
 def _one_by_one(kwargs: dict) -> Iterator[tuple[int, dict]]:
@@ -67,17 +105,18 @@ def _one_by_one(kwargs: dict) -> Iterator[tuple[int, dict]]:
         yield index, {**single, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
 
 
-def _error(name: str, kwargs: dict, index: int | None) -> RewardFunctionError:
-    size = len(kwargs["completions"])
+def _note(name: str, completions: list, index: int | None) -> str:
     if index is None:
-        return RewardFunctionError(
-            f"The reward function '{name}' raised on a batch of {size} completions, though not on one alone of those "
-            f"that were tried within {SEARCH_SECONDS:g} s."
+        return (
+            f"The reward function '{name}' raised this on a batch of {len(completions)} completions, though not on "
+            f"one alone of those that were tried within {SEARCH_SECONDS:g} s."
         )
-    completion = str(kwargs["completions"][index])
-    if len(completion) > 1000:
-        completion = f"{completion[:500]} … {completion[-500:]}"
-    return RewardFunctionError(
-        f"The reward function '{name}' raised on completion {index + 1} of {size}: {completion!r}. A reward function "
-        "should return None for a completion that it cannot score."
+    return (
+        f"The reward function '{name}' raised this on completion {index + 1} of {len(completions)}: "
+        f"{_short(completions[index])}. A reward function should return None for a completion that it cannot score."
     )
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 1000 else f"{text[:500]} … {text[-500:]}"

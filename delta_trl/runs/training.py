@@ -10,9 +10,9 @@ from transformers import AutoTokenizer
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
 from ..config import DeltaGRPOConfig, optimiser_steps_per_rollout
+from ..data.columns import check_reward_columns
 from ..data.formats import FORMATS
 from ..data.loading import (
-    check_reward_columns,
     drop_long_prompts,
     drop_rows_without_gold,
     load,
@@ -114,7 +114,7 @@ def _dataset(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args:
         conversational=run_args.conversational,
         name=name,
     )
-    check_reward_columns(dataset, rewards, run_args.reward_funcs)
+    check_reward_columns(dataset.column_names, rewards, run_args.reward_funcs)
     dataset = drop_rows_without_gold(dataset, rewards, name)
     if run_args.max_prompt_length is not None:
         tokenizer = AutoTokenizer.from_pretrained(

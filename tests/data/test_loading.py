@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from datasets import Dataset
 
+from delta_trl.data.columns import check_reward_columns
 from delta_trl.data.formats import FORMATS
 from delta_trl.data.loading import (
-    check_reward_columns,
     drop_long_prompts,
     drop_rows_without_gold,
     load,
@@ -93,9 +93,9 @@ def test_an_empty_dataset_is_refused():
 def test_reward_columns():
     def reward(prompts, completions, answer, tolerance=0.1, *, log_extra=None, **kwargs): ...
 
-    check_reward_columns(Dataset.from_list(ROWS), [reward], ["reward"])
+    check_reward_columns(list(ROWS[0]), [reward], ["reward"])
     with pytest.raises(ValueError, match="'reward' needs a column 'answer'"):
-        check_reward_columns(Dataset.from_list([{"prompt": ""}]), [reward], ["reward"])
+        check_reward_columns(["prompt"], [reward], ["reward"])
 
 
 # --- public sources, each fixture in its real schema ---

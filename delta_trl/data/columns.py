@@ -1,0 +1,63 @@
+"""Whether a dataset has the columns that training and its rewards need."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+
+# What TRL itself passes to every reward function, besides the dataset's columns
+FROM_TRAINER = {
+    "prompts",
+    "completions",
+    "completion_ids",
+    "trainer_state",
+    "log_extra",
+    "log_metric",
+    "environments",
+}
+
+
+def check_datasets(train_dataset: Any, eval_dataset: Any, reward_funcs: Any) -> None:
+    """
+    Check the datasets of a trainer against its rewards, in whatever form `GRPOTrainer` takes them. Raises `ValueError`
+    for an empty one, and where there is no prompt or a reward lacks a column. Streams may not know their columns.
+    """
+    rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
+    functions = [reward for reward in rewards if inspect.isroutine(reward) or _is_instance_with_call(reward)]
+    names = [getattr(function, "__name__", type(function).__name__) for function in functions]
+    evaluated = eval_dataset if isinstance(eval_dataset, dict) else {"": eval_dataset}
+    datasets = {"train_dataset": train_dataset}
+    datasets |= {f"eval_dataset {key!r}" if key else "eval_dataset": value for key, value in evaluated.items()}
+    for name, dataset in datasets.items():
+        columns = getattr(dataset, "column_names", None)
+        if hasattr(dataset, "__len__") and len(dataset) == 0:
+            raise ValueError(f"{name} is empty.")
+        if not isinstance(columns, list):
+            continue
+        if "prompt" not in columns:
+            raise ValueError(
+                f"{name} has no column 'prompt', only {', '.join(map(repr, columns))}. Rename the one that holds the "
+                "prompts: dataset.rename_column('<its name>', 'prompt')."
+            )
+        check_reward_columns(columns, functions, names)
+
+
+def _is_instance_with_call(reward: Any) -> bool:
+    """A callable object, or a `functools.partial`; reward models are modules, which get no columns."""
+    return callable(reward) and not hasattr(reward, "forward") and not inspect.isclass(reward)
+
+
+def check_reward_columns(columns: list[str], reward_funcs: list[Callable], names: list[str]) -> None:
+    """Raise `ValueError` if a reward function requires an argument that is not a column of the dataset."""
+    for func, name in zip(reward_funcs, names, strict=True):
+        for parameter in inspect.signature(func).parameters.values():
+            required = parameter.default is parameter.empty and parameter.kind in (
+                parameter.POSITIONAL_OR_KEYWORD,
+                parameter.KEYWORD_ONLY,
+            )
+            if required and parameter.name not in FROM_TRAINER and parameter.name not in columns:
+                raise ValueError(
+                    f"The reward {name!r} needs a column {parameter.name!r}, the dataset has "
+                    f"{', '.join(map(repr, columns))}. Rename one: `column_mapping: {{<its name>: {parameter.name}}}` "
+                    f"in a recipe, dataset.rename_column('<its name>', {parameter.name!r}) in Python."
+                )
