@@ -7,6 +7,7 @@ from typing import Any
 from .grader.extraction import Completions, extract_answer, extract_gold, message_text
 from .grader.normalization import normalize
 from .grader.words import choice_of, split_label
+from .inputs import check_inputs
 
 
 class MultipleChoiceReward:
@@ -53,7 +54,11 @@ class MultipleChoiceReward:
 
         Returns:
             `list[float | None]`: 1.0, 0.0, or `None` where the gold is no letter of a choice.
+
+        Raises:
+            TypeError, ValueError: If `completions` or `solution` are no lists of the same length, see `check_inputs`.
         """
+        check_inputs(self.__name__, completions, solution=solution)
         golds = [self._gold(gold) for gold in solution]
         chosen = [self._chosen(message_text(completion)) for completion in completions]
         if log_extra is not None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..sandbox import Grade, Limits, RemoteSandbox, Sandbox, TestsError, grade, parse_tests
 from .grader.extraction import Completions, message_text
+from .inputs import check_inputs
 
 
 logger = logging.getLogger(__name__)
@@ -120,7 +121,11 @@ class CodeReward:
         Returns:
             `list[float | None]`: 1.0 or 0.0 (or the fraction of tests passed); `None` where the tests cannot be used
             or the sandbox failed.
+
+        Raises:
+            TypeError, ValueError: If `completions` or `tests` are no lists of the same length, see `check_inputs`.
         """
+        check_inputs(self.__name__, completions, tests=tests)
         programs = [extract_program(message_text(one), not self.require_fence) for one in completions]
         progress = Progress(len(programs))
         jobs = {(program, _key(test)): test for program, test in zip(programs, tests, strict=True)}
@@ -211,7 +216,32 @@ def code_reward(
     workers: int | None = None,
     **kwargs: Any,
 ) -> list[float | None]:
-    """Unit tests as a reward, all or nothing; see `CodeReward`."""
+    r"""
+    Does the program in the completion pass its unit tests? All or nothing; `CodeReward` has more options.
+
+    Args:
+        completions (`list[str] | list[list[dict]]`):
+            Texts, or lists of chat messages. The program is the last fenced block marked as Python.
+        tests (`list[dict | str]`):
+            For each completion a dict, or its JSON: inputs and outputs of a program, calls of a function, or asserts;
+            docs/sandbox.md has the formats.
+        timeout, memory_mb, workers (*optional*): See `CodeReward`.
+        **kwargs: `log_extra` and `log_metric` of TRL's trainers; further columns are not used.
+
+    Returns:
+        `list[float | None]`: 1.0, 0.0, or `None` where the tests cannot be used or the sandbox failed.
+
+    Raises:
+        TypeError, ValueError: If `completions` and `tests` are not lists of the same length.
+
+    Example:
+
+    ```python
+    >>> program = "```python\nprint(sum(map(int, input().split())))\n```"
+    >>> code_reward([program], tests=[{"inputs": ["1 2", "3 4"], "outputs": ["3", "7"]}])
+    [1.0]
+    ```
+    """
     return CodeReward(timeout, memory_mb, workers)(completions, tests, **kwargs)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from .grader.extraction import Completions, extract_answer, extract_gold, message_text
 from .grader.pool import Job, get_pool
+from .inputs import check_inputs
 
 
 logger = logging.getLogger(__name__)
@@ -72,8 +73,10 @@ class MathReward:
             the check.
 
         Raises:
+            TypeError, ValueError: If `completions` or `solution` are no lists of the same length, see `check_inputs`.
             RuntimeError: If the workers cannot start at all.
         """
+        check_inputs(self.__name__, completions, solution=solution)
         golds = [extract_gold("" if gold is None else str(gold)) for gold in solution]
         answers = [
             tuple(extract_answer(text, _count_parts(gold), self.require_boxed))
@@ -124,7 +127,27 @@ _async_math_reward = AsyncMathReward()
 
 
 def math_reward(completions: Completions, solution: list[str], **kwargs: Any) -> list[float | None]:
-    """`MathReward` with its default options."""
+    r"""
+    Is the final answer right? `MathReward` with its default options; its docstring says what counts as an answer.
+
+    Args:
+        completions (`list[str] | list[list[dict]]`): Texts, or lists of chat messages.
+        solution (`list[str]`): For each completion the gold: LaTeX or words, bare, in `\boxed{...}` or after `####`.
+        **kwargs: `log_extra` and `log_metric` of TRL's trainers; further columns are not used.
+
+    Returns:
+        `list[float | None]`: 1.0, 0.0, or `None` where the gold cannot be used.
+
+    Raises:
+        TypeError, ValueError: If `completions` and `solution` are not lists of the same length.
+
+    Example:
+
+    ```python
+    >>> math_reward([r"Half of it: \boxed{\frac{1}{2}}", "The answer is 3."], solution=["0.5", "4"])
+    [1.0, 0.0]
+    ```
+    """
     return _math_reward(completions, solution, **kwargs)
 
 
