@@ -10,7 +10,6 @@ Small overrides, no method copied:
 - `_save_checkpoint` and `_load_optimizer_and_scheduler` take along the state of the rule and of the token log.
 """
 
-import inspect
 import textwrap
 import time
 from collections.abc import Callable
@@ -51,7 +50,6 @@ from .token_log.log import TokenLog
 
 logger = get_logger(__name__)
 
-SCORING_PARAMETERS = tuple(inspect.signature(GRPOTrainer._get_per_token_logps_and_entropies).parameters)
 RULE_STATE = "token_credit.pt"  # in a checkpoint
 TOTAL_REWARDS, GROUPS = "token_credit_rewards", "token_credit_groups"  # of a rollout batch's rows, which TRL shuffles
 
@@ -146,9 +144,7 @@ class DeltaGRPOTrainer(ReportsAvgAtK, GRPOTrainer):
             logger.warning(f"Trains without token credit, as GRPOTrainer does. {ignored}")  # nobody has asked for any
             self.token_credit, self._keeps_hidden = TokenCredit(), False
         self._trim = self._choose_trim()
-        self._scorer = PolicyScorer(
-            lambda: self.model, self._watched, SCORING_PARAMETERS, self.accelerator, self.args, self._trim
-        )
+        self._scorer = PolicyScorer(lambda: self.model, self._watched, self.accelerator, self.args, self._trim)
         may_recompute = cost.recomputable and not self._is_vlm
         self._placement = choose_placement(self.credit_args.hidden_state_cache, self.accelerator.device, may_recompute)
         if self._keeps_hidden:

@@ -7,16 +7,32 @@ import inspect
 import torch
 from trl import GRPOConfig, GRPOTrainer
 
+from delta_trl.states.source import MULTIMODAL
+
 from . import tiny
 
 
-def test_scoring_pass_signature():
-    parameters = list(inspect.signature(GRPOTrainer._get_per_token_logps_and_entropies).parameters)
-    assert parameters[:5] == ["self", "model", "input_ids", "attention_mask", "logits_to_keep"], (
-        "DeltaGRPOTrainer._get_per_token_logps_and_entropies takes these by position"
+def test_scoring_calls(make_trainer, rollout, monkeypatch):
+    """TRL's own, of a rollout batch and in the loss."""
+    calls = []
+    score = GRPOTrainer._get_per_token_logps_and_entropies
+    monkeypatch.setattr(
+        GRPOTrainer,
+        "_get_per_token_logps_and_entropies",
+        lambda *args, **kwargs: calls.append((args, set(kwargs))) or score(*args, **kwargs),
     )
-    assert {"batch_size", "pixel_values", "image_grid_thw", "num_images"} <= set(parameters), (
-        "PolicyScorer.log_probs passes the batch's multimodal inputs by these names"
+    trainer = make_trainer(trainer_class=GRPOTrainer, config_class=GRPOConfig, num_iterations=2)
+    batch = rollout(trainer)
+    trainer._compute_loss(trainer.model, batch)
+    assert [args[:2] for args, _ in calls] == [(trainer, trainer.model)] * 2
+    for _, _, ids, mask, length in (args for args, _ in calls):
+        assert torch.equal(ids, torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1))
+        assert torch.equal(mask, torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1))
+        assert length == batch["completion_ids"].size(1), "DeltaGRPOTrainer takes these by position"
+    (_, in_rollouts), (_, in_loss) = calls
+    assert "batch_size" in in_rollouts
+    assert in_loss - {"compute_entropy", "compute_aux_loss"} == set(MULTIMODAL), (
+        "PolicyScorer.log_probs passes on what TRL's loss takes from a batch"
     )
 
 

@@ -17,6 +17,21 @@ from .padding import Trim, pieces
 from .recorder import ScoringPass, replayed_rng
 
 
+# The entries of a rollout batch that TRL's scoring takes by name, beside ids and masks
+MULTIMODAL = (
+    "pixel_values",
+    "image_grid_thw",
+    "num_images",
+    "pixel_attention_mask",
+    "spatial_shapes",
+    "num_tiles",
+    "image_sizes",
+    "token_type_ids",
+    "mm_token_type_ids",
+    "image_position_ids",
+)
+
+
 class PolicyScorer:
     """
     The policy of a trainer, as TRL scores completions with it.
@@ -25,7 +40,6 @@ class PolicyScorer:
         model (`Callable`): Returns the model in training, as it is wrapped at present.
         score (`Callable`):
             `GRPOTrainer._get_per_token_logps_and_entropies`, behind what is to watch its calls (see [`ScoringPass`]).
-        inputs (`tuple[str, ...]`): The entries of a rollout batch that `score` takes beside ids and masks.
         accelerator (`Accelerator`), args (`GRPOConfig`): The trainer's.
         trim (`Trim`, *optional*): How `score` trims its micro-batches, if it does.
     """
@@ -34,12 +48,11 @@ class PolicyScorer:
         self,
         model: Callable[[], nn.Module],
         score: Callable,
-        inputs: tuple[str, ...],
         accelerator: Accelerator,
         args: GRPOConfig,
         trim: Trim | None,
     ):
-        self._model, self._score, self.inputs, self._trim = model, score, inputs, trim
+        self._model, self._score, self._trim = model, score, trim
         self.accelerator, self.args = accelerator, args
 
     @property
@@ -77,7 +90,7 @@ class PolicyScorer:
         """TRL's log-probabilities (b, T) and entropies of the (first `length`) completion tokens, at present."""
         length = length or batch["completion_ids"].size(1)
         ids, mask = _model_inputs(batch, rows, length)
-        more = {key: batch[key] for key in self.inputs if key in batch}
+        more = {key: batch[key] for key in MULTIMODAL if key in batch}
         size = self.args.per_device_train_batch_size
         return self._score(watcher, self._model(), ids, mask, length, batch_size=size, **more)
 
