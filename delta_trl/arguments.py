@@ -2,11 +2,13 @@
 
 import difflib
 from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError
 
 import yaml
 from trl import TrlParser
 
 from .errors import RecipeError
+from .recipe_file import read_recipe
 
 
 def read_mappings(arguments, *names: str) -> None:
@@ -22,6 +24,9 @@ def read_mappings(arguments, *names: str) -> None:
 class StrictParser(TrlParser):
     """`TrlParser` that refuses unknown keys with the nearest known one, and reports mistakes in a line."""
 
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, allow_abbrev=False, **kwargs)
+
     def parse(self, args: Iterable[str]) -> tuple:
         """
         Parse `--config FILE.yaml` and flags, which win.
@@ -32,14 +37,12 @@ class StrictParser(TrlParser):
         args = list(args)
         if args[-1:] == ["--config"]:
             raise RecipeError("--config: expected the path of a recipe.")
+        if "--config" in args:
+            read_recipe(args[args.index("--config") + 1])  # of which `TrlParser` finds less wrong
         try:
             *arguments, remaining = self.parse_args_and_config(args, return_remaining_strings=True)
-        except FileNotFoundError as error:
-            raise RecipeError(f"--config: no such file: {error.filename}") from error
-        except OSError as error:
-            raise RecipeError(f"--config: the recipe cannot be read: {error}") from error
-        except yaml.YAMLError as error:
-            raise RecipeError(f"The recipe is not valid YAML: {error}") from error
+        except PackageNotFoundError as error:
+            raise RecipeError(f"These options need {error.name}, which is not installed.") from error
         except (ValueError, TypeError, ImportError) as error:
             raise RecipeError(str(error)) from error
         if remaining:

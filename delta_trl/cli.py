@@ -44,7 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         COMMANDS[command](args)
     except RecipeError as error:
-        print(f"delta-trl: error: {error}", file=sys.stderr)
+        if os.environ.get("LOCAL_RANK", "0") == "0":  # every process of a launch finds the same
+            print(f"delta-trl: error: {error}", file=sys.stderr)
         return 2
     except RuntimeError as error:
         if "Failed to import trl" not in str(error):
@@ -70,7 +71,10 @@ def _why_trl_fails(error: RuntimeError) -> str:
 
 
 def _train(args: list[str]) -> None:
+    from .runs.early import check_call
+
     args, processes = _split_dry_run(args)
+    check_call(args, dry_run=processes is not None)
     if processes is None:
         from .runs.training import main as train
 

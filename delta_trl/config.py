@@ -11,6 +11,7 @@ from .credit import TokenCredit, make_rule
 from .credit.options import refuse_idle
 
 
+LOSS_TYPES = ("dapo", "grpo", "dr_grpo", "bnpo", "cispo", "luspo", "sapo", "vespo")  # of TRL 1.16
 CACHES = ("auto", "device", "cpu", "recompute")
 
 
@@ -113,7 +114,17 @@ class DeltaGRPOConfig(CreditArguments, GRPOConfig):
 
     def __post_init__(self):
         CreditArguments.__post_init__(self)
+        # what TRL would find out in the middle of the first step, or never
+        self._expect("loss_type", self.loss_type in LOSS_TYPES, f"one of {', '.join(LOSS_TYPES)}")
+        self._expect("learning_rate", self.learning_rate >= 0, "0 or more")
+        self._expect("temperature", self.temperature > 0, "a number above 0")
+        self._expect("beta", self.beta >= 0, "0 or more")
+        self._expect("max_completion_length", (self.max_completion_length or 0) > 0, "a number of tokens above 0")
         GRPOConfig.__post_init__(self)
+
+    def _expect(self, name: str, valid: bool, expected: str) -> None:
+        if not valid:
+            raise ValueError(f"{name}={getattr(self, name)!r}: expected {expected}.")
 
 
 def scores_rollouts(args: GRPOConfig) -> bool:

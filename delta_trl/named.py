@@ -36,6 +36,9 @@ def import_dotted(kind: str, path: str, known: Iterable[str]) -> Any:
             f"Unknown {kind} {path!r}: there is no module {error.name!r}.{hint} Known ones are "
             f"{', '.join(sorted(known))}."
         ) from error
+    except SyntaxError as error:
+        where = f"{error.filename}, line {error.lineno}"
+        raise ValueError(f"The {kind} {path!r} cannot be imported: {where}: {error.msg}.") from error
     if not hasattr(module, attribute):
         nearest = difflib.get_close_matches(attribute, dir(module), n=1)
         hint = f" Did you mean {module_name}.{nearest[0]}?" if nearest else ""

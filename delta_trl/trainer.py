@@ -36,7 +36,7 @@ from .compatibility import (
 from .config import CreditArguments, DeltaGRPOConfig, scores_rollouts, warn_of_checkpoints_inside_a_rollout
 from .credit import Credit, TokenCredit, Tokens, coefficient_statistics, make_rule
 from .credit.rule import credit_micro_batch, credit_rollout
-from .data.columns import check_datasets
+from .data.columns import check_datasets, refuse_chats_without_template
 from .evaluation.in_training import ReportsAvgAtK
 from .rewards.contrast import ContrastWatch
 from .rewards.failures import explain_failures
@@ -134,6 +134,7 @@ class DeltaGRPOTrainer(ReportsAvgAtK, GRPOTrainer):
         refuse_missing_vllm(args)
         check_datasets(train_dataset, eval_dataset, reward_funcs)
         super().__init__(model, reward_funcs, args, train_dataset, eval_dataset, *other_args, **kwargs)
+        refuse_chats_without_template(train_dataset, self._tokenizer)
         self.reward_funcs = [
             explain_failures(func, name) for func, name in zip(self.reward_funcs, self.reward_func_names, strict=True)
         ]

@@ -42,6 +42,18 @@ def check_datasets(train_dataset: Any, eval_dataset: Any, reward_funcs: Any) -> 
         check_reward_columns(columns, functions, names)
 
 
+def refuse_chats_without_template(dataset: Any, tokenizer: Any) -> None:
+    """Raise `ValueError` if prompts are lists of messages and the tokenizer cannot make text of them."""
+    if not hasattr(dataset, "__getitem__") or tokenizer.chat_template is not None:
+        return
+    if not isinstance(dataset[0]["prompt"], str):
+        raise ValueError(
+            f"The prompts are chats, but the tokenizer of {tokenizer.name_or_path!r} has no chat template. Use plain "
+            "text as prompts (`conversational: false` in a recipe), or a tokenizer with a template, as instruction-"
+            "tuned models have it."
+        )
+
+
 def _is_instance_with_call(reward: Any) -> bool:
     """A callable object, or a `functools.partial`; reward models are modules, which get no columns."""
     return callable(reward) and not hasattr(reward, "forward") and not inspect.isclass(reward)

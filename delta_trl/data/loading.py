@@ -25,7 +25,11 @@ GOLD_COLUMNS = ("solution", "tests")
 
 
 def load(
-    name: str, config: str | None = None, split: str = "train", columns: tuple[str, ...] | None = None
+    name: str,
+    config: str | None = None,
+    split: str = "train",
+    columns: tuple[str, ...] | None = None,
+    rows: int | None = None,
 ) -> Dataset:
     """
     Load one split of a dataset.
@@ -35,6 +39,7 @@ def load(
         config (`str`, *optional*): Configuration of a hub dataset.
         split (`str`, *optional*, defaults to `"train"`): Split of a hub dataset. A local file is one split.
         columns (`tuple[str, ...]`, *optional*): Columns to read from a hub dataset in Parquet; by default all.
+        rows (`int`, *optional*): Read only so many rows of a local file.
 
     Raises:
         FileNotFoundError: If `name` looks like a local file that does not exist.
@@ -46,8 +51,13 @@ def load(
             raise FileNotFoundError(f"dataset_name={name!r}: no such file (from {Path.cwd()}).")
         if path.suffix not in LOCAL_FORMATS:
             raise ValueError(f"dataset_name={name!r}: expected a file of {', '.join(LOCAL_FORMATS)}.")
+        if path.suffix != ".parquet" and not path.read_bytes().strip():
+            raise ValueError(f"dataset_name={name!r}: the file is empty.")
         try:
-            return load_dataset(LOCAL_FORMATS[path.suffix], data_files=str(path), split="train")
+            dataset = load_dataset(
+                LOCAL_FORMATS[path.suffix], data_files=str(path), split="train", streaming=rows is not None
+            )
+            return dataset if rows is None else Dataset.from_list(list(dataset.take(rows)))
         except Exception as error:  # `datasets` wraps parser errors of every kind
             cause = _first_bad_line(path) or error.__cause__ or error
             raise ValueError(f"dataset_name={name!r}: the file cannot be read: {cause}") from error

@@ -1,10 +1,14 @@
-"""`delta-trl train --dry-run`: what a recipe amounts to on a number of processes, without loading weights or data."""
+"""
+`delta-trl train --dry-run`: what a recipe amounts to on a number of processes. No weights are loaded, and of the data
+the first rows, if they are local.
+"""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoTokenizer
 from trl import ModelConfig
 
 from ..config import (
@@ -15,9 +19,11 @@ from ..config import (
 )
 from ..credit import Cost
 from .checkpoints import keeps_best
+from .dataset import evaluation_source, load_prepared
 from .recipe import RecipeError, RecipeParser, RunArguments, get_rewards
 
 
+FIRST_ROWS = 100  # of a local dataset, that are looked at
 # Of the recipes' models, so that planning needs no download
 HIDDEN_SIZES = {
     "Qwen/Qwen3-0.6B": 1024,
@@ -129,7 +135,7 @@ def _extra_passes(args: DeltaGRPOConfig, cost: Cost) -> int:
     return scoring + cost.forwards + (cost.hidden_states if args.hidden_state_cache == "recompute" else 0)
 
 
-def _warnings(args: DeltaGRPOConfig, steps: float) -> Iterable[str]:
+def _warnings(args: DeltaGRPOConfig, steps: float) -> Iterator[str]:
     if args.use_vllm and args.vllm_importance_sampling_correction:
         yield (
             "vllm_importance_sampling_correction is on (TRL's default): losses are also weighted by the ratio of "
@@ -143,6 +149,13 @@ def _warnings(args: DeltaGRPOConfig, steps: float) -> Iterable[str]:
         )
     keeps_best(args)  # by which evaluations make checkpoints, too
     yield from warn_of_checkpoints_inside_a_rollout(args)
+    prompts = args.per_device_train_batch_size * args.world_size * args.gradient_accumulation_steps
+    prompts /= args.num_generations
+    if prompts < 2:
+        yield (
+            f"{prompts:g} prompts per optimiser step: its gradient is that of one group of responses. Raise "
+            "per_device_train_batch_size or gradient_accumulation_steps (and steps_per_generation with it)."
+        )
     if args.max_steps > 0 and args.max_steps % steps:
         yield f"max_steps={args.max_steps} ends inside a rollout batch of {steps:g} optimiser steps."
 
@@ -214,12 +227,47 @@ def describe(plan: Plan, run_args: RunArguments, args: DeltaGRPOConfig, model_ar
     return "\n".join(lines)
 
 
+def check_data(run_args: RunArguments, args: DeltaGRPOConfig, rewards: list[Callable]) -> list:
+    """The first prompts of a local dataset. Raises `RecipeError` like training if its first rows will not do."""
+    sources = [(run_args, run_args.dataset_train_split)]
+    if args.eval_strategy != "no" and run_args.eval_dataset_name:
+        sources.append((evaluation_source(run_args), run_args.dataset_test_split))
+    prompts: list = []
+    for source, split in sources:
+        if Path(source.dataset_name).is_file():
+            try:
+                prompts += load_prepared(source, rewards, split, FIRST_ROWS)["prompt"]
+            except (ValueError, OSError) as error:
+                raise RecipeError(str(error)) from error
+    return prompts
+
+
+def warn_of_model(run_args: RunArguments, model_args: ModelConfig, prompts: list) -> Iterator[str]:
+    """A line for each option that does not go well with the model."""
+    if model_args.use_peft and model_args.lora_dropout > 0:
+        yield (
+            f"lora_dropout={model_args.lora_dropout:g} (TRL's default is 0.05): the policy that is trained differs "
+            "from the one that sampled. Set lora_dropout to 0."
+        )
+    if not (run_args.conversational or any(not isinstance(prompt, str) for prompt in prompts)):
+        return
+    try:
+        source = {"revision": model_args.model_revision, "local_files_only": True}
+        tokenizer = AutoTokenizer.from_pretrained(model_args.model_name_or_path, **source)
+    except (OSError, ValueError):  # not on this machine
+        return
+    if tokenizer.chat_template is None:
+        yield f"Prompts are chats, but the tokenizer of {model_args.model_name_or_path} has no chat template."
+
+
 def main(args: Iterable[str], num_processes: int) -> None:
-    """Print the plan of a recipe. Raises `RecipeError` for a mistake in it or in the options of its rewards."""
+    """Print the plan of a recipe. Raises `RecipeError` for a mistake in it, its data, or its rewards' options."""
     run_args, training_args, model_args = parse(args, num_processes)
     try:
-        get_rewards(run_args)
+        rewards = get_rewards(run_args)
     except (ValueError, ImportError) as error:
         raise RecipeError(str(error)) from error
+    prompts = check_data(run_args, training_args, rewards)
     plan = make_plan(training_args, hidden_size(model_args, training_args.trust_remote_code))
+    plan = replace(plan, warnings=(*plan.warnings, *warn_of_model(run_args, model_args, prompts)))
     print(describe(plan, run_args, training_args, model_args))

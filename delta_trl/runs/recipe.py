@@ -10,6 +10,7 @@ from ..config import DeltaGRPOConfig
 from ..data.formats import FORMATS
 from ..errors import RecipeError
 from ..rewards import get_reward
+from .early import check_call
 
 
 @dataclass
@@ -34,6 +35,8 @@ class RunArguments:
         max_prompt_length (`int`, *optional*): Leave out rows whose prompt has more tokens than this.
         reward_funcs (`list[str]`): Names of rewards, or dotted paths of your own functions.
         reward_kwargs (`dict`, *optional*): Options by reward name, `{math_reward: {…}}`.
+        overwrite_output_dir (`bool`, *optional*, defaults to `False`):
+            Remove the run that `output_dir` holds. Without it, such a folder is refused.
     """
 
     dataset_name: str | None = field(default=None, metadata={"help": "Hub id, or a .json/.jsonl/.parquet file."})
@@ -69,14 +72,12 @@ class RunArguments:
         default=None, metadata={"help": "Names of rewards, or dotted paths of your own functions."}
     )
     reward_kwargs: dict | str | None = field(default=None, metadata={"help": "Options by reward name."})
+    overwrite_output_dir: bool = field(default=False, metadata={"help": "Remove the run that output_dir holds."})
 
     def __post_init__(self):
         read_mappings(self, "column_mapping", "eval_column_mapping", "reward_kwargs")
         if isinstance(self.reward_funcs, str):
             self.reward_funcs = [self.reward_funcs]
-        for name in ("dataset_name", "reward_funcs"):
-            if not getattr(self, name):
-                raise RecipeError(f"`{name}` is missing: set it in the recipe or as --{name}.")
         for prefix in ("", "eval_"):
             form, mapping = f"{prefix}dataset_format", f"{prefix}column_mapping"
             if getattr(self, form) and getattr(self, mapping):
@@ -105,7 +106,6 @@ class RecipeParser(StrictParser):
         super().__init__([RunArguments, config_class, ModelConfig], prog=prog)
 
     def parse(self, args: Iterable[str]) -> tuple[RunArguments, DeltaGRPOConfig, ModelConfig]:
-        arguments = super().parse(args)
-        if not arguments[2].model_name_or_path:
-            raise RecipeError("`model_name_or_path` is missing: set it in the recipe or as --model_name_or_path.")
-        return arguments
+        args = list(args)
+        check_call(args, dry_run=True)
+        return super().parse(args)

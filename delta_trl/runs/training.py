@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 from accelerate.logging import get_logger
@@ -10,17 +9,11 @@ from transformers import AutoTokenizer
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
 from ..config import DeltaGRPOConfig, optimiser_steps_per_rollout
-from ..data.columns import check_reward_columns
-from ..data.formats import FORMATS
-from ..data.loading import (
-    drop_long_prompts,
-    drop_rows_without_gold,
-    load,
-    prepare,
-    standardize,
-)
+from ..data.loading import drop_long_prompts
 from ..trainer import DeltaGRPOTrainer
 from .checkpoints import SaveBestCallback, keeps_best, resolve_resume
+from .dataset import evaluation_source, load_prepared
+from .folder import refuse_another_run, remove_run
 from .model import choose_attention, end_turns
 from .recipe import RecipeError, RecipeParser, RunArguments, get_rewards
 
@@ -35,6 +28,8 @@ def main(args: Iterable[str], prog: str = "train.py") -> None:
         trainer, checkpoint = build(run_args, training_args, model_args)
     except (ValueError, OSError, ImportError) as error:
         raise RecipeError(str(error)) from error
+    if checkpoint:
+        trainer.accelerator.print(f"Going on from {checkpoint}")
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     trainer.save_model(training_args.output_dir)
     trainer.save_state()  # the logged metrics, in trainer_state.json
@@ -58,6 +53,7 @@ def build(
             f"eval_strategy={training_args.eval_strategy.value!r}, but dataset_name={run_args.dataset_name!r} is a "
             "file, which has no split to evaluate on: give `eval_dataset_name`."
         )
+    refuse_another_run(training_args.output_dir, training_args.resume_from_checkpoint, run_args.overwrite_output_dir)
     every = optimiser_steps_per_rollout(training_args)
     checkpoint = resolve_resume(training_args.resume_from_checkpoint, training_args.output_dir, every)
     if training_args.resume_from_checkpoint and checkpoint is None:
@@ -68,10 +64,12 @@ def build(
         logging.getLogger("delta_trl.data").setLevel(logging.ERROR)  # the first process tells what is left out
     arguments = (run_args, training_args, model_args, rewards)
     with training_args.main_process_first():  # the other processes find its results in the cache
+        if run_args.overwrite_output_dir and training_args.process_index == 0:
+            remove_run(training_args.output_dir)
         train_dataset = _dataset(*arguments, run_args.dataset_train_split)
         eval_dataset = None
         if evaluates:
-            eval_dataset = _dataset(_evaluation_source(run_args), *arguments[1:], run_args.dataset_test_split)
+            eval_dataset = _dataset(evaluation_source(run_args), *arguments[1:], run_args.dataset_test_split)
 
     keep_best = keeps_best(training_args)
     ends = None
@@ -101,21 +99,7 @@ def build(
 
 
 def _dataset(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args: ModelConfig, rewards, split):
-    name = run_args.dataset_name
-    form = FORMATS.get(run_args.dataset_format)
-    dataset = load(name, run_args.dataset_config, split, form.columns if form and form.read_columns else None)
-    if run_args.dataset_format:
-        dataset = standardize(dataset, run_args.dataset_format, name)
-    dataset = prepare(
-        dataset,
-        column_mapping=run_args.column_mapping,
-        prompt_template=run_args.prompt_template,
-        system_prompt=run_args.system_prompt,
-        conversational=run_args.conversational,
-        name=name,
-    )
-    check_reward_columns(dataset.column_names, rewards, run_args.reward_funcs)
-    dataset = drop_rows_without_gold(dataset, rewards, name)
+    dataset = load_prepared(run_args, rewards, split)
     if run_args.max_prompt_length is not None:
         tokenizer = AutoTokenizer.from_pretrained(
             model_args.model_name_or_path,
@@ -123,16 +107,8 @@ def _dataset(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args:
             trust_remote_code=training_args.trust_remote_code,
         )
         template = training_args.chat_template_kwargs
-        dataset = drop_long_prompts(dataset, tokenizer, run_args.max_prompt_length, name, template)
+        dataset = drop_long_prompts(dataset, tokenizer, run_args.max_prompt_length, run_args.dataset_name, template)
     return dataset
-
-
-def _evaluation_source(run_args: RunArguments) -> RunArguments:
-    """The arguments with the evaluation set in place of the training set."""
-    if not run_args.eval_dataset_name:
-        return run_args
-    fields = ("dataset_name", "dataset_config", "dataset_format", "column_mapping")
-    return replace(run_args, **{name: getattr(run_args, f"eval_{name}") for name in fields})
 
 
 def _hub_id(run_args: RunArguments) -> str | None:

@@ -67,7 +67,7 @@ class TokenLog(TrainerCallback):
 
     Every rollout batch enters the token types' sums. The first one after every `log_token_credit` optimiser steps
     is recorded: some completions in a file of their own, and the sums so far. Records of an earlier run in the same
-    folder are removed when training starts; those after the checkpoint, when it resumes.
+    folder are set aside when training starts; those after the checkpoint are removed when it resumes.
 
     Args:
         trainer (`DeltaGRPOTrainer`): Whose rollout batches.
@@ -93,6 +93,8 @@ class TokenLog(TrainerCallback):
             self.types.sums[:] = 0
         last_step = None
         if self._accelerator.is_main_process:
+            if state.global_step == 0:
+                self._set_aside()
             for path in self.folder.glob("*.tmp"):
                 path.unlink()
             steps = {int(re.search(r"\d+", path.stem)[0]): path for path in self._records()}
@@ -101,6 +103,16 @@ class TokenLog(TrainerCallback):
             last_step = max(steps, default=None)
         [self._last_step] = broadcast_object_list([last_step])
         self._write_types()
+
+    def _set_aside(self):
+        """Keep the records of another run, under a name of their own."""
+        if not self._records():
+            return
+        number = 1
+        while (other := self.folder.with_name(f"{FOLDER}.{number}")).exists():
+            number += 1
+        self.folder.rename(other)
+        logger.warning(f"The token credit that an earlier run has recorded is now in {other}.")
 
     def on_train_end(self, args, state, control, **kwargs):
         self._write_types()

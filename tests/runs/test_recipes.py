@@ -278,7 +278,7 @@ def test_hidden_state_cache():
         ({"save_steps": 10}, 0, "save_steps=10 is not a multiple of the 4"),
         ({"eval_steps": 10}, 0, "eval_steps=10 is not a multiple of the 4"),
         ({"max_steps": 6}, 0, "max_steps=6 ends inside a rollout batch"),
-        ({"model_name_or_path": "tests/fixtures"}, 0, "unknown: no hidden size for tests/fixtures"),
+        ({"model_name_or_path": "no/model"}, 0, "unknown: no hidden size for no/model"),
     ],
     ids=str,
 )

@@ -1,0 +1,41 @@
+"""The dataset of a recipe, with what its rewards need."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from datasets import Dataset
+
+from ..data.columns import check_reward_columns
+from ..data.formats import FORMATS
+from ..data.loading import drop_rows_without_gold, load, prepare, standardize
+from .recipe import RunArguments
+
+
+def load_prepared(run_args: RunArguments, rewards: list[Callable], split: str, rows: int | None = None) -> Dataset:
+    """
+    Load a split, or its first rows, bring it into TRL's columns and leave out what cannot be graded. Raises
+    `ValueError` and `OSError` like the functions of `data/loading.py`.
+    """
+    name = run_args.dataset_name
+    form = FORMATS.get(run_args.dataset_format)
+    dataset = load(name, run_args.dataset_config, split, form.columns if form and form.read_columns else None, rows)
+    if run_args.dataset_format:
+        dataset = standardize(dataset, run_args.dataset_format, name)
+    dataset = prepare(
+        dataset,
+        column_mapping=run_args.column_mapping,
+        prompt_template=run_args.prompt_template,
+        system_prompt=run_args.system_prompt,
+        conversational=run_args.conversational,
+        name=name,
+    )
+    check_reward_columns(dataset.column_names, rewards, run_args.reward_funcs)
+    return drop_rows_without_gold(dataset, rewards, name)
+
+
+def evaluation_source(run_args: RunArguments) -> RunArguments:
+    """The arguments with the evaluation set in place of the training set."""
+    if not run_args.eval_dataset_name:
+        return run_args
+    fields = ("dataset_name", "dataset_config", "dataset_format", "column_mapping")
+    return replace(run_args, **{name: getattr(run_args, f"eval_{name}") for name in fields})
