@@ -125,7 +125,9 @@ def _split_dry_run(args: list[str]) -> tuple[list[str], int | None]:
         if options.num_processes is not None:
             raise RecipeError("--num-processes goes with --dry-run; `accelerate launch` starts processes to train on.")
         return rest, None
-    processes = options.num_processes or int(os.environ.get("WORLD_SIZE", 1))
+    processes = options.num_processes
+    if processes is None:
+        processes = int(os.environ.get("WORLD_SIZE", 1))
     if processes < 1:
         raise RecipeError(f"--num-processes {processes}: expected a positive number.")
     return rest, processes

@@ -124,6 +124,12 @@ class DeltaGRPOTrainer(ReportsAvgAtK, GRPOTrainer):
             args = DeltaGRPOConfig(f"{name.split('/')[-1]}-DelTA")
         self.credit_args = args if isinstance(args, CreditArguments) else CreditArguments()
         self.token_credit = _choose_rule(token_credit, self.credit_args)
+        ignored = why_credit_is_ignored(args)
+        if ignored and (self.token_credit.credits_rollouts or self.token_credit.credits_micro_batches):
+            if token_credit is not None or isinstance(args, CreditArguments):
+                raise ValueError(ignored)
+            logger.warning(f"Trains without token credit, as GRPOTrainer does. {ignored}")  # nobody has asked for any
+            self.token_credit = TokenCredit()
         cost = self.token_credit.cost()
         self._keeps_hidden = cost.hidden_states > 0
         # what is to be shown the next scoring call, in place of which it makes that call; once
@@ -138,12 +144,6 @@ class DeltaGRPOTrainer(ReportsAvgAtK, GRPOTrainer):
         self.reward_funcs = [
             explain_failures(func, name) for func, name in zip(self.reward_funcs, self.reward_func_names, strict=True)
         ]
-        ignored = why_credit_is_ignored(self.args)
-        if ignored and (self.token_credit.credits_rollouts or self.token_credit.credits_micro_batches):
-            if token_credit is not None or isinstance(args, CreditArguments):
-                raise ValueError(ignored)
-            logger.warning(f"Trains without token credit, as GRPOTrainer does. {ignored}")  # nobody has asked for any
-            self.token_credit, self._keeps_hidden = TokenCredit(), False
         self._trim = self._choose_trim()
         self._scorer = PolicyScorer(lambda: self.model, self._watched, self.accelerator, self.args, self._trim)
         may_recompute = cost.recomputable and not self._is_vlm
