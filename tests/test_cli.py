@@ -2,12 +2,14 @@
 
 import re
 from dataclasses import fields
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 import yaml
 from trl import GRPOConfig, ModelConfig
 
+import delta_trl
 from delta_trl.cli import main
 from delta_trl.config import CreditArguments
 from delta_trl.credit import DelTA
@@ -103,6 +105,12 @@ def test_mistakes_in_the_call(recipe, capsys, tmp_path):
     ]:
         assert main(args) == 2
         assert message in capsys.readouterr().err
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    said = re.fullmatch(r"delta-trl (\S+) \(TRL (\S+), transformers (\S+), torch (\S+)\)\n", capsys.readouterr().out)
+    assert said.groups() == (delta_trl.__version__, *map(version, ("trl", "transformers", "torch")))
 
 
 def test_help_of_train_is_ours_and_points_to_trls(capsys, monkeypatch):
