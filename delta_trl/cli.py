@@ -4,6 +4,9 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+
+from . import __version__
 
 
 USAGE = """\
@@ -11,16 +14,20 @@ usage: delta-trl train --config RECIPE.yaml [--option value …]
        delta-trl inspect RUN_DIR [RUN_DIR2] [--output FILE] [--step N] [--terminal]
        delta-trl eval --model_name_or_path MODEL --benchmarks NAME … --output_dir DIR [--option value …]
        delta-trl eval --compare DIR_A DIR_B
+       delta-trl explain --model MODEL --data FILE.jsonl --output DIR [--option value …]
+       delta-trl --version
 
 Reinforcement learning from verifiable rewards with DelTA token credit.
 
-  train   train from a recipe; options override its keys (`delta-trl train --help` lists them)
+  train   train from a recipe; options override its keys (`delta-trl train --help` lists ours,
+          `--help-all` TRL's, too)
           --dry-run prints what the recipe amounts to, without loading weights or data;
           --num-processes N plans for N processes instead of those there are
   inspect what a run has recorded, as one HTML file: curves, completions shaded by token credit, token clouds;
           two runs are compared; --terminal shows a step's completions in the terminal
   eval    sample a model on benchmarks or files and score it with the rewards of training;
           --compare tests whether one evaluated model is ahead of another
+  explain token credit of completions that you already have, without training, as the HTML file of inspect
 
 On several processes: accelerate launch --config_file CONFIG scripts/train.py --config RECIPE.yaml
                       accelerate launch -m delta_trl.cli eval …
@@ -33,6 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         print(USAGE)
         return 0 if argv else 2
+    if argv[0] == "--version":
+        print(_versions())
+        return 0
     command, *args = argv
     if command not in COMMANDS:
         known = ", ".join(map(repr, COMMANDS))
@@ -56,6 +66,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"delta-trl: interrupted; {GO_ON[command]}", file=sys.stderr)
         return 130
     return 0
+
+
+def _versions() -> str:
+    """This version and those of what decides how it behaves, without importing them; what is missing is left out."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    others = []
+    for name, package in (("TRL", "trl"), ("transformers", "transformers"), ("torch", "torch")):
+        with suppress(PackageNotFoundError):
+            others.append(f"{name} {version(package)}")
+    return f"delta-trl {__version__}" + (f" ({', '.join(others)})" if others else "")
 
 
 def _why_trl_fails(error: RuntimeError) -> str:
@@ -102,11 +123,18 @@ def _eval(args: list[str]) -> None:
         evaluate(args)
 
 
-COMMANDS = {"train": _train, "inspect": _inspect, "eval": _eval}
+def _explain(args: list[str]) -> None:
+    from .explain.command import main as explain
+
+    explain(args)
+
+
+COMMANDS = {"train": _train, "inspect": _inspect, "eval": _eval, "explain": _explain}
 GO_ON = {
     "train": "`--resume_from_checkpoint true` goes on from the last checkpoint.",
     "inspect": "no report was written.",
     "eval": "the same command goes on where it stopped.",
+    "explain": "no report was written.",
 }
 
 

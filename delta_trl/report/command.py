@@ -1,23 +1,17 @@
 """`delta-trl inspect`."""
 
-import argparse
 from pathlib import Path
 
+from ..command_line import CommandParser
 from ..errors import RecipeError
 from . import MIN_COUNT, write_report
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str):
-        raise RecipeError(f"inspect: {message}")
-
-
 def main(args: list[str]) -> None:
     """Write the report of one run or of two, or show a step's completions in the terminal."""
-    parser = _Parser(
+    parser = CommandParser(
         prog="delta-trl inspect",
         description="Write what a run has recorded as one HTML file that opens offline.",
-        allow_abbrev=False,
     )
     parser.add_argument("runs", nargs="+", metavar="RUN_DIR", help="output_dir of a run; two are compared")
     parser.add_argument(
@@ -30,7 +24,7 @@ def main(args: list[str]) -> None:
     parser.add_argument("--min-count", type=int, default=MIN_COUNT, metavar="N",
                         help="how often a token type must occur to be in the clouds (%(default)s)")  # fmt: skip
     parser.add_argument("--terminal", action="store_true", help="completions in the terminal instead of a file")
-    options = parser.parse_args(args)
+    options = parser.parse(args)
     if len(options.runs) > 2:
         raise RecipeError(f"inspect: expected one run directory, or two to compare, got {len(options.runs)}.")
     if options.min_count < 1:

@@ -1,16 +1,17 @@
 """Recipes: a YAML file (and command-line flags over it) turned into arguments, with every mistake named."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from trl import ModelConfig
 
 from ..arguments import StrictParser, read_mappings
-from ..config import DeltaGRPOConfig
+from ..config import CreditArguments, DeltaGRPOConfig
 from ..data.formats import FORMATS
 from ..errors import RecipeError
 from ..rewards import get_reward
 from .early import check_call
+from .help import HelpAll, short_help
 
 
 @dataclass
@@ -104,6 +105,11 @@ class RecipeParser(StrictParser):
 
     def __init__(self, prog: str | None = None, config_class: type[DeltaGRPOConfig] = DeltaGRPOConfig):
         super().__init__([RunArguments, config_class, ModelConfig], prog=prog)
+        self.add_argument("--help-all", "--help_all", action=HelpAll, help="show all of TRL's options, too, and exit")
+
+    def format_help(self) -> str:
+        data, credit = ([one.name for one in fields(group)] for group in (RunArguments, CreditArguments))
+        return short_help(self, {"data and rewards": data, "token credit": [*credit, "epsilon_high"]})
 
     def parse(self, args: Iterable[str]) -> tuple[RunArguments, DeltaGRPOConfig, ModelConfig]:
         args = list(args)

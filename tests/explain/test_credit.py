@@ -1,16 +1,20 @@
-"""scripts/explain_completions.py on the quickstart's model, against the method in plain float64."""
+"""`delta-trl explain` on the quickstart's model, against the method in plain float64."""
 
-import importlib.util
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from delta_trl.cli import main
+from delta_trl.explain.credit import add_advantages
+from delta_trl.explain.data import read_rows
 from delta_trl.report import read_run
 
+from .. import tiny
 from ..credit import oracle
 
 
@@ -19,18 +23,8 @@ MODEL = ROOT / "recipes/quickstart/model"
 WORKED = "ones {a}+{b}={c} write {w} carry 0\n\\boxed{{{answer}}}"
 
 
-@pytest.fixture(scope="module")
-def script():
-    spec = importlib.util.spec_from_file_location("explain_completions", ROOT / "scripts/explain_completions.py")
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    return script
-
-
-@pytest.fixture(scope="module")
-def explain(script):
-    """The script's `main`, which takes its command line."""
-    return lambda *args: script.main([*map(str, args)])
+def explain(*args):
+    assert main(["explain", *map(str, args)]) == 0
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +52,7 @@ def data(tmp_path_factory):
     ("gradient", "lines"),
     [("output_row", 10), ("full", 5)],  # explicit gradients over all parameters take memory
 )
-def test_records_and_report(explain, data, tmp_path, capsys, gradient, lines):
+def test_records_and_report(data, tmp_path, capsys, gradient, lines):
     rows = [json.loads(line) for line in data.read_text().splitlines()[:lines]]
     (tmp_path / "some.jsonl").write_text("\n".join(map(json.dumps, rows)))
     explain(
@@ -114,7 +108,7 @@ def test_records_and_report(explain, data, tmp_path, capsys, gradient, lines):
 
 
 @pytest.mark.parametrize("gradient", ["topk_hidden", "lm_head"])
-def test_other_token_gradients(explain, data, tmp_path, gradient):
+def test_other_token_gradients(data, tmp_path, gradient):
     explain("--model", MODEL, "--data", data, "--output", tmp_path, "--token-gradient", gradient)
     coefficients = np.concatenate([c.coefficients for group in read_run(tmp_path).groups for c in group.completions])
     assert coefficients.mean() == pytest.approx(1, abs=1e-4)
@@ -122,33 +116,28 @@ def test_other_token_gradients(explain, data, tmp_path, gradient):
 
 
 @pytest.mark.parametrize("rewards", [(1, 0), (True, False), (1, 0.0), (True, 0)])
-def test_rewards_of_any_number_type(script, tmp_path, rewards):
+def test_rewards_of_any_number_type(tmp_path, rewards):
     lines = [json.dumps({"prompt": "a", "completion": "b", "reward": reward}) for reward in rewards]
     (tmp_path / "data.jsonl").write_text("\n".join(lines))
-    rows = script.read_rows(tmp_path / "data.jsonl")
-    script.add_advantages(rows)
+    rows = read_rows(tmp_path / "data.jsonl")
+    add_advantages(rows)
     expected = 0.5 / (0.5**0.5 + 1e-4)
     assert [row["advantage"] for row in rows] == pytest.approx([expected, -expected])
     assert [type(row["reward"]) for row in rows] == [float, float]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "has no lines"),
-        ('{"prompt": "a"}', "line 1: expected an object with prompt, completion and reward"),
-        (
-            '\n{"prompt": "a", "completion": "b", "reward": "good"}',
-            "line 2: the reward must be a finite number",
-        ),
-        ('{"prompt": "a", "completion": "b", "reward": 1' + 400 * "0" + "}", "line 1: the reward must be"),
-        ('{"prompt": "a", "completion": ["b"], "reward": 1}', "line 1: the prompt must be"),
-        ('{"prompt": "a", "completion": "b", "reward": 1}', "nothing to contrast"),
-        (None, "cannot be read"),
-    ],
-)
-def test_bad_data_is_one_line(explain, tmp_path, text, message):
-    if text is not None:
-        (tmp_path / "data.jsonl").write_text(text)
-    with pytest.raises(SystemExit, match=message):
-        explain("--model", MODEL, "--data", tmp_path / "data.jsonl", "--output", tmp_path / "out")
+def test_an_adapter(tmp_path):
+    base = tiny.model()
+    base.save_pretrained(tmp_path / "base")
+    tiny.tokenizer().save_pretrained(tmp_path / "base")
+    base.name_or_path = str(tmp_path / "base")
+    get_peft_model(base, LoraConfig(r=2, init_lora_weights=False)).save_pretrained(tmp_path / "adapter")
+    (tmp_path / "data.jsonl").write_text(
+        "\n".join(json.dumps({"prompt": "1+1=", "completion": text, "reward": len(text)}) for text in ("2", "11"))
+    )
+    log_probs = {}
+    for name in ("base", "adapter"):  # the adapter's folder has no tokenizer
+        explain("--model", tmp_path / name, "--data", tmp_path / "data.jsonl", "--output", tmp_path / f"of_{name}")
+        (group,) = read_run(tmp_path / f"of_{name}").groups
+        log_probs[name] = np.concatenate([c.log_probs for c in group.completions])
+    assert np.abs(log_probs["adapter"] - log_probs["base"]).min() > 1e-4
