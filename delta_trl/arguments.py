@@ -1,12 +1,13 @@
 """Arguments of the commands: a YAML file and command-line flags over it, with every mistake named."""
 
-import difflib
+import re
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError
 
 import yaml
 from trl import TrlParser
 
+from .command_line import unknown_options
 from .errors import RecipeError
 from .recipe_file import read_recipe
 
@@ -42,11 +43,14 @@ class StrictParser(TrlParser):
         try:
             *arguments, remaining = self.parse_args_and_config(args, return_remaining_strings=True)
         except PackageNotFoundError as error:
-            raise RecipeError(f"These options need {error.name}, which is not installed.") from error
+            quoted = re.search(r"'([\w-]+)", error.name)  # transformers puts a sentence there
+            package = quoted[1] if quoted else error.name
+            raise RecipeError(f"An option needs {package}, which is not installed: pip install {package}") from error
         except (ValueError, TypeError, ImportError) as error:
             raise RecipeError(str(error)) from error
         if remaining:
-            self._unknown([arg for arg in remaining if arg.startswith("--")] or remaining)
+            flags = {flag for action in self._actions for flag in action.option_strings}
+            raise unknown_options([arg for arg in remaining if arg.startswith("--")] or remaining, flags, self.command)
         return tuple(arguments)
 
     def error(self, message: str):
@@ -54,15 +58,6 @@ class StrictParser(TrlParser):
 
     def set_defaults_with_config(self, **config) -> list[str]:
         known = {action.dest for action in self._actions}
-        self._unknown([key for key in config if key not in known])
+        if unknown := [key for key in config if key not in known]:
+            raise unknown_options(unknown, known, self.command)
         return super().set_defaults_with_config(**config)
-
-    def _unknown(self, keys: list[str]):
-        if not keys:
-            return
-        known = sorted({action.dest for action in self._actions})
-        hints = []
-        for key in keys:
-            near = difflib.get_close_matches(key.lstrip("-").split("=")[0], known, n=1)
-            hints.append(f"`{key}`" + (f" (did you mean `{near[0]}`?)" if near else ""))
-        raise RecipeError(f"Unknown option: {', '.join(hints)}. `{self.command} --help` lists the known ones.")

@@ -2,10 +2,19 @@
 
 import argparse
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from .errors import RecipeError
+
+
+def unknown_options(given: Iterable[str], known: Iterable[str], command: str) -> RecipeError:
+    """The error that names options which a command does not know, each with the nearest known one."""
+    hints = []
+    for option in given:
+        near = difflib.get_close_matches(option.split("=")[0], sorted(known), n=1)
+        hints.append(f"`{option}`" + (f" (did you mean `{near[0]}`?)" if near else ""))
+    return RecipeError(f"Unknown option: {', '.join(hints)}. `{command} --help` lists the known ones.")
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -20,11 +29,7 @@ class CommandParser(argparse.ArgumentParser):
         if not rest:
             return options
         known = [flag for action in self._actions for flag in action.option_strings]
-        hints = []
-        for given in [arg for arg in rest if arg.startswith("-")] or rest:
-            near = difflib.get_close_matches(given.split("=")[0], known, n=1)
-            hints.append(f"`{given}`" + (f" (did you mean `{near[0]}`?)" if near else ""))
-        raise RecipeError(f"Unknown option: {', '.join(hints)}. `{self.prog} --help` lists the known ones.")
+        raise unknown_options([arg for arg in rest if arg.startswith("-")] or rest, known, self.prog)
 
     def error(self, message: str) -> NoReturn:
         raise RecipeError(f"{self.prog.split()[-1]}: {message}")

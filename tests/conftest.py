@@ -45,7 +45,7 @@ def make_trainer(tmp_path):
             model if model is not None else tiny.model(),
             reward_funcs,
             config_class(**{**defaults, **options}),
-            train_dataset or tiny.dataset(),
+            tiny.dataset() if train_dataset is None else train_dataset,
             processing_class=tiny.tokenizer(),
             **(trainer_options or {}),
         )

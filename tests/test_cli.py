@@ -100,7 +100,7 @@ def test_mistakes_in_the_call(recipe, capsys, tmp_path):
         (["train", "--config", str(tmp_path / "none.yaml")], "no such file"),
         (["train", "--config", str(tmp_path / "broken.yaml")], "not valid YAML"),
         (["train", "--config", str(tmp_path / "list.yaml")], "YAML mapping"),
-        (["train", "--config", recipe(), "--token_credt", "2"], "did you mean `token_credit`?"),
+        (["train", "--config", recipe(), "--token_credt", "2"], "did you mean `--token_credit`?"),
         (["train", "--config", recipe(), "--dataset_name", str(tmp_path / "bad.jsonl")], "cannot be read"),
     ]:
         assert main(args) == 2

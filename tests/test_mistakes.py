@@ -7,7 +7,10 @@ import contextlib
 import io
 import json
 import os
+import subprocess
+import sys
 import tempfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,7 @@ from delta_trl.cli import main
 from . import tiny
 
 
+ROOT = Path(__file__).parents[1]
 RECIPE = {
     "model_name_or_path": "model",
     "dataset_name": "data.jsonl",
@@ -53,9 +57,9 @@ MISTAKES = [
     ("train --config no_output_dir.yaml", "`output_dir` is missing"),
     ("train --config no_reward_funcs.yaml", "`reward_funcs` is missing"),
     ("train --config no_model_name_or_path.yaml", "`model_name_or_path` is missing"),
-    (T + "--learning_rat 1e-5", "`--learning_rat` (did you mean `learning_rate`?)"),  # an abbreviation to argparse
-    (T + "--max_step 3", "`--max_step` (did you mean `max_steps`?)"),
-    (T + "--token_credt delta", "did you mean `token_credit`?"),
+    (T + "--learning_rat 1e-5", "`--learning_rat` (did you mean `--learning_rate`?)"),  # an abbreviation to argparse
+    (T + "--max_step 3", "`--max_step` (did you mean `--max_steps`?)"),
+    (T + "--token_credt delta", "did you mean `--token_credit`?"),
     ("train --config typo.yaml", "`num_generatoins` (did you mean `num_generations`?)"),
     (T + "--num-processes 2", "--num-processes goes with --dry-run"),
     (D + "--num-processes 0", "--num-processes 0: expected a positive number"),
@@ -128,7 +132,7 @@ MISTAKES = [
     # evaluation
     ("eval", "`model_name_or_path` is missing"),
     ("eval --model_name_or_path model --benchmarks data.jsonl", "`output_dir` is missing"),
-    (E + "--temperatur 1", "`--temperatur` (did you mean `temperature`?)"),
+    (E + "--temperatur 1", "`--temperatur` (did you mean `--temperature`?)"),
     (E + "--temperature -1", "temperature=-1.0: expected 0 or more"),
     (E + "--temperature 0", "decodes greedily, and num_generations=2 samples would be equal"),
     (E + "--top_p 0", "top_p=0.0: expected a number above 0, at most 1"),
@@ -204,6 +208,41 @@ def test_mistakes_are_named(folder, monkeypatch, line, message):
     assert message in error
     assert "Traceback" not in error
     assert files(folder) == before
+
+
+def test_deepspeed_that_is_missing(folder, monkeypatch):
+    """Transformers asks for its version, and says of itself 'No package metadata was found for deepspeed'."""
+    monkeypatch.chdir(folder)
+    find = metadata.Distribution.from_name
+
+    def without_deepspeed(name):
+        if name == "deepspeed":
+            raise metadata.PackageNotFoundError(name)
+        return find(name)
+
+    monkeypatch.setattr(metadata.Distribution, "from_name", without_deepspeed)
+    code, error = call(T + "--deepspeed recipe.yaml")
+    assert code == 2
+    assert "delta-trl: error: An option needs deepspeed, which is not installed: pip install deepspeed" in error
+
+
+def test_mistakes_that_need_no_torch_cost_no_imports(folder):
+    """Nor are they told once by every process of a launch."""
+    script = (
+        "import sys; from delta_trl.cli import main; code = main(sys.argv[1:]); print(code, 'torch' in sys.modules)"
+    )
+    for rank, told in (("0", 1), ("1", 0)):
+        for line in ("train", "train --config twice.yaml", T + "--output_dir taken", T + "--dataset_name no.json"):
+            words = [word.replace("\x1f", " ") for word in line.split()]
+            done = subprocess.run(
+                [sys.executable, "-c", script, *words],
+                cwd=folder,
+                env={**os.environ, "PYTHONPATH": str(ROOT), "LOCAL_RANK": rank},
+                capture_output=True,
+                text=True,
+            )
+            assert done.stdout == "2 False\n", (line, done.stdout, done.stderr)
+            assert done.stderr.count("delta-trl: error:") == told
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from datasets import Dataset
 from transformers import Gemma2Config, GPT2Config, LlamaConfig, Olmo2Config, Qwen3Config
 from trl import GRPOConfig, GRPOTrainer
 
@@ -533,6 +534,117 @@ def test_the_search_for_a_failing_completion_ends(make_trainer, monkeypatch):
         make_trainer(reward_funcs=slow).train()
     assert "not on one alone of those that were tried within 0.05 s" in error.value.__notes__[0]
     assert 1 < len(calls) < 5
+
+
+@pytest.mark.parametrize(
+    ("returned", "error", "message"),
+    [
+        (None, TypeError, "'mine' returned None: expected a list of 8 numbers, one for each completion"),
+        (0.5, TypeError, "'mine' returned 0.5: expected a list of 8 numbers"),
+        (np.float64(0.5), TypeError, "expected a list of 8 numbers"),
+        (torch.tensor(0.5), TypeError, "expected a list of 8 numbers"),
+        ("1" * 8, TypeError, "'mine' returned '11111111': expected a list of 8 numbers"),
+        ({"reward": 1.0}, TypeError, "expected a list of 8 numbers"),
+        ([0.5], ValueError, "'mine' returned 1 rewards: expected a list of 8 numbers"),
+        (["1"] * 8, TypeError, "'mine' returned '1' for completion 1 of 8: expected a list of 8 numbers"),
+        ([0.0] * 7 + [[1.0]], TypeError, "for completion 8 of 8"),
+        (
+            [0.0, math.inf] * 4,
+            ValueError,
+            "'mine' returned inf for completion 2 of 8, .*: expected a finite number, or",
+        ),
+        ([0.0, math.nan] * 4, ValueError, "'mine' returned nan for completion 2 of 8"),
+    ],
+    ids=repr,
+)
+def test_what_is_no_reward_is_refused(make_trainer, rollout, returned, error, message):
+    def mine(completions, **kwargs):
+        return returned
+
+    with pytest.raises(error, match=message):
+        rollout(make_trainer(reward_funcs=mine))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [list, tuple, np.array, torch.tensor, lambda x: [True, *map(np.float32, x[1:])]],
+    ids=["list", "tuple", "array", "tensor", "mixture"],
+)
+def test_what_is_a_reward_is_taken(make_trainer, rollout, kind):
+    trainer = make_trainer(reward_funcs=lambda completions, **_: kind([1.0] + [0.0] * 7))
+    rollout(trainer)
+    assert trainer._rewards[:, 0].tolist() == [1.0] + [0.0] * 7
+
+
+@pytest.mark.parametrize(
+    ("rewards", "seen"),
+    [([0.0] * 8, "mine all 0;"), ([None] * 8, "mine all None;"), ([1.0] * 6 + [None] * 2, "mine all 1 (2 None);")],
+    ids=str,
+)
+def test_rewards_that_teach_nothing_are_told_of_once(make_trainer, caplog, rewards, seen):
+    calls = []
+
+    def mine(completions, **kwargs):
+        calls.append(completions[0])
+        return rewards
+
+    trainer = make_trainer(reward_funcs=mine, max_steps=2)
+    trainer.train()
+    assert "nothing was learned" not in caplog.text
+    make_trainer(reward_funcs=mine, max_steps=5).train()
+    [told] = [message for message in caplog.messages if "nothing was learned" in message]
+    assert "No group had responses with different rewards in 3 rollout batches in a row" in told
+    assert f"The last one's 8 rewards: {seen}" in told
+    assert re.search(r"\d+% of the completions were cut off", told)
+    assert repr(calls[4]) in told
+
+
+def test_contrast_now_and_then_is_no_reason_to_warn(make_trainer, caplog):
+    calls = []
+
+    def mine(completions, **kwargs):
+        calls.append(1)
+        return [float(len(calls) % 3 == 0 and i % 2) for i in range(len(completions))]
+
+    make_trainer(reward_funcs=mine, max_steps=8).train()
+    assert len(calls) == 8
+    assert "nothing was learned" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("train", "evaluation", "message"),
+    [
+        ({"question": ["1+1="]}, None, "train_dataset has no column 'prompt', only 'question'"),
+        ({"prompt": []}, None, "train_dataset is empty"),
+        ({"prompt": ["1+1="]}, None, "The reward 'graded' needs a column 'solution', the dataset has 'prompt'"),
+        ({}, {"prompt": ["1+1="]}, "needs a column 'solution'"),
+        ({}, {"hard": {"question": ["?"]}}, "eval_dataset 'hard' has no column 'prompt'"),
+        ({"prompt": [[{"role": "user", "content": "1+1="}]], "solution": ["2"]}, None, "has no chat template"),
+    ],
+    ids=str,
+)
+def test_data_that_will_not_do_is_refused_at_construction(make_trainer, train, evaluation, message):
+    def graded(completions, solution, **kwargs):
+        return [0.0] * len(completions)
+
+    if evaluation is not None:
+        nested = isinstance(next(iter(evaluation.values())), dict)
+        evaluation = (
+            {key: Dataset.from_dict(rows) for key, rows in evaluation.items()}
+            if nested
+            else Dataset.from_dict(evaluation)
+        )
+    with pytest.raises(ValueError, match=message):
+        make_trainer(
+            reward_funcs=graded,
+            train_dataset=Dataset.from_dict(train) if train else None,
+            trainer_options={"eval_dataset": evaluation},
+        )
+
+
+def test_streams_need_not_know_their_columns(make_trainer):
+    stream = tiny.dataset().to_iterable_dataset()
+    make_trainer(train_dataset=stream.remove_columns(["solution"])).train()
 
 
 def test_checkpoints_inside_a_rollout_are_warned_about(make_trainer, caplog):

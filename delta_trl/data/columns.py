@@ -4,6 +4,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from datasets import Dataset
+
 
 # What TRL itself passes to every reward function, besides the dataset's columns
 FROM_TRAINER = {
@@ -44,9 +46,8 @@ def check_datasets(train_dataset: Any, eval_dataset: Any, reward_funcs: Any) -> 
 
 def refuse_chats_without_template(dataset: Any, tokenizer: Any) -> None:
     """Raise `ValueError` if prompts are lists of messages and the tokenizer cannot make text of them."""
-    if not hasattr(dataset, "__getitem__") or tokenizer.chat_template is not None:
-        return
-    if not isinstance(dataset[0]["prompt"], str):
+    chats = isinstance(dataset, Dataset) and not isinstance(dataset[0]["prompt"], str)
+    if chats and tokenizer.chat_template is None:
         raise ValueError(
             f"The prompts are chats, but the tokenizer of {tokenizer.name_or_path!r} has no chat template. Use plain "
             "text as prompts (`conversational: false` in a recipe), or a tokenizer with a template, as instruction-"

@@ -644,7 +644,7 @@ def test_mistakes_in_a_comparison(call, data, tmp_path, capsys):
         ({"top_p": 1.5}, "top_p=1.5"),
         ({"temperature": -1}, "temperature=-1"),
         ({"temperature": 0}, "set --num_generations 1"),
-        ({"temprature": 1}, "`--temprature` (did you mean `temperature`?)"),
+        ({"temprature": 1}, "`--temprature` (did you mean `--temperature`?)"),
         ({"conversational": True}, "no chat template"),
         ({"system_prompt": "add"}, "conversational"),
         ({"prompt_template": "Solve it."}, "{prompt}"),
