@@ -113,6 +113,11 @@ class DeltaGRPOConfig(CreditArguments, GRPOConfig):
 
     def __post_init__(self):
         CreditArguments.__post_init__(self)
+        # TRL sets `gradient_checkpointing`; newer transformers call it `activation_checkpointing` and would warn
+        for old in ("gradient_checkpointing", "gradient_checkpointing_kwargs"):
+            new = old.replace("gradient", "activation")
+            if hasattr(self, new) and getattr(self, new) is None:
+                setattr(self, new, getattr(self, old))
         GRPOConfig.__post_init__(self)
 
 

@@ -10,6 +10,7 @@ from ..config import DeltaGRPOConfig
 from ..data.formats import FORMATS
 from ..errors import RecipeError
 from ..rewards import get_reward
+from .terminal import TERMINALS
 
 
 @dataclass
@@ -34,6 +35,8 @@ class RunArguments:
         max_prompt_length (`int`, *optional*): Leave out rows whose prompt has more tokens than this.
         reward_funcs (`list[str]`): Names of rewards, or dotted paths of your own functions.
         reward_kwargs (`dict`, *optional*): Options by reward name, `{math_reward: {…}}`.
+        terminal (`str`, *optional*, defaults to `"lines"`):
+            What training prints: a line per rollout batch, or `"trl"`, TRL's dicts and tables.
     """
 
     dataset_name: str | None = field(default=None, metadata={"help": "Hub id, or a .json/.jsonl/.parquet file."})
@@ -69,11 +72,20 @@ class RunArguments:
         default=None, metadata={"help": "Names of rewards, or dotted paths of your own functions."}
     )
     reward_kwargs: dict | str | None = field(default=None, metadata={"help": "Options by reward name."})
+    terminal: str = field(
+        default="lines",
+        metadata={
+            "help": "What training prints: a line per rollout batch, or TRL's dicts and tables.",
+            "choices": TERMINALS,
+        },
+    )
 
     def __post_init__(self):
         read_mappings(self, "column_mapping", "eval_column_mapping", "reward_kwargs")
         if isinstance(self.reward_funcs, str):
             self.reward_funcs = [self.reward_funcs]
+        if self.terminal not in TERMINALS:
+            raise RecipeError(f"terminal={self.terminal!r}: expected one of {', '.join(map(repr, TERMINALS))}.")
         for name in ("dataset_name", "reward_funcs"):
             if not getattr(self, name):
                 raise RecipeError(f"`{name}` is missing: set it in the recipe or as --{name}.")

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,10 +20,12 @@ from ..data.loading import (
     prepare,
     standardize,
 )
+from ..evaluation.sampling import describe_training
 from ..trainer import DeltaGRPOTrainer
 from .checkpoints import SaveBestCallback, keeps_best, resolve_resume
 from .model import choose_attention, end_turns
 from .recipe import RecipeError, RecipeParser, RunArguments, get_rewards
+from .terminal import lines, no_bars_in_files
 
 
 logger = get_logger(__name__)
@@ -31,20 +34,25 @@ logger = get_logger(__name__)
 def main(args: Iterable[str], prog: str = "train.py") -> None:
     """Parse `args`, build the trainer, train, save. Raises `RecipeError` for a mistake of the user's."""
     run_args, training_args, model_args = RecipeParser(prog=prog).parse(args)
+    prints_lines = run_args.terminal == "lines"
+    if prints_lines:
+        no_bars_in_files()
     try:
         trainer, checkpoint = build(run_args, training_args, model_args)
     except (ValueError, OSError, ImportError) as error:
         raise RecipeError(str(error)) from error
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    with lines(trainer) if prints_lines else nullcontext():
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     trainer.save_model(training_args.output_dir)
     trainer.save_state()  # the logged metrics, in trainer_state.json
-    trainer.create_model_card(model_name=Path(training_args.output_dir).name, dataset_name=_hub_id(run_args))
+    trainer.create_model_card(model_name=Path(training_args.output_dir).name)
     trainer.accelerator.print(f"Model saved to {training_args.output_dir}")
     if trainer.state.best_model_checkpoint:
-        metric = f"{training_args.metric_for_best_model} {trainer.state.best_metric:.4g}"
+        metric = f"{training_args.metric_for_best_model} {trainer.state.best_metric:.4g}, "
+        metric += describe_training(training_args)
         trainer.accelerator.print(f"Best checkpoint: {trainer.state.best_model_checkpoint} ({metric})")
     if training_args.push_to_hub:
-        trainer.push_to_hub(dataset_name=_hub_id(run_args))
+        trainer.push_to_hub()
     trainer.accelerator.end_training()
 
 
@@ -95,6 +103,8 @@ def build(
         peft_config=get_peft_config(model_args),
         callbacks=[SaveBestCallback()] if keep_best else None,
     )
+    trainer.dataset_name = run_args.dataset_name
+    trainer.eval_dataset_name = _evaluation_source(run_args).dataset_name
     if ends is not None:  # also of the model that is saved
         trainer.eos_token_ids = trainer.model.generation_config.eos_token_id = ends
     return trainer, checkpoint
@@ -133,7 +143,3 @@ def _evaluation_source(run_args: RunArguments) -> RunArguments:
         return run_args
     fields = ("dataset_name", "dataset_config", "dataset_format", "column_mapping")
     return replace(run_args, **{name: getattr(run_args, f"eval_{name}") for name in fields})
-
-
-def _hub_id(run_args: RunArguments) -> str | None:
-    return None if Path(run_args.dataset_name).is_file() else run_args.dataset_name
