@@ -7,13 +7,9 @@ are as with TRL's own dicts and tables, which `terminal: trl` brings back.
 
 import sys
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import datasets
-import huggingface_hub
-import transformers
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
@@ -22,6 +18,7 @@ from trl import GRPOTrainer
 
 from ..evaluation.sampling import describe_training
 from ..report.text import visible
+from .quiet import equal_warnings_once
 
 
 TERMINALS = ("lines", "trl")
@@ -50,35 +47,10 @@ def lines(trainer: GRPOTrainer, console: Console | None = None) -> Iterator[None
     trainer.num_completions_to_print = 0  # of TRL's table; they are saved all the same
     trainer.add_callback(callback)
     try:
-        with _equal_warnings_once():
+        with equal_warnings_once():
             yield
     finally:
         callback.close()
-
-
-def no_bars_in_files() -> None:
-    """Unless errors go to a terminal, keep the libraries' bars (downloads, loading) out of them."""
-    if not sys.stderr.isatty():
-        datasets.disable_progress_bars()
-        huggingface_hub.utils.disable_progress_bars()
-        transformers.utils.logging.disable_progress_bar()
-
-
-@contextmanager
-def _equal_warnings_once() -> Iterator[None]:
-    """Python itself forgets what it has shown wherever `catch_warnings` is used, which libraries do in every step."""
-    shown, show = set(), warnings.showwarning
-
-    def show_once(message, category, filename, lineno, *rest, **others):
-        if (warning := (str(message), category, filename, lineno)) not in shown:
-            shown.add(warning)
-            show(message, category, filename, lineno, *rest, **others)
-
-    warnings.showwarning = show_once
-    try:
-        yield
-    finally:
-        warnings.showwarning = show
 
 
 class Lines(TrainerCallback):
@@ -108,13 +80,8 @@ class Lines(TrainerCallback):
             return
         # Refreshed by hand: no thread, which forked workers would not have. What goes into a file stays there.
         self._progress = Progress(
-            BarColumn(None),
-            MofNCompleteColumn(),
-            "steps,",
-            TimeElapsedColumn(),
-            "so far,",
-            TimeRemainingColumn(),
-            "to go",
+            *(BarColumn(None), MofNCompleteColumn(), "steps,"),
+            *(TimeElapsedColumn(), "so far,", TimeRemainingColumn(), "to go"),
             console=self.console,
             transient=True,
             auto_refresh=False,

@@ -24,8 +24,9 @@ from ..evaluation.sampling import describe_training
 from ..trainer import DeltaGRPOTrainer
 from .checkpoints import SaveBestCallback, keeps_best, resolve_resume
 from .model import choose_attention, end_turns
+from .quiet import no_bars_in_files
 from .recipe import RecipeError, RecipeParser, RunArguments, get_rewards
-from .terminal import lines, no_bars_in_files
+from .terminal import lines
 
 
 logger = get_logger(__name__)
