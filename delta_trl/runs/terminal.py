@@ -119,13 +119,14 @@ class Lines(TrainerCallback):
             self._progress = None
 
     def _print_line(self, values: dict, state) -> None:
-        width = max(4, 2 * len(str(state.max_steps)) + 1)
         shown = self._shown | {name for name, key, _ in COLUMNS if values.get(key) or key == "reward"}
         if shown != self._shown or self._needs_header:
             self._shown, self._needs_header = shown, False
             names = [name for name, *_ in COLUMNS if name in shown]
-            self._print(Text("  ".join(["step".rjust(width), *(name.rjust(7) for name in names)]), "bold"))
-        cells = [f"{state.global_step}/{state.max_steps}".rjust(width)]
+            self._print(
+                Text("  ".join(["step".rjust(len(self._step(state))), *(name.rjust(7) for name in names)]), "bold")
+            )
+        cells = [self._step(state)]
         for name, key, form in COLUMNS:
             if name in shown:
                 value = values.get(key)  # None where no completion could be scored
@@ -137,15 +138,19 @@ class Lines(TrainerCallback):
             self._print_samples(state.global_step)
         self._printed += 1
 
+    @staticmethod
+    def _step(state) -> str:
+        return f"{state.global_step:>{len(str(state.max_steps))}}/{state.max_steps}".rjust(len("step"))
+
     def _print_evaluation(self, logs: dict, state) -> None:
         k = self._trainer.num_generations_eval
         found = [f"avg@{k} {value:.3f}" for key, value in logs.items() if key.endswith("_avg_at_k")]
-        if logs["eval_reward"] is not None:
-            found.append(f"reward {logs['eval_reward']:.3f}")
+        if not found:
+            found.append("nothing could be scored")
         if "eval_runtime" in logs:
-            found.append(f"{logs['eval_runtime']:.1f} s")
-        sampling = describe_training(self._trainer.args)
-        self._print(Text(f"evaluation at step {state.global_step}: {', '.join(found)}; {sampling}", "bold"))
+            found.append(f"{logs['eval_runtime']:.0f} s")
+        found.append(describe_training(self._trainer.args))
+        self._print(Text(f"{self._step(state)}  evaluation: {', '.join(found)}", "bold"))
 
     def _print_samples(self, step: int) -> None:
         """From the newest rollout batch, at the end of what TRL keeps."""
