@@ -120,6 +120,11 @@ class DeltaGRPOConfig(CreditArguments, GRPOConfig):
         self._expect("temperature", self.temperature > 0, "a number above 0")
         self._expect("beta", self.beta >= 0, "0 or more")
         self._expect("max_completion_length", (self.max_completion_length or 0) > 0, "a number of tokens above 0")
+        # TRL sets `gradient_checkpointing`; newer transformers call it `activation_checkpointing` and would warn
+        for old in ("gradient_checkpointing", "gradient_checkpointing_kwargs"):
+            new = old.replace("gradient", "activation")
+            if hasattr(self, new) and getattr(self, new) is None:
+                setattr(self, new, getattr(self, old))
         GRPOConfig.__post_init__(self)
 
     def _expect(self, name: str, valid: bool, expected: str) -> None:

@@ -10,7 +10,6 @@ Small overrides, no method copied:
 - `_save_checkpoint` and `_load_optimizer_and_scheduler` take along the state of the rule and of the token log.
 """
 
-import textwrap
 import time
 from collections.abc import Callable
 from functools import partial
@@ -38,6 +37,7 @@ from .credit import Credit, TokenCredit, Tokens, coefficient_statistics, make_ru
 from .credit.rule import credit_micro_batch, credit_rollout
 from .data.columns import check_datasets, refuse_chats_without_template
 from .evaluation.in_training import ReportsAvgAtK
+from .model_card import WritesModelCard
 from .rewards.contrast import ContrastWatch
 from .rewards.failures import explain_failures
 from .rewards.grader.extraction import message_text
@@ -54,14 +54,14 @@ RULE_STATE = "token_credit.pt"  # in a checkpoint
 TOTAL_REWARDS, GROUPS = "token_credit_rewards", "token_credit_groups"  # of a rollout batch's rows, which TRL shuffles
 
 
-class DeltaGRPOTrainer(ReportsAvgAtK, GRPOTrainer):
+class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
     """
     Drop-in for [`~trl.GRPOTrainer`] that gives every token credit of its own, by default DelTA's.
 
     Takes the arguments of [`~trl.GRPOTrainer`] and `token_credit`. With a plain [`~trl.GRPOConfig`] as `args` the
     options of [`CreditArguments`] keep their defaults and everything else is as given; where its loss would ignore
     token credit, there is none, and a warning. Evaluation is `GRPOTrainer`'s and also reports `eval_avg_at_k`, see
-    [`ReportsAvgAtK`].
+    [`ReportsAvgAtK`]. The model card says what was done, see [`WritesModelCard`].
 
     When TRL scores old log-probabilities itself (several optimiser steps per rollout batch, or vLLM with
     importance-sampling correction), coefficients cost no forward pass; otherwise one no-grad pass per rollout batch.
@@ -96,17 +96,6 @@ class DeltaGRPOTrainer(ReportsAvgAtK, GRPOTrainer):
 
     _tag_names = ["trl", "grpo", "delta"]  # noqa: RUF012 (as in TRL)
     _name = "DelTA"
-    _paper = {  # noqa: RUF012
-        "title": "DelTA: Discriminative Token Credit Assignment for Reinforcement Learning from Verifiable Rewards",
-        "id": "2605.21467",
-        "citation": textwrap.dedent("""\
-            @article{zhang2026delta,
-                title        = {{DelTA: Discriminative Token Credit Assignment for Reinforcement Learning from Verifiable Rewards}},
-                author       = {Kaiyi Zhang and Wei Wu and Yankai Lin},
-                year         = 2026,
-                eprint       = {arXiv:2605.21467},
-            }"""),  # noqa: E501
-    }
 
     def __init__(
         self,

@@ -23,6 +23,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 from transformers.utils.logging import disable_progress_bar
 
 from delta_trl.errors import RecipeError
+from delta_trl.evaluation.sampling import describe
 from delta_trl.report import write_report
 from delta_trl.rewards import math_reward
 
@@ -32,6 +33,7 @@ RECIPE = "recipes/quickstart/addition.yaml"
 MODEL = ROOT / "recipes/quickstart/model"
 TEST_PROBLEMS = ROOT / "recipes/quickstart/test.jsonl"
 MAX_NEW_TOKENS = 56  # as max_completion_length in the recipe
+SAMPLING = {"temperature": 1.0, "top_p": 1.0}  # as in training; `delta-trl eval` has top-p 0.7
 
 
 def main() -> None:
@@ -48,10 +50,11 @@ def main() -> None:
     torch.set_num_threads(1)
 
     accuracy_before = sampled_accuracy(MODEL, problems, args.seed)
-    print(f"accuracy before training: {accuracy_before:.3f} ({len(problems)} unseen problems)\n", flush=True)
+    measured = f"{len(problems)} unseen problems, {describe(**SAMPLING)}"
+    print(f"accuracy before: {accuracy_before:.3f} ({measured})\n", flush=True)
 
     command = [sys.executable, "-m", "delta_trl.cli", "train", "--config", RECIPE]
-    command += ["--output_dir", str(run_dir), "--seed", str(args.seed)]
+    command += ["--output_dir", str(run_dir), "--seed", str(args.seed), "--overwrite_output_dir", "true"]
     if args.max_steps is not None:
         command += ["--max_steps", str(args.max_steps)]
     command += train_options
@@ -65,6 +68,7 @@ def main() -> None:
     summary = {
         "accuracy_before": accuracy_before,
         "accuracy_after": accuracy_after,
+        "sampling": SAMPLING,
         "train_seconds": sum_logged(history, "train_runtime"),
         # logged once per rollout batch
         "coefficient_seconds": sum_logged(history, "credit/seconds"),
@@ -79,9 +83,10 @@ def main() -> None:
 
     print(f"""
 accuracy before      {accuracy_before:.3f}
-accuracy after       {accuracy_after:.3f}   ({len(problems)} unseen problems, sampled at temperature 1)
-training             {summary["train_seconds"]:.0f} s, of which token credit {summary["coefficient_seconds"]:.2f} s \
-and {summary["extra_forward_passes"]} extra forward passes
+accuracy after       {accuracy_after:.3f}
+measured on          {measured}
+training             {summary["train_seconds"]:.0f} s, of which token credit {summary["coefficient_seconds"]:.2f} s, \
+{summary["extra_forward_passes"]} extra forward passes
 everything           {time.perf_counter() - start:.0f} s
 
 model                {run_dir}
@@ -90,7 +95,7 @@ completions          {run_dir / "completions"}
 summary              {summary_path}
 report               {report}
 
-Open the report in a browser: it shows how training went and which tokens got credit.""")
+Open the report in a browser: how training went, and which tokens got credit.""")
 
 
 def parse_args() -> tuple[argparse.Namespace, list[str]]:
@@ -111,9 +116,7 @@ def sampled_accuracy(model_dir: Path, problems: list[dict], seed: int) -> float:
     set_seed(seed)
     prompts = tokenizer([problem["prompt"] for problem in problems], return_tensors="pt", padding=True)
     with torch.no_grad():
-        sequences = model.generate(
-            **prompts, max_new_tokens=MAX_NEW_TOKENS, do_sample=True, temperature=1.0, top_k=0, top_p=1.0
-        )
+        sequences = model.generate(**prompts, max_new_tokens=MAX_NEW_TOKENS, do_sample=True, top_k=0, **SAMPLING)
     completions = tokenizer.batch_decode(sequences[:, prompts.input_ids.shape[1] :], skip_special_tokens=True)
     rewards = math_reward(completions, solution=[problem["solution"] for problem in problems])
     return sum(rewards) / len(rewards)

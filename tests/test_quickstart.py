@@ -37,6 +37,9 @@ def test_shortened_run_measures_before_and_after(tmp_path):
     assert (tmp_path / "run" / "model.safetensors").is_file()
     assert list((tmp_path / "run" / "completions").glob("*.parquet"))
     assert list((tmp_path / "run" / "token_credit").glob("*.parquet"))
+    assert summary["sampling"] == {"temperature": 1.0, "top_p": 1.0}
+    assert "measured on          64 unseen problems, sampled at temperature 1, top-p 1" in result.stdout
+    assert len(result.stdout.splitlines()) < 40
     assert str(tmp_path / "summary.json") in result.stdout
     report = tmp_path / "run" / "report.html"
     assert str(report) in result.stdout

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from ..errors import RecipeError
 from .metrics import compare_runs, paired_bootstrap
+from .sampling import describe
 from .store import write_json
 from .summary import Samples, load_samples, percent, print_table
 
@@ -70,6 +71,7 @@ def compare(first: Path, second: Path) -> dict:
     return {
         "first": settings_a["model_name_or_path"],
         "second": settings_b["model_name_or_path"],
+        "sampling": [describe(one["temperature"], one["top_p"]) for one in (settings_a, settings_b)],
         "different_settings": different,
         "benchmarks": {name: _tests([a[name]], [b[name]]) for name in a},
         "all": _tests(list(a.values()), list(b.values())),
@@ -105,7 +107,8 @@ def show(comparison: dict) -> None:
     """Print the table."""
     for key, (a, b) in comparison["different_settings"].items():
         print(f"warning: the evaluations differ in {key}: {a!r} and {b!r}")
-    table = Table(title=f"A: {comparison['first']}\nB: {comparison['second']}")
+    models = zip("AB", (comparison["first"], comparison["second"]), comparison["sampling"], strict=True)
+    table = Table(title="\n".join(f"{name}: {model}, {sampling}" for name, model, sampling in models))
     table.add_column("benchmark")
     for column in ("problems", "A", "B", "A - B", "95 % interval", "p (bootstrap)", "U", "p (Mann–Whitney)"):
         table.add_column(column, justify="right")

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from ..errors import RecipeError
 from .metrics import avg_at_k, bootstrap_interval, pass_at_k, problem_means
+from .sampling import describe
 from .store import read_samples, write_json
 
 
@@ -97,8 +98,10 @@ def _number(value: float) -> float | None:
 
 def show(results: dict) -> None:
     """Print the table."""
-    k = results["settings"]["num_generations"]
-    table = Table(title=results["settings"]["model_name_or_path"])
+    settings = results["settings"]
+    k = settings["num_generations"]
+    sampling = describe(settings["temperature"], settings["top_p"])
+    table = Table(title=f"{settings['model_name_or_path']}\n{sampling}, k = {k}")
     table.add_column("benchmark")
     for column in ("problems", f"avg@{k}", "95 % interval", f"pass@{k}", "truncated", "mean length", "unscored"):
         table.add_column(column, justify="right")

@@ -12,6 +12,7 @@ from ..errors import RecipeError
 from ..rewards import get_reward
 from .early import check_call
 from .help import HelpAll, short_help
+from .terminal import TERMINALS
 
 
 @dataclass
@@ -38,6 +39,8 @@ class RunArguments:
         reward_kwargs (`dict`, *optional*): Options by reward name, `{math_reward: {…}}`.
         overwrite_output_dir (`bool`, *optional*, defaults to `False`):
             Remove the run that `output_dir` holds. Without it, such a folder is refused.
+        terminal (`str`, *optional*, defaults to `"lines"`):
+            What training prints: a line per rollout batch, or `"trl"`, TRL's dicts and tables.
     """
 
     dataset_name: str | None = field(default=None, metadata={"help": "Hub id, or a .json/.jsonl/.parquet file."})
@@ -74,11 +77,20 @@ class RunArguments:
     )
     reward_kwargs: dict | str | None = field(default=None, metadata={"help": "Options by reward name."})
     overwrite_output_dir: bool = field(default=False, metadata={"help": "Remove the run that output_dir holds."})
+    terminal: str = field(
+        default="lines",
+        metadata={
+            "help": "What training prints: a line per rollout batch, or TRL's dicts and tables.",
+            "choices": TERMINALS,
+        },
+    )
 
     def __post_init__(self):
         read_mappings(self, "column_mapping", "eval_column_mapping", "reward_kwargs")
         if isinstance(self.reward_funcs, str):
             self.reward_funcs = [self.reward_funcs]
+        if self.terminal not in TERMINALS:
+            raise RecipeError(f"terminal={self.terminal!r}: expected one of {', '.join(map(repr, TERMINALS))}.")
         for prefix in ("", "eval_"):
             form, mapping = f"{prefix}dataset_format", f"{prefix}column_mapping"
             if getattr(self, form) and getattr(self, mapping):

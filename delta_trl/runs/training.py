@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
 
 from accelerate.logging import get_logger
@@ -10,12 +11,15 @@ from trl import ModelConfig, get_peft_config, get_quantization_config
 
 from ..config import DeltaGRPOConfig, optimiser_steps_per_rollout
 from ..data.loading import drop_long_prompts
+from ..evaluation.sampling import describe_training
 from ..trainer import DeltaGRPOTrainer
 from .checkpoints import SaveBestCallback, keeps_best, resolve_resume
 from .dataset import evaluation_source, load_prepared
 from .folder import refuse_another_run, remove_run
 from .model import choose_attention, end_turns
+from .quiet import no_bars_in_files
 from .recipe import RecipeError, RecipeParser, RunArguments, get_rewards
+from .terminal import lines
 
 
 logger = get_logger(__name__)
@@ -24,22 +28,27 @@ logger = get_logger(__name__)
 def main(args: Iterable[str], prog: str = "train.py") -> None:
     """Parse `args`, build the trainer, train, save. Raises `RecipeError` for a mistake of the user's."""
     run_args, training_args, model_args = RecipeParser(prog=prog).parse(args)
+    prints_lines = run_args.terminal == "lines"
+    if prints_lines:
+        no_bars_in_files()
     try:
         trainer, checkpoint = build(run_args, training_args, model_args)
     except (ValueError, OSError, ImportError) as error:
         raise RecipeError(str(error)) from error
     if checkpoint:
         trainer.accelerator.print(f"Going on from {checkpoint}")
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    with lines(trainer) if prints_lines else nullcontext():
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     trainer.save_model(training_args.output_dir)
     trainer.save_state()  # the logged metrics, in trainer_state.json
-    trainer.create_model_card(model_name=Path(training_args.output_dir).name, dataset_name=_hub_id(run_args))
+    trainer.create_model_card(model_name=Path(training_args.output_dir).name)
     trainer.accelerator.print(f"Model saved to {training_args.output_dir}")
     if trainer.state.best_model_checkpoint:
-        metric = f"{training_args.metric_for_best_model} {trainer.state.best_metric:.4g}"
+        metric = f"{training_args.metric_for_best_model} {trainer.state.best_metric:.4g}, "
+        metric += describe_training(training_args)
         trainer.accelerator.print(f"Best checkpoint: {trainer.state.best_model_checkpoint} ({metric})")
     if training_args.push_to_hub:
-        trainer.push_to_hub(dataset_name=_hub_id(run_args))
+        trainer.push_to_hub()
     trainer.accelerator.end_training()
 
 
@@ -93,6 +102,8 @@ def build(
         peft_config=get_peft_config(model_args),
         callbacks=[SaveBestCallback()] if keep_best else None,
     )
+    trainer.dataset_name = run_args.dataset_name
+    trainer.eval_dataset_name = _evaluation_source(run_args).dataset_name
     if ends is not None:  # also of the model that is saved
         trainer.eos_token_ids = trainer.model.generation_config.eos_token_id = ends
     return trainer, checkpoint

@@ -103,7 +103,9 @@ def test_an_evaluation(call, data, tmp_path, capsys, caplog):
     low, high = numbers["interval"]
     assert low < numbers["avg_at_k"] < high
     assert set(numbers["pass_at_k"]) == {"1", "2", "4"}
-    assert f"{100 * numbers['avg_at_k']:.2f}" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"{100 * numbers['avg_at_k']:.2f}" in printed
+    assert "sampled at temperature 1, top-p 1, k = 4" in " ".join(printed.split())
     assert f"{numbers['unscored']} of 40 samples could not be scored" in caplog.text
 
 
@@ -578,6 +580,8 @@ def test_compare(call, model, tmp_path, capsys):
     command = ["eval", "--compare", str(tmp_path / "a"), str(tmp_path / "b")]
     assert main([*command, "--output_file", str(output)]) == 0
     printed = capsys.readouterr().out
+    for temperature in ("1", "0.9"):
+        assert f"sampled at temperature {temperature}, top-p 1" in " ".join(printed.split())
     assert "warning: the evaluations differ in temperature: 1.0 and 0.9" in printed
     assert "warning: the evaluations differ in problems.template: None and '{prompt} '" in printed
     assert printed.count("warning") == 2

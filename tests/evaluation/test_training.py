@@ -131,7 +131,8 @@ def test_the_best_checkpoint_is_kept(recipe, tmp_path, capsys, save_steps):
     """Also where no checkpoint was due at its step, and although newer ones push it out of save_total_limit."""
     assert main(["train", "--config", recipe(save_steps=save_steps, save_total_limit=2)]) == 0
     assert checkpoints(tmp_path) == ["checkpoint-2", "checkpoint-4"]
-    assert f"Best checkpoint: {tmp_path / 'run' / 'checkpoint-2'} (avg_at_k 0.75)" in capsys.readouterr().out
+    best = f"Best checkpoint: {tmp_path / 'run' / 'checkpoint-2'} (avg_at_k 0.75, sampled at temperature 1, top-p 1)"
+    assert best in capsys.readouterr().out
     state = json.loads((tmp_path / "run" / "trainer_state.json").read_text())
     assert state["best_metric"] == 0.75
     logged = {entry["step"]: entry["eval_avg_at_k"] for entry in state["log_history"] if "eval_avg_at_k" in entry}
@@ -141,7 +142,8 @@ def test_the_best_checkpoint_is_kept(recipe, tmp_path, capsys, save_steps):
 def test_a_recipe_may_choose_its_own_metric(recipe, tmp_path, capsys):
     options = {"metric_for_best_model": "avg_at_k", "greater_is_better": False, "load_best_model_at_end": True}
     assert main(["train", "--config", recipe(save_steps=1, **options)]) == 0
-    assert "checkpoint-1 (avg_at_k 0.25)" in capsys.readouterr().out
+    assert "checkpoint-1 (avg_at_k 0.25, sampled at" in capsys.readouterr().out
+    assert "The model is that of checkpoint-1, the best one." in (tmp_path / "run" / "README.md").read_text()
     best, final = (tmp_path / "run" / folder / "model.safetensors" for folder in ("checkpoint-1", ""))
     assert best.read_bytes() == final.read_bytes()
 

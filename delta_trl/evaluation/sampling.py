@@ -1,0 +1,24 @@
+"""How completions were sampled, in words: an accuracy means little without."""
+
+from trl import GRPOConfig
+
+
+def describe(
+    temperature: float, top_p: float | None = None, top_k: int | None = None, min_p: float | None = None
+) -> str:
+    """`sampled at temperature 1, top-p 0.7`: both are always named, the others if they cut something off."""
+    if temperature == 0:
+        return "decoded greedily"
+    words = [f"temperature {temperature:g}", f"top-p {1 if top_p is None else top_p:g}"]
+    if top_k is not None and top_k > 0:
+        words.append(f"top-k {top_k}")
+    if min_p:
+        words.append(f"min-p {min_p:g}")
+    return f"sampled at {', '.join(words)}"
+
+
+def describe_training(args: GRPOConfig) -> str:
+    """As [`describe`], of a [`~trl.GRPOConfig`]; `generation_kwargs` win, as in TRL."""
+    names = ("temperature", "top_p", "top_k", "min_p")
+    chosen = {name: getattr(args, name) for name in names} | (args.generation_kwargs or {})
+    return describe(**{name: chosen[name] for name in names})
