@@ -129,7 +129,8 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
         refuse_missing_vllm(args)
         check_datasets(train_dataset, eval_dataset, reward_funcs)
         super().__init__(model, reward_funcs, args, train_dataset, eval_dataset, *other_args, **kwargs)
-        refuse_chats_without_template(train_dataset, self._tokenizer)
+        if self.rollout_func is None:
+            refuse_chats_without_template(train_dataset, self._tokenizer)
         self.reward_funcs = [
             explain_failures(func, name) for func, name in zip(self.reward_funcs, self.reward_func_names, strict=True)
         ]

@@ -120,7 +120,10 @@ def test_the_method_and_its_paper(make_trainer, card, rule, method, paper):
     assert ("delta" in found.data.tags) is (paper == "2605.21467")
 
 
-def test_chats_and_weighted_rewards(make_trainer, card):
+def test_chats_and_weighted_rewards(make_trainer, card, monkeypatch):
+    tokenizer = tiny.tokenizer()
+    tokenizer.chat_template = "{{ messages[0].content }}"
+    monkeypatch.setattr(tiny, "tokenizer", lambda: tokenizer)
     rows = tiny.dataset().map(lambda row: {"prompt": [{"role": "user", "content": row["prompt"]}]})
     trainer = make_trainer(train_dataset=rows, reward_weights=[0.5])
     found = card(trainer)

@@ -153,7 +153,7 @@ def _warnings(args: DeltaGRPOConfig, steps: float) -> Iterator[str]:
     prompts /= args.num_generations
     if prompts < 2:
         yield (
-            f"{prompts:g} prompts per optimiser step: its gradient is that of one group of responses. Raise "
+            f"{prompts:g} prompts per optimiser step: its gradient is that of a single group of responses. Raise "
             "per_device_train_batch_size or gradient_accumulation_steps (and steps_per_generation with it)."
         )
     if args.max_steps > 0 and args.max_steps % steps:

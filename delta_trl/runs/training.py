@@ -103,7 +103,7 @@ def build(
         callbacks=[SaveBestCallback()] if keep_best else None,
     )
     trainer.dataset_name = run_args.dataset_name
-    trainer.eval_dataset_name = _evaluation_source(run_args).dataset_name
+    trainer.eval_dataset_name = evaluation_source(run_args).dataset_name
     if ends is not None:  # also of the model that is saved
         trainer.eos_token_ids = trainer.model.generation_config.eos_token_id = ends
     return trainer, checkpoint
@@ -120,7 +120,3 @@ def _dataset(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args:
         template = training_args.chat_template_kwargs
         dataset = drop_long_prompts(dataset, tokenizer, run_args.max_prompt_length, run_args.dataset_name, template)
     return dataset
-
-
-def _hub_id(run_args: RunArguments) -> str | None:
-    return None if Path(run_args.dataset_name).is_file() else run_args.dataset_name

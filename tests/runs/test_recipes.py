@@ -21,6 +21,7 @@ from delta_trl.runs.recipe import RecipeParser
 from delta_trl.runs.training import build
 
 from .. import tiny
+from ..test_mistakes import furnish
 
 
 RECIPES = sorted(str(path) for path in Path("recipes").glob("*/*.yaml"))
@@ -291,6 +292,22 @@ def test_what_a_plan_warns_of(capsys, changes, extra_passes, warning):
     assert warning in out if warning else "warning" not in out
 
 
+def test_what_a_plan_warns_of_with_local_data(tmp_path, monkeypatch, capsys):
+    furnish(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    flags = ["--conversational", "true", "--use_peft", "true"]
+    assert main(["train", "--config", "recipe.yaml", "--dry-run", *flags]) == 0
+    out = capsys.readouterr().out
+    assert "warning: 2 prompts per" not in out
+    assert "warning: Prompts are chats, but the tokenizer of model has no chat template." in out
+    assert "warning: lora_dropout=0.05 (TRL's default is 0.05)" in out
+    assert main(["train", "--config", "recipe.yaml", "--dry-run", "--num_generations", "8"]) == 0
+    out = capsys.readouterr().out
+    assert "warning: 1 prompts per optimiser step" in out
+    assert "lora_dropout" not in out
+    assert "chats" not in out
+
+
 def test_processes_of_the_environment(capsys, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "4")
     command = ["train", "--config", "recipes/quickstart/addition.yaml", "--dry-run"]
@@ -307,7 +324,7 @@ def test_processes_of_the_environment(capsys, monkeypatch):
         (["--dry-run", "--num-processes", "two"], "invalid int value: 'two'"),
         (["--dry-run", "--num-processes", "-1"], "expected a positive number"),
         (["--num-processes", "2"], "goes with --dry-run"),
-        (["--dry-run", "--token_credt", "fipo"], "did you mean `token_credit`"),
+        (["--dry-run", "--token_credt", "fipo"], "did you mean `--token_credit`"),
         (["--dry-run", "--token_credit_kwargs", "{lamda_min: 1}"], "did you mean 'lambda_min'"),
         (["--dry-run", "--reward_funcs", "math_rewrd"], "'math_reward'"),
         (["--dry-run", "--num_generations", "7"], "divisible by num_generations"),

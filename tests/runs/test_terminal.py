@@ -195,9 +195,8 @@ def test_only_what_is_printed_changes(train):
     assert "Advantage" not in text
 
 
-def test_an_unknown_terminal(train, tmp_path, capsys):
-    (tmp_path / "recipe.yaml").write_text("dataset_name: x.jsonl\nreward_funcs: [math_reward]\nterminal: loud\n")
-    assert main(["train", "--config", str(tmp_path / "recipe.yaml")]) == 2
+def test_an_unknown_terminal(capsys):
+    assert main(["train", "--config", "recipes/quickstart/addition.yaml", "--terminal", "loud", "--dry-run"]) == 2
     assert "'lines', 'trl'" in capsys.readouterr().err
 
 

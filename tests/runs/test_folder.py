@@ -1,0 +1,102 @@
+"""The folder of a run is not written over by another."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from delta_trl.cli import main
+from delta_trl.errors import RecipeError
+from delta_trl.runs.folder import refuse_another_run
+
+from ..distributed.launch import ROOT
+from ..test_mistakes import RECIPE, furnish
+
+
+OPTIONS = {"max_steps": 2, "save_steps": 1, "logging_steps": 1, "log_token_credit": 1, "log_completions": True}
+
+
+@pytest.fixture
+def train(tmp_path, monkeypatch, capsys):
+    furnish(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump({**RECIPE, **OPTIONS}))
+
+    def train(*flags) -> tuple[int, str]:
+        capsys.readouterr()
+        code = main(["train", "--config", "recipe.yaml", *flags])
+        return code, "".join(capsys.readouterr())
+
+    return train
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_a_run_stays_what_it_is(train, tmp_path):
+    assert train()[0] == 0
+    folder = tmp_path / "run"
+    (folder / "notes.txt").write_text("mine")
+    before = contents(folder)
+    assert {"checkpoint-2/trainer_state.json", "model.safetensors", "token_credit/token_types.parquet"} <= set(before)
+
+    code, printed = train("--learning_rate", "0.1")
+    assert code == 2
+    assert "output_dir='run' holds a run that has reached step 2, which would be written over" in printed
+    for way_out in ("--resume_from_checkpoint true", "--output_dir", "--overwrite_output_dir true"):
+        assert way_out in printed
+    assert contents(folder) == before
+
+    assert train("--output_dir", "other")[0] == 0
+    assert contents(folder) == before
+
+    code, printed = train("--resume_from_checkpoint", "true", "--max_steps", "3")
+    assert code == 0
+    assert "Going on from run/checkpoint-2" in printed
+    assert json.loads((folder / "trainer_state.json").read_text())["global_step"] == 3
+
+    assert train("--overwrite_output_dir", "true", "--max_steps", "1")[0] == 0
+    assert json.loads((folder / "trainer_state.json").read_text())["global_step"] == 1
+    assert [path.name for path in folder.glob("checkpoint-*")] == ["checkpoint-1"]
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+def test_what_counts_as_going_on(tmp_path):
+    refuse_another_run(tmp_path / "none")
+    refuse_another_run(tmp_path)
+    (tmp_path / "completions").mkdir()
+    (tmp_path / "completions" / "completions_00005.parquet").touch()
+    with pytest.raises(RecipeError, match=r"reached step 5, which would be written over: choose another"):
+        refuse_another_run(tmp_path)
+    refuse_another_run(tmp_path, resume=True)  # it was stopped before its first checkpoint
+    (tmp_path / "trainer_state.json").touch()
+    with pytest.raises(RecipeError, match="holds a run"):  # it has ended, and there is nothing to go on from
+        refuse_another_run(tmp_path, resume="true")
+    (tmp_path / "checkpoint-8").mkdir()
+    (tmp_path / "checkpoint-8" / "trainer_state.json").touch()
+    refuse_another_run(tmp_path, resume="true")
+    refuse_another_run(tmp_path, resume=str(tmp_path / "checkpoint-8"))
+    with pytest.raises(RecipeError, match=r"reached step 8, .* go on with it"):
+        refuse_another_run(tmp_path, resume="elsewhere/checkpoint-8")
+    with pytest.raises(RecipeError, match="contradict"):
+        refuse_another_run(tmp_path, resume=True, overwrite=True)
+
+
+@pytest.mark.processes
+def test_a_launch_that_starts_one_process_of_two(tmp_path):
+    """accelerate does so on CPUs, without a word."""
+    furnish(tmp_path)
+    launch = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", "--cpu", "--num_processes", "2"]
+    command = [*launch, str(ROOT / "scripts/train.py"), "--config", "recipe.yaml"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "accelerate launch was asked for 2 processes and started one" in done.stdout + done.stderr
