@@ -22,8 +22,8 @@ class CreditArguments:
 
     Args:
         token_credit (`str`, *optional*, defaults to `"delta"`):
-            How tokens are credited: `"delta"` (arXiv 2605.21467), its ablations `"within_side"`, `"side_mean"`,
-            `"random"` and `"selected"`, `"fipo"` (arXiv 2603.19835), `"none"`, which is `GRPOTrainer`, bit for bit; or
+            How tokens are credited: `"delta"` (arXiv 2605.21467), another name of `credit.RULES`, such as its ablation
+            `"within_side"`, the control `"side_mean"` or `"fipo"`; `"none"`, which is `GRPOTrainer`, bit for bit; or
             the dotted path of your own [`~credit.TokenCredit`]. In Python, `DeltaGRPOTrainer(token_credit=...)` also
             takes an instance.
         token_credit_kwargs (`dict`, *optional*):

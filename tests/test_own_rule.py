@@ -55,7 +55,7 @@ def test_in_a_recipe(recipe, capsys):
     own_rules.check_run(recipe.parent / "run")
     assert main(["inspect", str(recipe.parent / "run")]) == 0
     assert "raw_mean" in (recipe.parent / "run" / "report.html").read_text()
-    assert main(["train", "--config", str(recipe), "--token_credit_kwargs", "{strenght: 1}"]) == 2
+    assert main(["train", "--config", str(recipe), "--dry-run", "--token_credit_kwargs", "{strenght: 1}"]) == 2
     assert "does not know 'strenght' (did you mean 'strength'?)" in capsys.readouterr().err
 
 

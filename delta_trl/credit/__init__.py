@@ -3,9 +3,10 @@ Token credit assignment: torch only, independent of TRL. `coefficients.py` has D
 of a rule of your own (docs/token_credit.md).
 """
 
+from .balance import SideWeights
 from .coefficients import centroid_cosine, coefficient_statistics, token_coefficients
-from .controls import ChangedCredit, RandomCredit, Selected, SideMean
-from .delta import DelTA, WithinSide
+from .controls import ChangedCredit, RandomCredit, Selected, Shuffled, SideMean
+from .delta import DelTA, GroupContrast, WithinSide
 from .distributed import all_gather, all_reduce
 from .fipo import FIPO
 from .full import FullGradients
@@ -15,17 +16,23 @@ from .lm_head import LMHead, LMHeadGradients, TopKHiddenGradients
 from .names import RULES, make_rule
 from .output_row import OutputRowGradients
 from .rule import Cost, TokenCredit
+from .siblings import SiblingValue
+from .surprise import STARE, AdvantageReweighting, Entropy, Surprisal
 from .tokens import Credit, Policy, Scores, Tokens
 
 
 __all__ = [
     "FIPO",
     "RULES",
+    "STARE",
+    "AdvantageReweighting",
     "ChangedCredit",
     "Cost",
     "Credit",
     "DelTA",
+    "Entropy",
     "FullGradients",
+    "GroupContrast",
     "HiddenStates",
     "LMHead",
     "LMHeadGradients",
@@ -35,7 +42,11 @@ __all__ = [
     "RecomputedStates",
     "Scores",
     "Selected",
+    "Shuffled",
+    "SiblingValue",
     "SideMean",
+    "SideWeights",
+    "Surprisal",
     "TokenCredit",
     "TokenGradients",
     "Tokens",

@@ -103,6 +103,23 @@ class SideMean(ChangedCredit):
 
 
 @dataclass
+class Shuffled(ChangedCredit):
+    """
+    Another rule's weights, permuted among the tokens of each response: every response keeps the mass that the rule has
+    given it, and nothing of where the rule has put it. What the rule does better than this is token-level information.
+
+    Args:
+        rule ([`TokenCredit`], *optional*, defaults to [`DelTA`] with its defaults): Whose weights to permute.
+    """
+
+    def change(self, weights: torch.Tensor, tokens: Tokens) -> torch.Tensor:
+        # sorted by response, which are whole and in order, and within one by chance
+        order = torch.rand(len(weights), device=weights.device, dtype=torch.float64).argsort()
+        order = order[tokens.row[order].argsort(stable=True)]
+        return weights[order]
+
+
+@dataclass
 class Selected(ChangedCredit):
     """
     The paper's token selection: plain weights on a part of the tokens. Of those with A ≠ 0, a fraction keeps weight 1,

@@ -214,3 +214,17 @@ class WithinSide(DelTA):
     def cost(self) -> Cost:
         # lengths, and a combine and a score for either side, for every direction; and the centroids' cosine
         return Cost(5 * (self.refinement_steps + 1) + 1, recomputable=self.centroid_scope == "batch")
+
+
+@dataclass
+class GroupContrast(DelTA):
+    """
+    DelTA among the responses to one prompt, on the exact gradient of the LM head: a token counts by how much closer
+    its gradient lies to the centroid of its own side in the group. Contrasting a response with its siblings instead of
+    the whole rollout batch leaves out what belongs to the prompts. A mask of the same: `Selected(GroupContrast())`.
+
+    Takes the options of [`DelTA`]; `token_gradient` defaults to `"lm_head"` and `centroid_scope` to `"group"`.
+    """
+
+    token_gradient: str = "lm_head"
+    centroid_scope: str = "group"

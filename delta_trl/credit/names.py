@@ -5,16 +5,27 @@ import inspect
 from typing import Any
 
 from ..named import check_options, import_dotted
-from .controls import RandomCredit, Selected, SideMean
-from .delta import DelTA, WithinSide
+from .balance import SideWeights
+from .controls import RandomCredit, Selected, Shuffled, SideMean
+from .delta import DelTA, GroupContrast, WithinSide
 from .fipo import FIPO
 from .rule import TokenCredit
+from .siblings import SiblingValue
+from .surprise import STARE, AdvantageReweighting, Entropy, Surprisal
 
 
 RULES: dict[str, type[TokenCredit]] = {
     "delta": DelTA,
     "within_side": WithinSide,
+    "group_contrast": GroupContrast,
+    "sibling_value": SiblingValue,
+    "side_weights": SideWeights,
+    "surprisal": Surprisal,
+    "entropy": Entropy,
+    "advantage_reweighting": AdvantageReweighting,
+    "stare": STARE,
     "side_mean": SideMean,
+    "shuffled": Shuffled,
     "random": RandomCredit,
     "selected": Selected,
     "fipo": FIPO,

@@ -1,0 +1,150 @@
+"""
+Rules that look at a token's probability alone. All are computed from the rollout's own log-probabilities and
+entropies, so that they cost nothing where TRL scores the rollout batch anyway.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from .balance import with_mean_one
+from .coefficients import split_sides
+from .distributed import all_gather, all_reduce
+from .options import check_choices
+from .rule import Cost, TokenCredit
+from .tokens import Credit, Tokens
+
+
+SIDES = ("winners", "losers", "both")
+
+
+@dataclass
+class _TopOfResponse(TokenCredit):
+    """Of each response on a side, the tokens with the highest scores; the others get `rest`."""
+
+    fraction: float = 0.2
+    side: str = "losers"
+    rest: float = 0.0
+    normalize: bool = True
+
+    def __post_init__(self):
+        check_choices(self, side=SIDES)
+        if not isinstance(self.fraction, (int, float)) or not 0 < self.fraction <= 1:
+            raise ValueError(f"fraction={self.fraction!r}: expected a number in (0, 1].")
+        if not isinstance(self.rest, (int, float)) or not 0 <= self.rest < 1:
+            raise ValueError(f"rest={self.rest!r}: expected a number in [0, 1).")
+
+    def score(self, tokens: Tokens) -> torch.Tensor:  # (N,)
+        raise NotImplementedError
+
+    def of_rollout(self, tokens: Tokens) -> Credit:
+        _, sides = split_sides(tokens.advantages)
+        chosen = {"winners": sides[0], "losers": sides[1], "both": sides.any(dim=0)}[self.side]
+        below = chosen & ~top_of_rows(self.score(tokens), tokens, self.fraction)
+        weights = torch.where(below, self.rest, 1.0)
+        return Credit(with_mean_one(weights, sides) if self.normalize else weights)
+
+    def cost(self) -> Cost:
+        return Cost(scores=True)
+
+
+@dataclass
+class Surprisal(_TopOfResponse):
+    """
+    The tokens of each response that surprised the policy most, -log π, keep their weight; the others lose it.
+
+    Args:
+        fraction (`float`, *optional*, defaults to `0.2`): Of the tokens of a response, rounded up.
+        side (`str`, *optional*, defaults to `"losers"`): In `"losers"`, `"winners"` or `"both"`; all 1 on the other.
+        rest (`float`, *optional*, defaults to `0.0`): Weight of the other tokens, in [0, 1).
+        normalize (`bool`, *optional*, defaults to `True`): Divide by the mean over the tokens with A ≠ 0.
+    """
+
+    def score(self, tokens: Tokens) -> torch.Tensor:
+        return -tokens.log_probs
+
+
+@dataclass
+class Entropy(_TopOfResponse):
+    """
+    Like [`Surprisal`], by the entropy of the distribution that the token was sampled from. For the forking tokens of
+    Wang et al. (arXiv 2506.01939), a quantile over the batch, see TRL's `top_entropy_quantile`.
+
+    Args:
+        fraction, side, rest, normalize: As of [`Surprisal`].
+    """
+
+    def score(self, tokens: Tokens) -> torch.Tensor:
+        return tokens.entropies
+
+
+def top_of_rows(scores: torch.Tensor, tokens: Tokens, fraction: float) -> torch.Tensor:  # (N,) -> (N,), bool
+    """Which tokens are among the highest `fraction` of their response, rounded up; ties go by order."""
+    keys = scores.new_full(tokens.mask.shape, -math.inf).masked_scatter_(tokens.mask, scores)
+    order = keys.argsort(dim=1, descending=True, stable=True)
+    rank = torch.zeros_like(order).scatter_(1, order, torch.arange(order.size(1)).to(order).expand_as(order))
+    kept = (tokens.mask.sum(dim=1) * fraction).ceil()
+    return tokens.flat(rank < kept[:, None])
+
+
+@dataclass
+class AdvantageReweighting(TokenCredit):
+    r"""
+    w = α π + (1 - α): tokens that the policy was sure of count more (advantage reweighting, arXiv 2505.12929).
+
+    Args:
+        alpha (`float`, *optional*, defaults to `0.3`): α, in [0, 1].
+    """
+
+    alpha: float = 0.3
+
+    def __post_init__(self):
+        if not isinstance(self.alpha, (int, float)) or not 0 <= self.alpha <= 1:
+            raise ValueError(f"alpha={self.alpha!r}: expected a number in [0, 1].")
+
+    def of_rollout(self, tokens: Tokens) -> Credit:
+        return Credit(self.alpha * tokens.log_probs.exp() + 1 - self.alpha)
+
+    def cost(self) -> Cost:
+        return Cost(scores=True)
+
+
+@dataclass
+class STARE(TokenCredit):
+    """
+    While the policy's entropy is low, the most surprising tokens of the rollout batch count more in winners and less
+    in losers (arXiv 2606.19236).
+
+    Args:
+        fraction (`float`, *optional*, defaults to `0.1`): How many of the batch's tokens are surprising.
+        winners, losers (`float`, *optional*, defaults to `1.1` and `0.9`): What they count.
+        entropy (`float`, *optional*, defaults to `0.3`): Applies while the batch's mean entropy, in nats, is lower.
+    """
+
+    fraction: float = 0.1
+    winners: float = 1.1
+    losers: float = 0.9
+    entropy: float = 0.3
+
+    def __post_init__(self):
+        if not isinstance(self.fraction, (int, float)) or not 0 < self.fraction <= 1:
+            raise ValueError(f"fraction={self.fraction!r}: expected a number in (0, 1].")
+
+    def of_rollout(self, tokens: Tokens) -> Credit:
+        _, sides = split_sides(tokens.advantages)
+        surprisal = -tokens.log_probs
+        total, count = all_reduce(torch.stack([tokens.entropies.sum(), torch.ones_like(tokens.entropies).sum()]))
+        entropy = (total / count.clamp(min=1)).item()
+        everyones, _ = all_gather(surprisal)
+        if not len(everyones) or entropy >= self.entropy:
+            return Credit(torch.ones_like(surprisal), {"stare_applies": 0.0, "entropy": entropy}, neutral=True)
+        kept = max(1, round(self.fraction * len(everyones)))
+        surprising = surprisal >= everyones.topk(kept).values[-1]
+        weights = torch.where(
+            surprising & sides[0], self.winners, torch.where(surprising & sides[1], self.losers, 1.0)
+        )
+        return Credit(weights, {"stare_applies": 1.0, "entropy": entropy})
+
+    def cost(self) -> Cost:
+        return Cost(scores=True)
