@@ -170,7 +170,7 @@ def test_the_readmes_recipe_is_one(tmp_path):
     run, training, model = RecipeParser().parse(["--config", str(tmp_path / "lora.yaml"), *flags])
     assert run.prompt_template.endswith(r"\boxed{}.")
     assert model.use_peft
-    assert training.steps_per_generation == 4
+    assert training.steps_per_generation == 32
 
 
 def test_train_writes_a_model_that_loads(recipe, tmp_path):

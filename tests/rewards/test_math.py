@@ -5,7 +5,14 @@ from collections import Counter
 
 import pytest
 
-from delta_trl.rewards import AsyncMathReward, MathReward, async_math_reward, math_reward
+from delta_trl.rewards import (
+    AsyncMathReward,
+    MathReward,
+    async_math_reward,
+    code_reward,
+    math_reward,
+    multiple_choice_reward,
+)
 
 from .cases import labelled_cases
 
@@ -117,8 +124,30 @@ def test_empty_batch():
     assert math_reward([], [], log_metric=lambda name, value: None) == []
 
 
+@pytest.mark.parametrize(
+    ("completions", "solution", "message"),
+    [
+        ("4", "4", "expected lists, one of `solution` for each completion; got completions='4'"),
+        (["4", "5"], "45", "got solution='45'"),
+        ([None, "4"], ["4", "4"], "completion 1 of 2 is None: expected text or a list of chat messages"),
+        ([4], ["4"], "completion 1 of 1 is 4"),
+        ([["4"]], ["4"], r"completion 1 of 1 is \['4'\]"),
+    ],
+)
+def test_what_is_no_batch_is_refused(completions, solution, message):
+    for reward in (math_reward, multiple_choice_reward):
+        with pytest.raises(TypeError, match=message):
+            reward(completions, solution)
+
+
+def test_help_teaches():
+    for reward in (math_reward, code_reward):
+        assert ">>> " in reward.__doc__
+        assert "Args:" in reward.__doc__
+
+
 def test_lengths_must_agree():
-    with pytest.raises(ValueError, match="shorter"):
+    with pytest.raises(ValueError, match="2 completions, but 1 of `solution`: expected as many"):
         math_reward([r"\boxed{1}", r"\boxed{1}"], ["1"])
 
 
