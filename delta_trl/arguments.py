@@ -35,7 +35,7 @@ class StrictParser(TrlParser):
         Raises:
             RecipeError: On an unreadable file, an unknown key or flag, or a value that does not fit.
         """
-        args = list(args)
+        args = [word for arg in args for word in (arg.split("=", 1) if arg.startswith("--config=") else [arg])]
         if args[-1:] == ["--config"]:
             raise RecipeError("--config: expected the path of a recipe.")
         if "--config" in args:

@@ -3,12 +3,14 @@
 import argparse
 import os
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 
 from . import __version__
 
 
+AFTER_THE_FIRST = 5.0  # seconds
 USAGE = """\
 usage: delta-trl train --config RECIPE.yaml [--option value …]
        delta-trl inspect RUN_DIR [RUN_DIR2] [--output FILE] [--step N] [--terminal]
@@ -21,7 +23,7 @@ Reinforcement learning from verifiable rewards with DelTA token credit.
 
   train   train from a recipe; options override its keys (`delta-trl train --help` lists ours,
           `--help-all` TRL's, too)
-          --dry-run prints what the recipe amounts to, without loading weights or data;
+          --dry-run prints what the recipe amounts to, without loading weights; of local data, the first rows;
           --num-processes N plans for N processes instead of those there are
   inspect what a run has recorded, as one HTML file: curves, completions shaded by token credit, token clouds;
           two runs are compared; --terminal shows a step's completions in the terminal
@@ -54,8 +56,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         COMMANDS[command](args)
     except RecipeError as error:
-        if os.environ.get("LOCAL_RANK", "0") == "0":  # every process of a launch finds the same
-            print(f"delta-trl: error: {error}", file=sys.stderr)
+        if os.environ.get("LOCAL_RANK", "0") != "0":
+            # what all processes find, the first one tells, and the launcher ends the others; what only this one finds
+            # must be told all the same
+            time.sleep(AFTER_THE_FIRST)
+        print(f"delta-trl: error: {error}", file=sys.stderr)
         return 2
     except RuntimeError as error:
         if "Failed to import trl" not in str(error):

@@ -119,7 +119,7 @@ class DeltaGRPOConfig(CreditArguments, GRPOConfig):
         self._expect("learning_rate", self.learning_rate >= 0, "0 or more")
         self._expect("temperature", self.temperature > 0, "a number above 0")
         self._expect("beta", self.beta >= 0, "0 or more")
-        self._expect("max_completion_length", (self.max_completion_length or 0) > 0, "a number of tokens above 0")
+        self._expect("max_completion_length", self.max_completion_length != 0, "a number of tokens above 0")
         # TRL sets `gradient_checkpointing`; newer transformers call it `activation_checkpointing` and would warn
         for old in ("gradient_checkpointing", "gradient_checkpointing_kwargs"):
             new = old.replace("gradient", "activation")

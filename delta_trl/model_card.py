@@ -159,7 +159,9 @@ def _paper(rule: TokenCredit) -> dict | None:
     """The paper that a rule is from; the ablations and controls are DelTA's."""
     if isinstance(rule, FIPO):
         return FUTURE_KL
-    return DELTA if isinstance(rule, (DelTA, RandomCredit, ChangedCredit)) else None
+    if isinstance(rule, ChangedCredit):
+        return _paper(rule.rule)
+    return DELTA if isinstance(rule, (DelTA, RandomCredit)) else None
 
 
 def _citation(paper: dict) -> str:

@@ -14,8 +14,10 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node, deep=False):
         seen: dict[Any, int] = {}
         for key_node, _ in node.value:
-            key, line = self.construct_object(key_node, deep=True), key_node.start_mark.line + 1
-            if key in seen and key_node.tag != "tag:yaml.org,2002:merge":
+            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == "tag:yaml.org,2002:merge":
+                continue  # YAML's own loader knows what to make of it
+            key, line = self.construct_object(key_node), key_node.start_mark.line + 1
+            if key in seen:
                 raise RecipeError(f"`{key}` is set twice, in lines {seen[key]} and {line} of the recipe.")
             seen[key] = line
         return super().construct_mapping(node, deep)

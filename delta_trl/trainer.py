@@ -10,6 +10,7 @@ Small overrides, no method copied:
 - `_save_checkpoint` and `_load_optimizer_and_scheduler` take along the state of the rule and of the token log.
 """
 
+import inspect
 import time
 from collections.abc import Callable
 from functools import partial
@@ -127,10 +128,16 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
         self._rewards = torch.zeros(0)  # of all processes' rows by function, the last ones; NaN if missing
         self._contrast = ContrastWatch()
         refuse_missing_vllm(args)
-        check_datasets(train_dataset, eval_dataset, reward_funcs)
+        given = inspect.signature(GRPOTrainer).bind(
+            model, reward_funcs, args, train_dataset, eval_dataset, *other_args, **kwargs
+        )
+        samples = given.arguments.get("rollout_func") is not None  # and may give rewards more than the data's columns
+        rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
+        evaluated = eval_dataset if args.eval_strategy != "no" else None
+        check_datasets(train_dataset, evaluated, None if samples else rewards)
         super().__init__(model, reward_funcs, args, train_dataset, eval_dataset, *other_args, **kwargs)
-        if self.rollout_func is None:
-            refuse_chats_without_template(train_dataset, self._tokenizer)
+        if not samples:
+            refuse_chats_without_template(train_dataset, self.processing_class)
         self.reward_funcs = [
             explain_failures(func, name) for func, name in zip(self.reward_funcs, self.reward_func_names, strict=True)
         ]

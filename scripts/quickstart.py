@@ -42,7 +42,9 @@ def main() -> None:
     if not 1 <= args.eval_problems <= len(problems):
         sys.exit(f"--eval-problems is {args.eval_problems}, but the test set has {len(problems)} problems")
     problems = problems[: args.eval_problems]
-    run_dir = args.output_dir.resolve() / "run"
+    run_dir, summary_path = args.output_dir.resolve() / "run", args.output_dir.resolve() / "summary.json"
+    if any(option.split("=")[0] == "--output_dir" for option in train_options):
+        sys.exit("--output_dir is what training gets; say --output-dir to this script")
     start = time.perf_counter()
     disable_progress_bar()
     # One thread, here and in training: on busy cores, threads that wait for each other make a model this small many
@@ -54,7 +56,9 @@ def main() -> None:
     print(f"accuracy before: {accuracy_before:.3f} ({measured})\n", flush=True)
 
     command = [sys.executable, "-m", "delta_trl.cli", "train", "--config", RECIPE]
-    command += ["--output_dir", str(run_dir), "--seed", str(args.seed), "--overwrite_output_dir", "true"]
+    command += ["--output_dir", str(run_dir), "--seed", str(args.seed)]
+    if summary_path.is_file():  # what this script has written before
+        command += ["--overwrite_output_dir", "true"]
     if args.max_steps is not None:
         command += ["--max_steps", str(args.max_steps)]
     command += train_options
@@ -74,7 +78,6 @@ def main() -> None:
         "coefficient_seconds": sum_logged(history, "credit/seconds"),
         "extra_forward_passes": round(sum_logged(history, "credit/extra_forward_passes")),
     }
-    summary_path = args.output_dir.resolve() / "summary.json"
     summary_path.write_text(json.dumps(summary, indent=2) + "\n")
     try:
         report = write_report([run_dir], run_dir / "report.html")

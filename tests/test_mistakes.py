@@ -17,7 +17,8 @@ import pytest
 import torch
 import yaml
 
-from delta_trl.cli import main
+from delta_trl.cli import AFTER_THE_FIRST, main
+from delta_trl.recipe_file import read_recipe
 
 from . import tiny
 
@@ -52,6 +53,8 @@ MISTAKES = [
     ("train --config broken.yaml", "The recipe broken.yaml is not valid YAML"),
     ("train --config list.yaml", "holds list, expected a YAML mapping"),
     ("train --config empty.jsonl", "holds NoneType, expected a YAML mapping"),
+    ("train --config=none.yaml", "--config: no such file: none.yaml"),
+    ("train --config braces.yaml", "The recipe braces.yaml is not valid YAML"),
     ("train --config twice.yaml", "`learning_rate` is set twice, in lines 1 and 3 of the recipe"),
     ("train --model_name_or_path model", "`dataset_name` is missing: set it in the recipe or as --dataset_name"),
     ("train --config no_output_dir.yaml", "`output_dir` is missing"),
@@ -76,7 +79,7 @@ MISTAKES = [
     (T + "--lr_scheduler_type linnear", "invalid choice: 'linnear'"),
     (T + "--optim adamm", "invalid choice: 'adamm'"),
     (T + "--dtype float3", "invalid choice: 'float3'"),
-    (T + "--warmup_steps -3", "warmup_steps"),
+    (T + "--warmup_steps -3", "Got warmup_steps = -3.0, Expected value warmup_steps >= 0"),
     (T + "--report_to wandb", "report_to='wandb': the package is not installed: pip install wandb"),
     (T + "--use_vllm true", "use_vllm needs vLLM: pip install 'delta-trl[vllm]'"),
     (T + "--use_peft true --lora_r 0", "`r` should be a positive integer value but the value passed is 0"),
@@ -127,6 +130,9 @@ MISTAKES = [
     # the output
     (T + "--output_dir data.jsonl", "output_dir='data.jsonl' is a file: name a folder"),
     (T + "--output_dir taken", "output_dir='taken' holds a run that has reached step 7, which would be written over"),
+    (T + "--output_dir model", "output_dir='model' holds 'model', which is trained from and would be written over"),
+    (T + "--output_dir . --overwrite_output_dir true", "output_dir='.' holds 'model', which is trained from"),
+    (T + "--output_dir", "`output_dir` is missing"),
     (T + "--resume_from_checkpoint checkpoint-7", "not a complete checkpoint"),
     (T + "--output_dir taken --resume_from_checkpoint true --overwrite_output_dir true", "contradict each other"),
     # evaluation
@@ -136,14 +142,14 @@ MISTAKES = [
     (E + "--temperature -1", "temperature=-1.0: expected 0 or more"),
     (E + "--temperature 0", "decodes greedily, and num_generations=2 samples would be equal"),
     (E + "--top_p 0", "top_p=0.0: expected a number above 0, at most 1"),
-    (E + "--benchmarks math501", "math501"),
-    (E + "--benchmarks none.jsonl", "none.jsonl"),
-    (E + "--model_name_or_path folder", "folder"),
-    ("eval --compare evaluated", "compare"),
+    (E + "--benchmarks math501", "Unknown benchmark 'math501': did you mean 'math_500'?"),
+    (E + "--benchmarks none.jsonl", "dataset_name='none.jsonl': no such file"),
+    (E + "--model_name_or_path folder", "model_name_or_path='folder': no tokenizer can be loaded"),
+    ("eval --compare evaluated", "argument --compare: expected 2 arguments"),
     # reports
-    ("inspect none", "none"),
-    ("inspect folder", "folder"),
-    ("inspect", "inspect"),
+    ("inspect none", "none: no such folder. Expected the `output_dir` of a run"),
+    ("inspect folder", "folder: nothing to show. Looked for trainer_state.json"),
+    ("inspect", "the following arguments are required: RUN_DIR"),
 ]
 
 
@@ -171,6 +177,7 @@ def furnish(folder: Path) -> None:
         (folder / f"no_{key}.yaml").write_text(yaml.safe_dump(without))
     (folder / "broken.yaml").write_text("a: [1")
     (folder / "list.yaml").write_text("- a")
+    (folder / "braces.yaml").write_text("prompt_template: {{prompt}}\n")
     (folder / "twice.yaml").write_text("learning_rate: 1.0e-5\nbeta: 0\nlearning_rate: 1.0e-6\n")
     (folder / "my_rewards.py").write_text("number = 7\n")
     (folder / "my_slip.py").write_text("def reward(completions, **kwargs):\n    return [0.0 for _ in completions\n")
@@ -186,8 +193,8 @@ def call(line: str) -> tuple[int, str]:
     return code, error.getvalue()
 
 
-def files(folder: Path) -> set[Path]:
-    return {path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+def files(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"}
 
 
 @pytest.fixture(scope="module")
@@ -227,22 +234,34 @@ def test_deepspeed_that_is_missing(folder, monkeypatch):
 
 
 def test_mistakes_that_need_no_torch_cost_no_imports(folder):
-    """Nor are they told once by every process of a launch."""
-    script = (
-        "import sys; from delta_trl.cli import main; code = main(sys.argv[1:]); print(code, 'torch' in sys.modules)"
-    )
-    for rank, told in (("0", 1), ("1", 0)):
-        for line in ("train", "train --config twice.yaml", T + "--output_dir taken", T + "--dataset_name no.json"):
-            words = [word.replace("\x1f", " ") for word in line.split()]
-            done = subprocess.run(
-                [sys.executable, "-c", script, *words],
-                cwd=folder,
-                env={**os.environ, "PYTHONPATH": str(ROOT), "LOCAL_RANK": rank},
-                capture_output=True,
-                text=True,
-            )
-            assert done.stdout == "2 False\n", (line, done.stdout, done.stderr)
-            assert done.stderr.count("delta-trl: error:") == told
+    script = "import sys; from delta_trl.cli import main; print(main(sys.argv[1:]), 'torch' in sys.modules)"
+    for line in ("train", "train --config twice.yaml", T + "--output_dir taken", T + "--dataset_name no.json"):
+        done = subprocess.run(
+            [sys.executable, "-c", script, *line.split()],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+        )
+        assert done.stdout == "2 False\n", (line, done.stdout, done.stderr)
+        assert done.stderr.count("delta-trl: error:") == 1
+
+
+def test_the_first_process_tells(folder, monkeypatch):
+    """The others leave it the time to, and tell what only they have found."""
+    monkeypatch.chdir(folder)
+    waited = []
+    monkeypatch.setattr("time.sleep", waited.append)
+    for rank, pauses in (("0", []), ("1", [AFTER_THE_FIRST])):
+        monkeypatch.setenv("LOCAL_RANK", rank)
+        code, error = call("train")
+        assert (code, waited) == (2, pauses)
+        assert "train needs a recipe" in error
+
+
+def test_what_yaml_can_do_is_not_refused(tmp_path):
+    (tmp_path / "merged.yaml").write_text("base: &base {a: 1, b: 2}\nmore:\n  <<: *base\n  a: 3\n")
+    assert read_recipe(tmp_path / "merged.yaml")["more"] == {"a": 3, "b": 2}
 
 
 if __name__ == "__main__":

@@ -639,7 +639,23 @@ def test_data_that_will_not_do_is_refused_at_construction(make_trainer, train, e
             reward_funcs=graded,
             train_dataset=Dataset.from_dict(train) if train else None,
             trainer_options={"eval_dataset": evaluation},
+            eval_strategy="no" if evaluation is None else "epoch",
+            per_device_eval_batch_size=4,
         )
+
+
+def test_rollouts_may_bring_what_rewards_need(make_trainer):
+    def graded(completions, outcome, **kwargs):
+        return outcome
+
+    def rollout_func(prompts, trainer):
+        return {**rollout_with_environment(prompts, trainer), "outcome": [float(i % 2) for i in range(len(prompts))]}
+
+    with pytest.raises(ValueError, match="needs a column 'outcome'"):
+        make_trainer(reward_funcs=graded)
+    trainer = make_trainer(reward_funcs=graded, trainer_options={"rollout_func": rollout_func})
+    trainer.train()
+    assert logged(trainer, "reward") == [0.5, 0.5]
 
 
 def test_streams_need_not_know_their_columns(make_trainer):

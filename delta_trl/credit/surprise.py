@@ -84,7 +84,7 @@ def top_of_rows(scores: torch.Tensor, tokens: Tokens, fraction: float) -> torch.
     keys = scores.new_full(tokens.mask.shape, -math.inf).masked_scatter_(tokens.mask, scores)
     order = keys.argsort(dim=1, descending=True, stable=True)
     rank = torch.zeros_like(order).scatter_(1, order, torch.arange(order.size(1)).to(order).expand_as(order))
-    kept = (tokens.mask.sum(dim=1) * fraction).ceil()
+    kept = (tokens.mask.sum(dim=1).double() * fraction - 1e-9).ceil()  # not one more by rounding
     return tokens.flat(rank < kept[:, None])
 
 

@@ -19,13 +19,13 @@ FROM_TRAINER = {
 }
 
 
-def check_datasets(train_dataset: Any, eval_dataset: Any, reward_funcs: Any) -> None:
+def check_datasets(train_dataset: Any, eval_dataset: Any, reward_funcs: list | None) -> None:
     """
-    Check the datasets of a trainer against its rewards, in whatever form `GRPOTrainer` takes them. Raises `ValueError`
-    for an empty one, and where there is no prompt or a reward lacks a column. Streams may not know their columns.
+    Check the datasets of a trainer against its rewards, in whatever form `GRPOTrainer` takes them; `None` for rewards
+    that get columns from elsewhere. Raises `ValueError` for an empty dataset, and where there is no prompt or a reward
+    lacks a column. Streams may not know their columns.
     """
-    rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
-    functions = [reward for reward in rewards if inspect.isroutine(reward) or _is_instance_with_call(reward)]
+    functions = [reward for reward in reward_funcs or [] if _is_function(reward)]
     names = [getattr(function, "__name__", type(function).__name__) for function in functions]
     evaluated = eval_dataset if isinstance(eval_dataset, dict) else {"": eval_dataset}
     datasets = {"train_dataset": train_dataset}
@@ -44,26 +44,31 @@ def check_datasets(train_dataset: Any, eval_dataset: Any, reward_funcs: Any) -> 
         check_reward_columns(columns, functions, names)
 
 
-def refuse_chats_without_template(dataset: Any, tokenizer: Any) -> None:
-    """Raise `ValueError` if prompts are lists of messages and the tokenizer cannot make text of them."""
+def refuse_chats_without_template(dataset: Any, processing_class: Any) -> None:
+    """Raise `ValueError` if prompts are lists of messages, and tokenizer or processor cannot make text of them."""
     chats = isinstance(dataset, Dataset) and not isinstance(dataset[0]["prompt"], str)
-    if chats and tokenizer.chat_template is None:
+    if chats and getattr(processing_class, "chat_template", None) is None:
+        name = getattr(processing_class, "name_or_path", "")
         raise ValueError(
-            f"The prompts are chats, but the tokenizer of {tokenizer.name_or_path!r} has no chat template. Use plain "
+            f"The prompts are chats, but the tokenizer of {name!r} has no chat template. Use plain "
             "text as prompts (`conversational: false` in a recipe), or a tokenizer with a template, as instruction-"
             "tuned models have it."
         )
 
 
-def _is_instance_with_call(reward: Any) -> bool:
-    """A callable object, or a `functools.partial`; reward models are modules, which get no columns."""
+def _is_function(reward: Any) -> bool:
+    """Or an object like one; reward models are modules or names of them, and get no columns."""
     return callable(reward) and not hasattr(reward, "forward") and not inspect.isclass(reward)
 
 
 def check_reward_columns(columns: list[str], reward_funcs: list[Callable], names: list[str]) -> None:
     """Raise `ValueError` if a reward function requires an argument that is not a column of the dataset."""
     for func, name in zip(reward_funcs, names, strict=True):
-        for parameter in inspect.signature(func).parameters.values():
+        try:
+            parameters = inspect.signature(func).parameters.values()
+        except (ValueError, TypeError):  # a builtin need not tell
+            continue
+        for parameter in parameters:
             required = parameter.default is parameter.empty and parameter.kind in (
                 parameter.POSITIONAL_OR_KEYWORD,
                 parameter.KEYWORD_ONLY,

@@ -13,8 +13,8 @@ from .recipe import RunArguments
 
 def load_prepared(run_args: RunArguments, rewards: list[Callable], split: str, rows: int | None = None) -> Dataset:
     """
-    Load a split, or its first rows, bring it into TRL's columns and leave out what cannot be graded. Raises
-    `ValueError` and `OSError` like the functions of `data/loading.py`.
+    Load a split, bring it into TRL's columns and leave out what cannot be graded; or only look at its first rows.
+    Raises `ValueError` and `OSError` like the functions of `data/loading.py`.
     """
     name = run_args.dataset_name
     form = FORMATS.get(run_args.dataset_format)
@@ -30,7 +30,7 @@ def load_prepared(run_args: RunArguments, rewards: list[Callable], split: str, r
         name=name,
     )
     check_reward_columns(dataset.column_names, rewards, run_args.reward_funcs)
-    return drop_rows_without_gold(dataset, rewards, name)
+    return dataset if rows else drop_rows_without_gold(dataset, rewards, name)
 
 
 def evaluation_source(run_args: RunArguments) -> RunArguments:

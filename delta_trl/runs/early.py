@@ -10,14 +10,7 @@ from .folder import refuse_another_run
 
 
 REQUIRED = ("model_name_or_path", "dataset_name", "reward_funcs", "output_dir")
-TRACKERS = (
-    "wandb",
-    "trackio",
-    "mlflow",
-    "comet_ml",
-    "swanlab",
-    "tensorboard",
-)  # packages, by their names in report_to
+TRACKERS = ("wandb", "trackio", "mlflow", "comet_ml", "swanlab")  # in report_to, and as packages
 
 
 def check_call(args: list[str], dry_run: bool = False) -> None:
@@ -28,7 +21,7 @@ def check_call(args: list[str], dry_run: bool = False) -> None:
         return
     given = _given(args)
     for name in REQUIRED:
-        if not given.get(name):
+        if not given.get(name) or given[name] is True:
             raise RecipeError(f"`{name}` is missing: set it in the recipe or as --{name}.")
     check_model_path(given["model_name_or_path"])
     for name in ("dataset_name", "eval_dataset_name"):
@@ -36,7 +29,9 @@ def check_call(args: list[str], dry_run: bool = False) -> None:
             check_dataset_path(given[name], name)
     if dry_run:
         return
-    refuse_another_run(given["output_dir"], given.get("resume_from_checkpoint"), given.get("overwrite_output_dir"))
+    inputs = [given.get(name) for name in ("model_name_or_path", "dataset_name", "eval_dataset_name")]
+    how = [given.get(name) for name in ("resume_from_checkpoint", "overwrite_output_dir")]
+    refuse_another_run(given["output_dir"], *how, *inputs)
     report_to = given.get("report_to") or []
     for tracker in [report_to] if isinstance(report_to, str) else report_to:
         if tracker in TRACKERS and find_spec(tracker) is None:

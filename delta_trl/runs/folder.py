@@ -1,68 +1,99 @@
 """The folder of a run: whether it holds one already. Imports nothing heavy."""
 
+import os
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import RecipeError
 
 
-# What a run writes beside its model
-MARKS = ("checkpoint-*", "completions", "token_credit", "trainer_state.json")
-MODEL = ("*.safetensors", "*.safetensors.index.json", "adapter_config.json", "training_args.bin", "report.html")
+# What a run writes: by these it is known
+RECORDS = ("completions/completions_*.parquet", "token_credit/token_*.parquet", "trainer_state.json")
+# and its model, which is removed with it, or the next one's would be mixed with it
+MODEL = (
+    *("model.safetensors", "model-*.safetensors", "model.safetensors.index.json", "pytorch_model*.bin"),
+    *("adapter_model.*", "adapter_config.json", "chat_template.jinja", "training_args.bin"),
+)
 
 
 def is_true(value: object) -> bool:
-    return str(value).lower() == "true"
+    """As the parser of options reads it."""
+    return str(value).lower() in ("true", "yes", "t", "y", "1")
 
 
-def refuse_another_run(output_dir: str | Path, resume: object = None, overwrite: object = False) -> None:
+def is_given(value: object) -> bool:
+    return value is not None and str(value).lower() not in ("false", "no", "f", "n", "0", "none")
+
+
+def refuse_another_run(output_dir: object, resume: object = None, overwrite: object = False, *inputs: object) -> None:
     """
-    Raise `RecipeError` if training into a folder would mix with, or write over, the run that it holds.
+    Raise `RecipeError` if training into a folder would mix with, or write over, what it holds.
 
     Args:
         output_dir (`str` or `Path`): The folder.
         resume (`bool` or `str`, *optional*): `resume_from_checkpoint`; one of this folder's may go on.
         overwrite (`bool`, *optional*): Whether the run there may go.
+        *inputs (`str`, *optional*): The model and the data; hub ids or paths.
     """
-    folder = Path(output_dir)
+    folder = Path(str(output_dir))
     if folder.exists() and not folder.is_dir():
         raise RecipeError(f"output_dir={str(output_dir)!r} is a file: name a folder.")
-    if is_true(overwrite):
-        if resume and str(resume).lower() != "false":
+    for given in filter(None, map(str, filter(None, inputs))):
+        path = Path(given).resolve()
+        inside = path == folder.resolve() or (is_true(overwrite) and folder.resolve() in path.parents)
+        if path.exists() and inside:
             raise RecipeError(
-                "resume_from_checkpoint and overwrite_output_dir contradict each other: set one of them."
+                f"output_dir={str(output_dir)!r} holds {given!r}, which is trained from and would be written over: "
+                "choose another folder."
             )
+    if is_true(overwrite):
+        if is_given(resume):
+            raise RecipeError("Set either resume_from_checkpoint or overwrite_output_dir: they contradict each other.")
         return
-    if not any(True for mark in MARKS for _ in folder.glob(mark)):
+    steps = [int(path.name.removeprefix("checkpoint-")) for path in _checkpoints(folder) if _is_complete(path)]
+    records = [path for pattern in RECORDS for path in folder.glob(pattern)]
+    if not steps and not records:
         return
-    checkpoints = _steps(folder)
     unfinished = not (folder / "trainer_state.json").is_file()
-    if is_true(resume) and (checkpoints or unfinished):  # without a checkpoint yet, from the start
+    if is_true(resume) and (steps or unfinished):  # without a checkpoint yet, from the start
         return
-    if resume and str(resume).lower() not in ("true", "false") and Path(resume).resolve().parent == folder.resolve():
-        return
-    reached = f" that has reached step {max(_steps(folder, all_records=True), default=0)}"
-    go_on = "go on with it (--resume_from_checkpoint true), " if checkpoints else ""
+    if is_given(resume) and not is_true(resume):
+        named = Path(str(resume))
+        if folder.resolve() in (named.parent.resolve(), named.resolve().parent):
+            return
+    recorded = [int(step[1]) for path in records if (step := re.search(r"_(\d+)$", path.stem))]
+    go_on = "go on with it (--resume_from_checkpoint true), " if steps else ""
     raise RecipeError(
-        f"output_dir={str(output_dir)!r} holds a run{reached}, which would be written over: {go_on}choose another "
-        "folder (--output_dir), or have it removed (--overwrite_output_dir true)."
+        f"output_dir={str(output_dir)!r} holds a run that has reached step {max([*steps, *recorded], default=0)}, "
+        f"which would be written over: {go_on}choose another folder (--output_dir), or have it removed "
+        "(--overwrite_output_dir true)."
     )
 
 
-def _steps(folder: Path, all_records: bool = False) -> list[int]:
-    """The steps of complete checkpoints, or of everything that has a step in its name."""
-    names = [path.parent.name for path in folder.glob("checkpoint-*/trainer_state.json")]
-    if all_records:
-        names += [path.stem for kind in ("completions", "token_credit") for path in folder.glob(f"{kind}/*.parquet")]
-    return [int(step[1]) for name in names if (step := re.search(r"(\d+)$", name))]
+def _checkpoints(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name))
+
+
+def _is_complete(checkpoint: Path) -> bool:
+    return (checkpoint / "trainer_state.json").is_file()
 
 
 def remove_run(output_dir: str | Path) -> None:
-    """Remove what a run has left in a folder, and nothing else that is there."""
-    for pattern in (*MARKS, *MODEL):
-        for path in Path(output_dir).glob(pattern):
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+    """
+    Remove what a run has left in a folder, and nothing else that is there. Not where a launcher has started this
+    process again after a crash: then the run there is this one's.
+    """
+    folder = Path(output_dir)
+    if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)):
+        return
+    ended = any((folder / name).is_file() for name in ("trainer_state.json", "training_args.bin"))
+    for path in _checkpoints(folder):
+        if path.is_symlink():
+            path.unlink()
+        else:
+            shutil.rmtree(path)
+    for pattern in (*RECORDS, *(MODEL if ended else ())):
+        for path in folder.glob(pattern):
+            path.unlink()

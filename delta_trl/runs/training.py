@@ -35,6 +35,9 @@ def main(args: Iterable[str], prog: str = "train.py") -> None:
         trainer, checkpoint = build(run_args, training_args, model_args)
     except (ValueError, OSError, ImportError) as error:
         raise RecipeError(str(error)) from error
+    if run_args.overwrite_output_dir and trainer.accelerator.is_main_process:
+        remove_run(training_args.output_dir)  # not before everything else is known to be right
+    trainer.accelerator.wait_for_everyone()
     if checkpoint:
         trainer.accelerator.print(f"Going on from {checkpoint}")
     with lines(trainer) if prints_lines else nullcontext():
@@ -62,7 +65,9 @@ def build(
             f"eval_strategy={training_args.eval_strategy.value!r}, but dataset_name={run_args.dataset_name!r} is a "
             "file, which has no split to evaluate on: give `eval_dataset_name`."
         )
-    refuse_another_run(training_args.output_dir, training_args.resume_from_checkpoint, run_args.overwrite_output_dir)
+    how = (training_args.resume_from_checkpoint, run_args.overwrite_output_dir)
+    inputs = (model_args.model_name_or_path, run_args.dataset_name, run_args.eval_dataset_name)
+    refuse_another_run(training_args.output_dir, *how, *inputs)
     every = optimiser_steps_per_rollout(training_args)
     checkpoint = resolve_resume(training_args.resume_from_checkpoint, training_args.output_dir, every)
     if training_args.resume_from_checkpoint and checkpoint is None:
@@ -73,8 +78,6 @@ def build(
         logging.getLogger("delta_trl.data").setLevel(logging.ERROR)  # the first process tells what is left out
     arguments = (run_args, training_args, model_args, rewards)
     with training_args.main_process_first():  # the other processes find its results in the cache
-        if run_args.overwrite_output_dir and training_args.process_index == 0:
-            remove_run(training_args.output_dir)
         train_dataset = _dataset(*arguments, run_args.dataset_train_split)
         eval_dataset = None
         if evaluates:

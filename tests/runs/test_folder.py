@@ -11,7 +11,7 @@ import yaml
 
 from delta_trl.cli import main
 from delta_trl.errors import RecipeError
-from delta_trl.runs.folder import refuse_another_run
+from delta_trl.runs.folder import refuse_another_run, remove_run
 
 from ..distributed.launch import ROOT
 from ..test_mistakes import RECIPE, furnish
@@ -45,7 +45,10 @@ def contents(folder: Path) -> dict[str, str]:
 def test_a_run_stays_what_it_is(train, tmp_path):
     assert train()[0] == 0
     folder = tmp_path / "run"
-    (folder / "notes.txt").write_text("mine")
+    mine = ["notes.txt", "completions/essay.txt", "checkpoint-notes/n", "other.safetensors", "report.html"]
+    for name in mine:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("mine")
     before = contents(folder)
     assert {"checkpoint-2/trainer_state.json", "model.safetensors", "token_credit/token_types.parquet"} <= set(before)
 
@@ -66,14 +69,41 @@ def test_a_run_stays_what_it_is(train, tmp_path):
 
     assert train("--overwrite_output_dir", "true", "--max_steps", "1")[0] == 0
     assert json.loads((folder / "trainer_state.json").read_text())["global_step"] == 1
-    assert [path.name for path in folder.glob("checkpoint-*")] == ["checkpoint-1"]
-    assert (folder / "notes.txt").read_text() == "mine"
+    assert sorted(path.name for path in folder.glob("checkpoint-*")) == ["checkpoint-1", "checkpoint-notes"]
+    assert len(list(folder.glob("completions/*.parquet"))) == 1
+    assert all((folder / name).read_text() == "mine" for name in mine)
+
+
+def test_what_is_trained_from_is_never_removed(train, tmp_path):
+    assert train()[0] == 0
+    for source in ("run", "run/checkpoint-2"):
+        flags = ["--overwrite_output_dir", "true", "--model_name_or_path", source]
+        code, printed = train(*flags)
+        assert code == 2
+        assert f"output_dir='run' holds '{source}', which is trained from" in printed
+    assert (tmp_path / "run" / "checkpoint-2" / "model.safetensors").is_file()
+    # nor anything, if the call then fails for another reason
+    code, _ = train("--overwrite_output_dir", "true", "--dataset_name", "prompts.jsonl")
+    assert code == 2
+    assert (tmp_path / "run" / "model.safetensors").is_file()
+
+
+def test_a_restart_after_a_crash_does_not_begin_anew(tmp_path, monkeypatch):
+    checkpoint = tmp_path / "checkpoint-8"
+    checkpoint.mkdir()
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    remove_run(tmp_path)
+    assert checkpoint.is_dir()
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "0")
+    remove_run(tmp_path)
+    assert not checkpoint.exists()
 
 
 def test_what_counts_as_going_on(tmp_path):
     refuse_another_run(tmp_path / "none")
     refuse_another_run(tmp_path)
-    (tmp_path / "completions").mkdir()
+    (tmp_path / "completions").mkdir()  # TRL makes it at once
+    refuse_another_run(tmp_path)
     (tmp_path / "completions" / "completions_00005.parquet").touch()
     with pytest.raises(RecipeError, match=r"reached step 5, which would be written over: choose another"):
         refuse_another_run(tmp_path)
@@ -85,6 +115,9 @@ def test_what_counts_as_going_on(tmp_path):
     (tmp_path / "checkpoint-8" / "trainer_state.json").touch()
     refuse_another_run(tmp_path, resume="true")
     refuse_another_run(tmp_path, resume=str(tmp_path / "checkpoint-8"))
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "checkpoint-8").symlink_to(tmp_path / "checkpoint-8")
+    refuse_another_run(tmp_path / "run", resume=str(tmp_path / "run" / "checkpoint-8"))
     with pytest.raises(RecipeError, match=r"reached step 8, .* go on with it"):
         refuse_another_run(tmp_path, resume="elsewhere/checkpoint-8")
     with pytest.raises(RecipeError, match="contradict"):
