@@ -57,8 +57,11 @@ def main() -> None:
 
     command = [sys.executable, "-m", "delta_trl.cli", "train", "--config", RECIPE]
     command += ["--output_dir", str(run_dir), "--seed", str(args.seed)]
-    if summary_path.is_file():  # what this script has written before
+    if summary_path.is_file():  # of this script's, also of one that was interrupted
         command += ["--overwrite_output_dir", "true"]
+    elif not run_dir.exists():
+        summary_path.parent.mkdir(parents=True, exist_ok=True)
+        summary_path.write_text(json.dumps({"accuracy_before": accuracy_before}, indent=2) + "\n")
     if args.max_steps is not None:
         command += ["--max_steps", str(args.max_steps)]
     command += train_options

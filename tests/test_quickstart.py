@@ -45,6 +45,19 @@ def test_shortened_run_measures_before_and_after(tmp_path):
     assert str(report) in result.stdout
     assert "Token clouds" in report.read_text()
 
+    again = run_quickstart("--max-steps", 4, "--eval-problems", 64, "--output-dir", tmp_path)
+    assert again.returncode == 0, again.stderr
+    (tmp_path / "summary.json").unlink()  # as if the run were somebody else's
+    refused = run_quickstart("--max-steps", 4, "--eval-problems", 64, "--output-dir", tmp_path)
+    assert refused.returncode != 0
+    assert "holds a run that has reached step 4" in refused.stderr
+
+
+def test_the_runs_folder_is_not_an_option(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["quickstart.py", f"--output_dir={tmp_path}"])
+    with pytest.raises(SystemExit, match="say --output-dir to this script"):
+        quickstart.main()
+
 
 @pytest.mark.parametrize("count", [0, 513])
 def test_number_of_problems_is_checked(tmp_path, monkeypatch, count):
