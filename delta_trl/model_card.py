@@ -6,6 +6,7 @@ import textwrap
 from importlib.metadata import version
 from pathlib import Path
 
+from datasets import Dataset
 from huggingface_hub import ModelCard
 from huggingface_hub.utils import HFValidationError, validate_repo_id
 from transformers.trainer_utils import has_length
@@ -104,7 +105,11 @@ def _text(trainer: WritesModelCard, card: ModelCard, name: str, dataset: str | N
 
 def _quick_start(trainer: WritesModelCard) -> str:
     model = trainer.hub_model_id or str(Path(trainer.args.output_dir).resolve())
-    chat = not isinstance(next(iter(trainer.train_dataset))["prompt"], str)
+    data = trainer.train_dataset
+    row = data[0] if isinstance(data, Dataset) else {}  # not of a stream; environments have no prompts of their own
+    chat = (
+        not isinstance(row.get("prompt"), str) and getattr(trainer.processing_class, "chat_template", None) is not None
+    )
     prompt = '[{"role": "user", "content": "What is 27 + 15?"}]' if chat else '"27+15="'
     note = "" if chat else "  # plain text, in the form of the training data"
     return textwrap.dedent(f"""\

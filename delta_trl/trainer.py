@@ -131,12 +131,14 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
         given = inspect.signature(GRPOTrainer).bind(
             model, reward_funcs, args, train_dataset, eval_dataset, *other_args, **kwargs
         )
-        samples = given.arguments.get("rollout_func") is not None  # and may give rewards more than the data's columns
-        rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
-        evaluated = eval_dataset if args.eval_strategy != "no" else None
-        check_datasets(train_dataset, evaluated, None if samples else rewards)
+        # which may give rewards more than the data's columns; environments even make the prompts
+        samples, environments = (given.arguments.get(name) for name in ("rollout_func", "environment_factory"))
+        if environments is None:
+            rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
+            evaluated = eval_dataset if args.eval_strategy != "no" else None
+            check_datasets(train_dataset, evaluated, None if samples else rewards)
         super().__init__(model, reward_funcs, args, train_dataset, eval_dataset, *other_args, **kwargs)
-        if not samples:
+        if samples is None and environments is None:
             refuse_chats_without_template(train_dataset, self.processing_class)
         self.reward_funcs = [
             explain_failures(func, name) for func, name in zip(self.reward_funcs, self.reward_func_names, strict=True)

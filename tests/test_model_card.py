@@ -5,6 +5,7 @@ import re
 import pytest
 import torch
 import yaml
+from datasets import Dataset
 from huggingface_hub import ModelCard
 from transformers import pipeline
 
@@ -129,6 +130,13 @@ def test_chats_and_weighted_rewards(make_trainer, card, monkeypatch):
     found = card(trainer)
     assert "0.5 × `reward_letters`" in found.text
     assert 'prompt = [{"role": "user"' in found.text
+
+
+def test_data_without_prompts(make_trainer, card):
+    """As that of environments; a checkpoint must not fail for the sake of its card."""
+    trainer = make_trainer()
+    trainer.train_dataset = Dataset.from_dict({"environment": ["game"]})
+    assert 'prompt = "27+15="' in card(trainer).text
 
 
 def test_a_checkpoint_comes_with_the_card(make_trainer, card):

@@ -576,6 +576,11 @@ def test_what_is_a_reward_is_taken(make_trainer, rollout, kind):
     assert trainer._rewards[:, 0].tolist() == [1.0] + [0.0] * 7
 
 
+def test_rewards_of_environments_may_be_asked_without_completions():
+    func = failures.explain_failures(lambda environments, **_: [1.0, None], "Game")
+    assert func(environments=[object(), object()]) == [1.0, None]
+
+
 @pytest.mark.parametrize(
     ("rewards", "seen"),
     [([0.0] * 8, "mine all 0;"), ([None] * 8, "mine all None;"), ([1.0] * 6 + [None] * 2, "mine all 1 (2 None);")],

@@ -19,7 +19,8 @@ def explain_failures(func: Callable | nn.Module, name: str) -> Callable | nn.Mod
     and so that what it returns is checked, see [`check_rewards`].
 
     Reward functions get a whole batch, so after a failure the function is called again on one completion at a time, up
-    to the first that fails alone, or for `SEARCH_SECONDS`. Reward models are returned as they are.
+    to the first that fails alone, or for `SEARCH_SECONDS`. Reward models are returned as they are, and so is what a
+    function says to somebody who calls it without completions, as those of TRL's environments can be.
     """
     if isinstance(func, nn.Module):
         return func
@@ -40,7 +41,7 @@ def explain_failures(func: Callable | nn.Module, name: str) -> Callable | nn.Mod
                         break
                 error.add_note(_note(name, kwargs["completions"], found))
                 raise
-            return check_rewards(name, rewards, kwargs["completions"])
+            return check_rewards(name, rewards, kwargs["completions"]) if "completions" in kwargs else rewards
 
     else:
 
@@ -58,7 +59,7 @@ def explain_failures(func: Callable | nn.Module, name: str) -> Callable | nn.Mod
                         break
                 error.add_note(_note(name, kwargs["completions"], found))
                 raise
-            return check_rewards(name, rewards, kwargs["completions"])
+            return check_rewards(name, rewards, kwargs["completions"]) if "completions" in kwargs else rewards
 
     return wrapped
 
