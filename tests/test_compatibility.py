@@ -109,6 +109,7 @@ def test_vllm_that_trl_cannot_import(tmp_path):
         "Metadata-Version: 2.1\nName: vllm\nVersion: 0.21.0\n"
     )
     command = [sys.executable, "-m", "delta_trl.cli", "train", "--config", "recipes/quickstart/addition.yaml"]
+    command += ["--output_dir", str(tmp_path / "run")]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2
