@@ -28,12 +28,7 @@ def make_trainer(tmp_path):
         torch.manual_seed(0)
         defaults = {
             "output_dir": str(tmp_path / "run"),
-            "use_cpu": True,
-            "bf16": False,
-            "gradient_checkpointing": False,
-            "per_device_train_batch_size": 8,
-            "num_generations": 4,
-            "max_completion_length": 8,
+            **tiny.OPTIONS,
             "max_steps": 2,
             "learning_rate": 1e-3,
             "logging_steps": 1,

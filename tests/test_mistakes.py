@@ -29,12 +29,7 @@ RECIPE = {
     "dataset_name": "data.jsonl",
     "reward_funcs": ["math_reward"],
     "output_dir": "run",
-    "use_cpu": True,
-    "bf16": False,
-    "gradient_checkpointing": False,
-    "per_device_train_batch_size": 8,
-    "num_generations": 4,
-    "max_completion_length": 8,
+    **tiny.OPTIONS,
     "max_steps": 1,
     "report_to": "none",
 }

@@ -34,6 +34,16 @@ SIZES = {
 }
 
 
+OPTIONS = {  # of a training on CPU, two groups of completions at a time
+    "use_cpu": True,
+    "bf16": False,
+    "gradient_checkpointing": False,
+    "per_device_train_batch_size": 8,
+    "num_generations": 4,
+    "max_completion_length": 8,
+}
+
+
 def model(config=None, **overrides):
     config = config or Qwen3Config(**{**SIZES, "head_dim": 8, **overrides})
     return AutoModelForCausalLM.from_config(config)

@@ -51,8 +51,9 @@ def load(
             raise FileNotFoundError(f"dataset_name={name!r}: no such file (from {Path.cwd()}).")
         if path.suffix not in LOCAL_FORMATS:
             raise ValueError(f"dataset_name={name!r}: expected a file of {', '.join(LOCAL_FORMATS)}.")
-        if path.suffix != ".parquet" and not path.read_bytes().strip():
-            raise ValueError(f"dataset_name={name!r}: the file is empty.")
+        with path.open("rb") as file:
+            if path.suffix != ".parquet" and not any(map(bytes.strip, file)):
+                raise ValueError(f"dataset_name={name!r}: the file is empty.")
         try:
             dataset = load_dataset(
                 LOCAL_FORMATS[path.suffix], data_files=str(path), split="train", streaming=rows is not None

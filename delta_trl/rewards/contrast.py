@@ -2,6 +2,8 @@
 
 import torch
 
+from .failures import without_middle
+
 
 PATIENCE = 3  # rollout batches in a row
 
@@ -32,7 +34,7 @@ class ContrastWatch:
             return ""
         self._told = True
         seen = ", ".join(f"{name} {_describe(column)}" for name, column in zip(names, rewards.T, strict=True))
-        text = completion if len(completion) <= 400 else f"{completion[:200]} … {completion[-200:]}"
+        text = without_middle(completion, 400)
         return (
             f"No group had responses with different rewards in {PATIENCE} rollout batches in a row: nothing was "
             f"learned from them. The last one's {len(rewards)} rewards: {seen}; {truncated:.0%} of the completions "

@@ -119,5 +119,9 @@ def _note(name: str, completions: list, index: int | None) -> str:
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 1000 else f"{text[:500]} … {text[-500:]}"
+    return without_middle(repr(value), 1000)
+
+
+def without_middle(text: str, limit: int) -> str:
+    """The first and the last half of `limit` characters of a longer text."""
+    return text if len(text) <= limit else f"{text[: limit // 2]} … {text[-limit // 2 :]}"

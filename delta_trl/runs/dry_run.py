@@ -108,6 +108,7 @@ def make_plan(args: DeltaGRPOConfig, hidden_size: int | None) -> Plan:
     steps = optimiser_steps_per_rollout(args)
     max_steps = args.max_steps if args.max_steps > 0 else None
     completions = args.generation_batch_size
+    completions_per_step = args.per_device_train_batch_size * args.world_size * args.gradient_accumulation_steps
     cost = args.make_rule().cost()
     keeps = cost.hidden_states and args.hidden_state_cache != "recompute"
     cached = completions // args.world_size * args.max_completion_length if keeps else 0
@@ -118,7 +119,7 @@ def make_plan(args: DeltaGRPOConfig, hidden_size: int | None) -> Plan:
         completions_per_rollout=completions,
         max_tokens_per_rollout=completions * args.max_completion_length,
         micro_batches_per_rollout=micro_batches,
-        completions_per_step=args.per_device_train_batch_size * args.world_size * args.gradient_accumulation_steps,
+        completions_per_step=completions_per_step,
         optimiser_steps_per_rollout=steps,
         max_steps=max_steps,
         rollouts=max_steps / steps if max_steps else None,
@@ -126,7 +127,7 @@ def make_plan(args: DeltaGRPOConfig, hidden_size: int | None) -> Plan:
         cache_gib=cached * hidden_size * bytes_each / 2**30 if hidden_size else None if cached else 0.0,
         extra_passes=_extra_passes(args, cost),
         backward_passes=cost.backwards,
-        warnings=tuple(_warnings(args, steps)),
+        warnings=tuple(_warnings(args, steps, completions_per_step)),
     )
 
 
@@ -135,7 +136,7 @@ def _extra_passes(args: DeltaGRPOConfig, cost: Cost) -> int:
     return scoring + cost.forwards + (cost.hidden_states if args.hidden_state_cache == "recompute" else 0)
 
 
-def _warnings(args: DeltaGRPOConfig, steps: float) -> Iterator[str]:
+def _warnings(args: DeltaGRPOConfig, steps: float, completions_per_step: int) -> Iterator[str]:
     if args.use_vllm and args.vllm_importance_sampling_correction:
         yield (
             "vllm_importance_sampling_correction is on (TRL's default): losses are also weighted by the ratio of "
@@ -149,8 +150,7 @@ def _warnings(args: DeltaGRPOConfig, steps: float) -> Iterator[str]:
         )
     keeps_best(args)  # by which evaluations make checkpoints, too
     yield from warn_of_checkpoints_inside_a_rollout(args)
-    prompts = args.per_device_train_batch_size * args.world_size * args.gradient_accumulation_steps
-    prompts /= args.num_generations
+    prompts = completions_per_step / args.num_generations
     if prompts < 2:
         yield (
             f"{prompts:g} prompts per optimiser step: its gradient is that of a single group of responses. Raise "

@@ -15,7 +15,7 @@ from ..evaluation.sampling import describe_training
 from ..trainer import DeltaGRPOTrainer
 from .checkpoints import SaveBestCallback, keeps_best, resolve_resume
 from .dataset import evaluation_source, load_prepared
-from .folder import refuse_another_run, remove_run
+from .folder import remove_run
 from .model import choose_attention, end_turns
 from .quiet import no_bars_in_files
 from .recipe import RecipeError, RecipeParser, RunArguments, get_rewards
@@ -65,9 +65,6 @@ def build(
             f"eval_strategy={training_args.eval_strategy.value!r}, but dataset_name={run_args.dataset_name!r} is a "
             "file, which has no split to evaluate on: give `eval_dataset_name`."
         )
-    how = (training_args.resume_from_checkpoint, run_args.overwrite_output_dir)
-    inputs = (model_args.model_name_or_path, run_args.dataset_name, run_args.eval_dataset_name)
-    refuse_another_run(training_args.output_dir, *how, *inputs)
     every = optimiser_steps_per_rollout(training_args)
     checkpoint = resolve_resume(training_args.resume_from_checkpoint, training_args.output_dir, every)
     if training_args.resume_from_checkpoint and checkpoint is None:
