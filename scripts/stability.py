@@ -1,6 +1,6 @@
 """
 How stable are DelTA's coefficients? No training: coefficients of sampled rollout batches on the tasks of
-scripts/study_tasks.py, compared (Spearman, α before its range is applied) with those that the same tokens get when
+delta_trl.tasks, compared (Spearman, α before its range is applied) with those that the same tokens get when
 
 - flips: 5, 10 or 20 % of the rewards are wrong;
 - sparse: the pass rate of the other prompts in the batch is 2 %;
@@ -22,13 +22,16 @@ from types import SimpleNamespace
 import matplotlib
 import torch
 from compare_token_gradients import group_advantages, interval, raw_alphas, sample_batch, token_gradients
+from make_study_models import FOLDER
 from scipy.stats import rankdata, spearmanr
 from study import Runner
 from study_report import put_tables
 from study_runs import Run
-from study_tasks import FOLDER, TASKS, Task, arithmetic, make, make_problems
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
+
+from delta_trl.tasks import TASKS, Task, addition, make_problems
+from delta_trl.tasks.models import make_task_model
 
 
 matplotlib.use("Agg")
@@ -239,10 +242,10 @@ def measure(repeats: int, seed: int) -> list[dict]:
             where = {"task": task.name, "model": moment, "repeat": repeat, "pass_rate": pool.rewards.mean().item()}
             results += [{**where, **entry} for entry in [*flips(pool), *batch_size(pool), *sparse(pool)]]
     for words in WORDS:
-        task = arithmetic(words)
+        task = TASKS["arithmetic"] if words == 12 else addition(f"arithmetic-{words}-words", words_per_line=words)
         folder = FOLDER / task.name if task.name in TASKS else CACHE / task.name
         if not folder.is_dir():
-            make(task, folder)
+            make_task_model(task, folder)
         model, tokenizer = load(folder)
         for repeat in tqdm(range(repeats), desc=task.name):
             pool = Pool(model, tokenizer, task, prompts=32, seed=seed + repeat)

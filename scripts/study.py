@@ -1,6 +1,6 @@
 """
 Which token credit learns best? GRPO, DAPO, their relatives, DelTA and its ablations on the tasks of
-scripts/study_tasks.py, each with the same budget, the same seeds and its learning rate tuned the same way.
+delta_trl.tasks, each with the same budget, the same seeds and its learning rate tuned the same way.
 
     python scripts/study.py --run                 # appends one row per finished run to docs/results/study.jsonl
     python scripts/study.py --report              # the tables in docs/study.md and the rest of docs/results/study*
@@ -32,6 +32,7 @@ import torch
 import transformers
 import trl
 from datasets import Dataset
+from make_study_models import FOLDER
 from study_runs import (
     GENERATIONS,
     MINIBATCHES,
@@ -47,10 +48,10 @@ from study_runs import (
     tuning_runs,
     work,
 )
-from study_tasks import FOLDER, TASKS, Task, make_problems
 from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, set_seed
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
+from delta_trl.tasks import TASKS, Task, make_problems
 
 
 ROOT = Path(__file__).resolve().parents[1]

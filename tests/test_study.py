@@ -1,8 +1,5 @@
 """The learning study and the stability study: tasks, resumption, statistics, and a tiny run of each."""
 
-import ast
-import itertools
-import json
 import math
 import random
 import signal
@@ -11,79 +8,20 @@ import sys
 import time
 from pathlib import Path
 
+import make_study_models
 import numpy as np
 import pytest
 import stability
 import study
 import study_report
 import study_runs
-import study_tasks
 import torch
 from scipy import stats
 
-from delta_trl.sandbox import Sandbox
+from delta_trl.tasks import TASKS
 
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
-
-
-def columns(problem: dict) -> dict:
-    return {name: [value] for name, value in problem.items() if name != "prompt"}
-
-
-def careful(monkeypatch):
-    monkeypatch.setattr(study_tasks, "FORGOTTEN_CARRIES", 0.0)
-    monkeypatch.setattr(study_tasks, "MISCOUNTED_SUMS", 0.0)
-    monkeypatch.setattr(study_tasks, "CONFUSED", {})
-    monkeypatch.setattr(study_tasks, "MISREAD_NUMBERS", 0.0)
-
-
-@pytest.mark.parametrize("task", study_tasks.TASKS.values(), ids=lambda task: task.name)
-def test_a_careful_teacher_is_always_right_and_the_careless_one_mostly_not(task, monkeypatch):
-    if task.name == "programs":
-        Sandbox()
-    problems = study_tasks.make_problems(task)[1][:40]
-    rows = {name: [problem[name] for problem in problems] for name in problems[0] if name != "prompt"}
-    rng = random.Random(0)
-    careless = task.reward([task.demonstrate(problem, rng) for problem in problems], **rows)
-    assert 0 < sum(careless) < 0.6 * len(problems)
-    careful(monkeypatch)
-    assert task.reward([task.demonstrate(problem, rng) for problem in problems], **rows) == [1.0] * len(problems)
-
-
-def test_solutions_of_the_arithmetic_task():
-    for problem in itertools.chain(*study_tasks.make_problems(study_tasks.TASKS["arithmetic"])):
-        a, b = problem["prompt"].rstrip("=").split("+")
-        assert problem["solution"] == str(int(a) + int(b))
-
-
-def test_programs_reward_of_right_and_wrong_completions():
-    right = "def f(x):\n    x = 3 - x\n    x = x % 4\n    x = x * x\n    return x"
-    tests = {"fn_name": "f", "inputs": [[x] for x in (-7, 2, 30)], "outputs": [(3 - x) % 4**1 for x in (-7, 2, 30)]}
-    tests["outputs"] = [((3 - x) % 4) ** 2 for x in (-7, 2, 30)]
-    wrong = [right.replace("3 - x", "x - 3"), right.replace("%", "//"), right.replace("return x", ""), "", "x x def"]
-    rewards = study_tasks.TASKS["programs"].reward([right, *wrong], [json.dumps(tests)] * 6)
-    assert rewards == [1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
-
-
-@pytest.mark.parametrize("task", study_tasks.TASKS.values(), ids=lambda task: task.name)
-def test_problems_differ_and_the_tokenizer_restores_demonstrations(task):
-    train, test = study_tasks.make_problems(task)
-    assert len({problem["prompt"] for problem in train + test}) == len(train) + len(test)
-    tokenizer, rng = study_tasks.make_tokenizer(task), random.Random(0)
-    for problem in test[:50]:
-        for text in (problem["prompt"], task.demonstrate(problem, rng)):
-            ids = tokenizer(text).input_ids
-            assert tokenizer.decode(ids) == text
-            assert len(ids) < task.max_completion_length
-    if task.name == "programs":
-        ast.parse(task.demonstrate(test[0], rng))
-
-
-def test_the_shipped_tokenizer_is_the_task_s():
-    for task in study_tasks.TASKS.values():
-        made = study_tasks.make_tokenizer(task).get_vocab()
-        assert study.AutoTokenizer.from_pretrained(study_tasks.FOLDER / task.name).get_vocab() == made
 
 
 # --- statistics -----------------------------------------------------------------------------------------------------
@@ -154,14 +92,14 @@ def test_learning_rate_with_the_best_second_half():
 
 
 def test_report_pairs_by_task_and_seed(tmp_path):
-    rates = {(task, variant): 1e-4 for task in study_tasks.TASKS for variant in study_runs.VARIANTS}
+    rates = {(task, variant): 1e-4 for task in TASKS for variant in study_runs.VARIANTS}
     runs = [study_runs.Run("study", *key, 1e-4, seed) for key in rates for seed in range(4)]
     rows = [fake_row(run) for run in runs if (run.variant, run.seed) != ("delta", 3)]  # one is missing
     rows.append(fake_row(study_runs.Run("study", "programs", "delta", 9.0, 0), accuracy_after=100.0))  # another rate
     random.Random(0).shuffle(rows)
     entries = {(e["task"], e["variant"]): e for e in study_report.summarise(rows, rates)}
     after = {(r["task"], r["variant"], r["seed"]): r["accuracy_after"] for r in rows if r["learning_rate"] == 1e-4}
-    for task in study_tasks.TASKS:
+    for task in TASKS:
         expected = stats.ttest_rel(*([after[task, v, seed] for seed in range(3)] for v in ("delta", "dapo")))
         assert entries[task, "delta"]["accuracy_p_t"] == pytest.approx(expected.pvalue)
         assert entries[task, "delta"]["accuracy_pairs"] == 3
@@ -285,8 +223,8 @@ def test_flips_turn_the_stated_share(share):
 
 
 def test_stability_of_a_small_pool():
-    task = study_tasks.TASKS["arithmetic"]
-    model, tokenizer = stability.load(study_tasks.FOLDER / task.name)
+    task = TASKS["arithmetic"]
+    model, tokenizer = stability.load(make_study_models.FOLDER / task.name)
     pool = stability.Pool(model, tokenizer, task, prompts=12, seed=0)
     (same,) = stability.batch_size(pool, [1])  # no companions: twice the same batch
     assert all(value["all"] == pytest.approx(1, abs=1e-3) for value in same["agreement"].values())

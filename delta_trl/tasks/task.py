@@ -1,0 +1,75 @@
+"""What a task is, and where a completion leaves what is right."""
+
+import random
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+
+TRAIN_PROBLEMS, TEST_PROBLEMS = 3000, 512
+END = "<eos>"  # the token that ends a completion
+
+Piece = str | tuple[str, ...]
+"""Text, or single tokens of which either may stand there, for no reason."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """
+    A task: problems, a careless teacher, the reward that verifies, and what a tokenizer must know.
+
+    Args:
+        name (`str`): What it is called.
+        make_problem (`Callable`): From random numbers, a row with `prompt` and the reward's column.
+        write (`Callable`):
+            From a problem and random numbers, the pieces of the careless teacher's completion; without random numbers,
+            of a right one. Everything after a slip follows from it.
+        reward (`Callable`): The reward function.
+        words (`tuple[str, ...]`): Tokens of more than one character, which carry their spaces.
+        characters (`str`): Other tokens, beside digits.
+        max_completion_length (`int`): Tokens that a completion may have.
+    """
+
+    name: str
+    make_problem: Callable[[random.Random], dict]
+    write: Callable[[dict, random.Random | None], Iterator[Piece]]
+    reward: Callable
+    words: tuple[str, ...]
+    characters: str
+    max_completion_length: int
+
+    @property
+    def pattern(self) -> str:
+        """A regular expression that matches token by token."""
+        return "|".join(sorted(map(re.escape, self.words), key=len, reverse=True)) + r"|[\s\S]"
+
+    def demonstrate(self, problem: dict, rng: random.Random) -> str:
+        """A completion by the careless teacher."""
+        pieces = self.write(problem, rng)  # made one by one: its random numbers and ours take turns
+        return "".join(piece if isinstance(piece, str) else rng.choice(piece) for piece in pieces)
+
+
+def make_problems(task: Task) -> tuple[list[dict], list[dict]]:
+    """Training and test problems, all different; always the same ones."""
+    rng, problems = random.Random(0), {}
+    while len(problems) < TRAIN_PROBLEMS + TEST_PROBLEMS:
+        problem = task.make_problem(rng)
+        problems[problem["prompt"]] = problem
+    every = list(problems.values())
+    return every[:TRAIN_PROBLEMS], every[TRAIN_PROBLEMS:]
+
+
+def right_tokens(task: Task, problem: dict) -> list[tuple[str, ...]]:
+    """The tokens of a right completion, [`END`] included; where it makes no difference, all that may stand there."""
+    right: list[tuple[str, ...]] = []
+    for piece in task.write(problem, None):
+        right += [piece] if isinstance(piece, tuple) else [(token,) for token in re.findall(task.pattern, piece)]
+    return [*right, (END,)]
+
+
+def first_mistake(right: list[tuple[str, ...]], tokens: Iterable[str]) -> int | None:
+    """Number of the first token of a completion that is none of those which may stand there; `None` without one."""
+    for i, token in enumerate(tokens):
+        if i == len(right) or token not in right[i]:
+            return i
+    return None
