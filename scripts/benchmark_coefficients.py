@@ -18,7 +18,7 @@ from delta_trl.credit import (
     LMHeadGradients,
     OutputRowGradients,
     TopKHiddenGradients,
-    centroid_cosine,
+    compare_centroids,
     token_coefficients,
 )
 from delta_trl.states.cache import HiddenStateCache, Placement
@@ -59,7 +59,7 @@ def main():
             gradients = TopKHiddenGradients(states, tokens, head, 20)
         else:
             gradients = LMHeadGradients(states, tokens, head)
-        centroid_cosine(gradients, advantages)
+        compare_centroids(gradients, advantages)
         token_coefficients(gradients, advantages, refinement_steps=args.refinement_steps)
 
     # a product of float32 matrix and vector reads the same bytes and does little else

@@ -213,7 +213,6 @@ WRONG = {
     "of the padded shape": (lambda t: Credit(torch.ones(t.mask.shape)), r"shape \(8, \d\).*tokens.flat\(weights\)"),
     "one short": (lambda t: Credit(torch.ones(len(t) - 1)), r"shape \(\d+,\): expected \(\d+,\)"),
     "NaN": (lambda t: Credit(torch.full((len(t),), torch.nan)), r"\[nan, nan, nan\]"),
-    "negative": (lambda t: Credit(-torch.ones(len(t))), r"\[-1.0, -1.0, -1.0\] among its weights.*>= 0"),
     "integers": (lambda t: Credit(torch.ones(len(t), dtype=torch.long)), "torch.int64"),
     "a tensor": (lambda t: torch.ones(len(t)), "torch.Tensor'>: expected a delta_trl.credit.Credit"),
     "a list": (lambda t: Credit([1.0] * len(t)), "weights of <class 'list'>.*tensor"),

@@ -451,6 +451,7 @@ def test_metrics(make_trainer):
         "temperature_positive",
         "temperature_negative",
         "centroid_cosine",
+        "centroid_norm_ratio",
         "neutral",
         "seconds",
         "extra_forward_passes",

@@ -4,8 +4,9 @@ of a rule of your own (docs/token_credit.md).
 """
 
 from .balance import SideWeights
-from .coefficients import centroid_cosine, coefficient_statistics, token_coefficients
-from .controls import ChangedCredit, RandomCredit, Selected, Shuffled, SideMean
+from .baseline import OptimalTokenBaseline
+from .coefficients import coefficient_statistics, compare_centroids, token_coefficients
+from .controls import ChangedCredit, Position, RandomCredit, Selected, Shuffled, SideMean
 from .delta import DelTA, GroupContrast, WithinSide
 from .distributed import all_gather, all_reduce
 from .fipo import FIPO
@@ -17,7 +18,7 @@ from .names import RULES, make_rule
 from .output_row import OutputRowGradients
 from .rule import Cost, TokenCredit
 from .siblings import SiblingValue
-from .surprise import STARE, AdvantageReweighting, Entropy, Surprisal
+from .surprise import STARE, TACO, AdvantageReweighting, Entropy, Surprisal
 from .tokens import Credit, Policy, Scores, Tokens
 
 
@@ -25,6 +26,7 @@ __all__ = [
     "FIPO",
     "RULES",
     "STARE",
+    "TACO",
     "AdvantageReweighting",
     "ChangedCredit",
     "Cost",
@@ -36,8 +38,10 @@ __all__ = [
     "HiddenStates",
     "LMHead",
     "LMHeadGradients",
+    "OptimalTokenBaseline",
     "OutputRowGradients",
     "Policy",
+    "Position",
     "RandomCredit",
     "RecomputedStates",
     "Scores",
@@ -54,8 +58,8 @@ __all__ = [
     "WithinSide",
     "all_gather",
     "all_reduce",
-    "centroid_cosine",
     "coefficient_statistics",
+    "compare_centroids",
     "make_rule",
     "token_coefficients",
 ]

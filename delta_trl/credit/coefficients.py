@@ -198,16 +198,24 @@ def _within_side_margins(gradients: TokenGradients, sides: torch.Tensor, weights
 
 
 @torch.no_grad()
-def centroid_cosine(gradients: TokenGradients, advantages: torch.Tensor) -> float:
+def compare_centroids(gradients: TokenGradients, advantages: torch.Tensor) -> dict[str, float]:
     """
-    Cosine between μ₊ and μ₋ before any reweighting: how much background the two sides share. NaN if a side is empty.
-    Costs one `combine`; collective, like `token_coefficients`. For representations that combine two rows of weights at
-    once.
+    How μ₊ and μ₋ lie to each other before any reweighting: `centroid_cosine`, how much background the two sides share;
+    and `centroid_norm_ratio`, |μ₊| / |μ₋|. Where v is about 0, the margin is |μ₋|² - |μ₊|² on the + side and its
+    negative on the - side, whatever the token. NaN if a side is empty. Costs one `combine`; collective, like
+    `token_coefficients`. For representations that combine two rows of weights at once.
     """
     A = advantages.nan_to_num(nan=0.0)
-    positive, negative = gradients.combine(torch.stack([A.clamp(min=0), -A.clamp(max=0)]))
-    lengths = positive.norm() * negative.norm()
-    return ((positive * negative).sum() / lengths).item() if lengths > 0 else math.nan
+    weights = torch.stack([A.clamp(min=0), -A.clamp(max=0)])
+    positive, negative = gradients.combine(weights)
+    mass = all_reduce(weights.sum(dim=1)).tolist()
+    lengths = [positive.norm().item(), negative.norm().item()]
+    if not all(lengths):
+        return {"centroid_cosine": math.nan, "centroid_norm_ratio": math.nan}
+    return {
+        "centroid_cosine": (positive * negative).sum().item() / (lengths[0] * lengths[1]),
+        "centroid_norm_ratio": (lengths[0] / mass[0]) / (lengths[1] / mass[1]),
+    }
 
 
 def _temperatures(delta: torch.Tensor, sides: torch.Tensor, count: torch.Tensor, eps: float) -> torch.Tensor:

@@ -40,6 +40,30 @@ class RandomCredit(TokenCredit):
 
 
 @dataclass
+class Position(TokenCredit):
+    """
+    A control that knows nothing but where in its response a token stands: λ rises from its first to its last token.
+
+    Args:
+        lambda_min, lambda_max (`float`, *optional*, defaults to `0.8` and `1.2`): The range.
+        normalize_coefficients (`bool`, *optional*, defaults to `True`): Divide by the mean over the rollout batch.
+    """
+
+    lambda_min: float = 0.8
+    lambda_max: float = 1.2
+    normalize_coefficients: bool = True
+
+    def __post_init__(self):
+        check_credit_options(0, self.lambda_min, self.lambda_max)
+
+    def of_rollout(self, tokens: Tokens) -> Credit:
+        number = tokens.mask.cumsum(dim=1) - 1
+        place = tokens.flat(number / (number[:, -1:]).clamp(min=1))
+        lambdas = self.lambda_min + (self.lambda_max - self.lambda_min) * place
+        return Credit((divide_by_mean(lambdas, self.lambda_min) if self.normalize_coefficients else lambdas).float())
+
+
+@dataclass
 class ChangedCredit(TokenCredit):
     """
     Another rule's credit, changed: a base of rules that override `change`.

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from .coefficients import ASSIGNMENTS, centroid_cosine, check_credit_options, contrast_credit
+from .coefficients import ASSIGNMENTS, check_credit_options, compare_centroids, contrast_credit
 from .full import ESTIMATORS, FullGradients
 from .groups import group_credit
 from .lm_head import LMHeadGradients, TopKHiddenGradients
-from .options import check_choices, refuse_idle
+from .options import check_choices, check_whole_parameters, refuse_idle
 from .output_row import OutputRowGradients
 from .rule import Cost, TokenCredit
 from .tokens import Credit, Tokens
@@ -102,9 +102,9 @@ class DelTA(TokenCredit):
 
     def of_rollout(self, tokens: Tokens) -> Credit:
         gradients = self._gradients(tokens)
-        metrics = {}
+        metrics: dict[str, float] = {}
         if self.token_gradient in ("output_row", "topk_hidden"):  # elsewhere it would cost passes and a head's memory
-            metrics["centroid_cosine"] = centroid_cosine(gradients, tokens.advantages)
+            metrics |= compare_centroids(gradients, tokens.advantages)
         options: dict[str, Any] = {
             "refinement_steps": self.refinement_steps,
             "lambda_min": self.lambda_min,
@@ -148,17 +148,7 @@ class DelTA(TokenCredit):
         gradient, args = self.token_gradient, trainer.args
         if gradient == "output_row":
             return
-        fsdp2 = trainer.is_fsdp_enabled and trainer.accelerator.is_fsdp2
-        if args.deepspeed_plugin is not None and args.deepspeed_plugin.zero_stage == 3:
-            raise ValueError(
-                f"token_gradient={gradient!r} does not work with DeepSpeed ZeRO-3, which holds no whole parameter. "
-                "Use ZeRO-2, or token_gradient='output_row'."
-            )
-        if trainer.is_fsdp_enabled and not fsdp2:
-            raise ValueError(
-                f"token_gradient={gradient!r} does not work with FSDP1, which hides the parameters. Set "
-                "fsdp_version: 2 in the accelerate config, or token_gradient='output_row'."
-            )
+        check_whole_parameters(trainer, f"token_gradient={gradient!r}", "token_gradient='output_row'")
         if gradient != "full":
             return
         if args.deepspeed_plugin is not None and (args.bf16 or args.fp16):
@@ -168,7 +158,7 @@ class DelTA(TokenCredit):
                 "FSDP2, which keep them in float32, or bf16: false, or another token_gradient."
             )
         forward_mode = self.full_gradient_estimator == "forward"
-        if fsdp2 and (forward_mode or args.gradient_accumulation_steps > 1):
+        if trainer.is_fsdp_enabled and (forward_mode or args.gradient_accumulation_steps > 1):
             raise ValueError(
                 "token_gradient='full' works under FSDP with difference quotients and gradient_accumulation_steps=1 "
                 "only: full_gradient_estimator='forward' cannot swap shards, and within an accumulation FSDP does not "

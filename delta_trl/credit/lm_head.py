@@ -148,6 +148,16 @@ class _LMHeadTokens:
             normalizer[ts] = torch.logaddexp(normalizer[ts], logits.logsumexp(dim=1))
         return normalizer
 
+    @torch.no_grad()
+    def collision_probabilities(self) -> torch.Tensor:  # (N,)
+        """Σ_v p_v² of the distribution that each token was sampled from. One pass over the LM head."""
+        sums = torch.full((2, len(self.tokens)), -torch.inf, dtype=self.dtype, device=self.hidden.device)
+        for ts, h, rows in self._tiles():
+            logits, _ = self.head.logits(h, rows)
+            parts = torch.stack([logits.logsumexp(dim=1), (2 * logits).logsumexp(dim=1)])
+            sums[:, ts] = torch.logaddexp(sums[:, ts], parts.to(sums))
+        return torch.exp(sums[1] - 2 * sums[0])
+
 
 class LMHeadGradients(_LMHeadTokens):
     r"""

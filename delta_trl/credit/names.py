@@ -6,12 +6,13 @@ from typing import Any
 
 from ..named import check_options, import_dotted
 from .balance import SideWeights
-from .controls import RandomCredit, Selected, Shuffled, SideMean
+from .baseline import OptimalTokenBaseline
+from .controls import Position, RandomCredit, Selected, Shuffled, SideMean
 from .delta import DelTA, GroupContrast, WithinSide
 from .fipo import FIPO
 from .rule import TokenCredit
 from .siblings import SiblingValue
-from .surprise import STARE, AdvantageReweighting, Entropy, Surprisal
+from .surprise import STARE, TACO, AdvantageReweighting, Entropy, Surprisal
 
 
 RULES: dict[str, type[TokenCredit]] = {
@@ -24,9 +25,12 @@ RULES: dict[str, type[TokenCredit]] = {
     "entropy": Entropy,
     "advantage_reweighting": AdvantageReweighting,
     "stare": STARE,
+    "taco": TACO,
+    "optimal_token_baseline": OptimalTokenBaseline,
     "side_mean": SideMean,
     "shuffled": Shuffled,
     "random": RandomCredit,
+    "position": Position,
     "selected": Selected,
     "fipo": FIPO,
     "none": TokenCredit,

@@ -20,3 +20,16 @@ def refuse_idle(options: Any, beside: str, **used: bool) -> None:
             f"{', '.join(f'{name}={getattr(options, name)!r}' for name in idle)}: without effect beside {beside}. "
             "Remove what is not meant."
         )
+
+
+def check_whole_parameters(trainer: Any, what: str, instead: str) -> None:
+    """Raise `ValueError` where a trainer's parameters are sharded such that the LM head cannot be read."""
+    if trainer.args.deepspeed_plugin is not None and trainer.args.deepspeed_plugin.zero_stage == 3:
+        raise ValueError(
+            f"{what} does not work with DeepSpeed ZeRO-3, which holds no whole parameter. Use ZeRO-2, or {instead}."
+        )
+    if trainer.is_fsdp_enabled and not trainer.accelerator.is_fsdp2:
+        raise ValueError(
+            f"{what} does not work with FSDP1, which hides the parameters. Set fsdp_version: 2 in the accelerate "
+            f"config, or {instead}."
+        )

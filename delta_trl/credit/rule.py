@@ -49,6 +49,14 @@ class TokenCredit:
         """
         return None
 
+    def scores(self, tokens: Tokens, credit: Credit | None) -> torch.Tensor:
+        """
+        What the tokens of a response are ranked by, (N,), higher counts more; for audits. By default the weights of
+        the `credit` that a hook has returned for these tokens. Override it where weights are coarser than what they
+        are made of, as those of a mask are.
+        """
+        return torch.ones_like(tokens.advantages) if credit is None else credit.weights
+
     def cost(self) -> Cost:
         """
         What `of_rollout` asks for. Hidden states that are not announced here cost a forward pass even where TRL makes
@@ -125,8 +133,8 @@ def _check(name: str, credit: Credit | None, tokens: Tokens) -> Credit | None:
             f"{name} returned weights of shape {tuple(weights.shape)}: expected ({len(tokens)},), one for each of the "
             f"tokens.{hint}"
         )
-    wrong = ~torch.isfinite(weights) | (weights < 0)
+    wrong = ~torch.isfinite(weights)
     if not weights.dtype.is_floating_point or wrong.any():
         got = f"{weights[wrong][:3].tolist()} among its weights" if wrong.any() else f"weights of {weights.dtype}"
-        raise TokenCreditError(f"{name} returned {got}: expected finite floating-point numbers >= 0.")
+        raise TokenCreditError(f"{name} returned {got}: expected finite floating-point numbers.")
     return Credit(weights.detach().float(), credit.metrics, credit.neutral)

@@ -1,6 +1,6 @@
 """
-Rules that look at a token's probability alone. All are computed from the rollout's own log-probabilities and
-entropies, so that they cost nothing where TRL scores the rollout batch anyway.
+Rules that look at a token's probability alone: by log-probabilities and entropies of the rollout, which cost nothing
+where TRL scores the rollout batch anyway, or by the present policy's, which the loss needs.
 """
 
 import math
@@ -37,6 +37,9 @@ class _TopOfResponse(TokenCredit):
 
     def score(self, tokens: Tokens) -> torch.Tensor:  # (N,)
         raise NotImplementedError
+
+    def scores(self, tokens: Tokens, credit: Credit | None) -> torch.Tensor:
+        return self.score(tokens)
 
     def of_rollout(self, tokens: Tokens) -> Credit:
         _, sides = split_sides(tokens.advantages)
@@ -113,13 +116,16 @@ class AdvantageReweighting(TokenCredit):
 @dataclass
 class STARE(TokenCredit):
     """
-    While the policy's entropy is low, the most surprising tokens of the rollout batch count more in winners and less
-    in losers (arXiv 2606.19236).
+    While the policy's entropy is low, the most surprising tokens of winners count more and those of losers less
+    (arXiv 2606.19236; formula and defaults of its authors' code, with both sides).
+
+    By the present policy, in every micro-batch. Departure: a micro-batch is that of all processes together, not each
+    one's own.
 
     Args:
-        fraction (`float`, *optional*, defaults to `0.1`): How many of the batch's tokens are surprising.
+        fraction (`float`, *optional*, defaults to `0.1`): How many of a side's tokens are surprising, rounded up.
         winners, losers (`float`, *optional*, defaults to `1.1` and `0.9`): What they count.
-        entropy (`float`, *optional*, defaults to `0.3`): Applies while the batch's mean entropy, in nats, is lower.
+        entropy (`float`, *optional*, defaults to `0.3`): Applies while the mean entropy, in nats, is lower.
     """
 
     fraction: float = 0.1
@@ -131,20 +137,46 @@ class STARE(TokenCredit):
         if not isinstance(self.fraction, (int, float)) or not 0 < self.fraction <= 1:
             raise ValueError(f"fraction={self.fraction!r}: expected a number in (0, 1].")
 
-    def of_rollout(self, tokens: Tokens) -> Credit:
+    def of_micro_batch(self, tokens: Tokens) -> Credit:
         _, sides = split_sides(tokens.advantages)
-        surprisal = -tokens.log_probs
         total, count = all_reduce(torch.stack([tokens.entropies.sum(), torch.ones_like(tokens.entropies).sum()]))
-        entropy = (total / count.clamp(min=1)).item()
-        everyones, _ = all_gather(surprisal)
-        if not len(everyones) or entropy >= self.entropy:
-            return Credit(torch.ones_like(surprisal), {"stare_applies": 0.0, "entropy": entropy}, neutral=True)
-        kept = max(1, round(self.fraction * len(everyones)))
-        surprising = surprisal >= everyones.topk(kept).values[-1]
-        weights = torch.where(
-            surprising & sides[0], self.winners, torch.where(surprising & sides[1], self.losers, 1.0)
-        )
-        return Credit(weights, {"stare_applies": 1.0, "entropy": entropy})
+        applies = bool(total < self.entropy * count)
+        weights = torch.ones_like(tokens.log_probs)
+        if applies:
+            for side, weight in zip(sides, (self.winners, self.losers), strict=True):
+                everyones, start = all_gather(tokens.log_probs[side])  # ascending: the most surprising come first
+                chosen = torch.zeros_like(everyones, dtype=torch.bool)
+                chosen[everyones.argsort(stable=True)[: math.ceil(self.fraction * len(everyones) - 1e-6)]] = True
+                ours = chosen[start : start + int(side.sum())]
+                weights[side] = torch.where(ours, weight, weights[side])
+        return Credit(weights, {"stare_applies": float(applies)}, neutral=not applies)
 
-    def cost(self) -> Cost:
-        return Cost(scores=True)
+
+@dataclass
+class TACO(TokenCredit):
+    r"""
+    Tokens of winners that are less probable than the distribution they were drawn from makes one expect count less
+    (arXiv 2607.07976; formula and defaults of its authors' code):
+
+        r = -log π - H + log α,   w = 1 - λ (1 - e^-r) where r > 0 and A > 0, else 1
+
+    By the present policy, in every micro-batch.
+
+    Args:
+        alpha (`float`, *optional*, defaults to `0.01`): α, in (0, 1]: how improbable counts as the tail.
+        strength (`float`, *optional*, defaults to `0.9`): λ, in [0, 1].
+    """
+
+    alpha: float = 0.01
+    strength: float = 0.9
+
+    def __post_init__(self):
+        if not isinstance(self.alpha, (int, float)) or not 0 < self.alpha <= 1:
+            raise ValueError(f"alpha={self.alpha!r}: expected a number in (0, 1].")
+        if not isinstance(self.strength, (int, float)) or not 0 <= self.strength <= 1:
+            raise ValueError(f"strength={self.strength!r}: expected a number in [0, 1].")
+
+    def of_micro_batch(self, tokens: Tokens) -> Credit:
+        risk = (-tokens.log_probs - tokens.entropies + math.log(self.alpha)).clamp(min=0)
+        weights = 1 - self.strength * (1 - torch.exp(-risk))
+        return Credit(torch.where(tokens.advantages > 0, weights, 1.0))

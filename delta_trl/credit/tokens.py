@@ -19,7 +19,7 @@ class Credit:
 
     Args:
         weights (`torch.Tensor` of shape `(N,)`):
-            What the advantage of each token's response is multiplied with. Finite, not negative.
+            What the advantage of each token's response is multiplied with. Finite; a negative one turns its sign.
         metrics (`dict[str, float]`, *optional*):
             To be logged under `credit/`, the same on all ranks. NaN where undefined. `extra_forward_passes` are passes
             over the rollout batch that the rule has made itself.

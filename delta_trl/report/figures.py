@@ -44,6 +44,11 @@ PANELS = (
     ),
     ("Centroid cosine", (("credit/centroid_cosine", "cosine"),), "near 1: both sides share most of their gradient"),
     (
+        "Centroid length",
+        (("credit/centroid_norm_ratio", "winners / losers"),),
+        "below 1: what the model was sure of gets more credit in winners, less in losers",
+    ),
+    (
         "Clip ratios",
         (("clip_ratio/low_mean", "low"), ("clip_ratio/high_mean", "high")),
         "share of tokens whose update the clip range stops",

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delta_trl.credit import OutputRowGradients, centroid_cosine, coefficient_statistics, token_coefficients
+from delta_trl.credit import OutputRowGradients, coefficient_statistics, compare_centroids, token_coefficients
 from delta_trl.credit.coefficients import contrast_credit
 
 from . import oracle
@@ -248,13 +248,29 @@ def test_statistics_where_undefined():
     assert all(math.isnan(value) for value in coefficient_statistics(torch.ones(0), torch.ones(0)).values())
 
 
-def test_centroid_cosine():
+def test_centroids_against_explicit_ones():
     hidden, log_probs, advantages = random_batch(9)
     v, A = explicit_vectors(hidden, log_probs), advantages.numpy()
-    plus, minus = A[A > 0] @ v[A > 0], -A[A < 0] @ v[A < 0]
-    expected = plus @ minus / np.linalg.norm(plus) / np.linalg.norm(minus)
-    assert centroid_cosine(OutputRowGradients(hidden, log_probs), advantages) == pytest.approx(expected)
-    assert math.isnan(centroid_cosine(OutputRowGradients(hidden, log_probs), advantages.abs()))
+    plus, minus = A[A > 0] @ v[A > 0] / A[A > 0].sum(), A[A < 0] @ v[A < 0] / A[A < 0].sum()
+    lengths = [np.linalg.norm(plus), np.linalg.norm(minus)]
+    assert compare_centroids(OutputRowGradients(hidden, log_probs), advantages) == pytest.approx(
+        {"centroid_cosine": plus @ minus / np.prod(lengths), "centroid_norm_ratio": lengths[0] / lengths[1]}
+    )
+    undefined = compare_centroids(OutputRowGradients(hidden, log_probs), advantages.abs())
+    assert all(map(math.isnan, undefined.values()))
+
+
+def test_where_the_model_is_sure_the_shorter_centroid_decides():
+    """v = 0 has one margin per side, whatever its token: the longer centroid's side loses."""
+    hidden, log_probs, advantages = random_batch(9)
+    log_probs[::3] = 0.0
+    gradients = OutputRowGradients(hidden, log_probs)
+    ratio = compare_centroids(gradients, advantages)["centroid_norm_ratio"]
+    alpha = token_coefficients(gradients, advantages, refinement_steps=0, lambda_min=0, lambda_max=1, normalize=False)
+    for sign in (1, -1):
+        sure = alpha[(log_probs == 0) & (advantages.sign() == sign)]
+        assert sure.std() < 1e-6
+        assert bool(sure[0] > 0.5) == (ratio < 1 if sign > 0 else ratio > 1)
 
 
 # --- errors ---

@@ -10,8 +10,8 @@ import torch.multiprocessing as mp
 from delta_trl.credit import (
     OutputRowGradients,
     Selected,
-    centroid_cosine,
     coefficient_statistics,
+    compare_centroids,
 )
 from delta_trl.credit.coefficients import contrast_credit
 
@@ -44,7 +44,7 @@ def work(rank: int, world: int, store: str, batch: str, results):
     coefficients = credit.weights
     statistics = credit.metrics | coefficient_statistics(coefficients, advantages[tokens])
     statistics["selected"] = selected(coefficients, advantages[tokens]).tolist()
-    statistics["cosine"] = centroid_cosine(gradients, advantages[tokens])
+    statistics |= compare_centroids(gradients, advantages[tokens])
     results.put((tokens.tolist(), coefficients.tolist(), statistics))
     dist.barrier()
     os._exit(0)  # gloo threads sometimes abort at interpreter exit
@@ -57,7 +57,7 @@ def test_two_processes_equal_one(tmp_path, batch):
     credit = contrast_credit(gradients, advantages, refinement_steps=2)
     expected = credit.weights
     expected_statistics = credit.metrics | coefficient_statistics(expected, advantages)
-    expected_statistics["cosine"] = centroid_cosine(gradients, advantages)
+    expected_statistics |= compare_centroids(gradients, advantages)
 
     context = mp.get_context("spawn")
     results = context.SimpleQueue()

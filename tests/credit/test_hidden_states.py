@@ -12,7 +12,7 @@ from delta_trl.credit import (
     OutputRowGradients,
     RecomputedStates,
     TopKHiddenGradients,
-    centroid_cosine,
+    compare_centroids,
     products,
     token_coefficients,
 )
@@ -58,7 +58,7 @@ def test_blocks_and_passes_give_the_same_coefficients(representation, seed, n):
     for states in (hidden, split_somehow(hidden, seed), recomputed(hidden)):
         gradients = REPRESENTATIONS[representation](states, log_probs, tokens, head)
         results = [token_coefficients(gradients, advantages)]
-        results.append(torch.tensor(centroid_cosine(gradients, advantages)))
+        results.append(torch.tensor([*compare_centroids(gradients, advantages).values()]))
         if not isinstance(states, RecomputedStates):
             results.append(group_credit(gradients, advantages, groups, 3).weights)
         expected = expected or results

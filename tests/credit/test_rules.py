@@ -12,12 +12,15 @@ import torch.multiprocessing as mp
 
 from delta_trl.credit import (
     STARE,
+    TACO,
     AdvantageReweighting,
     DelTA,
     Entropy,
     GroupContrast,
     HiddenStates,
     LMHead,
+    OptimalTokenBaseline,
+    Position,
     RandomCredit,
     Selected,
     Shuffled,
@@ -44,6 +47,7 @@ class Batch:
         self.lengths[5] = 0
         self.advantages = rng.normal(size=B)
         self.advantages[-RESPONSES:] = 0.0
+        self.rewards = rng.integers(0, 2, B).astype(float)
         # siblings start alike and drift apart
         common = rng.normal(size=(GROUPS, LONGEST, WIDTH)).cumsum(axis=1).repeat(RESPONSES, axis=0)
         self.states = common + rng.normal(size=(B, LONGEST, WIDTH)).cumsum(axis=1) / 9
@@ -62,6 +66,7 @@ class Batch:
             torch.tensor(self.ids)[rows],
             mask,
             torch.tensor(self.advantages)[rows],
+            rewards=torch.tensor(self.rewards)[rows],
             groups=numbers // RESPONSES,
             n_groups=GROUPS,
             log_probs=torch.tensor(self.log_probs)[rows],
@@ -73,6 +78,11 @@ class Batch:
     def each(self):
         """Row and position of every token, in order."""
         return [(i, t) for i, length in enumerate(self.lengths) for t in range(length)]
+
+
+def credit_of(rule, tokens):
+    """Of the hook that the rule has."""
+    return (rule.of_rollout if rule.credits_rollouts else rule.of_micro_batch)(tokens)
 
 
 def with_mean_one(batch: Batch, weights: dict) -> list[float]:
@@ -101,9 +111,43 @@ def advantage_reweighting(batch: Batch) -> list[float]:
 
 
 def stare(batch: Batch) -> list[float]:
-    surprising = sorted(batch.each(), key=lambda key: batch.log_probs[key])[: round(0.1 * len(batch.each()))]
-    factor = {1: 1.1, -1: 0.9, 0: 1.0}
-    return [factor[int(np.sign(batch.advantages[i]))] if (i, t) in surprising else 1.0 for i, t in batch.each()]
+    weights = dict.fromkeys(batch.each(), 1.0)
+    for sign, factor in ((1, 1.1), (-1, 0.9)):
+        side = [key for key in batch.each() if np.sign(batch.advantages[key[0]]) == sign]
+        for key in sorted(side, key=lambda key: batch.log_probs[key])[: math.ceil(0.1 * len(side))]:
+            weights[key] = factor
+    return list(weights.values())
+
+
+def taco(batch: Batch) -> list[float]:
+    weights = []
+    for i, t in batch.each():
+        risk = -batch.log_probs[i, t] - batch.entropies[i, t] + math.log(0.7)
+        weights.append(1 - 0.9 * (1 - math.exp(-risk)) if risk > 0 and batch.advantages[i] > 0 else 1.0)
+    return weights
+
+
+def optimal_token_baseline(batch: Batch) -> list[float]:
+    energy = {}
+    for i, t in batch.each():
+        logits = batch.states[i, t] @ batch.head.T
+        p = np.exp(logits) / np.exp(logits).sum()
+        one_hot = np.eye(VOCABULARY)[batch.ids[i, t]]
+        energy[i, t] = ((one_hot - p) ** 2).sum()  # the logits' share of |grad log p|^2
+    weights = []
+    for i, t in batch.each():
+        group = range(i // RESPONSES * RESPONSES, (i // RESPONSES + 1) * RESPONSES)
+        long_enough = [b for b in group if batch.lengths[b] > t]
+        W = [sum(energy[b, s] for s in range(t + 1)) for b in long_enough]
+        baseline = sum(w * batch.rewards[b] for w, b in zip(W, long_enough, strict=True)) / sum(W)
+        A = batch.advantages[i]
+        weights.append((batch.rewards[i] - baseline) / A if A else 1.0)
+    return weights
+
+
+def position(batch: Batch) -> list[float]:
+    lambdas = [0.8 + 0.4 * t / max(batch.lengths[i] - 1, 1) for i, t in batch.each()]
+    return [value * len(lambdas) / sum(lambdas) for value in lambdas]
 
 
 def sibling_value(batch: Batch) -> list[float]:
@@ -155,6 +199,9 @@ RULES = {
     ),
     "advantage reweighting": (AdvantageReweighting(0.25), advantage_reweighting),
     "STARE": (STARE(entropy=9.0), stare),
+    "TACO": (TACO(alpha=0.7), taco),
+    "optimal token baseline": (OptimalTokenBaseline(), optimal_token_baseline),
+    "position": (Position(), position),
     "sibling value": (SiblingValue(), sibling_value),
 }
 
@@ -164,7 +211,7 @@ RULES = {
 def test_weights_are_those_of_explicit_loops(name, seed):
     rule, explicit = RULES[name]
     batch = Batch(seed)
-    weights = rule.of_rollout(batch.tokens()).weights
+    weights = credit_of(rule, batch.tokens()).weights
     assert weights.tolist() == pytest.approx(explicit(batch), abs=2e-5)
     assert weights.std() > 0.01
 
@@ -180,10 +227,10 @@ def test_group_contrast_is_delta_of_the_group():
 def test_what_stare_waits_for():
     tokens = Batch().tokens()
     entropy = tokens.entropies.mean().item()
-    credit = STARE(entropy=entropy - 1e-6).of_rollout(tokens)
+    credit = STARE(entropy=entropy - 1e-6).of_micro_batch(tokens)
     assert credit.neutral
     assert (credit.weights == 1).all()
-    assert not STARE(entropy=entropy + 1e-6).of_rollout(tokens).neutral
+    assert not STARE(entropy=entropy + 1e-6).of_micro_batch(tokens).neutral
 
 
 WRAPPED = [
@@ -202,9 +249,9 @@ WRAPPED = [
 def test_shuffling_keeps_what_each_response_gets(rule):
     tokens = Batch().tokens()
     torch.manual_seed(0)
-    before = rule.of_rollout(tokens).weights
+    before = credit_of(rule, tokens).weights
     torch.manual_seed(0)
-    after = Shuffled(rule).of_rollout(tokens).weights
+    after = credit_of(Shuffled(rule), tokens).weights
     for row in tokens.row.unique():
         assert torch.equal(after[tokens.row == row].sort().values, before[tokens.row == row].sort().values)
     if not isinstance(rule, (SideWeights, SideMean)):
@@ -225,11 +272,11 @@ def test_shuffling_is_fair():
 def test_without_contrast_and_without_tokens(rule, advantage):
     batch = Batch()
     batch.advantages[:] = advantage
-    weights = rule.of_rollout(batch.tokens()).weights
+    weights = credit_of(rule, batch.tokens()).weights
     assert torch.isfinite(weights).all()
-    assert (weights >= 0).all()
+    assert (weights >= 0).all() or isinstance(rule, OptimalTokenBaseline)
     batch.lengths[:] = 0
-    assert len(rule.of_rollout(batch.tokens()).weights) == 0
+    assert len(credit_of(rule, batch.tokens()).weights) == 0
 
 
 @pytest.mark.parametrize(
@@ -242,6 +289,9 @@ def test_without_contrast_and_without_tokens(rule, advantage):
         (Entropy, {"rest": 1}, "rest=1"),
         (AdvantageReweighting, {"alpha": 2}, "alpha=2"),
         (STARE, {"fraction": 2}, "fraction=2"),
+        (TACO, {"alpha": 0}, "alpha=0"),
+        (TACO, {"strength": 2}, "strength=2"),
+        (Position, {"lambda_min": 2.0}, "lambda_min"),
         (SiblingValue, {"bandwidth": 0}, "bandwidth=0"),
     ],
 )
@@ -266,7 +316,7 @@ def work(rank: int, store: str, share: str, folder):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     tokens = Batch().tokens(SHARES[share][rank])
-    weights = {name: rule.of_rollout(tokens).weights for name, (rule, _) in RULES.items()}
+    weights = {name: credit_of(rule, tokens).weights for name, (rule, _) in RULES.items()}
     (folder / str(rank)).write_bytes(pickle.dumps(weights))
     dist.barrier()
     os._exit(0)  # gloo threads sometimes abort at interpreter exit
@@ -284,4 +334,4 @@ def test_two_processes_equal_one(tmp_path, share):
     tokens = Batch().tokens()
     for name, (rule, _) in RULES.items():
         together = torch.cat([part[name] for part in parts])
-        torch.testing.assert_close(together, rule.of_rollout(tokens).weights, atol=1e-6, rtol=0, msg=name)
+        torch.testing.assert_close(together, credit_of(rule, tokens).weights, atol=1e-6, rtol=0, msg=name)
