@@ -3,6 +3,7 @@ Token credit assignment: torch only, independent of TRL. `coefficients.py` has D
 of a rule of your own (docs/token_credit.md).
 """
 
+from .advantages import group_advantages
 from .balance import SideWeights
 from .baseline import OptimalTokenBaseline
 from .coefficients import coefficient_statistics, compare_centroids, token_coefficients
@@ -14,9 +15,9 @@ from .full import FullGradients
 from .gradients import TokenGradients
 from .hidden_states import HiddenStates, RecomputedStates
 from .lm_head import LMHead, LMHeadGradients, TopKHiddenGradients
-from .names import RULES, make_rule
+from .names import RULES, make_rule, read_rule
 from .output_row import OutputRowGradients
-from .rule import Cost, TokenCredit
+from .rule import Cost, TokenCredit, credit_at_rollout
 from .siblings import SiblingValue
 from .surprise import STARE, TACO, AdvantageReweighting, Entropy, Surprisal
 from .tokens import Credit, Policy, Scores, Tokens
@@ -60,6 +61,9 @@ __all__ = [
     "all_reduce",
     "coefficient_statistics",
     "compare_centroids",
+    "credit_at_rollout",
+    "group_advantages",
     "make_rule",
+    "read_rule",
     "token_coefficients",
 ]

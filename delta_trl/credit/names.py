@@ -4,6 +4,8 @@ import difflib
 import inspect
 from typing import Any
 
+import yaml
+
 from ..named import check_options, import_dotted
 from .balance import SideWeights
 from .baseline import OptimalTokenBaseline
@@ -70,3 +72,20 @@ def make_rule(name: str, options: dict[str, Any] | None = None) -> TokenCredit:
         options["rule"] = make_rule(options.get("rule", "delta"), wrapped)
     check_options(f"token_credit={name!r}", kind, options)
     return kind(**options)
+
+
+def read_rule(text: str) -> TokenCredit:
+    """
+    The rule that a command line names: `delta`, or with options `delta:token_gradient=lm_head,refinement_steps=0`.
+
+    Raises:
+        ValueError: As [`make_rule`], and if an option is not `key=value`.
+    """
+    name, _, options = text.partition(":")
+    given = {}
+    for option in filter(None, options.split(",")):
+        key, equals, value = option.partition("=")
+        if not equals:
+            raise ValueError(f"{text!r}: expected options as NAME:key=value,key=value, got {option!r}.")
+        given[key.strip()] = yaml.safe_load(value)
+    return make_rule(name, given)

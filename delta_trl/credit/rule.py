@@ -102,6 +102,16 @@ def credit_micro_batch(rule: TokenCredit, tokens: Tokens, *, rehearse: bool) -> 
     return _checked(rule, "of_micro_batch", tokens, rehearse)
 
 
+def credit_at_rollout(rule: TokenCredit, tokens: Tokens) -> Credit | None:
+    """What a rule gives where the policy is still that of the rollout: the product of what its hooks give."""
+    given = [credit_rollout(rule, tokens, rehearse=False), credit_micro_batch(rule, tokens, rehearse=False)]
+    found = [credit for credit in given if credit is not None]
+    if len(found) < 2:
+        return found[0] if found else None
+    one, other = found
+    return Credit(one.weights * other.weights, one.metrics | other.metrics, one.neutral and other.neutral)
+
+
 def _checked(rule: TokenCredit, hook: str, tokens: Tokens, rehearse: bool) -> Credit | None:
     name = f"{type(rule).__name__}.{hook}"
     if not rehearse:

@@ -46,11 +46,10 @@ def main(args: list[str]) -> None:
     parser.add_argument("--output", type=Path, metavar="DIR", help=f"folder for the records and {REPORT}")
     parser.add_argument("--overwrite", action="store_true", help="replace what this command wrote there before")
     parser.add_argument(
-        "--token-gradient",
-        default="output_row",
-        choices=["output_row", "topk_hidden", "lm_head", "full"],
-        metavar="NAME",
-        help="what stands for a token's gradient: %(choices)s (%(default)s)",
+        "--rule",
+        default="delta",
+        metavar="NAME[:OPTION=VALUE,…]",
+        help="as in recipes, such as delta:token_gradient=lm_head or your_module.YourRule (%(default)s)",
     )
     parser.add_argument(
         "--batch-size", type=int, default=4, metavar="N", help="completions in a forward pass (%(default)s)"

@@ -7,6 +7,7 @@ import pyarrow as pa
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from ..credit import read_rule
 from ..errors import RecipeError
 from ..report import write_report
 from ..token_log.log import TokenTypes, serialize, write_atomically
@@ -28,18 +29,22 @@ def explain(rows: list[dict], options: argparse.Namespace) -> Path:
         `Path`: The report.
 
     Raises:
-        RecipeError: If there is no such device or model, a line does not fit the model, or nothing can be written.
+        RecipeError: If there is no such device, rule or model, a line does not fit it, or nothing can be written.
     """
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # the latter from a torch without CUDA
         raise RecipeError(f"--device {device}: {str(error).splitlines()[0]}") from error
+    try:
+        rule = read_rule(options.rule)
+    except ValueError as error:
+        raise RecipeError(f"--rule {options.rule}: {error}") from error
     add_advantages(rows)
     tokenizer = read_tokens(rows, options.model, options.data)
     model = load_model(options.model, options.dtype, device)
     try:
-        advantages = add_credit(rows, model, options.token_gradient, options.batch_size)
+        advantages = add_credit(rows, model, rule, options.batch_size)
     except ValueError as error:  # an LM head that does not reproduce the model's log-probabilities
         raise RecipeError(f"--model {options.model}: {error}") from error
     vocab_size = max(len(tokenizer), model.config.get_text_config().vocab_size)

@@ -14,6 +14,7 @@ from trl.models.utils import disable_gradient_checkpointing
 from ..credit import HiddenStates, LMHead, RecomputedStates, Scores, all_reduce
 from .cache import Placement
 from .padding import Trim, pieces
+from .plain import backbone_of
 from .recorder import ScoringPass, replayed_rng
 
 
@@ -67,17 +68,7 @@ class PolicyScorer:
         The module whose last hidden state enters the LM head; TRL's fused LM head calls the same one. Raises
         `ValueError` if the model shows none.
         """
-        model = self.model
-        backbone = getattr(model, "base_model", model)
-        if backbone is model or model.get_output_embeddings() is None:
-            raise ValueError(
-                f"DeltaGRPOTrainer needs the hidden states that enter the LM head, but {type(model).__name__} shows "
-                "no backbone and LM head: `model.base_model` must be a submodule and `model.get_output_embeddings()` "
-                "must return the head. Use a causal language model of transformers (AutoModelForCausalLM), set "
-                "`base_model_prefix` on your model class to the attribute that holds the backbone, or train without "
-                'token credit: `token_credit="none"`.'
-            )
-        return backbone
+        return backbone_of(self.model)
 
     @property
     def dtype(self) -> torch.dtype | None:

@@ -56,7 +56,8 @@ def test_records_and_report(data, tmp_path, capsys, gradient, lines):
     rows = [json.loads(line) for line in data.read_text().splitlines()[:lines]]
     (tmp_path / "some.jsonl").write_text("\n".join(map(json.dumps, rows)))
     explain(
-        "--model", MODEL, "--data", tmp_path / "some.jsonl", "--output", tmp_path, "--token-gradient", gradient,
+        "--model", MODEL, "--data", tmp_path / "some.jsonl", "--output", tmp_path,
+        "--rule", f"delta:token_gradient={gradient}",
         "--batch-size", 3, "--dtype", "float32", "--min-count", 1,
     )  # fmt: skip
     assert capsys.readouterr().out.strip() == str(tmp_path / "report.html")
@@ -109,7 +110,7 @@ def test_records_and_report(data, tmp_path, capsys, gradient, lines):
 
 @pytest.mark.parametrize("gradient", ["topk_hidden", "lm_head"])
 def test_other_token_gradients(data, tmp_path, gradient):
-    explain("--model", MODEL, "--data", data, "--output", tmp_path, "--token-gradient", gradient)
+    explain("--model", MODEL, "--data", data, "--output", tmp_path, "--rule", f"delta:token_gradient={gradient}")
     coefficients = np.concatenate([c.coefficients for group in read_run(tmp_path).groups for c in group.completions])
     assert coefficients.mean() == pytest.approx(1, abs=1e-4)
     assert coefficients.std() > 0.05

@@ -220,9 +220,8 @@ def test_earlier_records_are_replaced_when_told_so(refused, folder, tmp_path, ca
         ([], "--model is missing. `delta-trl explain --help` shows an example."),
         (["--model", "m", "--data", "d"], "--output is missing"),
         (["--modle", "m"], "Unknown option: `--modle` (did you mean `--model`?). `delta-trl explain --help` lists"),
-        (["--token_gradient=full"], "`--token_gradient=full` (did you mean `--token-gradient`?)"),
+        (["--batch_size=2"], "`--batch_size=2` (did you mean `--batch-size`?)"),
         (["data.jsonl"], "Unknown option: `data.jsonl`."),
-        (["--token-gradient", "half"], "invalid choice: 'half'"),
         (["--model", "m", "--data", "d", "--output", "o", "--batch-size", "0"], "--batch-size 0: expected a positive"),
         (["--model", "m", "--data", "d", "--output", "o", "--min-count", "0"], "--min-count 0: expected a positive"),
         (["--model", "../no/such", "--data", "d", "--output", "o"], "--model ../no/such: no such folder"),
@@ -231,6 +230,21 @@ def test_earlier_records_are_replaced_when_told_so(refused, folder, tmp_path, ca
 )
 def test_the_call(capsys, args, message):
     assert main(["explain", *args]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ("delta:token_gradient=half", "token_gradient='half': expected one of 'output_row'"),
+        ("dleta", "Did you mean 'delta'"),
+        ("delta:lm_head", "expected options as NAME:key=value"),
+    ],
+)
+def test_rules_that_cannot_be(tmp_path, capsys, rule, message):
+    (tmp_path / "data.jsonl").write_text(lines())
+    call = ["explain", "--model", str(QUICKSTART), "--data", str(tmp_path / "data.jsonl"), "--output", str(tmp_path)]
+    assert main([*call, "--rule", rule]) == 2
     assert message in capsys.readouterr().err
 
 
