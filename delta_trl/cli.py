@@ -17,6 +17,7 @@ usage: delta-trl train --config RECIPE.yaml [--option value …]
        delta-trl eval --model_name_or_path MODEL --benchmarks NAME … --output_dir DIR [--option value …]
        delta-trl eval --compare DIR_A DIR_B
        delta-trl explain --model MODEL --data FILE.jsonl --output DIR [--option value …]
+       delta-trl audit --model_name_or_path MODEL --benchmarks NAME … --output_dir DIR [--rules NAME …]
        delta-trl --version
 
 Reinforcement learning from verifiable rewards with DelTA token credit.
@@ -30,9 +31,10 @@ Reinforcement learning from verifiable rewards with DelTA token credit.
   eval    sample a model on benchmarks or files and score it with the rewards of training;
           --compare tests whether one evaluated model is ahead of another
   explain token credit of completions that you already have, without training, as the HTML file of inspect
+  audit   do rules of token credit find the tokens that matter, and do their gradients point the right way?
 
 On several processes: accelerate launch --config_file CONFIG scripts/train.py --config RECIPE.yaml
-                      accelerate launch -m delta_trl.cli eval …
+                      accelerate launch -m delta_trl.cli eval …    (and audit)
 """
 
 
@@ -134,12 +136,19 @@ def _explain(args: list[str]) -> None:
     explain(args)
 
 
-COMMANDS = {"train": _train, "inspect": _inspect, "eval": _eval, "explain": _explain}
+def _audit(args: list[str]) -> None:
+    from .audit.audit import main as audit
+
+    audit(args)
+
+
+COMMANDS = {"train": _train, "inspect": _inspect, "eval": _eval, "explain": _explain, "audit": _audit}
 GO_ON = {
     "train": "`--resume_from_checkpoint true` goes on from the last checkpoint.",
     "inspect": "no report was written.",
     "eval": "the same command goes on where it stopped.",
     "explain": "no report was written.",
+    "audit": "the same command goes on where it stopped.",
 }
 
 

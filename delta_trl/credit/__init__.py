@@ -9,7 +9,7 @@ from .baseline import OptimalTokenBaseline
 from .coefficients import coefficient_statistics, compare_centroids, token_coefficients
 from .controls import ChangedCredit, Position, RandomCredit, Selected, Shuffled, SideMean
 from .delta import DelTA, GroupContrast, WithinSide
-from .distributed import all_gather, all_reduce
+from .distributed import all_gather, all_reduce, alone
 from .fipo import FIPO
 from .full import FullGradients
 from .gradients import TokenGradients
@@ -59,6 +59,7 @@ __all__ = [
     "WithinSide",
     "all_gather",
     "all_reduce",
+    "alone",
     "coefficient_statistics",
     "compare_centroids",
     "credit_at_rollout",

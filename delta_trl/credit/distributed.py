@@ -14,11 +14,23 @@ import torch.distributed as dist
 
 _LONGEST = 120  # bytes of what a rank says
 _saying: torch.device | None = None  # where ranks exchange what they are about to do, if they do
+_alone = False
 
 
 def is_distributed() -> bool:
-    """Whether there are other ranks."""
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+    """Whether there are other ranks that this one works with."""
+    return not _alone and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Within, this rank's tokens are all there are."""
+    global _alone
+    before, _alone = _alone, True
+    try:
+        yield
+    finally:
+        _alone = before
 
 
 def all_reduce(tensor: torch.Tensor, op: str = "SUM") -> torch.Tensor:

@@ -30,6 +30,7 @@ def load(
     split: str = "train",
     columns: tuple[str, ...] | None = None,
     rows: int | None = None,
+    data_file: str | None = None,
 ) -> Dataset:
     """
     Load one split of a dataset.
@@ -40,6 +41,7 @@ def load(
         split (`str`, *optional*, defaults to `"train"`): Split of a hub dataset. A local file is one split.
         columns (`tuple[str, ...]`, *optional*): Columns to read from a hub dataset in Parquet; by default all.
         rows (`int`, *optional*): Read only so many rows of a local file.
+        data_file (`str`, *optional*): The file of a hub dataset to read, where it has no configuration of its own.
 
     Raises:
         FileNotFoundError: If `name` looks like a local file that does not exist.
@@ -62,7 +64,8 @@ def load(
         except Exception as error:  # `datasets` wraps parser errors of every kind
             cause = _first_bad_line(path) or error.__cause__ or error
             raise ValueError(f"dataset_name={name!r}: the file cannot be read: {cause}") from error
-    dataset = load_dataset(name, name=config, **({"columns": list(columns)} if columns else {}))
+    options = {"columns": list(columns)} if columns else {}
+    dataset = load_dataset(name, name=config, data_files=data_file, **options)
     if isinstance(dataset, DatasetDict):
         if split not in dataset:
             raise ValueError(f"dataset_name={name!r}: no split {split!r}, it has {', '.join(map(repr, dataset))}.")

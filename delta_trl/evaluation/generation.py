@@ -109,16 +109,18 @@ class TransformersGenerator:
     The batch is seeded by its first prompt's seed, so that equal batches give equal completions on equal hardware.
     """
 
-    def __init__(self, source: ModelSource, sampling: Sampling, device: torch.device):
+    def __init__(
+        self, source: ModelSource, sampling: Sampling, device: torch.device, model: PreTrainedModel | None = None
+    ):
         self.tokenizer = source.tokenizer()
-        self.model = source.model().to(device).eval()
+        self.model = source.model().to(device).eval() if model is None else model
         self.end = end_tokens(self.tokenizer, self.model.generation_config)
         self.pad = self.tokenizer.pad_token_id
         if self.pad is None:
             self.pad = self.end[0] if self.end else 0
         greedy = sampling.temperature == 0
         # all that a model's own generation_config.json may set would change the sampling
-        self.model.generation_config = GenerationConfig(
+        self.config = GenerationConfig(
             eos_token_id=self.end or None,
             pad_token_id=self.pad,
             bos_token_id=self.tokenizer.bos_token_id,
@@ -135,6 +137,7 @@ class TransformersGenerator:
         ids = torch.tensor([[self.pad] * n + prompt for n, prompt in zip(padding, prompts, strict=True)])
         mask = torch.tensor([[0] * n + [1] * (longest - n) for n in padding])
         device = self.model.device
+        self.model.generation_config = self.config
         sequences = self.model.generate(input_ids=ids.to(device), attention_mask=mask.to(device))
         return [self._completion(row) for row in sequences[:, longest:].tolist()]
 

@@ -53,8 +53,7 @@ class Store:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise RecipeError(
-                    f"Another evaluation is writing to {self.folder}: wait for its end, or choose another "
-                    "--output_dir."
+                    f"Another process is writing to {self.folder}: wait for its end, or choose another --output_dir."
                 ) from None
             yield
 
@@ -74,7 +73,7 @@ class Store:
         if keys:
             differences = "; ".join(f"{key} was {before.get(key)!r} and is {now.get(key)!r}" for key in keys)
             raise RecipeError(
-                f"{self.folder} holds an evaluation with other settings: {differences}. Go on with the same ones, or "
+                f"{self.folder} holds results of other settings: {differences}. Go on with the same ones, or "
                 "choose another --output_dir."
             )
 

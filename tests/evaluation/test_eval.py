@@ -301,7 +301,7 @@ def test_one_evaluation_at_a_time(call, tmp_path, capsys):
     folder = tmp_path / "eval"
     with Store(folder, {}).lock():
         assert call() == 2
-        assert f"Another evaluation is writing to {folder}" in capsys.readouterr().err
+        assert f"Another process is writing to {folder}" in capsys.readouterr().err
         assert not (folder / "settings.json").exists()
     assert call() == 0
 

@@ -1,0 +1,103 @@
+"""What `delta-trl audit` takes, from the command line or a YAML file."""
+
+from dataclasses import dataclass, field
+
+from ..arguments import StrictParser
+from ..errors import RecipeError
+
+
+# What costs nothing but a pass, and controls. Exact credit, with its backward passes, only when asked for.
+DEFAULT_RULES = (
+    "delta",
+    "delta:token_gradient=lm_head",
+    "within_side",
+    "group_contrast",
+    "sibling_value",
+    "surprisal",
+    "entropy",
+    "advantage_reweighting",
+    "taco",
+    "side_weights",
+    "position",
+    "random",
+)
+
+
+@dataclass
+class AuditArguments:
+    """
+    An audit of rules of token credit.
+
+    Args:
+        model_name_or_path (`str`): Hub id or path of the policy, or of a PEFT adapter of one.
+        benchmarks (`list[str]`): Names of labelled benchmarks, paths of your own files, or `name=source`.
+        rules (`list[str]`, *optional*):
+            As `token_credit` in recipes, options after a colon: `delta:token_gradient=full`.
+        output_dir (`str`): Where scores and results go; the same command goes on where it was stopped.
+        num_prompts (`int`, *optional*, defaults to `96`): Of each benchmark.
+        num_generations (`int`, *optional*, defaults to `8`): Completions of a prompt, where they are sampled.
+        prompts_per_batch (`int`, *optional*, defaults to `16`): Prompts that a rule sees together, a rollout batch.
+        reference_batches (`int`, *optional*, defaults to `24`):
+            Rollout batches whose mean gradient under uniform credit the rules' gradients are compared with; 0: none.
+        temperature (`float`, *optional*, defaults to `1.0`): Of the sampling, and of all probabilities.
+        max_completion_length (`int`, *optional*, defaults to `2048`): Of sampled siblings of labelled completions.
+        seed (`int`, *optional*, defaults to `0`): Of prompts, sampling and random rules.
+        batch_size (`int`, *optional*, defaults to `32`): Completions in a forward pass.
+        model_revision, dtype, attn_implementation, trust_remote_code: As in recipes.
+        use_cpu (`bool`, *optional*, defaults to `False`): Stay on the CPU.
+    """
+
+    model_name_or_path: str | None = field(default=None, metadata={"help": "Model or PEFT adapter: hub id or path."})
+    benchmarks: list[str] | None = field(
+        default=None, metadata={"help": "Names of labelled benchmarks, paths of your own files, or name=source."}
+    )
+    rules: list[str] = field(
+        default_factory=lambda: list(DEFAULT_RULES),
+        metadata={"help": "Rules as in recipes, also your_module.YourRule; options as NAME:key=value,key=value."},
+    )
+    output_dir: str | None = field(default=None, metadata={"help": "Where scores and results go."})
+    num_prompts: int = field(default=96, metadata={"help": "Of each benchmark."})
+    num_generations: int = field(default=8, metadata={"help": "Completions of a prompt, where they are sampled."})
+    prompts_per_batch: int = field(default=16, metadata={"help": "Prompts that a rule sees together."})
+    reference_batches: int = field(
+        default=24, metadata={"help": "Batches of the reference gradient, on tasks that are sampled; 0: none."}
+    )
+    temperature: float = field(default=1.0, metadata={"help": "Of the sampling, and of all probabilities."})
+    max_completion_length: int = field(default=2048, metadata={"help": "Of sampled siblings."})
+    seed: int = field(default=0, metadata={"help": "Of prompts, sampling and random rules."})
+    batch_size: int = field(default=32, metadata={"help": "Completions in a forward pass."})
+    model_revision: str | None = field(default=None, metadata={"help": "Revision of the hub repository."})
+    dtype: str = field(default="auto", metadata={"help": "Of the weights; auto is the checkpoint's."})
+    attn_implementation: str | None = field(default=None, metadata={"help": "Attention of transformers."})
+    trust_remote_code: bool = field(default=False, metadata={"help": "Run the model repository's own code."})
+    use_cpu: bool = field(default=False, metadata={"help": "Stay on the CPU."})
+
+    def __post_init__(self):
+        for name in ("model_name_or_path", "benchmarks", "output_dir"):
+            if not getattr(self, name):
+                raise RecipeError(f"`{name}` is missing: set it as --{name}.")
+        if not self.rules:
+            raise RecipeError("`rules` is empty: name one, or leave it out for the default ones.")
+        for name in ("benchmarks", "rules"):
+            if isinstance(getattr(self, name), str):
+                setattr(self, name, [getattr(self, name)])
+        for name in ("num_prompts", "prompts_per_batch", "max_completion_length", "batch_size"):
+            self._expect(name, getattr(self, name) >= 1, "a positive number")
+        self._expect("num_generations", self.num_generations >= 2, "at least 2, or nothing can be contrasted")
+        self._expect(
+            "reference_batches", self.reference_batches == 0 or self.reference_batches >= 2, "0, or 2 or more"
+        )
+        self._expect("temperature", self.temperature > 0, "a number above 0")
+
+    def _expect(self, name: str, valid: bool, expected: str) -> None:
+        if not valid:
+            raise RecipeError(f"{name}={getattr(self, name)}: expected {expected}.")
+
+
+class AuditParser(StrictParser):
+    """Of `delta-trl audit`."""
+
+    command = "delta-trl audit"
+
+    def __init__(self):
+        super().__init__([AuditArguments], prog=self.command)

@@ -1,0 +1,227 @@
+"""`delta-trl audit`: sample or load, score by every rule, summarise."""
+
+import copy
+import os
+from collections.abc import Iterable
+from contextlib import nullcontext
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import torch
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list, parse_flag_from_env
+from tqdm.auto import tqdm
+from transformers import AutoConfig
+
+from ..credit import TokenCredit, alone, credit_at_rollout, group_advantages, read_rule
+from ..credit.rule import TokenCreditError
+from ..errors import RecipeError
+from ..evaluation.evaluate import fingerprint, sample_seed
+from ..evaluation.generation import ModelSource, Sampling, TransformersGenerator
+from ..evaluation.store import ChunkKey, Store
+from ..states.plain import given_tokens
+from ..token_log.texts import TokenTexts
+from .arguments import AuditArguments, AuditParser
+from .benchmarks import make_benchmarks
+from .gradients import policy_gradients
+from .summary import REFERENCE, UNIFORM, gradient_file, show, summarise
+
+
+def main(args: Iterable[str]) -> None:
+    """Run or go on with an audit. Raises `RecipeError` for a mistake of the user's."""
+    arguments: AuditArguments
+    (arguments,) = AuditParser().parse(args)
+    told = arguments.use_cpu or parse_flag_from_env("ACCELERATE_USE_CPU")
+    state = PartialState(cpu=told or not torch.accelerator.is_available(), timeout=timedelta(days=7))
+    audit = Audit(arguments, state)
+    with audit.store.lock() if state.is_main_process else nullcontext():
+        audit.run()
+        if state.is_main_process:
+            results = summarise(audit.store.folder)
+            show(results)
+            _write_page(audit.store.folder, results)
+    state.destroy_process_group()
+
+
+class Audit:
+    """
+    An audit, ready to go: everything that can be checked without the model's weights is.
+
+    The unit of work is a rollout batch, whose scores depend on the settings alone: neither an interruption nor the
+    number of processes changes them.
+    """
+
+    def __init__(self, args: AuditArguments, state: PartialState):
+        # as `AuditArguments` has checked
+        assert args.model_name_or_path
+        assert args.output_dir
+        self.args, self.state = args, state
+        self.rules = make_rules(args.rules)
+        self.source = ModelSource(
+            args.model_name_or_path, args.model_revision, args.dtype, args.attn_implementation, args.trust_remote_code
+        )
+        try:
+            tokenizer = self.source.tokenizer()
+            name = self.source.base() if self.source.is_adapter() else self.source.name
+            config = AutoConfig.from_pretrained(name, **self.source.hub_options).get_text_config()
+        except (ValueError, OSError, ImportError) as error:
+            reason = " ".join(str(error).split())
+            raise RecipeError(f"model_name_or_path={self.source.name!r}: cannot be loaded: {reason}") from error
+        with state.main_process_first():  # the others find the data in the cache
+            limit = getattr(config, "max_position_embeddings", None)
+            self.benchmarks = make_benchmarks(args, tokenizer, limit)
+        self.texts = TokenTexts(tokenizer)
+        chunks: dict[ChunkKey, int] = {}
+        for name, benchmark in self.benchmarks.items():
+            sizes = [
+                *benchmark.sizes,
+                *(1 for _ in benchmark.references),
+            ]  # of a reference there is its gradient alone
+            chunks |= {(name, i): size for i, size in enumerate(sizes)}
+        self.store = Store(Path(args.output_dir), chunks)
+
+    def _settings(self) -> dict:
+        """All that decides the scores."""
+        args = self.args
+        names = ["model_name_or_path", "model_revision", "dtype", "attn_implementation", "benchmarks", "num_prompts"]
+        names += ["num_generations", "prompts_per_batch", "reference_batches", "temperature", "max_completion_length"]
+        return {
+            **{name: getattr(args, name) for name in [*names, "seed"]},
+            "model_fingerprint": fingerprint(self.source),
+            "left_out": {name: dict(benchmark.left_out) for name, benchmark in self.benchmarks.items()},
+            "rules": {name: repr(rule) for name, rule in self.rules.items()},
+        }
+
+    def run(self) -> None:
+        """
+        Score what is missing, and merge the files of all processes.
+
+        Raises:
+            RecipeError: If the folder holds an audit with other settings, or the model cannot be loaded.
+        """
+        state = self.state
+        with state.main_process_first():
+            self.store.check_settings(self._settings())
+        merged = [self.store.merge() if state.is_main_process else None]
+        broadcast_object_list(merged)
+        (done,) = merged
+        assert done is not None
+        todo = [key for key in self.store.chunks if key not in done]
+        mine = todo[state.process_index :: state.num_processes]
+        hidden = not state.is_main_process
+        with tqdm(
+            total=len(self.store.chunks), initial=len(done), unit="batch", desc="Auditing", disable=hidden
+        ) as bar:
+            generators: dict[str, TransformersGenerator] = {}
+            for i, key in enumerate(mine):
+                self._audit(key, generators)
+                bar.update(len(todo[i * state.num_processes :][: state.num_processes]))  # the others are as far
+        state.wait_for_everyone()
+        if state.is_main_process and len(self.store.merge()) < len(self.store.chunks):
+            raise RecipeError(
+                f"Some batches in {self.args.output_dir} are missing or damaged: run the same command again, which "
+                "audits them."
+            )
+
+    def _generator(self, name: str, generators: dict[str, TransformersGenerator]) -> TransformersGenerator:
+        """With the model, loaded once."""
+        if name not in generators:
+            length = self.benchmarks[name].max_completion_length
+            sampling = Sampling(self.args.temperature, 1.0, length)
+            try:
+                model = next(iter(generators.values())).model if generators else None
+                generators[name] = TransformersGenerator(self.source, sampling, self.state.device, model)
+            except (ValueError, OSError, ImportError) as error:
+                raise RecipeError(str(error)) from error
+        return generators[name]
+
+    def _audit(self, chunk: ChunkKey, generators: dict[str, TransformersGenerator]) -> None:
+        name, number = chunk
+        benchmark, args = self.benchmarks[name], self.args
+        generator = self._generator(name, generators)
+        rows = benchmark.rows(number, generator)
+        rewards = torch.tensor([torch.nan if row["reward"] is None else row["reward"] for row in rows])
+        groups = torch.tensor([row["group"] for row in rows])
+        for row, advantage in zip(rows, group_advantages(rewards, groups).tolist(), strict=True):
+            row["advantage"] = advantage
+        tokens = given_tokens(generator.model, rows, temperature=args.temperature, micro_batch_size=args.batch_size)
+        uniform = torch.ones_like(tokens.advantages)
+        seed = sample_seed(args.seed, name, number, 0)
+        if number >= len(benchmark.sizes):
+            self._write_gradients(chunk, policy_gradients(tokens, {UNIFORM: uniform}, args.seed))
+            self.store.write(self.state.process_index, [{"benchmark": name, "chunk": number, REFERENCE: True}])
+            return
+        weights, scores, metrics = {UNIFORM: uniform}, {}, {}
+        for label, rule in self.rules.items():
+            torch.manual_seed(seed)
+            own = copy.deepcopy(rule)  # what it remembers must not depend on which batches came before
+            try:
+                with alone():
+                    credit = credit_at_rollout(own, tokens)
+                    scores[label] = own.scores(tokens, credit).cpu()
+            except (TokenCreditError, ValueError, RuntimeError) as error:
+                raise RecipeError(f"rules={label!r}: {error}") from error
+            weights[label] = uniform if credit is None else credit.weights
+            metrics[label] = {} if credit is None else credit.metrics
+        if benchmark.references:
+            self._write_gradients(chunk, policy_gradients(tokens, weights, args.seed))
+        self.store.write(self.state.process_index, self._lines(chunk, rows, scores, metrics))
+
+    def _lines(self, chunk: ChunkKey, rows: list[dict], scores: dict, metrics: dict) -> list[dict]:
+        lengths = [len(row["token_ids"]) for row in rows]
+        split = {label: values.split(lengths) for label, values in scores.items()}
+        lines = []
+        for i, row in enumerate(rows):
+            lines.append(
+                {
+                    "benchmark": chunk[0],
+                    "chunk": chunk[1],
+                    "group": row["group"],
+                    "prompt": row["prompt"],
+                    "reward": row["reward"],
+                    "advantage": row["advantage"],
+                    "tokens": self.texts.of_sequence(row["token_ids"]),
+                    "unit": row["unit"],
+                    "marked": row["marked"],
+                    "unlabelled": row.get("unlabelled"),
+                    "scores": {
+                        label: [float(f"{x:.5g}") for x in parts[i].tolist()] for label, parts in split.items()
+                    },
+                }
+            )
+        lines[0]["metrics"] = metrics
+        return lines
+
+    def _write_gradients(self, chunk: ChunkKey, gradients: dict[str, torch.Tensor]) -> None:
+        path = gradient_file(self.store.folder, chunk)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(f".{self.state.process_index}.tmp")
+        with temporary.open("wb") as file:
+            np.savez(file, **{label: value.numpy() for label, value in gradients.items()})
+        os.replace(temporary, path)
+
+
+def make_rules(names: list[str]) -> dict[str, TokenCredit]:
+    """Rules by what they were called. Raises `RecipeError` for one that there is not, or that is named twice."""
+    rules = {}
+    for name in names:
+        try:
+            rule = read_rule(name)
+        except ValueError as error:
+            raise RecipeError(f"rules: {error}") from error
+        if name in rules:
+            raise RecipeError(f"rules: {name!r} is named twice.")
+        if not (rule.credits_rollouts or rule.credits_micro_batches):
+            raise RecipeError(f"rules: {name!r} credits nothing; uniform credit is in every audit.")
+        rules[name] = rule
+    return rules
+
+
+def _write_page(folder: Path, results: dict) -> None:
+    try:
+        from .page import write_page
+    except ImportError as error:
+        print(f'The page needs {error.name}: pip install "delta-trl[report]"')
+        return
+    print(write_page(folder, results))

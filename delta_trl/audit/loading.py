@@ -1,0 +1,203 @@
+"""
+Labelled completions from public data, or from a file of one's own.
+
+A file of one's own has a line for each completion: `prompt`, `completion`, `reward`, `marks` (ranges of characters,
+`[[start, end], ...]`), and optionally `units`. Schemas of the others are those of their cards and authors' code.
+"""
+
+import difflib
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ..data.loading import load, standardize
+from ..rewards import math_reward
+from .labels import Labelled, Range, join
+
+
+logger = logging.getLogger(__name__)
+
+Row = dict[str, Any]
+Answers = dict[str, str]
+"""Gold by problem, its white space aside."""
+
+
+@dataclass(frozen=True)
+class LabelledData:
+    """
+    Public data with labels.
+
+    Args:
+        source (`str`): Hub id, or path of a local file.
+        read (`Callable`): From its rows to labelled completions.
+        columns (`tuple[str, ...]`): What the rows must have.
+        config (`str`, *optional*), split (`str`): Of a hub dataset.
+        data_file (`str`, *optional*): The file of a hub dataset.
+        answers (`tuple[str, str, str | None, str]`, *optional*):
+            Where the golds of its problems are: format, hub id, config and split. With them, siblings can be sampled.
+        template (`bool`, *optional*, defaults to `True`): Whether prompts are problems, to be asked with the template.
+    """
+
+    source: str
+    read: Callable[[Iterable[Row]], Iterator[Labelled]]
+    columns: tuple[str, ...]
+    config: str | None = None
+    split: str = "test"
+    data_file: str | None = None
+    answers: tuple[str, str, str | None, str] | None = None
+    template: bool = True
+
+
+def read_processbench(rows: Iterable[Row]) -> Iterator[Labelled]:
+    """Steps by paragraph; `label` is the number of the first wrong one, -1 without one."""
+    for row in rows:
+        text, steps = join(row["steps"], "\n\n")
+        right = bool(row["final_answer_correct"])
+        # right answers with a wrong step say nothing about what the reward saw
+        marks = [] if right or row["label"] < 0 else [steps[row["label"]]]
+        yield Labelled(row["problem"], text, float(right), marks, steps)
+
+
+def read_prm800k(rows: Iterable[Row]) -> Iterator[Labelled]:
+    """
+    Phase 2: whole solutions, rated step by step up to the first wrong one. Whether the answer is right is graded, for
+    `finish_reason` is about the labelling.
+    """
+    kept = [row for row in rows if row["question"].get("pre_generated_steps")]
+    golds = [row["question"]["ground_truth_answer"] for row in kept]
+    answers = [f"\\boxed{{{row['question']['pre_generated_answer']}}}" for row in kept]
+    for row, reward in zip(kept, math_reward(answers, solution=golds), strict=True):
+        text, steps = join(row["question"]["pre_generated_steps"], "\n")
+        rated = row["label"]["steps"]
+        wrong = row["label"]["finish_reason"] == "found_error" and _is_wrong(rated[-1], len(rated) - 1, row)
+        marks = [steps[len(rated) - 1]] if wrong and reward == 0 else []
+        yield Labelled(row["question"]["problem"], text, reward, marks, steps, row["question"]["ground_truth_answer"])
+
+
+def _is_wrong(rated: Row, number: int, row: Row) -> bool:
+    """Whether the solution's own step, among the alternatives that were rated, is."""
+    step = row["question"]["pre_generated_steps"][number]
+    return any(one["text"] == step and one["rating"] == -1 for one in rated["completions"] or [])
+
+
+def read_humanevalpack(rows: Iterable[Row], lines: bool = False) -> Iterator[Labelled]:
+    """The right and the buggy solution of a function, marked where they differ."""
+    for row in rows:
+        right, wrong = row["canonical_solution"], row["buggy_solution"]
+        for text, other, reward in ((right, wrong, 1.0), (wrong, right, 0.0)):
+            units = join(text.splitlines(keepends=True), "")[1] if lines else None
+            yield Labelled(row["prompt"], text, reward, differences(text, other), units)
+
+
+def read_humanevalpack_lines(rows: Iterable[Row]) -> Iterator[Labelled]:
+    """The same, line by line."""
+    return read_humanevalpack(rows, lines=True)
+
+
+def differences(text: str, other: str) -> list[Range]:
+    """Where `text` differs from `other`; where it only lacks something, the character that stands there instead."""
+    blocks = difflib.SequenceMatcher(None, text, other, autojunk=False).get_opcodes()
+    return [(start, max(end, start + 1)) for tag, start, end, _, _ in blocks if tag != "equal"]
+
+
+def read_own(rows: Iterable[Row]) -> Iterator[Labelled]:
+    """A file of one's own. Raises `ValueError` for a row that is none."""
+    for number, row in enumerate(rows, 1):
+        ranges = {name: row.get(name) for name in ("marks", "units")}
+        for name, value in ranges.items():
+            pairs = value or []
+            if not all(len(pair) == 2 and 0 <= pair[0] < pair[1] <= len(row["completion"]) for pair in pairs):
+                raise ValueError(
+                    f"row {number}: {name}={value!r}: expected ranges [start, end] of the completion's "
+                    f"{len(row['completion'])} characters."
+                )
+        units = None if ranges["units"] is None else [tuple(pair) for pair in ranges["units"]]
+        yield Labelled(
+            row["prompt"], row["completion"], row["reward"], [tuple(p) for p in ranges["marks"] or []], units
+        )
+
+
+PROCESSBENCH = ("problem", "steps", "final_answer_correct", "label")
+HUMANEVALPACK = ("prompt", "canonical_solution", "buggy_solution")
+OWN = ("prompt", "completion", "reward", "marks")
+GSM8K = ("gsm8k", "openai/gsm8k", "main", "test")
+MATH = ("math", "DigitalLearningGmbH/MATH-lighteval", None, "test")
+LABELLED = {
+    "processbench_gsm8k": LabelledData(
+        "Qwen/ProcessBench", read_processbench, PROCESSBENCH, split="gsm8k", answers=GSM8K
+    ),
+    "processbench_math": LabelledData(
+        "Qwen/ProcessBench", read_processbench, PROCESSBENCH, split="math", answers=MATH
+    ),
+    "processbench_olympiadbench": LabelledData(
+        "Qwen/ProcessBench", read_processbench, PROCESSBENCH, split="olympiadbench"
+    ),
+    "processbench_omnimath": LabelledData("Qwen/ProcessBench", read_processbench, PROCESSBENCH, split="omnimath"),
+    "prm800k": LabelledData(
+        "tasksource/PRM800K", read_prm800k, ("question", "label"), split="train", data_file="phase2_test.jsonl"
+    ),
+    "humanevalpack": LabelledData(
+        "bigcode/humanevalpack", read_humanevalpack, HUMANEVALPACK, config="python", template=False
+    ),
+    "humanevalpack_lines": LabelledData(
+        "bigcode/humanevalpack", read_humanevalpack_lines, HUMANEVALPACK, config="python", template=False
+    ),
+}
+
+
+def own_file(path: str) -> LabelledData:
+    """A file of one's own."""
+    return LabelledData(path, read_own, OWN, template=False)
+
+
+def load_labelled(name: str, data: LabelledData) -> list[Labelled]:
+    """
+    Load and read labelled completions.
+
+    Raises:
+        ValueError, OSError: If they cannot be loaded, or a column is missing.
+    """
+    rows = load(data.source, data.config, data.split, data_file=data.data_file)
+    missing = [column for column in data.columns if column not in rows.column_names]
+    if missing:
+        raise ValueError(
+            f"{name}: {data.source} needs the columns {', '.join(data.columns)}; {', '.join(missing)} missing from "
+            f"{', '.join(rows.column_names)}."
+        )
+    try:
+        return list(data.read(rows))
+    except ValueError as error:
+        raise ValueError(f"{name}: {data.source}: {error}") from error
+
+
+def load_answers(data: LabelledData) -> Answers:
+    """Golds of the problems, if there is a dataset that has them and it can be loaded; else none, with a warning."""
+    if data.answers is None:
+        return {}
+    form, source, config, split = data.answers
+    try:
+        rows = standardize(load(source, config, split), form, source)
+    except (ValueError, OSError) as error:
+        logger.warning(f"{source} has no answers for us ({error}): no siblings are sampled.")
+        return {}
+    return {key(row["prompt"]): row["solution"] for row in rows if row["solution"] is not None}
+
+
+def key(problem: Any) -> str:
+    """A problem without what differs from copy to copy."""
+    return " ".join(str(problem).split())
+
+
+def by_problem(labelled: Iterable[Labelled]) -> dict[str, list[Labelled]]:
+    """Completions of the same problem, in order."""
+    groups: dict[str, list[Labelled]] = {}
+    for one in labelled:
+        groups.setdefault(key(one.prompt), []).append(one)
+    return groups
+
+
+def has_contrast(group: Iterable[Labelled]) -> bool:
+    """Whether there are completions of both kinds."""
+    return len(Counter(one.reward for one in group if one.reward is not None)) > 1

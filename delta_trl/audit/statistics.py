@@ -1,0 +1,197 @@
+"""
+How well scores find what is marked within a response, and how well gradients agree.
+
+A response has n units (tokens, steps, lines), m of them marked. Its AUC is the share of pairs of a marked and another
+unit in which the marked one scores higher, ties half; scores of different responses are never compared. Intervals are
+bootstrapped over prompts, whose responses share what makes them easy or hard. The null permutes the marks within each
+response; it is two-sided about 1/2, for the sign of a score is fixed in advance.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+RESAMPLES = 2000
+PERMUTATIONS = 2000
+MOST_DRAWN = 2e8  # random numbers for permutations of one side
+FRACTIONS = np.linspace(0, 1, 21)  # of a response that is looked at
+
+
+@dataclass(frozen=True)
+class Marked:
+    """
+    Responses of one side with marks.
+
+    Args:
+        scores (`dict[str, list[np.ndarray]]`): Of each rule, for each response, of its n units.
+        marks (`list[np.ndarray]`): For each response which units are marked, bool; neither none nor all.
+        groups (`list[int]`): The prompt of each response.
+    """
+
+    scores: dict[str, list[np.ndarray]]
+    marks: list[np.ndarray]
+    groups: list[int]
+
+
+def midranks(scores: np.ndarray) -> np.ndarray:
+    """Ranks from 1, lowest first; equal scores share their mean."""
+    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    last = counts.cumsum()
+    return (last - (counts - 1) / 2)[inverse]
+
+
+def auc(ranks: np.ndarray, marks: np.ndarray) -> float:
+    """Area under the ROC curve of one response."""
+    m, n = marks.sum(), len(marks)
+    return float((ranks[marks].sum() - m * (m + 1) / 2) / (m * (n - m)))
+
+
+def found_at(scores: np.ndarray, marks: np.ndarray, fractions: np.ndarray = FRACTIONS) -> np.ndarray:
+    """Share of the marked units among the highest-scored fractions of a response; ties in random order, expected."""
+    ranks, n = midranks(scores), len(scores)
+    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    tied = counts[inverse][marks]
+    above = n - (ranks[marks] + (tied - 1) / 2)
+    return np.clip((fractions[:, None] * n - above) / tied, 0, 1).mean(axis=1)
+
+
+def identification(marked: Marked, seed: int = 0) -> dict[str, dict]:
+    """
+    For each rule `auc` and its `interval`, `percentile` (mean rank of the marked units in their responses, 0 to 1),
+    `p` of the permutation null, `curve` (what is found among the highest-scored `FRACTIONS`); and how many `responses`
+    and `prompts` that is.
+    """
+    rng = np.random.default_rng(seed)
+    R, longest = len(marked.marks), max(map(len, marked.marks))
+    numbers = np.unique(marked.groups, return_inverse=True)[1]
+    draws = rng.multinomial(numbers.max() + 1, np.full(numbers.max() + 1, 1 / (numbers.max() + 1)), size=RESAMPLES)
+    ranks = {name: [midranks(one) for one in of_rule] for name, of_rule in marked.scores.items()}
+    nulls = _null(ranks, marked.marks, longest, rng)
+    results = {}
+    for name, of_rule in ranks.items():
+        aucs = np.array([auc(r, m) for r, m in zip(of_rule, marked.marks, strict=True)])
+        sums, counts = np.bincount(numbers, aucs), np.bincount(numbers)
+        resampled = (draws @ sums) / (draws @ counts)
+        places = [(r[m] - 0.5).mean() / len(m) for r, m in zip(of_rule, marked.marks, strict=True)]
+        curves = [found_at(s, m) for s, m in zip(marked.scores[name], marked.marks, strict=True)]
+        away = abs(aucs.mean() - 0.5) - 1e-12
+        results[name] = {
+            "auc": float(aucs.mean()),
+            "interval": [float(x) for x in np.quantile(resampled, (0.025, 0.975))],
+            "percentile": float(np.mean(places)),
+            "p": float((1 + (abs(nulls[name] - 0.5) >= away).sum()) / (1 + len(nulls[name]))),
+            "curve": [float(x) for x in np.mean(curves, axis=0)],
+            "responses": R,
+            "prompts": int(numbers.max() + 1),
+        }
+    return results
+
+
+def _null(
+    ranks: dict[str, list[np.ndarray]], marks: list[np.ndarray], longest: int, rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """Mean AUC of each rule for marks that are drawn anew, the same for all rules."""
+    R = len(marks)
+    lengths, m = np.array([len(x) for x in marks]), np.array([x.sum() for x in marks])
+    padded = np.zeros((len(ranks), R, longest))
+    for row, of_rule in zip(padded, ranks.values(), strict=True):
+        for values, one in zip(row, of_rule, strict=True):
+            values[: len(one)] = one
+    beyond = np.arange(longest) >= lengths[:, None]
+    permutations = int(np.clip(MOST_DRAWN / (R * longest), 200, PERMUTATIONS))
+    nulls = np.zeros((len(ranks), permutations))
+    for i in range(permutations):
+        keys = rng.random((R, longest))
+        keys[beyond] = 2.0
+        bound = np.take_along_axis(np.sort(keys, axis=1), m[:, None] - 1, axis=1)
+        drawn = keys <= bound
+        sums = (padded * drawn).sum(axis=2)
+        nulls[:, i] = ((sums - m * (m + 1) / 2) / (m * (lengths - m))).mean(axis=1)
+    return dict(zip(ranks, nulls, strict=True))
+
+
+def agreement(gradients: dict[str, np.ndarray], reference: np.ndarray, baseline: str) -> dict[str, dict]:
+    """
+    How each rule's gradients of b rollout batches agree with a reference from other batches.
+
+    Args:
+        gradients (`dict[str, np.ndarray]`): Of each rule, `(b, size)`.
+        reference (`np.ndarray` of shape `(r, size)`): Of other batches under uniform credit.
+        baseline (`str`): The rule that the others are compared with, batch by batch.
+
+    Returns:
+        For each rule `cosine` of a batch's gradient with the mean of the reference, mean over batches, with the
+        `interval` over batches; its `difference` from the baseline's with `difference_interval`; `noise`, the variance
+        of a batch's gradient over the squared length of its expectation; `bias_cosine`, the cosine of the two
+        expectations, with `bias_interval` by jackknife. Both correct for noise, and are `None` where that leaves no
+        signal.
+    """
+    mean = reference.mean(axis=0)
+    length = np.linalg.norm(mean)
+    base = _cosines(gradients[baseline], mean, length)
+    signal = _signal(reference)
+    results = {}
+    for name, g in gradients.items():
+        cosines = _cosines(g, mean, length)
+        bias = _bias(g, mean, signal)
+        left_out = [_bias(np.delete(g, i, axis=0), mean, signal) for i in range(len(g))] if len(g) > 2 else []
+        results[name] = {
+            "cosine": float(cosines.mean()),
+            "interval": _t_interval(cosines),
+            "difference": float((cosines - base).mean()),
+            "difference_interval": _t_interval(cosines - base),
+            "noise": _noise(g),
+            "bias_cosine": bias,
+            "bias_interval": _jackknife(bias, left_out),
+            "batches": len(g),
+        }
+    return results
+
+
+def _cosines(g: np.ndarray, mean: np.ndarray, length: float) -> np.ndarray:
+    return (g @ mean) / np.maximum(np.linalg.norm(g, axis=1) * length, 1e-30)
+
+
+def _signal(g: np.ndarray) -> float:
+    """Squared length of the expectation, without bias: from pairs of different batches."""
+    if len(g) < 2:
+        return float("nan")
+    products = g @ g.T
+    return float((products.sum() - np.trace(products)) / (len(g) * (len(g) - 1)))
+
+
+def _noise(g: np.ndarray) -> float | None:
+    signal = _signal(g)
+    return float((g**2).sum(axis=1).mean() / signal - 1) if signal > 0 else None
+
+
+def _bias(g: np.ndarray, mean: np.ndarray, reference_signal: float) -> float | None:
+    signal = _signal(g)
+    if not (signal > 0 and reference_signal > 0):
+        return None
+    return float(g.mean(axis=0) @ mean / np.sqrt(signal * reference_signal))
+
+
+def _jackknife(value: float | None, left_out: list[float | None]) -> list[float] | None:
+    if value is None or not left_out or None in left_out:
+        return None
+    n, values = len(left_out), np.array(left_out, dtype=float)
+    half = _t(n - 1) * float(np.sqrt((n - 1) / n * ((values - values.mean()) ** 2).sum()))
+    return [value - half, value + half]
+
+
+def _t_interval(values: np.ndarray) -> list[float] | None:
+    if len(values) < 2:
+        return None
+    half = _t(len(values) - 1) * float(values.std(ddof=1)) / len(values) ** 0.5
+    return [float(values.mean()) - half, float(values.mean()) + half]
+
+
+def _t(degrees: int) -> float:
+    """97.5 % quantile of Student's t; beyond a table to two digits by its expansion."""
+    table = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228]
+    if degrees <= len(table):
+        return table[degrees - 1]
+    z = 1.959964
+    return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)

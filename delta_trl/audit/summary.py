@@ -1,0 +1,166 @@
+"""The numbers of an audit, from the scores and gradients on disk, and their table in the terminal."""
+
+import json
+from collections import Counter
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from ..evaluation.store import ChunkKey, read_samples, write_json
+from ..evaluation.summary import print_table
+from .statistics import FRACTIONS, Marked, agreement, identification
+
+
+UNIFORM = "uniform"  # the name of no rule
+REFERENCE = "reference"
+SIDES = {"losers": -1, "winners": 1}
+
+
+def gradient_file(folder: Path, chunk: ChunkKey) -> Path:
+    """Where the gradients of a rollout batch are."""
+    name, number = chunk
+    return folder / "gradients" / f"{name}-{number}.npz"
+
+
+def summarise(folder: Path) -> dict:
+    """Write `results.json` of a finished audit and return what is in it."""
+    settings = json.loads((folder / "settings.json").read_text())
+    lines: dict[str, list[dict]] = {}
+    references: dict[str, list[int]] = {}
+    for line in read_samples(folder):
+        if line.get(REFERENCE):
+            references.setdefault(line["benchmark"], []).append(line["chunk"])
+        else:
+            lines.setdefault(line["benchmark"], []).append(line)
+    results: dict[str, Any] = {
+        "settings": settings,
+        "versions": {name: version(name) for name in ("delta-trl", "torch", "transformers")},
+        "fractions": [float(x) for x in FRACTIONS],
+        "benchmarks": {},
+    }
+    for name, found in lines.items():
+        rules: dict[str, dict] = {label: {} for label in [UNIFORM, *settings["rules"]]}
+        for side, sign in SIDES.items():
+            marked = marked_of(found, list(settings["rules"]), sign)
+            if marked.marks:
+                for label, numbers in identification(marked, settings["seed"]).items():
+                    rules[label][side] = numbers
+        if name in references:
+            chunks = sorted({line["chunk"] for line in found})
+            for label, numbers in _agreement(folder, name, chunks, references[name]).items():
+                rules[label]["gradient"] = numbers
+        results["benchmarks"][name] = {
+            "counts": _counts(found, settings["left_out"].get(name, {})),
+            "rules": rules,
+            "metrics": _mean_metrics(found),
+        }
+    write_json(folder / "results.json", results)
+    return results
+
+
+def unit_scores(line: dict, label: str) -> np.ndarray:
+    """Mean score of each unit of a completion, in the order of the units that have a token."""
+    numbers = np.unique(line["unit"], return_inverse=True)[1]
+    return np.bincount(numbers, line["scores"][label]) / np.bincount(numbers)
+
+
+def marked_of(lines: list[dict], labels: list[str], sign: int) -> Marked:
+    """The completions of a side that have a contrast and marks."""
+    chosen, marks = [], []
+    for line in lines:
+        own = np.isin(np.unique(line["unit"]), line["marked"])
+        if np.sign(line["advantage"]) == sign and own.any() and not own.all():
+            chosen.append(line)
+            marks.append(own)
+    prompts = {key: i for i, key in enumerate(dict.fromkeys((line["chunk"], line["group"]) for line in chosen))}
+    return Marked(
+        scores={label: [unit_scores(line, label) for line in chosen] for label in labels},
+        marks=marks,
+        groups=[prompts[line["chunk"], line["group"]] for line in chosen],
+    )
+
+
+def _agreement(folder: Path, name: str, chunks: list[int], references: list[int]) -> dict[str, dict]:
+    batches = [dict(np.load(gradient_file(folder, (name, chunk)))) for chunk in chunks]
+    reference = np.stack([np.load(gradient_file(folder, (name, chunk)))[UNIFORM] for chunk in sorted(references)])
+    gradients = {label: np.stack([batch[label] for batch in batches]) for label in batches[0]}
+    return agreement(gradients, reference, UNIFORM)
+
+
+def _counts(lines: list[dict], left_out: dict[str, int]) -> dict:
+    rewards = [line["reward"] for line in lines if line["reward"] is not None]
+    groups: dict[tuple, list[dict]] = {}
+    for line in lines:
+        groups.setdefault((line["chunk"], line["group"]), []).append(line)
+    reasons = Counter(left_out)
+    reasons["prompts whose completions all had the same reward"] += sum(
+        not any(line["advantage"] for line in group) for group in groups.values()
+    )
+    for line in lines:
+        if line["unlabelled"] and line["advantage"]:
+            reasons[f"completions {line['unlabelled']}"] += 1
+    reasons["completions without a reward"] += len(lines) - len(rewards)
+    return {
+        "prompts": len(groups),
+        "completions": len(lines),
+        "mean_reward": float(np.mean(rewards)) if rewards else None,
+        "mean_length": float(np.mean([len(line["tokens"]) for line in lines])),
+        "left_out": {reason: count for reason, count in reasons.items() if count},
+    }
+
+
+def _mean_metrics(lines: list[dict]) -> dict[str, dict[str, float]]:
+    """What rules have logged, mean over the rollout batches where it is defined."""
+    values: dict[str, dict[str, list[float]]] = {}
+    for line in lines:
+        for label, metrics in line.get("metrics", {}).items():
+            for name, value in metrics.items():
+                if value is not None and np.isfinite(value):
+                    values.setdefault(label, {}).setdefault(name, []).append(value)
+    return {label: {name: float(np.mean(v)) for name, v in metrics.items()} for label, metrics in values.items()}
+
+
+def show(results: dict) -> None:
+    """Print a table for each benchmark."""
+    settings = results["settings"]
+    for name, one in results["benchmarks"].items():
+        counts = one["counts"]
+        rewarded = "" if counts["mean_reward"] is None else f", mean reward {counts['mean_reward']:.3f}"
+        table = Table(
+            title=f"{name}: {counts['prompts']} prompts, {counts['completions']} completions{rewarded}\n"
+            f"{settings['model_name_or_path']}, temperature {settings['temperature']:g}"
+        )
+        table.add_column("rule")
+        for column in ("losers: AUC", "95 %", "winners: AUC", "95 %", "cosine", "- uniform", "bias cosine", "noise"):
+            table.add_column(column, justify="right")
+        for label, numbers in one["rules"].items():
+            cells = []
+            for side in SIDES:
+                found = numbers.get(side)
+                cells += [f"{found['auc']:.3f}", _interval(found["interval"])] if found else ["", ""]
+            cells += _gradient_cells(numbers.get("gradient"), label)
+            table.add_row(label, *cells)
+        print_table(table)
+        for reason, count in counts["left_out"].items():
+            print(f"left out: {count} {reason}")
+
+
+def _gradient_cells(found: dict | None, label: str) -> list[str]:
+    if found is None:
+        return [""] * 4
+    half = found["difference_interval"]
+    difference = "" if label == UNIFORM else f"{found['difference']:+.3f}"
+    if difference and half:
+        difference += f" ± {(half[1] - half[0]) / 2:.3f}"
+    return [f"{found['cosine']:.3f}", difference, *(_number(found[key]) for key in ("bias_cosine", "noise"))]
+
+
+def _interval(interval: list[float]) -> str:
+    return f"{interval[0]:.2f} – {interval[1]:.2f}"
+
+
+def _number(value: float | None) -> str:
+    return "?" if value is None else f"{value:.2f}"
