@@ -198,7 +198,7 @@ class Audit:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(f".{self.state.process_index}.tmp")
         with temporary.open("wb") as file:
-            np.savez(file, **{label: value.numpy() for label, value in gradients.items()})
+            np.savez(file, rules=np.array(list(gradients)), gradients=torch.stack(list(gradients.values())).numpy())
         os.replace(temporary, path)
 
 

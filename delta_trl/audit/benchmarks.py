@@ -1,6 +1,7 @@
 """Rollout batches to audit: sampled on a task that knows the right text, or of labelled completions."""
 
 import difflib
+import math
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -145,7 +146,8 @@ class LabelledBenchmark:
                 without += 1
         self.left_out["prompts without completions of both kinds"] = without
         random.Random(self.args.seed).shuffle(kept)
-        batches, self._batches = [], []
+        batches: list[tuple[Labelled, list[dict], str | None]] = []
+        self._batches: list[list[tuple[Labelled, list[dict], str | None]]] = []
         for group, answer in kept:
             rows = self._fitting(group)
             if rows and len(batches) < self.args.num_prompts:
@@ -163,8 +165,10 @@ class LabelledBenchmark:
 
     @property
     def max_completion_length(self) -> int:
-        """Tokens of a sampled completion."""
-        return self.args.max_completion_length
+        """Tokens of a sampled completion, such that it fits behind the longest prompt."""
+        rows = [rows[0] for batch in self._batches for _, rows, answer in batch if answer is not None]
+        longest = max((len(row["prompt_ids"]) for row in rows), default=0)
+        return min(self.args.max_completion_length, (self.limit or math.inf) - longest)
 
     def _fitting(self, group: list[Labelled]) -> list[dict]:
         """The completions of a prompt in the model's tokens; none if those that fit have no label or contrast left."""

@@ -3,6 +3,8 @@ Policy gradients of a rollout batch under several rules' weights, from the same 
 seeded random projections, whose inner products are those of the gradients up to 0.3 % of the product of the lengths.
 """
 
+from collections.abc import Sequence
+
 import torch
 
 from ..credit import Tokens
@@ -45,7 +47,13 @@ def policy_gradients(tokens: Tokens, weights: dict[str, torch.Tensor], seed: int
     return {name: value.cpu() for name, value in sums.items()}
 
 
-def _add(sums: torch.Tensor, parameters, gradients, seed: int, whole: bool) -> None:
+def _add(
+    sums: torch.Tensor,
+    parameters: Sequence[torch.Tensor],
+    gradients: Sequence[torch.Tensor | None],
+    seed: int,
+    whole: bool,
+) -> None:
     start = 0
     for parameter, gradient in zip(parameters, gradients, strict=True):
         size = parameter.numel()

@@ -128,7 +128,7 @@ def agreement(gradients: dict[str, np.ndarray], reference: np.ndarray, baseline:
         signal.
     """
     mean = reference.mean(axis=0)
-    length = np.linalg.norm(mean)
+    length = float(np.linalg.norm(mean))
     base = _cosines(gradients[baseline], mean, length)
     signal = _signal(reference)
     results = {}

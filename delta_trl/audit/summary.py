@@ -84,10 +84,15 @@ def marked_of(lines: list[dict], labels: list[str], sign: int) -> Marked:
 
 
 def _agreement(folder: Path, name: str, chunks: list[int], references: list[int]) -> dict[str, dict]:
-    batches = [dict(np.load(gradient_file(folder, (name, chunk)))) for chunk in chunks]
-    reference = np.stack([np.load(gradient_file(folder, (name, chunk)))[UNIFORM] for chunk in sorted(references)])
+    batches = [_read_gradients(folder, (name, chunk)) for chunk in chunks]
+    reference = np.stack([_read_gradients(folder, (name, chunk))[UNIFORM] for chunk in sorted(references)])
     gradients = {label: np.stack([batch[label] for batch in batches]) for label in batches[0]}
     return agreement(gradients, reference, UNIFORM)
+
+
+def _read_gradients(folder: Path, chunk: ChunkKey) -> dict[str, np.ndarray]:
+    with np.load(gradient_file(folder, chunk)) as file:
+        return dict(zip(file["rules"].tolist(), file["gradients"], strict=True))
 
 
 def _counts(lines: list[dict], left_out: dict[str, int]) -> dict:

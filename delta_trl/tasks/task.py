@@ -51,7 +51,7 @@ class Task:
 
 def make_problems(task: Task) -> tuple[list[dict], list[dict]]:
     """Training and test problems, all different; always the same ones."""
-    rng, problems = random.Random(0), {}
+    rng, problems = random.Random(0), dict[str, dict]()
     while len(problems) < TRAIN_PROBLEMS + TEST_PROBLEMS:
         problem = task.make_problem(rng)
         problems[problem["prompt"]] = problem

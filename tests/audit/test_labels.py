@@ -1,0 +1,186 @@
+"""Labelled completions: every schema on rows made by hand, and their marks in the tokens of real tokenizers."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from datasets import Dataset
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from delta_trl.audit.labels import Labelled, UnfitError, join, to_row
+from delta_trl.audit.loading import LABELLED, by_problem, differences, load_answers, load_labelled, own_file
+
+from .. import tiny
+
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+def read(name: str, file: str) -> list[Labelled]:
+    return load_labelled(name, replace(LABELLED[name], source=str(FIXTURES / file), data_file=None))
+
+
+def texts(one: Labelled, ranges) -> list[str]:
+    return [one.completion[start:end] for start, end in ranges]
+
+
+def test_processbench():
+    wrong, right, alone, by_chance, _ = read("processbench_gsm8k", "processbench.jsonl")
+    assert wrong.completion == (
+        "In the afternoon she picks 12 * 2 = 24 apples.\n\nIn all she picks 12 + 24 = 38 apples.\n\n"
+        "The answer is \\boxed{38}."
+    )
+    assert wrong.reward == 0
+    assert texts(wrong, wrong.marks) == ["In all she picks 12 + 24 = 38 apples.\n\n"]
+    assert "".join(texts(wrong, wrong.units)) == wrong.completion
+    assert (right.reward, right.marks) == (1, [])
+    assert texts(alone, alone.marks) == ["Half an hour has 50 minutes.\n\n"]
+    assert (by_chance.reward, by_chance.marks) == (1, [])  # a wrong step, but a right answer
+    groups = list(by_problem([wrong, right, alone]).values())
+    assert [len(group) for group in groups] == [2, 1]  # white space aside
+
+
+def test_prm800k():
+    wrong, right, given_up, _ = read("prm800k", "prm800k.jsonl")
+    assert [one.reward for one in (wrong, right, given_up)] == [0, 1, 0]
+    assert texts(wrong, wrong.marks) == ["Then 12 + 5 = 18.\n"]
+    assert "".join(texts(wrong, wrong.units)) == wrong.completion
+    assert right.marks == []
+    assert given_up.marks == []
+    assert wrong.solution == "17"
+
+
+def test_prm800k_of_phase_1_has_no_whole_solutions():
+    row = {
+        "question": {"problem": "p", "ground_truth_answer": "1"},
+        "label": {"steps": [], "finish_reason": "solution"},
+    }
+    assert list(LABELLED["prm800k"].read(Dataset.from_list([row]))) == []
+
+
+def test_humanevalpack():
+    right, wrong, longer, shorter = read("humanevalpack", "humanevalpack.jsonl")
+    assert (right.completion, right.reward) == ("    return a + b\n", 1)
+    assert texts(right, right.marks) == ["+"]
+    assert (texts(wrong, wrong.marks), wrong.reward) == (["-"], 0)
+    assert "".join(texts(longer, longer.marks)).strip().startswith("if not y")
+    assert len(shorter.marks) == 1  # what stands where something is missing
+    assert right.units is None
+    lines = read("humanevalpack_lines", "humanevalpack.jsonl")[2]
+    assert texts(lines, lines.units) == lines.completion.splitlines(keepends=True)
+
+
+def test_differences_mark_what_is_missing():
+    assert differences("a c", "a b c") == [(2, 3)]
+    assert differences("a b c", "a c") == [(2, 4)]
+    assert differences("same", "same") == []
+
+
+def test_answers_of_the_problems(monkeypatch):
+    data = replace(LABELLED["processbench_gsm8k"], answers=("gsm8k", str(FIXTURES / "gsm8k.jsonl"), None, "test"))
+    answers = load_answers(data)
+    problem = "A printer prints 40 pages per minute. How many pages does it print in half an hour?"
+    assert answers[problem] == "1,200"
+    assert load_answers(LABELLED["humanevalpack"]) == {}
+
+
+def test_answers_that_cannot_be_had(caplog):
+    data = replace(LABELLED["processbench_gsm8k"], answers=("gsm8k", "none/such.jsonl", None, "test"))
+    assert load_answers(data) == {}
+    assert "no siblings are sampled" in caplog.text
+
+
+def test_a_file_of_ones_own(tmp_path):
+    path = tmp_path / "mine.jsonl"
+    row = {"prompt": "1+1=", "completion": "it is 3", "reward": 0.0, "marks": [[6, 7]], "units": [[0, 6], [6, 7]]}
+    path.write_text(json.dumps(row) + "\n")
+    (one,) = load_labelled("mine", own_file(str(path)))
+    assert texts(one, one.marks) == ["3"]
+    assert texts(one, one.units) == ["it is ", "3"]
+    for change, message in (
+        ({"marks": [[6, 9]]}, r"row 1: marks=\[\[6, 9\]\]: expected ranges \[start, end\] of the completion's 7"),
+        ({"units": [[3, 3]]}, "units="),
+    ):
+        path.write_text(json.dumps(row | change) + "\n")
+        with pytest.raises(ValueError, match=message):
+            load_labelled("mine", own_file(str(path)))
+    path.write_text(json.dumps({"prompt": "a", "completion": "b", "reward": 1.0}) + "\n")
+    with pytest.raises(ValueError, match="needs the columns prompt, completion, reward, marks; marks missing from"):
+        load_labelled("mine", own_file(str(path)))
+
+
+# --- in tokens ---
+
+
+# what Qwen's tokenizers split texts by, and Llama's
+SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+@pytest.fixture(scope="module")
+def bytewise():
+    """A byte-level BPE like those of language models, trained on the fixtures: ".\\n\\n" is one token."""
+    tokenizer = Tokenizer(models.BPE())
+    split = pre_tokenizers.Split(Regex(SPLIT), behavior="isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=600, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+    )
+    corpus = [one.completion for one in read("processbench_gsm8k", "processbench.jsonl")] * 5
+    tokenizer.train_from_iterator([*corpus, "return abs(a - b) * 2 another\n"], trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+
+
+def pieces(row: dict, tokenizer) -> dict[int, str]:
+    """The text of each unit's tokens."""
+    return {
+        unit: tokenizer.decode([t for t, u in zip(row["token_ids"], row["unit"], strict=True) if u == unit])
+        for unit in row["unit"]
+    }
+
+
+def test_steps_in_tokens_that_swallow_line_breaks(bytewise):
+    one = read("processbench_gsm8k", "processbench.jsonl")[0]
+    row = to_row(one, [1], bytewise, None)
+    assert ".ĊĊ" in bytewise.convert_ids_to_tokens(row["token_ids"])
+    assert list(pieces(row, bytewise).values()) == texts(one, one.units)  # ".\n\n" is a token of the step before
+    assert row["marked"] == [1]
+
+
+def test_tokens_that_differ(bytewise):
+    one = Labelled("p", "    return abs(a - b) * 2\n", 0.0, [(17, 18)])
+    row = to_row(one, [1], bytewise, None)
+    assert [bytewise.decode([row["token_ids"][i]]) for i in row["marked"]] == [" -"]
+    assert row["unit"] == list(range(len(row["token_ids"])))
+
+
+def test_characters_of_several_tokens(bytewise):
+    text = "x = 😀 + 語"
+    start = text.index("😀")
+    row = to_row(Labelled("p", text, 0.0, [(start, start + 1)]), [1], bytewise, None)
+    assert "😀" in bytewise.decode([row["token_ids"][i] for i in row["marked"]])
+    assert "+" not in bytewise.decode([row["token_ids"][i] for i in row["marked"]])
+
+
+def test_what_does_not_fit(bytewise):
+    joined, steps = join(["one", "two"], "")
+    with pytest.raises(UnfitError, match="a unit begins inside a token"):
+        to_row(Labelled("p", "another", 0.0, [(0, 2)], [(0, 2), (2, 7)]), [1], bytewise, None)
+    with pytest.raises(UnfitError, match="longer than the model's 3 tokens"):
+        to_row(Labelled("p", "a b c d", 0.0), [1], bytewise, 3)
+    with pytest.raises(UnfitError, match="no token"):
+        to_row(Labelled("p", "", 0.0), [1], bytewise, None)
+    assert (joined, steps) == ("onetwo", [(0, 3), (3, 6)])
+
+
+def test_tiny_tokenizer_of_characters():
+    tokenizer = tiny.tokenizer()
+    row = to_row(Labelled("p", "abcd", 0.0, [(1, 3)], [(0, 2), (2, 4)]), [1], tokenizer, None)
+    assert row["unit"] == [0, 0, 1, 1]
+    assert row["marked"] == [0, 1]

@@ -1,0 +1,166 @@
+"""The audit's numbers against scipy, brute force and cases whose answer is known."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from delta_trl.audit.statistics import (
+    FRACTIONS,
+    Marked,
+    _t,
+    agreement,
+    auc,
+    found_at,
+    identification,
+    midranks,
+)
+
+
+@st.composite
+def responses(draw):
+    scores = np.array(draw(st.lists(st.integers(-3, 3), min_size=2, max_size=12)), dtype=float)
+    m = draw(st.integers(1, len(scores) - 1))
+    marks = np.zeros(len(scores), dtype=bool)
+    marks[draw(st.permutations(range(len(scores))))[:m]] = True
+    return scores, marks
+
+
+@given(responses())
+@settings(deadline=None)
+def test_auc_is_that_of_mann_and_whitney(response):
+    scores, marks = response
+    u = stats.mannwhitneyu(scores[marks], scores[~marks]).statistic
+    assert auc(midranks(scores), marks) == pytest.approx(u / (marks.sum() * (~marks).sum()))
+    assert midranks(scores) == pytest.approx(stats.rankdata(scores))
+
+
+@given(responses())
+@settings(deadline=None)
+def test_auc_of_other_scales_and_of_the_opposite(response):
+    scores, marks = response
+    found = auc(midranks(scores), marks)
+    assert auc(midranks(np.exp(scores) * 3 - 1), marks) == pytest.approx(found)
+    assert auc(midranks(-scores), marks) == pytest.approx(1 - found)
+    assert auc(midranks(np.ones_like(scores)), marks) == 0.5
+
+
+@given(responses())
+@settings(deadline=None, max_examples=50)
+def test_what_is_found_is_the_mean_over_orders_of_ties(response):
+    """Against all orders that agree with the scores, at every number of units that is looked at."""
+    scores, marks = response
+    scores, marks = scores[:6], marks[:6]
+    if not marks.any():
+        return
+    n = len(scores)
+    orders = [
+        o for o in itertools.permutations(range(n)) if all(scores[a] >= scores[b] for a, b in itertools.pairwise(o))
+    ]
+    expected = [np.mean([marks[list(order[:k])].sum() / marks.sum() for order in orders]) for k in range(n + 1)]
+    assert found_at(scores, marks, np.arange(n + 1) / n) == pytest.approx(expected)
+
+
+def simulated(rng, effect: float, prompts: int = 30, siblings: int = 4) -> Marked:
+    """Responses of various lengths whose marked units score higher by `effect` standard deviations."""
+    scores, marks, groups = [], [], []
+    for group in range(prompts):
+        for _ in range(siblings):
+            n = int(rng.integers(5, 30))
+            marked = np.zeros(n, dtype=bool)
+            marked[rng.choice(n, size=int(rng.integers(1, 3)), replace=False)] = True
+            marks.append(marked)
+            scores.append(rng.normal(size=n) + rng.normal() * 5 + effect * marked)  # a level of its own
+            groups.append(group * 7)
+    return Marked({"rule": scores, "nothing": [np.zeros_like(s) for s in scores]}, marks, groups)
+
+
+def test_a_known_effect():
+    """Normal scores, d standard deviations apart: AUC = Φ(d / √2), whatever the responses' levels."""
+    found = identification(simulated(np.random.default_rng(0), 1.0, prompts=200))
+    rule, nothing = found["rule"], found["nothing"]
+    assert rule["auc"] == pytest.approx(stats.norm.cdf(1 / 2**0.5), abs=0.02)
+    assert rule["interval"][0] < rule["auc"] < rule["interval"][1]
+    assert rule["interval"][1] - rule["interval"][0] < 0.06
+    assert rule["p"] == pytest.approx(1 / 1001, abs=6e-4)
+    assert (rule["responses"], rule["prompts"]) == (800, 200)
+    assert len(rule["curve"]) == len(FRACTIONS)
+    assert (rule["curve"][0], rule["curve"][-1]) == (0, 1)
+    assert np.trapezoid(rule["curve"], FRACTIONS) == pytest.approx(rule["percentile"], abs=0.01)
+    assert nothing["auc"] == 0.5
+    assert nothing["interval"] == [0.5, 0.5]
+    assert nothing["p"] == 1
+    assert nothing["curve"] == pytest.approx(FRACTIONS)
+
+
+def test_without_an_effect_intervals_and_p_are_honest():
+    rng = np.random.default_rng(1)
+    found = [identification(simulated(rng, 0.0, prompts=12, siblings=3), seed=i)["rule"] for i in range(150)]
+    covered = np.mean([low <= 0.5 <= high for low, high in (one["interval"] for one in found)])
+    assert covered >= 0.87
+    assert stats.kstest([one["p"] for one in found], "uniform").pvalue > 0.01
+
+
+def test_intervals_know_that_siblings_are_alike():
+    """Equal siblings say no more than one of them."""
+    rng = np.random.default_rng(2)
+    one = simulated(rng, 0.3, prompts=40, siblings=1)
+    many = Marked({"rule": one.scores["rule"] * 5}, one.marks * 5, one.groups * 5)
+    alone = Marked({"rule": one.scores["rule"]}, one.marks, one.groups)
+    wide = [np.ptp(identification(marked)["rule"]["interval"]) for marked in (alone, many)]
+    assert wide[1] == pytest.approx(wide[0], rel=0.1)
+
+
+def batches(rng, signal: np.ndarray, noise: float, count: int) -> np.ndarray:
+    return signal + noise * rng.normal(size=(count, len(signal))) / len(signal) ** 0.5
+
+
+def test_agreement_of_gradients_that_are_known():
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=500)
+    truth /= np.linalg.norm(truth)
+    aside = rng.normal(size=500)
+    aside -= aside @ truth * truth
+    aside /= np.linalg.norm(aside)
+    reference = batches(rng, truth, 2.0, 60)
+    gradients = {
+        "uniform": batches(rng, truth, 2.0, 60),
+        "less noise": batches(rng, 3 * truth, 3.0, 60),
+        "biased": batches(rng, 0.6 * truth + 0.8 * aside, 0.5, 60),
+        "nothing": batches(rng, 0 * truth, 1.0, 60),
+    }
+    found = agreement(gradients, reference, "uniform")
+    assert found["uniform"]["difference"] == 0
+    assert found["uniform"]["noise"] == pytest.approx(4, rel=0.3)
+    assert found["less noise"]["noise"] == pytest.approx(1, rel=0.2)
+    assert found["less noise"]["difference_interval"][0] > 0
+    for name, cosine in (("uniform", 1.0), ("less noise", 1.0), ("biased", 0.6)):
+        low, high = found[name]["bias_interval"]
+        assert found[name]["bias_cosine"] == pytest.approx(cosine, abs=0.07)
+        assert low < cosine < high
+    assert found["nothing"]["cosine"] == pytest.approx(0, abs=0.03)
+    assert found["uniform"]["batches"] == 60
+    direct = reference.mean(axis=0)
+    expected = np.mean([g @ direct / np.linalg.norm(g) / np.linalg.norm(direct) for g in gradients["biased"]])
+    assert found["biased"]["cosine"] == pytest.approx(expected)
+    t = stats.ttest_rel(
+        [g @ direct / np.linalg.norm(g) / np.linalg.norm(direct) for g in gradients["biased"]],
+        [g @ direct / np.linalg.norm(g) / np.linalg.norm(direct) for g in gradients["uniform"]],
+    ).confidence_interval(0.95)
+    assert found["biased"]["difference_interval"] == pytest.approx([t.low, t.high], abs=1e-4)
+
+
+def test_few_batches_leave_intervals_open():
+    rng = np.random.default_rng(0)
+    one = agreement({"uniform": rng.normal(size=(1, 9))}, rng.normal(size=(3, 9)), "uniform")["uniform"]
+    assert one["interval"] is None
+    assert one["noise"] is None
+    assert one["bias_interval"] is None
+
+
+@pytest.mark.parametrize("degrees", [1, 5, 10, 11, 23, 100])
+def test_quantiles_of_student(degrees):
+    assert _t(degrees) == pytest.approx(stats.t.ppf(0.975, degrees), rel=1e-3)
