@@ -25,6 +25,7 @@ from compare_token_gradients import group_advantages, interval, raw_alphas, samp
 from make_study_models import FOLDER
 from scipy.stats import rankdata, spearmanr
 from study import Runner
+from study_plans import CREDIT
 from study_report import put_tables
 from study_runs import Run
 from tqdm import tqdm
@@ -234,7 +235,7 @@ def trained(task: Task, learning_rate: float = 2.5e-4) -> Path:
 def measure(repeats: int, seed: int) -> list[dict]:
     """One entry for each experiment, level, model and repeat."""
     results = []
-    work = [(task, moment) for task in TASKS.values() for moment in ("start", "trained")]
+    work = [(TASKS[name], moment) for name in CREDIT.tasks for moment in ("start", "trained")]
     for task, moment in work:
         model, tokenizer = load(FOLDER / task.name if moment == "start" else trained(task))
         for repeat in tqdm(range(repeats), desc=f"{task.name}, {moment}"):
@@ -289,7 +290,7 @@ def tables(results: list[dict]) -> str:
 
 def picture(results: list[dict], path: Path) -> None:
     """Within-side correlations; a row of panels for each experiment."""
-    columns = [(task, model) for task in TASKS for model in ("start", "trained")]
+    columns = [(task, model) for task in CREDIT.tasks for model in ("start", "trained")]
     panels = {"flips": "rewards flipped", "batch size": "prompts"}
     figure, axes = plt.subplots(3, 4, figsize=(14, 9.5), layout="constrained")
     for line, (experiment, label) in zip(axes[:2], panels.items(), strict=True):

@@ -1,19 +1,22 @@
 """
 Which token credit learns best? GRPO, DAPO, their relatives, DelTA and its ablations on the tasks of
-delta_trl.tasks, each with the same budget, the same seeds and its learning rate tuned the same way.
+delta_trl.tasks, each with the same budget, the same seeds and its learning rate tuned the same way. And how much of
+that is the balance of winners against losers? `study_plans.py` lists the runs of both studies.
 
     python scripts/study.py --run                 # appends one row per finished run to docs/results/study.jsonl
     python scripts/study.py --report              # the tables in docs/study.md and the rest of docs/results/study*
+    python scripts/study.py --study balance --run # the second study (docs/study_plan.md): docs/results/balance.jsonl
 
 `--run` skips what is finished, so it can be stopped and started at will, and started several times at once: a run that
 another process is at is left to it (by a lock on a file under outputs/study). Start one process per processor core,
 each with OMP_NUM_THREADS=1.
 
-The plan, fixed before the first comparison: every variant tries three learning rates with a seed of their own, in
-shorter runs, and keeps the one with the best mean training reward in their second half. Then it runs with every seed.
-Last, every variant runs at the rate that suits DAPO, where its own is another: tuning is noisy, too.
+The plan of the first study, fixed before its first comparison: every variant tries three learning rates with a seed of
+their own, in shorter runs, and keeps the one with the best mean training reward in their second half. Then it runs
+with every seed. Last, every variant runs at the rate that suits DAPO, where its own is another: tuning is noisy, too.
 A seed fixes the order of the problems and the start of all random numbers, so variants are compared seed by seed
 (paired). The main outcome is held-out accuracy after training; the second is the area under the reward curve.
+The second study's plan is docs/study_plan.md.
 """
 
 import argparse
@@ -21,8 +24,8 @@ import copy
 import gc
 import logging
 import platform
+import re
 import sqlite3
-import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -33,35 +36,33 @@ import transformers
 import trl
 from datasets import Dataset
 from make_study_models import FOLDER
-from study_runs import (
-    GENERATIONS,
-    MINIBATCHES,
-    PROMPTS,
-    ROLLOUTS,
-    SEEDS,
-    VARIANTS,
-    Run,
-    common_rates,
-    read_rows,
-    study_runs,
-    tuned_rates,
-    tuning_runs,
-    work,
-)
-from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, set_seed
+from peft import LoraConfig
+from study_plans import COMMON_RATE, CREDIT, STUDIES, Study
+from study_rules import labelled
+from study_runs import GENERATIONS, MINIBATCHES, PROMPTS, Run, read_rows, work
+from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, TrainerCallback
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.tasks import TASKS, Task, make_problems
 
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS, PAGE = ROOT / "docs" / "results" / "study.jsonl", ROOT / "docs" / "study.md"
+RESULTS, PAGE = ROOT / "docs" / "results", ROOT / "docs" / "study.md"
+LOOKS = 4  # at the policy on the way through a long run, evenly spaced
+LOOK_PROBLEMS, LOOK_SAMPLES = 64, 64  # test problems, and samples for each, so that pass@k is known up to 64
+BOX = re.compile(r"\\boxed\{\d+\}\Z")
+
+
+def gist(completion: str) -> str:
+    """What decides about a completion: of one with a single box, with a number and at its end, the box."""
+    box = BOX.search(completion)
+    return box[0] if box and completion.count("\\boxed") == 1 else completion
 
 
 class RememberedReward:
     """
-    A reward that grades no (problem, completion) twice, also not in another process: runs share problems, and a
-    sandbox takes its time. What could not be graded is not remembered.
+    A reward that grades no problem's `gist` of a completion twice, also not in another process: runs share problems,
+    and a sandbox takes its time. What could not be graded is not remembered.
     """
 
     def __init__(self, reward: Callable, path: Path):
@@ -77,7 +78,7 @@ class RememberedReward:
         return sqlite3.connect(self.path, timeout=60)
 
     def __call__(self, completions: list[str], prompts: list[str], **columns) -> list[float | None]:
-        keys = list(zip(prompts, completions, strict=True))
+        keys = list(zip(prompts, map(gist, completions), strict=True))
         with self.open() as file:
             for key in dict.fromkeys(key for key in keys if key not in self.known):
                 found = file.execute("SELECT grade FROM grades WHERE problem = ? AND completion = ?", key).fetchone()
@@ -100,11 +101,14 @@ class RememberedReward:
 class Runner:
     """Does runs one after the other, with imports, problems, rewards and start models loaded once."""
 
-    def __init__(self, rollouts: dict[str, int] = ROLLOUTS, test_problems: int | None = None):
-        self.rollouts = rollouts
+    def __init__(
+        self, study: Study = CREDIT, rollouts: dict[str, int] | None = None, test_problems: int | None = None
+    ):
+        self.study = study
+        self.rollouts = rollouts or study.rollouts
         self.test_problems = test_problems
         self.loaded: dict[str, tuple] = {}
-        self.before: dict[tuple, float] = {}  # accuracy of the start model by task and seed
+        self.before: dict[tuple, list[int]] = {}  # what the start model solves, by task, seed, problems and samples
         logging.getLogger("transformers").setLevel(logging.ERROR)
         transformers.utils.logging.disable_progress_bar()
         datasets.disable_progress_bars()
@@ -123,15 +127,17 @@ class Runner:
             gc.freeze()  # the trainer collects garbage, slowly among all that is imported
         return self.loaded[task.name]
 
-    def train(self, run: Run) -> DeltaGRPOTrainer:
-        task = TASKS[run.task]
+    def train(self, run: Run, callbacks: tuple[TrainerCallback, ...] = ()) -> DeltaGRPOTrainer:
+        task = task_of(run)
         model, tokenizer, train, _, reward = self.load(task)
         trainer = DeltaGRPOTrainer(
             model=copy.deepcopy(model),
-            reward_funcs=reward,
+            reward_funcs=labelled(reward, task, tokenizer),
             args=self.config(run, task),
             train_dataset=train,
             processing_class=tokenizer,
+            callbacks=list(callbacks),
+            peft_config=LoraConfig(r=8, target_modules="all-linear") if run.task.endswith("+lora") else None,
         )
         trainer.remove_callback(PrinterCallback)
         trainer.train()
@@ -139,7 +145,8 @@ class Runner:
 
     def __call__(self, run: Run) -> dict:
         start = time.perf_counter()
-        trainer = self.train(run)
+        looks = Looks(self, run) if run.phase in ("long", "saturation") else None
+        trainer = self.train(run, (looks,) if looks else ())
         logged = trainer.state.log_history
 
         def curve(name):
@@ -152,6 +159,9 @@ class Runner:
             "reward": curve("reward"),
             "grad_norm": curve("grad_norm"),
             "entropy": curve("entropy"),
+            "length": curve("completions/mean_length"),
+            "winners": curve("credit/coefficient_mean_positive"),
+            "losers": curve("credit/coefficient_mean_negative"),
             "between_sides_variance": curve("credit/between_sides_variance"),
             "credit_seconds": round(sum(curve("credit/seconds")), 3),
             "versions": {
@@ -161,30 +171,53 @@ class Runner:
                 "trl": trl.__version__,
             },
         }
-        if run.phase == "study":  # tuning does not look at the test problems
-            row["accuracy_before"] = self.accuracy_before(run)
-            row["accuracy_after"] = self.sampled_accuracy(run, trainer.model)
+        if run.phase != "tune":  # which does not look at the test problems
+            row["solved_before"] = self.solved_before(run)
+            row["solved_after"] = self.solved(run, trainer.model)
+            row |= {f"accuracy_{when}": accuracy(row[f"solved_{when}"]) for when in ("before", "after")}
+        if looks:
+            row["looks"] = looks.found
         row["seconds"] = round(time.perf_counter() - start, 2)
         return row
 
-    def accuracy_before(self, run: Run) -> float:
-        if (run.task, run.seed) not in self.before:
-            self.before[run.task, run.seed] = self.sampled_accuracy(run, self.loaded[run.task][0])
-        return self.before[run.task, run.seed]
+    def solved_before(self, run: Run, *args) -> list[int]:
+        key = (task_of(run).name, run.seed, *args)
+        if key not in self.before:
+            self.before[key] = self.solved(run, self.load(task_of(run))[0], *args)
+        return self.before[key]
 
     @torch.no_grad()
-    def sampled_accuracy(self, run: Run, model) -> float:
-        """Share of the test problems that a sample at temperature 1 solves. The seed is the run's."""
-        _, tokenizer, _, problems, reward = self.loaded[run.task]
-        set_seed(run.seed)
+    def solved(self, run: Run, model, problems: int | None = None, samples: int | None = None) -> list[int]:
+        """
+        How many of the first test problems 0, 1, ... of some samples at temperature 1 solve, which is what pass@k
+        takes. The seed is the run's, and random numbers go on as if nothing had been.
+        """
+        task, samples = task_of(run), samples or self.study.samples
+        _, tokenizer, _, test, reward = self.load(task)
+        test = test[:problems]
+        every = [problem for problem in test for _ in range(samples)]
+        right: list[float] = []
+        was_training = model.training
         model.eval()
-        prompts = [problem["prompt"] for problem in problems]
-        inputs = tokenizer(prompts, return_tensors="pt", padding=True)
-        length = TASKS[run.task].max_completion_length
-        ids = model.generate(**inputs, max_new_tokens=length, do_sample=True, temperature=1.0, top_k=0, top_p=1.0)
-        completions = tokenizer.batch_decode(ids[:, inputs.input_ids.size(1) :], skip_special_tokens=True)
-        columns = {name: [problem[name] for problem in problems] for name in problems[0] if name != "prompt"}
-        return statistics.fmean(reward(completions, prompts, **columns))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(run.seed)
+            for start in range(0, len(every), 1024):
+                part = every[start : start + 1024]
+                columns = {name: [problem[name] for problem in part] for name in part[0]}
+                inputs = tokenizer(columns["prompt"], return_tensors="pt", padding=True)
+                ids = model.generate(
+                    **inputs,
+                    max_new_tokens=task.max_completion_length,
+                    do_sample=True,
+                    temperature=1.0,
+                    top_k=0,
+                    top_p=1.0,
+                )
+                texts = tokenizer.batch_decode(ids[:, inputs.input_ids.size(1) :], skip_special_tokens=True)
+                right += reward(texts, columns.pop("prompt"), **columns)
+        model.train(was_training)
+        counts = torch.tensor(right).view(len(test), samples).sum(dim=1).long()
+        return counts.bincount(minlength=samples + 1).tolist()
 
     def config(self, run: Run, task: Task) -> DeltaGRPOConfig:
         return DeltaGRPOConfig(
@@ -204,40 +237,74 @@ class Runner:
             save_strategy="no",
             report_to="none",
             disable_tqdm=True,
-            **VARIANTS[run.variant],
+            **self.study.variants[run.variant],
         )
+
+
+class Looks(TrainerCallback):
+    """Accuracy and pass@k before a long run and on the way. A look changes nothing of the run."""
+
+    def __init__(self, runner: Runner, run: Run):
+        self.runner, self.run = runner, run
+        self.every = max(1, runner.rollouts[run.phase] // LOOKS)
+        before = runner.solved_before(run, LOOK_PROBLEMS, LOOK_SAMPLES)
+        self.found = [{"rollouts": 0, "solved": before, "accuracy": None}]
+
+    def on_step_end(self, args, state, control, model=None, **kwargs):
+        rollouts, within = divmod(state.global_step, MINIBATCHES)
+        if not within and not rollouts % self.every:
+            solved = self.runner.solved(self.run, model, LOOK_PROBLEMS, LOOK_SAMPLES)
+            of_all = accuracy(self.runner.solved(self.run, model))
+            self.found.append({"rollouts": rollouts, "solved": solved, "accuracy": of_all})
+
+
+def task_of(run: Run) -> Task:
+    return TASKS[run.task.removesuffix("+lora")]
+
+
+def accuracy(solved: list[int]) -> float:
+    """Share of right samples, from how many problems 0, 1, ... of them solve."""
+    return sum(i * count for i, count in enumerate(solved)) / ((len(solved) - 1) * sum(solved))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--study", choices=STUDIES, default="credit")
     parser.add_argument("--run", action="store_true", help="do what has no row yet")
-    parser.add_argument("--report", action="store_true", help="write tables and pictures")
-    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--report", action="store_true", help="write tables and pictures, of the first study")
+    parser.add_argument("--results", type=Path, help="docs/results/study.jsonl, or the second study's")
     parser.add_argument("--page", type=Path, help="for the tables: docs/study.md, or beside other --results")
-    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
-    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="how many")
+    parser.add_argument("--tasks", nargs="+", help="of the study, all by default")
+    parser.add_argument("--variants", nargs="+", help="of the study, all by default")
+    parser.add_argument("--seeds", type=int, help="how many")
     args = parser.parse_args()
-    chosen = (args.tasks, args.variants)
+    study = STUDIES[args.study]
+    args.results = args.results or RESULTS / f"{study.name}.jsonl"
+    chosen = (args.tasks or study.tasks, args.variants or tuple(study.variants))
+    if unknown := {*chosen[0], *chosen[1]} - {*study.tasks, *study.variants}:
+        parser.error(f"unknown in this study: {', '.join(sorted(unknown))}")
+    if args.report and study is not CREDIT:
+        parser.error("--report is of the first study")
     if args.run:
         torch.set_num_threads(1)
-        runner, locks = Runner(), ROOT / "outputs" / "study" / "locks"
+        runner, locks = Runner(study), ROOT / "outputs" / "study" / "locks"
 
         def execute(run: Run) -> dict:
             row = runner(run)
             print(*run.key, row["reward"][-1], row.get("accuracy_after"), f"{row['seconds']} s", flush=True)
             return row
 
-        work(tuning_runs(*chosen), args.results, execute, locks)
-        for rates in (tuned_rates(read_rows(args.results), *chosen), common_rates(*chosen)):
-            work(study_runs(rates, range(args.seeds)), args.results, execute, locks)
+        seeds = range(args.seeds or study.seeds)
+        for runs in study.stages(study, *chosen, seeds, lambda: read_rows(args.results)):
+            work(runs, args.results, execute, locks)
     if args.report:
         from study_report import write_report  # matplotlib and scipy, which runs do not need
 
         rows = read_rows(args.results)
         stem = args.results.with_suffix("")
-        page = args.page or (PAGE if args.results == RESULTS else stem.with_suffix(".md"))
-        write_report(rows, tuned_rates(rows, *chosen), common_rates(*chosen), stem, page)
+        page = args.page or (PAGE if args.results == RESULTS / "study.jsonl" else stem.with_suffix(".md"))
+        cells = [(task, variant) for task in chosen[0] for variant in chosen[1]]
+        write_report(rows, study.tuned(rows, cells), dict.fromkeys(cells, COMMON_RATE), stem, page)
 
 
 if __name__ == "__main__":

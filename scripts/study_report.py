@@ -10,7 +10,7 @@ import matplotlib
 import numpy as np
 from compare_token_gradients import interval
 from scipy import optimize, stats
-from study_runs import VARIANTS
+from study_plans import CREDIT
 
 
 matplotlib.use("Agg")
@@ -88,7 +88,7 @@ def summarise(rows: list[dict], rates: dict[tuple, float]) -> list[dict]:
     rows = [r for r in rows if r["phase"] == "study" and rates.get((r["task"], r["variant"])) == r["learning_rate"]]
     runs = {(r["task"], r["variant"], r["seed"]): r for r in rows}
     tasks = list(dict.fromkeys(r["task"] for r in rows))
-    variants = [variant for variant in VARIANTS if any(r["variant"] == variant for r in rows)]
+    variants = [variant for variant in CREDIT.variants if any(r["variant"] == variant for r in rows)]
     entries = []
     for task in [*tasks, "all"]:
         of_task = []

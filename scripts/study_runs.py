@@ -11,37 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 
-DAPO = {"token_credit": "none", "loss_type": "dapo"}  # with DeltaGRPOConfig's clip range, 0.2 and 0.28
-VARIANTS = {
-    "dapo": DAPO,
-    "grpo": {"token_credit": "none", "loss_type": "grpo", "epsilon_high": 0.2},
-    "forking_tokens": {**DAPO, "top_entropy_quantile": 0.2},
-    "sapo": {"token_credit": "none", "loss_type": "sapo"},
-    "fipo": {"token_credit": "fipo", "delta": 10.0},
-    "delta": {"token_credit": "delta"},
-    "delta_topk": {"token_credit_kwargs": {"token_gradient": "topk_hidden", "token_gradient_top_k": 5}},
-    "delta_lm_head": {"token_credit_kwargs": {"token_gradient": "lm_head"}},
-    "delta_full": {"token_credit_kwargs": {"token_gradient": "full"}},
-    "random": {"token_credit": "random"},
-    "within_side": {"token_credit": "within_side"},
-    "side_mean": {"token_credit": "side_mean"},
-    "balance_sides": {"token_credit_kwargs": {"balance_sides": True}},
-    "select_top": {"token_credit": "selected"},
-    "select_bottom": {"token_credit": "selected", "token_credit_kwargs": {"which": "bottom"}},
-    "select_random": {"token_credit": "selected", "token_credit_kwargs": {"which": "random"}},
-}
-LEARNING_RATES = (1e-4, 2.5e-4, 6e-4)
-COMMON_RATE = 2.5e-4  # what DAPO's tuning chose on both tasks; every variant also runs with it
-TUNING_SEEDS = {"arithmetic": (1000,), "programs": (1000, 1001)}  # one where it is as clear as there
-SEEDS = 8
-ROLLOUTS = {"tune": 10, "study": 16}  # rollout batches of a run
 PROMPTS, GENERATIONS, MINIBATCHES = 16, 8, 4  # of a rollout batch; as many optimiser steps as mini-batches
 
 
 @dataclass(frozen=True)
 class Run:
-    phase: str  # "tune" or "study"
-    task: str
+    phase: str  # of `Study.rollouts`
+    task: str  # of `Study.tasks`
     variant: str
     learning_rate: float
     seed: int
@@ -78,28 +54,26 @@ def run_key(row: dict) -> tuple:
     return (row["phase"], row["task"], row["variant"], row["learning_rate"], row["seed"])
 
 
-def tuning_runs(tasks, variants) -> list[Run]:
+def tuning_runs(cells, rates: Callable, seeds: Callable) -> list[Run]:
+    """Runs with every rate and tuning seed of its task, for each (task, variant)."""
     return [
         Run("tune", task, variant, rate, seed)
-        for task in tasks
-        for seed in TUNING_SEEDS[task]
-        for rate in LEARNING_RATES
-        for variant in variants
+        for task in dict.fromkeys(task for task, _ in cells)
+        for seed in seeds(task)
+        for rate in rates(task)
+        for other, variant in cells
+        if other == task
     ]
 
 
-def study_runs(rates: dict[tuple, float], seeds) -> list[Run]:
+def study_runs(rates: dict[tuple, float], seeds, phase: str = "study") -> list[Run]:
     """Runs with these learning rates of (task, variant); seed by seed, so that what is there is always balanced."""
-    return [Run("study", task, variant, rate, seed) for seed in seeds for (task, variant), rate in rates.items()]
+    return [Run(phase, task, variant, rate, seed) for seed in seeds for (task, variant), rate in rates.items()]
 
 
-def tuned_rates(rows: list[dict], tasks, variants) -> dict[tuple, float]:
+def tuned_rates(rows: list[dict], cells) -> dict[tuple, float]:
     """The learning rate of each (task, variant). Needs all of the tuning runs."""
-    return {(task, variant): best_learning_rate(rows, task, variant) for task in tasks for variant in variants}
-
-
-def common_rates(tasks, variants) -> dict[tuple, float]:
-    return {(task, variant): COMMON_RATE for task in tasks for variant in variants}
+    return {(task, variant): best_learning_rate(rows, task, variant) for task, variant in cells}
 
 
 def best_learning_rate(rows: list[dict], task: str, variant: str) -> float:

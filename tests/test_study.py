@@ -13,12 +13,15 @@ import numpy as np
 import pytest
 import stability
 import study
+import study_plans
 import study_report
+import study_rules
 import study_runs
 import torch
 from scipy import stats
 
-from delta_trl.tasks import TASKS
+from delta_trl.credit import Tokens, make_rule
+from delta_trl.tasks import TASKS, first_mistake, right_tokens
 
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
@@ -92,14 +95,15 @@ def test_learning_rate_with_the_best_second_half():
 
 
 def test_report_pairs_by_task_and_seed(tmp_path):
-    rates = {(task, variant): 1e-4 for task in TASKS for variant in study_runs.VARIANTS}
+    tasks, variants = study_plans.CREDIT.tasks, study_plans.CREDIT.variants
+    rates = {(task, variant): 1e-4 for task in tasks for variant in variants}
     runs = [study_runs.Run("study", *key, 1e-4, seed) for key in rates for seed in range(4)]
     rows = [fake_row(run) for run in runs if (run.variant, run.seed) != ("delta", 3)]  # one is missing
     rows.append(fake_row(study_runs.Run("study", "programs", "delta", 9.0, 0), accuracy_after=100.0))  # another rate
     random.Random(0).shuffle(rows)
     entries = {(e["task"], e["variant"]): e for e in study_report.summarise(rows, rates)}
     after = {(r["task"], r["variant"], r["seed"]): r["accuracy_after"] for r in rows if r["learning_rate"] == 1e-4}
-    for task in TASKS:
+    for task in tasks:
         expected = stats.ttest_rel(*([after[task, v, seed] for seed in range(3)] for v in ("delta", "dapo")))
         assert entries[task, "delta"]["accuracy_p_t"] == pytest.approx(expected.pvalue)
         assert entries[task, "delta"]["accuracy_pairs"] == 3
@@ -122,10 +126,10 @@ import sys, time
 sys.path.insert(0, {scripts!r})
 from pathlib import Path
 import study_runs
-variants = list(study_runs.VARIANTS)
+cells = [("programs", f"variant {{i}}") for i in range(16)]
 row = {{"phase": "tune", "task": "programs", "learning_rate": 1e-4, "reward": [1.0]}}
-tuned = [row | {{"variant": variant}} for variant in variants]
-runs = study_runs.study_runs(study_runs.tuned_rates(tuned, ["programs"], variants), range(2))
+tuned = [row | {{"variant": variant}} for _, variant in cells]
+runs = study_runs.study_runs(study_runs.tuned_rates(tuned, cells), range(2))
 def execute(run):
     time.sleep(0.05)
     return dict(zip(("phase", "task", "variant", "learning_rate", "seed"), run.key))
@@ -154,7 +158,7 @@ def test_killed_study_goes_on_and_repeats_nothing(tmp_path):
     others = [start(), start()]
     assert [other.wait(timeout=120) for other in others] == [0, 0]
     assert keys()[: len(before)] == before
-    assert len(keys()) == len(set(keys())) == 2 * len(study_runs.VARIANTS)
+    assert len(keys()) == len(set(keys())) == 2 * 16
     assert [key[4] for key in keys()] == sorted(key[4] for key in keys())  # seed by seed
 
 
@@ -170,7 +174,7 @@ def test_a_run_in_progress_is_left_to_its_process(tmp_path):
 
 
 def test_two_rollout_batches_of_two_variants(tmp_path):
-    runner = study.Runner({"tune": 1, "study": 2}, test_problems=32)
+    runner = study.Runner(study_plans.CREDIT, {"tune": 1, "study": 2}, test_problems=32)
     results = tmp_path / "rows.jsonl"
     runs = [study_runs.Run("study", "arithmetic", variant, 2.5e-4, 0) for variant in ("dapo", "delta")]
     study_runs.work(runs, results, runner, tmp_path / "locks")
@@ -184,6 +188,203 @@ def test_two_rollout_batches_of_two_variants(tmp_path):
     again = runner(runs[0])
     assert again["reward"] == dapo["reward"]
     assert again["grad_norm"] == dapo["grad_norm"]
+
+
+def test_long_run_looks_on_the_way_and_changes_nothing_by_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(study, "LOOK_PROBLEMS", 4)
+    monkeypatch.setattr(study, "LOOK_SAMPLES", 3)
+    runner = study.Runner(study_plans.BALANCE, {"study": 4, "long": 4}, test_problems=8)
+    short, long = (runner(study_runs.Run(phase, "arithmetic", "dapo", 2.5e-4, 0)) for phase in ("study", "long"))
+    assert long["reward"] == short["reward"]
+    assert long["grad_norm"] == short["grad_norm"]
+    assert long["solved_after"] == short["solved_after"]
+    assert sum(long["solved_after"]) == 8
+    assert len(long["solved_after"]) == study_plans.BALANCE.samples + 1
+    assert [look["rollouts"] for look in long["looks"]] == [0, 1, 2, 3, 4]
+    assert [sum(look["solved"]) for look in long["looks"]] == [4] * 5
+    assert long["looks"][-1]["accuracy"] == long["accuracy_after"]
+    assert short["winners"] == []  # no weights at all
+    assert len(short["length"]) == 4
+
+
+@pytest.mark.parametrize("variant", study_plans.BALANCE.variants)
+def test_each_variant_of_the_second_study_trains(variant):
+    runner = study.Runner(study_plans.BALANCE, {"tune": 1})
+    row = runner(study_runs.Run("tune", "arithmetic", variant, 2.5e-4, 0))
+    assert all(math.isfinite(value) for value in row["grad_norm"])
+    plain = variant in ("dapo", "grpo")
+    assert len(row["losers"]) == (0 if plain else 1)
+    # where losers keep 20 % of winners' weight, whatever tokens that lies on
+    if variant.startswith(("top_", "oracle_at_0.2")) or variant == "losers_0.2":
+        assert row["losers"][0] / row["winners"][0] == pytest.approx(0.2, abs=0.01)
+    if variant == "adaptive_sides":  # a few losers with enormous gradients
+        assert row["losers"][0] / row["winners"][0] < 0.3
+    if variant.endswith(("_side_mean", "_shuffled")):  # the weight of sides is the rule's
+        of = runner(study_runs.Run("tune", "arithmetic", study_plans.BALANCE.controls[variant], 2.5e-4, 0))
+        assert row["losers"][0] == pytest.approx(of["losers"][0], rel=1e-3)
+        assert row["winners"][0] == pytest.approx(of["winners"][0], rel=1e-3)
+
+
+def test_lora_run():
+    runner = study.Runner(study_plans.BALANCE, {"tune": 1})
+    full, lora = (
+        runner(study_runs.Run("tune", task, "oracle", 1e-3, 0)) for task in ("arithmetic", "arithmetic+lora")
+    )
+    assert lora["reward"] == full["reward"]  # one rollout batch of the start model
+    assert lora["grad_norm"] != full["grad_norm"]
+
+
+def test_second_study_asks_for_no_run_twice_and_controls_share_the_rate_of_their_rule():
+    plan, rows = study_plans.BALANCE, []
+    phases, every = [], []
+    for runs in plan.stages(plan, plan.tasks, tuple(plan.variants), range(plan.seeds), rows.copy):
+        phases.append({run.phase for run in runs})
+        every += runs
+        rows += [fake_row(run) for run in runs if run.phase == "tune"]
+    assert all(len(phase) == 1 for phase in phases)
+    assert {run.task for run in every} == set(plan.tasks)
+    assert {run.variant for run in every} == set(plan.variants)
+    main = [run for run in every if run.phase == "study"]
+    first = len(study_plans.MAIN_CELLS)
+    assert [run.seed for run in main[: 2 * first]] == [0] * first + [1] * first  # seed by seed
+    rates = {}
+    for run in every:
+        if run.phase == "long":
+            assert run.key[1:] in {other.key[1:] for other in main}  # goes on with a rate of the short runs
+        if run.phase == "study":
+            rates.setdefault((run.task, run.variant), set()).add(run.learning_rate)
+    for task, variant in rates:
+        assert rates[task, variant] & rates[task, plan.controls.get(variant, variant)]
+        tuned = {run.variant for run in every if run.phase == "tune"}
+        assert not tuned & set(plan.controls)
+
+
+# --- rules of the second study --------------------------------------------------------------------------------------
+
+
+def a_batch() -> Tokens:
+    """Two prompts of three responses: lost, lost, won; and won, lost (cut off), won. With labels."""
+    ids = torch.arange(1, 31).view(6, 5)
+    lengths = torch.tensor([5, 3, 5, 4, 2, 5])
+    mask = torch.arange(5) < lengths[:, None]
+    study_rules.LABELS.ids = [row[:n].tolist() for row, n in zip(ids, lengths.tolist(), strict=True)]
+    study_rules.LABELS.mistakes = [1, 2, None, None, None, 3]
+    advantages = torch.tensor([-0.5, -0.5, 1.0, 0.5, -1.0, 0.5])
+    groups = torch.tensor([0, 0, 0, 1, 1, 1])
+    return Tokens(ids, mask, advantages, rewards=(advantages > 0).float(), groups=groups, n_groups=2)
+
+
+def relative(name: str, tokens: Tokens, **options) -> list[list[float]]:
+    """Weights of each response's tokens, the largest as 1."""
+    weights = make_rule(name, options).of_rollout(tokens).weights
+    assert weights.mean() == pytest.approx(1)
+    weights = weights / weights.max()
+    return [[round(w, 4) for w in weights[tokens.row == row].tolist()] for row in range(6)]
+
+
+def test_oracle_weighs_first_mistakes_and_where_siblings_made_them():
+    tokens = a_batch()
+    losers = relative("study_rules.Oracle", tokens)
+    assert losers == [[0, 1, 0, 0, 0], [0, 0, 1], [1] * 5, [1] * 4, [0, 0], [1] * 5]
+    both = relative("study_rules.Oracle", tokens, winners=True)
+    assert both == [[0, 1, 0, 0, 0], [0, 0, 1], [0, 1, 1, 0, 0], [0] * 4, [0, 0], [0] * 5]
+    rest = relative("study_rules.Oracle", tokens, rest=0.2)
+    assert rest[0] == [0.2, 1, 0.2, 0.2, 0.2]
+    study_rules.LABELS.ids = study_rules.LABELS.ids[::-1]
+    with pytest.raises(RuntimeError, match="not those of this rollout batch"):
+        relative("study_rules.Oracle", tokens)
+
+
+def test_labels_are_the_first_mistakes_of_the_completions_in_their_order():
+    task = TASKS["arithmetic"]
+    runner = study.Runner(study_plans.BALANCE)
+    _, tokenizer, _, test, reward = runner.load(task)
+    rng = random.Random(0)
+    texts = [task.demonstrate(problem, rng) for problem in test[:20]]
+    ids = [[*tokenizer(text).input_ids, tokenizer.eos_token_id] for text in texts]
+    columns = {name: [problem[name] for problem in test[:20]] for name in test[0] if name != "prompt"}
+    prompts = [problem["prompt"] for problem in test[:20]]
+    given = study_rules.labelled(reward, task, tokenizer)(
+        completions=texts, prompts=prompts, completion_ids=ids, **columns
+    )
+    for problem, row, mistake, grade in zip(test, ids, study_rules.LABELS.mistakes, given, strict=False):
+        assert mistake == first_mistake(right_tokens(task, problem), tokenizer.convert_ids_to_tokens(row))
+        assert grade == 1 or mistake is not None  # two mistakes may cancel, but none of the losers has none
+    assert 3 < sum(m is None for m in study_rules.LABELS.mistakes) < 17
+
+
+def test_mask_of_losers_by_another_rule():
+    tokens = a_batch()
+    weights = relative("study_rules.TopOfLosers", tokens, fraction=0.4)
+    assert [sum(row) for row in weights] == [2, 2, 5, 4, 1, 5]
+    tokens.log_probs = torch.arange(len(tokens)) / 10 - 5
+    of_sure = relative(
+        "study_rules.TopOfLosers", tokens, fraction=0.4, rule="advantage_reweighting", rule_kwargs={"alpha": 1.0}
+    )
+    assert of_sure == [[0, 0, 0, 1, 1], [0, 1, 1], [1] * 5, [1] * 4, [0, 1], [1] * 5]
+
+
+def test_oracle_at_a_side_weight():
+    tokens = a_batch()
+    credit = make_rule("study_rules.AtSideWeight", {"rule": "study_rules.Oracle", "losers": 0.5}).of_rollout(tokens)
+    won = tokens.advantages > 0
+    assert credit.weights[~won].mean() / credit.weights[won].mean() == pytest.approx(0.5)
+    assert (credit.weights[~won] > 0).sum() == 2
+
+
+def test_losers_weigh_what_was_probable():
+    tokens = a_batch()
+    tokens.log_probs = torch.linspace(-3, 0, len(tokens))
+    weights = relative("study_rules.ProbableLosers", tokens)
+    assert weights[2] == [1] * 5
+    assert weights[0] == pytest.approx(tokens.log_probs[:5].exp().tolist(), abs=1e-4)
+
+
+def test_losers_weigh_as_much_as_the_pass_rate():
+    weights = relative("study_rules.PassRateSides", a_batch())
+    assert weights[:3] == [[0.5] * 5, [0.5] * 3, [1] * 5]
+
+
+@pytest.mark.parametrize("pass_rate", [0.2, 0.5])
+def test_adaptive_balance_is_the_one_of_least_noise_in_a_simulation(pass_rate):
+    """One prompt, G of a softmax policy over 6 answers: the cosine to the true gradient, by losers' weight."""
+    generator = torch.Generator().manual_seed(0)
+    p = torch.tensor([pass_rate, *[(1 - pass_rate) * x for x in (0.4, 0.3, 0.1, 0.1, 0.1)]])
+    score = torch.eye(6) - p  # G of each answer
+    scale = torch.tensor([1.0, 3, 3, 3, 3, 3])[:, None]  # its length also varies in directions that mean nothing
+    n, repeats = 64, 4000
+    answers = torch.multinomial(p, n * repeats, replacement=True, generator=generator)
+    noise = torch.randn(n * repeats, 20, generator=generator) * scale[answers]
+    gradients = torch.cat([score[answers], noise], dim=1).view(repeats, n, -1)
+    won = (answers == 0).view(repeats, n, 1)
+    rate = won.float().mean(dim=1, keepdim=True)
+    advantages = (won.float() - rate) / (rate * (1 - rate)).sqrt()
+    sides = torch.stack([(gradients * advantages * side).sum(dim=1) for side in (won, ~won)])  # (2, repeats, d)
+    true = sides.sum(dim=0).mean(dim=0)
+    candidates = torch.logspace(-2, 1, 31, base=10.0)
+
+    def cosine(weight):
+        return torch.nn.functional.cosine_similarity(sides[0] + weight * sides[1], true, dim=-1).mean()
+
+    best = candidates[torch.stack([cosine(weight) for weight in candidates]).argmax()]
+    moments = [(gradients.square().sum(dim=-1)[side.squeeze(-1)]).mean() for side in (won, ~won)]
+    assert math.log10(moments[0] / moments[1]) == pytest.approx(math.log10(best), abs=0.2)
+
+
+def test_gist_of_a_completion_decides_its_grade():
+    task = TASKS["arithmetic"]
+    texts = [
+        "a \\boxed{12}",
+        "\\boxed{1} \\boxed{12}",
+        "12",
+        "\\boxed{12} 13",
+        "\\boxed{12",
+        "a\\boxed{}",
+        "7=12\\boxed{13}",
+    ]
+    assert study.gist(texts[0]) == study.gist("b\n\\boxed{12}") == "\\boxed{12}"
+    assert [study.gist(text) == text for text in texts] == [False, True, True, True, True, True, False]
+    assert task.reward([study.gist(text) for text in texts], ["12"] * 7) == task.reward(texts, ["12"] * 7)
 
 
 def test_remembered_reward_asks_once_and_never_keeps_a_failure(tmp_path):

@@ -8,6 +8,33 @@ from .programs import programs
 from .task import Task, first_mistake, make_problems, right_tokens
 
 
-TASKS = {task.name: task for task in (addition(), programs())}
+TASKS = {
+    task.name: task
+    for task in (
+        addition(),
+        programs(),
+        addition("sparse", digits=3, words_per_line=8, forgotten_carries=0.85, miscounted_sums=0.48),
+        # one right demonstration in a hundred is as long as the task's
+        addition("own_errors", digits=4, words_per_line=4, practised_digits={2: 0.495, 3: 0.495, 4: 0.01}),
+        addition(
+            "long",
+            digits=5,
+            words_per_line=10,
+            forgotten_carries=0.3,
+            miscounted_sums=0.06,
+            warm_up_steps=500,
+            max_length=192,
+        ),
+        addition(
+            "longest",
+            digits=7,
+            words_per_line=20,
+            forgotten_carries=0.2,
+            miscounted_sums=0.04,
+            warm_up_steps=600,
+            max_length=320,
+        ),
+    )
+}
 
 __all__ = ["TASKS", "Task", "addition", "first_mistake", "make_problems", "programs", "right_tokens"]

@@ -13,19 +13,20 @@ from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3Config,
 from .task import END, Task, make_problems
 
 
-def make_tokenizer(vocabulary: list[str], pattern: str) -> PreTrainedTokenizerFast:
+def make_tokenizer(vocabulary: list[str], pattern: str, max_length: int = 128) -> PreTrainedTokenizerFast:
     """One token for each match of a regular expression. Decoding is plain concatenation."""
     tokenizer = Tokenizer(models.WordLevel({token: i for i, token in enumerate(vocabulary)}))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
     tokenizer.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="<pad>", eos_token=END, padding_side="left", model_max_length=128
+        tokenizer_object=tokenizer, pad_token="<pad>", eos_token=END, padding_side="left", model_max_length=max_length
     )
 
 
 def tokenizer_of(task: Task) -> PreTrainedTokenizerFast:
     """One token for each word of a task, and for each other character."""
-    return make_tokenizer(["<pad>", END, *"0123456789", *dict.fromkeys(task.words), *task.characters], task.pattern)
+    vocabulary = ["<pad>", END, *"0123456789", *dict.fromkeys(task.words), *task.characters]
+    return make_tokenizer(vocabulary, task.pattern, task.max_length)
 
 
 def make_model(
@@ -81,26 +82,26 @@ def warm_up(
 
 
 def demonstrations(task: Task, seed: int) -> Iterator[tuple[str, str]]:
-    """Prompts and completions of the careless teacher, without end; none of a test problem."""
+    """Prompts and completions that a task's start model is warmed up on, without end; none of a test problem."""
     _, test = make_problems(task)
     excluded, rng = {problem["prompt"] for problem in test}, random.Random(seed)
     while True:
-        problem = task.make_problem(rng)
+        problem = (task.practice or task.make_problem)(rng)
         if problem["prompt"] not in excluded:
-            yield problem["prompt"], task.demonstrate(problem, rng)
+            yield problem["prompt"], task.demonstrate(problem, rng, careless=task.practice is None)
 
 
-def make_task_model(task: Task, folder: Path, steps: int = 400, seed: int = 0) -> None:
-    """Warm a model up for a task and save it with its tokenizer; about a minute on one core."""
+def make_task_model(task: Task, folder: Path, seed: int = 0) -> None:
+    """Warm a model up for a task and save it with its tokenizer; one to five minutes on one core."""
     torch.manual_seed(seed)
     torch.set_num_threads(1)  # the order of summation, and with it the weights, depends on their number
     tokenizer = tokenizer_of(task)
-    model = make_model(tokenizer)
+    model = make_model(tokenizer, max_length=task.max_length)
     warm_up(
         model,
         tokenizer,
         demonstrations(task, seed),
-        steps=steps,
+        steps=task.warm_up_steps,
         batch_size=64,
         learning_rate=5e-3,
         description=f"{task.name}: warm-up",

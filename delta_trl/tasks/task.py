@@ -28,6 +28,11 @@ class Task:
         words (`tuple[str, ...]`): Tokens of more than one character, which carry their spaces.
         characters (`str`): Other tokens, beside digits.
         max_completion_length (`int`): Tokens that a completion may have.
+        practice (`Callable`, *optional*):
+            From random numbers, a problem whose *right* completion the start model is warmed up on, so that its errors
+            are its own. Without it, the careless teacher demonstrates problems of the task.
+        warm_up_steps (`int`, *optional*, defaults to `400`): Of the start model.
+        max_length (`int`, *optional*, defaults to `128`): Positions that the start model has.
     """
 
     name: str
@@ -37,15 +42,18 @@ class Task:
     words: tuple[str, ...]
     characters: str
     max_completion_length: int
+    practice: Callable[[random.Random], dict] | None = None
+    warm_up_steps: int = 400
+    max_length: int = 128
 
     @property
     def pattern(self) -> str:
         """A regular expression that matches token by token."""
         return "|".join(sorted(map(re.escape, self.words), key=len, reverse=True)) + r"|[\s\S]"
 
-    def demonstrate(self, problem: dict, rng: random.Random) -> str:
-        """A completion by the careless teacher."""
-        pieces = self.write(problem, rng)  # made one by one: its random numbers and ours take turns
+    def demonstrate(self, problem: dict, rng: random.Random, *, careless: bool = True) -> str:
+        """A completion by the careless teacher, or a right one."""
+        pieces = self.write(problem, rng if careless else None)  # made one by one: its numbers and ours take turns
         return "".join(piece if isinstance(piece, str) else rng.choice(piece) for piece in pieces)
 
 

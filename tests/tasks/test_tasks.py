@@ -8,11 +8,11 @@ import re
 from pathlib import Path
 
 import pytest
-from transformers import AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer
 
 from delta_trl.sandbox import Sandbox
 from delta_trl.tasks import TASKS, addition, first_mistake, make_problems, right_tokens
-from delta_trl.tasks.models import tokenizer_of
+from delta_trl.tasks.models import demonstrations, tokenizer_of
 
 
 MODELS = Path(__file__).parents[2] / "recipes" / "study"
@@ -23,11 +23,13 @@ EVERY = pytest.mark.parametrize("task", TASKS.values(), ids=lambda task: task.na
 def test_a_careful_teacher_is_always_right_and_the_careless_one_mostly_not(task):
     if task.name == "programs":
         Sandbox()
-    problems = make_problems(task)[1][:40]
+    problems = make_problems(task)[1][:100]
     rows = {name: [problem[name] for problem in problems] for name in problems[0] if name != "prompt"}
     rng = random.Random(0)
     careless = task.reward([task.demonstrate(problem, rng) for problem in problems], **rows)
     assert 0 < sum(careless) < 0.6 * len(problems)
+    if task.name == "sparse":
+        assert sum(careless) < 0.15 * len(problems)
     careful = ["".join(rng.choice(tokens) for tokens in right_tokens(task, problem)[:-1]) for problem in problems]
     assert task.reward(careful, **rows) == [1.0] * len(problems)
 
@@ -60,6 +62,7 @@ def test_problems_differ_and_the_tokenizer_restores_demonstrations(task):
             ids = tokenizer(text).input_ids
             assert tokenizer.decode(ids) == text
             assert len(ids) < task.max_completion_length
+        assert len(tokenizer(problem["prompt"]).input_ids) + task.max_completion_length <= task.max_length
     if task.name == "programs":
         ast.parse(task.demonstrate(test[0], rng))
 
@@ -67,6 +70,29 @@ def test_problems_differ_and_the_tokenizer_restores_demonstrations(task):
 @EVERY
 def test_the_shipped_tokenizer_is_the_task_s(task):
     assert AutoTokenizer.from_pretrained(MODELS / task.name).get_vocab() == tokenizer_of(task).get_vocab()
+
+
+@EVERY
+def test_warm_up_shows_no_test_problem_and_practice_is_right_and_mostly_easier(task):
+    test = {problem["prompt"]: problem for problem in make_problems(task)[1]}
+    shown = list(itertools.islice(demonstrations(task, seed=0), 1000))
+    assert not test.keys() & {prompt for prompt, _ in shown}
+    wrong = 0
+    for prompt, text in shown:
+        tokens = [*re.findall(task.pattern, text), "<eos>"]
+        wrong += first_mistake(right_tokens(task, {"prompt": prompt}), tokens) is not None
+    if task.practice is None:
+        assert wrong > 400
+    else:
+        longest = max(map(len, test))
+        assert wrong == 0
+        assert sum(len(prompt) == longest for prompt, _ in shown) < 100
+
+
+@EVERY
+def test_the_shipped_model_has_the_task_s_positions(task):
+    config = AutoConfig.from_pretrained(MODELS / task.name)
+    assert config.max_position_embeddings == task.max_length
 
 
 @EVERY

@@ -1,0 +1,185 @@
+r"""
+Rules of token credit that only the study needs: exact labels, masks of losers by any rule's weights, and balances of
+winners against losers that follow the rollout batch. Named in a config by dotted path, `study_rules.Oracle`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+from delta_trl.credit import ChangedCredit, Cost, Credit, FullGradients, RandomCredit, TokenCredit, Tokens
+from delta_trl.credit.balance import with_mean_one
+from delta_trl.credit.coefficients import split_sides
+from delta_trl.credit.surprise import top_of_rows
+from delta_trl.tasks import Task, first_mistake, right_tokens
+
+
+class Labels:
+    """The first mistake of every completion of the last rollout batch: the study's reward writes, [`Oracle`] reads."""
+
+    def __init__(self):
+        self.ids: list[list[int]] = []
+        self.mistakes: list[int | None] = []
+
+    def of_rows(self, tokens: Tokens) -> torch.Tensor:  # (B,)
+        """Number of each row's first wrong token, -1 without one."""
+        recorded = torch.tensor([i for row in self.ids for i in row], device=tokens.ids.device)
+        if len(self.ids) != len(tokens.mask) or not torch.equal(recorded, tokens.ids):
+            raise RuntimeError("The labels are not those of this rollout batch, row by row.")
+        return torch.tensor([-1 if m is None else m for m in self.mistakes], device=tokens.ids.device)
+
+
+LABELS = Labels()
+
+
+def labelled(reward: Callable, task: Task, tokenizer) -> Callable:
+    """A reward that also records the first mistakes. TRL calls it with the rollout batch, in its order."""
+    right: dict[str, list[tuple[str, ...]]] = {}
+
+    def labelled_reward(completions, prompts, completion_ids, **columns):
+        for prompt in prompts:
+            if prompt not in right:
+                right[prompt] = right_tokens(task, {"prompt": prompt})
+        LABELS.ids = completion_ids
+        LABELS.mistakes = [
+            first_mistake(right[prompt], tokenizer.convert_ids_to_tokens(ids))
+            for prompt, ids in zip(prompts, completion_ids, strict=True)
+        ]
+        return reward(completions=completions, prompts=prompts, **columns)
+
+    labelled_reward.__name__ = reward.__name__
+    return labelled_reward
+
+
+@dataclass
+class Oracle(TokenCredit):
+    """
+    The tokens that decide, by exact labels: in losers the first wrong token; in winners, if these are masked as well,
+    those at which losing siblings first went wrong (a right text has the same places in all completions of a prompt).
+
+    Args:
+        winners (`bool`, *optional*, defaults to `False`): Mask winners, too. Otherwise all their tokens weigh 1.
+        rest (`float`, *optional*, defaults to `0.0`): Weight of the other tokens of those that are masked.
+    """
+
+    winners: bool = False
+    rest: float = 0.0
+
+    def of_rollout(self, tokens: Tokens) -> Credit:
+        _, sides = split_sides(tokens.advantages)
+        mistakes = LABELS.of_rows(tokens)  # (B,)
+        position = tokens.mask.cumsum(dim=1) - 1  # (B, T), of each token in its completion
+        places = torch.zeros(tokens.n_groups, tokens.mask.size(1), dtype=torch.bool, device=mistakes.device)
+        wrong = tokens.flat(position == mistakes[:, None])  # (N,)
+        lost = wrong & sides[1]
+        places[tokens.group[lost], tokens.flat(position)[lost]] = True
+        decides = torch.where(sides[0], places[tokens.group, tokens.flat(position)], wrong)
+        masked = sides.any(dim=0) if self.winners else sides[1]
+        weights = torch.where(masked & ~decides, self.rest, 1.0)
+        return Credit(with_mean_one(weights, sides))
+
+
+@dataclass
+class TopOfLosers(ChangedCredit):
+    """
+    Of each losing response, the tokens that another rule weighs most; the other tokens of losers get 0, winners 1.
+    All such masks of one size have the same weight per side: losers x `fraction`.
+
+    Args:
+        rule ([`TokenCredit`], *optional*, defaults to [`RandomCredit`]): By whose weights to choose.
+        fraction (`float`, *optional*, defaults to `0.2`): Of a response's tokens, rounded up.
+    """
+
+    rule: TokenCredit = field(default_factory=RandomCredit)
+    fraction: float = 0.2
+
+    def change(self, weights: torch.Tensor, tokens: Tokens) -> torch.Tensor:
+        _, sides = split_sides(tokens.advantages)
+        kept = top_of_rows(weights, tokens, self.fraction)
+        return with_mean_one((kept | ~sides[1]).float(), sides)
+
+
+@dataclass
+class AtSideWeight(ChangedCredit):
+    """
+    Another rule's weights, scaled so that those of winners average 1 and those of losers `losers`, and all of them 1:
+    token-level information at a given balance. Its side-matched control is `SideWeights(losers=losers)`.
+    """
+
+    rule: TokenCredit = field(default_factory=RandomCredit)
+    losers: float = 0.2
+
+    def change(self, weights: torch.Tensor, tokens: Tokens) -> torch.Tensor:
+        _, sides = split_sides(tokens.advantages)
+        mean = (sides * weights).sum(dim=1) / sides.sum(dim=1).clamp(min=1)
+        scale = mean.new_tensor([1.0, self.losers]) / mean.clamp(min=1e-6)
+        scaled = torch.where(sides[0], weights * scale[0], torch.where(sides[1], weights * scale[1], 1.0))
+        return with_mean_one(scaled, sides)
+
+
+@dataclass
+class ProbableLosers(TokenCredit):
+    """
+    Losers' tokens weigh what their probability was, winners' 1: pushing down what was improbable anyway makes the
+    largest gradients, see [`AdaptiveSides`].
+    """
+
+    def of_rollout(self, tokens: Tokens) -> Credit:
+        _, sides = split_sides(tokens.advantages)
+        return Credit(with_mean_one(torch.where(sides[1], tokens.log_probs.exp(), 1.0), sides))
+
+    def cost(self) -> Cost:
+        return Cost(scores=True)
+
+
+@dataclass
+class PassRateSides(TokenCredit):
+    """Losers weigh as much as the rollout batch's pass rate says, winners 1: where little succeeds, winners only."""
+
+    def of_rollout(self, tokens: Tokens) -> Credit:
+        _, sides = split_sides(tokens.advantages)
+        of_rows = torch.zeros(len(tokens.mask)).index_put((tokens.row,), tokens.rewards.nan_to_num())
+        losers = of_rows.mean()
+        return Credit(with_mean_one(torch.where(sides[1], losers, 1.0), sides), {"losers": losers.item()})
+
+
+@dataclass
+class AdaptiveSides(TokenCredit):
+    r"""
+    Winners and losers weighed for the least noise, without a parameter: losers' weight b, winners' a = 1 with
+
+        b / a = E‖G‖² of winning responses / E‖G‖² of losing ones,     G = ∇θ log π(y) of a whole response.
+
+    Why. Take one prompt with pass rate p, q = 1 - p. A binary reward, normalised in the group, gives winners the
+    advantage sqrt(q/p) and losers -sqrt(p/q). The n responses contribute g± = Σ A G over each side. E[G] = 0 over all
+    responses, so with d = E[G | win] we have E[G | lose] = -d p/q, and
+
+        E[g+] = n p sqrt(q/p) d = n sqrt(p q) d                  Var[g+] ≈ n p (q/p) τ+² = n q τ+²
+        E[g-] = n q sqrt(p/q) d p/q = n sqrt(p q) d (p/q)        Var[g-] ≈ n q (p/q) τ-² = n p τ-²
+
+    with τ±² the variance of G on each side. Both point along d, so that a g+ + b g- does for any a, b >= 0. Its ratio
+    of signal to noise, (a s+ + b s-)² / (a² Var+ + b² Var-) with s± = |E[g±]|, is greatest where a : b =
+    s+/Var+ : s-/Var-. Here s-/s+ = p/q and Var-/Var+ = (p/q) (τ-²/τ+²): the pass rate cancels, and b/a = τ+²/τ-².
+    Left out: g+ and g- share their group's mean, and d differs between prompts. ‖E[G]‖² is a few hundredths of
+    E‖G‖² where the study starts, so that second moments stand for variances, which needs no two winners of a prompt.
+
+    Σ‖G‖² over a side is E‖Σ ε G‖² for random signs ε: one backward pass for each side, and the estimate is good as
+    different responses' gradients are nearly orthogonal. All trainable parameters are needed: in the LM head's
+    gradient alone, the rare losers with enormous gradients that make the difference do not show.
+    """
+
+    def of_rollout(self, tokens: Tokens) -> Credit:
+        _, sides = split_sides(tokens.advantages)
+        counts = [tokens.row[side].unique().numel() for side in sides]
+        if not all(counts):
+            return Credit(torch.ones(len(tokens)), neutral=True)
+        gradients = FullGradients.of(tokens)
+        signs = torch.randint(0, 2, (len(tokens.mask),)).mul(2).sub(1).float()[tokens.row]  # (N,)
+        squares = [sum(part.square().sum() for part in gradients.combine(signs * side)) for side in sides]
+        moments = [square / count for square, count in zip(squares, counts, strict=True)]
+        losers = moments[0] / moments[1].clamp(min=1e-12)
+        return Credit(with_mean_one(torch.where(sides[1], losers, 1.0), sides), {"losers": losers.item()})
+
+    def cost(self) -> Cost:
+        return Cost(forwards=2, backwards=2)
