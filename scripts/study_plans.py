@@ -119,6 +119,7 @@ TOKEN_RULES = {
     "delta_full": rule("delta", token_gradient="full"),
     "advantage_reweighting": rule("advantage_reweighting"),
     "stare": rule("stare"),
+    "optimal_token_baseline": rule("optimal_token_baseline"),
     "probable_losers": rule("study_rules.ProbableLosers"),
     "oracle": ORACLE,
     "oracle_both": rule("study_rules.Oracle", winners=True),
@@ -156,9 +157,12 @@ MAIN = (
     *("group_contrast", "group_contrast_side_mean", "group_contrast_shuffled"),
     *("oracle", "oracle_side_mean", "oracle_shuffled"),
     *("top_sibling", "top_surprisal", "top_random"),
+    *("optimal_token_baseline", "optimal_token_baseline_side_mean"),
 )
 CORE = tuple(v for v in MAIN if not v.endswith("_shuffled") and v not in ("losers_0.5", "top_surprisal"))
-LORA = tuple(v for v in CORE if not v.startswith("group_") and v not in ("pass_rate_sides", "top_random"))
+LORA = tuple(
+    v for v in CORE if not v.startswith(("group_", "optimal_")) and v not in ("pass_rate_sides", "top_random")
+)
 REST = tuple(v for v in BALANCE_VARIANTS if v not in MAIN)
 LONGEST = ("dapo", "losers_0.2", "adaptive_sides", "delta", "oracle", "oracle_side_mean")
 LONG_RUNS = ("dapo", "losers_0", "losers_0.2", "adaptive_sides", "oracle")
