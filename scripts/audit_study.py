@@ -2,7 +2,7 @@
 Audit rules of token credit on the study's tasks at three moments of training: the start model, and after 6 and 16
 rollout batches of DAPO as in scripts/study.py.
 
-    OMP_NUM_THREADS=1 python scripts/audit_study.py            # docs/results/audit.json, the tables in docs/audit.md
+    OMP_NUM_THREADS=1 python scripts/audit_study.py            # docs/results/audit.*, the tables in docs/audit.md
     python scripts/audit_study.py --report                     # tables and picture again, from docs/results/audit.json
 
 Every audit is `delta-trl audit` on one model, in outputs/audit/TASK-MOMENT, and goes on where it was stopped.
@@ -18,8 +18,9 @@ import matplotlib
 import numpy as np
 from make_study_models import FOLDER
 from study import Runner
+from study_plans import COMMON_RATE, CREDIT
 from study_report import put_tables
-from study_runs import COMMON_RATE, Run
+from study_runs import Run
 
 from delta_trl.audit.arguments import DEFAULT_RULES
 from delta_trl.audit.statistics import midranks
@@ -35,6 +36,7 @@ import matplotlib.pyplot as plt
 ROOT = Path(__file__).resolve().parents[1]
 OUTPUTS = ROOT / "outputs" / "audit"
 RESULTS, PAGE = ROOT / "docs" / "results" / "audit.json", ROOT / "docs" / "audit.md"
+AUDITED = ("arithmetic", "programs", "own_errors", "sparse", "long")
 MOMENTS = (0, 6, 16)  # rollout batches of training
 RULES = [*DEFAULT_RULES, "delta:token_gradient=full", "delta:token_gradient=topk_hidden", "stare",
          "optimal_token_baseline"]  # fmt: skip
@@ -48,7 +50,7 @@ def model_at(task: str, moment: int) -> Path:
         return FOLDER / task
     folder = OUTPUTS / f"{task}-{moment}" / "model"
     if not folder.is_dir():
-        Runner({"study": moment}).train(Run("study", task, "dapo", COMMON_RATE, 0)).save_model(str(folder))
+        Runner(CREDIT, {"study": moment}).train(Run("study", task, "dapo", COMMON_RATE, 0)).save_model(str(folder))
     return folder
 
 
@@ -97,35 +99,63 @@ def with_interval(numbers: dict | None, key: str, interval: str, digits: int = 2
     return f"{numbers[key]:.{digits}f} ± {half:.{digits}f}"
 
 
-def identification_table(entries: list[dict]) -> str:
-    """AUC in losers / winners of every rule, task and moment."""
-    columns = [f"{entry['task']}, {entry['moment']}" for entry in entries]
-    rates = [f"{entry['counts']['mean_reward']:.2f}" for entry in entries]
-    lines = [f"| rule | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
-    lines.append(f"| mean reward | {' | '.join(rates)} |")
+def summary_table(entries: list[dict]) -> str:
+    """Of every rule, lowest and highest over all models, and on how many the interval is on either side of chance."""
+    lines = [
+        "| rule | losers: AUC | above / below chance | winners: AUC | above / below chance | cosine minus uniform's | "
+        "closer / farther |",
+        "|---" * 7 + "|",
+    ]
     for rule in RULES:
         cells = []
-        for entry in entries:
-            sides = [entry["rules"][rule].get(side) for side in ("losers", "winners")]
-            cells.append(" / ".join(with_interval(numbers, "auc", "interval") for numbers in sides))
+        for side in ("losers", "winners"):
+            found = [entry["rules"][rule][side] for entry in entries if side in entry["rules"][rule]]
+            above = sum(one["interval"][0] > 0.5 for one in found)
+            below = sum(one["interval"][1] < 0.5 for one in found)
+            cells += [spread([one["auc"] for one in found]), f"{above} / {below} of {len(found)}"]
+        found = [entry["rules"][rule]["gradient"] for entry in entries]
+        closer = sum(one["difference_interval"][0] > 0 for one in found)
+        farther = sum(one["difference_interval"][1] < 0 for one in found)
+        cells += [spread([one["difference"] for one in found], "+"), f"{closer} / {farther} of {len(found)}"]
         lines.append(f"| {short(rule)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def gradient_table(entries: list[dict]) -> str:
-    """Difference from uniform credit's cosine with the reference, and noise over signal."""
-    columns = [f"{entry['task']}, {entry['moment']}" for entry in entries]
-    lines = [f"| rule | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
-    for rule in ["uniform", *RULES]:
-        cells = []
-        for entry in entries:
-            numbers = entry["rules"][rule]["gradient"]
+def spread(values: list[float], sign: str = "") -> str:
+    return f"{min(values):{sign}.2f} to {max(values):{sign}.2f}"
+
+
+def task_tables(entries: list[dict]) -> str:
+    """Identification and gradients of every rule on every model."""
+    parts = []
+    for task in dict.fromkeys(entry["task"] for entry in entries):
+        of_task = [entry for entry in entries if entry["task"] == task]
+        titles = [f"{m['moment']} (reward {m['counts']['mean_reward']:.2f})" for m in of_task]
+        head = ["|---" * (len(of_task) + 1) + "|"]
+        parts += [f"## {task}", "AUC in losers / winners, after so many rollout batches:"]
+        lines = [f"| rule | {' | '.join(titles)} |", *head]
+        for rule in RULES:
+            sides = [[m["rules"][rule].get(side) for side in ("losers", "winners")] for m in of_task]
+            cells = [" / ".join(with_interval(numbers, "auc", "interval") for numbers in pair) for pair in sides]
+            lines.append(f"| {short(rule)} | {' | '.join(cells)} |")
+        parts += [
+            "\n".join(lines),
+            "Cosine minus uniform's (of uniform: its own); bias cosine; noise / signal:",
+        ]
+        lines = [f"| rule | {' | '.join(titles)} |", *head]
+        for rule in ["uniform", *RULES]:
             key = ("cosine", "interval") if rule == "uniform" else ("difference", "difference_interval")
-            noise = "?" if numbers["noise"] is None else f"{numbers['noise']:.1f}"
-            bias = "?" if numbers["bias_cosine"] is None else f"{numbers['bias_cosine']:.2f}"
-            cells.append(f"{with_interval(numbers, *key)}; {bias}; {noise}")
-        lines.append(f"| {short(rule)} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+            found = [m["rules"][rule]["gradient"] for m in of_task]
+            cells = [
+                f"{with_interval(one, *key)}; {plain(one['bias_cosine'])}; {plain(one['noise'], 1)}" for one in found
+            ]
+            lines.append(f"| {short(rule)} | {' | '.join(cells)} |")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def plain(value: float | None, digits: int = 2) -> str:
+    return "?" if value is None else f"{value:.{digits}f}"
 
 
 def mechanism_table(entries: list[dict]) -> str:
@@ -177,14 +207,14 @@ def draw(entries: list[dict], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--report", action="store_true", help="tables and picture only")
-    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=["arithmetic", "programs"])
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(AUDITED))
     args = parser.parse_args()
     if not args.report:
         entries = [audit(task, moment) for task in args.tasks for moment in MOMENTS]
         RESULTS.write_text(json.dumps(entries, indent=1) + "\n")
     entries = json.loads(RESULTS.read_text())
-    put_tables(PAGE, identification_table(entries), "identification")
-    put_tables(PAGE, gradient_table(entries), "gradients")
+    put_tables(PAGE, summary_table(entries), "summary")
+    put_tables(RESULTS.with_suffix(".md"), task_tables(entries), "tables")
     put_tables(PAGE, mechanism_table(entries), "mechanism")
     draw(entries, RESULTS.with_suffix(".png"))
 
