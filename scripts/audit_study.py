@@ -23,7 +23,7 @@ from study_report import put_tables
 from study_runs import Run
 
 from delta_trl.audit.arguments import DEFAULT_RULES
-from delta_trl.audit.statistics import midranks
+from delta_trl.audit.statistics import ENOUGH, midranks
 from delta_trl.audit.summary import REFERENCE
 from delta_trl.evaluation.store import read_samples
 from delta_trl.tasks import TASKS
@@ -36,7 +36,7 @@ import matplotlib.pyplot as plt
 ROOT = Path(__file__).resolve().parents[1]
 OUTPUTS = ROOT / "outputs" / "audit"
 RESULTS, PAGE = ROOT / "docs" / "results" / "audit.json", ROOT / "docs" / "audit.md"
-AUDITED = ("arithmetic", "programs", "own_errors", "sparse", "long")
+AUDITED = ("arithmetic", "programs", "own_errors", "sparse")
 MOMENTS = (0, 6, 16)  # rollout batches of training
 RULES = [*DEFAULT_RULES, "delta:token_gradient=full", "delta:token_gradient=topk_hidden", "stare",
          "optimal_token_baseline"]  # fmt: skip
@@ -110,6 +110,7 @@ def summary_table(entries: list[dict]) -> str:
         cells = []
         for side in ("losers", "winners"):
             found = [entry["rules"][rule][side] for entry in entries if side in entry["rules"][rule]]
+            found = [one for one in found if one["prompts"] >= ENOUGH]
             above = sum(one["interval"][0] > 0.5 for one in found)
             below = sum(one["interval"][1] < 0.5 for one in found)
             cells += [spread([one["auc"] for one in found]), f"{above} / {below} of {len(found)}"]

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+import torch
+
 from ..arguments import StrictParser
 from ..errors import RecipeError
 
@@ -88,6 +90,8 @@ class AuditArguments:
             "reference_batches", self.reference_batches == 0 or self.reference_batches >= 2, "0, or 2 or more"
         )
         self._expect("temperature", self.temperature > 0, "a number above 0")
+        known = self.dtype == "auto" or isinstance(getattr(torch, self.dtype, None), torch.dtype)
+        self._expect("dtype", known, "auto, float32, bfloat16 or float16")
 
     def _expect(self, name: str, valid: bool, expected: str) -> None:
         if not valid:

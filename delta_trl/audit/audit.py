@@ -1,9 +1,11 @@
 """`delta-trl audit`: sample or load, score by every rule, summarise."""
 
 import copy
+import hashlib
+import inspect
 import os
 from collections.abc import Iterable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,18 +16,18 @@ from accelerate.utils import broadcast_object_list, parse_flag_from_env
 from tqdm.auto import tqdm
 from transformers import AutoConfig
 
-from ..credit import TokenCredit, alone, credit_at_rollout, group_advantages, read_rule
-from ..credit.rule import TokenCreditError
+from ..credit import Credit, TokenCredit, alone, credit_at_rollout, read_rule
 from ..errors import RecipeError
 from ..evaluation.evaluate import fingerprint, sample_seed
 from ..evaluation.generation import ModelSource, Sampling, TransformersGenerator
 from ..evaluation.store import ChunkKey, Store
+from ..explain.credit import add_advantages
 from ..states.plain import given_tokens
 from ..token_log.texts import TokenTexts
 from .arguments import AuditArguments, AuditParser
 from .benchmarks import make_benchmarks
 from .gradients import policy_gradients
-from .summary import REFERENCE, UNIFORM, gradient_file, show, summarise
+from .summary import REFERENCE, UNIFORM, gradient_file, refuse_nothing, show, summarise
 
 
 def main(args: Iterable[str]) -> None:
@@ -41,6 +43,7 @@ def main(args: Iterable[str]) -> None:
             results = summarise(audit.store.folder)
             show(results)
             _write_page(audit.store.folder, results)
+            refuse_nothing(results)
     state.destroy_process_group()
 
 
@@ -70,14 +73,12 @@ class Audit:
             raise RecipeError(f"model_name_or_path={self.source.name!r}: cannot be loaded: {reason}") from error
         with state.main_process_first():  # the others find the data in the cache
             limit = getattr(config, "max_position_embeddings", None)
-            self.benchmarks = make_benchmarks(args, tokenizer, limit)
+            self.benchmarks = make_benchmarks(args, tokenizer, limit, config.vocab_size)
         self.texts = TokenTexts(tokenizer)
         chunks: dict[ChunkKey, int] = {}
         for name, benchmark in self.benchmarks.items():
-            sizes = [
-                *benchmark.sizes,
-                *(1 for _ in benchmark.references),
-            ]  # of a reference there is its gradient alone
+            # of a batch for the reference there is its gradient alone
+            sizes = [*benchmark.sizes, *[1] * benchmark.references]
             chunks |= {(name, i): size for i, size in enumerate(sizes)}
         self.store = Store(Path(args.output_dir), chunks)
 
@@ -87,8 +88,10 @@ class Audit:
         names = ["model_name_or_path", "model_revision", "dtype", "attn_implementation", "benchmarks", "num_prompts"]
         names += ["num_generations", "prompts_per_batch", "reference_batches", "temperature", "max_completion_length"]
         return {
-            **{name: getattr(args, name) for name in [*names, "seed"]},
+            **{name: getattr(args, name) for name in [*names, "batch_size", "seed"]},
             "model_fingerprint": fingerprint(self.source),
+            "data_fingerprints": {name: benchmark.fingerprint for name, benchmark in self.benchmarks.items()},
+            "code_fingerprints": {name: code for name, rule in self.rules.items() if (code := code_of(rule))},
             "left_out": {name: dict(benchmark.left_out) for name, benchmark in self.benchmarks.items()},
             "rules": {name: repr(rule) for name, rule in self.rules.items()},
         }
@@ -115,7 +118,13 @@ class Audit:
         ) as bar:
             generators: dict[str, TransformersGenerator] = {}
             for i, key in enumerate(mine):
-                self._audit(key, generators)
+                try:
+                    self._audit(key, generators)
+                except torch.OutOfMemoryError as error:
+                    raise RecipeError(
+                        f"{key[0]}: out of memory ({error}). Lower --batch_size {self.args.batch_size}, or set "
+                        "--reference_batches 0, which saves gradients."
+                    ) from error
                 bar.update(len(todo[i * state.num_processes :][: state.num_processes]))  # the others are as far
         state.wait_for_everyone()
         if state.is_main_process and len(self.store.merge()) < len(self.store.chunks):
@@ -131,7 +140,10 @@ class Audit:
             sampling = Sampling(self.args.temperature, 1.0, length)
             try:
                 model = next(iter(generators.values())).model if generators else None
-                generators[name] = TransformersGenerator(self.source, sampling, self.state.device, model)
+                generator = TransformersGenerator(self.source, sampling, self.state.device, model)
+                if self.source.is_adapter() and model is None:  # gradients are those of the model that it makes
+                    generator.model = generator.model.merge_and_unload().requires_grad_(True)
+                generators[name] = generator
             except (ValueError, OSError, ImportError) as error:
                 raise RecipeError(str(error)) from error
         return generators[name]
@@ -141,29 +153,31 @@ class Audit:
         benchmark, args = self.benchmarks[name], self.args
         generator = self._generator(name, generators)
         rows = benchmark.rows(number, generator)
-        rewards = torch.tensor([torch.nan if row["reward"] is None else row["reward"] for row in rows])
-        groups = torch.tensor([row["group"] for row in rows])
-        for row, advantage in zip(rows, group_advantages(rewards, groups).tolist(), strict=True):
-            row["advantage"] = advantage
+        add_advantages(rows)
         tokens = given_tokens(generator.model, rows, temperature=args.temperature, micro_batch_size=args.batch_size)
         uniform = torch.ones_like(tokens.advantages)
-        seed = sample_seed(args.seed, name, number, 0)
         if number >= len(benchmark.sizes):
             self._write_gradients(chunk, policy_gradients(tokens, {UNIFORM: uniform}, args.seed))
             self.store.write(self.state.process_index, [{"benchmark": name, "chunk": number, REFERENCE: True}])
             return
+        _ = tokens.hidden  # so that one pass brings everything
         weights, scores, metrics = {UNIFORM: uniform}, {}, {}
         for label, rule in self.rules.items():
-            torch.manual_seed(seed)
+            torch.manual_seed(sample_seed(args.seed, f"{name}/{label}", number, 0))
             own = copy.deepcopy(rule)  # what it remembers must not depend on which batches came before
             try:
                 with alone():
                     credit = credit_at_rollout(own, tokens)
-                    scores[label] = own.scores(tokens, credit).cpu()
-            except (TokenCreditError, ValueError, RuntimeError) as error:
+            except ValueError as error:  # of which a `TokenCreditError` is one
                 raise RecipeError(f"rules={label!r}: {error}") from error
-            weights[label] = uniform if credit is None else credit.weights
-            metrics[label] = {} if credit is None else credit.metrics
+            except Exception as error:
+                error.add_note(f"This was raised by the rule {label!r}.")
+                raise
+            if credit is None:
+                credit = Credit(uniform)
+            weights[label] = credit.weights
+            scores[label] = (credit.weights if credit.scores is None else credit.scores).cpu()
+            metrics[label] = credit.metrics
         if benchmark.references:
             self._write_gradients(chunk, policy_gradients(tokens, weights, args.seed))
         self.store.write(self.state.process_index, self._lines(chunk, rows, scores, metrics))
@@ -186,7 +200,7 @@ class Audit:
                     "marked": row["marked"],
                     "unlabelled": row.get("unlabelled"),
                     "scores": {
-                        label: [float(f"{x:.5g}") for x in parts[i].tolist()] for label, parts in split.items()
+                        label: [float(f"{x:.9g}") for x in parts[i].tolist()] for label, parts in split.items()
                     },
                 }
             )
@@ -200,6 +214,17 @@ class Audit:
         with temporary.open("wb") as file:
             np.savez(file, rules=np.array(list(gradients)), gradients=torch.stack(list(gradients.values())).numpy())
         os.replace(temporary, path)
+
+
+def code_of(rule: TokenCredit) -> str | None:
+    """A hash of the source of a rule that is not ours, or of one that it changes, if it can be found."""
+    sources = []
+    for one in (rule, getattr(rule, "rule", None)):
+        module = inspect.getmodule(type(one))
+        if one is not None and module is not None and not module.__name__.startswith("delta_trl."):
+            with suppress(OSError, TypeError):
+                sources.append(inspect.getsource(module))
+    return hashlib.sha256("".join(sources).encode()).hexdigest()[:16] if sources else None
 
 
 def make_rules(names: list[str]) -> dict[str, TokenCredit]:

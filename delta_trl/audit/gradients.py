@@ -36,6 +36,8 @@ def policy_gradients(tokens: Tokens, weights: dict[str, torch.Tensor], seed: int
     active = torch.zeros(len(tokens.mask), dtype=torch.bool, device=tokens.mask.device)
     active[tokens.row[tokens.advantages != 0]] = True  # the others pull nowhere
     for rows in active.nonzero()[:, 0].split(policy.micro_batch_size):
+        if not len(rows):  # of nothing, `split` makes an empty part
+            continue
         with torch.enable_grad():
             log_probs = tokens.log_probs_at(rows)
         own = numbers[rows][tokens.mask[rows]]

@@ -1,5 +1,7 @@
 """Completions with labels of what decided them, from their text to a model's tokens."""
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -57,8 +59,8 @@ def to_row(one: Labelled, prompt_ids: list[int], tokenizer: PreTrainedTokenizerB
     """
     encoded = tokenizer(one.completion, add_special_tokens=False, return_offsets_mapping=True)
     ids, offsets = encoded["input_ids"], encoded["offset_mapping"]
-    if not ids:
-        raise UnfitError("no token")
+    if not prompt_ids or not ids:
+        raise UnfitError("no token in prompt or completion")
     if limit is not None and len(prompt_ids) + len(ids) > limit:
         raise UnfitError(f"longer than the model's {limit:,} tokens")
     if one.units is None:
@@ -83,3 +85,13 @@ def join(parts: Sequence[str], separator: str) -> tuple[str, list[Range]]:
         start, end = end, end + len(part) + (len(separator) if i + 1 < len(parts) else 0)
         ranges.append((start, end))
     return separator.join(parts), ranges
+
+
+def fingerprint(content: Any) -> str:
+    """A short hash of anything that JSON can hold."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def text_of(prompt: Any) -> str:
+    """A prompt to show: of a chat, what its messages say."""
+    return prompt if isinstance(prompt, str) else "\n".join(str(message.get("content")) for message in prompt)

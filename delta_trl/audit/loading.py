@@ -6,6 +6,7 @@ A file of one's own has a line for each completion: `prompt`, `completion`, `rew
 """
 
 import difflib
+import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..data.loading import load, standardize
+from ..explain.data import check_row
 from ..rewards import math_reward
 from .labels import Labelled, Range, join
 
@@ -54,6 +56,8 @@ def read_processbench(rows: Iterable[Row]) -> Iterator[Labelled]:
     """Steps by paragraph; `label` is the number of the first wrong one, -1 without one."""
     for row in rows:
         text, steps = join(row["steps"], "\n\n")
+        if not -1 <= row["label"] < len(steps):
+            raise ValueError(f"a label of {row['label']} with {len(steps)} steps: expected the number of one, or -1")
         right = bool(row["final_answer_correct"])
         # right answers with a wrong step say nothing about what the reward saw
         marks = [] if right or row["label"] < 0 else [steps[row["label"]]]
@@ -65,7 +69,7 @@ def read_prm800k(rows: Iterable[Row]) -> Iterator[Labelled]:
     Phase 2: whole solutions, rated step by step up to the first wrong one. Whether the answer is right is graded, for
     `finish_reason` is about the labelling.
     """
-    kept = [row for row in rows if row["question"].get("pre_generated_steps")]
+    kept = [row for row in rows if row["question"].get("pre_generated_steps") and not _is_a_test_of_labellers(row)]
     golds = [row["question"]["ground_truth_answer"] for row in kept]
     answers = [f"\\boxed{{{row['question']['pre_generated_answer']}}}" for row in kept]
     for row, reward in zip(kept, math_reward(answers, solution=golds), strict=True):
@@ -74,6 +78,10 @@ def read_prm800k(rows: Iterable[Row]) -> Iterator[Labelled]:
         wrong = row["label"]["finish_reason"] == "found_error" and _is_wrong(rated[-1], len(rated) - 1, row)
         marks = [steps[len(rated) - 1]] if wrong and reward == 0 else []
         yield Labelled(row["question"]["problem"], text, reward, marks, steps, row["question"]["ground_truth_answer"])
+
+
+def _is_a_test_of_labellers(row: Row) -> bool:
+    return bool(row.get("is_quality_control_question") or row.get("is_initial_screening_question"))
 
 
 def _is_wrong(rated: Row, number: int, row: Row) -> bool:
@@ -105,18 +113,25 @@ def differences(text: str, other: str) -> list[Range]:
 def read_own(rows: Iterable[Row]) -> Iterator[Labelled]:
     """A file of one's own. Raises `ValueError` for a row that is none."""
     for number, row in enumerate(rows, 1):
-        ranges = {name: row.get(name) for name in ("marks", "units")}
-        for name, value in ranges.items():
-            pairs = value or []
-            if not all(len(pair) == 2 and 0 <= pair[0] < pair[1] <= len(row["completion"]) for pair in pairs):
-                raise ValueError(
-                    f"row {number}: {name}={value!r}: expected ranges [start, end] of the completion's "
-                    f"{len(row['completion'])} characters."
-                )
-        units = None if ranges["units"] is None else [tuple(pair) for pair in ranges["units"]]
-        yield Labelled(
-            row["prompt"], row["completion"], row["reward"], [tuple(p) for p in ranges["marks"] or []], units
-        )
+        try:
+            checked = check_row(row)
+            marks, units = (_ranges(row, name, checked["completion"]) for name in ("marks", "units"))
+        except ValueError as error:
+            raise ValueError(f"row {number}: {error}") from error
+        yield Labelled(checked["prompt"], checked["completion"], checked["reward"], marks or [], units)
+
+
+def _ranges(row: Row, name: str, completion: str) -> list[Range] | None:
+    """Ranges of characters; units must follow one another from beginning to end."""
+    value, size = row.get(name), len(completion)
+    if value is None:
+        return None
+    valid = isinstance(value, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in value)
+    if not valid or not all(type(a) is type(b) is int and 0 <= a < b <= size for a, b in value):
+        raise ValueError(f"{name}={value!r}: expected ranges [start, end] of the completion's {size} characters")
+    if name == "units" and [0, *(b for _, b in value)] != [*(a for a, _ in value), size]:
+        raise ValueError(f"units={value!r}: expected ranges that follow one another from 0 to {size}")
+    return [(a, b) for a, b in value]
 
 
 PROCESSBENCH = ("problem", "steps", "final_answer_correct", "label")
@@ -185,17 +200,18 @@ def load_answers(data: LabelledData) -> Answers:
     return {key(row["prompt"]): row["solution"] for row in rows if row["solution"] is not None}
 
 
-def key(problem: Any) -> str:
+def key(problem: str) -> str:
     """A problem without what differs from copy to copy."""
-    return " ".join(str(problem).split())
+    return " ".join(problem.split())
 
 
-def by_problem(labelled: Iterable[Labelled]) -> dict[str, list[Labelled]]:
-    """Completions of the same problem, in order."""
-    groups: dict[str, list[Labelled]] = {}
+def by_problem(labelled: Iterable[Labelled], exact: bool = False) -> dict[str, list[Labelled]]:
+    """Different completions of the same problem, in order; `exact`: white space counts."""
+    groups: dict[str, dict[str, Labelled]] = {}
     for one in labelled:
-        groups.setdefault(key(one.prompt), []).append(one)
-    return groups
+        problem = json.dumps(one.prompt) if exact else key(one.prompt)
+        groups.setdefault(problem, {}).setdefault(one.completion, one)
+    return {problem: list(group.values()) for problem, group in groups.items()}
 
 
 def has_contrast(group: Iterable[Labelled]) -> bool:

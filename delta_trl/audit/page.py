@@ -10,7 +10,7 @@ from ..evaluation.store import read_samples
 from ..report import page as report
 from ..report.heatmap import ABOVE, MAX_OPACITY, SHADES
 from ..report.text import visible
-from .statistics import midranks
+from .statistics import ENOUGH, midranks
 from .summary import REFERENCE, SIDES, UNIFORM, unit_scores
 
 
@@ -71,6 +71,12 @@ def verdict(rules: dict[str, dict]) -> list[str]:
     for side, what in names.items():
         found = {label: numbers[side] for label, numbers in rules.items() if side in numbers}
         if not found:
+            continue
+        prompts = next(iter(found.values()))["prompts"]
+        if prompts < ENOUGH:
+            sentences.append(
+                f"{side.capitalize()} of {prompts} prompts have labels: too few to say what finds {what}."
+            )
             continue
         order = sorted(found, key=lambda label: -found[label]["auc"])
         above = [label for label in order if found[label]["interval"][0] > 0.5]

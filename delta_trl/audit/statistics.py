@@ -3,8 +3,9 @@ How well scores find what is marked within a response, and how well gradients ag
 
 A response has n units (tokens, steps, lines), m of them marked. Its AUC is the share of pairs of a marked and another
 unit in which the marked one scores higher, ties half; scores of different responses are never compared. Intervals are
-bootstrapped over prompts, whose responses share what makes them easy or hard. The null permutes the marks within each
-response; it is two-sided about 1/2, for the sign of a score is fixed in advance.
+bootstrapped over prompts, whose responses share what makes them easy or hard, and not given for fewer than `ENOUGH`.
+The null permutes the marks within each response, by one permutation of positions for all responses of a prompt, whose
+scores tend to be high at the same ones; it is two-sided about 1/2, for the sign of a score is fixed in advance.
 """
 
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import numpy as np
 RESAMPLES = 2000
 PERMUTATIONS = 2000
 MOST_DRAWN = 2e8  # random numbers for permutations of one side
+ENOUGH = 10  # prompts, for an interval to mean something
 FRACTIONS = np.linspace(0, 1, 21)  # of a response that is looked at
 
 
@@ -58,16 +60,16 @@ def found_at(scores: np.ndarray, marks: np.ndarray, fractions: np.ndarray = FRAC
 
 def identification(marked: Marked, seed: int = 0) -> dict[str, dict]:
     """
-    For each rule `auc` and its `interval`, `percentile` (mean rank of the marked units in their responses, 0 to 1),
-    `p` of the permutation null, `curve` (what is found among the highest-scored `FRACTIONS`); and how many `responses`
-    and `prompts` that is.
+    For each rule `auc` and its `interval`, whether all scores of a response are `equal`, `percentile` (mean rank of
+    the marked units in their responses, 0 to 1), `p` of the permutation null, `curve` (what is found among the
+    highest-scored `FRACTIONS`); and how many `responses` and `prompts` that is.
     """
     rng = np.random.default_rng(seed)
     R, longest = len(marked.marks), max(map(len, marked.marks))
     numbers = np.unique(marked.groups, return_inverse=True)[1]
     draws = rng.multinomial(numbers.max() + 1, np.full(numbers.max() + 1, 1 / (numbers.max() + 1)), size=RESAMPLES)
     ranks = {name: [midranks(one) for one in of_rule] for name, of_rule in marked.scores.items()}
-    nulls = _null(ranks, marked.marks, longest, rng)
+    nulls = _null(ranks, marked.marks, numbers, longest, rng)
     results = {}
     for name, of_rule in ranks.items():
         aucs = np.array([auc(r, m) for r, m in zip(of_rule, marked.marks, strict=True)])
@@ -78,7 +80,8 @@ def identification(marked: Marked, seed: int = 0) -> dict[str, dict]:
         away = abs(aucs.mean() - 0.5) - 1e-12
         results[name] = {
             "auc": float(aucs.mean()),
-            "interval": [float(x) for x in np.quantile(resampled, (0.025, 0.975))],
+            "interval": [float(x) for x in np.quantile(resampled, (0.025, 0.975))] if sums.size >= ENOUGH else None,
+            "equal": bool(all(np.ptp(one) == 0 for one in marked.scores[name])),
             "percentile": float(np.mean(places)),
             "p": float((1 + (abs(nulls[name] - 0.5) >= away).sum()) / (1 + len(nulls[name]))),
             "curve": [float(x) for x in np.mean(curves, axis=0)],
@@ -89,7 +92,11 @@ def identification(marked: Marked, seed: int = 0) -> dict[str, dict]:
 
 
 def _null(
-    ranks: dict[str, list[np.ndarray]], marks: list[np.ndarray], longest: int, rng: np.random.Generator
+    ranks: dict[str, list[np.ndarray]],
+    marks: list[np.ndarray],
+    prompts: np.ndarray,
+    longest: int,
+    rng: np.random.Generator,
 ) -> dict[str, np.ndarray]:
     """Mean AUC of each rule for marks that are drawn anew, the same for all rules."""
     R = len(marks)
@@ -102,7 +109,7 @@ def _null(
     permutations = int(np.clip(MOST_DRAWN / (R * longest), 200, PERMUTATIONS))
     nulls = np.zeros((len(ranks), permutations))
     for i in range(permutations):
-        keys = rng.random((R, longest))
+        keys = rng.random((prompts.max() + 1, longest))[prompts]
         keys[beyond] = 2.0
         bound = np.take_along_axis(np.sort(keys, axis=1), m[:, None] - 1, axis=1)
         drawn = keys <= bound
@@ -125,8 +132,13 @@ def agreement(gradients: dict[str, np.ndarray], reference: np.ndarray, baseline:
         `interval` over batches; its `difference` from the baseline's with `difference_interval`; `noise`, the variance
         of a batch's gradient over the squared length of its expectation; `bias_cosine`, the cosine of the two
         expectations, with `bias_interval` by jackknife. Both correct for noise, and are `None` where that leaves no
-        signal.
+        signal. Batches without a gradient are left out; nothing if no other is left.
     """
+    counted = (gradients[baseline] != 0).any(axis=1)  # a batch without contrast has no direction
+    gradients = {name: g[counted] for name, g in gradients.items()}
+    reference = reference[(reference != 0).any(axis=1)]
+    if not counted.any() or not len(reference):
+        return {}
     mean = reference.mean(axis=0)
     length = float(np.linalg.norm(mean))
     base = _cosines(gradients[baseline], mean, length)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from ..errors import RecipeError
 from ..evaluation.store import ChunkKey, read_samples, write_json
 from ..evaluation.summary import print_table
 from .statistics import FRACTIONS, Marked, agreement, identification
@@ -43,8 +44,9 @@ def summarise(folder: Path) -> dict:
     }
     for name, found in lines.items():
         rules: dict[str, dict] = {label: {} for label in [UNIFORM, *settings["rules"]]}
+        reasons = Counter(settings["left_out"].get(name, {}))
         for side, sign in SIDES.items():
-            marked = marked_of(found, list(settings["rules"]), sign)
+            marked = marked_of(found, list(settings["rules"]), sign, reasons)
             if marked.marks:
                 for label, numbers in identification(marked, settings["seed"]).items():
                     rules[label][side] = numbers
@@ -53,7 +55,7 @@ def summarise(folder: Path) -> dict:
             for label, numbers in _agreement(folder, name, chunks, references[name]).items():
                 rules[label]["gradient"] = numbers
         results["benchmarks"][name] = {
-            "counts": _counts(found, settings["left_out"].get(name, {})),
+            "counts": _counts(found, reasons),
             "rules": rules,
             "metrics": _mean_metrics(found),
         }
@@ -67,12 +69,14 @@ def unit_scores(line: dict, label: str) -> np.ndarray:
     return np.bincount(numbers, line["scores"][label]) / np.bincount(numbers)
 
 
-def marked_of(lines: list[dict], labels: list[str], sign: int) -> Marked:
-    """The completions of a side that have a contrast and marks."""
+def marked_of(lines: list[dict], labels: list[str], sign: int, left_out: Counter) -> Marked:
+    """The completions of a side that have a contrast and marks; those that are marked as a whole are counted."""
     chosen, marks = [], []
     for line in lines:
         own = np.isin(np.unique(line["unit"]), line["marked"])
-        if np.sign(line["advantage"]) == sign and own.any() and not own.all():
+        if np.sign(line["advantage"]) == sign and own.all():
+            left_out["completions marked as a whole"] += 1
+        elif np.sign(line["advantage"]) == sign and own.any():
             chosen.append(line)
             marks.append(own)
     prompts = {key: i for i, key in enumerate(dict.fromkeys((line["chunk"], line["group"]) for line in chosen))}
@@ -95,12 +99,19 @@ def _read_gradients(folder: Path, chunk: ChunkKey) -> dict[str, np.ndarray]:
         return dict(zip(file["rules"].tolist(), file["gradients"], strict=True))
 
 
-def _counts(lines: list[dict], left_out: dict[str, int]) -> dict:
+def refuse_nothing(results: dict) -> None:
+    """Raise `RecipeError` if there is a benchmark of which nothing could be audited."""
+    for name, one in results["benchmarks"].items():
+        if not any(one["rules"].values()):
+            reasons = "; ".join(f"{count} {reason}" for reason, count in one["counts"]["left_out"].items())
+            raise RecipeError(f"{name}: nothing could be audited: {reasons or 'no completion has a label'}.")
+
+
+def _counts(lines: list[dict], reasons: Counter) -> dict:
     rewards = [line["reward"] for line in lines if line["reward"] is not None]
     groups: dict[tuple, list[dict]] = {}
     for line in lines:
         groups.setdefault((line["chunk"], line["group"]), []).append(line)
-    reasons = Counter(left_out)
     reasons["prompts whose completions all had the same reward"] += sum(
         not any(line["advantage"] for line in group) for group in groups.values()
     )
@@ -145,7 +156,10 @@ def show(results: dict) -> None:
             cells = []
             for side in SIDES:
                 found = numbers.get(side)
-                cells += [f"{found['auc']:.3f}", _interval(found["interval"])] if found else ["", ""]
+                if not found:
+                    cells += ["", ""]
+                else:
+                    cells += ["equal", ""] if found["equal"] else [f"{found['auc']:.3f}", _interval(found["interval"])]
             cells += _gradient_cells(numbers.get("gradient"), label)
             table.add_row(label, *cells)
         print_table(table)
@@ -163,8 +177,8 @@ def _gradient_cells(found: dict | None, label: str) -> list[str]:
     return [f"{found['cosine']:.3f}", difference, *(_number(found[key]) for key in ("bias_cosine", "noise"))]
 
 
-def _interval(interval: list[float]) -> str:
-    return f"{interval[0]:.2f} – {interval[1]:.2f}"
+def _interval(interval: list[float] | None) -> str:
+    return f"{interval[0]:.2f} – {interval[1]:.2f}" if interval else "too few"
 
 
 def _number(value: float | None) -> str:

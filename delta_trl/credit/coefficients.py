@@ -120,10 +120,11 @@ def contrast_credit(
     count = all_reduce(sides.sum(dim=1).to(A.dtype))  # (2,)
     neutral = not bool((count > 0).all())
     lambdas, gamma = torch.ones_like(A), A.new_full((2,), math.nan)
+    delta = torch.zeros_like(A)
 
     if not neutral:
         margins = _contrast_margins if margin == "contrast" else _within_side_margins
-        alpha, delta = torch.ones_like(A), torch.zeros_like(A)
+        alpha = torch.ones_like(A)
         for k in range(refinement_steps + 1):
             weights = sides * (A.abs() * alpha)  # (2, N)
             weights /= all_reduce(weights.sum(dim=1, keepdim=True)).clamp(min=torch.finfo(A.dtype).tiny)
@@ -141,10 +142,10 @@ def contrast_credit(
             lambdas = divide_by_mean(lambdas, lambda_min)
         neutral = not bool(all_reduce(lambdas.isfinite().all().to(A.dtype), "MIN"))
         if neutral:
-            lambdas, gamma = torch.ones_like(A), gamma.fill_(math.nan)
+            lambdas, gamma, delta = torch.ones_like(A), gamma.fill_(math.nan), torch.zeros_like(A)
 
     metrics = dict(zip(("temperature_positive", "temperature_negative"), gamma.tolist(), strict=True))
-    return Credit(lambdas.float(), metrics, neutral)
+    return Credit(lambdas.float(), metrics, neutral, scores=delta)
 
 
 def token_coefficients(gradients: TokenGradients, advantages: torch.Tensor, **options: Any) -> torch.Tensor:

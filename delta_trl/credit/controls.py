@@ -87,7 +87,7 @@ class ChangedCredit(TokenCredit):
     def _changed(self, credit: Credit | None, tokens: Tokens) -> Credit | None:
         if credit is None or credit.neutral:
             return credit
-        return Credit(self.change(credit.weights, tokens), credit.metrics)
+        return Credit(self.change(credit.weights, tokens), credit.metrics)  # of its scores nothing is known
 
     def cost(self) -> Cost:
         return self.rule.cost()

@@ -122,7 +122,7 @@ class DelTA(TokenCredit):
             self._temperatures = (credit.metrics["temperature_positive"], credit.metrics["temperature_negative"])
         if isinstance(gradients, FullGradients):
             metrics["extra_forward_passes"] = float(gradients.forward_passes)
-        return Credit(credit.weights, {**metrics, **credit.metrics}, credit.neutral)
+        return Credit(credit.weights, {**metrics, **credit.metrics}, credit.neutral, credit.scores)
 
     def _gradients(self, tokens: Tokens) -> Any:  # `TokenGradients`
         if self.token_gradient == "full":

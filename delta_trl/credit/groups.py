@@ -35,14 +35,17 @@ def group_credit(
         Neutral if no group had a contrast; temperatures are NaN.
     """
     A, _ = split_sides(advantages)
-    lambdas = torch.ones_like(A)
+    lambdas, margins = torch.ones_like(A), torch.zeros_like(A)
     neutral = True
     for group in range(n_groups):
         tokens = (groups == group).nonzero()[:, 0]
         credit = contrast_credit(gradients[tokens], A[tokens], lambda_min=lambda_min, normalize=False, **options)
         lambdas[tokens] = credit.weights.to(A)
+        assert credit.scores is not None
+        margins[tokens] = credit.scores
         neutral = neutral and credit.neutral
     if not neutral:
         lambdas[A == 0] = lambda_min
         lambdas = divide_by_mean(lambdas, lambda_min) if normalize else lambdas
-    return Credit(lambdas.float(), {"temperature_positive": math.nan, "temperature_negative": math.nan}, neutral)
+    metrics = {"temperature_positive": math.nan, "temperature_negative": math.nan}
+    return Credit(lambdas.float(), metrics, neutral, scores=margins)

@@ -87,5 +87,8 @@ def read_rule(text: str) -> TokenCredit:
         key, equals, value = option.partition("=")
         if not equals:
             raise ValueError(f"{text!r}: expected options as NAME:key=value,key=value, got {option!r}.")
-        given[key.strip()] = yaml.safe_load(value)
+        try:
+            given[key.strip()] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ValueError(f"{text!r}: {option!r} has no value that can be read.") from error
     return make_rule(name, given)

@@ -49,14 +49,6 @@ class TokenCredit:
         """
         return None
 
-    def scores(self, tokens: Tokens, credit: Credit | None) -> torch.Tensor:
-        """
-        What the tokens of a response are ranked by, (N,), higher counts more; for audits. By default the weights of
-        the `credit` that a hook has returned for these tokens. Override it where weights are coarser than what they
-        are made of, as those of a mask are.
-        """
-        return torch.ones_like(tokens.advantages) if credit is None else credit.weights
-
     def cost(self) -> Cost:
         """
         What `of_rollout` asks for. Hidden states that are not announced here cost a forward pass even where TRL makes
@@ -136,15 +128,17 @@ def _check(name: str, credit: Credit | None, tokens: Tokens) -> Credit | None:
         raise TokenCreditError(
             f"{name} returned {got}: expected a delta_trl.credit.Credit with a tensor of weights, or None."
         )
-    weights = credit.weights
-    if weights.shape != tokens.ids.shape:
-        hint = " Leave out padding with `tokens.flat(weights)`." if weights.shape == tokens.mask.shape else ""
-        raise TokenCreditError(
-            f"{name} returned weights of shape {tuple(weights.shape)}: expected ({len(tokens)},), one for each of the "
-            f"tokens.{hint}"
-        )
-    wrong = ~torch.isfinite(weights)
-    if not weights.dtype.is_floating_point or wrong.any():
-        got = f"{weights[wrong][:3].tolist()} among its weights" if wrong.any() else f"weights of {weights.dtype}"
-        raise TokenCreditError(f"{name} returned {got}: expected finite floating-point numbers.")
-    return Credit(weights.detach().float(), credit.metrics, credit.neutral)
+    returned = {"weights": credit.weights} | ({} if credit.scores is None else {"scores": credit.scores})
+    for what, values in returned.items():
+        if values.shape != tokens.ids.shape:
+            hint = f" Leave out padding with `tokens.flat({what})`." if values.shape == tokens.mask.shape else ""
+            raise TokenCreditError(
+                f"{name} returned {what} of shape {tuple(values.shape)}: expected ({len(tokens)},), one for each of "
+                f"the tokens.{hint}"
+            )
+        wrong = ~torch.isfinite(values)
+        if not values.dtype.is_floating_point or wrong.any():
+            got = f"{values[wrong][:3].tolist()} among its {what}" if wrong.any() else f"{what} of {values.dtype}"
+            raise TokenCreditError(f"{name} returned {got}: expected finite floating-point numbers.")
+    scores = None if credit.scores is None else credit.scores.detach()
+    return Credit(credit.weights.detach().float(), credit.metrics, credit.neutral, scores)

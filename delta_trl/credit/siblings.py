@@ -65,7 +65,8 @@ class SiblingValue(TokenCredit):
         gamma = (total / count.clamp(min=1)).clamp(min=1e-3)
         scaled = torch.where(sides[0], jumps / gamma[0], torch.where(sides[1], jumps / gamma[1], 0.0))
         weights = self.lambda_min + (self.lambda_max - self.lambda_min) * scaled.sigmoid()
-        return Credit((divide_by_mean(weights, self.lambda_min) if self.normalize_coefficients else weights).float())
+        weights = divide_by_mean(weights, self.lambda_min) if self.normalize_coefficients else weights
+        return Credit(weights.float(), scores=jumps)
 
     def cost(self) -> Cost:
         return Cost(hidden_states=1, recomputable=False)

@@ -34,19 +34,19 @@ class _TopOfResponse(TokenCredit):
             raise ValueError(f"fraction={self.fraction!r}: expected a number in (0, 1].")
         if not isinstance(self.rest, (int, float)) or not 0 <= self.rest < 1:
             raise ValueError(f"rest={self.rest!r}: expected a number in [0, 1).")
+        if not isinstance(self.normalize, bool):
+            raise ValueError(f"normalize={self.normalize!r}: expected true or false.")
 
     def score(self, tokens: Tokens) -> torch.Tensor:  # (N,)
         raise NotImplementedError
 
-    def scores(self, tokens: Tokens, credit: Credit | None) -> torch.Tensor:
-        return self.score(tokens)
-
     def of_rollout(self, tokens: Tokens) -> Credit:
         _, sides = split_sides(tokens.advantages)
         chosen = {"winners": sides[0], "losers": sides[1], "both": sides.any(dim=0)}[self.side]
-        below = chosen & ~top_of_rows(self.score(tokens), tokens, self.fraction)
+        scores = self.score(tokens)
+        below = chosen & ~top_of_rows(scores, tokens, self.fraction)
         weights = torch.where(below, self.rest, 1.0)
-        return Credit(with_mean_one(weights, sides) if self.normalize else weights)
+        return Credit(with_mean_one(weights, sides) if self.normalize else weights, scores=scores)
 
     def cost(self) -> Cost:
         return Cost(scores=True)
@@ -136,6 +136,9 @@ class STARE(TokenCredit):
     def __post_init__(self):
         if not isinstance(self.fraction, (int, float)) or not 0 < self.fraction <= 1:
             raise ValueError(f"fraction={self.fraction!r}: expected a number in (0, 1].")
+        for name in ("winners", "losers", "entropy"):
+            if not isinstance(getattr(self, name), (int, float)):
+                raise ValueError(f"{name}={getattr(self, name)!r}: expected a number.")
 
     def of_micro_batch(self, tokens: Tokens) -> Credit:
         _, sides = split_sides(tokens.advantages)

@@ -25,11 +25,15 @@ class Credit:
             over the rollout batch that the rule has made itself.
         neutral (`bool`, *optional*, defaults to `False`):
             Whether nothing told the tokens apart, as in a batch without winners or without losers.
+        scores (`torch.Tensor` of shape `(N,)`, *optional*):
+            What the tokens of a response are ranked by, higher counts more, where weights are coarser than what they
+            are made of, as those of a mask are. For audits only.
     """
 
     weights: torch.Tensor
     metrics: dict[str, float] = field(default_factory=dict)
     neutral: bool = False
+    scores: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,11 @@ def _read(line: bytes) -> dict:
         row = json.loads(line.decode())
     except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON in UTF-8 ({error})") from error
+    return check_row(row)
+
+
+def check_row(row: Any) -> dict:
+    """The three fields of a row. Raises `ValueError` that says what is wrong with it."""
     if not isinstance(row, dict):
         raise ValueError(f"expected an object with {FIELDS}, got {reprlib.repr(row)}")
     missing = [name for name in ("prompt", "completion", "reward") if name not in row]

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from ..credit import HiddenStates, LMHead, Scores, Tokens
 
 
-SLICE = 2**26  # logits that are normalised at a time: 256 MiB in float32
+SLICE = 2**26  # logits at a time: 256 MiB in float32
 
 
 class PlainPolicy:
@@ -47,40 +47,46 @@ class PlainPolicy:
 
     @torch.no_grad()
     def scores(self, hidden: bool) -> Scores:
+        """Logits are made from hidden states, a slice at a time; of a few it is checked that the model agrees."""
         log_probs = torch.zeros(self.mask.shape, device=self.mask.device)
-        entropies, states = torch.zeros_like(log_probs), []
+        entropies, states, head = torch.zeros_like(log_probs), [], self.head()
+        size = max(1, SLICE // len(head.weight))
         rows = torch.arange(len(self.mask)).split(self.micro_batch_size)
         for some in tqdm(rows, desc="scoring", disable=not self._progress):
-            seen: list[torch.Tensor] = []
-            handle = backbone_of(self.model).register_forward_hook(lambda *call, seen=seen: seen.append(call[2][0]))
-            try:
-                logits, predicts = self._logits(some)
-            finally:
-                handle.remove()
+            ids, attention, predicts = self._inputs(some)
+            h = backbone_of(self.model)(input_ids=ids, attention_mask=attention, use_cache=False)[0][predicts]
             tokens = self.ids[some][self.mask[some]]
-            size = max(1, SLICE // logits.size(1))
-            parts = [
-                _log_probs_and_entropies(part, own, self._temperature)
-                for part, own in zip(logits.split(size), tokens.split(size), strict=True)
-            ]
+            parts = []
+            for part, own in zip(h.split(size), tokens.split(size), strict=True):
+                distribution = head.logits(part)[0].log_softmax(dim=-1)
+                entropy = -(distribution.exp() * distribution).nan_to_num(0.0).sum(dim=1)
+                parts.append((distribution.gather(1, own[:, None])[:, 0].float(), entropy.float()))
             for values, found in zip((log_probs, entropies), zip(*parts, strict=True), strict=True):
                 values[some] = values[some].masked_scatter(self.mask[some], torch.cat(found))
+            if some[0] == 0:
+                few = len(self._completions[0])
+                head.check(h[:few], tokens[:few], self.log_probs_at(some[:1], few, plain=True)[0])
             if hidden:
-                states.append(seen[0][predicts])
+                states.append(h)
         return Scores(log_probs, entropies, HiddenStates(states) if hidden else None)
 
     def head(self) -> LMHead:
         return LMHead.of(self.model, self._temperature)
 
     def log_probs_at(self, rows: torch.Tensor, length: int, plain: bool) -> torch.Tensor:  # (b, length)
-        logits, _ = self._logits(rows)
-        mask = self.mask[rows]
-        log_probs = (logits.float() / self._temperature).log_softmax(dim=-1)
-        own = log_probs.gather(1, self.ids[rows][mask][:, None])[:, 0]
+        ids, attention, predicts = self._inputs(rows)
+        longest = int(self.mask[rows].sum(dim=1).max())  # logits of the prompts are not needed
+        start = int(predicts.any(dim=0).nonzero()[0])
+        output = self.model(
+            input_ids=ids, attention_mask=attention, use_cache=False, logits_to_keep=ids.size(1) - start
+        )
+        log_probs = (output.logits[predicts[:, start:]].float() / self._temperature).log_softmax(dim=-1)
+        mask = self.mask[rows, :longest]
+        own = log_probs.gather(1, self.ids[rows, :longest][mask][:, None])[:, 0]
         return torch.zeros(mask.shape, dtype=own.dtype, device=own.device).masked_scatter(mask, own)[:, :length]
 
-    def _logits(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits (n, V) of the n tokens of some completions, and which positions of the padded input predict them."""
+    def _inputs(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Ids and attention mask (b, P + T) of some rows, and which positions predict a token of the completions."""
         sequences = [(self._prompts[i], self._completions[i]) for i in rows.tolist()]
         longest = max(len(prompt) + len(completion) for prompt, completion in sequences)
         ids = torch.zeros(len(sequences), longest, dtype=torch.long)
@@ -91,20 +97,13 @@ class PlainPolicy:
             attention[i, :end] = 1
             predicts[i, len(prompt) - 1 : end - 1] = True
         device = self.model.device
-        output = self.model(input_ids=ids.to(device), attention_mask=attention.to(device), use_cache=False)
-        return output.logits[predicts.to(device)], predicts.to(device)
-
-
-def _log_probs_and_entropies(
-    logits: torch.Tensor, tokens: torch.Tensor, temperature: float
-) -> tuple[torch.Tensor, torch.Tensor]:
-    distribution = (logits.float() / temperature).log_softmax(dim=-1)
-    entropies = -(distribution.exp() * distribution).nan_to_num(0.0).sum(dim=1)
-    return distribution.gather(1, tokens[:, None])[:, 0], entropies
+        return ids.to(device), attention.to(device), predicts.to(device)
 
 
 def backbone_of(model: nn.Module) -> nn.Module:
     """The module whose last hidden state enters the LM head. Raises `ValueError` if the model shows none."""
+    if hasattr(model, "get_base_model"):  # of PEFT, whose own `base_model` has the LM head
+        model = model.get_base_model()
     backbone = getattr(model, "base_model", model)
     if backbone is model or model.get_output_embeddings() is None:
         raise ValueError(

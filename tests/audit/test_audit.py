@@ -1,6 +1,7 @@
 """`delta-trl audit` as a user calls it: scores against independent ones, resuming, several processes, mistakes."""
 
 import json
+import linecache
 import math
 import re
 import shutil
@@ -11,11 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from scipy import stats
 from tokenizers import decoders
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from delta_trl.audit import benchmarks, loading
+from delta_trl.audit import benchmarks, labelled, loading
 from delta_trl.cli import main
 from delta_trl.evaluation.store import read_samples
 from delta_trl.tasks import TASKS
@@ -51,7 +53,7 @@ def arguments(folder, **changes) -> list[str]:
         "benchmarks": ["study_arithmetic"],
         "rules": RULES,
         "output_dir": str(folder),
-        "num_prompts": 6,
+        "num_prompts": 8,
         "prompts_per_batch": 4,
         "num_generations": 4,
         "reference_batches": 3,
@@ -101,7 +103,7 @@ def test_batches_and_advantages(audited):
     found = lines(audited)
     assert Counter((line["chunk"], line["group"]) for line in found) == {
         **{(0, group): 4 for group in range(4)},
-        **{(1, group): 4 for group in range(2)},
+        **{(1, group): 4 for group in range(4)},
     }
     for start in range(0, len(found), 4):
         siblings = found[start : start + 4]
@@ -153,8 +155,11 @@ def test_scores_against_independent_ones(audited, forward):
         advantages = np.concatenate([[found[i]["advantage"]] * len(found[i]["tokens"]) for i in numbers])
         vectors = torch.cat([(1 - forward[i][1].exp())[:, None] * forward[i][0] for i in numbers])
         expected, _ = oracle.coefficients(vectors, advantages)
+        # margins, of which coefficients are an increasing function on either side
         ours = np.concatenate([found[i]["scores"]["delta"] for i in numbers])
-        np.testing.assert_allclose(ours, expected, atol=2e-3)
+        for side in (advantages > 0, advantages < 0):
+            assert np.diff(expected[side][ours[side].argsort()]).min() > -2e-3
+            assert expected[side].std() > 0.01
     for line, (_, log_probs) in zip(found, forward, strict=True):
         np.testing.assert_allclose(line["scores"]["surprisal"], -log_probs, atol=2e-4)
         assert line["scores"]["own_audited.Early"] == sorted(line["scores"]["own_audited.Early"], reverse=True)
@@ -178,8 +183,8 @@ def test_numbers_against_scipy(audited):
                     aucs.append(u / (marks.sum() * (~marks).sum()))
             assert one["rules"][rule][side]["auc"] == pytest.approx(np.mean(aucs))
             assert one["rules"][rule][side]["responses"] == len(aucs)
-    assert one["counts"]["prompts"] == 6
-    assert one["counts"]["completions"] == 24
+    assert one["counts"]["prompts"] == 8
+    assert one["counts"]["completions"] == 32
     assert set(one["rules"]["uniform"]) == {"gradient"}
     assert one["rules"]["delta"]["gradient"]["batches"] == 2
     assert one["metrics"]["delta"]["centroid_norm_ratio"] > 0
@@ -200,6 +205,59 @@ def test_it_goes_on_where_it_was_stopped(audited, own, tmp_path, monkeypatch, ca
         assert (folder / name).read_bytes() == before[name], name
     assert main(["audit", *arguments(folder, seed=1)]) == 2
     assert "holds results of other settings: seed was 0 and is 1" in capsys.readouterr().err
+
+
+def test_other_data_and_other_code_are_not_gone_on_with(reader, tmp_path, monkeypatch, capsys):
+    rows = [{"prompt": "ab", "completion": text, "reward": text == "cc", "marks": [[0, 1]]} for text in ("cc", "dd")]
+    path = tmp_path / "mine.jsonl"
+    (tmp_path / "edited_rule.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    call = arguments(tmp_path / "audit", model_name_or_path=reader, benchmarks=[path], rules=["edited_rule.Early"])
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert main(["audit", *call]) == 0
+    assert main(["audit", *call]) == 0
+    path.write_text("\n".join(json.dumps({**row, "reward": 1 - row["reward"]}) for row in rows))
+    assert main(["audit", *call]) == 2
+    assert "data_fingerprints.mine was" in capsys.readouterr().err
+    path.write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "edited_rule.py").write_text(OWN.replace("0, -1.0", "0, -1.0  # later"))
+    linecache.checkcache()
+    assert main(["audit", *call]) == 2
+    assert "code_fingerprints.edited_rule.Early was" in capsys.readouterr().err
+
+
+def test_an_adapter_that_changes_nothing_is_its_base(tmp_path):
+    model = AutoModelForCausalLM.from_pretrained(MODEL)
+    adapted = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj"]))  # B = 0
+    adapted.save_pretrained(tmp_path / "adapter")
+    AutoTokenizer.from_pretrained(MODEL).save_pretrained(tmp_path / "adapter")
+    rules = ["delta", "delta:token_gradient=lm_head", "sibling_value", "surprisal"]
+    for name, path in (("base", MODEL), ("adapted", tmp_path / "adapter")):
+        assert main(["audit", *arguments(tmp_path / name, model_name_or_path=path, rules=rules)]) == 0
+    base, adapted = (
+        json.loads((tmp_path / x / "results.json").read_text())["benchmarks"] for x in ("base", "adapted")
+    )
+    assert adapted == base
+
+
+def test_problems_without_labels_have_gradients_only(reader, tmp_path, monkeypatch, capsys):
+    source = ROOT / "tests" / "fixtures" / "gsm8k.jsonl"
+    rows = source.read_text().splitlines()
+    (tmp_path / "many.jsonl").write_text("\n".join(rows[i % 3] for i in range(24)))
+    call = arguments(
+        tmp_path / "audit", model_name_or_path=reader, benchmarks=[f"gsm8k={tmp_path / 'many.jsonl'}"],
+        rules=["surprisal"], max_completion_length=3,
+    )  # fmt: skip
+    # a random model solves nothing: no batch has a gradient
+    assert main(["audit", *call]) == 2
+    assert "gsm8k: nothing could be audited: 8 prompts whose completions all had the same" in capsys.readouterr().err
+    shutil.rmtree(tmp_path / "audit")
+    graded = lambda reward, rows, texts, ids: ([float(i % 4 == 0) for i in range(len(rows))], {})  # noqa: E731
+    monkeypatch.setattr("delta_trl.audit.sampled.call_reward", graded)
+    assert main(["audit", *call]) == 0
+    (one,) = json.loads((tmp_path / "audit" / "results.json").read_text())["benchmarks"].values()
+    assert set(one["rules"]["surprisal"]) == {"gradient"}
+    assert one["rules"]["surprisal"]["gradient"]["batches"] == 2
 
 
 @pytest.mark.processes
@@ -288,7 +346,7 @@ def test_siblings_are_sampled_where_the_data_has_none(reader, tmp_path, monkeypa
         graded.extend(solution)
         return [float(i == 0) for i in range(len(completions))]
 
-    monkeypatch.setattr(benchmarks, "math_reward", grade)
+    monkeypatch.setattr(labelled, "math_reward", grade)
     assert audit_labelled(reader, tmp_path / "audit", "processbench_gsm8k", max_completion_length=9) == 0
     groups = {}
     for line in lines(tmp_path / "audit"):
@@ -310,10 +368,12 @@ def test_completions_that_do_not_fit_are_counted(reader, tmp_path, capsys):
     path = tmp_path / "mine.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
     assert audit_labelled(reader, tmp_path / "audit", path) == 0
-    assert "left out: 1 longer than the model's 400 tokens" in capsys.readouterr().out
+    assert "left out: 1 completions: longer than the model's 400 tokens" in capsys.readouterr().out
     path.write_text("\n".join(map(json.dumps, rows[1:])))
     assert audit_labelled(reader, tmp_path / "other", path) == 2
-    assert "mine: nothing is left to audit: 1 longer than the model's 400 tokens" in capsys.readouterr().err
+    assert (
+        "mine: nothing is left to audit: 1 completions: longer than the model's 400 tokens" in capsys.readouterr().err
+    )
     path.write_text(json.dumps(rows[0]))
     assert audit_labelled(reader, tmp_path / "other", path) == 2
     assert "nothing is left to audit: 1 prompts without completions of both kinds" in capsys.readouterr().err
@@ -337,6 +397,10 @@ def test_completions_that_do_not_fit_are_counted(reader, tmp_path, capsys):
         ({"reference_batches": 1}, "reference_batches=1: expected 0, or 2 or more"),
         ({"temperature": 0}, "temperature=0.0: expected a number above 0"),
         ({"num_prompts": 3000}, "are 3,012 prompts, but it has 3,000"),
+        ({"num_prompts": 6}, "num_prompts=6 is no multiple of prompts_per_batch=4"),
+        ({"dtype": "bloat16"}, "dtype=bloat16: expected auto, float32"),
+        ({"rules": ["surprisal:fraction=[1"]}, "'fraction=[1' has no value that can be read"),
+        ({"benchmarks": ["gsm8k"], "reference_batches": 0}, "has no labels, so that only gradients can be audited"),
         ({"model_name_or_path": "no/such/model"}, "model_name_or_path='no/such/model': cannot be loaded"),
         ({"model_name_or_path": ROOT / "recipes/quickstart/model"}, "is for models that were made for its task"),
         ({"rulez": "delta"}, "`--rulez`"),

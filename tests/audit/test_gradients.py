@@ -50,6 +50,12 @@ def test_gradients_are_those_of_a_plain_backward(batch, micro_batch_size):
     assert all(p.grad is None for p in model.parameters())
 
 
+def test_without_advantages_nothing_pulls(batch):
+    model, rows = batch
+    tokens = given_tokens(model, [{**row, "advantage": 0.0} for row in rows])
+    assert not policy_gradients(tokens, {"one": torch.ones(len(tokens))}, seed=0)["one"].any()
+
+
 def test_projections_keep_inner_products(batch, monkeypatch):
     model, rows = batch
     tokens = given_tokens(model, rows, micro_batch_size=2)

@@ -1,0 +1,142 @@
+"""Rollout batches of labelled completions, with siblings of theirs."""
+
+import random
+from collections import Counter
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from ..errors import RecipeError
+from ..evaluation.benchmarks import BOXED
+from ..evaluation.evaluate import prompt_ids
+from ..evaluation.generation import Generate
+from ..rewards import math_reward
+from .labels import Labelled, UnfitError, fingerprint, text_of, to_row
+from .loading import LabelledData, by_problem, has_contrast, load_answers, load_labelled
+from .sampled import sample
+
+
+class LabelledBenchmark:
+    """
+    Labelled completions. Siblings are those of the same prompt in the data; where these are all right or all wrong and
+    the problem's answer is known, `num_generations` more are sampled from the model and graded by `math_reward`.
+
+    Args:
+        name (`str`): What it is called.
+        data ([`LabelledData`]): Where it comes from.
+        tokenizer (`PreTrainedTokenizerBase`), args ([`AuditArguments`]): As of [`SampledBenchmark`].
+        limit (`int`, *optional*): Tokens that the model can read.
+        vocab_size (`int`): Of the model.
+
+    Attributes:
+        sizes, references, left_out, fingerprint: As of [`SampledBenchmark`].
+        max_completion_length (`int`): Of a sampled completion, such that it fits behind the longest prompt.
+
+    Raises:
+        RecipeError: If the tokenizer does not fit, or nothing is left.
+        ValueError, OSError: If the data cannot be loaded or read.
+    """
+
+    references = 0  # the completions are not the model's, and their gradients would say nothing
+
+    def __init__(
+        self,
+        name: str,
+        data: LabelledData,
+        tokenizer: PreTrainedTokenizerBase,
+        args: Any,
+        limit: int | None,
+        vocab_size: int,
+    ):
+        self.name, self.data, self.tokenizer, self.args = name, data, tokenizer, args
+        self._limit, self._vocab_size = limit, vocab_size
+        if not tokenizer.is_fast:
+            raise RecipeError(
+                f"{name}: the tokenizer of {args.model_name_or_path} does not say which characters a token stands "
+                "for: labels need a fast tokenizer."
+            )
+        self.left_out: Counter = Counter()
+        self._groups = self._choose()
+        if not self._groups:
+            reasons = "; ".join(f"{count} {reason}" for reason, count in self.left_out.items() if count)
+            raise RecipeError(f"{name}: nothing is left to audit: {reasons or 'it has no completions'}.")
+        size = args.prompts_per_batch
+        self._batches = [self._groups[i : i + size] for i in range(0, len(self._groups), size)]
+        self.sizes = [
+            sum(len(rows) + (args.num_generations if answer is not None else 0) for _, rows, answer in batch)
+            for batch in self._batches
+        ]
+        prompts = [rows[0]["prompt_ids"] for _, rows, answer in self._groups if answer is not None]
+        self.max_completion_length = args.max_completion_length
+        if limit is not None:
+            self.max_completion_length = min(self.max_completion_length, limit - max(map(len, prompts), default=0))
+        self.fingerprint = fingerprint([(rows, answer) for _, rows, answer in self._groups])
+
+    def _choose(self) -> list[tuple[Labelled, list[dict], str | None]]:
+        """For each prompt a completion, all of them in tokens, and the answer if siblings are to be sampled."""
+        groups = by_problem(load_labelled(self.name, self.data), exact=not self.data.template)
+        labelled = {problem: group for problem, group in groups.items() if any(one.marks for one in group)}
+        self.left_out["prompts without a label"] = len(groups) - len(labelled)
+        answers = {} if all(map(has_contrast, labelled.values())) else load_answers(self.data)
+        order = list(labelled.items())
+        random.Random(self.args.seed).shuffle(order)
+        chosen: list[tuple[Labelled, list[dict], str | None]] = []
+        for problem, group in order:
+            if len(chosen) == self.args.num_prompts:
+                break
+            answer = None if has_contrast(group) else group[0].solution or answers.get(problem)
+            if not has_contrast(group) and answer is None:
+                self.left_out["prompts without completions of both kinds"] += 1
+            elif rows := self._fitting(group):
+                chosen.append((group[0], rows, answer))
+        return chosen
+
+    def _fitting(self, group: list[Labelled]) -> list[dict]:
+        """The completions of a prompt in the model's tokens; none if those that fit have no label or contrast left."""
+        prompt = self._prompt(group[0])
+        if not isinstance(prompt, str) and self.tokenizer.chat_template is None:
+            raise RecipeError(
+                f"{self.name} has chats as prompts, but the tokenizer of {self.args.model_name_or_path} has no chat "
+                "template."
+            )
+        (ids,) = prompt_ids(self.tokenizer, [prompt])
+        rows = []
+        for one in group:
+            try:
+                row = to_row(one, ids, self.tokenizer, self._limit)
+            except UnfitError as reason:
+                self.left_out[f"completions: {reason}"] += 1
+                continue
+            if max(row["prompt_ids"] + row["token_ids"]) >= self._vocab_size:
+                raise RecipeError(
+                    f"{self.name}: a token is beyond the vocabulary of {self.args.model_name_or_path}, "
+                    f"{self._vocab_size:,}. Does the tokenizer in there belong to the model?"
+                )
+            rows.append(row)
+        rewards = {row["reward"] for row in rows if row["reward"] is not None}
+        if any(row["marked"] for row in rows) and (len(rewards) > 1 or not has_contrast(group)):
+            return rows
+        self.left_out["prompts of which too little fits"] += 1
+        return []
+
+    def _prompt(self, one: Labelled) -> Any:
+        if not self.data.template:
+            return one.prompt
+        text = BOXED.replace("{prompt}", one.prompt)
+        return [{"role": "user", "content": text}] if self.tokenizer.chat_template else text
+
+    def rows(self, number: int, generate: Generate) -> list[dict]:
+        """The completions of a rollout batch."""
+        rows: list[dict] = []
+        problems: list[dict] = []
+        for group, (one, given, answer) in enumerate(self._batches[number]):
+            rows += [{**row, "prompt": text_of(one.prompt), "group": group} for row in given]
+            if answer is not None:
+                problem = {"prompt": self._prompt(one), "solution": answer, "group": group}
+                problems += [problem] * self.args.num_generations
+        if problems:
+            siblings = sample(self.name, problems, math_reward, generate, self.tokenizer, self.args, number)
+            for row, problem in zip(siblings, problems, strict=True):
+                row |= {"group": problem["group"], "unit": list(range(len(row["token_ids"]))), "marked": []}
+            rows = sorted(rows + siblings, key=lambda row: row["group"])
+        return rows

@@ -1,0 +1,136 @@
+"""Rollout batches that are sampled from the model: of any problems, or of a task that knows the right text."""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from ..errors import RecipeError
+from ..evaluation.evaluate import call_reward, prompt_ids, sample_seed
+from ..evaluation.generation import Generate
+from ..tasks import Task, first_mistake, make_problems, right_tokens
+from .labels import fingerprint, text_of
+
+
+class SampledBenchmark:
+    """
+    Problems whose completions are sampled from the model and graded. Nothing is labelled.
+
+    Args:
+        name (`str`): What it is called.
+        problems (`list[dict]`): With `prompt` and the reward's columns.
+        reward (`Callable`): The reward function.
+        max_completion_length (`int`): Tokens of a completion.
+        tokenizer (`PreTrainedTokenizerBase`): The model's.
+        args ([`AuditArguments`]): Numbers and seed.
+
+    Attributes:
+        sizes (`list[int]`): How many completions each rollout batch has.
+        references (`int`): How many more batches there are, for the reference gradient.
+        left_out (`Counter`): What of the data is not audited: reasons, and how often.
+        fingerprint (`str`): Of the problems.
+
+    Raises:
+        RecipeError: If there are too few problems.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        problems: list[dict],
+        reward: Callable,
+        max_completion_length: int,
+        tokenizer: PreTrainedTokenizerBase,
+        args: Any,
+    ):
+        self.name, self.reward, self.max_completion_length = name, reward, max_completion_length
+        self.tokenizer, self.args = tokenizer, args
+        per_batch, self.references = args.prompts_per_batch, args.reference_batches
+        count = args.num_prompts + self.references * per_batch
+        if count > len(problems):
+            raise RecipeError(
+                f"{name}: num_prompts={args.num_prompts} and reference_batches={self.references} of {per_batch} "
+                f"prompts are {count:,} prompts, but it has {len(problems):,}."
+            )
+        if self.references and args.num_prompts % per_batch:
+            raise RecipeError(
+                f"{name}: num_prompts={args.num_prompts} is no multiple of prompts_per_batch={per_batch}, and "
+                "gradients of a smaller batch cannot be compared. Change one of them, or set reference_batches=0."
+            )
+        chosen = random.Random(args.seed).sample(problems, count)
+        starts = [*range(0, args.num_prompts, per_batch), *range(args.num_prompts, count, per_batch), count]
+        self._batches = [chosen[a:b] for a, b in pairwise(starts)]
+        scored = len(self._batches) - self.references
+        self.sizes = [len(batch) * args.num_generations for batch in self._batches[:scored]]
+        self.left_out: Counter = Counter()
+        self.fingerprint = fingerprint(chosen)
+
+    def rows(self, number: int, generate: Generate) -> list[dict]:
+        """The completions of a rollout batch; the reference's are numbered after the others."""
+        k, problems = self.args.num_generations, self._batches[number]
+        repeated = [problem for problem in problems for _ in range(k)]
+        rows = sample(self.name, repeated, self.reward, generate, self.tokenizer, self.args, number)
+        for i, row in enumerate(rows):
+            row |= {"group": i // k, "unit": list(range(len(row["token_ids"]))), "marked": []}
+        for group, problem in enumerate(problems):
+            self.mark(rows[group * k : (group + 1) * k], problem)
+        return rows
+
+    def mark(self, siblings: list[dict], problem: dict) -> None:
+        """Set what is `marked` in the completions of a problem."""
+
+
+class StudyBenchmark(SampledBenchmark):
+    """
+    A task that knows the right text. In losers the first wrong token is marked, in winners every token at which a
+    losing sibling's is. Takes a `task` instead of problems, reward and length.
+    """
+
+    def __init__(self, name: str, task: Task, tokenizer: PreTrainedTokenizerBase, args: Any):
+        problems, _ = make_problems(task)
+        tokens = [token for choice in right_tokens(task, problems[0]) for token in choice]
+        unknown = set(tokens) - set(tokenizer.get_vocab())
+        if unknown:
+            raise RecipeError(
+                f"{name}: the tokenizer of {args.model_name_or_path} does not know {min(unknown)!r}. This benchmark "
+                "is for models that were made for its task, by scripts/make_study_models.py."
+            )
+        super().__init__(name, problems, task.reward, task.max_completion_length, tokenizer, args)
+        self.task = task
+
+    def mark(self, siblings: list[dict], problem: dict) -> None:
+        right = right_tokens(self.task, problem)
+        mistakes = [first_mistake(right, self.tokenizer.convert_ids_to_tokens(row["token_ids"])) for row in siblings]
+        wrong = {m for m, row in zip(mistakes, siblings, strict=True) if row["reward"] == 0 and m is not None}
+        for mistake, row in zip(mistakes, siblings, strict=True):
+            if row["reward"] == 1 and mistake is None:
+                row["marked"] = sorted(m for m in wrong if m < len(row["unit"]))
+            elif row["reward"] == 0 and mistake is not None:
+                row["marked"] = [mistake]
+            elif row["reward"] is not None:
+                row["unlabelled"] = "right by another text" if row["reward"] == 1 else "wrong without a wrong token"
+
+
+def sample(
+    name: str,
+    problems: list[dict],
+    reward: Callable,
+    generate: Generate,
+    tokenizer: PreTrainedTokenizerBase,
+    args: Any,
+    place: int,
+) -> list[dict]:
+    """A completion of each problem, graded: rows with `prompt`, `prompt_ids`, `token_ids` and `reward`."""
+    rows: list[dict] = []
+    for start in range(0, len(problems), args.batch_size):
+        some = problems[start : start + args.batch_size]
+        ids = prompt_ids(tokenizer, [problem["prompt"] for problem in some])
+        seeds = [sample_seed(args.seed, name, place, start + i) for i in range(len(some))]
+        for problem, prompt, one in zip(some, ids, generate(ids, seeds), strict=True):
+            rows.append({"prompt": text_of(problem["prompt"]), "prompt_ids": prompt, "token_ids": one.ids})
+    texts = tokenizer.batch_decode([row["token_ids"] for row in rows], skip_special_tokens=True)
+    rewards, _ = call_reward(reward, problems, texts, [row["token_ids"] for row in rows])
+    return [{**row, "reward": reward} for row, reward in zip(rows, rewards, strict=True)]

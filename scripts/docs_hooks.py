@@ -1,0 +1,13 @@
+"""For mkdocs: docstrings in the manner of TRL, whose references and types are Markdown within code, as plain code."""
+
+import re
+
+
+def on_page_content(html: str, **_) -> str:
+    html = re.sub(r"\[<code>~?(?:[\w.]*\.)?(\w+)</code>\]", r"<code>\1</code>", html)
+    return re.sub(r"<code>([^<]*[`*][^<]*)</code>", lambda found: f"<code>{_plain(found[1])}</code>", html)
+
+
+def _plain(text: str) -> str:
+    text = re.sub(r"\[`~?(?:[\w.]*\.)?(\w+)`\]", r"\1", text)
+    return text.replace("`", "").replace("*optional*", "optional")
