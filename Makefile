@@ -5,7 +5,7 @@ VENV := .venv
 export OMP_NUM_THREADS = 1
 BIN := $(VENV)/bin
 
-.PHONY: install quickstart test test-browser test-processes test-vllm test-slow lint
+.PHONY: install quickstart test test-browser test-processes test-vllm test-slow lint docs
 
 $(VENV)/.installed: pyproject.toml constraints.txt delta_trl/__init__.py
 	$(PYTHON) -m venv $(VENV)
@@ -38,6 +38,10 @@ test-vllm: $(VENV)-vllm/.installed
 
 test-slow: install
 	$(BIN)/python -m pytest -m slow
+
+# The site of docs/, in outputs/site. A broken link or anchor is an error.
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 lint: install
 	$(BIN)/ruff check .
