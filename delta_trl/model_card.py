@@ -17,6 +17,7 @@ from . import __version__
 from .credit import FIPO, DelTA, RandomCredit, TokenCredit
 from .credit.controls import ChangedCredit
 from .evaluation.sampling import describe_training
+from .settings import VERSIONS
 
 
 DELTA = {
@@ -34,7 +35,6 @@ FUTURE_KL = {
     "author": "Chiyu Ma and Shuo Yang and Kexin Huang and Jinda Lu and Haoming Meng and Shangshang Wang and "
     "Bolin Ding and Soroush Vosoughi and Guoyin Wang and Jingren Zhou",
 }
-VERSIONS = ("trl", "transformers", "torch", "datasets", "tokenizers")
 
 
 class WritesModelCard(GRPOTrainer):
@@ -44,10 +44,12 @@ class WritesModelCard(GRPOTrainer):
 
     Attributes:
         dataset_name, eval_dataset_name (`str`, *optional*): Hub ids or paths, for the card.
+        recipe (`dict`, *optional*): What a recipe has set beside `args`, for the record of settings.
     """
 
     dataset_name: str | None = None
     eval_dataset_name: str | None = None
+    recipe: dict | None = None
 
     def create_model_card(self, model_name=None, dataset_name=None, tags=None):
         dataset = dataset_name or self.dataset_name

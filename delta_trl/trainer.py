@@ -42,6 +42,7 @@ from .model_card import WritesModelCard
 from .rewards.contrast import ContrastWatch
 from .rewards.failures import explain_failures
 from .rewards.grader.extraction import message_text
+from .settings import SettingsRecord
 from .states.cache import choose_placement
 from .states.padding import Trim, regrouped, score_in_pieces, trimmed
 from .states.recorder import ScoringPass
@@ -158,6 +159,7 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
             *warn_of_sampling(self),
         ):
             logger.warning(warning)
+        self.add_callback(SettingsRecord(self))
         self._token_log: TokenLog | None = None
         if self.credit_args.log_token_credit:
             vocab_size = self._scorer.model.config.get_text_config().vocab_size

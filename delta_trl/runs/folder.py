@@ -10,6 +10,7 @@ from ..errors import RecipeError
 
 
 # What a run writes: by these it is known
+SETTINGS = "training_settings.json"  # says what a run was started with, not how far it came
 RECORDS = ("completions/completions_*.parquet", "token_credit/token_*.parquet", "trainer_state.json")
 # and its model, which is removed with it, or the next one's would be mixed with it
 MODEL = (
@@ -94,6 +95,6 @@ def remove_run(output_dir: str | Path) -> None:
             path.unlink()
         else:
             shutil.rmtree(path)
-    for pattern in (*RECORDS, *(MODEL if ended else ())):
+    for pattern in (*RECORDS, SETTINGS, *(MODEL if ended else ())):
         for path in folder.glob(pattern):
             path.unlink()

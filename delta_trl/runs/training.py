@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterable
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 
 from accelerate.logging import get_logger
@@ -103,6 +104,7 @@ def build(
         callbacks=[SaveBestCallback()] if keep_best else None,
     )
     trainer.dataset_name = run_args.dataset_name
+    trainer.recipe = asdict(run_args) | asdict(model_args)
     trainer.eval_dataset_name = evaluation_source(run_args).dataset_name
     if ends is not None:  # also of the model that is saved
         trainer.eos_token_ids = trainer.model.generation_config.eos_token_id = ends
