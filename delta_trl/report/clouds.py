@@ -10,8 +10,10 @@ from .run import TokenTypeTable
 from .text import label
 
 
-MAX_WORDS = 80
-WIDTH, HEIGHT = 640, 320
+MAX_WORDS = 60
+WIDTH, HEIGHT = 480, 270
+SMALLEST, LARGEST = 14, 52
+FULL = 0.1  # distance from the average that gets the largest size, if none is larger: small ones look small
 
 
 @dataclass
@@ -24,6 +26,7 @@ class TokenType:
     mean_positive: float | None
     mean_negative: float | None
     share_positive: float
+    off_side: float  # mean distance from the mean of the side
 
 
 @dataclass
@@ -35,18 +38,19 @@ class Word:
     y: int
     size: int
     width: int
-    strength: float  # 0 to 1, how far its mean is from the average
+    strength: float  # 0 to 1, how far its mean is from the average, of `full`
 
 
 def frequent_types(types: TokenTypeTable, min_count: int) -> list[TokenType]:
     """Types that were sampled at least `min_count` times, the highest mean coefficient first."""
     result = []
-    for token, (n_pos, n_neg), (sum_pos, sum_neg) in zip(types.tokens, types.counts, types.sums, strict=True):
+    columns = (types.tokens, types.counts, types.sums, types.off_side().tolist())
+    for token, (n_pos, n_neg), (sum_pos, sum_neg), off_side in zip(*columns, strict=True):
         count = int(n_pos + n_neg)
         if count >= max(min_count, 1):
             mean_pos, mean_neg = (float(s / n) if n else None for s, n in ((sum_pos, n_pos), (sum_neg, n_neg)))
             mean = float((sum_pos + sum_neg) / count)
-            result.append(TokenType(label(token), count, mean, mean_pos, mean_neg, float(n_pos / count)))
+            result.append(TokenType(label(token), count, mean, mean_pos, mean_neg, float(n_pos / count), off_side))
     return sorted(result, key=lambda t: -t.mean)
 
 
@@ -55,24 +59,33 @@ def average(types: TokenTypeTable) -> float:
     return float(types.sums.sum() / max(types.counts.sum(), 1))
 
 
-def cloud(types: list[TokenType], average: float) -> list[Word]:
-    """Place words by how far their mean coefficient is from the average (not equal to it): the farther, the larger."""
+def farthest(types: list[TokenType], average: float) -> float:
+    """The largest distance of a mean coefficient from the average."""
+    return max((abs(t.mean - average) for t in types), default=0.0)
+
+
+def cloud(types: list[TokenType], average: float, full: float) -> list[Word]:
+    """
+    Place words by how far their mean coefficient is from the average (not equal to it): the size grows with the
+    distance and is the largest at `full`.
+    """
     if not types:
         return []
     ranked = sorted(types, key=lambda t: -abs(t.mean - average))[:MAX_WORDS]
     shapes = {_shape(t): t for t in ranked}
-    distances = {shape: abs(t.mean - average) for shape, t in shapes.items()}
-    farthest = max(distances.values())
+    strengths = {shape: min(abs(t.mean - average) / full, 1.0) for shape, t in shapes.items()}
+    # whole numbers: wordcloud rounds every size before it makes the next one from it
+    sizes = {shape: round(SMALLEST + (LARGEST - SMALLEST) * strength) for shape, strength in strengths.items()}
     layout = WordCloud(
-        width=WIDTH, height=HEIGHT, prefer_horizontal=1.0, margin=4, random_state=0, min_font_size=11,
-        max_font_size=72, relative_scaling=0.5, max_words=MAX_WORDS,
-    ).generate_from_frequencies(distances)  # fmt: skip
+        width=WIDTH, height=HEIGHT, prefer_horizontal=1.0, margin=4, random_state=0, min_font_size=10,
+        max_font_size=max(sizes.values()), relative_scaling=1, max_words=MAX_WORDS,
+    ).generate_from_frequencies(sizes)  # fmt: skip
     words = []
     for (shape, _), size, (y, x), _, _ in layout.layout_:
         t = shapes[shape]
         font = ImageFont.truetype(layout.font_path, size)
         _, top, width, _ = font.getbbox(shape, anchor="ls")  # from the baseline's left end
-        words.append(Word(t, int(x), round(y - top), size, round(width), distances[shape] / farthest))
+        words.append(Word(t, int(x), round(y - top), size, round(width), strengths[shape]))
     return words
 
 

@@ -24,6 +24,8 @@ def main(args: list[str]) -> None:
     parser.add_argument("--min-count", type=int, default=MIN_COUNT, metavar="N",
                         help="how often a token type must occur to be in the clouds (%(default)s)")  # fmt: skip
     parser.add_argument("--terminal", action="store_true", help="completions in the terminal instead of a file")
+    parser.add_argument("--relative", action="store_true",
+                        help="with --terminal: shade by the distance from the mean of a token's side")  # fmt: skip
     options = parser.parse(args)
     if len(options.runs) > 2:
         raise RecipeError(f"inspect: expected one run directory, or two to compare, got {len(options.runs)}.")
@@ -34,8 +36,10 @@ def main(args: list[str]) -> None:
             raise RecipeError("--terminal shows one run, and writes no file.")
         from .terminal import show
 
-        show(options.runs[0], options.step)
+        show(options.runs[0], options.step, relative=options.relative, min_count=options.min_count)
         return
+    if options.relative:
+        raise RecipeError("--relative goes with --terminal: the page has a switch for it.")
     # The name says what it is compared with, so that the run's own report stays.
     name = "-vs-".join(["report", *(Path(run).resolve().name for run in options.runs[1:])])
     output = options.output or Path(options.runs[0]) / f"{name}.html"

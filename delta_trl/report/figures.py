@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 
 from .run import Run
 from .text import visible
+from .tokens import TokenTable
 
 
 # Told apart with common colour-vision deficiencies and at 3:1 or better on the page's light and dark background. Lines
@@ -15,8 +16,44 @@ from .text import visible
 WINNERS, LOSERS = "#1a936f", "#9467bd"
 SERIES = ("#2f7fc1", "#c96a0b", "#7a7f87")
 DASHES, DASH_NAMES = ("solid", "dash", "dot"), ("solid", "dashed", "dotted")
+SYMBOLS = ("circle", "diamond")  # of two runs
 SIDES = ((1, "winners", WINNERS, "solid"), (-1, "losers", LOSERS, "dash"))
 
+
+@dataclass
+class Span:
+    """
+    The least that a vertical axis spans, absolutely and as a share of the level, so that noise does not fill it; and
+    what values cannot pass.
+    """
+
+    least: float = 0.0
+    share: float = 0.25
+    lowest: float = -math.inf
+    highest: float = math.inf
+
+
+AMOUNT = Span(0, 0.5, 0)
+# by title
+SPANS = {
+    "Reward": Span(0.2, 0.1),
+    "Rewards by function": Span(0.2, 0.1),
+    "Completion length": Span(10, 0.3, 0),
+    "Entropy": Span(0.02, 0.5, 0),
+    "Mean coefficient by side": Span(0.2, 0),
+    "Coefficient spread": Span(0.1, 0, 0),
+    "Variance between the sides": Span(1, 0, 0, 1),
+    "Temperatures": AMOUNT,
+    "Centroid cosine": Span(0.2, 0, -1, 1),
+    "Centroid length": Span(0.5, 0, 0),
+    "Clip ratios": Span(0.02, 0, 0, 1),
+    "FIPO weight": Span(0.2, 0),
+    "Groups without contrast": Span(1, 0, 0, 1),
+    "Cut-off completions": Span(0.1, 0, 0, 1),
+    "KL divergence": Span(0.01, 0.5),
+    "Gradient norm": AMOUNT,
+}
+COEFFICIENTS = Span(0.2, 0)
 # title, series (key of the trainer's log, name), what to know about it
 PANELS = (
     ("Reward", (("reward", "training"), ("eval_reward", "evaluation")), "mean over the rollout batch"),
@@ -77,23 +114,25 @@ class Plot:
     note: str
     label: str
     figure: go.Figure
+    is_credit: bool = False  # of what token credit logs
 
 
 def curves(runs: list[Run]) -> list[Plot]:
     """One plot for every quantity that a run has logged; runs are overlaid, told apart by colour."""
     plots = []
     for title, series, note in (*PANELS, *_own_metrics(runs), *_reward_functions(runs)):
-        figure, labels, drawn = _figure("step"), [], {}
+        figure, labels, drawn, values = _figure("step"), [], {}, []
         for r, run in enumerate(runs):
             for s, (key, name) in enumerate(series):
-                x, y = _logged(run, key)
+                x, y = run.logged(key)
                 if not len(x):
                     continue
                 colour = SERIES[(r if len(runs) > 1 else s) % len(SERIES)]
                 if name in ("winners", "losers") and len(runs) == 1:
                     colour = WINNERS if name == "winners" else LOSERS
                 full_name = name if len(runs) == 1 else f"{_plain(run_name(runs, r))}, {name}"
-                _curve(figure, x, y, full_name, colour, DASHES[s % len(DASHES)])
+                values.append(y)
+                _curve(figure, x, y, full_name, colour, DASHES[s % len(DASHES)], SYMBOLS[r] if len(runs) > 1 else None)
                 labels.append(f"{full_name} from {y[0]:.4g} at step {x[0]} to {y[-1]:.4g} at step {x[-1]}")
                 drawn[name] = DASH_NAMES[s % len(DASHES)]
         if not labels:
@@ -102,22 +141,45 @@ def curves(runs: list[Run]) -> list[Plot]:
         if len(drawn) > 1 and not legend:
             note = "; ".join(filter(None, [note, ", ".join(f"{name} {dash}" for name, dash in drawn.items())]))
         figure.update_layout(showlegend=legend, margin_t=TOP_WITH_LEGEND if legend else 10)
-        plots.append(Plot(title, note, f"{title}: {'; '.join(labels)}", figure))
+        figure.update_yaxes(range=axis_range(np.concatenate(values), SPANS.get(title, Span())))
+        is_credit = series[0][0].startswith("credit/")
+        plots.append(Plot(title, note, f"{title}: {'; '.join(labels)}", figure, is_credit))
     return plots
 
 
-def _curve(figure: go.Figure, x: np.ndarray, y: np.ndarray, name: str, colour: str, dash: str):
+def axis_range(values: np.ndarray, span: Span) -> list[float]:
+    """Lower and upper end of an axis."""
+    low, high = float(values.min()), float(values.max())
+    missing = max(span.least, span.share * max(abs(low), abs(high))) - (high - low)
+    if missing > 0:
+        low, high = low - missing / 2, high + missing / 2
+        # values do not go there, and neither does the axis: what it lacks on one end it gets on the other
+        if low < span.lowest:
+            low, high = min(span.lowest, values.min()), high + span.lowest - low
+        elif high > span.highest:
+            low, high = low - (high - span.highest), max(span.highest, values.max())
+        low = max(low, min(span.lowest, values.min()))
+    margin = 0.06 * (high - low) or 0.05
+    return [low - margin, high + margin]
+
+
+def _curve(
+    figure: go.Figure, x: np.ndarray, y: np.ndarray, name: str, colour: str, dash: str, symbol: str | None = None
+):
+    """A curve; with a `symbol` some of its points have it, which tells runs apart without colour."""
     line = {"color": colour, "dash": dash, "width": 2}
+    marker = {"size": 7, "symbol": symbol, "maxdisplayed": 15} if symbol else {"size": 4}
     if len(x) < SMOOTH_FROM:
-        mode = "lines" if len(x) > MARKERS_UP_TO else "lines+markers"
-        figure.add_scatter(x=x, y=y, name=name, line=line, mode=mode, marker={"size": 4})
+        mode = "lines+markers" if symbol or len(x) <= MARKERS_UP_TO else "lines"
+        figure.add_scatter(x=x, y=y, name=name, line=line, mode=mode, marker=marker)
         return
     ones = np.ones(len(x) // 20)
     mean = np.convolve(y, ones, "same") / np.convolve(np.ones(len(y)), ones, "same")
     thin = {"color": colour, "width": 1}
-    shared = {"x": x, "name": name, "legendgroup": name, "mode": "lines"}
-    figure.add_scatter(y=y, line=thin, opacity=0.4, showlegend=False, **shared)
-    figure.add_scatter(y=mean, line=line, hoverinfo="skip", **shared)
+    shared = {"x": x, "name": name, "legendgroup": name}
+    figure.add_scatter(y=y, line=thin, opacity=0.4, showlegend=False, mode="lines", **shared)
+    mode = "lines+markers" if symbol else "lines"
+    figure.add_scatter(y=mean, line=line, hoverinfo="skip", mode=mode, marker=marker, **shared)
 
 
 def _own_metrics(runs: list[Run]) -> list[tuple]:
@@ -134,17 +196,13 @@ def _reward_functions(runs: list[Run]) -> list[tuple]:
     return [("Rewards by function", series, "mean of each")] if len(series) > 1 else []
 
 
-def _logged(run: Run, key: str) -> tuple[np.ndarray, np.ndarray]:
-    points = {entry["step"]: entry[key] for entry in run.history if isinstance(entry.get(key), (int, float))}
-    points = {x: y for x, y in points.items() if math.isfinite(y)}
-    return np.array(list(points), dtype=np.int32), np.array(list(points.values()), dtype=np.float64)
-
-
 def run_name(runs: list[Run], index: int) -> str:
-    """Short name of a run: its folder's, with a letter before it where two are called alike."""
-    names = [run.name for run in runs]
-    name = names[index]
-    return visible(name if names.count(name) == 1 else f"{'AB'[index]} {name}")
+    """Short name of a run: its folder's; where two are called alike with the one above, or else a letter."""
+    paths = [run.path.resolve() for run in runs]
+    for names in ([path.name for path in paths], ["/".join(path.parts[-2:]) for path in paths]):
+        if names.count(names[index]) == 1:
+            return visible(names[index])
+    return visible(f"{'AB'[index]} {paths[index].name}")
 
 
 def _plain(text: str) -> str:
@@ -165,35 +223,6 @@ def _figure(x: str) -> go.Figure:
             "legend": {"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "font": {"size": 11}, "itemwidth": 30},
             "meta": x,
         }
-    )
-
-
-@dataclass
-class TokenTable:
-    """What every recorded token of a winner or loser contributes; arrays of shape (N,), NaN where not known."""
-
-    steps: np.ndarray
-    sides: np.ndarray
-    positions: np.ndarray
-    coefficients: np.ndarray
-    probabilities: np.ndarray
-    entropies: np.ndarray
-
-
-def token_table(run: Run) -> TokenTable:
-    """All recorded tokens with a contrast; those of a completion with advantage 0 train nothing."""
-    rows = [(group.step, c) for group in run.groups for c in group.completions if c.side and len(c.coefficients)]
-
-    def joined(arrays) -> np.ndarray:
-        return np.concatenate([np.zeros(0, np.float32), *arrays])
-
-    return TokenTable(
-        steps=joined(np.full(len(c.coefficients), step, np.float32) for step, c in rows),
-        sides=joined(np.full(len(c.coefficients), c.side, np.float32) for _, c in rows),
-        positions=joined(np.arange(1, len(c.coefficients) + 1, dtype=np.float32) for _, c in rows),
-        coefficients=joined(c.coefficients for _, c in rows),
-        probabilities=np.exp(joined(c.log_probs for _, c in rows)),
-        entropies=joined(c.entropies for _, c in rows),
     )
 
 
@@ -299,7 +328,5 @@ def _mark_one(figure: go.Figure):
 def _share_range(plots: list[Plot]):
     """The same vertical range in plots that stand side by side."""
     values = np.concatenate([[1.0], *(np.asarray(t.y, float) for plot in plots for t in plot.figure.data)])
-    low, high = np.nanmin(values), np.nanmax(values)
-    margin = 0.06 * (high - low) or 0.05
     for plot in plots:
-        plot.figure.update_yaxes(range=[low - margin, high + margin])
+        plot.figure.update_yaxes(range=axis_range(values[np.isfinite(values)], COEFFICIENTS))

@@ -50,13 +50,15 @@ def shade(coefficient: float, full: float) -> str:
     return f"{'a' if coefficient > 1 else 'b'}{level}" if level else ""
 
 
-def legend(full: float) -> str:
-    """HTML of the colour scale."""
+def legend(full: float, relative: bool = False) -> str:
+    """HTML of the colour scale: of coefficients, or `relative` to their side's mean."""
+    less, more = ("less", "more") if relative else ("less credit", "more credit")
+    low, high = (f"−{full:.2f}", f"+{full:.2f}") if relative else (f"{1 - full:.2f}", f"{1 + full:.2f}")
     steps = [*range(-SHADES, 0, 2), 0, *range(2, SHADES + 1, 2)]
     cells = "".join(f'<span class="{shade(1 + full * k / SHADES, full)}">&nbsp;</span>' for k in steps)
     return (
-        f'<span class="tokens legend">less credit {1 - full:.2f} '
-        f'<span class="scale" aria-hidden="true">{cells}</span> {1 + full:.2f} more credit</span>'
+        f'<span class="tokens legend">{less} {low} '
+        f'<span class="scale" aria-hidden="true">{cells}</span> {high} {more}</span>'
     )
 
 

@@ -47,12 +47,19 @@ async function drawPlots() {
     const { data, layout } = figures[canvas.dataset.figure];
     return Plotly.react(canvas, data, themed(layout), { responsive: true, displayModeBar: false });
   };
-  for (const canvas of canvases) {
-    await draw(canvas);
-    canvas.addEventListener("keydown", (event) => readValues(event, canvas));
-    canvas.addEventListener("blur", () => Plotly.Fx.unhover(canvas));
-  }
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => canvases.forEach(draw));
+  const drawn = new Set();
+  const drawVisible = async () => {
+    // What is folded has no size yet.
+    for (const canvas of canvases.filter((c) => !drawn.has(c) && !c.closest("details:not([open])"))) {
+      drawn.add(canvas);
+      await draw(canvas);
+      canvas.addEventListener("keydown", (event) => readValues(event, canvas));
+      canvas.addEventListener("blur", () => Plotly.Fx.unhover(canvas));
+    }
+  };
+  await drawVisible();
+  for (const fold of document.querySelectorAll("details")) fold.addEventListener("toggle", drawVisible);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawn.forEach(draw));
 }
 
 // Arrow keys walk along the values of a plot, which are shown as on hover and announced.
@@ -74,6 +81,17 @@ function readValues(event, canvas) {
   $("announce").textContent = `${title} ${Number(points[now].toPrecision(4))}: ${values.join(", ")}`;
 }
 
+// A link of the verdict to a folded plot, and paper, unfold it.
+for (const link of document.querySelectorAll("a[href^='#plot-']")) {
+  link.addEventListener("click", () => {
+    const fold = $(link.hash.slice(1)).closest("details");
+    if (fold) fold.open = true;
+  });
+}
+addEventListener("beforeprint", () => {
+  for (const fold of document.querySelectorAll("details")) fold.open = true;
+});
+
 // ---------------------------------------------------------------- completions
 
 const FIRST_TOKENS = 3000; // of a completion, before a button shows the rest
@@ -82,9 +100,9 @@ async function showCompletions() {
   const data = await (await unpack("data")).json();
   const buffer = async (name) => ($(`column-${name}`) ? (await unpack(`column-${name}`)).arrayBuffer() : new ArrayBuffer(0));
   const ids = new (data.wide ? Uint32Array : Uint16Array)(await buffer("tokens"));
-  const thousandths = new Uint16Array(await buffer("coefficients"));
+  const thousandths = new Int16Array(await buffer("coefficients"));
   const levels = { log_probs: new Uint8Array(await buffer("log_probs")), entropies: new Uint8Array(await buffer("entropies")) };
-  const coefficient = (i) => (thousandths[i] === 65535 ? NaN : thousandths[i] / 1000);
+  const coefficient = (i) => (thousandths[i] === -32768 ? NaN : thousandths[i] / 1000);
   const level = (name, i) => data.tables[name][levels[name][i]] ?? NaN; // 255 is not in the table
   const textOf = (c) => {
     c.found ??= (c.text ?? Array.from(ids.subarray(c.first, c.first + c.length), (id) => data.vocabulary[id]).join("")).replaceAll("⏎\n", "\n").toLowerCase();
@@ -133,15 +151,28 @@ async function showCompletions() {
     const prompt = element("div", { class: "prompt", dir: "auto", tabindex: "0" }, element("b", {}, `Prompt, step ${group.step}`), group.prompt);
     const sides = element("div", { class: "sides" });
     const contrast = group.completions.some((c) => c.side);
+    const count = (side) => completions.filter((c) => c.side === side).length;
+    // A side with twice as many gets twice the width; an empty one only a line.
+    sides.dataset.more = count(1) >= 2 * count(-1) ? "winners" : count(-1) >= 2 * count(1) ? "losers" : "";
     for (const [side, name, heading] of [[1, "winners", "Winners"], [-1, "losers", "Losers"], [0, "none", contrast ? "At the mean" : "No contrast: equal rewards, nothing to learn"]]) {
       const some = completions.filter((c) => c.side === side);
       if (!some.length && (side === 0 || !contrast)) continue;
       const cards = element("div", { class: "cards" }, ...some.map(card));
       if (!some.length) cards.append(element("p", { class: "empty" }, "None passes the filters."));
-      sides.append(element("section", { class: `side ${name}` }, element("h3", {}, side ? `${heading} (${some.length})` : heading), cards));
+      sides.append(element("section", { class: `side ${name}${some.length ? "" : " nobody"}` }, element("h3", {}, side ? `${heading} (${some.length})` : heading), cards));
     }
     view.replaceChildren(prompt, sides);
+    keepInView();
   }
+
+  // The shorter side stays beside the longer one while that scrolls; where it is taller than the window, its end does.
+  function keepInView() {
+    for (const side of $("view").querySelectorAll(".side")) {
+      const top = document.querySelector("header").offsetHeight + 12;
+      side.style.top = `${Math.min(top, innerHeight - side.offsetHeight - 12)}px`;
+    }
+  }
+  addEventListener("resize", keepInView);
 
   function card(c, position) {
     const facts = [`reward ${c.reward === null ? "not scored" : Number(c.reward.toFixed(3))}`];
@@ -170,7 +201,7 @@ async function showCompletions() {
     const part = document.createDocumentFragment();
     for (let i = from; i < to; i++) {
       const span = document.createElement("span");
-      span.className = shade(coefficient(c.first + i));
+      span.className = shade(c, i);
       span.textContent = data.vocabulary[ids[c.first + i]];
       span.place = i;
       part.append(span);
@@ -180,10 +211,24 @@ async function showCompletions() {
     underline(body);
   }
 
+  const isRelative = () => $("view").dataset.shading === "relative";
+  const fromSide = (c, i) => coefficient(c.first + i) - (c.sideMean ?? 1); // without a side: from 1
+
   // As `shade` in heatmap.py.
-  function shade(value) {
-    const strength = Math.min(10, Math.round((Math.abs(value - 1) / data.full) * 10));
-    return strength ? (value > 1 ? "a" : "b") + strength : "";
+  function shade(c, i) {
+    const distance = isRelative() ? fromSide(c, i) : coefficient(c.first + i) - 1;
+    const strength = Math.min(10, Math.round((Math.abs(distance) / (isRelative() ? data.fullRelative : data.full)) * 10));
+    return strength ? (distance > 0 ? "a" : "b") + strength : "";
+  }
+
+  function changeShading(name) {
+    $("view").dataset.shading = name;
+    for (const scale of document.querySelectorAll(".scales > span")) scale.hidden = scale.dataset.shading !== name;
+    for (const body of $("view").querySelectorAll("div.tokens")) {
+      if (!body.completion) continue;
+      for (const span of body.children) span.className = shade(body.completion, span.place);
+      underline(body);
+    }
   }
 
   function underline(body) {
@@ -207,6 +252,8 @@ async function showCompletions() {
   function showTip(span) {
     const c = span.parentNode.completion, i = c.first + span.place;
     const lines = [`“${span.textContent.replaceAll("⏎\n", "⏎")}”`, `coefficient ${number(coefficient(i))}`];
+    const distance = fromSide(c, span.place);
+    if (c.side && !Number.isNaN(distance)) lines.push(`${distance < 0 ? "−" : "+"}${Math.abs(distance).toFixed(3)} from its side’s mean`);
     const probability = Math.exp(-level("log_probs", i)), entropy = level("entropies", i);
     if (!Number.isNaN(probability)) lines.push(`probability ${probability > 0.95 ? probability.toFixed(3) : probability.toPrecision(2)}`);
     if (!Number.isNaN(entropy)) lines.push(`entropy ${entropy.toFixed(2)}`);
@@ -251,6 +298,7 @@ async function showCompletions() {
     showTip(target);
   });
 
+  $("shading")?.addEventListener("input", (event) => changeShading(event.target.value));
   const move = (by) => {
     $("group").selectedIndex += by;
     showGroup();

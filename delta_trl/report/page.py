@@ -14,11 +14,14 @@ import numpy as np
 from plotly.offline import get_plotlyjs
 from wordcloud.wordcloud import FONT_PATH
 
-from .clouds import average, cloud, frequent_types
-from .figures import Plot, curves, distributions, relations, run_name, token_table
+from .clouds import FULL, HEIGHT, WIDTH, average, cloud, farthest, frequent_types
+from .figures import Plot, curves, distributions, relations, run_name
 from .heatmap import STYLE, legend, spread
 from .run import HOW_TO_RECORD, Group, Run
+from .settings import differing, rule_name, strip
 from .text import label, visible
+from .tokens import side_means, token_table
+from .verdict import HOW, Sentence, compared, verdict
 
 
 # What the page holds of the completions, in bytes of text. Groups are taken evenly over the run until this is reached,
@@ -33,10 +36,12 @@ UNKNOWN = 255
 
 def write_page(runs: list[Run], output: Path, *, min_count: int, step: int | None) -> None:
     """See [`~delta_trl.report.write_report`]."""
+    names = [run_name(runs, i) for i in range(len(runs))]
+    tables = [token_table(run) for run in runs]
     credited = [run for run in runs if run.has_credit]
-    tables = [token_table(run) for run in credited]
     coefficients = [c.coefficients for run in credited for group in run.groups for c in group.completions]
-    full = spread(np.concatenate(coefficients or [[]]))
+    full = spread(np.concatenate([np.zeros(0), *coefficients]))
+    full_relative = spread(1 + np.concatenate([np.zeros(0), *(table.relative for table in tables)]))
     plots: list[Plot] = []
 
     def add(new: list[Plot]) -> list[dict]:
@@ -47,17 +52,22 @@ def write_page(runs: list[Run], output: Path, *, min_count: int, step: int | Non
             for i, plot in enumerate(new)
         ]
 
-    curve_plots = add(curves(runs))
+    all_curves = curves(runs)
+    shown_first = [plot for plot in all_curves if plot.title == "Reward"]
+    folded = {
+        "Diagnostics": [plot for plot in all_curves if not plot.is_credit and plot not in shown_first],
+        "Token credit": [plot for plot in all_curves if plot.is_credit],
+    }
+    reward = add(shown_first)
+    folds = [{"title": title, "plots": add(some)} for title, some in folded.items() if some]
+    places = {p["title"]: p["index"] for fold in folds for p in fold["plots"]}
     blocks = [
-        {
-            "name": run_name(runs, runs.index(run)),
-            "distributions": add(distributions(table)),
-            "relations": add(relations(table)),
-        }
-        for run, table in zip(credited, tables, strict=True)
+        {"name": name, "distributions": add(distributions(table)), "relations": add(relations(table))}
+        for run, name, table in zip(runs, names, tables, strict=True)
+        if run.has_credit
     ]
-    clouds = [_clouds(run, run_name(runs, i), min_count) for i, run in enumerate(runs) if run.token_types]
-    shown = _completions(runs, full, step)
+    clouds, cloud_scale = _clouds(runs, names, min_count)
+    shown = _completions(runs, step)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -66,22 +76,32 @@ def write_page(runs: list[Run], output: Path, *, min_count: int, step: int | Non
         lstrip_blocks=True,
     )
     html = environment.get_template("page.html.j2").render(
-        title=" and ".join(run_name(runs, i) for i in range(len(runs))),
+        title=" and ".join(names),
         # The policy lets only scripts with this number run: a second wall behind escaping.
         nonce=secrets.token_urlsafe(16),
         style=STYLE,
-        runs=[_summary(run, run_name(runs, i)) for i, run in enumerate(runs)],
-        curves=curve_plots,
+        runs=[
+            {**_summary(run, name), "verdict": _linked(verdict(run, table, min_count), places)}
+            for run, name, table in zip(runs, names, tables, strict=True)
+        ],
+        how=HOW,
+        compared=_linked(compared(runs, names), places),
+        differing=differing(runs),
+        reward=reward,
+        folds=folds,
         blocks=blocks,
         clouds=clouds,
+        cloud_scale=cloud_scale,
+        cloud_size=(WIDTH, HEIGHT),
         min_count=min_count,
         cloud_font=base64.b64encode(Path(FONT_PATH).read_bytes()).decode() if clouds else "",
         legend=legend(full),
+        relative_legend=legend(full_relative, relative=True),
         how_to_record=HOW_TO_RECORD,
         notes=shown.pop("notes"),
         steps=sorted({group["step"] for run in shown["runs"] for group in run["groups"]}),
         columns={name: _packed(data) for name, data in shown.pop("columns").items()},
-        completions=_packed(_json(shown)),
+        completions=_packed(_json({**shown, "full": full, "fullRelative": full_relative})),
         figures=_packed(("[" + ",".join(plot.figure.to_json() for plot in plots) + "]").encode()),
         plotly=_packed(get_plotlyjs().encode()) if plots else "",
     )
@@ -115,8 +135,8 @@ def _summary(run: Run, name: str) -> dict:
         ("entropy", "entropy", 3),
         ("credit/between_sides_variance", "variance between sides", 2),
     ):
-        values = [e[key] for e in run.history if isinstance(e.get(key), (int, float)) and math.isfinite(e[key])]
-        if values:
+        _, values = run.logged(key)
+        if len(values):
             figures[title] = f"{values[0]:,.{digits}f} → {values[-1]:,.{digits}f}"
     if run.groups:
         completions = [c for group in run.groups for c in group.completions]
@@ -126,24 +146,49 @@ def _summary(run: Run, name: str) -> dict:
             if np.isfinite(values).any():
                 low, high = np.nanquantile(values, (0.05, 0.95))
                 figures["coefficients, 5–95 %"] = f"{low:.2f} – {high:.2f}"
-    return {"name": name, "path": visible(str(run.path), 200), "figures": figures, "has_credit": run.has_credit}
-
-
-def _clouds(run: Run, name: str, min_count: int) -> dict:
-    types = frequent_types(run.token_types, min_count)
-    mean = average(run.token_types)
-    rows = types if len(types) <= 2 * TABLE_ROWS else types[:TABLE_ROWS] + types[-TABLE_ROWS:]
     return {
         "name": name,
-        "types": len(types),
-        "average": mean,
-        "high": cloud([t for t in types if t.mean > mean], mean),
-        "low": cloud([t for t in types if t.mean < mean], mean),
-        "rows": [asdict(row) for row in rows],
+        "path": visible(str(run.path), 200),
+        "figures": figures,
+        "settings": strip(run.settings) if run.settings else {},
+        "rule": rule_name(run.settings or {}),
+        "has_credit": run.has_credit,
     }
 
 
-def _completions(runs: list[Run], full: float, step: int | None) -> dict:
+def _linked(sentences: list[Sentence], places: dict[str, int]) -> list[dict]:
+    """Sentences with the place of their folded plot, if any."""
+    return [{"text": s.text, "warning": s.warning, "plot": places.get(s.plot)} for s in sentences]
+
+
+def _clouds(runs: list[Run], names: list[str], min_count: int) -> tuple[list[dict], float]:
+    """The clouds of runs that have recorded token types, and the distance that is the largest size in all of them."""
+    found = [
+        (name, frequent_types(run.token_types, min_count), average(run.token_types))
+        for run, name in zip(runs, names, strict=True)
+        if run.token_types
+    ]
+    full = max([FULL, *(farthest(types, mean) for _, types, mean in found)])
+    clouds = [
+        {
+            "name": name,
+            "types": len(types),
+            "average": mean,
+            "farthest": farthest(types, mean),
+            "high": cloud([t for t in types if t.mean > mean], mean, full),
+            "low": cloud([t for t in types if t.mean < mean], mean, full),
+            "rows": [asdict(row) for row in _ends(types)],
+        }
+        for name, types, mean in found
+    ]
+    return clouds, full
+
+
+def _ends(types: list) -> list:
+    return types if len(types) <= 2 * TABLE_ROWS else types[:TABLE_ROWS] + types[-TABLE_ROWS:]
+
+
+def _completions(runs: list[Run], step: int | None) -> dict:
     """
     The groups that the page shows: a JSON part, one number per token in `columns`, and `notes` on what was left out.
 
@@ -165,7 +210,7 @@ def _completions(runs: list[Run], full: float, step: int | None) -> dict:
         if limit:
             unit = "tokens" if run.has_credit else "characters"
             notes.append(f"{run_name(runs, i)}: completions are cut after {limit:,} {unit} here.")
-        rows = []
+        rows, means = [], side_means(run)
         for group in kept:
             completions = []
             for c in group.completions:
@@ -184,6 +229,7 @@ def _completions(runs: list[Run], full: float, step: int | None) -> dict:
                         "length": len(tokens),
                         "total": len(c.coefficients),
                         "mean": _rounded(mean),
+                        "sideMean": _rounded(means.get((group.step, c.side))),
                     }
                     first += len(tokens)
                 else:
@@ -202,7 +248,6 @@ def _completions(runs: list[Run], full: float, step: int | None) -> dict:
         "vocabulary": [visible(token) for token in vocabulary],
         "wide": len(vocabulary) > 65535,
         "tables": tables,
-        "full": full,
         "columns": columns,
         "notes": notes,
     }
@@ -240,9 +285,10 @@ def _rounded(value: float | None) -> float | None:
 
 
 def _thousandths(values: np.ndarray) -> bytes:
-    """Coefficients in 16 bits: thousandths, 65535 where not known."""
+    """Coefficients, which may be negative, in 16 bits: thousandths, -32768 where not known."""
     known = np.isfinite(values)
-    return np.where(known, np.clip(np.where(known, values, 0) * 1000, 0, 65534).round(), 65535).astype("<u2").tobytes()
+    rounded = np.clip(np.where(known, values, 0) * 1000, -32767, 32767).round()
+    return np.where(known, rounded, -32768).astype("<i2").tobytes()
 
 
 def _levels(values: np.ndarray) -> tuple[bytes, list[float]]:

@@ -1,6 +1,7 @@
 """Read what a run left behind: curves, completions, and token credit if it was recorded."""
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..errors import RecipeError
+from ..runs.folder import SETTINGS
 from ..token_log import records as token_records
 
 
@@ -59,6 +61,11 @@ class TokenTypeTable:
     counts: np.ndarray
     sums: np.ndarray
 
+    def off_side(self) -> np.ndarray:
+        """How far a type's coefficients are from the mean of their side, on average over its tokens; shape (V',)."""
+        means = self.sums.sum(axis=0) / self.counts.sum(axis=0).clip(min=1)
+        return (self.sums - self.counts * means).sum(axis=1) / self.counts.sum(axis=1).clip(min=1)
+
 
 @dataclass(eq=False)
 class Run:
@@ -69,16 +76,23 @@ class Run:
     groups: list[Group]
     token_types: TokenTypeTable | None
     has_credit: bool
+    settings: dict | None = None  # as `delta_trl.settings` records them; older runs have none
 
     @property
     def name(self) -> str:
         return self.path.resolve().name
 
+    def logged(self, key: str) -> tuple[np.ndarray, np.ndarray]:
+        """Steps and finite values of what was logged as `key`."""
+        points = {entry["step"]: entry[key] for entry in self.history if isinstance(entry.get(key), (int, float))}
+        points = {step: value for step, value in points.items() if math.isfinite(value)}
+        return np.array(list(points), dtype=np.int32), np.array(list(points.values()), dtype=np.float64)
+
 
 def read_run(path: str | Path) -> Run:
     """
     Read a run directory: the `trainer_state.json` written last (its own or a checkpoint's), `token_credit/`, or TRL's
-    `completions/` where there is none.
+    `completions/` where there is none; and the settings.
 
     Raises:
         RecipeError: If there is no such folder, nothing in it to show, or a file that cannot be read (named).
@@ -103,7 +117,7 @@ def read_run(path: str | Path) -> Run:
             f"{path}: nothing to show. Looked for trainer_state.json (here and in checkpoint-*), "
             f"token_credit/*.parquet ({HOW_TO_RECORD}) and completions/*.parquet (`log_completions`)."
         )
-    return Run(path, history, groups, token_types, has_credit)
+    return Run(path, history, groups, token_types, has_credit, _read_settings(path / SETTINGS))
 
 
 def _keys(history: list[dict]) -> list[str]:
@@ -124,6 +138,18 @@ def _read_history(path: Path) -> list[dict]:
         return [entry for entry in history if isinstance(entry["step"], int)]
     except (ValueError, KeyError, TypeError) as error:
         raise RecipeError(f"{file}: not a trainer state ({type(error).__name__}: {error}).") from error
+
+
+def _read_settings(file: Path) -> dict | None:
+    if not file.is_file():
+        return None
+    try:
+        settings = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RecipeError(f"{file}: not a record of settings ({error}). Move it away.") from error
+    if not isinstance(settings, dict):
+        raise RecipeError(f"{file}: not a record of settings, got {type(settings).__name__}. Move it away.")
+    return settings
 
 
 @contextmanager

@@ -1,5 +1,6 @@
-"""Shaded completions in the terminal: `delta-trl inspect RUN_DIR --step 40 --terminal`."""
+"""The verdict and shaded completions in the terminal: `delta-trl inspect RUN_DIR --step 40 --terminal`."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,24 +11,36 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import RecipeError
-from . import check_step
+from . import MIN_COUNT, check_step
 from .heatmap import ABOVE, BELOW, SHADES, shade, spread
 from .run import HOW_TO_RECORD, Completion, Group, read_run
 from .text import visible
+from .tokens import side_means, token_table
+from .verdict import verdict
 
 
 GROUPS = 3  # of a step; the rest is in the HTML report
 TOKENS = 2_000  # of a completion
 
 
-def show(path: str | Path, step: int | None = None, console: Console | None = None) -> None:
+def show(
+    path: str | Path,
+    step: int | None = None,
+    console: Console | None = None,
+    *,
+    relative: bool = False,
+    min_count: int = MIN_COUNT,
+) -> None:
     """
-    Print completions of a step, winners left and losers right, with tokens shaded by their coefficient.
+    Print the verdict on a run and completions of a step, winners left and losers right, with shaded tokens.
 
     Args:
         path (`str | Path`): A run directory.
         step (`int`, *optional*): A recorded step; the last one if not given.
         console (`rich.console.Console`, *optional*): Where to print.
+        relative (`bool`, *optional*, defaults to `False`):
+            Shade by the distance from the mean of the token's side instead of by the coefficient.
+        min_count (`int`, *optional*, defaults to `20`): How often a token type must occur to be named.
 
     Raises:
         RecipeError: As [`~delta_trl.report.read_run`], and if no completion was recorded (at this step).
@@ -40,6 +53,11 @@ def show(path: str | Path, step: int | None = None, console: Console | None = No
         step = max(group.step for group in run.groups)
     check_step([run], step)
     groups = sorted((g for g in run.groups if g.step == step), key=_has_no_contrast)
+    for sentence in verdict(run, token_table(run), min_count):
+        warning = Text("Warning: ", "bold yellow") if sentence.warning else Text()
+        console.print(warning + Text(visible(sentence.text, 1000)), highlight=False)
+    means = side_means(run) if relative else {}
+    groups = [_shifted(group, means) for group in groups]
     values = [c.coefficients for group in groups for c in group.completions if run.has_credit]
     full = spread(np.concatenate(values or [[]]))
     console.print(
@@ -47,13 +65,24 @@ def show(path: str | Path, step: int | None = None, console: Console | None = No
     )
     if run.has_credit:
         scale = [1 - full, 1 - full / 2, 1, 1 + full / 2, 1 + full]
-        console.print(Text(" ").join(Text(f" {c:.2f} ", _style(c, full)) for c in scale))
+        shown = [f" {c - 1:+.2f} " if relative else f" {c:.2f} " for c in scale]
+        what = Text("from the side's mean: " if relative else "coefficient: ")
+        console.print(what + Text(" ").join(Text(s, _style(c, full)) for s, c in zip(shown, scale, strict=True)))
     else:
         console.print(f"No token credit here. {HOW_TO_RECORD}.")
     for group in groups[:GROUPS]:
         console.print(_group(group, full))
     if len(groups) > GROUPS:
         console.print(f"{len(groups) - GROUPS} more groups at this step: without --terminal, all are shown.")
+
+
+def _shifted(group: Group, means: dict[tuple[int, int], float]) -> Group:
+    """A group whose coefficients have 1 where the mean of their side is, for those sides that have one in `means`."""
+    completions = [
+        replace(c, coefficients=c.coefficients - means[group.step, c.side] + 1) if (group.step, c.side) in means else c
+        for c in group.completions
+    ]
+    return replace(group, completions=completions)
 
 
 def _has_no_contrast(group: Group) -> bool:

@@ -14,8 +14,10 @@ import pytest
 from PIL import Image
 
 from delta_trl.cli import main
-from delta_trl.report import write_report
+from delta_trl.report import read_run, write_report
 from delta_trl.report.heatmap import ABOVE, MAX_OPACITY, SHADES, shade, spread
+from delta_trl.report.tokens import token_table
+from delta_trl.report.verdict import HOW, verdict
 from delta_trl.token_log.records import COMPLETIONS, FOLDER
 
 from . import runs
@@ -37,11 +39,23 @@ def screenshot(locator) -> Image.Image:
     return Image.open(io.BytesIO(locator.screenshot()))
 
 
+def unfold(page) -> None:
+    """Open what is folded, as one would, and wait for its plots."""
+    for summary in page.locator(".fold > summary").all():
+        summary.click()
+    page.wait_for_function(
+        "[...document.querySelectorAll('.canvas')].every((canvas) => canvas.querySelector('.js-line'))"
+    )
+
+
 def test_content_is_really_there(run_dir, open_page):
     page = open_page(run_dir / "report.html")
     assert page.title() == "my run · token credit report"
-    titles = page.locator("figcaption h3").all_inner_texts()
-    for title in ("Reward", "Completion length", "Entropy", "Temperatures", "Centroid cosine", "Clip ratios"):
+    assert page.locator("#verdict figcaption h3").all_inner_texts() == ["Reward"]
+    assert page.locator(".fold .canvas").first.is_hidden()
+    unfold(page)
+    titles = page.locator(".fold figcaption h4").all_inner_texts()
+    for title in ("Completion length", "Entropy", "Temperatures", "Centroid cosine", "Clip ratios"):
         assert title in titles
     for canvas in page.locator(".canvas").all():
         paths = canvas.locator(".scatterlayer .js-line").evaluate_all(
@@ -72,6 +86,91 @@ def test_content_is_really_there(run_dir, open_page):
     assert page.locator(".cloud.low text").count() > 3
 
 
+def test_the_verdict_says_what_the_numbers_do(run_dir, open_page):
+    page = open_page(run_dir / "report.html")
+    run = read_run(run_dir)
+    expected = verdict(run, token_table(run), 20)
+    shown = page.locator("#verdict .verdict li").all_inner_texts()
+    assert len(shown) == len(expected) >= 5
+    for sentence, text in zip(expected, shown, strict=True):
+        assert sentence.text in text
+        assert text.startswith("Warning") == sentence.warning
+    assert page.locator("#verdict li.warning").count() == sum(sentence.warning for sentence in expected) > 0
+    page.get_by_text("How this is judged").click()
+    assert HOW in page.locator(".how").inner_text()
+
+    # its links open what is folded
+    link = page.locator("#verdict li", has_text="lies between the sides").locator("a")
+    plot = page.locator(link.get_attribute("href"))
+    assert plot.is_hidden()
+    link.click()
+    assert "Variance between the sides" in plot.inner_text()
+    plot.locator(".js-line").wait_for()
+    assert plot.evaluate(
+        "node => { const box = node.getBoundingClientRect(); return box.top >= 0 && box.top < innerHeight }"
+    )
+
+
+def test_shading_relative_to_the_side(run_dir, open_page):
+    page = open_page(run_dir / "report.html")
+    page.locator("#search").fill(" the")
+    rows = runs.recorded(run_dir)
+    sides = {
+        (step, side): np.mean(
+            [c for r in rows if r["step"] == step and r["advantage"] * side > 0 for c in r["coefficients"]]
+        )
+        for step in {row["step"] for row in rows}
+        for side in (1, -1)
+    }
+    distances = [c - sides[row["step"], int(np.sign(row["advantage"]))] for row in rows for c in row["coefficients"]]
+    full = spread([1 + d for d in distances])
+    found = page.locator(".found").count()
+    assert found > 0
+    assert page.locator(".tokens.legend:visible").inner_text().startswith("less credit")
+    page.get_by_label("relative to its side’s mean").check()
+    assert page.locator(".tokens.legend:visible").inner_text().startswith(f"less −{full:.2f}")
+    assert page.locator(".found").count() == found
+    row = next(row for row in rows if row["advantage"] < 0 and " the" in row["tokens"])
+    tokens = page.locator(".losers article .tokens").first.locator("span")
+    mean = sides[row["step"], -1]
+    for i, coefficient in enumerate(row["coefficients"]):
+        near = {shade(1 + coefficient - mean + d, full) for d in (-6e-4, 0, 6e-4)}
+        assert tokens.nth(i).get_attribute("class").replace("found", "").strip() in near
+    tokens.nth(3).hover()
+    distance = page.locator("#tip").inner_text().split("\n")[2]
+    assert float(distance.split()[0].replace("−", "-")) == pytest.approx(row["coefficients"][3] - mean, abs=2e-3)
+    # it stays for the next group
+    page.locator("#search").fill("")
+    page.locator("#next").click()
+    levels = (
+        page.locator(".winners .tokens span[class^=b]").count(),
+        page.locator(".winners .tokens span[class^=a]").count(),
+    )
+    assert min(levels) > 0.5 * max(levels)  # while nearly all winners are above 1
+    page.get_by_label("coefficient", exact=True).check()
+    below = page.locator(".winners .tokens span[class^=b]").count()
+    assert below < levels[0]
+
+
+def test_few_responses_leave_no_blank(tmp_path, open_page):
+    """One winner of eight: it takes a third, and stays in view beside the losers. None at all: a line."""
+    words = ["some", " words", "\n"] * 60
+    rows = [runs.completion(words, reward=float(i == 0), advantage=2.6 if i == 0 else -0.4) for i in range(8)]
+    runs.write_completions(tmp_path, rows)
+    page = open_page(write_report([tmp_path], tmp_path / "report.html"), viewport={"width": 1300, "height": 800})
+    won, lost = page.locator(".winners").bounding_box(), page.locator(".losers").bounding_box()
+    assert lost["width"] == pytest.approx(2 * won["width"], rel=0.05)
+    lefts = page.locator(".losers article").evaluate_all("all => all.map((one) => one.getBoundingClientRect().left)")
+    assert len(set(lefts)) == 2
+    page.locator(".losers article").last.scroll_into_view_if_needed()
+    box = page.locator(".winners").bounding_box()
+    assert box["y"] + box["height"] > 0
+    page.locator("#high").fill("0.5")
+    assert "None passes the filters." in page.locator(".winners").inner_text()
+    assert page.locator(".winners").bounding_box()["height"] < 60
+    assert page.locator(".losers").bounding_box()["width"] > 1200
+
+
 def test_shades_and_values_are_those_recorded(run_dir, open_page):
     page = open_page(run_dir / "report.html")
     rows = runs.recorded(run_dir)
@@ -88,7 +187,7 @@ def test_shades_and_values_are_those_recorded(run_dir, open_page):
     assert background == f"rgba({ABOVE[0]}, {ABOVE[1]}, {ABOVE[2]}, {opacity:.2g})"
 
     tokens.nth(7).hover()
-    word, coefficient, probability, entropy, place = page.locator("#tip").inner_text().split("\n")
+    word, coefficient, _, probability, entropy, place = page.locator("#tip").inner_text().split("\n")
     assert word == f"“{row['tokens'][7]}”".replace("\n", "⏎")
     assert float(coefficient.split()[1]) == pytest.approx(row["coefficients"][7], abs=6e-4)
     assert float(probability.split()[1]) == pytest.approx(np.exp(row["log_probs"][7]), rel=0.05, abs=0.01)
@@ -102,14 +201,18 @@ def test_everything_is_reachable_by_keyboard(run_dir, open_page):
     page = open_page(run_dir / "report.html")
     reached = []
     focused = "(({id, className, tagName}) => [id, className, tagName].join(' '))(document.activeElement)"
-    for _ in range(80):
+    for _ in range(120):
         page.keyboard.press("Tab")
         reached.append(page.evaluate(focused))
+        if page.evaluate("document.activeElement.matches('.fold > summary')"):
+            page.keyboard.press("Enter")
         if reached[-1].strip().endswith("SPAN"):
             break
     for id in ("step", "low", "high", "search", "contrast", "group", "next"):
         assert any(where.startswith(f"{id} ") for where in reached), id
-    assert sum("canvas" in where for where in reached) == page.locator("#curves .canvas").count()
+    canvases = page.locator("#verdict .canvas, #curves .canvas").count()
+    assert sum("canvas" in where for where in reached) == canvases > 10
+    assert reached[-3].split() == ["INPUT"]  # how to shade, then the prompt
 
     # now on the first token of the first completion
     row = next(row for row in runs.recorded(run_dir) if row["advantage"] > 0)
@@ -123,7 +226,7 @@ def test_everything_is_reachable_by_keyboard(run_dir, open_page):
     page.keyboard.press("Tab")  # one stop per completion: on to the next
     assert "token 1 of 60" in page.locator("#tip").inner_text()
 
-    page.locator("#curves .canvas").first.focus()
+    page.locator(".canvas").first.focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
     history = json.loads((run_dir / "trainer_state.json").read_text())["log_history"]
@@ -174,7 +277,7 @@ def test_filters(run_dir, open_page):
 
 def test_token_table_sorts(run_dir, open_page):
     page = open_page(run_dir / "report.html")
-    column = page.locator("tbody td:nth-child(5)")
+    column = page.locator("#clouds tbody td:nth-child(6)")
     page.get_by_role("button", name="times sampled").press("Enter")
     counts = [int(text.replace(",", "")) for text in column.all_inner_texts()]
     assert counts == sorted(counts, reverse=True)
@@ -189,6 +292,8 @@ def test_accessibility_rules(run_dir, open_page, scheme):
     """axe-core: contrast of text on every shade, names, roles, headings, …"""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     page = open_page(run_dir / "report.html", color_scheme=scheme, bypass_csp=True)
+    unfold(page)
+    page.locator(".how summary").click()
     results = axe.Axe().run(page)
     assert results.violations_count == 0, results.generate_report()
 
@@ -203,9 +308,14 @@ def test_theme_follows_the_reader(run_dir, open_page):
     page.wait_for_function(f"dark => {ink} !== dark", arg=dark)
 
 
-def test_narrow_windows_do_not_scroll_sideways(run_dir, open_page):
-    page = open_page(run_dir / "report.html", viewport={"width": 360, "height": 700})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+@pytest.mark.parametrize("width", [360, 420])
+def test_narrow_windows_do_not_scroll_sideways(run_dir, open_page, width):
+    page = open_page(run_dir / "report.html", viewport={"width": width, "height": 700})
+    unfold(page)
+    page.locator(".how summary").click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    letters = page.locator(".cloud text").evaluate_all("all => all.map((one) => one.getBoundingClientRect().height)")
+    assert min(letters) > 9
     left, right = page.locator(".winners").bounding_box(), page.locator(".losers").bounding_box()
     assert left["y"] + left["height"] <= right["y"]
 
@@ -225,6 +335,10 @@ def test_two_runs_are_overlaid(run_dir, tmp_path, open_page):
     reward = page.locator(".canvas").first
     assert "my run, training from" in reward.get_attribute("aria-label")
     assert "other, training from" in reward.get_attribute("aria-label")
+    symbols = reward.locator(".points path").evaluate_all(
+        "all => new Set(all.map((one) => one.getAttribute('d'))).size"
+    )
+    assert symbols == 2  # colour is not all that tells them apart
     strokes = reward.locator(".js-line").evaluate_all("all => all.map(p => getComputedStyle(p).stroke)")
     assert set(strokes) == {"rgb(47, 127, 193)", "rgb(201, 106, 11)"}
     assert page.locator("#count").inner_text() == "8 groups, 64 completions"
@@ -242,6 +356,7 @@ def test_a_run_of_trls_own_trainer(make_trainer, tmp_path, open_page):
     page = open_page(write_report([tmp_path / "run"], tmp_path / "report.html"))
     assert "log_token_credit" in page.locator(".run .notice").inner_text()
     assert "Reward" in page.locator("figcaption h3").all_inner_texts()
+    assert "2 values of the reward" in page.locator("#verdict").inner_text()
     assert page.locator("#coefficients, #clouds, .tokens.legend").count() == 0
     files = sorted((tmp_path / "run" / "completions").glob("*.parquet"))
     rows = [row for file in files for row in pq.read_table(file).to_pylist()]
@@ -352,6 +467,8 @@ def test_unknown_values_and_odd_groups(tmp_path, open_page):
     assert "reward not scored" in page.locator(".losers article").inner_text()
     page.locator(".winners .tokens span").first.hover()
     assert page.locator("#tip").inner_text().split("\n") == ["“a”", "coefficient ?", "token 1 of 2"]
+    page.locator(".winners .tokens span").nth(1).hover()
+    assert "+0.000 from its side’s mean" in page.locator("#tip").inner_text()
     page.locator("#next").click()
     assert "No contrast" in page.locator(".side h3").inner_text()
     page.locator("#contrast").check()

@@ -12,8 +12,10 @@ import pytest
 
 from delta_trl.cli import main
 from delta_trl.report import read_run, write_report
-from delta_trl.report.clouds import frequent_types
-from delta_trl.report.figures import curves, distributions, relations, token_table
+from delta_trl.report.clouds import FULL, LARGEST, SMALLEST, TokenType, cloud, farthest, frequent_types
+from delta_trl.report.figures import Span, axis_range, curves, distributions, relations, run_name
+from delta_trl.report.run import Run
+from delta_trl.report.tokens import token_table
 from delta_trl.token_log.records import COMPLETIONS, FOLDER, TOKEN_TYPES
 
 from . import runs
@@ -82,6 +84,15 @@ def test_figures_show_what_was_recorded(tmp_path):
     values = [c for row in rows for token, c in zip(row["tokens"], row["coefficients"], strict=True) if token == " x"]
     assert by_token["·x"].count == len(values)
     assert by_token["·x"].mean == pytest.approx(np.mean(values))
+    means = [np.mean([c for row in side for c in row["coefficients"]]) for side in (winners, losers)]
+    off = [
+        c - mean
+        for side, mean in zip((winners, losers), means, strict=True)
+        for row in side
+        for token, c in zip(row["tokens"], row["coefficients"], strict=True)
+        if token == " x"
+    ]
+    assert by_token["·x"].off_side == pytest.approx(np.mean(off))
     assert {t.count >= 50 for t in frequent_types(run.token_types, 50)} == {True}
 
 
@@ -96,6 +107,48 @@ def test_curves_leave_out_what_was_not_logged(tmp_path):
     assert list(reward.y) == [entry["reward"] for entry in one.history]
     raw, mean = both["Reward"].data[1:]
     assert mean.y[70] == pytest.approx(np.mean(raw.y[67:74]))
+
+
+def test_small_changes_look_small():
+    def spanned(values, span):
+        low, high = axis_range(np.array(values), span)
+        return low, high, high - low
+
+    low, high, width = spanned([45.6, 46.4], Span(10, 0.3, 0))
+    assert 0.8 / width < 0.06  # of the height, which noise once filled
+    assert (low + high) / 2 == pytest.approx(46)
+    assert spanned([100, 900], Span(10, 0.3, 0))[2] == pytest.approx(1.12 * 800)  # what moves is shown whole
+    # the least span does not lead past the ends of what is possible
+    assert spanned([0.0, 0.002], Span(0.1, 0, 0, 1))[:2] == pytest.approx((-0.006, 0.106))
+    assert spanned([0.97, 0.99], Span(0.2, 0, -1, 1))[:2] == pytest.approx((0.788, 1.012))
+    assert spanned([0.3, 0.5], Span(1, 0, 0, 1))[:2] == pytest.approx((-0.06, 1.06))
+    assert spanned([-2.0, -1.0], Span(5, 0, 0))[0] < -2  # but to all values, whatever was expected
+    for values in ([0.0], [1.0, 1.0], [-3.0]):
+        assert spanned(values, Span(0, 0))[2] > 0
+
+
+def test_clouds_show_distances_as_they_are(tmp_path):
+    def sizes(means, full=FULL):
+        types = [TokenType(f"word{i}", 50, mean, mean, None, 1.0, 0.0) for i, mean in enumerate(means)]
+        return [word.size for word in sorted(cloud(types, 1.0, full), key=lambda word: -word.strength)]
+
+    assert sizes([1.1, 1.05, 1.001]) == [LARGEST, (SMALLEST + LARGEST) // 2, SMALLEST]
+    close = sizes([1.055, 1.054, 1.048])
+    assert close[0] - close[-1] <= 3
+    assert max(sizes([1.007, 1.006, 1.001])) <= SMALLEST + 3  # nothing stands out, and nothing is large
+    assert len(sizes([1 + 0.1 / (i + 1) for i in range(40)])) == 40
+    assert farthest([], 1.0) == 0
+
+
+def test_names_of_runs(tmp_path):
+    def names(*paths):
+        pair = [Run(tmp_path / path, [], [], None, False) for path in paths]
+        return [run_name(pair, i) for i in range(len(pair))]
+
+    assert names("a/run") == ["run"]
+    assert names("a/x", "a/y") == ["x", "y"]
+    assert names("a/run", "b/run") == ["a/run", "b/run"]
+    assert names("1/a/run", "2/a/run") == ["A run", "B run"]
 
 
 def write_trl(path, **changes):
@@ -197,6 +250,7 @@ def test_mistakes_in_the_call(tmp_path, capsys):
         ([run_dir, "--step", "8", "--terminal"], "The nearest ones: 0, 9, 19"),
         ([run_dir, run_dir, "--terminal"], "one run"),
         ([run_dir, "--output", run_dir], "cannot be written"),
+        ([run_dir, "--relative"], "--terminal"),
     ]:
         assert main(["inspect", *args]) == 2, args
         assert message in capsys.readouterr().err
@@ -223,8 +277,9 @@ def test_terminal(tmp_path, capsys):
     output = capsys.readouterr().out
     assert "win␛[2J⟨U+202E⟩" in output  # escape sequences of a completion do not reach the terminal
     assert "winners (1)" in output
+    assert "The reward rose from" in output[: output.index("step 40;")]
     assert "between" in output[output.index("at the mean (1)") :]
-    header = next(line for line in output.splitlines() if "winners" in line)
+    header = next(line for line in output.splitlines() if "winners (" in line)
     assert header.index("winners (1)") < header.index("losers (1)")
 
 
@@ -238,9 +293,18 @@ def test_terminal_shades(tmp_path):
     with console.capture() as capture:
         show(tmp_path, console=console)
     output = capture.get()
-    for word, shaded in (("more", True), ("less", True), ("even", False)):
-        before = output[: output.rindex(word)].split("\x1b[")[-1]
-        assert before.startswith("37;48;2;") == shaded, word
+
+    def is_shaded(output, word):
+        return output[: output.rindex(word)].split("\x1b[")[-1].startswith("37;48;2;")
+
+    assert [is_shaded(output, word) for word in ("more", "less", "even")] == [True, True, False]
+
+    runs.write_completions(tmp_path, [runs.completion(["more", "less", "even"], coefficients=[1.3, 1.1, 1.2])])
+    for relative, expected in ((False, [True] * 3), (True, [True, True, False])):
+        with console.capture() as capture:
+            show(tmp_path, console=console, relative=relative)
+        assert [is_shaded(capture.get(), word) for word in ("more", "less", "even")] == expected
+    assert "No training log is here" in capture.get()
 
 
 def test_missing_packages_are_named(tmp_path):

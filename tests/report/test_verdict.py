@@ -1,0 +1,181 @@
+"""The verdict's sentences follow from the numbers, and stay away where these say too little."""
+
+import json
+
+import numpy as np
+import pytest
+
+from delta_trl.report import read_run
+from delta_trl.report.tokens import side_means, token_table
+from delta_trl.report.verdict import compared, ends, verdict
+
+from . import runs
+
+
+def read(path, **logged):
+    """A run that has logged these lists of values."""
+    length = max(map(len, logged.values()))
+    history = [{"step": i + 1, **{k: v[i] for k, v in logged.items() if i < len(v)}} for i in range(length)]
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "trainer_state.json").write_text(json.dumps({"log_history": history}))
+    return read_run(path)
+
+
+def sentences(run, min_count=20) -> list[str]:
+    return [("! " if s.warning else "") + s.text for s in verdict(run, token_table(run), min_count)]
+
+
+def noisy(start, end, n=30, noise=0.02, seed=0):
+    return (np.linspace(start, end, n) + np.random.default_rng(seed).normal(0, noise, n)).tolist()
+
+
+def test_reward(tmp_path):
+    assert "The reward rose from 0.3" in sentences(read(tmp_path, reward=noisy(0.3, 0.8)))[0]
+    assert "! The reward fell from 0.7" in sentences(read(tmp_path, reward=noisy(0.8, 0.3)))[0]
+    assert "no clear change" in sentences(read(tmp_path, reward=noisy(0.5, 0.5)))[0]
+    rose, fell_back, *_ = sentences(read(tmp_path, reward=noisy(0.2, 0.9) + noisy(0.9, 0.5)))
+    assert "rose" in rose
+    assert fell_back.startswith("! It had been higher: 0.8")
+    (text,) = sentences(read(tmp_path, reward=noisy(0.3, 0.8), eval_reward=[0.1, 0.6, 0.4]))[1:]
+    assert text == "In evaluation it was 0.100 at step 1 and 0.400 at step 3; the highest was 0.600 at step 2."
+
+
+@pytest.mark.parametrize("n", [6, 10, 30, 200])
+def test_noise_is_rarely_a_change(n):
+    values = np.random.default_rng(0).normal(0.5, 0.1, (1000, n))
+    assert np.mean([ends(row).rises != 0 for row in values]) < 0.03
+
+
+def test_a_trend_is_no_noise():
+    """The error is that of the ends' means, not of the values' distance from the mean of all."""
+    error = np.mean([ends(np.array(noisy(0.0, 1.0, 100, 0.05, seed))).error for seed in range(20)])
+    assert error == pytest.approx(0.05 / np.sqrt(10), rel=0.1)
+    assert ends(np.arange(5.0)) is None
+
+
+def test_too_little_to_say(tmp_path):
+    assert sentences(read(tmp_path, reward=[0.2, 0.9, 0.3])) == [
+        "3 values of the reward, 0.200 to 0.300: too little for a verdict on training."
+    ]
+    assert "One value" in sentences(read(tmp_path, reward=[0.2]))[0]
+    assert sentences(read(tmp_path, loss=[0.1])) == ["No training log is here, so there is no verdict on training."]
+
+
+def test_warnings(tmp_path):
+    fine = {
+        "entropy": [0.5] * 30,
+        "completions/mean_length": [300] * 30,
+        "completions/clipped_ratio": [0.0] * 30,
+        "frac_reward_zero_std": [0.2] * 30,
+        "clip_ratio/low_mean": [0.01] * 30,
+        "clip_ratio/high_mean": [0.01] * 30,
+        "grad_norm": [0.3] * 30,
+    }
+    text = sentences(read(tmp_path, reward=[0.5] * 30, **fine))[-1]
+    assert text == (
+        "Nothing to warn of in entropy, completion length, cut-off completions, groups without contrast, clip ratios "
+        "and gradient norm."
+    )
+    for changes, expected in [
+        ({"entropy": np.linspace(0.6, 0.05, 30).tolist()}, "! The entropy collapsed, from 0.581 to 0.069 nats."),
+        ({"entropy": np.linspace(0.2, 1.5, 30).tolist()}, "! The entropy blew up, from 0.245 to 1.455 nats."),
+        ({"completions/mean_length": [400.0] * 15 + [100.0] * 15}, "! Completions shrank from 400 to 100 tokens."),
+        ({"completions/mean_length": [400.0] * 15 + [900.0] * 15}, "! Completions grew from 400 to 900 tokens."),
+        ({"completions/clipped_ratio": [0.0] * 27 + [0.3] * 3}, "! At the end, 30 % of completions are cut off"),
+        ({"frac_reward_zero_std": [0.7] * 30}, "! At the end, 70 % of groups have equal rewards and train nothing."),
+        ({"clip_ratio/low_mean": [0.12] * 30}, "! The clip range stops 13 % of all tokens' updates."),
+        ({"credit/neutral": [1.0, 0.0] * 15}, "! In 50 % of rollout batches there was nothing to credit"),
+        ({"grad_norm": [0.3] * 29 + [6.0]}, "! The gradient norm reached 6 at step 30, 20 times its median."),
+        ({"loss": [0.1, float("nan")]}, "! loss was not finite at one logged step, first at step 2."),
+    ]:
+        texts = sentences(read(tmp_path, **{"reward": [0.5] * 30, **fine, **changes}))
+        assert sum(text.startswith("! ") for text in texts) == 1, texts
+        assert any(text.startswith(expected) for text in texts), texts
+
+
+@pytest.mark.parametrize(
+    ("share", "spread", "expected"),
+    [
+        (0.93, 0.15, "93 % of the credit's variance lies between the sides (mean of 30 logged values; a winner's "
+         "token gets 1.10, a loser's 0.93): it is mostly a reweighting of winners against losers"),
+        (0.5, 0.15, "it both reweights"),
+        (0.05, 0.15, "it mostly tells tokens of one side apart"),
+        (0.93, 0.004, "Token credit changes little: the coefficients' standard deviation is 0.004"),
+    ],
+)  # fmt: skip
+def test_share_between_the_sides(tmp_path, share, spread, expected):
+    numbers = {"between_sides_variance": share, "coefficient_std": spread}
+    numbers |= {"coefficient_mean_positive": 1.1, "coefficient_mean_negative": 0.93}
+    run = read(tmp_path, **{f"credit/{name}": [value] * 30 for name, value in numbers.items()})
+    (found,) = [s for s in verdict(run, token_table(run), 20) if expected in s.text]
+    assert found.plot == ("Coefficient spread" if spread < 0.01 else "Variance between the sides")
+
+
+def test_recorded_tokens_stand_in_for_the_log(tmp_path):
+    rows = [
+        runs.completion(["a", "b"], coefficients=[1.3, 1.1]),
+        runs.completion(["a", "b"], coefficients=[0.7, 0.9], advantage=-1.0),
+    ]
+    runs.write_completions(tmp_path, rows)
+    assert sentences(read_run(tmp_path))[1].startswith(
+        "80 % of the credit's variance lies between the sides (of the recorded tokens; a winner's token gets 1.20"
+    )  # 0.04 of 0.05
+
+
+def test_what_stands_out(tmp_path):
+    """Unlikely tokens of winners get 0.2 less; the side's own level is not what is compared."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for step, (side, level) in ((s, one) for s in (0, 10) for one in ((1.0, 1.2), (-1.0, 0.8))):
+        probabilities = rng.uniform(0, 1, 200)
+        drift = 0.1 * step / 10
+        coefficients = level + drift + rng.normal(0, 0.01, 200) - 0.2 * (side > 0) * (probabilities < 0.5)
+        rows.append(
+            runs.completion(
+                [" a", " b"] * 100,
+                step=step,
+                advantage=side,
+                reward=float(side > 0),
+                coefficients=(coefficients + np.tile([0.05, -0.05], 100)).tolist(),
+                log_probs=np.log(probabilities).tolist(),
+                token_ids=[0, 1] * 100,
+            )
+        )
+    runs.write_completions(tmp_path, rows)
+    runs.write_token_types(tmp_path, rows)
+    run = read_run(tmp_path)
+    texts = sentences(run)
+    (text,) = (text for text in texts if text.startswith("What stands out"))
+    assert text.endswith(
+        "tokens with a probability under 0.5 get, against the rest of their side, 0.20 less in winners."
+    )
+    assert "Against the mean of their side, more for “·a” (+0.05); less for “·b” (-0.05)." in texts
+    assert not any("token type" in text or "more for" in text for text in sentences(run, min_count=401))
+    table = token_table(run)
+    for side in (1, -1):
+        for step in (0, 10):
+            assert table.relative[(table.sides == side) & (table.steps == step)].mean() == pytest.approx(0, abs=1e-6)
+    assert side_means(run)[10, -1] == pytest.approx(0.9, abs=0.01)
+
+
+def test_equal_coefficients_have_nothing_that_stands_out(tmp_path):
+    rng = np.random.default_rng(0)
+    for step in (0, 10):
+        rows = [
+            runs.completion(["x"] * 300, advantage=a, step=step, coefficients=[1 + 0.1 * a + step / 70] * 300,
+                            log_probs=(-rng.gamma(1, 1, 300)).tolist())
+            for a in (1.0, -1.0)
+        ]  # fmt: skip
+        runs.write_completions(tmp_path, rows)
+    assert not any("stands out" in text for text in sentences(read_run(tmp_path)))
+
+
+def test_two_runs(tmp_path):
+    a, b, c = (read(tmp_path / name, reward=noisy(0.3, end, seed=s)) for s, (name, end) in
+               enumerate([("a", 0.8), ("b", 0.81), ("c", 0.6)]))  # fmt: skip
+    (close,) = compared([a, b], ["a", "b"])
+    assert close.text.startswith("The rewards end too close to tell apart: a 0.7")
+    (apart,) = compared([c, a], ["c", "a"])
+    assert apart.text.startswith("The reward of a ends higher: c 0.")
+    assert "another seed" in apart.text
+    assert compared([a, read(tmp_path / "d", reward=[1.0])], ["a", "d"]) == []
