@@ -1,5 +1,5 @@
 """
-A picture of a run's report: training curves and the shaded completions below them.
+A picture of a run's report: the verdict beside the reward, settings, and completions shaded relative to their side.
 
     make quickstart
     python scripts/report_picture.py outputs/quickstart/run docs/report.png
@@ -20,9 +20,8 @@ from playwright.sync_api import sync_playwright
 from delta_trl.report import write_report
 
 
-WIDTH, HEIGHT = 1240, 1500
-PANELS = 6  # training curves to keep
-HIDE = f"#curves figure:nth-of-type(n + {PANELS + 1}), #coefficients, .path {{ display: none !important }}"
+WIDTH, HEIGHT = 1240, 1620
+HIDE = "#curves .note, #completions .note, #filters, .how, #coefficients, .path { display: none !important }"
 
 
 def main() -> None:
@@ -44,11 +43,13 @@ def main() -> None:
         page.goto(report.as_uri())
         page.wait_for_selector("html[data-ready]")
         page.add_style_tag(content=HIDE)
-        page.locator(".winners .tokens span[class^=b]").first.hover()  # what earns winners less
+        page.get_by_label("relative to its side’s mean").check()
+        page.locator(".losers .tokens :is(.a7, .a8, .a9, .a10)").first.hover()  # what losers are blamed for
         picture = Image.open(io.BytesIO(page.screenshot()))
         browser.close()
-    # 256 colours are enough for flat surfaces, and a third of the size
-    picture.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(args.picture, optimize=True)
+    # 256 colours are enough for flat surfaces, and a third of the size; rare ones are to stay
+    few = picture.convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    few.save(args.picture, optimize=True)
     print(f"{args.picture} ({args.picture.stat().st_size / 1000:.0f} kB)")
 
 

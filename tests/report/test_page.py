@@ -553,6 +553,6 @@ def test_picture(run_dir, tmp_path, browser):
     command = [sys.executable, "scripts/report_picture.py", run_dir, tmp_path / "report.png"]
     subprocess.run([*map(str, command)], check=True)
     picture = Image.open(tmp_path / "report.png").convert("RGB")
-    assert picture.size == (1240, 1500)
+    assert picture.size == (1240, 1620)
     assert (tmp_path / "report.png").stat().st_size < 300_000
     assert pixels_near(picture, (47, 127, 193)) > 500
