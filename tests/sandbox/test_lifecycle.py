@@ -1,5 +1,6 @@
 """Workers start late, end with the trainer however it ends, and are replaced when they are lost."""
 
+import json
 import os
 import signal
 import subprocess
@@ -10,7 +11,7 @@ import time
 import psutil
 import pytest
 
-from delta_trl.sandbox import Limits, Outcome, Sandbox, SandboxUnavailableError
+from delta_trl.sandbox import Limits, Outcome, Sandbox, SandboxUnavailableError, TestsError, grade, parse_tests
 from delta_trl.sandbox import sandbox as sandbox_module
 from delta_trl.sandbox.worker import TierError, WorkerError
 
@@ -117,6 +118,44 @@ def test_a_program_that_ends_every_worker_is_at_fault(tier, monkeypatch):
         assert sandbox.run("evil").outcome is Outcome.KILLED
         monkeypatch.setattr(sandbox, "_attempt", lambda *_: None)
         assert sandbox.run("print(1)").outcome is Outcome.SANDBOX_ERROR
+
+
+@pytest.mark.parametrize("unit", ["import no_such_module", "assert False"])
+def test_tests_that_end_before_the_program_begins_have_decided(tier, unit):
+    """As on a busy machine. Reading a text this long takes the program's process a while."""
+    suite = {"test": unit}
+    with Sandbox(tier=tier, workers=1) as sandbox:
+        slow = "#" + "x" * (30 << 20)
+        job = {
+            "kind": "suite",
+            "stop_at_failure": True,
+            "setup": "",
+            "units": [unit],
+            "entry_point": None,
+            "called": [],
+        }
+        attempts, attempt = [], sandbox._attempt
+        sandbox._attempt = lambda *arguments: attempts.append(1) or attempt(*arguments)
+        result = sandbox.execute([job, {"kind": "program", "code": slow}], Limits())
+        assert (result.outcome, len(attempts)) == (Outcome.OK, 1)
+        assert json.loads(result.reports[0]).keys() == {"unusable" if "import" in unit else "passed"}
+        if "import" in unit:
+            with pytest.raises(TestsError, match="no_such_module"):
+                grade(sandbox, slow, parse_tests(suite))
+
+
+def test_a_program_whose_process_fails_at_its_start_is_not_judged(tier):
+    """No text of a job to read: the machine's fault, however far the tests' process has come."""
+    with Sandbox(tier=tier, workers=1) as sandbox:
+        suite = {
+            "kind": "suite",
+            "stop_at_failure": True,
+            "setup": "",
+            "units": ["f()"],
+            "entry_point": None,
+            "called": [],
+        }
+        assert sandbox._attempt([suite, {"no": "kind", "inputs": 5}], Limits(), 1, lambda result: True) is None
 
 
 def test_refuses_where_nothing_can_be_isolated(monkeypatch):

@@ -76,12 +76,14 @@ def execute(request: dict, descriptors: list[int], channel: socket.socket, jail:
     Each process reports by a byte that its program begins, and then the end of each step; a step may take
     `request["wall_seconds"]`. Only `request["steps"]` reports count, so that a false one gains a program nothing.
     A process that never began failed for reasons of its own: that is how the host tells them from the program's.
+    The other of a pair need not have come that far when the first has decided; it must not have failed by itself.
     """
     limits, wall_seconds, steps = request["limits"], request["wall_seconds"], request["steps"]
     if jail.tasks is not None:  # threads count per user there, so allow for those that exist
         limits["threads"] += int(os.pread(jail.tasks, 200, 0).split()[3].split(b"/")[1])
     # No pipe: a program could open its reading end anew through /proc/self/fd, and take the reports back.
-    step_read, step_write = socket.socketpair()
+    # One for each process, so that it is known which of them has begun.
+    steps_of = [socket.socketpair() for _ in range(request["processes"])]
     started = time.monotonic()
     zygote_pid = os.getpid()
     pids: list[int] = []
@@ -91,28 +93,26 @@ def execute(request: dict, descriptors: list[int], channel: socket.socket, jail:
         pid = os.fork()
         if pid == 0:
             own = descriptors[FILES * index :][: None if request["processes"] == 1 else FILES]
-            child.run(own, step_write.fileno(), link.fileno() if link else None, limits, jail, zygote_pid)
+            child.run(own, steps_of[index][1].fileno(), link.fileno() if link else None, limits, jail, zygote_pid)
         pids.append(pid)
     for link in filter(None, links):
         link.close()
-    step_write.close()
-
-    step_read.setblocking(False)
+    for step_read, step_write in steps_of:
+        step_write.close()
+        step_read.setblocking(False)
     main_process = os.pidfd_open(pids[0])
     poll = select.poll()
     poll.register(main_process, select.POLLIN)
     poll.register(channel, select.POLLHUP | select.POLLRDHUP)
     ready: dict[int, int] = {}
     timed_out = False
-    begun, allowed = 0, steps + len(pids)
+    counts, allowed = [0] * len(pids), steps + len(pids)
     deadline = started + wall_seconds
     # To wake at every report would cost more than a short program itself.
     while not ready and not timed_out:
         remaining = deadline - time.monotonic()
         ready = dict(poll.poll(max(0, min(remaining, POLL_SECONDS)) * 1000))
-        reported = 0 if ready or begun >= allowed else count(step_read)
-        begun += reported
-        if reported:
+        if not ready and sum(counts) < allowed and update(counts, steps_of):
             deadline = time.monotonic() + wall_seconds
         timed_out = not ready and deadline <= time.monotonic()
 
@@ -124,15 +124,28 @@ def execute(request: dict, descriptors: list[int], channel: socket.socket, jail:
         reports.append(
             {"status": status, "cpu_seconds": usage.ru_utime + usage.ru_stime, "peak_kilobytes": usage.ru_maxrss}
         )
-    begun += count(step_read)
+    update(counts, steps_of)
     os.close(main_process)
-    step_read.close()
+    for step_read, _ in steps_of:
+        step_read.close()
     return {
         "processes": reports,
         "timed_out": timed_out,
-        "begun": begun >= len(pids),
+        "begun": counts[0] > 0 and all(map(began_or_was_late, counts[1:], reports[1:], [timed_out])),
         "wall_seconds": time.monotonic() - started,
     }
+
+
+def began_or_was_late(count: int, report: dict, timed_out: bool) -> bool:
+    """Whether a process that does not decide has begun, or was only too slow to before the other had decided."""
+    return count > 0 or (report["status"] == signal.SIGKILL and not timed_out)
+
+
+def update(counts: list[int], sockets: list[tuple[socket.socket, socket.socket]]) -> int:
+    """Count the reports that have arrived; how many are new."""
+    new = [count(reports) for reports, _ in sockets]
+    counts[:] = [old + more for old, more in zip(counts, new, strict=True)]
+    return sum(new)
 
 
 def count(reports: socket.socket) -> int:
