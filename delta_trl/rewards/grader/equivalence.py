@@ -12,6 +12,7 @@ from .guards import RefusedError, refuse_shape
 from .lists import MEMBER, SEPARATOR, equal_lists, read_list
 from .normalization import normalize, split_top_level, squeeze
 from .parsing import REPEATING, UnreadableError, fraction, parse
+from .structures import read_structures, same_structures
 from .units import Unit, parse_unit, split_unit
 from .values import EQUALITY, MODULUS, is_name, same_name, split_equation
 from .words import choice_of, in_symbols, is_wordy, same_time, same_words, split_label, time_of, unwrap
@@ -85,6 +86,8 @@ def read_gold(gold: str) -> str | None:
         return text if len(unwrap(text).split()) <= MAX_GOLD_WORDS else None
     if time_of(text) or BASE.fullmatch(text) or choice_of(text) or fraction(text) is not None:
         return text
+    if read_structures(text):
+        return text
     for element in read_list(text)[1]:
         if element == "\\ldots":
             continue
@@ -111,6 +114,9 @@ def _equal(gold: str, answer: str) -> bool:
         return True
     if "?" in answer and "?" not in gold:
         raise RefusedError("a question")
+    if structures := read_structures(gold):
+        refuse_shape(gold, answer)
+        return same_structures(structures, LABEL.sub("", answer))
     if words := re.fullmatch(r"\\text\s*\{([^{}]*)\}", answer):
         answer = rf"\text{{{LABEL.sub('', words[1]) or words[1]}}}"
     answer = KIND.sub("", answer)

@@ -4,6 +4,8 @@ import re
 
 import sympy
 
+from .normalization import split_top_level
+
 
 MAX_DIGITS = 20_000
 MAX_NESTING = 20
@@ -34,6 +36,14 @@ IMPLIED = {"hyperbolic": re.compile(r"e\s*\^|\\exp|\\log|\\ln"), "logarithm": re
 HIDDEN = re.compile(
     r"\\(?:phantom|hphantom|vphantom|color|textcolor|cancel|sout|xcancel|bcancel|not|rule|href|tag|def|let)"
 )
+# The angle with a given sine is a closed form of a multiple of π, if it is all that the answer says.
+NUMBER_ARGUMENT = r"(?:-?\s*(?:[\d./\s]|\\(?:frac|sqrt)(?![A-Za-z])|[{}])+)"
+ANGLE = re.compile(
+    r"-?\s*\\(?:arc(?:sin|cos|tan|cot|sec|csc)|(?:sin|cos|tan|cot|sec|csc)\s*\^\s*\{?\s*-\s*1\s*\}?)\s*"
+    rf"(?:\(\s*{NUMBER_ARGUMENT}\)|{NUMBER_ARGUMENT})\s*"
+)
+IMAGINARY = re.compile(r"(?<![A-Za-z\\])i(?![A-Za-z])")
+IMAGINARY_PART = re.compile(r"0\s*[-+][^-+]*|[-+]?[^-+]+[-+]\s*0")  # 0 + 3i and 3i + 0 give both parts
 ADDED_ZERO = re.compile(r"[-+]\s*0(?![\d.,i]|\s*i)|(?<![\d.,])0\s*\+")
 LONG_EXPONENT = re.compile(r"\^\s*\{?\s*[-+]?\s*\d{5,}")
 TOWER = re.compile(r"\^\s*\{[^{}]*\d\s*\^")
@@ -73,12 +83,20 @@ def refuse_restatement(gold: str, answer: str) -> None:
     for name, pattern in OPERATIONS.items():
         if pattern.search(answer) and not pattern.search(gold):
             implied = IMPLIED.get(name)
+            if name == "trigonometry" and "\\pi" in gold and ANGLE.fullmatch(answer):
+                continue
             if not (implied and implied.search(gold)):
                 raise RefusedError(f"restates the problem: {name}")
 
 
 def refuse_zeros(gold: str, answer: str) -> None:
-    """Refuse a zero that is added: latex2sympy drops it unseen."""
+    """Refuse a zero that is added, and the real part of a complex number in two: latex2sympy drops them unseen."""
+    if IMAGINARY.search(gold):
+        if IMAGINARY_PART.fullmatch(answer.strip()):
+            return
+        terms = [term.strip() for term in split_top_level(answer, re.compile(r"[-+]"))]
+        if sum(bool(re.fullmatch(r"[\d.]+", term)) for term in terms) > 1:
+            raise RefusedError("restates the problem: arithmetic")
     if ADDED_ZERO.search(answer) and not ADDED_ZERO.search(gold):
         raise RefusedError("restates the problem: arithmetic")
 

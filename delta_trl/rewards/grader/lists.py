@@ -6,7 +6,7 @@ import re
 import sympy
 from sympy.core.relational import Relational
 
-from .guards import refuse_shape
+from .guards import RefusedError, refuse_shape
 from .normalization import split_top_level, squeeze
 from .parsing import UnreadableError, parse
 from .quantities import equal_quantities
@@ -23,6 +23,11 @@ MEMBER = re.compile(r"^\s*\(?[A-Za-z](?:\s*,\s*[A-Za-z])*\)?\s*\\in(?![A-Za-z])\
 COLUMN = re.compile(r"\\begin\s*\{[pb]matrix\}([^&{}]*)\\end\s*\{[pb]matrix\}")  # a vector may be written (1, 2)
 NAMED = re.compile(r"([A-Za-z](?:_\{?\d\}?)?)\s*=")  # `y = 2, x = 1` is the point (1, 2)
 NAMED_TUPLE = re.compile(r"^\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])+\s*\)\s*=\s*")
+VARIABLE = re.compile(
+    r"\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|varphi|rho|sigma|omega|tau|psi|xi|eta|nu)(?![A-Za-z])"
+    r"|(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])"
+)
+WORDS = re.compile(r"\\(?:mathbb|text)\s*\{[^{}]*\}|_\s*\{\w+\}|_\s*\w")
 BRACKETS = {"(": ")", "[": "]", "\\lbrace": "\\rbrace", "\\langle": "\\rangle", "]": "["}
 
 
@@ -72,7 +77,9 @@ def equal_lists(gold: str, answer: str) -> bool:
     elif re.fullmatch(r"\\text\s*\{[^{}]*\}", answer):
         answer = unwrap(answer)
     elif _is_union(gold, answer):
+        refuse_unsolved(gold, answer)
         return _equal_sets(gold, answer)
+    refuse_unsolved(gold, answer)
     tuples = ("()", "\\langle\\rangle")
     if COLUMN.fullmatch(gold) and read_list(answer)[0] in tuples:
         gold = _row(gold)
@@ -103,6 +110,28 @@ def equal_lists(gold: str, answer: str) -> bool:
     elif gold_brackets and not brackets and gold_brackets not in ("()", "\\lbrace\\rbrace", "\\langle\\rangle"):
         return False
     return _match(wanted, given, ordered)
+
+
+def refuse_unsolved(gold: str, answer: str) -> None:
+    """Refuse an inequality that is still to be solved for its variable (`x^2 < 4`), unless the gold is one."""
+    if INEQUALITY.search(answer) and _is_unsolved(answer) and not _is_unsolved(gold):
+        raise RefusedError("restates the problem: inequality")
+
+
+def _is_unsolved(text: str) -> bool:
+    """Whether an inequality in one variable stands nowhere beside the variable alone, or its absolute value."""
+    variables = set(VARIABLE.findall(WORDS.sub(" ", MEMBER.sub("", text)))) - {"e"}
+    if len(variables) != 1:
+        return False
+    (name,) = variables
+    alone = re.compile(rf"\|?\s*{re.escape(name)}\s*(?:_\s*\{{?\w\}}?)?\s*\|?")
+    for relation in split_top_level(text, SEPARATOR):
+        sides = [side.strip() for side in split_top_level(MEMBER.sub("", relation), INEQUALITY)]
+        if len(sides) > 1 and sum(bool(VARIABLE.search(WORDS.sub(" ", side))) for side in sides) != sum(
+            bool(alone.fullmatch(side)) for side in sides
+        ):
+            return True
+    return False
 
 
 def _row(column: str) -> str:

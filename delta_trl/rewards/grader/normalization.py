@@ -231,6 +231,7 @@ def _short_arguments(text: str) -> str:
     r"""`\frac12`, `x^12`, `x^(n+1)` with their braces."""
     text = re.sub(r"\\frac\s*(\d)\s*(\d)", r"\\frac{\1}{\2}", text)
     text = re.sub(r"\\frac\s*(\d)\s*(?=\{)", r"\\frac{\1}", text)
+    text = re.sub(r"\\frac\s*(\\(?:pi|theta|alpha|beta))(?![A-Za-z])\s*(?=[\d{])", r"\\frac{\1}", text)
     text = re.sub(r"(\\frac\s*\{[^{}]*\})\s*([A-Za-z\d])", r"\1{\2}", text)
     text = re.sub(r"\^\s*(-?\d{2,}|-\d)", r"^{\1}", text)
     text = text.replace("**", "^")
