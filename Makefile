@@ -5,7 +5,7 @@ VENV := .venv
 export OMP_NUM_THREADS = 1
 BIN := $(VENV)/bin
 
-.PHONY: install quickstart test test-browser test-processes test-vllm test-slow lint docs
+.PHONY: install quickstart test test-browser test-processes test-vllm test-slow fuzz soak lint docs
 
 $(VENV)/.installed: pyproject.toml constraints.txt delta_trl/__init__.py
 	$(PYTHON) -m venv $(VENV)
@@ -42,6 +42,14 @@ test-slow: install
 # The site of docs/, in outputs/site. A broken link or anchor is an error.
 docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+# The rewards: answers from a grammar and programs bred from the attacks; then many checks, of which nothing may grow.
+fuzz: install
+	$(BIN)/python scripts/fuzz_rewards.py --answers 100000 --programs 5000 --seconds 5400
+
+soak: install
+	$(BIN)/python scripts/soak_rewards.py --math 100000 --code 20000 --seconds 7200 --output docs/results/soak
+	$(BIN)/python scripts/soak_rewards.py --math 50000 --code 10000 --seconds 7200 --processes 2 --output docs/results/soak_2
 
 lint: install
 	$(BIN)/ruff check .

@@ -2,8 +2,6 @@
 
 import json
 import os
-import socket
-import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,79 +10,11 @@ import pytest
 from delta_trl.rewards.code import CodeReward
 
 from .attacks import ATTACKS, LASTING
+from .host import CANARY, Host
 
 
 TIMEOUT = 1.0
 SLACK = 2.0  # for starting, and for a machine that is busy with other tests
-CANARY = "SECRET-ENVIRONMENT"
-
-
-class Host:
-    """Things on the host that attacks go for, and whether they are still as they were."""
-
-    def __init__(self, directory):
-        self.directory = directory
-        directory.chmod(0o777)
-        self.secret = directory / "secret"
-        self.secret.write_text("SECRET-CONTENT")
-        self.secret.chmod(0o666)
-        self.sentinel = subprocess.Popen(["sleep", "600"])
-        self.tcp = socket.create_server(("127.0.0.1", 0))
-        self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.udp.bind(("127.0.0.1", 0))
-        self.unix = socket.socket(socket.AF_UNIX)
-        self.unix.bind(str(directory / "socket"))
-        self.unix.listen()
-        name = f"delta_trl-{os.getpid()}"
-        self.abstract = socket.socket(socket.AF_UNIX)
-        self.abstract.bind(f"\0{name}")
-        self.abstract.listen()
-        self.datagram = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.datagram.bind(f"\0{name}-datagram")
-        self.sockets = [self.tcp, self.udp, self.unix, self.abstract, self.datagram]
-        for one in self.sockets:
-            one.setblocking(False)
-        self.words = {
-            "SECRET-PATH": str(self.secret),
-            "SECRET-DIRECTORY": str(directory),
-            "TRAINER-PID": str(os.getpid()),
-            "SENTINEL-PID": str(self.sentinel.pid),
-            "TCP-PORT": str(self.tcp.getsockname()[1]),
-            "UDP-PORT": str(self.udp.getsockname()[1]),
-            "UNIX-PATH": str(directory / "socket"),
-            "ABSTRACT-DATAGRAM": f"{name}-datagram",
-            "ABSTRACT-NAME": name,
-        }
-        self.before = self.state()
-
-    def state(self) -> dict:
-        return {
-            "secret": (self.secret.read_text(), self.secret.stat().st_mode),
-            "directory": sorted(os.listdir(self.directory)),
-            "marks": [path for path in ("/mark", "/tmp/mark", "/tmp/d", "/dev/shm/mark") if os.path.exists(path)],
-            "sentinel": self.sentinel.poll(),
-            "environment": os.environ.get("DELTA_TRL_CANARY"),
-            "connections": [self.contacted(one) for one in self.sockets],
-        }
-
-    @staticmethod
-    def contacted(one: socket.socket) -> bool:
-        try:
-            one.recv(1) if one.type == socket.SOCK_DGRAM else one.accept()
-        except BlockingIOError:
-            return False
-        return True
-
-    def close(self) -> None:
-        self.sentinel.kill()
-        self.sentinel.wait()
-        for one in self.sockets:
-            one.close()
-
-    def fill_in(self, text: str) -> str:
-        for word, value in self.words.items():
-            text = text.replace(word, value)
-        return text
 
 
 @pytest.fixture(scope="module")

@@ -124,8 +124,10 @@ def _equal_chain(gold: str, sides: list[str], approximate: bool) -> bool:
     if any(number is None and not _has_symbols(side) for number, side in zip(numbers, sides, strict=True)):
         raise RefusedError("unreadable")
     known = [(number, side) for number, side in zip(numbers, sides, strict=True) if number is not None]
-    for (first, _), (second, side) in itertools.pairwise(known):
-        if not nearly_equal(first, second) and not (approximate and _rounds_to(first, second, side)):
+    for (first, text), (second, side) in itertools.pairwise(known):
+        if not nearly_equal(first, second, tolerance_of(text, side)) and not (
+            approximate and _rounds_to(first, second, side)
+        ):
             raise RefusedError("the sides of the chain disagree")
     if len(known) < len(sides) and any(known) and not _has_symbols(gold) and numbers[-1] is None:
         return False
@@ -256,6 +258,11 @@ def _evaluate(expression: sympy.Expr) -> sympy.Expr | None:
     except (ArithmeticError, AttributeError, NotImplementedError, RecursionError, TypeError, ValueError):
         return None
     return value if isinstance(value, sympy.Expr) and value.is_number and value.is_finite else None
+
+
+def tolerance_of(*texts: str) -> sympy.Float:
+    """Only what has decimals may be rounded: 6357693400 is not 6357693399."""
+    return TOLERANCE if any("." in text for text in texts) else EXACT_TOLERANCE
 
 
 def nearly_equal(first: sympy.Expr, second: sympy.Expr, tolerance: sympy.Float = TOLERANCE) -> bool:

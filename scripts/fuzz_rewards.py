@@ -1,0 +1,167 @@
+"""Fuzz the rewards: answers from a grammar, programs bred from the attack collection. Ends with 1 if anything fails.
+
+    python scripts/fuzz_rewards.py --answers 100000 --programs 5000 --seed 0 --seconds 3600
+
+What failed is appended to `--failures`; once understood it belongs into tests/rewards/fuzz_corpus.jsonl or
+tests/sandbox/attacks.
+"""
+
+import argparse
+import collections
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from fuzz_answers import draw
+from fuzz_programs import breed
+
+from delta_trl.rewards import MathReward
+from delta_trl.rewards.code import CodeReward
+from delta_trl.rewards.grader.pool import MEMORY_LIMIT, get_pool
+from tests.sandbox.attacks import ATTACKS, LASTING
+from tests.sandbox.host import CANARY, Host
+
+
+GRACE_SECONDS = 1.0  # that a check may take beyond its deadline
+ANSWER_SECONDS = 3.0
+PROGRAM_SECONDS = 0.5
+PROGRAMS_AT_ONCE = 2
+GOOD = ["print(input())"], [{"inputs": ["7"], "outputs": ["7"]}]
+
+
+def fuzz_answers(count: int, seed: int, seconds: float) -> dict:
+    """One answer at a time, so that each has a time of its own."""
+    rng = random.Random(seed)
+    reward = MathReward(timeout=ANSWER_SECONDS, num_workers=1)
+    reward([r"\boxed{1}"], ["1"])  # the worker is running
+    failures, kinds, slowest, peak, done = [], collections.Counter(), 0.0, 0, 0
+    started = time.monotonic()
+    while done < count and time.monotonic() - started < seconds:
+        kind, gold, completion, wanted = draw(rng)
+        began, columns, was_busy = time.monotonic(), {}, _stolen()
+        (score,) = reward([completion], [gold], log_extra=columns.__setitem__)
+        took = time.monotonic() - began
+        done += 1
+        kinds[kind] += 1
+        slowest = max(slowest, took)
+        # A deadline met late because the machine gave us no time is the machine's.
+        late = took - min(took, _stolen() - was_busy) > ANSWER_SECONDS + GRACE_SECONDS
+        if done % 50 == 0:
+            peak = max([peak, *map(_peak, get_pool(1).workers)])
+        if late or score is None or (wanted is not None and score != wanted):
+            failures.append({"kind": kind, "gold": gold, "completion": completion, "label": wanted, "score": score,
+                             "verdict": columns["verdict"][0], "seconds": round(took, 3)})  # fmt: skip
+    if peak > MEMORY_LIMIT:
+        failures.append({"kind": "memory", "bytes": peak})
+    return {
+        "answers": done,
+        "asked": count,
+        "seed": seed,
+        "kinds": dict(kinds),
+        "slowest_seconds": round(slowest, 3),
+        "worker_peak_mb": peak >> 20,
+        "seconds": round(time.monotonic() - started, 1),
+        "failures": failures,
+    }
+
+
+def _stolen() -> float:
+    """Seconds that the host gave to other machines."""
+    return getattr(psutil.cpu_times(), "steal", 0.0)
+
+
+def _peak(worker) -> int:
+    try:
+        with open(f"/proc/{worker.process.pid}/status") as file:
+            line = next(line for line in file if line.startswith("VmHWM"))
+        return int(line.split()[1]) << 10
+    except (OSError, StopIteration):
+        return 0
+
+
+def fuzz_programs(count: int, seed: int, seconds: float, tier: str | None = None) -> dict:
+    """Batches on two workers; after each, the host is as it was and a good program still passes."""
+    rng = random.Random(seed)
+    os.environ["DELTA_TRL_CANARY"] = CANARY
+    verdicts, failures, done, slowest = collections.Counter(), [], 0, 0.0
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as directory:
+        host = Host(Path(directory))
+        reward = CodeReward(timeout=PROGRAM_SECONDS, memory_mb=256, workers=PROGRAMS_AT_ONCE, tier=tier)
+        try:
+            while done < count and time.monotonic() - started < seconds:
+                batch = [breed(ATTACKS, LASTING, rng) for _ in range(min(40, count - done))]
+                with ThreadPoolExecutor(PROGRAMS_AT_ONCE) as threads:
+                    graded = list(threads.map(lambda one: grade(reward, host, one), batch))
+                done += len(batch)
+                for (name, program, tests), (score, verdict, took) in zip(batch, graded, strict=True):
+                    verdicts[verdict.split(" at ")[0].split(" of ")[0]] += 1
+                    slowest = max(slowest, took)
+                    if score != 0.0:
+                        failures.append({"name": name, "program": program, "tests": tests, "verdict": verdict})
+                if host.state() != host.before:
+                    failures.append(
+                        {"name": "the host was changed", "state": str(host.state()), "by": [one[0] for one in batch]}
+                    )
+                    break
+                if reward(*GOOD) != [1.0]:
+                    failures.append({"name": "a good program fails", "after": [one[0] for one in batch]})
+        finally:
+            reward.sandbox.close()
+            host.close()
+            del os.environ["DELTA_TRL_CANARY"]
+    return {
+        "programs": done,
+        "asked": count,
+        "seed": seed,
+        "tier": reward.sandbox.tier,
+        "verdicts": dict(verdicts),
+        "slowest_seconds": round(slowest, 3),
+        "seconds": round(time.monotonic() - started, 1),
+        "failures": failures,
+    }
+
+
+def grade(reward: CodeReward, host: Host, attack: tuple) -> tuple[float | None, str, float]:
+    _, program, tests = attack
+    columns, began = {}, time.monotonic()
+    filled = json.loads(host.fill_in(json.dumps(tests)))
+    (score,) = reward([f"```python\n{host.fill_in(program)}\n```"], [filled], log_extra=columns.__setitem__)
+    return score, columns["code_verdict"][0], time.monotonic() - began
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--answers", type=int, default=100_000)
+    parser.add_argument("--programs", type=int, default=5_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=3600, help="at most, for each of the two")
+    parser.add_argument("--tier", choices=("A", "B"), help="of the sandbox; by default the best")
+    parser.add_argument("--failures", type=Path, default=Path("fuzz_failures.jsonl"))
+    options = parser.parse_args(arguments)
+    reports = []
+    if options.answers:
+        reports.append(fuzz_answers(options.answers, options.seed, options.seconds))
+    if options.programs:
+        reports.append(fuzz_programs(options.programs, options.seed, options.seconds, options.tier))
+    failures = [failure for report in reports for failure in report.pop("failures")]
+    for report in reports:
+        print(json.dumps(report))
+    with options.failures.open("a") as file:
+        file.writelines(json.dumps(failure) + "\n" for failure in failures)
+    print(f"{len(failures)} failures" + (f", in {options.failures}" if failures else ""))
+    return int(bool(failures))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

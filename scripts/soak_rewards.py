@@ -1,0 +1,271 @@
+"""Soak the rewards: many checks in one process (or several at once), hostile ones among them; nothing may grow.
+
+    python scripts/soak_rewards.py --math 100000 --code 20000 --seconds 7200 --output docs/results/soak
+
+After every thousandth of the way the resident memory of the process and of its workers is noted, and descriptors,
+processes, temporary files and the time of a check. Ends with 1 if one of them grows. `--processes 2` does the same in
+two processes at once, as the ranks of a training do.
+"""
+
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from fuzz_answers import draw
+
+from delta_trl.rewards import MathReward
+from delta_trl.rewards.code import CodeReward
+from delta_trl.rewards.grader.pool import get_pool
+from tests.rewards.grader.hostile import CASES as HOSTILE
+from tests.rewards.grader.hostile_2 import CASES as HOSTILE_2
+from tests.sandbox.attacks import ATTACKS, LASTING
+from tests.sandbox.benign import BENIGN
+from tests.sandbox.host import Host
+
+
+SAMPLES = 100  # along the way
+WORKERS = 2
+# Growth from the second quarter to the last that still counts as flat: a share, and an amount beside it.
+FLAT = {"memory_mb": (0.05, 8), "workers_mb": (0.10, 16), "descriptors": (0, 3), "processes": (0, 1), "files": (0, 2)}
+FEW = 10  # samples in a quarter say nothing about time
+SLOWER = 1.5  # of the median time of a check, on a machine that has other work
+
+
+class Soak:
+    """The checks of one process, and what it takes up on the way."""
+
+    def __init__(self, options: argparse.Namespace, directory: str):
+        self.options = options
+        self.rng = random.Random(options.seed)
+        self.math = MathReward(timeout=options.timeout, num_workers=WORKERS)
+        self.code = CodeReward(timeout=options.timeout, memory_mb=512, workers=WORKERS)
+        self.directory = directory
+        host_directory = Path(directory, "host")
+        host_directory.mkdir()
+        self.host = Host(host_directory)
+        self.unexpected: list[str] = []
+
+    def math_batch(self, size: int) -> None:
+        cases = []
+        for _ in range(size):
+            if self.rng.random() < self.options.hostile:
+                case = self.rng.choice(HOSTILE + HOSTILE_2)
+                cases.append(("hostile", case[1], case[2], None))
+            else:
+                cases.append(draw(self.rng))
+        columns: dict[str, list] = {}
+        scores = self.math([case[2] for case in cases], [case[1] for case in cases], log_extra=columns.__setitem__)
+        for (kind, gold, completion, wanted), score, verdict in zip(cases, scores, columns["verdict"], strict=True):
+            # On a machine that has other work a check in a hundred thousand does not make its short deadline.
+            if wanted is not None and score != wanted and not verdict.startswith("timeout"):
+                self.unexpected.append(f"{kind}: {gold!r}, {completion[-300:]!r}: {score} ({verdict})")
+
+    def code_batch(self, size: int) -> None:
+        cases = []
+        for _ in range(size):
+            if self.rng.random() < self.options.hostile:
+                name, program, tests = self.rng.choice(ATTACKS + LASTING)
+                tests = json.loads(self.host.fill_in(json.dumps(tests)))
+                cases.append((f"attack {name}", self.host.fill_in(program), tests, 0.0))
+            else:
+                cases.append((*self.rng.choice(BENIGN), 1.0))
+        columns: dict[str, list] = {}
+        programs = [f"```python\n{case[1]}\n```" for case in cases]
+        scores = self.code(programs, [case[2] for case in cases], log_extra=columns.__setitem__)
+        for (name, _, _, wanted), score, verdict in zip(cases, scores, columns["code_verdict"], strict=True):
+            if score != wanted and not (wanted and "timeout" in verdict):
+                self.unexpected.append(f"{name}: {score} ({verdict})")
+
+    def sample(self, name: str, done: int, seconds: list[float]) -> dict:
+        process = psutil.Process()
+        children = process.children(recursive=True)
+        memory = [_rss(child) for child in children]
+        return {
+            "checks": name,
+            "done": done,
+            "memory_mb": process.memory_info().rss / 2**20,
+            "workers_mb": max(memory, default=0) / 2**20,
+            "descriptors": process.num_fds(),
+            "processes": len(children),
+            "files": sum(len(files) + len(folders) for _, folders, files in os.walk(self.directory)),
+            "seconds_per_1000": 1000 * statistics.mean(seconds),
+            "median_seconds_per_1000": 1000 * statistics.median(seconds),
+        }
+
+    def run(self) -> dict:
+        started = time.monotonic()
+        samples = []
+        for name, count, batch in (
+            ("math", self.options.math, self.math_batch),
+            ("code", self.options.code, self.code_batch),
+        ):
+            if not count:
+                continue
+            batch(self.options.batch)  # all workers are running
+            done, seconds, deadline = 0, [], time.monotonic() + self.options.seconds / 2
+            while done < count and time.monotonic() < deadline:
+                size = min(self.options.batch, count - done)
+                began = time.monotonic()
+                batch(size)
+                seconds.append((time.monotonic() - began) / size)
+                done += size
+                if done * SAMPLES // count > len([one for one in samples if one["checks"] == name]):
+                    samples.append(self.sample(name, done, seconds))
+                    seconds = []
+        return {
+            "options": {**vars(self.options), "output": None},
+            "seconds": round(time.monotonic() - started, 1),
+            "unexpected": self.unexpected,
+            "host_unchanged": self.host.state() == self.host.before,
+            "samples": samples,
+        }
+
+    def close(self) -> None:
+        self.host.close()
+        self.code.sandbox.close()
+        get_pool(WORKERS).close()
+
+
+def _rss(process: psutil.Process) -> int:
+    try:
+        return process.memory_info().rss
+    except psutil.Error:
+        return 0
+
+
+def growth(samples: list[dict]) -> list[str]:
+    """What is not flat: its median over the last quarter against that over the second (the first warms up)."""
+    grown = []
+    for name in dict.fromkeys(one["checks"] for one in samples):
+        own = [one for one in samples if one["checks"] == name]
+        quarter = len(own) // 4
+        if not quarter:
+            continue
+        slower = {"median_seconds_per_1000": (SLOWER - 1, 1.0)} if quarter >= FEW else {}
+        for key, (share, amount) in (FLAT | slower).items():
+            before, after = (
+                statistics.median(one[key] for one in part) for part in (own[quarter : 2 * quarter], own[-quarter:])
+            )
+            if after > before * (1 + share) + amount:
+                grown.append(f"{name}: {key} from {before:.1f} to {after:.1f}")
+    return grown
+
+
+def several(options: argparse.Namespace, arguments: list[str]) -> list[dict]:
+    """As many processes as asked for, each with its own seed and its share of the machine, as a launcher's ranks."""
+    folder = Path(tempfile.mkdtemp())
+    running = []
+    for rank in range(options.processes):
+        own = [
+            "--processes",
+            "1",
+            "--output",
+            "",
+            "--seed",
+            str(options.seed + rank),
+            "--json",
+            str(folder / f"{rank}.json"),
+        ]
+        environment = {**os.environ, "LOCAL_WORLD_SIZE": str(options.processes), "OMP_NUM_THREADS": "1"}
+        running.append(subprocess.Popen([sys.executable, __file__, *arguments, *own], env=environment))
+    for process in running:
+        process.wait()
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(options.processes)]
+
+
+def draw_picture(runs: list[dict], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    rows = {
+        "memory_mb": "process, MiB",
+        "workers_mb": "largest worker, MiB",
+        "descriptors": "descriptors",
+        "processes": "processes",
+        "files": "temporary files",
+        "seconds_per_1000": "s per 1,000 checks",
+    }
+    names = list(dict.fromkeys(one["checks"] for one in runs[0]["samples"]))
+    figure, axes = plt.subplots(len(rows), len(names), figsize=(5 * len(names), 9), squeeze=False, sharex="col")
+    for row, (key, label) in enumerate(rows.items()):
+        for column, name in enumerate(names):
+            axis = axes[row][column]
+            for rank, run in enumerate(runs):
+                own = [one for one in run["samples"] if one["checks"] == name]
+                axis.plot([one["done"] for one in own], [one[key] for one in own], lw=1, label=f"process {rank}")
+            axis.set_ylim(bottom=0)
+            if column == 0:
+                axis.set_ylabel(label, fontsize=8)
+            if row == 0:
+                axis.set_title(f"{name}_reward", fontsize=9)
+            if row == len(rows) - 1:
+                axis.set_xlabel("checks")
+    if len(runs) > 1:
+        axes[0][0].legend(fontsize=7)
+    figure.tight_layout()
+    figure.savefig(path, dpi=90)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--math", type=int, default=100_000)
+    parser.add_argument("--code", type=int, default=20_000)
+    parser.add_argument("--hostile", type=float, default=0.05)
+    parser.add_argument("--batch", type=int, default=40)
+    parser.add_argument("--timeout", type=float, default=1.0)
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=7200, help="at most, half of it for each kind")
+    parser.add_argument("--output", help="where to put the numbers (.json) and the picture (.png)")
+    parser.add_argument("--json", help="numbers only")
+    options = parser.parse_args(arguments)
+    if options.processes > 1:
+        runs = several(options, arguments)
+    else:
+        with tempfile.TemporaryDirectory() as directory:
+            before = tempfile.tempdir, os.environ.get("TMPDIR")
+            os.environ["TMPDIR"] = tempfile.tempdir = directory  # where what is left behind can be counted
+            soak = Soak(options, directory)
+            try:
+                runs = [soak.run()]
+            finally:
+                soak.close()
+                tempfile.tempdir = before[0]
+                os.environ.pop("TMPDIR") if before[1] is None else os.environ.update(TMPDIR=before[1])
+    if options.json:
+        Path(options.json).write_text(json.dumps(runs[0]))
+    problems = [problem for run in runs for problem in growth(run["samples"]) + run["unexpected"]]
+    problems += ["the host was changed"] * (not all(run["host_unchanged"] for run in runs))
+    if options.output:
+        rounded = [
+            {
+                **run,
+                "samples": [
+                    {k: round(v, 2) if isinstance(v, float) else v for k, v in one.items()} for one in run["samples"]
+                ],
+            }
+            for run in runs
+        ]
+        Path(f"{options.output}.json").write_text(json.dumps({"problems": problems, "runs": rounded}, indent=1) + "\n")
+        draw_picture(runs, Path(f"{options.output}.png"))
+    print("\n".join(problems) or "flat to the end", f"({', '.join(str(run['seconds']) for run in runs)} s)")
+    return int(bool(problems))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,62 @@
+"""Short forms of `make fuzz` and `make soak`, and what the long forms have found."""
+
+import json
+from pathlib import Path
+
+import fuzz_rewards
+import pytest
+import soak_rewards
+
+from delta_trl.rewards import MathReward
+
+
+CORPUS = [json.loads(line) for line in Path(__file__).with_name("fuzz_corpus.jsonl").read_text().splitlines()]
+
+
+def test_what_fuzzing_found_stays_fixed():
+    cases = [(case["completion"], case["gold"]) for case in CORPUS]
+    assert MathReward(num_workers=1)(*map(list, zip(*cases, strict=True))) == [case["label"] for case in CORPUS]
+
+
+def test_answers_from_the_grammar():
+    report = fuzz_rewards.fuzz_answers(250, seed=11, seconds=60)
+    assert report["answers"] == 250
+    assert not report["failures"]
+    assert len(report["kinds"]) == 21
+
+
+def test_bred_programs_fail(tmp_path):
+    report = fuzz_rewards.fuzz_programs(60, seed=11, seconds=60)
+    assert report["programs"] == 60
+    assert not report["failures"]
+
+
+def test_the_fuzzers_notice():
+    """A grader that is wrong, and tests that a program can guess."""
+    assert fuzz_rewards.main(["--answers", "0", "--programs", "0", "--failures", "/dev/null"]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fuzz_rewards, "draw", lambda rng: ("wrong", "7", r"\boxed{8}", 1.0))
+        (failure, _) = fuzz_rewards.fuzz_answers(2, seed=0, seconds=60)["failures"]
+        assert (failure["score"], failure["verdict"]) == (0.0, "wrong")
+        patch.setattr(fuzz_rewards, "breed", lambda *_: ("guessed", "print(5)", {"inputs": [""], "outputs": ["5"]}))
+        (failure,) = fuzz_rewards.fuzz_programs(1, seed=0, seconds=60)["failures"]
+        assert failure["name"] == "guessed"
+
+
+def test_a_short_soak_is_flat(tmp_path, capsys):
+    output = str(tmp_path / "soak")
+    arguments = ["--math", "160", "--code", "80", "--batch", "10", "--hostile", "0.01", "--output", output]
+    assert soak_rewards.main(arguments) == 0, capsys.readouterr().out
+    numbers = json.loads(Path(f"{output}.json").read_text())
+    assert [run["host_unchanged"] for run in numbers["runs"]] == [True]
+    assert {one["checks"] for one in numbers["runs"][0]["samples"]} == {"math", "code"}
+    assert Path(f"{output}.png").stat().st_size
+
+
+def test_growth_is_noticed():
+    flat = {"workers_mb": 70, "processes": 2, "files": 0, "median_seconds_per_1000": 5}
+    samples = [{"checks": "math", "memory_mb": 100 + 3 * k, "descriptors": 20 + k, **flat} for k in range(20)]
+    assert [line.partition(" from")[0] for line in soak_rewards.growth(samples)] == [
+        "math: memory_mb",
+        "math: descriptors",
+    ]
