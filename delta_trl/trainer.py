@@ -7,7 +7,8 @@ Small overrides, no method copied:
 - `_get_per_token_logps_and_entropies` trims micro-batches, and shows a scoring pass, once, to who has asked for it;
 - `_calculate_rewards` remembers them;
 - `_prepare_inputs` puts rows of like length into the same micro-batches of an optimiser step;
-- `_save_checkpoint` and `_load_optimizer_and_scheduler` take along the state of the rule and of the token log.
+- `_save_checkpoint` and `_load_optimizer_and_scheduler` take along the state of the rule and of the token log;
+  `_save_rng_state` has the processes wait for each other.
 """
 
 import inspect
@@ -357,6 +358,10 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
             folder.mkdir(parents=True, exist_ok=True)
             torch.save(state, folder / RULE_STATE)
         super()._save_checkpoint(model, trial)
+
+    def _save_rng_state(self, output_dir):
+        super()._save_rng_state(output_dir)
+        self.accelerator.wait_for_everyone()  # or the last file could be there before another process's own
 
     def _load_optimizer_and_scheduler(self, checkpoint):
         super()._load_optimizer_and_scheduler(checkpoint)

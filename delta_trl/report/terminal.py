@@ -92,11 +92,11 @@ def _has_no_contrast(group: Group) -> bool:
 def _group(group: Group, full: float) -> Panel:
     table = Table.grid(expand=True, padding=(0, 1))
     if _has_no_contrast(group):
-        table.add_column(ratio=1)
+        table.add_column(ratio=1, overflow="fold")
         table.add_row(Stack(*(_completion(c, full) for c in group.completions)))
     else:
-        table.add_column(ratio=1)
-        table.add_column(ratio=1)
+        table.add_column(ratio=1, overflow="fold")
+        table.add_column(ratio=1, overflow="fold")
         winners, losers, mean = (
             [_completion(c, full) for c in group.completions if c.side == side] for side in (1, -1, 0)
         )

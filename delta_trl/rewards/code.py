@@ -150,7 +150,7 @@ class CodeReward:
                 return "no code"
             return grade(self.sandbox, program, parsed, self.limits, stop_at_failure=not self.partial_credit)
         except TestsError as error:
-            logger.warning("code_reward: tests that cannot be used: %s", error)
+            logger.warning("code_reward: tests that cannot be used: %.500r", str(error))  # it may quote them
             return "unusable tests"
 
     def _reward(self, result: Grade | str) -> float | None:

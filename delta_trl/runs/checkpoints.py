@@ -7,6 +7,8 @@ from accelerate.logging import get_logger
 from transformers import TrainerCallback
 from trl import GRPOConfig
 
+from .folder import is_complete
+
 
 logger = get_logger(__name__)
 
@@ -15,13 +17,11 @@ def last_complete_checkpoint(output_dir: str | Path, every: float = 1) -> Path |
     """
     The newest checkpoint under `output_dir` that was written to its end, or `None`. Between rollout batches, which are
     `every` so many steps, if there is one: elsewhere the rest of a rollout batch would be dropped.
-
-    `Trainer` writes `trainer_state.json` last: a folder without it was cut off, and resuming from it would crash.
     """
     checkpoints = {}
     for path in Path(output_dir).glob("checkpoint-*"):
         step = re.fullmatch(r"checkpoint-(\d+)", path.name)
-        if step and (path / "trainer_state.json").is_file():
+        if step and is_complete(path):
             checkpoints[int(step[1])] = path
     if not checkpoints:
         return None
@@ -53,10 +53,10 @@ def resolve_resume(value: bool | str | None, output_dir: str | Path, every: floa
     if str(value).lower() == "true":
         return last_complete_checkpoint(output_dir, every)
     path = Path(value)
-    if not (path / "trainer_state.json").is_file():
+    if not is_complete(path):
         raise ValueError(
-            f"resume_from_checkpoint={str(value)!r}: not a complete checkpoint (no trainer_state.json in it). Use "
-            f"`true` for the last complete one under {str(output_dir)!r}."
+            f"resume_from_checkpoint={str(value)!r}: not a complete checkpoint (no whole trainer_state.json in it). "
+            f"Use `true` for the last complete one under {str(output_dir)!r}."
         )
     return path
 

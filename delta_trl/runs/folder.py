@@ -1,5 +1,6 @@
 """The folder of a run: whether it holds one already. Imports nothing heavy."""
 
+import json
 import os
 import re
 import shutil
@@ -53,7 +54,7 @@ def refuse_another_run(output_dir: object, resume: object = None, overwrite: obj
         if is_given(resume):
             raise RecipeError("Set either resume_from_checkpoint or overwrite_output_dir: they contradict each other.")
         return
-    steps = [int(path.name.removeprefix("checkpoint-")) for path in _checkpoints(folder) if _is_complete(path)]
+    steps = [int(path.name.removeprefix("checkpoint-")) for path in _checkpoints(folder) if is_complete(path)]
     records = [path for pattern in RECORDS for path in folder.glob(pattern)]
     if not steps and not records:
         return
@@ -77,8 +78,18 @@ def _checkpoints(folder: Path) -> Iterator[Path]:
     return (path for path in folder.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name))
 
 
-def _is_complete(checkpoint: Path) -> bool:
-    return (checkpoint / "trainer_state.json").is_file()
+def is_complete(checkpoint: Path) -> bool:
+    """
+    Whether a checkpoint was written to its end.
+
+    `Trainer` writes `trainer_state.json` last, and ours after every process has written its part. A file that is cut
+    off, by a kill or a full disk, is no JSON.
+    """
+    try:
+        json.loads((checkpoint / "trainer_state.json").read_bytes())
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def remove_run(output_dir: str | Path) -> None:

@@ -239,7 +239,7 @@ class Sandbox:
                 problems.append(f"tier {tier} ({TIERS[tier]}): set up, but does not hold")
                 continue
             self.tier = tier
-            log = logger.warning if tier == "unsafe" else logger.info
+            log = logger.warning if problems or tier == "unsafe" else logger.info  # never weaker in silence
             log(
                 "Sandbox: tier %s (%s), %d workers%s",
                 tier,

@@ -112,7 +112,7 @@ def test_what_counts_as_going_on(tmp_path):
     with pytest.raises(RecipeError, match="holds a run"):  # it has ended, and there is nothing to go on from
         refuse_another_run(tmp_path, resume="true")
     (tmp_path / "checkpoint-8").mkdir()
-    (tmp_path / "checkpoint-8" / "trainer_state.json").touch()
+    (tmp_path / "checkpoint-8" / "trainer_state.json").write_text("{}")
     refuse_another_run(tmp_path, resume="true")
     refuse_another_run(tmp_path, resume=str(tmp_path / "checkpoint-8"))
     (tmp_path / "run").mkdir()

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
+from accelerate import PartialState
 from safetensors.torch import load_file
 
 from delta_trl.cli import main
@@ -26,7 +27,7 @@ def make_checkpoints(folder, **complete):
         path.mkdir(parents=True)
         (path / "model.safetensors").touch()
         if is_complete:
-            (path / "trainer_state.json").touch()
+            (path / "trainer_state.json").write_text("{}")
 
 
 def test_last_complete_checkpoint(tmp_path):
@@ -36,7 +37,17 @@ def test_last_complete_checkpoint(tmp_path):
     assert last_complete_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
 
 
+def test_a_checkpoint_that_is_cut_off_is_passed_over(tmp_path):
+    """Its last file was begun when the disk was full, or the process killed."""
+    make_checkpoints(tmp_path, checkpoint_1=True, checkpoint_2=True)
+    (tmp_path / "checkpoint-2" / "trainer_state.json").write_text('{"global_step": 2, "log_hist')
+    assert resolve_resume(True, tmp_path) == tmp_path / "checkpoint-1"
+    with pytest.raises(ValueError, match="not a complete checkpoint"):
+        resolve_resume(str(tmp_path / "checkpoint-2"), tmp_path)
+
+
 def test_checkpoints_inside_a_rollout_batch_are_passed_over(tmp_path, caplog):
+    PartialState()  # the logger asks it
     make_checkpoints(tmp_path, checkpoint_8=True, checkpoint_10=True, checkpoint_12=False)
     assert resolve_resume(True, tmp_path, every=4) == tmp_path / "checkpoint-8"
     assert "checkpoint-10 was saved inside a rollout batch of 4 optimiser steps" in caplog.text

@@ -79,6 +79,8 @@ def hold_library() -> list[int]:
     Keep the directories of `sys.path` open and import from there: once root is given up, a library below a home
     directory can no longer be reached by its path. Landlock looks at where a file is, not at how it was reached.
     """
+    if not os.path.isdir("/proc/self/fd"):
+        raise OSError("/proc is not mounted, through which the library is reached once root is given up")
     directories = [path for path in sys.path if os.path.isdir(path)]
     held = {}
     for path in directories:

@@ -55,6 +55,7 @@ def become_zygote(channel: socket.socket, settings: dict) -> None:
         jail = confine(settings["tier"], settings["readable"], settings["temporary"], settings["temporary_bytes"])
         libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)  # only now: a change of identity clears it
         libc.prctl(libc.PR_SET_DUMPABLE, 0)
+        zygote.prepare(jail)
         channel.send(b'{"ready": true}')
         zygote.serve(channel, jail)
     except Exception as error:

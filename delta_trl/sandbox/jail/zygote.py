@@ -22,8 +22,8 @@ FILES = 4  # that each process gets: job, stdout, stderr, reports
 MAX_DESCRIPTORS = 2 * FILES
 
 
-def serve(channel: socket.socket, jail: Jail) -> None:
-    """Execute requests until the host closes the channel."""
+def prepare(jail: Jail) -> None:
+    """Whatever can fail here does so before the worker calls itself ready."""
     preload()
     if jail.tier != "unsafe":
         seccomp.template(jail.landlock >= 3)
@@ -31,6 +31,10 @@ def serve(channel: socket.socket, jail: Jail) -> None:
         del sys.modules[name]  # not for import by programs
     gc.collect()
     gc.freeze()  # the collector of a child shall not touch, and so copy, the pages shared with it
+
+
+def serve(channel: socket.socket, jail: Jail) -> None:
+    """Execute requests until the host closes the channel."""
     while True:
         message, descriptors, _, _ = socket.recv_fds(channel, 65536, MAX_DESCRIPTORS)
         if not message:

@@ -1,0 +1,126 @@
+"""
+Places that say no, made of what this machine can do: `python -m tests.sandbox.places PLACE -- COMMAND`.
+
+Each is a list of steps that a process takes before it becomes the command. Those that mount need root.
+"""
+
+import contextlib
+import ctypes
+import errno
+import os
+import sys
+from collections.abc import Callable
+
+from delta_trl.sandbox.jail import libc, seccomp
+
+
+CLONE_NEWNS = 0x00020000
+MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
+SOMEBODY = 54321
+CALLS = {  # numbers on x86-64 and aarch64
+    "unshare": (272, 97), "setns": (308, 268), "mount": (165, 40), "pivot_root": (155, 41), "clone3": (435, 435),
+    "landlock_create_ruleset": (444, 444), "seccomp": (317, 277),
+}  # fmt: skip
+# Docker's default capabilities: chown, dac_override, fowner, fsetid, kill, setgid, setuid, setpcap, net_bind_service,
+# net_raw, sys_chroot, mknod, audit_write, setfcap
+CONTAINER_CAPABILITIES = sum(1 << bit for bit in (0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31))
+
+
+def deny(**answers: int) -> None:
+    """Have system calls fail with an errno, for ever, as a container's seccomp profile or an old kernel does."""
+    column, _ = seccomp.ARCHITECTURES[os.uname().machine]
+    program = [seccomp._instruction(seccomp.LOAD, seccomp.OFFSET_NUMBER)]
+    for name, code in answers.items():
+        program += [seccomp._instruction(seccomp.JUMP_EQUAL, CALLS[name][column], 0, 1), seccomp._refuse(code)]
+    program.append(seccomp._return(seccomp.ALLOW))
+    libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
+    seccomp.install(b"".join(program))
+
+
+def own_mounts() -> None:
+    libc.unshare(CLONE_NEWNS)
+    libc.mount("none", "/", None, MS_REC | MS_PRIVATE)
+
+
+def empty_proc() -> None:
+    own_mounts()
+    libc.mount("none", "/proc", "tmpfs", 0, "size=4k")
+
+
+def read_only_root() -> None:
+    own_mounts()
+    libc.mount("none", "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY)
+
+
+def tiny_temporary() -> None:
+    """A /tmp that is as good as full, with the repository where it was."""
+    own_mounts()
+    kept = [path for path in (os.getcwd(), sys.prefix) if path.startswith("/tmp/")]
+    held = [os.open(path, os.O_PATH) for path in kept]
+    libc.mount("none", "/tmp", "tmpfs", 0, "size=4k,nr_inodes=64")
+    for path, descriptor in zip(kept, held, strict=True):
+        os.makedirs(path)
+        libc.mount(f"/proc/self/fd/{descriptor}", path, None, MS_BIND | MS_REC)
+        os.close(descriptor)
+    os.chdir(os.getcwd() if not kept else kept[0])
+
+
+def open_home() -> None:
+    """Show an interpreter below /root to ordinary users."""
+    if sys.base_prefix.startswith("/root/"):
+        own_mounts()
+        held = os.open(sys.base_prefix, os.O_PATH)
+        libc.mount("none", "/root", "tmpfs", 0, "mode=755")
+        os.makedirs(sys.base_prefix)
+        libc.mount(f"/proc/self/fd/{held}", sys.base_prefix, None, MS_BIND | MS_REC)
+        os.close(held)
+
+
+def become_somebody() -> None:
+    os.setgroups([])
+    os.setresgid(SOMEBODY, SOMEBODY, SOMEBODY)
+    os.setresuid(SOMEBODY, SOMEBODY, SOMEBODY)
+    libc.prctl(libc.PR_SET_DUMPABLE, 1)  # whose /proc/self belongs to them
+    os.environ |= {"HOME": "/tmp", "XDG_CACHE_HOME": "/tmp/somebody"}
+
+
+def drop_to_container() -> None:
+    """What root has left in a container of the usual runtimes."""
+    for capability in range(64):
+        if not CONTAINER_CAPABILITIES >> capability & 1:
+            with contextlib.suppress(OSError):  # beyond the last one
+                libc.prctl(24, capability)  # PR_CAPBSET_DROP
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    data = (ctypes.c_uint32 * 6)(CONTAINER_CAPABILITIES, CONTAINER_CAPABILITIES, 0, 0, 0, 0)
+    libc.syscall("capset", ctypes.byref(header), ctypes.byref(data))
+
+
+def deny_namespaces() -> None:
+    deny(unshare=errno.EPERM, setns=errno.EPERM, mount=errno.EPERM, pivot_root=errno.EPERM, clone3=errno.ENOSYS)
+
+
+PLACES: dict[str, list[Callable[[], None]]] = {
+    "here": [],
+    "unprivileged": [open_home, become_somebody],
+    "container": [drop_to_container, deny_namespaces],
+    "unprivileged container": [open_home, become_somebody, deny_namespaces],
+    "old kernel": [lambda: deny(landlock_create_ruleset=errno.ENOSYS)],
+    "Landlock turned off": [lambda: deny(landlock_create_ruleset=errno.EOPNOTSUPP)],
+    "read-only root": [read_only_root],
+    "tiny /tmp": [tiny_temporary],
+    "no /proc": [empty_proc],
+    "unprivileged, no /proc": [open_home, empty_proc, become_somebody],
+}
+NEED_ROOT = {name for name in PLACES if name not in ("here", "old kernel", "Landlock turned off")}
+
+
+def main(arguments: list[str]) -> None:
+    place, separator, *command = arguments
+    assert separator == "--", __doc__
+    for step in PLACES[place]:
+        step()
+    os.execvp(command[0], command)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

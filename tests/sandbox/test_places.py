@@ -1,0 +1,64 @@
+"""Places that say no: which tier holds there, what is refused, and that it is said. See `places.py`."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from delta_trl.sandbox.worker import supported_platform
+
+from .places import NEED_ROOT, PLACES
+
+
+PROBE = r"""
+import logging
+logging.basicConfig(format="%(levelname)s %(message)s", level=logging.INFO)
+from delta_trl.rewards import MathReward
+from delta_trl.rewards.code import CodeReward
+from delta_trl.sandbox import SandboxUnavailableError
+from tests.sandbox.attacks.files import ATTACKS as files
+from tests.sandbox.attacks.network import ATTACKS as network
+from tests.sandbox.attacks.processes import ATTACKS as processes
+once = {"inputs": [""], "outputs": ["1"]}
+attacks = [one[1:] for one in [*files[10:12], *processes[8:16], *network[::4]]]
+good = [("print(1)", once), ("def f(x): return x + 1", {"test": "assert f(1) == 2"})]
+reward = CodeReward(timeout=2, workers=1)
+try:
+    scores = reward([program for program, _ in good + attacks], [tests for _, tests in good + attacks])
+    assert scores == [1.0] * len(good) + [0.0] * len(attacks), scores
+    print("TIER", reward.sandbox.tier)
+except SandboxUnavailableError as error:
+    print("REFUSED", error)
+hard = r"\int_0^\infty \sin(x^x)\,dx"
+assert MathReward(num_workers=1, timeout=1.0)([r"\boxed{1}", r"\boxed{1}"], ["1", hard]) == [1.0, 0.0]
+"""
+EXPECTED = {
+    "here": "TIER A",
+    "unprivileged": "TIER A",
+    "container": ("TIER B", "WARNING Sandbox: tier B", "not tier A", "unshare: Operation not permitted"),
+    "unprivileged container": ("TIER B", "WARNING Sandbox: tier B", "not tier A"),
+    "old kernel": ("REFUSED", "landlock_create_ruleset: Function not implemented", "allow_unsafe=True"),
+    "Landlock turned off": ("REFUSED", "landlock_create_ruleset: Operation not supported"),
+    "read-only root": "TIER A",
+    "tiny /tmp": "TIER A",
+    "no /proc": ("REFUSED", "/proc is not mounted"),
+    "unprivileged, no /proc": ("REFUSED", "/proc/loadavg"),
+}
+QUICK = ("container", "old kernel")
+
+
+@pytest.mark.parametrize(
+    "place", [name if name in QUICK else pytest.param(name, marks=pytest.mark.processes) for name in PLACES]
+)
+@pytest.mark.skipif(bool(supported_platform()), reason="needs Linux")
+def test_a_place_that_says_no(place):
+    if place in NEED_ROOT and os.getuid() != 0:
+        pytest.skip("needs root")
+    command = [sys.executable, "-m", "tests.sandbox.places", place, "--", sys.executable, "-c", PROBE]
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    said = done.stdout + done.stderr
+    for words in [EXPECTED[place]] if isinstance(EXPECTED[place], str) else EXPECTED[place]:
+        assert words in said
