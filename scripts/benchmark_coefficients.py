@@ -9,14 +9,17 @@ Seconds are the processor's on a machine without a GPU.
 
 import argparse
 import statistics
-import time
+from collections.abc import Callable
 
 import torch
+from timing import repeated
 
 from delta_trl.credit import (
+    HiddenStates,
     LMHead,
     LMHeadGradients,
     OutputRowGradients,
+    RecomputedStates,
     TopKHiddenGradients,
     compare_centroids,
     token_coefficients,
@@ -37,53 +40,66 @@ def parse_args():
     return parser.parse_args()
 
 
+def keep_states(tokens: int, dim: int, dtype: torch.dtype, cache: str, device: torch.device) -> HiddenStates:
+    """Random hidden states, kept where `hidden_state_cache` keeps them."""
+    kept = HiddenStateCache(Placement(cache, device).allocate(tokens, dim, dtype), device)
+    for start in range(0, tokens, 8192):
+        end = min(start + 8192, tokens)
+        kept.write(torch.randn(end - start, dim, device=device).to(dtype), [(start, end)])
+    return kept.states()
+
+
+def computing(
+    token_gradient: str,
+    states: HiddenStates | RecomputedStates,
+    log_probs: torch.Tensor,
+    advantages: torch.Tensor,
+    tokens: torch.Tensor,
+    head: LMHead | None,
+    refinement_steps: int = 1,
+) -> Callable[[], None]:
+    """What computes coefficients from hidden states (N, d) and the rest of N tokens, as `DelTA` does."""
+
+    def compute() -> None:
+        if token_gradient == "output_row":
+            gradients = OutputRowGradients(states, log_probs)
+        elif token_gradient == "topk_hidden":
+            gradients = TopKHiddenGradients(states, tokens, head, 20)
+        else:
+            gradients = LMHeadGradients(states, tokens, head)
+        if token_gradient != "lm_head":
+            compare_centroids(gradients, advantages)
+        token_coefficients(gradients, advantages, refinement_steps=refinement_steps)
+
+    return compute
+
+
+def reading(states: HiddenStates) -> Callable[[], None]:
+    """What reads hidden states once."""
+    # a product of float32 matrix and vector reads the same bytes and does little else
+    vector = torch.randn(states.shape[1] * states.dtype.itemsize // 4, device=states.device)
+
+    def read() -> None:
+        for _, block in states.chunks():
+            block.view(torch.float32) @ vector
+
+    return read
+
+
 def main():
     args = parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     dtype = getattr(torch, args.dtype)
     torch.manual_seed(0)
-    kept = HiddenStateCache(Placement(args.cache, device).allocate(args.tokens, args.dim, dtype), device)
-    for start in range(0, args.tokens, 8192):
-        end = min(start + 8192, args.tokens)
-        kept.write(torch.randn(end - start, args.dim, device=device).to(dtype), [(start, end)])
-    states = kept.states()
+    states = keep_states(args.tokens, args.dim, dtype, args.cache, device)
     log_probs, advantages = -torch.rand(args.tokens, device=device), torch.randn(args.tokens, device=device)
-    tokens = torch.randint(args.vocabulary, (args.tokens,), device=device)
+    tokens, head = torch.randint(args.vocabulary, (args.tokens,), device=device), None
     if args.token_gradient != "output_row":
         head = LMHead(torch.randn(args.vocabulary, args.dim, device=device).to(dtype))
-
-    def coefficients():
-        if args.token_gradient == "output_row":
-            gradients = OutputRowGradients(states, log_probs)
-        elif args.token_gradient == "topk_hidden":
-            gradients = TopKHiddenGradients(states, tokens, head, 20)
-        else:
-            gradients = LMHeadGradients(states, tokens, head)
-        compare_centroids(gradients, advantages)
-        token_coefficients(gradients, advantages, refinement_steps=args.refinement_steps)
-
-    # a product of float32 matrix and vector reads the same bytes and does little else
-    vector = torch.randn(args.dim * dtype.itemsize // 4, device=device)
-
-    def read():
-        for _, block in states.chunks():
-            block.view(torch.float32) @ vector
-
-    now = time.perf_counter if device.type == "cuda" else time.process_time
-
-    def seconds(work):
-        times = []
-        for _ in range(args.repetitions + 1):  # the first warms up
-            if device.type == "cuda":
-                torch.cuda.synchronize()
-            start = now()
-            work()
-            if device.type == "cuda":
-                torch.cuda.synchronize()
-            times.append(now() - start)
-        return statistics.median(times[1:])
-
-    ours, once = seconds(coefficients), seconds(read)
+    compute = computing(args.token_gradient, states, log_probs, advantages, tokens, head, args.refinement_steps)
+    ours, once = (
+        statistics.median(repeated(work, args.repetitions, device)) for work in (compute, reading(states))
+    )
     reads = 2 * (args.refinement_steps + 1)
     shape = f"{args.tokens:,} tokens * {args.dim:,} in {args.dtype}"
     threads = torch.get_num_threads()

@@ -7,9 +7,9 @@ a matrix product of as many operations, and in memory beside the group's states.
 """
 
 import argparse
-import time
 
 import torch
+from timing import repeated
 
 from delta_trl.credit.siblings import sibling_jumps
 
@@ -35,25 +35,12 @@ def main() -> None:
             for part in states.split(args.block):
                 part @ own.T
 
-    now = time.perf_counter if device.type == "cuda" else time.process_time
-
-    def seconds(work) -> float:
-        times = []
-        for _ in range(args.repetitions + 1):  # the first warms up
-            if device.type == "cuda":
-                torch.cuda.synchronize()
-            start = now()
-            work()
-            if device.type == "cuda":
-                torch.cuda.synchronize()
-            times.append(now() - start)
-        return min(times[1:])
-
-    ours = seconds(lambda: sibling_jumps(states, advantages, rows, block=args.block))
+    ours = min(repeated(lambda: sibling_jumps(states, advantages, rows, block=args.block), args.repetitions, device))
+    theirs = min(repeated(products, args.repetitions, device))
     operations = 2 * n**2 * args.dim
     print(f"{args.responses} responses of {args.tokens:,} tokens, d = {args.dim:,}, float32 on {device.type}")
     print(f"{operations / 1e12:.3g} T operations, {operations / ours / 1e12:.3g} T a second")
-    print(f"sibling value {ours:.3f} s, {ours / seconds(products):.2f} times the products alone")
+    print(f"sibling value {ours:.3f} s, {ours / theirs:.2f} times the products alone")
     held = min(args.block, n) * args.tokens * 4
     print(f"states {states.numel() * 4 / 1e6:,.0f} MB, distances held at a time {held / 1e6:,.0f} MB")
 
