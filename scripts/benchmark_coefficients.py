@@ -97,9 +97,7 @@ def main():
     if args.token_gradient != "output_row":
         head = LMHead(torch.randn(args.vocabulary, args.dim, device=device).to(dtype))
     compute = computing(args.token_gradient, states, log_probs, advantages, tokens, head, args.refinement_steps)
-    ours, once = (
-        statistics.median(repeated(work, args.repetitions, device)) for work in (compute, reading(states))
-    )
+    ours, once = (statistics.median(repeated(work, args.repetitions, device)) for work in (compute, reading(states)))
     reads = 2 * (args.refinement_steps + 1)
     shape = f"{args.tokens:,} tokens * {args.dim:,} in {args.dtype}"
     threads = torch.get_num_threads()

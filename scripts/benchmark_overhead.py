@@ -24,19 +24,31 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import contextmanager
+from functools import cache, partial
 from pathlib import Path
 
 import torch
 import transformers
 import trl
 from datasets import Dataset
+from peft import LoraConfig
+from timing import spread
 from tokenizers import Tokenizer, models
 from tqdm import tqdm
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, PrinterCallback, Qwen3Config, TrainerCallback
+from transformers import (
+    AutoModelForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    PrinterCallback,
+    Qwen3Config,
+    TrainerCallback,
+)
 from trl import GRPOTrainer
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
+from delta_trl.credit import RULES
 from delta_trl.runs.recipe import RecipeParser
 from delta_trl.runs.training import build
 
@@ -55,6 +67,7 @@ def shape(hidden, layers, intermediate, heads, key_value_heads, head_dim, vocabu
 
 
 MODELS = {
+    "tiny": shape(32, 2, 64, 4, 2, 8, 256),  # to see that it runs
     "5m": shape(256, 6, 768, 8, 4, 32, 2048),
     "50m": shape(640, 8, 1920, 10, 5, 64, 8192),
     # the shapes of Qwen3's models
@@ -79,6 +92,8 @@ VARIANTS = {
     "lm_head": {"token_credit_kwargs": {"token_gradient": "lm_head"}},
     "full": {"token_credit_kwargs": {"token_gradient": "full"}},
 }
+# what else there is by name, with its defaults
+RULE_VARIANTS = {name: {"token_credit": name} for name in RULES if name not in VARIANTS}
 
 
 def parse_args():
@@ -86,13 +101,16 @@ def parse_args():
     parser.add_argument("--model", choices=MODELS, default="5m")
     parser.add_argument("--recipe", type=Path, help="measure this recipe instead of a random model")
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
-    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS | RULE_VARIANTS, default=list(VARIANTS))
     parser.add_argument("--completions", type=int, default=32, help="per rollout batch")
     parser.add_argument("--tokens", type=int, default=256, help="per completion, at most")
     parser.add_argument("--lengths", choices=("equal", "lognormal"), default="equal", help="median 0.15 --tokens")
     parser.add_argument("--micro-batch", type=int, help="completions; half of the rollout batch if not given")
     parser.add_argument("--rollouts", type=int, default=2, help="timed rollout batches per repetition")
     parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--attention", help="transformers' attn_implementation")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), help="of parameters; bfloat16 on a GPU")
+    parser.add_argument("--lora", action="store_true", help="train adapters of rank 16 on all linear layers")
     parser.add_argument("--output", type=Path, help="write the result as JSON, too")
     args = parser.parse_args()
     if "grpo" not in args.variants:
@@ -105,18 +123,43 @@ def parse_args():
     return args
 
 
-def make_trainer(args, variant: str, mode: str, folder: str) -> GRPOTrainer:
-    vocabulary = MODELS[args.model]["vocab_size"]
+@cache
+def make_tokenizer(vocabulary: int) -> PreTrainedTokenizerFast:
     backend = Tokenizer(models.WordLevel({f"t{i}": i for i in range(vocabulary)}, unk_token="t0"))
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="t0", eos_token="t1")
+    return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="t0", eos_token="t1")
+
+
+def make_model(args) -> PreTrainedModel:
+    """A model with random weights, made where it computes: 8 B numbers take minutes to draw on a processor."""
+    # on a GPU in bfloat16, or 8 B parameters would not fit beside their optimiser's state
+    dtype = getattr(torch, args.dtype or ("bfloat16" if torch.cuda.is_available() else "float32"))
+    more = {"attn_implementation": args.attention} if args.attention else {}
+    torch.manual_seed(0)
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        return AutoModelForCausalLM.from_config(Qwen3Config(**MODELS[args.model]), dtype=dtype, **more)
+
+
+def draw_lengths(args, seed: int) -> list[int]:
+    """Tokens of the completions of a rollout batch."""
+    if args.lengths == "equal":
+        return [args.tokens] * args.completions
+    # as those of reasoning models: a median of 3k where 20k are allowed
+    spread = torch.randn(args.completions, generator=torch.Generator().manual_seed(seed)).exp()
+    return [min(args.tokens, max(1, int(0.15 * args.tokens * x))) for x in spread.tolist()]
+
+
+def make_trainer(args, variant: str, mode: str, folder: str, model: PreTrainedModel | None = None) -> GRPOTrainer:
+    """A trainer with random rollouts, of a random model or of `model`, which it goes on training."""
+    vocabulary = MODELS[args.model]["vocab_size"]
     on_gpu = torch.cuda.is_available()
 
     def fixed_rollouts(prompts, trainer):
-        generator = torch.Generator().manual_seed(trainer.state.global_step)
-        ids = torch.randint(2, vocabulary, (len(prompts), args.tokens), generator=generator).tolist()
-        if args.lengths == "lognormal":  # as those of reasoning models: a median of 3k where 20k are allowed
-            spread = torch.randn(len(prompts), generator=generator).exp()
-            ids = [row[: max(1, int(0.15 * args.tokens * x))] for row, x in zip(ids, spread.tolist(), strict=True)]
+        seed = trainer.state.global_step
+        lengths = draw_lengths(args, seed)[: len(prompts)]
+        ids = torch.randint(
+            2, vocabulary, (len(prompts), args.tokens), generator=torch.Generator().manual_seed(seed)
+        ).tolist()
+        ids = [row[:length] for row, length in zip(ids, lengths, strict=True)]
         return {
             "prompt_ids": [[2, 3, 4]] * len(prompts),
             "completion_ids": ids,
@@ -142,25 +185,22 @@ def make_trainer(args, variant: str, mode: str, folder: str) -> GRPOTrainer:
         gradient_checkpointing=on_gpu,
         use_cpu=not on_gpu,
         bf16=on_gpu,
-        **VARIANTS[variant],
+        **(VARIANTS | RULE_VARIANTS)[variant],
     )
-    torch.manual_seed(0)
-    # on a GPU in bfloat16, or 8 B parameters would not fit beside their optimiser's state
-    dtype = torch.bfloat16 if on_gpu else torch.float32
-    model = AutoModelForCausalLM.from_config(Qwen3Config(**MODELS[args.model]), dtype=dtype)
     return (GRPOTrainer if variant == "grpo" else DeltaGRPOTrainer)(
-        model,
+        model or make_model(args),
         reward,
         training_args,
         Dataset.from_dict({"prompt": ["t2 t3 t4"] * 64}),
-        processing_class=tokenizer,
+        processing_class=make_tokenizer(vocabulary),
         rollout_func=fixed_rollouts,
+        peft_config=LoraConfig(r=16, target_modules="all-linear") if args.lora else None,
     )
 
 
 def make_recipe_trainer(args, variant: str, folder: str) -> GRPOTrainer:
     words = ["--config", str(args.recipe), "--output_dir", folder, "--save_strategy", "no", "--log_token_credit", "0"]
-    words += [word for key, value in VARIANTS[variant].items() for word in (f"--{key}", str(value))]
+    words += [word for key, value in (VARIANTS | RULE_VARIANTS)[variant].items() for word in (f"--{key}", str(value))]
     run_args, training_args, model_args = RecipeParser(prog="benchmark").parse(words)
     training_args.max_steps = (args.rollouts + 1) * steps_per_rollout(vars(training_args))
     training_args.disable_tqdm, training_args.log_completions = True, False
@@ -232,12 +272,10 @@ def measure(trainer: GRPOTrainer) -> dict:
 
 
 def summarize(runs: list[dict]) -> dict:
-    seconds = [value for run in runs for value in run["seconds"]]
-    low, median, high = statistics.quantiles(seconds, n=4, method="inclusive")
     credit = [value for run in runs for value in run["credit/seconds"]]
     passes = [value for run in runs for value in run["credit/extra_forward_passes"]]
     return {
-        "seconds": {"median": median, "quartiles": [low, high], "all": seconds},
+        "seconds": spread([value for run in runs for value in run["seconds"]]),
         "credit_seconds": statistics.median(credit) if credit else 0.0,
         "extra_forward_passes": max(passes, default=0),
         "generation_seconds": statistics.median(value for run in runs for value in run["generation"]),
@@ -263,6 +301,19 @@ def table(results: dict) -> str:
     return "\n".join(lines)
 
 
+def visit(make: Callable[[str], GRPOTrainer]) -> dict:
+    """Measure one trainer, made in a folder of its own, and leave no memory of it."""
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = make(folder)
+        try:
+            return measure(trainer)
+        finally:
+            del trainer  # before the next one is made
+            gc.collect()
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+
+
 def main():
     args = parse_args()
     transformers.logging.set_verbosity_error()
@@ -271,15 +322,10 @@ def main():
         runs = {name: [] for name in args.variants}
         for _ in tqdm(range(args.repetitions), desc=mode, unit="repetition", file=sys.stderr):
             for name in runs:
-                with tempfile.TemporaryDirectory() as folder:
-                    arguments = (args, name, folder) if args.recipe else (args, name, mode, folder)
-                    make = make_recipe_trainer if args.recipe else make_trainer
-                    trainer = make(*arguments)
-                    runs[name].append(measure(trainer))
-                    del trainer  # before the next one is made
-                    gc.collect()
-                    if torch.cuda.is_available():
-                        torch.cuda.empty_cache()
+                if args.recipe:
+                    runs[name].append(visit(partial(make_recipe_trainer, args, name)))
+                else:
+                    runs[name].append(visit(partial(make_trainer, args, name, mode)))
         results[mode] = {name: summarize(of_name) for name, of_name in runs.items()}
     print(table(results))
     if args.output:

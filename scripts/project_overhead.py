@@ -41,6 +41,14 @@ def widths(lengths: torch.Tensor, steps: int, micro_batch: int) -> dict[str, tor
     }
 
 
+def forward_flops(shape: tuple[int, ...], width: torch.Tensor) -> float:
+    """Operations of a forward over rows of so many tokens each, the formula above."""
+    d, layers, intermediate, heads, kv_heads, head_dim, vocabulary = shape
+    P = layers * (2 * d * (heads + kv_heads) * head_dim + 3 * d * intermediate) + d * vocabulary
+    attention = 2 * width * heads * head_dim * layers  # queries with keys, weights with values
+    return float((width * (2 * P + attention)).sum())
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--median", type=int, default=3000, help="length of responses")
@@ -67,15 +75,10 @@ def main():
     columns = ["model", *(f"step, {way}" for way in ways), "hidden states"]
     columns += ["coefficients, device", "cpu", "K + 2 passes", "full"]
     print(f"\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
-    for name, (d, layers, intermediate, heads, kv_heads, head_dim, vocabulary) in SHAPES.items():
-        P = layers * (2 * d * (heads + kv_heads) * head_dim + 3 * d * intermediate) + d * vocabulary
-        seconds = {}
-        for way, width in ways.items():
-            T = width + args.prompt
-            attention = 2 * T * heads * head_dim * layers  # queries with keys, weights with values
-            forward = float((T * (2 * P + attention)).sum()) / (args.tflops * 1e12 * args.utilisation)
-            seconds[way] = forward
-        step, size = 5 * seconds["trimmed"], N * d * 2
+    for name, shape in SHAPES.items():
+        rate = args.tflops * 1e12 * args.utilisation
+        seconds = {way: forward_flops(shape, width + args.prompt) / rate for way, width in ways.items()}
+        step, size = 5 * seconds["trimmed"], N * shape[0] * 2
         device = 2 * (K + 1) * size / (args.memory_bandwidth * 1e12)
         cpu = 2 * (K + 1) * size / (args.pcie * 1e9)
         extra = [device, cpu, (K + 2) * seconds["trimmed"], (2 * 4 + 4) * seconds["trimmed"]]

@@ -53,9 +53,7 @@ def alternating(
 
 def spread(values: list[float]) -> dict:
     """Median, quartiles and all of some values, at least one."""
-    low, median, high = (
-        statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [values[0]] * 3
-    )
+    low, median, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [values[0]] * 3
     return {"median": median, "quartiles": [low, high], "all": values}
 
 
