@@ -33,7 +33,6 @@ import torch
 import transformers
 import trl
 from datasets import Dataset
-from peft import LoraConfig
 from timing import spread
 from tokenizers import Tokenizer, models
 from tqdm import tqdm
@@ -148,8 +147,7 @@ def draw_lengths(args, seed: int) -> list[int]:
     return [min(args.tokens, max(1, int(0.15 * args.tokens * x))) for x in spread.tolist()]
 
 
-def make_trainer(args, variant: str, mode: str, folder: str, model: PreTrainedModel | None = None) -> GRPOTrainer:
-    """A trainer with random rollouts, of a random model or of `model`, which it goes on training."""
+def make_trainer(args, variant: str, mode: str, folder: str) -> GRPOTrainer:
     vocabulary = MODELS[args.model]["vocab_size"]
     on_gpu = torch.cuda.is_available()
 
@@ -188,14 +186,20 @@ def make_trainer(args, variant: str, mode: str, folder: str, model: PreTrainedMo
         **(VARIANTS | RULE_VARIANTS)[variant],
     )
     return (GRPOTrainer if variant == "grpo" else DeltaGRPOTrainer)(
-        model or make_model(args),
+        make_model(args),
         reward,
         training_args,
         Dataset.from_dict({"prompt": ["t2 t3 t4"] * 64}),
         processing_class=make_tokenizer(vocabulary),
         rollout_func=fixed_rollouts,
-        peft_config=LoraConfig(r=16, target_modules="all-linear") if args.lora else None,
+        peft_config=adapters() if args.lora else None,
     )
+
+
+def adapters():
+    from peft import LoraConfig  # only needed here
+
+    return LoraConfig(r=16, target_modules="all-linear")
 
 
 def make_recipe_trainer(args, variant: str, folder: str) -> GRPOTrainer:

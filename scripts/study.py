@@ -36,7 +36,6 @@ import transformers
 import trl
 from datasets import Dataset
 from make_study_models import FOLDER
-from peft import LoraConfig
 from study_plans import COMMON_RATE, CREDIT, STUDIES, Study
 from study_rules import labelled
 from study_runs import GENERATIONS, MINIBATCHES, PROMPTS, Run, read_rows, work
@@ -99,12 +98,20 @@ class RememberedReward:
 
 
 class Runner:
-    """Does runs one after the other, with imports, problems, rewards and start models loaded once."""
+    """
+    Does runs one after the other, with imports, problems, rewards and start models loaded once; on `device`, with the
+    start models in `models`.
+    """
 
     def __init__(
-        self, study: Study = CREDIT, rollouts: dict[str, int] | None = None, test_problems: int | None = None
+        self,
+        study: Study = CREDIT,
+        rollouts: dict[str, int] | None = None,
+        test_problems: int | None = None,
+        device: str = "cpu",
+        models: Path = FOLDER,
     ):
-        self.study = study
+        self.study, self.device, self.models = study, torch.device(device), models
         self.rollouts = rollouts or study.rollouts
         self.test_problems = test_problems
         self.loaded: dict[str, tuple] = {}
@@ -115,10 +122,10 @@ class Runner:
 
     def load(self, task: Task) -> tuple:
         if task.name not in self.loaded:
-            folder = FOLDER / task.name
+            folder = self.models / task.name
             train, test = make_problems(task)
             self.loaded[task.name] = (
-                AutoModelForCausalLM.from_pretrained(folder),
+                AutoModelForCausalLM.from_pretrained(folder).to(self.device),
                 AutoTokenizer.from_pretrained(folder, padding_side="left"),
                 Dataset.from_list(train),
                 test[: self.test_problems],
@@ -137,7 +144,7 @@ class Runner:
             train_dataset=train,
             processing_class=tokenizer,
             callbacks=list(callbacks),
-            peft_config=LoraConfig(r=8, target_modules="all-linear") if run.task.endswith("+lora") else None,
+            peft_config=adapters() if run.task.endswith("+lora") else None,
         )
         trainer.remove_callback(PrinterCallback)
         trainer.train()
@@ -199,12 +206,12 @@ class Runner:
         right: list[float] = []
         was_training = model.training
         model.eval()
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(run.seed)
             for start in range(0, len(every), 1024):
                 part = every[start : start + 1024]
                 columns = {name: [problem[name] for problem in part] for name in part[0]}
-                inputs = tokenizer(columns["prompt"], return_tensors="pt", padding=True)
+                inputs = tokenizer(columns["prompt"], return_tensors="pt", padding=True).to(self.device)
                 ids = model.generate(
                     **inputs,
                     max_new_tokens=task.max_completion_length,
@@ -230,7 +237,7 @@ class Runner:
             steps_per_generation=MINIBATCHES,
             num_generations=GENERATIONS,
             max_completion_length=task.max_completion_length,
-            use_cpu=True,
+            use_cpu=self.device.type == "cpu",
             bf16=False,
             gradient_checkpointing=False,
             logging_steps=1,
@@ -256,6 +263,12 @@ class Looks(TrainerCallback):
             solved = self.runner.solved(self.run, model, LOOK_PROBLEMS, LOOK_SAMPLES)
             of_all = accuracy(self.runner.solved(self.run, model))
             self.found.append({"rollouts": rollouts, "solved": solved, "accuracy": of_all})
+
+
+def adapters():
+    from peft import LoraConfig  # which runs without adapters do not need
+
+    return LoraConfig(r=8, target_modules="all-linear")
 
 
 def task_of(run: Run) -> Task:

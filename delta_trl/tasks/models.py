@@ -68,10 +68,11 @@ def warm_up(
     for _ in (progress := tqdm(range(steps), desc=description, unit="step")):
         prompts, completions = zip(*islice(demonstrations, batch_size), strict=True)
         texts = [p + c + END for p, c in zip(prompts, completions, strict=True)]
-        batch = tokenizer(texts, return_tensors="pt", padding=True, padding_side="right")
+        batch = tokenizer(texts, return_tensors="pt", padding=True, padding_side="right").to(model.device)
         labels = batch.input_ids.masked_fill(batch.attention_mask == 0, -100)
         lengths = torch.tensor([len(tokenizer.tokenize(prompt)) for prompt in prompts])
-        labels = labels.masked_fill(torch.arange(labels.size(1)) < lengths[:, None], -100)
+        is_prompt = torch.arange(labels.size(1)) < lengths[:, None]
+        labels = labels.masked_fill(is_prompt.to(model.device), -100)
         loss = model(input_ids=batch.input_ids, attention_mask=batch.attention_mask, labels=labels).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

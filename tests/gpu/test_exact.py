@@ -1,0 +1,65 @@
+"""Exact credit: differences of log-probabilities against forward mode, with a GPU's own attention kernels."""
+
+import pytest
+import torch
+
+from delta_trl.credit import FullGradients
+
+from .. import tiny
+from ..trainers import credit
+
+
+def gradients(device: torch.device, dtype: torch.dtype, estimator: str, autocast: bool = False):
+    """Of random sequences in two micro-batches. The same ones whenever it is called."""
+    torch.manual_seed(0)
+    model = tiny.model(hidden_size=64, head_dim=16).to(device, dtype)
+    ids = torch.randint(2, 39, (8, 40), device=device)
+
+    def log_probs(i: int) -> torch.Tensor:
+        x = ids.chunk(2)[i]
+        with torch.autocast(device.type, torch.bfloat16, enabled=autocast):
+            logits = model(input_ids=x).logits[:, :-1]
+        log_p = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)
+        return log_p.gather(2, x[:, 1:, None]).flatten()
+
+    return FullGradients(model, log_probs, 2, estimator, dtype=torch.bfloat16 if autocast else None)
+
+
+def scores(device, dtype, estimator, autocast=False) -> torch.Tensor:
+    found = gradients(device, dtype, estimator, autocast)
+    weights = torch.randn(8 * 39, generator=torch.Generator().manual_seed(1)).to(device, dtype)
+    return found.score(found.combine(weights)).double()
+
+
+@pytest.mark.parametrize(
+    ("estimator", "dtype", "tolerance"),
+    [("central", torch.float64, 1e-4), ("central", torch.float32, 2e-2), ("one_sided", torch.float32, 2e-2)],
+    ids=str,
+)
+def test_differences_against_forward_mode(device, estimator, dtype, tolerance):
+    exact = scores(device, torch.float64, "forward")
+    ours = scores(device, dtype, estimator)
+    assert (ours - exact).norm() / exact.norm() < tolerance
+
+
+def test_under_autocast(device):
+    exact, ours = scores(device, torch.float64, "forward"), scores(device, torch.float32, "central", autocast=True)
+    assert torch.corrcoef(torch.stack([ours, exact]))[0, 1] > 0.98
+
+
+@pytest.mark.parametrize("checkpointing", [False, True], ids=["", "gradient checkpointing"])
+def test_coefficients_of_a_trainer(make, rollout, checkpointing):
+    found = [
+        rollout(
+            make(
+                **credit(token_gradient="full", full_gradient_estimator=estimator),
+                gradient_checkpointing=checkpointing,
+                per_device_train_batch_size=4,
+                steps_per_generation=2,
+            )
+        )["token_coefficients"]
+        for estimator in ("auto", "central", "forward")
+    ]
+    assert found[0].std() > 0
+    for other in found[1:]:
+        torch.testing.assert_close(found[0], other, atol=4e-3, rtol=0)

@@ -1,0 +1,59 @@
+"""Products with hidden states against float64, at the shapes that matter to a GPU's kernels."""
+
+import pytest
+import torch
+
+from delta_trl.credit import OutputRowGradients, token_coefficients
+from delta_trl.credit.products import combine_rows, matmul_rows, score_rows
+
+from ..credit import oracle
+from ..credit.batches import explicit_vectors, random_batch
+
+
+SHAPES = [(1, 8), (7, 8), (33, 64), (1000, 257), (2048, 1024)]  # odd ones are not aligned
+LARGE = [(65_537, 4096), (1_000_003, 512)]
+
+
+def error(ours: torch.Tensor, exact: torch.Tensor) -> float:
+    """Relative, of the whole."""
+    return float((ours.double() - exact).norm() / exact.norm())
+
+
+def shapes(device: torch.device) -> list[tuple[int, int]]:
+    return SHAPES + (LARGE if device.type == "cuda" else [])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_scores_and_sums(device, dtype):
+    for n, d in shapes(device):
+        states = (torch.randn(n, d, device=device) + 1).to(dtype)
+        direction, weights = torch.randn(d, device=device), torch.randn(2, n, device=device)
+        exact = torch.cat([part.double() @ direction.double() for part in states.split(65_536)])
+        assert error(score_rows(states, direction), exact) < 1e-5, (n, d)
+        exact = sum(
+            w.double() @ part.double()
+            for w, part in zip(weights.split(65_536, dim=1), states.split(65_536), strict=True)
+        )
+        assert error(combine_rows(weights, states), exact) < 2e-5, (n, d)
+        assert error(combine_rows(weights[0], states), exact[0]) < 2e-5, (n, d)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("vocabulary", [37, 4096])
+def test_logits(device, dtype, vocabulary):
+    for n, d in SHAPES:
+        states = torch.randn(n, d, device=device).to(dtype)
+        weight = torch.randn(vocabulary, d, device=device).to(dtype)
+        logits = matmul_rows(states, weight)
+        assert logits.dtype == torch.float32
+        assert error(logits, states.double() @ weight.double().T) < 1e-5, (n, d)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_coefficients_against_the_oracle(device, dtype):
+    hidden, log_probs, advantages = random_batch(0, n=5000, d=256)
+    hidden = hidden.to(dtype)  # what counts as exact
+    expected, _ = oracle.coefficients(explicit_vectors(hidden, log_probs), advantages)
+    gradients = OutputRowGradients(hidden.to(device), log_probs.float().to(device))
+    ours = token_coefficients(gradients, advantages.float().to(device)).cpu()
+    torch.testing.assert_close(ours, torch.tensor(expected, dtype=torch.float32), atol=1e-4, rtol=0)
