@@ -90,7 +90,8 @@ def prepare(args: argparse.Namespace) -> dict[str, str]:
     if args.wheels:
         from pack_wheels import unpack
 
-        paths.append(str(unpack(args.wheels, args.work_dir / "site")))
+        # dill, with which datasets takes fingerprints, tells libraries from one's own code by this name
+        paths.append(str(unpack(args.wheels, args.work_dir / "site-packages")))
     old = os.environ.get("PYTHONPATH")
     environment = {
         **os.environ,
