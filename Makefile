@@ -5,7 +5,7 @@ VENV := .venv
 export OMP_NUM_THREADS = 1
 BIN := $(VENV)/bin
 
-.PHONY: install quickstart test test-browser test-processes test-vllm test-slow fuzz soak lint docs
+.PHONY: install quickstart test test-browser test-processes test-vllm test-slow gpu-check fuzz soak lint docs
 
 $(VENV)/.installed: pyproject.toml constraints.txt delta_trl/__init__.py
 	$(PYTHON) -m venv $(VENV)
@@ -50,6 +50,10 @@ fuzz: install
 soak: install
 	$(BIN)/python scripts/soak_rewards.py --math 100000 --code 20000 --seconds 7200 --output docs/results/soak
 	$(BIN)/python scripts/soak_rewards.py --math 50000 --code 10000 --seconds 7200 --processes 2 --output docs/results/soak_2
+
+# On a machine with a GPU, with the Python that has torch for it; docs/gpu.md. make gpu-check ARGS="--wheels wheels"
+gpu-check:
+	$(PYTHON) scripts/gpu_check.py $(ARGS)
 
 lint: install
 	$(BIN)/ruff check .

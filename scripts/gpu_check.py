@@ -103,6 +103,8 @@ def prepare(args: argparse.Namespace) -> dict[str, str]:
     }
     if args.dry:  # also on a machine with a GPU
         environment |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    else:  # with several, a trainer without launcher would spread over them
+        environment.setdefault("CUDA_VISIBLE_DEVICES", "0")
     return environment
 
 

@@ -30,12 +30,13 @@ def test_scores_and_sums(device, dtype):
         direction, weights = torch.randn(d, device=device), torch.randn(2, n, device=device)
         exact = torch.cat([part.double() @ direction.double() for part in states.split(65_536)])
         assert error(score_rows(states, direction), exact) < 1e-5, (n, d)
+        tolerance = 2e-5 if n < 10**5 else 1e-4  # of a sum of so many float32 products
         exact = sum(
             w.double() @ part.double()
             for w, part in zip(weights.split(65_536, dim=1), states.split(65_536), strict=True)
         )
-        assert error(combine_rows(weights, states), exact) < 2e-5, (n, d)
-        assert error(combine_rows(weights[0], states), exact[0]) < 2e-5, (n, d)
+        assert error(combine_rows(weights, states), exact) < tolerance, (n, d)
+        assert error(combine_rows(weights[0], states), exact[0]) < tolerance, (n, d)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
