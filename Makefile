@@ -51,7 +51,7 @@ soak: install
 	$(BIN)/python scripts/soak_rewards.py --math 100000 --code 20000 --seconds 7200 --output docs/results/soak
 	$(BIN)/python scripts/soak_rewards.py --math 50000 --code 10000 --seconds 7200 --processes 2 --output docs/results/soak_2
 
-# On a machine with a GPU, with the Python that has torch for it; docs/gpu.md. make gpu-check ARGS="--wheels wheels"
+# On a machine with a GPU, with the Python that has torch for it; docs/gpu.md. make gpu-check ARGS="--wheels outputs/wheels"
 gpu-check:
 	$(PYTHON) scripts/gpu_check.py $(ARGS)
 

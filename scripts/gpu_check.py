@@ -1,10 +1,10 @@
 """
 What only a GPU can say about this project, in stages of at most nine minutes. docs/gpu.md tells what each settles.
 
-    python scripts/gpu_check.py                                   # every stage, 28 minutes on an H200
+    python scripts/gpu_check.py                           # every stage, 28 minutes at most on an H200
     python scripts/gpu_check.py --stage environment tests --minutes 3
-    python scripts/gpu_check.py --wheels wheels                   # with what `pack_wheels.py` has packed, offline
-    python scripts/gpu_check.py --dry                             # tiny sizes on a processor: does the kit work?
+    python scripts/gpu_check.py --wheels outputs/wheels   # with what `pack_wheels.py` has packed, offline
+    python scripts/gpu_check.py --dry                     # tiny sizes on a processor: does the kit work?
 
 Every stage writes STAGE.json into --output-dir, and all of them summary.md. A stage that is finished is skipped, one
 that is partial goes on where it can. A stage runs in a process of its own, measures less rather than overrun its time,

@@ -1,9 +1,9 @@
 """
 Packs the wheels that a machine with little more than torch lacks, to run scripts/gpu_check.py there without network.
 
-    python scripts/pack_wheels.py --output wheels                   # for a box with torch alone: 120 MB
-    python scripts/pack_wheels.py --output wheels --have box.txt    # with `pip list --format freeze` of the box: less
-    python scripts/gpu_check.py --wheels wheels                     # on the box
+    python scripts/pack_wheels.py --output outputs/wheels                 # for a box with torch alone: 119 MB
+    python scripts/pack_wheels.py --output outputs/wheels --have box.txt  # less; box.txt: its `pip list --format freeze`
+    python scripts/gpu_check.py --wheels outputs/wheels                   # on the box
 
 Versions are the pins of constraints.txt, and what needs what is read off the environment that this runs in, which must
 hold them (`make install`). Wheels are for CPython on Linux, x86-64. On the box, pip itself chooses which of them are
