@@ -43,9 +43,8 @@ def unfold(page) -> None:
     """Open what is folded, as one would, and wait for its plots."""
     for summary in page.locator(".fold > summary").all():
         summary.click()
-    page.wait_for_function(
-        "[...document.querySelectorAll('.canvas')].every((canvas) => canvas.querySelector('.js-line'))"
-    )
+    for canvas in page.locator(".canvas").all():
+        canvas.locator(".js-line").first.wait_for(state="attached")
 
 
 def test_content_is_really_there(run_dir, open_page):
