@@ -8,8 +8,8 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Con
 CHARACTERS = "0123456789+= abcdefghijklmnopqrstuvwxyz"
 
 
-def tokenizer(characters: str = CHARACTERS) -> PreTrainedTokenizerFast:
-    vocabulary = {token: i for i, token in enumerate(["<pad>", "<eos>", *characters])}
+def tokenizer(characters: str | None = None) -> PreTrainedTokenizerFast:
+    vocabulary = {token: i for i, token in enumerate(["<pad>", "<eos>", *(characters or CHARACTERS)])}
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token="<pad>"))
     backend.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     return PreTrainedTokenizerFast(
