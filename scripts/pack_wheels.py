@@ -1,8 +1,8 @@
 """
 Packs the wheels that a machine with little more than torch lacks, to run scripts/gpu_check.py there without network.
 
-    python scripts/pack_wheels.py --output outputs/wheels                 # for a box with torch alone: 119 MB
-    python scripts/pack_wheels.py --output outputs/wheels --have box.txt  # less; of `pip list --format freeze` there
+    python scripts/pack_wheels.py --output outputs/wheels                 # for a box with torch alone: 118 MB
+    python scripts/pack_wheels.py --output outputs/wheels --have box.txt  # less; what `pip list --format freeze` says
     python scripts/gpu_check.py --wheels outputs/wheels                   # on the box
 
 Versions are the pins of constraints.txt, and what needs what is read off the environment that this runs in, which must
