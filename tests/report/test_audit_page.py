@@ -19,7 +19,18 @@ MODEL = Path(__file__).parents[2] / "recipes" / "study" / "arithmetic"
 def audited(tmp_path_factory):
     folder = tmp_path_factory.mktemp("audit")
     call = ["--model_name_or_path", MODEL, "--benchmarks", "study_arithmetic", "--output_dir", folder]
-    call += ["--use_cpu", "true", "--num_prompts", 12, "--num_generations", 4, "--reference_batches", 2]
+    call += [
+        "--use_cpu",
+        "true",
+        "--num_prompts",
+        12,
+        "--prompts_per_batch",
+        6,
+        "--num_generations",
+        4,
+        "--reference_batches",
+        2,
+    ]
     assert main(["audit", *map(str, call)]) == 0
     return folder
 
