@@ -5,7 +5,7 @@ VENV := .venv
 export OMP_NUM_THREADS = 1
 BIN := $(VENV)/bin
 
-.PHONY: install quickstart test test-browser test-processes test-vllm test-slow gpu-check fuzz soak lint docs
+.PHONY: install quickstart test test-browser test-processes test-vllm test-slow gpu-check fuzz soak chaos lint docs
 
 $(VENV)/.installed: pyproject.toml constraints.txt delta_trl/__init__.py
 	$(PYTHON) -m venv $(VENV)
@@ -54,6 +54,11 @@ soak: install
 # On a machine with a GPU, with the Python that has torch for it; docs/gpu.md. make gpu-check ARGS="--wheels outputs/wheels"
 gpu-check:
 	$(PYTHON) scripts/gpu_check.py $(ARGS)
+
+# Trainings, evaluations, audits and the study, hit at random moments; they must go on to the same numbers.
+chaos: install
+	$(BIN)/python scripts/chaos.py --what train --moments 50 --seconds 3600
+	for what in eval audit study; do $(BIN)/python scripts/chaos.py --what $$what --moments 15 --seconds 1200 || exit 1; done
 
 lint: install
 	$(BIN)/ruff check .
