@@ -19,12 +19,14 @@ from .names import RULES, make_rule, read_rule
 from .output_row import OutputRowGradients
 from .rule import Cost, TokenCredit, credit_at_rollout
 from .siblings import SiblingValue
+from .siblings_in_context import RLCSD
 from .surprise import STARE, TACO, AdvantageReweighting, Entropy, Surprisal
 from .tokens import Credit, Policy, Scores, Tokens
 
 
 __all__ = [
     "FIPO",
+    "RLCSD",
     "RULES",
     "STARE",
     "TACO",

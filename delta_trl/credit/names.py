@@ -14,6 +14,7 @@ from .delta import DelTA, GroupContrast, WithinSide
 from .fipo import FIPO
 from .rule import TokenCredit
 from .siblings import SiblingValue
+from .siblings_in_context import RLCSD
 from .surprise import STARE, TACO, AdvantageReweighting, Entropy, Surprisal
 
 
@@ -22,6 +23,7 @@ RULES: dict[str, type[TokenCredit]] = {
     "within_side": WithinSide,
     "group_contrast": GroupContrast,
     "sibling_value": SiblingValue,
+    "rlcsd": RLCSD,
     "side_weights": SideWeights,
     "surprisal": Surprisal,
     "entropy": Entropy,

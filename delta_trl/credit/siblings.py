@@ -72,14 +72,19 @@ class SiblingValue(TokenCredit):
         return Cost(hidden_states=1, recomputable=False)
 
     def check(self, trainer: Any) -> None:
-        args = trainer.args
-        rows = args.per_device_train_batch_size * args.steps_per_generation
-        if rows % args.num_generations:
-            raise ValueError(
-                f"SiblingValue compares the responses to a prompt, which must be on one process: the {rows} rows of a "
-                f"process (per_device_train_batch_size * steps_per_generation) are no multiple of "
-                f"num_generations={args.num_generations}."
-            )
+        check_whole_groups("SiblingValue", trainer)
+
+
+def check_whole_groups(what: str, trainer: Any) -> None:
+    """Raise `ValueError` if the responses to a prompt are split over processes."""
+    args = trainer.args
+    rows = args.per_device_train_batch_size * args.steps_per_generation
+    if rows % args.num_generations:
+        raise ValueError(
+            f"{what} compares the responses to a prompt, which must be on one process: the {rows} rows of a process "
+            "(per_device_train_batch_size * steps_per_generation) are no multiple of "
+            f"num_generations={args.num_generations}."
+        )
 
 
 def sibling_jumps(

@@ -72,6 +72,9 @@ class Policy(Protocol):
     def head(self) -> LMHead:
         """The layer that turns hidden states into log-probabilities."""
 
+    def log_probs_after(self, examples: torch.Tensor) -> torch.Tensor:
+        """Log-probabilities (B, T) after an example each, see [`Tokens.log_probs_after`]."""
+
     def log_probs_at(self, rows: torch.Tensor, length: int, plain: bool) -> torch.Tensor:
         """
         Log-probabilities (b, length) of some completions at the model's present parameters, differentiable; `plain`:
@@ -179,6 +182,18 @@ class Tokens:
         positions = mask.any(dim=0).nonzero()[:, 0]
         length = int(positions[-1]) + 1 if len(positions) else 1
         return self._fetch("log_probs_at").log_probs_at(rows, length, plain)[mask[:, :length]]
+
+    def log_probs_after(self, examples: torch.Tensor) -> torch.Tensor:  # (B,) -> (N,)
+        """
+        Log-probabilities of the tokens where another completion stands before them as an example: after the prompt,
+        the example, and the prompt once more. One forward pass, three times as long.
+
+        Args:
+            examples (`torch.Tensor` of shape `(B,)`):
+                Number of each completion's example, on this rank and of the same prompt; -1 for none, which gives the
+                log-probabilities without one.
+        """
+        return self.flat(self._fetch("log_probs_after").log_probs_after(examples))
 
     def _scores(self, name: str) -> Scores:
         scores = self._fetch(name).scores(hidden=name == "hidden")

@@ -73,6 +73,14 @@ class PlainPolicy:
     def head(self) -> LMHead:
         return LMHead.of(self.model, self._temperature)
 
+    def log_probs_after(self, examples: torch.Tensor) -> torch.Tensor:  # (B,) -> (B, T)
+        pairs = zip(self._prompts, examples.tolist(), strict=True)
+        prompts = [prompt if i < 0 else [*prompt, *self._completions[i], *prompt] for prompt, i in pairs]
+        size = self.micro_batch_size
+        return (
+            PlainPolicy(self.model, prompts, self._completions, self._temperature, size, False).scores(False).log_probs
+        )
+
     def log_probs_at(self, rows: torch.Tensor, length: int, plain: bool) -> torch.Tensor:  # (b, length)
         ids, attention, predicts = self._inputs(rows)
         longest = int(self.mask[rows].sum(dim=1).max())  # logits of the prompts are not needed

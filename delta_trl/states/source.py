@@ -8,6 +8,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import is_peft_model
 from torch import nn
+from torch.nn.utils.rnn import pad_sequence
 from trl import GRPOConfig
 from trl.models.utils import disable_gradient_checkpointing
 
@@ -171,6 +172,11 @@ class RolloutPolicy:
     def head(self) -> LMHead:
         return LMHead.of(self.model, self._scorer.args.temperature)
 
+    def log_probs_after(self, examples: torch.Tensor) -> torch.Tensor:
+        self.forward_passes += 1
+        with self._scorer.as_rollouts_are():
+            return self._scorer.log_probs(_with_examples(self._batch, examples))[0]
+
     def log_probs_at(self, rows: torch.Tensor, length: int, plain: bool) -> torch.Tensor:
         if plain:
             return self._scorer.plain_log_probs(self._batch, rows, length)
@@ -209,6 +215,19 @@ class RolloutPolicy:
                     self._scorer.log_probs(self._batch, rows, watcher=part)
                 tokens = numbers[rows][self._batch["completion_mask"][rows].bool()]
                 yield tokens[tokens >= 0], torch.cat(part.hidden.blocks)[tokens >= 0]
+
+
+def _with_examples(batch: dict, examples: torch.Tensor) -> dict:
+    """A batch whose prompts are prompt, another completion and prompt again, padded on the left; -1 for no example."""
+    prompts = [ids[mask.bool()] for ids, mask in zip(batch["prompt_ids"], batch["prompt_mask"], strict=True)]
+    completions = [
+        ids[mask.bool()] for ids, mask in zip(batch["completion_ids"], batch["completion_mask"], strict=True)
+    ]
+    given = zip(prompts, examples.tolist(), strict=True)
+    rows = [prompt if i < 0 else torch.cat([prompt, completions[i], prompt]) for prompt, i in given]
+    ids = pad_sequence([row.flip(0) for row in rows], batch_first=True).flip(1)
+    mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True).flip(1)
+    return {**batch, "prompt_ids": ids, "prompt_mask": mask.to(batch["prompt_mask"])}
 
 
 def _model_inputs(batch: dict, rows: torch.Tensor | slice, length: int) -> tuple[torch.Tensor, torch.Tensor]:
