@@ -66,7 +66,7 @@ def keep_log_probs_precise(accelerator: Accelerator) -> None:
 def refuse_missing_vllm(args: GRPOConfig) -> None:
     """Raise `ImportError` if vLLM is to generate and is not installed, before a model is loaded for it."""
     if args.use_vllm and find_spec("vllm") is None:
-        raise ImportError("use_vllm needs vLLM: pip install 'delta-trl[vllm]'.")
+        raise ImportError("use_vllm needs vLLM: pip install 'trl[vllm]'.")
 
 
 def warn_of_missing_processes(world_size: int) -> Iterator[str]:

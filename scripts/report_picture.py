@@ -4,7 +4,7 @@ A picture of a run's report: the verdict beside the reward, settings, and comple
     make quickstart
     python scripts/report_picture.py outputs/quickstart/run docs/report.png
 
-Needs a Chromium of the system and `pip install playwright "delta-trl[report]" pillow`.
+Needs a Chromium of the system and `pip install playwright pillow jinja2 plotly wordcloud`.
 """
 
 import argparse

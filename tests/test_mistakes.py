@@ -76,7 +76,7 @@ MISTAKES = [
     (T + "--dtype float3", "invalid choice: 'float3'"),
     (T + "--warmup_steps -3", "Got warmup_steps = -3.0, Expected value warmup_steps >= 0"),
     (T + "--report_to wandb", "report_to='wandb': the package is not installed: pip install wandb"),
-    (T + "--use_vllm true", "use_vllm needs vLLM: pip install 'delta-trl[vllm]'"),
+    (T + "--use_vllm true", "use_vllm needs vLLM: pip install 'trl[vllm]'"),
     (T + "--use_peft true --lora_r 0", "`r` should be a positive integer value but the value passed is 0"),
     (T + "--use_peft true --lora_target_modules no_such", "no_such"),
     # token credit

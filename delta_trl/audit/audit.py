@@ -247,6 +247,6 @@ def _write_page(folder: Path, results: dict) -> None:
     try:
         from .page import write_page
     except ImportError as error:
-        print(f'The page needs {error.name}: pip install "delta-trl[report]"')
+        print(f"The page needs {error.name}: pip install jinja2 plotly wordcloud")
         return
     print(write_page(folder, results))

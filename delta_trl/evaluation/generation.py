@@ -69,7 +69,7 @@ def _peft():
     try:
         import peft
     except ImportError as error:
-        raise ImportError("The model is a PEFT adapter, which needs peft: pip install 'delta-trl[peft]'.") from error
+        raise ImportError("The model is a PEFT adapter, which needs peft: pip install peft.") from error
     return peft
 
 
@@ -166,7 +166,7 @@ class VLLMGenerator:
             from vllm import LLM, SamplingParams
             from vllm.lora.request import LoRARequest
         except ImportError as error:
-            raise ImportError("use_vllm needs vLLM: pip install 'delta-trl[vllm]'.") from error
+            raise ImportError("use_vllm needs vLLM: pip install 'trl[vllm]'.") from error
 
         if num_processes > 1 and tensor_parallel_size > 1:
             raise ValueError(

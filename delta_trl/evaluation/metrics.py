@@ -121,7 +121,7 @@ def compare_runs(first: np.ndarray, second: np.ndarray) -> RunTest:
     try:
         from scipy.stats import mannwhitneyu
     except ImportError as error:
-        raise ImportError("Comparing evaluations needs scipy: pip install 'delta-trl[eval]'.") from error
+        raise ImportError("Comparing evaluations needs scipy: pip install scipy.") from error
 
     both = ~np.isnan(problem_means(first) + problem_means(second))
     runs = [_scored(problem_means(rewards[both].T)) for rewards in (first, second)]

@@ -18,7 +18,7 @@ def write_report(
     """
     Write what one run or two have recorded as one HTML file that opens offline.
 
-    Needs `pip install "delta-trl[report]"`.
+    Needs `pip install jinja2 plotly wordcloud`.
 
     Args:
         runs (`list[str | Path]`): One or two run directories.
@@ -39,7 +39,7 @@ def write_report(
     try:
         from .page import write_page
     except ImportError as error:
-        raise RecipeError(f'The report needs {error.name}: pip install "delta-trl[report]"') from error
+        raise RecipeError(f"The report needs {error.name}: pip install jinja2 plotly wordcloud") from error
     try:
         write_page(read, Path(output), min_count=min_count, step=step)
     except OSError as error:

@@ -246,7 +246,7 @@ def test_an_adapter_without_peft(call, model, monkeypatch, capsys):
     (model / "adapter_config.json").write_text("{}")
     monkeypatch.setitem(sys.modules, "peft", None)
     assert call() == 2
-    assert "pip install 'delta-trl[peft]'" in capsys.readouterr().err
+    assert "pip install peft" in capsys.readouterr().err
 
 
 # --- resuming ---
@@ -564,7 +564,7 @@ def test_every_process_starts_its_vllm_engine(vllm, model, data, tmp_path):
 def test_without_vllm(call, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "vllm", None)
     assert call(use_vllm=True) == 2
-    assert "pip install 'delta-trl[vllm]'" in capsys.readouterr().err
+    assert "pip install 'trl[vllm]'" in capsys.readouterr().err
 
 
 # --- comparison ---

@@ -315,7 +315,7 @@ def test_missing_packages_are_named(tmp_path):
     command = [sys.executable, "-m", "delta_trl.cli", "inspect", str(run_dir)]
     result = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert result.returncode == 2
-    assert result.stderr == 'delta-trl: error: The report needs plotly: pip install "delta-trl[report]"\n'
+    assert result.stderr == "delta-trl: error: The report needs plotly: pip install jinja2 plotly wordcloud\n"
 
 
 def test_inspect_does_without_trl_and_torch(tmp_path):
