@@ -210,7 +210,8 @@ def draw_picture(runs: list[dict], path: Path) -> None:
             for rank, run in enumerate(runs):
                 own = [one for one in run["samples"] if one["checks"] == name]
                 axis.plot([one["done"] for one in own], [one[key] for one in own], lw=1, label=f"process {rank}")
-            axis.set_ylim(bottom=0)
+            highest = max(one[key] for run in runs for one in run["samples"] if one["checks"] == name)
+            axis.set_ylim(0, 1.15 * highest + 0.1)
             if column == 0:
                 axis.set_ylabel(label, fontsize=8)
             if row == 0:
