@@ -207,7 +207,13 @@ def test_long_run_looks_on_the_way_and_changes_nothing_by_it(tmp_path, monkeypat
     assert len(short["length"]) == 4
 
 
-@pytest.mark.parametrize("variant", study_plans.BALANCE.variants)
+@pytest.mark.parametrize(
+    "variant",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in study_plans.REST else [])
+        for name in study_plans.BALANCE.variants
+    ],
+)
 def test_each_variant_of_the_second_study_trains(variant):
     runner = study.Runner(study_plans.BALANCE, {"tune": 1})
     row = runner(study_runs.Run("tune", "arithmetic", variant, 2.5e-4, 0))
