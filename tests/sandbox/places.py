@@ -59,7 +59,7 @@ def tiny_temporary() -> None:
     held = [os.open(path, os.O_PATH) for path in kept]
     libc.mount("none", "/tmp", "tmpfs", 0, "size=4k,nr_inodes=64")
     for path, descriptor in zip(kept, held, strict=True):
-        os.makedirs(path)
+        os.makedirs(path, exist_ok=True)  # the environment may be in the repository
         libc.mount(f"/proc/self/fd/{descriptor}", path, None, MS_BIND | MS_REC)
         os.close(descriptor)
     os.chdir(os.getcwd() if not kept else kept[0])
