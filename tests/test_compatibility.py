@@ -96,7 +96,7 @@ def test_a_temperature_that_log_probabilities_do_not_know(make_trainer, caplog):
 
 @pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed")
 def test_vllm_that_is_not_there(make_trainer):
-    with pytest.raises(ImportError, match=r"pip install 'delta-trl\[vllm\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'trl\[vllm\]'"):
         make_trainer("no/such-model", use_vllm=True)
 
 

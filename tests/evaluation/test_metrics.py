@@ -187,5 +187,5 @@ def test_paired_bootstrap_takes_problems_scored_for_both(first, second):
 
 def test_without_scipy(monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy.stats", None)
-    with pytest.raises(ImportError, match=r"pip install 'delta-trl\[eval\]'"):
+    with pytest.raises(ImportError, match=r"pip install scipy"):
         compare_runs(np.zeros((1, 2)), np.zeros((1, 2)))
