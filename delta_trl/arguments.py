@@ -22,6 +22,27 @@ def read_mappings(arguments, *names: str) -> None:
         setattr(arguments, name, value or {})
 
 
+class CheckedArguments:
+    """A base of the arguments of a command, with what their checks share."""
+
+    def require(self, *names: str) -> None:
+        """Raise `RecipeError` for an argument that is not given."""
+        for name in names:
+            if not getattr(self, name):
+                raise RecipeError(f"`{name}` is missing: set it as --{name}.")
+
+    def make_lists(self, *names: str) -> None:
+        """Make lists of arguments that are a single text, as in a YAML file."""
+        for name in names:
+            if isinstance(getattr(self, name), str):
+                setattr(self, name, [getattr(self, name)])
+
+    def expect(self, name: str, valid: bool, expected: str) -> None:
+        """Raise `RecipeError` for an argument that is not valid."""
+        if not valid:
+            raise RecipeError(f"{name}={getattr(self, name)}: expected {expected}.")
+
+
 class StrictParser(TrlParser):
     """`TrlParser` that refuses unknown keys with the nearest known one, and reports mistakes in a line."""
 

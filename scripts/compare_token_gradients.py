@@ -38,6 +38,7 @@ from delta_trl.credit import (
     TopKHiddenGradients,
     token_coefficients,
 )
+from delta_trl.credit import group_advantages as advantages_of_groups
 from delta_trl.rewards import math_reward
 
 
@@ -85,8 +86,9 @@ def sample_batch(model, tokenizer, rows, args, reward=math_reward) -> dict:
 
 
 def group_advantages(rewards: torch.Tensor) -> torch.Tensor:
-    """Advantages of the completions, (prompts * generations,), normalised for each prompt as GRPO does."""
-    return ((rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-4)).flatten()
+    """Advantages (prompts * generations,) of the completions from their rewards (prompts, generations)."""
+    prompts = torch.arange(len(rewards)).repeat_interleave(rewards.size(1))
+    return advantages_of_groups(rewards.flatten(), prompts)
 
 
 def token_gradients(model, batch, args) -> tuple[dict, torch.Tensor, float]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ..arguments import StrictParser
+from ..arguments import CheckedArguments, StrictParser
 from ..errors import RecipeError
 
 
@@ -26,7 +26,7 @@ DEFAULT_RULES = (
 
 
 @dataclass
-class AuditArguments:
+class AuditArguments(CheckedArguments):
     """
     An audit of rules of token credit.
 
@@ -75,27 +75,17 @@ class AuditArguments:
     use_cpu: bool = field(default=False, metadata={"help": "Stay on the CPU."})
 
     def __post_init__(self):
-        for name in ("model_name_or_path", "benchmarks", "output_dir"):
-            if not getattr(self, name):
-                raise RecipeError(f"`{name}` is missing: set it as --{name}.")
+        self.require("model_name_or_path", "benchmarks", "output_dir")
         if not self.rules:
             raise RecipeError("`rules` is empty: name one, or leave it out for the default ones.")
-        for name in ("benchmarks", "rules"):
-            if isinstance(getattr(self, name), str):
-                setattr(self, name, [getattr(self, name)])
+        self.make_lists("benchmarks", "rules")
         for name in ("num_prompts", "prompts_per_batch", "max_completion_length", "batch_size"):
-            self._expect(name, getattr(self, name) >= 1, "a positive number")
-        self._expect("num_generations", self.num_generations >= 2, "at least 2, or nothing can be contrasted")
-        self._expect(
-            "reference_batches", self.reference_batches == 0 or self.reference_batches >= 2, "0, or 2 or more"
-        )
-        self._expect("temperature", self.temperature > 0, "a number above 0")
+            self.expect(name, getattr(self, name) >= 1, "a positive number")
+        self.expect("num_generations", self.num_generations >= 2, "at least 2, or nothing can be contrasted")
+        self.expect("reference_batches", self.reference_batches == 0 or self.reference_batches >= 2, "0, or 2 or more")
+        self.expect("temperature", self.temperature > 0, "a number above 0")
         known = self.dtype == "auto" or isinstance(getattr(torch, self.dtype, None), torch.dtype)
-        self._expect("dtype", known, "auto, float32, bfloat16 or float16")
-
-    def _expect(self, name: str, valid: bool, expected: str) -> None:
-        if not valid:
-            raise RecipeError(f"{name}={getattr(self, name)}: expected {expected}.")
+        self.expect("dtype", known, "auto, float32, bfloat16 or float16")
 
 
 class AuditParser(StrictParser):

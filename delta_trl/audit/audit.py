@@ -3,16 +3,14 @@
 import copy
 import hashlib
 import inspect
-import os
+import io
 from collections.abc import Iterable
 from contextlib import nullcontext, suppress
-from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
 import torch
 from accelerate import PartialState
-from accelerate.utils import broadcast_object_list, parse_flag_from_env
 from tqdm.auto import tqdm
 from transformers import AutoConfig
 
@@ -20,9 +18,11 @@ from ..credit import Credit, TokenCredit, alone, credit_at_rollout, read_rule
 from ..errors import RecipeError
 from ..evaluation.evaluate import fingerprint, sample_seed
 from ..evaluation.generation import ModelSource, Sampling, TransformersGenerator
+from ..evaluation.processes import share_work, start_processes
 from ..evaluation.store import ChunkKey, Store
 from ..explain.credit import add_advantages
 from ..states.plain import given_tokens
+from ..token_log.log import write_atomically
 from ..token_log.texts import TokenTexts
 from .arguments import AuditArguments, AuditParser
 from .benchmarks import make_benchmarks
@@ -34,8 +34,7 @@ def main(args: Iterable[str]) -> None:
     """Run or go on with an audit. Raises `RecipeError` for a mistake of the user's."""
     arguments: AuditArguments
     (arguments,) = AuditParser().parse(args)
-    told = arguments.use_cpu or parse_flag_from_env("ACCELERATE_USE_CPU")
-    state = PartialState(cpu=told or not torch.accelerator.is_available(), timeout=timedelta(days=7))
+    state = start_processes(arguments.use_cpu)
     audit = Audit(arguments, state)
     with audit.store.lock() if state.is_main_process else nullcontext():
         audit.run()
@@ -104,13 +103,7 @@ class Audit:
             RecipeError: If the folder holds an audit with other settings, or the model cannot be loaded.
         """
         state = self.state
-        with state.main_process_first():
-            self.store.check_settings(self._settings())
-        merged = [self.store.merge() if state.is_main_process else None]
-        broadcast_object_list(merged)
-        (done,) = merged
-        assert done is not None
-        todo = [key for key in self.store.chunks if key not in done]
+        done, todo = share_work(self.store, self._settings(), state)
         mine = todo[state.process_index :: state.num_processes]
         hidden = not state.is_main_process
         with tqdm(
@@ -208,12 +201,9 @@ class Audit:
         return lines
 
     def _write_gradients(self, chunk: ChunkKey, gradients: dict[str, torch.Tensor]) -> None:
-        path = gradient_file(self.store.folder, chunk)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(f".{self.state.process_index}.tmp")
-        with temporary.open("wb") as file:
-            np.savez(file, rules=np.array(list(gradients)), gradients=torch.stack(list(gradients.values())).numpy())
-        os.replace(temporary, path)
+        file = io.BytesIO()
+        np.savez(file, rules=np.array(list(gradients)), gradients=torch.stack(list(gradients.values())).numpy())
+        write_atomically(file.getvalue(), gradient_file(self.store.folder, chunk))
 
 
 def code_of(rule: TokenCredit) -> str | None:

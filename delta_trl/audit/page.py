@@ -1,6 +1,6 @@
 """The page of an audit: one HTML file that opens offline, without scripts."""
 
-import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import jinja2
@@ -10,6 +10,7 @@ from ..evaluation.store import read_samples
 from ..report import page as report
 from ..report.heatmap import ABOVE, MAX_OPACITY, SHADES
 from ..report.text import visible
+from ..token_log.log import write_atomically
 from .statistics import ENOUGH, midranks
 from .summary import REFERENCE, SIDES, UNIFORM, unit_scores
 
@@ -34,6 +35,7 @@ def write_page(folder: Path, results: dict) -> Path:
         f".tokens .s{k} {{ background: rgb({ABOVE[0]} {ABOVE[1]} {ABOVE[2]} / {MAX_OPACITY * k / SHADES:.2f}) }}"
         for k in range(1, SHADES + 1)
     )
+    marked = _marked_lines(folder, results["benchmarks"])
     hidden = ("rules", "left_out", "benchmarks", "model_name_or_path")
     html = environment.get_template("page_of_audit.html.j2").render(
         model=settings["model_name_or_path"],
@@ -49,15 +51,14 @@ def write_page(folder: Path, results: dict) -> Path:
                 **one,
                 "verdict": verdict(one["rules"]),
                 "curves": [_plot(label, numbers, results["fractions"]) for label, numbers in one["rules"].items()],
-                "examples": _examples(folder, name, list(settings["rules"])),
+                "examples": _examples(marked[name], list(settings["rules"])),
                 "has_gradient": "gradient" in one["rules"][UNIFORM],
             }
             for name, one in results["benchmarks"].items()
         ],
     )
-    output, temporary = folder / "audit.html", folder / "audit.html.tmp"
-    temporary.write_text(html, encoding="utf-8")
-    os.replace(temporary, output)
+    output = folder / "audit.html"
+    write_atomically(html.encode(), output)
     return output
 
 
@@ -111,17 +112,22 @@ def _plot(label: str, numbers: dict, fractions: list[float]) -> dict:
     return {"rule": label, "curves": curves, "auc": {side: numbers[side]["auc"] for side in curves}}
 
 
-def _examples(folder: Path, name: str, labels: list[str]) -> dict[str, list[dict]]:
-    """Some completions of each side with marks, evenly over the audit."""
-    found: dict[str, list[dict]] = {side: [] for side in SIDES}
+def _marked_lines(folder: Path, names: Iterable[str]) -> dict[str, dict[str, list[dict]]]:
+    """The completions of each benchmark and side that have marks."""
+    found: dict[str, dict[str, list[dict]]] = {name: {side: [] for side in SIDES} for name in names}
     for line in read_samples(folder):
-        if line["benchmark"] == name and not line.get(REFERENCE) and line["marked"]:
+        if not line.get(REFERENCE) and line["marked"]:
             for side, sign in SIDES.items():
                 if np.sign(line["advantage"]) == sign:
-                    found[side].append(line)
+                    found[line["benchmark"]][side].append(line)
+    return found
+
+
+def _examples(marked: dict[str, list[dict]], labels: list[str]) -> dict[str, list[dict]]:
+    """Some completions of each side, evenly over the audit."""
     return {
         side: [_example(lines[i * len(lines) // SHOWN], labels) for i in range(min(SHOWN, len(lines)))]
-        for side, lines in found.items()
+        for side, lines in marked.items()
     }
 
 

@@ -137,9 +137,7 @@ def contrast_credit(
             else:
                 gamma = A.new_tensor(temperatures)
             alpha = _assign(delta, sides, gamma, assignment)
-        lambdas = lambda_min + (lambda_max - lambda_min) * alpha
-        if normalize:
-            lambdas = divide_by_mean(lambdas, lambda_min)
+        lambdas = in_range(alpha, lambda_min, lambda_max, normalize)
         neutral = not bool(all_reduce(lambdas.isfinite().all().to(A.dtype), "MIN"))
         if neutral:
             lambdas, gamma, delta = torch.ones_like(A), gamma.fill_(math.nan), torch.zeros_like(A)
@@ -162,6 +160,12 @@ def split_sides(advantages: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         )
     A = advantages.to(torch.float64 if advantages.dtype == torch.float64 else torch.float32).nan_to_num(nan=0.0)
     return A, torch.stack([A > 0, A < 0])
+
+
+def in_range(alpha: torch.Tensor, lambda_min: float, lambda_max: float, normalize: bool) -> torch.Tensor:
+    """λ (N,) from α in [0, 1], divided by its mean over all ranks if that is asked for."""
+    lambdas = lambda_min + (lambda_max - lambda_min) * alpha
+    return divide_by_mean(lambdas, lambda_min) if normalize else lambdas
 
 
 def divide_by_mean(lambdas: torch.Tensor, lambda_min: float) -> torch.Tensor:

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from .coefficients import check_credit_options, divide_by_mean, split_sides
+from .coefficients import check_credit_options, divide_by_mean, in_range, split_sides
 from .delta import DelTA
 from .distributed import all_gather, all_reduce
 from .options import check_choices
@@ -17,7 +17,26 @@ SELECTIONS = ("top", "bottom", "random")
 
 
 @dataclass
-class RandomCredit(TokenCredit):
+class _InRange(TokenCredit):
+    """λ in a range, from a share between 0 and 1 of each token."""
+
+    lambda_min: float = 0.8
+    lambda_max: float = 1.2
+    normalize_coefficients: bool = True
+
+    def __post_init__(self):
+        check_credit_options(0, self.lambda_min, self.lambda_max)
+
+    def shares(self, tokens: Tokens) -> torch.Tensor:  # (N,)
+        raise NotImplementedError
+
+    def of_rollout(self, tokens: Tokens) -> Credit:
+        shares = self.shares(tokens)
+        return Credit(in_range(shares, self.lambda_min, self.lambda_max, self.normalize_coefficients).float())
+
+
+@dataclass
+class RandomCredit(_InRange):
     """
     The paper's control without information: λ uniform in its range where A ≠ 0, and λ_min elsewhere.
 
@@ -26,41 +45,23 @@ class RandomCredit(TokenCredit):
         normalize_coefficients (`bool`, *optional*, defaults to `True`): Divide by the mean over the rollout batch.
     """
 
-    lambda_min: float = 0.8
-    lambda_max: float = 1.2
-    normalize_coefficients: bool = True
-
-    def __post_init__(self):
-        check_credit_options(0, self.lambda_min, self.lambda_max)
-
-    def of_rollout(self, tokens: Tokens) -> Credit:
+    def shares(self, tokens: Tokens) -> torch.Tensor:
         A, sides = split_sides(tokens.advantages)
-        lambdas = self.lambda_min + (self.lambda_max - self.lambda_min) * torch.rand_like(A) * sides.any(dim=0)
-        return Credit((divide_by_mean(lambdas, self.lambda_min) if self.normalize_coefficients else lambdas).float())
+        return torch.rand_like(A) * sides.any(dim=0)
 
 
 @dataclass
-class Position(TokenCredit):
+class Position(_InRange):
     """
     A control that knows nothing but where in its response a token stands: λ rises from its first to its last token.
 
     Args:
-        lambda_min, lambda_max (`float`, *optional*, defaults to `0.8` and `1.2`): The range.
-        normalize_coefficients (`bool`, *optional*, defaults to `True`): Divide by the mean over the rollout batch.
+        lambda_min, lambda_max, normalize_coefficients: As of [`RandomCredit`].
     """
 
-    lambda_min: float = 0.8
-    lambda_max: float = 1.2
-    normalize_coefficients: bool = True
-
-    def __post_init__(self):
-        check_credit_options(0, self.lambda_min, self.lambda_max)
-
-    def of_rollout(self, tokens: Tokens) -> Credit:
+    def shares(self, tokens: Tokens) -> torch.Tensor:
         number = tokens.mask.cumsum(dim=1) - 1
-        place = tokens.flat(number / (number[:, -1:]).clamp(min=1))
-        lambdas = self.lambda_min + (self.lambda_max - self.lambda_min) * place
-        return Credit((divide_by_mean(lambdas, self.lambda_min) if self.normalize_coefficients else lambdas).float())
+        return tokens.flat(number / (number[:, -1:]).clamp(min=1))
 
 
 @dataclass

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from .coefficients import check_credit_options, divide_by_mean, split_sides
+from .coefficients import check_credit_options, in_range, split_sides
 from .distributed import all_reduce
 from .hidden_states import HiddenStates
 from .rule import Cost, TokenCredit
@@ -64,8 +64,7 @@ class SiblingValue(TokenCredit):
             return Credit(torch.ones_like(A).float(), neutral=True)
         gamma = (total / count.clamp(min=1)).clamp(min=1e-3)
         scaled = torch.where(sides[0], jumps / gamma[0], torch.where(sides[1], jumps / gamma[1], 0.0))
-        weights = self.lambda_min + (self.lambda_max - self.lambda_min) * scaled.sigmoid()
-        weights = divide_by_mean(weights, self.lambda_min) if self.normalize_coefficients else weights
+        weights = in_range(scaled.sigmoid(), self.lambda_min, self.lambda_max, self.normalize_coefficients)
         return Credit(weights.float(), scores=jumps)
 
     def cost(self) -> Cost:

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass, field
 
-from ..arguments import StrictParser, read_mappings
+from ..arguments import CheckedArguments, StrictParser, read_mappings
 from ..data.formats import FORMATS
 from ..errors import RecipeError
 
 
 @dataclass
-class EvalArguments:
+class EvalArguments(CheckedArguments):
     """
     An evaluation. The names that training recipes share mean the same; the defaults are the paper's.
 
@@ -85,18 +85,15 @@ class EvalArguments:
 
     def __post_init__(self):
         read_mappings(self, "reward_kwargs", "column_mapping", "chat_template_kwargs")
-        for name in ("model_name_or_path", "benchmarks", "output_dir"):
-            if not getattr(self, name):
-                raise RecipeError(f"`{name}` is missing: set it as --{name}.")
-        if isinstance(self.benchmarks, str):
-            self.benchmarks = [self.benchmarks]
+        self.require("model_name_or_path", "benchmarks", "output_dir")
+        self.make_lists("benchmarks")
         if self.batch_size is None:
             self.batch_size = 128 if self.use_vllm else 16
         for name in ("num_generations", "max_completion_length", "batch_size", "vllm_tensor_parallel_size"):
-            self._expect(name, getattr(self, name) >= 1, "a positive number")
-        self._expect("num_problems", self.num_problems is None or self.num_problems >= 1, "a positive number")
-        self._expect("temperature", self.temperature >= 0, "0 or more")
-        self._expect("top_p", 0 < self.top_p <= 1, "a number above 0, at most 1")
+            self.expect(name, getattr(self, name) >= 1, "a positive number")
+        self.expect("num_problems", self.num_problems is None or self.num_problems >= 1, "a positive number")
+        self.expect("temperature", self.temperature >= 0, "0 or more")
+        self.expect("top_p", 0 < self.top_p <= 1, "a number above 0, at most 1")
         if self.temperature == 0 and self.num_generations > 1:
             raise RecipeError(
                 f"temperature=0 decodes greedily, and num_generations={self.num_generations} samples would be equal: "
@@ -104,10 +101,6 @@ class EvalArguments:
             )
         if self.dataset_format and self.column_mapping:
             raise RecipeError("Set either `dataset_format` or `column_mapping`: a format names its own columns.")
-
-    def _expect(self, name: str, valid: bool, expected: str) -> None:
-        if not valid:
-            raise RecipeError(f"{name}={getattr(self, name)}: expected {expected}.")
 
 
 class EvalParser(StrictParser):

@@ -6,13 +6,10 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import asdict, replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import torch
 from accelerate import PartialState
-from accelerate.utils import broadcast_object_list, parse_flag_from_env
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase, TrainerState
 from transformers.utils import cached_file, find_adapter_config_file
@@ -24,6 +21,7 @@ from ..rewards.failures import explain_failures
 from .arguments import EvalArguments, EvalParser
 from .benchmarks import NUMBER, Problems, load_problems, resolve
 from .generation import Generate, ModelSource, Sampling, TransformersGenerator, VLLMGenerator
+from .processes import share_work, start_processes
 from .store import ChunkKey, Store
 from .summary import show, summarise
 
@@ -35,11 +33,7 @@ def main(args: Iterable[str]) -> None:
     """Run or go on with an evaluation. Raises `RecipeError` for a mistake of the user's."""
     arguments: EvalArguments
     (arguments,) = EvalParser().parse(args)
-    # one process may sample for hours longer than another
-    # `PartialState` looks neither at what the launcher was told nor at what the machine has, and would start no group
-    told = arguments.use_cpu or parse_flag_from_env("ACCELERATE_USE_CPU")
-    cpu = told or not torch.accelerator.is_available()
-    state = PartialState(cpu=cpu, timeout=timedelta(days=7))
+    state = start_processes(arguments.use_cpu)
     try:
         evaluation = Evaluation(arguments, state)
     except (ValueError, OSError, ImportError) as error:
@@ -167,13 +161,7 @@ class Evaluation:
                 are missing in the end.
         """
         state, size = self.state, sum(self.store.chunks.values())
-        with state.main_process_first():
-            self.store.check_settings(self.settings)
-        merged = [self.store.merge() if state.is_main_process else None]
-        broadcast_object_list(merged)
-        (done,) = merged
-        assert done is not None
-        todo = [key for key in self.store.chunks if key not in done]
+        done, todo = share_work(self.store, self.settings, state)
         mine = todo[state.process_index :: state.num_processes]
         try:
             # vLLM's engines start together, also those that no chunk is left for

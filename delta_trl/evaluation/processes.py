@@ -1,0 +1,32 @@
+"""What commands that work chunk by chunk share: the processes of a launcher, and which of them does what."""
+
+from datetime import timedelta
+
+import torch
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list, parse_flag_from_env
+
+from .store import ChunkKey, Store
+
+
+def start_processes(use_cpu: bool) -> PartialState:
+    """The processes that a launcher has started, or one."""
+    # `PartialState` looks neither at what the launcher was told nor at what the machine has, and would start no group
+    cpu = use_cpu or parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
+    return PartialState(cpu=cpu, timeout=timedelta(days=7))  # one may work for hours longer than another
+
+
+def share_work(store: Store, settings: dict, state: PartialState) -> tuple[set[ChunkKey], list[ChunkKey]]:
+    """
+    Which chunks are done, and which are to do, the same on all processes; of these, process i does every n-th.
+
+    Raises:
+        RecipeError: If the folder holds results of other settings.
+    """
+    with state.main_process_first():
+        store.check_settings(settings)
+    merged = [store.merge() if state.is_main_process else None]
+    broadcast_object_list(merged)
+    (done,) = merged
+    assert done is not None
+    return done, [key for key in store.chunks if key not in done]
