@@ -17,9 +17,9 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 from make_study_models import FOLDER
+from pages import put_tables
 from study import Runner
 from study_plans import COMMON_RATE, CREDIT
-from study_report import put_tables
 from study_runs import Run
 
 from delta_trl.audit.arguments import DEFAULT_RULES

@@ -23,10 +23,10 @@ import matplotlib
 import torch
 from compare_token_gradients import group_advantages, interval, raw_alphas, sample_batch, token_gradients
 from make_study_models import FOLDER
+from pages import put_tables
 from scipy.stats import rankdata, spearmanr
 from study import Runner
 from study_plans import CREDIT
-from study_report import put_tables
 from study_runs import Run
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed

@@ -3,9 +3,9 @@ Which token credit learns best? GRPO, DAPO, their relatives, DelTA and its ablat
 delta_trl.tasks, each with the same budget, the same seeds and its learning rate tuned the same way. And how much of
 that is the balance of winners against losers? `study_plans.py` lists the runs of both studies.
 
-    python scripts/study.py --run                 # appends one row per finished run to docs/results/study.jsonl
-    python scripts/study.py --report              # the tables in docs/study.md and the rest of docs/results/study*
-    python scripts/study.py --study balance --run # the second study (docs/study_plan.md): docs/results/balance.jsonl
+    python scripts/study.py --run                  # appends one row per finished run to docs/results/credit.jsonl
+    python scripts/study.py --report               # tables and pictures: docs/results/credit*
+    python scripts/study.py --study balance --run  # the second study (docs/study_plan.md): docs/results/balance.jsonl
 
 `--run` skips what is finished, so it can be stopped and started at will, and started several times at once: a run that
 another process is at is left to it (by a lock on a file under outputs/study). Start one process per processor core,
@@ -36,7 +36,7 @@ import transformers
 import trl
 from datasets import Dataset
 from make_study_models import FOLDER
-from study_plans import COMMON_RATE, CREDIT, STUDIES, Study
+from study_plans import CREDIT, STUDIES, Study
 from study_rules import labelled
 from study_runs import GENERATIONS, MINIBATCHES, PROMPTS, Run, read_rows, work
 from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, TrainerCallback
@@ -46,7 +46,7 @@ from delta_trl.tasks import TASKS, Task, make_problems
 
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS, PAGE = ROOT / "docs" / "results", ROOT / "docs" / "study.md"
+RESULTS = ROOT / "docs" / "results"
 LOOKS = 4  # at the policy on the way through a long run, evenly spaced
 LOOK_PROBLEMS, LOOK_SAMPLES = 64, 64  # test problems, and samples for each, so that pass@k is known up to 64
 BOX = re.compile(r"\\boxed\{\d+\}\Z")
@@ -282,22 +282,18 @@ def accuracy(solved: list[int]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--study", choices=STUDIES, default="credit")
+    parser.add_argument("--study", choices=STUDIES, default=CREDIT.name)
     parser.add_argument("--run", action="store_true", help="do what has no row yet")
-    parser.add_argument("--report", action="store_true", help="write tables and pictures, of the first study")
-    parser.add_argument("--results", type=Path, help="docs/results/study.jsonl, or the second study's")
-    parser.add_argument("--page", type=Path, help="for the tables: docs/study.md, or beside other --results")
+    parser.add_argument("--report", action="store_true", help="write tables and pictures beside the rows")
+    parser.add_argument("--results", type=Path, help="rows, docs/results/credit.jsonl or balance.jsonl by default")
     parser.add_argument("--tasks", nargs="+", help="of the study, all by default")
     parser.add_argument("--variants", nargs="+", help="of the study, all by default")
     parser.add_argument("--seeds", type=int, help="how many")
     args = parser.parse_args()
     study = STUDIES[args.study]
     args.results = args.results or RESULTS / f"{study.name}.jsonl"
-    chosen = (args.tasks or study.tasks, args.variants or tuple(study.variants))
-    if unknown := {*chosen[0], *chosen[1]} - {*study.tasks, *study.variants}:
+    if unknown := {*(args.tasks or ()), *(args.variants or ())} - {*study.tasks, *study.variants}:
         parser.error(f"unknown in this study: {', '.join(sorted(unknown))}")
-    if args.report and study is not CREDIT:
-        parser.error("--report is of the first study")
     if args.run:
         torch.set_num_threads(1)
         runner, locks = Runner(study), ROOT / "outputs" / "study" / "locks"
@@ -307,17 +303,16 @@ def main() -> None:
             print(*run.key, row["reward"][-1], row.get("accuracy_after"), f"{row['seconds']} s", flush=True)
             return row
 
-        seeds = range(args.seeds or study.seeds)
-        for runs in study.stages(study, *chosen, seeds, lambda: read_rows(args.results)):
+        def chosen(cell: tuple[str, str]) -> bool:
+            return cell[0] in (args.tasks or study.tasks) and cell[1] in (args.variants or study.variants)
+
+        seeds = args.seeds or max(section.seeds for section in study.sections)
+        for runs in study.stages(chosen, seeds, lambda: read_rows(args.results)):
             work(runs, args.results, execute, locks)
     if args.report:
         from study_report import write_report  # matplotlib and scipy, which runs do not need
 
-        rows = read_rows(args.results)
-        stem = args.results.with_suffix("")
-        page = args.page or (PAGE if args.results == RESULTS / "study.jsonl" else stem.with_suffix(".md"))
-        cells = [(task, variant) for task in chosen[0] for variant in chosen[1]]
-        write_report(rows, study.tuned(rows, cells), dict.fromkeys(cells, COMMON_RATE), stem, page)
+        write_report(study, read_rows(args.results), args.results.with_suffix(""))
 
 
 if __name__ == "__main__":

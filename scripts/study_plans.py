@@ -1,20 +1,43 @@
 """
 The two studies of scripts/study.py: variants, tasks, learning rates, seeds, and the order of the runs.
 
-`CREDIT` (docs/study.md) compares losses, DelTA and its ablations. `BALANCE` (docs/study_plan.md) asks how much is the
-balance of winners against losers, and what is left for the choice of tokens.
+`CREDIT` compares losses, DelTA and its ablations. `BALANCE` (docs/study_plan.md) asks how much is the balance of
+winners against losers, and what is left for the choice of tokens. docs/study.md has what came of both.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from study_runs import Run, study_runs, tuned_rates, tuning_runs
+from study_runs import Run, run_key, study_runs, tuned_rates, tuning_runs
 
 
 DAPO = {"token_credit": "none", "loss_type": "dapo"}  # with DeltaGRPOConfig's clip range, 0.2 and 0.28
 GRPO = {"token_credit": "none", "loss_type": "grpo", "epsilon_high": 0.2}
+BASELINE = "dapo"
 RATES = (1e-4, 2.5e-4, 6e-4)
-COMMON_RATE = 2.5e-4  # what DAPO's tuning chose on both tasks of the first study; every variant also runs with it
+COMMON_RATE = 2.5e-4  # what DAPO's tuning chose on both tasks of the first study
+Cell = tuple[str, str]  # task, variant
+
+
+@dataclass(frozen=True)
+class Section:
+    """
+    Runs that are compared with each other, and done before those of the next section.
+
+    Args:
+        title (`str`): In the report.
+        cells (`list[Cell]`): What runs.
+        seeds (`int`): How many.
+        phase (`str`, *optional*, defaults to `"study"`): Of `Study.rollouts`.
+        rate_of_baseline (`bool`, *optional*, defaults to `False`):
+            Whether all run at the learning rate that suits DAPO on the task, and not at their own.
+    """
+
+    title: str
+    cells: list[Cell]
+    seeds: int
+    phase: str = "study"
+    rate_of_baseline: bool = False
 
 
 @dataclass(frozen=True)
@@ -22,81 +45,111 @@ class Study:
     """
     Args:
         name (`str`): Its rows are in docs/results/NAME.jsonl.
-        tasks (`tuple[str, ...]`): Of `delta_trl.tasks`; `"NAME+lora"` trains LoRA adapters.
         variants (`dict[str, dict]`): Options of [`DeltaGRPOConfig`].
         rollouts (`dict[str, int]`): Rollout batches of a run, by phase.
-        seeds (`int`): How many.
         samples (`int`): For each test problem after training.
-        stages (`Callable`):
-            From the study, tasks, variants, seeds and a function that reads finished rows: lists of runs, each to be
-            done before the next is asked for.
+        sections (`tuple[Section, ...]`):
+            In the order of their runs. A task is one of `delta_trl.tasks`; `"NAME+lora"` trains LoRA adapters.
         rates (`dict[str, tuple[float, ...]]`): Learning rates that are tried on tasks, if not `RATES`.
         tuning_seeds (`dict[str, tuple[int, ...]]`): Of tasks, if not 1000 and 1001.
-        controls (`dict[str, str]`): Variants that run at the learning rate tuned for another one, which they control.
+        controls (`dict[str, str]`):
+            Variants that run at the learning rate tuned for another one, which they control. They are not compared
+            with DAPO.
+        side_matched (`dict[str, str]`): Variants that choose tokens, and those with the same weight per side.
+        shuffled (`dict[str, str]`): Variants that choose tokens, and those that choose as many at random.
+        drawn (`tuple[str, ...]`): Variants whose learning curves the report draws.
     """
 
     name: str
-    tasks: tuple[str, ...]
     variants: dict[str, dict]
     rollouts: dict[str, int]
-    seeds: int
     samples: int
-    stages: Callable[..., Iterator[list[Run]]]
+    sections: tuple[Section, ...]
     rates: dict[str, tuple[float, ...]] = field(default_factory=dict)
     tuning_seeds: dict[str, tuple[int, ...]] = field(default_factory=dict)
     controls: dict[str, str] = field(default_factory=dict)
+    side_matched: dict[str, str] = field(default_factory=dict)
+    shuffled: dict[str, str] = field(default_factory=dict)
+    drawn: tuple[str, ...] = (BASELINE,)
 
-    def tuning(self, cells: Iterable[tuple[str, str]]) -> list[Run]:
-        """The tuning runs of some (task, variant)."""
-        bases = dict.fromkeys((task, self.controls.get(variant, variant)) for task, variant in cells)
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(task for section in self.sections for task, _ in section.cells))
+
+    def tuned_as(self, section: Section, cell: Cell) -> Cell:
+        """By whose tuning a task and variant has its learning rate."""
+        task, variant = cell
+        return task, BASELINE if section.rate_of_baseline else self.controls.get(variant, variant)
+
+    def learning_rates(self, section: Section, cells: list[Cell], rows: list[dict]) -> dict[Cell, float]:
+        """Of each task and variant, from finished tuning runs. Those whose tuning is not complete are missing."""
+        tuned = {cell: self.tuned_as(section, cell) for cell in cells}
+        done = set(map(run_key, rows))
+        complete = [base for base in set(tuned.values()) if done.issuperset(run.key for run in self.tuning([base]))]
+        rates = tuned_rates(rows, complete)
+        return {cell: rates[base] for cell, base in tuned.items() if base in rates}
+
+    def tuning(self, cells: list[Cell]) -> list[Run]:
+        """The tuning runs of (task, variant)."""
         return tuning_runs(
-            bases, lambda task: self.rates.get(task, RATES), lambda task: self.tuning_seeds.get(task, (1000, 1001))
+            dict.fromkeys(cells),
+            lambda task: self.rates.get(task, RATES),
+            lambda task: self.tuning_seeds.get(task, (1000, 1001)),
         )
 
-    def tuned(self, rows: list[dict], cells: Iterable[tuple[str, str]]) -> dict[tuple, float]:
-        """The learning rate of each (task, variant)."""
-        cells = list(cells)
-        bases = {(task, self.controls.get(variant, variant)) for task, variant in cells}
-        rates = tuned_rates(rows, bases)
-        return {(task, variant): rates[task, self.controls.get(variant, variant)] for task, variant in cells}
+    def stages(
+        self, chosen: Callable[[Cell], bool], seeds: int, read: Callable[[], list[dict]]
+    ) -> Iterator[list[Run]]:
+        """
+        Lists of runs, each to be done before the next is asked for: of every section those that tune, then its own,
+        seed by seed.
+
+        Args:
+            chosen (`Callable`): Which (task, variant) to do.
+            seeds (`int`): The most of a section.
+            read (`Callable`): Finished rows.
+        """
+        for section in self.sections:
+            cells = [cell for cell in section.cells if chosen(cell)]
+            yield self.tuning([self.tuned_as(section, cell) for cell in cells])
+            rates = self.learning_rates(section, cells, read())
+            yield study_runs(rates, range(min(seeds, section.seeds)), section.phase)
 
 
 # --- which token credit learns best? --------------------------------------------------------------------------------
 
 
-def credit_stages(study: Study, tasks, variants, seeds, read: Callable[[], list[dict]]) -> Iterator[list[Run]]:
-    cells = [(task, variant) for task in tasks for variant in variants]
-    yield study.tuning(cells)
-    yield study_runs(study.tuned(read(), cells), seeds)
-    yield study_runs(dict.fromkeys(cells, COMMON_RATE), seeds)
-
+CREDIT_VARIANTS = {
+    "dapo": DAPO,
+    "grpo": GRPO,
+    "forking_tokens": {**DAPO, "top_entropy_quantile": 0.2},
+    "sapo": {"token_credit": "none", "loss_type": "sapo"},
+    "fipo": {"token_credit": "fipo", "delta": 10.0},
+    "delta": {"token_credit": "delta"},
+    "delta_topk": {"token_credit_kwargs": {"token_gradient": "topk_hidden", "token_gradient_top_k": 5}},
+    "delta_lm_head": {"token_credit_kwargs": {"token_gradient": "lm_head"}},
+    "delta_full": {"token_credit_kwargs": {"token_gradient": "full"}},
+    "random": {"token_credit": "random"},
+    "within_side": {"token_credit": "within_side"},
+    "side_mean": {"token_credit": "side_mean"},
+    "balance_sides": {"token_credit_kwargs": {"balance_sides": True}},
+    "select_top": {"token_credit": "selected"},
+    "select_bottom": {"token_credit": "selected", "token_credit_kwargs": {"which": "bottom"}},
+    "select_random": {"token_credit": "selected", "token_credit_kwargs": {"which": "random"}},
+}
+CREDIT_CELLS = [(task, variant) for task in ("arithmetic", "programs") for variant in CREDIT_VARIANTS]
 
 CREDIT = Study(
-    name="study",
-    tasks=("arithmetic", "programs"),
-    variants={
-        "dapo": DAPO,
-        "grpo": GRPO,
-        "forking_tokens": {**DAPO, "top_entropy_quantile": 0.2},
-        "sapo": {"token_credit": "none", "loss_type": "sapo"},
-        "fipo": {"token_credit": "fipo", "delta": 10.0},
-        "delta": {"token_credit": "delta"},
-        "delta_topk": {"token_credit_kwargs": {"token_gradient": "topk_hidden", "token_gradient_top_k": 5}},
-        "delta_lm_head": {"token_credit_kwargs": {"token_gradient": "lm_head"}},
-        "delta_full": {"token_credit_kwargs": {"token_gradient": "full"}},
-        "random": {"token_credit": "random"},
-        "within_side": {"token_credit": "within_side"},
-        "side_mean": {"token_credit": "side_mean"},
-        "balance_sides": {"token_credit_kwargs": {"balance_sides": True}},
-        "select_top": {"token_credit": "selected"},
-        "select_bottom": {"token_credit": "selected", "token_credit_kwargs": {"which": "bottom"}},
-        "select_random": {"token_credit": "selected", "token_credit_kwargs": {"which": "random"}},
-    },
+    name="credit",
+    variants=CREDIT_VARIANTS,
     rollouts={"tune": 10, "study": 16},
-    seeds=8,
     samples=1,
-    stages=credit_stages,
+    sections=(
+        Section("Learning rates tuned for each variant", CREDIT_CELLS, 8),
+        Section("The learning rate that suits DAPO", CREDIT_CELLS, 8, rate_of_baseline=True),
+    ),
     tuning_seeds={"arithmetic": (1000,)},  # one where it is as clear as there
+    drawn=(BASELINE, "delta", "delta_full", "side_mean", "select_top", "select_random"),
 )
 
 # --- how much is the balance of sides, and what is left for tokens? -------------------------------------------------
@@ -177,45 +230,41 @@ MAIN_CELLS = [
 REST_CELLS = [(task, variant) for task in ("arithmetic", "own_errors") for variant in REST]
 LONG_CELLS = [(task, variant) for task in SHORT_TASKS for variant in LONG_RUNS]
 LONGEST_CELLS = [("longest", variant) for variant in LONGEST]
+COMMON_CELLS = [cell for cell in MAIN_CELLS if cell[0] in SHORT_TASKS]
 SATURATION_CELLS = [(task, variant) for task in ("arithmetic", "own_errors") for variant in SATURATION]
 
 
-def balance_stages(study: Study, tasks, variants, seeds, read: Callable[[], list[dict]]) -> Iterator[list[Run]]:
-    """Main variants everywhere, long runs of the best, then the rest: what is there is always worth reading."""
-
-    def chosen(cells):
-        return [(task, variant) for task, variant in cells if task in tasks and variant in variants]
-
-    def runs(cells, some_seeds, phase="study"):
-        return study_runs(study.tuned(read(), chosen(cells)), some_seeds, phase)
-
-    yield study.tuning(chosen(MAIN_CELLS))
-    yield runs(MAIN_CELLS, seeds)
-    yield runs(LONG_CELLS, seeds[:5], "long")
-    yield study.tuning(chosen(REST_CELLS))
-    yield runs(REST_CELLS, seeds[:8])
-    yield study.tuning(chosen(LONGEST_CELLS))
-    yield runs(LONGEST_CELLS, seeds[:6])
-    yield runs(SATURATION_CELLS, seeds[:3], "saturation")
-    # tuning is noisy: the main variants at the rate that suits DAPO, where their own is another
-    short = [cell for cell in chosen(MAIN_CELLS) if cell[0] in SHORT_TASKS]
-    of_dapo = study.tuned(read(), chosen((task, "dapo") for task in SHORT_TASKS))
-    yield study_runs({cell: of_dapo[cell[0], "dapo"] for cell in short if (cell[0], "dapo") in of_dapo}, seeds[:8])
-
+# Masks of losers have the weight per side of losers_0.2, whichever 20 % they choose.
+MASKS = tuple(name for name in BALANCE_VARIANTS if name.startswith("top_"))
 
 BALANCE = Study(
     name="balance",
-    tasks=(*SHORT_TASKS, "long", "arithmetic+lora", "longest"),
     variants=BALANCE_VARIANTS,
     rollouts={"tune": 10, "study": 16, "long": 64, "saturation": 256},
-    seeds=16,
     samples=4,
-    stages=balance_stages,
+    sections=(
+        Section("Main", MAIN_CELLS, 16),
+        Section("64 rollout batches", LONG_CELLS, 5, "long"),
+        Section("The rest of the variants", REST_CELLS, 8),
+        Section("The longest task", LONGEST_CELLS, 6),
+        Section("256 rollout batches", SATURATION_CELLS, 3, "saturation"),
+        # tuning is noisy: the main variants at the rate that suits DAPO, where their own is another
+        Section("Main, at the learning rate that suits DAPO", COMMON_CELLS, 8, rate_of_baseline=True),
+    ),
     rates={
         "own_errors": (5e-5, *RATES),
         "arithmetic+lora": (1e-3, 2.5e-3, 6e-3),  # adapters want ten times as much
     },
     tuning_seeds={"longest": (1000,)},  # a run takes more than a minute
     controls=CONTROLS,
+    side_matched={
+        **{name: f"{name}_side_mean" for name in TOKEN_RULES},
+        **dict.fromkeys((*MASKS, "oracle_at_0.2"), "losers_0.2"),
+    },
+    shuffled={
+        **{name: f"{name}_shuffled" for name in (*TOKEN_RULES, "oracle_at_0.2")},
+        **{name: "top_random" for name in MASKS if name != "top_random"},
+    },
+    drawn=(BASELINE, "losers_0", "losers_0.2", "adaptive_sides", "delta", "oracle"),
 )
-STUDIES = {"credit": CREDIT, "balance": BALANCE}
+STUDIES = {study.name: study for study in (CREDIT, BALANCE)}

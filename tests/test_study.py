@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 import stability
 import study
+import study_answers
 import study_plans
 import study_report
 import study_rules
 import study_runs
+import study_statistics
 import torch
 from scipy import stats
 
@@ -33,7 +35,7 @@ SCRIPTS = Path(__file__).parents[1] / "scripts"
 def test_paired_comparison_against_scipy():
     rng = np.random.default_rng(0)
     a, b = rng.normal(0.1, 1, 12), rng.normal(0, 1, 12)
-    compared = study_report.compare_pairs(a, b)
+    compared = study_statistics.compare_pairs(a, b)
     t = stats.ttest_rel(a, b)
     low, high = t.confidence_interval(0.95)
     assert compared["p_t"] == pytest.approx(t.pvalue)
@@ -43,7 +45,7 @@ def test_paired_comparison_against_scipy():
 
 
 def test_no_difference_at_all_is_no_finding():
-    compared = study_report.compare_pairs(np.ones(4), np.ones(4))
+    compared = study_statistics.compare_pairs(np.ones(4), np.ones(4))
     assert compared["difference"] == 0
     assert math.isnan(compared["p_t"])
     assert math.isnan(compared["p_wilcoxon"])
@@ -51,14 +53,14 @@ def test_no_difference_at_all_is_no_finding():
 
 @pytest.mark.parametrize("n", [5, 8, 16])
 def test_detectable_difference_is_found_in_four_of_five_simulated_studies(n):
-    shift = study_report.detectable_difference(sd=2.0, n=n)
+    shift = study_statistics.detectable_difference(sd=2.0, n=n)
     samples = np.random.default_rng(n).normal(shift, 2.0, (20_000, n))
     assert (stats.ttest_1samp(samples, 0, axis=1).pvalue < 0.05).mean() == pytest.approx(0.8, abs=0.01)
 
 
 def test_holm_by_its_definition():
     p = [0.01, 0.04, 0.03, math.nan, 0.005]
-    adjusted = study_report.holm(p)
+    adjusted = study_statistics.holm(p)
     assert adjusted[:3] + adjusted[4:] == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert math.isnan(adjusted[3])
 
@@ -73,7 +75,7 @@ def test_holm_by_its_definition():
     ],
 )
 def test_collapse(after, reward, expected):
-    assert study_report.collapsed({"accuracy_before": 0.3, "accuracy_after": after, "reward": reward}) is expected
+    assert study_statistics.collapsed({"accuracy_before": 0.3, "accuracy_after": after, "reward": reward}) is expected
 
 
 def fake_row(run: study_runs.Run, **overrides) -> dict:
@@ -94,29 +96,111 @@ def test_learning_rate_with_the_best_second_half():
     assert study_runs.best_learning_rate(rows, "arithmetic", "delta") == 2.5e-4
 
 
-def test_report_pairs_by_task_and_seed(tmp_path):
-    tasks, variants = study_plans.CREDIT.tasks, study_plans.CREDIT.variants
-    rates = {(task, variant): 1e-4 for task in tasks for variant in variants}
-    runs = [study_runs.Run("study", *key, 1e-4, seed) for key in rates for seed in range(4)]
-    rows = [fake_row(run) for run in runs if (run.variant, run.seed) != ("delta", 3)]  # one is missing
-    rows.append(fake_row(study_runs.Run("study", "programs", "delta", 9.0, 0), accuracy_after=100.0))  # another rate
-    random.Random(0).shuffle(rows)
-    entries = {(e["task"], e["variant"]): e for e in study_report.summarise(rows, rates)}
-    after = {(r["task"], r["variant"], r["seed"]): r["accuracy_after"] for r in rows if r["learning_rate"] == 1e-4}
-    for task in tasks:
-        expected = stats.ttest_rel(*([after[task, v, seed] for seed in range(3)] for v in ("delta", "dapo")))
-        assert entries[task, "delta"]["accuracy_p_t"] == pytest.approx(expected.pvalue)
-        assert entries[task, "delta"]["accuracy_pairs"] == 3
-    assert entries["all", "delta"]["accuracy_pairs"] == 6
-    assert entries["all", "sapo"]["accuracy_pairs"] == 8
+def all_runs(plan: study_plans.Study, seeds: int = 99, chosen=lambda cell: True) -> list[study_runs.Run]:
+    """Every run that a study asks for, each made as soon as it is asked for."""
+    rows, runs = [], []
+    for stage in plan.stages(chosen, seeds, rows.copy):
+        runs += stage
+        rows += [fake_row(run) for run in stage]
+    return runs
 
-    page = tmp_path / "page.md"
-    study_report.write_report(rows, rates, dict.fromkeys(rates, 9.0), tmp_path / "study", page)
-    tables = page.read_text().split("<!-- end of tables -->")[0]
-    assert tables.count("| select_random |") == 8
-    study_report.write_report(rows, rates, dict.fromkeys(rates, 9.0), tmp_path / "study", page)
-    assert page.read_text().startswith(tables)  # the tables are replaced, not repeated
-    assert {path.suffix for path in tmp_path.iterdir()} == {".md", ".json", ".csv", ".png"}
+
+def test_report_pairs_by_task_and_seed(tmp_path):
+    plan = study_plans.CREDIT
+    runs = dict.fromkeys(all_runs(plan, seeds=4))
+    lost = [run for run in runs if (run.phase, run.variant, run.seed) == ("study", "delta", 3)]
+    rows = [fake_row(run) for run in runs if run not in lost]
+    rows.append(fake_row(study_runs.Run("study", "programs", "delta", 9.0, 3), accuracy_after=100.0))  # another rate
+    random.Random(0).shuffle(rows)
+    tuned, common = study_statistics.summarise(plan, rows)
+    entries = {(e["task"], e["variant"]): e for e in tuned["comparisons"] if e["outcome"] == "accuracy"}
+    rates = plan.learning_rates(plan.sections[0], plan.sections[0].cells, rows)
+    after = {
+        (row["task"], row["variant"], row["seed"]): row["accuracy_after"]
+        for row in rows
+        if row["phase"] == "study" and row["learning_rate"] == rates[row["task"], row["variant"]]
+    }
+    for task in plan.tasks:
+        expected = stats.ttest_rel(*([after[task, v, seed] for seed in range(3)] for v in ("delta", "dapo")))
+        assert entries[task, "delta"]["p_t"] == pytest.approx(expected.pvalue)
+        # of a section without all of its runs, all variants are reported on the same seeds
+        assert {e["pairs"] for (of, _), e in entries.items() if of == task} == {3}
+        p_values = sorted(e["p_t"] for (of, _), e in entries.items() if of == task)
+        assert min(e["p_holm"] for (of, _), e in entries.items() if of == task) == pytest.approx(
+            min(1, p_values[0] * len(p_values))
+        )
+    assert entries[study_statistics.POOLED, "delta"]["pairs"] == 6
+    by_rate = {cell["learning_rate"] for cell in common["cells"] if cell["task"] == "programs"}
+    assert by_rate == {rates["programs", "dapo"]}
+
+    study_report.write_report(plan, rows, tmp_path / "credit")
+    page = (tmp_path / "credit.md").read_text()
+    assert page.count("| select_random − dapo |") == 4  # two outcomes at two rates
+    assert {path.suffix for path in tmp_path.iterdir()} == {".md", ".json", ".png"}
+
+
+def test_families_are_those_of_the_plan():
+    plan = study_plans.BALANCE
+
+    def tests(section: int) -> dict:
+        counts = {}
+        for family, (task, _), _ in study_statistics.planned_pairs(plan, plan.sections[section]):
+            counts[task, family] = counts.get((task, family), 0) + 1
+        return counts
+
+    main = tests(0)
+    for task in ("arithmetic", "programs", "own_errors"):
+        assert [main[task, family] for family in study_statistics.FAMILIES] == [12, 7, 5]
+    for task in ("sparse", "long"):
+        assert [main[task, family] for family in study_statistics.FAMILIES] == [10, 6, 1]
+    assert set(tests(1)) == {(task, "baseline") for task in study_plans.SHORT_TASKS}
+    rest = study_statistics.planned_pairs(plan, plan.sections[2])
+    # a rule of the main section whose control comes later is compared with it there
+    assert (
+        "shuffled",
+        ("arithmetic", "optimal_token_baseline"),
+        ("arithmetic", "optimal_token_baseline_shuffled"),
+    ) in rest
+    assert not {variant for family, (_, variant), _ in rest if family == "baseline"} & set(study_plans.MAIN)
+
+
+def planted(run: study_runs.Run, gains: dict[str, float]) -> dict:
+    """A row with known differences from DAPO, and a bit of noise."""
+    rng = random.Random(repr(run))
+    solved = [8, *[0] * 55, *[7] * 8, 0]  # of 64 problems: none in 64, or 56 to 63 samples
+    return fake_row(
+        run,
+        accuracy_after=0.5 + gains.get(run.variant, 0.0) + rng.gauss(0, 0.005),
+        entropy=[0.1] * 8,
+        length=[50.0],
+        looks=[{"rollouts": 64, "solved": solved}],
+    )
+
+
+@pytest.mark.parametrize("undone", [False, True])
+def test_verdict_by_the_criteria_of_the_plan(undone):
+    plan = study_plans.BALANCE
+    gains = {"losers_0.2": 0.05, "top_sibling": 0.08, "top_random": 0.05, "oracle": 0.002, "losers_0": -0.05}
+    later = gains | {"losers_0.2": -0.05 if undone else 0.02}
+    rows = [planted(run, gains if run.phase == "study" else later) for run in dict.fromkeys(all_runs(plan, seeds=8))]
+    main, long = study_statistics.summarise(plan, rows)[:2]
+    held = [
+        study_answers.holds_up(*(study_answers.Comparisons([part], part["title"]) for part in (main, long)), variant)
+        for variant in ("losers_0.2", "losers_0", "oracle", "top_sibling")
+    ]
+    assert [one["holds"] for one in held] == [not undone, False, False, None]  # the last has no long runs
+    assert set(held[0]["wins"]) == set(held[1]["losses"]) == set(study_answers.FULL)
+    assert held[0]["pass@64"] == 0
+    lines = study_answers.which_token_matters(study_answers.Comparisons([main], main["title"])).splitlines()
+    verdicts = {line.split(" | ")[0].strip("| "): line.split(" | ")[-1].strip("| ") for line in lines}
+    assert verdicts["top_sibling"] == "matters"
+    assert verdicts["oracle"] == verdicts["delta"] == "matters little"
+
+
+def test_pass_within_k_of_counted_problems():
+    # two problems with no and with three of four samples right: 0, and all but C(1, 2) of C(4, 2) pairs
+    assert study_statistics.solved_within([1, 0, 0, 1, 0], 1) == pytest.approx(0.375)
+    assert study_statistics.solved_within([1, 0, 0, 1, 0], 2) == pytest.approx(0.5)
 
 
 # --- resumption -----------------------------------------------------------------------------------------------------
@@ -126,6 +210,7 @@ import sys, time
 sys.path.insert(0, {scripts!r})
 from pathlib import Path
 import study_runs
+import study_statistics
 cells = [("programs", f"variant {{i}}") for i in range(16)]
 row = {{"phase": "tune", "task": "programs", "learning_rate": 1e-4, "reward": [1.0]}}
 tuned = [row | {{"variant": variant}} for _, variant in cells]
@@ -242,13 +327,8 @@ def test_lora_run():
 
 
 def test_second_study_asks_for_no_run_twice_and_controls_share_the_rate_of_their_rule():
-    plan, rows = study_plans.BALANCE, []
-    phases, every = [], []
-    for runs in plan.stages(plan, plan.tasks, tuple(plan.variants), range(plan.seeds), rows.copy):
-        phases.append({run.phase for run in runs})
-        every += runs
-        rows += [fake_row(run) for run in runs if run.phase == "tune"]
-    assert all(len(phase) == 1 for phase in phases)
+    plan = study_plans.BALANCE
+    every = all_runs(plan)
     assert {run.task for run in every} == set(plan.tasks)
     assert {run.variant for run in every} == set(plan.variants)
     main = [run for run in every if run.phase == "study"]
@@ -262,8 +342,8 @@ def test_second_study_asks_for_no_run_twice_and_controls_share_the_rate_of_their
             rates.setdefault((run.task, run.variant), set()).add(run.learning_rate)
     for task, variant in rates:
         assert rates[task, variant] & rates[task, plan.controls.get(variant, variant)]
-        tuned = {run.variant for run in every if run.phase == "tune"}
-        assert not tuned & set(plan.controls)
+    tuned = {run.variant for run in every if run.phase == "tune"}
+    assert not tuned & set(plan.controls)
 
 
 # --- rules of the second study --------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ import statistics
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -40,7 +39,7 @@ VARIANTS = {
     "delta": {"token_credit": "delta"},
     "losers_0.2": {"token_credit": "side_weights", "token_credit_kwargs": {"losers": 0.2}},
 }
-STUDY = Study("gpu", (), VARIANTS, {}, 3, samples=2, stages=lambda *args: iter(()))
+STUDY = Study("gpu", VARIANTS, {}, samples=2, sections=())
 CROWDED = 1.5  # how much longer a rollout batch takes beside other processes, a guess
 START = 30  # seconds until a process is at work
 
@@ -106,8 +105,7 @@ def make_start_model(task: Task, folder: Path, size: dict, stage: Stage) -> None
 def runner(stage: Stage, size: dict, rollouts: int) -> Runner:
     torch.set_float32_matmul_precision("high")
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    study = replace(STUDY, tasks=(size["task"],))
-    return Runner(study, {"study": rollouts, "tune": rollouts}, size["problems"], device, stage.work / "models")
+    return Runner(STUDY, {"study": rollouts, "tune": rollouts}, size["problems"], device, stage.work / "models")
 
 
 def choose_rollouts(stage: Stage, size: dict, workers: int) -> int:

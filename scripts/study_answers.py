@@ -1,0 +1,210 @@
+"""What docs/study_plan.md asks, from the comparisons of its study: what holds up, and what is only explored."""
+
+import json
+import math
+from pathlib import Path
+
+from scipy.stats import spearmanr
+from study_plans import BALANCE, Study
+from study_statistics import POOLED
+
+
+AUDIT = Path(__file__).resolve().parents[1] / "docs" / "results" / "audit.json"
+FULL = ("arithmetic", "programs", "sparse", "own_errors", "long")  # fine-tuned in full
+STRICT, LOOSE, NEAR_ZERO, ENOUGH = 0.01, 0.05, 0.02, 3
+LEAST_PASS_64 = -0.05
+WEIGHTS = {"losers_0": 0, "losers_0.1": 0.1, "losers_0.2": 0.2, "losers_0.5": 0.5, "dapo": 1, "losers_2": 2}
+# Rules of the audit and the variants that train with them, or with a mask of losers by them.
+AUDITED = {
+    "delta": "delta",
+    "delta_full": "delta:token_gradient=full",
+    "group_contrast": "group_contrast",
+    "top_sibling": "sibling_value",
+    "top_surprisal": "surprisal",
+    "top_entropy": "entropy",
+    "optimal_token_baseline": "optimal_token_baseline",
+    "advantage_reweighting": "advantage_reweighting",
+    "stare": "stare",
+    "losers_0.2": "side_weights",
+}
+MASKS_BY_SCORE = ("top_sibling",)  # whose gradients are not those that the audit measured
+
+
+class Comparisons:
+    """Entries of one section, by outcome, family, variant and task."""
+
+    def __init__(self, summaries: list[dict], title: str):
+        found = [summary for summary in summaries if summary["title"] == title]
+        self.cells = {(e["task"], e["variant"]): e for summary in found for e in summary["cells"]}
+        self.entries = {
+            (e["outcome"], e["family"], e["variant"], e["task"]): e
+            for summary in found
+            for e in summary["comparisons"]
+        }
+
+    def variants(self, family: str) -> list[str]:
+        return list(dict.fromkeys(variant for _, of, variant, _ in self.entries if of == family))
+
+    def over(self, tasks, outcome: str, family: str, variant: str) -> dict[str, dict]:
+        places = {task: (outcome, family, variant, task) for task in tasks}
+        return {task: self.entries[place] for task, place in places.items() if place in self.entries}
+
+
+def answers(study: Study, summaries: list[dict]) -> list[str]:
+    """Parts of the page; nothing for a study that the plan does not speak of."""
+    if study is not BALANCE:
+        return []
+    main, long, rest = (Comparisons(summaries, study.sections[i].title) for i in range(3))
+    return [
+        "## What holds up, by the plan's criteria\n",
+        what_holds_up(main, long),
+        "## Which token matters, by the plan's criteria\n",
+        which_token_matters(main),
+        "## Explored, without test\n",
+        by_task(main),
+        by_weight([main, rest]),
+        share_of_oracle(main),
+        audit_against_learning([main, rest]),
+    ]
+
+
+def holds_up(main: Comparisons, long: Comparisons, variant: str) -> dict:
+    """The plan's criteria for one variant. `None`: no long runs to undo it, or to confirm it."""
+    short = main.over(FULL, "accuracy", "baseline", variant)
+    later = long.over(FULL, "accuracy", "baseline", variant)
+    within_64 = [e["difference"] for e in long.over(FULL, "pass@64", "baseline", variant).values()]
+    found = {
+        "wins": [task for task, e in short.items() if e["p_holm"] < STRICT and e["difference"] > 0],
+        "losses": [task for task, e in short.items() if e["p_holm"] < LOOSE and e["difference"] < 0],
+        "later": {task: e["difference"] for task, e in later.items()},
+        "pass@64": sum(within_64) / len(within_64) if within_64 else math.nan,
+    }
+    wins = len(found["wins"]) >= ENOUGH and not found["losses"]
+    undone = sum(d < 0 for d in found["later"].values()) > 1 or found["pass@64"] < LEAST_PASS_64
+    found["holds"] = False if not wins or (later and undone) else True if later else None
+    return found
+
+
+def what_holds_up(main: Comparisons, long: Comparisons) -> str:
+    lines = [
+        "| variant | beats DAPO on | loses on | 64 rollout batches: difference in accuracy | in pass@64 | holds up |"
+    ]
+    lines.append("|" + "---|" * 6)
+    for variant in main.variants("baseline"):
+        found = holds_up(main, long, variant)
+        later = ", ".join(f"{task} {value:+.3f}" for task, value in found["later"].items()) or "not run"
+        verdict = {True: "**yes**", False: "no", None: "not known"}[found["holds"]]
+        pass_64 = "" if math.isnan(found["pass@64"]) else f"{found['pass@64']:+.3f}"
+        both = (", ".join(found[name]) or "none" for name in ("wins", "losses"))
+        lines.append(f"| {variant} | {' | '.join(both)} | {later} | {pass_64} | {verdict} |")
+    return "\n".join(lines) + "\n"
+
+
+def which_token_matters(main: Comparisons) -> str:
+    lines = [
+        "| rule | beats both controls on | below its side-matched control on | "
+        f"95 % interval against it within ±{NEAR_ZERO} on | so |",
+        "|" + "---|" * 5,
+    ]
+    for variant in main.variants("side_matched"):
+        side = main.over(FULL, "accuracy", "side_matched", variant)
+        shuffled = main.over(FULL, "accuracy", "shuffled", variant)
+
+        def above(entries: dict, task: str) -> bool:
+            return task in entries and entries[task]["p_holm"] < STRICT and entries[task]["difference"] > 0
+
+        both = [task for task in side if above(side, task) and above(shuffled, task)]
+        worse = [task for task, e in side.items() if e["p_holm"] < STRICT and e["difference"] < 0]
+        near = [task for task, e in side.items() if -NEAR_ZERO <= e["low"] and e["high"] <= NEAR_ZERO]
+        verdict = "matters" if len(both) >= ENOUGH else "matters little" if len(near) >= ENOUGH else "not shown"
+        cells = " | ".join(", ".join(tasks) or "none" for tasks in (both, worse, near))
+        lines.append(f"| {variant} | {cells} | {verdict} |")
+    return "\n".join(lines) + "\n"
+
+
+def difference(entry: dict | None) -> str:
+    return "" if entry is None else f"{entry['difference']:+.3f} ± {entry['high'] - entry['difference']:.3f}"
+
+
+def by_task(main: Comparisons) -> str:
+    """Gains against length and pass rate."""
+    columns = [("baseline", v) for v in ("losers_0.2", "losers_0", "adaptive_sides", "oracle", "delta")]
+    columns += [("side_matched", v) for v in ("oracle", "delta", "top_sibling")]
+    names = [f"{variant} − {'dapo' if family == 'baseline' else 'its side-matched'}" for family, variant in columns]
+    lines = [
+        f"| accuracy, by length | tokens | before | dapo | {' | '.join(names)} |",
+        "|" + "---|" * (4 + len(names)),
+    ]
+    tasks = [task for task, variant in main.cells if variant == "dapo"]
+    for task in sorted(tasks, key=lambda task: main.cells[task, "dapo"]["length"]):
+        cell = main.cells[task, "dapo"]
+        found = [difference(main.entries.get(("accuracy", family, variant, task))) for family, variant in columns]
+        numbers = f"{cell['length']:.0f} | {cell['before']:.3f} | {cell['accuracy']:.3f}"
+        lines.append(f"| {task} | {numbers} | {' | '.join(found)} |")
+    return "\n".join(lines) + "\n"
+
+
+def by_weight(sections: list[Comparisons]) -> str:
+    """Accuracy by the weight of losers, and that of the weights that follow the batch."""
+    variants = {**WEIGHTS, "adaptive_sides": "adaptive", "pass_rate_sides": "pass rate"}
+    lines = [f"| accuracy by losers' weight | {' | '.join(map(str, variants.values()))} |"]
+    lines.append("|" + "---|" * (1 + len(variants)))
+    cells = {place: cell for section in reversed(sections) for place, cell in section.cells.items()}
+    for task in dict.fromkeys(task for task, _ in sections[0].cells):
+        found = [f"{cells[task, v]['accuracy']:.3f}" if (task, v) in cells else "" for v in variants]
+        lines.append(f"| {task} | {' | '.join(found)} |")
+    return "\n".join(lines) + "\n"
+
+
+def share_of_oracle(main: Comparisons) -> str:
+    """How much of what exact labels bring beyond their weight per side a rule brings beyond its own."""
+    gaps = main.over([*FULL, POOLED], "accuracy", "side_matched", "oracle")
+    text = ["What exact labels of losers' first mistakes bring beyond the same weight per side:"]
+    text.append("; ".join(f"{task} {difference(gap)}" for task, gap in gaps.items()) + ".")
+    clear = {task: gap["difference"] for task, gap in gaps.items() if gap["low"] > 0}
+    if not clear:
+        text.append("On no task is that above zero, so that there is no gap for a rule to close.")
+    for task, gap in clear.items():
+        shares = {
+            variant: main.entries["accuracy", "side_matched", variant, task]["difference"] / gap
+            for variant in main.variants("side_matched")
+            if ("accuracy", "side_matched", variant, task) in main.entries and variant != "oracle"
+        }
+        text.append(f"Share of it on {task}: " + ", ".join(f"{v} {share:+.0%}" for v, share in shares.items()) + ".")
+    return "\n".join(text) + "\n"
+
+
+def audit_against_learning(sections: list[Comparisons]) -> str:
+    """Spearman correlations over rules between what the audit measures and what training brings."""
+    measures = {
+        "losers' mistakes found (AUC)": lambda rule: rule["losers"]["auc"] if "losers" in rule else None,
+        "cosine with the long run's gradient": lambda rule: rule["gradient"]["cosine"] if "gradient" in rule else None,
+    }
+    audits = {e["task"]: e["rules"] for e in json.loads(AUDIT.read_text()) if e["moment"] == 0}
+    lines = [
+        "| correlation over rules with the gain | task | rules | against dapo | against the same weight per side |"
+    ]
+    lines.append("|" + "---|" * 5)
+    for name, measure in measures.items():
+        for task in (task for task in FULL if task in audits):
+            values = {v: measure(audits[task][rule]) for v, rule in AUDITED.items() if rule in audits[task]}
+            if name.startswith("cosine"):
+                values = {v: value for v, value in values.items() if v not in MASKS_BY_SCORE}
+            else:
+                values.pop("losers_0.2", None)
+            found, rules = [], 0
+            for family in ("baseline", "side_matched"):
+                gains = {
+                    v: section.entries["accuracy", family, v, task]["difference"]
+                    for section in sections
+                    for v in values
+                    if ("accuracy", family, v, task) in section.entries and values[v] is not None
+                }
+                enough = len(gains) >= 4
+                found.append(
+                    f"{spearmanr([values[v] for v in gains], [*gains.values()]).statistic:+.2f}" if enough else ""
+                )
+                rules = max(rules, len(gains))
+            lines.append(f"| {name} | {task} | {rules} | {' | '.join(found)} |")
+    lines.append("\nThe audit's measures are those of [the start models](audit.md).")
+    return "\n".join(lines) + "\n"
