@@ -29,6 +29,7 @@ import psutil
 ROOT = Path(__file__).resolve().parents[1]
 STEPS = 8
 HANG_SECONDS = 180
+DISK_MB = 256
 METRICS = ("step", "loss", "reward", "grad_norm", "credit/coefficient_std", "eval_reward", "eval_avg_at_k")
 NUMBERS = ("reward", "grad_norm", "accuracy_before", "accuracy_after")  # of a row of the study
 # What a launch says that was hit so. The rest has to go on as if nothing had happened.
@@ -150,12 +151,98 @@ def study_command(folder: Path, name: str) -> list[str]:
 COMMANDS = {"train": train_command, "eval": eval_command, "audit": audit_command, "study": study_command}
 
 
+CLOCK = r"""
+// The wall clock of one process family, ahead by as many seconds as the file CHAOS_CLOCK says. Loaded before libc.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+static long ahead(void) {
+    char text[32] = {0};
+    const char *path = getenv("CHAOS_CLOCK");
+    int file = path ? open(path, O_RDONLY) : -1;
+    if (file < 0) return 0;
+    ssize_t length = read(file, text, sizeof text - 1);
+    close(file);
+    return length > 0 ? atol(text) : 0;
+}
+
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
+    int result = real(clock, now);
+    if (clock == CLOCK_REALTIME) now->tv_sec += ahead();
+    return result;
+}
+
+int gettimeofday(struct timeval *restrict now, void *restrict zone) {
+    static int (*real)(struct timeval *, void *);
+    if (!real) real = dlsym(RTLD_NEXT, "gettimeofday");
+    int result = real(now, zone);
+    now->tv_sec += ahead();
+    return result;
+}
+
+time_t time(time_t *now) {
+    struct timespec current;
+    clock_gettime(CLOCK_REALTIME, &current);
+    if (now) *now = current.tv_sec;
+    return current.tv_sec;
+}
+"""
+
+
+class Machine:
+    """
+    What launches share and hits change: a disk of its own, where this process may mount one, and a wall clock, where
+    there is a C compiler.
+    """
+
+    def __init__(self, folder: Path):
+        self.disk = folder / "disk"
+        self.disk.mkdir(exist_ok=True)
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "chaos", str(self.disk)]
+        self.mounted = subprocess.run(mount, capture_output=True, check=False).returncode == 0
+        self.clock, library = folder / "clock", folder / "clock.so"
+        compiler = ["cc", "-shared", "-fPIC", "-O1", "-x", "c", "-", "-o", str(library), "-ldl"]
+        self.environment: dict[str, str] = {}
+        with contextlib.suppress(FileNotFoundError):
+            if not subprocess.run(compiler, input=CLOCK.encode(), capture_output=True, check=False).returncode:
+                self.environment = {"LD_PRELOAD": str(library), "CHAOS_CLOCK": str(self.clock)}
+
+    def fill_disk(self, left: int) -> bool:
+        """All but some bytes of it; whether it is a disk of its own."""
+        if self.mounted:
+            with (self.disk / "filler").open("wb") as file, contextlib.suppress(OSError):
+                free = os.statvfs(self.disk)
+                os.posix_fallocate(file.fileno(), 0, max(1, free.f_bavail * free.f_frsize - left))
+        return self.mounted
+
+    def turn_clock(self, seconds: int) -> bool:
+        self.clock.write_text(str(seconds))
+        return bool(self.environment)
+
+    def mend(self) -> None:
+        """As before any hit."""
+        self.clock.unlink(missing_ok=True)
+        (self.disk / "filler").unlink(missing_ok=True)
+
+    def close(self) -> None:
+        if self.mounted:
+            subprocess.run(["umount", "--lazy", str(self.disk)], check=False)
+
+
 class Launch:
     """One start of the command, and what it has said so far."""
 
-    def __init__(self, command: list[str], log: Path):
-        self.log = log
+    def __init__(self, command: list[str], log: Path, machine: Machine):
+        self.log, self.machine = log, machine
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+        environment |= machine.environment
         with log.open("wb") as file:
             # Through a pipe: a limit on the size of files must not silence it.
             self.writer = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=file, start_new_session=True)
@@ -212,10 +299,14 @@ def hit(launch: Launch, how: str, rng: random.Random) -> bool:
         elif how == "stop":
             for rank in rng.sample(launch.ranks(), 1):
                 rank.suspend()
-                time.sleep(rng.uniform(1, 6))
+                time.sleep(rng.choice((1, 5, 30)))
                 rank.resume()
+        elif how == "clock":
+            return launch.machine.turn_clock(rng.choice((-1, 1)) * rng.choice((60, 3600, 86400)))
+        elif how == "disk":
+            return launch.machine.fill_disk(rng.choice((0, 2_000, 20_000, 200_000)))
         elif how in ("full", "read-only"):
-            # Stands for a full disk, and for one that cannot be written to: no file may grow beyond this.
+            # Stands for a quota, and for a disk that cannot be written to: no file may grow beyond this.
             size = 0 if how == "read-only" else rng.choice((100, 2_000, 20_000, 100_000))
             for rank in launch.ranks():
                 resource.prlimit(rank.pid, resource.RLIMIT_FSIZE, (size, size))
@@ -230,8 +321,8 @@ def hit(launch: Launch, how: str, rng: random.Random) -> bool:
     return True
 
 
-HITS = ("rank", "all", "math worker", "sandbox supervisor", "term", "stop", "full", "read-only")
-HARMLESS = ("math worker", "sandbox supervisor", "stop")  # the launch goes on to its end
+HITS = ("rank", "all", "math worker", "sandbox supervisor", "term", "stop", "clock", "disk", "full", "read-only")
+HARMLESS = ("math worker", "sandbox supervisor", "stop", "clock")  # the launch goes on to its end
 
 
 def wait_for_moment(launch: Launch, output: Path, rng: random.Random) -> str:
@@ -297,10 +388,20 @@ def differences(ours: dict, expected: dict) -> list[str]:
 
 def run(what: str, moments: int, seed: int, seconds: float, folder: Path, hits: tuple[str, ...] = HITS) -> dict:
     """Hit launches until `moments` are through; a finished run is compared, and another one begun."""
-    rng = random.Random(seed)
+    machine = Machine(folder)
+    try:
+        return hit_launches(what, moments, random.Random(seed), seconds, folder, hits, machine) | {"seed": seed}
+    finally:
+        machine.close()
+
+
+def hit_launches(
+    what: str, moments: int, rng: random.Random, seconds: float, logs: Path, hits: tuple[str, ...], machine: Machine
+) -> dict:
+    folder = machine.disk
     make_run(folder)
     started, problems, done = time.monotonic(), [], []
-    whole = Launch(COMMANDS[what](folder, "whole"), folder / "whole.log")
+    whole = Launch(COMMANDS[what](folder, "whole"), logs / "whole.log", machine)
     if end(whole, time.monotonic() + HANG_SECONDS) != 0:
         return {"problems": [f"the undisturbed run failed: {whole.said()[-3000:]}"], "moments": []}
     expected = outcome(what, folder / "whole")
@@ -311,8 +412,7 @@ def run(what: str, moments: int, seed: int, seconds: float, folder: Path, hits: 
         name = f"run_{number}"
         while True:  # until this run is at its end
             wants_more = len(done) < moments and time.monotonic() - started < seconds
-            log = folder / f"{name}_{len(done)}.log"
-            launch = Launch(COMMANDS[what](folder, name), log)
+            launch = Launch(COMMANDS[what](folder, name), logs / f"{name}_{len(done)}.log", machine)
             how = kind = "nothing"
             if wants_more:
                 order = order or rng.sample(hits, len(hits))
@@ -321,6 +421,7 @@ def run(what: str, moments: int, seed: int, seconds: float, folder: Path, hits: 
                 if not hit(launch, how, rng):
                     how = f"{how} (nothing there)"
             status = end(launch, time.monotonic() + HANG_SECONDS)
+            machine.mend()
             entry = {"run": number, "hit": how, "at": kind, "status": status}
             if wants_more:
                 done.append(entry)
@@ -342,7 +443,7 @@ def run(what: str, moments: int, seed: int, seconds: float, folder: Path, hits: 
                 break
             if how == "nothing":
                 break
-    return {"what": what, "seed": seed, "moments": done, "runs_compared": compared, "problems": problems,
+    return {"what": what, "moments": done, "runs_compared": compared, "problems": problems,
             "seconds": round(time.monotonic() - started, 1)}  # fmt: skip
 
 

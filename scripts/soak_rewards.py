@@ -2,13 +2,16 @@
 
     python scripts/soak_rewards.py --math 100000 --code 20000 --seconds 7200 --output docs/results/soak
 
-After every thousandth of the way the resident memory of the process and of its workers is noted, and descriptors,
-processes, temporary files and the time of a check. Ends with 1 if one of them grows. `--processes 2` does the same in
-two processes at once, as the ranks of a training do.
+After every hundredth of the way the resident memory of the process and of its workers is noted, and what of it is in
+use, descriptors, processes, temporary files and the time of a check. Ends with 1 if one of them grows. Allocators keep
+what the greediest checks needed at one time, on every thread: so all hostile programs run before the count starts.
+`--processes 2` does the same in two processes at once, as the ranks of a training do.
 """
 
 import argparse
+import ctypes
 import json
+import math
 import os
 import random
 import statistics
@@ -38,9 +41,36 @@ from tests.sandbox.host import Host
 SAMPLES = 100  # along the way
 WORKERS = 2
 # Growth from the second quarter to the last that still counts as flat: a share, and an amount beside it.
-FLAT = {"memory_mb": (0.05, 8), "workers_mb": (0.10, 16), "descriptors": (0, 3), "processes": (0, 1), "files": (0, 2)}
+FLAT = {
+    "memory_mb": (0.05, 8),
+    "in_use_mb": (0.0, 1),
+    "workers_mb": (0.10, 16),
+    "descriptors": (0, 3),
+    "processes": (0, 1),
+    "files": (0, 2),
+}
 FEW = 10  # samples in a quarter say nothing about time
 SLOWER = 1.5  # of the median time of a check, on a machine that has other work
+
+
+class MallocInfo(ctypes.Structure):
+    """glibc's `struct mallinfo2`."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+    ]
+
+
+def in_use_mb() -> float:
+    """What this process has allocated and not freed, apart from Python's small objects; NaN without glibc 2.33."""
+    try:
+        ask = ctypes.CDLL(None).mallinfo2
+    except AttributeError:
+        return math.nan
+    ask.restype = MallocInfo
+    info = ask()
+    return (info.uordblks + info.hblkhd) / 2**20
 
 
 class Soak:
@@ -74,15 +104,19 @@ class Soak:
             if wanted is not None and score != wanted and not verdict.startswith(("timeout", "not checked")):
                 self.unexpected.append(f"{kind}: {gold!r}, {completion[-300:]!r}: {score} ({verdict})")
 
+    def attack(self, name: str, program: str, tests: dict) -> tuple[str, str, dict, float]:
+        return f"attack {name}", self.host.fill_in(program), json.loads(self.host.fill_in(json.dumps(tests))), 0.0
+
     def code_batch(self, size: int) -> None:
-        cases = []
-        for _ in range(size):
-            if self.rng.random() < self.options.hostile:
-                name, program, tests = self.rng.choice(ATTACKS + LASTING)
-                tests = json.loads(self.host.fill_in(json.dumps(tests)))
-                cases.append((f"attack {name}", self.host.fill_in(program), tests, 0.0))
-            else:
-                cases.append((*self.rng.choice(BENIGN), 1.0))
+        hostile = [self.rng.random() < self.options.hostile for _ in range(size)]
+        self.check_programs(
+            [
+                self.attack(*self.rng.choice(ATTACKS + LASTING)) if one else (*self.rng.choice(BENIGN), 1.0)
+                for one in hostile
+            ]
+        )
+
+    def check_programs(self, cases: list[tuple[str, str, dict, float]]) -> None:
         columns: dict[str, list] = {}
         programs = [f"```python\n{case[1]}\n```" for case in cases]
         scores = self.code(programs, [case[2] for case in cases], log_extra=columns.__setitem__)
@@ -98,6 +132,7 @@ class Soak:
             "checks": name,
             "done": done,
             "memory_mb": process.memory_info().rss / 2**20,
+            "in_use_mb": in_use_mb(),
             "workers_mb": max(memory, default=0) / 2**20,
             "descriptors": process.num_fds(),
             "processes": len(children),
@@ -116,6 +151,9 @@ class Soak:
             if not count:
                 continue
             batch(self.options.batch)  # all workers are running
+            if name == "code":
+                for _ in range(self.options.warm_ups):
+                    self.check_programs([self.attack(*one) for one in ATTACKS + LASTING])
             done, seconds, deadline = 0, [], time.monotonic() + self.options.seconds / 2
             while done < count and time.monotonic() < deadline:
                 size = min(self.options.batch, count - done)
@@ -196,6 +234,7 @@ def draw_picture(runs: list[dict], path: Path) -> None:
 
     rows = {
         "memory_mb": "process, MiB",
+        "in_use_mb": "of it in use, MiB",
         "workers_mb": "largest worker, MiB",
         "descriptors": "descriptors",
         "processes": "processes",
@@ -230,6 +269,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--math", type=int, default=100_000)
     parser.add_argument("--code", type=int, default=20_000)
     parser.add_argument("--hostile", type=float, default=0.05)
+    parser.add_argument("--warm_ups", type=int, default=2, help="with all hostile programs, before the programs")
     parser.add_argument("--batch", type=int, default=40)
     parser.add_argument("--timeout", type=float, default=1.0)
     parser.add_argument("--processes", type=int, default=1)

@@ -2,7 +2,6 @@
 
 import atexit
 import contextlib
-import ctypes
 import json
 import logging
 import os
@@ -20,7 +19,6 @@ logger = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 3
 GRACE_SECONDS = 10.0  # a worker ends an execution by itself; one that has not answered by then is stuck
-KEPT_BYTES = 4 << 20  # of texts and outputs; after more, freed memory is given back to the system
 STDERR_BYTES = 4096  # of standard error, the end is kept
 DEFAULT_PACKAGES = ("numpy", "sortedcontainers")
 # What must fail in a jail. Run once in a new tier, so that a kernel that accepts the rules without applying them is
@@ -97,7 +95,6 @@ class Sandbox:
         self._slots = threading.BoundedSemaphore(self.workers)
         self._idle: list[Worker] = []
         self._threads: ThreadPoolExecutor | None = None
-        self._bytes_moved = 0  # to and from programs, since memory was last given back
 
     def __enter__(self) -> "Sandbox":
         return self
@@ -137,18 +134,7 @@ class Sandbox:
         with self._lock:
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="delta_trl-sandbox")
-        try:
-            return list(self._threads.map(function, items))
-        finally:
-            self._give_back_memory()
-
-    def _give_back_memory(self) -> None:
-        """Large texts, read and freed on many threads, would stay with the process: glibc keeps a heap for each."""
-        with self._lock:
-            much = self._bytes_moved > KEPT_BYTES
-            self._bytes_moved = 0 if much else self._bytes_moved
-        if much and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):
-            trim(ctypes.c_size_t(0))
+        return list(self._threads.map(function, items))
 
     def execute(
         self,
@@ -209,8 +195,6 @@ class Sandbox:
                     limits.wall_seconds * (steps + 2) + GRACE_SECONDS,
                     gate=(lambda: go_on(Result(Outcome.OK, **read_output(groups[0], limits)))) if steps > 1 else None,
                 )
-            with self._lock:
-                self._bytes_moved += sum(os.fstat(descriptor).st_size for group in groups for descriptor in group)
             return read_result(reply, groups[0], limits, steps) if reply["begun"] else None
 
     @contextlib.contextmanager

@@ -1,5 +1,10 @@
 """A short form of `make chaos`: see scripts/chaos.py."""
 
+import os
+import subprocess
+import sys
+import time
+
 import chaos
 import pytest
 
@@ -13,6 +18,22 @@ def test_hit_at_random_moments(tmp_path, what, moments, seed):
     assert not report["problems"], "\n".join(report["problems"])
     assert report["moments"]
     assert report["runs_compared"]
+
+
+def test_a_full_disk_and_a_turned_clock_are_real(tmp_path):
+    machine = chaos.Machine(tmp_path)
+    try:
+        if machine.turn_clock(-3600):
+            command = [sys.executable, "-c", "import time; print(time.time())"]
+            told = subprocess.run(command, env={**os.environ, **machine.environment}, capture_output=True, check=True)
+            assert float(told.stdout) - time.time() == pytest.approx(-3600, abs=60)
+        if machine.fill_disk(left=2_000):
+            with pytest.raises(OSError, match="No space left"):
+                (machine.disk / "file").write_bytes(bytes(50_000))
+            machine.mend()
+            (machine.disk / "file").write_bytes(bytes(50_000))
+    finally:
+        machine.close()
 
 
 def test_differences_are_noticed():

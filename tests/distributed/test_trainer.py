@@ -36,6 +36,8 @@ def test_two_processes_equal_one(tmp_path, single, mode):
     if mode == "ddp":
         own_rules.check_run(tmp_path / "run")
         own_rules.check_errors(tmp_path)
+        # a checkpoint is whole once its last file is there: only after every process has written its part
+        assert {"rng_state_0.pth", "rng_state_1.pth"} <= set(json.loads((tmp_path / "present.json").read_text()))
     if mode == "fsdp2":  # which would cast log-probabilities to the parameters' precision
         for rank in range(2):
             seen = json.loads((tmp_path / f"precision-{rank}.json").read_text())

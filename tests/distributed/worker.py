@@ -11,6 +11,7 @@ import json
 import os
 import random
 import sys
+import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -20,6 +21,7 @@ from accelerate import PartialState
 from accelerate.utils import DistributedType, gather_object
 from datasets import Dataset
 from peft import LoraConfig
+from transformers import Trainer, TrainerState
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.cli import main as command_line
@@ -193,6 +195,8 @@ def main(folder: Path, mode: str):
         else:
             cache.free_memory = lambda device: (2**40, 2**40)
         saves = {"save_strategy": "steps", "save_steps": 2} if (mode, scenario) == ("ddp", "full") else {}
+        if saves:
+            be_late_with_checkpoints(folder / "present.json")
         options = {**TOKEN_GRADIENTS, **SOURCES}.get(scenario, {})
         trainer = make(folder, model, scenario, processes, **options, **saves)
         trainer.train()
@@ -213,6 +217,22 @@ def main(folder: Path, mode: str):
     if mode == "ddp":  # last: a command ends its processes' group
         sys.path.insert(0, str(folder))  # where the recipe's rule is
         assert command_line(["train", "--config", str(folder / "recipe.yaml")]) == 0
+
+
+def be_late_with_checkpoints(path: Path) -> None:
+    """The second process writes its part of a checkpoint late; the first notes what is there before the last file."""
+    save_random_numbers, save_last = Trainer._save_rng_state, TrainerState.save_to_json
+
+    def save_late(self, output_dir):
+        time.sleep(2 * self.accelerator.process_index)
+        save_random_numbers(self, output_dir)
+
+    def note(self, json_path):
+        if Path(json_path).parent.name.startswith("checkpoint-"):
+            path.write_text(json.dumps([file.name for file in Path(json_path).parent.iterdir()]))
+        save_last(self, json_path)
+
+    Trainer._save_rng_state, TrainerState.save_to_json = save_late, note
 
 
 def precision(folder: Path, model: Path, processes: int) -> list[tuple[str, bool]]:

@@ -45,7 +45,20 @@ def test_the_fuzzers_notice():
 
 def test_a_short_soak_is_flat(tmp_path, capsys):
     output = str(tmp_path / "soak")
-    arguments = ["--math", "160", "--code", "80", "--batch", "10", "--hostile", "0.01", "--output", output]
+    arguments = [
+        "--math",
+        "160",
+        "--code",
+        "80",
+        "--batch",
+        "10",
+        "--hostile",
+        "0.01",
+        "--warm_ups",
+        "0",
+        "--output",
+        output,
+    ]
     assert soak_rewards.main(arguments) == 0, capsys.readouterr().out
     numbers = json.loads(Path(f"{output}.json").read_text())
     assert [run["host_unchanged"] for run in numbers["runs"]] == [True]
@@ -54,7 +67,7 @@ def test_a_short_soak_is_flat(tmp_path, capsys):
 
 
 def test_growth_is_noticed():
-    flat = {"workers_mb": 70, "processes": 2, "files": 0, "median_seconds_per_1000": 5}
+    flat = {"workers_mb": 70, "in_use_mb": 17, "processes": 2, "files": 0, "median_seconds_per_1000": 5}
     samples = [{"checks": "math", "memory_mb": 100 + 3 * k, "descriptors": 20 + k, **flat} for k in range(20)]
     assert [line.partition(" from")[0] for line in soak_rewards.growth(samples)] == [
         "math: memory_mb",
