@@ -13,8 +13,8 @@ from trl.trainer.utils import get_config_model_id
 
 from . import __version__
 from .credit import TokenCredit
+from .files import write_atomically
 from .runs.folder import SETTINGS
-from .token_log.log import write_atomically
 
 
 VERSIONS = ("trl", "transformers", "torch", "datasets", "tokenizers")

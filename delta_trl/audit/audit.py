@@ -21,8 +21,8 @@ from ..evaluation.generation import ModelSource, Sampling, TransformersGenerator
 from ..evaluation.processes import share_work, start_processes
 from ..evaluation.store import ChunkKey, Store
 from ..explain.credit import add_advantages
+from ..files import write_atomically
 from ..states.plain import given_tokens
-from ..token_log.log import write_atomically
 from ..token_log.texts import TokenTexts
 from .arguments import AuditArguments, AuditParser
 from .benchmarks import make_benchmarks

@@ -7,10 +7,10 @@ import jinja2
 import numpy as np
 
 from ..evaluation.store import read_samples
+from ..files import write_atomically
 from ..report import page as report
 from ..report.heatmap import ABOVE, MAX_OPACITY, SHADES
 from ..report.text import visible
-from ..token_log.log import write_atomically
 from .statistics import ENOUGH, midranks
 from .summary import REFERENCE, SIDES, UNIFORM, unit_scores
 

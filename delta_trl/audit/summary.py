@@ -10,8 +10,9 @@ import numpy as np
 from rich.table import Table
 
 from ..errors import RecipeError
-from ..evaluation.store import ChunkKey, read_samples, write_json
+from ..evaluation.store import ChunkKey, read_samples
 from ..evaluation.summary import print_table
+from ..files import write_json
 from .statistics import FRACTIONS, Marked, agreement, identification
 
 
@@ -59,7 +60,7 @@ def summarise(folder: Path) -> dict:
             "rules": rules,
             "metrics": _mean_metrics(found),
         }
-    write_json(folder / "results.json", results)
+    write_json(results, folder / "results.json")
     return results
 
 

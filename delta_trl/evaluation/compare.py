@@ -9,9 +9,9 @@ import numpy as np
 from rich.table import Table
 
 from ..errors import RecipeError
+from ..files import write_json
 from .metrics import compare_runs, paired_bootstrap
 from .sampling import describe
-from .store import write_json
 from .summary import Samples, load_samples, percent, print_table
 
 
@@ -38,7 +38,7 @@ def main(args: Iterable[str]) -> None:
         raise RecipeError(str(error)) from error
     show(comparison)
     if options.output_file:
-        write_json(options.output_file, comparison)
+        write_json(comparison, options.output_file)
 
 
 def compare(first: Path, second: Path) -> dict:

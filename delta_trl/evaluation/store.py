@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RecipeError
+from ..files import write_json
 
 
 ChunkKey = tuple[str, int]  # benchmark and number of the chunk in it
@@ -66,7 +67,7 @@ class Store:
         """
         path = self.folder / "settings.json"
         if not path.is_file():
-            write_json(path, settings)
+            write_json(settings, path)
             return
         before, now = _flat(json.loads(path.read_text())), _flat(json.loads(json.dumps(settings)))
         keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
@@ -109,13 +110,6 @@ def read_samples(folder: Path) -> Iterator[dict]:
     """The samples of an evaluation, in order."""
     with (folder / "samples.jsonl").open(encoding="utf-8") as file:
         yield from map(json.loads, file)
-
-
-def write_json(path: Path, content: dict) -> None:
-    """Write all of it or nothing."""
-    temporary = path.with_name(f"{path.name}.tmp")
-    temporary.write_text(json.dumps(content, indent=2) + "\n")
-    os.replace(temporary, path)
 
 
 def _read_chunks(path: Path) -> dict[ChunkKey, list[bytes]]:

@@ -10,9 +10,10 @@ from rich.console import Console
 from rich.table import Table
 
 from ..errors import RecipeError
+from ..files import write_json
 from .metrics import avg_at_k, bootstrap_interval, pass_at_k, problem_means
 from .sampling import describe
-from .store import read_samples, write_json
+from .store import read_samples
 
 
 logger = logging.getLogger(__name__)
@@ -70,7 +71,7 @@ def summarise(folder: Path) -> dict:
                 f"{name}: {one['unscored']} of {samples[name].rewards.size} samples could not be scored and count "
                 "neither as right nor as wrong."
             )
-    write_json(folder / "results.json", results)
+    write_json(results, folder / "results.json")
     return results
 
 

@@ -9,8 +9,9 @@ from transformers import PreTrainedTokenizerBase
 
 from ..credit import read_rule
 from ..errors import RecipeError
+from ..files import write_atomically
 from ..report import write_report
-from ..token_log.log import TokenTypes, serialize, write_atomically
+from ..token_log.log import TokenTypes, serialize
 from ..token_log.records import COMPLETIONS, COMPLETIONS_FILE, FOLDER, TOKEN_TYPES_FILE
 from ..token_log.texts import TokenTexts
 from .credit import add_advantages, add_credit

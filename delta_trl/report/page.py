@@ -4,7 +4,6 @@ import base64
 import gzip
 import json
 import math
-import os
 import secrets
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 from plotly.offline import get_plotlyjs
 from wordcloud.wordcloud import FONT_PATH
 
+from ..files import write_atomically
 from .clouds import FULL, HEIGHT, WIDTH, average, cloud, farthest, frequent_types
 from .figures import Plot, curves, distributions, relations, run_name
 from .heatmap import STYLE, legend, spread
@@ -105,13 +105,7 @@ def write_page(runs: list[Run], output: Path, *, min_count: int, step: int | Non
         figures=_packed(("[" + ",".join(plot.figure.to_json() for plot in plots) + "]").encode()),
         plotly=_packed(get_plotlyjs().encode()) if plots else "",
     )
-    output.parent.mkdir(parents=True, exist_ok=True)
-    temporary = output.parent / f"{output.name}.tmp"  # so that a report is there as a whole or not at all
-    try:
-        temporary.write_text(html, encoding="utf-8")
-        os.replace(temporary, output)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_atomically(html.encode(), output)
 
 
 def _packed(data: bytes) -> str:

@@ -4,7 +4,6 @@ every token type's. `records.py` says what the files hold.
 """
 
 import io
-import os
 import re
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from accelerate.utils import broadcast_object_list, gather_object
 from transformers import PreTrainedTokenizerBase, TrainerCallback
 
 from ..credit import Tokens
+from ..files import write_atomically
 from .records import COMPLETIONS, COMPLETIONS_FILE, FOLDER, TOKEN_TYPES, TOKEN_TYPES_FILE
 from .texts import TokenTexts
 from .trackers import track
@@ -226,11 +226,3 @@ def serialize(table: pa.Table) -> bytes:
     buffer = io.BytesIO()
     pq.write_table(table, buffer, compression="zstd")
     return buffer.getvalue()
-
-
-def write_atomically(data: bytes, path: Path) -> None:
-    """Write a file that is there as a whole or not at all, also if the process is killed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_bytes(data)
-    os.replace(temporary, path)

@@ -23,8 +23,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from delta_trl import DeltaGRPOConfig
+from delta_trl.files import write_atomically
 from delta_trl.runs.recipe import RecipeParser
-from delta_trl.token_log.log import choose_rows, write_atomically
+from delta_trl.token_log.log import choose_rows
 from delta_trl.token_log.records import COMPLETIONS, COMPLETIONS_FILE, FOLDER, TOKEN_TYPES, TOKEN_TYPES_FILE
 from delta_trl.token_log.texts import TokenTexts
 
