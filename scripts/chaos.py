@@ -16,6 +16,7 @@ import os
 import random
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 STEPS = 8
 HANG_SECONDS = 180
 DISK_MB = 256
+PAGE = 4096
 METRICS = ("step", "loss", "reward", "grad_norm", "credit/coefficient_std", "eval_reward", "eval_avg_at_k")
 NUMBERS = ("reward", "grad_norm", "accuracy_before", "accuracy_after")  # of a row of the study
 # What a launch says that was hit so. The rest has to go on as if nothing had happened.
@@ -153,6 +155,7 @@ COMMANDS = {"train": train_command, "eval": eval_command, "audit": audit_command
 
 CLOCK = r"""
 // The wall clock of one process family, ahead by as many seconds as the file CHAOS_CLOCK says. Loaded before libc.
+// The kernel's own stays: a wait until some time of this clock, as of a multiprocessing semaphore, ends at another.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -216,11 +219,17 @@ class Machine:
 
     def fill_disk(self, left: int) -> bool:
         """All but some bytes of it; whether it is a disk of its own."""
-        if self.mounted:
-            with (self.disk / "filler").open("wb") as file, contextlib.suppress(OSError):
-                free = os.statvfs(self.disk)
-                os.posix_fallocate(file.fileno(), 0, max(1, free.f_bavail * free.f_frsize - left))
-        return self.mounted
+        if not self.mounted:
+            return False
+        with (self.disk / "filler").open("wb") as file:
+            while (free := self.free_bytes()) > left + PAGE:
+                with contextlib.suppress(OSError):  # a launch has written in the meantime
+                    os.posix_fallocate(file.fileno(), os.fstat(file.fileno()).st_size, free - left)
+        return True
+
+    def free_bytes(self) -> int:
+        disk = os.statvfs(self.disk)
+        return disk.f_bavail * disk.f_frsize
 
     def turn_clock(self, seconds: int) -> bool:
         self.clock.write_text(str(seconds))
@@ -231,7 +240,9 @@ class Machine:
         self.clock.unlink(missing_ok=True)
         (self.disk / "filler").unlink(missing_ok=True)
 
-    def close(self) -> None:
+    def close(self, keep: Path | None = None) -> None:
+        if keep:
+            shutil.copytree(self.disk, keep, dirs_exist_ok=True)
         if self.mounted:
             subprocess.run(["umount", "--lazy", str(self.disk)], check=False)
 
@@ -392,7 +403,7 @@ def run(what: str, moments: int, seed: int, seconds: float, folder: Path, hits: 
     try:
         return hit_launches(what, moments, random.Random(seed), seconds, folder, hits, machine) | {"seed": seed}
     finally:
-        machine.close()
+        machine.close(keep=folder / "kept")
 
 
 def hit_launches(

@@ -11,7 +11,6 @@ what the greediest checks needed at one time, on every thread: so all hostile pr
 import argparse
 import ctypes
 import json
-import math
 import os
 import random
 import statistics
@@ -62,12 +61,12 @@ class MallocInfo(ctypes.Structure):
     ]
 
 
-def in_use_mb() -> float:
-    """What this process has allocated and not freed, apart from Python's small objects; NaN without glibc 2.33."""
+def in_use_mb() -> float | None:
+    """What this process has allocated and not freed, apart from Python's small objects; `None` without glibc 2.33."""
     try:
         ask = ctypes.CDLL(None).mallinfo2
     except AttributeError:
-        return math.nan
+        return None
     ask.restype = MallocInfo
     info = ask()
     return (info.uordblks + info.hblkhd) / 2**20
@@ -132,7 +131,7 @@ class Soak:
             "checks": name,
             "done": done,
             "memory_mb": process.memory_info().rss / 2**20,
-            "in_use_mb": in_use_mb(),
+            **({"in_use_mb": used} if (used := in_use_mb()) is not None else {}),
             "workers_mb": max(memory, default=0) / 2**20,
             "descriptors": process.num_fds(),
             "processes": len(children),
@@ -196,6 +195,8 @@ def growth(samples: list[dict]) -> list[str]:
             continue
         slower = {"median_seconds_per_1000": (SLOWER - 1, 1.0)} if quarter >= FEW else {}
         for key, (share, amount) in (FLAT | slower).items():
+            if key not in own[0]:
+                continue
             before, after = (
                 statistics.median(one[key] for one in part) for part in (own[quarter : 2 * quarter], own[-quarter:])
             )
@@ -241,6 +242,7 @@ def draw_picture(runs: list[dict], path: Path) -> None:
         "files": "temporary files",
         "seconds_per_1000": "s per 1,000 checks",
     }
+    rows = {key: label for key, label in rows.items() if key in runs[0]["samples"][0]}
     names = list(dict.fromkeys(one["checks"] for one in runs[0]["samples"]))
     figure, axes = plt.subplots(len(rows), len(names), figsize=(5 * len(names), 9), squeeze=False, sharex="col")
     for row, (key, label) in enumerate(rows.items()):
@@ -274,7 +276,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--timeout", type=float, default=1.0)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=7200, help="at most, half of it for each kind")
+    parser.add_argument(
+        "--seconds", type=float, default=7200, help="at most, half of it for each kind, without warm-ups"
+    )
     parser.add_argument("--output", help="where to put the numbers (.json) and the picture (.png)")
     parser.add_argument("--json", help="numbers only")
     options = parser.parse_args(arguments)

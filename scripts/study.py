@@ -294,6 +294,8 @@ def main() -> None:
     args.results = args.results or RESULTS / f"{study.name}.jsonl"
     if unknown := {*(args.tasks or ()), *(args.variants or ())} - {*study.tasks, *study.variants}:
         parser.error(f"unknown in this study: {', '.join(sorted(unknown))}")
+    if args.report and (args.tasks or args.variants or args.seeds):
+        parser.error("--report is of all rows: --tasks, --variants and --seeds are for --run")
     if args.run:
         torch.set_num_threads(1)
         runner, locks = Runner(study), ROOT / "outputs" / "study" / "locks"

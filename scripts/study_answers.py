@@ -6,14 +6,16 @@ from pathlib import Path
 
 from scipy.stats import spearmanr
 from study_plans import BALANCE, Study
-from study_statistics import POOLED
 
 
 AUDIT = Path(__file__).resolve().parents[1] / "docs" / "results" / "audit.json"
 FULL = ("arithmetic", "programs", "sparse", "own_errors", "long")  # fine-tuned in full
 STRICT, LOOSE, NEAR_ZERO, ENOUGH = 0.01, 0.05, 0.02, 3
 LEAST_PASS_64 = -0.05
-WEIGHTS = {"losers_0": 0, "losers_0.1": 0.1, "losers_0.2": 0.2, "losers_0.5": 0.5, "dapo": 1, "losers_2": 2}
+WEIGHTS = {
+    **{"losers_0": 0, "losers_0.1": 0.1, "losers_0.2": 0.2, "losers_0.5": 0.5, "losers_2": 2},
+    **{"adaptive_sides": "adaptive", "pass_rate_sides": "pass rate"},
+}
 # Rules of the audit and the variants that train with them, or with a mask of losers by them.
 AUDITED = {
     "delta": "delta",
@@ -35,6 +37,7 @@ class Comparisons:
 
     def __init__(self, summaries: list[dict], title: str):
         found = [summary for summary in summaries if summary["title"] == title]
+        self.tasks = {task for summary in found for task in summary["seeds"]}
         self.cells = {(e["task"], e["variant"]): e for summary in found for e in summary["cells"]}
         self.entries = {
             (e["outcome"], e["family"], e["variant"], e["task"]): e
@@ -59,7 +62,7 @@ def answers(study: Study, summaries: list[dict]) -> list[str]:
         "## What holds up, by the plan's criteria\n",
         what_holds_up(main, long),
         "## Which token matters, by the plan's criteria\n",
-        which_token_matters(main),
+        which_token_matters(main, rest),
         "## Explored, without test\n",
         by_task(main),
         by_weight([main, rest]),
@@ -69,7 +72,7 @@ def answers(study: Study, summaries: list[dict]) -> list[str]:
 
 
 def holds_up(main: Comparisons, long: Comparisons, variant: str) -> dict:
-    """The plan's criteria for one variant. `None`: no long runs to undo it, or to confirm it."""
+    """The plan's criteria for one variant. `None`: long runs that could undo it are missing."""
     short = main.over(FULL, "accuracy", "baseline", variant)
     later = long.over(FULL, "accuracy", "baseline", variant)
     within_64 = [e["difference"] for e in long.over(FULL, "pass@64", "baseline", variant).values()]
@@ -80,8 +83,9 @@ def holds_up(main: Comparisons, long: Comparisons, variant: str) -> dict:
         "pass@64": sum(within_64) / len(within_64) if within_64 else math.nan,
     }
     wins = len(found["wins"]) >= ENOUGH and not found["losses"]
-    undone = sum(d < 0 for d in found["later"].values()) > 1 or found["pass@64"] < LEAST_PASS_64
-    found["holds"] = False if not wins or (later and undone) else True if later else None
+    all_there = set(later) == long.tasks and bool(later)
+    undone = sum(d < 0 for d in found["later"].values()) > 1 or (all_there and found["pass@64"] < LEAST_PASS_64)
+    found["holds"] = False if not wins or undone else True if all_there else None
     return found
 
 
@@ -100,7 +104,8 @@ def what_holds_up(main: Comparisons, long: Comparisons) -> str:
     return "\n".join(lines) + "\n"
 
 
-def which_token_matters(main: Comparisons) -> str:
+def which_token_matters(main: Comparisons, rest: Comparisons) -> str:
+    """`rest` has the shuffled controls that run later."""
     lines = [
         "| rule | beats both controls on | below its side-matched control on | "
         f"95 % interval against it within ±{NEAR_ZERO} on | so |",
@@ -108,7 +113,10 @@ def which_token_matters(main: Comparisons) -> str:
     ]
     for variant in main.variants("side_matched"):
         side = main.over(FULL, "accuracy", "side_matched", variant)
-        shuffled = main.over(FULL, "accuracy", "shuffled", variant)
+        shuffled = {
+            **rest.over(FULL, "accuracy", "shuffled", variant),
+            **main.over(FULL, "accuracy", "shuffled", variant),
+        }
 
         def above(entries: dict, task: str) -> bool:
             return task in entries and entries[task]["p_holm"] < STRICT and entries[task]["difference"] > 0
@@ -117,13 +125,20 @@ def which_token_matters(main: Comparisons) -> str:
         worse = [task for task, e in side.items() if e["p_holm"] < STRICT and e["difference"] < 0]
         near = [task for task, e in side.items() if -NEAR_ZERO <= e["low"] and e["high"] <= NEAR_ZERO]
         verdict = "matters" if len(both) >= ENOUGH else "matters little" if len(near) >= ENOUGH else "not shown"
-        cells = " | ".join(", ".join(tasks) or "none" for tasks in (both, worse, near))
-        lines.append(f"| {variant} | {cells} | {verdict} |")
+        against_both = f"{', '.join(both) or 'none'} of {len(side.keys() & shuffled.keys())}"
+        cells = (
+            against_both if shuffled else "not shuffled",
+            *(", ".join(tasks) or "none" for tasks in (worse, near)),
+        )
+        lines.append(f"| {variant} | {' | '.join(cells)} | {verdict} |")
     return "\n".join(lines) + "\n"
 
 
 def difference(entry: dict | None) -> str:
-    return "" if entry is None else f"{entry['difference']:+.3f} ± {entry['high'] - entry['difference']:.3f}"
+    if entry is None:
+        return ""
+    half = entry["high"] - entry["difference"]
+    return f"{entry['difference']:+.3f}" + ("" if math.isnan(half) else f" ± {half:.3f}")
 
 
 def by_task(main: Comparisons) -> str:
@@ -145,25 +160,29 @@ def by_task(main: Comparisons) -> str:
 
 
 def by_weight(sections: list[Comparisons]) -> str:
-    """Accuracy by the weight of losers, and that of the weights that follow the batch."""
-    variants = {**WEIGHTS, "adaptive_sides": "adaptive", "pass_rate_sides": "pass rate"}
-    lines = [f"| accuracy by losers' weight | {' | '.join(map(str, variants.values()))} |"]
-    lines.append("|" + "---|" * (1 + len(variants)))
-    cells = {place: cell for section in reversed(sections) for place, cell in section.cells.items()}
+    """Gains by the weight of losers, and of the weights that follow the batch."""
+    lines = [f"| accuracy − dapo, by losers' weight | {' | '.join(map(str, WEIGHTS.values()))} |"]
+    lines.append("|" + "---|" * (1 + len(WEIGHTS)))
     for task in dict.fromkeys(task for task, _ in sections[0].cells):
-        found = [f"{cells[task, v]['accuracy']:.3f}" if (task, v) in cells else "" for v in variants]
-        lines.append(f"| {task} | {' | '.join(found)} |")
+        cells = []
+        for variant in WEIGHTS:
+            found = [s.entries.get(("accuracy", "baseline", variant, task)) for s in sections]
+            entry = next(filter(None, found), None)
+            cells.append(f"{difference(entry)} ({entry['pairs']} seeds)" if entry else "")
+        lines.append(f"| {task} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
 def share_of_oracle(main: Comparisons) -> str:
     """How much of what exact labels bring beyond their weight per side a rule brings beyond its own."""
-    gaps = main.over([*FULL, POOLED], "accuracy", "side_matched", "oracle")
+    gaps = main.over(FULL, "accuracy", "side_matched", "oracle")
+    if not gaps:
+        return "What exact labels bring beyond the same weight per side: not run.\n"
     text = ["What exact labels of losers' first mistakes bring beyond the same weight per side:"]
     text.append("; ".join(f"{task} {difference(gap)}" for task, gap in gaps.items()) + ".")
     clear = {task: gap["difference"] for task, gap in gaps.items() if gap["low"] > 0}
     if not clear:
-        text.append("On no task is that above zero, so that there is no gap for a rule to close.")
+        text.append("On no task is its interval above zero, so that there is no gap for a rule to close.")
     for task, gap in clear.items():
         shares = {
             variant: main.entries["accuracy", "side_matched", variant, task]["difference"] / gap
@@ -178,33 +197,28 @@ def audit_against_learning(sections: list[Comparisons]) -> str:
     """Spearman correlations over rules between what the audit measures and what training brings."""
     measures = {
         "losers' mistakes found (AUC)": lambda rule: rule["losers"]["auc"] if "losers" in rule else None,
-        "cosine with the long run's gradient": lambda rule: rule["gradient"]["cosine"] if "gradient" in rule else None,
+        "cosine with the gradient of many batches": lambda rule: (
+            rule["gradient"]["cosine"] if "gradient" in rule else None
+        ),
     }
     audits = {e["task"]: e["rules"] for e in json.loads(AUDIT.read_text()) if e["moment"] == 0}
-    lines = [
-        "| correlation over rules with the gain | task | rules | against dapo | against the same weight per side |"
-    ]
-    lines.append("|" + "---|" * 5)
+    lines = ["| correlation over rules with the gain | task | against dapo | against the same weight per side |"]
+    lines.append("|" + "---|" * 4)
     for name, measure in measures.items():
         for task in (task for task in FULL if task in audits):
             values = {v: measure(audits[task][rule]) for v, rule in AUDITED.items() if rule in audits[task]}
-            if name.startswith("cosine"):
-                values = {v: value for v, value in values.items() if v not in MASKS_BY_SCORE}
-            else:
-                values.pop("losers_0.2", None)
-            found, rules = [], 0
+            skipped = MASKS_BY_SCORE if name.startswith("cosine") else ("losers_0.2",)
+            values = {v: value for v, value in values.items() if value is not None and v not in skipped}
+            found = []
             for family in ("baseline", "side_matched"):
                 gains = {
                     v: section.entries["accuracy", family, v, task]["difference"]
-                    for section in sections
+                    for section in reversed(sections)
                     for v in values
-                    if ("accuracy", family, v, task) in section.entries and values[v] is not None
+                    if ("accuracy", family, v, task) in section.entries
                 }
-                enough = len(gains) >= 4
-                found.append(
-                    f"{spearmanr([values[v] for v in gains], [*gains.values()]).statistic:+.2f}" if enough else ""
-                )
-                rules = max(rules, len(gains))
-            lines.append(f"| {name} | {task} | {rules} | {' | '.join(found)} |")
+                rank = spearmanr([values[v] for v in gains], [*gains.values()]).statistic if len(gains) > 3 else None
+                found.append("" if rank is None else f"{rank:+.2f} ({len(gains)} rules)")
+            lines.append(f"| {name} | {task} | {' | '.join(found)} |")
     lines.append("\nThe audit's measures are those of [the start models](audit.md).")
     return "\n".join(lines) + "\n"

@@ -4,7 +4,7 @@ import json
 import math
 from pathlib import Path
 
-from study_answers import answers
+from study_answers import answers, difference
 from study_pictures import draw_curves, draw_differences
 from study_plans import Study
 from study_statistics import FAMILIES, LONG_OUTCOMES, POOLED, summarise
@@ -12,7 +12,8 @@ from study_statistics import FAMILIES, LONG_OUTCOMES, POOLED, summarise
 
 HOW_TO_READ = """\
 Written by `python scripts/study.py --study {name} --report` from `{stem}.jsonl`, which has one row for each finished
-run; all numbers of this page, and more, are in `{stem}.json`. What they say: [the study's page](../study.md).
+run; what the tables of comparisons are made of is in `{stem}.json`, with Wilcoxon's p and all digits. What it says:
+[the study's page](../study.md).
 
 ± and intervals are 95 % (Student's t over seeds). Comparisons are paired by seed: mean difference ± 95 %, then p of a
 paired t-test after Holm's correction over the variants of that column, then the smallest true difference that this
@@ -42,7 +43,7 @@ def cells_table(entries: list[dict], outcomes: dict[str, str]) -> str:
             e["variant"],
             f"{e['learning_rate']:g}",
             str(e["seeds"]),
-            *(f"{e[name]:.3f} ± {e[f'{name}_half_width']:.3f}" for name in outcomes),
+            *(f"{e[name]:.3f} ± {number(e[f'{name}_half_width'])}".rstrip(" ±") for name in outcomes),
             str(e["collapsed"]),
             number(e["winners"], 2),
             number(e["losers"], 2),
@@ -57,7 +58,9 @@ def cells_table(entries: list[dict], outcomes: dict[str, str]) -> str:
 def comparison_cell(entry: dict | None) -> str:
     if entry is None:
         return ""
-    size = f"{entry['difference']:+.3f} ± {entry['high'] - entry['difference']:.3f}"
+    if math.isnan(entry["detectable"]):
+        return f"{entry['difference']:+.3f}, no test"
+    size = difference(entry)
     size = f"**{size}**" if entry["p_holm"] < 0.01 else size
     return f"{size}, {p_value(entry['p_holm'])}, sees {number(entry['detectable'])}"
 
@@ -73,13 +76,28 @@ def comparison_table(entries: list[dict]) -> str:
     return table(["", *tasks], lines)
 
 
+def what_is_there(summary: dict) -> str:
+    """Which tasks have how many of the planned seeds, of all variants."""
+    told = [f"{task} {seeds} of {summary['planned_seeds']}" for task, seeds in summary["seeds"].items()]
+    return f"Seeds that all variants of a task have: {', '.join(told)}."
+
+
+def without_nan(value):
+    """For JSON, which knows no NaN."""
+    if isinstance(value, dict):
+        return {key: without_nan(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [without_nan(one) for one in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
 def page(study: Study, summaries: list[dict], stem: Path) -> str:
     parts = [f"# Tables of the study `{study.name}`\n"]
     parts.append(HOW_TO_READ.format(name=study.name, stem=f"docs/results/{stem.name}", pooled=POOLED))
     parts.append(f"![Learning curves]({stem.name}_curves.png)\n\n![Differences]({stem.name}_differences.png)\n")
     parts += answers(study, summaries)
     for summary in summaries:
-        parts.append(f"## {summary['title']}\n")
+        parts.append(f"## {summary['title']}\n\n{what_is_there(summary)}\n")
         outcomes = {name: LONG_OUTCOMES[name] for name in dict.fromkeys(e["outcome"] for e in summary["comparisons"])}
         for name, title in outcomes.items():
             for family, against in FAMILIES.items():
@@ -96,7 +114,11 @@ def page(study: Study, summaries: list[dict], stem: Path) -> str:
 def write_report(study: Study, rows: list[dict], stem: Path) -> None:
     """Write STEM.md, STEM.json, STEM_curves.png and STEM_differences.png."""
     summaries = summarise(study, rows)
-    stem.with_suffix(".json").write_text(json.dumps(summaries, indent=1) + "\n")
+    complete = [summary for summary in summaries if summary["cells"]]
+    if not complete:
+        rows_file = stem.with_suffix(".jsonl")
+        raise SystemExit(f"{rows_file}: nothing to report. No task has a seed with finished runs of all its variants.")
+    stem.with_suffix(".json").write_text(json.dumps(without_nan(summaries), indent=1, allow_nan=False) + "\n")
     draw_curves(study, rows, stem.with_name(f"{stem.name}_curves.png"))
-    draw_differences(summaries[0], stem.with_name(f"{stem.name}_differences.png"))
+    draw_differences(complete[0], stem.with_name(f"{stem.name}_differences.png"))
     stem.with_suffix(".md").write_text(page(study, summaries, stem))

@@ -1,6 +1,7 @@
 """Paired comparisons of finished runs of scripts/study.py."""
 
 import math
+from functools import cache
 
 import numpy as np
 from compare_token_gradients import interval
@@ -35,10 +36,16 @@ def outcome(row: dict, name: str) -> float:
     if name == "accuracy":
         return row["accuracy_after"]
     if name == "area":
-        return float(np.mean(row["reward"]))
+        return curve_mean(row["reward"])
     if name == "entropy":
-        return float(np.mean(row["entropy"][-len(row["entropy"]) // 4 :]))
+        return curve_mean(row["entropy"][-len(row["entropy"]) // 4 :])
     return solved_within(row["looks"][-1]["solved"], int(name.removeprefix("pass@")))
+
+
+def curve_mean(values: list[float | None]) -> float:
+    """The mean over rollout batches. What is undefined, as losers' weight where none lost, is `None` in a row."""
+    defined = [value for value in values if value is not None and not math.isnan(value)]
+    return float(np.mean(defined)) if defined else math.nan
 
 
 def solved_within(solved: list[int], k: int) -> float:
@@ -50,19 +57,20 @@ def solved_within(solved: list[int], k: int) -> float:
 
 def collapsed(row: dict) -> bool:
     """Worse than before training, or in the end below half of the best reward (both means of 3 rollout batches)."""
-    smooth = np.convolve(row["reward"], np.ones(3) / 3, mode="valid")
+    smooth = np.convolve([r for r in row["reward"] if r is not None], np.ones(3) / 3, mode="valid")
     return bool(row["accuracy_after"] < row["accuracy_before"] or smooth[-1] < smooth.max() / 2)
 
 
 def detectable_difference(sd: float, n: int, level: float = LEVEL, power: float = POWER) -> float:
     """The mean difference that a two-sided paired t-test over n pairs of this deviation finds with `power`."""
-    if n < 2:
-        return math.nan
-    critical = stats.t.ppf(1 - level / 2, n - 1)
+    return math.nan if n < 2 else _detectable_shift(n, level, power) * sd / math.sqrt(n)
 
+
+@cache
+def _detectable_shift(n: int, level: float, power: float) -> float:
+    critical = stats.t.ppf(1 - level / 2, n - 1)
     # findings in the wrong direction are left out: of 10,000 studies with this shift, less than one
-    shift = optimize.brentq(lambda shift: stats.nct.sf(critical, n - 1, shift) - power, 0, 2 * critical + 3)
-    return float(shift * sd / math.sqrt(n))
+    return float(optimize.brentq(lambda shift: stats.nct.sf(critical, n - 1, shift) - power, 0, 2 * critical + 3))
 
 
 def compare_pairs(values: np.ndarray, baseline: np.ndarray) -> dict:
@@ -157,8 +165,7 @@ def describe(runs: dict[Cell, dict[int, dict]], outcomes: dict[str, str]) -> lis
             "seconds": float(np.median([row["seconds"] for row in rows])),
         }
         for name in ("winners", "losers", "length"):
-            values = [np.mean(np.array(row[name], dtype=float)) for row in rows if row.get(name)]
-            entry[name] = float(np.mean(values)) if values else math.nan
+            entry[name] = curve_mean([curve_mean(row.get(name, [])) for row in rows])
         for name in outcomes:
             entry[name], entry[f"{name}_half_width"] = interval([outcome(row, name) for row in rows])
         entries.append(entry)
@@ -194,18 +201,22 @@ def compare(
 
 
 def summarise(study: Study, rows: list[dict]) -> list[dict]:
-    """What there is of each section: its title, phase, described cells and comparisons."""
+    """
+    Of each section: its title and phase, how many seeds are complete on each task, described cells and comparisons.
+    """
     summaries = []
     for section in study.sections:
         runs, outcomes = finished_runs(study, section, rows), outcomes_of(section)
-        if runs:
-            summaries.append(
-                {
-                    "title": section.title,
-                    "phase": section.phase,
-                    "seeds": section.seeds,
-                    "cells": describe({cell: runs[cell] for cell in runs}, outcomes),
-                    "comparisons": compare(planned_pairs(study, section), runs, outcomes),
-                }
-            )
+        seeds = dict.fromkeys((task for task, _ in section.cells), 0)
+        seeds |= {task: len(of_seeds) for (task, _), of_seeds in runs.items()}
+        summaries.append(
+            {
+                "title": section.title,
+                "phase": section.phase,
+                "seeds": seeds,
+                "planned_seeds": section.seeds,
+                "cells": describe(runs, outcomes),
+                "comparisons": compare(planned_pairs(study, section), runs, outcomes),
+            }
+        )
     return summaries

@@ -1,5 +1,6 @@
 """The learning study and the stability study: tasks, resumption, statistics, and a tiny run of each."""
 
+import json
 import math
 import random
 import signal
@@ -151,6 +152,12 @@ def test_families_are_those_of_the_plan():
     main = tests(0)
     for task in ("arithmetic", "programs", "own_errors"):
         assert [main[task, family] for family in study_statistics.FAMILIES] == [12, 7, 5]
+    pairs = study_statistics.planned_pairs(plan, plan.sections[0])
+    references = {(f, variant): reference for f, (_, variant), (_, reference) in pairs}
+    assert references["side_matched", "top_sibling"] == "losers_0.2"
+    assert references["shuffled", "top_sibling"] == "top_random"
+    assert references["side_matched", "delta"] == "delta_side_mean"
+    assert {reference for (f, _), reference in references.items() if f == "baseline"} == {"dapo"}
     for task in ("sparse", "long"):
         assert [main[task, family] for family in study_statistics.FAMILIES] == [10, 6, 1]
     assert set(tests(1)) == {(task, "baseline") for task in study_plans.SHORT_TASKS}
@@ -165,7 +172,7 @@ def test_families_are_those_of_the_plan():
 
 
 def planted(run: study_runs.Run, gains: dict[str, float]) -> dict:
-    """A row with known differences from DAPO, and a bit of noise."""
+    """A row with known differences from DAPO, and a bit of noise. In its second rollout batch nobody lost."""
     rng = random.Random(repr(run))
     solved = [8, *[0] * 55, *[7] * 8, 0]  # of 64 problems: none in 64, or 56 to 63 samples
     return fake_row(
@@ -173,28 +180,72 @@ def planted(run: study_runs.Run, gains: dict[str, float]) -> dict:
         accuracy_after=0.5 + gains.get(run.variant, 0.0) + rng.gauss(0, 0.005),
         entropy=[0.1] * 8,
         length=[50.0],
+        winners=[1.2, None, 1.2],
+        losers=[0.4, None, 0.4],
         looks=[{"rollouts": 64, "solved": solved}],
     )
+
+
+GAINS = {"losers_0.2": 0.05, "top_sibling": 0.08, "top_random": 0.05, "oracle": 0.002, "losers_0": -0.05}
 
 
 @pytest.mark.parametrize("undone", [False, True])
 def test_verdict_by_the_criteria_of_the_plan(undone):
     plan = study_plans.BALANCE
-    gains = {"losers_0.2": 0.05, "top_sibling": 0.08, "top_random": 0.05, "oracle": 0.002, "losers_0": -0.05}
-    later = gains | {"losers_0.2": -0.05 if undone else 0.02}
-    rows = [planted(run, gains if run.phase == "study" else later) for run in dict.fromkeys(all_runs(plan, seeds=8))]
-    main, long = study_statistics.summarise(plan, rows)[:2]
-    held = [
-        study_answers.holds_up(*(study_answers.Comparisons([part], part["title"]) for part in (main, long)), variant)
-        for variant in ("losers_0.2", "losers_0", "oracle", "top_sibling")
-    ]
-    assert [one["holds"] for one in held] == [not undone, False, False, None]  # the last has no long runs
-    assert set(held[0]["wins"]) == set(held[1]["losses"]) == set(study_answers.FULL)
-    assert held[0]["pass@64"] == 0
-    lines = study_answers.which_token_matters(study_answers.Comparisons([main], main["title"])).splitlines()
-    verdicts = {line.split(" | ")[0].strip("| "): line.split(" | ")[-1].strip("| ") for line in lines}
-    assert verdicts["top_sibling"] == "matters"
-    assert verdicts["oracle"] == verdicts["delta"] == "matters little"
+    later = GAINS | {"losers_0.2": -0.05 if undone else 0.02}
+    rows = [planted(run, GAINS if run.phase == "study" else later) for run in dict.fromkeys(all_runs(plan, seeds=8))]
+
+    def verdicts(rows: list[dict], *variants: str) -> list[bool | None]:
+        found = [study_answers.Comparisons([part], part["title"]) for part in study_statistics.summarise(plan, rows)]
+        return [study_answers.holds_up(found[0], found[1], variant)["holds"] for variant in variants]
+
+    # the last has no long runs
+    variants = ("losers_0.2", "losers_0", "oracle", "top_sibling")
+    assert verdicts(rows, *variants) == [not undone, False, False, None]
+    # three of the four tasks' long runs say nothing about the fourth; two in which it loses undo it all the same
+    cut = [row for row in rows if row["phase"] != "long" or row["task"] != "sparse"]
+    assert verdicts(cut, "losers_0.2") == [False if undone else None]
+    one = [row for row in rows if row["phase"] != "long" or row["task"] == "sparse"]
+    assert verdicts(one, "losers_0.2") == [None]
+
+    main, _, rest = study_statistics.summarise(plan, rows)[:3]
+    found = [study_answers.Comparisons([part], part["title"]) for part in (main, rest)]
+    short = found[0].over(study_answers.FULL, "accuracy", "baseline", "losers_0.2")
+    assert len(short) == 5
+    assert all(entry["difference"] == pytest.approx(0.05, abs=0.01) for entry in short.values())
+    assert all(cell["losers"] == pytest.approx(0.4) for cell in main["cells"])
+    lines = [line.split(" | ") for line in study_answers.which_token_matters(*found).splitlines()[2:]]
+    told = {line[0].strip("| "): (line[1], line[-1].strip("| ")) for line in lines}
+    assert told["top_sibling"] == ("arithmetic, programs, sparse, own_errors, long of 5", "matters")
+    assert told["oracle"] == told["delta"] == ("none of 3", "matters little")
+    assert told["optimal_token_baseline"][0] == "none of 2"  # its shuffled control runs with the rest
+    assert told["top_random"][0] == "not shuffled"
+
+
+def test_report_of_the_second_study_says_what_is_missing(tmp_path):
+    plan = study_plans.BALANCE
+    rows = [planted(run, GAINS) for run in dict.fromkeys(all_runs(plan, seeds=3))]
+    lacks = [row for row in rows if row["phase"] == "long" and row["task"] == "sparse"]
+    lacks += [row for row in rows if row["phase"] == "saturation" or row["task"] == "longest"]
+    lacks += [row for row in rows if (row["phase"], row["task"], row["variant"]) == ("study", "long", "delta")][:2]
+    study_report.write_report(plan, [row for row in rows if row not in lacks], tmp_path / "balance")
+    page = (tmp_path / "balance.md").read_text()
+    assert "arithmetic 3 of 16, programs 3 of 16, own_errors 3 of 16, sparse 3 of 16, long 1 of 16," in page
+    assert "arithmetic 3 of 5, programs 3 of 5, sparse 0 of 5, own_errors 3 of 5." in page
+    assert "longest 0 of 6." in page
+    assert "| long | 50 | 0.300 |" in page  # one seed: a difference, but no interval
+    assert "nan" not in page.lower()
+    numbers = json.loads((tmp_path / "balance.json").read_text(), parse_constant=pytest.fail)
+    assert [part["seeds"].get("long") for part in numbers] == [1, None, None, None, None, None]
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "balance.md",
+        "balance.json",
+        "balance_curves.png",
+        "balance_differences.png",
+    }
+    with pytest.raises(SystemExit, match="nothing to report"):
+        study_report.write_report(plan, [], tmp_path / "empty")
+    assert not (tmp_path / "empty.json").exists()
 
 
 def test_pass_within_k_of_counted_problems():

@@ -69,6 +69,12 @@ def test_a_short_soak_is_flat(tmp_path, capsys):
 def test_growth_is_noticed():
     flat = {"workers_mb": 70, "in_use_mb": 17, "processes": 2, "files": 0, "median_seconds_per_1000": 5}
     samples = [{"checks": "math", "memory_mb": 100 + 3 * k, "descriptors": 20 + k, **flat} for k in range(20)]
+    leaking = [
+        {**one, "memory_mb": 100, "descriptors": 20, "in_use_mb": 17 + 0.2 * k} for k, one in enumerate(samples)
+    ]
+    assert [line.partition(" from")[0] for line in soak_rewards.growth(leaking)] == ["math: in_use_mb"]
+    for one in samples:
+        del one["in_use_mb"]  # another C library
     assert [line.partition(" from")[0] for line in soak_rewards.growth(samples)] == [
         "math: memory_mb",
         "math: descriptors",
