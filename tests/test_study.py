@@ -261,7 +261,6 @@ import sys, time
 sys.path.insert(0, {scripts!r})
 from pathlib import Path
 import study_runs
-import study_statistics
 cells = [("programs", f"variant {{i}}") for i in range(16)]
 row = {{"phase": "tune", "task": "programs", "learning_rate": 1e-4, "reward": [1.0]}}
 tuned = [row | {{"variant": variant}} for _, variant in cells]

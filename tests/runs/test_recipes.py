@@ -283,7 +283,8 @@ def test_hidden_state_cache():
     ],
     ids=str,
 )
-def test_what_a_plan_warns_of(capsys, changes, extra_passes, warning):
+def test_what_a_plan_warns_of(capsys, monkeypatch, changes, extra_passes, warning):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # or it tries for half a minute
     flags = [part for key, value in changes.items() for part in (f"--{key}", str(value))]
     recipe = "recipes/Qwen3-8B-Base/deepmath_delta.yaml"
     assert main(["train", "--config", recipe, "--dry-run", "--num-processes", "8", *flags]) == 0
