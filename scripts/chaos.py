@@ -240,11 +240,13 @@ class Machine:
         self.clock.unlink(missing_ok=True)
         (self.disk / "filler").unlink(missing_ok=True)
 
-    def close(self, keep: Path | None = None) -> None:
-        if keep:
-            shutil.copytree(self.disk, keep, dirs_exist_ok=True)
+    def close(self) -> None:
+        """What launches wrote stays in the folder."""
         if self.mounted:
-            subprocess.run(["umount", "--lazy", str(self.disk)], check=False)
+            kept = shutil.copytree(self.disk, self.disk.with_name("kept"))
+            subprocess.run(["umount", "--lazy", str(self.disk)], check=True)
+            shutil.copytree(kept, self.disk, dirs_exist_ok=True)
+            shutil.rmtree(kept)
 
 
 class Launch:
@@ -403,7 +405,7 @@ def run(what: str, moments: int, seed: int, seconds: float, folder: Path, hits: 
     try:
         return hit_launches(what, moments, random.Random(seed), seconds, folder, hits, machine) | {"seed": seed}
     finally:
-        machine.close(keep=folder / "kept")
+        machine.close()
 
 
 def hit_launches(

@@ -5,11 +5,11 @@ import math
 from pathlib import Path
 
 from scipy.stats import spearmanr
-from study_plans import BALANCE, Study
+from study_plans import BALANCE, SHORT_TASKS, Study
 
 
 AUDIT = Path(__file__).resolve().parents[1] / "docs" / "results" / "audit.json"
-FULL = ("arithmetic", "programs", "sparse", "own_errors", "long")  # fine-tuned in full
+FULL = (*SHORT_TASKS, "long")  # fine-tuned in full
 STRICT, LOOSE, NEAR_ZERO, ENOUGH = 0.01, 0.05, 0.02, 3
 LEAST_PASS_64 = -0.05
 WEIGHTS = {
@@ -35,15 +35,10 @@ MASKS_BY_SCORE = ("top_sibling",)  # whose gradients are not those that the audi
 class Comparisons:
     """Entries of one section, by outcome, family, variant and task."""
 
-    def __init__(self, summaries: list[dict], title: str):
-        found = [summary for summary in summaries if summary["title"] == title]
-        self.tasks = {task for summary in found for task in summary["seeds"]}
-        self.cells = {(e["task"], e["variant"]): e for summary in found for e in summary["cells"]}
-        self.entries = {
-            (e["outcome"], e["family"], e["variant"], e["task"]): e
-            for summary in found
-            for e in summary["comparisons"]
-        }
+    def __init__(self, summary: dict):
+        self.tasks = set(summary["seeds"])
+        self.cells = {(e["task"], e["variant"]): e for e in summary["cells"]}
+        self.entries = {(e["outcome"], e["family"], e["variant"], e["task"]): e for e in summary["comparisons"]}
 
     def variants(self, family: str) -> list[str]:
         return list(dict.fromkeys(variant for _, of, variant, _ in self.entries if of == family))
@@ -57,7 +52,7 @@ def answers(study: Study, summaries: list[dict]) -> list[str]:
     """Parts of the page; nothing for a study that the plan does not speak of."""
     if study is not BALANCE:
         return []
-    main, long, rest = (Comparisons(summaries, study.sections[i].title) for i in range(3))
+    main, long, rest = map(Comparisons, summaries[:3])
     return [
         "## What holds up, by the plan's criteria\n",
         what_holds_up(main, long),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import make_study_models
 import numpy as np
+import pages
 import pytest
 import stability
 import study
@@ -101,6 +102,7 @@ def all_runs(plan: study_plans.Study, seeds: int = 99, chosen=lambda cell: True)
     """Every run that a study asks for, each made as soon as it is asked for."""
     rows, runs = [], []
     for stage in plan.stages(chosen, seeds, rows.copy):
+        assert len({run.phase for run in stage}) == 1
         runs += stage
         rows += [fake_row(run) for run in stage]
     return runs
@@ -196,8 +198,8 @@ def test_verdict_by_the_criteria_of_the_plan(undone):
     rows = [planted(run, GAINS if run.phase == "study" else later) for run in dict.fromkeys(all_runs(plan, seeds=8))]
 
     def verdicts(rows: list[dict], *variants: str) -> list[bool | None]:
-        found = [study_answers.Comparisons([part], part["title"]) for part in study_statistics.summarise(plan, rows)]
-        return [study_answers.holds_up(found[0], found[1], variant)["holds"] for variant in variants]
+        main, long = map(study_answers.Comparisons, study_statistics.summarise(plan, rows)[:2])
+        return [study_answers.holds_up(main, long, variant)["holds"] for variant in variants]
 
     # the last has no long runs
     variants = ("losers_0.2", "losers_0", "oracle", "top_sibling")
@@ -209,7 +211,7 @@ def test_verdict_by_the_criteria_of_the_plan(undone):
     assert verdicts(one, "losers_0.2") == [None]
 
     main, _, rest = study_statistics.summarise(plan, rows)[:3]
-    found = [study_answers.Comparisons([part], part["title"]) for part in (main, rest)]
+    found = [study_answers.Comparisons(part) for part in (main, rest)]
     short = found[0].over(study_answers.FULL, "accuracy", "baseline", "losers_0.2")
     assert len(short) == 5
     assert all(entry["difference"] == pytest.approx(0.05, abs=0.01) for entry in short.values())
@@ -246,6 +248,14 @@ def test_report_of_the_second_study_says_what_is_missing(tmp_path):
     with pytest.raises(SystemExit, match="nothing to report"):
         study_report.write_report(plan, [], tmp_path / "empty")
     assert not (tmp_path / "empty.json").exists()
+
+
+def test_tables_are_replaced_not_repeated(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("before\n\n<!-- tables -->\nold\n<!-- end of tables -->\n\nafter\n")
+    for text in ("| new |", "| new |", "| newer |"):
+        pages.put_tables(page, text)
+        assert page.read_text() == f"before\n\n<!-- tables -->\n\n{text}\n<!-- end of tables -->\n\nafter\n"
 
 
 def test_pass_within_k_of_counted_problems():

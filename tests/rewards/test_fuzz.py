@@ -45,20 +45,8 @@ def test_the_fuzzers_notice():
 
 def test_a_short_soak_is_flat(tmp_path, capsys):
     output = str(tmp_path / "soak")
-    arguments = [
-        "--math",
-        "160",
-        "--code",
-        "80",
-        "--batch",
-        "10",
-        "--hostile",
-        "0.01",
-        "--warm_ups",
-        "0",
-        "--output",
-        output,
-    ]
+    arguments = "--math 160 --code 80 --batch 10 --hostile 0.01 --warm_ups 0 --output".split()
+    arguments.append(output)
     assert soak_rewards.main(arguments) == 0, capsys.readouterr().out
     numbers = json.loads(Path(f"{output}.json").read_text())
     assert [run["host_unchanged"] for run in numbers["runs"]] == [True]
