@@ -1,13 +1,13 @@
-"""Train a tiny model with DelTA on CPU and measure what it has learned; `make quickstart` runs this.
+"""Train a tiny model on CPU, once with each of some rules of token credit, and compare; `make quickstart` runs this.
 
 1. Accuracy before: the shipped model, sampled at temperature 1, on problems that neither warm-up nor training shows.
-2. Training: `delta-trl train --config recipes/quickstart/addition.yaml`, as one would type it.
-3. Accuracy after, a summary on screen and the same in outputs/quickstart/summary.json.
-4. A report of the run, outputs/quickstart/run/report.html, as `delta-trl inspect` writes it.
+2. Training with each rule: `delta-trl train --config recipes/quickstart/addition.yaml`, as one would type it.
+3. Accuracy after, a table on screen and the same in outputs/quickstart/summary.json.
+4. A report of each run, outputs/quickstart/RULE/report.html, as `delta-trl inspect` writes it.
 
-    python scripts/quickstart.py --seed 1 --output-dir outputs/quickstart-seed1
+    python scripts/quickstart.py --seed 1 --token_credit none delta my_module.MyRule --output-dir outputs/mine
 
-Other options are those of `delta-trl train`: `--token_credit none --log_token_credit 0` trains with plain DAPO.
+Other options are those of `delta-trl train`, and hold for every run.
 """
 
 import argparse
@@ -24,6 +24,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from delta_trl.errors import RecipeError
 from delta_trl.evaluation.sampling import describe
+from delta_trl.files import write_json
 from delta_trl.report import write_report
 from delta_trl.rewards import math_reward
 
@@ -33,6 +34,7 @@ RECIPE = "recipes/quickstart/addition.yaml"
 MODEL = ROOT / "recipes/quickstart/model"
 TEST_PROBLEMS = ROOT / "recipes/quickstart/test.jsonl"
 MAX_NEW_TOKENS = 56  # as max_completion_length in the recipe
+RULES = ["none", "delta", "side_weights"]
 SAMPLING = {"temperature": 1.0, "top_p": 1.0}  # as in training; `delta-trl eval` has top-p 0.7
 
 
@@ -42,71 +44,81 @@ def main() -> None:
     if not 1 <= args.eval_problems <= len(problems):
         sys.exit(f"--eval-problems is {args.eval_problems}, but the test set has {len(problems)} problems")
     problems = problems[: args.eval_problems]
-    run_dir, summary_path = args.output_dir.resolve() / "run", args.output_dir.resolve() / "summary.json"
+    folder = args.output_dir.resolve()
+    summary_path = folder / "summary.json"
     if any(option.split("=")[0] == "--output_dir" for option in train_options):
         sys.exit("--output_dir is what training gets; say --output-dir to this script")
+    if summary_path.is_file():  # the runs are this script's, also if it was interrupted
+        train_options += ["--overwrite_output_dir", "true"]
+    if args.max_steps is not None:
+        train_options += ["--max_steps", str(args.max_steps)]
     start = time.perf_counter()
     disable_progress_bar()
     # One thread, here and in training: on busy cores, threads that wait for each other make a model this small many
     # times slower.
     torch.set_num_threads(1)
 
-    accuracy_before = sampled_accuracy(MODEL, problems, args.seed)
+    summary = {"accuracy_before": sampled_accuracy(MODEL, problems, args.seed), "sampling": SAMPLING, "runs": {}}
     measured = f"{len(problems)} unseen problems, {describe(**SAMPLING)}"
-    print(f"accuracy before: {accuracy_before:.3f} ({measured})\n", flush=True)
+    print(f"accuracy before: {summary['accuracy_before']:.3f} ({measured})", flush=True)
+    if not any((folder / rule).exists() for rule in args.token_credit):
+        write_json(summary, summary_path)
+    for rule in args.token_credit:
+        train(rule, folder / rule, args.seed, train_options)
+        summary["runs"][rule] = outcome(folder / rule, problems, args.seed)
+        write_json(summary, summary_path)
 
+    print(f"\n{table(summary)}\n\naccuracy on {measured}; everything took {time.perf_counter() - start:.0f} s.")
+    print(f"summary  {summary_path}")
+    for run in summary["runs"].values():
+        print(f"report   {run['report']}")
+    print("\nOpen a report in a browser: how training went, and which tokens got credit.")
+
+
+def train(rule: str, run_dir: Path, seed: int, options: list[str]) -> None:
     command = [sys.executable, "-m", "delta_trl.cli", "train", "--config", RECIPE]
-    command += ["--output_dir", str(run_dir), "--seed", str(args.seed)]
-    if summary_path.is_file():  # of this script's, also of one that was interrupted
-        command += ["--overwrite_output_dir", "true"]
-    elif not run_dir.exists():
-        summary_path.parent.mkdir(parents=True, exist_ok=True)
-        summary_path.write_text(json.dumps({"accuracy_before": accuracy_before}, indent=2) + "\n")
-    if args.max_steps is not None:
-        command += ["--max_steps", str(args.max_steps)]
-    command += train_options
-    print("$", " ".join(command), flush=True)
+    command += ["--output_dir", str(run_dir), "--seed", str(seed), "--token_credit", rule, *options]
+    if rule == "none":
+        command += ["--log_token_credit", "0"]
+    print("\n$", " ".join(command), flush=True)
     exit_code = subprocess.run(command, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}).returncode
     if exit_code != 0:
         sys.exit(f"training failed with exit code {exit_code}; its error is above")
 
-    accuracy_after = sampled_accuracy(run_dir, problems, args.seed)
+
+def outcome(run_dir: Path, problems: list[dict], seed: int) -> dict:
+    accuracy = sampled_accuracy(run_dir, problems, seed)
     history = json.loads((run_dir / "trainer_state.json").read_text())["log_history"]
-    summary = {
-        "accuracy_before": accuracy_before,
-        "accuracy_after": accuracy_after,
-        "sampling": SAMPLING,
-        "train_seconds": sum_logged(history, "train_runtime"),
-        # logged once per rollout batch
-        "coefficient_seconds": sum_logged(history, "credit/seconds"),
-        "extra_forward_passes": round(sum_logged(history, "credit/extra_forward_passes")),
-    }
-    summary_path.write_text(json.dumps(summary, indent=2) + "\n")
+    rewards = [entry["reward"] for entry in history if "reward" in entry]
     try:
-        report = write_report([run_dir], run_dir / "report.html")
+        report = str(write_report([run_dir], run_dir / "report.html"))
     except RecipeError as error:
         report = f"not written: {error}"
+    return {
+        "accuracy": accuracy,
+        "mean_reward": sum(rewards) / len(rewards),  # over all of training: how early it learned
+        "train_seconds": sum_logged(history, "train_runtime"),
+        # logged once per rollout batch
+        "credit_seconds": sum_logged(history, "credit/seconds"),
+        "extra_forward_passes": round(sum_logged(history, "credit/extra_forward_passes")),
+        "report": report,
+    }
 
-    print(f"""
-accuracy before      {accuracy_before:.3f}
-accuracy after       {accuracy_after:.3f}
-measured on          {measured}
-training             {summary["train_seconds"]:.0f} s, of which token credit {summary["coefficient_seconds"]:.2f} s, \
-{summary["extra_forward_passes"]} extra forward passes
-everything           {time.perf_counter() - start:.0f} s
 
-model                {run_dir}
-logs                 {run_dir / "trainer_state.json"}
-completions          {run_dir / "completions"}
-summary              {summary_path}
-report               {report}
-
-Open the report in a browser: how training went, and which tokens got credit.""")
+def table(summary: dict) -> str:
+    lines = [f"{'token_credit':20} {'accuracy':>8} {'reward in training':>19} {'seconds':>8} {'of them credit':>15}"]
+    lines.append(f"{'(before)':20} {summary['accuracy_before']:8.3f}")
+    for rule, run in summary["runs"].items():
+        name = "none (DAPO)" if rule == "none" else rule
+        numbers = f"{run['accuracy']:8.3f} {run['mean_reward']:19.3f} {run['train_seconds']:8.0f}"
+        lines.append(f"{name:20} {numbers} {run['credit_seconds']:15.2f}")
+    return "\n".join(lines)
 
 
 def parse_args() -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0, help="of training and of the evaluations' sampling")
+    parser.add_argument("--token_credit", nargs="+", default=RULES, metavar="RULE", help="one run each")
     parser.add_argument("--max-steps", type=int, help="optimiser steps, instead of the recipe's")
     parser.add_argument("--output-dir", type=Path, default=ROOT / "outputs/quickstart")
     parser.add_argument("--eval-problems", type=int, default=512, help="how many of the test problems to use")

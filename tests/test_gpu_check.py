@@ -23,7 +23,7 @@ RESULTS = {  # what a finished stage tells
     "tests": {"counts", "tests"},
     "coefficients": {"rates", "cases"},
     "overhead": {"bfloat16_rate", "not_here", "cases"},
-    "quickstart": {"runs", "accuracy_before", "accuracy_after", "train_seconds", "coefficient_seconds"},
+    "quickstart": {"runs", "accuracy_before", "accuracy", "train_seconds", "credit_seconds"},
     "study": {"rollouts", "rows", "variants", "seconds_of_runs", "warm_up_seconds", "parameters"},
 }
 

@@ -31,24 +31,31 @@ def test_shortened_run_measures_before_and_after(tmp_path):
     # The shipped model solves 0.30 of the problems; four optimiser steps change it little, 0 or 1 would mean a defect
     # in sampling or in the reward.
     assert 0.05 < summary["accuracy_before"] < 0.6
-    assert 0.05 < summary["accuracy_after"] < 0.9
-    assert summary["train_seconds"] > summary["coefficient_seconds"] > 0
-    assert summary["extra_forward_passes"] == 0  # the recipe is one where TRL scores old log-probs itself
-    assert (tmp_path / "run" / "model.safetensors").is_file()
-    assert list((tmp_path / "run" / "completions").glob("*.parquet"))
-    assert list((tmp_path / "run" / "token_credit").glob("*.parquet"))
     assert summary["sampling"] == {"temperature": 1.0, "top_p": 1.0}
-    assert "measured on          64 unseen problems, sampled at temperature 1, top-p 1" in result.stdout
-    assert len(result.stdout.splitlines()) < 40
+    assert "accuracy on 64 unseen problems, sampled at temperature 1, top-p 1" in result.stdout
     assert str(tmp_path / "summary.json") in result.stdout
-    report = tmp_path / "run" / "report.html"
-    assert str(report) in result.stdout
-    assert "Token clouds" in report.read_text()
+    assert len(result.stdout.splitlines()) < 90
+    assert list(summary["runs"]) == ["none", "delta", "side_weights"]
+    rewards = [run["mean_reward"] for run in summary["runs"].values()]
+    assert rewards == rewards[:1] * 3  # one rollout batch, sampled alike by the same model
+    for rule, run in summary["runs"].items():
+        folder = tmp_path / rule
+        assert 0.05 < run["accuracy"] < 0.9
+        assert f"\n{'none (DAPO)' if rule == 'none' else rule:20} {run['accuracy']:8.3f}" in result.stdout
+        assert run["extra_forward_passes"] == 0  # the recipe is one where TRL scores old log-probs itself
+        assert (run["credit_seconds"] > 0) == (folder / "token_credit").exists() == (rule != "none")
+        assert run["train_seconds"] > run["credit_seconds"]
+        assert (folder / "model.safetensors").is_file()
+        assert list((folder / "completions").glob("*.parquet"))
+        assert run["report"] == str(folder / "report.html")
+        assert run["report"] in result.stdout
+        assert ("Token clouds" in (folder / "report.html").read_text()) == (rule != "none")
 
-    again = run_quickstart("--max-steps", 4, "--eval-problems", 64, "--output-dir", tmp_path)
+    short = ("--max-steps", 4, "--eval-problems", 64, "--token_credit", "side_weights", "--output-dir", tmp_path)
+    again = run_quickstart(*short)
     assert again.returncode == 0, again.stderr
-    (tmp_path / "summary.json").unlink()  # as if the run were somebody else's
-    refused = run_quickstart("--max-steps", 4, "--eval-problems", 64, "--output-dir", tmp_path)
+    (tmp_path / "summary.json").unlink()  # as if the runs were somebody else's
+    refused = run_quickstart(*short)
     assert refused.returncode != 0
     assert "holds a run that has reached step 4" in refused.stderr
 

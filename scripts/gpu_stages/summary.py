@@ -84,7 +84,7 @@ def overhead(results: dict) -> Iterator[str]:
 def quickstart(results: dict) -> Iterator[str]:
     yield "| | median | quartiles | n |"
     yield "|---|---|---|---|"
-    for name in ("accuracy_before", "accuracy_after", "train_seconds", "coefficient_seconds"):
+    for name in ("accuracy_before", "accuracy", "train_seconds", "credit_seconds"):
         if name in results:
             yield f"| {name.replace('_', ' ')} | {interval(results[name])} |"
 
