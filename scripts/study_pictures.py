@@ -12,11 +12,15 @@ from study_statistics import FAMILIES, LEVEL, finished_runs
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, MultipleLocator
 
 
 COLUMNS = 5
 DRAWN = (-0.2, 0.15)  # differences beyond are drawn at the edge
+# of differences
+VERDICTS = {"better, corrected p < 0.05": "tab:blue", "worse": "tab:red", "not clear": "dimgrey"}
 COLORS = ("black", "tab:orange", "tab:red", "tab:purple", "tab:blue", "tab:green", "tab:brown")
 
 
@@ -68,8 +72,8 @@ def draw_panel(axis, study: Study, section: Section, task: str, drawn: dict) -> 
 
 def draw_differences(summary: dict, path: Path) -> None:
     """
-    Differences in accuracy with 95 % intervals, from DAPO and from the controls; red where Holm's p is below `LEVEL`,
-    shaded what the test would have missed too often.
+    Differences in accuracy with 95 % intervals, from DAPO and from the controls, coloured where Holm's p is below
+    `LEVEL`; shaded what the test would have missed too often.
     """
     entries = [entry for entry in summary["comparisons"] if entry["outcome"] == "accuracy"]
     tasks = list(dict.fromkeys(entry["task"] for entry in summary["cells"]))
@@ -91,6 +95,7 @@ def draw_differences(summary: dict, path: Path) -> None:
             for y, variant in enumerate(variants[family]):
                 if (family, task, variant) in by_place:
                     draw_difference(axis, y, by_place[family, task, variant])
+            axis.set_visible(axis is line[0] or axis.has_data())
             axis.axvline(0, color="black", linewidth=0.8)
             axis.set_xlim(*DRAWN)
             axis.xaxis.set_major_locator(MultipleLocator(0.1))
@@ -100,13 +105,19 @@ def draw_differences(summary: dict, path: Path) -> None:
         line[0].set_ylim(len(variants[family]) - 0.5, -0.5)
     for task, axis in zip(tasks, axes[0], strict=True):
         axis.set_title(task, fontsize=9)
+    keys = [Line2D([], [], color=color, marker="o", markersize=4, label=label) for label, color in VERDICTS.items()]
+    keys.append(Patch(color="lightgrey", label="the test finds less than four in five of true differences in here"))
+    figure.legend(handles=keys, loc="outside upper center", ncols=len(keys), frameon=False, fontsize=8)
     figure.supxlabel("difference in held-out accuracy", fontsize=9)
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
 
 def draw_difference(axis, y: int, entry: dict) -> None:
-    limit, color = entry["detectable"], "tab:red" if entry["p_holm"] < LEVEL else "tab:blue"
+    better, worse, unclear = VERDICTS.values()
+    limit, color = entry["detectable"], unclear
+    if entry["p_holm"] < LEVEL:
+        color = better if entry["difference"] > 0 else worse
     if not math.isnan(limit):
         axis.fill_betweenx([y - 0.35, y + 0.35], -limit, limit, color="lightgrey", alpha=0.6, linewidth=0)
     middle = min(max(entry["difference"], DRAWN[0]), DRAWN[1])
