@@ -80,7 +80,7 @@ class Stage:
             "error": error,
             "results": self.results,
         }
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)  # gpu_check.py imports this where the package is not yet
         scratch = self.path.with_suffix(".tmp")
         scratch.write_text(json.dumps(row, indent=1) + "\n")
         scratch.replace(self.path)
