@@ -185,7 +185,7 @@ BALANCE_VARIANTS = {
     "dapo": DAPO,
     "grpo": GRPO,
     **{f"losers_{weight:g}": rule("side_weights", losers=weight) for weight in (0, 0.1, 0.2, 0.5, 2)},
-    "adaptive_sides": rule("study_rules.AdaptiveSides"),
+    "adaptive_sides": rule("adaptive_sides"),
     "pass_rate_sides": rule("study_rules.PassRateSides"),
     **TOKEN_RULES,
     **SHUFFLED,

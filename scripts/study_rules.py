@@ -1,6 +1,6 @@
 r"""
-Rules of token credit that only the study needs: exact labels, masks of losers by any rule's weights, and balances of
-winners against losers that follow the rollout batch. Named in a config by dotted path, `study_rules.Oracle`.
+Rules of token credit that only the study needs: exact labels, masks of losers by any rule's weights, and a balance of
+winners against losers that follows the pass rate. Named in a config by dotted path, `study_rules.Oracle`.
 """
 
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from delta_trl.credit import ChangedCredit, Cost, Credit, FullGradients, RandomCredit, TokenCredit, Tokens
+from delta_trl.credit import ChangedCredit, Cost, Credit, RandomCredit, TokenCredit, Tokens
 from delta_trl.credit.balance import with_mean_one
 from delta_trl.credit.coefficients import split_sides
 from delta_trl.credit.surprise import top_of_rows
@@ -122,7 +122,7 @@ class AtSideWeight(ChangedCredit):
 class ProbableLosers(TokenCredit):
     """
     Losers' tokens weigh what their probability was, winners' 1: pushing down what was improbable anyway makes the
-    largest gradients, see [`AdaptiveSides`].
+    largest gradients, see `delta_trl.credit.AdaptiveSides`.
     """
 
     def of_rollout(self, tokens: Tokens) -> Credit:
@@ -142,44 +142,3 @@ class PassRateSides(TokenCredit):
         of_rows = torch.zeros(len(tokens.mask)).index_put((tokens.row,), tokens.rewards.nan_to_num())
         losers = of_rows.mean()
         return Credit(with_mean_one(torch.where(sides[1], losers, 1.0), sides), {"losers": losers.item()})
-
-
-@dataclass
-class AdaptiveSides(TokenCredit):
-    r"""
-    Winners and losers weighed for the least noise, without a parameter: losers' weight b, winners' a = 1 with
-
-        b / a = E‖G‖² of winning responses / E‖G‖² of losing ones,     G = ∇θ log π(y) of a whole response.
-
-    Why. Take one prompt with pass rate p, q = 1 - p. A binary reward, normalised in the group, gives winners the
-    advantage sqrt(q/p) and losers -sqrt(p/q). The n responses contribute g± = Σ A G over each side. E[G] = 0 over all
-    responses, so with d = E[G | win] we have E[G | lose] = -d p/q, and
-
-        E[g+] = n p sqrt(q/p) d = n sqrt(p q) d                  Var[g+] ≈ n p (q/p) τ+² = n q τ+²
-        E[g-] = n q sqrt(p/q) d p/q = n sqrt(p q) d (p/q)        Var[g-] ≈ n q (p/q) τ-² = n p τ-²
-
-    with τ±² the variance of G on each side. Both point along d, so that a g+ + b g- does for any a, b >= 0. Its ratio
-    of signal to noise, (a s+ + b s-)² / (a² Var+ + b² Var-) with s± = |E[g±]|, is greatest where a : b =
-    s+/Var+ : s-/Var-. Here s-/s+ = p/q and Var-/Var+ = (p/q) (τ-²/τ+²): the pass rate cancels, and b/a = τ+²/τ-².
-    Left out: g+ and g- share their group's mean, and d differs between prompts. ‖E[G]‖² is a few hundredths of
-    E‖G‖² where the study starts, so that second moments stand for variances, which needs no two winners of a prompt.
-
-    Σ‖G‖² over a side is E‖Σ ε G‖² for random signs ε: one backward pass for each side, and the estimate is good as
-    different responses' gradients are nearly orthogonal. All trainable parameters are needed: in the LM head's
-    gradient alone, the rare losers with enormous gradients that make the difference do not show.
-    """
-
-    def of_rollout(self, tokens: Tokens) -> Credit:
-        _, sides = split_sides(tokens.advantages)
-        counts = [tokens.row[side].unique().numel() for side in sides]
-        if not all(counts):
-            return Credit(torch.ones(len(tokens)), neutral=True)
-        gradients = FullGradients.of(tokens)
-        signs = torch.randint(0, 2, (len(tokens.mask),)).mul(2).sub(1).float()[tokens.row]  # (N,)
-        squares = [sum(part.square().sum() for part in gradients.combine(signs * side)) for side in sides]
-        moments = [square / count for square, count in zip(squares, counts, strict=True)]
-        losers = moments[0] / moments[1].clamp(min=1e-12)
-        return Credit(with_mean_one(torch.where(sides[1], losers, 1.0), sides), {"losers": losers.item()})
-
-    def cost(self) -> Cost:
-        return Cost(forwards=2, backwards=2)

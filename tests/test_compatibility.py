@@ -12,7 +12,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy
 
 from delta_trl import DeltaGRPOConfig
 from delta_trl.compatibility import keep_log_probs_precise, refuse_what_hides_states
-from delta_trl.credit import DelTA, WithinSide
+from delta_trl.credit import AdaptiveSides, DelTA, WithinSide
 
 
 def config(**options) -> DeltaGRPOConfig:
@@ -52,7 +52,14 @@ FULL, FORWARD = DelTA(token_gradient="full"), DelTA(token_gradient="full", full_
         (DelTA(token_gradient="topk_hidden"), {"fsdp": 1}, "FSDP1"),
         (FULL, {"fsdp": 1}, "FSDP1"),
         (FULL, {"fsdp": 2, "gradient_accumulation_steps": 2}, "gradient_accumulation_steps=1"),
-        (FORWARD, {"fsdp": 2}, "cannot swap shards"),
+        (FORWARD, {"fsdp": 2}, "cannot swap the shards"),
+        (AdaptiveSides(), {"zero": 3}, "ZeRO-3.*or SideWeights"),
+        (AdaptiveSides(), {"fsdp": 2, "gradient_accumulation_steps": 2}, "=1 only, got 2.*or SideWeights"),
+        (
+            AdaptiveSides(),
+            {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": True}},
+            "use_reentrant: false",
+        ),
     ],
     ids=str,
 )
@@ -70,6 +77,7 @@ def test_gradients_that_cannot_be_had_are_refused(rule, setup, message):
         (FULL, {"zero": 2}),
         (FULL, {"fsdp": 2, "bf16": True}),
         (FORWARD, {"bf16": True}),
+        (AdaptiveSides(), {"zero": 2, "bf16": True}),
     ],
     ids=str,
 )

@@ -3,6 +3,7 @@ Token credit assignment: torch only, independent of TRL. `coefficients.py` has D
 of a rule of your own (docs/token_credit.md).
 """
 
+from .adaptive import AdaptiveSides
 from .advantages import group_advantages
 from .balance import SideWeights
 from .baseline import OptimalTokenBaseline
@@ -30,6 +31,7 @@ __all__ = [
     "RULES",
     "STARE",
     "TACO",
+    "AdaptiveSides",
     "AdvantageReweighting",
     "ChangedCredit",
     "Cost",

@@ -7,7 +7,7 @@ from .coefficients import ASSIGNMENTS, check_credit_options, compare_centroids, 
 from .full import ESTIMATORS, FullGradients
 from .groups import group_credit
 from .lm_head import LMHeadGradients, TopKHiddenGradients
-from .options import check_choices, check_whole_parameters, refuse_idle
+from .options import check_backward, check_choices, check_whole_parameters, refuse_idle
 from .output_row import OutputRowGradients
 from .rule import Cost, TokenCredit
 from .tokens import Credit, Tokens
@@ -148,7 +148,8 @@ class DelTA(TokenCredit):
         gradient, args = self.token_gradient, trainer.args
         if gradient == "output_row":
             return
-        check_whole_parameters(trainer, f"token_gradient={gradient!r}", "token_gradient='output_row'")
+        check = check_backward if gradient == "full" else check_whole_parameters
+        check(trainer, f"token_gradient={gradient!r}", "token_gradient='output_row'")
         if gradient != "full":
             return
         if args.deepspeed_plugin is not None and (args.bf16 or args.fp16):
@@ -158,23 +159,14 @@ class DelTA(TokenCredit):
                 "FSDP2, which keep them in float32, or bf16: false, or another token_gradient."
             )
         forward_mode = self.full_gradient_estimator == "forward"
-        if trainer.is_fsdp_enabled and (forward_mode or args.gradient_accumulation_steps > 1):
+        if trainer.is_fsdp_enabled and forward_mode:
             raise ValueError(
-                "token_gradient='full' works under FSDP with difference quotients and gradient_accumulation_steps=1 "
-                "only: full_gradient_estimator='forward' cannot swap shards, and within an accumulation FSDP does not "
-                "reduce gradients."
+                "full_gradient_estimator='forward' cannot swap the shards of FSDP. Use full_gradient_estimator='auto'."
             )
         if forward_mode and args.gradient_checkpointing and hasattr(trainer.model, "peft_config"):
             raise ValueError(
                 "full_gradient_estimator='forward' does not work on LoRA with gradient checkpointing: its input hook "
                 "has no forward derivative. Use full_gradient_estimator='auto' or gradient_checkpointing=False."
-            )
-        if hasattr(trainer.processing_class, "tokenizer"):  # a processor of several modalities
-            raise ValueError("token_gradient='full' supports text-only models. Use token_gradient='output_row'.")
-        if args.gradient_checkpointing and (args.gradient_checkpointing_kwargs or {}).get("use_reentrant"):
-            raise ValueError(
-                "token_gradient='full' does not work with reentrant gradient checkpointing, which only supports "
-                "`backward`. Set gradient_checkpointing_kwargs: {use_reentrant: false}."
             )
 
     def state_dict(self) -> dict[str, Any]:

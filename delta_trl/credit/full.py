@@ -121,18 +121,30 @@ class FullGradients:
         self.correction: float | None = None  # of the guessed ε, measured at the first `score`
 
     @classmethod
-    def of(cls, tokens: Tokens, estimator: str = "auto", last_blocks: int | None = None) -> "FullGradients":
+    def of(
+        cls,
+        tokens: Tokens,
+        estimator: str = "auto",
+        last_blocks: int | None = None,
+        only: torch.Tensor | None = None,
+    ) -> "FullGradients":
         """
         The gradients of a rollout batch's tokens. Responses without advantage pull nowhere, and their tokens'
         coefficients do not depend on a score: as many completions are left out as all ranks can, which must make the
         same number of forwards under FSDP.
+
+        Args:
+            tokens ([`Tokens`]): With a policy.
+            estimator, last_blocks: As above.
+            only (`torch.Tensor` of shape `(N,)`, *optional*):
+                True for the tokens of completions that matter, instead of all with an advantage.
         """
         policy = tokens.policy
         if policy is None:
             raise ValueError("FullGradients.of: these tokens have no policy to differentiate.")
         lengths = tokens.mask.sum(dim=1)
-        active = torch.zeros(len(lengths), device=lengths.device)  # 1 where some token has an advantage
-        active[tokens.row[tokens.advantages.nan_to_num() != 0]] = 1
+        active = torch.zeros(len(lengths), device=lengths.device)  # 1 where some token matters
+        active[tokens.row[tokens.advantages.nan_to_num() != 0 if only is None else only]] = 1
         n_rows = max(int(all_reduce(active.sum(), "MAX")), 1)
         # the longest first, so that a micro-batch can end where its own completions do
         order = (lengths * active).argsort(descending=True, stable=True)
@@ -182,6 +194,11 @@ class FullGradients:
             for p, gradient in zip(self.parameters, kept, strict=True):
                 p.grad = gradient
 
+    def square(self, direction: list[torch.Tensor]) -> float:
+        """‖D‖² of what `combine` returns, over all shards. Collective if they are sharded."""
+        total = torch.stack([d.double().square().sum() for d in direction]).sum()
+        return float(all_reduce(total) if self.sharded else total)
+
     def score(self, direction: list[torch.Tensor]) -> torch.Tensor:
         estimate = self._forward_mode if self.estimator == "forward" else self._difference
         scores = estimate(direction)
@@ -207,8 +224,7 @@ class FullGradients:
         return torch.cat(scores)
 
     def _difference(self, direction: list[torch.Tensor]) -> torch.Tensor:
-        total = torch.stack([d.double().square().sum() for d in direction]).sum()
-        square = float(all_reduce(total) if self.sharded else total)
+        square = self.square(direction)
         if square == 0 or not math.isfinite(square):
             return self.log_probs * (0.0 if square == 0 else math.nan)
         # a first guess: on the average over the weights, log-probabilities move by twice as much as they should

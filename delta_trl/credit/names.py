@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from ..named import check_options, import_dotted
+from .adaptive import AdaptiveSides
 from .balance import SideWeights
 from .baseline import OptimalTokenBaseline
 from .controls import Position, RandomCredit, Selected, Shuffled, SideMean
@@ -25,6 +26,7 @@ RULES: dict[str, type[TokenCredit]] = {
     "sibling_value": SiblingValue,
     "rlcsd": RLCSD,
     "side_weights": SideWeights,
+    "adaptive_sides": AdaptiveSides,
     "surprisal": Surprisal,
     "entropy": Entropy,
     "advantage_reweighting": AdvantageReweighting,

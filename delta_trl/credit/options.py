@@ -22,6 +22,25 @@ def refuse_idle(options: Any, beside: str, **used: bool) -> None:
         )
 
 
+def check_backward(trainer: Any, what: str, instead: str) -> None:
+    """Raise `ValueError` where a rule cannot make a backward pass of its own over a trainer's model."""
+    check_whole_parameters(trainer, what, instead)
+    args = trainer.args
+    if trainer.is_fsdp_enabled and args.gradient_accumulation_steps > 1:
+        raise ValueError(
+            f"{what} works under FSDP with gradient_accumulation_steps=1 only, got "
+            f"{args.gradient_accumulation_steps}: within an accumulation FSDP does not reduce gradients. Use larger "
+            f"micro-batches, or {instead}."
+        )
+    if hasattr(trainer.processing_class, "tokenizer"):  # a processor of several modalities
+        raise ValueError(f"{what} supports text-only models. Use {instead}.")
+    if args.gradient_checkpointing and (args.gradient_checkpointing_kwargs or {}).get("use_reentrant"):
+        raise ValueError(
+            f"{what} does not work with reentrant gradient checkpointing, which only supports `backward`. Set "
+            "gradient_checkpointing_kwargs: {use_reentrant: false}."
+        )
+
+
 def check_whole_parameters(trainer: Any, what: str, instead: str) -> None:
     """Raise `ValueError` where a trainer's parameters are sharded such that the LM head cannot be read."""
     if trainer.args.deepspeed_plugin is not None and trainer.args.deepspeed_plugin.zero_stage == 3:

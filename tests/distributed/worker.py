@@ -41,11 +41,12 @@ MODES = {
     "zero3": DistributedType.DEEPSPEED,
 }
 SCENARIOS = ("full", "lora", "reference", "empty_rank", "one_side_per_rank", "all_masked")
-# token gradients that see more than hidden states; ZeRO-3 refuses them
+# what sees more than hidden states; ZeRO-3 refuses it
 TOKEN_GRADIENTS = {
     "lm_head": {"token_credit_kwargs": {"token_gradient": "lm_head"}},
     "exact": {"token_credit_kwargs": {"token_gradient": "full"}},
     "exact_lora": {"token_credit_kwargs": {"token_gradient": "full"}},
+    "adaptive": {"token_credit": "adaptive_sides"},
 }
 # where hidden states come from
 SOURCES = {

@@ -1,0 +1,98 @@
+"""The balance that follows the rollout batch, against the gradient of every response, one by one."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from delta_trl.credit import AdaptiveSides, Tokens
+
+from .. import tiny
+
+
+LONGEST = 6
+
+
+class Policy(SimpleNamespace):
+    """A tiny model that sees completions only."""
+
+    def log_probs_at(self, rows, length, plain):
+        ids = self.ids[rows, : length + 1]
+        log_probs = self.model(input_ids=ids).logits[:, :-1].log_softmax(dim=-1)
+        return log_probs.gather(2, ids[:, 1:, None])[..., 0]
+
+
+def rollout(advantages: list[float], other: int = 2, seed: int = 0) -> tuple[Tokens, Policy]:
+    """Completions of 1 to `LONGEST` tokens; after the first, which has no advantage and consists of tokens `other`."""
+    torch.manual_seed(seed)
+    model = tiny.model().double()
+    ids = torch.randint(2, 39, (1 + len(advantages), 1 + LONGEST))
+    ids[0] = other
+    lengths = torch.randint(1, LONGEST + 1, (len(ids),))
+    lengths[0] = LONGEST
+    policy = Policy(model=model, ids=ids, dtype=None, micro_batch_size=3)
+    mask = torch.arange(LONGEST) < lengths[:, None]
+    return Tokens(ids[:, 1:], mask, torch.tensor([0.0, *advantages]), policy=policy), policy
+
+
+def squares(tokens: Tokens, policy: Policy) -> torch.Tensor:  # (B,)
+    """‖∇ log π(y)‖² of every completion."""
+    found = []
+    for i in range(len(tokens.mask)):
+        log_probs = policy.log_probs_at(torch.tensor([i]), LONGEST, False)[0]
+        gradients = torch.autograd.grad(log_probs[tokens.mask[i]].sum(), list(policy.model.parameters()))
+        found.append(sum(g.square().sum() for g in gradients))
+    return torch.stack(found)
+
+
+def by_side(tokens: Tokens, weights: torch.Tensor) -> tuple[float, float]:
+    """The weights of winners and losers, of which each side has one."""
+    sides = [weights[tokens.advantages > 0].unique(), weights[tokens.advantages < 0].unique()]
+    assert [len(side) for side in sides] == [1, 1]
+    return sides[0].item(), sides[1].item()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_one_response_on_each_side(seed):
+    tokens, policy = rollout([0.7, -0.3], seed=seed)
+    _, winner, loser = squares(tokens, policy)
+    credit = AdaptiveSides().of_rollout(tokens)
+    assert credit.metrics["losers"] == pytest.approx((winner / loser).item(), rel=1e-5)
+    winners, losers = by_side(tokens, credit.weights)
+    assert losers / winners == pytest.approx(credit.metrics["losers"], rel=1e-5)
+    trains = tokens.advantages != 0
+    assert credit.weights[trains].mean().item() == pytest.approx(1, abs=1e-6)
+    assert (credit.weights[~trains] == 1).all()
+
+
+def test_many_responses_on_average_over_signs():
+    """What one batch says is right on average over the signs, which another completion without advantage changes."""
+    advantages = [1.0, -0.2, -0.2, 0.5, -0.2, 2.0, -0.2]
+    tokens, policy = rollout(advantages)
+    square, A = squares(tokens, policy)[1:], torch.tensor(advantages)
+    moments = {"winners": square[A > 0].mean().item(), "losers": square[A < 0].mean().item()}
+    ratios = [AdaptiveSides().of_rollout(rollout(advantages, other)[0]).metrics["losers"] for other in range(2, 39)]
+    assert len(set(ratios)) > 10
+    # a quotient of two noisy moments; their own noise is a third at this size
+    assert sum(ratios) / len(ratios) == pytest.approx(moments["winners"] / moments["losers"], rel=0.15)
+
+
+def test_what_it_does_not_depend_on():
+    advantages = [1.0, -0.2, -0.2, 0.5]
+    tokens, policy = rollout(advantages)
+    state = torch.get_rng_state()
+    credit = AdaptiveSides().of_rollout(tokens)
+    assert torch.equal(torch.get_rng_state(), state)  # sampling goes on as it would
+    assert all(p.grad is None for p in policy.model.parameters())
+    larger, _ = rollout([100 * a for a in advantages])
+    assert torch.equal(AdaptiveSides().of_rollout(larger).weights, credit.weights)
+    for size in (1, 2, 5):
+        tokens.policy.micro_batch_size = size
+        torch.testing.assert_close(AdaptiveSides().of_rollout(tokens).weights, credit.weights, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("advantages", [[0.0, 0.0], [1.0, 0.0], [-1.0, -2.0]])
+def test_without_both_sides(advantages):
+    credit = AdaptiveSides().of_rollout(rollout(advantages)[0])
+    assert credit.neutral
+    assert (credit.weights == 1).all()
