@@ -22,6 +22,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 from transformers.utils.logging import disable_progress_bar
 
+from delta_trl.credit import make_rule
 from delta_trl.errors import RecipeError
 from delta_trl.evaluation.sampling import describe
 from delta_trl.files import write_json
@@ -44,12 +45,15 @@ def main() -> None:
     if not 1 <= args.eval_problems <= len(problems):
         sys.exit(f"--eval-problems is {args.eval_problems}, but the test set has {len(problems)} problems")
     problems = problems[: args.eval_problems]
-    folder = args.output_dir.resolve()
-    summary_path = folder / "summary.json"
     if any(option.split("=")[0] == "--output_dir" for option in train_options):
         sys.exit("--output_dir is what training gets; say --output-dir to this script")
-    if summary_path.is_file():  # the runs are this script's, also if it was interrupted
-        train_options += ["--overwrite_output_dir", "true"]
+    rules = read_rules(args.token_credit)
+    folder = args.output_dir.resolve()
+    summary_path = folder / "summary.json"
+    own = json.loads(summary_path.read_text()).get("folders", []) if summary_path.is_file() else []
+    for rule in rules:
+        if (folder / rule).exists() and rule not in own:
+            sys.exit(f"{folder / rule} is not a run of this script. Say another --output-dir")
     if args.max_steps is not None:
         train_options += ["--max_steps", str(args.max_steps)]
     start = time.perf_counter()
@@ -58,13 +62,18 @@ def main() -> None:
     # times slower.
     torch.set_num_threads(1)
 
-    summary = {"accuracy_before": sampled_accuracy(MODEL, problems, args.seed), "sampling": SAMPLING, "runs": {}}
+    summary = {
+        "accuracy_before": sampled_accuracy(MODEL, problems, args.seed),
+        "sampling": SAMPLING,
+        "folders": sorted({*own, *rules}),  # which may be overwritten
+        "runs": {},
+    }
     measured = f"{len(problems)} unseen problems, {describe(**SAMPLING)}"
     print(f"accuracy before: {summary['accuracy_before']:.3f} ({measured})", flush=True)
-    if not any((folder / rule).exists() for rule in args.token_credit):
-        write_json(summary, summary_path)
-    for rule in args.token_credit:
-        train(rule, folder / rule, args.seed, train_options)
+    write_json(summary, summary_path)
+    for rule, credits_rollouts in rules.items():
+        options = ["--token_credit", rule, "--overwrite_output_dir", "true", *train_options]
+        train(folder / rule, args.seed, options if credits_rollouts else [*options, "--log_token_credit", "0"])
         summary["runs"][rule] = outcome(folder / rule, problems, args.seed)
         write_json(summary, summary_path)
 
@@ -75,11 +84,18 @@ def main() -> None:
     print("\nOpen a report in a browser: how training went, and which tokens got credit.")
 
 
-def train(rule: str, run_dir: Path, seed: int, options: list[str]) -> None:
+def read_rules(names: list[str]) -> dict[str, bool]:
+    """The rules, and whether each credits rollout batches, so that it can be recorded."""
+    sys.path.insert(0, str(ROOT))  # as in training, for rules of one's own
+    try:
+        return {name: make_rule(name).credits_rollouts for name in names}
+    except ValueError as error:
+        sys.exit(str(error))
+
+
+def train(run_dir: Path, seed: int, options: list[str]) -> None:
     command = [sys.executable, "-m", "delta_trl.cli", "train", "--config", RECIPE]
-    command += ["--output_dir", str(run_dir), "--seed", str(seed), "--token_credit", rule, *options]
-    if rule == "none":
-        command += ["--log_token_credit", "0"]
+    command += ["--output_dir", str(run_dir), "--seed", str(seed), *options]
     print("\n$", " ".join(command), flush=True)
     exit_code = subprocess.run(command, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}).returncode
     if exit_code != 0:

@@ -2,7 +2,7 @@
 A picture of a run's report: the verdict beside the reward, settings, and completions shaded relative to their side.
 
     make quickstart
-    python scripts/report_picture.py outputs/quickstart/run docs/report.png
+    python scripts/report_picture.py outputs/quickstart/delta docs/report.png
 
 Needs a Chromium of the system and `pip install playwright pillow jinja2 plotly wordcloud`.
 """

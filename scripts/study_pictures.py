@@ -7,7 +7,7 @@ import matplotlib
 import numpy as np
 from compare_token_gradients import interval
 from study_plans import BASELINE, Section, Study
-from study_statistics import FAMILIES, LEVEL, finished_runs
+from study_statistics import FAMILIES, LEVEL, POWER, finished_runs
 
 
 matplotlib.use("Agg")
@@ -20,7 +20,7 @@ from matplotlib.ticker import MaxNLocator, MultipleLocator
 COLUMNS = 5
 DRAWN = (-0.2, 0.15)  # differences beyond are drawn at the edge
 # of differences
-VERDICTS = {"better, corrected p < 0.05": "tab:blue", "worse": "tab:red", "not clear": "dimgrey"}
+VERDICTS = {f"better, corrected p < {LEVEL}": "tab:blue", "worse": "tab:red", "not clear": "dimgrey"}
 COLORS = ("black", "tab:orange", "tab:red", "tab:purple", "tab:blue", "tab:green", "tab:brown")
 
 
@@ -90,6 +90,7 @@ def draw_differences(summary: dict, path: Path) -> None:
         height_ratios=[len(variants[family]) + 1 for family in families],
     )
     by_place = {(entry["family"], entry["task"], entry["variant"]): entry for entry in entries}
+    lowest = {task: of for of in families for family, task, _ in by_place if family == of}  # which has the numbers
     for family, line in zip(families, axes, strict=True):
         for task, axis in zip(tasks, line, strict=True):
             for y, variant in enumerate(variants[family]):
@@ -100,14 +101,15 @@ def draw_differences(summary: dict, path: Path) -> None:
             axis.set_xlim(*DRAWN)
             axis.xaxis.set_major_locator(MultipleLocator(0.1))
             axis.set_yticks(range(len(variants[family])), variants[family], fontsize=8)
-            axis.tick_params(axis="x", labelsize=8)
+            axis.tick_params(axis="x", labelsize=8, labelbottom=family == lowest[task])
         line[0].set_ylabel(FAMILIES[family], fontsize=8)
         line[0].set_ylim(len(variants[family]) - 0.5, -0.5)
     for task, axis in zip(tasks, axes[0], strict=True):
         axis.set_title(task, fontsize=9)
     keys = [Line2D([], [], color=color, marker="o", markersize=4, label=label) for label, color in VERDICTS.items()]
-    keys.append(Patch(color="lightgrey", label="the test finds less than four in five of true differences in here"))
-    figure.legend(handles=keys, loc="outside upper center", ncols=len(keys), frameon=False, fontsize=8)
+    keys.append(Patch(color="lightgrey", label=f"found less often than {POWER:.0%} if true"))
+    columns = len(keys) if len(tasks) > 3 else 2
+    figure.legend(handles=keys, loc="outside upper center", ncols=columns, frameon=False, fontsize=8)
     figure.supxlabel("difference in held-out accuracy", fontsize=9)
     figure.savefig(path, dpi=110)
     plt.close(figure)

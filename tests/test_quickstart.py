@@ -51,13 +51,29 @@ def test_shortened_run_measures_before_and_after(tmp_path):
         assert run["report"] in result.stdout
         assert ("Token clouds" in (folder / "report.html").read_text()) == (rule != "none")
 
-    short = ("--max-steps", 4, "--eval-problems", 64, "--token_credit", "side_weights", "--output-dir", tmp_path)
-    again = run_quickstart(*short)
+    short = ("--max-steps", 4, "--eval-problems", 64, "--output-dir", tmp_path)
+    again = run_quickstart(*short, "--token_credit", "fipo", "delta")  # fipo has nothing to record
     assert again.returncode == 0, again.stderr
-    (tmp_path / "summary.json").unlink()  # as if the runs were somebody else's
-    refused = run_quickstart(*short)
-    assert refused.returncode != 0
-    assert "holds a run that has reached step 4" in refused.stderr
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["folders"] == ["delta", "fipo", "none", "side_weights"]
+    assert list(summary["runs"]) == ["fipo", "delta"]
+
+
+def test_somebody_elses_run_is_left_alone(tmp_path, monkeypatch):
+    (tmp_path / "delta").mkdir()
+    monkeypatch.setattr(sys, "argv", ["quickstart.py", "--output-dir", str(tmp_path)])
+    for _ in range(2):
+        with pytest.raises(SystemExit, match="delta is not a run of this script"):
+            quickstart.main()
+    assert [path.name for path in tmp_path.iterdir()] == ["delta"]
+
+
+def test_rules_are_known_before_any_training(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        sys, "argv", ["quickstart.py", "--token_credit", "none", "detla", "--output-dir", str(tmp_path)]
+    )
+    with pytest.raises(SystemExit, match="Did you mean 'delta'"):
+        quickstart.main()
 
 
 def test_the_runs_folder_is_not_an_option(tmp_path, monkeypatch):

@@ -39,7 +39,7 @@ def run(stage: Stage) -> None:
             raise RuntimeError(f"the quickstart ended with {done.returncode}: {(done.stdout + done.stderr)[-3000:]}")
         summary = json.loads((folder / "summary.json").read_text())
         known = {"seed": seed, "seconds": time.perf_counter() - start, "accuracy_before": summary["accuracy_before"]}
-        runs.append(summary["runs"]["delta"] | known)
+        runs.append({name: value for name, value in summary["runs"]["delta"].items() if name != "report"} | known)
         for name in ("accuracy_before", "accuracy", "train_seconds", "credit_seconds"):
             stage.results[name] = spread([run[name] for run in runs])
         stage.save()

@@ -106,6 +106,9 @@ def test_the_scenarios_are_what_they_say(single):
             assert max(values) > 1.1
             assert min(values) < 0.9
         assert extra_passes(single[scenario]) == {float(scenario in worker.ALIGNED)}
+    for scenario in ("adaptive", "adaptive_one_side_per_rank"):
+        values = [value for rollout in single[scenario]["rollouts"] for row in rollout.values() for value in row]
+        assert max(values) - min(values) > 0.02
     losses = [tuple(single[scenario]["losses"]) for scenario in worker.SCENARIOS]
     assert len(set(losses)) == len(losses)
 

@@ -47,6 +47,7 @@ TOKEN_GRADIENTS = {
     "exact": {"token_credit_kwargs": {"token_gradient": "full"}},
     "exact_lora": {"token_credit_kwargs": {"token_gradient": "full"}},
     "adaptive": {"token_credit": "adaptive_sides"},
+    "adaptive_one_side_per_rank": {"token_credit": "adaptive_sides"},
 }
 # where hidden states come from
 SOURCES = {
@@ -119,7 +120,7 @@ def make(
 ) -> Recorder:
     torch.manual_seed(0)  # of the adapter
     lora = scenario in ("lora", "reference", "exact_lora")
-    one_side = scenario == "one_side_per_rank"
+    one_side = scenario.endswith("one_side_per_rank")
     prompts, responses = (1, PROMPTS * RESPONSES) if one_side else (PROMPTS, RESPONSES)
 
     def reward(completion_ids, trainer_state, **kwargs):
