@@ -13,7 +13,7 @@ from datasets import Dataset
 from transformers import get_scheduler
 
 from delta_trl.cli import main
-from delta_trl.credit import DelTA
+from delta_trl.credit import DelTA, SideWeights
 from delta_trl.evaluation.benchmarks import BENCHMARKS
 from delta_trl.rewards import REWARDS
 from delta_trl.runs import dry_run
@@ -49,7 +49,7 @@ EXPECTED = {
     **{
         f"recipes/{model}/deepmath_{run}.yaml": Arithmetic(**PAPER, rollouts=rollouts)
         for model, rollouts in (("Qwen3-8B-Base", 220), ("Qwen3-14B-Base", 300))
-        for run in ("delta", "dapo", "forking_tokens", "sapo")
+        for run in ("delta", "dapo", "side_weights", "forking_tokens", "sapo")
     },
     "recipes/Qwen3-8B-Base/deepmath_fipo.yaml": Arithmetic(**PAPER, rollouts=220),
     "recipes/Olmo3-7B-Base/deepmath_delta.yaml": Arithmetic(**PAPER, rollouts=220),
@@ -137,6 +137,8 @@ def test_settings_of_the_paper(recipe):
         assert (args.epsilon, args.epsilon_high, args.delta) == (0.2, 0.28, 10.0)
     if "delta" in recipe:
         assert args.make_rule() == DelTA(refinement_steps=1, lambda_min=0.8, lambda_max=1.2)
+    if "side_weights" in recipe:
+        assert args.make_rule() == SideWeights(winners=1.0, losers=0.2)
 
 
 @pytest.mark.parametrize("model", ["Qwen3-8B-Base", "Qwen3-14B-Base"])
@@ -150,14 +152,15 @@ def test_baselines_differ_in_the_method_only(model):
     sapo = {"loss_type": "sapo", "sapo_temperature_pos": 1.0, "sapo_temperature_neg": 1.05, **clip}
     for run, change in (
         ("dapo", none),
+        ("side_weights", {"token_credit": "side_weights"}),
         ("forking_tokens", {**none, "top_entropy_quantile": 0.2}),
         ("sapo", {**none, **sapo}),
     ):
         baseline = keys(run)
         changed = {k: baseline.get(k) for k in delta.keys() | baseline.keys() if delta.get(k) != baseline.get(k)}
         assert changed == {**change, "output_dir": baseline["output_dir"]}
-    outputs = [keys(run)["output_dir"] for run in ("delta", "dapo", "forking_tokens", "sapo")]
-    assert len(set(outputs)) == 4
+    outputs = [keys(run)["output_dir"] for run in ("delta", "dapo", "side_weights", "forking_tokens", "sapo")]
+    assert len(set(outputs)) == 5
 
 
 @pytest.mark.parametrize("model", ["Qwen3-8B-Base", "Qwen3-14B-Base"])
@@ -168,7 +171,7 @@ def test_models_share_their_settings(model):
         memory = ("per_device_train_batch_size", "gradient_accumulation_steps", "vllm_gpu_memory_utilization")
         return {k: v for k, v in values.items() if k not in (*of_the_model, *memory)}
 
-    for run in ("delta", "dapo", "forking_tokens", "sapo"):
+    for run in ("delta", "dapo", "side_weights", "forking_tokens", "sapo"):
         assert keys(model, run) == keys("Qwen3-8B-Base", run)
 
 
