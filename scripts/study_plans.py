@@ -229,6 +229,7 @@ MAIN_CELLS = [
 ]
 REST_CELLS = [(task, variant) for task in ("arithmetic", "own_errors") for variant in REST]
 LONG_CELLS = [(task, variant) for task in SHORT_TASKS for variant in LONG_RUNS]
+LONG_AGAIN = [("programs", variant) for variant in LONG_RUNS]
 LONGEST_CELLS = [("longest", variant) for variant in LONGEST]
 COMMON_CELLS = [cell for cell in MAIN_CELLS if cell[0] in SHORT_TASKS]
 SATURATION_CELLS = [(task, variant) for task in ("arithmetic", "own_errors") for variant in SATURATION]
@@ -246,6 +247,8 @@ BALANCE = Study(
         Section("Main", MAIN_CELLS, 16),
         Section("64 rollout batches", LONG_CELLS, 5, "long"),
         Section("The rest of the variants", REST_CELLS, 8),
+        # added after the long runs were seen: there, short tuning gave DAPO alone the lower rate
+        Section("64 rollout batches of `programs`, at the learning rate that suits DAPO", LONG_AGAIN, 5, "long", True),
         Section("The longest task", LONGEST_CELLS, 6),
         Section("256 rollout batches", SATURATION_CELLS, 3, "saturation"),
         # tuning is noisy: the main variants at the rate that suits DAPO, where their own is another

@@ -105,8 +105,9 @@ def test_the_verdict_says_what_the_numbers_do(run_dir, open_page):
     link.click()
     assert "Variance between the sides" in plot.inner_text()
     plot.locator(".js-line").wait_for()
-    assert plot.evaluate(
-        "node => { const box = node.getBoundingClientRect(); return box.top >= 0 && box.top < innerHeight }"
+    page.wait_for_function(  # scrolling is smooth
+        "node => { const box = node.getBoundingClientRect(); return box.top >= 0 && box.top < innerHeight }",
+        arg=plot.element_handle(),
     )
 
 
