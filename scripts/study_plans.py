@@ -248,7 +248,13 @@ BALANCE = Study(
         Section("64 rollout batches", LONG_CELLS, 5, "long"),
         Section("The rest of the variants", REST_CELLS, 8),
         # added after the long runs were seen: there, short tuning gave DAPO alone the lower rate
-        Section("64 rollout batches of `programs`, at the learning rate that suits DAPO", LONG_AGAIN, 5, "long", True),
+        Section(
+            "64 rollout batches of `programs`, at the learning rate that suits DAPO",
+            LONG_AGAIN,
+            5,
+            "long",
+            rate_of_baseline=True,
+        ),
         Section("The longest task", LONGEST_CELLS, 6),
         Section("256 rollout batches", SATURATION_CELLS, 3, "saturation"),
         # tuning is noisy: the main variants at the rate that suits DAPO, where their own is another

@@ -51,15 +51,16 @@ class AdaptiveSides(TokenCredit):
 
     def of_rollout(self, tokens: Tokens) -> Credit:
         _, sides = split_sides(tokens.advantages)
-        responses = all_reduce(torch.stack([_rows(tokens, side).sum() for side in sides]))
+        here = torch.stack([tokens.padded(side.float()).any(dim=1).sum() for side in sides])  # responses of each side
+        passed, responses = all_reduce(here.clone(), "MAX"), all_reduce(here)  # all ranks make as many forwards
         if not responses.all():
             return Credit(torch.ones_like(tokens.advantages), {"losers": math.nan}, neutral=True)
         signs = _signs(tokens)[tokens.row]
-        moments, passes = [], 0.0
+        moments = []
         for side, count in zip(sides, responses.tolist(), strict=True):
             gradients = FullGradients.of(tokens, only=side)
             moments.append(gradients.square(gradients.combine(signs * side)) / count)
-            passes += gradients.share
+        passes = float(passed.sum()) / max(len(tokens.mask), 1)
         metrics = {"losers": math.nan, "extra_forward_passes": passes}
         if not all(0 < moment < math.inf for moment in moments):
             return Credit(torch.ones_like(tokens.advantages), metrics, neutral=True)
@@ -80,8 +81,3 @@ def _signs(tokens: Tokens) -> torch.Tensor:  # (B,)
     generator = torch.Generator().manual_seed(int(all_reduce(tokens.ids.sum())))
     signs = torch.randint(0, 2, (len(of_all_ranks),), generator=generator).mul(2.0).sub(1.0)
     return signs[first : first + len(tokens.mask)].to(tokens.mask.device)
-
-
-def _rows(tokens: Tokens, side: torch.Tensor) -> torch.Tensor:  # (N,) -> (B,)
-    """Which completions have tokens on a side."""
-    return tokens.padded(side.float()).any(dim=1)

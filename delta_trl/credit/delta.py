@@ -148,10 +148,11 @@ class DelTA(TokenCredit):
         gradient, args = self.token_gradient, trainer.args
         if gradient == "output_row":
             return
-        check = check_backward if gradient == "full" else check_whole_parameters
-        check(trainer, f"token_gradient={gradient!r}", "token_gradient='output_row'")
+        what, instead = f"token_gradient={gradient!r}", "token_gradient='output_row'"
         if gradient != "full":
+            check_whole_parameters(trainer, what, instead)
             return
+        check_backward(trainer, what, instead)
         if args.deepspeed_plugin is not None and (args.bf16 or args.fp16):
             raise ValueError(
                 "token_gradient='full' does not work with DeepSpeed in 16 bits: the model's parameters have 16 bits "

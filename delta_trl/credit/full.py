@@ -73,8 +73,6 @@ class FullGradients:
         tokens (`torch.Tensor` of shape `(Σ n_i,)`, *optional*):
             The number of each token of the micro-batches among the N tokens of the rollout batch. Tokens that are in
             no micro-batch get a score of 0. By default tokens are numbered through the micro-batches.
-        share (`float`, *optional*, defaults to `1.0`):
-            Of the rollout batch's completions, how much a pass over all micro-batches sees. Kept as an attribute.
 
     Raises:
         ValueError: If no parameter is trainable or the estimator is unknown.
@@ -89,7 +87,6 @@ class FullGradients:
         dtype: torch.dtype | None = None,
         last_blocks: int | None = None,
         tokens: torch.Tensor | None = None,
-        share: float = 1.0,
     ):
         if estimator not in ESTIMATORS:
             raise ValueError(f"estimator={estimator!r}: expected one of {', '.join(map(repr, ESTIMATORS))}.")
@@ -109,7 +106,6 @@ class FullGradients:
         if self.sharded and estimator == "forward":
             raise ValueError("estimator='forward' cannot swap sharded parameters (FSDP2): use 'auto'.")
         self.scorer = _Scorer(model, log_probs)
-        self.share = share
         self.n_batches, self.tokens = n_batches, slice(None) if tokens is None else tokens
         self.forward_passes = 0  # over all tokens so far; those of `combine` have a backward pass each
         widths = [p.dtype.itemsize for p in model.parameters() if p.is_floating_point()]
@@ -162,7 +158,6 @@ class FullGradients:
             dtype=policy.dtype,
             last_blocks=last_blocks,
             tokens=torch.cat([numbers[i][tokens.mask[i]] for i in rows]),
-            share=n_rows / max(len(lengths), 1),
         )
 
     def combine(self, weights: torch.Tensor) -> list[torch.Tensor]:

@@ -15,7 +15,7 @@ SEEDS = {False: 3, True: 1}
 
 
 def run(stage: Stage) -> None:
-    options = ["--overwrite_output_dir", "true", "--token_credit", "delta"]
+    options = ["--token_credit", "delta"]
     if torch.cuda.is_available():
         options += ["--use_cpu", "false"]
     if stage.dry:

@@ -1,12 +1,13 @@
 """The balance that follows the rollout batch, against the gradient of every response, one by one."""
 
 import math
-from types import SimpleNamespace
 
 import pytest
 import torch
+from transformers import PreTrainedModel
 
 from delta_trl.credit import AdaptiveSides, Tokens
+from delta_trl.states.plain import given_tokens
 
 from .. import tiny
 
@@ -14,16 +15,7 @@ from .. import tiny
 LONGEST = 6
 
 
-class Policy(SimpleNamespace):
-    """A tiny model that sees completions only."""
-
-    def log_probs_at(self, rows, length, plain):
-        ids = self.ids[rows, : length + 1]
-        log_probs = self.model(input_ids=ids).logits[:, :-1].log_softmax(dim=-1)
-        return log_probs.gather(2, ids[:, 1:, None])[..., 0]
-
-
-def rollout(advantages: list[float], other: int = 2, seed: int = 0) -> tuple[Tokens, Policy]:
+def completions(advantages: list[float], other: int = 2, seed: int = 0) -> tuple[PreTrainedModel, list[dict]]:
     """Completions of 1 to `LONGEST` tokens; after the first, which has no advantage and consists of tokens `other`."""
     torch.manual_seed(seed)
     model = tiny.model().double()
@@ -31,17 +23,24 @@ def rollout(advantages: list[float], other: int = 2, seed: int = 0) -> tuple[Tok
     ids[0] = other
     lengths = torch.randint(1, LONGEST + 1, (len(ids),))
     lengths[0] = LONGEST
-    policy = Policy(model=model, ids=ids, dtype=None, micro_batch_size=3)
-    mask = torch.arange(LONGEST) < lengths[:, None]
-    return Tokens(ids[:, 1:], mask, torch.tensor([0.0, *advantages]), policy=policy), policy
+    return model, [
+        {"prompt_ids": row[:1], "token_ids": row[1 : 1 + n], "advantage": advantage, "reward": None, "group": 0}
+        for row, n, advantage in zip(ids.tolist(), lengths.tolist(), [0.0, *advantages], strict=True)
+    ]
 
 
-def squares(tokens: Tokens, policy: Policy) -> torch.Tensor:  # (B,)
-    """‖∇ log π(y)‖² of every completion."""
+def rollout(*options) -> Tokens:
+    return given_tokens(*completions(*options), micro_batch_size=3)
+
+
+def squares(model: PreTrainedModel, rows: list[dict]) -> torch.Tensor:  # (B,)
+    """‖∇ log π(y)‖² of every completion, one by one."""
     found = []
-    for i in range(len(tokens.mask)):
-        log_probs = policy.log_probs_at(torch.tensor([i]), LONGEST, False)[0]
-        gradients = torch.autograd.grad(log_probs[tokens.mask[i]].sum(), list(policy.model.parameters()))
+    for row in rows:
+        ids = torch.tensor(row["prompt_ids"] + row["token_ids"])
+        log_probs = model(input_ids=ids[None]).logits[0, :-1].log_softmax(dim=-1)
+        total = log_probs.gather(1, ids[1:, None]).sum()
+        gradients = torch.autograd.grad(total, list(model.parameters()))
         found.append(sum(g.square().sum() for g in gradients))
     return torch.stack(found)
 
@@ -55,8 +54,8 @@ def by_side(tokens: Tokens, weights: torch.Tensor) -> tuple[float, float]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_one_response_on_each_side(seed):
-    tokens, policy = rollout([0.7, -0.3], seed=seed)
-    _, winner, loser = squares(tokens, policy)
+    tokens = rollout([0.7, -0.3], 2, seed)
+    _, winner, loser = squares(*completions([0.7, -0.3], 2, seed))
     credit = AdaptiveSides().of_rollout(tokens)
     assert credit.metrics["losers"] == pytest.approx((winner / loser).item(), rel=1e-5)
     winners, losers = by_side(tokens, credit.weights)
@@ -70,24 +69,21 @@ def test_one_response_on_each_side(seed):
 def test_many_responses_on_average_over_signs(seed):
     """What one batch says is right on average over the signs, which another completion without advantage changes."""
     advantages = [1.0, -0.2, -0.2, 0.5, -0.2, 2.0, -0.2]
-    tokens, policy = rollout(advantages, seed=seed)
-    square, A = squares(tokens, policy)[1:], torch.tensor(advantages)
+    square, A = squares(*completions(advantages, 2, seed))[1:], torch.tensor(advantages)
     moments = {"winners": square[A > 0].mean().item(), "losers": square[A < 0].mean().item()}
-    ratios = [
-        AdaptiveSides().of_rollout(rollout(advantages, other, seed)[0]).metrics["losers"] for other in range(2, 39)
-    ]
+    ratios = [AdaptiveSides().of_rollout(rollout(advantages, other, seed)).metrics["losers"] for other in range(2, 39)]
     assert len(set(ratios)) > 10
     assert sum(ratios) / len(ratios) == pytest.approx(moments["winners"] / moments["losers"], rel=0.03)
 
 
 def test_what_it_does_not_depend_on():
     advantages = [1.0, -0.2, -0.2, 0.5]
-    tokens, policy = rollout(advantages)
+    tokens = rollout(advantages)
     state = torch.get_rng_state()
     credit = AdaptiveSides().of_rollout(tokens)
     assert torch.equal(torch.get_rng_state(), state)  # sampling goes on as it would
-    assert all(p.grad is None for p in policy.model.parameters())
-    larger, _ = rollout([100 * a for a in advantages])
+    assert all(p.grad is None for p in tokens.policy.model.parameters())
+    larger = rollout([100 * a for a in advantages])
     assert torch.equal(AdaptiveSides().of_rollout(larger).weights, credit.weights)
     for size in (1, 2, 5):
         tokens.policy.micro_batch_size = size
@@ -96,7 +92,7 @@ def test_what_it_does_not_depend_on():
 
 @pytest.mark.parametrize("advantages", [[0.0, 0.0], [1.0, 0.0], [-1.0, -2.0]])
 def test_without_both_sides(advantages):
-    credit = AdaptiveSides().of_rollout(rollout(advantages)[0])
+    credit = AdaptiveSides().of_rollout(rollout(advantages))
     assert credit.neutral
     assert (credit.weights == 1).all()
     assert math.isnan(credit.metrics["losers"])
@@ -104,18 +100,13 @@ def test_without_both_sides(advantages):
 
 @pytest.mark.parametrize("broken", [0.0, math.inf, math.nan])
 @pytest.mark.parametrize("row", [1, 2])
-def test_gradients_that_tell_nothing(broken, row):
+def test_gradients_that_tell_nothing(broken, row, monkeypatch):
     """Those of one response, a winner's or a loser's, vanish or are not finite."""
-    tokens, policy = rollout([0.7, -0.3])
-    log_probs_at = policy.log_probs_at
+    tokens = rollout([0.7, -0.3])
+    log_probs_at = tokens.policy.log_probs_at
     factor = torch.ones(3, 1, dtype=torch.float64)
     factor[row] = broken
-    tokens.policy = SimpleNamespace(
-        model=policy.model,
-        dtype=None,
-        micro_batch_size=3,
-        log_probs_at=lambda rows, *options: log_probs_at(rows, *options) * factor[rows],
-    )
+    monkeypatch.setattr(tokens.policy, "log_probs_at", lambda rows, *rest: log_probs_at(rows, *rest) * factor[rows])
     credit = AdaptiveSides().of_rollout(tokens)
     assert credit.neutral
     assert (credit.weights == 1).all()

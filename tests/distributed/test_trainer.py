@@ -42,8 +42,8 @@ def test_two_processes_equal_one(tmp_path, single, mode):
         for rank in range(2):
             seen = json.loads((tmp_path / f"precision-{rank}.json").read_text())
             assert seen == [["torch.float32", True]]
-    gradients = worker.TOKEN_GRADIENTS if mode != "zero3" else ()
-    assert two.keys() == {*worker.SCENARIOS, *worker.SOURCES, *gradients}
+    more = worker.WHOLE_PARAMETERS if mode != "zero3" else ()
+    assert two.keys() == {*worker.SCENARIOS, *worker.SOURCES, *more}
     for scenario, ours in two.items():
         expected = single[scenario]
         # the difference quotient divides rounding by a small step

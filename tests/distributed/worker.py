@@ -41,8 +41,8 @@ MODES = {
     "zero3": DistributedType.DEEPSPEED,
 }
 SCENARIOS = ("full", "lora", "reference", "empty_rank", "one_side_per_rank", "all_masked")
-# what sees more than hidden states; ZeRO-3 refuses it
-TOKEN_GRADIENTS = {
+# what needs whole parameters, and ZeRO-3 refuses
+WHOLE_PARAMETERS = {
     "lm_head": {"token_credit_kwargs": {"token_gradient": "lm_head"}},
     "exact": {"token_credit_kwargs": {"token_gradient": "full"}},
     "exact_lora": {"token_credit_kwargs": {"token_gradient": "full"}},
@@ -191,7 +191,7 @@ def main(folder: Path, mode: str):
     if mode == "fsdp2":
         seen = precision(folder, model, processes)
         (folder / f"precision-{os.environ['RANK']}.json").write_text(json.dumps(seen))
-    for scenario in (*SCENARIOS, *SOURCES, *(TOKEN_GRADIENTS if mode != "zero3" else ())):
+    for scenario in (*SCENARIOS, *SOURCES, *(WHOLE_PARAMETERS if mode != "zero3" else ())):
         if scenario == "one_rank_recomputes" and os.environ.get("RANK") == "1":
             cache.free_memory = lambda device: (0, 2**40)
         else:
@@ -199,7 +199,7 @@ def main(folder: Path, mode: str):
         saves = {"save_strategy": "steps", "save_steps": 2} if (mode, scenario) == ("ddp", "full") else {}
         if saves:
             be_late_with_checkpoints(folder / "present.json")
-        options = {**TOKEN_GRADIENTS, **SOURCES}.get(scenario, {})
+        options = {**WHOLE_PARAMETERS, **SOURCES}.get(scenario, {})
         trainer = make(folder, model, scenario, processes, **options, **saves)
         trainer.train()
         check_mode(trainer, mode, processes)

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import pytest
 
 from ..distributed.launch import run
-from ..distributed.worker import TOKEN_GRADIENTS
+from ..distributed.worker import WHOLE_PARAMETERS
 from .conftest import CUDA
 
 
@@ -38,7 +38,7 @@ def test_one_process_shards_nothing(tmp_path, single, mode, place):
     options = ["--config_file", config, "--num_processes", "1", "--mixed_precision", "no", "--main_process_port", "0"]
     run([sys.executable, "-m", "accelerate.commands.launch", *options, WORKER, tmp_path, mode, place])
     found = results(tmp_path, mode)
-    assert set(found) == set(single) - (set(TOKEN_GRADIENTS) if mode == "zero3" else set())  # which are refused there
+    assert set(found) == set(single) - (set(WHOLE_PARAMETERS) if mode == "zero3" else set())  # which are refused there
     for name, ours in found.items():
         tolerance = 5e-3 if name.startswith("exact") else 1e-4
         assert ours["losses"] == pytest.approx(single[name]["losses"], abs=tolerance), name

@@ -13,17 +13,17 @@ import torch
 import torch.distributed as dist
 from accelerate.utils import DistributedType
 
-from tests.distributed.worker import MODES, TOKEN_GRADIENTS, let_fsdp_run_on_cpu, make, save_model
+from tests.distributed.worker import MODES, WHOLE_PARAMETERS, let_fsdp_run_on_cpu, make, save_model
 
 
-SCENARIOS = {"full": {}, "lora": {}, **TOKEN_GRADIENTS}
+SCENARIOS = {"full": {}, "lora": {}, **WHOLE_PARAMETERS}
 
 
 def main(folder: Path, mode: str, device: str) -> None:
     torch.set_num_threads(1)
     model = save_model(folder)
     for scenario, options in SCENARIOS.items():
-        if mode == "zero3" and scenario in TOKEN_GRADIENTS:
+        if mode == "zero3" and scenario in WHOLE_PARAMETERS:
             continue  # refused
         trainer = make(folder, model, scenario, 1, use_cpu=device == "cpu", **options)
         trainer.train()
