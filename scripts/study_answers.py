@@ -175,9 +175,9 @@ def share_of_oracle(main: Comparisons) -> str:
         return "What exact labels bring beyond the same weight per side: not run.\n"
     text = ["What exact labels of losers' first mistakes bring beyond the same weight per side:"]
     text.append("; ".join(f"{task} {difference(gap)}" for task, gap in gaps.items()) + ".")
-    clear = {task: gap["difference"] for task, gap in gaps.items() if gap["low"] > 0}
+    clear = {task: gap["difference"] for task, gap in gaps.items() if gap["p_holm"] < LOOSE and gap["low"] > 0}
     if not clear:
-        text.append("On no task is its interval above zero, so that there is no gap for a rule to close.")
+        text.append(f"On no task is it above zero with corrected p < {LOOSE}: there is no gap for a rule to close.")
     for task, gap in clear.items():
         shares = {
             variant: main.entries["accuracy", "side_matched", variant, task]["difference"] / gap

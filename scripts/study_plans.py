@@ -57,6 +57,7 @@ class Study:
             with DAPO.
         side_matched (`dict[str, str]`): Variants that choose tokens, and those with the same weight per side.
         shuffled (`dict[str, str]`): Variants that choose tokens, and those that choose as many at random.
+        tests_pooled (`bool`, *optional*, defaults to `False`): Whether its plan tests over all tasks together.
         drawn (`tuple[str, ...]`): Variants whose learning curves the report draws.
     """
 
@@ -70,6 +71,7 @@ class Study:
     controls: dict[str, str] = field(default_factory=dict)
     side_matched: dict[str, str] = field(default_factory=dict)
     shuffled: dict[str, str] = field(default_factory=dict)
+    tests_pooled: bool = False
     drawn: tuple[str, ...] = (BASELINE,)
 
     @property
@@ -149,6 +151,7 @@ CREDIT = Study(
         Section("The learning rate that suits DAPO", CREDIT_CELLS, 8, rate_of_baseline=True),
     ),
     tuning_seeds={"arithmetic": (1000,)},  # one where it is as clear as there
+    tests_pooled=True,
     drawn=(BASELINE, "delta", "delta_full", "side_mean", "select_top", "select_random"),
 )
 
@@ -231,7 +234,7 @@ REST_CELLS = [(task, variant) for task in ("arithmetic", "own_errors") for varia
 LONG_CELLS = [(task, variant) for task in SHORT_TASKS for variant in LONG_RUNS]
 LONG_AGAIN = [("programs", variant) for variant in LONG_RUNS]
 LONGEST_CELLS = [("longest", variant) for variant in LONGEST]
-COMMON_CELLS = [cell for cell in MAIN_CELLS if cell[0] in SHORT_TASKS]
+COMMON_CELLS = [cell for cell in MAIN_CELLS if not cell[0].endswith("+lora")]
 SATURATION_CELLS = [(task, variant) for task in ("arithmetic", "own_errors") for variant in SATURATION]
 
 

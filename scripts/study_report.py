@@ -18,9 +18,10 @@ run; what the tables of comparisons are made of is in `{stem}.json`, with Wilcox
 ± and intervals are 95 % (Student's t over seeds). Comparisons are paired by seed: mean difference ± 95 %, then p of a
 paired t-test after Holm's correction over the variants of that column, then the smallest true difference that this
 test finds four times in five at p < 0.05 without correction, given the spread that was seen. **Bold**: corrected
-p < 0.01. "{pooled}" has all pairs of task and seed, without adapters, over the tasks on which the variant ran; nothing
-but an estimate where the study's plan does not name it. A run has collapsed if its accuracy is below that before
-training, or its reward in the end (mean of 3 rollout batches) below half of the best it had.
+p < 0.01. "{pooled}" has all pairs of task and seed, without adapters, over the tasks on which the variant ran: of
+these tasks, not of others. "Clipped" is the share of optimiser steps whose gradient was scaled down to norm 1. A run
+has collapsed if its accuracy is below that before training, or its reward in the end (mean of 3 rollout batches) below
+half of the best it had.
 """
 
 
@@ -29,7 +30,7 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def p_value(p: float) -> str:
-    return "no test" if math.isnan(p) else "p < 0.001" if p < 0.001 else f"p {p:.3f}"
+    return "p < 0.001" if p < 0.001 else f"p {p:.3f}"
 
 
 def table(header: list[str], lines: list[list[str]]) -> str:
@@ -47,20 +48,22 @@ def cells_table(entries: list[dict], outcomes: dict[str, str]) -> str:
             str(e["collapsed"]),
             number(e["winners"], 2),
             number(e["losers"], 2),
+            number(e["grad_norm"], 2),
             number(e["grad_norm_variation"], 2),
+            f"{e['clipped']:.1%}",
             number(e["seconds"], 0),
         ]
         for e in entries
     ]
-    return table([*header, "variation of the gradient's norm", "seconds"], lines)
+    return table([*header, "gradient's norm", "its variation", "clipped", "seconds"], lines)
 
 
 def comparison_cell(entry: dict | None) -> str:
     if entry is None:
         return ""
-    if math.isnan(entry["detectable"]):
-        return f"{entry['difference']:+.3f}, no test"
     size = difference(entry)
+    if math.isnan(entry["p_holm"]):
+        return f"{size}, no test"
     size = f"**{size}**" if entry["p_holm"] < 0.01 else size
     return f"{size}, {p_value(entry['p_holm'])}, sees {number(entry['detectable'])}"
 
@@ -82,6 +85,15 @@ def what_is_there(summary: dict) -> str:
     return f"Seeds that all variants of a task have: {', '.join(told)}."
 
 
+def what_ran_before(summary: dict) -> str:
+    """What is no repetition."""
+    told = []
+    for task, variants in summary["rate_is_their_own"].items():
+        of_task = [e["variant"] for e in summary["cells"] if e["task"] == task]
+        told.append(f"{task}: {'all' if len(variants) == len(of_task) else ', '.join(variants)}")
+    return f"Tuned to this rate anyway, so that these are seeds of the section with tuned rates: {'; '.join(told)}.\n"
+
+
 def without_nan(value):
     """For JSON, which knows no NaN."""
     if isinstance(value, dict):
@@ -98,6 +110,8 @@ def page(study: Study, summaries: list[dict], stem: Path) -> str:
     parts += answers(study, summaries)
     for summary in summaries:
         parts.append(f"## {summary['title']}\n\n{what_is_there(summary)}\n")
+        if summary["rate_is_their_own"]:
+            parts.append(what_ran_before(summary))
         outcomes = {name: LONG_OUTCOMES[name] for name in dict.fromkeys(e["outcome"] for e in summary["comparisons"])}
         for name, title in outcomes.items():
             for family, against in FAMILIES.items():

@@ -25,6 +25,7 @@ LONG_OUTCOMES = {
 }
 POWER, LEVEL = 0.8, 0.05
 POOLED = "all tasks"
+MAX_GRAD_NORM = 1.0  # transformers' default, with which all runs were made
 
 
 def outcomes_of(section: Section) -> dict[str, str]:
@@ -161,6 +162,8 @@ def describe(runs: dict[Cell, dict[int, dict]], outcomes: dict[str, str]) -> lis
             "seeds": len(rows),
             "collapsed": sum(map(collapsed, rows)),
             "before": float(np.mean([row["accuracy_before"] for row in rows])),
+            "grad_norm": float(np.median([np.nanmean(norm) for norm in norms])),
+            "clipped": float(np.mean([np.nanmean(norm > MAX_GRAD_NORM) for norm in norms])),
             "grad_norm_variation": float(np.median([np.nanstd(norm) / np.nanmean(norm) for norm in norms])),
             "seconds": float(np.median([row["seconds"] for row in rows])),
         }
@@ -173,11 +176,15 @@ def describe(runs: dict[Cell, dict[int, dict]], outcomes: dict[str, str]) -> lis
 
 
 def compare(
-    pairs: list[tuple[str, Cell, Cell]], runs: dict[Cell, dict[int, dict]], outcomes: dict[str, str]
+    pairs: list[tuple[str, Cell, Cell]],
+    runs: dict[Cell, dict[int, dict]],
+    outcomes: dict[str, str],
+    tests_pooled: bool,
 ) -> list[dict]:
     """
     One entry per outcome, family, task and variant. Holm's correction is over the variants of a task in a family.
-    Beside the tasks there is `POOLED`: the same over all pairs of tasks and seeds, without those of adapters.
+    Beside the tasks there is `POOLED`: the same over all pairs of tasks and seeds, without those of adapters; an
+    estimate, whose corrected p is NaN, unless `tests_pooled`.
     """
     entries: list[dict] = []
     for name in outcomes:
@@ -195,18 +202,27 @@ def compare(
         entries += [{**dict(key), "task": POOLED, **compare_pairs(*both)} for key, both in pooled.items()]
     for family in {(e["outcome"], e["family"], e["task"]) for e in entries}:
         members = [e for e in entries if (e["outcome"], e["family"], e["task"]) == family]
-        for entry, p in zip(members, holm([e["p_t"] for e in members]), strict=True):
+        tested = tests_pooled or family[2] != POOLED
+        for entry, p in zip(members, holm([e["p_t"] if tested else math.nan for e in members]), strict=True):
             entry["p_holm"] = p
     return entries
 
 
 def summarise(study: Study, rows: list[dict]) -> list[dict]:
     """
-    Of each section: its title and phase, how many seeds are complete on each task, described cells and comparisons.
+    Of each section: its title and phase, how many seeds are complete on each task, described cells, comparisons, and
+    which variants ran at the baseline's rate before, by task, where a section has all at that.
     """
     summaries = []
     for section in study.sections:
         runs, outcomes = finished_runs(study, section, rows), outcomes_of(section)
+        before: dict[str, list[str]] = {}
+        if section.rate_of_baseline:
+            rates = study.learning_rates(section, section.cells, rows)
+            own = study.learning_rates(study.sections[0], section.cells, rows)
+            for task, variant in runs:
+                if rates[task, variant] == own.get((task, variant)):
+                    before.setdefault(task, []).append(variant)
         seeds = dict.fromkeys((task for task, _ in section.cells), 0)
         seeds |= {task: len(of_seeds) for (task, _), of_seeds in runs.items()}
         summaries.append(
@@ -216,7 +232,8 @@ def summarise(study: Study, rows: list[dict]) -> list[dict]:
                 "seeds": seeds,
                 "planned_seeds": section.seeds,
                 "cells": describe(runs, outcomes),
-                "comparisons": compare(planned_pairs(study, section), runs, outcomes),
+                "comparisons": compare(planned_pairs(study, section), runs, outcomes, study.tests_pooled),
+                "rate_is_their_own": before,
             }
         )
     return summaries

@@ -133,6 +133,11 @@ def test_report_pairs_by_task_and_seed(tmp_path):
             min(1, p_values[0] * len(p_values))
         )
     assert entries[study_statistics.POOLED, "delta"]["pairs"] == 6
+    assert common["rate_is_their_own"] == {
+        task: [variant for variant in plan.variants if rates[task, variant] == rates[task, "dapo"]]
+        for task in plan.tasks
+    }
+    assert tuned["rate_is_their_own"] == {}
     by_rate = {cell["learning_rate"] for cell in common["cells"] if cell["task"] == "programs"}
     assert by_rate == {rates["programs", "dapo"]}
 
@@ -211,6 +216,7 @@ def test_verdict_by_the_criteria_of_the_plan(undone):
     assert verdicts(one, "losers_0.2") == [None]
 
     main, _, rest = study_statistics.summarise(plan, rows)[:3]
+    assert not any(e["p_holm"] >= 0 for e in main["comparisons"] if e["task"] == study_statistics.POOLED)  # no test
     found = [study_answers.Comparisons(part) for part in (main, rest)]
     short = found[0].over(study_answers.FULL, "accuracy", "baseline", "losers_0.2")
     assert len(short) == 5
@@ -238,7 +244,8 @@ def test_report_of_the_second_study_says_what_is_missing(tmp_path):
     assert "| long | 50 | 0.300 |" in page  # one seed: a difference, but no interval
     assert "nan" not in page.lower()
     numbers = json.loads((tmp_path / "balance.json").read_text(), parse_constant=pytest.fail)
-    assert [part["seeds"].get("long") for part in numbers] == [1, *[None] * (len(plan.sections) - 1)]
+    with_long = [part["seeds"]["long"] for part in numbers if "long" in part["seeds"]]
+    assert with_long == [1, 3]  # at their own rate, and at DAPO's
     assert {path.name for path in tmp_path.iterdir()} == {
         "balance.md",
         "balance.json",
