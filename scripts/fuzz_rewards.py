@@ -2,8 +2,8 @@
 
     python scripts/fuzz_rewards.py --answers 100000 --programs 5000 --seed 0 --seconds 3600
 
-What failed is appended to `--failures`; once understood it belongs into tests/rewards/fuzz_corpus.jsonl or
-tests/sandbox/attacks.
+Both are done in parts of `PART`, each with a seed of its own. What failed is appended to `--failures` after each; once
+understood it belongs into tests/rewards/fuzz_corpus.jsonl or tests/sandbox/attacks.
 """
 
 import argparse
@@ -11,6 +11,7 @@ import collections
 import json
 import os
 import random
+import resource
 import sys
 import tempfile
 import time
@@ -36,6 +37,7 @@ GRACE_SECONDS = 1.0  # that a check may take beyond its deadline
 ANSWER_SECONDS = 3.0
 PROGRAM_SECONDS = 0.5
 PROGRAMS_AT_ONCE = 2
+PART = 5_000
 GOOD = ["print(input())"], [{"inputs": ["7"], "outputs": ["7"]}]
 
 
@@ -56,13 +58,13 @@ def fuzz_answers(count: int, seed: int, seconds: float) -> dict:
         slowest = max(slowest, took)
         # A deadline met late because the machine gave us no time is the machine's.
         late = took - min(took, _stolen() - was_busy) > ANSWER_SECONDS + GRACE_SECONDS
-        if done % 50 == 0:
-            peak = max([peak, *map(_peak, get_pool(1).workers)])
+        for worker in get_pool(1).workers:
+            peak = max(peak, _peak(worker.process.pid))
+            if _limit(worker.process.pid) > MEMORY_LIMIT:
+                failures.append({"kind": "memory", "limit": _limit(worker.process.pid)})
         if late or score is None or (wanted is not None and score != wanted):
             failures.append({"kind": kind, "gold": gold, "completion": completion, "label": wanted, "score": score,
                              "verdict": columns["verdict"][0], "seconds": round(took, 3)})  # fmt: skip
-    if peak > MEMORY_LIMIT:
-        failures.append({"kind": "memory", "bytes": peak})
     return {
         "answers": done,
         "asked": count,
@@ -76,17 +78,27 @@ def fuzz_answers(count: int, seed: int, seconds: float) -> dict:
 
 
 def _stolen() -> float:
-    """Seconds that the host gave to other machines."""
-    return getattr(psutil.cpu_times(), "steal", 0.0)
+    """Seconds that the host gave to other machines, of each processor."""
+    return getattr(psutil.cpu_times(), "steal", 0.0) / psutil.cpu_count()
 
 
-def _peak(worker) -> int:
+def _peak(pid: int) -> int:
+    """The most memory that a process had, in bytes; 0 of one that has ended."""
     try:
-        with open(f"/proc/{worker.process.pid}/status") as file:
+        with open(f"/proc/{pid}/status") as file:
             line = next(line for line in file if line.startswith("VmHWM"))
         return int(line.split()[1]) << 10
     except (OSError, StopIteration):
         return 0
+
+
+def _limit(pid: int) -> int:
+    """The bytes of address space beyond which the kernel gives a process nothing; 0 of one that has ended."""
+    try:
+        soft, _ = resource.prlimit(pid, resource.RLIMIT_AS)
+    except ProcessLookupError:
+        return 0
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
 def fuzz_programs(count: int, seed: int, seconds: float, tier: str | None = None) -> dict:
@@ -107,8 +119,10 @@ def fuzz_programs(count: int, seed: int, seconds: float, tier: str | None = None
                 for (name, program, tests), (score, verdict, took) in zip(batch, graded, strict=True):
                     verdicts[verdict.split(" at ")[0].split(" of ")[0]] += 1
                     slowest = max(slowest, took)
-                    if score != 0.0:
-                        failures.append({"name": name, "program": program, "tests": tests, "verdict": verdict})
+                    cases = len(tests.get("inputs") or tests.get("test_list") or "1")
+                    if score != 0.0 or took > PROGRAM_SECONDS * cases + GRACE_SECONDS:
+                        failures.append({"name": name, "program": program, "tests": tests, "verdict": verdict,
+                                         "seconds": round(took, 3)})  # fmt: skip
                 if host.state() != host.before:
                     failures.append(
                         {"name": "the host was changed", "state": str(host.state()), "by": [one[0] for one in batch]}
@@ -144,23 +158,29 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--answers", type=int, default=100_000)
     parser.add_argument("--programs", type=int, default=5_000)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="of the first part")
     parser.add_argument("--seconds", type=float, default=3600, help="at most, for each of the two")
     parser.add_argument("--tier", choices=("A", "B"), help="of the sandbox; by default the best")
     parser.add_argument("--failures", type=Path, default=Path("fuzz_failures.jsonl"))
     options = parser.parse_args(arguments)
-    reports = []
-    if options.answers:
-        reports.append(fuzz_answers(options.answers, options.seed, options.seconds))
-    if options.programs:
-        reports.append(fuzz_programs(options.programs, options.seed, options.seconds, options.tier))
-    failures = [failure for report in reports for failure in report.pop("failures")]
-    for report in reports:
-        print(json.dumps(report))
-    with options.failures.open("a") as file:
-        file.writelines(json.dumps(failure) + "\n" for failure in failures)
-    print(f"{len(failures)} failures" + (f", in {options.failures}" if failures else ""))
-    return int(bool(failures))
+    failed, missing = 0, 0
+    for kind, fuzz in (
+        ("answers", fuzz_answers),
+        ("programs", lambda *given: fuzz_programs(*given, tier=options.tier)),
+    ):
+        count, deadline = getattr(options, kind), time.monotonic() + options.seconds
+        for number, start in enumerate(range(0, count, PART)):
+            left = max(0.0, deadline - time.monotonic())
+            report = fuzz(min(PART, count - start), options.seed + number, left)
+            failures = report.pop("failures")
+            print(json.dumps(report), flush=True)
+            with options.failures.open("a") as file:
+                file.writelines(json.dumps(failure) + "\n" for failure in failures)
+            failed, missing = failed + len(failures), missing + report["asked"] - report[kind]
+    print(f"{failed} failures" + (f", in {options.failures}" if failed else ""))
+    if missing:
+        print(f"{missing} were not done: --seconds {options.seconds:g} were over, or the host was changed.")
+    return int(bool(failed or missing))
 
 
 if __name__ == "__main__":

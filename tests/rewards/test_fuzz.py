@@ -1,13 +1,18 @@
 """Short forms of `make fuzz` and `make soak`, and what the long forms have found."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
+import fuzz_programs
 import fuzz_rewards
 import pytest
 import soak_rewards
 
 from delta_trl.rewards import MathReward
+
+from ..sandbox.attacks import ATTACKS
 
 
 CORPUS = [json.loads(line) for line in Path(__file__).with_name("fuzz_corpus.jsonl").read_text().splitlines()]
@@ -41,6 +46,43 @@ def test_the_fuzzers_notice():
         patch.setattr(fuzz_rewards, "breed", lambda *_: ("guessed", "print(5)", {"inputs": [""], "outputs": ["5"]}))
         (failure,) = fuzz_rewards.fuzz_programs(1, seed=0, seconds=60)["failures"]
         assert failure["name"] == "guessed"
+
+
+# A grader that runs programs in the process that knows the answer.
+LEAK = """
+import contextlib, io, json, sys
+program, tests = json.load(sys.stdin)
+said, names = io.StringIO(), {}
+with contextlib.redirect_stdout(said):
+    exec(program, names)
+if "test" in tests:
+    exec(tests["test"] + "check(f)", names)
+else:
+    assert said.getvalue().split() == tests["outputs"]
+"""
+
+
+def leak(reward, host, attack) -> tuple[float, str, float]:
+    done = subprocess.run([sys.executable, "-c", LEAK], input=json.dumps(attack[1:]), text=True, capture_output=True)
+    return float(done.returncode == 0), "leaked", 0.0
+
+
+@pytest.mark.parametrize("name", ["harness: frames", "harness: frames under test"])
+def test_the_fuzzer_notices_a_grader_that_leaks(name, monkeypatch):
+    attack = next(one for one in ATTACKS if one[0] == name)
+    monkeypatch.setattr(
+        fuzz_rewards, "breed", lambda attacks, lasting, rng: (*attack[:2], fuzz_programs.unguessable(attack[2], rng))
+    )
+    assert not fuzz_rewards.fuzz_programs(1, seed=0, seconds=60)["failures"]
+    monkeypatch.setattr(fuzz_rewards, "grade", leak)
+    (failure,) = fuzz_rewards.fuzz_programs(1, seed=0, seconds=60)["failures"]
+    assert failure["name"] == name
+
+
+def test_what_is_not_done_is_no_success(tmp_path, capsys):
+    arguments = ["--answers", "2", "--programs", "0", "--seconds", "0", "--failures", str(tmp_path / "failures")]
+    assert fuzz_rewards.main(arguments) == 1
+    assert "2 were not done" in capsys.readouterr().out
 
 
 def test_a_short_soak_is_flat(tmp_path, capsys):

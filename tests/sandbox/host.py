@@ -17,7 +17,7 @@ class Host:
         self.secret = directory / "secret"
         self.secret.write_text("SECRET-CONTENT")
         self.secret.chmod(0o666)
-        self.sentinel = subprocess.Popen(["sleep", "600"])
+        self.sentinel = subprocess.Popen(["cat"], stdin=subprocess.PIPE)  # ends when this process does, not before
         self.tcp = socket.create_server(("127.0.0.1", 0))
         self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.udp.bind(("127.0.0.1", 0))
@@ -66,7 +66,7 @@ class Host:
 
     def close(self) -> None:
         self.sentinel.kill()
-        self.sentinel.wait()
+        self.sentinel.communicate()
         for one in self.sockets:
             one.close()
 
