@@ -47,9 +47,12 @@ docs: install
 fuzz: install
 	$(BIN)/python scripts/fuzz_rewards.py --answers 100000 --programs 5000 --seconds 5400
 
+# In one process; in two; and without the hostile, which cost workers their lives: these live to the end.
 soak: install
-	$(BIN)/python scripts/soak_rewards.py --math 100000 --code 20000 --seconds 7200 --output docs/results/soak
-	$(BIN)/python scripts/soak_rewards.py --math 50000 --code 10000 --seconds 7200 --processes 2 --output docs/results/soak_2
+	$(BIN)/python scripts/soak_rewards.py --math 100000 --code 20000 --output docs/results/soak
+	$(BIN)/accelerate launch --config_file accelerate_configs/cpu_ddp.yaml scripts/soak_rewards.py \
+		--math 50000 --code 10000 --output docs/results/soak_2
+	$(BIN)/python scripts/soak_rewards.py --math 50000 --code 10000 --hostile 0 --warm_ups 0 --output docs/results/soak_kind
 
 # On a machine with a GPU, with the Python that has torch for it; docs/gpu.md. make gpu-check ARGS="--wheels outputs/wheels"
 gpu-check:

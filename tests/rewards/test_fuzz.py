@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import fuzz_programs
@@ -97,15 +98,67 @@ def test_a_short_soak_is_flat(tmp_path, capsys):
 
 
 def test_growth_is_noticed():
-    flat = {"workers_mb": 70, "in_use_mb": 17, "processes": 2, "files": 0, "median_seconds_per_1000": 5}
-    samples = [{"checks": "math", "memory_mb": 100 + 3 * k, "descriptors": 20 + k, **flat} for k in range(20)]
-    leaking = [
-        {**one, "memory_mb": 100, "descriptors": 20, "in_use_mb": 17 + 0.2 * k} for k, one in enumerate(samples)
-    ]
-    assert [line.partition(" from")[0] for line in soak_rewards.growth(leaking)] == ["math: in_use_mb"]
-    for one in samples:
-        del one["in_use_mb"]  # another C library
-    assert [line.partition(" from")[0] for line in soak_rewards.growth(samples)] == [
-        "math: memory_mb",
-        "math: descriptors",
-    ]
+    flat = {
+        **{"in_use_mb": 17, "blocks": 400_000, "workers_mb": 70, "descriptors": 20, "processes": 2, "files": 0},
+        **{"checks": "math", "memory_mb": 100, "median_seconds_per_1000": 5},
+    }
+    steps = {
+        **{"memory_mb": 3, "in_use_mb": 0.2, "blocks": 1000, "workers_mb": 4, "descriptors": 0.2, "processes": 0.2},
+        **{"files": 0.2, "median_seconds_per_1000": 0.4},
+    }
+
+    def grown(samples: list[dict]) -> list[str]:
+        return [line.partition(" from")[0] for line in soak_rewards.growth(samples)]
+
+    assert not grown([flat] * 40)
+    for key, step in steps.items():
+        assert grown(
+            [{**flat, key: flat[key] + int(step * k) if step == 0.2 else flat[key] + step * k} for k in range(40)]
+        ) == [f"math: {key}"]
+    elsewhere = {key: value for key, value in flat.items() if key != "in_use_mb"}  # another C library
+    assert not grown([elsewhere] * 40)
+
+
+def test_a_soak_that_says_nothing_is_a_problem():
+    run = {
+        **{"options": {"math": 2000, "code": 0}, "done": {"math": 2000}, "samples": [], "unexpected": []},
+        **{"ordinary": 1900, "not_checked": 1, "timed_out": 9, "host_unchanged": True},
+    }
+    assert not soak_rewards.problems_of(run)
+    for change, words in (
+        ({"done": {"math": 1960}}, "stopped after 1960 of 2000"),
+        ({"done": {}}, "stopped after 0 of 2000"),
+        ({"not_checked": 2}, "not_checked: 2 of 1900"),
+        ({"timed_out": 10}, "timed_out: 10 of 1900"),
+        ({"unexpected": ["wrong"]}, "wrong"),
+        ({"host_unchanged": False}, "the host was changed"),
+    ):
+        (problem,) = soak_rewards.problems_of(run | change)
+        assert words in problem
+
+
+@pytest.mark.processes
+def test_a_soak_in_two_processes(tmp_path):
+    output = tmp_path / "soak"
+    launcher = ["-m", "accelerate.commands.launch", "--config_file", "accelerate_configs/cpu_ddp.yaml"]
+    launcher += ["--main_process_port", "0", "scripts/soak_rewards.py"]
+    options = "--math 80 --code 40 --batch 10 --hostile 0.01 --warm_ups 0 --timeout 5 --output".split()
+    done = subprocess.run(
+        [sys.executable, *launcher, *options, str(output)], capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    runs = json.loads(output.with_suffix(".json").read_text())["runs"]
+    assert [run["options"]["seed"] for run in runs] == [0, 1]
+    assert [run["done"] for run in runs] == [{"math": 80, "code": 40}] * 2
+
+
+def test_a_soak_that_is_stopped_writes_what_it_has(tmp_path):
+    output = tmp_path / "soak"
+    command = f"{sys.executable} scripts/soak_rewards.py --math 2000 --code 0 --batch 10 --output {output}".split()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        time.sleep(6)
+        process.terminate()
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "math: stopped after" in said
+    assert json.loads(output.with_suffix(".json").read_text())["runs"][0]["done"]["math"] > 0
