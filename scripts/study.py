@@ -100,7 +100,7 @@ class RememberedReward:
 class Runner:
     """
     Does runs one after the other, with imports, problems, rewards and start models loaded once; on `device`, with the
-    start models in `models`.
+    start models in `models`. Grades are remembered in `folder`.
     """
 
     def __init__(
@@ -110,8 +110,9 @@ class Runner:
         test_problems: int | None = None,
         device: str = "cpu",
         models: Path = FOLDER,
+        folder: Path = ROOT / "outputs" / "study",
     ):
-        self.study, self.device, self.models = study, torch.device(device), models
+        self.study, self.device, self.models, self.folder = study, torch.device(device), models, folder
         self.rollouts = rollouts or study.rollouts
         self.test_problems = test_problems
         self.loaded: dict[str, tuple] = {}
@@ -129,7 +130,7 @@ class Runner:
                 AutoTokenizer.from_pretrained(folder, padding_side="left"),
                 Dataset.from_list(train),
                 test[: self.test_problems],
-                RememberedReward(task.reward, ROOT / "outputs" / "study" / f"{task.name}-grades.sqlite"),
+                RememberedReward(task.reward, self.folder / f"{task.name}-grades.sqlite"),
             )
             gc.freeze()  # the trainer collects garbage, slowly among all that is imported
         return self.loaded[task.name]
@@ -228,7 +229,7 @@ class Runner:
 
     def config(self, run: Run, task: Task) -> DeltaGRPOConfig:
         return DeltaGRPOConfig(
-            output_dir=str(ROOT / "outputs" / "study" / "run"),
+            output_dir=str(self.folder / "run"),
             seed=run.seed,
             learning_rate=run.learning_rate,
             lr_scheduler_type="constant",

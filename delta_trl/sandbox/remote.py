@@ -104,7 +104,7 @@ class RemoteSandbox:
                 return self._post(request, limits)
             except (OSError, ValueError, KeyError, TypeError) as error:  # no answer, or not one of this protocol
                 problem = f"{type(error).__name__}: {error}"
-                logger.warning("%s failed (attempt %d of %d): %s", self.url, attempt + 1, MAX_ATTEMPTS, problem)
+                logger.warning("%s failed (attempt %d of %d): %r", self.url, attempt + 1, MAX_ATTEMPTS, problem)
         return Result(Outcome.SANDBOX_ERROR, stderr=problem.encode())
 
     def _post(self, request: dict, limits: Limits) -> Result:

@@ -1,11 +1,14 @@
 """A short form of `make chaos`: see scripts/chaos.py."""
 
 import os
+import random
 import subprocess
 import sys
 import time
 
 import chaos
+import chaos_machine
+import psutil
 import pytest
 
 
@@ -14,16 +17,17 @@ import pytest
     ("what", "moments", "seed"), [("train", 3, 3), ("eval", 3, 1), ("audit", 2, 1), ("study", 2, 1)]
 )
 def test_hit_at_random_moments(tmp_path, what, moments, seed):
-    report = chaos.run(what, moments, seed, seconds=200, folder=tmp_path)
+    report = chaos.Chaos(what, seed, tmp_path, tuple(chaos.HITS)).run(moments, seconds=300)
     assert not report["problems"], "\n".join(report["problems"])
-    assert report["moments"]
+    assert report["moments"] == sum(report["hits"].values()) == moments
     assert report["runs_compared"]
 
 
 @pytest.fixture
 def machine(tmp_path):
-    machine = chaos.Machine(tmp_path)
+    machine = chaos_machine.Machine(tmp_path)
     yield machine
+    machine.mend()
     machine.close()
 
 
@@ -37,16 +41,78 @@ def test_a_turned_clock(machine):
 
 
 @pytest.mark.processes
-def test_a_full_disk(machine):
+def test_a_full_disk_and_one_that_is_read_only(machine):
     if not machine.fill_disk(left=2_000):
         pytest.skip("nothing may be mounted here")
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match=chaos_machine.NO_FILE):
         (machine.disk / "file").write_bytes(bytes(50_000))
     machine.mend()
     (machine.disk / "file").write_bytes(bytes(50_000))
+    with (machine.disk / "open").open("wb"):
+        assert not machine.protect_disk(seconds=0.1)
+    assert machine.protect_disk()
+    with pytest.raises(OSError, match=chaos_machine.NO_FILE):
+        (machine.disk / "file").unlink()
+    machine.mend()
+    (machine.disk / "file").unlink()
+
+
+CHILD = """
+import subprocess, sys, time
+subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(100)'], start_new_session=True)
+"""
+
+
+@pytest.mark.processes
+def test_a_launch_whose_processes_outlive_it(machine, tmp_path):
+    launch = chaos_machine.Launch([sys.executable, "-c", CHILD + "time.sleep(2)"], tmp_path / "log", machine)
+    assert launch.end(30) == 0
+    (left,) = launch.left_behind(seconds=0.2)
+    assert "time.sleep(100)" in left
+    assert not chaos_machine.hit(launch, "clock", random.Random(0))  # it has ended
+    launch.kill()
+    assert not launch.left_behind(seconds=5)
+    launch = chaos_machine.Launch([sys.executable, "-c", CHILD + "time.sleep(100)"], tmp_path / "log", machine)
+    while not launch.family("-c", "time.sleep(100)", "import time; time"):
+        assert launch.running
+        time.sleep(0.05)
+    psutil.Process(launch.below()[0].pid).kill()  # which has ended before its turn
+    assert chaos_machine.hit(launch, "all", random.Random(0))
+    assert not launch.running
 
 
 def test_differences_are_noticed():
-    assert chaos.differences({"weights": 1, "history": 2}, {"weights": 1, "history": 3}) == [
-        "history differs from the undisturbed run's"
-    ]
+    expected = {"weights": 1, "history": 3}
+    assert not chaos.differences(expected, expected)
+    for ours, key in (
+        ({**expected, "history": 2}, "history"),
+        ({"weights": 1}, "history"),
+        ({**expected, "x": 0}, "x"),
+    ):
+        assert chaos.differences(ours, expected) == [f"{key} differs from the undisturbed run's"]
+
+
+KILLED = "exitcode  : -9 (pid: 12)"
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "said", "wrong"),
+    [
+        ("rank", None, "", "hangs"),
+        ("rank", 0, "", None),
+        (None, 1, "Error", "by itself"),
+        (None, 0, "", None),
+        ("clock", 1, "RuntimeError: the clock", "gone on"),
+        ("rank", -9, "", None),  # the process itself
+        ("rank", 1, KILLED, None),
+        ("rank", 1, "RuntimeError: cannot reshape tensor; exitcode  : 1", "does not say"),
+        ("term", 1, "SignalException: Process 7 got signal: 15", None),
+        ("disk", 1, "OSError: [Errno 28] No space left on device", None),
+        ("full", 1, "OSError: [Errno 27] File too large", None),
+        ("read-only", 1, "OSError: [Errno 30] Read-only file system", None),
+        ("disk", 1, KILLED, "does not say"),
+    ],
+)
+def test_how_a_launch_may_end(how, status, said, wrong):
+    found = chaos.judge(how, status, said)
+    assert found is None if wrong is None else wrong in found

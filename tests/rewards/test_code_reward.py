@@ -109,7 +109,7 @@ class Fusion(http.server.BaseHTTPRequestHandler):
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if Fusion.failures > 0:
             Fusion.failures -= 1
-            self.send_error(503)
+            self.send_error(503, "busy\x1b[2J")
             return
         result = self.sandbox.run(request["code"], request["stdin"])
         reply = {
@@ -142,7 +142,7 @@ def server(monkeypatch):
     Fusion.sandbox.close()
 
 
-def test_remote_server(server):
+def test_remote_server(server, caplog):
     reward = CodeReward(remote_url=server)
     call = {"fn_name": "f", "inputs": [[[2, 1]]], "outputs": [[1, 2]]}
     solution = (
@@ -156,6 +156,8 @@ def test_remote_server(server):
     Fusion.failures = 100
     assert reward([RIGHT], [ADD]) == [None]
     Fusion.failures = 0
+    assert r"busy\x1b[2J" in caplog.text  # what a server says does not act on the terminal
+    assert "\x1b" not in caplog.text
 
 
 def test_remote_server_that_is_not_there(monkeypatch):

@@ -13,6 +13,7 @@ import soak_rewards
 
 from delta_trl.rewards import MathReward
 
+from ..distributed.launch import accelerate_launch
 from ..sandbox.attacks import ATTACKS
 
 
@@ -140,13 +141,8 @@ def test_a_soak_that_says_nothing_is_a_problem():
 @pytest.mark.processes
 def test_a_soak_in_two_processes(tmp_path):
     output = tmp_path / "soak"
-    launcher = ["-m", "accelerate.commands.launch", "--config_file", "accelerate_configs/cpu_ddp.yaml"]
-    launcher += ["--main_process_port", "0", "scripts/soak_rewards.py"]
     options = "--math 80 --code 40 --batch 10 --hostile 0.01 --warm_ups 0 --timeout 5 --output".split()
-    done = subprocess.run(
-        [sys.executable, *launcher, *options, str(output)], capture_output=True, text=True, timeout=240
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    accelerate_launch("ddp", "scripts/soak_rewards.py", *options, output)
     runs = json.loads(output.with_suffix(".json").read_text())["runs"]
     assert [run["options"]["seed"] for run in runs] == [0, 1]
     assert [run["done"] for run in runs] == [{"math": 80, "code": 40}] * 2

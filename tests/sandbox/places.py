@@ -104,6 +104,7 @@ PLACES: dict[str, list[Callable[[], None]]] = {
     "unprivileged": [open_home, become_somebody],
     "container": [drop_to_container, deny_namespaces],
     "unprivileged container": [open_home, become_somebody, deny_namespaces],
+    "container of a user": [deny_namespaces],
     "old kernel": [lambda: deny(landlock_create_ruleset=errno.ENOSYS)],
     "Landlock turned off": [lambda: deny(landlock_create_ruleset=errno.EOPNOTSUPP)],
     "read-only root": [read_only_root],
@@ -111,7 +112,8 @@ PLACES: dict[str, list[Callable[[], None]]] = {
     "no /proc": [empty_proc],
     "unprivileged, no /proc": [open_home, empty_proc, become_somebody],
 }
-NEED_ROOT = {name for name in PLACES if name not in ("here", "old kernel", "Landlock turned off")}
+ROOTLESS = ("here", "old kernel", "Landlock turned off", "container of a user")
+NEED_ROOT = {name for name in PLACES if name not in ROOTLESS}
 
 
 def main(arguments: list[str]) -> None:

@@ -21,7 +21,7 @@ from tests.sandbox.attacks.files import ATTACKS as files
 from tests.sandbox.attacks.network import ATTACKS as network
 from tests.sandbox.attacks.processes import ATTACKS as processes
 once = {"inputs": [""], "outputs": ["1"]}
-attacks = [one[1:] for one in [*files[10:12], *processes[8:16], *network[::4]]]
+attacks = [one[1:] for table in (files, network, processes) for one in table[::4]]
 good = [("print(1)", once), ("def f(x): return x + 1", {"test": "assert f(1) == 2"})]
 reward = CodeReward(timeout=2, workers=1)
 try:
@@ -38,6 +38,7 @@ EXPECTED = {
     "unprivileged": "TIER A",
     "container": ("TIER B", "WARNING Sandbox: tier B", "not tier A", "unshare: Operation not permitted"),
     "unprivileged container": ("TIER B", "WARNING Sandbox: tier B", "not tier A"),
+    "container of a user": ("TIER B", "WARNING Sandbox: tier B", "not tier A"),
     "old kernel": ("REFUSED", "landlock_create_ruleset: Function not implemented", "allow_unsafe=True"),
     "Landlock turned off": ("REFUSED", "landlock_create_ruleset: Operation not supported"),
     "read-only root": "TIER A",
