@@ -12,6 +12,7 @@ Small overrides, no method copied:
 """
 
 import inspect
+import shutil
 import time
 from collections.abc import Callable
 from functools import partial
@@ -351,13 +352,21 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
     def _save_checkpoint(self, model, trial):
         # before the rest: a checkpoint counts as complete once its last file, trainer_state.json, is written
         folder = Path(self._get_output_dir(trial=trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
-        if self._token_log:
-            self._token_log.save(folder)
-        state = self.token_credit.state_dict()
-        if state and self.args.should_save:
-            folder.mkdir(parents=True, exist_ok=True)
-            torch.save(state, folder / RULE_STATE)
-        super()._save_checkpoint(model, trial)
+        try:
+            if self._token_log:
+                self._token_log.save(folder)
+            state = self.token_credit.state_dict()
+            if state and self.args.should_save:
+                folder.mkdir(parents=True, exist_ok=True)
+                torch.save(state, folder / RULE_STATE)
+            super()._save_checkpoint(model, trial)
+        except Exception as error:  # torch's own says "unexpected pos 64 vs 0" of a full disk
+            left = shutil.disk_usage(self.args.output_dir).free / 2**20
+            error.add_note(
+                f"This was raised while {folder} was written, with {left:.1f} MiB left on its disk. Resume from the "
+                "checkpoint before."
+            )
+            raise
 
     def _save_rng_state(self, output_dir):
         super()._save_rng_state(output_dir)

@@ -19,9 +19,7 @@ PAGE = 4096
 # What a launch says that has ended with an error of its own, hit so.
 ENDED_BY_KILL = r"SIGKILL|Signal 9|exitcode *: -9"
 NO_FILE = r"No space left|Errno 28|os error 28|File too large|Errno 27|os error 27|Read-only file|Errno 30|os error 30"
-NO_FILE += (
-    r"|database or disk is full|disk I/O error|readonly database|file write failed"  # SQLite's words, and torch's
-)
+NO_FILE += r"|database or disk is full|disk I/O error|readonly database|left on its disk"  # SQLite's words, and ours
 HITS = {
     "rank": ENDED_BY_KILL,
     "all": ENDED_BY_KILL,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -44,6 +45,20 @@ def test_a_checkpoint_that_is_cut_off_is_passed_over(tmp_path):
     assert resolve_resume(True, tmp_path) == tmp_path / "checkpoint-1"
     with pytest.raises(ValueError, match="not a complete checkpoint"):
         resolve_resume(str(tmp_path / "checkpoint-2"), tmp_path)
+
+
+def test_a_checkpoint_that_cannot_be_written_says_so(make_trainer):
+    trainer = make_trainer(save_strategy="steps", save_steps=1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))  # bytes of a file, as a quota would have it
+    try:
+        with pytest.raises(Exception) as raised:  # noqa: PT011 (torch's, safetensors' or the system's)
+            trainer.train()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    (note,) = raised.value.__notes__
+    assert "checkpoint-1 was written" in note
+    assert "MiB left on its disk" in note
 
 
 def test_checkpoints_inside_a_rollout_batch_are_passed_over(tmp_path, caplog):
