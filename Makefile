@@ -49,10 +49,13 @@ fuzz: install
 
 # In one process; in two; and without the hostile, which cost workers their lives: these live to the end.
 soak: install
-	$(BIN)/python scripts/soak_rewards.py --math 100000 --code 20000 --output docs/results/soak
-	$(BIN)/accelerate launch --config_file accelerate_configs/cpu_ddp.yaml scripts/soak_rewards.py \
-		--math 50000 --code 10000 --output docs/results/soak_2
-	$(BIN)/python scripts/soak_rewards.py --math 50000 --code 10000 --hostile 0 --warm_ups 0 --output docs/results/soak_kind
+	failed=0; \
+	$(BIN)/python scripts/soak_rewards.py --math 100000 --code 20000 --output docs/results/soak || failed=1; \
+	$(BIN)/accelerate launch --config_file accelerate_configs/cpu_ddp.yaml --main_process_port 0 scripts/soak_rewards.py \
+		--math 50000 --code 10000 --output docs/results/soak_2 || failed=1; \
+	$(BIN)/python scripts/soak_rewards.py --math 50000 --code 10000 --hostile 0 --warm_ups 0 \
+		--output docs/results/soak_kind || failed=1; \
+	exit $$failed
 
 # On a machine with a GPU, with the Python that has torch for it; docs/gpu.md. make gpu-check ARGS="--wheels outputs/wheels"
 gpu-check:

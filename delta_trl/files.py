@@ -1,7 +1,10 @@
-"""Files that are there as a whole or not at all, also if the process is killed."""
+"""Files that are there as a whole or not at all, also if the process is killed; errors that say where they arose."""
 
+import contextlib
 import json
 import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -18,3 +21,16 @@ def write_atomically(data: bytes, path: Path) -> None:
 
 def write_json(content: dict, path: Path) -> None:
     write_atomically((json.dumps(content, indent=2) + "\n").encode(), path)
+
+
+@contextlib.contextmanager
+def names_disk(folder: Path) -> Iterator[None]:
+    """Note on an error what was being written, and how much room is left: torch's "unexpected pos" has neither."""
+    try:
+        yield
+    except Exception as error:
+        with contextlib.suppress(OSError):  # the disk may be gone altogether
+            if not getattr(error, "__notes__", None):  # from a call inside
+                left = shutil.disk_usage(next(filter(Path.exists, (folder, *folder.parents)))).free / 2**20
+                error.add_note(f"This was raised while {folder} was written, with {left:.1f} MiB left on its disk.")
+        raise

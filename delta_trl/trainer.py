@@ -8,11 +8,10 @@ Small overrides, no method copied:
 - `_calculate_rewards` remembers them;
 - `_prepare_inputs` puts rows of like length into the same micro-batches of an optimiser step;
 - `_save_checkpoint` and `_load_optimizer_and_scheduler` take along the state of the rule and of the token log;
-  `_save_rng_state` has the processes wait for each other.
+  `_save_rng_state` has the processes wait for each other; errors of `_save_checkpoint` and `save_model` name the disk.
 """
 
 import inspect
-import shutil
 import time
 from collections.abc import Callable
 from functools import partial
@@ -40,6 +39,7 @@ from .credit import Credit, TokenCredit, Tokens, coefficient_statistics, make_ru
 from .credit.rule import credit_micro_batch, credit_rollout
 from .data.columns import check_datasets, refuse_chats_without_template
 from .evaluation.in_training import ReportsAvgAtK
+from .files import names_disk
 from .model_card import WritesModelCard
 from .rewards.contrast import ContrastWatch
 from .rewards.failures import explain_failures
@@ -352,7 +352,7 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
     def _save_checkpoint(self, model, trial):
         # before the rest: a checkpoint counts as complete once its last file, trainer_state.json, is written
         folder = Path(self._get_output_dir(trial=trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
-        try:
+        with names_disk(folder):
             if self._token_log:
                 self._token_log.save(folder)
             state = self.token_credit.state_dict()
@@ -360,13 +360,10 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
                 folder.mkdir(parents=True, exist_ok=True)
                 torch.save(state, folder / RULE_STATE)
             super()._save_checkpoint(model, trial)
-        except Exception as error:  # torch's own says "unexpected pos 64 vs 0" of a full disk
-            left = shutil.disk_usage(self.args.output_dir).free / 2**20
-            error.add_note(
-                f"This was raised while {folder} was written, with {left:.1f} MiB left on its disk. Resume from the "
-                "checkpoint before."
-            )
-            raise
+
+    def save_model(self, output_dir=None, _internal_call=False):
+        with names_disk(Path(output_dir or self.args.output_dir)):
+            super().save_model(output_dir, _internal_call=_internal_call)
 
     def _save_rng_state(self, output_dir):
         super()._save_rng_state(output_dir)

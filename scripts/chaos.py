@@ -13,14 +13,17 @@ if anything differs, hangs or is silent, or if moments are missing.
 
 import argparse
 import collections
+import contextlib
 import json
 import os
 import random
 import re
+import shutil
 import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from chaos_machine import HITS, ROOT, Launch, Machine, hit
@@ -28,21 +31,16 @@ from chaos_runs import COMMANDS, make_run, outcome
 
 
 HANG_SECONDS = 180
+DIED = {"rank": -signal.SIGKILL, "all": -signal.SIGKILL, "term": -signal.SIGTERM}  # where that is the launch itself
 # Their rewards are `math_reward` alone.
 WITHOUT_SANDBOX = ("audit", "study")
 
 
 def files(folder: Path) -> dict[str, tuple[int, int]]:
     """Size and time of what is in a folder, by path."""
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        try:
-            status = path.stat()
-        except FileNotFoundError:
-            continue
-        if not path.is_dir():
-            found[str(path.relative_to(folder))] = (status.st_size, status.st_mtime_ns)
-    return found
+    paths = (Path(directory, name) for directory, _, names in os.walk(folder) for name in names)
+    found = {str(path.relative_to(folder)): state(path) for path in paths}
+    return {name: status for name, status in found.items() if status}
 
 
 def watch(launch: Launch, folder: Path) -> dict[str, int]:
@@ -51,7 +49,7 @@ def watch(launch: Launch, folder: Path) -> dict[str, int]:
     while launch.running and launch.seconds < HANG_SECONDS:
         for name, status in files(folder).items():
             versions.setdefault(name, set()).add(status)
-        time.sleep(0.005)
+        launch.wait(0.005)
     return {name: len(seen) for name, seen in versions.items()}
 
 
@@ -59,17 +57,21 @@ def wait_for_moment(launch: Launch, folder: Path, rng: random.Random, written: d
     """Until the moment of a hit, or the end of the launch; which moment it was."""
     kind = rng.choice(("start", "any", "any", "write", "write", "write"))
     # what is there already and is not written again would never come
-    names = sorted(name for name, times in written.items() if times > 1 or not (folder / name).exists())
+    names = sorted(
+        name
+        for name, times in written.items()
+        if not (folder / name).exists() or (times > 1 and not name.startswith("checkpoint-"))
+    )
     if kind != "write" or not names:
         moment = rng.uniform(0.5, seconds / 3) if kind == "start" else rng.uniform(0, 0.9 * seconds)
         while launch.running and launch.seconds < moment:
-            time.sleep(0.01)
+            launch.wait(0.01)
         return kind
     alike = rng.choice(sorted(set(map(without_number, names))))  # of which some are in every checkpoint
     path = folder / rng.choice([name for name in names if without_number(name) == alike])
     before = state(path)
     while launch.running and state(path) == before and launch.seconds < HANG_SECONDS:
-        time.sleep(0.0005)
+        launch.wait(0.0005)
     time.sleep(rng.choice((0, 0, 0.002, 0.01, 0.05)))
     return f"write of {path.relative_to(folder)}"
 
@@ -86,9 +88,17 @@ def state(path: Path) -> tuple[int, int] | None:
     return status.st_size, status.st_mtime_ns
 
 
-def differences(ours: dict, expected: dict) -> list[str]:
-    keys = dict.fromkeys([*expected, *ours])
-    return [f"{key} differs from the undisturbed run's" for key in keys if ours.get(key) != expected.get(key)]
+def differences(ours, expected, place: str = "") -> list[str]:
+    """Where two results differ, as far as the first difference of each of their parts."""
+    if isinstance(ours, dict) and isinstance(expected, dict):
+        keys = dict.fromkeys([*expected, *ours])
+        return [one for key in keys for one in differences(ours.get(key), expected.get(key), f"{place}/{key}")]
+    if isinstance(ours, list) and isinstance(expected, list) and len(ours) == len(expected):
+        pairs = enumerate(zip(ours, expected, strict=True))
+        return next((found for i, both in pairs if (found := differences(*both, f"{place}/{i}"))), [])
+    if ours == expected:
+        return []
+    return [f"{place}: {str(ours)[:200]}, and {str(expected)[:200]} undisturbed"]
 
 
 def judge(how: str | None, status: int | None, said: str) -> str | None:
@@ -101,101 +111,120 @@ def judge(how: str | None, status: int | None, said: str) -> str | None:
         return "has failed by itself"
     if not HITS[how]:
         return "has ended, and should have gone on"
-    if status > 0 and not re.search(HITS[how], said):
-        return "does not say what has ended it"
-    return None
+    if status < 0:
+        return None if status == DIED.get(how) else f"has died of signal {-status}"
+    return None if re.search(HITS[how], said) else "does not say what has ended it"
 
 
 class Chaos:
-    """Launches of one command, hit one by one; what has come of it so far is in `report()`."""
+    """
+    Launches of one command, hit one by one. What has come of it so far is in `report()`; the files of a run with a
+    problem are copied to `kept`.
+    """
 
-    def __init__(self, what: str, seed: int, folder: Path, hits: tuple[str, ...]):
-        self.what, self.seed, self.logs, self.rng = what, seed, folder, random.Random(seed)
+    def __init__(self, what: str, seed: int, moments: int, folder: Path, kept: Path, hits: tuple[str, ...]):
+        self.what, self.seed, self.wanted, self.logs, self.kept = what, seed, moments, folder, kept
+        self.rng = random.Random(seed)
         self.hits = [one for one in hits if one != "sandbox supervisor" or what not in WITHOUT_SANDBOX]
+        self.order: list[str] = []
         self.problems: list[str] = []
         self.moments: list[dict] = []
         self.launches = self.compared = 0
         self.launch: Launch | None = None
+        self.started = time.monotonic()
 
     def report(self) -> dict:
+        hits = collections.Counter(one["hit"] for one in self.moments)
+        missing = [one for one in self.hits if not hits[one]] if self.wanted >= len(self.hits) else []
+        problems = self.problems + [f"{one}: never hit" for one in missing]
+        if len(self.moments) < self.wanted:
+            problems.append(f"stopped after {len(self.moments)} of {self.wanted} moments")
         return {
             "what": self.what,
             "seed": self.seed,
             "moments": len(self.moments),
-            "hits": dict(collections.Counter(one["hit"] for one in self.moments)),
+            "hits": dict(hits),
             "at": dict(collections.Counter(one["at"].partition(" ")[0] for one in self.moments)),
             "launches": self.launches,
             "runs_compared": self.compared,
-            "problems": self.problems,
+            "problems": problems,
             "seconds": round(time.monotonic() - self.started, 1),
             "each": self.moments,
         }
 
-    def problem(self, text: str) -> None:
-        print(text, flush=True)
-        self.problems.append(text)
+    def problem(self, name: str, text: str) -> None:
+        print(f"{name}: {text}", flush=True)
+        self.problems.append(f"{name}: {text}")
+        self.kept.mkdir(parents=True, exist_ok=True)
+        for log in self.logs.glob(f"{name}_*.log"):
+            shutil.copy(log, self.kept)
+        with contextlib.suppress(OSError):  # of processes that are left some go on writing
+            shutil.copytree(self.machine.disk / name, self.kept / name, dirs_exist_ok=True)
 
     def start(self, name: str) -> Launch:
         self.launches += 1
-        self.launch = Launch(
-            COMMANDS[self.what](self.machine.disk, name), self.logs / f"{name}_{self.launches}.log", self.machine
-        )
+        log = self.logs / f"{name}_{self.launches}.log"
+        self.launch = Launch(COMMANDS[self.what](self.machine.disk, name), log, self.machine)
         return self.launch
 
-    def run(self, moments: int, seconds: float) -> dict:
-        """Until as many moments are through; a finished run is compared, and another one begun."""
-        self.started, self.machine = time.monotonic(), Machine(self.logs)
-        self.wanted, self.deadline = moments, self.started + seconds
+    def run(self, seconds: float, note: Callable[[dict], None] = lambda report: None) -> dict:
+        """Until all moments are through. `note` gets the report after each run, and whatever ends it."""
+        self.machine, self.deadline = Machine(self.logs), time.monotonic() + seconds
         try:
-            make_run(self.machine.disk)
-            whole = self.start("whole")
-            self.written = watch(whole, self.machine.disk / "whole")
-            self.usual_seconds = whole.seconds
-            if whole.end(1) != 0:
-                self.problem(f"The undisturbed run failed: {whole.said()[-3000:]}")
-                return self.report()
-            self.expected = outcome(self.what, self.machine.disk / "whole")
-            number = 0
-            while self.wants_more():
-                number += 1
-                self.one_run(f"run_{number}")
-            if len(self.moments) < moments:
-                self.problem(f"Stopped after {len(self.moments)} of {moments} moments.")
-            return self.report()
+            if self.undisturbed():
+                number = 0
+                while self.wants_more():
+                    number += 1
+                    self.one_run(f"run_{number}")
+                    note(self.report())
         finally:
             if self.launch:
                 self.launch.kill()
             self.machine.mend()
             self.machine.close()
+            note(self.report())
+        return self.report()
+
+    def undisturbed(self) -> bool:
+        """The run that others are compared with; whether it was one."""
+        make_run(self.machine.disk)
+        whole = self.start("whole")
+        self.written = watch(whole, self.machine.disk / "whole")
+        self.usual_seconds = whole.seconds
+        if whole.end(1) != 0 or whole.left_behind():
+            self.problem("whole", f"failed, or left processes: {whole.said()[-3000:]}")
+            return False
+        self.expected = outcome(self.what, self.machine.disk / "whole")
+        return True
 
     def wants_more(self) -> bool:
         return len(self.moments) < self.wanted and time.monotonic() < self.deadline
 
     def one_run(self, name: str) -> None:
         """Launch after launch, until one is at the end of the run."""
-        output, order = self.machine.disk / name, []
+        output = self.machine.disk / name
         while True:
             launch, how, moment = self.start(name), None, "no moment"
             if self.wants_more():
-                order = order or self.rng.sample(self.hits, len(self.hits))
+                self.order = self.order or self.rng.sample(self.hits, len(self.hits))
                 moment = wait_for_moment(launch, output, self.rng, self.written, self.usual_seconds)
-                how = order.pop()
+                how = self.order.pop()
                 if hit(launch, how, self.rng):
                     self.moments.append({"run": name, "hit": how, "at": moment})
                 else:
-                    order.insert(0, how)
+                    self.order.insert(0, how)
                     how = None
             status = launch.end(HANG_SECONDS)
             self.machine.mend()
-            told = f"{name}, {how or 'not hit'} at {moment}, status {status}"
-            print(told, flush=True)
+            told = f"{how or 'not hit'} at {moment}, status {status}"
+            print(f"{name}: {told}", flush=True)
             if how:
                 self.moments[-1]["status"] = status
             if wrong := judge(how, status, launch.said()):
-                self.problem(f"{told}: {wrong}: {launch.said()[-3000:]}")
+                self.problem(name, f"{told}: {wrong}: {launch.said()[-3000:]}")
                 launch.kill()
             if left_behind := launch.left_behind():
-                self.problem(f"{told}: processes are left: {left_behind}")
+                self.problem(name, f"{told}: processes are left: {left_behind}")
             if status == 0:
                 self.compare(name, output)
             if status == 0 or (wrong and how is None):
@@ -206,10 +235,10 @@ class Chaos:
         try:
             found = outcome(self.what, output)
         except Exception as error:  # whatever a run left that says it is whole
-            self.problem(f"{name}: its results cannot be read: {error!r}")
+            self.problem(name, f"its results cannot be read: {error!r}")
             return
         for one in differences(found, self.expected):
-            self.problem(f"{name}: {one}")
+            self.problem(name, f"another result at {one}")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -219,21 +248,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=5400, help="after which no new moment begins")
     parser.add_argument("--hits", nargs="+", choices=HITS, default=list(HITS))
-    parser.add_argument("--folder", type=Path, help="to keep what the runs have written")
+    parser.add_argument("--kept", type=Path, default=ROOT / "outputs" / "chaos", help="for runs with a problem")
     parser.add_argument("--output", type=Path, help="where to put the report, as JSON")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = options.folder or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
-        chaos = Chaos(options.what, options.seed, folder, tuple(options.hits))
-        try:
-            chaos.run(options.moments, options.seconds)
-        finally:
-            report = chaos.report()
-            if options.output:
-                options.output.write_text(json.dumps(report, indent=1) + "\n")
-            print(json.dumps({key: value for key, value in report.items() if key != "each"}, indent=1))
+
+    def note(report: dict) -> None:
+        if options.output:
+            options.output.write_text(json.dumps(report, indent=1) + "\n")
+
+    with tempfile.TemporaryDirectory() as folder:
+        chaos = Chaos(options.what, options.seed, options.moments, Path(folder), options.kept, tuple(options.hits))
+        report = chaos.run(options.seconds, note)
+    print(json.dumps({key: value for key, value in report.items() if key != "each"}, indent=1))
     return int(bool(report["problems"]))
 
 

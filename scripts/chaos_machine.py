@@ -4,7 +4,6 @@ import contextlib
 import os
 import random
 import resource
-import shutil
 import signal
 import subprocess
 import time
@@ -138,12 +137,8 @@ class Machine:
         (self.disk / "filler").unlink(missing_ok=True)
 
     def close(self) -> None:
-        """What launches wrote stays in the folder."""
         if self.mounted:
-            kept = shutil.copytree(self.disk, self.disk.with_name("kept"))
             subprocess.run(["umount", "--lazy", str(self.disk)], check=True)
-            shutil.copytree(kept, self.disk, dirs_exist_ok=True)
-            shutil.rmtree(kept)
 
 
 class Launch:
@@ -152,6 +147,7 @@ class Launch:
     def __init__(self, command: list[str], log: Path, machine: Machine):
         self.log, self.machine, self.began = log, machine, time.monotonic()
         self.seen: set[psutil.Process] = set()
+        self.looked = 0.0
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
         environment |= machine.environment
         with log.open("wb") as file:
@@ -172,6 +168,13 @@ class Launch:
     @property
     def seconds(self) -> float:
         return time.monotonic() - self.began
+
+    def wait(self, seconds: float) -> None:
+        """A moment, in which processes are noted now and then."""
+        if time.monotonic() > self.looked + 0.2:
+            self.below()
+            self.looked = time.monotonic()
+        time.sleep(seconds)
 
     def said(self) -> str:
         if not self.running:
@@ -201,8 +204,7 @@ class Launch:
         """Its exit status; None if it hangs."""
         deadline = time.monotonic() + seconds
         while self.running and time.monotonic() < deadline:
-            self.below()
-            time.sleep(0.2)
+            self.wait(0.05)
         return self.process.poll()
 
     def left_behind(self, seconds: float = 20.0) -> list[str]:

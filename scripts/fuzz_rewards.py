@@ -2,7 +2,7 @@
 
     python scripts/fuzz_rewards.py --answers 100000 --programs 5000 --seed 0 --seconds 3600
 
-Both are done in parts of `PART`, each with a seed of its own. What failed is appended to `--failures` after each; once
+Both are done in `PARTS`, each with a seed of its own. What failed is appended to `--failures` after each; once
 understood it belongs into tests/rewards/fuzz_corpus.jsonl or tests/sandbox/attacks.
 """
 
@@ -37,7 +37,7 @@ GRACE_SECONDS = 1.0  # that a check may take beyond its deadline
 ANSWER_SECONDS = 3.0
 PROGRAM_SECONDS = 0.5
 PROGRAMS_AT_ONCE = 2
-PART = 5_000
+PARTS = {"answers": 5_000, "programs": 250}  # of which each is reported
 GOOD = ["print(input())"], [{"inputs": ["7"], "outputs": ["7"]}]
 
 
@@ -169,9 +169,9 @@ def main(arguments: list[str] | None = None) -> int:
         ("programs", lambda *given: fuzz_programs(*given, tier=options.tier)),
     ):
         count, deadline = getattr(options, kind), time.monotonic() + options.seconds
-        for number, start in enumerate(range(0, count, PART)):
+        for number, start in enumerate(range(0, count, PARTS[kind])):
             left = max(0.0, deadline - time.monotonic())
-            report = fuzz(min(PART, count - start), options.seed + number, left)
+            report = fuzz(min(PARTS[kind], count - start), options.seed + number, left)
             failures = report.pop("failures")
             print(json.dumps(report), flush=True)
             with options.failures.open("a") as file:

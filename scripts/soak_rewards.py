@@ -56,7 +56,7 @@ FLAT = {
     "files": (0, 0),
 }
 FEW = 10  # samples in a quarter say nothing about time
-SLOWER = 1.5  # of the median time of a check, on a machine that has other work
+SLOWER = 1.75  # of the median time of a check: machines have stretches of other work
 # Of ordinary checks. On a machine that has other work some get no time within their short deadline.
 NOT_CHECKED, TIMED_OUT = 0.001, 0.005
 HOSTILE_SCORES = (0.0, None)  # no other will do
@@ -334,11 +334,14 @@ def main(arguments: list[str] | None = None) -> int:
             os.environ.pop("TMPDIR") if before[1] is None else os.environ.update(TMPDIR=before[1])
     runs = gather(run) if launched else [run]
     problems = [problem for one in runs for problem in problems_of(one)]
-    if options.output and rank == 0:
-        write(runs, problems, options.output)
     if rank == 0:
         print("\n".join(problems) or "flat to the end", f"({', '.join(str(one['seconds']) for one in runs)} s)")
-    return int(bool(problems))
+        if options.output:
+            write(runs, problems, options.output)
+    if launched:  # which ends all when one ends with an error, so the first does, and last
+        PartialState().wait_for_everyone()
+        PartialState().destroy_process_group()
+    return int(bool(problems) and rank == 0)
 
 
 def write(runs: list[dict], problems: list[str], stem: str) -> None:

@@ -28,7 +28,8 @@ def draw_curves(study: Study, rows: list[dict], path: Path) -> None:
     """Mean reward of each rollout batch with its 95 % interval over seeds: a panel for each task of each section."""
     panels = []
     for section in study.sections:
-        runs = {} if section.rate_of_baseline else finished_runs(study, section, rows)
+        repeats = section.rate_of_baseline and section.phase == "study"  # most of its curves are the first section's
+        runs = {} if repeats else finished_runs(study, section, rows)
         drawn = {cell: of_seeds for cell, of_seeds in runs.items() if cell[1] in study.drawn}
         tasks = dict.fromkeys(task for task, _ in drawn if (task, BASELINE) in section.cells)
         panels += [(section, task, drawn) for task in tasks]
@@ -65,7 +66,8 @@ def draw_panel(axis, study: Study, section: Section, task: str, drawn: dict) -> 
         low, high = points[:, 0] - points[:, 1], points[:, 0] + points[:, 1]
         axis.fill_between(x, low, high, color=color, alpha=0.12, linewidth=0)
     seeds = len(next(of_seeds for (of_task, _), of_seeds in drawn.items() if of_task == task))
-    axis.set_title(f"{task}, {study.rollouts[section.phase]} rollout batches, {seeds} seeds", fontsize=8)
+    rate = f", {BASELINE}'s rate" if section.rate_of_baseline else ""
+    axis.set_title(f"{task}, {study.rollouts[section.phase]} rollout batches{rate}, {seeds} seeds", fontsize=8)
     axis.tick_params(labelsize=8)
     axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
 

@@ -17,7 +17,7 @@ import pytest
     ("what", "moments", "seed"), [("train", 3, 3), ("eval", 3, 1), ("audit", 2, 1), ("study", 2, 1)]
 )
 def test_hit_at_random_moments(tmp_path, what, moments, seed):
-    report = chaos.Chaos(what, seed, tmp_path, tuple(chaos.HITS)).run(moments, seconds=300)
+    report = chaos.Chaos(what, seed, moments, tmp_path, tmp_path / "kept", tuple(chaos.HITS)).run(seconds=300)
     assert not report["problems"], "\n".join(report["problems"])
     assert report["moments"] == sum(report["hits"].values()) == moments
     assert report["runs_compared"]
@@ -81,15 +81,28 @@ def test_a_launch_whose_processes_outlive_it(machine, tmp_path):
     assert not launch.running
 
 
-def test_differences_are_noticed():
-    expected = {"weights": 1, "history": 3}
+@pytest.mark.parametrize(
+    ("ours", "place"),
+    [
+        ({"weights": [1, [2, 3]], "history": [{"loss": 4, "step": 1}]}, "/history/0/loss: 4, and 5"),
+        ({"weights": [1, [2, 9]], "history": [{"loss": 5, "step": 1}]}, "/weights/1/1: 9, and 3"),
+        ({"weights": [1, [2]], "history": [{"loss": 5, "step": 1}]}, "/weights/1: [2], and [2, 3]"),
+        ({"weights": [1, [2, 3]]}, "/history: None, and"),
+        ({"weights": [1, [2, 3]], "history": [{"loss": 5, "step": 1}], "more": 0}, "/more: 0, and None"),
+    ],
+)
+def test_differences_are_noticed(ours, place):
+    expected = {"weights": [1, [2, 3]], "history": [{"loss": 5, "step": 1}]}
     assert not chaos.differences(expected, expected)
-    for ours, key in (
-        ({**expected, "history": 2}, "history"),
-        ({"weights": 1}, "history"),
-        ({**expected, "x": 0}, "x"),
-    ):
-        assert chaos.differences(ours, expected) == [f"{key} differs from the undisturbed run's"]
+    (told,) = chaos.differences(ours, expected)
+    assert told.startswith(place)
+
+
+def test_a_report_tells_what_it_has_not_tried(tmp_path):
+    unfinished = chaos.Chaos("study", 0, 9, tmp_path, tmp_path, tuple(chaos.HITS))
+    unfinished.moments = [{"hit": how, "at": "any"} for how in unfinished.hits[:-1]]
+    problems = unfinished.report()["problems"]
+    assert problems == [f"{unfinished.hits[-1]}: never hit", "stopped after 8 of 9 moments"]
 
 
 KILLED = "exitcode  : -9 (pid: 12)"
@@ -104,6 +117,9 @@ KILLED = "exitcode  : -9 (pid: 12)"
         (None, 0, "", None),
         ("clock", 1, "RuntimeError: the clock", "gone on"),
         ("rank", -9, "", None),  # the process itself
+        ("term", -15, "", None),
+        ("disk", -7, "", "signal 7"),
+        ("rank", -11, "", "signal 11"),
         ("rank", 1, KILLED, None),
         ("rank", 1, "RuntimeError: cannot reshape tensor; exitcode  : 1", "does not say"),
         ("term", 1, "SignalException: Process 7 got signal: 15", None),

@@ -16,6 +16,7 @@ from accelerate import PartialState
 from safetensors.torch import load_file
 
 from delta_trl.cli import main
+from delta_trl.files import names_disk
 from delta_trl.runs.checkpoints import last_complete_checkpoint, resolve_resume
 from delta_trl.token_log.records import FOLDER, TOKEN_TYPES_FILE
 
@@ -59,6 +60,15 @@ def test_a_checkpoint_that_cannot_be_written_says_so(make_trainer):
     (note,) = raised.value.__notes__
     assert "checkpoint-1 was written" in note
     assert "MiB left on its disk" in note
+
+
+def test_a_disk_that_is_gone_hides_no_error(monkeypatch):
+    def gone(path):
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr("shutil.disk_usage", gone)
+    with pytest.raises(RuntimeError, match="unexpected pos"), names_disk(Path("some/where")):
+        raise RuntimeError("unexpected pos 64 vs 0")
 
 
 def test_checkpoints_inside_a_rollout_batch_are_passed_over(tmp_path, caplog):
