@@ -1,7 +1,9 @@
 """Configuration of [`DeltaGRPOTrainer`]: TRL's `GRPOConfig` plus what belongs to token credit."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 from trl import GRPOConfig
@@ -23,9 +25,9 @@ class CreditArguments:
     Args:
         token_credit (`str`, *optional*, defaults to `"delta"`):
             How tokens are credited: `"delta"` (arXiv 2605.21467), another name of `credit.RULES`, such as its ablation
-            `"within_side"`, the control `"side_mean"` or `"fipo"`; `"none"`, which is `GRPOTrainer`, bit for bit; or
-            the dotted path of your own [`~credit.TokenCredit`]. In Python, `DeltaGRPOTrainer(token_credit=...)` also
-            takes an instance.
+            `"within_side"`, the control `"side_mean"` or `"fipo"`; `"none"`, which is `GRPOTrainer`, bit for bit
+            with `trim_padding` off; or the dotted path of your own [`~credit.TokenCredit`]. In Python,
+            `DeltaGRPOTrainer(token_credit=...)` also takes an instance.
         token_credit_kwargs (`dict`, *optional*):
             Options of `token_credit`, such as `{lambda_max: 1.5}`.
         hidden_state_cache (`str`, *optional*, defaults to `"auto"`):
@@ -34,7 +36,8 @@ class CreditArguments:
             then main memory, and leaves a tenth of each free; else it recomputes.
         trim_padding (`bool`, *optional*, defaults to `True`):
             Run micro-batches only as wide as their own rows, and put rows of like length together within an optimiser
-            step. The same losses to rounding, in a fraction of the time where lengths differ; text-only models.
+            step, unless something looks across a micro-batch. The same losses to rounding, in a fraction of the time
+            where lengths differ; text-only models.
         log_token_credit (`int`, *optional*, defaults to `0`):
             Record token credit in `output_dir/token_credit` every n optimiser steps, at the next rollout batch; `0` or
             `False` never, `True` every step. Also sends a table to the trackers in `report_to`.
@@ -138,9 +141,9 @@ def scores_rollouts(args: GRPOConfig) -> bool:
     return misaligned or (args.use_vllm and args.vllm_importance_sampling_correction)
 
 
-def optimiser_steps_per_rollout(args: GRPOConfig) -> float:
-    """Optimiser steps that share a rollout batch; a fraction if steps and rollout batches are not aligned."""
-    return args.steps_per_generation * args.num_iterations / args.gradient_accumulation_steps
+def optimiser_steps_per_rollout(args: GRPOConfig) -> Fraction:
+    """Optimiser steps that share a rollout batch; below 1 if a step takes several."""
+    return Fraction(args.steps_per_generation * args.num_iterations, args.gradient_accumulation_steps)
 
 
 def warn_of_checkpoints_inside_a_rollout(args: GRPOConfig) -> Iterator[str]:
@@ -155,11 +158,13 @@ def warn_of_checkpoints_inside_a_rollout(args: GRPOConfig) -> Iterator[str]:
             args.eval_steps,
         ),
     ):
-        if applies and every and every >= 1 and every % steps:
+        if every and every < 1:  # a ratio
+            every = math.ceil(every * args.max_steps) if args.max_steps > 0 else None
+        if applies and every and int(every) % steps:
             best = " The best checkpoint is saved after the evaluation that finds it." if name == "eval_steps" else ""
             yield (
-                f"{name}={every:g} is not a multiple of the {steps:g} optimiser steps that share a rollout batch "
-                "(steps_per_generation * num_iterations / gradient_accumulation_steps). TRL does not save a rollout "
-                "batch in progress, so a run resumed from such a checkpoint drops the rest of it and diverges from an "
-                f"uninterrupted run.{best}"
+                f"{name}={every:g} is not a multiple of the {float(steps):g} optimiser steps that share a rollout "
+                "batch (steps_per_generation * num_iterations / gradient_accumulation_steps). TRL does not save a "
+                "rollout batch in progress, so a run resumed from such a checkpoint drops the rest of it and diverges "
+                f"from an uninterrupted run.{best}"
             )

@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 
+LAST_FILE, ENTROPY_STATE = "trainer_state.json", "entropy_ctrl_state.json"  # of a checkpoint
+
+
 def write_atomically(data: bytes, path: Path) -> None:
     """Write a file, and the folders above it."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -34,3 +37,26 @@ def names_disk(folder: Path) -> Iterator[None]:
                 left = shutil.disk_usage(next(filter(Path.exists, (folder, *folder.parents)))).free / 2**20
                 error.add_note(f"This was raised while {folder} was written, with {left:.1f} MiB left on its disk.")
         raise
+
+
+def begin_checkpoint(folder: Path) -> None:
+    """Make it, or what is there incomplete: with a file of an earlier one it would count as whole at once."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / LAST_FILE).unlink(missing_ok=True)
+
+
+def is_complete(checkpoint: Path) -> bool:
+    """
+    Whether a checkpoint was written to its end.
+
+    `Trainer` writes `trainer_state.json` last, and ours after every process has written its part. TRL writes the state
+    of its adaptive entropy once more after it. A file that is cut off, by a kill or a full disk, is no JSON.
+    """
+    entropy = checkpoint / ENTROPY_STATE
+    try:
+        json.loads((checkpoint / LAST_FILE).read_bytes())
+        if entropy.exists():
+            json.loads(entropy.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return True

@@ -38,3 +38,12 @@ def read_recipe(path: str | Path) -> dict[str, Any]:
     if not isinstance(recipe, dict):
         raise RecipeError(f"The recipe {path} holds {type(recipe).__name__}, expected a YAML mapping of options.")
     return recipe
+
+
+def is_true(value: object) -> bool:
+    """As the parser of options reads it."""
+    return str(value).lower() in ("true", "yes", "t", "y", "1")
+
+
+def is_given(value: object) -> bool:
+    return value is not None and str(value).lower() not in ("false", "no", "f", "n", "0", "none")

@@ -7,6 +7,7 @@ Small overrides, no method copied:
 - `_get_per_token_logps_and_entropies` trims micro-batches, and shows a scoring pass, once, to who has asked for it;
 - `_calculate_rewards` remembers them;
 - `_prepare_inputs` puts rows of like length into the same micro-batches of an optimiser step;
+- `train` resumes from complete checkpoints;
 - `_save_checkpoint` and `_load_optimizer_and_scheduler` take along the state of the rule and of the token log;
   `_save_rng_state` has the processes wait for each other; errors of `_save_checkpoint` and `save_model` name the disk.
 """
@@ -24,6 +25,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import get_config_model_id
 
+from .checkpoints import resolve_resume
 from .compatibility import (
     is_shift_invariant,
     keep_log_probs_precise,
@@ -34,13 +36,20 @@ from .compatibility import (
     warn_of_sampling,
     why_credit_is_ignored,
 )
-from .config import CreditArguments, DeltaGRPOConfig, scores_rollouts, warn_of_checkpoints_inside_a_rollout
+from .config import (
+    CreditArguments,
+    DeltaGRPOConfig,
+    optimiser_steps_per_rollout,
+    scores_rollouts,
+    warn_of_checkpoints_inside_a_rollout,
+)
 from .credit import Credit, TokenCredit, Tokens, coefficient_statistics, make_rule
 from .credit.rule import credit_micro_batch, credit_rollout
 from .data.columns import check_datasets, refuse_chats_without_template
 from .evaluation.in_training import ReportsAvgAtK
-from .files import names_disk
+from .files import ENTROPY_STATE, begin_checkpoint, names_disk, write_json
 from .model_card import WritesModelCard
+from .recipe_file import is_true
 from .rewards.contrast import ContrastWatch
 from .rewards.failures import explain_failures
 from .rewards.grader.extraction import message_text
@@ -127,7 +136,7 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
         self._keeps_hidden = cost.hidden_states > 0
         # what is to be shown the next scoring call, in place of which it makes that call; once
         self._watcher: Callable | None = None
-        self._rehearsed = False  # whether all ranks were seen to do the same
+        self._rehearsed: set[Callable] = set()  # hooks in which all ranks were seen to do the same
         self._rewards = torch.zeros(0)  # of all processes' rows by function, the last ones; NaN if missing
         self._contrast = ContrastWatch()
         refuse_missing_vllm(args)
@@ -226,7 +235,8 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
         )
 
     def _credit(self, hook: Callable, tokens: Tokens) -> Credit | None:
-        rehearse, self._rehearsed = not self._rehearsed, True
+        rehearse = hook not in self._rehearsed
+        self._rehearsed.add(hook)
         return hook(self.token_credit, tokens, rehearse=rehearse)
 
     def _calculate_rewards(self, inputs, prompts, completions, *args, **kwargs):
@@ -286,7 +296,8 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
         inputs = super()._prepare_inputs(generation_batch)
         if self._trim is None or self._buffered_inputs is buffered:
             return inputs
-        if self.aux_loss_enabled or not splits_do_not_matter(self.args):
+        looks_across = self.aux_loss_enabled or self.token_credit.credits_micro_batches
+        if looks_across or not splits_do_not_matter(self.args):
             return inputs
         per_step = min(self.args.gradient_accumulation_steps, len(self._buffered_inputs))
         self._buffered_inputs = regrouped(self._buffered_inputs, per_step)
@@ -349,16 +360,29 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
 
     # --- checkpoints ---
 
+    def train(self, resume_from_checkpoint=None, *args, **kwargs):
+        steps = optimiser_steps_per_rollout(self.args)
+        checkpoint = resolve_resume(resume_from_checkpoint, self.args.output_dir, steps)
+        if checkpoint is None and is_true(resume_from_checkpoint):
+            raise ValueError(f"resume_from_checkpoint=True: no complete checkpoint under {self.args.output_dir!r}.")
+        self.token_credit.load_state_dict({})  # it may have been trained with before
+        return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
+
     def _save_checkpoint(self, model, trial):
         # before the rest: a checkpoint counts as complete once its last file, trainer_state.json, is written
         folder = Path(self._get_output_dir(trial=trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
         with names_disk(folder):
+            if self.args.should_save:
+                begin_checkpoint(folder)
+            self.accelerator.wait_for_everyone()
             if self._token_log:
                 self._token_log.save(folder)
             state = self.token_credit.state_dict()
             if state and self.args.should_save:
-                folder.mkdir(parents=True, exist_ok=True)
-                torch.save(state, folder / RULE_STATE)
+                torch.save({"rule": _name_of(self.token_credit), "state": state}, folder / RULE_STATE)
+            if self.use_adaptive_entropy and self.args.should_save:  # what TRL writes when it is all over
+                entropy = {"entropy_coef": self.entropy_coef, "last_world_entropy": self._last_world_entropy}
+                write_json(entropy, folder / ENTROPY_STATE)
             super()._save_checkpoint(model, trial)
 
     def save_model(self, output_dir=None, _internal_call=False):
@@ -373,11 +397,19 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
         super()._load_optimizer_and_scheduler(checkpoint)
         if self._token_log and checkpoint is not None:
             self._token_log.load(Path(checkpoint))
-        state = {}
+        saved = None
         if checkpoint is not None and self.accelerator.is_main_process and Path(checkpoint, RULE_STATE).is_file():
-            state = torch.load(Path(checkpoint, RULE_STATE), map_location="cpu")
-        [state] = broadcast_object_list([state])  # which nodes without a common file system do not all have
-        self.token_credit.load_state_dict(state)
+            saved = torch.load(Path(checkpoint, RULE_STATE), map_location="cpu")
+        [saved] = broadcast_object_list([saved])  # which nodes without a common file system do not all have
+        name = _name_of(self.token_credit)
+        if saved is not None and saved["rule"] == name:
+            self.token_credit.load_state_dict(saved["state"])
+        elif saved is not None:
+            logger.warning(f"{checkpoint} holds the state of {saved['rule']}: {name} starts without one.")
+
+
+def _name_of(rule: TokenCredit) -> str:
+    return f"{type(rule).__module__}.{type(rule).__qualname__}"
 
 
 def _choose_rule(token_credit: TokenCredit | str | None, args: CreditArguments) -> TokenCredit:

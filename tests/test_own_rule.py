@@ -5,6 +5,7 @@ import sys
 import pytest
 import torch
 
+import delta_trl.trainer
 from delta_trl.cli import main
 from delta_trl.credit import Cost, Credit, DelTA, TokenCredit, Tokens
 from delta_trl.credit.rule import TokenCreditError
@@ -100,6 +101,21 @@ class Both(TokenCredit):
     def of_micro_batch(self, tokens):
         self.micro_batch = tokens
         return Credit(torch.where(tokens.advantages > 0, 2.0, 1.0))
+
+
+def test_both_hooks_are_rehearsed_once(make_trainer, monkeypatch):
+    rehearsed = []
+    for name in ("credit_rollout", "credit_micro_batch"):
+        hook = getattr(delta_trl.trainer, name)
+
+        def look(rule, tokens, *, rehearse, hook=hook, name=name):
+            rehearsed.append((name, rehearse))
+            return hook(rule, tokens, rehearse=rehearse)
+
+        monkeypatch.setattr(delta_trl.trainer, name, look)
+    make_trainer(max_steps=2, trainer_options={"token_credit": Both()}).train()
+    once = [(name, first) for first in (True, False) for name in ("credit_rollout", "credit_micro_batch")]
+    assert rehearsed == once
 
 
 def test_both_hooks_multiply(make_trainer, rollout):

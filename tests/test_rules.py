@@ -8,7 +8,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from delta_trl import DeltaGRPOConfig
 from delta_trl.credit import RULES as NAMES
-from delta_trl.credit.fipo import fipo_weights
+from delta_trl.credit.fipo import FIPO, fipo_weights
 
 from . import tiny
 from .credit import oracle
@@ -197,10 +197,36 @@ def test_initial_temperatures_are_kept_and_survive_a_checkpoint(make_trainer, tm
     first = logged(whole, "credit/temperature_positive")[0]
     assert logged(whole, "credit/temperature_positive") == [first] * 4
     saved = torch.load(tmp_path / "run" / "checkpoint-2" / "token_credit.pt")
-    assert saved["temperatures"][0] == first
+    assert saved["state"]["temperatures"][0] == first
     resumed = make_trainer(**options)
     resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-2"))
     assert logged(resumed, "loss") == logged(whole, "loss")
+
+
+def test_another_rule_s_state_is_not_gone_on_with(make_trainer, tmp_path, caplog):
+    options = {"save_strategy": "steps", "save_steps": 2, "max_steps": 3}
+    make_trainer(**options, **credit(temperature_mode="initial")).train()
+    checkpoint = str(tmp_path / "run" / "checkpoint-2")
+    adaptive = make_trainer(**options)
+    adaptive.train(resume_from_checkpoint=checkpoint)
+    fresh = make_trainer(**options)
+    fresh.train()
+    assert logged(adaptive, "credit/temperature_positive")[-1] == pytest.approx(
+        logged(fresh, "credit/temperature_positive")[-1], rel=0.5
+    )
+    assert adaptive.token_credit.state_dict() == {}
+    assert "starts without one" not in caplog.text
+    make_trainer(**options, **credit("within_side", temperature_mode="initial")).train(
+        resume_from_checkpoint=checkpoint
+    )
+    assert "delta_trl.credit.delta.DelTA: delta_trl.credit.delta.WithinSide starts without one" in caplog.text
+
+
+def test_a_rule_starts_anew_with_every_training(make_trainer):
+    trainer = make_trainer(**credit(temperature_mode="initial"))
+    trainer.token_credit.load_state_dict({"temperatures": (7.0, 8.0)})  # of another training
+    trainer.train()
+    assert logged(trainer, "credit/temperature_positive")[0] != 7.0
 
 
 @pytest.mark.parametrize(
@@ -307,6 +333,24 @@ def test_fipo_weighs_by_the_present_policy(make_trainer, rollout):
     assert ours.item() == pytest.approx(by_hand.item(), abs=1e-6)
     assert abs(by_hand.item() - grpo(trainer, trainer.model, batch).item()) > 1e-4
     assert batch["advantages"].dim() == 1  # the buffered batch is used again
+
+
+def test_fipo_needs_a_policy_that_moves(make_trainer):
+    with pytest.raises(ValueError, match=r"all weights are 1. Raise steps_per_generation .* \(1\) above"):
+        make_trainer(token_credit="fipo")
+    rule = FIPO()
+    for delta in (10.0, None):
+        make_trainer(num_iterations=2, delta=delta, trainer_options={"token_credit": rule})
+        assert rule == FIPO()  # what a trainer says stays with it
+        assert rule._dual_clip == delta
+
+
+@pytest.mark.parametrize(("name", "most"), [("token_gradient_top_k", tiny.SIZES["vocab_size"]), ("full_scope", 2)])
+def test_more_than_the_model_has(make_trainer, name, most):
+    gradient = {"token_gradient_top_k": "topk_hidden", "full_scope": "full"}[name]
+    make_trainer(**credit(token_gradient=gradient, **{name: most}))
+    with pytest.raises(ValueError, match=f"{name}={most + 1}: the model has {most}"):
+        make_trainer(**credit(token_gradient=gradient, **{name: most + 1}))
 
 
 def test_fipo_trains(make_trainer):

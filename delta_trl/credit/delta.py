@@ -148,6 +148,10 @@ class DelTA(TokenCredit):
         gradient, args = self.token_gradient, trainer.args
         if gradient == "output_row":
             return
+        config = trainer.model.config.get_text_config()
+        for name, most in (("token_gradient_top_k", config.vocab_size), ("full_scope", config.num_hidden_layers)):
+            if (getattr(self, name) or 0) > most:
+                raise ValueError(f"{name}={getattr(self, name)}: the model has {most}.")
         what, instead = f"token_gradient={gradient!r}", "token_gradient='output_row'"
         if gradient != "full":
             check_whole_parameters(trainer, what, instead)
@@ -174,7 +178,8 @@ class DelTA(TokenCredit):
         return {} if self._temperatures is None else {"temperatures": self._temperatures}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._temperatures = tuple(state["temperatures"]) if state else None
+        keeps = self.temperature_mode == "initial" and state
+        self._temperatures = tuple(state["temperatures"]) if keeps else None
 
 
 @dataclass

@@ -47,10 +47,18 @@ class FIPO(TokenCredit):
             value = getattr(self, name)
             if not isinstance(value, (int, float)) or not value > 0:
                 raise ValueError(f"{name}={value!r}: expected a number > 0.")
+        self._dual_clip = self.dual_clip
 
     def check(self, trainer: Any) -> None:
-        if self.dual_clip is None:
-            self.dual_clip = trainer.args.delta
+        args = trainer.args
+        self._dual_clip = args.delta if self.dual_clip is None else self.dual_clip
+        micro_batches = args.steps_per_generation * args.num_iterations
+        if args.gradient_accumulation_steps % micro_batches == 0:
+            raise ValueError(
+                "FIPO weighs tokens by how the policy has moved since the rollout, and with one optimiser step per "
+                f"rollout batch it has not: all weights are 1. Raise steps_per_generation * num_iterations "
+                f"({micro_batches}) above gradient_accumulation_steps ({args.gradient_accumulation_steps})."
+            )
 
     def of_micro_batch(self, tokens: Tokens) -> Credit:
         weights = fipo_weights(
@@ -61,7 +69,7 @@ class FIPO(TokenCredit):
             decay=self.decay,
             clip=self.clip,
             safety_threshold=self.safety_threshold,
-            dual_clip=self.dual_clip,
+            dual_clip=self._dual_clip,
         )
         weights = tokens.flat(weights)
         total, count = all_reduce(torch.stack([weights.sum(), weights.new_tensor(float(len(weights)))]))

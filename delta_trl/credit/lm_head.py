@@ -55,7 +55,8 @@ class LMHead:
         # architectures that multiply their logits (Cohere, Falcon-H1, MuseGlimmer) or divide them (Granite)
         multipliers = ("logit_scale", "lm_head_multiplier", "output_multiplier")
         scale = next((value for name in multipliers if (value := getattr(config, name, None))), 1.0)
-        scale /= getattr(config, "logits_scaling", None) or 1.0
+        scaling = getattr(config, "logits_scaling", None) or 1.0
+        scale *= scaling if config.model_type == "hyperclovax" else 1 / scaling
         weight, bias = layer.weight, getattr(layer, "bias", None)
         if hasattr(weight, "full_tensor"):  # sharded by FSDP2
             weight, bias = weight.full_tensor(), None if bias is None else bias.full_tensor()

@@ -56,7 +56,7 @@ class SiblingValue(TokenCredit):
         assert isinstance(hidden, HiddenStates), "as `cost` says, they cannot be recomputed"
         for group in tokens.group.unique().tolist():
             members = (tokens.group == group).nonzero()[:, 0]
-            states = torch.cat([block.float() for _, block in hidden[members].chunks()])
+            states = torch.cat([block.to(torch.float32, copy=True) for _, block in hidden[members].chunks()])
             jumps[members] = sibling_jumps(states, A[members], tokens.row[members], self.bandwidth).to(A)
         jumps = jumps * A.sign()
         total, count = all_reduce(torch.stack([(sides * jumps.abs()).sum(dim=1), sides.sum(dim=1).to(A)]))

@@ -5,6 +5,7 @@ the first rows, if they are local.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 
 import torch
@@ -18,7 +19,7 @@ from ..config import (
     warn_of_checkpoints_inside_a_rollout,
 )
 from ..credit import Cost
-from .checkpoints import keeps_best
+from .best import keeps_best
 from .dataset import evaluation_source, load_prepared
 from .recipe import RecipeError, RecipeParser, RunArguments, get_rewards
 
@@ -120,9 +121,9 @@ def make_plan(args: DeltaGRPOConfig, hidden_size: int | None) -> Plan:
         max_tokens_per_rollout=completions * args.max_completion_length,
         micro_batches_per_rollout=micro_batches,
         completions_per_step=completions_per_step,
-        optimiser_steps_per_rollout=steps,
+        optimiser_steps_per_rollout=float(steps),
         max_steps=max_steps,
-        rollouts=max_steps / steps if max_steps else None,
+        rollouts=float(max_steps / steps) if max_steps else None,
         cached_tokens_per_process=cached,
         cache_gib=cached * hidden_size * bytes_each / 2**30 if hidden_size else None if cached else 0.0,
         extra_passes=_extra_passes(args, cost),
@@ -136,7 +137,7 @@ def _extra_passes(args: DeltaGRPOConfig, cost: Cost) -> int:
     return scoring + cost.forwards + (cost.hidden_states if args.hidden_state_cache == "recompute" else 0)
 
 
-def _warnings(args: DeltaGRPOConfig, steps: float, completions_per_step: int) -> Iterator[str]:
+def _warnings(args: DeltaGRPOConfig, steps: Fraction, completions_per_step: int) -> Iterator[str]:
     if args.use_vllm and args.vllm_importance_sampling_correction:
         yield (
             "vllm_importance_sampling_correction is on (TRL's default): losses are also weighted by the ratio of "
@@ -145,7 +146,7 @@ def _warnings(args: DeltaGRPOConfig, steps: float, completions_per_step: int) ->
     micro_batches = args.steps_per_generation * args.num_iterations
     if micro_batches % args.gradient_accumulation_steps and args.gradient_accumulation_steps % micro_batches:
         yield (
-            f"{steps:g} optimiser steps per rollout batch: some steps mix two rollout batches. Choose "
+            f"{float(steps):g} optimiser steps per rollout batch: some steps mix two rollout batches. Choose "
             f"gradient_accumulation_steps as a divisor of {micro_batches} (steps_per_generation * num_iterations)."
         )
     keeps_best(args)  # by which evaluations make checkpoints, too
@@ -157,7 +158,7 @@ def _warnings(args: DeltaGRPOConfig, steps: float, completions_per_step: int) ->
             "per_device_train_batch_size or gradient_accumulation_steps (and steps_per_generation with it)."
         )
     if args.max_steps > 0 and args.max_steps % steps:
-        yield f"max_steps={args.max_steps} ends inside a rollout batch of {steps:g} optimiser steps."
+        yield f"max_steps={args.max_steps} ends inside a rollout batch of {float(steps):g} optimiser steps."
 
 
 def hidden_size(model_args: ModelConfig, trust_remote_code: bool = False) -> int | None:

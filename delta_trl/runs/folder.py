@@ -1,6 +1,5 @@
 """The folder of a run: whether it holds one already. Imports nothing heavy."""
 
-import json
 import os
 import re
 import shutil
@@ -8,25 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import RecipeError
+from ..files import LAST_FILE, is_complete
+from ..recipe_file import is_given, is_true
 
 
 # What a run writes: by these it is known
 SETTINGS = "training_settings.json"  # says what a run was started with, not how far it came
-RECORDS = ("completions/completions_*.parquet", "token_credit/token_*.parquet", "trainer_state.json")
+RECORDS = ("completions/completions_*.parquet", "token_credit/token_*.parquet", LAST_FILE)
 # and its model, which is removed with it, or the next one's would be mixed with it
 MODEL = (
     *("model.safetensors", "model-*.safetensors", "model.safetensors.index.json", "pytorch_model*.bin"),
     *("adapter_model.*", "adapter_config.json", "chat_template.jinja", "training_args.bin"),
 )
-
-
-def is_true(value: object) -> bool:
-    """As the parser of options reads it."""
-    return str(value).lower() in ("true", "yes", "t", "y", "1")
-
-
-def is_given(value: object) -> bool:
-    return value is not None and str(value).lower() not in ("false", "no", "f", "n", "0", "none")
 
 
 def refuse_another_run(output_dir: object, resume: object = None, overwrite: object = False, *inputs: object) -> None:
@@ -58,12 +50,13 @@ def refuse_another_run(output_dir: object, resume: object = None, overwrite: obj
     records = [path for pattern in RECORDS for path in folder.glob(pattern)]
     if not steps and not records:
         return
-    unfinished = not (folder / "trainer_state.json").is_file()
+    unfinished = not (folder / LAST_FILE).is_file()
     if is_true(resume) and (steps or unfinished):  # without a checkpoint yet, from the start
         return
     if is_given(resume) and not is_true(resume):
         named = Path(str(resume))
         if folder.resolve() in (named.parent.resolve(), named.resolve().parent):
+            refuse_another_branch(folder, named, steps)
             return
     recorded = [int(step[1]) for path in records if (step := re.search(r"_(\d+)$", path.stem))]
     go_on = "go on with it (--resume_from_checkpoint true), " if steps else ""
@@ -74,22 +67,23 @@ def refuse_another_run(output_dir: object, resume: object = None, overwrite: obj
     )
 
 
+def refuse_another_branch(folder: Path, named: Path, steps: list[int]) -> None:
+    """
+    Raise `RecipeError` if going on from a checkpoint would mix with what was trained from there before. A launcher
+    that starts a process again after a crash gives it the same checkpoint.
+    """
+    number = re.search(r"\d+$", named.name)
+    later = sorted(step for step in steps if number and step > int(number[0]))
+    if later and not int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)):
+        raise RecipeError(
+            f"resume_from_checkpoint={str(named)!r}: {str(folder)!r} also holds later checkpoints "
+            f"({', '.join(map(str, later))}), which `resume_from_checkpoint true` would take for this run's own. "
+            "Remove them, or go on in another folder (--output_dir)."
+        )
+
+
 def _checkpoints(folder: Path) -> Iterator[Path]:
     return (path for path in folder.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name))
-
-
-def is_complete(checkpoint: Path) -> bool:
-    """
-    Whether a checkpoint was written to its end.
-
-    `Trainer` writes `trainer_state.json` last, and ours after every process has written its part. A file that is cut
-    off, by a kill or a full disk, is no JSON.
-    """
-    try:
-        json.loads((checkpoint / "trainer_state.json").read_bytes())
-    except (OSError, ValueError):
-        return False
-    return True
 
 
 def remove_run(output_dir: str | Path) -> None:
@@ -100,11 +94,12 @@ def remove_run(output_dir: str | Path) -> None:
     folder = Path(output_dir)
     if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)):
         return
-    ended = any((folder / name).is_file() for name in ("trainer_state.json", "training_args.bin"))
+    ended = any((folder / name).is_file() for name in (LAST_FILE, "training_args.bin"))
     for path in _checkpoints(folder):
         if path.is_symlink():
             path.unlink()
         else:
+            (path / LAST_FILE).unlink(missing_ok=True)  # first, for the rest may not all go
             shutil.rmtree(path)
     for pattern in (*RECORDS, SETTINGS, *(MODEL if ended else ())):
         for path in folder.glob(pattern):

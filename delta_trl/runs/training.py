@@ -10,11 +10,13 @@ from accelerate.logging import get_logger
 from transformers import AutoTokenizer
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
+from ..checkpoints import resolve_resume
 from ..config import DeltaGRPOConfig, optimiser_steps_per_rollout
 from ..data.loading import drop_long_prompts
 from ..evaluation.sampling import describe_training
+from ..recipe_file import is_true
 from ..trainer import DeltaGRPOTrainer
-from .checkpoints import SaveBestCallback, keeps_best, resolve_resume
+from .best import SaveBestCallback, keeps_best
 from .dataset import evaluation_source, load_prepared
 from .folder import remove_run
 from .model import choose_attention, end_turns
@@ -68,7 +70,7 @@ def build(
         )
     every = optimiser_steps_per_rollout(training_args)
     checkpoint = resolve_resume(training_args.resume_from_checkpoint, training_args.output_dir, every)
-    if training_args.resume_from_checkpoint and checkpoint is None:
+    if is_true(training_args.resume_from_checkpoint) and checkpoint is None:
         logger.warning(f"No complete checkpoint under {training_args.output_dir}: training from the start.")
 
     rewards = get_rewards(run_args)

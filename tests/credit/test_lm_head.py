@@ -123,12 +123,13 @@ def test_never_tokens_times_vocabulary():
         ({"lm_head_multiplier": 0.5}, 0.5),
         ({"output_multiplier": 0.2}, 0.2),
         ({"logits_scaling": 8.0}, 0.125),
+        ({"logits_scaling": 8.0, "model_type": "hyperclovax"}, 8.0),
     ],
     ids=str,
 )
 def test_a_model_s_head_scales_its_logits(settings, factor):
     hidden, _, weight, _ = batch()
-    config = SimpleNamespace(**settings)
+    config = SimpleNamespace(**{"model_type": "some", **settings})
     model = SimpleNamespace(
         config=SimpleNamespace(get_text_config=lambda: config),
         get_output_embeddings=lambda: SimpleNamespace(weight=weight),

@@ -58,10 +58,11 @@ class Batch:
         self.log_probs = np.take_along_axis(distribution, self.ids[..., None], axis=-1)[..., 0]
         self.entropies = -(np.exp(distribution) * distribution).sum(axis=-1)
 
-    def tokens(self, rows=slice(None)) -> Tokens:
+    def tokens(self, rows=slice(None), hidden: HiddenStates | None = None) -> Tokens:
         numbers = torch.arange(len(self.lengths))[rows]
         mask = torch.arange(LONGEST) < torch.tensor(self.lengths)[rows][:, None]
         states = torch.tensor(self.states)[rows][mask]
+        blocks = list(states.split(7)) if len(states) else [states]
         return Tokens(
             torch.tensor(self.ids)[rows],
             mask,
@@ -71,7 +72,7 @@ class Batch:
             n_groups=GROUPS,
             log_probs=torch.tensor(self.log_probs)[rows],
             entropies=torch.tensor(self.entropies)[rows],
-            hidden=HiddenStates(list(states.split(7))) if len(states) else HiddenStates([states]),
+            hidden=hidden or HiddenStates(blocks),
             head=LMHead(torch.tensor(self.head)),
         )
 
@@ -214,6 +215,16 @@ def test_weights_are_those_of_explicit_loops(name, seed):
     weights = credit_of(rule, batch.tokens()).weights
     assert weights.tolist() == pytest.approx(explicit(batch), abs=2e-5)
     assert weights.std() > 0.01
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_sibling_value_of_states_in_many_blocks(staged):
+    """Staged ones share two buffers."""
+    whole = torch.cat(Batch().tokens().hidden.blocks).float()
+    blocks = whole.split(4)
+    in_blocks = Batch().tokens(hidden=HiddenStates(blocks, staged=[staged] * len(blocks)))
+    expected = SiblingValue().of_rollout(Batch().tokens(hidden=HiddenStates([whole]))).weights
+    torch.testing.assert_close(SiblingValue().of_rollout(in_blocks).weights, expected)
 
 
 def test_group_contrast_is_delta_of_the_group():

@@ -120,6 +120,12 @@ def test_what_counts_as_going_on(tmp_path):
     refuse_another_run(tmp_path / "run", resume=str(tmp_path / "run" / "checkpoint-8"))
     with pytest.raises(RecipeError, match=r"reached step 8, .* go on with it"):
         refuse_another_run(tmp_path, resume="elsewhere/checkpoint-8")
+    (tmp_path / "checkpoint-10").mkdir()
+    (tmp_path / "checkpoint-10" / "trainer_state.json").write_text("{}")
+    refuse_another_run(tmp_path, resume=str(tmp_path / "checkpoint-10"))
+    refuse_another_run(tmp_path / "elsewhere", resume=str(tmp_path / "checkpoint-8"))
+    with pytest.raises(RecipeError, match=r"also holds later checkpoints \(10\).*another folder"):
+        refuse_another_run(tmp_path, resume=str(tmp_path / "checkpoint-8"))
     with pytest.raises(RecipeError, match="contradict"):
         refuse_another_run(tmp_path, resume=True, overwrite=True)
 

@@ -65,6 +65,7 @@ MODES = {
     "gradient checkpointing": {"gradient_checkpointing": True},
     "tools": {"trainer_options": {"rollout_func": rollout_with_environment}},
     "fipo": {"token_credit": "fipo", "num_iterations": 2, "max_steps": 4},
+    "across a micro-batch": credit("stare", entropy=9.0),
     "exact": credit(token_gradient="full"),
     "no credit": {"token_credit": "none"},
     "recomputed": {"hidden_state_cache": "recompute"},

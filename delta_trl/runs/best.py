@@ -1,0 +1,23 @@
+"""A recipe's run keeps its best checkpoint."""
+
+from transformers import TrainerCallback
+from trl import GRPOConfig
+
+
+def keeps_best(args: GRPOConfig) -> bool:
+    """Whether a recipe's run keeps its best checkpoint; by avg@k, if `args` name no measure (GRPO's loss is none)."""
+    keeps = args.eval_strategy != "no" and args.save_strategy != "no"
+    if keeps and args.metric_for_best_model in (None, "loss"):
+        args.metric_for_best_model, args.greater_is_better = "avg_at_k", True
+    return keeps
+
+
+class SaveBestCallback(TrainerCallback):
+    """Saves a checkpoint after every evaluation that is the best so far, by `metric_for_best_model`, which
+    `save_total_limit` then spares. `Trainer` alone can only keep what happens to be saved at that step."""
+
+    def on_evaluate(self, args, state, control, metrics, **kwargs):
+        value = metrics.get(f"eval_{args.metric_for_best_model.removeprefix('eval_')}")
+        sign = 1 if args.greater_is_better else -1
+        if value is not None and (state.best_metric is None or sign * value > sign * state.best_metric):
+            control.should_save = True
