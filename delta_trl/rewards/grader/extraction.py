@@ -84,7 +84,8 @@ DOUBTED_BEFORE = re.compile(
 )
 RETRACTION = re.compile(r"\b(?:wait|actually|instead|correction|mistake|wrong|incorrect|error|sorry|oops|no)\b", re.I)
 SENTENCE_END = re.compile(r"\.(?=\s|$)(?<!\b[a-z]\.)|\n")
-REASON = re.compile(r"(?<!\bor),?\s+\(?(?:because|since|as|where|which|so|by|for|(?:and )?not)\b.*", re.DOTALL)
+# The space is taken from its start: a match tried at each of many would read on to their end each time.
+REASON = re.compile(r"(?<!\bor)(?<!\s),?\s+\(?(?:because|since|as|where|which|so|by|for|(?:and )?not)\b.*", re.DOTALL)
 LEADING_ADVERB = re.compile(
     r"^(?:(?:therefore|thus|hence|simply|just|clearly|obviously|definitely|certainly|indeed|now|exactly|precisely"
     r"|equal to|given by|then)\b[\s:,]*)+",
@@ -199,7 +200,7 @@ def without_comments(text: str) -> str:
 def find_boxes(text: str) -> list[Span] | None:
     """The outermost balanced boxes that hold something; None if the last box is not closed."""
     opened: list[tuple[int, int]] = []  # (start of the box or -1, start of its content)
-    boxes: list[Span] = []
+    boxes: list[tuple[int, int, int]] = []  # start of the box, its content, its closing brace
     last_start = -1
     first = BOX.search(text)
     for token in BOX_TOKEN.finditer(text, first.start()) if first else ():
@@ -214,12 +215,13 @@ def find_boxes(text: str) -> list[Span] | None:
                 continue
             if start == last_start:
                 last_start = -1
-            while boxes and boxes[-1].start > start:  # boxes inside this one
+            while boxes and boxes[-1][0] > start:  # boxes inside this one
                 boxes.pop()
-            boxes.append(Span(start, token.end(), text[content : token.start()].strip()))
+            boxes.append((start, content, token.start()))
     if last_start >= 0:
         return None
-    return [box for box in boxes if box.content]
+    spans = (Span(start, end + 1, text[content:end].strip()) for start, content, end in boxes)
+    return [box for box in spans if box.content]
 
 
 def _choose(text: str, spans: list[Span], parts: int) -> list[str]:
@@ -251,15 +253,15 @@ def _choose(text: str, spans: list[Span], parts: int) -> list[str]:
 
 
 def _last_group(text: str, spans: list[Span]) -> list[Span]:
-    group = [spans[-1]]
+    group = [spans[-1]]  # from the last to the first
     for span in reversed(spans[:-1]):
-        if not _connects(text[span.end : group[0].start]):
+        if not _connects(text[span.end : group[-1].start]):
             break
-        if span.content != group[0].content:
-            group.insert(0, span)
+        if span.content != group[-1].content:
+            group.append(span)
         else:
-            group[0] = span
-    return group
+            group[-1] = span
+    return group[::-1]
 
 
 def _connects(between: str) -> bool:

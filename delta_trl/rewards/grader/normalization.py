@@ -61,20 +61,22 @@ SIMPLE_NUMBER = r"\d+(?:\.\d+)?"
 
 def normalize(text: str) -> str:
     """The normal spelling of an answer or a gold. Idempotent."""
-    text = _from_unicode(text)
+    text = re.sub(
+        r"\s+", " ", _from_unicode(text)
+    )  # below, several `\s*` in a row would try every split of a long run
     text = re.sub(r"\\{1,2}(?:boxed|fbox)\s*(?=\{)", "", text)
     text = re.sub(r"\\\\\s*\[\s*-?[\d.]+\s*[a-z]{2}\s*\]", r"\\\\ ", text)  # the line skip of a matrix
     text = re.sub(r"\\mathbb\s+([A-Z])", r"\\mathbb{\1}", text)
     text = THOUSANDS_LATEX.sub("", text)
     text = re.sub(r"\\{2}(?=[A-Za-z$%])(?!\\)", r"\\", text) if "\\begin" not in text else text
     text = re.sub(r"\\\$|(?<![\w}$\\)])\$(?=\s?[\d.][\d,.]*(?:\s|$)[^$]*$)", r"\\usd ", text)
-    text = re.sub(r"\$|\\[()\[\]]|\*\*|`", " ", text).replace("{:}", ":")
+    text = re.sub(r"(?:\$|\\[()\[\]]|\*\*|`|\s)+", " ", text).replace("{:}", ":")
     text = re.sub(r"\\(?:checkmark|blacksquare|qed)(?![A-Za-z])", " ", text)
     if re.search(r"\\begin\s*\{(?:aligned|align\*?|gathered|split|equation\*?)\}", text):
         text = re.sub(r"\\(?:begin|end)\s*\{(?:aligned|align\*?|gathered|split|equation\*?)\}", " ", text)
         text = text if "\\begin" in text else text.replace("&", " ")
     text = LAYOUT.sub(" ", text)
-    text = SPACES.sub(" ", text)
+    text = re.sub(r"\s+", " ", SPACES.sub(" ", text))
     text = text.replace("\\{", "\\lbrace ").replace("\\}", "\\rbrace ")
     text = re.sub(r"\\([lr])brack(?![A-Za-z])", lambda m: {"l": "[", "r": "]"}[m[1]], text)
     text = re.sub(r"\\lg(?![A-Za-z])", r"\\log", text)
