@@ -7,7 +7,7 @@ r"""Labelled answers. The label is what a careful mathematician says who grades 
 
 import sys
 
-from . import cases_2, cases_3, cases_4, cases_5
+from . import cases_2, cases_3, cases_4, cases_5, cases_6
 
 
 ANSWERS = {
@@ -388,7 +388,7 @@ COMPLETIONS = {
 def labelled_cases():
     """Yields (kind, gold, completion, score), every pair of a gold and a completion once."""
     seen = set()
-    for module in (sys.modules[__name__], cases_2, cases_3, cases_4, cases_5):
+    for module in (sys.modules[__name__], cases_2, cases_3, cases_4, cases_5, cases_6):
         for kind, gold, completion, score in _labelled(module):
             if (key := (repr(gold), repr(completion))) not in seen:
                 seen.add(key)

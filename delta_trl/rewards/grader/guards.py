@@ -107,15 +107,41 @@ def refuse_symbols(gold: sympy.Basic, answer: sympy.Basic) -> None:
         raise RefusedError("holds a variable")
 
 
-def refuse_arithmetic(gold: sympy.Basic, answer: sympy.Basic) -> None:
-    """Refuse a sum or product of plain numbers where the gold is one number: `40 + 2` for 42."""
-    if not isinstance(gold, sympy.Number) or not isinstance(answer, sympy.Expr):
-        return
-    for part in sympy.preorder_traversal(answer):
-        if isinstance(part, (sympy.Add, sympy.Mul)):
-            factors = [factor for factor in part.args if part.is_Add or factor != -1]  # -1 writes the sign
-            if len(factors) > 1 and all(factor.is_Rational for factor in factors):
-                raise RefusedError("restates the problem: arithmetic")
+def refuse_arithmetic(gold: sympy.Basic | sympy.MatrixBase, answer: sympy.Basic | sympy.MatrixBase) -> None:
+    """
+    Refuse a sum or product of plain numbers where the gold is one number: `40 + 2` for 42.
+
+    Of what holds several values, matrices and inequalities, the parts without variables are looked at.
+    """
+    if isinstance(gold, sympy.Number) or not (isinstance(gold, sympy.Expr) or is_undone(gold)):
+        if is_undone(answer):
+            raise RefusedError("restates the problem: arithmetic")
+
+
+def is_undone(expression: sympy.Basic | sympy.MatrixBase) -> bool:
+    r"""Whether a sum without variables holds like terms (`40 + 2`, `42 + \pi - \pi`), or a product several numbers."""
+    for part in sympy.preorder_traversal(expression):
+        if not isinstance(part, (sympy.Add, sympy.Mul)) or part.free_symbols:
+            continue
+        if part.is_Add and len({_factors(term) for term in part.args}) < len(part.args):
+            return True
+        # -1 writes the sign, 2.8 * 10^1 is one number
+        numbers = [factor for factor in part.args if _is_plain(factor) and factor != -1 and factor.args[:1] != (10,)]
+        if part.is_Mul and len(numbers) > 1:
+            return True
+    return False
+
+
+def _factors(term: sympy.Basic) -> tuple[str, ...]:
+    """What a term of a sum is a multiple of; nothing if it is a plain number."""
+    return tuple(sorted(str(factor) for factor in (term.args if term.is_Mul else [term]) if not _is_plain(factor)))
+
+
+def _is_plain(factor: sympy.Basic) -> bool:
+    """Whether it is a number that is written out; `40^1` and `15\\%` are."""
+    if isinstance(factor, sympy.UnevaluatedExpr) or (factor.is_Pow and factor.args[1] in (0, 1)):
+        return factor.args[0].is_Number
+    return factor.is_Number
 
 
 def refuse_large(expression: sympy.Basic) -> None:

@@ -6,7 +6,7 @@ import re
 import sympy
 from sympy.core.relational import Relational
 
-from .guards import RefusedError, refuse_shape
+from .guards import RefusedError, is_undone, refuse_shape
 from .normalization import split_top_level, squeeze
 from .parsing import UnreadableError, parse
 from .quantities import equal_quantities
@@ -175,7 +175,7 @@ def _equal_sets(gold: str, answer: str) -> bool:
     if squeeze(gold) == squeeze(answer):
         return True
     try:
-        first, second = _as_set(gold), _as_set(answer)
+        first, second = _as_set(gold), _as_set(answer, is_answer=True)
     except UnreadableError:
         return False
     if first is None or second is None:
@@ -192,18 +192,20 @@ def _equal_sets(gold: str, answer: str) -> bool:
         return False
 
 
-def _as_set(text: str) -> sympy.Set | None:
+def _as_set(text: str, is_answer: bool = False) -> sympy.Set | None:
     pieces = [piece.strip() for piece in split_top_level(text, OR)]
     if len(pieces) > 1:
-        sets = [_as_set(piece) for piece in pieces]
+        sets = [_as_set(piece, is_answer) for piece in pieces]
         return None if None in sets else sympy.Union(*sets)
     if INEQUALITY.search(text) and len(pieces := _split(text)) > 1:  # "x > 1, x < 3" means both
-        sets = [_as_set(piece) for piece in pieces]
+        sets = [_as_set(piece, is_answer) for piece in pieces]
         return None if None in sets else sympy.Intersection(*sets)
     text = MEMBER.sub("", text)
     if re.fullmatch(r"\\lbrace\s*\\rbrace", text):
         return sympy.S.EmptySet
     expression = parse(text, False, True)
+    if is_answer and is_undone(expression):
+        raise RefusedError("restates the problem: arithmetic")
     if isinstance(expression, sympy.Tuple) and len(expression) == 2:
         return None
     if isinstance(expression, sympy.Set):

@@ -5,11 +5,20 @@ from fractions import Fraction
 
 import sympy
 
-from .guards import RefusedError, refuse_restatement
+from .guards import RefusedError, refuse_arithmetic, refuse_restatement
 from .normalization import squeeze
 from .parsing import fraction
 from .units import parse_unit, split_unit
-from .values import TOLERANCE, equal_values, is_name, nearly_equal, numeric, split_equation, tolerance_of
+from .values import (
+    TOLERANCE,
+    equal_values,
+    is_name,
+    nearly_equal,
+    numeric,
+    read_number,
+    split_equation,
+    tolerance_of,
+)
 from .words import in_symbols, is_wordy, plain_words, same_words
 
 
@@ -96,6 +105,7 @@ def _equal_scaled(gold: str, gold_factor: Fraction | float, answer: str, factor:
     if first is None or second is None:
         return False
     refuse_restatement(gold, answer)
+    refuse_arithmetic(read_number(gold), read_number(answer))
     rounded = isinstance(gold_factor, float) or isinstance(factor, float)
     tolerance = TOLERANCE if rounded else tolerance_of(gold, answer)
     return nearly_equal(first * _sympify(gold_factor), second * _sympify(factor), tolerance)

@@ -169,6 +169,8 @@ def _equal_expressions(gold: str, answer: str) -> bool:
     if not (isinstance(second, Relational) or split_equation(answer)[1:]):
         refuse_symbols(first, second)
     refuse_arithmetic(first, second)
+    if isinstance(first, sympy.Number) and is_complex_number(answer) and parse(answer, False, False).is_Add:
+        raise RefusedError("restates the problem: arithmetic")  # 42 + i - i
     if not _has_decimals(first):  # a decimal answer to an exact gold is exact too: 3.14159265358979 is not π
         second = _with_fractions(second)
     if (equal := _compare_numerically(first, second)) is not None:
@@ -238,6 +240,12 @@ def _compare_numerically(first: sympy.Basic, second: sympy.Basic) -> bool | None
 
 def numeric(text: str) -> sympy.Expr | None:
     """The value of a text as a number of `DIGITS` digits, or None."""
+    expression = read_number(text)
+    return None if expression is None else _evaluate(expression)
+
+
+def read_number(text: str) -> sympy.Expr | None:
+    """A text as an expression, as it stands; None if it is none."""
     value = fraction(text)
     if value is not None:
         return sympy.Rational(value.numerator, value.denominator)
@@ -246,7 +254,7 @@ def numeric(text: str) -> sympy.Expr | None:
     except UnreadableError:
         return None
     refuse_large(expression)
-    return _evaluate(expression) if isinstance(expression, sympy.Expr) else None
+    return expression if isinstance(expression, sympy.Expr) else None
 
 
 def _evaluate(expression: sympy.Expr) -> sympy.Expr | None:
