@@ -98,7 +98,8 @@ def _equal_equations(gold: str, gold_sides: list[str], answer: str, sides: list[
         if not same_name(gold_sides[0], sides[0]):
             if is_name(sides[-1]) and same_name(gold_sides[0], sides[-1]):
                 return equal_values(gold_sides[-1], sides[0])
-            return len(sides) == 2 and _equal_expressions(gold, answer)
+            # x + 5 = 7 leaves x = 2 to be found; y + 3 = x^2 says what y = x^2 - 3 does
+            return len(sides) == 2 and _has_symbols(gold_sides[-1]) and _equal_expressions(gold, answer)
         return _equal_chain(gold_sides[-1], sides[1:], "\\approx" in answer)
     if is_name(sides[0]) and len(sides) > 1:
         return _equal_chain(gold, sides[1:], "\\approx" in answer)
