@@ -36,6 +36,15 @@ ANSWERS = {
         ("y = x^2 - 3", ["y+3=x^2", "y=x^2-3", "x^2-y=3"], ["y-3=x^2"]),
         ("k = -1", ["-1", "k=-1"], ["-k=1", "k+1=0"]),
     ],
+    "words that scale": [
+        ("5", ["5", r"5\text{ apples}", r"5\text{ pairs}", r"5\text{ real roots}", "5 m", r"5\text{ quarters}"], [r"5\text{ millions}", r"5\text{ million}", r"5\text{ billions}", r"5\text{ thousands}", r"5\text{ dozens}", r"5\text{ tens}", r"5\text{ hundreds}", r"5\text{ hundredths}", r"5\text{ lakh}", r"5\text{ crore}", r"5\text{ crores}", r"5\text{ permille}", r"5\text{ per mille}", r"5\text{ basis points}", r"5\text{ ppm}", r"5\text{ double}", r"5\text{ doubled}", r"5\text{ tripled}", r"5\text{ negative}", r"5\text{ reciprocal}", r"5\text{ fewer}", "5M", "5 millions", "5 thousands", "5 dozen"]),
+        ("3", ["3"], [r"3\text{ halves}", r"3\text{ thirds}", r"3\text{ tenths}", r"3\text{ fifths}", "3 halves"]),
+        ("5000000", [r"5\text{ million}", r"5\text{ millions}", "5 million", r"5\times 10^6", r"0.005\text{ billion}"], [r"5\text{ billion}", "5", "5 thousand"]),
+        ("5000", [r"5\text{ thousands}", "5 thousand", r"5\text{ thousand}"], ["5", "5 million"]),
+        (r"\$5{,}200{,}000", [r"\$5.2\text{ million}", r"\$5.2 million", r"5.2\text{ million dollars}", "5200000"], ["5.2", r"\$5.2\text{ billion}", r"\$5.02\text{ million}"]),
+        ("1200000", [r"1{,}200\text{ thousand}", "1.2 million", "1,200 thousand"], [r"1{,}200\text{ million}"]),
+        ("36", [r"3\text{ dozen}", "3 dozen", r"3\text{ dozen eggs}", "36"], ["3", r"36\text{ dozen}", r"3\text{ dozens of dozens}"]),
+    ],
 }  # fmt: skip
 
 COMPLETIONS = {}  # fmt: skip

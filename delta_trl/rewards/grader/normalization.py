@@ -8,6 +8,7 @@ trailing `\text{...}` whatever it says, which is how `42\text{ (or 43)}` comes t
 # ruff: noqa: E501 (tables of look-alikes)
 import re
 import unicodedata
+from fractions import Fraction
 
 
 FRACTIONS = {
@@ -48,9 +49,11 @@ OLD_FONT = re.compile(r"\\(?:rm|bf|it|sf|tt|cal)(?![A-Za-z])\s*")
 THOUSANDS_LATEX = re.compile(r"(?<=\d)(?:\{,\}|\\text\{,\}|\\,|\\!\s*,?\s*(?:\\!)?|,\\!)\s*(?=\d{3}(?!\d))")
 THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d|,\d)")
 THOUSANDS_SPACED = re.compile(r"(?<![\d.,] )(?<![\d.,])[1-9]\d{0,2}(?: \d{3})+(?![\d,])(?! \d)")
-SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+SCALES = {"dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 SCALED = re.compile(
-    r"(?<![\d}])(\d+(?:\.\d+)?)\s*\\text\s*\{\s*(hundred|thousand|million|billion|trillion)\b([^{}]*)\}", re.I
+    rf"(?<![\d}}.,])(\d{{1,3}}(?:,\d{{3}})+|\d{{1,15}})(\.\d{{1,9}})?\s*(?:\\text\s*\{{\s*({'|'.join(SCALES)})s?\b([^{{}}]*)\}}"
+    rf"|({'|'.join(SCALES)})s?(?![A-Za-z]))",
+    re.IGNORECASE,
 )
 # latex2sympy reads `\ln 3/\ln 2` as the logarithm of 3/\ln 2.
 QUOTIENT = re.compile(
@@ -176,8 +179,10 @@ def _from_unicode(text: str) -> str:
 
 def _scaled(match: re.Match) -> str:
     """`5 \\text{ million dollars}` as a number and the rest."""
-    number = rf"{match[1]}\times 10^{{{SCALES[match[2].lower()]}}}"
-    return number + (rf" \text{{{match[3]}}}" if match[3].strip() else "")
+    number = Fraction(match[1].replace(",", "") + (match[2] or "")) * SCALES[(match[3] or match[5]).lower()]
+    if number.denominator > 1:  # 0.1234 thousand
+        return match[0]
+    return str(number) + (rf" \text{{{match[4]}}}" if (match[4] or "").strip() else "")
 
 
 def _font(match: re.Match) -> str:

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from .words import NUMBER_WORDS
+from .words import FRACTION_WORDS, NUMBER_WORDS
 
 
 def _table() -> dict[str, tuple[Fraction | float, str]]:
@@ -77,8 +77,11 @@ NOT_UNITS = frozenset(
     maybe may might million billion trillion minus mod modulo more never neither no nor not nothing of or otherwise
     over pair perhaps pi plus possibly probably quarter root roughly score should sometimes squareroot sure than then
     thousand time times twice thrice unless unknown unsure wait was when where which wrong would
-    bogus fake joke joking kidding lie lies nope untrue""".split()
-)  # fmt: skip
+    bogus fake joke joking kidding lie lies nope untrue
+    dozens hundreds thousands millions billions trillions lakh lakhs crore crores tens ones gross
+    permille permil mille basis bps ppm ppb double doubled triple tripled quadruple quadrupled halved fold
+    negative reciprocal inverse opposite fewer greater larger bigger smaller""".split()
+) | (FRACTION_WORDS.keys() - {"quarters"})  # fmt: skip
 FILLERS = frozenset("the a an total all of each respectively".split())
 TOKEN = re.compile(
     r"\s*(?:(?P<word>°\s?[CF]\b|[A-Za-zµμ]+|[€£¥₹¢°])\.?(?:\s*\^\s*\{?\s*(?P<power>-?\d)\s*\}?)?|(?P<slash>/)|(?P<dot>\\cdot\b|[*·]))"
@@ -180,7 +183,7 @@ def parse_unit(text: str) -> Unit | None:
 
 def _look_up(word: str) -> tuple[Fraction | float, str] | None:
     for spelling in (word, word.lower(), _singular(word.lower())):
-        if spelling in UNITS:
+        if spelling in UNITS and (spelling == word or len(word) > 1):  # 5M is not 5 m
             return UNITS[spelling]
     return None
 
