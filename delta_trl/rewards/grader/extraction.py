@@ -62,14 +62,26 @@ OFFERED_BESIDE = re.compile(
     r"^[\s$)*\]\\.,;(]*(?:\\text\{)?\s*\(?\bor\b[\s}:,]*(?:equivalently|alternatively)?,?|^[\s$]*[,;][\s$]*(?=-?\d)",
     re.IGNORECASE,
 )
+OFFERED_BEFORE = re.compile(r"(?:([-−]?[\d.,/]{0,20}\d%?|\$[^$\n]{1,60}\$)[\s,]*)?\bor\b[\s$*(\[\\]*\Z", re.IGNORECASE)
+SECOND_THOUGHT = re.compile(
+    r"(?:^[\s$.…,;:!*)\]\\]*\(?(?:wait|actually|no|sorry|oops|hmm|correction|i\s+mean|or\s+rather|make\s+that)\b[^.\n]{0,40}?"
+    r"|\b(?:it|that|this|answer|result|value)\s+(?:should|must)\s+(?:actually\s+)?(?:be|have\s+been)\s+)(?=[-−$\\\d(])",
+    re.IGNORECASE,
+)
 # A box that is a part of a larger expression is not the answer.
 # An expression does not go on across lines: "… carry 0", then a box on a line of its own, is an answer.
+# Outside of formulas "- " and "* " begin an item of a list, and "… is as follows - " is prose.
 OPERATOR_BEFORE = re.compile(
-    r"(?:[-+\d^|]|\\frac\s*\{[^{}]{0,40}\}\s*\{\s*|[+^][^\S\n]*|\\(?:cdot|times|div|pm|mp)[^\S\n]*"
-    r"|\\(?:frac|sqrt|binom)\s*\{\s*)\Z"
+    r"(?:[-−+\d^|]|\\frac\s*\{[^{}]{0,40}\}\s*\{\s*|[+^][^\S\n]*|\\(?:cdot|times|div|pm|mp)[^\S\n]*"
+    r"|(?:\\(?:frac|sqrt|binom)|[_^])\s*\{\s*|[-−+*/^\d]\(\s*|(?<![A-Za-z\\])[A-Za-z]"
+    r"|\d[^\S\n]*[-−–*/×÷·][^\S\n]*|(?:=|\bis|\bequals)[^\S\n]*[-−–][^\S\n]*)\Z"
 )
+OPERATOR_IN_FORMULA = re.compile(r"[-−–+*/^×÷·|][^\S\n]*(?:\\left)?[({]?[^\S\n]*\Z")
 OPERATOR_AFTER = re.compile(
-    r"\d|[^\S\n]*(?:\+|\^(?!\s*\{?\s*\\circ)|\\(?:pi|sqrt|frac)(?![A-Za-z])|\\(?:cdot|times|div|pm|mp)\b|[-/][^\S\n]*\d)"
+    r"\d|\.\d|\)?[^\S\n]*(?:\+|\^(?!\s*\{?\s*\\circ)|\\(?:pi|sqrt|frac)(?![A-Za-z])|\\(?:cdot|times|div|pm|mp)\b"
+    r"|[-−–/×÷·][^\S\n]*\d|\*[^\S\n]*[\dA-Za-z(])"
+    r"|![^\S\n]*(?:\$|\\[)\]])|(?![mgshLlJNWVAKCF])[A-Za-z](?![A-Za-z])|[^\S\n]*[a-z](?=[^\S\n]*\$)|\([A-Za-z\d]{1,3}\s?[-+]"
+    r"|[\s$]*(?:\\text\{\s*)?(?:dozen|hundred|thousand|million|billion|trillion)s?\b"
 )
 UNCERTAIN = re.compile(
     r"\bnot\b|n['’]t\b|\bnever\b|\bneither\b|\bcannot\b|\?|\bmaybe\b|\bperhaps\b|\bpossibly\b|\bunsure\b|\bunclear\b"
@@ -236,6 +248,8 @@ def _choose(text: str, spans: list[Span], parts: int) -> list[str]:
     before = text[max(0, first.start - 80) : first.start]
     if NEGATED.search(before) or OPERATOR_BEFORE.search(before):
         return []
+    if OPERATOR_IN_FORMULA.search(before) and _in_formula(text[: first.start]):
+        return []
     after = text[last.end : last.end + MAX_ANSWER_LENGTH]
     if TAKEN_BACK.search(after) or OPERATOR_AFTER.match(after):
         return []
@@ -244,6 +258,10 @@ def _choose(text: str, spans: list[Span], parts: int) -> list[str]:
         names = [NAME_BEFORE.search(text[max(0, span.start - 20) : span.start]) for span in group]
         answers = [f"{name[1]} = {a}" if name else a for name, a in zip(names, answers, strict=True)]
     alternatives = [", ".join(answers)]
+    if offered := OFFERED_BEFORE.search(before):
+        alternatives.append(offered[1])
+    if second := SECOND_THOUGHT.search(after):
+        alternatives.append(_first_sentence(after[second.end() :]))
     if beside := OFFERED_BESIDE.match(after):
         alternatives.append(_first_sentence(after[beside.end() :]))
     later = _announced(after)
@@ -262,6 +280,13 @@ def _last_group(text: str, spans: list[Span]) -> list[Span]:
         else:
             group[-1] = span
     return group[::-1]
+
+
+def _in_formula(before: str) -> bool:
+    """Whether what follows a text stands inside of a formula."""
+    line = before[before.rfind("\n") + 1 :].replace("$$", "").replace("\\$", "")
+    opened = (before.rfind(left) > before.rfind(right) for left, right in (("\\(", "\\)"), ("\\[", "\\]")))
+    return line.count("$") % 2 == 1 or before.count("$$") % 2 == 1 or any(opened)
 
 
 def _connects(between: str) -> bool:
