@@ -7,6 +7,8 @@ math-verify is the judge of mathematical equality. It is asked about one value a
 import itertools
 import re
 from collections.abc import Iterable
+from fractions import Fraction
+from typing import Any
 
 import sympy
 from math_verify import verify
@@ -28,6 +30,7 @@ from .parsing import UnreadableError, fraction, is_complex_number, parse, parse_
 DIGITS = 100
 TOLERANCE = sympy.Float("1e-9")
 EXACT_TOLERANCE = sympy.Float("1e-80")  # nothing is rounded where no decimal is involved
+DECIMAL = re.compile(r"-?\d*\.\d+")
 EQUALITY = re.compile(r"(?<![<>!:])=+(?![<>])|\\equiv(?![A-Za-z])|(\\approx)(?![A-Za-z])")
 INEQUALITY = re.compile(r"[<>]|\\(?:le|ge|neq|lt|gt|leq|geq)(?![A-Za-z])")
 MODULUS = re.compile(r"(.*?)\s*\(?\s*\\(?:p|b)?mod\s*\{?\s*(\w+)\s*\}?\s*\)?\s*", re.DOTALL)
@@ -44,7 +47,7 @@ def equal_values(gold: str, answer: str) -> bool:
         return True
     first, second = fraction(gold), fraction(answer)
     if first is not None and second is not None:
-        return first == second
+        return first == second or _is_rounded(gold, first, second)
     if not answer or not gold:
         return False
     refuse_shape(gold, answer)
@@ -174,6 +177,8 @@ def _equal_expressions(gold: str, answer: str) -> bool:
         raise RefusedError("restates the problem: arithmetic")  # 42 + i - i
     if not _has_decimals(first):  # a decimal answer to an exact gold is exact too: 3.14159265358979 is not π
         second = _with_fractions(second)
+    if DECIMAL.fullmatch(gold) and isinstance(second, sympy.Expr) and (value := _evaluate(second)) is not None:
+        return _is_rounded(gold, sympy.Rational(gold), value)
     if (equal := _compare_numerically(first, second)) is not None:
         return equal
     if _same_equation(first, second):
@@ -181,6 +186,15 @@ def _equal_expressions(gold: str, answer: str) -> bool:
     return verify(
         first, second, float_rounding=12, numeric_precision=15, allow_set_relation_comp=True, timeout_seconds=None
     )
+
+
+def _is_rounded(gold: str, rounded: Any, value: Any) -> bool:
+    """Whether a value may be what a decimal gold was rounded to, or cut off: by its digits and to a relative 1e-9."""
+    if not DECIMAL.fullmatch(gold):
+        return False
+    unit = Fraction(1, 10 ** len(gold.partition(".")[2]))
+    difference = abs(value - rounded)
+    return bool(difference < unit and difference <= abs(rounded) / 10**9)
 
 
 def _same_equation(first: sympy.Basic, second: sympy.Basic) -> bool:
