@@ -55,6 +55,17 @@ ANSWERS = {
         ("3.14", ["3.14"], [r"\pi", "3.1415"]),
         (r"\frac13", [r"\frac13", r"0.\overline{3}"], ["0.333333333333", "0.3333333333333333"]),
     ],
+    "spellings": [
+        ("-5", ["\u20115", "\u20105", "−5", "-5"], ["5", "\u20116"]),
+        ("9", [r"{9 \choose 1}", r"\binom91", r"{9\choose 8}", r"\binom{9}{1}"], [r"{9 \choose 2}", r"{8 \choose 1}"]),
+        (r"(0,\infty)", [r"\mathbb{R}^+", r"\mathbb{R}^{+}", r"x\in\mathbb{R}^+", r"\mathbb R^+", "x>0"], [r"\mathbb{R}", r"\mathbb{R}^-", r"[0,\infty)"]),
+        (r"\mathbb{R}^+", [r"(0,\infty)", r"\mathbb{R}^+", "x>0"], [r"\mathbb{R}", r"[0,\infty)"]),
+        ("(1,2)", [r"\begin{pmatrix}1&2\end{pmatrix}", r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{bmatrix} 1 & 2 \end{bmatrix}"], [r"\begin{pmatrix}2&1\end{pmatrix}", r"\begin{pmatrix}1&2&3\end{pmatrix}", r"\begin{pmatrix}1&2\\3&4\end{pmatrix}"]),
+        (r"\left(\frac12,3\right)", [r"\begin{pmatrix}\frac12\\3\end{pmatrix}", r"\begin{pmatrix}\frac{1}{2}&3\end{pmatrix}"], [r"\begin{pmatrix}3\\\frac12\end{pmatrix}"]),
+        ("1500", ["1.5 x 10^3", "1.5x10^3", "1.5 X 10^{3}", r"1.5\times10^3"], ["1.5 x 10^4", "15 x 10^3"]),
+        ("1000", ["1'000", "1,000", "1000"], ["1'00", "1'0000", "1'000'00"]),
+        ("1234567", ["1'234'567"], ["1'234'56"]),
+    ],
 }  # fmt: skip
 
 COMPLETIONS = {

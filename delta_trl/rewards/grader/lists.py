@@ -20,7 +20,9 @@ SEPARATOR = re.compile(
 )
 OR = re.compile(r"(?<![A-Za-z\\])or(?![A-Za-z])|\\(?:lor|vee)(?![A-Za-z])|\\text\s*\{\s*or\s*\}")
 MEMBER = re.compile(r"^\s*\(?[A-Za-z](?:\s*,\s*[A-Za-z])*\)?\s*\\in(?![A-Za-z])\s*")
-COLUMN = re.compile(r"\\begin\s*\{[pb]matrix\}([^&{}]*)\\end\s*\{[pb]matrix\}")  # a vector may be written (1, 2)
+VECTOR = re.compile(  # may be written (1, 2)
+    r"\\begin\s*\{[pb]matrix\}((?:(?!&|\\end).)*|(?:(?!\\\\|\\end).)*)\\end\s*\{[pb]matrix\}"
+)
 NAMED = re.compile(r"([A-Za-z](?:_\{?\d\}?)?)\s*=")  # `y = 2, x = 1` is the point (1, 2)
 NAMED_TUPLE = re.compile(r"^\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])+\s*\)\s*=\s*")
 VARIABLE = re.compile(
@@ -81,10 +83,10 @@ def equal_lists(gold: str, answer: str) -> bool:
         return _equal_sets(gold, answer)
     refuse_unsolved(gold, answer)
     tuples = ("()", "\\langle\\rangle")
-    if COLUMN.fullmatch(gold) and read_list(answer)[0] in tuples:
-        gold = _row(gold)
-    elif COLUMN.fullmatch(answer) and read_list(gold)[0] in tuples:
-        answer = _row(answer)
+    if VECTOR.fullmatch(gold) and read_list(answer)[0] in tuples:
+        gold = _tuple(gold)
+    elif VECTOR.fullmatch(answer) and read_list(gold)[0] in tuples:
+        answer = _tuple(answer)
     gold_brackets, wanted = read_list(gold)
     brackets, given = read_list(answer)
     if len(wanted) == 1 and len(given) == 1 and gold_brackets == brackets == "":
@@ -134,10 +136,10 @@ def _is_unsolved(text: str) -> bool:
     return False
 
 
-def _row(column: str) -> str:
-    rows = COLUMN.fullmatch(column)
-    assert rows is not None
-    return "(" + rows[1].replace("\\\\", ",") + ")"
+def _tuple(vector: str) -> str:
+    match = VECTOR.fullmatch(vector)
+    assert match is not None
+    return "(" + match[1].replace("\\\\", ",").replace("&", ",") + ")"
 
 
 def _match(wanted: list[str], given: list[str], ordered: bool) -> bool:

@@ -17,7 +17,7 @@ FRACTIONS = {
     "⅒": (1, 10),
 }  # fmt: skip
 SYMBOLS = str.maketrans({
-    "−": "-", "–": "-", "—": "-", "﹣": "-", "×": r"\times ", "✕": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ",
+    "−": "-", "–": "-", "—": "-", "﹣": "-", "‐": "-", "‑": "-", "×": r"\times ", "✕": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ",
     "∙": r"\cdot ", "•": r"\cdot ", "÷": r"\div ", "∕": "/", "⁄": "/", "≤": r"\le ", "⩽": r"\le ", "≥": r"\ge ",
     "⩾": r"\ge ", "≠": r"\neq ", "≈": r"\approx ", "±": r"\pm ", "∓": r"\mp ", "∞": r"\infty ", "π": r"\pi ",
     "𝜋": r"\pi ", "θ": r"\theta ", "°": r"^\circ ", "º": r"^\circ ", "∪": r"\cup ", "∩": r"\cap ", "∅": r"\emptyset ",
@@ -48,6 +48,7 @@ FONT = re.compile(
 OLD_FONT = re.compile(r"\\(?:rm|bf|it|sf|tt|cal)(?![A-Za-z])\s*")
 THOUSANDS_LATEX = re.compile(r"(?<=\d)(?:\{,\}|\\text\{,\}|\\,|\\!\s*,?\s*(?:\\!)?|,\\!)\s*(?=\d{3}(?!\d))")
 THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d|,\d)")
+THOUSANDS_SWISS = re.compile(r"(?<![\w'.,])[1-9]\d{0,2}(?:'\d{3})+(?![\w'])")
 THOUSANDS_SPACED = re.compile(r"(?<![\d.,] )(?<![\d.,])[1-9]\d{0,2}(?: \d{3})+(?![\d,])(?! \d)")
 SCALES = {"dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 SCALED = re.compile(
@@ -70,6 +71,10 @@ def normalize(text: str) -> str:
     text = re.sub(r"\\{1,2}(?:boxed|fbox)\s*(?=\{)", "", text)
     text = re.sub(r"\\\\\s*\[\s*-?[\d.]+\s*[a-z]{2}\s*\]", r"\\\\ ", text)  # the line skip of a matrix
     text = re.sub(r"\\mathbb\s+([A-Z])", r"\\mathbb{\1}", text)
+    text = re.sub(r"\\mathbb\s?\{R\}\s?(?:\^\s?(?:\+|\{\s?\+\s?\})|_\s?\{\s?>\s?0\s?\})", r"(0,\\infty)", text)
+    text = re.sub(r"\{\s?([^{}\\]+)\\choose(?![A-Za-z])([^{}]+)\}", r"\\binom{\1}{\2}", text)
+    text = re.sub(r"(?<=\d)\s?[xX]\s?(?=10\s?\^)", r"\\times ", text)
+    text = THOUSANDS_SWISS.sub(lambda m: m[0].replace("'", ""), text)
     text = THOUSANDS_LATEX.sub("", text)
     text = re.sub(r"\\{2}(?=[A-Za-z$%])(?!\\)", r"\\", text) if "\\begin" not in text else text
     text = re.sub(r"\\\$|(?<![\w}$\\)])\$(?=\s?[\d.][\d,.]*(?:\s|$)[^$]*$)", r"\\usd ", text)
@@ -236,7 +241,7 @@ def _plain_roots(text: str) -> str:
 
 def _short_arguments(text: str) -> str:
     r"""`\frac12`, `x^12`, `x^(n+1)` with their braces."""
-    text = re.sub(r"\\frac\s*(\d)\s*(\d)", r"\\frac{\1}{\2}", text)
+    text = re.sub(r"\\(frac|binom)\s*(\d)\s*(\d)", r"\\\1{\2}{\3}", text)
     text = re.sub(r"\\frac\s*(\d)\s*(?=\{)", r"\\frac{\1}", text)
     text = re.sub(r"\\frac\s*(\\(?:pi|theta|alpha|beta))(?![A-Za-z])\s*(?=[\d{])", r"\\frac{\1}", text)
     text = re.sub(r"(\\frac\s*\{[^{}]*\})\s*([A-Za-z\d])", r"\1{\2}", text)
