@@ -58,18 +58,37 @@ def judge(gold: str, answers: list[str]) -> str:
     Returns:
         `str`: `"right"`, `"wrong"`, `"no answer"`, `"unusable gold"`, or `"refused: ..."` and why.
     """
+    try:
+        return _judge(gold, answers)
+    except MemoryError:
+        raise
+    except Exception as error:
+        if _is_at_fault(gold):
+            return UNUSABLE_GOLD
+        if isinstance(error, RefusedError):
+            return f"refused: {error}"
+        raise
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_at_fault(gold: str) -> bool:
+    """Whether a gold fails with the plainest answer too: it is too large, or sympy makes nothing of it."""
+    try:
+        _judge(gold, ["0"])
+    except MemoryError:
+        raise
+    except Exception:
+        return True
+    return False
+
+
+def _judge(gold: str, answers: list[str]) -> str:
     target = read_gold(gold)
     if target is None:
         return UNUSABLE_GOLD
     if not answers:
         return NO_ANSWER
-    for answer in answers:
-        try:
-            if not _equal(target, normalize(answer)):
-                return WRONG
-        except RefusedError as refusal:
-            return f"refused: {refusal}"
-    return RIGHT
+    return RIGHT if all(_equal(target, normalize(answer)) for answer in answers) else WRONG
 
 
 @functools.lru_cache(maxsize=4096)
