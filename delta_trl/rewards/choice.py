@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any
 
 from .grader.extraction import Completions, extract_answer, extract_gold, message_text
 from .grader.normalization import normalize
 from .grader.words import choice_of, split_label
-from .inputs import check_inputs
+from .inputs import check_inputs, known_golds
 
 
 class MultipleChoiceReward:
@@ -56,18 +57,20 @@ class MultipleChoiceReward:
             `list[float | None]`: 1.0, 0.0, or `None` where the gold is no letter of a choice.
 
         Raises:
-            TypeError, ValueError: If `completions` or `solution` are no lists of the same length, see `check_inputs`.
+            TypeError, ValueError: If `completions` or `solution` are no lists of the same length, see `check_inputs`,
+                or a gold is neither a letter nor its number.
         """
         check_inputs(self.__name__, completions, solution=solution)
-        golds = [self._gold(gold) for gold in solution]
+        golds = [self._gold(gold) for gold in known_golds(self.__name__, solution, (str, Integral))]
         chosen = [self._chosen(message_text(completion)) for completion in completions]
         if log_extra is not None:
             log_extra("gold", [gold or "[unusable]" for gold in golds])
             log_extra("chosen", [letter or "[none]" for letter in chosen])
         return [None if gold is None else float(letter == gold) for gold, letter in zip(golds, chosen, strict=True)]
 
-    def _gold(self, gold: str | int | None) -> str | None:
-        if isinstance(gold, int):
+    def _gold(self, gold: Any) -> str | None:
+        if isinstance(gold, Integral):
+            gold = int(gold)
             return self.letters[gold] if 0 <= gold < len(self.letters) else None
         return None if gold is None else self._letter(extract_gold(gold))
 

@@ -1,5 +1,7 @@
 """What the rewards are called with, checked before anything is graded."""
 
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 
@@ -13,7 +15,7 @@ def check_inputs(reward: str, completions: Any, **column: Any) -> None:
         **column: The column, by its name.
 
     Raises:
-        TypeError: If one of them is no list, or a completion is neither text nor messages.
+        TypeError: If one of them is no list, or a completion is neither text nor messages with text.
         ValueError: If there are not as many of one as of the other.
     """
     [(name, values)] = column.items()
@@ -26,12 +28,37 @@ def check_inputs(reward: str, completions: Any, **column: Any) -> None:
     if len(values) != len(completions):
         raise ValueError(f"{reward}: {len(completions)} completions, but {len(values)} of `{name}`: expected as many.")
     for i, completion in enumerate(completions):
-        messages = isinstance(completion, list) and all(isinstance(message, dict) for message in completion)
-        if not (isinstance(completion, str) or messages):
+        if not (isinstance(completion, str) or (isinstance(completion, list) and all(map(_is_message, completion)))):
             raise TypeError(
                 f"{reward}: completion {i + 1} of {len(completions)} is {_short(completion)}: expected text or a list "
                 "of chat messages."
             )
+
+
+def known_golds(reward: str, solution: Any, kinds: tuple[type, ...] = (str, bool, Real, Decimal)) -> list:
+    """
+    The golds as they are, with None for those that are missing (None or NaN).
+
+    Raises:
+        TypeError: If a gold is of none of the `kinds`; a truth value is a number only to Python.
+    """
+    golds = [None if isinstance(gold, (Real, Decimal)) and gold != gold else gold for gold in solution]
+    for i, gold in enumerate(golds):
+        if gold is not None and (not isinstance(gold, kinds) or (isinstance(gold, bool) and bool not in kinds)):
+            raise TypeError(
+                f"{reward}: `solution` {i + 1} of {len(golds)} is {_short(gold)}, of type {type(gold).__name__}: "
+                f"expected {'text or a number' if Real in kinds else 'a letter, or its number counted from 0'}, or "
+                "None where there is no gold. Convert the column with `dataset.map`."
+            )
+    return golds
+
+
+def _is_message(message: Any) -> bool:
+    if not isinstance(message, dict):
+        return False
+    content = message.get("content")  # text, or parts that hold text
+    parts = content if isinstance(content, list) else [] if content is None else [content]
+    return all(isinstance(part, str) or (isinstance(part, dict) and content is not part) for part in parts)
 
 
 def _short(value: Any) -> str:

@@ -8,12 +8,13 @@ from typing import Any
 
 from .grader.extraction import Completions, extract_answer, extract_gold, message_text
 from .grader.pool import Job, get_pool
-from .inputs import check_inputs
+from .inputs import check_inputs, known_golds
 
 
 logger = logging.getLogger(__name__)
 
 FAILURES = {"timeouts": ("timeout",), "failed_checks": ("crash", "memory", "error")}
+MISSING = frozenset(("None", "nan", "NaN", "N/A", "n/a", "null", "<NA>"))  # how a column's missing values are written
 LIST_SEPARATOR = re.compile(r",(?!\d{3}(?!\d))|;|\band\b|\bor\b")
 
 
@@ -61,7 +62,9 @@ class MathReward:
         Args:
             completions (`list[str] | list[list[dict]]`):
                 Texts, or lists of chat messages of which the last assistant message counts.
-            solution (`list[str]`): The golds: LaTeX or words, bare, in `$...$`, in `\boxed{...}` or after `####`.
+            solution (`list[str]`):
+                The golds: LaTeX or words, bare, in `$...$`, in `\boxed{...}` or after `####`; or numbers. `None` where
+                there is none.
             log_extra (`Callable[[str, list], None]`, *optional*):
                 Called with columns for TRL's completions table: the gold, the extracted answer, the verdict.
             log_metric (`Callable[[str, float], None]`, *optional*):
@@ -73,11 +76,12 @@ class MathReward:
             the check.
 
         Raises:
-            TypeError, ValueError: If `completions` or `solution` are no lists of the same length, see `check_inputs`.
+            TypeError, ValueError: If `completions` or `solution` are no lists of the same length, see `check_inputs`,
+                or a gold is neither text nor a number.
             RuntimeError: If the workers cannot start at all.
         """
         check_inputs(self.__name__, completions, solution=solution)
-        golds = [extract_gold("" if gold is None else str(gold)) for gold in solution]
+        golds = [_read_gold(gold) for gold in known_golds(self.__name__, solution)]
         answers = [
             tuple(extract_answer(text, _count_parts(gold), self.require_boxed))
             for text, gold in zip(map(message_text, completions), golds, strict=True)
@@ -112,6 +116,11 @@ class AsyncMathReward(MathReward):
         self, *args: Any, **kwargs: Any
     ) -> list[float | None]:
         return await asyncio.to_thread(super().__call__, *args, **kwargs)
+
+
+def _read_gold(gold: Any) -> str:
+    text = "" if gold is None else str(gold)
+    return "" if text.strip() in MISSING else extract_gold(text)
 
 
 def _count_parts(gold: str) -> int:

@@ -78,4 +78,9 @@ COMPLETIONS = {
         ("42", r"The answer is 43 or \boxed{42}", 0), ("42", r"Either 41, 43 or \boxed{42}", 0), ("42", r"$43$ or $\boxed{42}$", 0), ("42", r"It is 43, or \boxed{42}.", 0), ("42", r"perhaps a prime or \boxed{42}", 0), ("0.5", r"That is $\frac12$ or \boxed{0.5}.", 1), ("42", r"42 or \boxed{42}", 1),
         ("42", r"\boxed{42}... wait, it should be 43.", 0), ("42", r"\boxed{42}. Wait, it should be 43.", 0), ("42", r"\boxed{42}. Actually, 43.", 0), ("42", r"\boxed{42}, no, $43$", 0), ("42", r"\boxed{42}. I think this should be 43.", 0), ("42", r"\boxed{42}. Sorry, I mean 43.", 0), ("42", r"\boxed{42}. Wait, 6 \cdot 7 = 42.", 1), ("42", r"\boxed{42}. Actually a nice number.", 1), ("42", r"\boxed{42}. This should be 42.", 1), ("42", r"\boxed{42}. Note that it is even.", 1), ("42", r"\boxed{42}... wait, 43. \boxed{43}", 0), ("42", r"\boxed{43}... wait, it should be \boxed{42}", 1),
     ],
+    "golds that cannot be used": [
+        ("2^{100000}", r"\boxed{2^{100000}}", 1), ("2^{100000}", r"\boxed{4^{50000}}", None), ("2^{100000}", r"\boxed{5}", None), ("2^{100000}", "No idea.", 0), ("100000!", r"\boxed{100000!}", 1), ("100000!", r"\boxed{100000\cdot 99999!}", None), ("2^{2^{2^{100}}}", r"\boxed{5}", None), (r"10^{100000}\text{ cm}", r"\boxed{5\text{ m}}", None), ("5_፩", r"\boxed{5}", None), ("5_፩", r"\boxed{5_፩}", 1), ("5", r"\boxed{5_፩}", 0), ("5", r"\boxed{2^{100000}}", 0),
+        ("nan", r"\boxed{5}", None), ("None", r"\boxed{5}", None), ("N/A", r"\boxed{5}", None), ("  ", r"\boxed{5}", None), (float("nan"), r"\boxed{5}", None), (r"\text{None}", r"\boxed{\text{none}}", 1),
+        (5, r"\boxed{5}", 1), (0.5, r"\boxed{\frac12}", 1), (1e-7, r"\boxed{10^{-7}}", 1), (-3, r"\boxed{3}", 0),
+    ],
 }  # fmt: skip

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 from delta_trl.rewards import MultipleChoiceReward, multiple_choice_reward
@@ -28,6 +29,8 @@ from delta_trl.rewards import MultipleChoiceReward, multiple_choice_reward
         ("", r"\boxed{B}", None),
         (None, r"\boxed{B}", None),
         (99, r"\boxed{B}", None),
+        (np.int64(1), r"\boxed{B}", 1.0),
+        (float("nan"), r"\boxed{B}", None),
     ],
 )
 def test_choices(gold, completion, score):
@@ -41,3 +44,9 @@ def test_options_and_columns():
     assert columns == {"gold": ["A", "[unusable]"], "chosen": ["[none]", "[none]"]}
     with pytest.raises(ValueError, match="distinct capital letters"):
         MultipleChoiceReward(letters="AA")
+
+
+@pytest.mark.parametrize("gold", [1.0, ["B"], True])
+def test_what_is_no_letter_is_refused(gold):
+    with pytest.raises(TypeError, match=r"`solution` 1 of 1 is .*: expected a letter, or its number counted from 0"):
+        multiple_choice_reward([r"\boxed{B}"], [gold])

@@ -2,7 +2,10 @@ import asyncio
 import os
 import pickle
 from collections import Counter
+from decimal import Decimal
+from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from delta_trl.rewards import (
@@ -138,6 +141,30 @@ def test_what_is_no_batch_is_refused(completions, solution, message):
     for reward in (math_reward, multiple_choice_reward):
         with pytest.raises(TypeError, match=message):
             reward(completions, solution)
+
+
+@pytest.mark.parametrize(
+    ("gold", "kind"),
+    [(["4"], "list"), ({"answer": "4"}, "dict"), (b"4", "bytes"), (2j, "complex"), (np.array(4), "ndarray")],
+)
+def test_what_is_no_gold_is_refused(gold, kind):
+    for reward in (math_reward, multiple_choice_reward):
+        with pytest.raises(TypeError, match=rf"`solution` 2 of 2 is .*, of type {kind}.*: expected .*`dataset.map`"):
+            reward(["4", "4"], ["4", gold])
+
+
+def test_numbers_are_golds():
+    golds = [4, 4.0, np.int64(4), np.float32(4), Decimal("4.00"), Fraction(8, 2), np.float32("nan"), Decimal("nan")]
+    assert math_reward(["4"] * 8, golds) == [1.0] * 6 + [None] * 2
+    assert math_reward(["4", "5"], np.array([4, 4])) == [1.0, 0.0]
+
+
+def test_parts_of_messages():
+    parts = ["So ", {"type": "text", "text": r"\boxed{"}, {"type": "image"}, "4}"]
+    assert math_reward([[{"role": "assistant", "content": parts}], [{"content": None}]], ["4", "4"]) == [1.0, 0.0]
+    for content in (4, [4], {"text": "4"}):
+        with pytest.raises(TypeError, match=r"completion 1 of 1 is .*: expected text or a list of chat messages"):
+            math_reward([[{"content": content}]], ["4"])
 
 
 def test_help_teaches():

@@ -134,7 +134,7 @@ def message_text(completion: str | list[dict]) -> str:
         if message.get("role", "assistant") == "assistant":
             content = message.get("content")
             if isinstance(content, list):  # content parts, as multimodal chat templates use them
-                content = "".join(part.get("text") or "" for part in content)
+                content = "".join(part if isinstance(part, str) else part.get("text") or "" for part in content)
             return content or ""
     return ""
 
