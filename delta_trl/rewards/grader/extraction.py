@@ -62,9 +62,13 @@ OFFERED_BESIDE = re.compile(
     r"^[\s$)*\]\\.,;(]*(?:\\text\{)?\s*\(?\bor\b[\s}:,]*(?:equivalently|alternatively)?,?|^[\s$]*[,;][\s$]*(?=-?\d)",
     re.IGNORECASE,
 )
-OFFERED_BEFORE = re.compile(r"(?:([-−]?[\d.,/]{0,20}\d%?|\$[^$\n]{1,60}\$)[\s,]*)?\bor\b[\s$*(\[\\]*\Z", re.IGNORECASE)
+OFFERED_BEFORE = re.compile(
+    r"(?:([-−]?[\d.,/]{0,20}\d%?|\$[^$\n]{1,60}\$)[\s,]*)?(?:\\text\s?\{\s?)?\bor\b"
+    r"[\s$*(\[\\}]*(?:(?:maybe|perhaps|possibly|it\s+is|is\s+it)\b[\s$]*)?(?:[A-Za-z]\s?=[\s$]*)?\Z",
+    re.IGNORECASE,
+)
 SECOND_THOUGHT = re.compile(
-    r"(?:^[\s$.…,;:!*)\]\\]*\(?(?:wait|actually|no|sorry|oops|hmm|correction|i\s+mean|or\s+rather|make\s+that)\b[^.\n]{0,40}?"
+    r"(?:^[\s$.…,;:!*)\]\\]*\(?(?:wait|actually|no(?=\s?[-,.:;!…—])|sorry|oops|hmm|correction|i\s+mean|or\s+rather|make\s+that)\b[^.\n]{0,40}?"
     r"|\b(?:it|that|this|answer|result|value)\s+(?:should|must)\s+(?:actually\s+)?(?:be|have\s+been)\s+)(?=[-−$\\\d(])",
     re.IGNORECASE,
 )
@@ -79,9 +83,9 @@ OPERATOR_BEFORE = re.compile(
 OPERATOR_IN_FORMULA = re.compile(r"[-−–+*/^×÷·|][^\S\n]*(?:\\left)?[({]?[^\S\n]*\Z")
 OPERATOR_AFTER = re.compile(
     r"\d|\.\d|\)?[^\S\n]*(?:\+|\^(?!\s*\{?\s*\\circ)|\\(?:pi|sqrt|frac)(?![A-Za-z])|\\(?:cdot|times|div|pm|mp)\b"
-    r"|[-−–/×÷·][^\S\n]*\d|\*[^\S\n]*[\dA-Za-z(])"
-    r"|![^\S\n]*(?:\$|\\[)\]])|(?![mgshLlJNWVAKCF])[A-Za-z](?![A-Za-z])|[^\S\n]*[a-z](?=[^\S\n]*\$)|\([A-Za-z\d]{1,3}\s?[-+]"
-    r"|[\s$]*(?:\\text\{\s*)?(?:dozen|hundred|thousand|million|billion|trillion)s?\b"
+    r"|[-−–/×÷·][^\S\n]*\d)|\*[\dA-Za-z(]|[^\S\n]+\*[^\S\n]+[\dA-Za-z(]"
+    r"|![^\S\n]*(?:\$|\\[)\]])|(?![mgshLlJNWVAKCF])[A-Za-z](?![A-Za-z])|[^\S\n]*(?![mgshl])[a-z](?=[^\S\n]*\$)|\([A-Za-z\d]{1,3}\s?[-+]"
+    r"|[ \t~$]*(?:\\text\{\s*)?(?:dozens?|(?:hundred|thousand)(?:th)?s?|(?:m|b|tr)illions?|halves|thirds|tenths)\b"
 )
 UNCERTAIN = re.compile(
     r"\bnot\b|n['’]t\b|\bnever\b|\bneither\b|\bcannot\b|\?|\bmaybe\b|\bperhaps\b|\bpossibly\b|\bunsure\b|\bunclear\b"
