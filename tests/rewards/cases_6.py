@@ -37,7 +37,7 @@ ANSWERS = {
         ("k = -1", ["-1", "k=-1"], ["-k=1", "k+1=0"]),
     ],
     "words that scale": [
-        ("5", ["5", r"5\text{ apples}", r"5\text{ pairs}", r"5\text{ real roots}", "5 m", r"5\text{ quarters}"], [r"5\text{ millions}", r"5\text{ million}", r"5\text{ billions}", r"5\text{ thousands}", r"5\text{ dozens}", r"5\text{ tens}", r"5\text{ hundreds}", r"5\text{ hundredths}", r"5\text{ lakh}", r"5\text{ crore}", r"5\text{ crores}", r"5\text{ permille}", r"5\text{ per mille}", r"5\text{ basis points}", r"5\text{ ppm}", r"5\text{ double}", r"5\text{ doubled}", r"5\text{ tripled}", r"5\text{ negative}", r"5\text{ reciprocal}", r"5\text{ fewer}", "5M", "5 millions", "5 thousands", "5 dozen"]),
+        ("5", ["5", r"5\text{ apples}", r"5\text{ pairs}", r"5\text{ real roots}", "5 m", r"5\text{ quarters}"], [r"5\text{ millions}", r"5\text{ million}", r"5\text{ billions}", r"5\text{ thousands}", r"5\text{ dozens}", r"5\text{ tens}", r"5\text{ hundreds}", r"5\text{ hundredths}", r"5\text{ lakh}", r"5\text{ crore}", r"5\text{ crores}", r"5\text{ permille}", r"5\text{ per mille}", r"5\text{ basis points}", r"5\text{ ppm}", r"5\text{ double}", r"5\text{ doubled}", r"5\text{ tripled}", r"5\text{ negative}", r"5\text{ reciprocal}", r"5\text{ fewer}", r"5\text{ mil}", "5M", "5 millions", "5 thousands", "5 dozen"]),
         ("3", ["3"], [r"3\text{ halves}", r"3\text{ thirds}", r"3\text{ tenths}", r"3\text{ fifths}", "3 halves"]),
         ("5000000", [r"5\text{ million}", r"5\text{ millions}", "5 million", r"5\times 10^6", r"0.005\text{ billion}"], [r"5\text{ billion}", "5", "5 thousand"]),
         ("5000", [r"5\text{ thousands}", "5 thousand", r"5\text{ thousand}"], ["5", "5 million"]),
@@ -65,6 +65,9 @@ ANSWERS = {
         ("1500", ["1.5 x 10^3", "1.5x10^3", "1.5 X 10^{3}", r"1.5\times10^3"], ["1.5 x 10^4", "15 x 10^3"]),
         ("1000", ["1'000", "1,000", "1000"], ["1'00", "1'0000", "1'000'00"]),
         ("1234567", ["1'234'567"], ["1'234'56"]),
+        ("f'(x)", ["f'(x)"], ["f(x)", "f''(x)"]),
+        ("f(x)", ["f(x)"], ["f'(x)"]),
+        ("3x^2", ["f'(x)=3x^2", "y'=3x^2", "3x^2"], ["(3x^2)'", "3x'^2"]),
     ],
 }  # fmt: skip
 

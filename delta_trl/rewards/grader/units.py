@@ -78,8 +78,9 @@ NOT_UNITS = frozenset(
     over pair perhaps pi plus possibly probably quarter root roughly score should sometimes squareroot sure than then
     thousand time times twice thrice unless unknown unsure wait was when where which wrong would
     bogus fake joke joking kidding lie lies nope untrue
-    dozens hundreds thousands millions billions trillions lakh lakhs crore crores tens ones gross
-    permille permil mille basis bps ppm ppb double doubled triple tripled quadruple quadrupled halved fold
+    dozens hundreds thousands millions billions trillions lakh lakhs crore crores tens ones gross mil mln
+    myriad myriads permille permil mille basis bps ppm ppb
+    double doubled triple tripled quadruple quadrupled halved fold
     negative reciprocal inverse opposite fewer greater larger bigger smaller""".split()
 ) | (FRACTION_WORDS.keys() - {"quarters"})  # fmt: skip
 FILLERS = frozenset("the a an total all of each respectively".split())
