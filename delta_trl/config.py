@@ -158,12 +158,14 @@ def warn_of_checkpoints_inside_a_rollout(args: GRPOConfig) -> Iterator[str]:
             args.eval_steps,
         ),
     ):
-        if every and every < 1:  # a ratio
+        given = f"{name}={every:g}" if every else ""
+        if every and every < 1:  # a share of all steps, of which epochs say nothing yet
             every = math.ceil(every * args.max_steps) if args.max_steps > 0 else None
+            given += f", {every} steps,"
         if applies and every and int(every) % steps:
             best = " The best checkpoint is saved after the evaluation that finds it." if name == "eval_steps" else ""
             yield (
-                f"{name}={every:g} is not a multiple of the {float(steps):g} optimiser steps that share a rollout "
+                f"{given} is not a multiple of the {float(steps):g} optimiser steps that share a rollout "
                 "batch (steps_per_generation * num_iterations / gradient_accumulation_steps). TRL does not save a "
                 "rollout batch in progress, so a run resumed from such a checkpoint drops the rest of it and diverges "
                 f"from an uninterrupted run.{best}"

@@ -674,6 +674,12 @@ def test_checkpoints_inside_a_rollout_are_warned_about(make_trainer, caplog):
     assert "save_steps" not in caplog.text
     make_trainer(steps_per_generation=4, save_strategy="steps", save_steps=6)
     assert "save_steps=6 is not a multiple of the 4 optimiser steps" in caplog.text
+    make_trainer(steps_per_generation=4, save_strategy="steps", save_steps=0.1, max_steps=60)
+    assert "save_steps=0.1, 6 steps, is not a multiple of the 4 optimiser steps" in caplog.text
+    caplog.clear()
+    make_trainer(gradient_accumulation_steps=5, steps_per_generation=1, save_strategy="steps", save_steps=10)
+    make_trainer(steps_per_generation=4, save_strategy="steps", save_steps=0.1, max_steps=40)
+    assert "save_steps" not in caplog.text
     best = {"metric_for_best_model": "avg_at_k", "trainer_options": {"eval_dataset": tiny.dataset()}}
     saves = {"save_strategy": "steps", "save_steps": 4, "eval_strategy": "steps", "per_device_eval_batch_size": 4}
     make_trainer(steps_per_generation=4, **saves, **best, eval_steps=8)
