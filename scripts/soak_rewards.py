@@ -192,6 +192,8 @@ class Soak:
         """Batch after batch: how many checks were made, and after each hundredth of the way a sample."""
         batch(self.options.batch)  # all workers are running
         if name == "code":
+            # their small objects take 40 MB, and the process keeps as much for each of its threads
+            self.check_programs([(*one, 1.0) for one in BENIGN if one[0] == "calls: megabyte"] * 2 * WORKERS)
             for _ in range(self.options.warm_ups):
                 self.check_programs([self.attack(*one) for one in ATTACKS + LASTING])
         done, taken, seconds, deadline = 0, 0, [], time.monotonic() + self.options.seconds / 2

@@ -30,11 +30,12 @@ def trainer(fsdp=0, zero=0, **options) -> SimpleNamespace:
     """As much of a trainer as a rule looks at."""
     args = config(**options)
     plugin = SimpleNamespace(zero_stage=zero) if zero else None
+    sizes = SimpleNamespace(vocab_size=32, num_hidden_layers=2)
     return SimpleNamespace(
         args=SimpleNamespace(**{**vars(args), "deepspeed_plugin": plugin}),
         is_fsdp_enabled=fsdp > 0,
         accelerator=SimpleNamespace(is_fsdp2=fsdp == 2),
-        model=SimpleNamespace(),
+        model=SimpleNamespace(config=SimpleNamespace(get_text_config=lambda: sizes)),
         processing_class=SimpleNamespace(),
     )
 

@@ -115,7 +115,7 @@ def test_a_missing_path_is_no_hub_id(make_trainer, card):
     ],
 )
 def test_the_method_and_its_paper(make_trainer, card, rule, method, paper):
-    found = card(make_trainer(trainer_options={"token_credit": rule}))
+    found = card(make_trainer(num_iterations=2, trainer_options={"token_credit": rule}))
     assert method in found.text
     assert re.findall(r"eprint = \{arXiv:(.*)\}", found.text) == ([paper] if paper else [])
     assert ("delta" in found.data.tags) is (paper == "2605.21467")

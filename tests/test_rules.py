@@ -167,7 +167,11 @@ def test_rules_train(make_trainer, options, passes, mode):
     assert max(logged(trainer, "credit/extra_forward_passes")) == scoring + (passes or 0)
 
 
-@pytest.mark.parametrize("mode", [{}, {"steps_per_generation": 2}], ids=["aligned", "misaligned"])
+@pytest.mark.parametrize(
+    "mode",
+    [{}, pytest.param({"steps_per_generation": 2}, marks=pytest.mark.slow)],
+    ids=["aligned", "misaligned"],
+)
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("none", "fipo")])
 def test_every_rule_of_ours_trains(make_trainer, name, mode):
     trainer = make_trainer(**mode, **credit(name), max_steps=3)
@@ -349,7 +353,7 @@ def test_fipo_needs_a_policy_that_moves(make_trainer):
 def test_more_than_the_model_has(make_trainer, name, most):
     gradient = {"token_gradient_top_k": "topk_hidden", "full_scope": "full"}[name]
     make_trainer(**credit(token_gradient=gradient, **{name: most}))
-    with pytest.raises(ValueError, match=f"{name}={most + 1}: the model has {most}"):
+    with pytest.raises(ValueError, match=f"{name}={most + 1}: the model has .*{most}"):
         make_trainer(**credit(token_gradient=gradient, **{name: most + 1}))
 
 

@@ -342,6 +342,7 @@ def test_two_rollout_batches_of_two_variants(tmp_path):
     assert again["grad_norm"] == dapo["grad_norm"]
 
 
+@pytest.mark.slow
 def test_long_run_looks_on_the_way_and_changes_nothing_by_it(tmp_path, monkeypatch):
     monkeypatch.setattr(study, "LOOK_PROBLEMS", 4)
     monkeypatch.setattr(study, "LOOK_SAMPLES", 3)

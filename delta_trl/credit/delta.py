@@ -149,9 +149,12 @@ class DelTA(TokenCredit):
         if gradient == "output_row":
             return
         config = trainer.model.config.get_text_config()
-        for name, most in (("token_gradient_top_k", config.vocab_size), ("full_scope", config.num_hidden_layers)):
-            if (getattr(self, name) or 0) > most:
-                raise ValueError(f"{name}={getattr(self, name)}: the model has {most}.")
+        if gradient == "topk_hidden" and self.token_gradient_top_k > config.vocab_size:
+            raise ValueError(
+                f"token_gradient_top_k={self.token_gradient_top_k}: the model has a vocabulary of {config.vocab_size}."
+            )
+        if self.full_scope is not None and self.full_scope > config.num_hidden_layers:
+            raise ValueError(f"full_scope={self.full_scope}: the model has {config.num_hidden_layers} blocks.")
         what, instead = f"token_gradient={gradient!r}", "token_gradient='output_row'"
         if gradient != "full":
             check_whole_parameters(trainer, what, instead)

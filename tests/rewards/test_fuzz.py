@@ -148,6 +148,7 @@ def test_a_soak_in_two_processes(tmp_path):
     assert [run["done"] for run in runs] == [{"math": 80, "code": 40}] * 2
 
 
+@pytest.mark.processes
 def test_a_soak_that_is_stopped_writes_what_it_has(tmp_path):
     output = tmp_path / "soak"
     command = f"{sys.executable} scripts/soak_rewards.py --math 2000 --code 0 --batch 10 --output {output}".split()
