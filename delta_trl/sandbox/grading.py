@@ -129,21 +129,25 @@ class Suite:
         job = {"kind": "suite", "stop_at_failure": stop_at_failure} | vars(self)
         result = sandbox.execute([job, {"kind": "program", "code": code}], limits)
         total = len(self.units)
-        report = load_report(result.reports[0]) if result.reports else None
         if result.outcome is Outcome.SANDBOX_ERROR:
             return Grade(0, total, "sandbox error")
-        if result.outcome is not Outcome.OK or report is None:
+        report = load_report(result.reports[0]) if result.reports else None
+        if result.outcome is not Outcome.OK or not isinstance(report, dict):
             return Grade(0, total, "exception" if result.outcome is Outcome.OK else result.outcome.value, 1)
-        if "unusable" in report:
+        if isinstance(report.get("unusable"), str):
             raise TestsError(f"The tests cannot be run: {report['unusable']}")
-        passed = report["passed"]
-        verdicts = [
-            "passed"
-            if one is True
-            else {"AssertionError": "wrong answer", "MemoryError": "memory"}.get(one, "exception")
-            for one in passed
-        ]
-        return summarize(dict(enumerate(verdicts)), total)
+        passed = report.get("passed")
+        if (
+            not isinstance(passed, list)
+            or len(passed) > total
+            or not all(one is True or isinstance(one, str) for one in passed)
+        ):
+            return Grade(0, total, "exception", 1)
+        named = {True: "passed", "AssertionError": "wrong answer", "MemoryError": "memory"}
+        verdicts = {number: named.get(one, "exception") for number, one in enumerate(passed)}
+        if len(verdicts) < total and set(verdicts.values()) <= {"passed"}:
+            verdicts[len(verdicts)] = "exception"  # the tests ended before they had come to this one
+        return summarize(verdicts, total)
 
 
 def parse_json(text: str) -> Any:

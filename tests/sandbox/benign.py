@@ -172,6 +172,12 @@ ASSERTS = [
      "    def __lt__(self, o): return self.x < o.x\n    def __repr__(self): return f'P({self.x})'\n    def __len__(self): return 2\n    def __getitem__(self, i): return (self.x, self.y)[i]",
      {"test": "a, b = Point(1, 2), Point(3, 4)\nassert a + b == Point(4, 6) and a != b and a < b\nassert str(a) == 'P(1)' and len(a) == 2 and a[1] == 2 and list(a) == [1, 2]\n"
       "assert sorted([b, a])[0] is a"}),
+    ("arithmetic of its own objects", "class V:\n    def __init__(self, *x): self.x = x\n    def __add__(self, o): return V(*(a + b for a, b in zip(self.x, o.x)))\n    def __matmul__(self, o): return sum(a * b for a, b in zip(self.x, o.x))\n"
+     "    def __neg__(self): return V(*(-a for a in self.x))\n    def __abs__(self): return (self @ self) ** 0.5\n    def __float__(self): return 2.5",
+     {"test": "a = V(3, 4)\nassert a + a == V(6, 8) and a @ a == 25 and abs(-a) == 5 and float(a) == 2.5\nassert abs(abs(a) - 5.0) < 1e-9"}),
+    ("arithmetic of the tests' objects", "def f(m): return (m * 2 + 1) + m", {"test": "class M:\n    def __init__(self, v): self.v = v\n    def __mul__(self, o): return M(self.v * o)\n    def __add__(self, o): return M(self.v + getattr(o, 'v', o))\nassert f(M(3)).v == 10"}),
+    ("attributes of the tests' objects", "def f(t):\n    t.v += 1\n    t.add(t.v)\n    return t", {"test": "class T:\n    def __init__(self): self.v, self.seen = 1, []\n    def add(self, x): self.seen.append(x)\nassert f(T()).seen == [2]"}),
+    ("star import after others", "import math\ndef f(x): return math.sqrt(x)\ndef g(x): return x", {"test": "import math\nfrom solution import *\nassert math.isclose(f(4), 2) and g(1) == 1"}),
     ("dataclass", "from dataclasses import dataclass\n@dataclass\nclass P:\n    x: int\ndef f(x): return P(x)", {"test": "assert f(1) == P(1) and f(1) != P(2)"}),
     ("enum", "import enum\nclass Color(enum.Enum):\n    RED = 1\ndef f(): return Color.RED", {"test": "assert f() is Color.RED and f() == Color.RED and f().value == 1"}),
     ("named tuple", "from collections import namedtuple\nP = namedtuple('P', 'x y')\ndef f(): return P(1, 2)", {"test": "assert f() == (1, 2) and f().x == 1"}),

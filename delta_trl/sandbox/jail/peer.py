@@ -3,6 +3,9 @@
 Plain data crosses by value, everything else as a reference, which arrives as a `Remote`. Calls nest: while one side
 waits for an answer it serves the other's calls. What a remote object does is its owner's word; so whatever would let
 that word decide a test (`==`, `in`, an ordering against plain data) is not delegated but decided here, on plain data.
+
+The program asks whatever it likes, and not only through its own copy of this module. So the side of the tests touches
+nothing for it but the objects that the tests have given to it, and of these what `guard` admits.
 """
 
 import builtins
@@ -31,11 +34,16 @@ OPERATIONS = {
     "enter": lambda manager: manager.__enter__(),
     "exit": lambda manager: manager.__exit__(None, None, None),
     **{function.__name__: function for function in (getattr, setattr, delattr, len, iter, next, bool, str, repr, int,
-                                                    float, hash, reversed)},
+                                                    float, reversed)},
     **{name: getattr(operator, name) for name in (*ARITHMETIC, *ORDER, *UNARY, "getitem", "setitem", "delitem")},
 }  # fmt: skip
-# What the owner of a test's object lets the program do with it, besides reading its public attributes.
-PUBLIC_OPERATIONS = set(OPERATIONS) - {"getattr", "setattr", "delattr", "base", "await"}
+# What the program may do with an object that the tests have given to it, besides using its public attributes.
+PUBLIC_OPERATIONS = {"call", "isinstance", "issubclass", "enter", "exit", "len", "iter", "next", "bool", "str", "repr",
+                     "int", "float", "reversed", "getitem", "setitem", "delitem", *ARITHMETIC, *ORDER,
+                     *UNARY}  # fmt: skip
+# Classes only: a function such as `exec`, named by the program, would run in the tests' process.
+BUILTIN_CLASSES = {name: value for name, value in vars(builtins).items()
+                   if isinstance(value, type) and value.__name__ == name}  # fmt: skip
 
 
 class RemoteError(RuntimeError):
@@ -116,7 +124,7 @@ class Peer:
         try:
             args = [self.decode(argument) for argument in message["args"]]
             kwargs = {name: self.decode(value) for name, value in message["kwargs"].items()}
-            value = self.operation(message["operation"], args)(*args, **kwargs)
+            value = self.operation(message, args)(*args, **kwargs)
             reply: dict[str, Any] = next(
                 ({"argument": index} for index, argument in enumerate(args)
                  if argument is value and isinstance(value, codec.MUTABLE)),
@@ -133,14 +141,26 @@ class Peer:
             pass  # an argument was made to contain itself; the caller keeps its own
         self.send(reply)
 
-    def operation(self, name: str, args: list) -> Any:
+    def operation(self, message: dict, args: list) -> Any:
+        name = message["operation"]
         if name in self.served:
             return self.served[name]
-        if self.guarded_module is not None and name not in PUBLIC_OPERATIONS:
-            public = name in ("getattr", "setattr") and isinstance(args[1], str) and not args[1].startswith("_")
-            if not public or type(args[0]).__module__ != self.guarded_module:
-                raise AttributeError(f"{name} is not allowed on objects of the tests")
+        if self.guarded_module is not None:
+            self.guard(name, message["args"], args)
         return OPERATIONS[name]
+
+    def guard(self, name: str, encoded: list, args: list) -> None:
+        """Refuse what a program may not do: with objects that it was not given, or with these."""
+        given = [isinstance(one, list) and one[:1] == ["yours"] for one in encoded]
+        if given[0] or (name in ARITHMETIC and given[1]):
+            if name in PUBLIC_OPERATIONS:
+                return
+            kind = type(args[0])
+            if kind.__module__ == self.guarded_module and isinstance(args[1], str) and not args[1].startswith("_"):
+                # A method stays the tests' own: replaced, it would decide what they call it for.
+                if name == "getattr" or (name == "setattr" and not callable(getattr(kind, args[1], None))):
+                    return
+        raise AttributeError(f"{name} is not allowed on objects of the tests")
 
     # references
 
@@ -153,8 +173,8 @@ class Peer:
     def refer(self, value: Any) -> list:
         if type(value) in REMOTE_TYPES:
             return ["yours", object.__getattribute__(value, "_key")]
-        if isinstance(value, type) and getattr(builtins, (name := value.__name__), None) is value:
-            return ["builtin", name]
+        if isinstance(value, type) and BUILTIN_CLASSES.get(value.__name__) is value:
+            return ["builtin", value.__name__]
         key = self.export_keys.setdefault(id(value), len(self.export_keys))
         self.exports[key] = value  # kept alive, so that no other object gets its id
         if isinstance(value, type) and issubclass(value, Exception):
@@ -169,7 +189,7 @@ class Peer:
         if tag == "yours":
             return self.exports[rest[0]]
         if tag == "builtin":
-            return getattr(builtins, rest[0])
+            return BUILTIN_CLASSES[rest[0]]
         if tag not in ("mine", "exception", "coroutine"):
             raise ValueError(f"unknown tag {tag!r}")
         key = rest[0]
@@ -232,12 +252,12 @@ CONTAINERS = {base.__name__: base for base in codec.MUTABLE}
 
 
 def builtin_base(kind: type) -> type:
-    return next(base for base in kind.__mro__ if getattr(builtins, base.__name__, None) is base)
+    return next(base for base in kind.__mro__ if BUILTIN_CLASSES.get(base.__name__) is base)
 
 
 def exception_type(name: str) -> type:
-    kind = getattr(builtins, name, None)
-    if not (isinstance(kind, type) and issubclass(kind, Exception)):
+    kind = BUILTIN_CLASSES[name]
+    if not issubclass(kind, Exception):
         raise ValueError(f"no exception {name!r}")
     return kind
 

@@ -108,21 +108,21 @@ def inject(peer: Peer, names: list, module: types.ModuleType, job: dict, codes: 
     elif not own:
         own = [name for name in names if name in used and name in job["called"]]
     solution = types.ModuleType("solution")
-    vars(solution).update(
-        __all__=[name for name in names if not hasattr(builtins, name)], __getattr__=lambda name: lookup(peer, name)
-    )
+
+    def lookup(name: str) -> Any:
+        if name == "__all__":  # what the tests have imported or defined by then stays theirs
+            return [name for name in names if not hasattr(builtins, name) and name not in vars(module)]
+        if name.startswith("__"):
+            raise AttributeError(name)
+        try:
+            return peer.request("name", name)
+        except KeyError:
+            raise AttributeError(name) from None
+
+    vars(solution)["__getattr__"] = lookup
     sys.modules["solution"] = solution
     for name in own:
         vars(module)[name] = peer.request("name", name)
-
-
-def lookup(peer: Peer, name: str) -> Any:
-    if name.startswith("__"):
-        raise AttributeError(name)
-    try:
-        return peer.request("name", name)
-    except KeyError:
-        raise AttributeError(name) from None
 
 
 def names_of(code: types.CodeType) -> set[str]:

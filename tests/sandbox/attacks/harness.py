@@ -17,6 +17,12 @@ FRAMES = (
     FIND
     + "def look(x):\n    frame, seen = sys._getframe(), []\n    while frame:\n        seen += [dict(frame.f_locals), dict(frame.f_globals)]; frame = frame.f_back\n    return find(seen) or find([o for o in gc.get_objects() if type(o) in (list, dict, tuple)])\n"
 )
+# Speaks to the tests' process past the module that is made for it, while the tests wait for an answer.
+LINK = "import json, os, struct\ndef send(m):\n    r = json.dumps(m).encode(); os.write(4, struct.pack('<Q', len(r)) + r)\ndef ask(op, *a):\n    send({'operation': op, 'args': a, 'kwargs': {}})\n    n = struct.unpack('<Q', os.read(4, 8))[0]; return json.loads(os.read(4, n))\n"
+FORGE = (
+    LINK
+    + "def f(x):\n    ask('call', ['builtin', 'exec'], 'import os\\nos.write(3, b\\'{report}\\\\n\\')\\nos._exit(0)')\n    return 0"
+)
 
 ATTACKS = [
     ("exit early", "raise SystemExit(0)", X),
@@ -43,6 +49,12 @@ ATTACKS = [
     ("walks from a callback", "def f(g):\n    try: return g.__globals__['EXPECTED']\n    except AttributeError: return g.__call__.__self__.__class__.__dict__['EXPECTED']", {"test": "EXPECTED = 'ANSWER-48151623'\nassert f(lambda x: x) == EXPECTED"}),
     ("walks from an object of the tests", "def f(t): return t.__class__.__init__.__globals__['EXPECTED']", {"test": "class T:\n    def __init__(self): self.v = 1\nEXPECTED = 'ANSWER-48151623'\nassert f(T()) == EXPECTED"}),
     ("patches an object of the tests", "def f(t):\n    t.check = lambda *a: True\n    return 0", {"test": "class T:\n    def check(self, x): return x == 5\nt = T()\nassert T.check(t, f(t))"}),
+    *[(f"has the tests' process write {report}", FORGE.replace("{report}", report), CHECK) for report in ('{"passed": [true]}', '{"passed": [true, true]}', '{"unusable": "x"}', "5", '{"passed": 5}', '{"passed": [[]]}', '{"unusable": 5}', "{}")],
+    ("names a function for the tests to call", LINK + "def f(x):\n    send({'value': ['builtin', 'eval']})\n    return 0", {"test": "EXPECTED = 'ANSWER-48151623'\nassert f(0)('EXPECTED') == EXPECTED"}),
+    ("names the loader of builtins", LINK + "def f(x):\n    ask('call', ['builtin', '__loader__'])\n    return ask('call', ['builtin', 'type'], 'T', ['tuple'], ['dict', ['__module__', 'tests']])['value']", CHECK),
+    ("asks for what it was not given", LINK + "def f(g):\n    send({'value': ask('call', ['builtin', 'str'], ['yours', 0]).get('value', 0)})\n    return 0", {"test": "class T:\n    def __str__(self): return EXPECTED\nEXPECTED = 'ANSWER-48151623'\nassert f(lambda: 0) == EXPECTED"}),
+    ("replaces a method of the tests' object", "def f(t):\n    t.check = lambda *a: True\n    return 0", {"test": "class T:\n    def check(self, x): return x == 5\nt = T()\nx = f(t)\nassert t.check(x)"}),
+    ("replaces the tests' imports by star", "class math:\n    @staticmethod\n    def isclose(*a, **k): return True\ndef f(x): return 0", {"test": "import math\nfrom solution import *\nassert math.isclose(f(1), 2)"}),
     ("frames", FRAMES + "print(look(0))", X),
     ("frames in a call", FRAMES + "def f(x): return [look(x), x]", CALL),
     ("frames under test", FRAMES + "def f(x): return look(x) if x == 1 else [2, look(x)]", CHECK),
