@@ -2,7 +2,7 @@
 
 Plain data crosses by value, everything else as a reference, which arrives as a `Remote`. Calls nest: while one side
 waits for an answer it serves the other's calls. What a remote object does is its owner's word; so whatever would let
-that word decide a test (`==`, `in`, an ordering against plain data) is not delegated but decided here, on plain data.
+that word decide a test (`==`, `in`, an ordering, arithmetic with plain data) is not delegated but decided here.
 
 The program asks whatever it likes, and not only through its own copy of this module. So the side of the tests touches
 nothing for it but the objects that the tests have given to it, and of these what `guard` admits.
@@ -374,11 +374,21 @@ def _define(name: str, operation: str, result: type | None = None) -> None:
     setattr(Remote, name, method)
 
 
-def _define_reflected(name: str, operation: str) -> None:
-    def method(self, other):
-        return object.__getattribute__(self, "_peer").request(operation, other, self)
+def _define_arithmetic(name: str) -> None:
+    def refused(remote, other):
+        # In the tests: a program's object that is shown an expected number can answer with the right difference.
+        return type(other) not in REMOTE_TYPES and object.__getattribute__(remote, "_peer").guarded_module is not None
 
-    setattr(Remote, name, method)
+    def method(self, other):
+        return NotImplemented if refused(self, other) else ask(self, name, other)
+
+    def reflected(self, other):
+        if refused(self, other):
+            return NotImplemented
+        return object.__getattribute__(self, "_peer").request(name, other, self)
+
+    setattr(Remote, f"__{name.rstrip('_')}__", method)
+    setattr(Remote, f"__r{name.rstrip('_')}__", reflected)
 
 
 def _define_order(name: str) -> None:
@@ -391,8 +401,7 @@ def _define_order(name: str) -> None:
 
 
 for _name in ARITHMETIC:
-    _define(f"__{_name.rstrip('_')}__", _name)
-    _define_reflected(f"__r{_name.rstrip('_')}__", _name)
+    _define_arithmetic(_name)
 for _name in UNARY:
     _define(f"__{_name}__", _name)
 for _name in ORDER:

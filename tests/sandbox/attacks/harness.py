@@ -23,6 +23,16 @@ FORGE = (
     LINK
     + "def f(x):\n    ask('call', ['builtin', 'exec'], 'import os\\nos.write(3, b\\'{report}\\\\n\\')\\nos._exit(0)')\n    return 0"
 )
+NEAR = "class Z:\n    def __sub__(self, o): return {value}\n    __add__ = __radd__ = __mul__ = __rmul__ = __pow__ = __truediv__ = __rtruediv__ = __rsub__ = __sub__\n    def __abs__(self): return 0.0\n    def __float__(self): return 0.0\n    def __round__(self, n=0): return 0\n    def __bool__(self): return False\n    def __eq__(self, o): return True\ndef f(x): return Z()"
+ALLCLOSE = "import numpy as np\ndef assertion(out, exp, atol):\n    exact = out == exp\n    if atol == 0 and isinstance(exp, float): atol = 1e-6\n    if not exact and atol != 0: assert np.allclose(out, exp, rtol=1e-07, atol=atol)\n    else: assert exact\ndef check(candidate):\n    for i, e in zip([1, 2], [2.5, 3.5]): assertion(candidate(i), e, 0)"
+DIFFERENCES = [
+    "assert abs(f(1) - 2.5) < 1e-6",
+    "assert abs(2.5 - f(1)) < 1e-6",
+    "assert math.fabs(f(1) - 2.5) < 1e-6",
+    "assert not f(1) - 2.5",
+    "assert (f(1) - 2.5) ** 2 < 1e-6",
+    "assert 1 - 1e-6 < f(1) / 2.5 < 1 + 1e-6",
+]
 
 ATTACKS = [
     ("exit early", "raise SystemExit(0)", X),
@@ -55,6 +65,8 @@ ATTACKS = [
     ("asks for what it was not given", LINK + "def f(g):\n    send({'value': ask('call', ['builtin', 'str'], ['yours', 0]).get('value', 0)})\n    return 0", {"test": "class T:\n    def __str__(self): return EXPECTED\nEXPECTED = 'ANSWER-48151623'\nassert f(lambda: 0) == EXPECTED"}),
     ("replaces a method of the tests' object", "def f(t):\n    t.check = lambda *a: True\n    return 0", {"test": "class T:\n    def check(self, x): return x == 5\nt = T()\nx = f(t)\nassert t.check(x)"}),
     ("replaces the tests' imports by star", "class math:\n    @staticmethod\n    def isclose(*a, **k): return True\ndef f(x): return 0", {"test": "import math\nfrom solution import *\nassert math.isclose(f(1), 2)"}),
+    *[(f"answers {value} to: {test}", NEAR.format(value=value), {"test_imports": ["import math"], "test_list": [test]}) for value in ("0.0", "1.0", "self") for test in DIFFERENCES],
+    ("close to every float", NEAR.format(value="0.0"), {"test": ALLCLOSE, "entry_point": "f"}),
     ("frames", FRAMES + "print(look(0))", X),
     ("frames in a call", FRAMES + "def f(x): return [look(x), x]", CALL),
     ("frames under test", FRAMES + "def f(x): return look(x) if x == 1 else [2, look(x)]", CHECK),
