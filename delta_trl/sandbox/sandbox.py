@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from .worker import TierError, Worker, WorkerError, supported_platform
 logger = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 3
+RETRY_SECONDS = 0.1  # doubled after each attempt: what a machine lacks for a moment it may have in the next
 GRACE_SECONDS = 10.0  # a worker ends an execution by itself; one that has not answered by then is stuck
 STDERR_BYTES = 4096  # of standard error, the end is kept
 DEFAULT_PACKAGES = ("numpy", "sortedcontainers")
@@ -152,6 +154,8 @@ class Sandbox:
         as it should, it is the job that kills workers (`Outcome.KILLED`) and not the machine that fails.
         """
         for attempt in range(MAX_ATTEMPTS):
+            if attempt:
+                time.sleep(RETRY_SECONDS * 2 ** (attempt - 1))
             try:
                 result = self._attempt(jobs, limits, steps, go_on)
                 if result is not None:

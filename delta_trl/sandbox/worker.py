@@ -121,8 +121,7 @@ class Worker:
             message = b""
         if not message:
             raise WorkerError("A sandbox worker ended unexpectedly.")
-        reply = json.loads(message)
-        return reply
+        return json.loads(message)
 
     def execute(
         self, request: dict, descriptors: list[int], seconds: float, gate: Callable[[], bool] | None = None
@@ -135,27 +134,20 @@ class Worker:
             descriptors (`list[int]`): The processes' files.
             seconds (`float`): After which the worker counts as lost.
             gate (`Callable[[], bool]`, *optional*):
-                Called when the process has run its first case; whether it is to run the others.
+                Called when the process has run its first case; whether it is to run the others. The process's clock
+                stands still meanwhile.
 
         Raises:
             WorkerError: If the worker is lost, and must be killed.
         """
-        ours, theirs = socket.socketpair() if gate else (None, None)
         try:
-            extra = [theirs.fileno()] if theirs else []
-            socket.send_fds(self.channel, [json.dumps(request).encode()], descriptors + extra)
-            if gate and ours and theirs:
-                theirs.close()
-                ready, _, _ = select.select([ours, self.channel], [], [], seconds)
-                if ours in ready and ours.recv(1) and gate():
-                    ours.send(b".")
+            socket.send_fds(self.channel, [json.dumps(request).encode()], descriptors)
+            reply = self._receive(seconds)
+            if gate and "gate" in reply:
+                self.channel.send(b"open" if gate() else b"shut")
+                reply = self._receive(seconds)
         except OSError as error:
             raise WorkerError(f"A sandbox worker is gone: {error}") from error
-        finally:
-            if ours and theirs:
-                theirs.close()
-                ours.close()
-        reply = self._receive(seconds)
         if "fatal" in reply:
             raise WorkerError(reply["fatal"])
         self.reusable = reply["reusable"]

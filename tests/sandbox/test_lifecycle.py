@@ -13,6 +13,7 @@ import pytest
 
 from delta_trl.sandbox import Limits, Outcome, Sandbox, SandboxUnavailableError, TestsError, grade, parse_tests
 from delta_trl.sandbox import sandbox as sandbox_module
+from delta_trl.sandbox.grading import CallTests
 from delta_trl.sandbox.worker import TierError, WorkerError
 
 
@@ -195,3 +196,43 @@ def test_time_is_kept_per_case_of_a_batch(tier):
         assert result.outcome is Outcome.TIMEOUT
         assert len(result.reports) == 4
         assert 2.0 <= time.monotonic() - started < 4.0
+
+
+RIGHT = "def f(x): return x + 1"
+SUCCESSORS = {"fn_name": "f", "inputs": [[1], [2], [3]], "outputs": [2, 3, 4]}
+
+
+@pytest.fixture
+def busy_host(monkeypatch):
+    """A trainer that takes its time after the first case of a batch, and at its end."""
+    batch = CallTests.batch
+    monkeypatch.setattr(CallTests, "batch", lambda *arguments: time.sleep(0.8) or batch(*arguments))
+
+
+def test_a_program_does_not_pay_for_the_hosts_time(tier, busy_host):
+    with Sandbox(Limits(wall_seconds=0.4), tier=tier, workers=1) as sandbox:
+        assert grade(sandbox, RIGHT, parse_tests(SUCCESSORS)).verdict == "passed"
+        hangs = f"import time\n{RIGHT} if x < 3 else time.sleep(9)"
+        assert str(grade(sandbox, hangs, parse_tests(SUCCESSORS))) == "timeout on test 3 of 3"
+
+
+@pytest.mark.parametrize("end", ["os._exit(0)", "os.close(6)", "pass"])
+def test_a_program_at_the_gate_loses_no_worker(tier, end, busy_host, caplog):
+    """A worker that is lost is tried again: for a program that draws lots, another draw."""
+    ahead = "os.write(3, b'[\"int\", \"2\"]\\n'); os.write(6, b'.')"  # its first answer, and then to the gate
+    code = f"import os\ndef f(x):\n    {ahead}; {end}\n    return x + 1"
+    with Sandbox(tier=tier, workers=1) as sandbox:
+        grade(sandbox, code, parse_tests(SUCCESSORS))
+        (worker,) = sandbox._idle
+        assert sandbox.run("print(1)").stdout == b"1\n"
+        assert sandbox._idle == [worker]
+    assert "failed" not in caplog.text
+
+
+def test_attempts_are_apart(tier, monkeypatch):
+    waits = []
+    monkeypatch.setattr(sandbox_module.time, "sleep", waits.append)
+    with Sandbox(tier=tier, workers=1) as sandbox:
+        monkeypatch.setattr(sandbox, "_attempt", lambda *_: None)
+        assert sandbox.run("").outcome is Outcome.SANDBOX_ERROR
+    assert waits == [0.1, 0.2]

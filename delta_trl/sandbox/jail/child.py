@@ -14,14 +14,17 @@ KINDS = {"stdin": program.run_stdin, "calls": program.run_calls, "program": suit
 STACK_BYTES = 64 << 20
 
 
-def run(files: list[int], step: int, link: int | None, limits: dict, jail: Jail, zygote_pid: int) -> None:
+def run(
+    files: list[int], step: int, link: int | None, gate: int | None, limits: dict, jail: Jail, zygote_pid: int
+) -> None:
     """
     Become the job's process. Does not return.
 
     Args:
-        files (`list[int]`): Descriptors of the job, stdout, stderr, the reports and perhaps the gate.
+        files (`list[int]`): Descriptors of the job, stdout, stderr and the reports.
         step (`int`): Where the end of a step is reported.
         link (`int | None`): Socket to the other process of a pair.
+        gate (`int | None`): Socket where a job of several steps asks whether to go on.
         limits (`dict`): See `set_limits`.
         jail (`Jail`): What the zygote is confined to.
         zygote_pid (`int`): The parent; a child that outlived it must end.
@@ -34,7 +37,6 @@ def run(files: list[int], step: int, link: int | None, limits: dict, jail: Jail,
         with open(os.dup(files[0]), "rb") as file:
             file.seek(0)
             job = json.load(file)
-        gate = files[4] if len(files) > 4 else None
         arrange({1: files[1], 2: files[2], RESULT: files[3], LINK: link, STEP: step, GATE: gate}, len(jail.library))
         libc.prctl(libc.PR_SET_DUMPABLE, 0)
         largest_input = max((len(text) for text in job.get("inputs", []) if isinstance(text, str)), default=0)

@@ -4,6 +4,7 @@ It sees limits and descriptors, never code, inputs or expected outputs, so no pr
 decides about life and death only: what a program wrote is for the host to judge.
 """
 
+import contextlib
 import gc
 import json
 import os
@@ -79,6 +80,7 @@ def execute(request: dict, descriptors: list[int], channel: socket.socket, jail:
 
     Each process reports by a byte that its program begins, and then the end of each step; a step may take
     `request["wall_seconds"]`. Only `request["steps"]` reports count, so that a false one gains a program nothing.
+    After the first step of several the process waits at the gate, and its clock stops until the host has answered.
     A process that never began failed for reasons of its own: that is how the host tells them from the program's.
     The other of a pair need not have come that far when the first has decided; it must not have failed by itself.
     """
@@ -88,6 +90,7 @@ def execute(request: dict, descriptors: list[int], channel: socket.socket, jail:
     # No pipe: a program could open its reading end anew through /proc/self/fd, and take the reports back.
     # One for each process, so that it is known which of them has begun.
     steps_of = [socket.socketpair() for _ in range(request["processes"])]
+    gate, inner_gate = socket.socketpair() if steps > 1 else (None, None)
     started = time.monotonic()
     zygote_pid = os.getpid()
     pids: list[int] = []
@@ -96,8 +99,9 @@ def execute(request: dict, descriptors: list[int], channel: socket.socket, jail:
     for index, link in enumerate(links):
         pid = os.fork()
         if pid == 0:
-            own = descriptors[FILES * index :][: None if request["processes"] == 1 else FILES]
-            child.run(own, steps_of[index][1].fileno(), link.fileno() if link else None, limits, jail, zygote_pid)
+            own = descriptors[FILES * index :][:FILES]
+            step = steps_of[index][1].fileno()
+            child.run(own, step, descriptor(link), descriptor(inner_gate), limits, jail, zygote_pid)
         pids.append(pid)
     for link in filter(None, links):
         link.close()
@@ -108,6 +112,9 @@ def execute(request: dict, descriptors: list[int], channel: socket.socket, jail:
     poll = select.poll()
     poll.register(main_process, select.POLLIN)
     poll.register(channel, select.POLLHUP | select.POLLRDHUP)
+    if gate and inner_gate:
+        inner_gate.close()
+        poll.register(gate, select.POLLIN)
     ready: dict[int, int] = {}
     timed_out = False
     counts, allowed = [0] * len(pids), steps + len(pids)
@@ -116,6 +123,10 @@ def execute(request: dict, descriptors: list[int], channel: socket.socket, jail:
     while not ready and not timed_out:
         remaining = deadline - time.monotonic()
         ready = dict(poll.poll(max(0, min(remaining, POLL_SECONDS)) * 1000))
+        if gate and ready.pop(gate.fileno(), None):
+            poll.unregister(gate)
+            pass_gate(gate, channel)
+            deadline = time.monotonic() + wall_seconds
         if not ready and sum(counts) < allowed and update(counts, steps_of):
             deadline = time.monotonic() + wall_seconds
         timed_out = not ready and deadline <= time.monotonic()
@@ -132,12 +143,28 @@ def execute(request: dict, descriptors: list[int], channel: socket.socket, jail:
     os.close(main_process)
     for step_read, _ in steps_of:
         step_read.close()
+    if gate:
+        gate.close()
     return {
         "processes": reports,
         "timed_out": timed_out,
         "begun": counts[0] > 0 and all(map(began_or_was_late, counts[1:], reports[1:], [timed_out])),
         "wall_seconds": time.monotonic() - started,
     }
+
+
+def descriptor(end: socket.socket | None) -> int | None:
+    return end.fileno() if end else None
+
+
+def pass_gate(gate: socket.socket, channel: socket.socket) -> None:
+    """A process has come to the gate, or has closed it: ask the host, once, whether it may go on."""
+    with contextlib.suppress(OSError):  # whichever of the two did not wait for the answer
+        if gate.recv(1):
+            channel.send(b'{"gate": true}')
+            if channel.recv(16) == b"open":
+                gate.send(b".")
+        gate.shutdown(socket.SHUT_RDWR)
 
 
 def began_or_was_late(count: int, report: dict, timed_out: bool) -> bool:
