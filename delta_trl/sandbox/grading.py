@@ -261,14 +261,20 @@ def _grade_cases(
     tests: StdinTests | CallTests,
     limits: Limits,
     stop_at_failure: bool,
+    together: bool = True,
 ) -> Grade:
     """
-    All cases in one process, which stops after the first if that fails. A later failure is tried again in a fresh
-    process before it counts, since an earlier case may have left something behind that is not this one's fault.
+    All cases `together` in one process, which stops after the first if that fails; or each in a process of its own.
+
+    A later failure of the batch is tried again alone, since an earlier case may have left something behind that is
+    not this one's fault. If it passes there, the program answers differently alone, by chance or on purpose. Then the
+    batch counts for nothing: one answer from here and another from there would be two guesses for every case.
     """
-    total = len(tests.inputs)
-    everything = range(total)
+    everything = range(len(tests.inputs))
     verdicts: dict[int, str] = {}
+    doubtful: set[int] = set()
+    if together and sandbox.is_local and len(everything) > 1:
+        verdicts, doubtful = _batch(sandbox, code, tests, limits, stop_at_failure)
 
     def stop() -> bool:
         failures = [verdict for verdict in verdicts.values() if verdict != "passed"]
@@ -276,34 +282,47 @@ def _grade_cases(
             stop_at_failure or failures.count("timeout") >= MAX_TIMEOUTS or "sandbox error" in failures
         )
 
-    def go_on(so_far: Result) -> bool:
-        return not stop_at_failure or tests.batch(so_far, everything) == [True]
-
-    if total > 1 and sandbox.is_local:
-        result = sandbox.execute([tests.job(code, everything)], limits, steps=total, go_on=go_on)
-        passed = tests.batch(result, everything)
-        verdicts |= {case: "passed" for case, good in enumerate(passed) if good}
-        if not passed:  # it did not come to the end of the first case: as if that had been the only one
-            verdicts[0] = tests.single(result, 0)
-        elif not passed[0]:
-            verdicts[0] = first_failure(result)
-        if result.outcome is Outcome.TIMEOUT and len(passed) < total:
-            verdicts[len(passed)] = "timeout"  # it had a case's whole time, and need not have it again
     for case in everything:
         if stop():
             break
         if case not in verdicts:
             result = sandbox.execute([tests.job(code, range(case, case + 1))], limits)
             verdicts[case] = tests.single(result, case)
-    return summarize(verdicts, total)
+            if case in doubtful and verdicts[case] == "passed":
+                return _grade_cases(sandbox, code, tests, limits, stop_at_failure, together=False)
+    return summarize(verdicts, len(everything))
 
 
-def first_failure(result: Result) -> str:
+def _batch(
+    sandbox: Sandbox, code: str, tests: StdinTests | CallTests, limits: Limits, stop_at_failure: bool
+) -> tuple[dict[int, str], set[int]]:
+    """All cases in one process: the verdicts that need no second look, and the failures that do."""
+    everything = range(len(tests.inputs))
+
+    def go_on(so_far: Result) -> bool:
+        return not stop_at_failure or tests.batch(so_far, everything) == [True]
+
+    result = sandbox.execute([tests.job(code, everything)], limits, steps=len(everything), go_on=go_on)
+    passed = tests.batch(result, everything)
+    first = result
+    if result.at_gate is not None:  # there it was told whether its first answer was right: that answer stays
+        first = result.at_gate
+        passed[:1] = tests.batch(first, everything)[:1] or [False]
+    verdicts = {case: "passed" for case, good in enumerate(passed) if good}
+    if not passed:  # it did not come to the end of the first case: as if that had been the only one
+        verdicts[0] = tests.single(result, 0)
+    elif not passed[0]:
+        verdicts[0] = first_failure(first.reports, result.stderr)
+    if result.outcome is Outcome.TIMEOUT and len(passed) < len(everything):
+        verdicts[len(passed)] = "timeout"  # it had a case's whole time, and need not have it again
+    return verdicts, {case for case, good in enumerate(passed) if not good}
+
+
+def first_failure(reports: tuple[bytes, ...], stderr: bytes) -> str:
     """The verdict on a first case that came to its end and did not pass."""
-    report = load_report(result.reports[0])
-    failed = isinstance(report, dict) and report.get("status") != 0
-    if failed:
-        return "memory" if result.stderr.rstrip().rpartition(b"\n")[2].startswith(b"MemoryError") else "exception"
+    report = load_report(reports[0]) if reports else None
+    if isinstance(report, dict) and report.get("status") != 0:
+        return "memory" if stderr.rstrip().rpartition(b"\n")[2].startswith(b"MemoryError") else "exception"
     return "wrong answer"
 
 

@@ -72,7 +72,9 @@ class Result:
         cpu_seconds (`float`, *optional*, defaults to `0.0`): Processor time.
         peak_memory_mb (`float`, *optional*, defaults to `0.0`): Resident memory.
         reports (`tuple[bytes, ...]`, *optional*, defaults to `()`):
-            Lines that the harness in the process wrote. The program can forge them.
+            Lines that the harness in the process wrote, at most one for each case. The program can forge them.
+        at_gate (`Result`, *optional*):
+            Of a job of several cases, what it had given when the host was asked whether to run those after the first.
     """
 
     outcome: Outcome
@@ -83,3 +85,4 @@ class Result:
     cpu_seconds: float = 0.0
     peak_memory_mb: float = 0.0
     reports: tuple[bytes, ...] = ()
+    at_gate: "Result | None" = None

@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Literal
 
 from .limits import Limits, Outcome, Result
@@ -192,14 +193,22 @@ class Sandbox:
                 "steps": steps,
                 "processes": len(jobs),
             }
+            at_gate: list[Result] = []
+
+            def gate() -> bool:
+                at_gate.append(Result(Outcome.OK, **read_output(groups[0], limits, steps)))
+                return go_on(at_gate[0])
+
             with self._worker() as worker:
                 reply = worker.execute(
                     request,
                     [descriptor for group in groups for descriptor in group],
                     limits.wall_seconds * (steps + 2) + GRACE_SECONDS,
-                    gate=(lambda: go_on(Result(Outcome.OK, **read_output(groups[0], limits)))) if steps > 1 else None,
+                    gate if steps > 1 else None,
                 )
-            return read_result(reply, groups[0], limits, steps) if reply["begun"] else None
+            if not reply["begun"]:
+                return None
+            return replace(read_result(reply, groups[0], limits, steps), at_gate=at_gate[0] if at_gate else None)
 
     @contextlib.contextmanager
     def _worker(self) -> Iterator[Worker]:
@@ -319,16 +328,14 @@ def read_result(reply: dict, group: list[int], limits: Limits, steps: int) -> Re
         wall_seconds=reply["wall_seconds"],
         cpu_seconds=process["cpu_seconds"],
         peak_memory_mb=process["peak_kilobytes"] / 1024,
-        **read_output(group, limits),
+        **read_output(group, limits, steps),
     )
 
 
-def read_output(group: list[int], limits: Limits) -> dict:
-    """What a process has given so far."""
-    return {
-        "stdout": read_all(group[1], limits.output_bytes),
-        "reports": tuple(read_all(group[3], limits.output_bytes).splitlines()),
-    }
+def read_output(group: list[int], limits: Limits, steps: int) -> dict:
+    """What a process has given so far; of its reports no more than there are cases, whatever it wrote."""
+    *reports, _ = read_all(group[3], limits.output_bytes).split(b"\n", steps)
+    return {"stdout": read_all(group[1], limits.output_bytes), "reports": tuple(reports)}
 
 
 _sandboxes: "weakref.WeakSet[Sandbox]" = weakref.WeakSet()

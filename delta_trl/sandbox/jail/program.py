@@ -63,7 +63,8 @@ def run_stdin(job: dict) -> int:
 class State:
     """
     What one case could leave for the next in the same process, as far as it is cheap to see: attributes of modules
-    and builtins, the environment, files. A program that hides more than that has gained nothing by it.
+    and builtins, the environment, files. A program can hide more (the value of an attribute, say), and so answer
+    otherwise in a batch than alone: then the host counts none of the batch's answers.
     """
 
     def __init__(self):
