@@ -24,6 +24,10 @@ ATTACKS = [
     ("a value that contains itself", "def f():\n    x = []\n    x.append(x)\n    return x", {"fn_name": "f", "inputs": [[]], "outputs": [[]]}),
     ("an integer with many digits", "def f(): return 1 << (8 * 4_000_000)", {"fn_name": "f", "inputs": [[]], "outputs": [1]}),
     ("a key with many digits", "def f(): return {1 << 100_000: 1}", {"fn_name": "f", "inputs": [[]], "outputs": [{"1": 1}]}),
+    ("a fraction that takes long to reduce", "import os\ndef f():\n    a, b = (os.urandom(400_000).hex() for _ in 'ab')\n    os.write(3, f'[\"fraction\", [\"int\", \"{a}\"], [\"int\", \"{b}\"]]\\n'.encode()); os._exit(0)", {"fn_name": "f", "inputs": [[], []], "outputs": [1, 2]}),
+    ("a set of colliding integers", "import os, json\ndef f():\n    os.write(3, json.dumps(['set', *[['int', hex(k * (2**61 - 1))] for k in range(50_000)]]).encode() + b'\\n'); os._exit(0)", {"fn_name": "f", "inputs": [[], []], "outputs": [[1], [2]]}),
+    ("a flood of short reports", "import os\ndef f():\n    os.write(3, b'[]\\n' * (1 << 21)); os._exit(0)", {"fn_name": "f", "inputs": [[], []], "outputs": [[1], [2]]}),
+    ("a flood of lines", "print('x' + '\\n' * (8_000_000) + 'x')", {"inputs": ["", ""], "outputs": ["1.5", "1.5"]}),
     ("endless callbacks", "def f(g): return g(g)", {"test": "def h(x):\n    return x(x)\nassert f(h) == 1"}),
 ]  # fmt: skip
 

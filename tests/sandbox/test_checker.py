@@ -1,0 +1,117 @@
+"""Comparing runs in the trainer: it takes little time, whatever a program has written, and is exact."""
+
+import json
+import time
+
+import pytest
+
+from delta_trl.sandbox import Outcome, Result, TestsError, codec, parse_tests
+from delta_trl.sandbox.checker import same_output, same_value
+
+
+SIZE = 8 << 20  # bytes that a program may write
+SECONDS = 1.0  # some times what the slowest takes, for a machine that is busy
+EXPECTED = {
+    "a number": 1,
+    "many numbers": list(range(40_000)),
+    "many keys": {str(number): number for number in range(20_000)},
+}
+COLLIDING = [["int", hex(number * (2**61 - 1))] for number in range(100_000)]  # all hash to 0
+REPORTS = {
+    "colliding set": json.dumps(["set", *COLLIDING]).encode(),
+    "colliding keys": json.dumps(["dict", *[[key, None] for key in COLLIDING[:20_000]]]).encode(),
+    "fraction": b'["fraction", ["int", "%s"], ["int", "%s"]]' % (b"7" * (SIZE // 2), b"3" * (SIZE // 2)),
+    "integer": b'["int", "%s"]' % (b"f" * SIZE),
+    "key": b'["dict", [["int", "%s"], null]]' % (b"f" * SIZE),
+    "digits": b"1" * SIZE,
+    "float": b'["float", "0x%s"]' % (b"1" * SIZE),
+    "lists": b"[" + b"[]," * (SIZE // 3) + b"[]]",
+    "objects": b"[" + b"{}," * (SIZE // 3) + b"{}]",
+    "numbers": b"[" + b"1e9," * (SIZE // 4) + b"1]",
+    "strings": b"[" + b'"",' * (SIZE // 3) + b'""]',
+    "nested": b"[" * SIZE,
+    "decimal": b'["decimal", "%s"]' % (b"1" * SIZE),
+}
+OUTPUTS = {
+    "lines": b"x" + b"\n" * SIZE + b"x",
+    "words": b"1 " * (SIZE // 2),
+    "digits": b"1" * SIZE,
+    "fraction": b"0." + b"1" * SIZE,
+    "exponent": b"1e" + b"1" * SIZE,
+    "blank": b" " * SIZE + b"x",
+    "no ASCII": "é".encode() * (SIZE // 2),
+}
+
+
+@pytest.mark.parametrize("report", REPORTS)
+@pytest.mark.parametrize("expected", EXPECTED)
+def test_a_hostile_report_is_soon_refused(report, expected):
+    tests = parse_tests({"fn_name": "f", "inputs": [[]], "outputs": [EXPECTED[expected]]})
+    started = time.monotonic()
+    assert tests.single(Result(Outcome.OK, reports=(REPORTS[report],)), 0) == "wrong answer"
+    assert time.monotonic() - started < SECONDS
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+@pytest.mark.parametrize("expected", ["1.5", "1.5 2.5\n3.5"])
+def test_a_hostile_output_is_soon_refused(output, expected):
+    started = time.monotonic()
+    assert not same_output(OUTPUTS[output], expected)
+    assert time.monotonic() - started < SECONDS
+
+
+def test_output_is_read_once():
+    """Ends of cases that go back and forth would have it read as often as there are cases."""
+    reports = tuple(json.dumps({"end": end, "status": 0}).encode() for end in [SIZE, 0] * 25)
+    tests = parse_tests({"inputs": [""] * 50, "outputs": ["1.5"] * 50})
+    assert tests.batch(Result(Outcome.OK, stdout=b"1" * SIZE, reports=reports), range(50)) == [False]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected", "same"),
+    [
+        ((1, [2.0]), [1, (2,)], True),
+        (2.0, 2, True),
+        (2, 2.0, True),
+        (int(1e300), 1e300, True),
+        (2**53 + 1, float(2**53), False),
+        (0.1 + 0.2, 0.3, True),
+        (float("nan"), float("nan"), True),
+        (float("inf"), 1.5, False),
+        (True, 1, False),
+        (1, True, False),
+        (None, None, True),
+        (None, [], False),
+        ("1", 1, False),
+        ("[{,", "[{,", True),
+        (["[{," * 1000], ["[{," * 1000], True),
+        ([], {}, False),
+        ({2: "a", 2.5: "b", None: 0, True: 3}, {"2": "a", "2.5": "b", "null": 0, "true": 3}, True),
+        ({number: number for number in range(1000)}, {str(number): number for number in range(1000)}, True),
+        ({1: 1, "1": 1}, {"1": 1, "2": 1}, False),
+        ({(1, 2): 1}, {"(1, 2)": 1}, False),
+        ({1 << 20_000: 1}, {"1": 1}, False),
+        ({1}, [1], False),
+        (frozenset(), [], False),
+        (b"a", "a", False),
+        (1 << 20_000, 1 << 20_000, True),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_values(given, expected, same):
+    encoding = json.dumps(codec.encode(given))
+    assert same_value(json.loads(encoding), expected) is same
+    tests = parse_tests({"fn_name": "f", "inputs": [[]], "outputs": [expected]})
+    assert tests.batch(Result(Outcome.OK, reports=(encoding.encode(),)), range(1)) == [same]
+
+
+@pytest.mark.parametrize(
+    "report", [[], ["int"], ["int", 5], ["int", "x"], ["float", "0x1p99999"], [["int"], "1"], {}, 1]
+)
+def test_what_is_no_encoding_equals_nothing(report):
+    assert not any(same_value(report, expected) for expected in (1, 1.5, [], [1], {}, {"a": 1}, "a", None, True))
+
+
+def test_an_expected_value_is_one_that_json_has():
+    with pytest.raises(TestsError, match=r"a JSON value, got \[\{1\}\]"):
+        parse_tests({"fn_name": "f", "inputs": [[]], "outputs": [[{1}]]})
