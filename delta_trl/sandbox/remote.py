@@ -1,5 +1,6 @@
 """Programs run by an execution server instead of on this machine: what it isolates is the server's affair."""
 
+import http.client
 import json
 import logging
 import pathlib
@@ -18,6 +19,8 @@ logger = logging.getLogger(__name__)
 MAX_ATTEMPTS = 3
 RETRY_SECONDS = 1.0  # doubled after each attempt
 OVERHEAD_SECONDS = 30.0  # that a server may take beyond the program's own time
+# What an answer raises that does not come, stops halfway, or is none of this protocol.
+NO_ANSWER = (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 # Calls a function on the server: reads {"code", "function", "inputs"}, prints the encoded value. What the program
 # prints goes to standard error. Comparing happens here; the server never sees an expected output.
 CALLER = """
@@ -102,7 +105,7 @@ class RemoteSandbox:
                 time.sleep(RETRY_SECONDS * 2 ** (attempt - 1))
             try:
                 return self._post(request, limits)
-            except (OSError, ValueError, KeyError, TypeError) as error:  # no answer, or not one of this protocol
+            except NO_ANSWER as error:
                 problem = f"{type(error).__name__}: {error}"
                 logger.warning("%s failed (attempt %d of %d): %r", self.url, attempt + 1, MAX_ATTEMPTS, problem)
         return Result(Outcome.SANDBOX_ERROR, stderr=problem.encode())

@@ -160,6 +160,45 @@ def test_remote_server(server, caplog):
     assert "\x1b" not in caplog.text
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"status": "Success", "run_result": "7"}',
+        b'{"status": "Success", "run_result": {"status": "Finished", "return_code": 0, "stdout": 7}}',
+        b'{"status": "Success", "run_result": {"return_code": 0}}',
+        b'{"status": "Success"}',
+        b"7",
+        b"[]",
+        b"[" * 100_000,
+        b"",
+        None,
+    ],
+)
+def test_a_remote_answer_that_is_none(body, monkeypatch):
+    """Also one that stops halfway: tried again, and then no reward."""
+    monkeypatch.setattr(remote, "RETRY_SECONDS", 0.01)
+    requests = []
+
+    class Broken(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            requests.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body) if body is not None else 1000))
+            self.end_headers()
+            self.wfile.write(body or b'{"status":')
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Broken) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        assert CodeReward(remote_url=f"http://127.0.0.1:{server.server_port}")([RIGHT], [ADD]) == [None]
+        server.shutdown()
+        thread.join()
+    assert len(requests) == 3
+
+
 def test_remote_server_that_is_not_there(monkeypatch):
     monkeypatch.setattr(remote, "RETRY_SECONDS", 0.01)
     assert CodeReward(remote_url="http://127.0.0.1:9")([RIGHT], [ADD]) == [None]
