@@ -126,6 +126,7 @@ class CodeReward:
             TypeError, ValueError: If `completions` or `tests` are no lists of the same length, see `check_inputs`.
         """
         check_inputs(self.__name__, completions, tests=tests)
+        tests = list(tests)  # a column of a data set makes its rows anew each time
         programs = [extract_program(message_text(one), not self.require_fence) for one in completions]
         progress = Progress(len(programs))
         jobs = {(program, _key(test)): test for program, test in zip(programs, tests, strict=True)}

@@ -7,6 +7,7 @@ import json
 import pickle
 import threading
 
+import datasets
 import pytest
 
 from delta_trl.rewards.code import AsyncCodeReward, CodeReward, async_code_reward, code_reward, extract_program
@@ -81,6 +82,19 @@ def test_fence_can_be_required():
     tests = {"inputs": [""], "outputs": ["1"]}
     assert CodeReward(workers=2)(["print(1)"], [tests]) == [1.0]
     assert CodeReward(workers=2, require_fence=True)(["print(1)"], [tests]) == [0.0]
+
+
+def test_tests_may_be_a_column_that_makes_its_rows_anew():
+    class Column:
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, index):
+            return [dict(ADD), {"inputs": [""], "outputs": ["1"]}][index]
+
+    assert code_reward([RIGHT, "print(1)"], Column(), workers=2) == [1.0, 1.0]
+    tests = datasets.Dataset.from_dict({"tests": [ADD, ADD]})["tests"]
+    assert code_reward([RIGHT, "print(1)"], tests, workers=2) == [1.0, 0.0]
 
 
 def test_a_failed_sandbox_is_no_zero(monkeypatch):
