@@ -233,7 +233,8 @@ def code_reward(
         `list[float | None]`: 1.0, 0.0, or `None` where the tests cannot be used or the sandbox failed.
 
     Raises:
-        TypeError, ValueError: If `completions` and `tests` are not lists of the same length.
+        TypeError, ValueError:
+            If `completions` and `tests` are not lists of the same length, or a column has the name of an option.
 
     Example:
 
@@ -243,6 +244,12 @@ def code_reward(
     [1.0]
     ```
     """
+    for name, option in {"timeout": timeout, "memory_mb": memory_mb, "workers": workers}.items():
+        if not isinstance(option, (int, float, type(None))):  # trainers pass each column of the data set by its name
+            raise TypeError(
+                f"code_reward: `{name}` is an option, expected a number; got {option!r:.200}. If it is a column of "
+                f"the data set, rename or remove that, or use CodeReward({name}=...), which looks at no such column."
+            )
     return CodeReward(timeout, memory_mb, workers)(completions, tests, **kwargs)
 
 

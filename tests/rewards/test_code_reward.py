@@ -97,6 +97,13 @@ def test_tests_may_be_a_column_that_makes_its_rows_anew():
     assert code_reward([RIGHT, "print(1)"], tests, workers=2) == [1.0, 0.0]
 
 
+@pytest.mark.parametrize("name", ["timeout", "memory_mb", "workers"])
+def test_a_column_with_the_name_of_an_option_is_named(name):
+    with pytest.raises(TypeError, match=rf"`{name}` is an option, expected a number; got \[6\].*CodeReward\({name}="):
+        code_reward([RIGHT], [ADD], **{name: [6]})
+    assert CodeReward(workers=2)([RIGHT], [ADD], **{name: [6]}) == [1.0]
+
+
 def test_a_failed_sandbox_is_no_zero(monkeypatch):
     monkeypatch.setattr(Sandbox, "execute", lambda *_, **__: Result(Outcome.SANDBOX_ERROR))
     assert code_reward([RIGHT], [ADD], workers=2) == [None]
