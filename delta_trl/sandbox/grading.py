@@ -15,6 +15,7 @@ from .sandbox import Sandbox
 
 MAX_TIMEOUTS = 2  # of one program, after which its other tests count as failed
 REPORT_BYTES = 500  # the end of a case takes fewer
+METHOD = "Solution()."  # as LeetCode's data sets name what a program defines
 JSON_SCALARS = (type(None), bool, int, float, str)
 
 
@@ -128,7 +129,7 @@ class Suite:
     Args:
         setup (`str`): Code to run first.
         units (`list[str]`): The tests; the names of the program are theirs to use.
-        entry_point (`str`, *optional*): What `check` of the last unit is called with.
+        entry_point (`str`, *optional*): What `check` of the last unit is called with: `f`, or `Solution().f`.
         called (`tuple[str, ...]`, *optional*, defaults to `()`): Names that the units call.
     """
 
@@ -201,7 +202,7 @@ def parse_tests(tests: dict | str) -> StdinTests | CallTests | Suite:
             f"got the keys {sorted(map(str, tests))}."
         )
     if tests.get("fn_name"):
-        return _parse_calls(tests["fn_name"], inputs, outputs)
+        return _parse_calls(_function("fn_name", tests["fn_name"]).removeprefix(METHOD), inputs, outputs)
     return StdinTests([_text(item) for item in inputs], [_text(item) for item in outputs])
 
 
@@ -217,7 +218,14 @@ def _parse_suite(tests: dict) -> Suite:
         except (SyntaxError, ValueError) as error:
             raise TestsError(f"A test is no Python: {error}") from error
         called += [node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and hasattr(node.func, "id")]
-    return Suite("\n".join(setup), units, tests.get("entry_point"), tuple(dict.fromkeys(called)))
+    entry_point = _function("entry_point", tests["entry_point"]) if tests.get("entry_point") else None
+    return Suite("\n".join(setup), units, entry_point, tuple(dict.fromkeys(called)))
+
+
+def _function(key: str, name: object) -> str:
+    if not isinstance(name, str) or not name.removeprefix(METHOD).isidentifier():
+        raise TestsError(f"'{key}' is the name of a function, or '{METHOD}' and a method's name; got {name!r:.200}.")
+    return name
 
 
 def _text(item: object) -> str:

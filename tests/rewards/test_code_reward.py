@@ -104,6 +104,16 @@ def test_a_column_with_the_name_of_an_option_is_named(name):
     assert CodeReward(workers=2)([RIGHT], [ADD], **{name: [6]}) == [1.0]
 
 
+def test_a_function_that_no_program_can_define_is_the_tests_fault():
+    check = "def check(candidate):\n    assert candidate(1) == 2"
+    for name in ("a.f", "Solution().a.f", "Solution()", "f()", "Other().f", 5):
+        logged = {}
+        tests = [{"fn_name": name, "inputs": [[1]], "outputs": [2]}, {"test": check, "entry_point": name}]
+        completions = ["```python\ndef f(x): return x + 1\n```"] * 2
+        assert code_reward(completions, tests, workers=2, log_extra=logged.__setitem__) == [None, None]
+        assert logged["code_verdict"] == ["unusable tests"] * 2
+
+
 def test_a_failed_sandbox_is_no_zero(monkeypatch):
     monkeypatch.setattr(Sandbox, "execute", lambda *_, **__: Result(Outcome.SANDBOX_ERROR))
     assert code_reward([RIGHT], [ADD], workers=2) == [None]

@@ -138,6 +138,7 @@ CALLS = [
     ("unicode value", "def f(s): return s[::-1]", calls("f", ("añ🎉", "🎉ña"))),
     ("nan", "def f(): return float('inf')", calls("f", (float("inf"),))),
     ("state is fresh", "seen = []\ndef f(x):\n    seen.append(x)\n    return len(seen)", calls("f", (1, 1), (2, 1), (3, 1))),
+    ("a method named with its class", "class Solution:\n    def f(self, x): return x + 1", calls("Solution().f", (1, 2), (2, 3))),
     ("a function beside Solution", "class Solution: pass\ndef f(): return 1", calls("f", (1,))),
     ("megabyte", "def f(x): return x", calls("f", (list(range(150_000)), list(range(150_000))))),
 ]  # fmt: skip
@@ -150,6 +151,7 @@ POINT = "class Point:\n    def __init__(self, x, y): self.x, self.y = x, y\n"
 
 ASSERTS = [
     ("check", "def f(x): return sum(x)", HUMANEVAL),
+    ("a method", "class Solution:\n    def __init__(self): self.start = 0\n    def f(self, x): return sum(x, self.start)", HUMANEVAL | {"entry_point": "Solution().f"}),
     ("as json", "def f(x): return sum(x)", json.dumps(HUMANEVAL)),
     ("prints in a candidate", "print('hi')\ndef f(x):\n    print(x)\n    return sum(x)", HUMANEVAL),
     ("main guard", "def f(x): return sum(x)\nif __name__ == '__main__':\n    raise SystemExit(1)", HUMANEVAL),

@@ -77,7 +77,7 @@ def run_units(job: dict, setup: types.CodeType, units: list[types.CodeType]) -> 
         try:
             exec(unit, module.__dict__)
             if job["entry_point"]:
-                module.check(vars(module)[job["entry_point"]])
+                module.check(entry_point(vars(module), job["entry_point"]))
             for name, value in list(vars(module).items()):
                 if name.startswith("test_") and isinstance(value, types.FunctionType):
                     delattr(module, name)
@@ -94,6 +94,12 @@ def describe(error: BaseException) -> str:
     return type(error).__name__
 
 
+def entry_point(names: dict, name: str) -> Any:
+    """What the tests check: a function, or as `Solution().f` a method of a new object."""
+    owner, _, method = name.rpartition("().")
+    return getattr(names[owner](), method) if owner else names[name]
+
+
 def inject(peer: Peer, names: list, module: types.ModuleType, job: dict, codes: list) -> None:
     """
     Give the tests the program's names that they use, as `solution` and as their own.
@@ -104,7 +110,7 @@ def inject(peer: Peer, names: list, module: types.ModuleType, job: dict, codes: 
     used = set().union(*map(names_of, codes))
     own = [name for name in names if name in used and not hasattr(builtins, name)]
     if job["entry_point"]:
-        own.append(job["entry_point"])
+        own.append(job["entry_point"].partition("().")[0])
     elif not own:
         own = [name for name in names if name in used and name in job["called"]]
     solution = types.ModuleType("solution")
