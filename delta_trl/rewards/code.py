@@ -3,11 +3,10 @@
 import asyncio
 import functools
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..sandbox import Grade, Limits, RemoteSandbox, Sandbox, TestsError, grade, parse_tests
 from .grader.extraction import Completions, message_text
@@ -17,7 +16,6 @@ from .inputs import check_inputs
 logger = logging.getLogger(__name__)
 
 PROGRESS_SECONDS = 30.0
-FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([^\s`]*)[^\n`]*$", re.MULTILINE)
 PYTHON = {"python", "python3", "py", "py3"}
 
 
@@ -30,28 +28,56 @@ def extract_program(text: str, whole_text: bool = True) -> str | None:
         whole_text (`bool`, *optional*, defaults to `True`): Take a text without any fence as the program itself.
     """
     text = text.rpartition("</think>")[2]
-    if "<think>" in text:
-        return None
     blocks: dict[str, str] = {}
-    opening = None
+    opening: Fence | None = None
+    lines: list[str] = []
     fenced = False
-    for fence in FENCE.finditer(text):
-        fenced = True
+    for line in text.split("\n"):
+        fence = read_fence(line)
         if opening is None:
-            opening = fence
-        elif fence[1][0] == opening[1][0] and len(fence[1]) >= len(opening[1]) and not fence[2]:
-            blocks[_language(opening)] = text[opening.end() + 1 : fence.start()]
+            if "<think>" in line:
+                return None  # reasoning that stays open; inside a block it is the program's text
+            if fence is not None:
+                opening, lines, fenced = fence, [], True
+        elif fence is not None and fence.mark.startswith(opening.mark) and not fence.info:
+            blocks[opening.language] = _outdent([*lines, ""], opening.indent)
             opening = None
+        else:
+            lines.append(line)
     if opening is not None:  # the completion ends inside its last block
-        blocks[_language(opening)] = text[opening.end() + 1 :]
+        blocks[opening.language] = _outdent(lines, opening.indent)
     if not fenced and whole_text:
         return text if text.strip() else None
     return blocks.get("python", blocks.get(""))
 
 
-def _language(opening: re.Match) -> str:
-    mark = opening[2].lower()
-    return "python" if mark in PYTHON else mark
+class Fence(NamedTuple):
+    """A line that opens or closes a block: its indentation, its three or more signs, and what follows them."""
+
+    indent: int
+    mark: str
+    info: str
+
+    @property
+    def language(self) -> str:
+        word = self.info.split()[0].lower() if self.info else ""
+        return "python" if word in PYTHON else word
+
+
+def read_fence(line: str) -> Fence | None:
+    text = line.lstrip(" \t")
+    info = text.lstrip(text[:1])
+    mark = text[: len(text) - len(info)]
+    if not mark.startswith(("```", "~~~")) or "`" in info:
+        return None
+    return Fence(len(line) - len(text), mark, info.strip())
+
+
+def _outdent(lines: list[str], indent: int) -> str:
+    """A block's text without its fence's indentation, unless its first line has none of that."""
+    first = next(filter(str.strip, lines), "")
+    indent = min(indent, len(first) - len(first.lstrip(" \t")))
+    return "\n".join(line[:indent].lstrip(" \t") + line[indent:] for line in lines)
 
 
 class CodeReward:

@@ -6,6 +6,7 @@ import inspect
 import json
 import pickle
 import threading
+import time
 
 import datasets
 import pytest
@@ -36,12 +37,48 @@ RIGHT = "```python\nprint(sum(map(int, input().split())))\n```"
         ("<think>```python\na\n```</think>```python\nb\n```", "b\n"),
         ("<think>```python\na\n```", None),
         ("text\r\n```python\r\na\r\n```\r\n", "a\r\n"),
-        ("1. So:\n   ```python\n   a\n   ```", "   a\n"),
+        ("1. So:\n   ```python\n   a\n   ```", "a\n"),
+        ("- So:\n\t```python\n\tif a:\n\t\tb\n\n\tc\n\t```", "if a:\n\tb\n\nc\n"),
+        ("  ```python\n\n  if a:\n    b\n c", "\nif a:\n  b\nc"),
+        ("  ```python\nif a:\n  b\n  ```", "if a:\n  b\n"),
+        ("```python\n```", ""),
+        ("```python title=`x`\na\n```", ""),
+        ("```python\nprint('<think>')\n```", "print('<think>')\n"),
+        ("<think>no</think>\n```python\nprint('<think>')\n```\nDone.", "print('<think>')\n"),
+        ("```python\na\n```\n<think>\n```python\nb\n```", None),
+        ("```python\na\n```\n<think>", None),
+        ("print('<think>')", None),
+        ("```python <think>\na\n```", None),
+        ("<think>\n```python\na\n", None),
     ],
 )
 def test_program_of_a_completion(completion, program):
     found = extract_program(completion)
     assert (found and found.replace("\r\n", "\n")) == (program and program.replace("\r\n", "\n"))
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        lambda n: "```" + "a" * n + "`x",
+        lambda n: "```" + " " * n + "`x",
+        lambda n: "```" + "\t a" * (n // 3) + "`x",
+        lambda n: "`" * n + "x`",
+        lambda n: "~" * n,
+        lambda n: " " * n + "```x`",
+        lambda n: "```\n" * (n // 4),
+        lambda n: "```python\n" * (n // 10),
+        lambda n: "```python\n" + " " * n,
+        lambda n: " " * (n // 2) + "```\n" + " " * (n // 2) + "x",
+        lambda n: "```\n<think>" * (n // 11),
+        lambda n: "</think>" * (n // 8),
+    ],
+)
+def test_finding_the_program_takes_a_time_linear_in_the_text(completion):
+    """Ten times a long completion: what is quadratic would take hours."""
+    started = time.monotonic()
+    extract_program(completion(1_000_000))
+    assert time.monotonic() - started < 3.0
 
 
 def test_rewards_and_verdicts():
