@@ -46,6 +46,7 @@ docs: install
 # The rewards: answers from a grammar and programs bred from the attacks; then many checks, of which nothing may grow.
 fuzz: install
 	$(BIN)/python scripts/fuzz_rewards.py --answers 100000 --programs 5000 --seconds 5400
+	$(BIN)/python scripts/fuzz_rewards.py --answers 0 --programs 5000 --tier B
 
 # In one process; in two; and without the hostile, which cost workers their lives: these live to the end.
 soak: install
