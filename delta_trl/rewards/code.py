@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -16,7 +17,8 @@ from .inputs import check_inputs
 logger = logging.getLogger(__name__)
 
 PROGRESS_SECONDS = 30.0
-PYTHON = {"python", "python3", "py", "py3"}
+PYTHON = re.compile(r"\W{0,2}py(?:thon)?[\d.]*(?![\w-])", re.IGNORECASE)
+TAGS = re.compile(r"(?:[ \t]*<[^<>`\s]{1,30}>)*")
 
 
 def extract_program(text: str, whole_text: bool = True) -> str | None:
@@ -39,13 +41,13 @@ def extract_program(text: str, whole_text: bool = True) -> str | None:
                 return None  # reasoning that stays open; inside a block it is the program's text
             if fence is not None:
                 opening, lines, fenced = fence, [], True
-        elif fence is not None and fence.mark.startswith(opening.mark) and not fence.info:
-            blocks[opening.language] = _outdent([*lines, ""], opening.indent)
+        elif fence is not None and fence.closes(opening):
+            _keep(blocks, opening, [*lines, ""])
             opening = None
         else:
             lines.append(line)
     if opening is not None:  # the completion ends inside its last block
-        blocks[opening.language] = _outdent(lines, opening.indent)
+        _keep(blocks, opening, lines)
     if not fenced and whole_text:
         return text if text.strip() else None
     return blocks.get("python", blocks.get(""))
@@ -60,17 +62,28 @@ class Fence(NamedTuple):
 
     @property
     def language(self) -> str:
-        word = self.info.split()[0].lower() if self.info else ""
-        return "python" if word in PYTHON else word
+        return "python" if PYTHON.match(self.info) else self.info.partition(" ")[0].lower()
+
+    def closes(self, opening: "Fence") -> bool:
+        """A fence further in belongs to the block, such as that of an example in a docstring."""
+        bare = not self.info or self.info.startswith("<")  # ```</answer>
+        return bare and self.mark.startswith(opening.mark) and self.indent <= opening.indent + 3
 
 
 def read_fence(line: str) -> Fence | None:
-    text = line.lstrip(" \t")
+    tags = TAGS.match(line)
+    text = line[tags.end() if tags else 0 :].lstrip(" \t")  # <answer>```python
     info = text.lstrip(text[:1])
     mark = text[: len(text) - len(info)]
     if not mark.startswith(("```", "~~~")) or "`" in info:
         return None
-    return Fence(len(line) - len(text), mark, info.strip())
+    return Fence(len(line) - len(line.lstrip(" \t")), mark, info.strip())
+
+
+def _keep(blocks: dict[str, str], opening: Fence, lines: list[str]) -> None:
+    """The last block of a language that holds something; where a completion is cut off, an empty one may follow."""
+    if opening.language not in blocks or any(map(str.strip, lines)):
+        blocks[opening.language] = _outdent(lines, opening.indent)
 
 
 def _outdent(lines: list[str], indent: int) -> str:

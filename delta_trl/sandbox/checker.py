@@ -12,7 +12,8 @@ from typing import Any
 
 TOLERANCE = 1e-6  # absolute, and relative to the expected value
 MAX_KEY_DIGITS = 1000
-NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+# Possessive: millions of digits before another sign are read once
+NUMBER = re.compile(r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?+")
 
 
 def same_float(actual: float, expected: float) -> bool:

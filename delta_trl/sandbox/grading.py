@@ -16,6 +16,7 @@ from .sandbox import Sandbox
 MAX_TIMEOUTS = 2  # of one program, after which its other tests count as failed
 REPORT_BYTES = 500  # the end of a case takes fewer
 METHOD = "Solution()."  # as LeetCode's data sets name what a program defines
+MAX_LEVELS = 100  # of a call's input or output
 JSON_SCALARS = (type(None), bool, int, float, str)
 
 
@@ -105,9 +106,9 @@ class CallTests:
 
     def _same(self, line: bytes, case: int) -> bool:
         expected = self.outputs[case]
-        if len(line) > REPORT_BYTES and not _as_few_parts(line, json.dumps(codec.encode(expected)).encode()):
-            return False
         try:
+            if len(line) > REPORT_BYTES and not _as_few_parts(line, json.dumps(codec.encode(expected)).encode()):
+                return False
             return same_value(json.loads(line, parse_int=str), expected)
         except (ValueError, RecursionError):
             return False
@@ -186,6 +187,13 @@ def parse_tests(tests: dict | str) -> StdinTests | CallTests | Suite:
     Raises:
         TestsError: If they are in none of these formats, or there are none.
     """
+    try:
+        return _parse_tests(tests)
+    except (RecursionError, MemoryError) as error:  # what Python's parser says of thousands of signs
+        raise TestsError("The tests are nested too deeply.") from error
+
+
+def _parse_tests(tests: dict | str) -> StdinTests | CallTests | Suite:
     if isinstance(tests, str):
         try:
             tests = parse_json(tests)
@@ -232,6 +240,14 @@ def _text(item: object) -> str:
     return "\n".join(map(str, item)) if isinstance(item, list) else str(item)
 
 
+def _check_depth(value: Any, levels: int = MAX_LEVELS) -> None:
+    if not levels:
+        raise TestsError(f"A call's input or output is nested more than {MAX_LEVELS} levels deep.")
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    for part in parts:
+        _check_depth(part, levels - 1)
+
+
 def _is_json(value: Any) -> bool:
     if isinstance(value, dict):
         return all(map(_is_json, value.values()))
@@ -249,6 +265,7 @@ def _parse_calls(name: str, inputs: list, outputs: list) -> CallTests:
                 raise TestsError(f"A call's input or output is no JSON: {error}") from error
         if not isinstance(given, list):
             raise TestsError(f"A call's input is a list of arguments or JSON lines, got {type(given).__name__}.")
+        _check_depth((given, wanted))
         if not _is_json(wanted):
             raise TestsError(f"A call's output is a JSON value, got {wanted!r:.200}.")
         arguments.append(given)
@@ -328,15 +345,18 @@ def _batch(
     """All cases in one process: the verdicts that need no second look, and the failures that do."""
     everything = range(len(tests.inputs))
 
+    at_gate: list[bool] = []
+
     def go_on(so_far: Result) -> bool:
-        return not stop_at_failure or tests.batch(so_far, everything) == [True]
+        at_gate[:] = tests.batch(so_far, everything)[:1]
+        return not stop_at_failure or at_gate == [True]
 
     result = sandbox.execute([tests.job(code, everything)], limits, steps=len(everything), go_on=go_on)
     passed = tests.batch(result, everything)
     first = result
     if result.at_gate is not None:  # there it was told whether its first answer was right: that answer stays
         first = result.at_gate
-        passed[:1] = tests.batch(first, everything)[:1] or [False]
+        passed[:1] = at_gate or [False]
     verdicts = {case: "passed" for case, good in enumerate(passed) if good}
     if not passed:  # it did not come to the end of the first case: as if that had been the only one
         verdicts[0] = tests.single(result, 0)

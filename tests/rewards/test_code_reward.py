@@ -50,6 +50,18 @@ RIGHT = "```python\nprint(sum(map(int, input().split())))\n```"
         ("print('<think>')", None),
         ("```python <think>\na\n```", None),
         ("<think>\n```python\na\n", None),
+        ("```python\na\n```\n```python", "a\n"),
+        ("<answer>```python\na\n```</answer>", "a\n"),
+        ("<answer>\n```python\na\n```<|im_end|>", "a\n"),
+        (
+            '```python\ndef f():\n    """\n    ```\n    f()\n    ```\n    """\n```',
+            'def f():\n    """\n    ```\n    f()\n    ```\n    """\n',
+        ),
+        ("```python3.11\na\n```\n```\nb\n```", "a\n"),
+        ("```python:a.py\na\n```\n```\nb\n```", "a\n"),
+        ("```{python}\na\n```\n```\nb\n```", "a\n"),
+        ("```python, editable\na\n```\n```\nb\n```", "a\n"),
+        ("```pytest\na\n```\n```\nb\n```", "b\n"),
     ],
 )
 def test_program_of_a_completion(completion, program):
@@ -72,6 +84,10 @@ def test_program_of_a_completion(completion, program):
         lambda n: " " * (n // 2) + "```\n" + " " * (n // 2) + "x",
         lambda n: "```\n<think>" * (n // 11),
         lambda n: "</think>" * (n // 8),
+        lambda n: "<a>" * (n // 3),
+        lambda n: "<a" * (n // 2),
+        lambda n: "<a> " * (n // 4) + "```",
+        lambda n: "```" + "." * n,
     ],
 )
 def test_finding_the_program_takes_a_time_linear_in_the_text(completion):

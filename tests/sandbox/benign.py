@@ -179,6 +179,13 @@ ASSERTS = [
      {"test": "a = V(3, 4)\nassert a + a == V(6, 8) and a @ a == 25 and abs(-a) == 5 and float(a) == 2.5\nassert abs(abs(a) - 5.0) < 1e-9"}),
     ("arithmetic of the tests' objects", "def f(m): return (m * 2 + 1) + m", {"test": "class M:\n    def __init__(self, v): self.v = v\n    def __mul__(self, o): return M(self.v * o)\n    def __add__(self, o): return M(self.v + getattr(o, 'v', o))\nassert f(M(3)).v == 10"}),
     ("attributes of the tests' objects", "def f(t):\n    t.v += 1\n    t.add(t.v)\n    return t", {"test": "class T:\n    def __init__(self): self.v, self.seen = 1, []\n    def add(self, x): self.seen.append(x)\nassert f(T()).seen == [2]"}),
+    ("compares the tests' objects", "def cycle(p):\n    slow = fast = p\n    while fast != None and fast.next != None:\n        slow, fast = slow.next, fast.next.next\n        if slow == fast: return True\n    return False\ndef index(nodes, n): return nodes.index(n)",
+     {"test": "class N:\n    def __init__(self, v, n=None): self.v, self.next = v, n\n    def __eq__(self, o): return isinstance(o, N) and self.v == o.v\n    __hash__ = None\n"
+      "a = N(1, N(2, N(3)))\nassert not cycle(a)\na.next.next.next = a\nassert cycle(a)\nassert index([N(1), N(2)], N(2)) == 1"}),
+    ("only raises", "def f(x): raise ValueError(x)", {"test": "try:\n    f(1)\nexcept ValueError:\n    pass\nelse:\n    assert False"}),
+    ("only data", "LIMIT = 5", {"test": "from solution import LIMIT\nassert LIMIT == 5"}),
+    ("helper of its own name in the setup", "def gcd(a, b): return a if not b else gcd(b, a % b)", {"test_imports": ["from math import *"], "test": "def check(candidate):\n    assert candidate(4, 6) == 2", "entry_point": "gcd"}),
+    ("close arrays", "import numpy as np\ndef f(x): return np.array(x) / 2\ndef g(x): return x / 2", {"test": "import numpy as np\nassert np.allclose(f([1, 2]), [0.5, 1.0]) and np.allclose(g(5), 2.5) and np.allclose(f([]), [])\nnp.testing.assert_allclose(f([1]), [0.5])"}),
     ("star import after others", "import math\ndef f(x): return math.sqrt(x)\ndef g(x): return x", {"test": "import math\nfrom solution import *\nassert math.isclose(f(4), 2) and g(1) == 1"}),
     ("dataclass", "from dataclasses import dataclass\n@dataclass\nclass P:\n    x: int\ndef f(x): return P(x)", {"test": "assert f(1) == P(1) and f(1) != P(2)"}),
     ("enum", "import enum\nclass Color(enum.Enum):\n    RED = 1\ndef f(): return Color.RED", {"test": "assert f() is Color.RED and f() == Color.RED and f().value == 1"}),

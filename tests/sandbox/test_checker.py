@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from delta_trl.sandbox import Outcome, Result, TestsError, codec, parse_tests
+from delta_trl.sandbox import Outcome, Result, TestsError, codec, grade, parse_tests
 from delta_trl.sandbox.checker import same_output, same_value
 
 
@@ -41,6 +41,13 @@ OUTPUTS = {
     "blank": b" " * SIZE + b"x",
     "no ASCII": "é".encode() * (SIZE // 2),
 }
+
+
+def nested(levels: int) -> list:
+    value: list = []
+    for _ in range(levels):
+        value = [value]
+    return value
 
 
 @pytest.mark.parametrize("report", REPORTS)
@@ -115,3 +122,42 @@ def test_what_is_no_encoding_equals_nothing(report):
 def test_an_expected_value_is_one_that_json_has():
     with pytest.raises(TestsError, match=r"a JSON value, got \[\{1\}\]"):
         parse_tests({"fn_name": "f", "inputs": [[]], "outputs": [[{1}]]})
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        "[" * 100_000,
+        {"test": "assert f(1) == " + "+".join(["1"] * 20_000)},
+        {"test": "assert f(1) == " + "-" * 20_000 + "1"},
+        {"fn_name": "f", "inputs": [[1]], "outputs": [nested(500)]},
+        {"fn_name": "f", "inputs": [[nested(2000)]], "outputs": [1]},
+    ],
+    ids=["JSON", "a sum", "signs", "an output", "an input"],
+)
+def test_tests_that_are_nested_too_deeply_are_named(tests):
+    with pytest.raises(TestsError, match=r"nested|no JSON"):
+        parse_tests(tests)
+
+
+UNITTEST = "import unittest\nclass T(unittest.TestCase):\n    def test_a(self): self.assertEqual(f(1), 2)"
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        {"test": UNITTEST},
+        {"test": UNITTEST + "\nif __name__ == '__main__':\n    unittest.main()"},
+        {"test": UNITTEST, "entry_point": "f"},
+        {"test": "class TestF:\n    def test_a(self): assert f(1) == 2"},
+        {"test": "async def test_a(): assert f(1) == 2"},
+        {"test": "def test_a():\n    yield f(1) == 2"},
+        {"test": "def check(candidate): assert candidate(1) == 2"},
+        {"test": "from solution import f\ndef tests(): assert f(1) == 2"},
+    ],
+    ids=lambda tests: tests["test"][-40:],
+)
+@pytest.mark.parametrize("program", ["def f(x): return x + 1", "def f(x): return 0\ndef check(candidate): pass"])
+def test_tests_that_ask_nothing_of_the_program_cannot_be_used(sandbox, tests, program):
+    with pytest.raises(TestsError, match=r"do not call the program|no function `check`"):
+        grade(sandbox, program, parse_tests(tests))

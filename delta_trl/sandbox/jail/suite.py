@@ -2,15 +2,17 @@
 
 import ast
 import builtins
+import functools
 import importlib
 import random
 import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
 from . import program
 from .jail import LINK
-from .peer import Peer, state
+from .peer import REMOTE_TYPES, Peer, state
 
 
 MODULE = "tests"
@@ -42,11 +44,46 @@ def run(job: dict) -> int:
         units = [compile(text, "<tests>", "exec") for text in job["units"]]
         for text in (job["setup"], *job["units"]):
             check_imports(ast.parse(text))
+        if "numpy" in sys.modules:
+            compare_no_empty_arrays(sys.modules["numpy"], set().union(*map(names_of, [setup, *units])))
     except Exception as error:  # before the program was looked at: it cannot be the reason
         program.write_result({"unusable": f"{type(error).__name__}: {error}"})
         return 0
-    program.write_result({"passed": run_units(job, setup, units)})
+    peer = Peer(LINK, guarded_module=MODULE)
+    try:
+        report: dict[str, Any] = {"passed": run_units(peer, job, setup, units)}
+        if not peer.used and all(one is True for one in report["passed"]):
+            report = {
+                "unusable": "they do not call the program (unittest classes, async tests and fixtures are not run)"
+            }
+    except UnusableError as error:
+        report = {"unusable": str(error)}
+    program.write_result(report)
     return 0
+
+
+class UnusableError(Exception):
+    """Tests that no program can pass."""
+
+
+def compare_no_empty_arrays(numpy: Any, used: set[str]) -> None:
+    """To numpy an empty array is close to every number: what is empty on one side is not equal here."""
+
+    def strict(function: Callable) -> Callable:
+        @functools.wraps(function)
+        def compare(actual, desired, *args, **kwargs):
+            actual, desired = numpy.asanyarray(actual), numpy.asanyarray(desired)
+            if (actual.size == 0) != (desired.size == 0):
+                raise AssertionError("one side is empty")
+            return function(actual, desired, *args, **kwargs)
+
+        return compare
+
+    functions = [(numpy, "allclose"), (numpy, "isclose")]
+    if any("testing" in name for name in used):  # takes long to import
+        functions += [(numpy.testing, "assert_allclose"), (numpy.testing, "assert_array_equal")]
+    for owner, name in functions:
+        setattr(owner, name, strict(getattr(owner, name)))
 
 
 def check_imports(tree: ast.AST) -> None:
@@ -61,28 +98,35 @@ def check_imports(tree: ast.AST) -> None:
                 importlib.import_module(name)
 
 
-def run_units(job: dict, setup: types.CodeType, units: list[types.CodeType]) -> list:
+def run_units(peer: Peer, job: dict, setup: types.CodeType, units: list[types.CodeType]) -> list:
     """For each test True, or the name of the exception that it failed with."""
-    peer = Peer(LINK, guarded_module=MODULE)
     module = types.ModuleType(MODULE)
     sys.modules[MODULE] = module
     results: list = []
     try:
         names = peer.request("load")
-        inject(peer, names, module, job, [setup, *units])
+        injected = inject(peer, names, module, job, [setup, *units])
         exec(setup, module.__dict__)
+        for name, value in injected.items():  # `from math import *` may hold a function of the tested one's name
+            if getattr(vars(module).get(name), "__module__", None) not in (None, MODULE):
+                vars(module)[name] = value
     except BaseException as error:
         return [describe(error)]
     for unit in units:
         try:
             exec(unit, module.__dict__)
             if job["entry_point"]:
-                module.check(entry_point(vars(module), job["entry_point"]))
+                check = vars(module).get("check")
+                if not callable(check) or type(check) in REMOTE_TYPES:
+                    raise UnusableError("an entry point is named, but no function `check` is defined")
+                check(entry_point(injected, job["entry_point"]))
             for name, value in list(vars(module).items()):
                 if name.startswith("test_") and isinstance(value, types.FunctionType):
                     delattr(module, name)
                     value()
             results.append(True)
+        except UnusableError:
+            raise
         except BaseException as error:
             results.append(describe(error))
             if job["stop_at_failure"]:
@@ -100,9 +144,9 @@ def entry_point(names: dict, name: str) -> Any:
     return getattr(names[owner](), method) if owner else names[name]
 
 
-def inject(peer: Peer, names: list, module: types.ModuleType, job: dict, codes: list) -> None:
+def inject(peer: Peer, names: list, module: types.ModuleType, job: dict, codes: list) -> dict[str, Any]:
     """
-    Give the tests the program's names that they use, as `solution` and as their own.
+    Give the tests the program's names that they use, as `solution` and as their own, which are returned.
 
     A builtin that the program defines anew stays the tests' own (a program's `all` or `abs` would decide them), unless
     it is what they test: the entry point, or the only name of the program that they use.
@@ -127,8 +171,9 @@ def inject(peer: Peer, names: list, module: types.ModuleType, job: dict, codes: 
 
     vars(solution)["__getattr__"] = lookup
     sys.modules["solution"] = solution
-    for name in own:
-        vars(module)[name] = peer.request("name", name)
+    injected = {name: peer.request("name", name) for name in own}
+    vars(module).update(injected)
+    return injected
 
 
 def names_of(code: types.CodeType) -> set[str]:

@@ -116,6 +116,10 @@ ATTACKS = [
     ("tests cannot import it", "g = 1", {"test": "from solution import f\n\ndef test_a():\n    assert f(1) == 1"}),
     ("answers with an exception", "def f(x): raise AssertionError", CHECK),
     ("mutates the expected list", "def f(x):\n    x.clear()\n    return x", {"test": "x = [1, 2]\nassert f(x) == sorted([1, 2])"}),
+    ("nothing, close to every number", "def f(x): return []", {"test": ALLCLOSE, "entry_point": "f"}),
+    ("nothing, all close", "def f(x): return []", {"test_list": ["import numpy as np\nnp.testing.assert_allclose(f(1), 2.5)"]}),
+    ("a name that a star import has, too", "def gcd(*a): return 0", {"test_imports": ["from math import *"], "test": "def check(candidate):\n    assert candidate(4, 6) == 2", "entry_point": "gcd"}),
+    ("a name that a star import has, in a list", "def gcd(*a): return 0", {"test_imports": ["from math import *"], "test_list": ["assert gcd(4, 6) == 2"]}),
     ("rewinds its input", "import os\nos.lseek(0, 0, 0)\nprint(os.read(0, 100))", X),
 ]  # fmt: skip
 
