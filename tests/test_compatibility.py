@@ -109,6 +109,7 @@ def test_vllm_that_is_not_there(make_trainer):
         make_trainer("no/such-model", use_vllm=True)
 
 
+@pytest.mark.processes
 def test_vllm_that_trl_cannot_import(tmp_path):
     """TRL imports whatever vLLM there is, and `delta-trl` says in a line what that means."""
     (tmp_path / "vllm").mkdir()

@@ -334,6 +334,7 @@ def work(rank: int, store: str, share: str, folder):
 
 
 @pytest.mark.parametrize("share", SHARES)
+@pytest.mark.processes
 def test_two_processes_equal_one(tmp_path, share):
     context = mp.get_context("spawn")
     workers = [context.Process(target=work, args=(r, tmp_path / "store", share, tmp_path)) for r in range(2)]

@@ -273,6 +273,7 @@ for args in (
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 
+@pytest.mark.processes
 def test_ctrl_c_says_what_there_is(tmp_path):
     rows = [{"prompt": f"{i}+1=", "completion": "ones 1+6=7 carry 0", "reward": i % 2} for i in range(400)]
     (tmp_path / "data.jsonl").write_text(lines(*rows, *PAIR))
