@@ -196,7 +196,7 @@ def planted(run: study_runs.Run, gains: dict[str, float]) -> dict:
 GAINS = {"losers_0.2": 0.05, "top_sibling": 0.08, "top_random": 0.05, "oracle": 0.002, "losers_0": -0.05}
 
 
-@pytest.mark.parametrize("undone", [False, True])
+@pytest.mark.parametrize("undone", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_verdict_by_the_criteria_of_the_plan(undone):
     plan = study_plans.BALANCE
     later = GAINS | {"losers_0.2": -0.05 if undone else 0.02}

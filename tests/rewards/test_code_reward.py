@@ -92,9 +92,9 @@ def test_program_of_a_completion(completion, program):
 )
 def test_finding_the_program_takes_a_time_linear_in_the_text(completion):
     """Ten times a long completion: what is quadratic would take hours."""
-    started = time.monotonic()
+    started = time.thread_time()
     extract_program(completion(1_000_000))
-    assert time.monotonic() - started < 3.0
+    assert time.thread_time() - started < 3.0
 
 
 def test_rewards_and_verdicts():

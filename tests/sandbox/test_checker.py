@@ -10,7 +10,7 @@ from delta_trl.sandbox.checker import same_output, same_value
 
 
 SIZE = 8 << 20  # bytes that a program may write
-SECONDS = 1.0  # some times what the slowest takes, for a machine that is busy
+SECONDS = 1.0  # some times what the slowest takes
 EXPECTED = {
     "a number": 1,
     "many numbers": list(range(40_000)),
@@ -50,21 +50,28 @@ def nested(levels: int) -> list:
     return value
 
 
+def fastest(holds) -> float:
+    """Seconds of this thread's that a call takes, which must be true: the least of three if the machine is busy."""
+    times: list[float] = []
+    while len(times) < 3 and min(times, default=SECONDS) >= SECONDS:
+        started = time.thread_time()
+        assert holds()
+        times.append(time.thread_time() - started)
+    return min(times)
+
+
 @pytest.mark.parametrize("report", REPORTS)
 @pytest.mark.parametrize("expected", EXPECTED)
 def test_a_hostile_report_is_soon_refused(report, expected):
     tests = parse_tests({"fn_name": "f", "inputs": [[]], "outputs": [EXPECTED[expected]]})
-    started = time.monotonic()
-    assert tests.single(Result(Outcome.OK, reports=(REPORTS[report],)), 0) == "wrong answer"
-    assert time.monotonic() - started < SECONDS
+    result = Result(Outcome.OK, reports=(REPORTS[report],))
+    assert fastest(lambda: tests.single(result, 0) == "wrong answer") < SECONDS
 
 
 @pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize("expected", ["1.5", "1.5 2.5\n3.5"])
 def test_a_hostile_output_is_soon_refused(output, expected):
-    started = time.monotonic()
-    assert not same_output(OUTPUTS[output], expected)
-    assert time.monotonic() - started < SECONDS
+    assert fastest(lambda: not same_output(OUTPUTS[output], expected)) < SECONDS
 
 
 def test_output_is_read_once():
