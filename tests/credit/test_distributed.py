@@ -50,6 +50,7 @@ def work(rank: int, world: int, store: str, batch: str, results):
     os._exit(0)  # gloo threads sometimes abort at interpreter exit
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("batch", ["uneven", "empty rank", "one side each"])
 def test_two_processes_equal_one(tmp_path, batch):
     hidden, log_probs, advantages = random_batch(0)
