@@ -10,7 +10,7 @@ from trl import GRPOConfig
 
 from .arguments import read_mappings
 from .credit import TokenCredit, make_rule
-from .credit.options import refuse_idle
+from .credit.options import policy_moves, refuse_idle
 
 
 LOSS_TYPES = ("dapo", "grpo", "dr_grpo", "bnpo", "cispo", "luspo", "sapo", "vespo")  # of TRL 1.16
@@ -137,8 +137,7 @@ class DeltaGRPOConfig(CreditArguments, GRPOConfig):
 
 def scores_rollouts(args: GRPOConfig) -> bool:
     """Whether `GRPOTrainer` computes old log-probabilities of every rollout batch, so that hidden states come free."""
-    misaligned = args.gradient_accumulation_steps % (args.steps_per_generation * args.num_iterations) != 0
-    return misaligned or (args.use_vllm and args.vllm_importance_sampling_correction)
+    return policy_moves(args) or (args.use_vllm and args.vllm_importance_sampling_correction)
 
 
 def optimiser_steps_per_rollout(args: GRPOConfig) -> Fraction:

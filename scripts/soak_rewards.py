@@ -55,8 +55,8 @@ FLAT = {
     "processes": (0, 0),
     "files": (0, 0),
 }
-# What the greediest program takes while it is compared: pages of it stay with the process, or go. None is in use.
-GREEDY_MB = {"code": 34}
+# The greediest program takes 34 MB while it is compared, of which pages stay with the process, or go. None is in use.
+FLAT_OF = {"code": {"memory_mb": (0.05, 8 + 34)}}
 FEW = 10  # samples in a quarter say nothing about time
 SLOWER = 1.75  # of the median time of a check: machines have stretches of other work
 # Of ordinary checks. On a machine that has other work some get no time within their short deadline.
@@ -235,14 +235,12 @@ def growth(samples: list[dict]) -> list[str]:
         if not quarter:
             continue
         slower = {"median_seconds_per_1000": (SLOWER - 1, 1.0)} if quarter >= FEW else {}
-        for key, (share, amount) in (FLAT | slower).items():
+        for key, (share, amount) in (FLAT | FLAT_OF.get(name, {}) | slower).items():
             if key not in own[0]:
                 continue
             before, after = (
                 statistics.median(one[key] for one in part) for part in (own[quarter : 2 * quarter], own[-quarter:])
             )
-            if key == "memory_mb":
-                amount += GREEDY_MB.get(name, 0)
             if after > before * (1 + share) + amount:
                 grown.append(f"{name}: {key} from {before:.1f} to {after:.1f}")
     return grown

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from .distributed import all_reduce
+from .options import policy_moves
 from .rule import TokenCredit
 from .tokens import Credit, Tokens
 
@@ -52,12 +53,12 @@ class FIPO(TokenCredit):
     def check(self, trainer: Any) -> None:
         args = trainer.args
         self._dual_clip = args.delta if self.dual_clip is None else self.dual_clip
-        micro_batches = args.steps_per_generation * args.num_iterations
-        if args.gradient_accumulation_steps % micro_batches == 0:
+        if not policy_moves(args):
             raise ValueError(
                 "FIPO weighs tokens by how the policy has moved since the rollout, and with one optimiser step per "
-                f"rollout batch it has not: all weights are 1. Raise steps_per_generation * num_iterations "
-                f"({micro_batches}) above gradient_accumulation_steps ({args.gradient_accumulation_steps})."
+                "rollout batch it has not: all weights are 1. Raise steps_per_generation * num_iterations "
+                f"({args.steps_per_generation * args.num_iterations}) above gradient_accumulation_steps "
+                f"({args.gradient_accumulation_steps})."
             )
 
     def of_micro_batch(self, tokens: Tokens) -> Credit:

@@ -22,6 +22,11 @@ def refuse_idle(options: Any, beside: str, **used: bool) -> None:
         )
 
 
+def policy_moves(args: Any) -> bool:
+    """Whether the policy is updated while a rollout batch is in use, so that `GRPOTrainer` keeps its old log-probs."""
+    return args.gradient_accumulation_steps % (args.steps_per_generation * args.num_iterations) != 0
+
+
 def check_backward(trainer: Any, what: str, instead: str) -> None:
     """Raise `ValueError` where a rule cannot make a backward pass of its own over a trainer's model."""
     check_whole_parameters(trainer, what, instead)

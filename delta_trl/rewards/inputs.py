@@ -57,8 +57,9 @@ def _is_message(message: Any) -> bool:
     if not isinstance(message, dict):
         return False
     content = message.get("content")  # text, or parts that hold text
-    parts = content if isinstance(content, list) else [] if content is None else [content]
-    return all(isinstance(part, str) or (isinstance(part, dict) and content is not part) for part in parts)
+    if isinstance(content, list):
+        return all(isinstance(part, (str, dict)) for part in content)
+    return content is None or isinstance(content, str)
 
 
 def _short(value: Any) -> str:

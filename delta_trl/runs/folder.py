@@ -74,12 +74,16 @@ def refuse_another_branch(folder: Path, named: Path, steps: list[int]) -> None:
     """
     number = re.search(r"\d+$", named.name)
     later = sorted(step for step in steps if number and step > int(number[0]))
-    if later and not int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)):
+    if later and not _is_restart():
         raise RecipeError(
             f"resume_from_checkpoint={str(named)!r}: {str(folder)!r} also holds later checkpoints "
             f"({', '.join(map(str, later))}), which `resume_from_checkpoint true` would take for this run's own. "
             "Remove them, or go on in another folder (--output_dir)."
         )
+
+
+def _is_restart() -> bool:
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
 
 
 def _checkpoints(folder: Path) -> Iterator[Path]:
@@ -92,7 +96,7 @@ def remove_run(output_dir: str | Path) -> None:
     process again after a crash: then the run there is this one's.
     """
     folder = Path(output_dir)
-    if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)):
+    if _is_restart():
         return
     ended = any((folder / name).is_file() for name in (LAST_FILE, "training_args.bin"))
     for path in _checkpoints(folder):

@@ -344,7 +344,6 @@ def _batch(
 ) -> tuple[dict[int, str], set[int]]:
     """All cases in one process: the verdicts that need no second look, and the failures that do."""
     everything = range(len(tests.inputs))
-
     at_gate: list[bool] = []
 
     def go_on(so_far: Result) -> bool:

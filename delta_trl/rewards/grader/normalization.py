@@ -65,9 +65,8 @@ SIMPLE_NUMBER = r"\d+(?:\.\d+)?"
 
 def normalize(text: str) -> str:
     """The normal spelling of an answer or a gold. Idempotent."""
-    text = re.sub(
-        r"\s+", " ", _from_unicode(text)
-    )  # below, several `\s*` in a row would try every split of a long run
+    # or several `\s*` in a row would, below, try every split of a long run
+    text = re.sub(r"\s+", " ", _from_unicode(text))
     text = re.sub(r"\\{1,2}(?:boxed|fbox)\s*(?=\{)", "", text)
     text = re.sub(r"\\\\\s*\[\s*-?[\d.]+\s*[a-z]{2}\s*\]", r"\\\\ ", text)  # the line skip of a matrix
     text = re.sub(r"\\mathbb\s+([A-Z])", r"\\mathbb{\1}", text)

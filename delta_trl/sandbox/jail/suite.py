@@ -45,7 +45,7 @@ def run(job: dict) -> int:
         for text in (job["setup"], *job["units"]):
             check_imports(ast.parse(text))
         if "numpy" in sys.modules:
-            compare_no_empty_arrays(sys.modules["numpy"], set().union(*map(names_of, [setup, *units])))
+            compare_no_empty_arrays(sys.modules["numpy"], names_of(setup, *units))
     except Exception as error:  # before the program was looked at: it cannot be the reason
         program.write_result({"unusable": f"{type(error).__name__}: {error}"})
         return 0
@@ -151,7 +151,7 @@ def inject(peer: Peer, names: list, module: types.ModuleType, job: dict, codes: 
     A builtin that the program defines anew stays the tests' own (a program's `all` or `abs` would decide them), unless
     it is what they test: the entry point, or the only name of the program that they use.
     """
-    used = set().union(*map(names_of, codes))
+    used = names_of(*codes)
     own = [name for name in names if name in used and not hasattr(builtins, name)]
     if job["entry_point"]:
         own.append(job["entry_point"].partition("().")[0])
@@ -176,6 +176,9 @@ def inject(peer: Peer, names: list, module: types.ModuleType, job: dict, codes: 
     return injected
 
 
-def names_of(code: types.CodeType) -> set[str]:
-    inner = [names_of(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)]
-    return set(code.co_names).union(*inner)
+def names_of(*codes: types.CodeType) -> set[str]:
+    used: set[str] = set()
+    for code in codes:
+        inner = (constant for constant in code.co_consts if isinstance(constant, types.CodeType))
+        used.update(code.co_names, names_of(*inner))
+    return used
