@@ -71,10 +71,10 @@ def same_value(actual: Any, expected: Any) -> bool:
     """
     if expected is None or isinstance(expected, (bool, str)):
         return type(actual) is type(expected) and actual == expected
-    if not isinstance(actual, list) or not actual:
-        return False
     if isinstance(expected, (int, float)):
         return _same_number(_number(actual), expected)
+    if not isinstance(actual, list) or not actual:
+        return False
     tags = ("dict",) if isinstance(expected, dict) else ("list", "tuple")
     if actual[0] not in tags or len(actual) - 1 != len(expected):
         return False
@@ -95,7 +95,9 @@ def _same_number(actual: int | float | None, expected: int | float) -> bool:
 
 
 def _number(data: Any) -> int | float | None:
-    """The number of an encoding, which takes a time linear in its length: both kinds are hexadecimal."""
+    """The number of an encoding, which takes a time linear in its length: long ones are hexadecimal."""
+    if type(data) is int:
+        return data
     if not isinstance(data, list) or len(data) != 2 or not isinstance(data[1], str):
         return None
     try:
@@ -111,8 +113,9 @@ def _key(data: Any) -> str | None:
     if data is None or isinstance(data, (bool, str)):
         return json_key(data)
     number = _number(data)
-    # decimal digits take a time that is quadratic in their number
-    return None if number is None or len(data[1]) > MAX_KEY_DIGITS else json_key(number)
+    if number is None or (isinstance(data, list) and len(data[1]) > MAX_KEY_DIGITS):
+        return None  # decimal digits take a time that is quadratic in their number
+    return json_key(number)
 
 
 def json_key(key: object) -> str:

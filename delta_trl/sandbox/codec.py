@@ -1,7 +1,7 @@
 """Plain data across a process boundary, as JSON: what can be compared without running anybody's code.
 
 Scalars are themselves where JSON has them; everything else is a list whose first item is a tag.
-Integers are hexadecimal: linear in time to read, exact, and without a limit of digits.
+Long integers are hexadecimal: linear in time to read, exact, and without a limit of digits.
 """
 
 import collections
@@ -18,6 +18,8 @@ class NotPlainError(TypeError):
 
 SEQUENCES = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": collections.deque}
 MUTABLE = (list, dict, set, collections.deque)
+SHORT_BITS = 64  # of an integer that stands for itself
+ARRAY_KINDS = "biufcSUmM"  # of numpy's types, those that hold plain data
 BY_VALUE = (collections.Counter, collections.OrderedDict, collections.defaultdict)
 
 
@@ -39,7 +41,8 @@ def encode(value: Any, refer: Callable | None = None) -> Any:
         return value
     kind = type(value)
     if isinstance(value, int):
-        return ["int", int.__format__(value, "x")]
+        short = int.bit_length(value) < SHORT_BITS
+        return int.__pos__(value) if short else ["int", int.__format__(value, "x")]
     if isinstance(value, float):
         return ["float", float.hex(value)]
     if isinstance(value, str):
@@ -72,6 +75,8 @@ def encode(value: Any, refer: Callable | None = None) -> Any:
         return ["timedelta", *[encode(part) for part in (value.days, value.seconds, value.microseconds)]]
     if kind.__module__ == "numpy" and getattr(value, "shape", None) == () and hasattr(value, "item"):
         return encode(value.item())
+    if refer and (kind.__module__, kind.__name__) == ("numpy", "ndarray") and value.dtype.kind in ARRAY_KINDS:
+        return ["array", value.dtype.str, list(value.shape), value.tobytes().hex()]
     if refer is not None:
         return refer(value)
     raise NotPlainError(f"a value of type {kind.__name__} is no plain data")
@@ -89,7 +94,7 @@ def decode(data: Any, resolve: Callable | None = None) -> Any:
         ValueError: If it is no encoding.
         RecursionError: If it is nested too deeply.
     """
-    if data is None or isinstance(data, (bool, str)):
+    if data is None or isinstance(data, (bool, int, str)):
         return data
     if not isinstance(data, list) or not data:
         raise ValueError("no encoding of plain data")
@@ -128,6 +133,23 @@ def _decode_tagged(tag: Any, rest: list, resolve: Callable | None) -> Any:
         return getattr(datetime, tag).fromisoformat(rest[0])
     if tag == "timedelta":
         return datetime.timedelta(*[decode(part) for part in rest])
+    if tag == "array" and resolve is not None:
+        return _decode_array(*rest)
     if resolve is not None:
         return resolve(tag, rest)
     raise ValueError(f"unknown tag {tag!r}")
+
+
+def _decode_array(kind: str, shape: list[int], content: str) -> Any:
+    import numpy
+
+    if numpy.dtype(kind).kind not in ARRAY_KINDS:
+        raise ValueError("no encoding of an array")
+    return numpy.frombuffer(bytes.fromhex(content), kind).reshape(shape).copy()
+
+
+def short_integer(digits: str) -> int:
+    """An integer of JSON, of no more digits than `encode` writes: Python takes a time that is quadratic in these."""
+    if len(digits) > 20:
+        raise ValueError(f"an integer of {len(digits)} digits stands for itself")
+    return int(digits)

@@ -109,7 +109,7 @@ class CallTests:
         try:
             if len(line) > REPORT_BYTES and not _as_few_parts(line, json.dumps(codec.encode(expected)).encode()):
                 return False
-            return same_value(json.loads(line, parse_int=str), expected)
+            return same_value(json.loads(line, parse_int=codec.short_integer), expected)
         except (ValueError, RecursionError):
             return False
 
@@ -312,9 +312,11 @@ def _grade_cases(
     """
     All cases `together` in one process, which stops after the first if that fails; or each in a process of its own.
 
-    A later failure of the batch is tried again alone, since an earlier case may have left something behind that is
-    not this one's fault. If it passes there, the program answers differently alone, by chance or on purpose. Then the
-    batch counts for nothing: one answer from here and another from there would be two guesses for every case.
+    All cases of a batch after the first have the time of one together, since only the program knows where it is.
+    Those that it does not come to run alone. A later failure of the batch is tried again alone, too: an earlier case
+    may have left something behind that is not this one's fault. If it passes there, the program answers differently
+    alone, by chance or on purpose. Then the batch counts for nothing: one answer from here and another from there
+    would be two guesses for every case.
     """
     everything = range(len(tests.inputs))
     verdicts: dict[int, str] = {}
@@ -350,7 +352,7 @@ def _batch(
         at_gate[:] = tests.batch(so_far, everything)[:1]
         return not stop_at_failure or at_gate == [True]
 
-    result = sandbox.execute([tests.job(code, everything)], limits, steps=len(everything), go_on=go_on)
+    result = sandbox.execute([tests.job(code, everything)], limits, len(everything), go_on)
     passed = tests.batch(result, everything)
     first = result
     if result.at_gate is not None:  # there it was told whether its first answer was right: that answer stays
@@ -361,8 +363,8 @@ def _batch(
         verdicts[0] = tests.single(result, 0)
     elif not passed[0]:
         verdicts[0] = first_failure(first.reports, result.stderr)
-    if result.outcome is Outcome.TIMEOUT and len(passed) < len(everything):
-        verdicts[len(passed)] = "timeout"  # it had a case's whole time, and need not have it again
+    if result.outcome is Outcome.TIMEOUT and len(passed) == 1 < len(everything):
+        verdicts[1] = "timeout"  # it had a case's whole time; a later one had only what those before it left
     return verdicts, {case for case, good in enumerate(passed) if not good}
 
 

@@ -15,7 +15,7 @@ class Limits:
         cpu_seconds (`float`, *optional*):
             Processor time of all threads together; by default what one thread can use in `wall_seconds`.
         memory_mb (`int`, *optional*, defaults to `1024`): Address space, in MiB.
-        output_bytes (`int`, *optional*, defaults to `8 << 20`):
+        output_bytes (`int`, *optional*, defaults to `32 << 20`):
             Size of standard output, of standard error and of a returned value, each.
         threads (`int`, *optional*, defaults to `64`):
             Threads, the main one included. Other processes cannot be started at all.
@@ -25,7 +25,7 @@ class Limits:
     wall_seconds: float = 6.0
     cpu_seconds: float | None = None
     memory_mb: int = 1024
-    output_bytes: int = 8 << 20
+    output_bytes: int = 32 << 20
     threads: int = 64
     open_files: int = 64
 
@@ -34,10 +34,10 @@ class Limits:
             if value is not None and not value > 0:
                 raise ValueError(f"Limits need positive numbers, got {name}={value!r}.")
 
-    def as_request(self, steps: int) -> dict:
-        """As the jail reads them, for `steps` executions in one process."""
+    def as_request(self, cases: int = 1) -> dict:
+        """As the jail reads them. Of several cases the first has its time, and so have the others together."""
         return {
-            "cpu_seconds": math.ceil((self.cpu_seconds or self.wall_seconds + 1) * steps),
+            "cpu_seconds": math.ceil((self.cpu_seconds or self.wall_seconds + 1) * min(cases, 2)),
             "memory_bytes": self.memory_mb << 20,
             "output_bytes": self.output_bytes,
             "threads": self.threads,

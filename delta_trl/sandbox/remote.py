@@ -1,16 +1,16 @@
 """Programs run by an execution server instead of on this machine: what it isolates is the server's affair."""
 
 import http.client
+import inspect
 import json
 import logging
-import pathlib
 import time
 import urllib.request
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
-from . import codec
+from . import calls, codec
 from .limits import Limits, Outcome, Result
 
 
@@ -24,21 +24,13 @@ NO_ANSWER = (OSError, http.client.HTTPException, ValueError, KeyError, TypeError
 # Calls a function on the server: reads {"code", "function", "inputs"}, prints the encoded value. What the program
 # prints goes to standard error. Comparing happens here; the server never sees an expected output.
 CALLER = """
-import importlib, json as _json, os as _os, sys as _sys, types as _types
-if hasattr(_sys, "set_int_max_str_digits"):
-    _sys.set_int_max_str_digits(0)
+import json as _json, os as _os
+unlimited_integers()
 _answers = _os.dup(1)
 _os.dup2(2, 1)
-_job = _json.load(_sys.stdin)
-_module = _types.ModuleType("solution")
-_sys.modules["solution"] = _module
-for _name in _job["modules"]:
-    exec(f"import {_name}\\nfrom {_name} import *", _module.__dict__)
-exec("from typing import *\\nfrom builtins import *", _module.__dict__)
-exec(compile(_job["code"], "solution.py", "exec"), _module.__dict__)
-_in_class = "Solution" in vars(_module) and _job["function"] not in vars(_module)
-_function = getattr(_module.Solution() if _in_class else _module, _job["function"])
-_answer = _json.dumps(encode(_function(*decode(_job["inputs"][0])))).encode()
+_job = _json.load(sys.stdin)
+_answer = call(compile_program(_job["code"]), _job["function"], decode(_job["inputs"][0]))
+_answer = _json.dumps(encode(_answer)).encode()
 while _answer:
     _answer = _answer[_os.write(_answers, _answer):]
 """
@@ -82,14 +74,12 @@ class RemoteSandbox:
     def close(self) -> None:
         """There is nothing to end here."""
 
-    def execute(self, jobs: list[dict], limits: Limits, steps: int = 1) -> Result:
+    def execute(self, jobs: list[dict], limits: Limits) -> Result:
         """Execute one job of one case. A failure of the server is tried again, and then `Outcome.SANDBOX_ERROR`."""
         (job,) = jobs
         if job["kind"] == "calls":
-            from .jail.program import DEFAULT_MODULES
-
-            code = pathlib.Path(codec.__file__).read_text() + CALLER
-            stdin = json.dumps(job | {"modules": DEFAULT_MODULES.split()})
+            code = "\n".join([*(inspect.getsource(module) for module in (codec, calls)), CALLER])
+            stdin = json.dumps(job)
         else:
             code, (stdin,) = job["code"], job["inputs"]
         request = {

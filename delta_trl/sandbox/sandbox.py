@@ -143,13 +143,14 @@ class Sandbox:
         self,
         jobs: list[dict],
         limits: Limits,
-        steps: int = 1,
+        cases: int = 1,
         go_on: Callable[[Result], bool] = lambda result: True,
     ) -> Result:
         """
         Execute a job, or a pair of jobs that are linked by a socket; the result is the first one's.
 
-        A job of several cases (`steps`) asks `go_on` after its first one, with what it has given so far.
+        A job of several cases asks `go_on` after its first one, with what it has given so far. The first may take
+        `limits.wall_seconds`, and so may all others together.
 
         A lost worker is replaced and the job tried again. If every worker is lost with it while another program runs
         as it should, it is the job that kills workers (`Outcome.KILLED`) and not the machine that fails.
@@ -158,7 +159,7 @@ class Sandbox:
             if attempt:
                 time.sleep(RETRY_SECONDS * 2 ** (attempt - 1))
             try:
-                result = self._attempt(jobs, limits, steps, go_on)
+                result = self._attempt(jobs, limits, cases, go_on)
                 if result is not None:
                     return result
                 problem = "its process could not begin"
@@ -177,7 +178,7 @@ class Sandbox:
             return False
         return result is not None and result.stdout == b"works\n"
 
-    def _attempt(self, jobs: list[dict], limits: Limits, steps: int, go_on: Callable) -> Result | None:
+    def _attempt(self, jobs: list[dict], limits: Limits, cases: int, go_on: Callable) -> Result | None:
         """One attempt; `None` if a process failed before its program began."""
         with contextlib.ExitStack() as stack:
             groups = []
@@ -188,27 +189,27 @@ class Sandbox:
                 for descriptor in group:
                     stack.callback(os.close, descriptor)
             request = {
-                "limits": limits.as_request(steps),
+                "limits": limits.as_request(cases),
                 "wall_seconds": limits.wall_seconds,
-                "steps": steps,
+                "gate": cases > 1,
                 "processes": len(jobs),
             }
             at_gate: list[Result] = []
 
             def gate() -> bool:
-                at_gate.append(Result(Outcome.OK, **read_output(groups[0], limits, steps)))
+                at_gate.append(Result(Outcome.OK, **read_output(groups[0], limits, cases)))
                 return go_on(at_gate[0])
 
             with self._worker() as worker:
                 reply = worker.execute(
                     request,
                     [descriptor for group in groups for descriptor in group],
-                    limits.wall_seconds * (steps + 2) + GRACE_SECONDS,
-                    gate if steps > 1 else None,
+                    limits.wall_seconds * 3 + GRACE_SECONDS,
+                    gate if cases > 1 else None,
                 )
             if not reply["begun"]:
                 return None
-            return replace(read_result(reply, groups[0], limits, steps), at_gate=at_gate[0] if at_gate else None)
+            return replace(read_result(reply, groups[0], limits, cases), at_gate=at_gate[0] if at_gate else None)
 
     @contextlib.contextmanager
     def _worker(self) -> Iterator[Worker]:
@@ -269,7 +270,7 @@ class Sandbox:
             *[open_memory() for _ in range(3)],
         ]
         try:
-            request = {"limits": Limits().as_request(1), "wall_seconds": 10, "steps": 1, "processes": 1}
+            request = {"limits": Limits().as_request(), "wall_seconds": 10, "gate": False, "processes": 1}
             worker.execute(request, descriptors, 20)
             return read_all(descriptors[1], 100) == b"jailed\n"
         finally:
@@ -304,14 +305,14 @@ def read_all(descriptor: int, limit: int) -> bytes:
     return b"".join(parts)
 
 
-def read_result(reply: dict, group: list[int], limits: Limits, steps: int) -> Result:
+def read_result(reply: dict, group: list[int], limits: Limits, cases: int) -> Result:
     """The result of a process from the worker's reply and from its files: job, stdout, stderr, reports."""
     process = reply["processes"][0]
     sizes = [os.fstat(descriptor).st_size for descriptor in group[1:]]
     stderr = os.pread(group[2], STDERR_BYTES, max(0, sizes[1] - STDERR_BYTES))
     status = os.waitstatus_to_exitcode(process["status"])
     last_line = stderr.rstrip().rpartition(b"\n")[2]
-    if reply["timed_out"] or process["cpu_seconds"] >= limits.as_request(steps)["cpu_seconds"]:
+    if reply["timed_out"] or process["cpu_seconds"] >= limits.as_request(cases)["cpu_seconds"]:
         outcome = Outcome.TIMEOUT
     elif status == 0 and max(sizes) <= limits.output_bytes:
         outcome = Outcome.OK
@@ -328,13 +329,13 @@ def read_result(reply: dict, group: list[int], limits: Limits, steps: int) -> Re
         wall_seconds=reply["wall_seconds"],
         cpu_seconds=process["cpu_seconds"],
         peak_memory_mb=process["peak_kilobytes"] / 1024,
-        **read_output(group, limits, steps),
+        **read_output(group, limits, cases),
     )
 
 
-def read_output(group: list[int], limits: Limits, steps: int) -> dict:
+def read_output(group: list[int], limits: Limits, cases: int) -> dict:
     """What a process has given so far; of its reports no more than there are cases, whatever it wrote."""
-    *reports, _ = read_all(group[3], limits.output_bytes).split(b"\n", steps)
+    *reports, _ = read_all(group[3], limits.output_bytes).split(b"\n", cases)
     return {"stdout": read_all(group[1], limits.output_bytes), "reports": tuple(reports)}
 
 

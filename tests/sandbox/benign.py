@@ -21,6 +21,50 @@ def calls(name: str, *cases: tuple) -> dict:
     return {"fn_name": name, "inputs": [list(case[:-1]) for case in cases], "outputs": [case[-1] for case in cases]}
 
 
+# Two templates of competitions
+FAST_IO = """\
+import os, sys
+from io import BytesIO, IOBase
+BUFSIZE = 8192
+class FastIO(IOBase):
+    newlines = 0
+    def __init__(self, file):
+        self._fd = file.fileno()
+        self.buffer = BytesIO()
+        self.writable = "x" in file.mode or "r" not in file.mode
+        self.write = self.buffer.write if self.writable else None
+    def readline(self):
+        while self.newlines == 0:
+            b = os.read(self._fd, max(os.fstat(self._fd).st_size, BUFSIZE))
+            self.newlines = b.count(b"\\n") + (not b)
+            ptr = self.buffer.tell()
+            self.buffer.seek(0, 2), self.buffer.write(b), self.buffer.seek(ptr)
+        self.newlines -= 1
+        return self.buffer.readline()
+    def flush(self):
+        if self.writable:
+            os.write(self._fd, self.buffer.getvalue())
+            self.buffer.truncate(0), self.buffer.seek(0)
+class IOWrapper(IOBase):
+    def __init__(self, file):
+        self.buffer = FastIO(file)
+        self.flush = self.buffer.flush
+        self.writable = self.buffer.writable
+        self.write = lambda s: self.buffer.write(s.encode("ascii"))
+        self.readline = lambda: self.buffer.readline().decode("ascii")
+sys.stdin, sys.stdout = IOWrapper(sys.stdin), IOWrapper(sys.stdout)
+input = lambda: sys.stdin.readline().rstrip("\\r\\n")
+"""
+AT_EXIT = """\
+import atexit, io, sys
+_LINES = sys.stdin.read().splitlines()
+input = iter(_LINES).__next__
+_BUFFER = io.StringIO()
+sys.stdout = _BUFFER
+@atexit.register
+def write():
+    sys.__stdout__.write(_BUFFER.getvalue())
+"""
 READ_PAIRS = "for _ in range(n):\n    a, b = map(int, {read}.split())\n    print(a + b)"
 
 STDIN = [
@@ -108,6 +152,13 @@ STDIN = [
     ("lists of lines", "print(int(input()) + int(input()))", {"inputs": [["1", "2"]], "outputs": [["3"]]}),
     ("exec", "exec('print(7)')", once("7")),
     ("signal", "import signal\nsignal.signal(signal.SIGALRM, lambda *a: print(7))\nsignal.setitimer(signal.ITIMER_REAL, 0.01)\nsignal.pause()", once("7")),
+    ("reads stdin's mode", FAST_IO + "a, b = map(int, input().split())\nprint(a + b)", SUM),
+    ("buffers its output until the end", AT_EXIT + "a, b = map(int, input().split())\nprint(a + b)", SUM),
+    ("saves stdout until the end", "import sys, io, atexit\nreal, sys.stdout = sys.stdout, io.StringIO()\natexit.register(lambda: real.write(sys.stdout.getvalue()))\nprint(sum(map(int, input().split())))", SUM),
+    ("opens descriptor 1", "import os\nout = os.fdopen(1, 'w')\nout.write(str(sum(map(int, input().split()))))", SUM),
+    ("opens descriptor 1 and leaves it open", "out = open(1, 'w', closefd=False)\nout.write(str(sum(map(int, input().split()))))", SUM),
+    ("writes with the original stdout", "import sys\nsys.__stdout__.write(str(sum(map(int, sys.__stdin__.read().split()))))", SUM),
+    ("a stdout of its own class", "import os, sys\nclass Out:\n    def write(self, s): os.write(1, s.encode())\n    def flush(self): pass\nsys.stdout = Out()\nprint(sum(map(int, input().split())))", SUM),
     ("input prompt is output", "x = input('x? ')\nprint(x)", once("x? 5", "5")),
 ]  # fmt: skip
 
@@ -139,6 +190,13 @@ CALLS = [
     ("nan", "def f(): return float('inf')", calls("f", (float("inf"),))),
     ("state is fresh", "seen = []\ndef f(x):\n    seen.append(x)\n    return len(seen)", calls("f", (1, 1), (2, 1), (3, 1))),
     ("a method named with its class", "class Solution:\n    def f(self, x): return x + 1", calls("Solution().f", (1, 2), (2, 3))),
+    *[(f"a method named {name}, which is a default import", f"class Solution:\n    def {name}(self, *a): return len(a)", calls(name, (1, 2, 2))) for name in ("search", "merge", "shuffle", "compress", "lcm", "match", "sorted")],
+    ("a method named as a star import", "from re import *\nfrom heapq import *\nclass Solution:\n    def merge(self, *a): return len(a)", calls("merge", (1, 2, 2))),
+    ("a function named as a default import", "def merge(*a): return len(a)\nclass Solution:\n    def merge(self): pass", calls("merge", (1, 2, 2))),
+    ("imports what is asked for", "from math import gcd", calls("gcd", (4, 6, 2))),
+    ("a cached function", "@functools.lru_cache\ndef gcd(a, b): return 7", calls("gcd", (4, 6, 7))),
+    ("a method that is made in the constructor", "class Solution:\n    def __init__(self): self.f = lambda x: x + 1", calls("f", (1, 2))),
+    ("a million integers", "def f(n): return [i % 1000 * 10**6 for i in range(n)]", calls("f", (10**6, [i % 1000 * 10**6 for i in range(10**6)]))),
     ("a function beside Solution", "class Solution: pass\ndef f(): return 1", calls("f", (1,))),
     ("megabyte", "def f(x): return x", calls("f", (list(range(150_000)), list(range(150_000))))),
 ]  # fmt: skip
@@ -213,6 +271,25 @@ ASSERTS = [
     ("sets and bytes", "def f(x): return {x}, b'a', frozenset([1]), 1j, range(3)", {"test": "assert f(1) == ({1}, b'a', frozenset([1]), 1j, range(3))"}),
     ("a constant", "LIMIT = [1, 2]", {"test": "assert LIMIT == [1, 2]"}),
     ("thousand calls", "def f(x): return x + 1", {"test": "def check(c):\n    for i in range(1000):\n        assert c(i) == i + 1", "entry_point": "f"}),
+    ("uses a printed text", "def f(x): print('hello', x)", {"test": "import io\nfrom contextlib import redirect_stdout\nout = io.StringIO()\nwith redirect_stdout(out):\n    f(1)\nassert out.getvalue() == 'hello 1\\n'"}),
+    ("uses printed bytes", "import sys\ndef f(x): sys.stdout.buffer.write(b'hello')\nf(0)", {"test": "import io\nfrom contextlib import redirect_stdout\nf(0)\nout = io.StringIO()\nwith redirect_stdout(out):\n    f(1)\nassert out.getvalue() == 'hello'"}),
+    ("asks for input", "def f(): return int(input('n? ')) + int(input())", {"test": "from unittest.mock import patch\nwith patch('builtins.input', side_effect=['3', '4']) as given:\n    assert f() == 7\nassert given.call_count == 2"}),
+    ("reads the tests' stdin", "def f(): return int(input()) + 1", {"test": "import io\nfrom unittest.mock import patch\nwith patch('sys.stdin', io.StringIO('3')):\n    assert f() == 4"}),
+    ("input at its end", "def f():\n    try: return input()\n    except EOFError: return 'none'", {"test": "assert f() == 'none'"}),
+    ("equal arrays", "import numpy as np\ndef f(n): return np.arange(n)", {"test": "import numpy as np\nassert (f(3) == np.array([0, 1, 2])).all()\nassert np.array_equal(f(2), [0, 1]) and f(4).sum() == 6 and f(2).dtype.kind == 'i'"}),
+    ("an array changed in place", "def f(a): a[0] = 9", {"test": "import numpy as np\na = np.zeros(2)\nf(a)\nassert a.tolist() == [9, 0]"}),
+    ("objects in a set", "class P:\n    def __init__(self, x): self.x = x\n    def __eq__(self, o): return self.x == o.x\n    def __hash__(self): return hash(self.x)", {"test": "assert len({P(1), P(1), P(2)}) == 2 and P(2) in {P(1), P(2)} and {P(1): 5}[P(1)] == 5"}),
+    ("objects without an equality in a set", "class P:\n    def __init__(self, x): self.x = x", {"test": "a = P(1)\nassert len({a, P(2), a}) == 2"}),
+    ("a builtin under another name", "conv = list", {"test_list": ["assert conv('ab') == ['a', 'b']"]}),
+    ("a builtin under a name to check", "conv = list", {"test": "def check(candidate):\n    assert candidate('ab') == ['a', 'b']", "entry_point": "conv"}),
+    ("all of a generator", "def f(i): return i + 1", {"test_list": ["assert all(f(i) == i + 1 for i in range(5))", "assert sum(f(i) == i + 1 for i in range(5)) == 5"]}),
+    ("helpers of the tests", "def isclose(*a): return False\ndef f(x): return x / 2", {"test_imports": ["from math import isclose"], "test_list": ["assert isclose(f(1), 0.5)"]}),
+    ("a builtin's name beside a star import", "def sorted(x): return x[::-1]", {"test_imports": ["from math import *"], "test_list": ["assert sorted([1, 2]) == [2, 1]"]}),
+    ("a module that the tests forgot to import", "def f(x): return x / 2", {"test_list": ["assert math.isclose(f(1), 0.5)"]}),
+    ("a function named as a module", "def copy(x): return [x]", {"test_list": ["assert copy(1) == [1]"]}),
+    ("an object named as a module", "class calendar:\n    days = 5\n    def __init__(self): pass", {"test_list": ["assert calendar.days == 5 and calendar().days == 5"]}),
+    ("names of the tests' scopes", "def f(x): return x + 1", {"test": "def test_a():\n    cases = [(1, 2), (2, 3)]\n    for given, wanted in cases:\n        assert f(given) == wanted, f'{given}'\nclass Helper:\n    limit = 3\n    def get(self): return [limit for limit in range(self.limit)]\ndef test_b():\n    assert [f(x) for x in Helper().get()] == [1, 2, 3]"}),
+    ("a class to subclass in setup", "def build(x): return {'v': x}", {"test_setup_code": "root = build(3)", "test_list": ["assert root == {'v': 3}"]}),
     ("class methods", "class A:\n    n = 0\n    @classmethod\n    def make(cls):\n        cls.n += 1\n        return cls()\n    @staticmethod\n    def two(): return 2\n    @property\n    def p(self): return 3",
      {"test": "a = A.make()\nassert A.n == 1 and A.two() == 2 and a.p == 3"}),
 ]  # fmt: skip

@@ -188,14 +188,23 @@ def test_a_tier_that_does_not_hold_is_refused(monkeypatch):
         Sandbox().run("print(1)")
 
 
-def test_time_is_kept_per_case_of_a_batch(tier):
+def test_the_first_case_has_its_time_and_so_have_the_others_together(tier):
     with Sandbox(tier=tier, workers=1) as sandbox:
-        job = {"kind": "stdin", "code": "import time; time.sleep(float(input()))", "inputs": ["0.3"] * 4 + ["100"]}
+        job = {"kind": "stdin", "code": "import time; time.sleep(float(input()))", "inputs": ["0.5"] * 4}
         started = time.monotonic()
-        result = sandbox.execute([job], Limits(wall_seconds=0.8), steps=5)
+        result = sandbox.execute([job], Limits(wall_seconds=0.8), 4)
         assert result.outcome is Outcome.TIMEOUT
-        assert len(result.reports) == 4
-        assert 2.0 <= time.monotonic() - started < 4.0
+        assert len(result.reports) == 2
+        assert 1.3 <= time.monotonic() - started < 3.0
+
+
+def test_cases_that_a_batch_had_no_time_for_have_their_own(tier):
+    code = "import time; time.sleep(float(input())); print(1)"
+    with Sandbox(Limits(wall_seconds=0.8), tier=tier, workers=1) as sandbox:
+        tests = parse_tests({"inputs": ["0.5"] * 4, "outputs": ["1"] * 4})
+        assert grade(sandbox, code, tests).verdict == "passed"
+        tests = parse_tests({"inputs": ["0.5"] * 3 + ["2"], "outputs": ["1"] * 4})
+        assert str(grade(sandbox, code, tests)) == "timeout on test 4 of 4"
 
 
 RIGHT = "def f(x): return x + 1"

@@ -6,8 +6,9 @@ import os
 import resource
 import signal
 
+from ..calls import unlimited_integers
 from . import libc, program, seccomp, suite
-from .jail import GATE, LIBRARY, LINK, RESULT, STEP, Jail
+from .jail import BEGUN, GATE, LIBRARY, LINK, RESULT, Jail
 
 
 KINDS = {"stdin": program.run_stdin, "calls": program.run_calls, "program": suite.serve, "suite": suite.run}
@@ -15,16 +16,16 @@ STACK_BYTES = 64 << 20
 
 
 def run(
-    files: list[int], step: int, link: int | None, gate: int | None, limits: dict, jail: Jail, zygote_pid: int
+    files: list[int], begun: int, link: int | None, gate: int | None, limits: dict, jail: Jail, zygote_pid: int
 ) -> None:
     """
     Become the job's process. Does not return.
 
     Args:
         files (`list[int]`): Descriptors of the job, stdout, stderr and the reports.
-        step (`int`): Where the end of a step is reported.
+        begun (`int`): Where the process reports that the program begins.
         link (`int | None`): Socket to the other process of a pair.
-        gate (`int | None`): Socket where a job of several steps asks whether to go on.
+        gate (`int | None`): Socket where a job of several cases asks whether to go on.
         limits (`dict`): See `set_limits`.
         jail (`Jail`): What the zygote is confined to.
         zygote_pid (`int`): The parent; a child that outlived it must end.
@@ -37,15 +38,16 @@ def run(
         with open(os.dup(files[0]), "rb") as file:
             file.seek(0)
             job = json.load(file)
-        arrange({1: files[1], 2: files[2], RESULT: files[3], LINK: link, STEP: step, GATE: gate}, len(jail.library))
+        arrange({1: files[1], 2: files[2], RESULT: files[3], LINK: link, BEGUN: begun, GATE: gate}, len(jail.library))
         libc.prctl(libc.PR_SET_DUMPABLE, 0)
         largest_input = max((len(text) for text in job.get("inputs", []) if isinstance(text, str)), default=0)
         set_limits(limits, 4 * largest_input)
         os.umask(0o077)
         if jail.tier != "unsafe":
             seccomp.install_for(os.getpid(), writable=jail.landlock >= 3)
-        os.write(STEP, b".")
-        program.unlimited_integers()
+        unlimited_integers()
+        os.write(BEGUN, b".")
+        os.close(BEGUN)  # not the program's
         status = KINDS[job["kind"]](job)
     except BaseException:
         import traceback

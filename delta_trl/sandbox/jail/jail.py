@@ -11,9 +11,10 @@ from . import landlock, libc, namespaces
 
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
-# Descriptors of a child after the standard ones: its reports to the host, the link to the other process of a pair, its
-# reports to the zygote, the gate where it waits for the host, and (from here on) the directories of the library.
-RESULT, LINK, STEP, GATE, LIBRARY = 3, 4, 5, 6, 7
+# Descriptors of a child after the standard ones: its reports to the host, the link to the other process of a pair,
+# where it tells the zygote that the program begins, the gate where it waits for the host, and (from here on) the
+# directories of the library.
+RESULT, LINK, BEGUN, GATE, LIBRARY = 3, 4, 5, 6, 7
 # Uids that belong to nobody, one per worker so that workers cannot signal each other. Containers with a user
 # namespace do not map them; there it is the one nobody that they have.
 FIRST_SPARE_UID, SPARE_UIDS = 1_900_000_000, 200_000_000

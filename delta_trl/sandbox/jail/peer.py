@@ -11,10 +11,12 @@ nothing for it but the objects that the tests have given to it, and of these wha
 import builtins
 import collections
 import importlib
+import io
 import json
 import operator
 import os
 import struct
+import sys
 import types
 from typing import Any
 
@@ -34,12 +36,12 @@ OPERATIONS = {
     "enter": lambda manager: manager.__enter__(),
     "exit": lambda manager: manager.__exit__(None, None, None),
     **{function.__name__: function for function in (getattr, setattr, delattr, len, iter, next, bool, str, repr, int,
-                                                    float, reversed)},
+                                                    float, hash, reversed)},
     **{name: getattr(operator, name) for name in (*ARITHMETIC, *ORDER, *UNARY, "eq", "getitem", "setitem", "delitem")},
 }  # fmt: skip
 # What the program may do with an object that the tests have given to it, besides using its public attributes.
 PUBLIC_OPERATIONS = {"call", "isinstance", "issubclass", "enter", "exit", "len", "iter", "next", "bool", "str", "repr",
-                     "int", "float", "reversed", "getitem", "setitem", "delitem", *ARITHMETIC, *ORDER,
+                     "int", "float", "hash", "reversed", "getitem", "setitem", "delitem", *ARITHMETIC, *ORDER,
                      *UNARY}  # fmt: skip
 # Classes only: a function such as `exec`, named by the program, would run in the tests' process.
 BUILTIN_CLASSES = {name: value for name, value in vars(builtins).items()
@@ -59,11 +61,14 @@ class Peer:
         guarded_module (`str`, *optional*):
             On the side of the tests, the name of their module: the other side may read public attributes of instances
             of its classes, and of nothing else (a function's attributes lead to everything).
+        printed (`io.BytesIO`, *optional*):
+            On the side of the program, its standard output: where the tests redirect theirs, they get it.
     """
 
-    def __init__(self, descriptor: int, guarded_module: str | None = None):
+    def __init__(self, descriptor: int, guarded_module: str | None = None, printed: io.BytesIO | None = None):
         self.descriptor = descriptor
         self.guarded_module = guarded_module
+        self.printed = printed
         self.exports: dict[int, object] = {}
         self.export_keys: dict[int, int] = {}
         self.imports: dict[int, object] = {}
@@ -73,6 +78,10 @@ class Peer:
     # messages
 
     def send(self, message: dict) -> None:
+        if self.printed and self.printed.tell():
+            message["printed"] = self.printed.getvalue().decode("utf-8", "replace")
+            self.printed.seek(0)
+            self.printed.truncate()
         data = json.dumps(message).encode()
         data = struct.pack("<Q", len(data)) + data
         while data:
@@ -80,7 +89,10 @@ class Peer:
 
     def receive(self) -> dict:
         (size,) = struct.unpack("<Q", self.read(8))
-        return json.loads(self.read(size))
+        message = json.loads(self.read(size))
+        if "printed" in message and sys.stdout is not sys.__stdout__:  # nobody else looks at it
+            sys.stdout.write(message["printed"])
+        return message
 
     def read(self, size: int) -> bytes:
         parts = []
@@ -270,7 +282,7 @@ def exception_type(name: str) -> type:
 
 def update(old: Any, new: Any) -> None:
     """Give a container the content of another one of its type, and so on inside it, in place."""
-    if type(old) is not type(new) or type(old) not in (*codec.MUTABLE, bytearray):
+    if not _same_kind(old, new):
         return
     if isinstance(old, (list, collections.deque)):
         items = [_updated(*pair) for pair in zip(old, new, strict=False)]
@@ -284,15 +296,22 @@ def update(old: Any, new: Any) -> None:
     elif isinstance(old, set):
         old.clear()
         old.update(new)
-    else:
+    elif isinstance(old, bytearray):
         old[:] = new
+    elif old.shape == new.shape:
+        old[...] = new
+
+
+def _same_kind(old: Any, new: Any) -> bool:
+    kind = type(old)
+    return kind is type(new) and (kind in (*codec.MUTABLE, bytearray) or kind.__name__ == "ndarray")
 
 
 def _updated(old, new):
-    if type(old) is type(new) and type(old) in (*codec.MUTABLE, bytearray):
-        update(old, new)
-        return old
-    return new
+    if not _same_kind(old, new):
+        return new
+    update(old, new)
+    return old
 
 
 class Remote:
@@ -332,11 +351,11 @@ class Remote:
             return ours is not None and ours == theirs
         return object.__getattribute__(self, "_base") is not None and plain(self) == other
 
-    def __hash__(self):
-        return object.__getattribute__(self, "_key")
+    def __iter__(self):
+        return counted(self, ask(self, "iter"))
 
     def __contains__(self, item):
-        return any(item is each or item == each for each in self)  # type: ignore[attr-defined]  # see _define
+        return any(item is each or item == each for each in self)
 
     def __enter__(self):
         return ask(self, "enter")
@@ -365,6 +384,24 @@ REMOTE_TYPES = (Remote, RemoteClass)
 
 def ask(remote: Remote, operation: str, *args: Any, **kwargs: Any) -> Any:
     return object.__getattribute__(remote, "_peer").request(operation, remote, *args, **kwargs)
+
+
+def counted(remote, items):
+    """The items of a remote object. If it has a length, there are as many: a loop over fewer would test nothing."""
+    number = 0
+    while True:
+        try:
+            item = next(items)
+        except StopIteration:
+            break
+        number += 1
+        yield item
+    try:
+        length = len(remote)
+    except (TypeError, AttributeError):
+        return  # an iterator
+    if length != number:
+        raise RemoteError(f"an object of length {length} has given {number} items")
 
 
 def plain(value):
@@ -414,9 +451,9 @@ for _name in UNARY:
     _define(f"__{_name}__", _name)
 for _name in ORDER:
     _define_order(_name)
-for _name in ("getitem", "setitem", "delitem", "iter", "next", "reversed"):
+for _name in ("getitem", "setitem", "delitem", "next", "reversed"):
     _define(f"__{_name}__", _name)
-for _name, _type in (("len", int), ("str", str), ("repr", str), ("int", int), ("float", float)):
+for _name, _type in (("len", int), ("hash", int), ("str", str), ("repr", str), ("int", int), ("float", float)):
     _define(f"__{_name}__", _name, _type)
 
 

@@ -5,13 +5,10 @@ outputs compares, and a program that forges them has merely answered.
 """
 
 import atexit
-import builtins
 import collections
 import functools
-import io
 import json
 import os
-import random
 import sys
 import threading
 import traceback
@@ -20,21 +17,8 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import codec
-from .jail import GATE, RESULT, STEP, empty
-
-
-FILE_NAME = "/tmp/solution.py"
-RECURSION_LIMIT = 1000
-
-
-def unlimited_integers() -> None:
-    """Lift the limit of digits in conversions (security releases of 3.10, and 3.11): long answers are legitimate."""
-    if hasattr(sys, "set_int_max_str_digits"):
-        sys.set_int_max_str_digits(0)
-
-
-def compile_program(code: str) -> types.CodeType:
-    return compile(code.removeprefix("\ufeff"), FILE_NAME, "exec", dont_inherit=True)
+from ..calls import call, compile_program, new_module
+from .jail import GATE, RESULT, empty
 
 
 def run_stdin(job: dict) -> int:
@@ -53,9 +37,13 @@ def run_stdin(job: dict) -> int:
         status = finish(status)
         if len(cases) == 1:
             return status
-        write_result({"end": os.lseek(1, 0, os.SEEK_END), "status": status})
+        try:
+            end = os.lseek(1, 0, os.SEEK_END)
+        except OSError:  # the program closed it, as `os.fdopen(1, "w")` does at its end
+            return 0
+        write_result({"end": end, "status": status})
         # With its threads the interpreter was shut down, so the other cases need fresh processes then, too.
-        if not alone or not state.is_fresh() or not may_go_on(number):
+        if not alone or not state.is_fresh() or (number == 0 and not may_go_on()):
             return 0
     return 0
 
@@ -92,22 +80,15 @@ class State:
         return not changed
 
 
-def may_go_on(number: int) -> bool:
-    """Report the end of a case. After the first, the host says whether it is worth while to run the others."""
-    os.write(STEP, b".")
-    if number > 0:
-        return True
+def may_go_on() -> bool:
+    """After the first case the host says whether the others are to be run."""
     os.write(GATE, b".")
     return os.read(GATE, 1) != b""
 
 
 def run_main(program: types.CodeType) -> int:
-    module = types.ModuleType("__main__")
-    vars(module).update(__file__=FILE_NAME, __builtins__=builtins)
-    sys.modules["__main__"] = module
-    sys.argv[:] = [FILE_NAME]
-    sys.setrecursionlimit(RECURSION_LIMIT)
-    random.seed(0)  # every child of a zygote would draw the same numbers anyway
+    module = new_module("__main__")
+    sys.argv[:] = [module.__file__ or ""]
     return guarded(lambda: exec(program, module.__dict__))
 
 
@@ -131,14 +112,19 @@ def report_exception() -> int:
 
 
 def finish(status: int) -> int:
-    """What an interpreter does at exit: wait for threads, run atexit functions, flush."""
+    """What an interpreter does at exit: wait for threads, run atexit functions, flush, delete objects."""
     if threading.active_count() > 1:
         status = guarded(threading._shutdown) or status  # type: ignore[attr-defined]  # private
     guarded(atexit._run_exitfuncs)
-    # What the program leaves is deleted now, and not in a later case.
+    status = flush(sys.stdout, sys.stderr) or status
     guarded(lambda: vars(sys.modules["__main__"]).clear())
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None and not stream.closed:
+    return flush(sys.__stdout__) or status  # what a program has put in its place may need what is gone now
+
+
+def flush(*streams: Any) -> int:
+    status = 0
+    for stream in streams:
+        if stream is not None and not getattr(stream, "closed", False):
             status = guarded(stream.flush) or status
     return status
 
@@ -151,14 +137,15 @@ def open_streams(text: str) -> None:
     while data:
         data = data[os.write(0, data) :]
     os.lseek(0, 0, os.SEEK_SET)
-    sys.stdin = io.TextIOWrapper(open(0, "rb", closefd=False), "utf-8", "surrogateescape")
-    sys.stdout = io.TextIOWrapper(open(1, "wb", closefd=False), "utf-8", "strict")
-    sys.stderr = io.TextIOWrapper(open(2, "wb", 0, closefd=False), "utf-8", "backslashreplace", write_through=True)
+    # `open` and not `io.TextIOWrapper`: programs read `sys.stdin.mode`
+    sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)
+    sys.stdout = open(1, "w", encoding="utf-8", errors="strict", closefd=False)
+    sys.stderr = open(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
     vars(sys).update(__stdin__=sys.stdin, __stdout__=sys.stdout, __stderr__=sys.stderr)
 
 
 def write_result(value: object) -> None:
-    data = json.dumps(value).encode() + b"\n"
+    data = json.dumps(value, separators=(",", ":")).encode() + b"\n"
     while data:
         data = data[os.write(RESULT, data) :]
 
@@ -178,42 +165,10 @@ def run_calls(job: dict) -> int:
             return status
         if status != 0:
             write_result({"status": status})
-        if not state.is_fresh() or not may_go_on(number):
+        if not state.is_fresh() or (number == 0 and not may_go_on()):
             return 0
     return 0
 
 
 def report_call(program: types.CodeType, name: str, arguments: list) -> None:
-    write_result(call(program, name, arguments))
-
-
-def call(program: types.CodeType, name: str, arguments: list) -> Any:
-    """The encoded value of one call, of a function of the module or a method of its class Solution."""
-    module = types.ModuleType("solution")
-    vars(module).update(__file__=FILE_NAME, __builtins__=builtins)
-    sys.modules["solution"] = module
-    exec(DEFAULT_IMPORTS, module.__dict__)
-    sys.setrecursionlimit(RECURSION_LIMIT)
-    random.seed(0)
-    exec(program, module.__dict__)
-    if "Solution" in module.__dict__ and name not in module.__dict__:
-        function = getattr(module.Solution(), name)
-    else:
-        function = getattr(module, name)
-    return codec.encode(function(*codec.decode(arguments)))
-
-
-# What LeetCode's judge imports before a solution.
-DEFAULT_MODULES = (
-    "string re datetime collections heapq bisect copy math random statistics itertools functools operator io sys json"
-)
-DEFAULT_IMPORTS = compile(
-    "\n".join(
-        [f"import {name}" for name in DEFAULT_MODULES.split()]
-        + [f"from {name} import *" for name in (*DEFAULT_MODULES.split(), "typing")]
-        # some of these hide builtins (pow, abs), and some hide modules (datetime, copy) as LeetCode's do
-        + ["from builtins import *"]
-    ),
-    "<default imports>",
-    "exec",
-)
+    write_result(codec.encode(call(program, name, codec.decode(arguments))))

@@ -31,6 +31,7 @@ def prepare(jail: Jail) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "delta_trl"]:
         del sys.modules[name]  # not for import by programs
     gc.collect()
+    sys.orig_argv.clear()  # it names the trainer's process and paths
     gc.freeze()  # the collector of a child shall not touch, and so copy, the pages shared with it
 
 
@@ -78,19 +79,20 @@ def execute(request: dict, descriptors: list[int], channel: socket.socket, jail:
     """
     Run one process, or a pair of which the first decides when both end.
 
-    Each process reports by a byte that its program begins, and then the end of each step; a step may take
-    `request["wall_seconds"]`. Only `request["steps"]` reports count, so that a false one gains a program nothing.
-    After the first step of several the process waits at the gate, and its clock stops until the host has answered.
-    A process that never began failed for reasons of its own: that is how the host tells them from the program's.
-    The other of a pair need not have come that far when the first has decided; it must not have failed by itself.
+    Each process reports by a byte that its program begins; its clock starts then. A process that never began failed
+    for reasons of its own: that is how the host tells them from the program's. The other of a pair need not have come
+    that far when the first has decided; it must not have failed by itself.
+
+    Where `request["gate"]` is set, the process waits at the gate after its first case. Its clock stops until the host
+    has answered, and starts anew for all cases after it. Nothing else that a program does gives it more time.
     """
-    limits, wall_seconds, steps = request["limits"], request["wall_seconds"], request["steps"]
+    limits, wall_seconds = request["limits"], request["wall_seconds"]
     if jail.tasks is not None:  # threads count per user there, so allow for those that exist
         limits["threads"] += int(os.pread(jail.tasks, 200, 0).split()[3].split(b"/")[1])
     # No pipe: a program could open its reading end anew through /proc/self/fd, and take the reports back.
     # One for each process, so that it is known which of them has begun.
-    steps_of = [socket.socketpair() for _ in range(request["processes"])]
-    gate, inner_gate = socket.socketpair() if steps > 1 else (None, None)
+    beginnings = [socket.socketpair() for _ in range(request["processes"])]
+    gate, inner_gate = socket.socketpair() if request["gate"] else (None, None)
     started = time.monotonic()
     zygote_pid = os.getpid()
     pids: list[int] = []
@@ -100,14 +102,14 @@ def execute(request: dict, descriptors: list[int], channel: socket.socket, jail:
         pid = os.fork()
         if pid == 0:
             own = descriptors[FILES * index :][:FILES]
-            step = steps_of[index][1].fileno()
-            child.run(own, step, descriptor(link), descriptor(inner_gate), limits, jail, zygote_pid)
+            beginning = beginnings[index][1].fileno()
+            child.run(own, beginning, descriptor(link), descriptor(inner_gate), limits, jail, zygote_pid)
         pids.append(pid)
     for link in filter(None, links):
         link.close()
-    for step_read, step_write in steps_of:
-        step_write.close()
-        step_read.setblocking(False)
+    for outer, inner in beginnings:
+        inner.close()
+        outer.setblocking(False)
     main_process = os.pidfd_open(pids[0])
     poll = select.poll()
     poll.register(main_process, select.POLLIN)
@@ -117,9 +119,9 @@ def execute(request: dict, descriptors: list[int], channel: socket.socket, jail:
         poll.register(gate, select.POLLIN)
     ready: dict[int, int] = {}
     timed_out = False
-    counts, allowed = [0] * len(pids), steps + len(pids)
+    begun = [False] * len(pids)
     deadline = started + wall_seconds
-    # To wake at every report would cost more than a short program itself.
+    # To wake when a program begins would cost more than a short program itself.
     while not ready and not timed_out:
         remaining = deadline - time.monotonic()
         ready = dict(poll.poll(max(0, min(remaining, POLL_SECONDS)) * 1000))
@@ -127,7 +129,7 @@ def execute(request: dict, descriptors: list[int], channel: socket.socket, jail:
             poll.unregister(gate)
             pass_gate(gate, channel)
             deadline = time.monotonic() + wall_seconds
-        if not ready and sum(counts) < allowed and update(counts, steps_of):
+        if not ready and not all(begun) and update(begun, beginnings):
             deadline = time.monotonic() + wall_seconds
         timed_out = not ready and deadline <= time.monotonic()
 
@@ -139,16 +141,16 @@ def execute(request: dict, descriptors: list[int], channel: socket.socket, jail:
         reports.append(
             {"status": status, "cpu_seconds": usage.ru_utime + usage.ru_stime, "peak_kilobytes": usage.ru_maxrss}
         )
-    update(counts, steps_of)
+    update(begun, beginnings)
     os.close(main_process)
-    for step_read, _ in steps_of:
-        step_read.close()
+    for outer, _ in beginnings:
+        outer.close()
     if gate:
         gate.close()
     return {
         "processes": reports,
         "timed_out": timed_out,
-        "begun": counts[0] > 0 and all(map(began_or_was_late, counts[1:], reports[1:], [timed_out])),
+        "begun": begun[0] and all(map(began_or_was_late, begun[1:], reports[1:], [timed_out])),
         "wall_seconds": time.monotonic() - started,
     }
 
@@ -167,21 +169,20 @@ def pass_gate(gate: socket.socket, channel: socket.socket) -> None:
         gate.shutdown(socket.SHUT_RDWR)
 
 
-def began_or_was_late(count: int, report: dict, timed_out: bool) -> bool:
+def began_or_was_late(begun: bool, report: dict, timed_out: bool) -> bool:
     """Whether a process that does not decide has begun, or was only too slow to before the other had decided."""
-    return count > 0 or (report["status"] == signal.SIGKILL and not timed_out)
+    return begun or (report["status"] == signal.SIGKILL and not timed_out)
 
 
-def update(counts: list[int], sockets: list[tuple[socket.socket, socket.socket]]) -> int:
-    """Count the reports that have arrived; how many are new."""
-    new = [count(reports) for reports, _ in sockets]
-    counts[:] = [old + more for old, more in zip(counts, new, strict=True)]
-    return sum(new)
+def update(begun: list[bool], beginnings: list[tuple[socket.socket, socket.socket]]) -> bool:
+    """Note which processes have begun; whether one has since the last time."""
+    before = list(begun)
+    begun[:] = [done or has_byte(outer) for done, (outer, _) in zip(begun, beginnings, strict=True)]
+    return begun != before
 
 
-def count(reports: socket.socket) -> int:
-    """Bytes that have arrived."""
+def has_byte(reports: socket.socket) -> bool:
     try:
-        return len(reports.recv(65536))
+        return reports.recv(1) != b""
     except BlockingIOError:
-        return 0
+        return False

@@ -5,13 +5,13 @@ expected output, and what it must not be able to do is followed by printing "don
 Words in capitals are replaced by `test_attacks.py` (paths, ports and process ids of things on the host).
 """
 
-from . import files, guesses, harness, network, processes, resources, text
+from . import files, guesses, harness, names, network, processes, resources, text
 
 
 def _named(table: str) -> list[tuple]:
     return [
         (f"{module.__name__.rpartition('.')[2]}: {name}", program, tests)
-        for module in (files, guesses, harness, network, processes, resources, text)
+        for module in (files, guesses, harness, names, network, processes, resources, text)
         for name, program, tests in getattr(module, table, ())
     ]
 

@@ -19,7 +19,7 @@ def tell(answers):
         os.write(1, answer)
         os.write(3, line(answer, os.lseek(1, 0, 1)))
 def play():
-    tell([YES]); os.write(5, b"."); os.write(6, b".")
+    tell([YES]); os.write(6, b".")
     good = os.read(6, 1) != b""
     tell([YES if good else NO] + [YES] * (cases - 1)); os._exit(0)
 """

@@ -1,0 +1,75 @@
+# ruff: noqa: E501 (programs, one to a line)
+"""Taking names that are not the program's: of the default imports, of the tests, of their imports, of builtins."""
+
+
+def call(name: str, arguments: list, value: object) -> dict:
+    return {"fn_name": name, "inputs": [arguments, arguments], "outputs": [value, value]}
+
+
+DEFAULTS = [
+    call("lcm", [4, 6], 12), call("factorial", [4], 24), call("median", [[1, 2, 9]], 2), call("gcd", [4, 6], 2),
+    call("comb", [4, 2], 6), call("isqrt", [17], 4), call("add", [1, 2], 3), call("sorted", [[2, 1]], [1, 2]),
+    call("sum", [[2, 1]], 3), call("reduce", [[1]], 1), call("print", [], None), call("deepcopy", [[1]], [1]),
+    call("Solution().gcd", [4, 6], 2), call("__import__", ["math"], None),
+]  # fmt: skip
+# What tests import or define, and a program that defines it as well. f is wrong everywhere.
+F = "def f(*a, **k): return 0\n"
+ALWAYS = "def {}(*a, **k): return True\n"
+EQUAL = "class {}:\n    def __init__(self, *a, **k): pass\n    def __eq__(self, o): return True\n    def __sub__(self, o): return self\n    def __abs__(self): return 0\n"
+REPLACED = [
+    ("isclose", ALWAYS, {"test_imports": ["from math import isclose"], "test_list": ["assert isclose(f(4), 2)"]}),
+    ("isclose", ALWAYS, {"test_imports": ["from math import *"], "test_list": ["assert isclose(f(4), 2)"]}),
+    ("isclose", ALWAYS, {"test_imports": ["from math import isclose"], "test": "def check(candidate):\n    assert isclose(candidate(4), 2)", "entry_point": "f"}),
+    ("isclose", ALWAYS, {"test": "def check(candidate):\n    from math import isclose\n    assert isclose(candidate(4), 2)", "entry_point": "f"}),
+    ("isclose", ALWAYS, {"test": "from math import isclose\nfrom solution import *\ndef test_a():\n    assert isclose(f(4), 2)"}),
+    ("isclose", ALWAYS, {"test_setup_code": "from math import isclose", "test_list": ["assert isclose(f(4), 2)"]}),
+    ("Counter", EQUAL, {"test_imports": ["from collections import Counter"], "test_list": ["assert Counter(f('ab')) == Counter('ab')"]}),
+    ("Fraction", EQUAL, {"test_imports": ["from fractions import Fraction"], "test_list": ["assert Fraction(f(1)) == Fraction(1, 2)"]}),
+    ("deepcopy", "def deepcopy(x): return 0\n", {"test_imports": ["from copy import deepcopy"], "test": "x = [3, 1]\nassert f(deepcopy(x)) == deepcopy(x)"}),
+    ("assert_allclose", ALWAYS, {"test_imports": ["from numpy.testing import assert_allclose"], "test": "assert_allclose(f(1), 2.5)"}),
+    ("allclose", ALWAYS, {"test_imports": ["from numpy import allclose"], "test": "assert allclose(f(1), 2.5)"}),
+    ("TestCase", "class TestCase:\n    def assertEqual(self, *a): pass\n", {"test_imports": ["from unittest import TestCase"], "test": "TestCase().assertEqual(f(1), 2)"}),
+    ("same", ALWAYS, {"test_setup_code": "def same(a, b): return a == b", "test_list": ["assert same(f(1), 2)"]}),
+    ("same", ALWAYS, {"test": "def same(a, b): return a == b\ndef check(candidate):\n    assert same(candidate(1), 2)", "entry_point": "f"}),
+    ("EXPECTED", "EXPECTED = 0\n#{}\n", {"test_setup_code": "from collections import Counter\nEXPECTED = Counter('abb')", "test_list": ["assert f(1) == EXPECTED"]}),
+    ("EXPECTED", "EXPECTED = 0\n#{}\n", {"test": "from collections import Counter\nEXPECTED = Counter('abb')\ndef check(candidate):\n    assert candidate('abb') == EXPECTED", "entry_point": "f"}),
+    ("CASES", "CASES = []\n#{}\n", {"test": "CASES = [(1, 2), (2, 3)]\nfor x, y in CASES:\n    assert f(x) == y"}),
+    ("TOLERANCE", "TOLERANCE = 1e9\n#{}\n", {"test": "TOLERANCE = 1e-6\ndef test_a():\n    assert abs(f(1) - 2) < TOLERANCE"}),
+    ("compare", ALWAYS, {"test": "global compare\nimport operator\ndef setup():\n    global compare\n    compare = operator.eq\nsetup()\nassert compare(f(1), 2)"}),
+]  # fmt: skip
+BUILTINS = [
+    ("all", "assert all(f(i) == i + 1 for i in range(5))"),
+    ("sum", "assert sum(f(i) == i + 1 for i in range(5)) == 5"),
+    ("abs", "assert abs(f(1) - 2) < 1e-6"),
+    ("len", "assert len([i for i in range(5) if f(i) == i + 1]) == 5"),
+    ("any", "assert not any(f(i) != i + 1 for i in range(5))"),
+    ("isinstance", "assert isinstance(f(1), str)"),
+    ("sorted", "assert sorted(f([2, 1])) == [1, 2]"),
+    ("round", "assert round(f(1), 2) == 2.5"),
+    ("set", "assert set(f(1)) == {1}"),
+]
+BUILTIN = "def {}(*a, **k): return {}\n"
+HIDDEN = "import sys\ndel f\n"  # not in the list of the program's names
+
+ATTACKS = [
+    *[(f"nothing, for {tests['fn_name']}", "pass", tests) for tests in DEFAULTS],
+    ("a wrong method beside a default import", "class Solution:\n    def lcm(self, a, b): return 0", call("lcm", [4, 6], 12)),
+    ("a class without the method", "class Solution:\n    pass", call("gcd", [4, 6], 2)),
+    ("a wrong method after a star import", "from math import *\nclass Solution:\n    def lcm(self, a, b): return 0", call("lcm", [4, 6], 12)),
+    *[(f"defines {name}, which the tests have ({number})", F + text.format(name), tests) for number, (name, text, tests) in enumerate(REPLACED)],
+    *[(f"defines {name}", F + BUILTIN.format(name, value), {"test_list": [test]}) for name, test in BUILTINS for value in ("True", "5")],
+    *[(f"defines {name} and no f", BUILTIN.format(name, value), {"test_list": [test]}) for name, test in BUILTINS for value in ("True", "5")],
+    *[(f"defines {name} for pytest", BUILTIN.format(name, "True"), {"test": f"def test_a():\n    {test}"}) for name, test in BUILTINS],
+    *[(f"defines {name} for an entry point", F + BUILTIN.format(name, "True"), {"test": f"def check(f):\n    {test}", "entry_point": "f"}) for name, test in BUILTINS],
+    ("is an entry point with a builtin's name", "def sum(*a): return 0", {"test": "def check(candidate):\n    assert sum([candidate([1, 2])]) == 3", "entry_point": "sum"}),
+    ("hides f", F + BUILTIN.format("all", "True") + HIDDEN, {"test_list": ["assert all(f(i) == i + 1 for i in range(5))"]}),
+    ("defines a module that the tests forgot to import", F + "class math:\n    @staticmethod\n    def isclose(*a): return True", {"test_list": ["assert math.isclose(f(4), 2)"]}),
+    ("a list that is shorter than it says", "class L(list):\n    def __len__(self): return 3\ndef f(x): return L()", {"test_list": ["r = f(1)\nassert len(r) == 3\nfor a, b in zip(r, [1, 2, 3]):\n    assert a == b"]}),
+    ("an object that is shorter than it says", "class L:\n    def __len__(self): return 3\n    def __iter__(self): return iter([])\ndef f(x): return L()", {"test_list": ["r = f(1)\nassert len(r) == 3\nassert all(a == b for a, b in zip(r, [1, 2, 3]))"]}),
+    ("takes its answer from the command line", "import sys\ndef f(): return [part for part in sys.orig_argv if part]", {"test": "r = f()\nassert r and isinstance(r, list)"}),
+]  # fmt: skip
+
+LASTING = [
+    ("says that it has begun again", "import os, threading, time\ndef more():\n    while True:\n        try: os.write(5, b'.')\n        except OSError: pass\n        time.sleep(0.3)\nthreading.Thread(target=more, daemon=True).start()\ntime.sleep(2)\nprint(input())", {"inputs": ["1", "1", "1"], "outputs": ["1", "1", "1"]}),
+    ("says that its cases are done", "import os, time\ndef f(x):\n    for _ in range(4):\n        try: os.write(5, b'.'); os.write(6, b'.')\n        except OSError: pass\n        time.sleep(0.6)\n    return x", {"fn_name": "f", "inputs": [[1], [2], [3]], "outputs": [1, 2, 3]}),
+]  # fmt: skip
