@@ -26,6 +26,8 @@ import logging
 import platform
 import re
 import sqlite3
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -100,7 +102,8 @@ class RememberedReward:
 class Runner:
     """
     Does runs one after the other, with imports, problems, rewards and start models loaded once; on `device`, with the
-    start models in `models`. Grades are remembered in `folder`.
+    start models in `models`. Grades are remembered in `folder`; what a trainer writes goes to a folder that no other
+    process has.
     """
 
     def __init__(
@@ -113,6 +116,8 @@ class Runner:
         folder: Path = ROOT / "outputs" / "study",
     ):
         self.study, self.device, self.models, self.folder = study, torch.device(device), models, folder
+        self.scratch = tempfile.TemporaryDirectory(prefix="delta-trl-study-")
+        self.commit = commit()
         self.rollouts = rollouts or study.rollouts
         self.test_problems = test_problems
         self.loaded: dict[str, tuple] = {}
@@ -164,6 +169,8 @@ class Runner:
 
         row = {
             **dict(zip(("phase", "task", "variant", "learning_rate", "seed"), run.key, strict=True)),
+            "settings": self.study.variants[run.variant],
+            "commit": self.commit,
             "reward": curve("reward"),
             "grad_norm": curve("grad_norm"),
             "entropy": curve("entropy"),
@@ -229,7 +236,7 @@ class Runner:
 
     def config(self, run: Run, task: Task) -> DeltaGRPOConfig:
         return DeltaGRPOConfig(
-            output_dir=str(self.folder / "run"),
+            output_dir=self.scratch.name,
             seed=run.seed,
             learning_rate=run.learning_rate,
             lr_scheduler_type="constant",
@@ -270,6 +277,16 @@ def adapters():
     from peft import LoraConfig  # which runs without adapters do not need
 
     return LoraConfig(r=8, target_modules="all-linear")
+
+
+def commit() -> str | None:
+    """Of the code that runs, marked if files of it have been changed since; `None` outside a checkout."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, text=True).stdout.strip()
+
+    changed = git("status", "--porcelain", "--", "delta_trl", "scripts", "recipes/study")
+    return git("rev-parse", "HEAD") + "-dirty" * bool(changed) or None
 
 
 def task_of(run: Run) -> Task:

@@ -1,5 +1,6 @@
 """The learning study and the stability study: tasks, resumption, statistics, and a tiny run of each."""
 
+import gc
 import json
 import math
 import random
@@ -340,6 +341,21 @@ def test_two_rollout_batches_of_two_variants(tmp_path):
     again = runner(runs[0])
     assert again["reward"] == dapo["reward"]
     assert again["grad_norm"] == dapo["grad_norm"]
+
+
+def test_processes_share_no_working_folder_and_rows_tell_what_made_them(tmp_path):
+    """A trainer writes there, so another process's may be read or replaced half-written."""
+    run = study_runs.Run("tune", "arithmetic", "delta", 2.5e-4, 0)
+    runners = [study.Runner(study_plans.CREDIT, {"tune": 1}, folder=tmp_path) for _ in range(2)]
+    folders = [Path(runner.config(run, TASKS["arithmetic"]).output_dir) for runner in runners]
+    assert folders[0] != folders[1]
+    row = runners[0](run)
+    assert row["settings"] == {"token_credit": "delta"}
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=SCRIPTS, capture_output=True, text=True).stdout.strip()
+    assert (row["commit"] or "").removesuffix("-dirty") == head  # both empty outside a checkout
+    del runners[0]
+    gc.collect()
+    assert [folder.exists() for folder in folders] == [False, True]
 
 
 @pytest.mark.slow
