@@ -1,11 +1,12 @@
 """
 Which token credit learns best? GRPO, DAPO, their relatives, DelTA and its ablations on the tasks of
 delta_trl.tasks, each with the same budget, the same seeds and its learning rate tuned the same way. And how much of
-that is the balance of winners against losers? `study_plans.py` lists the runs of both studies.
+that is the balance of winners against losers, and why? `study_plans.py` lists the runs of all studies.
 
     python scripts/study.py --run                  # appends one row per finished run to docs/results/credit.jsonl
     python scripts/study.py --report               # tables and pictures: docs/results/credit*
     python scripts/study.py --study balance --run  # the second study (docs/study_plan.md): docs/results/balance.jsonl
+    python scripts/study.py --study mechanism --run  # the third (docs/mechanism_plan.md): docs/results/mechanism.jsonl
 
 `--run` skips what is finished, so it can be stopped and started at will, and started several times at once: a run that
 another process is at is left to it (by a lock on a file under outputs/study). Start one process per processor core,
@@ -16,7 +17,7 @@ their own, in shorter runs, and keeps the one with the best mean training reward
 with every seed. Last, every variant runs at the rate that suits DAPO, where its own is another: tuning is noisy, too.
 A seed fixes the order of the problems and the start of all random numbers, so variants are compared seed by seed
 (paired). The main outcome is held-out accuracy after training; the second is the area under the reward curve.
-The second study's plan is docs/study_plan.md.
+The plans of the others are docs/study_plan.md and docs/mechanism_plan.md.
 """
 
 import argparse
@@ -303,14 +304,14 @@ def main() -> None:
     parser.add_argument("--study", choices=STUDIES, default=CREDIT.name)
     parser.add_argument("--run", action="store_true", help="do what has no row yet")
     parser.add_argument("--report", action="store_true", help="write tables and pictures beside the rows")
-    parser.add_argument("--results", type=Path, help="rows, docs/results/credit.jsonl or balance.jsonl by default")
+    parser.add_argument("--results", type=Path, help="rows, docs/results/STUDY.jsonl by default")
     parser.add_argument("--tasks", nargs="+", help="of the study, all by default")
     parser.add_argument("--variants", nargs="+", help="of the study, all by default")
     parser.add_argument("--seeds", type=int, help="how many")
     args = parser.parse_args()
     study = STUDIES[args.study]
     args.results = args.results or RESULTS / f"{study.name}.jsonl"
-    if unknown := {*(args.tasks or ()), *(args.variants or ())} - {*study.tasks, *study.variants}:
+    if unknown := {*(args.tasks or ()), *(args.variants or ())} - {*study.tasks, *study.variants, *study.best_of}:
         parser.error(f"unknown in this study: {', '.join(sorted(unknown))}")
     if args.report and (args.tasks or args.variants or args.seeds):
         parser.error("--report is of all rows: --tasks, --variants and --seeds are for --run")
@@ -324,7 +325,7 @@ def main() -> None:
             return row
 
         def chosen(cell: tuple[str, str]) -> bool:
-            return cell[0] in (args.tasks or study.tasks) and cell[1] in (args.variants or study.variants)
+            return cell[0] in (args.tasks or study.tasks) and (not args.variants or cell[1] in args.variants)
 
         seeds = args.seeds or max(section.seeds for section in study.sections)
         for runs in study.stages(chosen, seeds, lambda: read_rows(args.results)):

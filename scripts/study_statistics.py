@@ -138,7 +138,7 @@ def finished_runs(study: Study, section: Section, rows: list[dict]) -> dict[Cell
     found: dict[Cell, dict[int, dict]] = {cell: {} for cell in cells}
     for row in rows:
         cell = (row["task"], row["variant"])
-        is_ours = row["phase"] == section.phase and row["seed"] < section.seeds
+        is_ours = row["phase"] == section.phase and row["seed"] - study.first_seed in range(section.seeds)
         if is_ours and cell in rates and row["learning_rate"] == rates[cell]:
             found[cell][row["seed"]] = row
     complete = {}

@@ -1,5 +1,6 @@
 """The learning study and the stability study: tasks, resumption, statistics, and a tiny run of each."""
 
+import dataclasses
 import gc
 import json
 import math
@@ -96,7 +97,7 @@ def test_learning_rate_with_the_best_second_half():
         for seed, end in enumerate(both)
     ]
     rows.append(fake_row(study_runs.Run("study", "arithmetic", "delta", 6e-4, 0), reward=[1.0, 1.0]))
-    assert study_runs.best_learning_rate(rows, "arithmetic", "delta") == 2.5e-4
+    assert study_runs.best_tuned(rows, "arithmetic", ("delta",)) == ("delta", 2.5e-4)
 
 
 def all_runs(plan: study_plans.Study, seeds: int = 99, chosen=lambda cell: True) -> list[study_runs.Run]:
@@ -280,9 +281,7 @@ sys.path.insert(0, {scripts!r})
 from pathlib import Path
 import study_runs
 cells = [("programs", f"variant {{i}}") for i in range(16)]
-row = {{"phase": "tune", "task": "programs", "learning_rate": 1e-4, "reward": [1.0]}}
-tuned = [row | {{"variant": variant}} for _, variant in cells]
-runs = study_runs.study_runs(study_runs.tuned_rates(tuned, cells), range(2))
+runs = study_runs.study_runs(dict.fromkeys(cells, 1e-4), range(2))
 def execute(run):
     time.sleep(0.05)
     return dict(zip(("phase", "task", "variant", "learning_rate", "seed"), run.key))
@@ -430,6 +429,63 @@ def test_second_study_asks_for_no_run_twice_and_controls_share_the_rate_of_their
     assert not tuned & set(plan.controls)
 
 
+def test_third_study_has_seeds_of_its_own_and_chooses_the_weight_of_losers_on_others():
+    plan, balance = study_plans.MECHANISM, study_plans.BALANCE
+    rows = study_runs.read_rows(study.RESULTS / "balance.jsonl")
+    dapo = [(task, "dapo") for task in plan.tasks]
+    tuned = balance.learning_rates(balance.sections[0], dapo, rows)
+    assert plan.learning_rates(plan.sections[0], dapo, []) == tuned  # needs no tuning of its own
+
+    best = {("programs", "exact_0.01_unit"), ("programs", "uniform_0.3_unit")}
+    done, runs = [], []
+    for stage in plan.stages(lambda cell: True, 99, done.copy):
+        runs += stage
+        done += [fake_row(run, reward=[0.0, 0.9 if (run.task, run.variant) in best else 0.1]) for run in stage]
+    tuning = [run for run in runs if run.phase == "tune"]
+    assert runs[: len(tuning)] == tuning
+    assert {run.variant for run in tuning} == {*study_plans.EXACT, *study_plans.UNIFORM}
+    seeds = [{run.seed for run in part} for part in (tuning, runs[len(tuning) :])]
+    assert seeds == [{4000, 4001, 4002, 4003}, set(range(3000, 3016))]
+    assert not (seeds[0] | seeds[1]) & {row["seed"] for row in rows}
+    arms = len(plan.tasks) * (len(study_plans.MECHANISM_ARMS) + 2)
+    assert [run.seed for run in runs[len(tuning) :]] == [seed for seed in range(3000, 3016) for _ in range(arms)]
+    chosen = {(run.task, run.variant) for run in runs[len(tuning) :]}
+    assert {cell for cell in chosen if cell[0] == "programs" and cell[1] not in study_plans.MECHANISM_ARMS} == best
+
+
+@pytest.mark.parametrize("variant", study_plans.MECHANISM.variants)
+def test_each_arm_of_the_third_study_trains(variant):
+    runner = study.Runner(study_plans.MECHANISM, {"tune": 1})
+    run = study_runs.Run("tune", "arithmetic", variant, 2.5e-4, 0)
+    row = runner(run)
+    assert all(math.isfinite(value) for value in row["grad_norm"])
+    assert row["settings"] == json.loads(json.dumps(study_plans.MECHANISM.variants[variant]))
+    assert runner.config(run, TASKS["arithmetic"]).max_grad_norm == (0.01 if variant.endswith("_unit") else 1.0)
+    if variant.startswith("dapo"):
+        assert row["losers"] == []
+        return
+    ratio = row["losers"][0] / row["winners"][0]
+    if variant == "prompt_weights":  # losers are mostly of prompts of which few win
+        assert ratio > 1
+        return
+    name, _, weight = variant.removesuffix("_unit").removesuffix("_not_annealed").partition("_")
+    expected = {"annealed": 1.0, "winners": 5.0}.get(name) or float(weight)
+    assert ratio == pytest.approx(expected, rel=0.01)
+
+
+def test_steps_of_one_size_do_not_know_a_factor_of_the_batch():
+    arms = {"unit": study_plans.unit_steps(study_plans.DAPO)}
+    arms |= {"annealed_unit": study_plans.unit_steps(study_plans.MECHANISM.variants["annealed"])}
+    plan = dataclasses.replace(study_plans.MECHANISM, variants=arms)
+    weights = []
+    for arm in arms:
+        runner = study.Runner(plan, {"tune": 1})
+        model = runner.train(study_runs.Run("tune", "arithmetic", arm, 2.5e-4, 0)).model
+        weights.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    start = torch.cat([p.detach().flatten() for p in runner.load(TASKS["arithmetic"])[0].parameters()])
+    assert (weights[0] - weights[1]).norm() < 0.01 * (weights[0] - start).norm()
+
+
 # --- rules of the second study --------------------------------------------------------------------------------------
 
 
@@ -514,6 +570,63 @@ def test_losers_weigh_what_was_probable():
 def test_losers_weigh_as_much_as_the_pass_rate():
     weights = relative("study_rules.PassRateSides", a_batch())
     assert weights[:3] == [[0.5] * 5, [0.5] * 3, [1] * 5]
+
+
+# --- rules of the third study ---------------------------------------------------------------------------------------
+
+
+def test_annealing_and_prompt_weights_by_hand():
+    """Of `a_batch`'s 24 tokens 14 win; of the first prompt's completions a third, of the second's two thirds."""
+    tokens = a_batch()
+    annealed = make_rule("study_rules.Annealed", {}).of_rollout(tokens).weights
+    f = (1 - 0.8 * 14 / 24) / (0.2 + 0.8 * 14 / 24)
+    assert f == pytest.approx(0.8)
+    assert annealed.tolist() == pytest.approx([0.8] * 24)
+    of_prompts = make_rule("study_rules.PromptWeights", {}).of_rollout(tokens).weights
+    first, second = 1 - 0.8 / 3, 1 - 0.8 * 2 / 3
+    mean = (13 * first + 11 * second) / 24  # tokens of each
+    assert of_prompts.tolist() == pytest.approx([first / mean] * 13 + [second / mean] * 11)
+    left = make_rule("study_rules.NotAnnealed", {}).of_rollout(tokens).weights
+    assert left[tokens.advantages > 0].tolist() == pytest.approx([1 / (1 - 0.8 * 14 / 24)] * 14)
+    assert left[tokens.advantages < 0].tolist() == pytest.approx([0.2 / (1 - 0.8 * 14 / 24)] * 10)
+
+
+@pytest.mark.parametrize("losers", [0.0, 0.2, 1.0])
+def test_side_weights_are_their_sides_and_their_annealing(losers):
+    """On prompts of which some have no contrast; and prompt weights are the pull of side weights, counted out."""
+    rng = random.Random(0)
+    wins = [[int(rng.random() < p) for _ in range(8)] for p in (0.1, 0.3, 0.6, 0.9)] + [[1] * 8, [0] * 8]
+    rewards = torch.tensor(wins).float()
+    advantages = (rewards - rewards.mean(dim=1, keepdim=True)) / (rewards.std(dim=1, keepdim=True) + 1e-4)
+    mask = torch.arange(9) < torch.tensor([rng.randint(1, 9) for _ in range(48)])[:, None]
+    groups = torch.arange(6).repeat_interleave(8)
+    tokens = Tokens(mask.long(), mask, advantages.flatten(), rewards=rewards.flatten(), groups=groups, n_groups=6)
+    names = {"side_weights": "side_weights"}
+    names |= {name: f"study_rules.{name}" for name in ("Annealed", "NotAnnealed", "PromptWeights")}
+    found = {
+        name: make_rule(path, {"losers": losers}).of_rollout(tokens).weights.tolist() for name, path in names.items()
+    }
+
+    trains = [a != 0 for a in tokens.advantages.tolist()]
+    assert 0 < sum(trains) < len(trains)
+    for weights in found.values():
+        assert all(weight == 1 for weight, t in zip(weights, trains, strict=True) if not t)
+    product = [a * b for a, b in zip(found["Annealed"], found["NotAnnealed"], strict=True)]
+    assert product == pytest.approx(found["side_weights"])
+    assert len({w for w, t in zip(found["Annealed"], trains, strict=True) if t}) == 1
+
+    # In units of the difference between the sides' mean gradients, a winner's is 1 - p on average and a loser's -p, so
+    # that those of all completions cancel; advantages are in the same proportion.
+    pulls = []
+    for of_prompt in wins:
+        p = sum(of_prompt) / 8
+        terms = [(1 - p) * (1 - p) if won else losers * (-p) * (-p) for won in of_prompt]
+        even = sum((1 - p) * (1 - p) if won else p * p for won in of_prompt)
+        pulls.append(sum(terms) / even if even else 0.0)
+    expected = [pulls[g] for g in tokens.group.tolist()]
+    mean = sum(w for w, t in zip(expected, trains, strict=True) if t) / sum(trains)
+    expected = [w / mean if t else 1.0 for w, t in zip(expected, trains, strict=True)]
+    assert found["PromptWeights"] == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("pass_rate", [0.2, 0.5])
