@@ -39,7 +39,7 @@ import transformers
 import trl
 from datasets import Dataset
 from make_study_models import FOLDER
-from study_plans import CREDIT, STUDIES, Study
+from study_plans import CREDIT, MECHANISM, STUDIES, Study
 from study_rules import labelled
 from study_runs import GENERATIONS, MINIBATCHES, PROMPTS, Run, read_rows, work
 from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, TrainerCallback
@@ -331,7 +331,11 @@ def main() -> None:
         for runs in study.stages(chosen, seeds, lambda: read_rows(args.results)):
             work(runs, args.results, execute, locks)
     if args.report:
-        from study_report import write_report  # matplotlib and scipy, which runs do not need
+        # here, because they need matplotlib and scipy, and runs do not
+        if study is MECHANISM:
+            from study_mechanism import write_report
+        else:
+            from study_report import write_report
 
         write_report(study, read_rows(args.results), args.results.with_suffix(""))
 

@@ -18,6 +18,7 @@ import pytest
 import stability
 import study
 import study_answers
+import study_mechanism
 import study_plans
 import study_report
 import study_rules
@@ -257,6 +258,62 @@ def test_report_of_the_second_study_says_what_is_missing(tmp_path):
     with pytest.raises(SystemExit, match="nothing to report"):
         study_report.write_report(plan, [], tmp_path / "empty")
     assert not (tmp_path / "empty.json").exists()
+
+
+SIDES = {"losers_0.2": 0.05, "losers_0.2_not_annealed": 0.05, "losers_0.2_unit": 0.04, "winners_0.2": -0.1}
+
+
+def mechanism_rows(gains: dict[str, float], seeds: int = 8) -> list[dict]:
+    """Rows with these differences from DAPO. Of the weights, 0.03 tunes best."""
+    rows = []
+    for stage in study_plans.MECHANISM.stages(lambda cell: True, seeds, rows.copy):
+        for run in stage:
+            gain = gains.get(run.variant, 0.0)
+            row = planted(run, {run.variant: gain}) | {"commit": "of the plan"}
+            rows.append(row | {"reward": [0.5, 0.5 + gain + 0.1 * ("_0.03_" in run.variant)]})
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("gains", "general", "wrong_word"),
+    [
+        (SIDES, "It is the sides, neither step size nor prompts: all that the plan asks for holds on a", "none"),
+        (SIDES | {"annealed": 0.04}, "It is said task by task", "arithmetic, programs, own_errors, long"),
+        (SIDES | {"winners_0.2": 0.05}, "It is said task by task", "arithmetic, programs, own_errors, long"),
+        ({"annealed": 0.04}, "It is said task by task", "none"),  # losers gain nothing that could be explained
+    ],
+)
+def test_third_study_concludes_as_its_plan_says(gains, general, wrong_word, tmp_path):
+    rows = mechanism_rows(gains | {"exact_0.03_unit": 0.03})
+    study_mechanism.write_report(study_plans.MECHANISM, rows, tmp_path / "mechanism")
+    page = (tmp_path / "mechanism.md").read_text()
+    assert f"- {general}" in page
+    assert f'- "Losers" is the wrong word on: {wrong_word}.\n' in page
+    assert "Tokens, exact labels gain: exact labels are clearly above" in page
+    assert "| exact_best_unit | exact_0.03_unit | exact_0.03_unit | exact_0.03_unit | exact_0.03_unit |" in page
+    assert "arithmetic 8 of 16" in page
+
+    numbers = json.loads((tmp_path / "mechanism.json").read_text(), parse_constant=pytest.fail)
+    after = {(row["variant"], row["seed"]): row["accuracy_after"] for row in rows if row["task"] == "long"}
+    arms = ("dapo", "losers_0.2", "annealed")
+    dapo, losers, annealed = (np.array([after[arm, seed] for seed in range(3000, 3008)]) for arm in arms)
+    assert numbers["gains"]["long"]["annealed"]["p_t"] == pytest.approx(stats.ttest_rel(annealed, dapo).pvalue)
+    half = stats.ttest_1samp((annealed - dapo) - (losers - dapo) / 2, 0)
+    assert numbers["halves"]["long"]["annealed"]["p_t"] == pytest.approx(half.pvalue)
+
+
+def test_third_study_reports_the_seeds_that_all_arms_of_a_task_have(tmp_path):
+    rows = mechanism_rows(SIDES, seeds=3)
+    last = [row for row in rows if row["task"] == "programs" and row["phase"] == "study"][-1]
+    tuning = [row for row in rows if row["task"] == "long" and row["phase"] == "tune"][-1]
+    runs = study_mechanism.complete_runs(study_plans.MECHANISM, [r for r in rows if r not in (last, tuning)])
+    assert {task: len(arms["dapo"]) for task, arms in runs.items()} == {
+        "arithmetic": 3,
+        "programs": 2,
+        "own_errors": 3,
+    }
+    with pytest.raises(SystemExit, match="nothing to report"):
+        study_mechanism.write_report(study_plans.MECHANISM, [], tmp_path / "empty")
 
 
 def test_tables_are_replaced_not_repeated(tmp_path):
