@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import numpy as np
-from study_answers import difference
+from study_answers import difference, p_value
 from study_plans import BASELINE, BEST, Study
-from study_report import cells_table, p_value, table, without_nan
+from study_report import cells_table, table, without_nan
 from study_statistics import OUTCOMES, compare_pairs, describe, holm, outcome
 
 

@@ -192,7 +192,7 @@ def planted(run: study_runs.Run, gains: dict[str, float]) -> dict:
         length=[50.0],
         winners=[1.2, None, 1.2],
         losers=[0.4, None, 0.4],
-        looks=[{"rollouts": 64, "solved": solved}],
+        looks=[{"accuracy": None}, {"accuracy": 0.5}, {"rollouts": 64, "solved": solved, "accuracy": 0.5}],
     )
 
 
@@ -258,6 +258,59 @@ def test_report_of_the_second_study_says_what_is_missing(tmp_path):
     with pytest.raises(SystemExit, match="nothing to report"):
         study_report.write_report(plan, [], tmp_path / "empty")
     assert not (tmp_path / "empty.json").exists()
+
+
+def test_what_exact_labels_may_still_bring_is_told_with_what_was_not_found():
+    def entry(task: str, outcome: str, difference: float, p: float) -> dict:
+        half = 0.02
+        found = {
+            "task": task,
+            "outcome": outcome,
+            "family": "side_matched",
+            "variant": "oracle",
+            "difference": difference,
+        }
+        return found | {"low": difference - half, "high": difference + half, "sd": 0.04, "pairs": 16, "p_holm": p}
+
+    tasks = {"arithmetic": (-0.03, 0.01), "sparse": (0.03, 0.2)}
+    entries = [entry(task, "accuracy", *found) for task, found in tasks.items()]
+    entries += [entry("arithmetic", "area", 0.0, 1.0), entry("sparse", "area", 0.03, 0.034)]
+    summary = {"seeds": dict.fromkeys(tasks, 16), "cells": [], "comparisons": entries}
+    told = study_answers.share_of_oracle([study_answers.Comparisons(summary)])
+    # two differences with one error: Q is the square of theirs over twice the error's
+    assert f"Cochran's Q is {0.06**2 / (2 * 0.01**2):.0f} on 1 degrees of freedom, p < 0.001." in told
+    assert "no gap for a rule to close was detected" in told
+    assert "room for one of up to 0.050 on sparse." in told
+    assert "Above zero there with corrected p < 0.05: sparse (p 0.034)." in told
+
+
+def test_collapsed_runs_are_also_left_out_and_looks_are_averaged():
+    plan = study_plans.BALANCE
+    runs = [run for run in dict.fromkeys(all_runs(plan, seeds=4)) if run.phase in ("tune", "long")]
+    rows = [planted(run, GAINS) for run in runs if run.task in ("arithmetic", "sparse")]
+    cell = {"phase": "long", "task": "sparse", "variant": "dapo", "seed": 2}
+    (down,) = [row for row in rows if cell.items() <= row.items()]
+    down["accuracy_after"] = 0.01
+    for row in rows:
+        if row["phase"] == "long":
+            row["looks"] = [{"accuracy": a} for a in (None, 0.2, row["accuracy_after"])] + row["looks"][-1:]
+            row["looks"][-1]["accuracy"] = 0.9
+    long = study_statistics.summarise(plan, rows)[1]
+    entries = {(e["outcome"], e["task"], e["variant"]): e for e in long["comparisons"]}
+    after = {
+        (row["variant"], row["seed"]): row["accuracy_after"]
+        for row in rows
+        if (row["phase"], row["task"]) == ("long", "sparse")
+    }
+    differences = [after["losers_0.2", seed] - after["dapo", seed] for seed in range(4)]
+    found = entries["accuracy", "sparse", "losers_0.2"]
+    assert found["difference"] == pytest.approx(np.mean(differences))
+    rest = [d for seed, d in enumerate(differences) if seed != 2]
+    assert found["without_collapsed"]["difference"] == pytest.approx(np.mean(rest))
+    assert found["without_collapsed"]["pairs"] == 3
+    assert "without_collapsed" not in entries["accuracy", "arithmetic", "losers_0.2"]
+    assert " without collapsed" in study_report.comparison_cell(found)
+    assert entries["looks", "sparse", "losers_0.2"]["difference"] == pytest.approx(np.mean(differences) / 3)
 
 
 SIDES = {"losers_0.2": 0.05, "losers_0.2_not_annealed": 0.05, "losers_0.2_unit": 0.04, "winners_0.2": -0.1}
