@@ -1,11 +1,12 @@
 """
 Which token credit learns best? GRPO, DAPO, their relatives, DelTA and its ablations on the tasks of
 delta_trl.tasks, each with the same budget, the same seeds and its learning rate tuned the same way. And how much of
-that is the balance of winners against losers? `study_plans.py` lists the runs of both studies.
+that is the balance of winners against losers, and why? `study_plans.py` lists the runs of all studies.
 
     python scripts/study.py --run                  # appends one row per finished run to docs/results/credit.jsonl
     python scripts/study.py --report               # tables and pictures: docs/results/credit*
     python scripts/study.py --study balance --run  # the second study (docs/study_plan.md): docs/results/balance.jsonl
+    python scripts/study.py --study mechanism --run  # the third (docs/mechanism_plan.md): docs/results/mechanism.jsonl
 
 `--run` skips what is finished, so it can be stopped and started at will, and started several times at once: a run that
 another process is at is left to it (by a lock on a file under outputs/study). Start one process per processor core,
@@ -16,7 +17,7 @@ their own, in shorter runs, and keeps the one with the best mean training reward
 with every seed. Last, every variant runs at the rate that suits DAPO, where its own is another: tuning is noisy, too.
 A seed fixes the order of the problems and the start of all random numbers, so variants are compared seed by seed
 (paired). The main outcome is held-out accuracy after training; the second is the area under the reward curve.
-The second study's plan is docs/study_plan.md.
+The plans of the others are docs/study_plan.md and docs/mechanism_plan.md.
 """
 
 import argparse
@@ -26,6 +27,8 @@ import logging
 import platform
 import re
 import sqlite3
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +39,7 @@ import transformers
 import trl
 from datasets import Dataset
 from make_study_models import FOLDER
-from study_plans import CREDIT, STUDIES, Study
+from study_plans import CREDIT, MECHANISM, STUDIES, Study
 from study_rules import labelled
 from study_runs import GENERATIONS, MINIBATCHES, PROMPTS, Run, read_rows, work
 from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, TrainerCallback
@@ -100,7 +103,8 @@ class RememberedReward:
 class Runner:
     """
     Does runs one after the other, with imports, problems, rewards and start models loaded once; on `device`, with the
-    start models in `models`. Grades are remembered in `folder`.
+    start models in `models`. Grades are remembered in `folder`; what a trainer writes goes to a folder that no other
+    process has.
     """
 
     def __init__(
@@ -113,6 +117,8 @@ class Runner:
         folder: Path = ROOT / "outputs" / "study",
     ):
         self.study, self.device, self.models, self.folder = study, torch.device(device), models, folder
+        self.scratch = tempfile.TemporaryDirectory(prefix="delta-trl-study-")
+        self.commit = commit()
         self.rollouts = rollouts or study.rollouts
         self.test_problems = test_problems
         self.loaded: dict[str, tuple] = {}
@@ -164,6 +170,8 @@ class Runner:
 
         row = {
             **dict(zip(("phase", "task", "variant", "learning_rate", "seed"), run.key, strict=True)),
+            "settings": self.study.variants[run.variant],
+            "commit": self.commit,
             "reward": curve("reward"),
             "grad_norm": curve("grad_norm"),
             "entropy": curve("entropy"),
@@ -229,7 +237,7 @@ class Runner:
 
     def config(self, run: Run, task: Task) -> DeltaGRPOConfig:
         return DeltaGRPOConfig(
-            output_dir=str(self.folder / "run"),
+            output_dir=self.scratch.name,
             seed=run.seed,
             learning_rate=run.learning_rate,
             lr_scheduler_type="constant",
@@ -272,6 +280,16 @@ def adapters():
     return LoraConfig(r=8, target_modules="all-linear")
 
 
+def commit() -> str | None:
+    """Of the code that runs, marked if files of it have been changed since; `None` outside a checkout."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, text=True).stdout.strip()
+
+    changed = git("status", "--porcelain", "--", "delta_trl", "scripts", "recipes/study")
+    return git("rev-parse", "HEAD") + "-dirty" * bool(changed) or None
+
+
 def task_of(run: Run) -> Task:
     return TASKS[run.task.removesuffix("+lora")]
 
@@ -286,14 +304,14 @@ def main() -> None:
     parser.add_argument("--study", choices=STUDIES, default=CREDIT.name)
     parser.add_argument("--run", action="store_true", help="do what has no row yet")
     parser.add_argument("--report", action="store_true", help="write tables and pictures beside the rows")
-    parser.add_argument("--results", type=Path, help="rows, docs/results/credit.jsonl or balance.jsonl by default")
+    parser.add_argument("--results", type=Path, help="rows, docs/results/STUDY.jsonl by default")
     parser.add_argument("--tasks", nargs="+", help="of the study, all by default")
     parser.add_argument("--variants", nargs="+", help="of the study, all by default")
     parser.add_argument("--seeds", type=int, help="how many")
     args = parser.parse_args()
     study = STUDIES[args.study]
     args.results = args.results or RESULTS / f"{study.name}.jsonl"
-    if unknown := {*(args.tasks or ()), *(args.variants or ())} - {*study.tasks, *study.variants}:
+    if unknown := {*(args.tasks or ()), *(args.variants or ())} - {*study.tasks, *study.variants, *study.best_of}:
         parser.error(f"unknown in this study: {', '.join(sorted(unknown))}")
     if args.report and (args.tasks or args.variants or args.seeds):
         parser.error("--report is of all rows: --tasks, --variants and --seeds are for --run")
@@ -307,13 +325,17 @@ def main() -> None:
             return row
 
         def chosen(cell: tuple[str, str]) -> bool:
-            return cell[0] in (args.tasks or study.tasks) and cell[1] in (args.variants or study.variants)
+            return cell[0] in (args.tasks or study.tasks) and (not args.variants or cell[1] in args.variants)
 
         seeds = args.seeds or max(section.seeds for section in study.sections)
         for runs in study.stages(chosen, seeds, lambda: read_rows(args.results)):
             work(runs, args.results, execute, locks)
     if args.report:
-        from study_report import write_report  # matplotlib and scipy, which runs do not need
+        # here, because they need matplotlib and scipy, and runs do not
+        if study is MECHANISM:
+            from study_mechanism import write_report
+        else:
+            from study_report import write_report
 
         write_report(study, read_rows(args.results), args.results.with_suffix(""))
 

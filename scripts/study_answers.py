@@ -4,7 +4,7 @@ import json
 import math
 from pathlib import Path
 
-from scipy.stats import spearmanr
+from scipy.stats import chi2, spearmanr
 from study_plans import BALANCE, SHORT_TASKS, Study
 
 
@@ -36,7 +36,7 @@ class Comparisons:
     """Entries of one section, by outcome, family, variant and task."""
 
     def __init__(self, summary: dict):
-        self.tasks = set(summary["seeds"])
+        self.tasks = tuple(summary["seeds"])
         self.cells = {(e["task"], e["variant"]): e for e in summary["cells"]}
         self.entries = {(e["outcome"], e["family"], e["variant"], e["task"]): e for e in summary["comparisons"]}
 
@@ -53,6 +53,7 @@ def answers(study: Study, summaries: list[dict]) -> list[str]:
     if study is not BALANCE:
         return []
     main, long, rest = map(Comparisons, summaries[:3])
+    longest = Comparisons(summaries[4])
     return [
         "## What holds up, by the plan's criteria\n",
         what_holds_up(main, long),
@@ -61,7 +62,7 @@ def answers(study: Study, summaries: list[dict]) -> list[str]:
         "## Explored, without test\n",
         by_task(main),
         by_weight([main, rest]),
-        share_of_oracle(main),
+        share_of_oracle([main, longest]),
         audit_against_learning([main, rest]),
     ]
 
@@ -78,7 +79,7 @@ def holds_up(main: Comparisons, long: Comparisons, variant: str) -> dict:
         "pass@64": sum(within_64) / len(within_64) if within_64 else math.nan,
     }
     wins = len(found["wins"]) >= ENOUGH and not found["losses"]
-    all_there = set(later) == long.tasks and bool(later)
+    all_there = set(later) == set(long.tasks) and bool(later)
     undone = sum(d < 0 for d in found["later"].values()) > 1 or (all_there and found["pass@64"] < LEAST_PASS_64)
     found["holds"] = False if not wins or undone else True if all_there else None
     return found
@@ -136,6 +137,10 @@ def difference(entry: dict | None) -> str:
     return f"{entry['difference']:+.3f}" + ("" if math.isnan(half) else f" ± {half:.3f}")
 
 
+def p_value(p: float) -> str:
+    return "p < 0.001" if p < 0.001 else f"p {p:.3f}"
+
+
 def by_task(main: Comparisons) -> str:
     """Gains against length and pass rate."""
     columns = [("baseline", v) for v in ("losers_0.2", "losers_0", "adaptive_sides", "oracle", "delta")]
@@ -168,24 +173,51 @@ def by_weight(sections: list[Comparisons]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def share_of_oracle(main: Comparisons) -> str:
+def share_of_oracle(sections: list[Comparisons]) -> str:
     """How much of what exact labels bring beyond their weight per side a rule brings beyond its own."""
-    gaps = main.over(FULL, "accuracy", "side_matched", "oracle")
+
+    def all_tasks(outcome: str, variant: str) -> dict[str, dict]:
+        entries = [section.over(section.tasks, outcome, "side_matched", variant) for section in sections]
+        return {task: entry for of_section in entries for task, entry in of_section.items()}
+
+    gaps = all_tasks("accuracy", "oracle")
     if not gaps:
         return "What exact labels bring beyond the same weight per side: not run.\n"
     text = ["What exact labels of losers' first mistakes bring beyond the same weight per side:"]
     text.append("; ".join(f"{task} {difference(gap)}" for task, gap in gaps.items()) + ".")
+    text += heterogeneity(list(gaps.values()))
     clear = {task: gap["difference"] for task, gap in gaps.items() if gap["p_holm"] < LOOSE and gap["low"] > 0}
     if not clear:
-        text.append(f"On no task is it above zero with corrected p < {LOOSE}: there is no gap for a rule to close.")
+        possible = [f"{gap['high']:.3f} on {task}" for task, gap in gaps.items() if gap["high"] > NEAR_ZERO]
+        text.append(
+            f"On no task is it above zero with corrected p < {LOOSE}: no gap for a rule to close was detected."
+        )
+        if possible:
+            text.append(f"Intervals leave room for one of up to {', '.join(possible)}.")
     for task, gap in clear.items():
-        shares = {
-            variant: main.entries["accuracy", "side_matched", variant, task]["difference"] / gap
-            for variant in main.variants("side_matched")
-            if ("accuracy", "side_matched", variant, task) in main.entries and variant != "oracle"
-        }
+        every = {variant for section in sections for variant in section.variants("side_matched")} - {"oracle"}
+        found = {variant: all_tasks("accuracy", variant).get(task) for variant in sorted(every)}
+        shares = {variant: entry["difference"] / gap for variant, entry in found.items() if entry}
         text.append(f"Share of it on {task}: " + ", ".join(f"{v} {share:+.0%}" for v, share in shares.items()) + ".")
+    areas = all_tasks("area", "oracle")
+    text.append(f"In area: {'; '.join(f'{task} {difference(gap)}' for task, gap in areas.items())}.")
+    above = [f"{task} (p {e['p_holm']:.3f})" for task, e in areas.items() if e["p_holm"] < LOOSE and e["low"] > 0]
+    text.append(f"Above zero there with corrected p < {LOOSE}: {', '.join(above) or 'none'}.")
     return "\n".join(text) + "\n"
+
+
+def heterogeneity(entries: list[dict]) -> list[str]:
+    """Whether differences vary by more than their errors (Cochran's Q)."""
+    errors = [entry["sd"] / math.sqrt(entry["pairs"]) for entry in entries]
+    if len(entries) < 2 or not all(error > 0 for error in errors):
+        return []
+    weights = [error**-2 for error in errors]
+    found = [entry["difference"] for entry in entries]
+    mean = sum(w * d for w, d in zip(weights, found, strict=True)) / sum(weights)
+    q = sum(w * (d - mean) ** 2 for w, d in zip(weights, found, strict=True))
+    freedom = len(entries) - 1
+    told = p_value(float(chi2.sf(q, freedom)))
+    return [f"Do tasks differ by more than chance? Cochran's Q is {q:.0f} on {freedom} degrees of freedom, {told}."]
 
 
 def audit_against_learning(sections: list[Comparisons]) -> str:

@@ -1,14 +1,15 @@
 """
-The two studies of scripts/study.py: variants, tasks, learning rates, seeds, and the order of the runs.
+The studies of scripts/study.py: variants, tasks, learning rates, seeds, and the order of the runs.
 
 `CREDIT` compares losses, DelTA and its ablations. `BALANCE` (docs/study_plan.md) asks how much is the balance of
-winners against losers, and what is left for the choice of tokens. docs/study.md has what came of both.
+winners against losers, and what is left for the choice of tokens. docs/study.md has what came of both. `MECHANISM`
+(docs/mechanism_plan.md) asks what it is about the balance that helps.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from study_runs import Run, run_key, study_runs, tuned_rates, tuning_runs
+from study_runs import Run, best_tuned, run_key, study_runs, tuning_runs
 
 
 DAPO = {"token_credit": "none", "loss_type": "dapo"}  # with DeltaGRPOConfig's clip range, 0.2 and 0.28
@@ -52,6 +53,9 @@ class Study:
             In the order of their runs. A task is one of `delta_trl.tasks`; `"NAME+lora"` trains LoRA adapters.
         rates (`dict[str, tuple[float, ...]]`): Learning rates that are tried on tasks, if not `RATES`.
         tuning_seeds (`dict[str, tuple[int, ...]]`): Of tasks, if not 1000 and 1001.
+        first_seed (`int`, *optional*, defaults to `0`): Of the runs that are compared; the others follow it.
+        best_of (`dict[str, tuple[str, ...]]`):
+            Names in sections that stand for one of several variants: on each task the one that tunes best.
         controls (`dict[str, str]`):
             Variants that run at the learning rate tuned for another one, which they control. They are not compared
             with DAPO.
@@ -68,6 +72,8 @@ class Study:
     sections: tuple[Section, ...]
     rates: dict[str, tuple[float, ...]] = field(default_factory=dict)
     tuning_seeds: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    first_seed: int = 0
+    best_of: dict[str, tuple[str, ...]] = field(default_factory=dict)
     controls: dict[str, str] = field(default_factory=dict)
     side_matched: dict[str, str] = field(default_factory=dict)
     shuffled: dict[str, str] = field(default_factory=dict)
@@ -88,16 +94,27 @@ class Study:
         tuned = {cell: self.tuned_as(section, cell) for cell in cells}
         done = set(map(run_key, rows))
         complete = [base for base in set(tuned.values()) if done.issuperset(run.key for run in self.tuning([base]))]
-        rates = tuned_rates(rows, complete)
+        rates = {(task, variant): self.rate(task, variant, rows) for task, variant in complete}
         return {cell: rates[base] for cell, base in tuned.items() if base in rates}
 
+    def rates_of(self, task: str) -> tuple[float, ...]:
+        return self.rates.get(task, RATES)
+
+    def rate(self, task: str, variant: str, rows: list[dict]) -> float:
+        """Needs all of the tuning runs, if there are several rates."""
+        rates = self.rates_of(task)
+        return rates[0] if len(rates) == 1 else best_tuned(rows, task, (variant,))[1]
+
+    def best(self, cell: Cell, rows: list[dict]) -> Cell:
+        """The variant that a name of `best_of` stands for; any other stands for itself. Needs all tuning runs."""
+        task, variant = cell
+        return (task, best_tuned(rows, task, self.best_of[variant])[0]) if variant in self.best_of else cell
+
     def tuning(self, cells: list[Cell]) -> list[Run]:
-        """The tuning runs of (task, variant)."""
-        return tuning_runs(
-            dict.fromkeys(cells),
-            lambda task: self.rates.get(task, RATES),
-            lambda task: self.tuning_seeds.get(task, (1000, 1001)),
-        )
+        """The tuning runs of (task, variant): none where there is nothing to choose."""
+        choice = [cell for cell in cells if len(self.rates_of(cell[0])) > 1 or cell[1] in self.best_of]
+        tried = [(task, variant) for task, name in choice for variant in self.best_of.get(name, (name,))]
+        return tuning_runs(dict.fromkeys(tried), self.rates_of, lambda task: self.tuning_seeds.get(task, (1000, 1001)))
 
     def stages(
         self, chosen: Callable[[Cell], bool], seeds: int, read: Callable[[], list[dict]]
@@ -114,8 +131,10 @@ class Study:
         for section in self.sections:
             cells = [cell for cell in section.cells if chosen(cell)]
             yield self.tuning([self.tuned_as(section, cell) for cell in cells])
-            rates = self.learning_rates(section, cells, read())
-            yield study_runs(rates, range(min(seeds, section.seeds)), section.phase)
+            rows = read()
+            rates = self.learning_rates(section, [self.best(cell, rows) for cell in cells], rows)
+            last = self.first_seed + min(seeds, section.seeds)
+            yield study_runs(rates, range(self.first_seed, last), section.phase)
 
 
 # --- which token credit learns best? --------------------------------------------------------------------------------
@@ -279,4 +298,45 @@ BALANCE = Study(
     },
     drawn=(BASELINE, "losers_0", "losers_0.2", "adaptive_sides", "delta", "oracle"),
 )
-STUDIES = {study.name: study for study in (CREDIT, BALANCE)}
+
+# --- what is it about the balance that helps? -----------------------------------------------------------------------
+
+
+def unit_steps(of: dict) -> dict:
+    """With the gradient scaled down to a norm that it always has, so that all steps are alike for AdamW."""
+    return {**of, "max_grad_norm": 0.01}
+
+
+LOSERS_WEIGHTS = (0.01, 0.03, 0.1, 0.3, 1)
+EXACT = {
+    f"exact_{weight:g}_unit": unit_steps(changed("study_rules.AtSideWeight", ORACLE, losers=weight))
+    for weight in LOSERS_WEIGHTS
+}
+UNIFORM = {f"uniform_{weight:g}_unit": unit_steps(rule("side_weights", losers=weight)) for weight in LOSERS_WEIGHTS}
+MECHANISM_ARMS = {
+    "dapo": DAPO,
+    "losers_0.2": rule("side_weights", losers=0.2),
+    "annealed": rule("study_rules.Annealed"),
+    "prompt_weights": rule("study_rules.PromptWeights"),
+    "losers_0.2_not_annealed": rule("study_rules.NotAnnealed"),
+    "dapo_unit": unit_steps(DAPO),
+    "losers_0.2_unit": unit_steps(rule("side_weights", losers=0.2)),
+    "winners_0.2": rule("side_weights", winners=0.2, losers=1.0),
+}
+BEST = {"exact_best_unit": tuple(EXACT), "uniform_best_unit": tuple(UNIFORM)}
+MECHANISM_RATES = {"arithmetic": 2.5e-4, "programs": 2.5e-4, "own_errors": 1e-4, "long": 1e-4}  # BALANCE's for DAPO
+
+MECHANISM = Study(
+    name="mechanism",
+    variants={**MECHANISM_ARMS, **EXACT, **UNIFORM},
+    rollouts={"tune": 16, "study": 16},
+    samples=4,
+    sections=(
+        Section("Mechanism", [(task, arm) for task in MECHANISM_RATES for arm in (*MECHANISM_ARMS, *BEST)], 16),
+    ),
+    rates={task: (rate,) for task, rate in MECHANISM_RATES.items()},
+    tuning_seeds=dict.fromkeys(MECHANISM_RATES, (4000, 4001, 4002, 4003)),
+    first_seed=3000,
+    best_of=BEST,
+)
+STUDIES = {study.name: study for study in (CREDIT, BALANCE, MECHANISM)}

@@ -4,7 +4,7 @@ import json
 import math
 from pathlib import Path
 
-from study_answers import answers, difference
+from study_answers import answers, difference, p_value
 from study_pictures import draw_curves, draw_differences
 from study_plans import Study
 from study_statistics import FAMILIES, LONG_OUTCOMES, POOLED, summarise
@@ -17,11 +17,12 @@ run; what the tables of comparisons are made of is in `{stem}.json`, with Wilcox
 
 ± and intervals are 95 % (Student's t over seeds). Comparisons are paired by seed: mean difference ± 95 %, then p of a
 paired t-test after Holm's correction over the variants of that column, then the smallest true difference that this
-test finds four times in five at p < 0.05 without correction, given the spread that was seen. **Bold**: corrected
-p < 0.01. "{pooled}" has all pairs of task and seed, without adapters, over the tasks on which the variant ran: of
-these tasks, not of others. "Clipped" is the share of optimiser steps whose gradient was scaled down to norm 1. A run
-has collapsed if its accuracy is below that before training, or its reward in the end (mean of 3 rollout batches) below
-half of the best it had.
+test finds four times in five at p < 0.05 without correction, given the spread that was seen. **Bold**: corrected p <
+0.01. Where runs of the pair collapsed, the difference on the other seeds follows. "{pooled}" has all pairs of task
+and seed, without adapters, over the tasks on which the variant ran: of these tasks, not of others. "Clipped" is the
+share of optimiser steps whose gradient was scaled down to norm 1. A run has collapsed if its accuracy is below that
+before training, or its reward in the end (mean of 3 rollout batches) below half of the best it had. "Entropy": of
+tokens in the last quarter of the run, in nats.
 """
 
 
@@ -29,15 +30,12 @@ def number(value: float, digits: int = 3) -> str:
     return "" if math.isnan(value) else f"{value:.{digits}f}"
 
 
-def p_value(p: float) -> str:
-    return "p < 0.001" if p < 0.001 else f"p {p:.3f}"
-
-
 def table(header: list[str], lines: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *lines)) + "\n"
 
 
 def cells_table(entries: list[dict], outcomes: dict[str, str]) -> str:
+    last = [] if "entropy" in outcomes else ["entropy"]
     header = ["variant", "learning rate", "seeds", *outcomes, "collapsed", "weight of winners", "of losers"]
     lines = [
         [
@@ -52,10 +50,11 @@ def cells_table(entries: list[dict], outcomes: dict[str, str]) -> str:
             number(e["grad_norm_variation"], 2),
             f"{e['clipped']:.1%}",
             number(e["seconds"], 0),
+            *(number(e[name]) for name in last),
         ]
         for e in entries
     ]
-    return table([*header, "gradient's norm", "its variation", "clipped", "seconds"], lines)
+    return table([*header, "gradient's norm", "its variation", "clipped", "seconds", *last], lines)
 
 
 def comparison_cell(entry: dict | None) -> str:
@@ -65,7 +64,8 @@ def comparison_cell(entry: dict | None) -> str:
     if math.isnan(entry["p_holm"]):
         return f"{size}, no test"
     size = f"**{size}**" if entry["p_holm"] < 0.01 else size
-    return f"{size}, {p_value(entry['p_holm'])}, sees {number(entry['detectable'])}"
+    rest = f"; {difference(entry['without_collapsed'])} without collapsed" if "without_collapsed" in entry else ""
+    return f"{size}, {p_value(entry['p_holm'])}, sees {number(entry['detectable'])}{rest}"
 
 
 def comparison_table(entries: list[dict]) -> str:

@@ -1,6 +1,7 @@
 r"""
-Rules of token credit that only the study needs: exact labels, masks of losers by any rule's weights, and a balance of
-winners against losers that follows the pass rate. Named in a config by dotted path, `study_rules.Oracle`.
+Rules of token credit that only the study needs: exact labels, masks of losers by any rule's weights, a balance of
+winners against losers that follows the pass rate, and what else side weights do than weigh sides. Named in a config by
+dotted path, `study_rules.Oracle`.
 """
 
 from collections.abc import Callable
@@ -142,3 +143,76 @@ class PassRateSides(TokenCredit):
         of_rows = torch.zeros(len(tokens.mask)).index_put((tokens.row,), tokens.rewards.nan_to_num())
         losers = of_rows.mean()
         return Credit(with_mean_one(torch.where(sides[1], losers, 1.0), sides), {"losers": losers.item()})
+
+
+# Side weights of 1 and c with mean 1 do more than weigh sides. Of a prompt's expected gradient, winners contribute the
+# share 1 - p and losers p (E[grad log pi] = 0, p its pass rate), so weights scale it by 1 - (1 - c) p. And they are
+# divided by their mean, c + (1 - c) p over the batch. The rules below have one of these without the sides, or the
+# sides without it.
+
+
+def pull(pass_rate: torch.Tensor, losers: float) -> torch.Tensor:
+    """What the weights 1 of winners and `losers` of losers scale a prompt's expected gradient by."""
+    return 1 - (1 - losers) * pass_rate
+
+
+def winners_share(sides: torch.Tensor) -> torch.Tensor:  # (2, N) -> ()
+    """Of the tokens that train: the pass rate that the mean of side weights is made of."""
+    return sides[0].sum() / sides.sum().clamp(min=1)
+
+
+@dataclass
+class Annealed(TokenCredit):
+    """
+    All tokens of a rollout batch weigh alike, as much as side weights scale the pull of a batch of its pass rate: more
+    than 1 where little succeeds, less than 1 as training does.
+
+    Args:
+        losers (`float`, *optional*, defaults to `0.2`): Of these side weights.
+    """
+
+    losers: float = 0.2
+
+    def of_rollout(self, tokens: Tokens) -> Credit:
+        _, sides = split_sides(tokens.advantages)
+        share = winners_share(sides)
+        factor = pull(share, self.losers) / (self.losers + (1 - self.losers) * share)
+        return Credit(torch.where(sides.any(dim=0), factor, 1.0))
+
+
+@dataclass
+class PromptWeights(TokenCredit):
+    """
+    Both sides of a prompt weigh as much as side weights scale its pull: prompts that are nearly solved weigh less.
+
+    Args:
+        losers (`float`, *optional*, defaults to `0.2`): Of these side weights.
+    """
+
+    losers: float = 0.2
+
+    def of_rollout(self, tokens: Tokens) -> Credit:
+        _, sides = split_sides(tokens.advantages)
+        n = len(tokens.mask)
+        group = torch.zeros(n, dtype=torch.long).index_put((tokens.row,), tokens.group)
+        won = torch.zeros(n).index_put((tokens.row,), tokens.rewards.nan_to_num())
+        responses = torch.zeros(tokens.n_groups).index_add(0, group, torch.ones(n))
+        pass_rate = torch.zeros(tokens.n_groups).index_add(0, group, won) / responses.clamp(min=1)  # of each prompt
+        return Credit(with_mean_one(pull(pass_rate, self.losers)[tokens.group], sides))
+
+
+@dataclass
+class NotAnnealed(TokenCredit):
+    """
+    Side weights with [`Annealed`] divided out, so that steps do not shrink as training succeeds.
+
+    Args:
+        losers (`float`, *optional*, defaults to `0.2`): Of losers; winners have 1.
+    """
+
+    losers: float = 0.2
+
+    def of_rollout(self, tokens: Tokens) -> Credit:
+        _, sides = split_sides(tokens.advantages)
+        weights = torch.where(sides[1], self.losers, 1.0) / pull(winners_share(sides), self.losers)
+        return Credit(torch.where(sides.any(dim=0), weights, 1.0))

@@ -71,20 +71,14 @@ def study_runs(rates: dict[tuple, float], seeds, phase: str = "study") -> list[R
     return [Run(phase, task, variant, rate, seed) for seed in seeds for (task, variant), rate in rates.items()]
 
 
-def tuned_rates(rows: list[dict], cells) -> dict[tuple, float]:
-    """The learning rate of each (task, variant). Needs all of the tuning runs."""
-    return {(task, variant): best_learning_rate(rows, task, variant) for task, variant in cells}
-
-
-def best_learning_rate(rows: list[dict], task: str, variant: str) -> float:
-    """The rate with the highest mean training reward in the second half of the tuning runs."""
-    rewards: dict[float, list[float]] = {}
+def best_tuned(rows: list[dict], task: str, variants) -> tuple[str, float]:
+    """Variant and learning rate with the highest mean training reward in the second half of the tuning runs."""
+    rewards: dict[tuple[str, float], list[float]] = {}
     for row in rows:
-        if (row["phase"], row["task"], row["variant"]) == ("tune", task, variant):
-            rewards.setdefault(row["learning_rate"], []).append(
-                statistics.fmean(row["reward"][len(row["reward"]) // 2 :])
-            )
-    return max(rewards, key=lambda rate: statistics.fmean(rewards[rate]))
+        if (row["phase"], row["task"]) == ("tune", task) and row["variant"] in variants:
+            second_half = row["reward"][len(row["reward"]) // 2 :]
+            rewards.setdefault((row["variant"], row["learning_rate"]), []).append(statistics.fmean(second_half))
+    return max(rewards, key=lambda choice: statistics.fmean(rewards[choice]))
 
 
 @contextmanager

@@ -22,6 +22,7 @@ LONG_OUTCOMES = {
     "pass@1": "Pass@1 of 64 test problems in the end",
     "pass@64": "Pass@64 of 64 test problems in the end",
     "entropy": "Entropy of tokens in the last quarter (nats)",
+    "looks": "Held-out accuracy, mean of the four looks on the way (added after results were seen)",
 }
 POWER, LEVEL = 0.8, 0.05
 POOLED = "all tasks"
@@ -39,7 +40,9 @@ def outcome(row: dict, name: str) -> float:
     if name == "area":
         return curve_mean(row["reward"])
     if name == "entropy":
-        return curve_mean(row["entropy"][-len(row["entropy"]) // 4 :])
+        return last_quarter(row["entropy"])
+    if name == "looks":
+        return float(np.mean([look["accuracy"] for look in row["looks"][1:]]))  # the first is before training
     return solved_within(row["looks"][-1]["solved"], int(name.removeprefix("pass@")))
 
 
@@ -47,6 +50,10 @@ def curve_mean(values: list[float | None]) -> float:
     """The mean over rollout batches. What is undefined, as losers' weight where none lost, is `None` in a row."""
     defined = [value for value in values if value is not None and not math.isnan(value)]
     return float(np.mean(defined)) if defined else math.nan
+
+
+def last_quarter(values: list[float | None]) -> float:
+    return curve_mean(values[-len(values) // 4 :])
 
 
 def solved_within(solved: list[int], k: int) -> float:
@@ -138,7 +145,7 @@ def finished_runs(study: Study, section: Section, rows: list[dict]) -> dict[Cell
     found: dict[Cell, dict[int, dict]] = {cell: {} for cell in cells}
     for row in rows:
         cell = (row["task"], row["variant"])
-        is_ours = row["phase"] == section.phase and row["seed"] < section.seeds
+        is_ours = row["phase"] == section.phase and row["seed"] - study.first_seed in range(section.seeds)
         if is_ours and cell in rates and row["learning_rate"] == rates[cell]:
             found[cell][row["seed"]] = row
     complete = {}
@@ -166,6 +173,7 @@ def describe(runs: dict[Cell, dict[int, dict]], outcomes: dict[str, str]) -> lis
             "clipped": float(np.mean([np.nanmean(norm > MAX_GRAD_NORM) for norm in norms])),
             "grad_norm_variation": float(np.median([np.nanstd(norm) / np.nanmean(norm) for norm in norms])),
             "seconds": float(np.median([row["seconds"] for row in rows])),
+            "entropy": curve_mean([last_quarter(row.get("entropy", [])) for row in rows]),
         }
         for name in ("winners", "losers", "length"):
             entry[name] = curve_mean([curve_mean(row.get(name, [])) for row in rows])
@@ -184,7 +192,8 @@ def compare(
     """
     One entry per outcome, family, task and variant. Holm's correction is over the variants of a task in a family.
     Beside the tasks there is `POOLED`: the same over all pairs of tasks and seeds, without those of adapters; an
-    estimate, whose corrected p is NaN, unless `tests_pooled`.
+    estimate, whose corrected p is NaN, unless `tests_pooled`. Where runs collapsed, an entry also has what it would be
+    without their seeds, untested.
     """
     entries: list[dict] = []
     for name in outcomes:
@@ -194,7 +203,15 @@ def compare(
             if cell not in runs or reference not in runs:
                 continue
             entry = {"outcome": name, "family": family, "variant": cell[1], "reference": reference[1]}
-            entries.append({**entry, "task": cell[0], **compare_pairs(values[cell], values[reference])})
+            entry_of_task = {**entry, "task": cell[0], **compare_pairs(values[cell], values[reference])}
+            entries.append(entry_of_task)
+            stand = [
+                not (collapsed(a) or collapsed(b))
+                for a, b in zip(runs[cell].values(), runs[reference].values(), strict=True)
+            ]
+            if any(stand) and not all(stand):
+                others = [np.array(values[of])[stand] for of in (cell, reference)]
+                entry_of_task["without_collapsed"] = compare_pairs(*others)
             if not cell[0].endswith("+lora"):
                 both = pooled.setdefault(tuple(entry.items()), ([], []))
                 both[0].extend(values[cell])

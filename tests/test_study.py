@@ -1,5 +1,7 @@
 """The learning study and the stability study: tasks, resumption, statistics, and a tiny run of each."""
 
+import dataclasses
+import gc
 import json
 import math
 import random
@@ -16,6 +18,7 @@ import pytest
 import stability
 import study
 import study_answers
+import study_mechanism
 import study_plans
 import study_report
 import study_rules
@@ -95,7 +98,7 @@ def test_learning_rate_with_the_best_second_half():
         for seed, end in enumerate(both)
     ]
     rows.append(fake_row(study_runs.Run("study", "arithmetic", "delta", 6e-4, 0), reward=[1.0, 1.0]))
-    assert study_runs.best_learning_rate(rows, "arithmetic", "delta") == 2.5e-4
+    assert study_runs.best_tuned(rows, "arithmetic", ("delta",)) == ("delta", 2.5e-4)
 
 
 def all_runs(plan: study_plans.Study, seeds: int = 99, chosen=lambda cell: True) -> list[study_runs.Run]:
@@ -189,7 +192,7 @@ def planted(run: study_runs.Run, gains: dict[str, float]) -> dict:
         length=[50.0],
         winners=[1.2, None, 1.2],
         losers=[0.4, None, 0.4],
-        looks=[{"rollouts": 64, "solved": solved}],
+        looks=[{"accuracy": None}, {"accuracy": 0.5}, {"rollouts": 64, "solved": solved, "accuracy": 0.5}],
     )
 
 
@@ -257,6 +260,115 @@ def test_report_of_the_second_study_says_what_is_missing(tmp_path):
     assert not (tmp_path / "empty.json").exists()
 
 
+def test_what_exact_labels_may_still_bring_is_told_with_what_was_not_found():
+    def entry(task: str, outcome: str, difference: float, p: float) -> dict:
+        half = 0.02
+        found = {
+            "task": task,
+            "outcome": outcome,
+            "family": "side_matched",
+            "variant": "oracle",
+            "difference": difference,
+        }
+        return found | {"low": difference - half, "high": difference + half, "sd": 0.04, "pairs": 16, "p_holm": p}
+
+    tasks = {"arithmetic": (-0.03, 0.01), "sparse": (0.03, 0.2)}
+    entries = [entry(task, "accuracy", *found) for task, found in tasks.items()]
+    entries += [entry("arithmetic", "area", 0.0, 1.0), entry("sparse", "area", 0.03, 0.034)]
+    summary = {"seeds": dict.fromkeys(tasks, 16), "cells": [], "comparisons": entries}
+    told = study_answers.share_of_oracle([study_answers.Comparisons(summary)])
+    # two differences with one error: Q is the square of theirs over twice the error's
+    assert f"Cochran's Q is {0.06**2 / (2 * 0.01**2):.0f} on 1 degrees of freedom, p < 0.001." in told
+    assert "no gap for a rule to close was detected" in told
+    assert "room for one of up to 0.050 on sparse." in told
+    assert "Above zero there with corrected p < 0.05: sparse (p 0.034)." in told
+
+
+def test_collapsed_runs_are_also_left_out_and_looks_are_averaged():
+    plan = study_plans.BALANCE
+    runs = [run for run in dict.fromkeys(all_runs(plan, seeds=4)) if run.phase in ("tune", "long")]
+    rows = [planted(run, GAINS) for run in runs if run.task in ("arithmetic", "sparse")]
+    cell = {"phase": "long", "task": "sparse", "variant": "dapo", "seed": 2}
+    (down,) = [row for row in rows if cell.items() <= row.items()]
+    down["accuracy_after"] = 0.01
+    for row in rows:
+        if row["phase"] == "long":
+            row["looks"] = [{"accuracy": a} for a in (None, 0.2, row["accuracy_after"])] + row["looks"][-1:]
+            row["looks"][-1]["accuracy"] = 0.9
+    long = study_statistics.summarise(plan, rows)[1]
+    entries = {(e["outcome"], e["task"], e["variant"]): e for e in long["comparisons"]}
+    after = {
+        (row["variant"], row["seed"]): row["accuracy_after"]
+        for row in rows
+        if (row["phase"], row["task"]) == ("long", "sparse")
+    }
+    differences = [after["losers_0.2", seed] - after["dapo", seed] for seed in range(4)]
+    found = entries["accuracy", "sparse", "losers_0.2"]
+    assert found["difference"] == pytest.approx(np.mean(differences))
+    rest = [d for seed, d in enumerate(differences) if seed != 2]
+    assert found["without_collapsed"]["difference"] == pytest.approx(np.mean(rest))
+    assert found["without_collapsed"]["pairs"] == 3
+    assert "without_collapsed" not in entries["accuracy", "arithmetic", "losers_0.2"]
+    assert " without collapsed" in study_report.comparison_cell(found)
+    assert entries["looks", "sparse", "losers_0.2"]["difference"] == pytest.approx(np.mean(differences) / 3)
+
+
+SIDES = {"losers_0.2": 0.05, "losers_0.2_not_annealed": 0.05, "losers_0.2_unit": 0.04, "winners_0.2": -0.1}
+
+
+def mechanism_rows(gains: dict[str, float], seeds: int = 8) -> list[dict]:
+    """Rows with these differences from DAPO. Of the weights, 0.03 tunes best."""
+    rows = []
+    for stage in study_plans.MECHANISM.stages(lambda cell: True, seeds, rows.copy):
+        for run in stage:
+            gain = gains.get(run.variant, 0.0)
+            row = planted(run, {run.variant: gain}) | {"commit": "of the plan"}
+            rows.append(row | {"reward": [0.5, 0.5 + gain + 0.1 * ("_0.03_" in run.variant)]})
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("gains", "general", "wrong_word"),
+    [
+        (SIDES, "It is the sides, neither step size nor prompts: all that the plan asks for holds on a", "none"),
+        (SIDES | {"annealed": 0.04}, "It is said task by task", "arithmetic, programs, own_errors, long"),
+        (SIDES | {"winners_0.2": 0.05}, "It is said task by task", "arithmetic, programs, own_errors, long"),
+        ({"annealed": 0.04}, "It is said task by task", "none"),  # losers gain nothing that could be explained
+    ],
+)
+def test_third_study_concludes_as_its_plan_says(gains, general, wrong_word, tmp_path):
+    rows = mechanism_rows(gains | {"exact_0.03_unit": 0.03})
+    study_mechanism.write_report(study_plans.MECHANISM, rows, tmp_path / "mechanism")
+    page = (tmp_path / "mechanism.md").read_text()
+    assert f"- {general}" in page
+    assert f'- "Losers" is the wrong word on: {wrong_word}.\n' in page
+    assert "Tokens, exact labels gain: exact labels are clearly above" in page
+    assert "| exact_best_unit | exact_0.03_unit | exact_0.03_unit | exact_0.03_unit | exact_0.03_unit |" in page
+    assert "arithmetic 8 of 16" in page
+
+    numbers = json.loads((tmp_path / "mechanism.json").read_text(), parse_constant=pytest.fail)
+    after = {(row["variant"], row["seed"]): row["accuracy_after"] for row in rows if row["task"] == "long"}
+    arms = ("dapo", "losers_0.2", "annealed")
+    dapo, losers, annealed = (np.array([after[arm, seed] for seed in range(3000, 3008)]) for arm in arms)
+    assert numbers["gains"]["long"]["annealed"]["p_t"] == pytest.approx(stats.ttest_rel(annealed, dapo).pvalue)
+    half = stats.ttest_1samp((annealed - dapo) - (losers - dapo) / 2, 0)
+    assert numbers["halves"]["long"]["annealed"]["p_t"] == pytest.approx(half.pvalue)
+
+
+def test_third_study_reports_the_seeds_that_all_arms_of_a_task_have(tmp_path):
+    rows = mechanism_rows(SIDES, seeds=3)
+    last = [row for row in rows if row["task"] == "programs" and row["phase"] == "study"][-1]
+    tuning = [row for row in rows if row["task"] == "long" and row["phase"] == "tune"][-1]
+    runs = study_mechanism.complete_runs(study_plans.MECHANISM, [r for r in rows if r not in (last, tuning)])
+    assert {task: len(arms["dapo"]) for task, arms in runs.items()} == {
+        "arithmetic": 3,
+        "programs": 2,
+        "own_errors": 3,
+    }
+    with pytest.raises(SystemExit, match="nothing to report"):
+        study_mechanism.write_report(study_plans.MECHANISM, [], tmp_path / "empty")
+
+
 def test_tables_are_replaced_not_repeated(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("before\n\n<!-- tables -->\nold\n<!-- end of tables -->\n\nafter\n")
@@ -279,9 +391,7 @@ sys.path.insert(0, {scripts!r})
 from pathlib import Path
 import study_runs
 cells = [("programs", f"variant {{i}}") for i in range(16)]
-row = {{"phase": "tune", "task": "programs", "learning_rate": 1e-4, "reward": [1.0]}}
-tuned = [row | {{"variant": variant}} for _, variant in cells]
-runs = study_runs.study_runs(study_runs.tuned_rates(tuned, cells), range(2))
+runs = study_runs.study_runs(dict.fromkeys(cells, 1e-4), range(2))
 def execute(run):
     time.sleep(0.05)
     return dict(zip(("phase", "task", "variant", "learning_rate", "seed"), run.key))
@@ -340,6 +450,21 @@ def test_two_rollout_batches_of_two_variants(tmp_path):
     again = runner(runs[0])
     assert again["reward"] == dapo["reward"]
     assert again["grad_norm"] == dapo["grad_norm"]
+
+
+def test_processes_share_no_working_folder_and_rows_tell_what_made_them(tmp_path):
+    """A trainer writes there, so another process's may be read or replaced half-written."""
+    run = study_runs.Run("tune", "arithmetic", "delta", 2.5e-4, 0)
+    runners = [study.Runner(study_plans.CREDIT, {"tune": 1}, folder=tmp_path) for _ in range(2)]
+    folders = [Path(runner.config(run, TASKS["arithmetic"]).output_dir) for runner in runners]
+    assert folders[0] != folders[1]
+    row = runners[0](run)
+    assert row["settings"] == {"token_credit": "delta"}
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=SCRIPTS, capture_output=True, text=True).stdout.strip()
+    assert (row["commit"] or "").removesuffix("-dirty") == head  # both empty outside a checkout
+    del runners[0]
+    gc.collect()
+    assert [folder.exists() for folder in folders] == [False, True]
 
 
 @pytest.mark.slow
@@ -412,6 +537,63 @@ def test_second_study_asks_for_no_run_twice_and_controls_share_the_rate_of_their
         assert rates[task, variant] & rates[task, plan.controls.get(variant, variant)]
     tuned = {run.variant for run in every if run.phase == "tune"}
     assert not tuned & set(plan.controls)
+
+
+def test_third_study_has_seeds_of_its_own_and_chooses_the_weight_of_losers_on_others():
+    plan, balance = study_plans.MECHANISM, study_plans.BALANCE
+    rows = study_runs.read_rows(study.RESULTS / "balance.jsonl")
+    dapo = [(task, "dapo") for task in plan.tasks]
+    tuned = balance.learning_rates(balance.sections[0], dapo, rows)
+    assert plan.learning_rates(plan.sections[0], dapo, []) == tuned  # needs no tuning of its own
+
+    best = {("programs", "exact_0.01_unit"), ("programs", "uniform_0.3_unit")}
+    done, runs = [], []
+    for stage in plan.stages(lambda cell: True, 99, done.copy):
+        runs += stage
+        done += [fake_row(run, reward=[0.0, 0.9 if (run.task, run.variant) in best else 0.1]) for run in stage]
+    tuning = [run for run in runs if run.phase == "tune"]
+    assert runs[: len(tuning)] == tuning
+    assert {run.variant for run in tuning} == {*study_plans.EXACT, *study_plans.UNIFORM}
+    seeds = [{run.seed for run in part} for part in (tuning, runs[len(tuning) :])]
+    assert seeds == [{4000, 4001, 4002, 4003}, set(range(3000, 3016))]
+    assert not (seeds[0] | seeds[1]) & {row["seed"] for row in rows}
+    arms = len(plan.tasks) * (len(study_plans.MECHANISM_ARMS) + 2)
+    assert [run.seed for run in runs[len(tuning) :]] == [seed for seed in range(3000, 3016) for _ in range(arms)]
+    chosen = {(run.task, run.variant) for run in runs[len(tuning) :]}
+    assert {cell for cell in chosen if cell[0] == "programs" and cell[1] not in study_plans.MECHANISM_ARMS} == best
+
+
+@pytest.mark.parametrize("variant", study_plans.MECHANISM.variants)
+def test_each_arm_of_the_third_study_trains(variant):
+    runner = study.Runner(study_plans.MECHANISM, {"tune": 1})
+    run = study_runs.Run("tune", "arithmetic", variant, 2.5e-4, 0)
+    row = runner(run)
+    assert all(math.isfinite(value) for value in row["grad_norm"])
+    assert row["settings"] == json.loads(json.dumps(study_plans.MECHANISM.variants[variant]))
+    assert runner.config(run, TASKS["arithmetic"]).max_grad_norm == (0.01 if variant.endswith("_unit") else 1.0)
+    if variant.startswith("dapo"):
+        assert row["losers"] == []
+        return
+    ratio = row["losers"][0] / row["winners"][0]
+    if variant == "prompt_weights":  # losers are mostly of prompts of which few win
+        assert ratio > 1
+        return
+    name, _, weight = variant.removesuffix("_unit").removesuffix("_not_annealed").partition("_")
+    expected = {"annealed": 1.0, "winners": 5.0}.get(name) or float(weight)
+    assert ratio == pytest.approx(expected, rel=0.01)
+
+
+def test_steps_of_one_size_do_not_know_a_factor_of_the_batch():
+    arms = {"unit": study_plans.unit_steps(study_plans.DAPO)}
+    arms |= {"annealed_unit": study_plans.unit_steps(study_plans.MECHANISM.variants["annealed"])}
+    plan = dataclasses.replace(study_plans.MECHANISM, variants=arms)
+    weights = []
+    for arm in arms:
+        runner = study.Runner(plan, {"tune": 1})
+        model = runner.train(study_runs.Run("tune", "arithmetic", arm, 2.5e-4, 0)).model
+        weights.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    start = torch.cat([p.detach().flatten() for p in runner.load(TASKS["arithmetic"])[0].parameters()])
+    assert (weights[0] - weights[1]).norm() < 0.01 * (weights[0] - start).norm()
 
 
 # --- rules of the second study --------------------------------------------------------------------------------------
@@ -498,6 +680,63 @@ def test_losers_weigh_what_was_probable():
 def test_losers_weigh_as_much_as_the_pass_rate():
     weights = relative("study_rules.PassRateSides", a_batch())
     assert weights[:3] == [[0.5] * 5, [0.5] * 3, [1] * 5]
+
+
+# --- rules of the third study ---------------------------------------------------------------------------------------
+
+
+def test_annealing_and_prompt_weights_by_hand():
+    """Of `a_batch`'s 24 tokens 14 win; of the first prompt's completions a third, of the second's two thirds."""
+    tokens = a_batch()
+    annealed = make_rule("study_rules.Annealed", {}).of_rollout(tokens).weights
+    f = (1 - 0.8 * 14 / 24) / (0.2 + 0.8 * 14 / 24)
+    assert f == pytest.approx(0.8)
+    assert annealed.tolist() == pytest.approx([0.8] * 24)
+    of_prompts = make_rule("study_rules.PromptWeights", {}).of_rollout(tokens).weights
+    first, second = 1 - 0.8 / 3, 1 - 0.8 * 2 / 3
+    mean = (13 * first + 11 * second) / 24  # tokens of each
+    assert of_prompts.tolist() == pytest.approx([first / mean] * 13 + [second / mean] * 11)
+    left = make_rule("study_rules.NotAnnealed", {}).of_rollout(tokens).weights
+    assert left[tokens.advantages > 0].tolist() == pytest.approx([1 / (1 - 0.8 * 14 / 24)] * 14)
+    assert left[tokens.advantages < 0].tolist() == pytest.approx([0.2 / (1 - 0.8 * 14 / 24)] * 10)
+
+
+@pytest.mark.parametrize("losers", [0.0, 0.2, 1.0])
+def test_side_weights_are_their_sides_and_their_annealing(losers):
+    """On prompts of which some have no contrast; and prompt weights are the pull of side weights, counted out."""
+    rng = random.Random(0)
+    wins = [[int(rng.random() < p) for _ in range(8)] for p in (0.1, 0.3, 0.6, 0.9)] + [[1] * 8, [0] * 8]
+    rewards = torch.tensor(wins).float()
+    advantages = (rewards - rewards.mean(dim=1, keepdim=True)) / (rewards.std(dim=1, keepdim=True) + 1e-4)
+    mask = torch.arange(9) < torch.tensor([rng.randint(1, 9) for _ in range(48)])[:, None]
+    groups = torch.arange(6).repeat_interleave(8)
+    tokens = Tokens(mask.long(), mask, advantages.flatten(), rewards=rewards.flatten(), groups=groups, n_groups=6)
+    names = {"side_weights": "side_weights"}
+    names |= {name: f"study_rules.{name}" for name in ("Annealed", "NotAnnealed", "PromptWeights")}
+    found = {
+        name: make_rule(path, {"losers": losers}).of_rollout(tokens).weights.tolist() for name, path in names.items()
+    }
+
+    trains = [a != 0 for a in tokens.advantages.tolist()]
+    assert 0 < sum(trains) < len(trains)
+    for weights in found.values():
+        assert all(weight == 1 for weight, t in zip(weights, trains, strict=True) if not t)
+    product = [a * b for a, b in zip(found["Annealed"], found["NotAnnealed"], strict=True)]
+    assert product == pytest.approx(found["side_weights"])
+    assert len({w for w, t in zip(found["Annealed"], trains, strict=True) if t}) == 1
+
+    # In units of the difference between the sides' mean gradients, a winner's is 1 - p on average and a loser's -p, so
+    # that those of all completions cancel; advantages are in the same proportion.
+    pulls = []
+    for of_prompt in wins:
+        p = sum(of_prompt) / 8
+        terms = [(1 - p) * (1 - p) if won else losers * (-p) * (-p) for won in of_prompt]
+        even = sum((1 - p) * (1 - p) if won else p * p for won in of_prompt)
+        pulls.append(sum(terms) / even if even else 0.0)
+    expected = [pulls[g] for g in tokens.group.tolist()]
+    mean = sum(w for w, t in zip(expected, trains, strict=True) if t) / sum(trains)
+    expected = [w / mean if t else 1.0 for w, t in zip(expected, trains, strict=True)]
+    assert found["PromptWeights"] == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("pass_rate", [0.2, 0.5])
