@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +13,9 @@ LAST_FILE, ENTROPY_STATE = "trainer_state.json", "entropy_ctrl_state.json"  # of
 
 
 def write_atomically(data: bytes, path: Path) -> None:
-    """Write a file, and the folders above it."""
+    """Write a file, and the folders above it. Of several writers at once, the last one wins."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.tmp")
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")  # of this call alone
     try:
         temporary.write_bytes(data)
         os.replace(temporary, path)

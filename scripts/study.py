@@ -23,6 +23,7 @@ import argparse
 import copy
 import gc
 import logging
+import os
 import platform
 import re
 import sqlite3
@@ -229,7 +230,7 @@ class Runner:
 
     def config(self, run: Run, task: Task) -> DeltaGRPOConfig:
         return DeltaGRPOConfig(
-            output_dir=str(self.folder / "run"),
+            output_dir=str(self.folder / f"run-{os.getpid()}"),  # several processes share the rest
             seed=run.seed,
             learning_rate=run.learning_rate,
             lr_scheduler_type="constant",

@@ -2,6 +2,7 @@
 
 import json
 import math
+import multiprocessing
 import random
 import signal
 import subprocess
@@ -323,6 +324,18 @@ def test_a_run_in_progress_is_left_to_its_process(tmp_path):
 
 
 # --- the real thing, small ------------------------------------------------------------------------------------------
+
+
+def test_processes_train_in_folders_of_their_own(tmp_path):
+    runner = study.Runner(study_plans.CREDIT, folder=tmp_path)
+    run = study_runs.Run("tune", "arithmetic", "dapo", 1e-3, 0)
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        elsewhere = pool.apply(output_dir_of, (runner, run))
+    assert elsewhere != output_dir_of(runner, run)
+
+
+def output_dir_of(runner, run):
+    return runner.config(run, study.task_of(run)).output_dir
 
 
 def test_two_rollout_batches_of_two_variants(tmp_path):
