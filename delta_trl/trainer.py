@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 from accelerate.logging import get_logger
 from accelerate.utils import broadcast_object_list, gather_object
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import get_config_model_id
 
@@ -40,6 +40,7 @@ from .config import (
     CreditArguments,
     DeltaGRPOConfig,
     optimiser_steps_per_rollout,
+    refuse_too_few_rows,
     scores_rollouts,
     warn_of_checkpoints_inside_a_rollout,
 )
@@ -149,6 +150,8 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
             rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
             evaluated = eval_dataset if args.eval_strategy != "no" else None
             check_datasets(train_dataset, evaluated, None if samples else rewards)
+        if has_length(train_dataset):
+            refuse_too_few_rows(args, len(train_dataset))
         super().__init__(model, reward_funcs, args, train_dataset, eval_dataset, *other_args, **kwargs)
         if samples is None and environments is None:
             refuse_chats_without_template(train_dataset, self.processing_class)
