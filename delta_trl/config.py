@@ -123,6 +123,9 @@ class DeltaGRPOConfig(CreditArguments, GRPOConfig):
         self._expect("temperature", self.temperature > 0, "a number above 0")
         self._expect("beta", self.beta >= 0, "0 or more")
         self._expect("max_completion_length", self.max_completion_length != 0, "a number of tokens above 0")
+        # with 0, transformers takes one step
+        self._expect("max_steps", self.max_steps != 0, "a number of optimiser steps above 0, or -1 for epochs")
+        self._expect("num_train_epochs", self.num_train_epochs > 0, "a number above 0")
         # TRL sets `gradient_checkpointing`; newer transformers call it `activation_checkpointing` and would warn
         for old in ("gradient_checkpointing", "gradient_checkpointing_kwargs"):
             new = old.replace("gradient", "activation")
@@ -143,6 +146,17 @@ def scores_rollouts(args: GRPOConfig) -> bool:
 def optimiser_steps_per_rollout(args: GRPOConfig) -> Fraction:
     """Optimiser steps that share a rollout batch; below 1 if a step takes several."""
     return Fraction(args.steps_per_generation * args.num_iterations, args.gradient_accumulation_steps)
+
+
+def refuse_too_few_rows(args: GRPOConfig, rows: int) -> None:
+    """Raise `ValueError` if not a single rollout batch is to be had of so many rows: TRL drops incomplete ones."""
+    prompts = args.generation_batch_size // args.num_generations
+    if rows < prompts:
+        raise ValueError(
+            f"{rows:,} rows are too few: a rollout batch takes {prompts:,} prompts ({args.generation_batch_size:,} "
+            f"completions, num_generations={args.num_generations} of each), and an incomplete one is dropped, so that "
+            "nothing would be trained. Give more rows, or lower per_device_train_batch_size or steps_per_generation."
+        )
 
 
 def warn_of_checkpoints_inside_a_rollout(args: GRPOConfig) -> Iterator[str]:

@@ -435,6 +435,13 @@ def test_a_run_in_progress_is_left_to_its_process(tmp_path):
 # --- the real thing, small ------------------------------------------------------------------------------------------
 
 
+def test_runners_train_in_folders_of_their_own(tmp_path):
+    run = study_runs.Run("tune", "arithmetic", "dapo", 1e-3, 0)
+    runners = [study.Runner(study_plans.CREDIT, folder=tmp_path) for _ in range(2)]
+    configs = [runner.config(run, study.task_of(run)) for runner in runners]
+    assert configs[0].output_dir != configs[1].output_dir
+
+
 def test_two_rollout_batches_of_two_variants(tmp_path):
     runner = study.Runner(study_plans.CREDIT, {"tune": 1, "study": 2}, test_problems=32)
     results = tmp_path / "rows.jsonl"

@@ -11,6 +11,7 @@ import torch
 from datasets import Dataset
 from transformers import Gemma2Config, GPT2Config, LlamaConfig, Olmo2Config, Qwen3Config
 from trl import GRPOConfig, GRPOTrainer
+from trl.trainer.utils import RepeatSampler
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.credit import DelTA
@@ -625,7 +626,7 @@ def test_contrast_now_and_then_is_no_reason_to_warn(make_trainer, caplog):
         ({"prompt": ["1+1="]}, None, "The reward 'graded' needs a column 'solution', the dataset has 'prompt'"),
         ({}, {"prompt": ["1+1="]}, "needs a column 'solution'"),
         ({}, {"hard": {"question": ["?"]}}, "eval_dataset 'hard' has no column 'prompt'"),
-        ({"prompt": [[{"role": "user", "content": "1+1="}]], "solution": ["2"]}, None, "has no chat template"),
+        ({"prompt": [[{"role": "user", "content": "1+1="}]] * 2, "solution": ["2"] * 2}, None, "has no chat template"),
     ],
     ids=str,
 )
@@ -648,6 +649,22 @@ def test_data_that_will_not_do_is_refused_at_construction(make_trainer, train, e
             eval_strategy="no" if evaluation is None else "epoch",
             per_device_eval_batch_size=4,
         )
+
+
+@pytest.mark.parametrize("config_class", [DeltaGRPOConfig, GRPOConfig])
+@pytest.mark.parametrize("rows", [1, 2, 3, 5])
+def test_rows_that_fill_no_rollout_batch_are_refused(make_trainer, config_class, rows):
+    """TRL's own sampler knows: of three prompts at a time it leaves out what is over."""
+    batch = {"per_device_train_batch_size": 6, "steps_per_generation": 2, "max_steps": 1}
+
+    def make():
+        return make_trainer(train_dataset=tiny.dataset(rows), config_class=config_class, **batch)
+
+    if len(RepeatSampler(range(rows), mini_repeat_count=4, batch_size=3)):
+        make()
+    else:
+        with pytest.raises(ValueError, match=f"{rows} rows are too few: a rollout batch takes 3 prompts .12 compl"):
+            make()
 
 
 def test_rollouts_may_bring_what_rewards_need(make_trainer):

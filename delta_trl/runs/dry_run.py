@@ -15,6 +15,7 @@ from trl import ModelConfig
 from ..config import (
     DeltaGRPOConfig,
     optimiser_steps_per_rollout,
+    refuse_too_few_rows,
     scores_rollouts,
     warn_of_checkpoints_inside_a_rollout,
 )
@@ -24,7 +25,7 @@ from .dataset import evaluation_source, load_prepared
 from .recipe import RecipeError, RecipeParser, RunArguments, get_rewards
 
 
-FIRST_ROWS = 100  # of a local dataset, that are looked at
+FIRST_ROWS = 100  # of a local dataset, that are looked at, or as many as a rollout batch takes
 # Of the recipes' models, so that planning needs no download
 HIDDEN_SIZES = {
     "Qwen/Qwen3-0.6B": 1024,
@@ -229,15 +230,23 @@ def describe(plan: Plan, run_args: RunArguments, args: DeltaGRPOConfig, model_ar
 
 
 def check_data(run_args: RunArguments, args: DeltaGRPOConfig, rewards: list[Callable]) -> list:
-    """The first prompts of a local dataset. Raises `RecipeError` like training if its first rows will not do."""
+    """
+    The first prompts of a local dataset. Raises `RecipeError` like training if its first rows will not do, or are too
+    few.
+    """
     sources = [(run_args, run_args.dataset_train_split)]
     if args.eval_strategy != "no" and run_args.eval_dataset_name:
         sources.append((evaluation_source(run_args), run_args.dataset_test_split))
     prompts: list = []
+    rows = max(FIRST_ROWS, args.generation_batch_size // args.num_generations)
     for source, split in sources:
         if Path(source.dataset_name).is_file():
             try:
-                prompts += load_prepared(source, rewards, split, FIRST_ROWS)["prompt"]
+                dataset = load_prepared(source, rewards, split, rows)
+                if source is run_args and len(dataset) < rows:  # a short file, or one that holds other rows, too
+                    dataset = load_prepared(source, rewards, split)
+                    refuse_too_few_rows(args, len(dataset))
+                prompts += dataset["prompt"]
             except (ValueError, OSError) as error:
                 raise RecipeError(str(error)) from error
     return prompts

@@ -3,9 +3,7 @@
 import importlib.util
 import json
 import logging
-import multiprocessing
 import os
-import resource
 import sqlite3
 import subprocess
 import sys
@@ -23,7 +21,6 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from delta_trl import DeltaGRPOConfig
-from delta_trl.files import write_atomically
 from delta_trl.runs.recipe import RecipeParser
 from delta_trl.token_log.log import choose_rows
 from delta_trl.token_log.records import COMPLETIONS, COMPLETIONS_FILE, FOLDER, TOKEN_TYPES, TOKEN_TYPES_FILE
@@ -313,22 +310,6 @@ def test_memory_does_not_grow_with_the_run(make_trainer):
     trainer.train()
     assert log.types.sums.nbytes == size
     assert len(log.texts._texts) <= tiny.SIZES["vocab_size"]
-
-
-def test_a_write_that_fails_leaves_the_old_file(tmp_path):
-    """The disk is full in the middle of the second write, as far as the process can tell."""
-    path = tmp_path / "file"
-
-    def write_twice():
-        write_atomically(b"old", path)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (4, resource.RLIM_INFINITY))
-        write_atomically(b"new and longer", path)
-
-    writer = multiprocessing.get_context("fork").Process(target=write_twice)
-    writer.start()
-    writer.join()
-    assert writer.exitcode != 0
-    assert path.read_bytes() == b"old"
 
 
 # --- resuming ---
