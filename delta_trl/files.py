@@ -1,12 +1,19 @@
-"""Files that are there as a whole or not at all, also if the process is killed; errors that say where they arose."""
+"""
+Files that are there as a whole or not at all, also if the process is killed; folders in which one process writes at a
+time; errors that say where they arose.
+"""
 
 import contextlib
+import fcntl
 import json
 import os
 import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, BinaryIO
+
+from .errors import RecipeError
 
 
 LAST_FILE, ENTROPY_STATE = "trainer_state.json", "entropy_ctrl_state.json"  # of a checkpoint
@@ -25,6 +32,64 @@ def write_atomically(data: bytes, path: Path) -> None:
 
 def write_json(content: dict, path: Path) -> None:
     write_atomically((json.dumps(content, indent=2) + "\n").encode(), path)
+
+
+class FolderLock:
+    """
+    Keeps other processes out of a folder, which is made, while it is entered; who is in may enter again. The system
+    frees the lock of a process that ends, however it ends. On file systems that know no locks there is none.
+
+    Raises:
+        RecipeError: On entering, if somebody else is writing to the folder.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self._file: BinaryIO | None = None
+        self._entered = 0
+
+    def __enter__(self) -> None:
+        if self._file is None:
+            self._file = self._locked_file()
+        self._entered += 1
+
+    def __exit__(self, *error) -> None:
+        self._entered -= 1
+        if self._file and not self._entered:
+            self._file.close()
+            self._file = None
+
+    def _locked_file(self) -> BinaryIO:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        file = (self.folder / ".lock").open("wb")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise RecipeError(
+                f"Another process is writing to {self.folder}: wait for its end, or choose another --output_dir."
+            ) from None
+        except OSError:
+            pass
+        return file
+
+
+def differences(before: dict, now: dict) -> dict[str, tuple[Any, Any]]:
+    """What differs between two records of settings, as JSON has them: by dotted key, what was and what is."""
+    before, now = _flat(before), _flat(now)
+    keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+    return {key: (before.get(key), now.get(key)) for key in keys}
+
+
+def in_words(differences: dict[str, tuple[Any, Any]]) -> str:
+    return "; ".join(f"{key} was {before!r} and is {now!r}" for key, (before, now) in differences.items())
+
+
+def _flat(settings: dict, prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat
 
 
 @contextlib.contextmanager

@@ -7,14 +7,17 @@ Small overrides, no method copied:
 - `_get_per_token_logps_and_entropies` trims micro-batches, and shows a scoring pass, once, to who has asked for it;
 - `_calculate_rewards` remembers them;
 - `_prepare_inputs` puts rows of like length into the same micro-batches of an optimiser step;
-- `train` resumes from complete checkpoints;
+- `train` resumes from complete checkpoints, with their run's settings, and keeps other processes out of its folder;
+- `_run_epoch` takes no step beyond the last one;
 - `_save_checkpoint` and `_load_optimizer_and_scheduler` take along the state of the rule and of the token log;
   `_save_rng_state` has the processes wait for each other; errors of `_save_checkpoint` and `save_model` name the disk.
 """
 
 import inspect
+import json
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -48,13 +51,13 @@ from .credit import Credit, TokenCredit, Tokens, coefficient_statistics, make_ru
 from .credit.rule import credit_micro_batch, credit_rollout
 from .data.columns import check_datasets, refuse_chats_without_template
 from .evaluation.in_training import ReportsAvgAtK
-from .files import ENTROPY_STATE, begin_checkpoint, names_disk, write_json
+from .files import ENTROPY_STATE, LAST_FILE, FolderLock, begin_checkpoint, names_disk, write_json
 from .model_card import WritesModelCard
 from .recipe_file import is_true
 from .rewards.contrast import ContrastWatch
 from .rewards.failures import explain_failures
 from .rewards.grader.extraction import message_text
-from .settings import SettingsRecord
+from .settings import record_settings
 from .states.cache import choose_placement
 from .states.padding import Trim, regrouped, score_in_pieces, trimmed
 from .states.recorder import ScoringPass
@@ -158,6 +161,8 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
         self.reward_funcs = [
             explain_failures(func, name) for func, name in zip(self.reward_funcs, self.reward_func_names, strict=True)
         ]
+        # of the process that writes
+        self.folder_lock = FolderLock(Path(self.args.output_dir)) if self.is_world_process_zero() else nullcontext()
         self._trim = self._choose_trim()
         self._scorer = PolicyScorer(lambda: self.model, self._watched, self.accelerator, self.args, self._trim)
         may_recompute = cost.recomputable and not self._is_vlm
@@ -173,7 +178,6 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
             *warn_of_sampling(self),
         ):
             logger.warning(warning)
-        self.add_callback(SettingsRecord(self))
         self._token_log: TokenLog | None = None
         if self.credit_args.log_token_credit:
             vocab_size = self._scorer.model.config.get_text_config().vocab_size
@@ -369,7 +373,23 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
         if checkpoint is None and is_true(resume_from_checkpoint):
             raise ValueError(f"resume_from_checkpoint=True: no complete checkpoint under {self.args.output_dir!r}.")
         self.token_credit.load_state_dict({})  # it may have been trained with before
-        return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
+        done = json.loads((checkpoint / LAST_FILE).read_text())["global_step"] if checkpoint else None
+        with self.folder_lock:
+            if self.is_world_process_zero():
+                record_settings(self, checkpoint)
+            output = super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
+        if output.global_step == done:
+            logger.warning(
+                f"Nothing was left to train: {checkpoint} has all {done} optimiser steps. Raise max_steps (or "
+                "num_train_epochs) to go on."
+            )
+        return output
+
+    def _run_epoch(self, *args, **kwargs):
+        if self.state.global_step < self.state.max_steps:
+            super()._run_epoch(*args, **kwargs)
+        else:  # transformers looks after each step, and would take one more
+            self.control.should_training_stop = True
 
     def _save_checkpoint(self, model, trial):
         # before the rest: a checkpoint counts as complete once its last file, trainer_state.json, is written

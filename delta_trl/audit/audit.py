@@ -36,7 +36,7 @@ def main(args: Iterable[str]) -> None:
     (arguments,) = AuditParser().parse(args)
     state = start_processes(arguments.use_cpu)
     audit = Audit(arguments, state)
-    with audit.store.lock() if state.is_main_process else nullcontext():
+    with audit.store.lock if state.is_main_process else nullcontext():
         audit.run()
         if state.is_main_process:
             results = summarise(audit.store.folder)

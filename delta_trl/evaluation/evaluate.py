@@ -38,7 +38,7 @@ def main(args: Iterable[str]) -> None:
         evaluation = Evaluation(arguments, state)
     except (ValueError, OSError, ImportError) as error:
         raise RecipeError(str(error)) from error
-    with evaluation.store.lock() if state.is_main_process else nullcontext():
+    with evaluation.store.lock if state.is_main_process else nullcontext():
         evaluation.run()
         if state.is_main_process:
             show(summarise(evaluation.store.folder))

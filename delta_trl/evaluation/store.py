@@ -8,16 +8,13 @@ The files of an evaluation. Samples are written chunk by chunk; a chunk counts w
     results.json        the numbers
 """
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from ..errors import RecipeError
-from ..files import write_json
+from ..files import FolderLock, differences, in_words, write_json
 
 
 ChunkKey = tuple[str, int]  # benchmark and number of the chunk in it
@@ -35,28 +32,11 @@ class Store:
     def __init__(self, folder: Path, chunks: dict[ChunkKey, int]):
         self.folder = folder
         self.chunks = chunks
+        self.lock = FolderLock(folder)
 
     @property
     def samples(self) -> Path:
         return self.folder / "samples.jsonl"
-
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """
-        Keep other evaluations out of the folder, which is made.
-
-        Raises:
-            RecipeError: If another one is writing to it.
-        """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / ".lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RecipeError(
-                    f"Another process is writing to {self.folder}: wait for its end, or choose another --output_dir."
-                ) from None
-            yield
 
     def check_settings(self, settings: dict) -> None:
         """
@@ -69,12 +49,9 @@ class Store:
         if not path.is_file():
             write_json(settings, path)
             return
-        before, now = _flat(json.loads(path.read_text())), _flat(json.loads(json.dumps(settings)))
-        keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
-        if keys:
-            differences = "; ".join(f"{key} was {before.get(key)!r} and is {now.get(key)!r}" for key in keys)
+        if changed := differences(json.loads(path.read_text()), json.loads(json.dumps(settings))):
             raise RecipeError(
-                f"{self.folder} holds results of other settings: {differences}. Go on with the same ones, or "
+                f"{self.folder} holds results of other settings: {in_words(changed)}. Go on with the same ones, or "
                 "choose another --output_dir."
             )
 
@@ -122,10 +99,3 @@ def _read_chunks(path: Path) -> dict[ChunkKey, list[bytes]]:
                 row = json.loads(line)
                 chunks.setdefault((row["benchmark"], row["chunk"]), []).append(line)
     return chunks
-
-
-def _flat(settings: dict, prefix: str = "") -> dict:
-    flat: dict[str, Any] = {}
-    for key, value in settings.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat

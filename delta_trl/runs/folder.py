@@ -13,6 +13,10 @@ from ..recipe_file import is_given, is_true
 
 # What a run writes: by these it is known
 SETTINGS = "training_settings.json"  # says what a run was started with, not how far it came
+# of these, where a run writes and what it prints and records: may differ between runs that train alike
+BESIDE = {"output_dir", "run_name", "hub_model_id", "project", "trackio_space_id", "report_to", "terminal"}
+BESIDE |= {"overwrite_output_dir", "resume_from_checkpoint", "log_completions", "num_completions_to_print"}
+BESIDE |= {"log_token_credit", "log_token_credit_completions", "log_token_credit_max_mb"}
 RECORDS = ("completions/completions_*.parquet", "token_credit/token_*.parquet", LAST_FILE)
 # and its model, which is removed with it, or the next one's would be mixed with it
 MODEL = (

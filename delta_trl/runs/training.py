@@ -38,16 +38,17 @@ def main(args: Iterable[str], prog: str = "train.py") -> None:
         trainer, checkpoint = build(run_args, training_args, model_args)
     except (ValueError, OSError, ImportError) as error:
         raise RecipeError(str(error)) from error
-    if run_args.overwrite_output_dir and trainer.accelerator.is_main_process:
-        remove_run(training_args.output_dir)  # not before everything else is known to be right
-    trainer.accelerator.wait_for_everyone()
-    if checkpoint:
-        trainer.accelerator.print(f"Going on from {checkpoint}")
-    with lines(trainer) if prints_lines else nullcontext():
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    trainer.save_model(training_args.output_dir)
-    trainer.save_state()  # the logged metrics, in trainer_state.json
-    trainer.create_model_card(model_name=Path(training_args.output_dir).name)
+    with trainer.folder_lock:
+        if run_args.overwrite_output_dir and trainer.accelerator.is_main_process:
+            remove_run(training_args.output_dir)  # not before everything else is known to be right
+        trainer.accelerator.wait_for_everyone()
+        if checkpoint:
+            trainer.accelerator.print(f"Going on from {checkpoint}")
+        with lines(trainer) if prints_lines else nullcontext():
+            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        trainer.save_model(training_args.output_dir)
+        trainer.save_state()  # the logged metrics, in trainer_state.json
+        trainer.create_model_card(model_name=Path(training_args.output_dir).name)
     trainer.accelerator.print(f"Model saved to {training_args.output_dir}")
     if trainer.state.best_model_checkpoint:
         metric = f"{training_args.metric_for_best_model} {trainer.state.best_metric:.4g}, "

@@ -299,7 +299,7 @@ def test_a_chunk_counts_when_all_of_it_is_there(tmp_path):
 
 def test_one_evaluation_at_a_time(call, tmp_path, capsys):
     folder = tmp_path / "eval"
-    with Store(folder, {}).lock():
+    with Store(folder, {}).lock:
         assert call() == 2
         assert f"Another process is writing to {folder}" in capsys.readouterr().err
         assert not (folder / "settings.json").exists()
@@ -556,7 +556,7 @@ def test_every_process_starts_its_vllm_engine(vllm, model, data, tmp_path):
     processes = {"is_main_process": True, "process_index": 1, "num_processes": 2}
     state = SimpleNamespace(**processes, main_process_first=nullcontext, wait_for_everyone=lambda: None)
     evaluation = Evaluation(args, state)
-    with evaluation.store.lock(), pytest.raises(ValueError, match="1 of 1 chunks"):
+    with evaluation.store.lock, pytest.raises(ValueError, match="1 of 1 chunks"):
         evaluation.run()
     assert len(vllm.made) == 1
 

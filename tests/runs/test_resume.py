@@ -18,7 +18,8 @@ from safetensors.torch import load_file
 
 from delta_trl.checkpoints import last_complete_checkpoint, resolve_resume
 from delta_trl.cli import main
-from delta_trl.files import is_complete, names_disk
+from delta_trl.errors import RecipeError
+from delta_trl.files import FolderLock, is_complete, names_disk
 from delta_trl.runs.folder import remove_run
 from delta_trl.token_log.records import FOLDER, TOKEN_TYPES_FILE
 
@@ -205,6 +206,29 @@ def test_training_resumes_from_whole_checkpoints_only(make_trainer, tmp_path):
     assert [entry["step"] for entry in resumed.state.log_history if "loss" in entry] == [1, 2]
     with pytest.raises(ValueError, match="not a complete checkpoint"):
         resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-3"))
+
+
+@pytest.mark.parametrize("length", [{"max_steps": 2}, {"max_steps": -1, "num_train_epochs": 0.25}], ids=str)
+def test_a_finished_run_trains_no_further(make_trainer, tmp_path, caplog, length):
+    options = {**length, "save_strategy": "steps", "save_steps": 1}
+    whole = make_trainer(**options)
+    whole.train()
+    assert whole.state.global_step == 2
+    resumed = make_trainer(**options)
+    resumed.train(resume_from_checkpoint=True)
+    assert resumed.state.global_step == 2
+    assert "checkpoint-2 has all 2 optimiser steps" in caplog.text
+    for a, b in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_one_run_at_a_time(make_trainer, tmp_path):
+    trainer = make_trainer()
+    with FolderLock(tmp_path / "run"), pytest.raises(RecipeError, match="Another process is writing to"):
+        trainer.train()
+    assert trainer.state.global_step == 0
+    trainer.train()
+    trainer.train()
 
 
 # --- interrupted, and resumed, through the command line ---
