@@ -48,7 +48,7 @@ from .config import (
     warn_of_checkpoints_inside_a_rollout,
 )
 from .credit import Credit, TokenCredit, Tokens, coefficient_statistics, make_rule
-from .credit.rule import credit_micro_batch, credit_rollout
+from .credit.rule import check_hooks, credit_micro_batch, credit_rollout
 from .data.columns import check_datasets, refuse_chats_without_template
 from .evaluation.in_training import ReportsAvgAtK
 from .files import ENTROPY_STATE, LAST_FILE, FolderLock, begin_checkpoint, names_disk, write_json
@@ -449,6 +449,7 @@ def _choose_rule(token_credit: TokenCredit | str | None, args: CreditArguments) 
             f"token_credit={token_credit!r}: expected an instance of delta_trl.credit.TokenCredit, such as "
             "DelTA(lambda_max=1.5), or a name."
         )
+    check_hooks(rule)
     args.check_rule(rule)
     return rule
 
