@@ -32,6 +32,7 @@ from .checkpoints import resolve_resume
 from .compatibility import (
     is_shift_invariant,
     keep_log_probs_precise,
+    refuse_missing_targets,
     refuse_missing_vllm,
     refuse_what_hides_states,
     splits_do_not_matter,
@@ -158,6 +159,8 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
         super().__init__(model, reward_funcs, args, train_dataset, eval_dataset, *other_args, **kwargs)
         if samples is None and environments is None:
             refuse_chats_without_template(train_dataset, self.processing_class)
+        if given.arguments.get("peft_config"):  # an adapter that there was may have been made for several models
+            refuse_missing_targets(self.accelerator.unwrap_model(self.model))
         self.reward_funcs = [
             explain_failures(func, name) for func, name in zip(self.reward_funcs, self.reward_func_names, strict=True)
         ]
