@@ -8,8 +8,11 @@ from importlib.util import find_spec
 import psutil
 import torch
 from accelerate import Accelerator
+from torch import nn
 from transformers import PretrainedConfig
 from trl import GRPOConfig, GRPOTrainer
+
+from .named import nearest
 
 
 # Losses whose sequence-level importance ratio carries the whole gradient: each token has an equal part in it
@@ -61,6 +64,18 @@ def keep_log_probs_precise(accelerator: Accelerator) -> None:
     plugin = accelerator.state.fsdp_plugin
     if plugin.mixed_precision_policy is not None:
         plugin.mixed_precision_policy = dataclasses.replace(plugin.mixed_precision_policy, output_dtype=None)
+
+
+def refuse_missing_targets(model: nn.Module) -> None:
+    """Raise `ValueError` if LoRA is asked for modules that a model lacks: PEFT leaves them out without a word."""
+    for config in getattr(model, "peft_config", {}).values():
+        for option in ("target_modules", "modules_to_save"):
+            wanted = getattr(config, option, None) or ()
+            names = [f".{name}" for name, _ in model.named_modules()]
+            for target in () if isinstance(wanted, str) else sorted(wanted):
+                if not any(name.endswith(f".{target}") for name in names):
+                    hint = nearest(target, {name.rsplit(".", 1)[1] for name in names})
+                    raise ValueError(f"lora_{option}: the model has no module {target!r}{hint}.")
 
 
 def refuse_missing_vllm(args: GRPOConfig) -> None:

@@ -1,20 +1,40 @@
 """Configuration of [`DeltaGRPOTrainer`]: TRL's `GRPOConfig` plus what belongs to token credit."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+from transformers import GenerationConfig
 from trl import GRPOConfig
 
 from .arguments import read_mappings
 from .credit import TokenCredit, make_rule
 from .credit.options import policy_moves, refuse_idle
+from .named import check_known
 
 
 LOSS_TYPES = ("dapo", "grpo", "dr_grpo", "bnpo", "cispo", "luspo", "sapo", "vespo")  # of TRL 1.16
 CACHES = ("auto", "device", "cpu", "recompute")
+
+# Which values mean something; TRL and transformers would find out in the middle of the first step, or never
+NOT_NEGATIVE = (lambda value: value >= 0), "0 or more"
+POSITIVE = (lambda value: value > 0), "a number above 0"
+SHARE = (lambda value: 0 <= value <= 1), "a number from 0 to 1"
+POSITIVE_SHARE = (lambda value: 0 < value <= 1), "a number above 0, at most 1"
+VALID: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(("learning_rate", "weight_decay", "max_grad_norm", "beta", "epsilon_high"), NOT_NEGATIVE),
+    **dict.fromkeys(("temperature", "repetition_penalty", "delta", "num_train_epochs", "num_iterations"), POSITIVE),
+    **dict.fromkeys(("sapo_temperature_neg", "sapo_temperature_pos", "ref_model_sync_steps"), POSITIVE),
+    **dict.fromkeys(("epsilon", "min_p", "top_entropy_quantile", "ref_model_mixup_alpha"), SHARE),
+    **dict.fromkeys(("top_p", "vllm_gpu_memory_utilization"), POSITIVE_SHARE),
+    **dict.fromkeys(("adam_beta1", "adam_beta2"), ((lambda value: 0 <= value < 1), "0 or more, below 1")),
+    "max_completion_length": ((lambda value: value > 0), "a number of tokens above 0"),
+    # with 0, transformers takes one step
+    "max_steps": ((lambda value: value != 0), "a number of optimiser steps above 0, or -1 for epochs"),
+    "loss_type": ((lambda value: value in LOSS_TYPES), f"one of {', '.join(LOSS_TYPES)}"),
+}
 
 
 @dataclass
@@ -117,25 +137,24 @@ class DeltaGRPOConfig(CreditArguments, GRPOConfig):
 
     def __post_init__(self):
         CreditArguments.__post_init__(self)
-        # what TRL would find out in the middle of the first step, or never
-        self._expect("loss_type", self.loss_type in LOSS_TYPES, f"one of {', '.join(LOSS_TYPES)}")
-        self._expect("learning_rate", self.learning_rate >= 0, "0 or more")
-        self._expect("temperature", self.temperature > 0, "a number above 0")
-        self._expect("beta", self.beta >= 0, "0 or more")
-        self._expect("max_completion_length", self.max_completion_length != 0, "a number of tokens above 0")
-        # with 0, transformers takes one step
-        self._expect("max_steps", self.max_steps != 0, "a number of optimiser steps above 0, or -1 for epochs")
-        self._expect("num_train_epochs", self.num_train_epochs > 0, "a number above 0")
+        _check_values({name: getattr(self, name) for name in VALID})
         # TRL sets `gradient_checkpointing`; newer transformers call it `activation_checkpointing` and would warn
         for old in ("gradient_checkpointing", "gradient_checkpointing_kwargs"):
             new = old.replace("gradient", "activation")
             if hasattr(self, new) and getattr(self, new) is None:
                 setattr(self, new, getattr(self, old))
         GRPOConfig.__post_init__(self)
+        if self.generation_kwargs:  # a mapping by now, if it was a text
+            _check_values(self.generation_kwargs)
+            if not self.use_vllm:  # which refuses by itself what it does not know
+                check_known("generation_kwargs", self.generation_kwargs, vars(GenerationConfig()))
 
-    def _expect(self, name: str, valid: bool, expected: str) -> None:
-        if not valid:
-            raise ValueError(f"{name}={getattr(self, name)!r}: expected {expected}.")
+
+def _check_values(values: dict[str, Any]) -> None:
+    for name, (is_valid, expected) in VALID.items():
+        value = values.get(name)
+        if value is not None and not is_valid(value):
+            raise ValueError(f"{name}={value!r}: expected {expected}.")
 
 
 def scores_rollouts(args: GRPOConfig) -> bool:

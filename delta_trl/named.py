@@ -49,12 +49,23 @@ def import_dotted(kind: str, path: str, known: Iterable[str]) -> Any:
 def check_options(name: str, factory: Callable, options: Iterable[str]) -> None:
     """Raise `ValueError`, naming the nearest one, if `factory` does not take these options or needs others, too."""
     parameters = inspect.signature(factory).parameters
-    unknown = [option for option in options if option not in parameters]
+    check_known(name, options, parameters)
     required = [key for key, value in parameters.items() if value.default is value.empty]
-    missing = [key for key in required if key not in options]
-    if not unknown and not missing:
-        return
-    problem = f"does not know {', '.join(map(repr, unknown))}" if unknown else f"needs {', '.join(map(repr, missing))}"
-    nearest = difflib.get_close_matches(unknown[0], parameters, n=1) if unknown else []
-    hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
-    raise ValueError(f"{name} {problem}{hint}; its options are {', '.join(parameters)}.")
+    if missing := [key for key in required if key not in options]:
+        raise ValueError(f"{name} needs {', '.join(map(repr, missing))}; its options are {', '.join(parameters)}.")
+
+
+def check_known(name: str, options: Iterable[str], known: Iterable[str]) -> None:
+    """Raise `ValueError` for options that are none of the known ones, naming the nearest one."""
+    known = [key for key in known if not key.startswith("_")]
+    if unknown := [option for option in options if option not in known]:
+        hint = nearest(unknown[0], known)
+        raise ValueError(
+            f"{name} does not know {', '.join(map(repr, unknown))}{hint}; its options are {', '.join(known)}."
+        )
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The known name that was meant, in brackets; nothing if none is near."""
+    found = difflib.get_close_matches(name, known, n=1)
+    return f" (did you mean {found[0]!r}?)" if found else ""

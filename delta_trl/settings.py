@@ -28,8 +28,8 @@ SECRET = re.compile(r"(?:^|_)(?:tokens?|keys?|secrets?|passwords?)$")  # names o
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of an object without a text of its own, another in every process
 # What the record says elsewhere
 REPEATED = {"token_credit", "token_credit_kwargs", "model_name_or_path", "dataset_name"}
-# What may change when a run goes on: how long it is, what is measured and kept, where and how the same is computed, and
-# in how many parts a batch is. All else changes what is learned.
+# What may change when a run goes on: how long it is, what is measured and kept, where and how the same is computed,
+# and in how many parts a batch is. All else changes what is learned.
 MAY_CHANGE = re.compile(
     r"max_steps|num_train_epochs|"
     r"(eval|save|log|logging|hub|trackio)_\w+|num_generations_eval|dataset_test_split|disable_tqdm|push_to_hub|"
@@ -57,8 +57,8 @@ def record_settings(trainer, checkpoint: Path | None) -> None:
         if refused:
             raise RecipeError(
                 f"resume_from_checkpoint={str(checkpoint)!r}: its run has other settings: {in_words(refused)}. Go on "
-                "with the same ones, or start a new run from its weights, with the checkpoint as model_name_or_path and "
-                "another output_dir."
+                "with the same ones, or start a new run from its weights, with the checkpoint as model_name_or_path "
+                "and another output_dir."
             )
         if changed:
             logger.warning(f"The run goes on with other settings than before: {in_words(changed)}.")

@@ -32,6 +32,7 @@ from .checkpoints import resolve_resume
 from .compatibility import (
     is_shift_invariant,
     keep_log_probs_precise,
+    refuse_missing_targets,
     refuse_missing_vllm,
     refuse_what_hides_states,
     splits_do_not_matter,
@@ -48,7 +49,7 @@ from .config import (
     warn_of_checkpoints_inside_a_rollout,
 )
 from .credit import Credit, TokenCredit, Tokens, coefficient_statistics, make_rule
-from .credit.rule import credit_micro_batch, credit_rollout
+from .credit.rule import check_hooks, credit_micro_batch, credit_rollout
 from .data.columns import check_datasets, refuse_chats_without_template
 from .evaluation.in_training import ReportsAvgAtK
 from .files import ENTROPY_STATE, LAST_FILE, FolderLock, begin_checkpoint, names_disk, write_json
@@ -158,6 +159,8 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
         super().__init__(model, reward_funcs, args, train_dataset, eval_dataset, *other_args, **kwargs)
         if samples is None and environments is None:
             refuse_chats_without_template(train_dataset, self.processing_class)
+        if given.arguments.get("peft_config"):  # an adapter that there was may have been made for several models
+            refuse_missing_targets(self.accelerator.unwrap_model(self.model))
         self.reward_funcs = [
             explain_failures(func, name) for func, name in zip(self.reward_funcs, self.reward_func_names, strict=True)
         ]
@@ -373,14 +376,15 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
         if checkpoint is None and is_true(resume_from_checkpoint):
             raise ValueError(f"resume_from_checkpoint=True: no complete checkpoint under {self.args.output_dir!r}.")
         self.token_credit.load_state_dict({})  # it may have been trained with before
+        done = json.loads((checkpoint / LAST_FILE).read_text())["global_step"] if checkpoint else None
         with self.folder_lock:
             if self.is_world_process_zero():
                 record_settings(self, checkpoint)
             output = super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
-        if checkpoint and json.loads((checkpoint / LAST_FILE).read_text())["global_step"] == output.global_step:
+        if output.global_step == done:
             logger.warning(
-                f"Nothing was left to train: {checkpoint} has all {output.global_step} optimiser steps. Raise "
-                "max_steps (or num_train_epochs) to go on."
+                f"Nothing was left to train: {checkpoint} has all {done} optimiser steps. Raise max_steps (or "
+                "num_train_epochs) to go on."
             )
         return output
 
@@ -448,6 +452,7 @@ def _choose_rule(token_credit: TokenCredit | str | None, args: CreditArguments) 
             f"token_credit={token_credit!r}: expected an instance of delta_trl.credit.TokenCredit, such as "
             "DelTA(lambda_max=1.5), or a name."
         )
+    check_hooks(rule)
     args.check_rule(rule)
     return rule
 

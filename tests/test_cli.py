@@ -1,5 +1,6 @@
 """`delta-trl train` as a user calls it: mistakes in one line, and a run from a recipe."""
 
+import json
 import re
 from dataclasses import fields
 from importlib.metadata import version
@@ -24,6 +25,10 @@ ROOT = Path(__file__).parents[1]
 
 def reward_mine(completions, solution, threshold=0, **kwargs):
     return tiny.reward_letters(completions) if threshold == 0 else [0.0] * len(completions)
+
+
+def reward_par(completions, value, **kwargs):
+    return [value] * len(completions)
 
 
 @pytest.fixture
@@ -174,6 +179,23 @@ def test_the_readmes_script_learns_as_it_stands_there(tmp_path, monkeypatch):
     reward = logged(script["trainer"], "reward")
     assert len(reward) == 6  # once for each rollout batch
     assert reward[-1] > reward[0] + 0.1  # standard error of one: 0.04
+
+
+def test_weights_of_rewards_stand_beside_them(recipe, tmp_path, capsys):
+    rewards = {"tests.test_cli.reward_mine": 0.25, "tests.test_cli.reward_par": 2}
+    path = recipe(reward_funcs=rewards, reward_kwargs={"tests.test_cli.reward_par": {"value": 3.0}})
+    assert main(["train", "--config", path, "--dry-run"]) == 0
+    assert "rewards 0.25 * tests.test_cli.reward_mine, 2 * tests.test_cli.reward_par" in capsys.readouterr().out
+    assert main(["train", "--config", path]) == 0
+    (entry, *_) = json.loads((tmp_path / "run" / "trainer_state.json").read_text())["log_history"]
+    assert entry["rewards/reward_par/mean"] == 3.0
+    assert entry["reward"] == pytest.approx(0.25 * entry["rewards/reward_mine/mean"] + 2 * 3.0)
+
+
+def test_what_is_switched_off_may_keep_its_options(recipe):
+    path = recipe(use_peft=True, lora_r=4, lora_target_modules=["q_proj"], eval_strategy="no", eval_steps=5)
+    _, _, model = RecipeParser().parse(["--config", path, "--use_peft", "false"])
+    assert (model.use_peft, model.lora_r) == (False, 4)
 
 
 def test_train_writes_a_model_that_loads(recipe, tmp_path):

@@ -82,6 +82,20 @@ MISTAKES = [
     (T + "--use_vllm true", "use_vllm needs vLLM: pip install 'trl[vllm]'"),
     (T + "--use_peft true --lora_r 0", "`r` should be a positive integer value but the value passed is 0"),
     (T + "--use_peft true --lora_target_modules no_such", "no_such"),
+    (T + "--top_p 2", "top_p=2.0: expected a number above 0, at most 1"),
+    (D + "--top_p 0", "top_p=0.0: expected a number above 0, at most 1"),
+    (T + "--epsilon 5", "epsilon=5.0: expected a number from 0 to 1"),
+    (D + '--generation_kwargs {"top_p":2}', "top_p=2: expected a number above 0, at most 1"),
+    (D + '--generation_kwargs {"top_kk":5}', "generation_kwargs does not know 'top_kk' (did you mean 'top_k'?)"),
+    (D + "--max_grad_norm nan", "max_grad_norm=nan: expected 0 or more"),
+    # options that do nothing without another
+    (T + "--lora_r 4", "lora_r is without effect unless use_peft is set"),
+    (D + "--use_dora true --lora-alpha=8", "use_dora, lora_alpha are without effect unless use_peft is set"),
+    (D + "--vllm_mode server", "vllm_mode is without effect unless use_vllm is set"),
+    (D + "--eval_steps 3", "eval_steps is without effect unless eval_strategy is set"),
+    (D + "--bnb_4bit_quant_type nf4", "bnb_4bit_quant_type is without effect unless load_in_4bit is set"),
+    (T + "--use_peft true --lora_target_modules q_proj v_porj", "no module 'v_porj' (did you mean 'v_proj'?)"),
+    (T + "--use_peft true --lora_modules_to_save lm_haed", "no module 'lm_haed' (did you mean 'lm_head'?)"),
     # token credit
     (T + "--token_credit dleta", "token_credit='dleta'"),
     (T + "--token_credit_kwargs {lamda_min:\x1f0.5}", "'lamda_min' (did you mean 'lambda_min'?)"),
@@ -128,6 +142,9 @@ MISTAKES = [
     (T + "--reward_kwargs {math_reward:\x1f{time:\x1f3}}", "'time'"),
     (T + "--reward_kwargs {code_reward:\x1f{}}", "not among reward_funcs"),
     (T + "--reward_kwargs loud", "reward_kwargs='loud': expected a mapping"),
+    ("train --config weighed_in_words.yaml", "reward_funcs: the weight of 'math_reward' is 'much': expected a number"),
+    ("train --config weighed_twice.yaml", "Set either the weights in `reward_funcs` or `reward_weights`"),
+    ("train --config weighed_in_list.yaml", "reward_funcs=[{'math_reward': 0.25}]: expected names, or a mapping of"),
     # the output
     (T + "--output_dir data.jsonl", "output_dir='data.jsonl' is a file: name a folder"),
     (T + "--output_dir taken", "output_dir='taken' holds a run that has reached step 7, which would be written over"),
@@ -176,6 +193,12 @@ def furnish(folder: Path) -> None:
     for key in ("output_dir", "reward_funcs", "model_name_or_path"):
         without = {name: value for name, value in RECIPE.items() if name != key}
         (folder / f"no_{key}.yaml").write_text(yaml.safe_dump(without))
+    weighed = {"words": {"math_reward": "much"}, "twice": {"math_reward": 2}, "list": [{"math_reward": 0.25}]}
+    for name, rewards in weighed.items():
+        keys = {"reward_funcs": rewards, **({"reward_weights": [1.0]} if name == "twice" else {})}
+        (folder / f"weighed_{'' if name == 'twice' else 'in_'}{name}.yaml").write_text(
+            yaml.safe_dump({**RECIPE, **keys})
+        )
     (folder / "broken.yaml").write_text("a: [1")
     (folder / "list.yaml").write_text("- a")
     (folder / "braces.yaml").write_text("prompt_template: {{prompt}}\n")

@@ -1,7 +1,10 @@
 """A rule of somebody else's: the example of docs/token_credit.md as it stands there, and rules with mistakes."""
 
+import json
+import re
 import sys
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,6 +14,7 @@ from delta_trl.credit import Cost, Credit, DelTA, TokenCredit, Tokens
 from delta_trl.credit.rule import TokenCreditError
 
 from .distributed import own_rules
+from .test_mistakes import furnish
 from .trainers import LORA, credit, logged, plain_forward, valid_tokens
 
 
@@ -232,7 +236,45 @@ WRONG = {
     "integers": (lambda t: Credit(torch.ones(len(t), dtype=torch.long)), "torch.int64"),
     "a tensor": (lambda t: torch.ones(len(t)), "torch.Tensor'>: expected a delta_trl.credit.Credit"),
     "a list": (lambda t: Credit([1.0] * len(t)), "weights of <class 'list'>.*tensor"),
+    "a metric of each token": (lambda t: metric(t, torch.ones(2)), r"'mine': tensor\(\[1., 1.\]\).*expected a number"),
+    "a metric in words": (lambda t: metric(t, "1.5"), "'mine': '1.5'.*expected a number"),
+    "no metric": (lambda t: metric(t, None), "'mine': None.*expected a number, NaN where it is undefined"),
 }
+
+
+def metric(tokens: Tokens, value) -> Credit:
+    return Credit(torch.ones(len(tokens)), {"mine": value})
+
+
+@pytest.mark.parametrize("value", [torch.tensor(1.5), torch.tensor([1.5]), np.float32(1.5), np.array(1.5)], ids=repr)
+def test_metrics_are_numbers_in_whatever_form(make_trainer, tmp_path, value):
+    rule = Wrong(lambda tokens: metric(tokens, value))
+    trainer = make_trainer(save_strategy="steps", save_steps=1, trainer_options={"token_credit": rule})
+    trainer.train()
+    state = json.loads((tmp_path / "run" / "checkpoint-2" / "trainer_state.json").read_text())
+    assert [entry["credit/mine"] for entry in state["log_history"]] == [1.5, 1.5]
+
+
+MISSPELT = """from delta_trl.credit import TokenCredit
+class Misspelt(TokenCredit):
+    def of_rollot(self, tokens):
+        return None
+"""
+
+
+def test_a_hook_that_is_misspelt_is_told_of(make_trainer, tmp_path, monkeypatch, capsys):
+    furnish(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "misspelt.py").write_text(MISSPELT)
+    message = "Misspelt overrides neither `of_rollout` nor `of_micro_batch`: it credits nothing. Did you mean "
+    message += "`of_rollout` by `of_rollot`?"
+    for flags in (["--dry-run"], []):
+        assert main(["train", "--config", "recipe.yaml", "--token_credit", "misspelt.Misspelt", *flags]) == 2
+        assert message in capsys.readouterr().err
+    from misspelt import Misspelt
+
+    with pytest.raises(ValueError, match=re.escape(message)):
+        make_trainer(trainer_options={"token_credit": Misspelt()})
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -49,7 +49,7 @@ def test_is_there_from_the_first_step(make_trainer, tmp_path):
         (DelTA(), "DelTA", []),
         (Selected(which="bottom"), "Selected", ["which"]),
         (Selected(DelTA(lambda_max=1.5)), "Selected", ["rule"]),
-        (type("Mine", (TokenCredit,), {})(), "Mine()", []),
+        (type("Mine", (TokenCredit,), {"of_rollout": lambda self, tokens: None})(), "Mine()", []),
     ],
 )
 def test_rules(make_trainer, rule, name, changed):

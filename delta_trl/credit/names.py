@@ -13,7 +13,7 @@ from .baseline import OptimalTokenBaseline
 from .controls import Position, RandomCredit, Selected, Shuffled, SideMean
 from .delta import DelTA, GroupContrast, WithinSide
 from .fipo import FIPO
-from .rule import TokenCredit
+from .rule import TokenCredit, check_hooks
 from .siblings import SiblingValue
 from .siblings_in_context import RLCSD
 from .surprise import STARE, TACO, AdvantageReweighting, Entropy, Surprisal
@@ -75,7 +75,9 @@ def make_rule(name: str, options: dict[str, Any] | None = None) -> TokenCredit:
     if wrapped is not None or isinstance(options.get("rule"), str):
         options["rule"] = make_rule(options.get("rule", "delta"), wrapped)
     check_options(f"token_credit={name!r}", kind, options)
-    return kind(**options)
+    rule = kind(**options)
+    check_hooks(rule)
+    return rule
 
 
 def read_rule(text: str) -> TokenCredit:

@@ -1,5 +1,6 @@
 """The interface of a way to credit tokens, see docs/token_credit.md."""
 
+import difflib
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +81,16 @@ class TokenCredit:
         return type(self).of_micro_batch is not TokenCredit.of_micro_batch
 
 
+def check_hooks(rule: TokenCredit) -> None:
+    """Raise `ValueError` for a rule of its own class that overrides neither hook, as with a misspelt name."""
+    kind, hooks = type(rule), ("of_rollout", "of_micro_batch")
+    if kind is TokenCredit or rule.credits_rollouts or rule.credits_micro_batches:
+        return
+    meant = [(hook, name) for hook in hooks for name in difflib.get_close_matches(hook, vars(kind), n=1)]
+    hint = f" Did you mean `{meant[0][0]}` by `{meant[0][1]}`?" if meant else ""
+    raise ValueError(f"{kind.__name__} overrides neither `of_rollout` nor `of_micro_batch`: it credits nothing.{hint}")
+
+
 class TokenCreditError(ValueError):
     """A rule returned what cannot be trained with."""
 
@@ -141,4 +152,17 @@ def _check(name: str, credit: Credit | None, tokens: Tokens) -> Credit | None:
             got = f"{values[wrong][:3].tolist()} among its {what}" if wrong.any() else f"{what} of {values.dtype}"
             raise TokenCreditError(f"{name} returned {got}: expected finite floating-point numbers.")
     scores = None if credit.scores is None else credit.scores.detach()
-    return Credit(credit.weights.detach().float(), credit.metrics, credit.neutral, scores)
+    metrics = {metric: _number(name, metric, value) for metric, value in credit.metrics.items()}
+    return Credit(credit.weights.detach().float(), metrics, credit.neutral, scores)
+
+
+def _number(name: str, metric: str, value: Any) -> float:
+    """A metric as the JSON of checkpoints takes it, whatever its form, such as a tensor without dimensions."""
+    try:
+        if not isinstance(value, str):
+            return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        pass
+    raise TokenCreditError(
+        f"{name} returned the metric {metric!r}: {value!r}: expected a number, NaN where it is undefined."
+    )

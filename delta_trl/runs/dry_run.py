@@ -206,9 +206,14 @@ def describe(plan: Plan, run_args: RunArguments, args: DeltaGRPOConfig, model_ar
     passes = f"{plan.extra_passes} forward passes per rollout batch beyond TRL's"
     if plan.backward_passes:
         passes = f"at most {passes}, and {plan.backward_passes} backward passes"
+    weights = args.reward_weights or [1.0] * len(run_args.reward_funcs)
+    rewards = [
+        name if weight == 1 else f"{weight:g} * {name}"
+        for name, weight in zip(run_args.reward_funcs, weights, strict=True)
+    ]
     rows = {
         "model": f"{model_args.model_name_or_path} ({kind})",
-        "data": f"{run_args.dataset_name}, rewards {', '.join(run_args.reward_funcs)}",
+        "data": f"{run_args.dataset_name}, rewards {', '.join(rewards)}",
         "processes": f"{plan.processes}",
         "generation": f"{generation}, temperature {args.temperature:g}, top-p {args.top_p:g}",
         "rollout batch": f"{plan.prompts_per_rollout:,} prompts * {args.num_generations} responses = "

@@ -10,6 +10,15 @@ from .folder import refuse_another_run
 
 
 REQUIRED = ("model_name_or_path", "dataset_name", "reward_funcs", "output_dir")
+# Options by their beginnings that do nothing without another; where that is given, it may also switch them off
+SWITCHES = {
+    "use_peft": ("lora_", "use_rslora", "use_dora"),
+    "load_in_4bit": ("bnb_4bit_", "use_bnb_nested_quant"),
+    "use_vllm": ("vllm_",),
+    "eval_strategy": ("eval_", "num_generations_eval", "dataset_test_split"),
+    "sync_ref_model": ("ref_model_",),
+    "use_adaptive_entropy": ("entropy_coef_", "entropy_target"),
+}
 TRACKERS = ("wandb", "trackio", "mlflow", "comet_ml", "swanlab")  # in report_to, and as packages
 
 
@@ -27,6 +36,7 @@ def check_call(args: list[str], dry_run: bool = False) -> None:
     for name in ("dataset_name", "eval_dataset_name"):
         if given.get(name):
             check_dataset_path(given[name], name)
+    refuse_idle(given)
     if dry_run:
         return
     inputs = [given.get(name) for name in ("model_name_or_path", "dataset_name", "eval_dataset_name")]
@@ -53,6 +63,15 @@ def _given(args: list[str]) -> dict[str, Any]:
         raise RecipeError("--config: expected the path of a recipe.")
     recipe = read_recipe(flags["config"]) if "config" in flags else {}
     return {**recipe, **flags}
+
+
+def refuse_idle(given: dict[str, Any]) -> None:
+    """Raise `RecipeError` for options that do nothing without another one that is not given."""
+    for switch, beginnings in SWITCHES.items():
+        idle = [name for name in given if name.startswith(beginnings)]
+        if idle and switch not in given:
+            are = "is" if len(idle) == 1 else "are"
+            raise RecipeError(f"{', '.join(idle)} {are} without effect unless {switch} is set.")
 
 
 def check_model_path(name: str) -> None:

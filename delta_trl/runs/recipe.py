@@ -35,7 +35,9 @@ class RunArguments:
         system_prompt (`str`, *optional*): System message of conversational prompts.
         conversational (`bool`, *optional*, defaults to `False`): Make a string prompt the user's message of a chat.
         max_prompt_length (`int`, *optional*): Leave out rows whose prompt has more tokens than this.
-        reward_funcs (`list[str]`): Names of rewards, or dotted paths of your own functions.
+        reward_funcs (`list[str]` or `dict[str, float]`):
+            Names of rewards, or dotted paths of your own functions; in a recipe also with their weights,
+            `{math_reward: 1, my_rewards.shorter: 0.2}`, in place of `reward_weights`.
         reward_kwargs (`dict`, *optional*): Options by reward name, `{math_reward: {…}}`.
         overwrite_output_dir (`bool`, *optional*, defaults to `False`):
             Remove the run that `output_dir` holds. Without it, such a folder is refused.
@@ -98,6 +100,12 @@ class RunArguments:
         for name in ("eval_dataset_config", "eval_dataset_format", "eval_column_mapping"):
             if getattr(self, name) and not self.eval_dataset_name:
                 raise RecipeError(f"`{name}` goes with `eval_dataset_name`, which is not set.")
+        named = isinstance(self.reward_funcs, dict) or all(isinstance(name, str) for name in self.reward_funcs or ())
+        if not named:
+            raise RecipeError(
+                f"reward_funcs={self.reward_funcs}: expected names, or a mapping of names to weights. Options go into "
+                "reward_kwargs."
+            )
         unknown = set(self.reward_kwargs) - set(self.reward_funcs)
         if unknown:
             raise RecipeError(
@@ -108,6 +116,20 @@ class RunArguments:
 def get_rewards(run_args: RunArguments) -> list[Callable]:
     """The reward functions of a recipe. Raises `ValueError` or `ImportError` as `get_reward` does."""
     return [get_reward(name, **(run_args.reward_kwargs.get(name) or {})) for name in run_args.reward_funcs]
+
+
+def weigh_rewards(run_args: RunArguments, training_args: DeltaGRPOConfig) -> None:
+    """Bring `reward_funcs`, a mapping of names to weights, into TRL's two lists. Raises `RecipeError`."""
+    for name, weight in run_args.reward_funcs.items():
+        if not isinstance(weight, (int, float)) or isinstance(weight, bool):
+            raise RecipeError(
+                f"reward_funcs: the weight of {name!r} is {weight!r}: expected a number. Options go into "
+                "reward_kwargs."
+            )
+    if training_args.reward_weights is not None:
+        raise RecipeError("Set either the weights in `reward_funcs` or `reward_weights`.")
+    training_args.reward_weights = list(map(float, run_args.reward_funcs.values()))
+    run_args.reward_funcs = list(run_args.reward_funcs)
 
 
 class RecipeParser(StrictParser):
@@ -126,4 +148,7 @@ class RecipeParser(StrictParser):
     def parse(self, args: Iterable[str]) -> tuple[RunArguments, DeltaGRPOConfig, ModelConfig]:
         args = list(args)
         check_call(args, dry_run=True)
-        return super().parse(args)
+        run_args, training_args, model_args = super().parse(args)
+        if isinstance(run_args.reward_funcs, dict):
+            weigh_rewards(run_args, training_args)
+        return run_args, training_args, model_args
