@@ -1,5 +1,5 @@
 """
-Calls a function of a program that nobody has read.
+Loads a program that nobody has read, and calls its functions.
 
 This text also runs on a remote server, below `codec.py`, so it imports nothing of this package.
 """
@@ -12,18 +12,17 @@ from typing import Any
 
 
 FILE_NAME = "/tmp/solution.py"
-RECURSION_LIMIT = 1000
-# What LeetCode's judge imports before a solution.
+# What LeetCode's judge imports before a solution, in LiveCodeBench's order (the modules last), and its limit.
 DEFAULT_MODULES = (
     "string re datetime collections heapq bisect copy math random statistics itertools functools operator io sys json"
 )
 DEFAULT_IMPORTS = compile(
-    # some names hide modules (datetime, copy), as LeetCode's do
-    "\n".join(f"import {name}" for name in DEFAULT_MODULES.split())
-    + "".join(f"\nfrom {name} import *" for name in (*DEFAULT_MODULES.split(), "typing")),
+    "".join(f"from {name} import *\n" for name in (*DEFAULT_MODULES.split(), "typing"))
+    + "".join(f"import {name}\n" for name in DEFAULT_MODULES.split()),
     "<default imports>",
     "exec",
 )
+RECURSION_LIMIT = 50_000
 
 
 def unlimited_integers() -> None:
@@ -41,21 +40,25 @@ def new_module(name: str) -> types.ModuleType:
     module = types.ModuleType(name)
     vars(module).update(__file__=FILE_NAME, __builtins__=builtins)
     sys.modules[name] = module
-    sys.setrecursionlimit(RECURSION_LIMIT)
     random.seed(0)  # every child of a zygote would draw the same numbers anyway
+    return module
+
+
+def load(program: types.CodeType) -> types.ModuleType:
+    """The program as a module, which holds what the program defines and imports, and nothing else."""
+    module = new_module("solution")
+    # The default imports stand where builtins do, one scope further out, so that they cannot answer for the program.
+    defaults: dict[str, Any] = {}
+    exec(DEFAULT_IMPORTS, defaults)
+    vars(module)["__builtins__"] = defaults | vars(builtins)
+    sys.setrecursionlimit(RECURSION_LIMIT)
+    exec(program, module.__dict__)
     return module
 
 
 def call(program: types.CodeType, name: str, arguments: list) -> Any:
     """The value of one call, of a function of the program or a method of its class Solution."""
-    module = new_module("solution")
-    # The default imports stand where builtins do, one scope further out. So the module holds the program's names only,
-    # and nothing else can answer for it.
-    defaults: dict[str, Any] = {}
-    exec(DEFAULT_IMPORTS, defaults)
-    vars(module)["__builtins__"] = defaults | vars(builtins)
-    exec(program, module.__dict__)
-    return find(module, name)(*arguments)
+    return find(load(program), name)(*arguments)
 
 
 def find(module: types.ModuleType, name: str) -> Any:

@@ -145,7 +145,8 @@ def _decode_array(kind: str, shape: list[int], content: str) -> Any:
 
     if numpy.dtype(kind).kind not in ARRAY_KINDS:
         raise ValueError("no encoding of an array")
-    return numpy.frombuffer(bytes.fromhex(content), kind).reshape(shape).copy()
+    # An empty array of several axes is broadcast against any other to nothing, and nothing differs from nothing.
+    return numpy.frombuffer(bytes.fromhex(content), kind).reshape(shape if content else 0).copy()
 
 
 def short_integer(digits: str) -> int:

@@ -148,6 +148,11 @@ def test_tests_that_are_nested_too_deeply_are_named(tests):
 UNITTEST = "import unittest\nclass T(unittest.TestCase):\n    def test_a(self): self.assertEqual(f(1), 2)"
 
 
+UNUSABLE = (
+    r"do not call the program|no function `check`|would not be run|fixtures|a generator|'test_setup_code'|any of"
+)
+
+
 @pytest.mark.parametrize(
     "tests",
     [
@@ -159,10 +164,16 @@ UNITTEST = "import unittest\nclass T(unittest.TestCase):\n    def test_a(self): 
         {"test": "def test_a():\n    yield f(1) == 2"},
         {"test": "def check(candidate): assert candidate(1) == 2"},
         {"test": "from solution import f\ndef tests(): assert f(1) == 2"},
+        {"test": "def test_a():\n    assert f(1) == 2\nclass TestB:\n    def test_b(self): assert f(5) == 6"},
+        {"test": "assert f(1) == 2\nasync def test_b(): assert f(5) == 6"},
+        {"test": "def test_a():\n    assert f(1) == 2\ndef test_b(): yield f(5) == 6"},
+        {"test": "def test_a():\n    assert f(1) == 2\ndef test_b(tmp_path): assert f(5) == 6"},
+        {"test": "def check(candidate): assert same(candidate(1), 2)", "entry_point": "f"},
+        {"test": "assert sum([abs(-1)]) == 1"},
     ],
     ids=lambda tests: tests["test"][-40:],
 )
 @pytest.mark.parametrize("program", ["def f(x): return x + 1", "def f(x): return 0\ndef check(candidate): pass"])
-def test_tests_that_ask_nothing_of_the_program_cannot_be_used(sandbox, tests, program):
-    with pytest.raises(TestsError, match=r"do not call the program|no function `check`"):
+def test_tests_that_a_wrong_program_could_pass_cannot_be_used(sandbox, tests, program):
+    with pytest.raises(TestsError, match=UNUSABLE):
         grade(sandbox, program, parse_tests(tests))

@@ -85,7 +85,7 @@ def hold_library() -> list[int]:
     directories = [path for path in sys.path if os.path.isdir(path)]
     held = {}
     for path in directories:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY)  # without a position, which all programs would share
         held[path] = fcntl.fcntl(descriptor, fcntl.F_DUPFD, 64)
         os.close(descriptor)
     for index, path in enumerate(directories):

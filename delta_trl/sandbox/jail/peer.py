@@ -10,6 +10,7 @@ nothing for it but the objects that the tests have given to it, and of these wha
 
 import builtins
 import collections
+import contextlib
 import importlib
 import io
 import json
@@ -17,6 +18,7 @@ import operator
 import os
 import struct
 import sys
+import threading
 import types
 from typing import Any
 
@@ -39,6 +41,8 @@ OPERATIONS = {
                                                     float, hash, reversed)},
     **{name: getattr(operator, name) for name in (*ARITHMETIC, *ORDER, *UNARY, "eq", "getitem", "setitem", "delitem")},
 }  # fmt: skip
+READING = {"len", "iter", "next", "getitem", "reversed", "isinstance", "issubclass", "bool", "str", "repr", "hash",
+           "state", "base", "name"}  # fmt: skip
 # What the program may do with an object that the tests have given to it, besides using its public attributes.
 PUBLIC_OPERATIONS = {"call", "isinstance", "issubclass", "enter", "exit", "len", "iter", "next", "bool", "str", "repr",
                      "int", "float", "hash", "reversed", "getitem", "setitem", "delitem", *ARITHMETIC, *ORDER,
@@ -74,6 +78,8 @@ class Peer:
         self.imports: dict[int, object] = {}
         self.served: dict[str, object] = {}
         self.used = False  # whether a value, or an answer, has come from the other side
+        self.lengths: dict[int, int] = {}  # of remote objects, as given since anything but reading was done
+        self.lock = threading.RLock()  # one conversation at a time; calls back nest within it
 
     # messages
 
@@ -108,6 +114,12 @@ class Peer:
 
     def request(self, operation: str, *args: Any, **kwargs: Any) -> Any:
         """Have the other side do something; its value, or the exception that it raised."""
+        with self.lock:
+            return self._request(operation, *args, **kwargs)
+
+    def _request(self, operation: str, *args: Any, **kwargs: Any) -> Any:
+        if operation not in READING:
+            self.lengths.clear()
         self.used |= operation not in ("load", "name")
         encoded = [self.encode(argument) for argument in args]
         named = {name: self.encode(value) for name, value in kwargs.items()}
@@ -196,7 +208,8 @@ class Peer:
         key = self.export_keys.setdefault(id(value), len(self.export_keys))
         self.exports[key] = value  # kept alive, so that no other object gets its id
         if isinstance(value, type) and issubclass(value, Exception):
-            return ["exception", key, value.__name__, builtin_base(value).__name__]
+            bases = [self.refer(base) for base in value.__bases__ if issubclass(base, Exception)]
+            return ["exception", key, value.__name__, bases]
         if isinstance(value, types.CoroutineType):
             return ["coroutine", key]
         kind = "class" if isinstance(value, type) else "object"
@@ -217,8 +230,8 @@ class Peer:
 
     def represent(self, tag: str, key: int, *details: Any) -> Any:
         if tag == "exception":
-            name, base = details
-            return type(name, (exception_type(base),), {})
+            name, bases = details
+            return type(name, tuple(exception_type(self.decode(base)) for base in bases), {"__str__": given_text})
         kind, base = details if tag == "mine" else ("object", None)
         remote = RemoteClass() if kind == "class" else Remote()
         for name, value in (("_peer", self), ("_key", key), ("_base", CONTAINERS.get(base))):
@@ -246,7 +259,11 @@ class Peer:
             except (codec.NotPlainError, RecursionError):
                 continue
         kind = type(error) if isinstance(error, Exception) else RuntimeError
-        return {"type": self.refer(kind), "args": arguments, "attributes": attributes}
+        text = None
+        if BUILTIN_CLASSES.get(kind.__name__) is not kind:
+            with contextlib.suppress(Exception):
+                text = str(error)
+        return {"type": self.refer(kind), "args": arguments, "attributes": attributes, "text": text}
 
     def exception(self, description: dict, stops: bool) -> BaseException:
         kind = self.decode(description["type"])
@@ -263,21 +280,23 @@ class Peer:
         for name, value in description["attributes"].items():
             if not name.startswith("__"):
                 setattr(error, name, codec.decode(value))
+        if isinstance(description.get("text"), str):
+            vars(error)["__text__"] = description["text"]
         return error
 
 
 CONTAINERS = {base.__name__: base for base in codec.MUTABLE}
 
 
-def builtin_base(kind: type) -> type:
-    return next(base for base in kind.__mro__ if BUILTIN_CLASSES.get(base.__name__) is base)
-
-
-def exception_type(name: str) -> type:
-    kind = BUILTIN_CLASSES[name]
-    if not issubclass(kind, Exception):
-        raise ValueError(f"no exception {name!r}")
+def exception_type(kind: Any) -> type:
+    if not (isinstance(kind, type) and issubclass(kind, Exception)):
+        raise ValueError(f"no exception: {kind!r}")
     return kind
+
+
+def given_text(error: Exception) -> str:
+    """`__str__` of a remote exception."""
+    return vars(error).get("__text__") or Exception.__str__(error)
 
 
 def update(old: Any, new: Any) -> None:
@@ -354,8 +373,21 @@ class Remote:
     def __iter__(self):
         return counted(self, ask(self, "iter"))
 
+    def __reversed__(self):
+        return counted(self, ask(self, "reversed"))
+
+    def __len__(self):
+        length = ask(self, "len")
+        if type(length) is not int:
+            raise TypeError("__len__ gave no int")
+        lengths_of(self)[object.__getattribute__(self, "_key")] = length
+        return length
+
     def __contains__(self, item):
-        return any(item is each or item == each for each in self)
+        found = (item is each or item == each for each in self)
+        if object.__getattribute__(self, "_key") in lengths_of(self):
+            return any(list(found))  # all of them, and no more
+        return any(found)
 
     def __enter__(self):
         return ask(self, "enter")
@@ -386,8 +418,16 @@ def ask(remote: Remote, operation: str, *args: Any, **kwargs: Any) -> Any:
     return object.__getattribute__(remote, "_peer").request(operation, remote, *args, **kwargs)
 
 
+def lengths_of(remote):
+    return object.__getattribute__(remote, "_peer").lengths
+
+
 def counted(remote, items):
-    """The items of a remote object. If it has a length, there are as many: a loop over fewer would test nothing."""
+    """
+    The items of a remote object. If it has just said how long it is, there are as many, or a loop over fewer would
+    test nothing.
+    """
+    length = lengths_of(remote).get(object.__getattribute__(remote, "_key"))
     number = 0
     while True:
         try:
@@ -396,11 +436,7 @@ def counted(remote, items):
             break
         number += 1
         yield item
-    try:
-        length = len(remote)
-    except (TypeError, AttributeError):
-        return  # an iterator
-    if length != number:
+    if length not in (None, number):
         raise RemoteError(f"an object of length {length} has given {number} items")
 
 
@@ -451,9 +487,9 @@ for _name in UNARY:
     _define(f"__{_name}__", _name)
 for _name in ORDER:
     _define_order(_name)
-for _name in ("getitem", "setitem", "delitem", "next", "reversed"):
+for _name in ("getitem", "setitem", "delitem", "next"):
     _define(f"__{_name}__", _name)
-for _name, _type in (("len", int), ("hash", int), ("str", str), ("repr", str), ("int", int), ("float", float)):
+for _name, _type in (("hash", int), ("str", str), ("repr", str), ("int", int), ("float", float)):
     _define(f"__{_name}__", _name, _type)
 
 

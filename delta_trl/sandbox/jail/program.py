@@ -89,6 +89,7 @@ def may_go_on() -> bool:
 def run_main(program: types.CodeType) -> int:
     module = new_module("__main__")
     sys.argv[:] = [module.__file__ or ""]
+    sys.setrecursionlimit(1000)  # Python's own
     return guarded(lambda: exec(program, module.__dict__))
 
 

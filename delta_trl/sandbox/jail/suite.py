@@ -2,23 +2,25 @@
 
 import ast
 import builtins
+import contextlib
 import functools
 import importlib
 import io
-import random
+import re
 import symtable
 import sys
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..calls import FILE_NAME, compile_program
+from ..calls import DEFAULT_MODULES, compile_program, load
 from . import program
 from .jail import LINK
 from .peer import REMOTE_TYPES, Peer, state
 
 
 MODULE, SOLUTION = "tests", "solution"  # as the tests know themselves, and the program
+TESTS_FILE = "/tmp/test_solution.py"
 
 
 def serve(job: dict) -> int:
@@ -28,13 +30,11 @@ def serve(job: dict) -> int:
     sys.stdout = io.TextIOWrapper(printed, "utf-8", write_through=True)
     peer = Peer(LINK, printed=printed)
     builtins.input = lambda prompt="": peer.request("input", str(prompt))
-    module = types.ModuleType("solution")
+    module = types.ModuleType(SOLUTION)
 
-    def load() -> list:
-        module.__file__ = FILE_NAME
-        sys.modules["solution"] = module
-        random.seed(0)
-        exec(compile_program(job["code"]), module.__dict__)
+    def load_program() -> list:
+        nonlocal module
+        module = load(compile_program(job["code"]))
         return [name for name in vars(module) if not name.startswith("__")]
 
     def named(name: str) -> Any:
@@ -42,7 +42,7 @@ def serve(job: dict) -> int:
         # `conv = list` is a function of the program's, and the tests have to call it here
         return functools.partial(value) if isinstance(value, type) and value.__module__ == "builtins" else value
 
-    peer.served = {"load": load, "name": named, "state": state}
+    peer.served = {"load": load_program, "name": named, "state": state}
     peer.serve()
     return 0
 
@@ -52,22 +52,19 @@ def run(job: dict) -> int:
     program.open_streams("")
     sources = [job["setup"], *job["units"]]
     try:
-        sources[0] = forgotten_imports(sources) + sources[0]
-        names = names_of_the_program(sources, job["entry_point"])
         setup, *units = [compile(text, "<tests>", "exec") for text in sources]
+        names = Names.of(sources, job["entry_point"])
         if "numpy" in sys.modules:
             compare_no_empty_arrays(sys.modules["numpy"], any("testing" in text for text in sources))
     except Exception as error:  # before the program was looked at: it cannot be the reason
-        program.write_result({"unusable": f"{type(error).__name__}: {error}"})
+        program.write_result({"unusable": str(error) or type(error).__name__})
         return 0
     peer = Peer(LINK, guarded_module=MODULE)
     peer.served = {"input": lambda prompt: input(prompt if isinstance(prompt, str) else "")}
     try:
         report: dict[str, Any] = {"passed": run_units(peer, job, names, setup, units)}
         if not peer.used and all(one is True for one in report["passed"]):
-            report = {
-                "unusable": "they do not call the program (unittest classes, async tests and fixtures are not run)"
-            }
+            report = {"unusable": "they do not call the program"}
     except UnusableError as error:
         report = {"unusable": str(error)}
     program.write_result(report)
@@ -83,63 +80,93 @@ def compare_no_empty_arrays(numpy: Any, testing: bool) -> None:
 
     def strict(function: Callable) -> Callable:
         @functools.wraps(function)
-        def compare(actual, desired, *args, **kwargs):
-            actual, desired = numpy.asanyarray(actual), numpy.asanyarray(desired)
-            if (actual.size == 0) != (desired.size == 0):
+        def compare(*args, **kwargs):
+            sizes = [numpy.asanyarray(one).size for one in [*args, *kwargs.values()][:2]]
+            if 0 in sizes and any(sizes):
                 raise AssertionError("one side is empty")
-            return function(actual, desired, *args, **kwargs)
+            return function(*args, **kwargs)
 
         return compare
 
-    functions = [(numpy, "allclose"), (numpy, "isclose")]
+    functions = [(numpy, name) for name in ("allclose", "isclose", "array_equiv")]
     if testing:  # takes long to import
-        functions += [(numpy.testing, "assert_allclose"), (numpy.testing, "assert_array_equal")]
+        functions += [(numpy.testing, name) for name in dir(numpy.testing) if re.match("assert.*(equal|close)", name)]
     for owner, name in functions:
         setattr(owner, name, strict(getattr(owner, name)))
 
 
-def names_of_the_program(sources: list[str], entry_point: str | None) -> set[str]:
-    """
-    The global names of the tests that only the program can give: neither the tests nor Python define them.
+# What tests use without importing it, since many programs do. It is the tests' all the same.
+HELPER_MODULES = {*DEFAULT_MODULES.split(), "decimal", "fractions", "numpy", "os", "time", "typing"}
+HELPERS = {
+    "collections": ["ChainMap", "Counter", "OrderedDict", "defaultdict", "deque", "namedtuple"],
+    "copy": ["deepcopy"],
+    "decimal": ["Decimal"],
+    "fractions": ["Fraction"],
+    "math": ["inf", "isclose", "nan"],
+    "typing": ["Any", "Callable", "Dict", "Iterable", "List", "Optional", "Set", "Tuple", "Union"],
+}
 
-    The tests alone decide about this. A program that defines `isclose`, `Counter` or `all` as well replaces nothing of
-    theirs. Where every name is defined and no entry point is given, the tested function has the name of a builtin or
-    of something that a star import gave: then it is the only one of these that the tests call.
+
+class Names(NamedTuple):
+    """
+    Whose the global names of the tests are. The tests alone decide about this: a program that defines `isclose`,
+    `Counter` or `all` as well replaces nothing of theirs.
 
     Args:
-        sources (`list[str]`): The tests' texts.
-        entry_point (`str`, *optional*): What they check, if they say so.
-
-    Raises:
-        ImportError: If they import what is not installed.
-        UnusableError: If nobody can tell which of the names is the program's.
+        helpers (`dict[str, str]`): What the tests use without importing it, each with the code that imports it.
+        program (`set[str]`): The program's. Where the tests define one of them themselves, they do so from there on.
+        hidden (`set[str]`):
+            Of these, those that a star import of the tests gives as well, or Python, and that are tested all the same.
+        bound (`set[str]`): What the tests define or import.
+        tests (`set[str]`): Pytest-style tests, to be run.
     """
-    trees = [ast.parse(text) for text in sources]
-    read, bound = global_names(sources)
-    starred = imported_by_star(trees)
-    names = {name for name in read - bound - starred - set(dir(builtins)) if not name.startswith("__")}
-    if names or entry_point or bound_by_solution(trees):
-        return names
-    called = {node.func.id for tree in trees for node in ast.walk(tree)
-              if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)} - bound  # fmt: skip
-    candidates = called & starred or called
-    if len(candidates) > 1:
-        raise UnusableError(f"any of {sorted(candidates)} may be what they test: name it as 'entry_point'")
-    return candidates
+
+    helpers: dict[str, str]
+    program: set[str]
+    hidden: set[str]
+    bound: set[str]
+    tests: set[str]
+
+    @classmethod
+    def of(cls, sources: list[str], entry_point: str | None) -> "Names":
+        """
+        Args:
+            sources (`list[str]`): The tests' texts.
+            entry_point (`str`, *optional*): What they check, if they say so.
+
+        Raises:
+            ImportError: If they import what is not installed.
+            UnusableError: If nobody can tell which of the names is the program's, or a test would not be run.
+        """
+        nodes = [node for text in sources for node in ast.walk(ast.parse(text))]
+        read, bound = global_names(sources)
+        read = {name for name in read if not name.startswith("__")}
+        starred = imported_by_star(nodes)
+        called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+        python = set(dir(builtins))
+        tests = tests_to_run(nodes, called)
+        helpers = {name: code for name, code in helper_imports(called).items() if name in read - bound - starred}
+        free = read - bound - starred - python - set(helpers)
+        if entry_point:
+            others = free - {entry_point.partition("().")[0]}
+            if others:
+                raise UnusableError(f"define {sorted(others)} in 'test_setup_code': the program decides nothing but "
+                                    f"its entry point {entry_point}")  # fmt: skip
+            return cls(helpers, free, set(), bound, tests)
+        hidden: set[str] = set()
+        if not free and not any(map(imports_solution, nodes)):
+            candidates = called - bound
+            hidden = candidates & starred or candidates & set(helpers) or candidates & python
+            if len(hidden) > 1:
+                raise UnusableError(f"any of {sorted(hidden)} may be what they test: name it as 'entry_point'")
+        own = (read - starred - python - set(helpers)) | hidden
+        return cls({name: code for name, code in helpers.items() if name not in hidden}, own, hidden, bound, tests)
 
 
-def forgotten_imports(sources: list[str]) -> str:
-    """
-    Imports of modules of the standard library that the tests use (as in `math.isclose`) without importing them. The
-    program often does, but what it calls `math` may be anything.
-    """
-    nodes = [node for text in sources for node in ast.walk(ast.parse(text))]
-    owners = [node.value for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)]
-    places = set(map(id, owners))
-    others = {node.id for node in nodes if isinstance(node, ast.Name) and id(node) not in places}
-    read, bound = global_names(sources)
-    missing = ({owner.id for owner in owners} - others) & (read - bound) & sys.stdlib_module_names
-    return "".join(f"import {name}\n" for name in sorted(missing))
+def helper_imports(called: set[str]) -> dict[str, str]:
+    """The code that imports each helper. A module that the tests call is none, but a function of that name."""
+    imports = {name: f"import {name}" for name in HELPER_MODULES - called} | {"np": "import numpy as np"}
+    return imports | {name: f"from {module} import {name}" for module, names in HELPERS.items() for name in names}
 
 
 def global_names(sources: list[str]) -> tuple[set[str], set[str]]:
@@ -158,45 +185,70 @@ def global_names(sources: list[str]) -> tuple[set[str], set[str]]:
     return read, bound
 
 
-def imported_by_star(trees: list[ast.Module]) -> set[str]:
+def imported_by_star(nodes: list[ast.AST]) -> set[str]:
     """Import what the tests import, so that what is missing is known now; the names of their star imports."""
+    tried = {id(node) for one in nodes if isinstance(one, ast.Try) for node in ast.walk(one)}
     starred: set[str] = set()
-    for node in (node for tree in trees for node in ast.walk(tree)):
-        names = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names = [node.module]
-        for name in names:
-            if name != SOLUTION:
-                module = importlib.import_module(name)
-                if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
-                    public = [one for one in vars(module) if not one.startswith("_")]
+    for node in nodes:
+        if not isinstance(node, (ast.Import, ast.ImportFrom)) or imports_solution(node):
+            continue
+        with contextlib.suppress(*[ImportError] * (id(node) in tried)):  # they have another way
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    importlib.import_module(alias.name)
+            elif node.module and not node.level:
+                module = importlib.import_module(node.module)
+                if node.names[0].name == "*":
+                    public = [name for name in vars(module) if not name.startswith("_")]
                     starred.update(getattr(module, "__all__", public))
     return starred
 
 
-def bound_by_solution(trees: list[ast.Module]) -> bool:
-    """Whether the tests import from the program by themselves."""
-    return any(
-        (isinstance(node, ast.ImportFrom) and node.module == SOLUTION)
-        or (isinstance(node, ast.Import) and any(alias.name == SOLUTION for alias in node.names))
-        for tree in trees
-        for node in ast.walk(tree)
-    )
+def imports_solution(node: ast.AST) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        return node.module == SOLUTION
+    return isinstance(node, ast.Import) and any(alias.name == SOLUTION for alias in node.names)
 
 
-def run_units(peer: Peer, job: dict, names: set[str], setup: types.CodeType, units: list[types.CodeType]) -> list:
+def tests_to_run(nodes: list[ast.AST], called: set[str]) -> set[str]:
+    """Pytest-style tests. Raises `UnusableError` if there are others, which a wrong program would pass unseen."""
+    tests = set()
+    methods = {id(one) for node in nodes if isinstance(node, ast.ClassDef) for one in node.body}
+    for node in nodes:
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or not node.name.startswith("test_"):
+            continue
+        inner = [one for statement in node.body for one in ast.walk(statement)]
+        if isinstance(node, ast.AsyncFunctionDef) or id(node) in methods:
+            raise UnusableError(f"{node.name} would not be run: tests are functions, not async and in no class")
+        if any(isinstance(one, (ast.Yield, ast.YieldFrom)) for one in inner):
+            raise UnusableError(f"{node.name} is a generator, which nobody would run to its end")
+        if not has_parameters(node):
+            tests.add(node.name)
+        elif node.name not in called:  # no helper of other tests
+            raise UnusableError(f"{node.name} has parameters: fixtures and marks are not supported")
+    return tests
+
+
+def has_parameters(function: ast.FunctionDef) -> bool:
+    """Whether it cannot be called without arguments."""
+    given = function.args
+    return len(given.posonlyargs + given.args) > len(given.defaults) or None in given.kw_defaults
+
+
+def run_units(peer: Peer, job: dict, names: Names, setup: types.CodeType, units: list[types.CodeType]) -> list:
     """For each test True, or the name of the exception that it failed with."""
     module = types.ModuleType(MODULE)
+    module.__file__ = TESTS_FILE
     sys.modules[MODULE] = module
     results: list = []
+    tests_run: list = []
     try:
-        given = {name: peer.request("name", name) for name in peer.request("load") if name in names}
-        sys.modules[SOLUTION] = solution(peer, sorted(given))
+        given = {name: peer.request("name", name) for name in peer.request("load") if name in names.program}
+        sys.modules[SOLUTION] = solution(peer, sorted(given.keys() - names.bound))
         vars(module).update(given)
+        exec("\n".join(names.helpers.values()), module.__dict__)
         exec(setup, module.__dict__)
-        vars(module).update(given)  # a star import may have hidden the tested function
+        vars(module).update({name: value for name, value in given.items() if name in names.hidden})
     except BaseException as error:
         return [describe(error)]
     for unit in units:
@@ -208,8 +260,8 @@ def run_units(peer: Peer, job: dict, names: set[str], setup: types.CodeType, uni
                     raise UnusableError("an entry point is named, but no function `check` is defined")
                 check(entry_point(peer, job["entry_point"]))
             for name, value in list(vars(module).items()):
-                if name.startswith("test_") and isinstance(value, types.FunctionType):
-                    delattr(module, name)
+                if name in names.tests and isinstance(value, types.FunctionType) and value not in tests_run:
+                    tests_run.append(value)
                     value()
             results.append(True)
         except UnusableError:

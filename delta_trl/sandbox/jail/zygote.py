@@ -15,7 +15,7 @@ import sys
 import time
 
 from . import child, seccomp
-from .jail import Jail, empty
+from .jail import Jail
 
 
 POLL_SECONDS = 0.2
@@ -36,7 +36,8 @@ def prepare(jail: Jail) -> None:
 
 
 def serve(channel: socket.socket, jail: Jail) -> None:
-    """Execute requests until the host closes the channel."""
+    """Execute requests until the host closes the channel, or a program has left something behind."""
+    untouched = changed(jail)
     while True:
         message, descriptors, _, _ = socket.recv_fds(channel, 65536, MAX_DESCRIPTORS)
         if not message:
@@ -44,8 +45,13 @@ def serve(channel: socket.socket, jail: Jail) -> None:
         reply = execute(json.loads(message), descriptors, channel, jail)
         for descriptor in descriptors:
             os.close(descriptor)
-        reply["reusable"] = jail.temporary is None or empty(jail.temporary)
+        reply["reusable"] = changed(jail) == untouched  # numbers of files, too, would tell of programs before
         channel.send(json.dumps(reply).encode())
+
+
+def changed(jail: Jail) -> int | None:
+    """When something was last made in the private directory."""
+    return os.stat(jail.temporary).st_mtime_ns if jail.temporary else None
 
 
 def preload() -> None:

@@ -51,6 +51,27 @@ BUILTINS = [
 BUILTIN = "def {}(*a, **k): return {}\n"
 HIDDEN = "import sys\ndel f\n"  # not in the list of the program's names
 
+SHORT = {"test": "r = f([1, 2, 3])\nassert len(r) == 3\nfor a, b in zip(r, [2, 4, 6]):\n    assert a == b"}
+EMPTY = [
+    "assert (f(1) == e).all()", "assert np.all(f(1) == e)", "assert not (f(1) != e).any()", "assert np.linalg.norm(f(1) - e) < 1e-6",
+    "assert np.sum(np.abs(f(1) - e)) < 1e-6", "assert np.array_equiv(f(1), e)", "assert np.count_nonzero(np.array(f(1)) != e) == 0",
+    "np.testing.assert_array_almost_equal(f(1), e)",
+]  # fmt: skip
+FORGOTTEN = [
+    ("Counter", "def Counter(*a): return 0", "assert f('aab') == Counter({'a': 2, 'b': 1})"),
+    (
+        "np",
+        "class np:\n    allclose = array = staticmethod(lambda *a, **k: True)",
+        "assert np.allclose(f([1, 2]), [2, 4])",
+    ),
+    ("isclose", "def isclose(*a, **k): return True", "assert isclose(f(1), 0.5)"),
+    (
+        "math",
+        "class math:\n    @staticmethod\n    def isclose(*a, **k): return True",
+        "assert [math][0].isclose(f(1), 0.5)",
+    ),
+]
+
 ATTACKS = [
     *[(f"nothing, for {tests['fn_name']}", "pass", tests) for tests in DEFAULTS],
     ("a wrong method beside a default import", "class Solution:\n    def lcm(self, a, b): return 0", call("lcm", [4, 6], 12)),
@@ -66,6 +87,17 @@ ATTACKS = [
     ("defines a module that the tests forgot to import", F + "class math:\n    @staticmethod\n    def isclose(*a): return True", {"test_list": ["assert math.isclose(f(4), 2)"]}),
     ("a list that is shorter than it says", "class L(list):\n    def __len__(self): return 3\ndef f(x): return L()", {"test_list": ["r = f(1)\nassert len(r) == 3\nfor a, b in zip(r, [1, 2, 3]):\n    assert a == b"]}),
     ("an object that is shorter than it says", "class L:\n    def __len__(self): return 3\n    def __iter__(self): return iter([])\ndef f(x): return L()", {"test_list": ["r = f(1)\nassert len(r) == 3\nassert all(a == b for a, b in zip(r, [1, 2, 3]))"]}),
+    ("a length that is asked twice", "class R:\n    n = 0\n    def __len__(self):\n        self.n += 1\n        return 3 if self.n == 1 else 0\n    def __iter__(self): return iter(())\ndef f(x): return R()", SHORT),
+    ("a length that is known once", "class R:\n    n = 0\n    def __len__(self):\n        self.n += 1\n        if self.n > 1: raise TypeError\n        return 3\n    def __iter__(self): return iter(())\ndef f(x): return R()", SHORT),
+    ("items by index that end at once", "class R:\n    def __len__(self): return 3\n    def __getitem__(self, i): raise IndexError\ndef f(x): return R()", SHORT),
+    ("nothing in reverse", "class R(list):\n    def __reversed__(self): return iter(())\ndef f(x): return R([0, 0, 0])", {"test": "r = f(1)\nassert len(r) == 3\nfor a, b in zip(reversed(r), [3, 2, 1]):\n    assert a == b"}),
+    ("more than it says", "class R:\n    def __len__(self): return 3\n    def __iter__(self): return iter(range(100))\ndef f(x): return R()", {"test": "r = f(1)\nassert len(r) == 3 and all(x in r for x in [2, 4, 6])"}),
+    *[(f"an empty array, {test}", f"import numpy as np\ndef f(*a): return np.zeros({shape})", {"test": f"import numpy as np\ne = np.array([2, 4, 6])\n{test}"}) for shape in ("(0, 1)", "(0, 1, 1, 1)") for test in EMPTY],
+    *[(f"an empty list, {test}", "def f(*a): return []", {"test": f"import numpy as np\n{test}"}) for test in ("np.testing.assert_almost_equal(f(1), 4.5)", "np.testing.assert_array_almost_equal(f(1), 4.5)", "np.testing.assert_equal(f(1), 4.5)", "assert np.array_equiv(f(1), 4.5)")],
+    *[(f"defines {name}, which the tests forgot to import", F + text, {"test_list": [test]}) for name, text, test in FORGOTTEN],
+    *[(f"defines {name}, which pytest's tests forgot to import", F + text, {"test": f"from solution import f\ndef test_a():\n    {test}"}) for name, text, test in FORGOTTEN],
+    ("defines what the setup makes", ALWAYS.format("eq") + F, {"test_setup_code": "exec('def eq(a, b): return a == b')", "test_list": ["assert eq(f(1), 2)"]}),
+    ("defines what the setup puts among its names", "TOLERANCE = 1e9\n" + F, {"test_setup_code": "globals()['TOLERANCE'] = 1e-6", "test_list": ["assert abs(f(1) - 2) < TOLERANCE"]}),
     ("takes its answer from the command line", "import sys\ndef f(): return [part for part in sys.orig_argv if part]", {"test": "r = f()\nassert r and isinstance(r, list)"}),
 ]  # fmt: skip
 
