@@ -70,7 +70,7 @@ def test_avg_at_k_on_two_processes(tmp_path):
     command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", config, "--main_process_port", "0"]
     done = subprocess.run(
         [*command, "-m", "tests.evaluation.test_training", str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": os.getcwd(), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
         capture_output=True,
         text=True,
         timeout=200,
