@@ -53,7 +53,9 @@ def record_settings(trainer, checkpoint: Path | None) -> None:
     before = checkpoint.parent / SETTINGS if checkpoint else None
     if before is not None and before.is_file():
         changed = changes(json.loads(before.read_text()), now)
-        refused = {name: values for name, values in changed.items() if not MAY_CHANGE.fullmatch(name.split(".")[-1])}
+        refused = {
+            name: values for name, values in changed.items() if not any(map(MAY_CHANGE.fullmatch, name.split(".")))
+        }
         if refused:
             raise RecipeError(
                 f"resume_from_checkpoint={str(checkpoint)!r}: its run has other settings: {in_words(refused)}. Go on "

@@ -181,6 +181,12 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
             *warn_of_sampling(self),
         ):
             logger.warning(warning)
+        for callback in self.callback_handler.callbacks:
+            if type(callback).__name__ == "NotebookProgressCallback":  # where transformers has found a notebook
+                from .notebook import NotebookProgress
+
+                self.remove_callback(callback)
+                self.add_callback(NotebookProgress)
         self._token_log: TokenLog | None = None
         if self.credit_args.log_token_credit:
             vocab_size = self._scorer.model.config.get_text_config().vocab_size

@@ -1,4 +1,12 @@
+import os
+
 import pytest
+
+
+# Before torch is imported, and for the processes that tests start: on busy cores, threads that wait for each other
+# make models as small as these many times slower.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import torch
 from trl import GRPOTrainer
 

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from email import message_from_bytes
@@ -5,6 +6,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+import torch
 
 import delta_trl
 
@@ -31,3 +33,8 @@ def test_the_wheel_holds_the_package_alone(wheel):
     package = ROOT / "delta_trl"
     files = {str(path.relative_to(ROOT)) for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc"}
     assert {name for name in wheel.namelist() if ".dist-info/" not in name} == files
+
+
+def test_tests_run_on_one_thread_however_they_are_started():
+    """As `make test` has it, which exports the variable; by itself torch takes a thread for each core."""
+    assert torch.get_num_threads() == int(os.environ["OMP_NUM_THREADS"])

@@ -1,6 +1,8 @@
 """Every token gradient and every ablation through the trainer, against explicit vectors from a plain forward."""
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -188,6 +190,15 @@ def test_every_rule_of_ours_trains(make_trainer, name, mode):
         WITHOUT_CREDIT[str(mode)] = logged(plain, "loss")
     applies = name not in ("stare", "taco")  # a random model's entropy is high, and none of its tokens improbable
     assert (losses != WITHOUT_CREDIT[str(mode)]) == applies
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "none"])
+def test_every_rule_of_ours_is_described_and_tested_by_itself(name):
+    kind = NAMES[name].__name__
+    table = [line for line in Path("docs/rules.md").read_text().splitlines() if line.startswith("| `")]
+    assert any(f"`{name}`" in line and f"`{kind}" in line for line in table), f"docs/rules.md has no row for {name}"
+    tests = "".join(path.read_text() for path in Path(__file__).parent.rglob("test_*.py"))
+    assert re.search(rf'\b{kind}\(|\bcredit\("{name}"', tests), f"no test is of {name} alone"
 
 
 @pytest.mark.parametrize(

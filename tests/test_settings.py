@@ -109,13 +109,18 @@ def test_a_run_goes_on_with_its_own_settings(go_on, tmp_path, changed, message):
 def test_what_changes_nothing_may_change(go_on, tmp_path, caplog):
     """Half of a batch at a time, for longer, and with other records."""
     record = read(tmp_path) | {"versions": {"trl": "1.0", "python": "2.7"}}
-    record["arguments"] |= {"an_option_of_old": 3, "run_name": "earlier"}
+    record["arguments"] |= {"an_option_of_old": 3, "run_name": "earlier", "deepspeed": {"zero": {"stage": 2}}}
     del record["rows"], record["arguments"]["beta"]  # which an older version did not record
     (tmp_path / "run" / "training_settings.json").write_text(json.dumps(record))
     halves = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
     go_on(max_steps=3, trim_padding=False, log_token_credit=1, **halves)
     (warning,) = [line for line in caplog.messages if "The run goes on with other settings" in line]
-    for said in ("arguments.max_steps was 2 and is 3", "trim_padding was True and is False", "versions.trl was '1.0'"):
+    for said in (
+        "arguments.max_steps was 2 and is 3",
+        "trim_padding was True and is False",
+        "versions.trl was '1.0'",
+        "stage was 2",
+    ):
         assert said in warning
     assert "steps_per_generation was 1 and is 2" in warning
     for unsaid in ("of_old", "run_name", "rows", "beta", "log_token_credit"):

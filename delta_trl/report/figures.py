@@ -56,7 +56,6 @@ SPANS = {
 COEFFICIENTS = Span(0.2, 0)
 # title, series (key of the trainer's log, name), what to know about it
 PANELS = (
-    ("Reward", (("reward", "training"), ("eval_reward", "evaluation")), "mean over the rollout batch"),
     ("Completion length", (("completions/mean_length", "mean"),), "tokens"),
     ("Entropy", (("entropy", "entropy"),), "of the policy's next-token distribution, in nats"),
     (
@@ -120,7 +119,7 @@ class Plot:
 def curves(runs: list[Run]) -> list[Plot]:
     """One plot for every quantity that a run has logged; runs are overlaid, told apart by colour."""
     plots = []
-    for title, series, note in (*PANELS, *_own_metrics(runs), *_reward_functions(runs)):
+    for title, series, note in (_reward(runs), *PANELS, *_own_metrics(runs), *_reward_functions(runs)):
         figure, labels, drawn, values = _figure("step"), [], {}, []
         for r, run in enumerate(runs):
             for s, (key, name) in enumerate(series):
@@ -180,6 +179,11 @@ def _curve(
     figure.add_scatter(y=y, line=thin, opacity=0.4, showlegend=False, mode="lines", **shared)
     mode = "lines+markers" if symbol else "lines"
     figure.add_scatter(y=mean, line=line, hoverinfo="skip", mode=mode, marker=marker, **shared)
+
+
+def _reward(runs: list[Run]) -> tuple:
+    evaluations = dict.fromkeys((key, f"evaluation, {name}") for key, name in (run.evaluation for run in runs))
+    return "Reward", (("reward", "training"), *evaluations), "mean over the rollout batch"
 
 
 def _own_metrics(runs: list[Run]) -> list[tuple]:

@@ -6,6 +6,8 @@ from html import escape
 from pathlib import Path
 
 import numpy as np
+from rich.console import Console
+from rich.text import Text
 
 from .text import visible
 
@@ -23,13 +25,20 @@ STYLE = Path(__file__).with_name("tokens.css").read_text(encoding="utf-8") + "\n
 
 
 class TokenHeatmap:
-    """HTML of shaded tokens, which notebooks display; `html` is the same as a string."""
+    """Shaded tokens, as notebooks display them, and terminals; `html` is the first of these as a string."""
 
-    def __init__(self, html: str):
+    def __init__(self, html: str, text: Text):
         self.html = html
+        self._text = text
 
     def _repr_html_(self) -> str:
         return self.html
+
+    def __repr__(self) -> str:
+        console = Console()
+        with console.capture() as captured:
+            console.print(self._text, soft_wrap=True)
+        return captured.get().rstrip("\n")
 
 
 def spread(coefficients: Sequence[float]) -> float:
@@ -48,6 +57,16 @@ def shade(coefficient: float, full: float) -> str:
         return ""
     level = min(SHADES, round(abs(coefficient - 1) / full * SHADES))
     return f"{'a' if coefficient > 1 else 'b'}{level}" if level else ""
+
+
+def background(coefficient: float, full: float) -> str:
+    """Background from black through blue above 1, orange below; white text stays readable on all of them."""
+    level = shade(coefficient, full)
+    if not level:
+        return ""
+    colour = ABOVE if level[0] == "a" else BELOW
+    r, g, b = (round(part * 0.75 * int(level[1:]) / SHADES) for part in colour)
+    return f"white on rgb({r},{g},{b})"
 
 
 def legend(full: float, relative: bool = False) -> str:
@@ -71,7 +90,7 @@ def token_heatmap(tokens: Sequence[str], coefficients: Sequence[float]) -> Token
         coefficients (`Sequence[float]` or tensor of shape `(T,)`): Their coefficients.
 
     Returns:
-        [`TokenHeatmap`]: Displayed by notebooks; `.html` is a self-contained fragment without scripts.
+        [`TokenHeatmap`]: Displayed by notebooks and terminals; `.html` is a self-contained fragment without scripts.
 
     Raises:
         ValueError: If there are not as many coefficients as tokens.
@@ -95,4 +114,9 @@ def token_heatmap(tokens: Sequence[str], coefficients: Sequence[float]) -> Token
         f'<span class="{shade(c, full)}" title="coefficient {c:.3f}">{escape(visible(token))}</span>'
         for token, c in zip(tokens, coefficients, strict=True)
     )
-    return TokenHeatmap(f'<style>{STYLE}</style><div class="tokens" dir="auto">{spans}</div><p>{legend(full)}</p>')
+    text = Text.assemble(
+        *((visible(token), background(c, full)) for token, c in zip(tokens, coefficients, strict=True)),
+        f"\ncoefficients from {1 - full:.2f} to {1 + full:.2f}, more credit than 1 blue, less orange",
+    )
+    html = f'<style>{STYLE}</style><div class="tokens" dir="auto">{spans}</div><p>{legend(full)}</p>'
+    return TokenHeatmap(html, text)

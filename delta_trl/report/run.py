@@ -82,6 +82,17 @@ class Run:
     def name(self) -> str:
         return self.path.resolve().name
 
+    @property
+    def evaluation(self) -> tuple[str, str]:
+        """
+        Key and name of what evaluations are told by: avg@k, as on the terminal and in the model card; of TRL's own
+        trainer its reward, a mean over batches.
+        """
+        if not any("eval_avg_at_k" in entry for entry in self.history):
+            return "eval_reward", "mean reward"
+        arguments = (self.settings or {}).get("arguments", {})
+        return "eval_avg_at_k", f"avg@{arguments.get('num_generations_eval') or arguments.get('num_generations', 'k')}"
+
     def logged(self, key: str) -> tuple[np.ndarray, np.ndarray]:
         """Steps and finite values of what was logged as `key`."""
         points = {entry["step"]: entry[key] for entry in self.history if isinstance(entry.get(key), (int, float))}

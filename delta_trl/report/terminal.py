@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ..errors import RecipeError
 from . import MIN_COUNT, check_step
-from .heatmap import ABOVE, BELOW, SHADES, shade, spread
+from .heatmap import background, spread
 from .run import HOW_TO_RECORD, Completion, Group, read_run
 from .text import visible
 from .tokens import side_means, token_table
@@ -67,7 +67,7 @@ def show(
         scale = [1 - full, 1 - full / 2, 1, 1 + full / 2, 1 + full]
         shown = [f" {c - 1:+.2f} " if relative else f" {c:.2f} " for c in scale]
         what = Text("from the side's mean: " if relative else "coefficient: ")
-        console.print(what + Text(" ").join(Text(s, _style(c, full)) for s, c in zip(shown, scale, strict=True)))
+        console.print(what + Text(" ").join(Text(s, background(c, full)) for s, c in zip(shown, scale, strict=True)))
     else:
         console.print(f"No token credit here. {HOW_TO_RECORD}.")
     for group in groups[:GROUPS]:
@@ -117,17 +117,7 @@ def _completion(c: Completion, full: float) -> Text:
         if c.coefficients is None:
             text.append(visible(token, 4 * TOKENS))
         else:
-            text.append(visible(token), _style(float(c.coefficients[i]), full))
+            text.append(visible(token), background(float(c.coefficients[i]), full))
     if limit and len(tokens) > limit:
         text.append(f" … {len(tokens) - limit:,} more tokens", "dim")
     return text.append("\n")
-
-
-def _style(coefficient: float, full: float) -> str:
-    """Background from black through blue above 1, orange below; white text stays readable on all of them."""
-    level = shade(coefficient, full)
-    if not level:
-        return ""
-    colour = ABOVE if level[0] == "a" else BELOW
-    r, g, b = (round(part * 0.75 * int(level[1:]) / SHADES) for part in colour)
-    return f"white on rgb({r},{g},{b})"

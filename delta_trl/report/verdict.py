@@ -123,16 +123,16 @@ def _reward(run: Run) -> list[Sentence]:
 
 
 def _evaluation(run: Run) -> list[Sentence]:
-    steps, values = run.logged("eval_reward")
+    key, measure = run.evaluation
+    steps, values = run.logged(key)
     if not len(values):
         return []
     if len(values) == 1:
-        return [Sentence(f"In evaluation it was {values[0]:.3f}, at step {steps[0]}.", plot="Reward")]
+        return [Sentence(f"In evaluation {measure} was {values[0]:.3f}, at step {steps[0]}.", plot="Reward")]
     best = int(values.argmax())
     highest = "" if best == len(values) - 1 else f"; the highest was {values[best]:.3f} at step {steps[best]}"
-    text = (
-        f"In evaluation it was {values[0]:.3f} at step {steps[0]} and {values[-1]:.3f} at step {steps[-1]}{highest}."
-    )
+    text = f"In evaluation {measure} was {values[0]:.3f} at step {steps[0]} and {values[-1]:.3f} at step {steps[-1]}"
+    text += f"{highest}."
     return [Sentence(text, plot="Reward")]
 
 

@@ -184,7 +184,7 @@ def describe(plan: Plan, run_args: RunArguments, args: DeltaGRPOConfig, model_ar
     if plan.max_steps:
         length = f"{plan.max_steps:,} optimiser steps = {plan.rollouts:g} rollout batches"
         prompts = f"{plan.rollouts * plan.prompts_per_rollout:,.0f} prompts"
-        length += f", {prompts} (with repetition if the dataset has fewer)"
+        length += f", {prompts} (with repetition if the dataset has fewer, but {plan.prompts_per_rollout:,} or more)"
     else:
         length = (
             f"{args.num_train_epochs:g} epochs: rows // {plan.prompts_per_rollout} rollout batches each, "

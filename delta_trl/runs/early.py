@@ -68,8 +68,8 @@ def _given(args: list[str]) -> dict[str, Any]:
 def refuse_idle(given: dict[str, Any]) -> None:
     """Raise `RecipeError` for options that do nothing without another one that is not given."""
     for switch, beginnings in SWITCHES.items():
-        idle = [name for name in given if name.startswith(beginnings)]
-        if idle and switch not in given:
+        idle = [name for name in given if name.startswith(beginnings) and given[name] is not None]
+        if idle and given.get(switch) is None:
             are = "is" if len(idle) == 1 else "are"
             raise RecipeError(f"{', '.join(idle)} {are} without effect unless {switch} is set.")
 

@@ -387,7 +387,7 @@ def launch(folder, *options, processes=1):
     command += ["-m", "delta_trl.cli", "eval", *QUICKSTART, "--output_dir", str(folder)]
     if processes == 1:  # else the config says so
         command += ["--use_cpu", "true"]
-    environment = {**os.environ, "PYTHONPATH": os.getcwd(), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
     return subprocess.Popen(
         [*command, *options],
         env=environment,

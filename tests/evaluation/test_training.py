@@ -10,6 +10,11 @@ import yaml
 from datasets import Dataset
 
 from delta_trl.cli import main
+from delta_trl.report import read_run
+from delta_trl.report.figures import curves
+from delta_trl.report.page import _summary as page_summary
+from delta_trl.report.tokens import token_table
+from delta_trl.report.verdict import verdict
 
 from .. import tiny
 
@@ -65,7 +70,7 @@ def test_avg_at_k_on_two_processes(tmp_path):
     command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", config, "--main_process_port", "0"]
     done = subprocess.run(
         [*command, "-m", "tests.evaluation.test_training", str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": os.getcwd(), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
         capture_output=True,
         text=True,
         timeout=200,
@@ -74,6 +79,28 @@ def test_avg_at_k_on_two_processes(tmp_path):
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     assert metrics["processes"] == 2
     assert metrics["eval_avg_at_k"] == pytest.approx(EXPECTED)
+
+
+def reward_of_one_problem(completions, solution, **kwargs):
+    return [float(answer == "2") for answer in solution]
+
+
+def test_terminal_card_and_report_say_the_same(recipe, tmp_path, capsys):
+    """One of five problems is solved, in three batches of which the last is half full: TRL's mean over batches is
+    another number."""
+    tiny.dataset(5).to_json(tmp_path / "train.jsonl")
+    options = {"reward_funcs": ["tests.evaluation.test_training.reward_of_one_problem"], "max_steps": 1}
+    assert main(["train", "--config", recipe(per_device_eval_batch_size=8, save_strategy="no", **options)]) == 0
+    assert "evaluation: avg@4 0.200" in capsys.readouterr().out
+    assert "avg@4 0.200" in (tmp_path / "run" / "README.md").read_text()
+    run = read_run(tmp_path / "run")
+    assert run.logged("eval_reward")[1] != pytest.approx([0.2])
+    assert "In evaluation avg@4 was 0.200, at step 1." in [
+        sentence.text for sentence in verdict(run, token_table(run), 20)
+    ]
+    assert page_summary(run, "run")["figures"]["avg@4 in evaluation"] == "0.200 → 0.200"
+    labels = [plot.label for plot in curves([run]) if plot.title == "Reward"]
+    assert "evaluation, avg@4 from 0.2 at step 1" in labels[0]
 
 
 # --- the best checkpoint ---

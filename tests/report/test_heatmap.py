@@ -40,6 +40,19 @@ def test_takes_tensors_and_shows_in_a_notebook():
     assert 'class="a10" title="coefficient 1.200">x</span>' in heatmap.html
 
 
+def test_a_terminal_shows_the_tokens_and_shades_them(monkeypatch):
+    heatmap = token_heatmap(["two", "\n", "\x1b[2J", "[red]"], [0.8, 1.0, 1.0, 1.2])
+    plain = repr(heatmap)
+    assert plain == "two⏎\n␛[2J[red]\ncoefficients from 0.80 to 1.20, more credit than 1 blue, less orange"
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    shaded = repr(heatmap)
+    assert re.sub(r"\x1b\[[\d;]*m", "", shaded) == plain
+    assert re.search(r"\x1b\[37;48;2;168;92;8mtwo\x1b\[0m", shaded)
+    assert re.search(r"\x1b\[37;48;2;28;88;138m\[red\]\x1b\[0m", shaded)
+
+
 def test_lengths_are_checked():
     with pytest.raises(ValueError, match="2 tokens and 1 coefficients"):
         token_heatmap(["a", "b"], [1.0])

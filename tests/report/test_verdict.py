@@ -36,8 +36,12 @@ def test_reward(tmp_path):
     rose, fell_back, *_ = sentences(read(tmp_path, reward=noisy(0.2, 0.9) + noisy(0.9, 0.5)))
     assert "rose" in rose
     assert fell_back.startswith("! It had been higher: 0.8")
-    (text,) = sentences(read(tmp_path, reward=noisy(0.3, 0.8), eval_reward=[0.1, 0.6, 0.4]))[1:]
-    assert text == "In evaluation it was 0.100 at step 1 and 0.400 at step 3; the highest was 0.600 at step 2."
+    evaluations = {"eval_reward": [0.1, 0.6, 0.4]}  # of TRL's own trainer, which knows no avg@k
+    for measure in ("mean reward", "avg@k"):
+        (text,) = sentences(read(tmp_path, reward=noisy(0.3, 0.8), **evaluations))[1:]
+        expected = f"In evaluation {measure} was 0.100 at step 1 and 0.400 at step 3; the highest was 0.600 at step 2."
+        assert text == expected
+        evaluations = {"eval_avg_at_k": [0.1, 0.6, 0.4], "eval_reward": [0.2, 0.7, 0.5]}
 
 
 @pytest.mark.parametrize("n", [6, 10, 30, 200])

@@ -262,7 +262,7 @@ def make_recipe(folder: Path, name: str) -> str:
 def resume(recipe: str, **kill) -> subprocess.CompletedProcess:
     return subprocess.run(
         [sys.executable, "scripts/train.py", "--config", recipe, "--resume_from_checkpoint", "true"],
-        env={**os.environ, "PYTHONPATH": os.getcwd(), "OMP_NUM_THREADS": "1", **kill},
+        env={**os.environ, "PYTHONPATH": os.getcwd(), **kill},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
