@@ -34,6 +34,11 @@ MULTIMODAL = (
 )
 
 
+def has_images(inputs: dict) -> bool:
+    """Whether a batch or the arguments of a scoring call hold anything but text."""
+    return any(inputs.get(name) is not None for name in MULTIMODAL)
+
+
 class PolicyScorer:
     """
     The policy of a trainer, as TRL scores completions with it.
@@ -43,7 +48,7 @@ class PolicyScorer:
         score (`Callable`):
             `GRPOTrainer._get_per_token_logps_and_entropies`, behind what is to watch its calls (see [`ScoringPass`]).
         accelerator (`Accelerator`), args (`GRPOConfig`): The trainer's.
-        trim (`Trim`, *optional*): How `score` trims its micro-batches, if it does.
+        trim (`Callable`): Returns how `score` trims micro-batches without images, a `Trim`; `None` if it does not.
     """
 
     def __init__(
@@ -52,7 +57,7 @@ class PolicyScorer:
         score: Callable,
         accelerator: Accelerator,
         args: GRPOConfig,
-        trim: Trim | None,
+        trim: Callable[[], Trim | None],
     ):
         self._model, self._score, self._trim = model, score, trim
         self.accelerator, self.args = accelerator, args
@@ -76,31 +81,34 @@ class PolicyScorer:
         """The dtype of autocast, if that is on."""
         return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.accelerator.mixed_precision)
 
-    def log_probs(
-        self, batch: dict, rows=slice(None), length: int | None = None, watcher: Callable | None = None
-    ) -> tuple:
-        """TRL's log-probabilities (b, T) and entropies of the (first `length`) completion tokens, at present."""
-        length = length or batch["completion_ids"].size(1)
-        ids, mask = _model_inputs(batch, rows, length)
+    def log_probs(self, batch: dict, rows=slice(None), watcher: Callable | None = None) -> tuple:
+        """TRL's log-probabilities (b, T) and entropies of the completion tokens, at present."""
+        length = batch["completion_ids"].size(1)
+        ids, mask = _model_inputs(batch, rows)
         more = {key: batch[key] for key in MULTIMODAL if key in batch}
         size = self.args.per_device_train_batch_size
         return self._score(watcher, self._model(), ids, mask, length, batch_size=size, **more)
 
     def plain_log_probs(self, batch: dict, rows: torch.Tensor, length: int) -> torch.Tensor:  # (b, length)
         """The same from the model's own logits: TRL's fused LM head has no forward derivative."""
-        ids, mask = _model_inputs(batch, rows, length)
+        ids, mask = _model_inputs(batch, rows)
+        T, trim = batch["completion_ids"].size(1), None if has_images(batch) else self._trim()
+        if trim is not None and trim.cuts(ids.size(1)):
+            end = ids.size(1) - T + length
+            ids, mask, T = ids[:, :end], mask[:, :end], length
         with self.accelerator.autocast():
-            logits = self.model(input_ids=ids, attention_mask=mask, logits_to_keep=length + 1, use_cache=False).logits
+            logits = self.model(input_ids=ids, attention_mask=mask, logits_to_keep=T + 1, use_cache=False).logits
         log_probs = (logits[:, :-1].float() / self.args.temperature).log_softmax(dim=-1)
-        return log_probs.gather(2, ids[:, -length:, None])[:, :, 0]
+        return log_probs.gather(2, ids[:, -T:, None])[:, :length, 0]
 
     def micro_batches(self, batch: dict) -> Iterator[torch.Tensor]:
         """Which rows go together in a pass over a rollout batch, in its order."""
         size = self.args.per_device_train_batch_size
-        if self._trim is None:
+        trim = None if has_images(batch) else self._trim()
+        if trim is None:
             yield from torch.arange(len(batch["completion_mask"]), device=batch["completion_mask"].device).split(size)
         else:
-            for rows, *_ in pieces(batch["prompt_mask"], batch["completion_mask"], size, self._trim):
+            for rows, *_ in pieces(batch["prompt_mask"], batch["completion_mask"], size, trim):
                 yield rows
 
     @contextmanager
@@ -180,7 +188,7 @@ class RolloutPolicy:
     def log_probs_at(self, rows: torch.Tensor, length: int, plain: bool) -> torch.Tensor:
         if plain:
             return self._scorer.plain_log_probs(self._batch, rows, length)
-        return self._scorer.log_probs(self._batch, rows, length)[0]
+        return self._scorer.log_probs(self._batch, rows)[0][:, :length]
 
     def _score(self, hidden: bool) -> ScoringPass:
         """One more pass."""
@@ -230,8 +238,8 @@ def _with_examples(batch: dict, examples: torch.Tensor) -> dict:
     return {**batch, "prompt_ids": ids, "prompt_mask": mask.to(batch["prompt_mask"])}
 
 
-def _model_inputs(batch: dict, rows: torch.Tensor | slice, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids and attention mask (b, P + T) of some rows of a batch, up to so many tokens of the completions."""
-    ids = torch.cat([batch["prompt_ids"][rows], batch["completion_ids"][rows, :length]], dim=1)
-    mask = torch.cat([batch["prompt_mask"][rows], batch["completion_mask"][rows, :length]], dim=1)
+def _model_inputs(batch: dict, rows: torch.Tensor | slice) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ids and attention mask (b, P + T) of some rows of a batch."""
+    ids = torch.cat([batch["prompt_ids"][rows], batch["completion_ids"][rows]], dim=1)
+    mask = torch.cat([batch["prompt_mask"][rows], batch["completion_mask"][rows]], dim=1)
     return ids, mask
