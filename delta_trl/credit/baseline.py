@@ -7,8 +7,8 @@ gradient the responses of the group have gathered up to there.
     A_t = G - B_t,   w_t = A_t / A
 
 G is the response's reward, A its advantage in training, so that w A is A_t: the scaling of the advantages by their
-standard deviation is undone. Where A = 0 nothing trains, w = 1; also where A is what rounding leaves of 0, less than 1e-5
-of the largest. Where only one response is as long, A_t = 0.
+standard deviation is undone. Where A = 0 nothing trains, w = 1; also where rounding leaves an A below 1e-5 of the
+largest. Where only one response is as long, A_t = 0.
 
 Source: the optimal token baseline of verl (`compute_optimal_token_baseline_advantage`), for rewards at the end.
 """
