@@ -7,6 +7,7 @@ Small overrides, no method copied:
 - `_get_per_token_logps_and_entropies` trims micro-batches, and shows a scoring pass, once, to who has asked for it;
 - `_calculate_rewards` remembers them;
 - `_prepare_inputs` puts rows of like length into the same micro-batches of an optimiser step;
+- `create_accelerator_and_postprocess` keeps log-probabilities in float32 under FSDP2;
 - `train` resumes from complete checkpoints;
 - `_save_checkpoint` and `_load_optimizer_and_scheduler` take along the state of the rule and of the token log;
   `_save_rng_state` has the processes wait for each other; errors of `_save_checkpoint` and `save_model` name the disk.
@@ -163,7 +164,6 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
             _ = self._scorer.backbone  # which must be there
             refuse_what_hides_states(self.args, self.is_fsdp_enabled)
         self.token_credit.check(self)
-        keep_log_probs_precise(self.accelerator)
         for warning in (
             *warn_of_missing_processes(self.args.world_size),
             *warn_of_checkpoints_inside_a_rollout(self.args),
@@ -176,6 +176,10 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
             vocab_size = self._scorer.model.config.get_text_config().vocab_size
             self._token_log = TokenLog(self, self._tokenizer, vocab_size)
             self.add_callback(self._token_log)
+
+    def create_accelerator_and_postprocess(self):
+        super().create_accelerator_and_postprocess()
+        keep_log_probs_precise(self.accelerator)  # before TRL shards a reference model
 
     @cached_property
     def _trim(self) -> Trim | None:
