@@ -152,7 +152,8 @@ class RolloutPolicy:
         # the reference model's, even on the same modules (PEFT with the adapter disabled).
         is_ours = seen.complete and seen.log_probs is not None and seen.log_probs is batch.get("old_per_token_logps")
         self._pass: ScoringPass | None = seen if is_ours else None
-        self._hidden: HiddenStates | RecomputedStates | None = None
+        if is_ours and "tool_mask" in batch:  # which TRL's own pass does not know of
+            seen.keep_only(mask[batch["completion_mask"].bool()])
 
     @property
     def known(self) -> dict[str, torch.Tensor]:
@@ -164,18 +165,16 @@ class RolloutPolicy:
 
     def scores(self, hidden: bool) -> Scores:
         if self._pass is None or (hidden and not self._pass.dim):
-            self._pass, self._hidden = self._score(hidden or self._keeps_hidden), None
-        if hidden and self._hidden is None:
-            self._hidden = self._get_hidden(self._pass)
-        return Scores(self._pass.log_probs, self._pass.entropies, self._hidden)
+            self._pass = self._score(hidden or self._keeps_hidden)
+        states = self._get_hidden(self._pass) if hidden else None  # not kept here, to which recomputed ones refer
+        return Scores(self._pass.log_probs, self._pass.entropies, states)
 
     def _get_hidden(self, scoring: ScoringPass) -> HiddenStates | RecomputedStates:
-        states = scoring.hidden
-        if not all_reduce(torch.tensor(float(states is not None), device=self._mask.device), "MIN"):
+        has_room = torch.tensor(float(scoring.hidden is not None), device=self._mask.device)
+        if not all_reduce(has_room, "MIN"):
+            scoring.forget()
             return self._recomputed(scoring)
-        if "tool_mask" in self._batch:  # which TRL's own pass does not know of
-            states = states[self._mask[self._batch["completion_mask"].bool()].nonzero()[:, 0]]
-        return states
+        return scoring.hidden
 
     def head(self) -> LMHead:
         return LMHead.of(self.model, self._scorer.args.temperature)
@@ -194,7 +193,7 @@ class RolloutPolicy:
         """One more pass."""
         self.forward_passes += 1
         backbone = self._scorer.backbone if hidden else None
-        scoring = ScoringPass(backbone, self._placement)
+        scoring = ScoringPass(backbone, self._placement, self._mask)
         with self._scorer.as_rollouts_are():
             self._scorer.log_probs(self._batch, watcher=scoring)
         if not scoring.complete:
@@ -218,11 +217,11 @@ class RolloutPolicy:
         numbers[self._mask] = torch.arange(int(self._mask.sum()), device=self._mask.device)
         with replayed_rng(rng_states, self._mask.device):
             for rows in self._scorer.micro_batches(self._batch):
-                part = ScoringPass(self._scorer.backbone, Placement("device", self._mask.device))
+                wanted = self._mask[rows]
+                part = ScoringPass(self._scorer.backbone, Placement("device", self._mask.device), wanted)
                 with self._scorer.as_rollouts_are():
                     self._scorer.log_probs(self._batch, rows, watcher=part)
-                tokens = numbers[rows][self._batch["completion_mask"][rows].bool()]
-                yield tokens[tokens >= 0], torch.cat(part.hidden.blocks)[tokens >= 0]
+                yield numbers[rows][wanted], torch.cat(part.hidden.blocks)
 
 
 def _with_examples(batch: dict, examples: torch.Tensor) -> dict:
