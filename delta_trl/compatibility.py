@@ -9,7 +9,6 @@ import psutil
 import torch
 from accelerate import Accelerator
 from torch import nn
-from transformers import PretrainedConfig
 from trl import GRPOConfig, GRPOTrainer
 
 from .named import nearest
@@ -45,13 +44,6 @@ def splits_do_not_matter(args: GRPOConfig) -> bool:
     whole_steps = steps % accumulated == 0 or accumulated % steps == 0
     means = args.loss_type == "bnpo" or args.top_entropy_quantile < 1 or args.entropy_coef or args.use_adaptive_entropy
     return accumulated > 1 and whole_steps and not means
-
-
-def is_shift_invariant(config: PretrainedConfig) -> bool:
-    """Whether a model computes the same wherever its tokens stand: rotary embeddings that know no absolute length."""
-    rope = getattr(config, "rope_parameters", None) or {}
-    types = {value.get("rope_type", "default") for value in (rope, *rope.values()) if isinstance(value, dict)}
-    return bool(rope) and not types & {"dynamic", "longrope"}
 
 
 def keep_log_probs_precise(accelerator: Accelerator) -> None:

@@ -7,6 +7,7 @@ Small overrides, no method copied:
 - `_get_per_token_logps_and_entropies` trims micro-batches, and shows a scoring pass, once, to who has asked for it;
 - `_calculate_rewards` remembers them;
 - `_prepare_inputs` puts rows of like length into the same micro-batches of an optimiser step;
+- `create_accelerator_and_postprocess` keeps log-probabilities in float32 under FSDP2;
 - `train` resumes from complete checkpoints, with their run's settings, and keeps other processes out of its folder;
 - `_run_epoch` takes no step beyond the last one;
 - `_save_checkpoint` and `_load_optimizer_and_scheduler` take along the state of the rule and of the token log;
@@ -18,19 +19,20 @@ import json
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import torch
 from accelerate.logging import get_logger
 from accelerate.utils import broadcast_object_list, gather_object
+from torch.nn.functional import pad
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length
 from trl import GRPOConfig, GRPOTrainer
+from trl.extras.profiling import profiling_decorator
 from trl.trainer.utils import get_config_model_id
 
 from .checkpoints import resolve_resume
 from .compatibility import (
-    is_shift_invariant,
     keep_log_probs_precise,
     refuse_missing_targets,
     refuse_missing_vllm,
@@ -60,9 +62,9 @@ from .rewards.failures import explain_failures
 from .rewards.grader.extraction import message_text
 from .settings import record_settings
 from .states.cache import choose_placement
-from .states.padding import Trim, regrouped, score_in_pieces, trimmed
-from .states.recorder import ScoringPass
-from .states.source import PolicyScorer, RolloutPolicy
+from .states.padding import Trim, probe, regrouped, score_in_pieces
+from .states.recorder import ScoringPass, get_rng_states, replayed_rng
+from .states.source import PolicyScorer, RolloutPolicy, has_images
 from .token_log.log import TokenLog
 
 
@@ -166,15 +168,13 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
         ]
         # of the process that writes
         self.folder_lock = FolderLock(Path(self.args.output_dir)) if self.is_world_process_zero() else nullcontext()
-        self._trim = self._choose_trim()
-        self._scorer = PolicyScorer(lambda: self.model, self._watched, self.accelerator, self.args, self._trim)
+        self._scorer = PolicyScorer(lambda: self.model, self._watched, self.accelerator, self.args, lambda: self._trim)
         may_recompute = cost.recomputable and not self._is_vlm
         self._placement = choose_placement(self.credit_args.hidden_state_cache, self.accelerator.device, may_recompute)
         if self._keeps_hidden:
             _ = self._scorer.backbone  # which must be there
             refuse_what_hides_states(self.args, self.is_fsdp_enabled)
         self.token_credit.check(self)
-        keep_log_probs_precise(self.accelerator)
         for warning in (
             *warn_of_missing_processes(self.args.world_size),
             *warn_of_checkpoints_inside_a_rollout(self.args),
@@ -193,11 +193,31 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
             self._token_log = TokenLog(self, self._tokenizer, vocab_size)
             self.add_callback(self._token_log)
 
-    def _choose_trim(self) -> Trim | None:
-        if not self.credit_args.trim_padding or self._is_vlm:
+    def create_accelerator_and_postprocess(self):
+        super().create_accelerator_and_postprocess()
+        keep_log_probs_precise(self.accelerator)  # before TRL shards a reference model
+
+    @cached_property
+    def _trim(self) -> Trim | None:
+        """How micro-batches are trimmed. Asks the model, in the first rollout: under ZeRO-3 it cannot run before."""
+        if not self.credit_args.trim_padding:
             return None
-        config = self.accelerator.unwrap_model(self.model).config.get_text_config()
-        return Trim(is_shift_invariant(config), self.args.pad_to_multiple_of or 1)
+        device, dtype = self.accelerator.device, self._scorer.dtype or self._scorer.model.dtype
+        states = get_rng_states(device)
+
+        def score(*args):
+            with replayed_rng(states, device):  # the same units are dropped in all calls
+                return self._score(self.model, *args)
+
+        with self._scorer.as_rollouts_are():
+            multiple, eps = self.args.pad_to_multiple_of or 1, torch.finfo(dtype).eps
+            found = probe(score, self._scorer.model, multiple, device, eps)
+        if found is None:
+            logger.warning(
+                f"trim_padding: {type(self._scorer.model).__name__} computes something else without padding. Nothing "
+                "is cut off: micro-batches are as wide as the longest completion, as in GRPOTrainer."
+            )
+        return found
 
     # --- credit of a rollout batch ---
 
@@ -310,7 +330,7 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
     def _prepare_inputs(self, generation_batch):
         buffered = self._buffered_inputs
         inputs = super()._prepare_inputs(generation_batch)
-        if self._trim is None or self._buffered_inputs is buffered:
+        if self._buffered_inputs is buffered or has_images(inputs) or self._trim is None:
             return inputs
         looks_across = self.aux_loss_enabled or self.token_credit.credits_micro_batches
         if looks_across or not splits_do_not_matter(self.args):
@@ -322,7 +342,6 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
     def _compute_loss(self, model, inputs):
         if not self.model.training:
             return super()._compute_loss(model, inputs)
-        inputs = dict(inputs) if self._trim is None else trimmed(inputs, self._trim)
         weighted = dict(inputs)
         if "token_coefficients" in inputs:
             _weigh(weighted, inputs["token_coefficients"])  # weights >= 0 commute with the clipped surrogate's min
@@ -336,10 +355,11 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
 
     def _credit_micro_batch(self, inputs: dict, weighted: dict, score: Callable, *which):
         output = score()
-        log_probs = output[0].detach()
+        T = inputs["completion_ids"].size(1)
+        log_probs, entropies = (pad(values.detach(), (0, T - values.size(1))) for values in output[:2])
         # absent on the rollout's own policy
         old_log_probs = inputs.get("old_per_token_logps", log_probs)
-        tokens = self._tokens(inputs, log_probs=log_probs, old_log_probs=old_log_probs, entropies=output[1].detach())
+        tokens = self._tokens(inputs, log_probs=log_probs, old_log_probs=old_log_probs, entropies=entropies)
         credit = self._credit(credit_micro_batch, tokens)
         if credit is not None:
             _weigh(weighted, tokens.padded(credit.weights))
@@ -348,23 +368,29 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
 
     # --- scoring ---
 
+    @profiling_decorator  # once for all of a call's pieces
     def _get_per_token_logps_and_entropies(self, model, input_ids, attention_mask, logits_to_keep, *args, **kwargs):
-        score = partial(super()._get_per_token_logps_and_entropies, model)
+        score = partial(self._score, model)
         watcher, self._watcher = self._watcher, None
         size = len(input_ids)
-        if self.model.training and self._trim is not None and not args:
+        if self.model.training and not args and not has_images(kwargs) and self._trim is not None:
             size = kwargs.pop("batch_size", None) or size
             text = (input_ids, attention_mask, logits_to_keep, size, self._trim, watcher)
             output = score_in_pieces(score, *text, **kwargs)
         elif watcher is None:
-            output = score(input_ids, attention_mask, logits_to_keep, *args, **kwargs)
+            output = score(None, input_ids, attention_mask, logits_to_keep, *args, **kwargs)
         else:
             rows = torch.arange(size, device=input_ids.device)
-            call = partial(score, input_ids, attention_mask, logits_to_keep, *args, **kwargs)
+            call = partial(score, None, input_ids, attention_mask, logits_to_keep, *args, **kwargs)
             output = watcher(call, attention_mask[:, -logits_to_keep:], rows, logits_to_keep)
         if isinstance(watcher, ScoringPass):
             watcher.log_probs, watcher.entropies, _ = output
         return output
+
+    def _score(self, model, positions, *args, **kwargs):
+        """As `GRPOTrainer` scores, unprofiled; with tokens at these positions, if they are given."""
+        model = model if positions is None else partial(model, position_ids=positions)
+        return inspect.unwrap(GRPOTrainer._get_per_token_logps_and_entropies)(self, model, *args, **kwargs)
 
     def _watched(self, watcher: Callable | None, *args, **kwargs):
         """A scoring call that `watcher` is shown."""

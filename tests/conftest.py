@@ -49,8 +49,7 @@ def make_trainer(tmp_path):
             reward_funcs,
             config_class(**{**defaults, **options}),
             tiny.dataset() if train_dataset is None else train_dataset,
-            processing_class=tiny.tokenizer(),
-            **(trainer_options or {}),
+            **{"processing_class": tiny.tokenizer(), **(trainer_options or {})},
         )
 
     return make

@@ -11,6 +11,7 @@ import torch
 from datasets import Dataset
 from transformers import Gemma2Config, GPT2Config, LlamaConfig, Olmo2Config, Qwen3Config
 from trl import GRPOConfig, GRPOTrainer
+from trl.extras.profiling import ProfilingContext
 from trl.trainer.utils import RepeatSampler
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
@@ -555,7 +556,6 @@ def test_the_search_for_a_failing_completion_ends(make_trainer, monkeypatch):
             ValueError,
             "'mine' returned inf for completion 2 of 8, .*: expected a finite number, or",
         ),
-        ([0.0, math.nan] * 4, ValueError, "'mine' returned nan for completion 2 of 8"),
     ],
     ids=repr,
 )
@@ -576,6 +576,33 @@ def test_what_is_a_reward_is_taken(make_trainer, rollout, kind):
     trainer = make_trainer(reward_funcs=lambda completions, **_: kind([1.0] + [0.0] * 7))
     rollout(trainer)
     assert trainer._rewards[:, 0].tolist() == [1.0] + [0.0] * 7
+
+
+def test_nan_is_none_as_in_trl(make_trainer):
+    """Completions that a function cannot score, of which GRPOTrainer takes either for the other."""
+    losses = []
+    ours = {"token_credit": "none", "trim_padding": False}
+    grpo = {"trainer_class": GRPOTrainer, "config_class": GRPOConfig, "epsilon_high": 0.28}
+    for missing, options in ((math.nan, ours), (None, ours), (math.nan, grpo)):
+
+        def mine(completions, missing=missing, **kwargs):
+            return [missing if i == 2 else float(i % 2) for i in range(len(completions))]
+
+        trainer = make_trainer(reward_funcs=mine, **options)
+        trainer.train()
+        losses.append(logged(trainer, "loss"))
+    assert losses[0] == losses[1] == losses[2]
+
+
+def test_the_profiler_sees_calls_and_not_their_pieces(make_trainer, monkeypatch):
+    """TRL's trackers get a line for every call that it profiles."""
+    seen = []
+    monkeypatch.setattr(ProfilingContext, "_log_metrics", lambda self, duration: seen.append(self.name.split(".")[1]))
+    shape = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "steps_per_generation": 8}
+    make_trainer(**shape, token_credit="none").train()
+    ours, seen[:] = sorted(seen), []
+    make_trainer(**shape, trainer_class=GRPOTrainer, config_class=GRPOConfig).train()
+    assert ours == sorted(seen)
 
 
 def test_rewards_of_environments_may_be_asked_without_completions():

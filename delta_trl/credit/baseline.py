@@ -7,7 +7,8 @@ gradient the responses of the group have gathered up to there.
     A_t = G - B_t,   w_t = A_t / A
 
 G is the response's reward, A its advantage in training, so that w A is A_t: the scaling of the advantages by their
-standard deviation is undone. Where A = 0 nothing trains, w = 1. Where only one response is as long, A_t = 0.
+standard deviation is undone. Where A = 0 nothing trains, w = 1; also where rounding leaves an A below 1e-5 of the
+largest. Where only one response is as long, A_t = 0.
 
 Source: the optimal token baseline of verl (`compute_optimal_token_baseline_advantage`), for rewards at the end.
 """
@@ -46,7 +47,9 @@ class OptimalTokenBaseline(TokenCredit):
         weighted, mass = all_reduce(sums)
         baseline = (weighted / (mass + 1e-8))[tokens.group, at]
         A = tokens.advantages.double()
-        return Credit(torch.where(A == 0, 1.0, (G - baseline) / torch.where(A == 0, 1.0, A)).float())
+        largest = all_reduce(torch.cat([A.abs(), A.new_zeros(1)]).max(), "MAX")
+        trains = A.abs() > 1e-5 * largest
+        return Credit(torch.where(trains, (G - baseline) / torch.where(trains, A, 1.0), 1.0).float())
 
     def cost(self) -> Cost:
         return Cost(hidden_states=1)

@@ -1,11 +1,13 @@
 """The ablation that contrasts winners and losers of the same prompt only, instead of the whole rollout batch."""
 
 import math
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 
 from .coefficients import contrast_credit, divide_by_mean, split_sides
+from .distributed import all_reduce, alone
 from .gradients import DivisibleGradients
 from .tokens import Credit
 
@@ -21,7 +23,8 @@ def group_credit(
     **options: Any,
 ) -> Credit:
     """
-    [`contrast_credit`] with centroids and temperatures of each group; λ is normalised over the whole batch.
+    [`contrast_credit`] with centroids and temperatures of each group; λ is normalised over the whole batch. Groups of
+    which one rank has all tokens are its own business: only those that are spread over several take sums over ranks.
 
     Args:
         gradients (`DivisibleGradients`): Of N tokens.
@@ -36,14 +39,18 @@ def group_credit(
     """
     A, _ = split_sides(advantages)
     lambdas, margins = torch.ones_like(A), torch.zeros_like(A)
+    here = torch.bincount(groups, minlength=n_groups).clamp(max=1)
+    ranks = all_reduce(here.clone())  # that have tokens of a group
     neutral = True
-    for group in range(n_groups):
+    for group in ((here > 0) | (ranks > 1)).nonzero()[:, 0].tolist():
         tokens = (groups == group).nonzero()[:, 0]
-        credit = contrast_credit(gradients[tokens], A[tokens], lambda_min=lambda_min, normalize=False, **options)
+        with alone() if ranks[group] == 1 else nullcontext():
+            credit = contrast_credit(gradients[tokens], A[tokens], lambda_min=lambda_min, normalize=False, **options)
         lambdas[tokens] = credit.weights.to(A)
         assert credit.scores is not None
         margins[tokens] = credit.scores
         neutral = neutral and credit.neutral
+    neutral = bool(all_reduce(A.new_tensor(float(neutral)), "MIN"))
     if not neutral:
         lambdas[A == 0] = lambda_min
         lambdas = divide_by_mean(lambdas, lambda_min) if normalize else lambdas

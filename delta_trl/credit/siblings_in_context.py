@@ -84,13 +84,17 @@ def _siblings(tokens: Tokens, sign: int, count: int) -> torch.Tensor:
     B = len(tokens.mask)
     group, advantage = (torch.zeros(B, dtype=x.dtype, device=x.device) for x in (tokens.group, tokens.advantages))
     group[tokens.row], advantage[tokens.row] = tokens.group, tokens.advantages
-    filled = tokens.mask.any(dim=1)
-    chosen = []
+    groups, signs, filled = group.tolist(), advantage.sign().tolist(), tokens.mask.any(dim=1).tolist()
+    members: dict[int, list[int]] = {}
     for row in range(B):
-        around = [(row + i) % B for i in range(1, B)]
-        fits = [b for b in around if filled[b] and group[b] == group[row] and advantage[b].sign() == sign]
-        chosen.append((fits if filled[row] else [])[:count])
+        if filled[row]:
+            members.setdefault(groups[row], []).append(row)
+    chosen: list[list[int]] = [[] for _ in range(B)]
+    for rows in members.values():
+        for i, row in enumerate(rows):
+            around = rows[i + 1 :] + rows[:i]
+            chosen[row] = [b for b in around if signs[b] == sign][:count]
     most = torch.tensor(max([1, *map(len, chosen)]), device=tokens.mask.device)
     n = int(all_reduce(most, "MAX"))
-    rows = [numbers + [-1] * (n - len(numbers)) for numbers in chosen]
-    return torch.tensor(rows, dtype=torch.long, device=tokens.mask.device).view(B, n)
+    numbers = [row + [-1] * (n - len(row)) for row in chosen]
+    return torch.tensor(numbers, dtype=torch.long, device=tokens.mask.device).view(B, n)

@@ -66,11 +66,11 @@ def explain_failures(func: Callable | nn.Module, name: str) -> Callable | nn.Mod
 
 def check_rewards(name: str, rewards: Any, completions: list) -> list[float | None]:
     """
-    The rewards as a list of numbers and `None`.
+    The rewards as a list of numbers and `None`, which NaN means, too, as in TRL.
 
     Raises:
         TypeError: If they are not a list of numbers and `None`.
-        ValueError: If they are not as many as the completions, or not finite.
+        ValueError: If they are not as many as the completions, or infinite.
     """
     expected = f"expected a list of {len(completions)} numbers, one for each completion, None if it cannot be scored."
     if isinstance(rewards, (str, bytes, dict)) or not hasattr(rewards, "__iter__") or _is_scalar(rewards):
@@ -86,7 +86,9 @@ def check_rewards(name: str, rewards: Any, completions: list) -> list[float | No
             rewards[i] = float(reward if not isinstance(reward, (str, bytes)) else None)  # type: ignore[arg-type]
         except (TypeError, ValueError, RuntimeError) as error:
             raise TypeError(f"{said}: {expected}") from error
-        if not math.isfinite(rewards[i]):
+        if math.isnan(rewards[i]):
+            rewards[i] = None
+        elif math.isinf(rewards[i]):
             raise ValueError(f"{said}, {_short(completions[i])}: expected a finite number, or None for no reward.")
     return rewards
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import psutil
 import torch
 from accelerate.logging import get_logger
+from accelerate.utils import get_int_from_env
 
 from ..credit import HiddenStates
 
@@ -14,6 +15,7 @@ from ..credit import HiddenStates
 logger = get_logger(__name__)
 
 BLOCK_BYTES = 2**28  # a power of two: what pinned memory is rounded up to
+LOCAL_PROCESSES = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE", "MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE")  # by launcher
 MARGIN = 0.1  # of all memory, which "auto" leaves free
 CGROUPS, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 LIMITS = (  # of a control group's memory, in both versions: where, limit, use, and what of it can be reclaimed
@@ -88,7 +90,8 @@ class Placement:
     Where hidden states go.
 
     Args:
-        cache (`str`): `"device"`, `"cpu"`, or `"auto"`: device memory, else main memory; a tenth of each stays free.
+        cache (`str`): `"device"`, `"cpu"`, or `"auto"`: device memory, else this process's share of main memory; a
+            tenth of each stays free.
         device (`torch.device`): Where the model computes; a CPU without index.
         may_recompute (`bool`, *optional*, defaults to `True`):
             Whether `"auto"` may keep nothing. Else it takes main memory for all that device memory has no room for.
@@ -150,7 +153,9 @@ class Placement:
 
     def _room(self, device: torch.device) -> int:
         free, total = free_memory(device)
-        return free - math.ceil(MARGIN * total)
+        room = free - math.ceil(MARGIN * total)
+        # every process on this host asks for as much, and all at the same time
+        return room if device.type == "cuda" else room // get_int_from_env(LOCAL_PROCESSES, 1)
 
     def _main_memory(self, rows: int, dim: int, dtype: torch.dtype) -> torch.Tensor:
         if self.device.type == "cuda":
@@ -225,6 +230,12 @@ class HiddenStateCache:
         if self._copying is not None:
             self._copied.synchronize()
             self._copying = None
+
+    def keep_only(self, wanted: torch.Tensor) -> None:
+        """Of the N states those that `wanted` (N,) says, block by block: at no time are there two copies of all."""
+        self._wait()
+        for i, part in enumerate(wanted.split([len(block) for block in self._blocks])):
+            self._blocks[i] = self._blocks[i][part.to(self._blocks[i].device)]
 
     def states(self) -> HiddenStates:
         """What was kept, to read."""

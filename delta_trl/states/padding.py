@@ -4,16 +4,21 @@ Micro-batches as wide as their own rows, instead of as wide as the longest of th
 TRL pads all completions of a process to the longest one and runs every micro-batch at that width. Here columns that
 are padding in all rows of a micro-batch are cut off before it is run, and rows of like length are put together: in a
 scoring pass, and among the micro-batches of an optimiser step.
+
+What is left must not notice. Without the padding before prompts a model would count from another column: it is told
+the positions that its tokens have in the whole batch. Without the padding behind completions the batch ends at a lower
+position, by which some models choose their rotary frequencies. Whether a model takes positions, looks at padding or at
+the last position is found out by asking it, see `probe`.
 """
 
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch.nn.functional import pad
-
-
-PROMPT = ("prompt_ids", "prompt_mask")
+from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True)
@@ -22,17 +27,68 @@ class Trim:
     What may be cut off.
 
     Args:
-        prompts (`bool`): Whether the padding before prompts may go, too. It shifts positions, which models with
-            rotary embeddings do not see.
+        prompts (`bool`): Whether the padding before prompts may go, too: the model can be told positions.
         multiple (`int`, *optional*, defaults to `1`): Of which widths must be multiples, TRL's `pad_to_multiple_of`.
+        limit (`int`, *optional*): The widest batch, prompts and completions, of which something may be cut off.
     """
 
     prompts: bool
     multiple: int = 1
+    limit: int | None = None
+
+    def cuts(self, width: int) -> bool:
+        """Whether a batch of that width may be cut."""
+        return self.limit is None or width <= self.limit
 
     def width(self, used: int, of: int) -> int:
         """How many of so many columns to keep, if so many are used."""
         return min(of, -(-max(1, used) // self.multiple) * self.multiple)
+
+
+@torch.no_grad()
+def probe(score: Callable, model: PreTrainedModel, multiple: int, device: torch.device, eps: float) -> Trim | None:
+    """
+    What may be cut off of a model's batches. Scores one short row with padding on either side: as TRL does; with its
+    positions spelled out; with wrong ones; and with other padding, the last of it at the model's last position. All of
+    that has one shape, so that what is the same to the model is the same to the last bit. A mixture of experts, which
+    puts tokens and padding together, may round otherwise, and is allowed to.
+
+    Beyond the last position that the model's config declares, nothing is known and nothing is cut off: "dynamic"
+    rotary embeddings begin to depend on the width there.
+
+    Args:
+        score (`Callable`): Of positions (1, P + T) or `None`, ids, mask, and T: what `score_in_pieces` calls.
+        model (`PreTrainedModel`): The causal language model, unwrapped.
+        multiple (`int`): Of which widths must be multiples.
+        device (`torch.device`), eps (`float`): Where the model computes; of the dtype that it computes in.
+
+    Returns:
+        [`Trim`], or `None` if nothing may be cut off.
+    """
+    config = model.config.get_text_config()
+    limit = getattr(config, "max_position_embeddings", None)
+    columns = -(-8 // multiple) * multiple  # of the prompt, and of the completion
+    if limit is not None and limit < 2 * columns:
+        return None
+    positions = torch.arange(2 * columns, device=device)[None]
+    mask = ((positions >= 3) & (positions < 2 * columns - 3)).long()
+    ids = positions % config.vocab_size
+
+    def log_probs(padding: int, positions: torch.Tensor | None) -> torch.Tensor:
+        return score(positions, ids.masked_fill(mask == 0, padding), mask, columns)[0][:, : columns - 3]
+
+    def same(one: torch.Tensor, other: torch.Tensor) -> bool:
+        return bool(((one - other).abs() <= eps**0.75).all())
+
+    plain = log_probs(0, None)
+    if "position_ids" not in inspect.signature(type(model).forward).parameters:
+        return Trim(False, multiple, limit) if same(plain, log_probs(1, None)) else None
+    far = positions.clone()
+    far[0, -1] = (limit or 2 * columns) - 1
+    given = log_probs(0, positions)
+    if not same(given, log_probs(1, far)):
+        return None
+    return Trim(same(plain, given) and not same(plain, log_probs(0, positions // 2)), multiple, limit)
 
 
 def pieces(
@@ -49,12 +105,15 @@ def pieces(
     Yields:
         Which rows (b,); the first column of their prompts; the number of columns of their completions.
     """
-    lengths = _used(mask)
+    (_, P), T = prompt_mask.shape, mask.size(1)
+    lengths, prompts = _used(mask), prompt_mask.sum(dim=1)
     order = torch.arange(len(lengths), device=mask.device)
     if len(lengths) > size:
         order = lengths.argsort(descending=True, stable=True)
-    (_, P), T = prompt_mask.shape, mask.size(1)
-    prompts = prompt_mask.sum(dim=1) if trim.prompts else torch.full_like(lengths, P)
+    if not trim.cuts(P + T):
+        lengths = torch.full_like(lengths, T)
+    if not (trim.prompts and trim.cuts(P + T)):
+        prompts = torch.full_like(prompts, P)
     lengths, prompts = lengths[order].tolist(), prompts[order].tolist()
     for i, rows in zip(range(0, len(order), size), order.split(size), strict=True):
         part = slice(i, i + size)
@@ -75,7 +134,7 @@ def score_in_pieces(
     `GRPOTrainer._get_per_token_logps_and_entropies` in trimmed micro-batches.
 
     Args:
-        score (`Callable`): That method, with the model.
+        score (`Callable`): That method, of positions (1, P + T) or `None`, and all that it takes but the model.
         input_ids, attention_mask (`torch.Tensor` of shape `(B, P + T)`), length (`int`): As it takes them; T.
         size (`int`), trim (`Trim`): As in `pieces`.
         watcher (`Callable`, *optional*): Is to make each call, see `ScoringPass.__call__`.
@@ -88,10 +147,9 @@ def score_in_pieces(
     outputs, order = [], []
     for rows, first, width in pieces(attention_mask[:, :P], mask, size, trim):
         columns = slice(first, P + width)
-
-        def call(ids=input_ids[rows, columns], attention=attention_mask[rows, columns], width=width, **more):
-            return score(ids, attention, width, **{**options, **more})
-
+        positions = torch.arange(first, P + width, device=mask.device)[None] if first else None
+        inputs = (positions, input_ids[rows, columns], attention_mask[rows, columns], width)
+        call = partial(score, *inputs, **options)
         output = call() if watcher is None else watcher(call, mask, rows, width)
         outputs.append([None if x is None else pad(x, (0, length - width)) for x in output[:2]] + [output[2]])
         order.append(rows)
@@ -102,21 +160,6 @@ def score_in_pieces(
         None if entropies[0] is None else torch.cat(entropies)[back],
         None if losses[0] is None else torch.stack(losses).mean(),
     )
-
-
-def trimmed(batch: dict, trim: Trim) -> dict:
-    """A micro-batch of the loss without the columns that are padding in all of its rows."""
-    T = batch["completion_ids"].size(1)
-    ((_, first, width),) = pieces(batch["prompt_mask"], batch["completion_mask"], len(batch["completion_ids"]), trim)
-
-    def cut(name, value):
-        if not isinstance(value, torch.Tensor) or value.ndim != 2:
-            return value
-        if name in PROMPT:
-            return value[:, first:]
-        return value[:, :width] if value.size(1) == T else value
-
-    return {name: cut(name, value) for name, value in batch.items()}
 
 
 def regrouped(batches: list[dict], per_step: int) -> list[dict]:

@@ -19,6 +19,8 @@ class ScoringPass:
         backbone (`torch.nn.Module`, *optional*):
             Whose last hidden states enter the LM head; `None` to look at log-probabilities only.
         placement (`Placement`, *optional*): Where to keep hidden states; `None` to keep none.
+        wanted (`torch.Tensor` of shape `(B, T)`, *optional*):
+            The tokens to keep hidden states of. Defaults to all of the completions.
 
     Attributes:
         log_probs, entropies (`torch.Tensor` of shape `(B, T)` or `None`): What the pass returned. Set by the caller.
@@ -26,12 +28,14 @@ class ScoringPass:
         rng_states (`list[torch.Tensor]`): Of the random generators when the pass began.
     """
 
-    def __init__(self, backbone: nn.Module | None, placement: Placement | None = None):
+    def __init__(
+        self, backbone: nn.Module | None, placement: Placement | None = None, wanted: torch.Tensor | None = None
+    ):
         self.log_probs: torch.Tensor | None = None
         self.entropies: torch.Tensor | None = None
         self.dim, self.dtype = 0, torch.float32
         self.rng_states: list[torch.Tensor] = []
-        self._backbone, self._placement = backbone, placement
+        self._backbone, self._placement, self._wanted = backbone, placement, wanted
         self._cache: HiddenStateCache | None = None
         self._ends: list[int] = []  # of each row's tokens among all
         self._rows = 0  # seen
@@ -46,19 +50,29 @@ class ScoringPass:
         """Row by row; `None` if none are kept or there was no room."""
         return self._cache.states() if self._cache is not None and self.complete else None
 
+    def keep_only(self, wanted: torch.Tensor) -> None:
+        """Give back the memory of all other hidden states: `wanted` (N,) of those that are kept."""
+        if self._cache is not None:
+            self._cache.keep_only(wanted)
+
+    def forget(self) -> None:
+        """Give back the memory of the hidden states."""
+        self._cache = None
+
     def __call__(self, score: Callable, mask: torch.Tensor, rows: torch.Tensor, width: int):
         """
         Make a call of the pass.
 
         Args:
             score (`Callable`): `GRPOTrainer._get_per_token_logps_and_entropies`, with all that it takes.
-            mask (`torch.Tensor` of shape `(B, T)`): Of all rows' tokens, those to keep hidden states of.
+            mask (`torch.Tensor` of shape `(B, T)`): The tokens of all rows.
             rows (`torch.Tensor` of shape `(b,)`): Which rows the call is about, in its order.
             width (`int`): How many columns of completions it has.
 
         Returns:
             What `score` returns, with entropies, which the fused LM head computes anyway.
         """
+        mask = mask if self._wanted is None else self._wanted
         if not self._ends:
             self.rng_states = get_rng_states(mask.device)
             self._ends = mask.sum(dim=1).cumsum(0).tolist()

@@ -34,6 +34,11 @@ MULTIMODAL = (
 )
 
 
+def has_images(inputs: dict) -> bool:
+    """Whether a batch or the arguments of a scoring call hold anything but text."""
+    return any(inputs.get(name) is not None for name in MULTIMODAL)
+
+
 class PolicyScorer:
     """
     The policy of a trainer, as TRL scores completions with it.
@@ -43,7 +48,7 @@ class PolicyScorer:
         score (`Callable`):
             `GRPOTrainer._get_per_token_logps_and_entropies`, behind what is to watch its calls (see [`ScoringPass`]).
         accelerator (`Accelerator`), args (`GRPOConfig`): The trainer's.
-        trim (`Trim`, *optional*): How `score` trims its micro-batches, if it does.
+        trim (`Callable`): Returns how `score` trims micro-batches without images, a `Trim`; `None` if it does not.
     """
 
     def __init__(
@@ -52,7 +57,7 @@ class PolicyScorer:
         score: Callable,
         accelerator: Accelerator,
         args: GRPOConfig,
-        trim: Trim | None,
+        trim: Callable[[], Trim | None],
     ):
         self._model, self._score, self._trim = model, score, trim
         self.accelerator, self.args = accelerator, args
@@ -76,31 +81,34 @@ class PolicyScorer:
         """The dtype of autocast, if that is on."""
         return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.accelerator.mixed_precision)
 
-    def log_probs(
-        self, batch: dict, rows=slice(None), length: int | None = None, watcher: Callable | None = None
-    ) -> tuple:
-        """TRL's log-probabilities (b, T) and entropies of the (first `length`) completion tokens, at present."""
-        length = length or batch["completion_ids"].size(1)
-        ids, mask = _model_inputs(batch, rows, length)
+    def log_probs(self, batch: dict, rows=slice(None), watcher: Callable | None = None) -> tuple:
+        """TRL's log-probabilities (b, T) and entropies of the completion tokens, at present."""
+        length = batch["completion_ids"].size(1)
+        ids, mask = _model_inputs(batch, rows)
         more = {key: batch[key] for key in MULTIMODAL if key in batch}
         size = self.args.per_device_train_batch_size
         return self._score(watcher, self._model(), ids, mask, length, batch_size=size, **more)
 
     def plain_log_probs(self, batch: dict, rows: torch.Tensor, length: int) -> torch.Tensor:  # (b, length)
         """The same from the model's own logits: TRL's fused LM head has no forward derivative."""
-        ids, mask = _model_inputs(batch, rows, length)
+        ids, mask = _model_inputs(batch, rows)
+        T, trim = batch["completion_ids"].size(1), None if has_images(batch) else self._trim()
+        if trim is not None and trim.cuts(ids.size(1)):
+            end = ids.size(1) - T + length
+            ids, mask, T = ids[:, :end], mask[:, :end], length
         with self.accelerator.autocast():
-            logits = self.model(input_ids=ids, attention_mask=mask, logits_to_keep=length + 1, use_cache=False).logits
+            logits = self.model(input_ids=ids, attention_mask=mask, logits_to_keep=T + 1, use_cache=False).logits
         log_probs = (logits[:, :-1].float() / self.args.temperature).log_softmax(dim=-1)
-        return log_probs.gather(2, ids[:, -length:, None])[:, :, 0]
+        return log_probs.gather(2, ids[:, -T:, None])[:, :length, 0]
 
     def micro_batches(self, batch: dict) -> Iterator[torch.Tensor]:
         """Which rows go together in a pass over a rollout batch, in its order."""
         size = self.args.per_device_train_batch_size
-        if self._trim is None:
+        trim = None if has_images(batch) else self._trim()
+        if trim is None:
             yield from torch.arange(len(batch["completion_mask"]), device=batch["completion_mask"].device).split(size)
         else:
-            for rows, *_ in pieces(batch["prompt_mask"], batch["completion_mask"], size, self._trim):
+            for rows, *_ in pieces(batch["prompt_mask"], batch["completion_mask"], size, trim):
                 yield rows
 
     @contextmanager
@@ -144,7 +152,8 @@ class RolloutPolicy:
         # the reference model's, even on the same modules (PEFT with the adapter disabled).
         is_ours = seen.complete and seen.log_probs is not None and seen.log_probs is batch.get("old_per_token_logps")
         self._pass: ScoringPass | None = seen if is_ours else None
-        self._hidden: HiddenStates | RecomputedStates | None = None
+        if is_ours and "tool_mask" in batch:  # which TRL's own pass does not know of
+            seen.keep_only(mask[batch["completion_mask"].bool()])
 
     @property
     def known(self) -> dict[str, torch.Tensor]:
@@ -156,18 +165,16 @@ class RolloutPolicy:
 
     def scores(self, hidden: bool) -> Scores:
         if self._pass is None or (hidden and not self._pass.dim):
-            self._pass, self._hidden = self._score(hidden or self._keeps_hidden), None
-        if hidden and self._hidden is None:
-            self._hidden = self._get_hidden(self._pass)
-        return Scores(self._pass.log_probs, self._pass.entropies, self._hidden)
+            self._pass = self._score(hidden or self._keeps_hidden)
+        states = self._get_hidden(self._pass) if hidden else None  # not kept here, to which recomputed ones refer
+        return Scores(self._pass.log_probs, self._pass.entropies, states)
 
     def _get_hidden(self, scoring: ScoringPass) -> HiddenStates | RecomputedStates:
-        states = scoring.hidden
-        if not all_reduce(torch.tensor(float(states is not None), device=self._mask.device), "MIN"):
+        has_room = torch.tensor(float(scoring.hidden is not None), device=self._mask.device)
+        if not all_reduce(has_room, "MIN"):
+            scoring.forget()
             return self._recomputed(scoring)
-        if "tool_mask" in self._batch:  # which TRL's own pass does not know of
-            states = states[self._mask[self._batch["completion_mask"].bool()].nonzero()[:, 0]]
-        return states
+        return scoring.hidden
 
     def head(self) -> LMHead:
         return LMHead.of(self.model, self._scorer.args.temperature)
@@ -180,13 +187,13 @@ class RolloutPolicy:
     def log_probs_at(self, rows: torch.Tensor, length: int, plain: bool) -> torch.Tensor:
         if plain:
             return self._scorer.plain_log_probs(self._batch, rows, length)
-        return self._scorer.log_probs(self._batch, rows, length)[0]
+        return self._scorer.log_probs(self._batch, rows)[0][:, :length]
 
     def _score(self, hidden: bool) -> ScoringPass:
         """One more pass."""
         self.forward_passes += 1
         backbone = self._scorer.backbone if hidden else None
-        scoring = ScoringPass(backbone, self._placement)
+        scoring = ScoringPass(backbone, self._placement, self._mask)
         with self._scorer.as_rollouts_are():
             self._scorer.log_probs(self._batch, watcher=scoring)
         if not scoring.complete:
@@ -210,11 +217,11 @@ class RolloutPolicy:
         numbers[self._mask] = torch.arange(int(self._mask.sum()), device=self._mask.device)
         with replayed_rng(rng_states, self._mask.device):
             for rows in self._scorer.micro_batches(self._batch):
-                part = ScoringPass(self._scorer.backbone, Placement("device", self._mask.device))
+                wanted = self._mask[rows]
+                part = ScoringPass(self._scorer.backbone, Placement("device", self._mask.device), wanted)
                 with self._scorer.as_rollouts_are():
                     self._scorer.log_probs(self._batch, rows, watcher=part)
-                tokens = numbers[rows][self._batch["completion_mask"][rows].bool()]
-                yield tokens[tokens >= 0], torch.cat(part.hidden.blocks)[tokens >= 0]
+                yield numbers[rows][wanted], torch.cat(part.hidden.blocks)
 
 
 def _with_examples(batch: dict, examples: torch.Tensor) -> dict:
@@ -230,8 +237,8 @@ def _with_examples(batch: dict, examples: torch.Tensor) -> dict:
     return {**batch, "prompt_ids": ids, "prompt_mask": mask.to(batch["prompt_mask"])}
 
 
-def _model_inputs(batch: dict, rows: torch.Tensor | slice, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids and attention mask (b, P + T) of some rows of a batch, up to so many tokens of the completions."""
-    ids = torch.cat([batch["prompt_ids"][rows], batch["completion_ids"][rows, :length]], dim=1)
-    mask = torch.cat([batch["prompt_mask"][rows], batch["completion_mask"][rows, :length]], dim=1)
+def _model_inputs(batch: dict, rows: torch.Tensor | slice) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ids and attention mask (b, P + T) of some rows of a batch."""
+    ids = torch.cat([batch["prompt_ids"][rows], batch["completion_ids"][rows]], dim=1)
+    mask = torch.cat([batch["prompt_mask"][rows], batch["completion_mask"][rows]], dim=1)
     return ids, mask

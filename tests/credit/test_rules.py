@@ -217,6 +217,17 @@ def test_weights_are_those_of_explicit_loops(name, seed):
     assert weights.std() > 0.01
 
 
+def test_the_optimal_baseline_leaves_alone_what_only_rounding_would_train():
+    """A response with its group's mean reward has an advantage of 0, or of whatever float32 makes of that."""
+    batch = Batch()
+    row = int(batch.tokens().row[0])
+    batch.advantages[row] = 3e-8
+    tokens = batch.tokens()
+    weights = OptimalTokenBaseline().of_rollout(tokens).weights
+    assert (weights[tokens.row == row] == 1).all()
+    assert weights.abs().max() < 1e3
+
+
 @pytest.mark.parametrize("staged", [False, True])
 def test_sibling_value_of_states_in_many_blocks(staged):
     """Staged ones share two buffers."""

@@ -4,8 +4,10 @@ import math
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from delta_trl.credit import RLCSD
+from delta_trl.credit import RLCSD, Tokens
+from delta_trl.credit.siblings_in_context import _siblings
 from delta_trl.states.plain import given_tokens
 
 from .. import tiny
@@ -104,3 +106,25 @@ def test_groups_must_be_whole(make_trainer):
     trainer.args.per_device_train_batch_size = 2  # as two processes would have it
     with pytest.raises(ValueError, match=r"RLCSD compares the responses to a prompt, which must be on one process"):
         RLCSD().check(trainer)
+
+
+def test_siblings_are_found_without_asking_the_device_row_by_row():
+    """Every question to a tensor is a wait for the device; a rollout batch has hundreds of rows."""
+
+    class Questions(TorchDispatchMode):
+        asked = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            self.asked += func is torch.ops.aten._local_scalar_dense.default
+            return func(*args, **(kwargs or {}))
+
+    counts = []
+    for B in (8, 64):
+        advantages = torch.tensor([1.0, -1.0]).repeat(B // 2)
+        groups = torch.arange(B) // 4
+        tokens = Tokens(torch.ones(B, 2).long(), torch.ones(B, 2), advantages, groups=groups, n_groups=B // 4)
+        with Questions() as questions:
+            chosen = _siblings(tokens, -1, 4)
+        assert chosen[:4].tolist() == [[1, 3], [3, -1], [3, 1], [1, -1]]
+        counts.append(questions.asked)
+    assert counts[0] == counts[1]

@@ -41,7 +41,8 @@ def test_two_processes_equal_one(tmp_path, single, mode):
     if mode == "fsdp2":  # which would cast log-probabilities to the parameters' precision
         for rank in range(2):
             seen = json.loads((tmp_path / f"precision-{rank}.json").read_text())
-            assert seen == [["torch.float32", True]]
+            assert seen["log_probs"] == [["torch.float32", True]]
+            assert seen["first_kl"] == pytest.approx(0.0, abs=1e-8)  # of a policy that is its reference
     more = worker.WHOLE_PARAMETERS if mode != "zero3" else ()
     assert two.keys() == {*worker.SCENARIOS, *worker.SOURCES, *more}
     for scenario, ours in two.items():
@@ -60,6 +61,8 @@ def test_two_processes_equal_one(tmp_path, single, mode):
         trainer = worker.make(tmp_path, worker.save_model(tmp_path), "full", 1)
         trainer.train(resume_from_checkpoint=str(tmp_path / "full" / "checkpoint-2"))
         assert_same_records(worker.recorded(tmp_path / "full"), single["full"], TOLERANCE)
+    for rank in range(2 if mode == "ddp" else 0):  # one has room for hidden states, the other has not
+        assert json.loads((tmp_path / f"kept-{rank}.json").read_text()) == [0, 0]
     passes = {scenario: extra_passes(two[scenario]) for scenario in worker.SOURCES}
     assert passes == {"recompute": {5}, "one_rank_recomputes": {5}}  # K = 1, and the centroids' cosine
 

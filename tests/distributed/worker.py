@@ -7,6 +7,7 @@ The rollouts come from `rollout_func` and depend on the prompt alone, so that th
 share them.
 """
 
+import gc
 import json
 import os
 import random
@@ -85,9 +86,15 @@ class Recorder(DeltaGRPOTrainer):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.rollouts = []
+        self.kept = []  # bytes of hidden states, after each rollout batch
 
     def _generate_and_score_completions(self, inputs):
+        gc.collect()
+        gc.disable()  # nothing may wait for it
         batch = super()._generate_and_score_completions(inputs)
+        caches = [thing for thing in gc.get_objects() if isinstance(thing, cache.HiddenStateCache)]
+        self.kept.append(sum(block.nbytes for kept in caches for block in kept.states().blocks))
+        gc.enable()
         self.record(batch)
         return batch
 
@@ -202,6 +209,8 @@ def main(folder: Path, mode: str):
         options = {**WHOLE_PARAMETERS, **SOURCES}.get(scenario, {})
         trainer = make(folder, model, scenario, processes, **options, **saves)
         trainer.train()
+        if (mode, scenario) == ("ddp", "one_rank_recomputes"):
+            (folder / f"kept-{os.environ['RANK']}.json").write_text(json.dumps(trainer.kept))
         check_mode(trainer, mode, processes)
         rollouts = [dict(pair for rows in gather_object([rows]) for pair in rows.items()) for rows in trainer.rollouts]
         logs = [entry for entry in trainer.state.log_history if "loss" in entry]
@@ -237,9 +246,10 @@ def be_late_with_checkpoints(path: Path) -> None:
     Trainer._save_rng_state, TrainerState.save_to_json = save_late, note
 
 
-def precision(folder: Path, model: Path, processes: int) -> list[tuple[str, bool]]:
-    """Of log-probabilities under bfloat16: their dtype, and whether some need more digits."""
-    trainer = make(folder, model, "bf16", processes, bf16=True, log_token_credit=0, log_token_credit_completions=16)
+def precision(folder: Path, model: Path, processes: int) -> dict:
+    """Under bfloat16: dtypes of all log-probabilities, and whether some need more digits; KL to the reference."""
+    options = {"bf16": True, "beta": 0.1, "log_token_credit": 0, "log_token_credit_completions": 16}
+    trainer = make(folder, model, "bf16", processes, **options)
     seen = []
     score = trainer._get_per_token_logps_and_entropies
 
@@ -250,7 +260,8 @@ def precision(folder: Path, model: Path, processes: int) -> list[tuple[str, bool
 
     trainer._get_per_token_logps_and_entropies = scoring
     trainer.train()
-    return sorted(set(seen))
+    kl = [entry["kl"] for entry in trainer.state.log_history if "kl" in entry]
+    return {"log_probs": sorted(set(seen)), "first_kl": kl[0]}
 
 
 def recorded(output: Path) -> dict:

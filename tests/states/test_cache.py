@@ -1,5 +1,7 @@
 """Where hidden states are kept: the same coefficients from every tier, no more memory than promised, honest counts."""
 
+import gc
+
 import pytest
 import torch
 from trl import GRPOConfig, GRPOTrainer
@@ -7,6 +9,8 @@ from trl import GRPOConfig, GRPOTrainer
 from delta_trl.runs.dry_run import make_plan
 from delta_trl.states import cache
 from delta_trl.states.cache import HiddenStateCache, PinnedMemory, Placement
+from delta_trl.states.recorder import ScoringPass
+from delta_trl.states.source import RolloutPolicy
 
 from .. import tiny
 from ..memory import PeakMemory
@@ -84,6 +88,7 @@ def test_recomputing_says_what_it_costs(make_trainer, rollout, monkeypatch, opti
         trainer = make_trainer(
             **mode, token_credit=options["token_credit"], token_credit_kwargs=kwargs, hidden_state_cache="recompute"
         )
+        _ = trainer._trim  # asks the model what may be trimmed
         calls = []
         score = GRPOTrainer._get_per_token_logps_and_entropies
         with monkeypatch.context() as patch:
@@ -139,7 +144,33 @@ def ragged_rollout(prompts, trainer) -> dict:
     return {"prompt_ids": trainer.processing_class(prompts)["input_ids"], "completion_ids": ids, "logprobs": None}
 
 
+@pytest.mark.parametrize("tier", ["device", "recompute", "no room"])
+def test_nothing_of_a_rollout_batch_waits_for_the_garbage_collector(make_trainer, rollout, monkeypatch, tier):
+    options = {"hidden_state_cache": "auto" if tier == "no room" else tier}
+    if tier == "no room":
+        monkeypatch.setattr(cache, "free_memory", lambda device: (0, 2**40))
+    trainer = make_trainer(**MISALIGNED, **options)
+    gc.collect()
+    gc.disable()
+    try:
+        rollout(trainer)
+        alive = [thing for thing in gc.get_objects() if type(thing) in (RolloutPolicy, ScoringPass, HiddenStateCache)]
+        assert not alive
+    finally:
+        gc.enable()
+
+
 # --- "auto" ---
+
+
+def test_processes_of_a_host_share_its_memory(monkeypatch):
+    """All of them ask at the same time."""
+    monkeypatch.setattr(cache, "free_memory", lambda device: (0 if device.type == "meta" else 900, 1000))
+    placement = Placement("auto", torch.device("meta"))
+    assert placement.allocate(200, 1, torch.float32) is not None  # a tenth of 1000 stays free
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    assert placement.allocate(25, 1, torch.float32) is not None
+    assert placement.allocate(26, 1, torch.float32) is None
 
 
 @pytest.mark.parametrize("mode", [ALIGNED, MISALIGNED], ids=["aligned", "misaligned"])
@@ -271,6 +302,23 @@ def test_what_is_written_is_read_back(tier):
     assert read.staged == [tier == "cpu"] * 9
     for tokens, chunk in read.chunks():
         assert torch.equal(chunk, states[tokens])
+
+
+@pytest.mark.usefixtures("_small_blocks")
+def test_what_is_given_back_is_never_beside_a_copy():
+    """States of tools' tokens, of which TRL's scoring pass does not know: two copies would be over the budget."""
+    wanted = torch.arange(4000) % 3 != 2
+    with PeakMemory() as memory:
+        kept = HiddenStateCache(Placement("device", CPU).allocate(4000, 64, torch.float32), CPU)
+        for start in range(0, 4000, 500):
+            kept.write(torch.full((500, 64), float(start)), [(start, start + 500)])
+        everything = 4000 * 64 * 4
+        kept.keep_only(wanted)
+        assert memory.peak < 1.2 * everything
+        assert memory.now < 0.7 * everything
+    expected = (torch.arange(4000) // 500 * 500)[wanted]
+    for tokens, chunk in kept.states().chunks():
+        assert torch.equal(chunk, expected[tokens, None].expand(-1, 64).float())
 
 
 def test_an_empty_cache():

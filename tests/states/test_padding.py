@@ -4,10 +4,24 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import GPT2Config, LlamaConfig, Qwen3Config
+from transformers import (
+    CLIPVisionConfig,
+    GPT2Config,
+    LlamaConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    MambaConfig,
+    Ministral3Config,
+    OPTConfig,
+    Phi3Config,
+    ProcessorMixin,
+    Qwen3Config,
+    Qwen3MoeConfig,
+    RecurrentGemmaConfig,
+)
 from trl import GRPOConfig, GRPOTrainer
 
-from delta_trl.compatibility import is_shift_invariant
+from delta_trl import DeltaGRPOTrainer
 from delta_trl.states.padding import Trim, pieces, regrouped
 
 from .. import tiny
@@ -27,7 +41,7 @@ def ragged(prompts, trainer) -> dict:
 def run(make_trainer, **options):
     """Losses and weights after a rollout batch, and the widths of all forwards that trained or scored."""
     torch.manual_seed(3)
-    model = tiny.model(**options.pop("model", {}))
+    model = options.pop("model", None) or tiny.model()
     widths = []
     model.base_model.register_forward_hook(
         lambda module, args, kwargs, output: widths.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
@@ -43,7 +57,11 @@ def run(make_trainer, **options):
         "logging_steps": 1,
         "trainer_options": {"rollout_func": ragged},
     }
-    trainer = make_trainer(model, **{**defaults, **options})
+    trainer_options = {**defaults["trainer_options"], **options.pop("trainer_options", {})}
+    trainer = make_trainer(model, **{**defaults, **options, "trainer_options": trainer_options})
+    if isinstance(trainer, DeltaGRPOTrainer):
+        _ = trainer._trim  # what may be trimmed is found out once
+        widths.clear()
     trainer.train()
     return trainer, torch.cat([p.detach().flatten() for p in trainer.model.parameters()]), widths
 
@@ -123,33 +141,139 @@ def test_rows_of_like_length_come_together(make_trainer):
     assert [sorted(step, reverse=True) for step in steps[False]] == steps[True]
 
 
-@pytest.mark.parametrize(
-    ("config", "invariant"),
-    [
-        (Qwen3Config(**tiny.SIZES, head_dim=8), True),
-        (LlamaConfig(**tiny.SIZES), True),
-        (LlamaConfig(**tiny.SIZES, rope_parameters={"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}), False),
-        (GPT2Config(), False),
-    ],
-)
-def test_prompts_are_trimmed_where_positions_are_relative(config, invariant):
-    assert is_shift_invariant(config) == invariant
+VOCAB = {"vocab_size": tiny.SIZES["vocab_size"], "pad_token_id": 0, "bos_token_id": None, "eos_token_id": 1}
+ROPE = {"rope_theta": 1e4, "factor": 4.0}
+LONG = {"original_max_position_embeddings": 16}  # the batches of these tests are wider, their rows are not
+WITHOUT_DROPOUT = {"resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}
+MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+CONFIGS = {
+    "qwen3": lambda: Qwen3Config(**tiny.SIZES, head_dim=8),
+    "qwen3 moe": lambda: Qwen3MoeConfig(**tiny.SIZES, head_dim=8, **MOE),
+    "llama 3": lambda: LlamaConfig(
+        **tiny.SIZES,
+        rope_parameters={"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, **ROPE, **LONG},
+    ),
+    "yarn": lambda: LlamaConfig(**tiny.SIZES, rope_parameters={"rope_type": "yarn", **ROPE, **LONG}),
+    "dynamic": lambda: LlamaConfig(
+        **tiny.SIZES, max_position_embeddings=16, rope_parameters={"rope_type": "dynamic", **ROPE}
+    ),
+    "longrope": lambda: Phi3Config(
+        **tiny.SIZES,
+        **LONG,
+        max_position_embeddings=64,
+        rope_parameters={"rope_type": "longrope", "long_factor": [8.0] * 4, "short_factor": [1.0] * 4, **ROPE, **LONG},
+    ),
+    "llama 4 scaling": lambda: Ministral3Config(
+        **tiny.SIZES,
+        head_dim=8,
+        max_position_embeddings=64,
+        rope_parameters={
+            "rope_type": "yarn",
+            "llama_4_scaling_beta": 0.5,
+            **ROPE,
+            "original_max_position_embeddings": 4,
+        },
+    ),
+    "recurrent gemma": lambda: RecurrentGemmaConfig(
+        **{**tiny.SIZES, "num_hidden_layers": 3}, head_dim=8, lru_width=32, attention_window_size=64
+    ),
+    "mamba": lambda: MambaConfig(**VOCAB, hidden_size=32, num_hidden_layers=2),
+    "gpt2": lambda: GPT2Config(**VOCAB, n_embd=32, n_layer=2, n_head=4, **WITHOUT_DROPOUT),
+    "gpt2 with dropout": lambda: GPT2Config(**VOCAB, n_embd=32, n_layer=2, n_head=4),
+    "opt": lambda: OPTConfig(
+        **VOCAB,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        ffn_dim=64,
+        word_embed_proj_dim=32,
+        dropout=0,
+    ),
+}
+# what may be cut off: everything, completions only (positions cannot be told), or nothing
+COMPLETIONS, NOTHING = ("mamba", "opt"), ("longrope", "recurrent gemma")
 
 
-def test_absolute_positions_stay_where_they_are(make_trainer):
-    config = GPT2Config(
-        vocab_size=tiny.SIZES["vocab_size"], n_embd=32, n_layer=2, n_head=4, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0
-    )
-    losses = []
+def sharp(name: str):
+    """A random model whose predictions depend on what it attends to."""
+    torch.manual_seed(3)
+    model = tiny.model(CONFIGS[name]())
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 2:
+                parameter *= 8
+    return model
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_model_says_what_may_be_cut_off(make_trainer, rollout, caplog, name):
+    trainer = make_trainer(sharp(name))
+    random_numbers = torch.get_rng_state()
+    trim = trainer._trim
+    assert torch.equal(torch.get_rng_state(), random_numbers)
+    limit = getattr(trainer.model.config, "max_position_embeddings", None)
+    assert trim == (None if name in NOTHING else Trim(name not in COMPLETIONS, limit=limit))
+    assert caplog.text.count("computes something else without padding") == (name in NOTHING)
+
+
+@pytest.mark.parametrize("name", sorted(CONFIGS.keys() - {"gpt2 with dropout"}))
+def test_trimming_changes_no_model(make_trainer, name):
+    """At learning rate 0 log ratios are 0 on the rollout's own policy, and its log-probabilities are the untrimmed."""
+    options = {
+        "per_device_train_batch_size": 2,
+        "steps_per_generation": 8,
+        "max_completion_length": 24,
+        "max_steps": 8,
+        "learning_rate": 0.0,
+        "token_credit": "none",
+        "trainer_options": {"rollout_func": ragged},
+    }
+    seen = {}
+    for trim in (True, False):
+        trainer = make_trainer(sharp(name), **options, trim_padding=trim)
+        score, scored = trainer._get_per_token_logps_and_entropies, []
+
+        def scoring(model, ids, mask, length, score=score, scored=scored, **kwargs):
+            output = score(model, ids, mask, length, **kwargs)
+            for row, valid, log_probs in zip(ids, mask.bool(), output[0].detach(), strict=True):
+                scored.append((tuple(row[valid].tolist()), log_probs[valid[-length:]]))
+            return output
+
+        trainer._get_per_token_logps_and_entropies = scoring
+        trainer.train()
+        assert len(scored) == 32  # of the rollout batch, and of the losses
+        seen[trim] = dict(scored[:16])
+        for row, log_probs in scored[16:]:
+            torch.testing.assert_close(log_probs, seen[trim][row], atol=2e-5, rtol=0)
+    assert seen[True].keys() == seen[False].keys()
+    for row, log_probs in seen[True].items():
+        torch.testing.assert_close(log_probs, seen[False][row], atol=2e-5, rtol=0)
+
+
+class Words(ProcessorMixin):
+    """The processor of a multimodal checkpoint, as far as texts need it."""
+
+    def __init__(self, tokenizer):
+        super().__init__(tokenizer)
+
+    def __call__(self, text, **kwargs):
+        return self.tokenizer(text, **kwargs)
+
+
+def test_texts_of_a_multimodal_checkpoint_are_trimmed(make_trainer):
+    """Which has images is a question of the batch, not of the model."""
+    vision = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    text = LlamaConfig(**tiny.SIZES)
+    vision_config = CLIPVisionConfig(**vision, image_size=16, patch_size=8)
+    config = LlavaConfig(vision_config=vision_config, text_config=text, image_token_index=40)
+    areas = {}
     for trim in (True, False):
         torch.manual_seed(3)
-        options = {"steps_per_generation": 2, "per_device_train_batch_size": 4, "max_completion_length": 24}
-        trainer = make_trainer(
-            tiny.model(config), **options, trim_padding=trim, trainer_options={"rollout_func": ragged}
-        )
-        trainer.train()
-        losses.append(logged(trainer, "loss"))
-    assert losses[0] == pytest.approx(losses[1], abs=2e-5)
+        model = LlavaForConditionalGeneration(config)
+        options = {"processing_class": Words(tiny.tokenizer())}
+        _, _, widths = run(make_trainer, model=model, trim_padding=trim, trainer_options=options, token_credit="none")
+        areas[trim] = area(widths)
+    assert areas[True] < 0.95 * areas[False]
 
 
 # --- the parts ---
