@@ -9,7 +9,7 @@ import functools
 import re
 
 from .guards import RefusedError, refuse_shape
-from .lists import MEMBER, SEPARATOR, equal_lists, read_list
+from .lists import MEMBER, equal_lists, read_list
 from .normalization import normalize, split_top_level, squeeze
 from .parsing import REPEATING, UnreadableError, fraction, parse
 from .structures import read_structures, same_structures
@@ -186,7 +186,7 @@ def _split_name(text: str) -> tuple[str, str]:
         return points[1], points[2]  # (x, y) = (1, 2), (2, 1)
     if point := re.match(r"([A-Z])\s*(?=\([^()]*,[^()]*\)$)", text):
         return "", text[point.end() :]
-    if "\\approx" in text or len(split_top_level(text, SEPARATOR)) > 1 or len(sides := split_equation(text)) != 2:
+    if "\\approx" in text or len(sides := split_equation(text)) != 2:
         return "", text
     left = sides[0]
     names = left[1:-1].split(",") if left.startswith("(") and left.endswith(")") else [left]

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import sympy
 
-from .guards import RefusedError, refuse_arithmetic, refuse_restatement
+from .guards import RefusedError, refuse_restatement, refuse_undone
 from .normalization import squeeze
 from .parsing import fraction
 from .units import parse_unit, split_unit
@@ -105,7 +105,7 @@ def _equal_scaled(gold: str, gold_factor: Fraction | float, answer: str, factor:
     if first is None or second is None:
         return False
     refuse_restatement(gold, answer)
-    refuse_arithmetic(read_number(gold), read_number(answer))
+    refuse_undone(read_number(gold), read_number(answer))
     rounded = isinstance(gold_factor, float) or isinstance(factor, float)
     tolerance = TOLERANCE if rounded else tolerance_of(gold, answer)
     return nearly_equal(first * _sympify(gold_factor), second * _sympify(factor), tolerance)
