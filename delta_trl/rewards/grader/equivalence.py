@@ -8,13 +8,14 @@ the problem or is too large to evaluate is refused, and a "yes" is vetoed where 
 import functools
 import re
 
+from .congruences import MODULUS, equal_congruences
 from .guards import RefusedError, refuse_shape
 from .lists import MEMBER, equal_lists, read_list
 from .normalization import normalize, split_top_level, squeeze
 from .parsing import REPEATING, UnreadableError, fraction, parse
 from .structures import read_structures, same_structures
 from .units import Unit, parse_unit, split_unit
-from .values import EQUALITY, MODULUS, is_name, same_name, split_equation
+from .values import EQUALITY, is_name, relates_unknowns, same_name, split_equation
 from .words import choice_of, in_symbols, is_wordy, same_time, same_words, split_label, time_of, unwrap
 
 
@@ -22,10 +23,13 @@ RIGHT, WRONG, NO_ANSWER, UNUSABLE_GOLD = "right", "wrong", "no answer", "unusabl
 MAX_GOLD_LENGTH = 1000
 MAX_GOLD_WORDS = 12
 IMPLIES = re.compile(r"\\(?:Rightarrow|implies|therefore|Longrightarrow|to|rightarrow)(?![A-Za-z])")
+# For which arguments or indices something holds: "for all x", "(n \\in \\mathbb{N}^*)", ", n = 1, 2, \\ldots".
+FOR = r"\\text\s*\{\s*,?\s*(?:for|where|with)(?: all| every| any| each)?(?: real| positive| integers?| numbers?)*"
+IN_SET = r"[a-z]\s*\\in\s*\\mathbb\s*\{[A-Z]\}(?:\s*[\^_]\s*(?:\{[^{}]*\}|[*+\d]))?"
+INDICES = r"[kmn]\s*(?:\\ge|>)\s*\d+|[kmn]\s*=\s*\d+(?:\s*,\s*\d+)+\s*,\s*\\[lc]?dots"
 CONDITION = re.compile(
-    r"\s*(?:[,;]|\\text\s*\{\s*(?:for|where)\s*\})\s*[a-z]\s*\\in\s*\\mathbb\s*\{[A-Z]\}\s*$"
-    r"|,?\s*\\text\s*\{\s*for (?:all|every|any)(?: real)?\s*\}\s*[a-z](?:\s*\\in\s*\\mathbb\s*\{[A-Z]\})?\s*$"
-    r"|,?\s*\\text\s*\{\s*for (?:all|every|any)(?: real)? [a-z]\s*\}\s*$"
+    rf"(?:\s*[,;]|,?\s*{FOR}\s*\}}|\s*(?=\())\s*\(?\s*(?:{IN_SET}|{INDICES})\s*\)?\s*$"
+    rf"|,?\s*{FOR}(?:\s*\}}\s*[a-z]|\s+[a-z]\s*\}})\s*$"
 )
 SET_BUILDER = re.compile(
     r"\\lbrace\s*([a-z])\s*(?:\\in\s*\\mathbb\s*\{R\}\s*)?(?:\||:)\s*((?=.*[<>]|.*\\(?:le|ge|neq)\b)[^|:]*)\\rbrace\s*"
@@ -165,6 +169,8 @@ def _equal(gold: str, answer: str) -> bool:
         if not EQUALITY.search(answer):  # "2x = 4, so x = 2" derives; "x = 8, so 7" gives two values
             raise RefusedError("an implication that gives no equation")
     gold, answer = (_bare_set(MEMBER.sub("", CONDITION.sub("", text))) for text in (gold, answer))
+    if (same := equal_congruences(gold, answer)) is not None:
+        return same
     gold, answer = _strip_names(gold, answer)
     return equal_lists(gold, answer)
 
@@ -172,7 +178,7 @@ def _equal(gold: str, answer: str) -> bool:
 def _strip_names(gold: str, answer: str) -> tuple[str, str]:
     """Both without the name of what they give: `(x, y) = (1, 2)`, `P(1, 2)`, `P(A \\cup B) = 1/2`."""
     (gold_name, gold_value), (name, value) = map(_split_name, (gold, answer))
-    if name and not gold_name and len(split_equation(gold_value)) == 2:  # an equation between several unknowns
+    if (name and not gold_name and len(split_equation(gold_value)) == 2) or relates_unknowns(gold):
         return gold, answer
     if name and (not gold_name or same_name(gold_name, name)):
         return gold_value, value

@@ -48,10 +48,10 @@ def read_list(text: str) -> tuple[str, list[str]]:
             inner = text[len(left) : -len(close)]
             if not _balanced(inner):
                 continue
-            elements = _split(inner)
+            elements = split_elements(inner)
             if len(elements) > 1 or left == "\\lbrace":
                 return left + close, elements
-    return "", _split(text)
+    return "", split_elements(text)
 
 
 def _balanced(text: str) -> bool:
@@ -63,7 +63,8 @@ def _balanced(text: str) -> bool:
     return depth == 0
 
 
-def _split(text: str) -> list[str]:
+def split_elements(text: str) -> list[str]:
+    r"""What a list holds, `a \pm b` as two values."""
     elements = [element.strip() for element in split_top_level(text, SEPARATOR)]
     elements = [element for element in elements if element]
     return list(itertools.chain.from_iterable(map(_signs, elements)))
@@ -181,7 +182,7 @@ def _by_name(equations: list[str]) -> list[str] | None:
 
 def _points(text: str) -> str:
     r"""`x = 1, y = 2 \text{ or } x = 2, y = 1` as the points (1, 2), (2, 1)."""
-    systems = [_split(piece) for piece in split_top_level(text, OR)]
+    systems = [split_elements(piece) for piece in split_top_level(text, OR)]
     points = [_by_name(system) if len(system) > 1 else None for system in systems]
     if len(points) < 2 or None in points:
         return text
@@ -192,7 +193,7 @@ def _are_sets(gold: str, answer: str) -> bool:
     """Whether the two have to be compared as sets of numbers: inequalities, unions, intervals against these."""
     signs = [len(INEQUALITY.findall(text)) for text in (gold, answer)]
     if signs == [1, 1]:
-        return any(len(_split(text)) > 1 for text in (gold, answer))
+        return any(len(split_elements(text)) > 1 for text in (gold, answer))
     return any(signs) or any(map(SET.search, (gold, answer)))
 
 
@@ -222,7 +223,7 @@ def _as_set(text: str, is_answer: bool = False) -> sympy.Set | None:
     if len(pieces := split_top_level(text, OR)) > 1:
         return _joined([_as_set(piece.strip(), is_answer) for piece in pieces], sympy.Union)
     text = MEMBER.sub("", re.sub(r"(\\neq)(?=[^<>]*$)", r"\1 ", text))
-    if len(pieces := _split(text)) > 1:
+    if len(pieces := split_elements(text)) > 1:
         if INEQUALITY.search(text):
             if "\\neq" in pieces[0]:  # x is neither of several
                 name = pieces[0].partition("\\neq")[0]

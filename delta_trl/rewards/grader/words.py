@@ -53,7 +53,7 @@ LABELLED = re.compile(r"(?:\(([A-J])\)\s*[.:]?|([A-J])[.:)](?=\s))\s*(.+)", re.D
 
 def unwrap(text: str) -> str:
     r"""The words of `\text{...}` without it."""
-    return re.sub(r"\s+", " ", re.sub(r"\\text\s*\{([^{}]*)\}", r" \1 ", text)).strip(" .,;:!'\"")
+    return re.sub(r"\s+", " ", re.sub(r"\\text\s*\{([^{}]*)\}", r" \1 ", text)).strip(" ,;:!'\"").rstrip(" .,;:!'\"")
 
 
 def plain_words(text: str) -> str:
