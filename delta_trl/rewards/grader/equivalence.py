@@ -8,14 +8,15 @@ the problem or is too large to evaluate is refused, and a "yes" is vetoed where 
 import functools
 import re
 
+from .cases import equal_cases, read_cases, without_braces
 from .congruences import MODULUS, equal_congruences
 from .guards import RefusedError, refuse_shape
 from .lists import MEMBER, equal_lists, read_list
 from .normalization import normalize, split_top_level, squeeze
 from .parsing import REPEATING, UnreadableError, fraction, parse
 from .structures import read_structures, same_structures
-from .units import Unit, parse_unit, split_unit
-from .values import EQUALITY, is_name, relates_unknowns, same_name, split_equation
+from .units import Unit, parse_unit, split_unit, total_of
+from .values import EQUALITY, INEQUALITY, is_name, relates_unknowns, same_name, split_equation
 from .words import choice_of, in_symbols, is_wordy, same_time, same_words, split_label, time_of, unwrap
 
 
@@ -32,7 +33,7 @@ CONDITION = re.compile(
     rf"|,?\s*{FOR}(?:\s*\}}\s*[a-z]|\s+[a-z]\s*\}})\s*$"
 )
 SET_BUILDER = re.compile(
-    r"\\lbrace\s*([a-z])\s*(?:\\in\s*\\mathbb\s*\{R\}\s*)?(?:\||:)\s*((?=.*[<>]|.*\\(?:le|ge|neq)\b)[^|:]*)\\rbrace\s*"
+    r"\\lbrace\s*([a-z])\s*(?:\\in\s*\\mathbb\s*\{R\}\s*)?(?:\||:)\s*((?=.*[<>]|.*\\(?:le|ge|neq)(?![A-Za-z]))[^|:]*)\\rbrace\s*"
 )
 OPEN_INTERVAL = re.compile(r"([\[\]])([^\[\](),]+,[^\[\](),]+)([\[\]])")  # ]2, 5] is (2, 5]
 LABEL = re.compile(
@@ -46,6 +47,15 @@ KIND = re.compile(
 VALUE_OF = re.compile(
     r"^\\text\s*\{\s*(?:the\s+)?value\s+of\s*\}?\s*([A-Za-z])\s*(?:\\text\s*\{)?\s*is\s*\}\s*", re.IGNORECASE
 )
+# What says something of sets, statements and lines that have letters for names, or of the elements of a set.
+SYMBOLIC = re.compile(
+    r"(?<![A-Za-z\\\d])[A-Za-z]'?\s*\\(?:cap|cup|setminus|land|lor|wedge|vee|to|mapsto|parallel|perp|sim|subset|subseteq|iff"
+    r"|Rightarrow|Leftrightarrow)(?![A-Za-z])|\\(?:parallel|perp|neg|lnot|forall|exists|subset|subseteq|iff|mapsto)(?![A-Za-z])"
+    r"|\\lbrace[^{}<>]*(?:\||:)[^{}<>]*\\in"
+)
+COMMUTES = [
+    re.compile(rf"\\(?:{names})(?![A-Za-z])") for names in ("cap", "cup", "land|wedge", "lor|vee", "parallel", "perp")
+]
 BASE = re.compile(r"\(?([0-9A-Za-z.]+)\)?\s*_\s*\{?\s*(?:\\text\s*\{)?\s*(\w+)\s*\}?\s*\}?")
 BASE_NAMES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,
               "twelve": 12, "sixteen": 16}  # fmt: skip
@@ -92,7 +102,7 @@ def _judge(gold: str, answers: list[str]) -> str:
         return UNUSABLE_GOLD
     if not answers:
         return NO_ANSWER
-    return RIGHT if all(_equal(target, normalize(answer)) for answer in answers) else WRONG
+    return RIGHT if all(_equal(target, _normal(answer)) for answer in answers) else WRONG
 
 
 @functools.lru_cache(maxsize=4096)
@@ -100,7 +110,7 @@ def read_gold(gold: str) -> str | None:
     """The normal form of a gold; None if nothing can be compared with it."""
     if len(gold) > MAX_GOLD_LENGTH:
         return None
-    text = normalize(gold)
+    text = _normal(gold)
     if not re.search(r"\w|\\infty|\\emptyset", re.sub(r"\\(?:text|frac|sqrt|d?frac)\b", "", text)):
         return None
     if text.count("{") != text.count("}"):
@@ -109,8 +119,9 @@ def read_gold(gold: str) -> str | None:
         return text if len(unwrap(text).split()) <= MAX_GOLD_WORDS else None
     if time_of(text) or BASE.fullmatch(text) or choice_of(text) or fraction(text) is not None:
         return text
-    if read_structures(text):
+    if read_structures(text) or read_cases(text) or SYMBOLIC.search(text):
         return text
+    text = _bare_set(text)
     for element in read_list(text)[1]:
         if element == "\\ldots":
             continue
@@ -119,6 +130,10 @@ def read_gold(gold: str) -> str | None:
         if not any(_parses(part) for candidate in candidates for part in [candidate.rstrip(" %")]):
             return None
     return text
+
+
+def _normal(text: str) -> str:
+    return total_of(without_braces(normalize(text)))
 
 
 def _parses(text: str) -> bool:
@@ -140,6 +155,12 @@ def _equal(gold: str, answer: str) -> bool:
     if structures := read_structures(gold):
         refuse_shape(gold, answer)
         return same_structures(structures, LABEL.sub("", answer))
+    if pieces := read_cases(gold):
+        given_pieces = read_cases(answer)
+        return given_pieces is not None and equal_cases(pieces, given_pieces, _equal)
+    if SYMBOLIC.search(gold) and not INEQUALITY.search(gold) and not in_symbols(gold, answer):
+        refuse_shape(gold, answer)
+        return _same_symbols(gold, answer)
     if words := re.fullmatch(r"\\text\s*\{([^{}]*)\}", answer):
         answer = rf"\text{{{LABEL.sub('', words[1]) or words[1]}}}"
     answer = KIND.sub("", answer)
@@ -199,6 +220,15 @@ def _split_name(text: str) -> tuple[str, str]:
     return (sides[0], sides[1]) if all(map(is_name, names)) and sides[1] else ("", text)
 
 
+def _same_symbols(gold: str, answer: str) -> bool:
+    """Whether two texts that nobody computes with are the same, but for the order of what commutes."""
+    for operation in COMMUTES:
+        parts = [sorted(map(squeeze, split_top_level(text, operation))) for text in (gold, answer)]
+        if len(parts[0]) > 1:
+            return parts[0] == parts[1]
+    return squeeze(gold) == squeeze(answer)
+
+
 def _unit_of(text: str) -> Unit | None:
     """The unit of a text that is a value with a unit; None if it is not."""
     value, unit = split_unit(text)
@@ -213,7 +243,7 @@ def _equal_in_symbols(gold: str, answer: str) -> bool:
 def _bare_set(text: str) -> str:
     """The condition of a set that is given by one; an interval in the usual brackets."""
     if builder := SET_BUILDER.fullmatch(text):
-        return builder[2].strip()
+        return re.sub(rf"(?<![A-Za-z\\]){builder[1]}(?![A-Za-z])", "x", builder[2].strip())
     if (interval := OPEN_INTERVAL.fullmatch(text)) and interval[1] + interval[3] != "[]":
         return ("(" if interval[1] == "]" else "[") + interval[2] + (")" if interval[3] == "[" else "]")
     return text

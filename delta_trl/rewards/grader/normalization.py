@@ -35,7 +35,7 @@ FUNCTIONS = (
     "ln lg exp gcd lcm max min det lim"
 ).split()
 LAYOUT = re.compile(
-    r"\\(?:displaystyle|textstyle|scriptstyle|limits|nolimits|left|right|[bB]igg?[lrm]?|mleft|mright|hfill|hline"
+    r"\\(?:displaystyle|textstyle|scriptstyle|limits|nolimits|left|right|middle|[bB]igg?[lrm]?|mleft|mright|hfill|hline"
     r"|normalsize|large|Large|LARGE|huge|small|centering|boldmath)(?![A-Za-z])\.?"
 )
 SPACES = re.compile(
@@ -104,6 +104,9 @@ def normalize(text: str) -> str:
     text = re.sub(r"\\dots(?:[cbmio])?(?![A-Za-z])", r"\\ldots ", text)
     text = re.sub(r"\\%", "%", text)
     text = OLD_FONT.sub("", text)
+    text = re.sub(r"\\mathcal\s*(?:\{\s*([A-Z])\s*\}|([A-Z]))", r"\1\2", text)
+    for _ in range(3):  # the braces of \\mathrm{m/s^{2}}
+        text = re.sub(r"(\\(?:mathrm|text|operatorname)\s*\{[^{}]*\^\s*)\{\s*(-?\d)\s*\}", r"\1\2", text)
     for _ in range(3):  # fonts nest: \textbf{\text{(B)}}
         text = FONT.sub(_font, text)
     text = re.sub(r"(?<=\d)\s*\^?\s*\{?\s*(?:\\text\s*\{\s*)?(?:st|nd|rd|th)\b(?:\s*\}){0,2}", "", text)  # 42nd
