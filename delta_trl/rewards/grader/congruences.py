@@ -27,6 +27,7 @@ def equal_congruences(gold: str, answer: str) -> bool | None:
 
 def _read(text: str) -> tuple[str, list[str], str] | None:
     """The name, the residues and the modulus of `x \\equiv 1, 3 \\pmod 4`; None if it is none."""
+    text = re.sub(r"^([A-Za-z])\s*\\b?mod\s*\{?\s*(\w+)\s*\}?\s*=(.*)$", r"\1 \\equiv \3 \\pmod{\2}", text)
     names, residues, moduli = set(), [], []
     matches = [(piece, MODULUS.fullmatch(piece)) for piece in split_elements(text)]
     if not matches or not matches[-1][1]:

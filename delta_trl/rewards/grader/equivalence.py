@@ -51,7 +51,7 @@ VALUE_OF = re.compile(
 SYMBOLIC = re.compile(
     r"(?<![A-Za-z\\\d])[A-Za-z]'?\s*\\(?:cap|cup|setminus|land|lor|wedge|vee|to|mapsto|parallel|perp|sim|subset|subseteq|iff"
     r"|Rightarrow|Leftrightarrow)(?![A-Za-z])|\\(?:parallel|perp|neg|lnot|forall|exists|subset|subseteq|iff|mapsto)(?![A-Za-z])"
-    r"|\\lbrace[^{}<>]*(?:\||:)[^{}<>]*\\in"
+    r"|\\lbrace[^{}<>]*(?:\||:)[^{}<>]*(?:\\in|=)"
 )
 COMMUTES = [
     re.compile(rf"\\(?:{names})(?![A-Za-z])") for names in ("cap", "cup", "land|wedge", "lor|vee", "parallel", "perp")
@@ -222,6 +222,7 @@ def _split_name(text: str) -> tuple[str, str]:
 
 def _same_symbols(gold: str, answer: str) -> bool:
     """Whether two texts that nobody computes with are the same, but for the order of what commutes."""
+    gold, answer = (re.sub(r"(\\lbrace[^|]*?):", r"\1|", text) for text in (gold, answer))
     for operation in COMMUTES:
         parts = [sorted(map(squeeze, split_top_level(text, operation))) for text in (gold, answer)]
         if len(parts[0]) > 1:

@@ -16,7 +16,6 @@ after "or", a correction ("wait", "no") or "it should be" with nothing in betwee
 (`_after`). Values offered beside the box are alternatives: every one of them has to be right.
 """
 
-import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,9 +49,9 @@ CONNECTIVES = frozenset(
 # Words that say nothing of whether an answer holds: the text around a box is read through them.
 SILENT = frozenset(
     "a actually an answer answers as be been being believe but choice correct correctly equal equals equivalently "
-    "exactly final finally find get give gives going guess have hence i in indeed is it just likely making maybe "
-    "means namely now obtain of option our perhaps possibly probably really result simply so solution text that the then "
-    "therefore think this thus to value was we would".split()
+    "else exactly final finally find get give gives going guess have hence i in indeed is it just likely making maybe "
+    "means namely now obtain of option our perhaps possibly probably really result simply so solution text that the "
+    "then therefore think this thus to value was we would".split()
 )
 NEGATIONS = frozenset("not never neither nor cannot ne neq without except anything everything than instead".split())
 DENIALS = frozenset("wrong incorrect false mistaken invalid impossible".split())
@@ -61,7 +60,7 @@ JUDGED = frozenset("answer answers choice option value result".split())
 SUBJECTS = frozenset("that this it which answer result value".split())
 COPULAS = frozenset("is are was were be equals seems looks".split())
 # What may stand before a denial ("Hmm, but that is wrong"), what takes a value back ("Wait, 43"), what hints at it.
-OPENINGS = frozenset("but and so oh ah wait hmm actually sorry however clearly no".split()) | SUBJECTS | COPULAS
+OPENINGS = frozenset("but and so oh ah my wait hmm actually sorry however clearly no".split()) | SUBJECTS | COPULAS
 CORRECTIONS = frozenset("wait actually no sorry oops hmm correction mean meant rather scratch thought".split())
 DOUBTS = frozenset("error mistake wrong mistaken".split())
 ROUGHLY = frozenset("about approximately around roughly nearly approx".split())
@@ -255,11 +254,14 @@ def _choose(text: str, spans: list[Span], parts: int) -> list[str]:
             group = distinct
     first, last = group[0], group[-1]
     before = text[max(0, first.start - 80) : first.start]
-    if OPERATOR_BEFORE.search(before) or (OPERATOR_IN_FORMULA.search(before) and _in_formula(text[: first.start])):
+    in_formula = _in_formula(text[: first.start])
+    if OPERATOR_BEFORE.search(before) or (OPERATOR_IN_FORMULA.search(before) and in_formula):
         return []
     after = text[last.end : last.end + MAX_ANSWER_LENGTH]
     if OPERATOR_AFTER.match(after) or _is_denied(after):
         return []
+    if in_formula:  # its end must not be taken for the beginning of another
+        after = re.sub(r"\$\$?", " ", after, count=1)
     answers = [span.content for span in group]
     if len(group) > 1:
         names = [NAME_BEFORE.search(text[max(0, span.start - 20) : span.start]) for span in group]
@@ -284,7 +286,7 @@ def _offered_before(before: str) -> list[str] | None:
         if word.endswith("n't") or word in NEGATIONS or token[0] == "≠":
             return None
         if word in DENIALS:
-            return None if following in JUDGED else []
+            return None if following in JUDGED or following == "that" else []
         if word == "or":
             offered = True
         elif (word and word not in SILENT and len(word) > 1) or token["end"] or (token[0] in ",;" and not offered):
@@ -313,8 +315,9 @@ def _is_denied(after: str) -> bool:
 def _denies(sentence: list[re.Match]) -> bool | None:
     """Whether a sentence denies what stands before it; None if it says nothing at all."""
     negated = False
-    for token, following in itertools.pairwise([*sentence, None]):
-        word = _word(token)
+    for number, token in enumerate(sentence):
+        following = _word(sentence[number + 1]) if number + 1 < len(sentence) else ""
+        word = _word(token).removesuffix("'s")
         if token["value"]:
             return False
         if not word or (negated and word in ("the", "a", "my", "quite", "actually")):
@@ -324,10 +327,10 @@ def _denies(sentence: list[re.Match]) -> bool | None:
         if word == "not" or word.endswith("n't"):
             negated = True
         elif word in DENIALS:
-            return True
+            return following != "to"
         elif word in ("scratch", "ignore", "disregard"):
-            return following is not None and _word(following) in ("that", "this")
-        elif word not in OPENINGS or (word == "no" and following is not None and _word(following)):
+            return following in ("that", "this")
+        elif word not in OPENINGS or (word == "no" and following):
             return False
     return True if negated else None
 

@@ -174,9 +174,7 @@ def _kinds(term: sympy.Basic) -> set[object]:
     rest = [factor for factor in factors if not _is_plain(factor)]
     if term.free_symbols or not rest:
         return {tuple(sorted(map(str, rest)))}
-    if rest[0].has(*COMPUTED) or any(
-        all(part.is_Integer for part in power.args) for power in rest[0].atoms(sympy.Pow)
-    ):
+    if rest[0].has(*COMPUTED) or any(map(_is_power_of_number, rest[0].atoms(sympy.Pow))):
         return {"a power"}  # 2^{10} - 1 is a closed form of 1023, 3^2 + 4^2 is none of 25
     if isinstance(rest[0], sympy.log) and len(rest) == 1 and (number := rest[0].args[0].doit()).is_Rational:
         if 0 < max(abs(number.p), number.q) < MAX_FACTORED:
@@ -186,6 +184,11 @@ def _kinds(term: sympy.Basic) -> set[object]:
     except (ArithmeticError, AttributeError, NotImplementedError, TypeError, ValueError):
         return {str(term)}
     return {tuple(sorted(str(factor) for factor in rest if not _is_plain(factor)))}
+
+
+def _is_power_of_number(power: sympy.Pow) -> bool:
+    base, exponent = power.args
+    return bool(base.is_Rational and exponent.is_Integer and abs(exponent) > 1)
 
 
 def _is_product_to_compute(product: sympy.Mul) -> bool:

@@ -11,6 +11,7 @@ from .guards import RefusedError, is_undone, refuse_restatement, refuse_shape
 from .normalization import split_top_level, squeeze
 from .parsing import UnreadableError, parse
 from .quantities import equal_quantities
+from .units import is_quantity
 from .values import INEQUALITY
 from .words import is_wordy, unwrap
 
@@ -80,7 +81,7 @@ def _signs(element: str) -> list[str]:
 
 
 def equal_lists(gold: str, answer: str) -> bool:
-    if is_wordy(gold):  # \text{Alice and Bob} is a list too
+    if is_wordy(gold) and not is_quantity(gold):  # \text{Alice and Bob} is a list too
         gold, answer = unwrap(gold), unwrap(answer)
     elif re.fullmatch(r"\\text\s*\{[^{}]*\}", answer):
         answer = unwrap(answer)
@@ -101,6 +102,9 @@ def equal_lists(gold: str, answer: str) -> bool:
         return equal_quantities(wanted[0], given[0])
     if len(wanted) == 1 and not gold_brackets:  # every one of several answers has to be the one
         return bool(given) and not brackets and all(equal_quantities(wanted[0], element) for element in given)
+    names = [match[1] for match in map(NAMED.match, wanted) if match]
+    if brackets in ("()", "[]") and len(set(names)) < len(names):  # the solutions x = 1, x = 2 are no point
+        return False
     ordered = bool(gold_brackets) and gold_brackets != "\\lbrace\\rbrace"
     if ordered and not brackets and any(NAMED.match(element) for element in given):
         if (values := _by_name(given)) is None:

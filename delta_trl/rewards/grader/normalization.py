@@ -104,6 +104,7 @@ def normalize(text: str) -> str:
     text = re.sub(r"\\dots(?:[cbmio])?(?![A-Za-z])", r"\\ldots ", text)
     text = re.sub(r"\\%", "%", text)
     text = OLD_FONT.sub("", text)
+    text = re.sub(r"\\(vec|hat|bar)\s+([A-Za-z])(?![A-Za-z])", r"\\\1{\2}", text)
     text = re.sub(r"\\mathcal\s*(?:\{\s*([A-Z])\s*\}|([A-Z]))", r"\1\2", text)
     for _ in range(3):  # the braces of \\mathrm{m/s^{2}}
         text = re.sub(r"(\\(?:mathrm|text|operatorname)\s*\{[^{}]*\^\s*)\{\s*(-?\d)\s*\}", r"\1\2", text)

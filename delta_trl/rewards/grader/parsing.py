@@ -35,7 +35,7 @@ def parse(text: str, is_complex: bool, lowercase: bool) -> sympy.Basic | sympy.M
     text = text.replace("\\\\", "\\\\ ")  # it takes what follows the end of a row for a command
     if "\\begin" in text:  # and the letter d for a differential
         text = re.sub(r"(?<![A-Za-z\\])d(?![A-Za-z])", "d_{0}", text)
-    text = OF_LETTERS.sub(_symbol, text)
+    text = opaque(text)
     text = re.sub(r"([A-Za-z])('+)", lambda match: f"{match[1]}_{{{'p' * len(match[2])}}}", text)
     try:
         expression = latex2sympy(
@@ -58,8 +58,12 @@ def parse(text: str, is_complex: bool, lowercase: bool) -> sympy.Basic | sympy.M
     return expression
 
 
+def opaque(text: str) -> str:
+    r"""A symbol for each `\gcd(m, n)`: sympy takes m and n for polynomials without a common factor."""
+    return OF_LETTERS.sub(_symbol, text)
+
+
 def _symbol(function: re.Match) -> str:
-    """A symbol in place of `\\gcd(m, n)`: sympy takes m and n for polynomials without a common factor."""
     arguments = ",".join(sorted(re.sub(r"\s+", "", function[2]).split(",")))
     return f" {function[1][0].upper()}_{{{zlib.crc32(arguments.encode())}}} "
 

@@ -59,6 +59,7 @@ def _table() -> dict[str, tuple[Fraction | float, str]]:
         "fahrenheit": {"fahrenheit": "1", "°F": "1"},
         "kelvin": {"kelvin": "1", "K": "1"},
         "resistance": {"ohm": "1", "Ω": "1"},
+        "charge": {"coulomb": "1"},
     }  # fmt: skip
     for dimension, units in others.items():
         table |= {name: (Fraction(factor), dimension) for name, factor in units.items()}
@@ -122,8 +123,14 @@ def split_unit(text: str) -> tuple[str, str]:
         return inner, unit if re.match(r"\s*(?:\\text\{)?\s*(?:dollars?|usd)\b", unit, re.I) else f"{currency} {unit}"
     text = re.sub(r"\s*\\usd\s*$", r"\\text{dollars}", text)
     text = re.sub(r"(?<=\d)\s*\\Omega\s*$", r"\\text{ ohm}", text)
+    text = re.sub(r"(?<=[\d}])\s*\\text\s*\{\s*C\s*\}\s*$", r"\\text{ coulomb}", text)
     match = QUANTITY.match(text)
     return (match["value"].strip(), match["unit"].strip()) if match else (text, "")
+
+
+def is_quantity(text: str) -> bool:
+    unit = split_unit(text)[1]
+    return bool(unit) and parse_unit(unit) is not None
 
 
 def total_of(text: str) -> str:
@@ -145,7 +152,7 @@ def parse_unit(text: str) -> Unit | None:
     """The unit that a text spells, or None if it is not one."""
     text = re.sub(TEXT, lambda match: f" {match[0][match[0].index('{') + 1 : -1]} ", text)
     text = re.sub(r"\^\\circ\s*([CF])?\b", lambda m: f" °{m[1] or ''} ", text).strip()
-    text = re.sub(r"\(\s*([A-Za-z/ ^\d]+)\s*\)", r"\1", text)
+    text = re.sub(r"\(\s*((?:[A-Za-z/ ^\d]|\\cdot(?![A-Za-z]))+)\s*\)", r"\1", text)
     text = re.sub(r"\bdegrees? (?=celsius|fahrenheit)", "", text, flags=re.IGNORECASE)
     unit, found, nouns, sign, next_power, position = Unit(), None, set(), 1, 1, 0
     product = False

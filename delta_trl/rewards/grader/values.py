@@ -24,7 +24,7 @@ from .guards import (
     refuse_zeros,
 )
 from .normalization import closing, split_top_level, squeeze
-from .parsing import UnreadableError, fraction, is_complex_number, parse, parse_both, repeating
+from .parsing import UnreadableError, fraction, is_complex_number, opaque, parse, parse_both, repeating
 
 
 DIGITS = 100
@@ -44,7 +44,7 @@ HEAD = re.compile(  # of what is written like a function
     r"|\\(?:Pr|det|deg|dim|gcd|lcm|max|min|phi|varphi|Phi|sigma|tau|mu)(?![A-Za-z]))(?:_\s*(?:\{[^{}]*\}|\w))?'*\s*[(\[]"
 )
 OPERATION = re.compile(  # what is to be found, where an answer repeats that before it gives the value
-    r"\\(?:i*int|oint|sum|prod|lim|lfloor|lceil|deg|dim|det|rank)(?![A-Za-z])|\d+\s*\\b?mod(?![A-Za-z])"
+    r"\\(?:i*int|oint|sum|prod|lim|max|min|sup|inf|lfloor|lceil|deg|dim|det|rank)(?![A-Za-z])|\d+\s*\\b?mod(?![A-Za-z])"
 )
 UNKNOWN = re.compile(r"[A-Za-z]")
 ARGUMENT = re.compile(r"\\[A-Za-z]+|(?<=\w)\([^()]*\)")
@@ -85,7 +85,7 @@ def is_name(text: str) -> bool:
     if not text or "|" in text or len(text) > 60:
         return False
     rest = re.sub(r"\\text\s*\{[^{}]*\}", "x", text)
-    rest = re.sub(r"_\s*(?:\{[^{}]*\}|\w)", "", rest)
+    rest = re.sub(r"_\s*(?:\{[^{}]*\}|\w)|(?<=\\sin|\\cos|\\tan)\s*\^\s*\{?\s*2\s*\}?", "", rest)
     rest = re.sub(r"[A-Za-z]\s*'*(?:\^\{?(?:-1|'+|\\prime)\}?)?\s*\([^()=]{1,20}\)", "x", rest)
     rest = NAME_COMMAND.sub("x", rest)
     return bool(re.fullmatch(r"[A-Za-z'{}+\s]+", rest)) and bool(re.search(r"[A-Za-z]", rest))
@@ -142,7 +142,7 @@ def _equal_equations(gold: str, gold_sides: list[str], answer: str, sides: list[
 
 
 def same_name(first: str, second: str) -> bool:
-    names = {squeeze(first).lower(), squeeze(second).lower()}
+    names = {squeeze(opaque(name)).lower() for name in (first, second)}
     if len(names) == 2 and len({re.sub(r"_\{?\d\}?$", "", name) for name in names}) == 1:
         return not all("_" in name for name in names)  # x_1 and x_2 are the values of x
     return len(names) == 1 or (names <= {"y", "f(x)", "y(x)", "g(x)"} and "y" in names)
