@@ -8,13 +8,15 @@ the problem or is too large to evaluate is refused, and a "yes" is vetoed where 
 import functools
 import re
 
+from .cases import equal_cases, read_cases, without_braces
+from .congruences import MODULUS, equal_congruences
 from .guards import RefusedError, refuse_shape
-from .lists import MEMBER, SEPARATOR, equal_lists, read_list
+from .lists import MEMBER, equal_lists, read_list
 from .normalization import normalize, split_top_level, squeeze
 from .parsing import REPEATING, UnreadableError, fraction, parse
 from .structures import read_structures, same_structures
-from .units import Unit, parse_unit, split_unit
-from .values import EQUALITY, MODULUS, is_name, same_name, split_equation
+from .units import Unit, parse_unit, split_unit, total_of
+from .values import EQUALITY, INEQUALITY, is_name, relates_unknowns, same_name, split_equation
 from .words import choice_of, in_symbols, is_wordy, same_time, same_words, split_label, time_of, unwrap
 
 
@@ -22,13 +24,16 @@ RIGHT, WRONG, NO_ANSWER, UNUSABLE_GOLD = "right", "wrong", "no answer", "unusabl
 MAX_GOLD_LENGTH = 1000
 MAX_GOLD_WORDS = 12
 IMPLIES = re.compile(r"\\(?:Rightarrow|implies|therefore|Longrightarrow|to|rightarrow)(?![A-Za-z])")
+# For which arguments or indices something holds: "for all x", "(n \\in \\mathbb{N}^*)", ", n = 1, 2, \\ldots".
+FOR = r"\\text\s*\{\s*,?\s*(?:for|where|with)(?: all| every| any| each)?(?: real| positive| integers?| numbers?)*"
+IN_SET = r"[a-z]\s*\\in\s*\\mathbb\s*\{[A-Z]\}(?:\s*[\^_]\s*(?:\{[^{}]*\}|[*+\d]))?"
+INDICES = r"[kmn]\s*(?:\\ge|>)\s*\d+|[kmn]\s*=\s*\d+(?:\s*,\s*\d+)+\s*,\s*\\[lc]?dots"
 CONDITION = re.compile(
-    r"\s*(?:[,;]|\\text\s*\{\s*(?:for|where)\s*\})\s*[a-z]\s*\\in\s*\\mathbb\s*\{[A-Z]\}\s*$"
-    r"|,?\s*\\text\s*\{\s*for (?:all|every|any)(?: real)?\s*\}\s*[a-z](?:\s*\\in\s*\\mathbb\s*\{[A-Z]\})?\s*$"
-    r"|,?\s*\\text\s*\{\s*for (?:all|every|any)(?: real)? [a-z]\s*\}\s*$"
+    rf"(?:\s*[,;]|,?\s*{FOR}\s*\}}|\s*(?=\())\s*\(?\s*(?:{IN_SET}|{INDICES})\s*\)?\s*$"
+    rf"|,?\s*{FOR}(?:\s*\}}\s*[a-z]|\s+[a-z]\s*\}})\s*$"
 )
 SET_BUILDER = re.compile(
-    r"\\lbrace\s*([a-z])\s*(?:\\in\s*\\mathbb\s*\{R\}\s*)?(?:\||:)\s*((?=.*[<>]|.*\\(?:le|ge|neq)\b)[^|:]*)\\rbrace\s*"
+    r"\\lbrace\s*([a-z])\s*(?:\\in\s*\\mathbb\s*\{R\}\s*)?(?:\||:)\s*((?=.*[<>]|.*\\(?:le|ge|neq)(?![A-Za-z]))[^|:]*)\\rbrace\s*"
 )
 OPEN_INTERVAL = re.compile(r"([\[\]])([^\[\](),]+,[^\[\](),]+)([\[\]])")  # ]2, 5] is (2, 5]
 LABEL = re.compile(
@@ -42,6 +47,15 @@ KIND = re.compile(
 VALUE_OF = re.compile(
     r"^\\text\s*\{\s*(?:the\s+)?value\s+of\s*\}?\s*([A-Za-z])\s*(?:\\text\s*\{)?\s*is\s*\}\s*", re.IGNORECASE
 )
+# What says something of sets, statements and lines that have letters for names, or of the elements of a set.
+SYMBOLIC = re.compile(
+    r"(?<![A-Za-z\\\d])[A-Za-z]'?\s*\\(?:cap|cup|setminus|land|lor|wedge|vee|to|mapsto|parallel|perp|sim|subset|subseteq|iff"
+    r"|Rightarrow|Leftrightarrow)(?![A-Za-z])|\\(?:parallel|perp|neg|lnot|forall|exists|subset|subseteq|iff|mapsto)(?![A-Za-z])"
+    r"|\\lbrace[^{}<>]*(?:\||:)[^{}<>]*(?:\\in|=)"
+)
+COMMUTES = [
+    re.compile(rf"\\(?:{names})(?![A-Za-z])") for names in ("cap", "cup", "land|wedge", "lor|vee", "parallel", "perp")
+]
 BASE = re.compile(r"\(?([0-9A-Za-z.]+)\)?\s*_\s*\{?\s*(?:\\text\s*\{)?\s*(\w+)\s*\}?\s*\}?")
 BASE_NAMES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,
               "twelve": 12, "sixteen": 16}  # fmt: skip
@@ -88,7 +102,7 @@ def _judge(gold: str, answers: list[str]) -> str:
         return UNUSABLE_GOLD
     if not answers:
         return NO_ANSWER
-    return RIGHT if all(_equal(target, normalize(answer)) for answer in answers) else WRONG
+    return RIGHT if all(_equal(target, _normal(answer)) for answer in answers) else WRONG
 
 
 @functools.lru_cache(maxsize=4096)
@@ -96,7 +110,7 @@ def read_gold(gold: str) -> str | None:
     """The normal form of a gold; None if nothing can be compared with it."""
     if len(gold) > MAX_GOLD_LENGTH:
         return None
-    text = normalize(gold)
+    text = _normal(gold)
     if not re.search(r"\w|\\infty|\\emptyset", re.sub(r"\\(?:text|frac|sqrt|d?frac)\b", "", text)):
         return None
     if text.count("{") != text.count("}"):
@@ -105,8 +119,9 @@ def read_gold(gold: str) -> str | None:
         return text if len(unwrap(text).split()) <= MAX_GOLD_WORDS else None
     if time_of(text) or BASE.fullmatch(text) or choice_of(text) or fraction(text) is not None:
         return text
-    if read_structures(text):
+    if read_structures(text) or read_cases(text) or SYMBOLIC.search(text):
         return text
+    text = _bare_set(text)
     for element in read_list(text)[1]:
         if element == "\\ldots":
             continue
@@ -115,6 +130,10 @@ def read_gold(gold: str) -> str | None:
         if not any(_parses(part) for candidate in candidates for part in [candidate.rstrip(" %")]):
             return None
     return text
+
+
+def _normal(text: str) -> str:
+    return total_of(without_braces(normalize(text)))
 
 
 def _parses(text: str) -> bool:
@@ -136,6 +155,12 @@ def _equal(gold: str, answer: str) -> bool:
     if structures := read_structures(gold):
         refuse_shape(gold, answer)
         return same_structures(structures, LABEL.sub("", answer))
+    if pieces := read_cases(gold):
+        given_pieces = read_cases(answer)
+        return given_pieces is not None and equal_cases(pieces, given_pieces, _equal)
+    if SYMBOLIC.search(gold) and not INEQUALITY.search(gold) and not in_symbols(gold, answer):
+        refuse_shape(gold, answer)
+        return _same_symbols(gold, answer)
     if words := re.fullmatch(r"\\text\s*\{([^{}]*)\}", answer):
         answer = rf"\text{{{LABEL.sub('', words[1]) or words[1]}}}"
     answer = KIND.sub("", answer)
@@ -165,6 +190,8 @@ def _equal(gold: str, answer: str) -> bool:
         if not EQUALITY.search(answer):  # "2x = 4, so x = 2" derives; "x = 8, so 7" gives two values
             raise RefusedError("an implication that gives no equation")
     gold, answer = (_bare_set(MEMBER.sub("", CONDITION.sub("", text))) for text in (gold, answer))
+    if (same := equal_congruences(gold, answer)) is not None:
+        return same
     gold, answer = _strip_names(gold, answer)
     return equal_lists(gold, answer)
 
@@ -172,7 +199,7 @@ def _equal(gold: str, answer: str) -> bool:
 def _strip_names(gold: str, answer: str) -> tuple[str, str]:
     """Both without the name of what they give: `(x, y) = (1, 2)`, `P(1, 2)`, `P(A \\cup B) = 1/2`."""
     (gold_name, gold_value), (name, value) = map(_split_name, (gold, answer))
-    if name and not gold_name and len(split_equation(gold_value)) == 2:  # an equation between several unknowns
+    if (name and not gold_name and len(split_equation(gold_value)) == 2) or relates_unknowns(gold):
         return gold, answer
     if name and (not gold_name or same_name(gold_name, name)):
         return gold_value, value
@@ -186,11 +213,21 @@ def _split_name(text: str) -> tuple[str, str]:
         return points[1], points[2]  # (x, y) = (1, 2), (2, 1)
     if point := re.match(r"([A-Z])\s*(?=\([^()]*,[^()]*\)$)", text):
         return "", text[point.end() :]
-    if "\\approx" in text or len(split_top_level(text, SEPARATOR)) > 1 or len(sides := split_equation(text)) != 2:
+    if "\\approx" in text or len(sides := split_equation(text)) != 2:
         return "", text
     left = sides[0]
     names = left[1:-1].split(",") if left.startswith("(") and left.endswith(")") else [left]
     return (sides[0], sides[1]) if all(map(is_name, names)) and sides[1] else ("", text)
+
+
+def _same_symbols(gold: str, answer: str) -> bool:
+    """Whether two texts that nobody computes with are the same, but for the order of what commutes."""
+    gold, answer = (re.sub(r"(\\lbrace[^|]*?):", r"\1|", text) for text in (gold, answer))
+    for operation in COMMUTES:
+        parts = [sorted(map(squeeze, split_top_level(text, operation))) for text in (gold, answer)]
+        if len(parts[0]) > 1:
+            return parts[0] == parts[1]
+    return squeeze(gold) == squeeze(answer)
 
 
 def _unit_of(text: str) -> Unit | None:
@@ -207,7 +244,7 @@ def _equal_in_symbols(gold: str, answer: str) -> bool:
 def _bare_set(text: str) -> str:
     """The condition of a set that is given by one; an interval in the usual brackets."""
     if builder := SET_BUILDER.fullmatch(text):
-        return builder[2].strip()
+        return re.sub(rf"(?<![A-Za-z\\]){builder[1]}(?![A-Za-z])", "x", builder[2].strip())
     if (interval := OPEN_INTERVAL.fullmatch(text)) and interval[1] + interval[3] != "[]":
         return ("(" if interval[1] == "]" else "[") + interval[2] + (")" if interval[3] == "[" else "]")
     return text

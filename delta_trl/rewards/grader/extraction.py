@@ -9,8 +9,11 @@ In this order:
 4. where nothing announces an answer: a completion that is nothing but a value, or a last sentence that concludes
    ("Therefore $x = 42$.").
 
-An answer that is negated, asked or taken back is none. One that is offered beside another ("42, or 43") keeps both
-as alternatives: every one of them has to be right.
+What stands before a box decides only if it negates the box or offers another value. It is read backwards from the
+box, through words that say nothing ("is", "the answer", "x ="), until a word that does (`_before`). What follows
+decides only if it denies the box or states another final value. It is read forwards, and a value counts that comes
+after "or", a correction ("wait", "no") or "it should be" with nothing in between but words that say nothing
+(`_after`). Values offered beside the box are alternatives: every one of them has to be right.
 """
 
 import re
@@ -43,35 +46,35 @@ CONNECTIVES = frozenset(
     "plus possible possibility possibly potentially probably second solution solutions text the them then third "
     "value values with".split()
 ) - {"final", "hence", "then"}
-NEGATED = re.compile(
-    r"(?:\bnot|n['’]t|\bnever|\bneither|\bnor|\bcannot|\\neq?|≠"
-    r"|\b(?:wrong|incorrect|false)\s+(?:answer|choice|option|value|result)s?\s+(?:is|are|was|would))"
-    r"(?:\s+(?:be|been|equal(?:\s+to)?|going|to|get|obtain|have|find|exactly|simply|just|actually|really|the|answer|value|is|in|a))*[\s$*(:\[\\]*$",
-    re.IGNORECASE,
+# Words that say nothing of whether an answer holds: the text around a box is read through them.
+SILENT = frozenset(
+    "a actually an answer answers as be been being believe but choice correct correctly equal equals equivalently "
+    "else exactly final finally find get give gives going guess have hence i in indeed is it just likely making maybe "
+    "means namely now obtain of option our perhaps possibly probably really result simply so solution text that the "
+    "then therefore think this thus to value was we would".split()
 )
-TAKEN_BACK = re.compile(
-    r"^[\s$)*\]\\.,;:!]*(?:(?:which|this|that|it|but that)\s+)?"
-    r"(?:(?:is|are|was|were|would be|seems|looks)\s+"
-    r"(?:not\b|wrong|incorrect|false|a mistake|mistaken|invalid|impossible)"
-    r"|(?:is|was|does|are)n['’]t\b|\?|(?:wrong|incorrect)\b)"
-    r"|\b(?:that|this|it|the answer|my answer|the above)(?:['’]s|\s+is|\s+was)\s+"
-    r"(?:wrong|incorrect|not\s+(?:right|correct|true|the))|\b(?:scratch|disregard|ignore)\s+(?:that|this|the)\b",
-    re.IGNORECASE,
+NEGATIONS = frozenset("not never neither nor cannot ne neq without except anything everything than instead".split())
+DENIALS = frozenset("wrong incorrect false mistaken invalid impossible".split())
+AFFIRMED = frozenset("answer correct right true valid possible".split())
+JUDGED = frozenset("answer answers choice option value result".split())
+SUBJECTS = frozenset("that this it which answer result value".split())
+COPULAS = frozenset("is are was were be equals seems looks".split())
+# What may stand before a denial ("Hmm, but that is wrong"), what takes a value back ("Wait, 43"), what hints at it.
+OPENINGS = frozenset("but and so oh ah my wait hmm actually sorry however clearly no".split()) | SUBJECTS | COPULAS
+CORRECTIONS = frozenset("wait actually no sorry oops hmm correction mean meant rather scratch thought".split())
+DOUBTS = frozenset("error mistake wrong mistaken".split())
+ROUGHLY = frozenset("about approximately around roughly nearly approx".split())
+NUMBER = r"[-+−]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+)?%?(?![\w.]\w)"
+TOKEN = re.compile(
+    r"(?P<value>\$\$[^$]{1,200}\$\$|\$[^$\n]{1,200}\$|\\\([^\n]{1,200}?\\\)|\\\[[^\n]{1,200}?\\\]"
+    rf"|(?:[A-Za-z]\s?=\s?)?{NUMBER}|\(?\b[A-J]\b\)?(?!['’]))"
+    r"|(?P<word>[A-Za-z]+(?:['’][a-z]+)?)|(?P<end>[.?!](?=[\s.?!]|$)|\n{2,})|(?P<mark>\S)"
 )
-OFFERED_BESIDE = re.compile(
-    r"^[\s$)*\]\\.,;(]*(?:\\text\{)?\s*\(?\bor\b[\s}:,]*(?:equivalently|alternatively)?,?|^[\s$]*[,;][\s$]*(?=-?\d)",
-    re.IGNORECASE,
+CLAUSE_END = re.compile(r"[\s$*]*(?:$|[.?!,;:)\]\n]|\(?(?:because|since|as|so|not|and not|which|where|instead)\b)")
+EQUALS = re.compile(  # the box goes on: \\boxed{15} = 3 \\cdot 5
+    r"[\s)]*=\s*((?:[\d.+\-*/^{}()\s]|\\(?:cdot|times|div|[dt]?frac|sqrt|pi|overline|binom)(?![A-Za-z])){1,60})"
 )
-OFFERED_BEFORE = re.compile(
-    r"(?:([-−]?[\d.,/]{0,20}\d%?|\$[^$\n]{1,60}\$)[\s,]*)?(?:\\text\s?\{\s?)?\bor\b"
-    r"[\s$*(\[\\}]*(?:(?:maybe|perhaps|possibly|it\s+is|is\s+it)\b[\s$]*)?(?:[A-Za-z]\s?=[\s$]*)?\Z",
-    re.IGNORECASE,
-)
-SECOND_THOUGHT = re.compile(
-    r"(?:^[\s$.…,;:!*)\]\\]*\(?(?:wait|actually|no(?=\s?[-,.:;!…—])|sorry|oops|hmm|correction|i\s+mean|or\s+rather|make\s+that)\b[^.\n]{0,40}?"
-    r"|\b(?:it|that|this|answer|result|value)\s+(?:should|must)\s+(?:actually\s+)?(?:be|have\s+been)\s+)(?=[-−$\\\d(])",
-    re.IGNORECASE,
-)
+CHOICE = re.compile(r"\(?([A-J])\)?[.:]?")
 # A box that is a part of a larger expression is not the answer.
 # An expression does not go on across lines: "… carry 0", then a box on a line of its own, is an answer.
 # Outside of formulas "- " and "* " begin an item of a list, and "… is as follows - " is prose.
@@ -118,6 +121,7 @@ OTHERS = re.compile(
     r"[?]|\b(?:or|about|approximately|roughly|at (?:least|most)|if|when|need|must|assume|suppose|try|let|want)\b", re.I
 )
 EQUATION_LAST = re.compile(r"(?:^|\s)([A-Za-z]\s*=\s*[^\s=,][^\n=,]{0,60}?)[\s.]*$")
+PARTED = re.compile(r"[,;]|\band\b|\bor\b")
 NAME_BEFORE = re.compile(r"([A-Za-z](?:_\{?\w{1,3}\}?)?)\s*=\s*[$\s]*(?:\\[(\[])?\s*$")
 
 
@@ -243,35 +247,146 @@ def find_boxes(text: str) -> list[Span] | None:
 def _choose(text: str, spans: list[Span], parts: int) -> list[str]:
     """The answer among marked ones: the last group, unless the text around it takes it back or adds to it."""
     group = _last_group(text, spans)
-    if len(group) < parts:
+    if len(group) < parts and not PARTED.search(group[-1].content):
         distinct = list({span.content: span for span in spans}.values())
         between = text[distinct[0].end : distinct[-1].start]
         if len(distinct) == parts and not RETRACTION.search(between):
             group = distinct
     first, last = group[0], group[-1]
     before = text[max(0, first.start - 80) : first.start]
-    if NEGATED.search(before) or OPERATOR_BEFORE.search(before):
-        return []
-    if OPERATOR_IN_FORMULA.search(before) and _in_formula(text[: first.start]):
+    in_formula = _in_formula(text[: first.start])
+    if OPERATOR_BEFORE.search(before) or (OPERATOR_IN_FORMULA.search(before) and in_formula):
         return []
     after = text[last.end : last.end + MAX_ANSWER_LENGTH]
-    if TAKEN_BACK.search(after) or OPERATOR_AFTER.match(after):
+    if OPERATOR_AFTER.match(after) or _is_denied(after):
         return []
+    if in_formula:  # its end must not be taken for the beginning of another
+        after = re.sub(r"\$\$?", " ", after, count=1)
     answers = [span.content for span in group]
     if len(group) > 1:
         names = [NAME_BEFORE.search(text[max(0, span.start - 20) : span.start]) for span in group]
         answers = [f"{name[1]} = {a}" if name else a for name, a in zip(names, answers, strict=True)]
-    alternatives = [", ".join(answers)]
-    if offered := OFFERED_BEFORE.search(before):
-        alternatives.append(offered[1])
-    if second := SECOND_THOUGHT.search(after):
-        alternatives.append(_first_sentence(after[second.end() :]))
-    if beside := OFFERED_BESIDE.match(after):
-        alternatives.append(_first_sentence(after[beside.end() :]))
+    answer = ", ".join(answers)
+    offered = _offered_before(before)
+    if offered is None:
+        return []
     later = _announced(after)
-    if later is not None and re.match(r"[-+\d\\$(.]", later):
-        alternatives.append(later)
-    return alternatives
+    if later is not None and (re.match(r"[-+\d\\$(.]|[A-Za-z]\s?=", later) or CHOICE.fullmatch(later)):
+        offered.append(later)
+    return [answer, *offered, *_stated_after(after, answer)]
+
+
+def _offered_before(before: str) -> list[str] | None:
+    """The value before an "or" in front of the box; None if the box is negated, or offered beside anything else."""
+    following, offered = "", False
+    for token in reversed(list(TOKEN.finditer(before[before.rfind("\n\n") + 1 :]))):
+        word = _word(token).removesuffix("'s")
+        if token["value"]:
+            return [token[0]] if offered else []
+        if word.endswith("n't") or word in NEGATIONS or token[0] == "≠":
+            return None
+        if word in DENIALS:
+            return None if following in JUDGED or following == "that" else []
+        if word == "or":
+            offered = True
+        elif (word and word not in SILENT and len(word) > 1) or token["end"] or (token[0] in ",;" and not offered):
+            break
+        following = word or following
+    return None if offered else []
+
+
+def _is_denied(after: str) -> bool:
+    """Whether the text that follows a value questions it, or calls it wrong in this sentence or the next."""
+    sentences: list[list[re.Match]] = [[]]
+    for token in TOKEN.finditer(after):
+        if token[0] == "?" and not any(one["word"] or one["value"] for sentence in sentences for one in sentence):
+            return True
+        if token["end"]:
+            sentences.append([])
+        else:
+            sentences[-1].append(token)
+    for number, sentence in enumerate(sentences):
+        denies = _denies(sentence)
+        if denies or (denies is False and number > 0):
+            return denies
+    return False
+
+
+def _denies(sentence: list[re.Match]) -> bool | None:
+    """Whether a sentence denies what stands before it; None if it says nothing at all."""
+    negated = False
+    for number, token in enumerate(sentence):
+        following = _word(sentence[number + 1]) if number + 1 < len(sentence) else ""
+        word = _word(token).removesuffix("'s")
+        if token["value"]:
+            return False
+        if not word or (negated and word in ("the", "a", "my", "quite", "actually")):
+            continue
+        if negated:
+            return word in AFFIRMED
+        if word == "not" or word.endswith("n't"):
+            negated = True
+        elif word in DENIALS:
+            return following != "to"
+        elif word in ("scratch", "ignore", "disregard"):
+            return following in ("that", "this")
+        elif word not in OPENINGS or (word == "no" and following):
+            return False
+    return True if negated else None
+
+
+def _stated_after(after: str, answer: str) -> list[str]:
+    """The values stated beside the box ("or 43", ", 43", "= 43"), or in its place ("wait, it should be 43")."""
+    stated = []
+    if (equal := EQUALS.match(after)) and (value := equal[1].strip(" .")):
+        stated.append(_chain(value, answer))
+    beside, armed, corrects, subject, obliged = True, "", False, False, False
+    for token in TOKEN.finditer(after):
+        word = _word(token)
+        if token["value"]:
+            value = token[0].strip("$ ").removeprefix("\\(").removesuffix("\\)").strip()
+            fits = (
+                armed == "any"
+                or (armed == "digits" and value[0] in "-−0123456789")
+                or (armed == "choice" and CHOICE.fullmatch(value))
+            )
+            if fits and CLAUSE_END.match(after, token.end()):
+                stated.append(_chain(value, answer))
+            beside, armed, subject = False, "", False
+        elif token["end"]:
+            armed, corrects, subject, obliged = "", False, False, False
+        elif token["mark"]:
+            if beside and token[0] in ",;":
+                armed = "digits"
+        elif word in ROUGHLY or word in NEGATIONS or word.endswith("n't"):
+            beside, armed, subject = False, "", False
+        elif word == "or" or (word == "alternatively" and beside):
+            armed = "any" if beside or corrects else ""
+        elif word == "and" and beside:
+            armed, beside = "choice", False
+        elif word in CORRECTIONS and not (word == "no" and re.match(r"\s+[A-Za-z]", after[token.end() :])):
+            beside, armed, corrects = False, "any", True
+        else:
+            corrects = corrects or word in DOUBTS
+            obliged = obliged or (subject and word in ("should", "must"))
+            subject = subject or word.removesuffix("'s") in SUBJECTS
+            if subject and ((corrects and (word in COPULAS or word.endswith("'s"))) or (obliged and word == "be")):
+                armed = "any"
+            elif word.removesuffix("'s") not in SILENT | SUBJECTS | COPULAS and len(word) > 1:
+                armed = ""
+                subject = subject and word in ("should", "must")
+            beside = beside and armed != ""
+    return stated
+
+
+def _chain(value: str, answer: str) -> str:
+    """A value in numbers as the first side of an equation with the answer: it need not be in the answer's form."""
+    letters = re.search(r"[A-Za-z=]", re.sub(r"\\[A-Za-z]+", "", value + answer))
+    return value if letters or re.fullmatch(NUMBER, value) else f"{value} = {answer}"
+
+
+def _word(token: re.Match) -> str:
+    return (token["word"] or "").lower().replace("’", "'")
 
 
 def _last_group(text: str, spans: list[Span]) -> list[Span]:
@@ -317,7 +432,10 @@ def _announced(text: str) -> str | None:
     answer = _first_line(text[match.end() :])
     if re.match(r"[\s.,]*or\b", answer[len(_sentence(answer)) :], re.IGNORECASE):
         return None
-    if not answer or TAKEN_BACK.search(answer) or "?" in answer:
+    if not answer or "?" in answer:
+        return None
+    value = TOKEN.search(answer)
+    if value is not None and _is_denied(answer[value.end() :]):
         return None
     if UNCERTAIN.match(answer) or re.search(r"\b(?:maybe|perhaps|possibly)\b", answer, re.I):
         return None

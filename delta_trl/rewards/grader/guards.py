@@ -1,6 +1,7 @@
 r"""Answers that are refused before anything is evaluated: restatements of the problem, and what is too large."""
 
 import re
+from collections.abc import Iterator
 
 import sympy
 
@@ -9,6 +10,9 @@ from .normalization import split_top_level
 
 MAX_DIGITS = 20_000
 MAX_NESTING = 20
+MAX_FACTORED = 10**12
+COMPUTED = (sympy.factorial, sympy.binomial)
+I_SYMBOL = sympy.Symbol("i", real=True)  # as latex2sympy reads it
 
 # Operations that leave the work to the grader. An answer may use one if the gold does.
 PATTERNS = {
@@ -30,6 +34,8 @@ PATTERNS = {
     "gamma": r"\\Gamma\s*\(|\\zeta|\\operatorname",
     "transform": r"\\xrightarrow",
     "negation": r"\\neg|\\lnot",
+    "intersection": r"\\cap(?![A-Za-z])",
+    "matrix operation": r"\\end\s*\{\w*(?:matrix|array)\}\s*[)\]]?\s*(?:\^|[-+*]|\\(?:cdot|times|begin)(?![A-Za-z]))",
 }
 OPERATIONS = {name: re.compile(pattern) for name, pattern in PATTERNS.items()}
 IMPLIED = {"hyperbolic": re.compile(r"e\s*\^|\\exp|\\log|\\ln"), "logarithm": re.compile(r"\\ar\w*h(?![A-Za-z])")}
@@ -48,6 +54,11 @@ ADDED_ZERO = re.compile(r"[-+]\s*0(?![\d.,i]|\s*i)|(?<![\d.,])0\s*\+")
 LONG_EXPONENT = re.compile(r"\^\s*\{?\s*[-+]?\s*\d{5,}")
 TOWER = re.compile(r"\^\s*\{[^{}]*\d\s*\^")
 BIG_FACTORIAL = re.compile(r"\d{5,}\s*\)?\s*!|!\s*\)?\s*!")
+NUMBER = r"\s*-?\s*[\d.]+\s*"
+SIMPLE_FRACTION = re.compile(rf"\\frac\s*\{{{NUMBER}\}}\s*\{{{NUMBER}\}}|[\d.]+\s*(?:/|\\div(?![A-Za-z]))\s*[\d.]+")
+FRACTION_OF_FRACTIONS = re.compile(
+    r"Q\s*\)?\s*(?:/|\\div)|(?:/|\\div)\s*\(?\s*Q|\\frac\s*\{\s*-?Q\s*\}(?!\s*\{\s*1\s*\})|\\frac\s*\{[^{}]*\}\s*\{\s*Q\s*\}"
+)
 BIG_BINOMIAL = re.compile(r"\\binom\s*\{\s*\d{5,}|\d{5,}\s*\\choose")
 
 
@@ -80,6 +91,8 @@ def refuse_shape(gold: str, answer: str) -> None:
 
 def refuse_restatement(gold: str, answer: str) -> None:
     """Refuse an operation left undone which the gold does not have."""
+    if divides_fractions(answer) and not divides_fractions(gold):
+        raise RefusedError("restates the problem: arithmetic")
     for name, pattern in OPERATIONS.items():
         if pattern.search(answer) and not pattern.search(gold):
             implied = IMPLIED.get(name)
@@ -87,6 +100,11 @@ def refuse_restatement(gold: str, answer: str) -> None:
                 continue
             if not (implied and implied.search(gold)):
                 raise RefusedError(f"restates the problem: {name}")
+
+
+def divides_fractions(text: str) -> bool:
+    """Whether plain numbers are divided twice, as in `48/2/3`: latex2sympy computes that unseen."""
+    return bool(FRACTION_OF_FRACTIONS.search(SIMPLE_FRACTION.sub("Q", text.replace("Q", "q"))))
 
 
 def refuse_zeros(gold: str, answer: str) -> None:
@@ -107,40 +125,131 @@ def refuse_symbols(gold: sympy.Basic, answer: sympy.Basic) -> None:
         raise RefusedError("holds a variable")
 
 
-def refuse_arithmetic(gold: sympy.Basic | sympy.MatrixBase, answer: sympy.Basic | sympy.MatrixBase) -> None:
-    """
-    Refuse a sum or product of plain numbers where the gold is one number: `40 + 2` for 42.
-
-    Of what holds several values, matrices and inequalities, the parts without variables are looked at.
-    """
-    if isinstance(gold, sympy.Number) or not (isinstance(gold, sympy.Expr) or is_undone(gold)):
-        if is_undone(answer):
-            raise RefusedError("restates the problem: arithmetic")
+def refuse_undone(gold: sympy.Basic | sympy.MatrixBase, answer: sympy.Basic | sympy.MatrixBase) -> None:
+    """Refuse an answer that leaves operations to the grader, unless the gold does: `40 + 2` for 42."""
+    if is_undone(answer) and not is_undone(gold):
+        raise RefusedError("restates the problem: arithmetic")
 
 
 def is_undone(expression: sympy.Basic | sympy.MatrixBase) -> bool:
-    r"""Whether a sum without variables holds like terms (`40 + 2`, `42 + \pi - \pi`), or a product several numbers."""
+    r"""
+    Whether anything inside is no value yet, but an operation that would leave fewer operands than it has.
+
+    Sums of like terms (`40 + 2`, `10\pi + 6\pi`, `\ln 6 - \ln 3`), products of several numbers, of sums without
+    variables (`(\sqrt 2 + 1)(\sqrt 2 - 1)`) and of complex numbers, sets that overlap. Powers, roots, factorials and
+    binomials by themselves are closed forms.
+    """
+    under_roots = set()  # \\sqrt{16 \\cdot 7} is a way to write 4\\sqrt 7
     for part in sympy.preorder_traversal(expression):
-        if not isinstance(part, (sympy.Add, sympy.Mul)) or part.free_symbols:
-            continue
-        if part.is_Add and len({_factors(term) for term in part.args}) < len(part.args):
+        if isinstance(part, sympy.Pow) and _is_root(part):
+            under_roots.add(part.args[0])
+        if isinstance(part, sympy.Add) and _has_like_terms(part):
             return True
-        # -1 writes the sign, 2.8 * 10^1 is one number
-        numbers = [factor for factor in part.args if _is_plain(factor) and factor != -1 and factor.args[:1] != (10,)]
-        if part.is_Mul and len(numbers) > 1:
+        if isinstance(part, sympy.Mul) and part not in under_roots and _is_product_to_compute(part):
+            return True
+        if isinstance(part, sympy.Set) and _is_set_to_compute(part):
             return True
     return False
 
 
-def _factors(term: sympy.Basic) -> tuple[str, ...]:
-    """What a term of a sum is a multiple of; nothing if it is a plain number."""
-    return tuple(sorted(str(factor) for factor in (term.args if term.is_Mul else [term]) if not _is_plain(factor)))
+def _is_root(power: sympy.Pow) -> bool:
+    """Whether it is a root that is no rational number."""
+    exponent = power.args[1]
+    return bool(exponent.is_Rational and not exponent.is_Integer and not power.doit().is_Rational)
+
+
+def _has_like_terms(total: sympy.Add) -> bool:
+    found: set[object] = set()
+    for term in _flat(total, sympy.Add):
+        kinds = _kinds(term)
+        if kinds & found:
+            return True
+        found |= kinds
+    return False
+
+
+def _kinds(term: sympy.Basic) -> set[object]:
+    """What a term of a sum is a multiple of: terms that share something can be added up."""
+    factors = _flat(term, sympy.Mul)
+    rest = [factor for factor in factors if not _is_plain(factor)]
+    if term.free_symbols or not rest:
+        return {tuple(sorted(map(str, rest)))}
+    if rest[0].has(*COMPUTED) or any(map(_is_power_of_number, rest[0].atoms(sympy.Pow))):
+        return {"a power"}  # 2^{10} - 1 is a closed form of 1023, 3^2 + 4^2 is none of 25
+    if isinstance(rest[0], sympy.log) and len(rest) == 1 and (number := rest[0].args[0].doit()).is_Rational:
+        if 0 < max(abs(number.p), number.q) < MAX_FACTORED:
+            return {f"ln {prime}" for part in (abs(number.p), number.q) for prime in sympy.factorint(part)}
+    try:
+        rest = _flat(term.doit(), sympy.Mul)
+    except (ArithmeticError, AttributeError, NotImplementedError, TypeError, ValueError):
+        return {str(term)}
+    return {tuple(sorted(str(factor) for factor in rest if not _is_plain(factor)))}
+
+
+def _is_power_of_number(power: sympy.Pow) -> bool:
+    base, exponent = power.args
+    return bool(base.is_Rational and exponent.is_Integer and abs(exponent) > 1)
+
+
+def _is_product_to_compute(product: sympy.Mul) -> bool:
+    # -1 writes the sign, 2.8 * 10^1 is one number
+    if sum(_is_plain(factor) and factor != -1 and factor.args[:1] != (10,) for factor in product.args) > 1:
+        return True
+    numbers = list(_sides_of_fraction(product))
+    if numbers.count(True) > 1 or numbers.count(False) > 1:  # (2 * 3)/7, and (3/4)/(5/6)
+        return True
+    factors = _flat(product, sympy.Mul)
+    if sum(factor.is_Add and not factor.free_symbols - {I_SYMBOL} for factor in factors) > 1:
+        return True
+    imaginary = [factor for factor in factors if factor.has(sympy.I, I_SYMBOL)]
+    return len(imaginary) > 1 and any(factor.has(sympy.Add) for factor in imaginary)
+
+
+def _sides_of_fraction(factor: sympy.Basic, above: bool = True) -> Iterator[bool]:
+    """For each number of a product whether it stands above the line of the fraction."""
+    if factor.is_Mul:
+        for part in factor.args:
+            yield from _sides_of_fraction(part, above)
+    elif factor.is_Pow and factor.args[1] == -1:
+        yield from _sides_of_fraction(factor.args[0], not above)
+    elif factor.is_Rational:
+        if abs(factor.p) != 1:
+            yield above
+        if factor.q != 1:
+            yield not above
+    elif factor.is_Float:
+        yield above
+
+
+def _is_set_to_compute(expression: sympy.Set) -> bool:
+    if isinstance(expression, sympy.Complement):  # an interval without some points, the real numbers without a set
+        whole, removed = expression.args
+        return isinstance(whole, sympy.FiniteSet) or not (
+            isinstance(removed, sympy.FiniteSet) or whole is sympy.S.Reals
+        )
+    if isinstance(expression, sympy.Union):
+        written = _flat(expression, sympy.Union)
+        found = _flat(expression.doit(), sympy.Union)
+        points = [[one for one in sets if isinstance(one, sympy.FiniteSet)] for sets in (written, found)]
+        several = [len(sets) - len(finite) for sets, finite in zip((written, found), points, strict=True)]
+        lengths = [sum(map(len, finite)) for finite in points]
+        return several[0] != several[1] or lengths[0] != lengths[1] or (several[0] == 0 and len(written) > 1)
+    return isinstance(expression, sympy.Intersection)
+
+
+def _flat(expression: sympy.Basic, kind: type[sympy.Basic]) -> list[sympy.Basic]:
+    """The operands of a sum, product or union, of those inside of it too."""
+    if not isinstance(expression, kind):
+        return [expression]
+    return [operand for argument in expression.args for operand in _flat(argument, kind)]
 
 
 def _is_plain(factor: sympy.Basic) -> bool:
     """Whether it is a number that is written out; `40^1` and `15\\%` are."""
     if isinstance(factor, sympy.UnevaluatedExpr) or (factor.is_Pow and factor.args[1] in (0, 1)):
         return factor.args[0].is_Number
+    if factor.is_Pow and factor.args[1] == -1:
+        return factor.args[0].is_Number and not factor.args[0].is_Integer
     return factor.is_Number
 
 

@@ -2,14 +2,16 @@
 
 import itertools
 import re
+from collections.abc import Callable
 
 import sympy
 from sympy.core.relational import Relational
 
-from .guards import RefusedError, is_undone, refuse_shape
+from .guards import RefusedError, is_undone, refuse_restatement, refuse_shape
 from .normalization import split_top_level, squeeze
 from .parsing import UnreadableError, parse
 from .quantities import equal_quantities
+from .units import is_quantity
 from .values import INEQUALITY
 from .words import is_wordy, unwrap
 
@@ -19,6 +21,9 @@ SEPARATOR = re.compile(
     r"|\\(?:lor|vee)(?![A-Za-z]))+\s*"
 )
 OR = re.compile(r"(?<![A-Za-z\\])or(?![A-Za-z])|\\(?:lor|vee)(?![A-Za-z])|\\text\s*\{\s*or\s*\}")
+AND = re.compile(r"(?<![A-Za-z\\])and(?![A-Za-z])|\\(?:land|wedge)(?![A-Za-z])|\\text\s*\{\s*,?\s*and\s*\}")
+EMPTY = re.compile(r"(?:[A-Za-z]\s*(?:=|\\in)\s*)?(?:\\emptyset|\\lbrace\s*\\rbrace)")
+SET = re.compile(r"\\(?:cup|cap|setminus|mathbb)(?![A-Za-z])")
 MEMBER = re.compile(r"^\s*\(?[A-Za-z](?:\s*,\s*[A-Za-z])*\)?\s*\\in(?![A-Za-z])\s*")
 VECTOR = re.compile(  # may be written (1, 2)
     r"\\begin\s*\{[pb]matrix\}((?:(?!&|\\end).)*|(?:(?!\\\\|\\end).)*)\\end\s*\{[pb]matrix\}"
@@ -30,6 +35,7 @@ VARIABLE = re.compile(
     r"|(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])"
 )
 WORDS = re.compile(r"\\(?:mathbb|text)\s*\{[^{}]*\}|_\s*\{\w+\}|_\s*\w")
+SIZE = re.compile(r"\|\s*[A-Za-z]\s*\|")  # |x| < 2 may stay
 BRACKETS = {"(": ")", "[": "]", "\\lbrace": "\\rbrace", "\\langle": "\\rangle", "]": "["}
 
 
@@ -43,10 +49,10 @@ def read_list(text: str) -> tuple[str, list[str]]:
             inner = text[len(left) : -len(close)]
             if not _balanced(inner):
                 continue
-            elements = _split(inner)
+            elements = split_elements(inner)
             if len(elements) > 1 or left == "\\lbrace":
                 return left + close, elements
-    return "", _split(text)
+    return "", split_elements(text)
 
 
 def _balanced(text: str) -> bool:
@@ -58,7 +64,8 @@ def _balanced(text: str) -> bool:
     return depth == 0
 
 
-def _split(text: str) -> list[str]:
+def split_elements(text: str) -> list[str]:
+    r"""What a list holds, `a \pm b` as two values."""
     elements = [element.strip() for element in split_top_level(text, SEPARATOR)]
     elements = [element for element in elements if element]
     return list(itertools.chain.from_iterable(map(_signs, elements)))
@@ -74,14 +81,16 @@ def _signs(element: str) -> list[str]:
 
 
 def equal_lists(gold: str, answer: str) -> bool:
-    if is_wordy(gold):  # \text{Alice and Bob} is a list too
+    if is_wordy(gold) and not is_quantity(gold):  # \text{Alice and Bob} is a list too
         gold, answer = unwrap(gold), unwrap(answer)
     elif re.fullmatch(r"\\text\s*\{[^{}]*\}", answer):
         answer = unwrap(answer)
-    elif _is_union(gold, answer):
-        refuse_unsolved(gold, answer)
-        return _equal_sets(gold, answer)
+    elif any(empty := [EMPTY.fullmatch(text.strip()) for text in (gold, answer)]):
+        return all(empty)  # no condition that nothing meets and no list says that there is no solution
     refuse_unsolved(gold, answer)
+    if _are_sets(gold, answer) and (equal := _equal_sets(gold, answer)) is not None:
+        return equal
+    gold, answer = _points(gold), _points(answer)
     tuples = ("()", "\\langle\\rangle")
     if VECTOR.fullmatch(gold) and read_list(answer)[0] in tuples:
         gold = _tuple(gold)
@@ -93,14 +102,19 @@ def equal_lists(gold: str, answer: str) -> bool:
         return equal_quantities(wanted[0], given[0])
     if len(wanted) == 1 and not gold_brackets:  # every one of several answers has to be the one
         return bool(given) and not brackets and all(equal_quantities(wanted[0], element) for element in given)
+    names = [match[1] for match in map(NAMED.match, wanted) if match]
+    if brackets in ("()", "[]") and len(set(names)) < len(names):  # the solutions x = 1, x = 2 are no point
+        return False
     ordered = bool(gold_brackets) and gold_brackets != "\\lbrace\\rbrace"
-    if ordered and not brackets and all(names := [NAMED.match(element) for element in given]):
-        given = [element for _, element in sorted(zip([name[1] for name in names if name], given, strict=True))]
+    if ordered and not brackets and any(NAMED.match(element) for element in given):
+        if (values := _by_name(given)) is None:
+            return False
+        given = values
     if len(wanted) != len(given) and not ordered:
         given = list(dict.fromkeys(given))
         wanted = list(dict.fromkeys(wanted))
     if len(wanted) != len(given):
-        return len(given) == 1 and "=" not in answer and _equal_sets(gold, answer)
+        return len(given) == 1 and "=" not in answer and bool(_equal_sets(gold, answer))
     if brackets and gold_brackets != brackets:
         angled = {gold_brackets, brackets} <= {"()", "\\langle\\rangle"}
         loose = gold_brackets == "" and (
@@ -164,47 +178,68 @@ def _equal_elements(gold: str, answer: str) -> bool:
     return equal_quantities(gold, answer)
 
 
-def _is_union(gold: str, answer: str) -> bool:
+def _by_name(equations: list[str]) -> list[str] | None:
+    """The values of `y = 2, x = 1` in the order of the names; None unless each has a name of its own."""
+    named = {match[1]: element[match.end() :].strip() for element in equations if (match := NAMED.match(element))}
+    return [named[name] for name in sorted(named)] if len(named) == len(equations) else None
+
+
+def _points(text: str) -> str:
+    r"""`x = 1, y = 2 \text{ or } x = 2, y = 1` as the points (1, 2), (2, 1)."""
+    systems = [split_elements(piece) for piece in split_top_level(text, OR)]
+    points = [_by_name(system) if len(system) > 1 else None for system in systems]
+    if len(points) < 2 or None in points:
+        return text
+    return ", ".join(f"({', '.join(point)})" for point in points if point)
+
+
+def _are_sets(gold: str, answer: str) -> bool:
     """Whether the two have to be compared as sets of numbers: inequalities, unions, intervals against these."""
     signs = [len(INEQUALITY.findall(text)) for text in (gold, answer)]
-    if any(signs):
-        return signs != [1, 1]
-    return any(re.search(r"\\(?:cup|cap|setminus|emptyset|mathbb)(?![A-Za-z])", text) for text in (gold, answer))
+    if signs == [1, 1]:
+        return any(len(split_elements(text)) > 1 for text in (gold, answer))
+    return any(signs) or any(map(SET.search, (gold, answer)))
 
 
-def _equal_sets(gold: str, answer: str) -> bool:
+def _equal_sets(gold: str, answer: str) -> bool | None:
+    """Whether two conditions or unions describe the same numbers; None if the gold is about several variables."""
     refuse_shape(gold, answer)
     if squeeze(gold) == squeeze(answer):
         return True
-    try:
-        first, second = _as_set(gold), _as_set(answer, is_answer=True)
-    except UnreadableError:
-        return False
-    if first is None or second is None:
-        return False
+    refuse_restatement(re.sub(SIZE, "x", gold), re.sub(SIZE, "x", answer))
     names = [
-        re.findall(r"[A-Za-z]", re.sub(r"\\mathbb\s*\{[A-Z]\}|\\[A-Za-z]+|\bor\b|\band\b", "", text))
+        set(re.findall(r"[A-Za-z]", re.sub(r"\\mathbb\s*\{[A-Z]\}|\\[A-Za-z]+|\bor\b|\band\b", "", text).lower()))
         for text in (gold, answer)
     ]
-    if all(names) and {name.lower() for name in names[0]} != {name.lower() for name in names[1]}:
+    if all(names) and names[0] != names[1]:
         return False
     try:
+        first, second = _as_set(gold), _as_set(answer, is_answer=True)
+        if first is None or second is None:
+            return None if len(names[0]) > 1 else False
         return bool(first == second or first.symmetric_difference(second).is_empty)
-    except (NotImplementedError, TypeError, ValueError):
+    except (AttributeError, NotImplementedError, TypeError, UnreadableError, ValueError):
         return False
 
 
 def _as_set(text: str, is_answer: bool = False) -> sympy.Set | None:
-    pieces = [piece.strip() for piece in split_top_level(text, OR)]
-    if len(pieces) > 1:
-        sets = [_as_set(piece, is_answer) for piece in pieces]
-        return None if None in sets else sympy.Union(*sets)
-    if INEQUALITY.search(text) and len(pieces := _split(text)) > 1:  # "x > 1, x < 3" means both
-        sets = [_as_set(piece, is_answer) for piece in pieces]
-        return None if None in sets else sympy.Intersection(*sets)
-    text = MEMBER.sub("", text)
-    if re.fullmatch(r"\\lbrace\s*\\rbrace", text):
-        return sympy.S.EmptySet
+    """The numbers that a condition or a union allows; None if it is no such thing."""
+    if len(pieces := split_top_level(text, OR)) > 1:
+        return _joined([_as_set(piece.strip(), is_answer) for piece in pieces], sympy.Union)
+    text = MEMBER.sub("", re.sub(r"(\\neq)(?=[^<>]*$)", r"\1 ", text))
+    if len(pieces := split_elements(text)) > 1:
+        if INEQUALITY.search(text):
+            if "\\neq" in pieces[0]:  # x is neither of several
+                name = pieces[0].partition("\\neq")[0]
+                pieces = [piece if INEQUALITY.search(piece) else rf"{name}\neq {piece}" for piece in pieces]
+            sets = [_as_set(piece, is_answer) for piece in pieces]
+            both = _joined(sets, sympy.Intersection)
+            # "x > 1, x < 3" means both, "x < 1, x > 3" one of them
+            return (
+                both if both is None or not both.is_empty else None if AND.search(text) else _joined(sets, sympy.Union)
+            )
+        if is_answer and all(read_list(piece)[0] for piece in pieces):
+            return _joined([_as_set(piece, is_answer) for piece in pieces], sympy.Union)
     expression = parse(text, False, True)
     if is_answer and is_undone(expression):
         raise RefusedError("restates the problem: arithmetic")
@@ -213,11 +248,12 @@ def _as_set(text: str, is_answer: bool = False) -> sympy.Set | None:
     if isinstance(expression, sympy.Set):
         return expression.doit()
     relations = getattr(expression, "_unsorted_args", (expression,))
-    if not all(isinstance(relation, Relational) for relation in relations):
+    if not all(isinstance(relation, Relational) and relation.lhs != relation.rhs for relation in relations):
         return None
-    if len(expression.free_symbols) != 1:
+    if len(expression.free_symbols) != 1 or any(relation.has(sympy.Set) for relation in relations):
         return None
-    try:
-        return sympy.Intersection(*[relation.doit().as_set() for relation in relations])
-    except (NotImplementedError, TypeError, ValueError, AttributeError):
-        return None
+    return sympy.Intersection(*[relation.doit().as_set() for relation in relations])
+
+
+def _joined(sets: list[sympy.Set | None], how: Callable[..., sympy.Set]) -> sympy.Set | None:
+    return None if None in sets else how(*sets)

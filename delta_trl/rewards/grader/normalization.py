@@ -35,7 +35,7 @@ FUNCTIONS = (
     "ln lg exp gcd lcm max min det lim"
 ).split()
 LAYOUT = re.compile(
-    r"\\(?:displaystyle|textstyle|scriptstyle|limits|nolimits|left|right|[bB]igg?[lrm]?|mleft|mright|hfill|hline"
+    r"\\(?:displaystyle|textstyle|scriptstyle|limits|nolimits|left|right|middle|[bB]igg?[lrm]?|mleft|mright|hfill|hline"
     r"|normalsize|large|Large|LARGE|huge|small|centering|boldmath)(?![A-Za-z])\.?"
 )
 SPACES = re.compile(
@@ -59,6 +59,9 @@ SCALED = re.compile(
 # latex2sympy reads `\ln 3/\ln 2` as the logarithm of 3/\ln 2.
 QUOTIENT = re.compile(
     r"(\\(?:ln|log(?:\s*_\s*(?:\{[^{}]*\}|\w))?|sin|cos|tan))\s*(?:\{(\w+)\}|(?<=[a-z}\d\s])(\w+))\s*/\s*\\(?=ln|log|sin|cos|tan)"
+)
+DERIVATIVE = re.compile(
+    r"\\frac\s*\{\s*d\s*(?:\^\s*\{?\s*([2-4])\s*\}?)?\s*([a-z])\s*\}\s*\{\s*d\s*[xt]\s*(?:\^\s*\{?\s*\1\s*\}?)?\s*\}"
 )
 SIMPLE_NUMBER = r"\d+(?:\.\d+)?"
 
@@ -101,10 +104,19 @@ def normalize(text: str) -> str:
     text = re.sub(r"\\dots(?:[cbmio])?(?![A-Za-z])", r"\\ldots ", text)
     text = re.sub(r"\\%", "%", text)
     text = OLD_FONT.sub("", text)
+    text = re.sub(r"\\(vec|hat|bar)\s+([A-Za-z])(?![A-Za-z])", r"\\\1{\2}", text)
+    text = re.sub(r"\\mathcal\s*(?:\{\s*([A-Z])\s*\}|([A-Z]))", r"\1\2", text)
+    for _ in range(3):  # the braces of \\mathrm{m/s^{2}}
+        text = re.sub(r"(\\(?:mathrm|text|operatorname)\s*\{[^{}]*\^\s*)\{\s*(-?\d)\s*\}", r"\1\2", text)
     for _ in range(3):  # fonts nest: \textbf{\text{(B)}}
         text = FONT.sub(_font, text)
     text = re.sub(r"(?<=\d)\s*\^?\s*\{?\s*(?:\\text\s*\{\s*)?(?:st|nd|rd|th)\b(?:\s*\}){0,2}", "", text)  # 42nd
     text = _plain_functions(text)
+    text = re.sub(
+        r"\\text\s*\{\s*\(?\s*mod(?:ulo)?\s*(\w*)\s*\)?\s*\}|(?<![\\A-Za-z])mod(?![A-Za-z])", r"\\mod \1 ", text
+    )
+    text = DERIVATIVE.sub(lambda m: m[2] + "'" * int(m[1] or 1), text)
+    text = re.sub(r"\^\s*\{\s*((?:\\prime\s*)+)\}", lambda m: "'" * m[1].count("p"), text)
     text = re.sub(r"(?<=\d)[eE]\+?(-?\d+)(?![\d.A-Za-z])", r"\\times 10^{\1}", text)
     text = re.sub(r"\\log\s*_\s*\{?\s*e\s*\}?", r"\\ln ", text)
     text = SCALED.sub(_scaled, text)
@@ -138,9 +150,9 @@ def split_top_level(text: str, pattern: re.Pattern) -> list[str]:
             parts.append(text[start:position])
             start = position = match.end()
             continue
-        if match := re.compile(r"\\(begin|lbrace|langle|lfloor|lceil|end|rbrace|rangle|rfloor|rceil)\b").match(
-            text, position
-        ):
+        if match := re.compile(
+            r"\\(begin|lbrace|langle|lfloor|lceil|end|rbrace|rangle|rfloor|rceil)(?![A-Za-z])"
+        ).match(text, position):
             depth += 1 if match[1] in ("begin", "lbrace", "langle", "lfloor", "lceil") else -1
             position = match.end()
             continue
@@ -192,7 +204,7 @@ def _scaled(match: re.Match) -> str:
 def _font(match: re.Match) -> str:
     command, content = match[0], match[1]
     word = content.strip()
-    if word in FUNCTIONS and "text" not in command[:6]:
+    if word in FUNCTIONS and ("text" not in command[:6] or word in ("gcd", "lcm")):
         return f"\\{word} "
     if not word or (len(word) == 1 and command.startswith(("\\mathbf", "\\boldsymbol", "\\bm", "\\mathit"))):
         return f" {word} "
@@ -209,6 +221,7 @@ def _plain_functions(text: str) -> str:
                   r"\\\1 ", text)  # fmt: skip
     text = re.sub(r"\\text\s*\{\s*(?:negative|minus)\s+infinity\s*\}|\bnegative infinity\b", r"-\\infty ", text)
     text = re.sub(r"\\text\s*\{\s*infinity\s*\}", r"\\infty ", text, flags=re.IGNORECASE)
+    text = re.sub(r"\\(max|min|gcd|lcm)\s*\\lbrace([^{}\\]*)\\rbrace", r"\\\1(\2)", text)
     text = re.sub(r"(?<![\\A-Za-z])pi(?![A-Za-z])", r"\\pi ", text)
     return re.sub(r"(?<![\\A-Za-z{])(?:infinity|infty|inf|oo)(?![A-Za-z])", r"\\infty ", text)
 

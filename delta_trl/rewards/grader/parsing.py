@@ -2,6 +2,7 @@
 
 import functools
 import re
+import zlib
 from fractions import Fraction
 
 import sympy
@@ -13,6 +14,7 @@ LATEX = NormalizationConfig(
     basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none", equations=False
 )
 IMAGINARY = re.compile(r"(?<![A-Za-z\\_])i(?![A-Za-z])")
+OF_LETTERS = re.compile(r"\\(gcd|lcm)\s*\(([^()]*(?<!\\)[A-Za-z][^()]*)\)")
 REPEATING = re.compile(r"(-?)(\d*)\.(\d*)(?:\\(?:overline|bar|dot)\s*\{?(\d+)\}?|\((\d+)\))")
 ELLIPSIS = re.compile(r"(-?)(\d*)\.(\d*?)(\d{1,6}?)\4{2,}\s*(?:\\[lc]?dots|\.\.\.)")
 NUMBER = re.compile(r"([-+]?)\s*(\d+(?:\.\d*)?|\.\d+)")
@@ -30,6 +32,11 @@ class UnreadableError(Exception):
 @functools.lru_cache(maxsize=4096)
 def parse(text: str, is_complex: bool, lowercase: bool) -> sympy.Basic | sympy.MatrixBase:
     text = text.replace("\\lbrace", "\\{").replace("\\rbrace", "\\}")
+    text = text.replace("\\\\", "\\\\ ")  # it takes what follows the end of a row for a command
+    if "\\begin" in text:  # and the letter d for a differential
+        text = re.sub(r"(?<![A-Za-z\\])d(?![A-Za-z])", "d_{0}", text)
+    text = opaque(text)
+    text = re.sub(r"([A-Za-z])('+)", lambda match: f"{match[1]}_{{{'p' * len(match[2])}}}", text)
     try:
         expression = latex2sympy(
             normalize_latex(text, LATEX),
@@ -49,6 +56,16 @@ def parse(text: str, is_complex: bool, lowercase: bool) -> sympy.Basic | sympy.M
             {symbol: sympy.I for symbol in expression.free_symbols if symbol.name in ("i", "I")}
         )
     return expression
+
+
+def opaque(text: str) -> str:
+    r"""A symbol for each `\gcd(m, n)`: sympy takes m and n for polynomials without a common factor."""
+    return OF_LETTERS.sub(_symbol, text)
+
+
+def _symbol(function: re.Match) -> str:
+    arguments = ",".join(sorted(re.sub(r"\s+", "", function[2]).split(",")))
+    return f" {function[1][0].upper()}_{{{zlib.crc32(arguments.encode())}}} "
 
 
 def is_complex_number(text: str) -> bool:

@@ -5,11 +5,12 @@ from fractions import Fraction
 
 import sympy
 
-from .guards import RefusedError, refuse_arithmetic, refuse_restatement
+from .guards import RefusedError, refuse_restatement, refuse_undone
 from .normalization import squeeze
 from .parsing import fraction
 from .units import parse_unit, split_unit
 from .values import (
+    APPROXIMATELY,
     TOLERANCE,
     equal_values,
     is_name,
@@ -22,12 +23,21 @@ from .values import (
 from .words import in_symbols, is_wordy, plain_words, same_words
 
 
+UNIT_SIGN = re.compile(r"%|\\usd")
+
+
 def equal_quantities(gold: str, answer: str) -> bool:
     """Compare two values with or without units: a missing unit is forgiven, another unit is not."""
     if squeeze(gold) == squeeze(answer):
         return True
-    if "%" in answer and len(chain := split_equation(answer)) > 1:  # 1/2 = 50%
-        return all(equal_quantities(gold, side) for side in chain if not is_name(side))
+    if len(chain := split_equation(answer)) > 1:
+        units = [UNIT_SIGN.findall(side)[-1:] or [split_unit(side)[1]] for side in chain]
+        if any(unit[0] and (UNIT_SIGN.match(unit[0]) or parse_unit(unit[0])) for unit in units[:-1]) or "%" in answer:
+            if not APPROXIMATELY.search(answer):  # 1/2 = 50%, 5 km = 5000 m
+                return all(equal_quantities(gold, side) for side in chain if not is_name(side))
+            if len({unit[0] for unit in units}) == 1:  # what each rounding of a quantity has
+                unit, rest = units[0][0], answer.replace(units[0][0], "")
+                answer = unit + rest if unit == r"\usd" else rest + unit
     gold, gold_percent = _strip_percent(gold)
     answer, answer_percent = _strip_percent(answer)
     if gold_percent or answer_percent:
@@ -105,7 +115,7 @@ def _equal_scaled(gold: str, gold_factor: Fraction | float, answer: str, factor:
     if first is None or second is None:
         return False
     refuse_restatement(gold, answer)
-    refuse_arithmetic(read_number(gold), read_number(answer))
+    refuse_undone(read_number(gold), read_number(answer))
     rounded = isinstance(gold_factor, float) or isinstance(factor, float)
     tolerance = TOLERANCE if rounded else tolerance_of(gold, answer)
     return nearly_equal(first * _sympify(gold_factor), second * _sympify(factor), tolerance)

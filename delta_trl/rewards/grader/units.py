@@ -46,7 +46,7 @@ def _table() -> dict[str, tuple[Fraction | float, str]]:
         "mass": {"kilo": "1000", "ton": "1000000", "tonne": "1000000", "pound": "45359237/100000",
                  "lb": "45359237/100000", "ounce": "45359237/1600000", "oz": "45359237/1600000"},
         "time": {"second": "1", "sec": "1", "s": "1", "minute": "60", "min": "60", "hour": "3600", "hr": "3600",
-                 "h": "3600", "day": "86400", "week": "604800", "ms": "1/1000"},
+                 "h": "3600", "day": "86400", "week": "604800", "wk": "604800", "ms": "1/1000"},
         "year": {"year": "1", "yr": "1", "month": "1/12", "decade": "10", "century": "100", "centuries": "100"},
         "volume": {"gallon": "1", "gal": "1"},
         "dollar": {"dollar": "1", "buck": "1", "usd": "1", "cent": "1/100", "¢": "1/100"},
@@ -58,6 +58,8 @@ def _table() -> dict[str, tuple[Fraction | float, str]]:
         "celsius": {"celsius": "1", "°C": "1"},
         "fahrenheit": {"fahrenheit": "1", "°F": "1"},
         "kelvin": {"kelvin": "1", "K": "1"},
+        "resistance": {"ohm": "1", "Ω": "1"},
+        "charge": {"coulomb": "1"},
     }  # fmt: skip
     for dimension, units in others.items():
         table |= {name: (Fraction(factor), dimension) for name, factor in units.items()}
@@ -87,11 +89,14 @@ FILLERS = frozenset("the a an total all of each respectively".split())
 TOKEN = re.compile(
     r"\s*(?:(?P<word>°\s?[CF]\b|[A-Za-zµμ]+|[€£¥₹¢°])\.?(?:\s*\^\s*\{?\s*(?P<power>-?\d)\s*\}?)?|(?P<slash>/)|(?P<dot>\\cdot\b|[*·]))"
 )
-QUANTITY = re.compile(
-    r"(?P<value>.*?[\d})\]!'a-z|])(?P<unit>(?:\s*(?:\\text\{[^{}]*\}|\^\\circ|°|[€¢]|/|\\cdot(?=\s*\\text)"
-    r"|(?<![\\A-Za-z])[A-Za-zµμ]+\.?)(?:\s*\^\s*(?:\d|\{\s*-?\d\s*\}))?)+)\s*$",
-    re.DOTALL,
+COMPOUND_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)\.?")
+COMPOUND = re.compile(rf"{COMPOUND_PART.pattern}(?:\s*(?:,|and)?\s*{COMPOUND_PART.pattern}){{1,3}}")
+TEXT = r"\\text\s*\{(?:[^{}]|\{[^{}]*\})*\}"
+UNIT = (
+    rf"(?:{TEXT}|\^\\circ|°|[€¢]|/|\\cdot(?=\s*\\text)|(?<![\\A-Za-z])[A-Za-zµμ]+\.?)"
+    r"(?:\s*\^\s*(?:\d|\{\s*-?\d\s*\}))?"
 )
+QUANTITY = re.compile(rf"(?P<value>.*?[\d}})\]!'a-z|])(?P<unit>\s*{UNIT}(?:\s*(?:\\cdot\s*)?{UNIT})*)\s*$", re.DOTALL)
 
 
 @dataclass
@@ -117,15 +122,38 @@ def split_unit(text: str) -> tuple[str, str]:
         # "$5 dollars" is one unit said twice, "$5 per hour" a rate.
         return inner, unit if re.match(r"\s*(?:\\text\{)?\s*(?:dollars?|usd)\b", unit, re.I) else f"{currency} {unit}"
     text = re.sub(r"\s*\\usd\s*$", r"\\text{dollars}", text)
+    text = re.sub(r"(?<=\d)\s*\\Omega\s*$", r"\\text{ ohm}", text)
+    text = re.sub(r"(?<=[\d}])\s*\\text\s*\{\s*C\s*\}\s*$", r"\\text{ coulomb}", text)
     match = QUANTITY.match(text)
     return (match["value"].strip(), match["unit"].strip()) if match else (text, "")
 
 
+def is_quantity(text: str) -> bool:
+    unit = split_unit(text)[1]
+    return bool(unit) and parse_unit(unit) is not None
+
+
+def total_of(text: str) -> str:
+    """`2 hours 30 minutes` as 150 minutes; any other text as it is."""
+    plain = re.sub(r"\\text\s*\{([^{}]*)\}", r" \1 ", text).strip(" .")
+    if not COMPOUND.fullmatch(plain):
+        return text
+    parts = [(Fraction(number), _look_up(word)) for number, word in COMPOUND_PART.findall(plain)]
+    known = [(number, unit) for number, unit in parts if unit]
+    factors = [Fraction(factor) for _, (factor, _) in known if not isinstance(factor, float)]
+    dimensions = {dimension for _, (_, dimension) in known}
+    if len(factors) < len(parts) or len(dimensions) > 1 or factors != sorted(set(factors), reverse=True):
+        return text
+    total = sum(number * factor for (number, _), factor in zip(known, factors, strict=True)) / factors[-1]
+    return rf"{total}\text{{ {COMPOUND_PART.findall(plain)[-1][1]}}}"
+
+
 def parse_unit(text: str) -> Unit | None:
     """The unit that a text spells, or None if it is not one."""
-    text = re.sub(r"\\text\s*\{([^{}]*)\}", r" \1 ", text)
+    text = re.sub(TEXT, lambda match: f" {match[0][match[0].index('{') + 1 : -1]} ", text)
     text = re.sub(r"\^\\circ\s*([CF])?\b", lambda m: f" °{m[1] or ''} ", text).strip()
-    text = re.sub(r"\(\s*([A-Za-z/ ^\d]+)\s*\)", r"\1", text)
+    text = re.sub(r"\(\s*((?:[A-Za-z/ ^\d]|\\cdot(?![A-Za-z]))+)\s*\)", r"\1", text)
+    text = re.sub(r"\bdegrees? (?=celsius|fahrenheit)", "", text, flags=re.IGNORECASE)
     unit, found, nouns, sign, next_power, position = Unit(), None, set(), 1, 1, 0
     product = False
     while position < len(text):
@@ -183,7 +211,8 @@ def parse_unit(text: str) -> Unit | None:
 
 
 def _look_up(word: str) -> tuple[Fraction | float, str] | None:
-    for spelling in (word, word.lower(), _singular(word.lower())):
+    lower = word.lower()
+    for spelling in (word, lower, _singular(lower), lower[:-1] if lower.endswith("s") and len(lower) > 2 else lower):
         if spelling in UNITS and (spelling == word or len(word) > 1):  # 5M is not 5 m
             return UNITS[spelling]
     return None

@@ -16,15 +16,15 @@ from sympy.core.relational import Relational
 
 from .guards import (
     RefusedError,
-    refuse_arithmetic,
     refuse_large,
     refuse_restatement,
     refuse_shape,
     refuse_symbols,
+    refuse_undone,
     refuse_zeros,
 )
-from .normalization import split_top_level, squeeze
-from .parsing import UnreadableError, fraction, is_complex_number, parse, parse_both, repeating
+from .normalization import closing, split_top_level, squeeze
+from .parsing import UnreadableError, fraction, is_complex_number, opaque, parse, parse_both, repeating
 
 
 DIGITS = 100
@@ -33,12 +33,21 @@ EXACT_TOLERANCE = sympy.Float("1e-80")  # nothing is rounded where no decimal is
 DECIMAL = re.compile(r"-?\d*\.\d+")
 EQUALITY = re.compile(r"(?<![<>!:])=+(?![<>])|\\equiv(?![A-Za-z])|(\\approx)(?![A-Za-z])")
 INEQUALITY = re.compile(r"[<>]|\\(?:le|ge|neq|lt|gt|leq|geq)(?![A-Za-z])")
-MODULUS = re.compile(r"(.*?)\s*\(?\s*\\(?:p|b)?mod\s*\{?\s*(\w+)\s*\}?\s*\)?\s*", re.DOTALL)
+APPROXIMATELY = re.compile(r"\\approx(?![A-Za-z])")
 NAME_COMMAND = re.compile(
-    r"\\(?:frac|overline|vec|overrightarrow|mathbf|mathbb|hat|bar|angle|triangle|widehat|tilde|log|sin|cos|tan|ell"
+    r"\\(?:frac|overline|vec|overrightarrow|mathbf|mathbb|hat|bar|angle|triangle|widehat|tilde|sin|cos|tan|ell"
     r"|[a-z]*(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|rho|sigma|omega|tau|psi|xi|eta|nu|epsilon)"
     r"|Delta|Omega|Phi|Sigma|Gamma|Theta|Lambda|Psi)(?![A-Za-z])"
 )
+HEAD = re.compile(  # of what is written like a function
+    r"(?:\\(?:mathbb|mathcal|text)\s*\{[^{}]*\}|[A-Za-z]"
+    r"|\\(?:Pr|det|deg|dim|gcd|lcm|max|min|phi|varphi|Phi|sigma|tau|mu)(?![A-Za-z]))(?:_\s*(?:\{[^{}]*\}|\w))?'*\s*[(\[]"
+)
+OPERATION = re.compile(  # what is to be found, where an answer repeats that before it gives the value
+    r"\\(?:i*int|oint|sum|prod|lim|max|min|sup|inf|lfloor|lceil|deg|dim|det|rank)(?![A-Za-z])|\d+\s*\\b?mod(?![A-Za-z])"
+)
+UNKNOWN = re.compile(r"[A-Za-z]")
+ARGUMENT = re.compile(r"\\[A-Za-z]+|(?<=\w)\([^()]*\)")
 
 
 def equal_values(gold: str, answer: str) -> bool:
@@ -51,11 +60,6 @@ def equal_values(gold: str, answer: str) -> bool:
     if not answer or not gold:
         return False
     refuse_shape(gold, answer)
-    if modulus := MODULUS.fullmatch(gold):
-        given = MODULUS.fullmatch(answer)
-        value = split_top_level(modulus[1], EQUALITY)[-1].strip()
-        answer = given[1] if given and given[2] == modulus[2] else "" if given else answer
-        return bool(answer) and equal_values(value, split_top_level(answer, EQUALITY)[-1].strip())
     if gold.count(":") != answer.count(":") and max(gold.count(":"), answer.count(":")) > 1:
         return False
     if ":" in answer and first is not None and first.denominator == 1:  # the ratio 100:1 is not 100
@@ -68,7 +72,7 @@ def equal_values(gold: str, answer: str) -> bool:
 
 def split_equation(text: str) -> list[str]:
     """The sides of a chain of equalities; one side if it holds an inequality."""
-    if INEQUALITY.search(text):
+    if INEQUALITY.search(text) and len(split_top_level(text, INEQUALITY)) > 1:
         return [text]
     return [side.strip() for side in split_top_level(text, EQUALITY)]
 
@@ -76,13 +80,35 @@ def split_equation(text: str) -> list[str]:
 def is_name(text: str) -> bool:
     """Whether the left side of an equation merely names the value on the right: x, f(2), AB, m + n, ∠ABC."""
     text = re.sub(r"\|\s*[A-Z]{1,3}\s*\||\\#", " x ", text)  # the length AB, the size of S
+    if _is_operation(text):
+        return True
     if not text or "|" in text or len(text) > 60:
         return False
     rest = re.sub(r"\\text\s*\{[^{}]*\}", "x", text)
-    rest = re.sub(r"_\s*(?:\{[^{}]*\}|\w)", "", rest)
+    rest = re.sub(r"_\s*(?:\{[^{}]*\}|\w)|(?<=\\sin|\\cos|\\tan)\s*\^\s*\{?\s*2\s*\}?", "", rest)
     rest = re.sub(r"[A-Za-z]\s*'*(?:\^\{?(?:-1|'+|\\prime)\}?)?\s*\([^()=]{1,20}\)", "x", rest)
     rest = NAME_COMMAND.sub("x", rest)
     return bool(re.fullmatch(r"[A-Za-z'{}+\s]+", rest)) and bool(re.search(r"[A-Za-z]", rest))
+
+
+def _is_operation(text: str) -> bool:
+    r"""Whether it says what to find and nothing more: `\int_0^1 x\,dx`, `P(X = 2)`, `\mathbb{E}[X]`, `\|v\|`."""
+    if OPERATION.match(text):
+        return True
+    if head := HEAD.match(text):
+        return closing(text, head.end() - 1) == len(text) - 1
+    return bool(re.fullmatch(r"\[[A-Z]{2,}\]|\\\|[^|]*\\\||\\#\s*\\lbrace[^{}]*\\rbrace", text))
+
+
+def relates_unknowns(text: str) -> bool:
+    """Whether an equation names no value but relates unknowns: `x + y = 3`, `y' = 2y`, `y'' + y = 0`."""
+    sides = split_equation(text)
+    if len(sides) != 2 or _is_operation(sides[0]):
+        return False
+    left, right = (set(UNKNOWN.findall(ARGUMENT.sub("", side))) for side in sides)
+    if "'" in sides[0]:
+        return bool(left & right) or "+" in sides[0]
+    return len(left & set("xyz")) > 1 and "\\frac" not in sides[0]
 
 
 def _equal_equations(gold: str, gold_sides: list[str], answer: str, sides: list[str]) -> bool:
@@ -90,9 +116,9 @@ def _equal_equations(gold: str, gold_sides: list[str], answer: str, sides: list[
     if not all(sides) or not all(gold_sides):
         raise RefusedError("unreadable")
     if len(gold_sides) > 1:
-        if "\\approx" in gold:
+        if APPROXIMATELY.search(gold):
             return any(equal_values(side, answer) for side in gold_sides if not is_name(side))
-        if not is_name(gold_sides[0]):
+        if not is_name(gold_sides[0]) or relates_unknowns(gold):
             if len(gold_sides) > 2 or len(sides) != 2:
                 return False
             return _equal_expressions(gold, answer)
@@ -103,51 +129,74 @@ def _equal_equations(gold: str, gold_sides: list[str], answer: str, sides: list[
                 return equal_values(gold_sides[-1], sides[0])
             # x + 5 = 7 leaves x = 2 to be found; y + 3 = x^2 says what y = x^2 - 3 does
             return len(sides) == 2 and _has_symbols(gold_sides[-1]) and _equal_expressions(gold, answer)
-        return _equal_chain(gold_sides[-1], sides[1:], "\\approx" in answer)
-    if is_name(sides[0]) and len(sides) > 1:
-        return _equal_chain(gold, sides[1:], "\\approx" in answer)
+        gold = gold_sides[-1]
+    if APPROXIMATELY.search(answer):
+        return _equal_approximation(gold, answer)
+    if is_name(sides[0]):
+        return _equal_chain(gold, sides if _is_operation(sides[0]) and numeric(sides[0]) is not None else sides[1:])
     if len(sides) == 2 and is_name(sides[1]):  # 42 = x
         return equal_values(gold, sides[0])
     if any(_has_symbols(side) for side in sides):  # x^2 = 42 says nothing of 42, and (x+1)^2 = x^2+2x+1 does
         return all(equal_values(gold, side) for side in sides)
-    return _equal_chain(gold, sides, "\\approx" in answer)
+    return _equal_chain(gold, sides)
 
 
 def same_name(first: str, second: str) -> bool:
-    names = {squeeze(first).lower(), squeeze(second).lower()}
+    names = {squeeze(opaque(name)).lower() for name in (first, second)}
     if len(names) == 2 and len({re.sub(r"_\{?\d\}?$", "", name) for name in names}) == 1:
         return not all("_" in name for name in names)  # x_1 and x_2 are the values of x
     return len(names) == 1 or (names <= {"y", "f(x)", "y(x)", "g(x)"} and "y" in names)
 
 
-def _equal_chain(gold: str, sides: list[str], approximate: bool) -> bool:
-    r"""A chain such as `2 + 40 = 42` or `\sqrt 2 \approx 1.41`: its last side counts, and the others must agree."""
-    if approximate and len(sides) == 1 and "." not in gold:
-        return False  # x is about 5, and not 5
+def _equal_chain(gold: str, sides: list[str]) -> bool:
+    """A chain such as `2 + 40 = 42`: its last side counts, and the others must agree."""
+    if _agree(sides) is None and not _has_symbols(gold) and not _has_symbols(sides[-1]):
+        return False
+    return equal_values(gold, sides[-1])
+
+
+def _agree(sides: list[str]) -> sympy.Expr | None:
+    """The value of the last side; None if it holds variables. Refused if the sides that are numbers differ."""
     numbers = [numeric(side) for side in sides]
     if any(number is None and not _has_symbols(side) for number, side in zip(numbers, sides, strict=True)):
         raise RefusedError("unreadable")
     known = [(number, side) for number, side in zip(numbers, sides, strict=True) if number is not None]
     for (first, text), (second, side) in itertools.pairwise(known):
-        if not nearly_equal(first, second, tolerance_of(text, side)) and not (
-            approximate and _rounds_to(first, second, side)
-        ):
+        if not nearly_equal(first, second, tolerance_of(text, side)):
             raise RefusedError("the sides of the chain disagree")
-    if len(known) < len(sides) and any(known) and not _has_symbols(gold) and numbers[-1] is None:
+    return numbers[-1]
+
+
+def _equal_approximation(gold: str, answer: str) -> bool:
+    r"""
+    A chain such as `\sqrt 2 \approx 1.414 \approx 1.41`.
+
+    What stands before the first sign is the value, and the rest has to be roundings of it. An exact gold wants that
+    value. A decimal gold may also be one of the roundings, if nothing in the chain is coarser than it or differs.
+    """
+    value, *rounded = [split_equation(side)[-1] for side in split_top_level(answer, APPROXIMATELY)]
+    if is_name(value):  # x is about 5, and not 5
+        if "." not in gold:
+            return False
+        value, *rounded = rounded
+    exact = _agree([side for side in split_equation(APPROXIMATELY.split(answer)[0]) if not is_name(side)] or [value])
+    if exact is None or not all(_rounds_to(exact, side) for side in rounded):
+        raise RefusedError("the sides of the chain disagree")
+    if equal_values(gold, value):
+        return True
+    if not DECIMAL.fullmatch(gold) or not any(equal_values(gold, side) for side in rounded):
         return False
-    candidates = sides[-1:]
-    if approximate:  # an exact gold wants what was rounded, not what it was rounded to
-        candidates = [side for _, side in known][: None if "." in gold else 1]
-    return any(equal_values(gold, side) for side in candidates)
+    return all(_rounds_to(number, gold) for number in (exact, *map(numeric, rounded)))
 
 
-def _rounds_to(exact: sympy.Expr, rounded: sympy.Expr, text: str) -> bool:
-    decimals = len(text.partition(".")[2]) if re.fullmatch(r"-?\d*\.?\d+", text) else None
-    if decimals is None:
-        return bool(abs(exact - rounded) <= abs(exact) / 1000)
-    unit = sympy.Rational(1, 10**decimals)
-    cut = abs(exact) - abs(rounded)  # digits may also be cut off: π is 3.141
-    return bool(abs(exact - rounded) <= unit / 2 or (decimals > 0 and 0 <= cut < unit))
+def _rounds_to(value: sympy.Expr | None, text: str) -> bool:
+    """Whether a text is a decimal that a number rounds to, or is cut off to: pi is 3.142, and 3.141 too."""
+    if value is None or not re.fullmatch(r"-?\d*\.?\d+", text):
+        return False
+    unit = sympy.Rational(1, 10 ** len(text.partition(".")[2]))
+    cut = abs(value) - abs(sympy.Rational(text))
+    close = unit * (1 + TOLERANCE) / 2
+    return bool(abs(value - sympy.Rational(text)) <= close or (unit < 1 and 0 <= cut < unit * (1 - TOLERANCE)))
 
 
 def _has_symbols(text: str) -> bool:
@@ -174,7 +223,8 @@ def _equal_expressions(gold: str, answer: str) -> bool:
     refuse_large(second)
     if not (isinstance(second, Relational) or split_equation(answer)[1:]):
         refuse_symbols(first, second)
-    refuse_arithmetic(first, second)
+    # what holds an i is computed when that becomes the imaginary unit
+    refuse_undone(first, parse(answer, False, False) if is_complex_number(answer) else second)
     if isinstance(first, sympy.Number) and is_complex_number(answer) and parse(answer, False, False).is_Add:
         raise RefusedError("restates the problem: arithmetic")  # 42 + i - i
     if not _has_decimals(first):  # a decimal answer to an exact gold is exact too: 3.14159265358979 is not π

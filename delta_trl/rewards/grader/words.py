@@ -27,14 +27,17 @@ FRACTION_WORDS = {
 } | {"halves": 2}  # fmt: skip
 SYNONYMS = {
     "dne": "does not exist", "doesnt exist": "does not exist", "limit does not exist": "does not exist",
-    "no solutions": "no solution", "no real solution": "no solution", "no real solutions": "no solution",
-    "there is no solution": "no solution", "there are no solutions": "no solution", "none": "no solution",
-    "empty set": "no solution", "no such number exists": "no solution", "no real roots": "no solution",
-    "not defined": "undefined", "all reals": "all real numbers", "all real number": "all real numbers",
+    "none": "no solution", "empty set": "no solution", "not defined": "undefined",
+    "all reals": "all real numbers", "all real number": "all real numbers",
     "real numbers": "all real numbers", "any real number": "all real numbers", "infinite": "infinitely many",
     "infinitely many solutions": "infinitely many", "infinite solutions": "infinitely many", "y": "yes", "n": "no",
     "correct": "true", "incorrect": "false", "t": "true", "f": "false",
 }  # fmt: skip
+NO_SOLUTION = re.compile(  # "there are no real solutions", "the equation has no solution", "no such x exists"
+    r"(?:there|it|(?:this |given )?(?:equation|inequality|system|problem)(?: of equations)?)?\s*(?:has|have|exists?)?"
+    r"\s*no (?:such |real |possible |valid )*(?:solutions?|roots?|values?|numbers?|[a-z])"
+    r"(?: (?:of|for) [a-z])?(?: exists?)?"
+)
 SYMBOLS = {
     "no solution": r"\emptyset", "all real numbers": r"(-\infty,\infty)", "infinity": r"\infty",
     "negative infinity": r"-\infty",
@@ -45,12 +48,14 @@ DROPPED = frozenset("a an the is are it its answer option choice".split())
 TIME = re.compile(r"(\d{1,2}):(\d{2})\s*(?:([ap])\.?\s?m\b\.?)?|(\d{1,2})\s*([ap])\.?\s?m\b\.?", re.IGNORECASE)
 CHOICE = re.compile(r"(?:option|choice|answer)?\s*(?:\(\s*([A-Ja-j])\s*\)|([A-Ja-j]))\s*[.:)]?", re.IGNORECASE)
 OTHER_CHOICE = re.compile(r"^\W*(?:text\W*)?(?:or|and|nor|not|but|maybe)\b|^[,/&]|\([A-J]\)|\bor\s+[A-J]\b")
-LABELLED = re.compile(r"(?:\(([A-J])\)\s*[.:]?|([A-J])[.:)](?=\s))\s*(.+)", re.DOTALL)
+LABELLED = re.compile(
+    r"(?:(?:[Oo]ption|[Cc]hoice|[Aa]nswer)\s+)?(?:\(([A-J])\)\s*[.:]?|([A-J])[.:)](?=\s))\s*(.+)", re.DOTALL
+)
 
 
 def unwrap(text: str) -> str:
     r"""The words of `\text{...}` without it."""
-    return re.sub(r"\s+", " ", re.sub(r"\\text\s*\{([^{}]*)\}", r" \1 ", text)).strip(" .,;:!'\"")
+    return re.sub(r"\s+", " ", re.sub(r"\\text\s*\{([^{}]*)\}", r" \1 ", text)).strip(" ,;:!'\"").rstrip(" .,;:!'\"")
 
 
 def plain_words(text: str) -> str:
@@ -58,6 +63,8 @@ def plain_words(text: str) -> str:
     text = unwrap(text).lower().replace("'", "").replace("\\emptyset", "empty set")
     words = [word for word in re.findall(r"[^\W_]+(?:\.\d+)?", text) if word not in DROPPED]
     joined = " ".join(words)
+    if NO_SOLUTION.fullmatch(joined):
+        return "no, a solution" if re.search(r"\bno\s*[,;.:]", text) else "no solution"
     return SYNONYMS.get(joined, joined)
 
 

@@ -1,0 +1,58 @@
+r"""Functions that are given by cases: pairs of a value and its condition, in any order."""
+
+import re
+from collections.abc import Callable
+
+
+CASES = re.compile(r"(?:[^=]+=\s*)?\\begin\s*\{cases\}(.*)\\end\s*\{cases\}", re.DOTALL)
+ARRAY = re.compile(r"\\lbrace\s*\\begin\s*\{array\}\s*\{[^{}]*\}(.*)\\end\s*\{array\}", re.DOTALL)
+ROW = re.compile(r"\\\\")
+OTHERWISE = "otherwise"
+IF = re.compile(
+    r"^\s*(?:\\text\s*\{\s*(?:if|for|when|whenever)\s*\}|(?:if|for|when|whenever)\b|(?<=\{)\s*(?:if|for|when)\b)\s*"
+)
+EDGE = " ,;."
+
+
+def read_cases(text: str) -> list[tuple[str, str]] | None:
+    """Values and conditions; None if the text is not given by cases."""
+    match = CASES.fullmatch(text.strip())
+    rows = [row.strip(EDGE).split("&") for row in ROW.split(match[1])] if match else []
+    rows = [row for row in rows if any(row)]
+    if not rows or any(len(row) != 2 for row in rows):
+        return None
+    return [(value.strip(EDGE), _condition(condition)) for value, condition in rows]
+
+
+def without_braces(text: str) -> str:
+    r"""A system of equations in `\\begin{cases}` as a list, an array after a brace as cases."""
+    text = ARRAY.sub(lambda match: rf"\begin{{cases}}{match[1]}\end{{cases}}", text)
+    if (match := CASES.fullmatch(text.strip())) and "&" not in match[1]:
+        rows = [row.strip(EDGE) for row in ROW.split(match[1]) if row.strip(EDGE)]
+        return ", ".join(rows) if all("=" in row for row in rows) else text
+    return text
+
+
+def equal_cases(gold: list[tuple[str, str]], answer: list[tuple[str, str]], equal: Callable[[str, str], bool]) -> bool:
+    """Whether each value stands with its condition; one condition of each side may be "otherwise"."""
+    if len(gold) != len(answer):
+        return False
+    remaining = list(answer)
+    for value, condition in sorted(gold, key=lambda case: case[1] == OTHERWISE):
+        found = [
+            case
+            for case in remaining
+            if case[1] == condition or (OTHERWISE not in (case[1], condition) and equal(condition, case[1]))
+        ]
+        if not found and len(remaining) == 1 and OTHERWISE in (condition, remaining[0][1]):
+            found = remaining
+        if not found or not equal(value, found[0][0]):
+            return False
+        remaining.remove(found[0])
+    return True
+
+
+def _condition(text: str) -> str:
+    text = re.sub(r"^\\text\s*\{\s*(?:if|for|when|whenever)\s+([^{}]*)\}", r"\\text{\1}", text.strip(EDGE))
+    text = re.sub(r"\\text\s*\{\s*\}", "", IF.sub("", text)).strip(EDGE)
+    return OTHERWISE if re.search(r"\b(?:otherwise|else)\b", text) else text

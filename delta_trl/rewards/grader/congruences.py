@@ -1,0 +1,88 @@
+r"""Golds that are congruences: `x \equiv 5 \pmod 7`, answered by it, by 5, or by `x = 7k + 5`."""
+
+import re
+
+import sympy
+
+from .lists import split_elements
+from .normalization import squeeze
+from .parsing import UnreadableError, fraction, parse
+from .values import equal_values, is_name, same_name, split_equation
+
+
+MODULUS = re.compile(r"(.*?)\s*\(?\s*\\(?:p|b)?mod\s*\{?\s*(\w+)\s*\}?\s*\)?\s*", re.DOTALL)
+
+
+def equal_congruences(gold: str, answer: str) -> bool | None:
+    """Whether the residues are the same; None if the gold is no congruence, or one to several moduli."""
+    wanted = _read(gold)
+    if wanted is None:
+        return None
+    name, residues, modulus = wanted
+    given = _read(answer) or _general(answer, modulus) or _plain(answer)
+    if given is None or (name and given[0] and not same_name(name, given[0])) or given[2] not in (modulus, ""):
+        return False
+    return _matches(residues, given[1], modulus if given[2] else "")
+
+
+def _read(text: str) -> tuple[str, list[str], str] | None:
+    """The name, the residues and the modulus of `x \\equiv 1, 3 \\pmod 4`; None if it is none."""
+    text = re.sub(r"^([A-Za-z])\s*\\b?mod\s*\{?\s*(\w+)\s*\}?\s*=(.*)$", r"\1 \\equiv \3 \\pmod{\2}", text)
+    names, residues, moduli = set(), [], []
+    matches = [(piece, MODULUS.fullmatch(piece)) for piece in split_elements(text)]
+    if not matches or not matches[-1][1]:
+        return None
+    for piece, match in matches:
+        if match:
+            moduli.append(match[2])
+        sides = split_equation(match[1] if match else piece)
+        if len(sides) > 2 or not sides[-1] or (len(sides) == 2 and not is_name(sides[0])):
+            return None
+        if len(sides) == 2:
+            names.add(squeeze(sides[0]))
+        residues.append(sides[-1])
+    if len(set(moduli)) > 1 or len(names) > 1:
+        return None
+    return (names.pop() if names else "", residues, moduli[0])
+
+
+def _general(text: str, modulus: str) -> tuple[str, list[str], str] | None:
+    """`x = 7k + 5` as a congruence to the modulus 7."""
+    *names, value = split_equation(text)
+    try:
+        expression = parse(value, False, False)
+    except UnreadableError:
+        return None
+    if not (isinstance(expression, sympy.Expr) and len(expression.free_symbols) == 1 and modulus.isdigit()):
+        return None
+    polynomial = expression.as_poly(*expression.free_symbols)
+    if polynomial is None or polynomial.degree() != 1 or abs(polynomial.LC()) != int(modulus):
+        return None
+    return (names[0] if names else "", [str(polynomial.coeff_monomial(1))], modulus)
+
+
+def _plain(text: str) -> tuple[str, list[str], str] | None:
+    """Residues without their modulus."""
+    *names, values = split_equation(text)
+    if len(names) > 1 or not all(map(is_name, names)):
+        return None
+    return (names[0] if names else "", split_elements(values), "")
+
+
+def _matches(wanted: list[str], given: list[str], modulus: str) -> bool:
+    if len(given) != len(wanted):
+        return False
+    remaining = list(given)
+    for residue in wanted:
+        found = next((other for other in remaining if _same(residue, other, modulus)), None)
+        if found is None:
+            return False
+        remaining.remove(found)
+    return True
+
+
+def _same(first: str, second: str, modulus: str) -> bool:
+    one, other = fraction(first), fraction(second)
+    if one is None or other is None or not modulus.isdigit() or int(modulus) == 0:
+        return equal_values(first, second)
+    return one.denominator == other.denominator == 1 and (one - other) % int(modulus) == 0
