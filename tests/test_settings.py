@@ -97,7 +97,6 @@ def go_on(make_trainer, tmp_path):
         ({"reward_weights": [0.5]}, "rewards.reward_letters was 1.0 and is 0.5"),
         ({"config_class": GRPOConfig}, "arguments.epsilon_high was 0.28 and is None"),
     ],
-    ids=str,
 )
 def test_a_run_goes_on_with_its_own_settings(go_on, tmp_path, changed, message):
     before = read(tmp_path)
