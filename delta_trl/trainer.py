@@ -6,7 +6,7 @@ Small overrides, no method copied:
 - `_compute_loss` multiplies the advantages by it, and by what the rule says of the micro-batch;
 - `_get_per_token_logps_and_entropies` trims micro-batches, and shows a scoring pass, once, to who has asked for it;
 - `_calculate_rewards` remembers them;
-- `_prepare_inputs` puts rows of like length into the same micro-batches of an optimiser step;
+- `_prepare_inputs` puts the rows into the micro-batches in which they were scored, those of like length together;
 - `create_accelerator_and_postprocess` keeps log-probabilities in float32 under FSDP2;
 - `train` resumes from complete checkpoints, with their run's settings, and keeps other processes out of its folder;
 - `_run_epoch` takes no step beyond the last one;
@@ -62,7 +62,7 @@ from .rewards.failures import explain_failures
 from .rewards.grader.extraction import message_text
 from .settings import record_settings
 from .states.cache import choose_placement
-from .states.padding import Trim, probe, regrouped, score_in_pieces
+from .states.padding import Trim, micro_batches, probe, regrouped, score_in_pieces, used
 from .states.recorder import ScoringPass, get_rng_states, replayed_rng
 from .states.source import PolicyScorer, RolloutPolicy, has_images
 from .token_log.log import TokenLog
@@ -71,7 +71,8 @@ from .token_log.log import TokenLog
 logger = get_logger(__name__)
 
 RULE_STATE = "token_credit.pt"  # in a checkpoint
-TOTAL_REWARDS, GROUPS = "token_credit_rewards", "token_credit_groups"  # of a rollout batch's rows, which TRL shuffles
+# Of a rollout batch's rows, which TRL shuffles
+ROWS, TOTAL_REWARDS, GROUPS = "rollout_rows", "token_credit_rewards", "token_credit_groups"
 
 
 class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
@@ -168,7 +169,16 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
         ]
         # of the process that writes
         self.folder_lock = FolderLock(Path(self.args.output_dir)) if self.is_world_process_zero() else nullcontext()
-        self._scorer = PolicyScorer(lambda: self.model, self._watched, self.accelerator, self.args, lambda: self._trim)
+        # of the rollout batch's rows, in which they are to be trained with; drawn when they are scored
+        self._order: torch.Tensor | None = None
+        self._scorer = PolicyScorer(
+            lambda: self.model,
+            self._watched,
+            self.accelerator,
+            self.args,
+            lambda: self._trim,
+            self._together,
+        )
         may_recompute = cost.recomputable and not self._is_vlm
         self._placement = choose_placement(self.credit_args.hidden_state_cache, self.accelerator.device, may_recompute)
         if self._keeps_hidden:
@@ -222,6 +232,13 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
     # --- credit of a rollout batch ---
 
     def _generate_and_score_completions(self, inputs):
+        if not self.model.training:
+            return self._generate_with_credit(inputs)
+        self._order = None
+        batch = self._generate_with_credit(inputs)
+        return {**batch, ROWS: torch.arange(len(inputs), device=self.accelerator.device)}
+
+    def _generate_with_credit(self, inputs):
         rule = self.token_credit
         if not (rule.credits_rollouts or rule.credits_micro_batches):
             return super()._generate_and_score_completions(inputs)
@@ -332,11 +349,12 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
         inputs = super()._prepare_inputs(generation_batch)
         if self._buffered_inputs is buffered or has_images(inputs) or self._trim is None:
             return inputs
-        looks_across = self.aux_loss_enabled or self.token_credit.credits_micro_batches
-        if looks_across or not splits_do_not_matter(self.args):
-            return inputs
-        per_step = min(self.args.gradient_accumulation_steps, len(self._buffered_inputs))
-        self._buffered_inputs = regrouped(self._buffered_inputs, per_step)
+        rows, mask = (
+            torch.cat([batch[name] for batch in self._buffered_inputs]) for name in (ROWS, "completion_mask")
+        )
+        if self._order is None:  # nothing has been scored
+            self._order = rows
+        self._buffered_inputs = regrouped(self._buffered_inputs, self._together(mask[rows.argsort()]), ROWS)
         return self._buffered_inputs[self._step % self.args.steps_per_generation]
 
     def _compute_loss(self, model, inputs):
@@ -368,14 +386,26 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
 
     # --- scoring ---
 
+    def _together(self, mask: torch.Tensor) -> list[torch.Tensor]:
+        """Which rows of the rollout batch, with this mask of completions (B, T), share a micro-batch."""
+        if self._order is None:
+            with torch.random.fork_rng(devices=[]):  # what TRL will draw itself, unless something else draws before
+                self._order = torch.randperm(len(mask)).to(mask.device)
+        looks_across = self.aux_loss_enabled or self.token_credit.credits_micro_batches
+        exchange = splits_do_not_matter(self.args) and not looks_across
+        per_step = min(self.args.gradient_accumulation_steps, self.args.steps_per_generation) if exchange else 1
+        return micro_batches(used(mask), self._order, self.args.per_device_train_batch_size, per_step)
+
     @profiling_decorator  # once for all of a call's pieces
     def _get_per_token_logps_and_entropies(self, model, input_ids, attention_mask, logits_to_keep, *args, **kwargs):
         score = partial(self._score, model)
         watcher, self._watcher = self._watcher, None
         size = len(input_ids)
         if self.model.training and not args and not has_images(kwargs) and self._trim is not None:
-            size = kwargs.pop("batch_size", None) or size
-            text = (input_ids, attention_mask, logits_to_keep, size, self._trim, watcher)
+            rollout = size > (kwargs.pop("batch_size", None) or size)
+            rows = torch.arange(size, device=input_ids.device)
+            together = self._together(attention_mask[:, -logits_to_keep:]) if rollout else [rows]
+            text = (input_ids, attention_mask, logits_to_keep, together, self._trim, watcher)
             output = score_in_pieces(score, *text, **kwargs)
         elif watcher is None:
             output = score(None, input_ids, attention_mask, logits_to_keep, *args, **kwargs)

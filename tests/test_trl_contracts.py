@@ -4,8 +4,13 @@ What the trainer relies on in TRL, one canary each. If one fails, TRL changed un
 
 import inspect
 
+import pytest
 import torch
+from transformers import Trainer
 from trl import GRPOConfig, GRPOTrainer
+from trl.extras.profiling import profiling_decorator
+from trl.models.utils import prepare_fsdp
+from trl.trainer.utils import shuffle_sequence_dict
 
 from delta_trl.states.source import MULTIMODAL
 
@@ -55,6 +60,62 @@ def test_the_policy_is_scored_before_the_reference(make_trainer, rollout, monkey
         "DeltaGRPOTrainer._generate_and_score_completions records the first scoring call"
     )
     assert models[0][1] == batch["completion_ids"].shape
+
+
+def test_scoring_is_profiled_and_only_calls_the_model(make_trainer, rollout):
+    """`DeltaGRPOTrainer._score` goes around the profiler, and tells the model positions."""
+    method = GRPOTrainer._get_per_token_logps_and_entropies
+    assert method.__code__ is profiling_decorator(lambda: None).__code__
+    assert not hasattr(method.__wrapped__, "__wrapped__"), "`_score` would go around more than the profiler"
+    trainer = make_trainer(trainer_class=GRPOTrainer, config_class=GRPOConfig)
+    batch = rollout(trainer)
+    ids, mask = (torch.cat([batch[f"prompt_{x}"], batch[f"completion_{x}"]], dim=1) for x in ("ids", "mask"))
+    length, calls = batch["completion_ids"].size(1), []
+    given = method(trainer, lambda **inputs: calls.append(set(inputs)) or trainer.model(**inputs), ids, mask, length)
+    assert torch.equal(given[0], method(trainer, trainer.model, ids, mask, length)[0])
+    assert calls == [{"input_ids", "attention_mask", "labels", "fused_lm_head"}]
+
+
+def test_how_many_were_cut_off_is_known_before_the_rewards(make_trainer, rollout):
+    trainer = make_trainer(trainer_class=GRPOTrainer, config_class=GRPOConfig)
+    calculate, seen = trainer._calculate_rewards, []
+
+    def calculating(*args):
+        seen.append(list(trainer._metrics["train"]["completions/clipped_ratio"]))
+        return calculate(*args)
+
+    trainer._calculate_rewards = calculating
+    batch = rollout(trainer)
+    ends = (batch["completion_ids"] == trainer.processing_class.eos_token_id).any(dim=1)
+    assert seen == [[1 - ends.float().mean().item()]], "a rollout batch's warning names it"
+
+
+@pytest.mark.parametrize("reward", [1.0, 0.1, 1 / 3])
+def test_groups_without_contrast_have_no_advantage(make_trainer, rollout, reward):
+    """Up to rounding in TRL; `DeltaGRPOTrainer._has_contrast` takes that away, for it would count as a side."""
+    options = {"reward_funcs": lambda completions, **_: [reward] * 4 + [0.0, 1.0] * 2}
+    theirs = rollout(make_trainer(trainer_class=GRPOTrainer, config_class=GRPOConfig, **options))["advantages"]
+    ours = rollout(make_trainer(**options))["advantages"]
+    assert theirs[:4].abs().max() < 2e-3
+    assert (ours[:4] == 0).all()
+    assert torch.equal(ours[4:], theirs[4:])
+    assert ours[4:].abs().min() > 0.5
+
+
+def test_the_reference_is_sharded_after_the_accelerator_is_made():
+    """`DeltaGRPOTrainer.create_accelerator_and_postprocess` sets the precision that both models are sharded with."""
+    construct = inspect.getsource(GRPOTrainer.__init__)
+    assert -1 < construct.index("super().__init__(") < construct.index("prepare_fsdp(")
+    assert "self.create_accelerator_and_postprocess()" in inspect.getsource(Trainer.__init__)
+    assert "fsdp_plugin.mixed_precision_policy" in inspect.getsource(prepare_fsdp)
+
+
+def test_a_rollout_batch_is_shuffled_by_the_next_random_numbers(make_trainer):
+    """Else `DeltaGRPOTrainer` trains in another random order than TRL would."""
+    expected = torch.random.get_rng_state()
+    shuffled = shuffle_sequence_dict({"row": torch.arange(9)})["row"]
+    torch.random.set_rng_state(expected)
+    assert torch.equal(shuffled, torch.randperm(9))
 
 
 def test_generate_and_score_takes_the_rows_of_a_process(make_trainer, rollout):

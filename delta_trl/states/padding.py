@@ -2,8 +2,9 @@
 Micro-batches as wide as their own rows, instead of as wide as the longest of the whole rollout batch.
 
 TRL pads all completions of a process to the longest one and runs every micro-batch at that width. Here columns that
-are padding in all rows of a micro-batch are cut off before it is run, and rows of like length are put together: in a
-scoring pass, and among the micro-batches of an optimiser step.
+are padding in all rows of a micro-batch are cut off before it is run, and rows of like length are put together, among
+the micro-batches of an optimiser step. Who shares a micro-batch is settled before the rollout batch is scored: scoring
+and loss run the same rows at the same width, so that 16 bits round alike in both and ratios are 1 at the rollout.
 
 What is left must not notice. Without the padding before prompts a model would count from another column: it is told
 the positions that its tokens have in the whole batch. Without the padding behind completions the batch ends at a lower
@@ -12,9 +13,10 @@ the last position is found out by asking it, see `probe`.
 """
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 
 import torch
 from torch.nn.functional import pad
@@ -91,33 +93,59 @@ def probe(score: Callable, model: PreTrainedModel, multiple: int, device: torch.
     return Trim(same(plain, given) and not same(plain, log_probs(0, positions // 2)), multiple, limit)
 
 
-def pieces(
-    prompt_mask: torch.Tensor, mask: torch.Tensor, size: int, trim: Trim
-) -> Iterator[tuple[torch.Tensor, int, int]]:
+def micro_batches(lengths: torch.Tensor, order: torch.Tensor, size: int, per_step: int) -> list[torch.Tensor]:
     """
-    The micro-batches of a scoring pass, the longest first.
+    Which rows of a rollout batch go together, in scoring and in the loss: the rows of each optimiser step sorted by
+    length, longest first. Rows without a token are spread evenly: TRL logs means over micro-batches, also over one
+    that is empty.
+
+    Args:
+        lengths (`torch.Tensor` of shape `(B,)`): Columns that each row uses.
+        order (`torch.Tensor` of shape `(B,)`): The rows in the order in which they are to be trained with.
+        size (`int`): Rows in a micro-batch.
+        per_step (`int`): Micro-batches of an optimiser step, among which rows may be exchanged.
+
+    Returns:
+        `list[torch.Tensor]`: The rows of each micro-batch, one optimiser step after the other.
+    """
+    result = []
+    for step in order.split(size * per_step):
+        step = step[lengths[step].argsort(descending=True, stable=True)]
+        rows, empty = step[lengths[step] > 0], step[lengths[step] == 0]
+        sizes = [len(part) for part in step.split(size)]
+        ends = [len(empty) * end // len(step) for end in accumulate(sizes)]
+        shares = [end - start for start, end in zip([0, *ends], ends, strict=False)]
+        filled = rows.split([size - share for size, share in zip(sizes, shares, strict=True)])
+        result += [torch.cat(parts) for parts in zip(filled, empty.split(shares), strict=True)]
+    return result
+
+
+def pieces(
+    prompt_mask: torch.Tensor, mask: torch.Tensor, together: list[torch.Tensor], trim: Trim
+) -> list[tuple[torch.Tensor, int, int]]:
+    """
+    The micro-batches of a scoring pass, the widest first.
 
     Args:
         prompt_mask (`torch.Tensor` of shape `(B, P)`), mask (`torch.Tensor` of shape `(B, T)`): 0 at padding.
-        size (`int`): Rows in a micro-batch.
+        together (`list[torch.Tensor]`): The rows of each micro-batch.
         trim (`Trim`): What may be cut off.
 
-    Yields:
-        Which rows (b,); the first column of their prompts; the number of columns of their completions.
+    Returns:
+        Of each, which rows (b,); the first column of their prompts; the number of columns of their completions.
     """
     (_, P), T = prompt_mask.shape, mask.size(1)
-    lengths, prompts = _used(mask), prompt_mask.sum(dim=1)
-    order = torch.arange(len(lengths), device=mask.device)
-    if len(lengths) > size:
-        order = lengths.argsort(descending=True, stable=True)
+    lengths, prompts = used(mask), prompt_mask.sum(dim=1)
     if not trim.cuts(P + T):
         lengths = torch.full_like(lengths, T)
     if not (trim.prompts and trim.cuts(P + T)):
         prompts = torch.full_like(prompts, P)
-    lengths, prompts = lengths[order].tolist(), prompts[order].tolist()
-    for i, rows in zip(range(0, len(order), size), order.split(size), strict=True):
-        part = slice(i, i + size)
-        yield rows, P - trim.width(max(prompts[part]), P), trim.width(max(lengths[part]), T)
+    longest = torch.stack([torch.stack([prompts[rows].max(), lengths[rows].max()]) for rows in together]).tolist()
+    found = [
+        (rows, P - trim.width(prompt, P), trim.width(length, T))
+        for rows, (prompt, length) in zip(together, longest, strict=True)
+    ]
+    return sorted(found, key=lambda piece: piece[1] - piece[2])
 
 
 def score_in_pieces(
@@ -125,7 +153,7 @@ def score_in_pieces(
     input_ids: torch.Tensor,
     attention_mask: torch.Tensor,
     length: int,
-    size: int,
+    together: list[torch.Tensor],
     trim: Trim,
     watcher: Callable | None = None,
     **options,
@@ -136,7 +164,7 @@ def score_in_pieces(
     Args:
         score (`Callable`): That method, of positions (1, P + T) or `None`, and all that it takes but the model.
         input_ids, attention_mask (`torch.Tensor` of shape `(B, P + T)`), length (`int`): As it takes them; T.
-        size (`int`), trim (`Trim`): As in `pieces`.
+        together (`list[torch.Tensor]`), trim (`Trim`): As in `pieces`.
         watcher (`Callable`, *optional*): Is to make each call, see `ScoringPass.__call__`.
 
     Returns:
@@ -145,7 +173,7 @@ def score_in_pieces(
     P = input_ids.size(1) - length
     mask = attention_mask[:, P:]
     outputs, order = [], []
-    for rows, first, width in pieces(attention_mask[:, :P], mask, size, trim):
+    for rows, first, width in pieces(attention_mask[:, :P], mask, together, trim):
         columns = slice(first, P + width)
         positions = torch.arange(first, P + width, device=mask.device)[None] if first else None
         inputs = (positions, input_ids[rows, columns], attention_mask[rows, columns], width)
@@ -162,35 +190,28 @@ def score_in_pieces(
     )
 
 
-def regrouped(batches: list[dict], per_step: int) -> list[dict]:
+def regrouped(batches: list[dict], together: list[torch.Tensor], rows: str) -> list[dict]:
     """
-    The micro-batches of a rollout batch with the rows of each optimiser step's sorted by length, longest first. Rows
-    without a token are spread evenly: TRL logs means over micro-batches, also over one that is empty.
+    Micro-batches of a rollout batch made anew.
+
+    Args:
+        batches (`list[dict]`): The micro-batches. Tensors have their rows in common; scalars are of all rows.
+        together (`list[torch.Tensor]`): Numbers of the rows that go together.
+        rows (`str`): The entry with the rows' numbers.
     """
-    result = []
-    for i in range(0, len(batches), per_step):
-        step = batches[i : i + per_step]
-        sizes = [len(batch["completion_mask"]) for batch in step]
-        lengths = torch.cat([_used(batch["completion_mask"]) for batch in step])
-        order = lengths.argsort(descending=True, stable=True)
-        rows, empty = order[lengths[order] > 0], order[lengths[order] == 0]
-        ends = [len(empty) * (k + 1) // len(step) for k in range(len(step))]
-        shares = [end - start for start, end in zip([0, *ends], ends, strict=False)]
-        filled = rows.split([size - share for size, share in zip(sizes, shares, strict=True)])
-        order = [torch.cat(parts) for parts in zip(filled, empty.split(shares), strict=True)]
-        whole = {
-            name: torch.cat([batch[name] for batch in step])
-            for name, value in step[0].items()
-            if isinstance(value, torch.Tensor) and value.ndim
-        }
-        result += [
-            {**batch, **{name: value[chosen] for name, value in whole.items()}}
-            for batch, chosen in zip(step, order, strict=True)
-        ]
-    return result
+    whole = {
+        name: torch.cat([batch[name] for batch in batches])
+        for name, value in batches[0].items()
+        if isinstance(value, torch.Tensor) and value.ndim
+    }
+    place = whole[rows].argsort()
+    return [
+        {**batch, **{name: value[place[chosen]] for name, value in whole.items()}}
+        for batch, chosen in zip(batches, together, strict=True)
+    ]
 
 
-def _used(mask: torch.Tensor) -> torch.Tensor:
+def used(mask: torch.Tensor) -> torch.Tensor:
     """Up to which column each row of a mask (B, T) is used: its length, where padding is on the right."""
     columns = torch.arange(1, mask.size(1) + 1, device=mask.device)
     return (mask.bool() * columns).amax(dim=1) if mask.size(1) else mask.sum(dim=1)

@@ -49,6 +49,7 @@ class PolicyScorer:
             `GRPOTrainer._get_per_token_logps_and_entropies`, behind what is to watch its calls (see [`ScoringPass`]).
         accelerator (`Accelerator`), args (`GRPOConfig`): The trainer's.
         trim (`Callable`): Returns how `score` trims micro-batches without images, a `Trim`; `None` if it does not.
+        together (`Callable`): Of the mask of completions (B, T), returns which rows it puts together then.
     """
 
     def __init__(
@@ -58,8 +59,9 @@ class PolicyScorer:
         accelerator: Accelerator,
         args: GRPOConfig,
         trim: Callable[[], Trim | None],
+        together: Callable[[torch.Tensor], list[torch.Tensor]],
     ):
-        self._model, self._score, self._trim = model, score, trim
+        self._model, self._score, self._trim, self._together = model, score, trim, together
         self.accelerator, self.args = accelerator, args
 
     @property
@@ -103,12 +105,12 @@ class PolicyScorer:
 
     def micro_batches(self, batch: dict) -> Iterator[torch.Tensor]:
         """Which rows go together in a pass over a rollout batch, in its order."""
-        size = self.args.per_device_train_batch_size
+        mask = batch["completion_mask"]
         trim = None if has_images(batch) else self._trim()
         if trim is None:
-            yield from torch.arange(len(batch["completion_mask"]), device=batch["completion_mask"].device).split(size)
+            yield from torch.arange(len(mask), device=mask.device).split(self.args.per_device_train_batch_size)
         else:
-            for rows, *_ in pieces(batch["prompt_mask"], batch["completion_mask"], size, trim):
+            for rows, *_ in pieces(batch["prompt_mask"], mask, self._together(mask), trim):
                 yield rows
 
     @contextmanager

@@ -53,7 +53,7 @@ def test_groups_are_contrasted_on_their_own():
 def test_one_group_is_the_batch():
     hidden, log_probs, advantages = random_batch(1)
     gradients = OutputRowGradients(hidden, log_probs)
-    ours = group_credit(gradients, advantages, torch.zeros(len(advantages)), 1)
+    ours = group_credit(gradients, advantages, torch.zeros(len(advantages), dtype=torch.long), 1)
     torch.testing.assert_close(ours.weights, token_coefficients(gradients, advantages))
 
 

@@ -22,7 +22,7 @@ from transformers import (
 from trl import GRPOConfig, GRPOTrainer
 
 from delta_trl import DeltaGRPOTrainer
-from delta_trl.states.padding import Trim, pieces, regrouped
+from delta_trl.states.padding import Trim, micro_batches, pieces, regrouped, used
 
 from .. import tiny
 from ..trainers import LORA, credit, logged, rollout_with_environment
@@ -250,6 +250,50 @@ def test_trimming_changes_no_model(make_trainer, name):
         torch.testing.assert_close(log_probs, seen[False][row], atol=2e-5, rtol=0)
 
 
+@pytest.mark.parametrize("loss_type", ["dapo", "bnpo"])  # which may exchange rows, which may not
+def test_bfloat16_rounds_alike_in_scoring_and_loss(make_trainer, loss_type):
+    """On the rollout's own policy every ratio is exactly 1: GSPO clips at 3e-4, a fraction of bfloat16's rounding."""
+    options = {
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 2,
+        "steps_per_generation": 4,
+        "max_completion_length": 24,
+        "max_steps": 2,
+        "learning_rate": 0.0,
+        "bf16": True,
+        "beta": 0.1,
+        "loss_type": loss_type,
+        "importance_sampling_level": "sequence",
+        "epsilon": 3e-4,
+        "epsilon_high": 3e-4,
+        "token_credit": "none",
+        "trainer_options": {**LORA, "rollout_func": ragged},
+    }
+    trainer = make_trainer(sharp("qwen3"), **options)
+    compute, differences = trainer._compute_loss, []
+
+    def computing(model, inputs):
+        inputs = dict(inputs)
+        score = trainer._get_per_token_logps_and_entropies
+
+        def scoring(*args, **kwargs):
+            output = score(*args, **kwargs)
+            valid = inputs["completion_mask"].bool()
+            differences.append((output[0].detach() - inputs["old_per_token_logps"])[valid].abs().max().item())
+            return output
+
+        trainer._get_per_token_logps_and_entropies = scoring
+        loss = compute(model, inputs)
+        trainer._get_per_token_logps_and_entropies = score
+        return loss
+
+    trainer._compute_loss = computing
+    trainer.train()
+    assert len(differences) == 4
+    assert max(differences) == 0
+    assert sum(logged(trainer, "clip_ratio/region_mean")) == 0
+
+
 class Words(ProcessorMixin):
     """The processor of a multimodal checkpoint, as far as texts need it."""
 
@@ -289,8 +333,9 @@ masks = st.integers(1, 9).flatmap(
 @settings(deadline=None)
 def test_pieces_hold_every_row_and_every_token(mask, prompts, size, trim_prompts, multiple):
     prompts = prompts[torch.arange(len(mask)) % len(prompts)].flip(1)
-    seen = []
-    for rows, first, width in pieces(prompts, mask, size, Trim(trim_prompts, multiple)):
+    together = micro_batches(used(mask), torch.randperm(len(mask)), size, 2)
+    seen, widths = [], []
+    for rows, first, width in pieces(prompts, mask, together, Trim(trim_prompts, multiple)):
         assert len(rows) <= size
         assert mask[rows, :width].sum() == mask[rows].sum()
         assert prompts[rows, first:].sum() == prompts[rows].sum()
@@ -298,24 +343,35 @@ def test_pieces_hold_every_row_and_every_token(mask, prompts, size, trim_prompts
         assert 1 <= width
         assert first < prompts.size(1)
         assert trim_prompts or first == 0
+        widths.append(width - first)
         seen += rows.tolist()
     assert sorted(seen) == list(range(len(mask)))
+    assert widths == sorted(widths, reverse=True)  # the first one says how much memory a forward takes
+    whole = pieces(prompts, mask, together, Trim(True, multiple, limit=mask.size(1) + prompts.size(1) - 1))
+    assert all((first, width) == (0, mask.size(1)) for _, first, width in whole)
 
 
 @given(st.lists(st.integers(0, 9), min_size=12, max_size=12), st.sampled_from([1, 2, 3, 6]))
-def test_regrouping_moves_whole_rows_within_a_step(lengths, per_step):
-    mask = (torch.arange(10) < torch.tensor(lengths)[:, None]).long()
-    rows = {"completion_mask": mask, "number": torch.arange(12), "num_items_in_batch": torch.tensor(5)}
-    batches = [{k: v[i : i + 2] if v.ndim else v for k, v in rows.items()} for i in range(0, 12, 2)]
-    result = regrouped(batches, per_step)
-    assert [len(batch["number"]) for batch in result] == [2] * 6
-    for batch in result:
-        assert torch.equal(mask[batch["number"]], batch["completion_mask"])
-        assert batch["num_items_in_batch"] == 5
+def test_rows_are_exchanged_within_a_step(lengths, per_step):
+    order = torch.randperm(12)
+    lengths = torch.tensor(lengths)
+    together = micro_batches(lengths, order, 2, per_step)
+    assert [len(rows) for rows in together] == [2] * 6
     for i in range(0, 6, per_step):
-        before, after = (torch.cat([b["number"] for b in x[i : i + per_step]]) for x in (batches, result))
-        assert set(before.tolist()) == set(after.tolist())
-        with_tokens = [length for length in mask[after].sum(dim=1).tolist() if length]
-        assert with_tokens == sorted((x for x in mask[before].sum(dim=1).tolist() if x), reverse=True)
-        empty = [int((mask[b["number"]].sum(dim=1) == 0).sum()) for b in result[i : i + per_step]]
+        step = torch.cat(together[i : i + per_step])
+        assert set(step.tolist()) == set(order[2 * i : 2 * (i + per_step)].tolist())
+        with_tokens = [length for length in lengths[step].tolist() if length]
+        assert with_tokens == sorted(with_tokens, reverse=True)
+        empty = [int((lengths[rows] == 0).sum()) for rows in together[i : i + per_step]]
         assert max(empty) - min(empty) <= 1
+
+
+def test_regrouping_moves_whole_rows():
+    shuffled = torch.randperm(12)
+    rows = {"row": shuffled, "ten": 10 * shuffled[:, None], "count": torch.tensor(5)}
+    batches = [{k: v[i : i + 2] if v.ndim else v for k, v in rows.items()} for i in range(0, 12, 2)]
+    together = torch.randperm(12).split(2)
+    for batch, chosen in zip(regrouped(batches, together, "row"), together, strict=True):
+        assert torch.equal(batch["row"], chosen)
+        assert torch.equal(batch["ten"], 10 * chosen[:, None])
+        assert batch["count"] == 5
