@@ -110,7 +110,7 @@ def read_gold(gold: str) -> str | None:
     """The normal form of a gold; None if nothing can be compared with it."""
     if len(gold) > MAX_GOLD_LENGTH:
         return None
-    text = _normal(gold)
+    text = re.sub(r"^\\approx(?![A-Za-z])\s*", "", _normal(gold))
     if not re.search(r"\w|\\infty|\\emptyset", re.sub(r"\\(?:text|frac|sqrt|d?frac)\b", "", text)):
         return None
     if text.count("{") != text.count("}"):

@@ -340,7 +340,7 @@ def _stated_after(after: str, answer: str) -> list[str]:
     stated = []
     if (equal := EQUALS.match(after)) and (value := equal[1].strip(" .")):
         stated.append(_chain(value, answer))
-    beside, armed, corrects, subject, obliged = True, "", False, False, False
+    beside, armed, corrects, subject, obliged, silent = True, "", False, False, False, True
     for token in TOKEN.finditer(after):
         word = _word(token)
         if token["value"]:
@@ -350,11 +350,11 @@ def _stated_after(after: str, answer: str) -> list[str]:
                 or (armed == "digits" and value[0] in "-−0123456789")
                 or (armed == "choice" and CHOICE.fullmatch(value))
             )
-            if fits and CLAUSE_END.match(after, token.end()):
+            if fits and "\\approx" not in value and CLAUSE_END.match(after, token.end()):
                 stated.append(_chain(value, answer))
-            beside, armed, subject = False, "", False
+            beside, armed, subject, silent = False, "", False, False
         elif token["end"]:
-            armed, corrects, subject, obliged = "", False, False, False
+            armed, corrects, subject, obliged, silent = "", False, False, False, True
         elif token["mark"]:
             if beside and token[0] in ",;":
                 armed = "digits"
@@ -370,10 +370,11 @@ def _stated_after(after: str, answer: str) -> list[str]:
             corrects = corrects or word in DOUBTS
             obliged = obliged or (subject and word in ("should", "must"))
             subject = subject or word.removesuffix("'s") in SUBJECTS
-            if subject and ((corrects and (word in COPULAS or word.endswith("'s"))) or (obliged and word == "be")):
+            equates = word in COPULAS or word.endswith("'s")
+            if subject and ((equates and (corrects or silent)) or (obliged and word == "be")):
                 armed = "any"
             elif word.removesuffix("'s") not in SILENT | SUBJECTS | COPULAS and len(word) > 1:
-                armed = ""
+                armed, silent = "", False
                 subject = subject and word in ("should", "must")
             beside = beside and armed != ""
     return stated

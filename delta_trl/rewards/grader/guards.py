@@ -11,6 +11,7 @@ from .normalization import split_top_level
 MAX_DIGITS = 20_000
 MAX_NESTING = 20
 MAX_FACTORED = 10**12
+MIN_CLOSED = 1000  # 2^{10} - 1 is a closed form of 1023; 3^2 + 16 is none of 25, nor are two powers
 COMPUTED = (sympy.factorial, sympy.binomial)
 I_SYMBOL = sympy.Symbol("i", real=True)  # as latex2sympy reads it
 
@@ -174,21 +175,22 @@ def _kinds(term: sympy.Basic) -> set[object]:
     rest = [factor for factor in factors if not _is_plain(factor)]
     if term.free_symbols or not rest:
         return {tuple(sorted(map(str, rest)))}
-    if rest[0].has(*COMPUTED) or any(map(_is_power_of_number, rest[0].atoms(sympy.Pow))):
-        return {"a power"}  # 2^{10} - 1 is a closed form of 1023, 3^2 + 4^2 is none of 25
     if isinstance(rest[0], sympy.log) and len(rest) == 1 and (number := rest[0].args[0].doit()).is_Rational:
         if 0 < max(abs(number.p), number.q) < MAX_FACTORED:
             return {f"ln {prime}" for part in (abs(number.p), number.q) for prime in sympy.factorint(part)}
     try:
-        rest = _flat(term.doit(), sympy.Mul)
+        value = term.doit()
     except (ArithmeticError, AttributeError, NotImplementedError, TypeError, ValueError):
         return {str(term)}
-    return {tuple(sorted(str(factor) for factor in rest if not _is_plain(factor)))}
+    if value.is_Rational and max(abs(value.p), value.q) >= MIN_CLOSED and _has_closed_form(term):
+        return {"a power"}
+    return {tuple(sorted(str(factor) for factor in _flat(value, sympy.Mul) if not _is_plain(factor)))}
 
 
-def _is_power_of_number(power: sympy.Pow) -> bool:
-    base, exponent = power.args
-    return bool(base.is_Rational and exponent.is_Integer and abs(exponent) > 1)
+def _has_closed_form(term: sympy.Basic) -> bool:
+    """Whether a number is written as a power, a factorial or a binomial."""
+    powers = (power.args for power in term.atoms(sympy.Pow))
+    return term.has(*COMPUTED) or any(base.is_Rational and n.is_Integer and abs(n) > 1 for base, n in powers)
 
 
 def _is_product_to_compute(product: sympy.Mul) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import sympy
 from sympy.core.relational import Relational
 
-from .guards import RefusedError, is_undone, refuse_restatement, refuse_shape
+from .guards import RefusedError, is_undone, refuse_large, refuse_restatement, refuse_shape
 from .normalization import split_top_level, squeeze
 from .parsing import UnreadableError, parse
 from .quantities import equal_quantities
@@ -241,6 +241,7 @@ def _as_set(text: str, is_answer: bool = False) -> sympy.Set | None:
         if is_answer and all(read_list(piece)[0] for piece in pieces):
             return _joined([_as_set(piece, is_answer) for piece in pieces], sympy.Union)
     expression = parse(text, False, True)
+    refuse_large(expression)
     if is_answer and is_undone(expression):
         raise RefusedError("restates the problem: arithmetic")
     if isinstance(expression, sympy.Tuple) and len(expression) == 2:

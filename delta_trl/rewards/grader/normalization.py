@@ -63,11 +63,14 @@ QUOTIENT = re.compile(
 DERIVATIVE = re.compile(
     r"\\frac\s*\{\s*d\s*(?:\^\s*\{?\s*([2-4])\s*\}?)?\s*([a-z])\s*\}\s*\{\s*d\s*[xt]\s*(?:\^\s*\{?\s*\1\s*\}?)?\s*\}"
 )
+BRACKET_COMMAND = re.compile(r"\\(begin|lbrace|langle|lfloor|lceil|end|rbrace|rangle|rfloor|rceil)(?![A-Za-z])")
 SIMPLE_NUMBER = r"\d+(?:\.\d+)?"
 
 
 def normalize(text: str) -> str:
     """The normal spelling of an answer or a gold. Idempotent."""
+    if text.isascii() and text.isdigit():
+        return text
     # or several `\s*` in a row would, below, try every split of a long run
     text = re.sub(r"\s+", " ", _from_unicode(text))
     text = re.sub(r"\\{1,2}(?:boxed|fbox)\s*(?=\{)", "", text)
@@ -106,7 +109,7 @@ def normalize(text: str) -> str:
     text = OLD_FONT.sub("", text)
     text = re.sub(r"\\(vec|hat|bar)\s+([A-Za-z])(?![A-Za-z])", r"\\\1{\2}", text)
     text = re.sub(r"\\mathcal\s*(?:\{\s*([A-Z])\s*\}|([A-Z]))", r"\1\2", text)
-    for _ in range(3):  # the braces of \\mathrm{m/s^{2}}
+    for _ in range(3 if "\\mathrm" in text else 0):  # the braces of \\mathrm{m/s^{2}}
         text = re.sub(r"(\\(?:mathrm|text|operatorname)\s*\{[^{}]*\^\s*)\{\s*(-?\d)\s*\}", r"\1\2", text)
     for _ in range(3):  # fonts nest: \textbf{\text{(B)}}
         text = FONT.sub(_font, text)
@@ -144,6 +147,8 @@ def squeeze(text: str) -> str:
 
 def split_top_level(text: str, pattern: re.Pattern) -> list[str]:
     """Split where `pattern` matches outside all brackets and environments."""
+    if not pattern.search(text):
+        return [text]
     parts, depth, start, position = [], 0, 0, 0
     while position < len(text):
         if depth == 0 and (match := pattern.match(text, position)) and match.end() > position:

@@ -129,8 +129,9 @@ def split_unit(text: str) -> tuple[str, str]:
 
 
 def is_quantity(text: str) -> bool:
-    unit = split_unit(text)[1]
-    return bool(unit) and parse_unit(unit) is not None
+    """Whether a text is one value with a unit."""
+    value, unit = split_unit(text)
+    return bool(unit) and "\\text" not in value and parse_unit(unit) is not None
 
 
 def total_of(text: str) -> str:

@@ -44,7 +44,7 @@ HEAD = re.compile(  # of what is written like a function
     r"|\\(?:Pr|det|deg|dim|gcd|lcm|max|min|phi|varphi|Phi|sigma|tau|mu)(?![A-Za-z]))(?:_\s*(?:\{[^{}]*\}|\w))?'*\s*[(\[]"
 )
 OPERATION = re.compile(  # what is to be found, where an answer repeats that before it gives the value
-    r"\\(?:i*int|oint|sum|prod|lim|max|min|sup|inf|lfloor|lceil|deg|dim|det|rank)(?![A-Za-z])|\d+\s*\\b?mod(?![A-Za-z])"
+    r"\\(?:i*int|oint|sum|prod|lim|max|min|sup|inf|lfloor|lceil|deg|dim|det|rank|arg)(?![A-Za-z])|\d+\s*\\b?mod(?![A-Za-z])"
 )
 UNKNOWN = re.compile(r"[A-Za-z]")
 ARGUMENT = re.compile(r"\\[A-Za-z]+|(?<=\w)\([^()]*\)")
