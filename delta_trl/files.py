@@ -37,7 +37,7 @@ def write_json(content: dict, path: Path) -> None:
 class FolderLock:
     """
     Keeps other processes out of a folder, which is made, while it is entered; who is in may enter again. The system
-    frees the lock of a process that ends, however it ends. On file systems that know no locks there is none.
+    frees the lock of a process that ends, however it ends. On a file system without locks, nobody is kept out.
 
     Raises:
         RecipeError: On entering, if somebody else is writing to the folder.
@@ -69,7 +69,7 @@ class FolderLock:
             raise RecipeError(
                 f"Another process is writing to {self.folder}: wait for its end, or choose another --output_dir."
             ) from None
-        except OSError:
+        except OSError:  # a file system without locks
             pass
         return file
 

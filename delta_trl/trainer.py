@@ -191,7 +191,7 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
             *warn_of_sampling(self),
         ):
             logger.warning(warning)
-        for callback in self.callback_handler.callbacks:
+        for callback in list(self.callback_handler.callbacks):
             if type(callback).__name__ == "NotebookProgressCallback":  # where transformers has found a notebook
                 from .notebook import NotebookProgress
 

@@ -100,8 +100,7 @@ class RunArguments:
         for name in ("eval_dataset_config", "eval_dataset_format", "eval_column_mapping"):
             if getattr(self, name) and not self.eval_dataset_name:
                 raise RecipeError(f"`{name}` goes with `eval_dataset_name`, which is not set.")
-        named = isinstance(self.reward_funcs, dict) or all(isinstance(name, str) for name in self.reward_funcs or ())
-        if not named:
+        if any(not isinstance(name, str) for name in self.reward_funcs or ()):
             raise RecipeError(
                 f"reward_funcs={self.reward_funcs}: expected names, or a mapping of names to weights. Options go into "
                 "reward_kwargs."
