@@ -26,7 +26,7 @@ COPULAS = frozenset("is are was were be equals seems looks".split())
 # What may stand before a denial ("Hmm, but that is wrong"), what takes a value back ("Wait, 43"), what hints at it.
 OPENINGS = frozenset("but and so oh ah my wait hmm actually sorry however clearly no".split()) | SUBJECTS | COPULAS
 CORRECTIONS = frozenset("wait actually no sorry oops hmm correction mean meant rather scratch thought".split())
-DOUBTS = frozenset("error mistake wrong mistaken".split())
+DOUBTS = frozenset("error mistake wrong mistaken forgot missed miscounted".split())
 ROUGHLY = frozenset("about approximately around roughly nearly approx".split())
 NUMBER = r"[-+−]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+)?%?(?![\w.]\w)"
 TOKEN = re.compile(
@@ -112,7 +112,7 @@ def stated_after(after: str, answer: str) -> list[str]:
     stated = []
     if (equal := EQUALS.match(after)) and (value := equal[1].strip(" .")):
         stated.append(_chain(value, answer))
-    beside, armed, corrects, subject, obliged, silent = True, "", False, False, False, True
+    beside, armed, corrects, subject, obliged = True, "", False, False, False
     for token in TOKEN.finditer(after):
         word = _word(token)
         if token["value"]:
@@ -124,9 +124,9 @@ def stated_after(after: str, answer: str) -> list[str]:
             )
             if value and fits and "\\approx" not in value and CLAUSE_END.match(after, token.end()):
                 stated.append(_chain(value, answer))
-            beside, armed, subject, silent = False, "", False, False
+            beside, armed, subject = False, "", False
         elif token["end"]:
-            armed, corrects, subject, obliged, silent = "", False, False, False, True
+            armed, corrects, subject, obliged = "", False, False, False
         elif token["mark"]:
             if beside and token[0] in ",;":
                 armed = "digits"
@@ -139,14 +139,14 @@ def stated_after(after: str, answer: str) -> list[str]:
         elif word in CORRECTIONS and not (word == "no" and re.match(r"\s+[A-Za-z]", after[token.end() :])):
             beside, armed, corrects = False, "any", True
         else:
-            corrects = corrects or word in DOUBTS
+            name = word.removesuffix("'s")
             obliged = obliged or (subject and word in ("should", "must"))
-            subject = subject or word.removesuffix("'s") in SUBJECTS
-            equates = word in COPULAS or word.endswith("'s")
-            if subject and ((equates and (corrects or silent)) or (obliged and word == "be")):
+            subject = subject or name in SUBJECTS
+            equates = word in COPULAS or name != word
+            if subject and ((equates and corrects) or (obliged and word == "be")):
                 armed = "any"
-            elif word.removesuffix("'s") not in SILENT | SUBJECTS | COPULAS and len(word) > 1:
-                armed, silent = "", False
+            elif name not in SILENT | SUBJECTS | COPULAS and len(word) > 1:
+                armed, corrects = "", word in DOUBTS
                 subject = subject and word in ("should", "must")
             beside = beside and armed != ""
     return stated
