@@ -9,16 +9,15 @@ In this order:
 4. where nothing announces an answer: a completion that is nothing but a value, or a last sentence that concludes
    ("Therefore $x = 42$.").
 
-What stands before a box decides only if it negates the box or offers another value. It is read backwards from the
-box, through words that say nothing ("is", "the answer", "x ="), until a word that does (`_before`). What follows
-decides only if it denies the box or states another final value. It is read forwards, and a value counts that comes
-after "or", a correction ("wait", "no") or "it should be" with nothing in between but words that say nothing
-(`_after`). Values offered beside the box are alternatives: every one of them has to be right.
+What stands around a box is read by `surroundings.py`. An answer that is negated, asked or taken back is none. One that
+is offered beside another ("42, or 43") keeps both as alternatives: every one of them has to be right.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from .surroundings import CHOICE, TOKEN, is_denied, offered_before, stated_after, words
 
 
 MAX_ANSWER_LENGTH = 1000
@@ -46,35 +45,6 @@ CONNECTIVES = frozenset(
     "plus possible possibility possibly potentially probably second solution solutions text the them then third "
     "value values with".split()
 ) - {"final", "hence", "then"}
-# Words that say nothing of whether an answer holds: the text around a box is read through them.
-SILENT = frozenset(
-    "a actually an answer answers as be been being believe but choice correct correctly equal equals equivalently "
-    "else exactly final finally find get give gives going guess have hence i in indeed is it just likely making maybe "
-    "means namely now obtain of option our perhaps possibly probably really result simply so solution text that the "
-    "then therefore think this thus to value was we would".split()
-)
-NEGATIONS = frozenset("not never neither nor cannot ne neq without except anything everything than instead".split())
-DENIALS = frozenset("wrong incorrect false mistaken invalid impossible".split())
-AFFIRMED = frozenset("answer correct right true valid possible".split())
-JUDGED = frozenset("answer answers choice option value result".split())
-SUBJECTS = frozenset("that this it which answer result value".split())
-COPULAS = frozenset("is are was were be equals seems looks".split())
-# What may stand before a denial ("Hmm, but that is wrong"), what takes a value back ("Wait, 43"), what hints at it.
-OPENINGS = frozenset("but and so oh ah my wait hmm actually sorry however clearly no".split()) | SUBJECTS | COPULAS
-CORRECTIONS = frozenset("wait actually no sorry oops hmm correction mean meant rather scratch thought".split())
-DOUBTS = frozenset("error mistake wrong mistaken".split())
-ROUGHLY = frozenset("about approximately around roughly nearly approx".split())
-NUMBER = r"[-+−]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+)?%?(?![\w.]\w)"
-TOKEN = re.compile(
-    r"(?P<value>\$\$[^$]{1,200}\$\$|\$[^$\n]{1,200}\$|\\\([^\n]{1,200}?\\\)|\\\[[^\n]{1,200}?\\\]"
-    rf"|(?:[A-Za-z]\s?=\s?)?{NUMBER}|\(?\b[A-J]\b\)?(?!['’]))"
-    r"|(?P<word>[A-Za-z]+(?:['’][a-z]+)?)|(?P<end>[.?!](?=[\s.?!]|$)|\n{2,})|(?P<mark>\S)"
-)
-CLAUSE_END = re.compile(r"[\s$*]*(?:$|[.?!,;:)\]\n]|\(?(?:because|since|as|so|not|and not|which|where|instead)\b)")
-EQUALS = re.compile(  # the box goes on: \\boxed{15} = 3 \\cdot 5
-    r"[\s)]*=\s*((?:[\d.+\-*/^{}()\s]|\\(?:cdot|times|div|[dt]?frac|sqrt|pi|overline|binom)(?![A-Za-z])){1,60})"
-)
-CHOICE = re.compile(r"\(?([A-J])\)?[.:]?")
 # A box that is a part of a larger expression is not the answer.
 # An expression does not go on across lines: "… carry 0", then a box on a line of its own, is an answer.
 # Outside of formulas "- " and "* " begin an item of a list, and "… is as follows - " is prose.
@@ -90,18 +60,11 @@ OPERATOR_AFTER = re.compile(
     r"|![^\S\n]*(?:\$|\\[)\]])|(?![mgshLlJNWVAKCF])[A-Za-z](?![A-Za-z])|[^\S\n]*(?![mgshl])[a-z](?=[^\S\n]*\$)|\([A-Za-z\d]{1,3}\s?[-+]"
     r"|[ \t~$]*(?:\\text\{\s*)?(?:dozens?|(?:hundred|thousand)(?:th)?s?|(?:m|b|tr)illions?|halves|thirds|tenths)\b"
 )
-UNCERTAIN = re.compile(
-    r"\bnot\b|n['’]t\b|\bnever\b|\bneither\b|\bcannot\b|\?|\bmaybe\b|\bperhaps\b|\bpossibly\b|\bunsure\b|\bunclear\b"
-    r"|\bunknown\b|\bundetermined\b|\bsomething\b|\bsomewhere\b|\bbetween\b|\beither\b|\bmight\b|\bcould\b|\bwrong\b"
-    r"|\bincorrect\b",
-    re.IGNORECASE,
-)
 DOUBTED_BEFORE = re.compile(
     r"(?:\bif\b|\bwhether\b|\bdoubt\b|n['’]t\s+(?:think|believe)|\bnot\s+(?:think|believe|sure)|\bunless\b|\bsuppose\b"
     r"|\b(?:refus|den[iy]|declin|hesitat|reluctan|pretend|contradict)\w*\b|\bis\s+(?:the|my)\s*$|\b(?:wrong|incorrect|false)\s*$)[^.\n]{0,30}$",
     re.IGNORECASE,
 )
-RETRACTION = re.compile(r"\b(?:wait|actually|instead|correction|mistake|wrong|incorrect|error|sorry|oops|no)\b", re.I)
 SENTENCE_END = re.compile(r"\.(?=\s|$)(?<!\b[a-z]\.)|\n")
 # The space is taken from its start: a match tried at each of many would read on to their end each time.
 REASON = re.compile(r"(?<!\bor)(?<!\s),?\s+\(?(?:because|since|as|where|which|so|by|for|(?:and )?not)\b.*", re.DOTALL)
@@ -110,15 +73,18 @@ LEADING_ADVERB = re.compile(
     r"|equal to|given by|then)\b[\s:,]*)+",
     re.IGNORECASE,
 )
+UNCERTAIN = frozenset(
+    "not n't never neither cannot maybe perhaps possibly unsure unclear unknown undetermined something somewhere "
+    "between either might could wrong incorrect".split()
+)
+OTHERS = frozenset("or about approximately roughly least most if when need must assume suppose try let want".split())
+RETRACTIONS = frozenset("wait actually instead correction mistake wrong incorrect error sorry oops no".split())
 COMMENT_LINE = re.compile(r"^[ \t]{0,40}%.*$", re.MULTILINE)
 WORD = re.compile(r"(?<!\\)\b[A-Za-z]{2,}")
 MATH = re.compile(r"\$\$([^$]{1,200})\$\$|\$([^$]{1,200})\$|\\\(([^$\\]{1,200}(?:\\[^()][^$\\]{0,200}){0,20})\\\)"
                   r"|\\\[([^$\\]{1,200}(?:\\[^\[\]][^$\\]{0,200}){0,20})\\\]")  # fmt: skip
 CONCLUSION = re.compile(
     r"(?:^|(?<=[.\n*])[ \t]*)(?:therefore|thus|hence|so|consequently|finally|in conclusion)\b,?", re.IGNORECASE
-)
-OTHERS = re.compile(
-    r"[?]|\b(?:or|about|approximately|roughly|at (?:least|most)|if|when|need|must|assume|suppose|try|let|want)\b", re.I
 )
 EQUATION_LAST = re.compile(r"(?:^|\s)([A-Za-z]\s*=\s*[^\s=,][^\n=,]{0,60}?)[\s.]*$")
 PARTED = re.compile(r"[,;]|\band\b|\bor\b")
@@ -250,7 +216,7 @@ def _choose(text: str, spans: list[Span], parts: int) -> list[str]:
     if len(group) < parts and not PARTED.search(group[-1].content):
         distinct = list({span.content: span for span in spans}.values())
         between = text[distinct[0].end : distinct[-1].start]
-        if len(distinct) == parts and not RETRACTION.search(between):
+        if len(distinct) == parts and not words(between) & RETRACTIONS:
             group = distinct
     first, last = group[0], group[-1]
     before = text[max(0, first.start - 80) : first.start]
@@ -258,7 +224,7 @@ def _choose(text: str, spans: list[Span], parts: int) -> list[str]:
     if OPERATOR_BEFORE.search(before) or (OPERATOR_IN_FORMULA.search(before) and in_formula):
         return []
     after = text[last.end : last.end + MAX_ANSWER_LENGTH]
-    if OPERATOR_AFTER.match(after) or _is_denied(after):
+    if OPERATOR_AFTER.match(after) or is_denied(after):
         return []
     if in_formula:  # its end must not be taken for the beginning of another
         after = re.sub(r"\$\$?", " ", after, count=1)
@@ -267,127 +233,13 @@ def _choose(text: str, spans: list[Span], parts: int) -> list[str]:
         names = [NAME_BEFORE.search(text[max(0, span.start - 20) : span.start]) for span in group]
         answers = [f"{name[1]} = {a}" if name else a for name, a in zip(names, answers, strict=True)]
     answer = ", ".join(answers)
-    offered = _offered_before(before)
+    offered = offered_before(before)
     if offered is None:
         return []
     later = _announced(after)
     if later is not None and (re.match(r"[-+\d\\$(.]|[A-Za-z]\s?=", later) or CHOICE.fullmatch(later)):
         offered.append(later)
-    return [answer, *offered, *_stated_after(after, answer)]
-
-
-def _offered_before(before: str) -> list[str] | None:
-    """The value before an "or" in front of the box; None if the box is negated, or offered beside anything else."""
-    following, offered = "", False
-    for token in reversed(list(TOKEN.finditer(before[before.rfind("\n\n") + 1 :]))):
-        word = _word(token).removesuffix("'s")
-        if token["value"]:
-            return [token[0]] if offered else []
-        if word.endswith("n't") or word in NEGATIONS or token[0] == "≠":
-            return None
-        if word in DENIALS:
-            return None if following in JUDGED or following == "that" else []
-        if word == "or":
-            offered = True
-        elif (word and word not in SILENT and len(word) > 1) or token["end"] or (token[0] in ",;" and not offered):
-            break
-        following = word or following
-    return None if offered else []
-
-
-def _is_denied(after: str) -> bool:
-    """Whether the text that follows a value questions it, or calls it wrong in this sentence or the next."""
-    sentences: list[list[re.Match]] = [[]]
-    for token in TOKEN.finditer(after):
-        if token[0] == "?" and not any(one["word"] or one["value"] for sentence in sentences for one in sentence):
-            return True
-        if token["end"]:
-            sentences.append([])
-        else:
-            sentences[-1].append(token)
-    for number, sentence in enumerate(sentences):
-        denies = _denies(sentence)
-        if denies or (denies is False and number > 0):
-            return denies
-    return False
-
-
-def _denies(sentence: list[re.Match]) -> bool | None:
-    """Whether a sentence denies what stands before it; None if it says nothing at all."""
-    negated = False
-    for number, token in enumerate(sentence):
-        following = _word(sentence[number + 1]) if number + 1 < len(sentence) else ""
-        word = _word(token).removesuffix("'s")
-        if token["value"]:
-            return False
-        if not word or (negated and word in ("the", "a", "my", "quite", "actually")):
-            continue
-        if negated:
-            return word in AFFIRMED
-        if word == "not" or word.endswith("n't"):
-            negated = True
-        elif word in DENIALS:
-            return following != "to"
-        elif word in ("scratch", "ignore", "disregard"):
-            return following in ("that", "this")
-        elif word not in OPENINGS or (word == "no" and following):
-            return False
-    return True if negated else None
-
-
-def _stated_after(after: str, answer: str) -> list[str]:
-    """The values stated beside the box ("or 43", ", 43", "= 43"), or in its place ("wait, it should be 43")."""
-    stated = []
-    if (equal := EQUALS.match(after)) and (value := equal[1].strip(" .")):
-        stated.append(_chain(value, answer))
-    beside, armed, corrects, subject, obliged, silent = True, "", False, False, False, True
-    for token in TOKEN.finditer(after):
-        word = _word(token)
-        if token["value"]:
-            value = token[0].strip("$ ").removeprefix("\\(").removesuffix("\\)").strip()
-            fits = (
-                armed == "any"
-                or (armed == "digits" and value[0] in "-−0123456789")
-                or (armed == "choice" and CHOICE.fullmatch(value))
-            )
-            if fits and "\\approx" not in value and CLAUSE_END.match(after, token.end()):
-                stated.append(_chain(value, answer))
-            beside, armed, subject, silent = False, "", False, False
-        elif token["end"]:
-            armed, corrects, subject, obliged, silent = "", False, False, False, True
-        elif token["mark"]:
-            if beside and token[0] in ",;":
-                armed = "digits"
-        elif word in ROUGHLY or word in NEGATIONS or word.endswith("n't"):
-            beside, armed, subject = False, "", False
-        elif word == "or" or (word == "alternatively" and beside):
-            armed = "any" if beside or corrects else ""
-        elif word == "and" and beside:
-            armed, beside = "choice", False
-        elif word in CORRECTIONS and not (word == "no" and re.match(r"\s+[A-Za-z]", after[token.end() :])):
-            beside, armed, corrects = False, "any", True
-        else:
-            corrects = corrects or word in DOUBTS
-            obliged = obliged or (subject and word in ("should", "must"))
-            subject = subject or word.removesuffix("'s") in SUBJECTS
-            equates = word in COPULAS or word.endswith("'s")
-            if subject and ((equates and (corrects or silent)) or (obliged and word == "be")):
-                armed = "any"
-            elif word.removesuffix("'s") not in SILENT | SUBJECTS | COPULAS and len(word) > 1:
-                armed, silent = "", False
-                subject = subject and word in ("should", "must")
-            beside = beside and armed != ""
-    return stated
-
-
-def _chain(value: str, answer: str) -> str:
-    """A value in numbers as the first side of an equation with the answer: it need not be in the answer's form."""
-    letters = re.search(r"[A-Za-z=]", re.sub(r"\\[A-Za-z]+", "", value + answer))
-    return value if letters or re.fullmatch(NUMBER, value) else f"{value} = {answer}"
-
-
-def _word(token: re.Match) -> str:
-    return (token["word"] or "").lower().replace("’", "'")
+    return [answer, *offered, *stated_after(after, answer)]
 
 
 def _last_group(text: str, spans: list[Span]) -> list[Span]:
@@ -426,9 +278,7 @@ def _announced(text: str) -> str | None:
         return _first_line(text[hashes:].lstrip("#")) or None
     if match is None:
         return None
-    if UNCERTAIN.search(match["link"] or "") or DOUBTED_BEFORE.search(
-        text[max(0, match.start() - 60) : match.start()]
-    ):
+    if _is_uncertain(match["link"] or "") or DOUBTED_BEFORE.search(text[max(0, match.start() - 60) : match.start()]):
         return None
     answer = _first_line(text[match.end() :])
     if re.match(r"[\s.,]*or\b", answer[len(_sentence(answer)) :], re.IGNORECASE):
@@ -436,9 +286,9 @@ def _announced(text: str) -> str | None:
     if not answer or "?" in answer:
         return None
     value = TOKEN.search(answer)
-    if value is not None and _is_denied(answer[value.end() :]):
+    if value is not None and is_denied(answer[value.end() :]):
         return None
-    if UNCERTAIN.match(answer) or re.search(r"\b(?:maybe|perhaps|possibly)\b", answer, re.I):
+    if words(answer.partition(" ")[0]) & UNCERTAIN or words(answer) & {"maybe", "perhaps", "possibly"}:
         return None
     return _first_sentence(LEADING_ADVERB.sub("", answer)) or None
 
@@ -452,20 +302,24 @@ def _concluded(text: str) -> str | None:
         and "\n" not in text
         and len(WORD.findall(MATH.sub("", text))) <= 2
     ):
-        return None if UNCERTAIN.search(text) else text
+        return None if _is_uncertain(text) else text
     tail = text[-300:]
     conclusion = next(reversed(list(CONCLUSION.finditer(tail))), None)
     if conclusion is None:
         return None
     sentence = tail[conclusion.end() :]
     formulas = list(MATH.finditer(sentence))
-    words = MATH.sub(" x ", sentence)
-    if UNCERTAIN.search(words) or OTHERS.search(words) or SENTENCE_END.search(words.strip().rstrip(".")):
+    prose = MATH.sub(" x ", sentence)
+    if _is_uncertain(prose) or words(prose) & OTHERS or SENTENCE_END.search(prose.strip().rstrip(".")):
         return None
     if len(formulas) == 1 and not sentence[formulas[0].end() :].strip(" .*\n"):
         return next(filter(None, formulas[0].groups()))
-    equation = EQUATION_LAST.search(words) if not formulas else None
+    equation = EQUATION_LAST.search(prose) if not formulas else None
     return equation[1] if equation else None
+
+
+def _is_uncertain(text: str) -> bool:
+    return "?" in text or bool(words(text) & UNCERTAIN)
 
 
 def _first_line(text: str) -> str:

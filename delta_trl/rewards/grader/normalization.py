@@ -258,7 +258,7 @@ def _plain_roots(text: str) -> str:
 
 def _short_arguments(text: str) -> str:
     r"""`\frac12`, `x^12`, `x^(n+1)` with their braces."""
-    text = re.sub(r"\\(frac|binom)\s*(\d)\s*(\d)", r"\\\1{\2}{\3}", text)
+    text = re.sub(r"\\(frac|binom)\s*(\d)\s*(\d)|\\(binom)\s+([a-z])\s*(\w)", r"\\\1\4{\2\5}{\3\6}", text)
     text = re.sub(r"\\frac\s*(\d)\s*(?=\{)", r"\\frac{\1}", text)
     text = re.sub(r"\\frac\s*(\\(?:pi|theta|alpha|beta))(?![A-Za-z])\s*(?=[\d{])", r"\\frac{\1}", text)
     text = re.sub(r"(\\frac\s*\{[^{}]*\})\s*([A-Za-z\d])", r"\1{\2}", text)
