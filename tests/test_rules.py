@@ -65,7 +65,7 @@ def test_full_gradients_leave_out_responses_without_advantage(make_trainer, roll
     )
     scored = []
     log_probs = trainer._scorer.log_probs
-    trainer._scorer.log_probs = lambda batch, rows, T: scored.extend(rows.tolist()) or log_probs(batch, rows, T)
+    trainer._scorer.log_probs = lambda batch, rows: scored.extend(rows.tolist()) or log_probs(batch, rows)
     batch = rollout(trainer)
     neutral = batch["advantages"] == 0
     assert neutral.sum() == 4
@@ -386,7 +386,7 @@ def test_fipo_trains(make_trainer):
 
 def test_forking_tokens_and_sapo_are_options_of_trl(make_trainer):
     for options in ({"top_entropy_quantile": 0.2}, {"loss_type": "sapo", "sapo_temperature_neg": 1.05}):
-        ours = make_trainer(**options, token_credit="none")
+        ours = make_trainer(**options, token_credit="none", trim_padding=False)
         ours.train()
         theirs = make_trainer(**options, trainer_class=GRPOTrainer, config_class=GRPOConfig, epsilon_high=0.28)
         theirs.train()

@@ -320,4 +320,4 @@ def test_the_evaluation_set_brings_its_own_format(tmp_path):
 )
 def test_mistakes_in_a_recipe(tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
-        RecipeParser().parse(recipe(tmp_path, **changes))
+        RecipeParser().parse(recipe(tmp_path, eval_strategy="steps", **changes))

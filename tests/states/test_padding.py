@@ -102,7 +102,8 @@ def test_training_is_the_same_to_rounding(make_trainer, options):
     # TRL logs means over micro-batches, whichever tokens these hold
     assert logged(ours, "entropy") == pytest.approx(logged(theirs, "entropy"), rel=0.01)
     assert len(narrow) == len(wide)  # under FSDP and ZeRO-3 ranks differ in width, not in number of forwards
-    if options != MODES["tools"]:
+    # where one micro-batch is a whole optimiser step, its longest row is in it
+    if options not in (MODES["tools"], MODES["fused rows"]):
         assert area(narrow) < 0.95 * area(wide)
 
 
