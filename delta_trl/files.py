@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from .errors import RecipeError
+from .arguments.errors import RecipeError
 
 
 LAST_FILE, ENTROPY_STATE = "trainer_state.json", "entropy_ctrl_state.json"  # of a checkpoint
+SETTINGS = "training_settings.json"  # says what a run was started with, not how far it came
 
 
 def write_atomically(data: bytes, path: Path) -> None:

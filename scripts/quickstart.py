@@ -22,8 +22,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 from transformers.utils.logging import disable_progress_bar
 
+from delta_trl.arguments.errors import RecipeError
 from delta_trl.credit import make_rule
-from delta_trl.errors import RecipeError
 from delta_trl.evaluation.sampling import describe
 from delta_trl.files import write_json
 from delta_trl.report import write_report

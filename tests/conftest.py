@@ -12,7 +12,7 @@ from trl import GRPOTrainer
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 
-from . import tiny
+from .corpus import tiny
 
 
 @pytest.fixture(autouse=True)

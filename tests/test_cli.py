@@ -12,11 +12,11 @@ from trl import GRPOConfig, ModelConfig
 
 import delta_trl
 from delta_trl.cli import main
-from delta_trl.config import CreditArguments
+from delta_trl.commands.recipe import RecipeParser, RunArguments
 from delta_trl.credit import DelTA
-from delta_trl.runs.recipe import RecipeParser, RunArguments
+from delta_trl.trainer.config import CreditArguments
 
-from . import tiny
+from .corpus import tiny
 from .trainers import logged
 
 

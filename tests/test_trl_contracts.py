@@ -12,9 +12,9 @@ from trl.extras.profiling import profiling_decorator
 from trl.models.utils import prepare_fsdp
 from trl.trainer.utils import shuffle_sequence_dict
 
-from delta_trl.states.source import MULTIMODAL
+from delta_trl.policy.source import MULTIMODAL
 
-from . import tiny
+from .corpus import tiny
 
 
 def test_scoring_calls(make_trainer, rollout, monkeypatch):

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ..arguments import CheckedArguments, StrictParser
-from ..errors import RecipeError
+from ..arguments.errors import RecipeError
+from ..arguments.parser import CheckedArguments, StrictParser
 
 
 # What costs nothing but a pass, and controls. Exact credit, with its backward passes, only when asked for.
@@ -32,7 +32,8 @@ class AuditArguments(CheckedArguments):
 
     Args:
         model_name_or_path (`str`): Hub id or path of the policy, or of a PEFT adapter of one.
-        benchmarks (`list[str]`): Names of labelled benchmarks, paths of your own files, or `name=source`.
+        benchmarks (`list[str]`): Names of labelled benchmarks, paths of your own files, `name=source`, or dotted paths
+            of benchmarks of your own.
         rules (`list[str]`, *optional*):
             As `token_credit` in recipes, options after a colon: `delta:token_gradient=full`.
         output_dir (`str`): Where scores and results go; the same command goes on where it was stopped.

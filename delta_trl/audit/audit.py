@@ -14,16 +14,16 @@ from accelerate import PartialState
 from tqdm.auto import tqdm
 from transformers import AutoConfig
 
+from ..arguments.errors import RecipeError
 from ..credit import Credit, TokenCredit, alone, credit_at_rollout, read_rule
-from ..errors import RecipeError
 from ..evaluation.evaluate import fingerprint, sample_seed
 from ..evaluation.generation import ModelSource, Sampling, TransformersGenerator
 from ..evaluation.processes import share_work, start_processes
 from ..evaluation.store import ChunkKey, Store
 from ..explain.credit import add_advantages
 from ..files import write_atomically
-from ..states.plain import given_tokens
-from ..token_log.texts import TokenTexts
+from ..policy.plain import given_tokens
+from ..report.token_log.texts import TokenTexts
 from .arguments import AuditArguments, AuditParser
 from .benchmarks import make_benchmarks
 from .gradients import policy_gradients

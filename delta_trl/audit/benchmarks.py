@@ -7,16 +7,14 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from ..arguments.errors import RecipeError
+from ..arguments.named import import_dotted
 from ..data.loading import LOCAL_FORMATS
-from ..errors import RecipeError
 from ..evaluation.benchmarks import BENCHMARKS, NUMBER, load_problems
-from ..tasks import TASKS
 from .labelled import LabelledBenchmark
 from .loading import LABELLED, own_file
-from .sampled import SampledBenchmark, StudyBenchmark
+from .sampled import SampledBenchmark
 
-
-STUDY = {f"study_{name}": task for name, task in TASKS.items()}
 
 Benchmark = SampledBenchmark | LabelledBenchmark
 
@@ -25,8 +23,9 @@ def make_benchmarks(
     args: Any, tokenizer: PreTrainedTokenizerBase, limit: int | None, vocab_size: int
 ) -> dict[str, Benchmark]:
     """
-    Benchmarks by name: a task of the study, labelled data, one of `delta-trl eval`'s (nothing is labelled there: only
-    gradients are audited), each with `name=source` from another place, or the path of a file of one's own.
+    Benchmarks by name: labelled data, or one of `delta-trl eval`'s (nothing is labelled there: only gradients are
+    audited), each with `name=source` from another place; the path of a file of one's own; or the dotted path of a
+    [`SampledBenchmark`] of one's own, called with its last part as name, the tokenizer and the arguments.
 
     Raises:
         RecipeError: If there is no such benchmark, it is named twice, or nothing of it can be audited.
@@ -34,14 +33,16 @@ def make_benchmarks(
     made: dict[str, Benchmark] = {}
     for given in args.benchmarks:
         own = Path(given).suffix in LOCAL_FORMATS and ("=" not in given or Path(given).is_file())
-        name, _, source = (Path(given).stem, "", "") if own else given.partition("=")
+        path, _, source = (Path(given).stem, "", "") if own else given.partition("=")
+        name = path if own or source else path.rpartition(".")[2]
         if name in made:
             raise RecipeError(f"The benchmark {name!r} is named twice.")
         try:
             if own:
                 made[name] = LabelledBenchmark(name, own_file(given), tokenizer, args, limit, vocab_size)
-            elif name in STUDY and not source:
-                made[name] = StudyBenchmark(name, STUDY[name], tokenizer, args)
+            elif name != path:
+                make = import_dotted("benchmark", path, [*LABELLED, *BENCHMARKS])
+                made[name] = make(name, tokenizer, args)
             elif name in LABELLED:
                 data = replace(LABELLED[name], source=source, data_file=None) if source else LABELLED[name]
                 made[name] = LabelledBenchmark(name, data, tokenizer, args, limit, vocab_size)
@@ -66,9 +67,9 @@ def _of_evaluation(name: str, source: str, tokenizer: PreTrainedTokenizerBase, a
 
 
 def _unknown(name: str) -> RecipeError:
-    known = [*STUDY, *LABELLED, *BENCHMARKS]
+    known = [*LABELLED, *BENCHMARKS]
     (nearest,) = difflib.get_close_matches(name, known, n=1, cutoff=0)
     return RecipeError(
-        f"Unknown benchmark {name!r}: did you mean {nearest!r}? Expected one of {', '.join(known)}, `name=source`, or "
-        f"the path of a file of {', '.join(LOCAL_FORMATS)}."
+        f"Unknown benchmark {name!r}: did you mean {nearest!r}? Expected one of {', '.join(known)}, `name=source`, "
+        f"the path of a file of {', '.join(LOCAL_FORMATS)}, or your_module.YourBenchmark."
     )

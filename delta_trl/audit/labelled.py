@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from ..errors import RecipeError
+from ..arguments.errors import RecipeError
 from ..evaluation.benchmarks import BOXED
 from ..evaluation.evaluate import prompt_ids
 from ..evaluation.generation import Generate

@@ -1,4 +1,4 @@
-"""Rollout batches that are sampled from the model: of any problems, or of a task that knows the right text."""
+"""Rollout batches that are sampled from the model."""
 
 import random
 from collections import Counter
@@ -8,16 +8,16 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from ..errors import RecipeError
+from ..arguments.errors import RecipeError
 from ..evaluation.evaluate import call_reward, prompt_ids, sample_seed
 from ..evaluation.generation import Generate
-from ..tasks import Task, first_mistake, make_problems, right_tokens
 from .labels import fingerprint, text_of
 
 
 class SampledBenchmark:
     """
-    Problems whose completions are sampled from the model and graded. Nothing is labelled.
+    Problems whose completions are sampled from the model and graded. Nothing is labelled, unless a subclass does in
+    `mark`.
 
     Args:
         name (`str`): What it is called.
@@ -81,37 +81,6 @@ class SampledBenchmark:
 
     def mark(self, siblings: list[dict], problem: dict) -> None:
         """Set what is `marked` in the completions of a problem."""
-
-
-class StudyBenchmark(SampledBenchmark):
-    """
-    A task that knows the right text. In losers the first wrong token is marked, in winners every token at which a
-    losing sibling's is. Takes a `task` instead of problems, reward and length.
-    """
-
-    def __init__(self, name: str, task: Task, tokenizer: PreTrainedTokenizerBase, args: Any):
-        problems, _ = make_problems(task)
-        tokens = [token for choice in right_tokens(task, problems[0]) for token in choice]
-        unknown = set(tokens) - set(tokenizer.get_vocab())
-        if unknown:
-            raise RecipeError(
-                f"{name}: the tokenizer of {args.model_name_or_path} does not know {min(unknown)!r}. This benchmark "
-                "is for models that were made for its task, by scripts/make_study_models.py."
-            )
-        super().__init__(name, problems, task.reward, task.max_completion_length, tokenizer, args)
-        self.task = task
-
-    def mark(self, siblings: list[dict], problem: dict) -> None:
-        right = right_tokens(self.task, problem)
-        mistakes = [first_mistake(right, self.tokenizer.convert_ids_to_tokens(row["token_ids"])) for row in siblings]
-        wrong = {m for m, row in zip(mistakes, siblings, strict=True) if row["reward"] == 0 and m is not None}
-        for mistake, row in zip(mistakes, siblings, strict=True):
-            if row["reward"] == 1 and mistake is None:
-                row["marked"] = sorted(m for m in wrong if m < len(row["unit"]))
-            elif row["reward"] == 0 and mistake is not None:
-                row["marked"] = [mistake]
-            elif row["reward"] is not None:
-                row["unlabelled"] = "right by another text" if row["reward"] == 1 else "wrong without a wrong token"
 
 
 def sample(

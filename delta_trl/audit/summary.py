@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from ..errors import RecipeError
+from ..arguments.errors import RecipeError
 from ..evaluation.store import ChunkKey, read_samples
 from ..evaluation.summary import print_table
 from ..files import write_json

@@ -3,25 +3,26 @@ Token credit assignment: torch only, independent of TRL. `coefficients.py` has D
 of a rule of your own (docs/token_credit.md).
 """
 
-from .adaptive import AdaptiveSides
 from .advantages import group_advantages
-from .balance import SideWeights
-from .baseline import OptimalTokenBaseline
 from .coefficients import coefficient_statistics, compare_centroids, token_coefficients
-from .controls import ChangedCredit, Position, RandomCredit, Selected, Shuffled, SideMean
-from .delta import DelTA, GroupContrast, WithinSide
 from .distributed import all_gather, all_reduce, alone
-from .fipo import FIPO
-from .full import FullGradients
 from .gradients import TokenGradients
+from .gradients.full import FullGradients
+from .gradients.lm_head import LMHeadGradients, TopKHiddenGradients
+from .gradients.output_row import OutputRowGradients
+from .head import LMHead
 from .hidden_states import HiddenStates, RecomputedStates
-from .lm_head import LMHead, LMHeadGradients, TopKHiddenGradients
 from .names import RULES, make_rule, read_rule
-from .output_row import OutputRowGradients
 from .rule import Cost, TokenCredit, credit_at_rollout
-from .siblings import SiblingValue
-from .siblings_in_context import RLCSD
-from .surprise import STARE, TACO, AdvantageReweighting, Entropy, Surprisal
+from .rules.adaptive import AdaptiveSides
+from .rules.balance import SideWeights
+from .rules.baseline import OptimalTokenBaseline
+from .rules.controls import ChangedCredit, Position, RandomCredit, Selected, Shuffled, SideMean
+from .rules.delta import DelTA, GroupContrast, WithinSide
+from .rules.fipo import FIPO
+from .rules.siblings import SiblingValue
+from .rules.siblings_in_context import RLCSD
+from .rules.surprise import STARE, TACO, AdvantageReweighting, Entropy, Surprisal
 from .tokens import Credit, Policy, Scores, Tokens
 
 

@@ -6,17 +6,17 @@ from typing import Any
 
 import yaml
 
-from ..named import check_options, import_dotted
-from .adaptive import AdaptiveSides
-from .balance import SideWeights
-from .baseline import OptimalTokenBaseline
-from .controls import Position, RandomCredit, Selected, Shuffled, SideMean
-from .delta import DelTA, GroupContrast, WithinSide
-from .fipo import FIPO
+from ..arguments.named import check_options, import_dotted
 from .rule import TokenCredit, check_hooks
-from .siblings import SiblingValue
-from .siblings_in_context import RLCSD
-from .surprise import STARE, TACO, AdvantageReweighting, Entropy, Surprisal
+from .rules.adaptive import AdaptiveSides
+from .rules.balance import SideWeights
+from .rules.baseline import OptimalTokenBaseline
+from .rules.controls import Position, RandomCredit, Selected, Shuffled, SideMean
+from .rules.delta import DelTA, GroupContrast, WithinSide
+from .rules.fipo import FIPO
+from .rules.siblings import SiblingValue
+from .rules.siblings_in_context import RLCSD
+from .rules.surprise import STARE, TACO, AdvantageReweighting, Entropy, Surprisal
 
 
 RULES: dict[str, type[TokenCredit]] = {

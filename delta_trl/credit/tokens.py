@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from .distributed import announce
+from .head import LMHead
 from .hidden_states import HiddenStates, RecomputedStates
-from .lm_head import LMHead
 
 
 @dataclass

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from ..arguments import CheckedArguments, StrictParser, read_mappings
+from ..arguments.errors import RecipeError
+from ..arguments.parser import CheckedArguments, StrictParser, read_mappings
 from ..data.formats import FORMATS
-from ..errors import RecipeError
 
 
 @dataclass

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from rich.table import Table
 
-from ..errors import RecipeError
+from ..arguments.errors import RecipeError
 from ..files import write_json
 from .metrics import compare_runs, paired_bootstrap
 from .sampling import describe

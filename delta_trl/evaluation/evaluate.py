@@ -16,7 +16,7 @@ from transformers.utils import cached_file, find_adapter_config_file
 from transformers.utils.hub import extract_commit_hash
 from trl.trainer.utils import is_async_callable
 
-from ..errors import RecipeError
+from ..arguments.errors import RecipeError
 from ..rewards.failures import explain_failures
 from .arguments import EvalArguments, EvalParser
 from .benchmarks import NUMBER, Problems, load_problems, resolve

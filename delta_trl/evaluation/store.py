@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..errors import RecipeError
+from ..arguments.errors import RecipeError
 from ..files import FolderLock, differences, in_words, write_json
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from ..errors import RecipeError
+from ..arguments.errors import RecipeError
 from ..files import write_json
 from .metrics import avg_at_k, bootstrap_interval, pass_at_k, problem_means
 from .sampling import describe

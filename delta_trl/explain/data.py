@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from ..errors import RecipeError
+from ..arguments.errors import RecipeError
 
 
 FIELDS = "prompt, completion and reward"

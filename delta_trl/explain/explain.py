@@ -7,13 +7,13 @@ import pyarrow as pa
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from ..arguments.errors import RecipeError
 from ..credit import read_rule
-from ..errors import RecipeError
 from ..files import write_atomically
 from ..report import write_report
-from ..token_log.log import TokenTypes, serialize
-from ..token_log.records import COMPLETIONS, COMPLETIONS_FILE, FOLDER, TOKEN_TYPES_FILE
-from ..token_log.texts import TokenTexts
+from ..report.token_log.log import TokenTypes, serialize
+from ..report.token_log.records import COMPLETIONS, COMPLETIONS_FILE, FOLDER, TOKEN_TYPES_FILE
+from ..report.token_log.texts import TokenTexts
 from .credit import add_advantages, add_credit
 from .model import load_model, read_tokens
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
-from ..errors import RecipeError
+from ..arguments.errors import RecipeError
 from ..evaluation.generation import ModelSource
 
 

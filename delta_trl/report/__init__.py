@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ..errors import RecipeError
+from ..arguments.errors import RecipeError
 from .heatmap import TokenHeatmap, token_heatmap
 from .run import Run, read_run
 

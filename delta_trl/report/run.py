@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..errors import RecipeError
-from ..runs.folder import SETTINGS
-from ..token_log import records as token_records
+from ..arguments.errors import RecipeError
+from ..files import SETTINGS
+from .token_log import records as token_records
 
 
 # Numeric columns of TRL's completions files that are no rewards; the last two are DeltaGRPOTrainer's.
@@ -76,7 +76,7 @@ class Run:
     groups: list[Group]
     token_types: TokenTypeTable | None
     has_credit: bool
-    settings: dict | None = None  # as `delta_trl.settings` records them; older runs have none
+    settings: dict | None = None  # as `delta_trl.trainer.settings` records them; older runs have none
 
     @property
     def name(self) -> str:

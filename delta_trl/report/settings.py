@@ -2,11 +2,14 @@
 
 from typing import Any
 
-from ..runs.folder import BESIDE
 from .run import Run
 from .text import visible
 
 
+# Options of where a run writes, and of what it prints and records: may differ between runs that train alike
+BESIDE = {"output_dir", "run_name", "hub_model_id", "project", "trackio_space_id", "report_to", "terminal"}
+BESIDE |= {"overwrite_output_dir", "resume_from_checkpoint", "log_completions", "num_completions_to_print"}
+BESIDE |= {"log_token_credit", "log_token_credit_completions", "log_token_credit_max_mb"}
 # What the record says elsewhere, in fuller form
 REPEATED = {"token_credit", "token_credit_kwargs", "model_name_or_path", "dataset_name", "reward_funcs"}
 LIMIT = 300  # characters of a value

@@ -10,7 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from ..errors import RecipeError
+from ..arguments.errors import RecipeError
 from . import MIN_COUNT, check_step
 from .heatmap import background, spread
 from .run import HOW_TO_RECORD, Completion, Group, read_run

@@ -17,18 +17,18 @@ from scipy import stats
 from tokenizers import decoders
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from delta_trl.audit import benchmarks, labelled, loading
+from delta_trl.audit import labelled, loading
 from delta_trl.cli import main
 from delta_trl.evaluation.store import read_samples
-from delta_trl.tasks import TASKS
 
-from .. import tiny
+from ..corpus import tiny
 from ..credit import oracle
 from ..distributed.launch import accelerate_launch
 
 
 ROOT = Path(__file__).parents[2]
-MODEL = ROOT / "recipes" / "study" / "arithmetic"
+MODEL = ROOT / "scripts" / "studies" / "models" / "arithmetic"
+STUDY = "scripts.studies.audit_benchmarks.study_arithmetic"  # as somebody names a benchmark of their own
 RULES = ["delta", "group_contrast", "surprisal", "shuffled:rule=surprisal", "taco", "own_audited.Early"]
 OWN = """
 import torch
@@ -50,7 +50,7 @@ def own(tmp_path_factory):
 def arguments(folder, **changes) -> list[str]:
     given = {
         "model_name_or_path": str(MODEL),
-        "benchmarks": ["study_arithmetic"],
+        "benchmarks": [STUDY],
         "rules": RULES,
         "output_dir": str(folder),
         "num_prompts": 8,
@@ -385,8 +385,9 @@ def test_completions_that_do_not_fit_are_counted(reader, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"benchmarks": ["study_aritmetic"]}, "Unknown benchmark 'study_aritmetic': did you mean 'study_arithmetic'?"),
-        ({"benchmarks": ["study_arithmetic"] * 2}, "The benchmark 'study_arithmetic' is named twice."),
+        ({"benchmarks": ["gms8k"]}, "Unknown benchmark 'gms8k': did you mean 'gsm8k'?"),
+        ({"benchmarks": ["no_module.mine"]}, "Unknown benchmark 'no_module.mine': there is no module 'no_module'"),
+        ({"benchmarks": [STUDY] * 2}, "The benchmark 'study_arithmetic' is named twice."),
         ({"benchmarks": ["none.jsonl"]}, "no such file"),
         ({"rules": ["dleta"]}, "rules: token_credit='dleta': expected one of"),
         ({"rules": ["delta:token_gradient=half"]}, "token_gradient='half': expected one of"),
@@ -433,7 +434,3 @@ def test_a_rule_that_fails_is_named(tmp_path, own, monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(own))
     assert main(["audit", *arguments(tmp_path / "audit", rules=["broken_rule.Broken"])]) == 2
     assert "rules='broken_rule.Broken': Broken.of_rollout returned weights of shape (3,)" in capsys.readouterr().err
-
-
-def test_tasks_that_an_audit_knows():
-    assert list(benchmarks.STUDY) == [f"study_{name}" for name in TASKS]

@@ -5,9 +5,9 @@ import torch
 
 from delta_trl.audit import gradients
 from delta_trl.audit.gradients import policy_gradients
-from delta_trl.states.plain import given_tokens
+from delta_trl.policy.plain import given_tokens
 
-from .. import tiny
+from ..corpus import tiny
 
 
 @pytest.fixture(scope="module")

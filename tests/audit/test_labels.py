@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 from delta_trl.audit.labels import Labelled, UnfitError, join, to_row
 from delta_trl.audit.loading import LABELLED, by_problem, differences, load_answers, load_labelled, own_file
 
-from .. import tiny
+from ..corpus import tiny
 
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

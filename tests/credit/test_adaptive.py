@@ -7,9 +7,9 @@ import torch
 from transformers import PreTrainedModel
 
 from delta_trl.credit import AdaptiveSides, Tokens
-from delta_trl.states.plain import given_tokens
+from delta_trl.policy.plain import given_tokens
 
-from .. import tiny
+from ..corpus import tiny
 
 
 LONGEST = 6

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from delta_trl.credit.fipo import discounted_future_sum, fipo_weights
+from delta_trl.credit.rules.fipo import discounted_future_sum, fipo_weights
 
 
 @pytest.mark.parametrize("T", [1, 5, 128, 129, 300])

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from delta_trl.credit import FullGradients, token_coefficients
 
-from .. import tiny
+from ..corpus import tiny
 
 
 QUICKSTART_MODEL = Path(__file__).parents[2] / "recipes/quickstart/model"

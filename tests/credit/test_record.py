@@ -13,7 +13,7 @@ import torch
 from datasets import Dataset
 from safetensors.torch import load_file
 
-from .. import tiny
+from ..corpus import tiny
 
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "coefficients.safetensors"

@@ -7,10 +7,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from delta_trl.credit import RLCSD, Tokens
-from delta_trl.credit.siblings_in_context import _siblings
-from delta_trl.states.plain import given_tokens
+from delta_trl.credit.rules.siblings_in_context import _siblings
+from delta_trl.policy.plain import given_tokens
 
-from .. import tiny
+from ..corpus import tiny
 
 
 OPTIONS = {"strength": 0.4, "temperature": 0.05, "threshold": 0.01, "clip": 0.3, "wrong": 2}

@@ -16,7 +16,7 @@ from delta_trl.data.loading import (
 )
 from delta_trl.rewards import get_reward
 
-from .. import tiny
+from ..corpus import tiny
 
 
 ROWS = [{"question": "1+1?", "answer": "2"}, {"question": "2+2?", "answer": "4"}]

@@ -10,7 +10,7 @@ import yaml
 
 from delta_trl.credit import Credit, TokenCredit, all_reduce
 from delta_trl.credit.rule import TokenCreditError
-from tests import tiny
+from tests.corpus import tiny
 
 
 EXAMPLE = Path("docs/token_credit.md").read_text().split("```python\n")[1].split("```")[0]
@@ -25,7 +25,7 @@ def write_recipe(folder: Path) -> Path:
     values = {
         "model_name_or_path": str(folder / "model"),
         "dataset_name": str(folder / "train.jsonl"),
-        "reward_funcs": ["tests.tiny.reward_letters"],
+        "reward_funcs": ["tests.corpus.tiny.reward_letters"],
         "output_dir": str(folder / "run"),
         "token_credit": "my_credit.Unexpected",
         "token_credit_kwargs": {"strength": 1.0},

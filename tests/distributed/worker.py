@@ -27,9 +27,9 @@ from transformers import Trainer, TrainerState
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.cli import main as command_line
 from delta_trl.credit import TokenCredit
-from delta_trl.states import cache
-from delta_trl.token_log.records import FOLDER, TOKEN_TYPES_FILE
-from tests import tiny
+from delta_trl.policy import cache
+from delta_trl.report.token_log.records import FOLDER, TOKEN_TYPES_FILE
+from tests.corpus import tiny
 from tests.distributed import own_rules
 
 

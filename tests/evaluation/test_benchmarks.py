@@ -12,10 +12,10 @@ import pytest
 import yaml
 from datasets import Dataset
 
+from delta_trl.commands.recipe import RecipeParser
 from delta_trl.data.livecodebench import livecodebench_tests
 from delta_trl.data.loading import load, standardize
 from delta_trl.evaluation.benchmarks import BENCHMARKS, BOXED, GROUPS, NUMBER, load_problems, resolve
-from delta_trl.runs.recipe import RecipeParser
 
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -293,7 +293,7 @@ def recipe(tmp_path, **changes):
 
 
 def test_the_evaluation_set_brings_its_own_format(tmp_path):
-    from delta_trl.runs.training import build
+    from delta_trl.commands.train import build
 
     own = {"eval_strategy": "steps", "eval_dataset_name": str(FIXTURES / "aime_2025.jsonl")}
     trainer, _ = build(*RecipeParser().parse(recipe(tmp_path, **own, eval_dataset_format="matharena")))

@@ -25,7 +25,7 @@ from delta_trl.evaluation.evaluate import Evaluation, fingerprint, prompt_ids, s
 from delta_trl.evaluation.generation import Completion, ModelSource, Sampling, TransformersGenerator, VLLMGenerator
 from delta_trl.evaluation.store import Store, read_samples
 
-from .. import tiny
+from ..corpus import tiny
 
 
 QUICKSTART = ["--model_name_or_path", "recipes/quickstart/model", "--benchmarks", "recipes/quickstart/test.jsonl"]

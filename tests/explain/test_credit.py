@@ -14,7 +14,7 @@ from delta_trl.explain.credit import add_advantages
 from delta_trl.explain.data import read_rows
 from delta_trl.report import read_run
 
-from .. import tiny
+from ..corpus import tiny
 from ..credit import oracle
 
 

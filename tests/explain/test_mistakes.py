@@ -13,7 +13,7 @@ from transformers import T5Config, T5ForConditionalGeneration
 
 from delta_trl.cli import main
 
-from .. import tiny
+from ..corpus import tiny
 
 
 QUICKSTART = Path(__file__).parents[2] / "recipes/quickstart/model"

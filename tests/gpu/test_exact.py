@@ -5,7 +5,7 @@ import torch
 
 from delta_trl.credit import FullGradients
 
-from .. import tiny
+from ..corpus import tiny
 from ..trainers import credit
 
 

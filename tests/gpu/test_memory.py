@@ -6,12 +6,12 @@ import pytest
 import torch
 from trl import GRPOConfig, GRPOTrainer
 
-from delta_trl.states import cache
-from delta_trl.states.cache import Placement
+from delta_trl.policy import cache
+from delta_trl.policy.cache import Placement
 
-from .. import tiny
+from ..corpus import tiny
 from ..memory import PeakMemory
-from ..states.test_cache import ragged_rollout
+from ..policy.test_cache import ragged_rollout
 from ..trainers import MISALIGNED, logged
 
 

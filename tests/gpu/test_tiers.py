@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from delta_trl.credit import OutputRowGradients, token_coefficients
-from delta_trl.states import cache
-from delta_trl.states.cache import PINNED, HiddenStateCache, Placement
+from delta_trl.policy import cache
+from delta_trl.policy.cache import PINNED, HiddenStateCache, Placement
 
 from ..trainers import ALIGNED, LORA, MISALIGNED, credit
 

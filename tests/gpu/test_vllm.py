@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from .. import tiny
+from ..corpus import tiny
 from ..trainers import logged
 
 

@@ -12,13 +12,14 @@ from delta_trl.cli import main
 from .test_page import HOSTILE
 
 
-MODEL = Path(__file__).parents[2] / "recipes" / "study" / "arithmetic"
+MODEL = Path(__file__).parents[2] / "scripts" / "studies" / "models" / "arithmetic"
+STUDY = "scripts.studies.audit_benchmarks.study_arithmetic"
 
 
 @pytest.fixture(scope="module")
 def audited(tmp_path_factory):
     folder = tmp_path_factory.mktemp("audit")
-    call = ["--model_name_or_path", MODEL, "--benchmarks", "study_arithmetic", "--output_dir", folder]
+    call = ["--model_name_or_path", MODEL, "--benchmarks", STUDY, "--output_dir", folder]
     call += [
         "--use_cpu",
         "true",

@@ -7,9 +7,9 @@ import unicodedata
 import pytest
 
 from delta_trl.cli import main
+from delta_trl.commands.terminal import harmless
 from delta_trl.rewards.code import code_reward
 from delta_trl.rewards.failures import check_rewards
-from delta_trl.runs.terminal import harmless
 
 from . import runs
 

@@ -16,9 +16,9 @@ from PIL import Image
 from delta_trl.cli import main
 from delta_trl.report import read_run, write_report
 from delta_trl.report.heatmap import ABOVE, MAX_OPACITY, SHADES, shade, spread
+from delta_trl.report.token_log.records import COMPLETIONS, FOLDER
 from delta_trl.report.tokens import token_table
 from delta_trl.report.verdict import HOW, verdict
-from delta_trl.token_log.records import COMPLETIONS, FOLDER
 
 from . import runs
 
@@ -550,7 +550,7 @@ def test_long_completions_are_rendered_in_parts(tmp_path, open_page):
 
 @pytest.mark.slow  # what the README's picture is made with
 def test_picture(run_dir, tmp_path, browser):
-    command = [sys.executable, "scripts/report_picture.py", run_dir, tmp_path / "report.png"]
+    command = [sys.executable, "-m", "scripts.build.report_picture", run_dir, tmp_path / "report.png"]
     subprocess.run([*map(str, command)], check=True)
     picture = Image.open(tmp_path / "report.png").convert("RGB")
     assert picture.size == (1240, 1620)

@@ -15,8 +15,8 @@ from delta_trl.report import read_run, write_report
 from delta_trl.report.clouds import FULL, LARGEST, SMALLEST, TokenType, cloud, farthest, frequent_types
 from delta_trl.report.figures import Span, axis_range, curves, distributions, relations, run_name
 from delta_trl.report.run import Run
+from delta_trl.report.token_log.records import COMPLETIONS, FOLDER, TOKEN_TYPES
 from delta_trl.report.tokens import token_table
-from delta_trl.token_log.records import COMPLETIONS, FOLDER, TOKEN_TYPES
 
 from . import runs
 

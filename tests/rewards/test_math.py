@@ -17,7 +17,7 @@ from delta_trl.rewards import (
     multiple_choice_reward,
 )
 
-from .cases import labelled_cases
+from ..corpus.answers import labelled_cases
 
 
 CASES = list(labelled_cases())

@@ -9,8 +9,8 @@ import pytest
 
 from delta_trl.rewards.code import CodeReward
 
-from .attacks import ATTACKS, LASTING
-from .host import CANARY, Host
+from ..corpus.attacks import ATTACKS, LASTING
+from ..corpus.host import CANARY, Host
 
 
 TIMEOUT = 1.0

@@ -4,7 +4,7 @@ import pytest
 
 from delta_trl.rewards.code import CodeReward
 
-from .benign import BENIGN, NEEDS_TEMPORARY_DIRECTORY
+from ..corpus.benign import BENIGN, NEEDS_TEMPORARY_DIRECTORY
 
 
 @pytest.fixture(scope="module")

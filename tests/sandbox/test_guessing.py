@@ -6,7 +6,7 @@ import pytest
 
 from delta_trl.sandbox import grade, parse_tests
 
-from .attacks import guesses
+from ..corpus.attacks import guesses
 
 
 KEYS = list(itertools.product((True, False), repeat=4))

@@ -17,9 +17,9 @@ logging.basicConfig(format="%(levelname)s %(message)s", level=logging.INFO)
 from delta_trl.rewards import MathReward
 from delta_trl.rewards.code import CodeReward
 from delta_trl.sandbox import SandboxUnavailableError
-from tests.sandbox.attacks.files import ATTACKS as files
-from tests.sandbox.attacks.network import ATTACKS as network
-from tests.sandbox.attacks.processes import ATTACKS as processes
+from tests.corpus.attacks.files import ATTACKS as files
+from tests.corpus.attacks.network import ATTACKS as network
+from tests.corpus.attacks.processes import ATTACKS as processes
 once = {"inputs": [""], "outputs": ["1"]}
 attacks = [one[1:] for table in (files, network, processes) for one in table[::4]]
 good = [("print(1)", once), ("def f(x): return x + 1", {"test": "assert f(1) == 2"})]

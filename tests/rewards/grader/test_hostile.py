@@ -8,13 +8,11 @@ import pytest
 from delta_trl.rewards import MathReward
 from delta_trl.rewards.grader.extraction import extract_answer, message_text
 
-from .hostile import CASES as FIRST_CASES
-from .hostile_2 import CASES as SECOND_CASES
+from ...corpus.hostile import CASES
 
 
 TIMEOUT = 2.0
 SLACK = 2.0  # for a machine that is busy with other tests
-CASES = FIRST_CASES + SECOND_CASES
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,288 @@
+"""
+`delta-trl train --dry-run`: what a recipe amounts to on a number of processes. No weights are loaded, and of the data
+the first rows, if they are local.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig, AutoTokenizer
+from trl import ModelConfig
+
+from ..credit import Cost
+from ..trainer.config import (
+    DeltaGRPOConfig,
+    optimiser_steps_per_rollout,
+    refuse_too_few_rows,
+    scores_rollouts,
+    warn_of_checkpoints_inside_a_rollout,
+)
+from .best import keeps_best
+from .dataset import evaluation_source, load_prepared
+from .recipe import RecipeError, RecipeParser, RunArguments, get_rewards
+
+
+FIRST_ROWS = 100  # of a local dataset, that are looked at, or as many as a rollout batch takes
+# Of the recipes' models, so that planning needs no download
+HIDDEN_SIZES = {
+    "Qwen/Qwen3-0.6B": 1024,
+    "Qwen/Qwen3-1.7B-Base": 2048,
+    "Qwen/Qwen3-8B-Base": 4096,
+    "Qwen/Qwen3-14B-Base": 5120,
+    "allenai/Olmo-3-1025-7B": 4096,
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """
+    What a run does, in numbers.
+
+    Args:
+        processes: training processes, one per GPU.
+        prompts_per_rollout, completions_per_rollout: of a rollout batch, over all processes.
+        max_tokens_per_rollout: completion tokens of a rollout batch if every completion is as long as allowed.
+        micro_batches_per_rollout: forward-backward passes of each process over one rollout batch, `num_iterations`
+            included.
+        completions_per_step: behind each optimiser step, over all processes.
+        optimiser_steps_per_rollout: a fraction if TRL starts a rollout batch in the middle of an optimiser step.
+        max_steps: optimiser steps of the run, or `None` if epochs decide.
+        rollouts: rollout batches of the run, or `None` if epochs decide.
+        cached_tokens_per_process: completion tokens whose hidden states one process keeps for a rollout batch at most.
+        cache_gib: what they take, in GiB; 0 without one, `None` if the model's hidden size is not known.
+        extra_passes: forward passes per rollout batch beyond TRL's own, at most.
+        backward_passes: backward passes per rollout batch beyond TRL's own.
+        warnings: what deserves a second look.
+    """
+
+    processes: int
+    prompts_per_rollout: int
+    completions_per_rollout: int
+    max_tokens_per_rollout: int
+    micro_batches_per_rollout: int
+    completions_per_step: int
+    optimiser_steps_per_rollout: float
+    max_steps: int | None
+    rollouts: float | None
+    cached_tokens_per_process: int
+    cache_gib: float | None
+    extra_passes: int
+    backward_passes: int
+    warnings: tuple[str, ...]
+
+
+def plan_config(num_processes: int) -> type[DeltaGRPOConfig]:
+    """`DeltaGRPOConfig` as `num_processes` processes would build it, on a machine without their GPUs."""
+
+    class PlannedConfig(DeltaGRPOConfig):
+        # where TrainingArguments would start torch.distributed
+        world_size = num_processes
+        distributed_state = None
+        _setup_devices = torch.device("cpu")
+        _n_gpu = 0
+
+        def __post_init__(self):
+            asked = self.use_cpu
+            self.use_cpu = True  # bf16 is refused where there is neither a GPU nor this
+            super().__post_init__()
+            self.use_cpu = asked
+
+    return PlannedConfig
+
+
+def parse(args: Iterable[str], num_processes: int) -> tuple[RunArguments, DeltaGRPOConfig, ModelConfig]:
+    """The arguments of a recipe on `num_processes` processes. Raises `RecipeError` like `RecipeParser.parse`."""
+    return RecipeParser(prog="delta-trl train", config_class=plan_config(num_processes)).parse(args)
+
+
+def make_plan(args: DeltaGRPOConfig, hidden_size: int | None) -> Plan:
+    """
+    The plan of a run.
+
+    Args:
+        args (`DeltaGRPOConfig`): From `parse`.
+        hidden_size (`int` or `None`): Of the model, `None` if it is not known.
+    """
+    micro_batches = args.steps_per_generation * args.num_iterations
+    steps = optimiser_steps_per_rollout(args)
+    max_steps = args.max_steps if args.max_steps > 0 else None
+    completions = args.generation_batch_size
+    completions_per_step = args.per_device_train_batch_size * args.world_size * args.gradient_accumulation_steps
+    cost = args.make_rule().cost()
+    keeps = cost.hidden_states and args.hidden_state_cache != "recompute"
+    cached = completions // args.world_size * args.max_completion_length if keeps else 0
+    bytes_each = 2 if args.bf16 or args.fp16 else 4
+    return Plan(
+        processes=args.world_size,
+        prompts_per_rollout=completions // args.num_generations,
+        completions_per_rollout=completions,
+        max_tokens_per_rollout=completions * args.max_completion_length,
+        micro_batches_per_rollout=micro_batches,
+        completions_per_step=completions_per_step,
+        optimiser_steps_per_rollout=float(steps),
+        max_steps=max_steps,
+        rollouts=float(max_steps / steps) if max_steps else None,
+        cached_tokens_per_process=cached,
+        cache_gib=cached * hidden_size * bytes_each / 2**30 if hidden_size else None if cached else 0.0,
+        extra_passes=_extra_passes(args, cost),
+        backward_passes=cost.backwards,
+        warnings=tuple(_warnings(args, steps, completions_per_step)),
+    )
+
+
+def _extra_passes(args: DeltaGRPOConfig, cost: Cost) -> int:
+    scoring = int(bool(cost.hidden_states or cost.scores) and not scores_rollouts(args))
+    return scoring + cost.forwards + (cost.hidden_states if args.hidden_state_cache == "recompute" else 0)
+
+
+def _warnings(args: DeltaGRPOConfig, steps: Fraction, completions_per_step: int) -> Iterator[str]:
+    if args.use_vllm and args.vllm_importance_sampling_correction:
+        yield (
+            "vllm_importance_sampling_correction is on (TRL's default): losses are also weighted by the ratio of "
+            "training to sampling probabilities, which the paper does not do."
+        )
+    micro_batches = args.steps_per_generation * args.num_iterations
+    if micro_batches % args.gradient_accumulation_steps and args.gradient_accumulation_steps % micro_batches:
+        yield (
+            f"{float(steps):g} optimiser steps per rollout batch: some steps mix two rollout batches. Choose "
+            f"gradient_accumulation_steps as a divisor of {micro_batches} (steps_per_generation * num_iterations)."
+        )
+    keeps_best(args)  # by which evaluations make checkpoints, too
+    yield from warn_of_checkpoints_inside_a_rollout(args)
+    prompts = completions_per_step / args.num_generations
+    if prompts < 2:
+        yield (
+            f"{prompts:g} prompts per optimiser step: its gradient is that of a single group of responses. Raise "
+            "per_device_train_batch_size or gradient_accumulation_steps (and steps_per_generation with it)."
+        )
+    if args.max_steps > 0 and args.max_steps % steps:
+        yield f"max_steps={args.max_steps} ends inside a rollout batch of {float(steps):g} optimiser steps."
+
+
+def hidden_size(model_args: ModelConfig, trust_remote_code: bool = False) -> int | None:
+    """The model's hidden size: of the recipes' models by heart, else from its config.json, else `None`."""
+    name = model_args.model_name_or_path
+    if name in HIDDEN_SIZES:
+        return HIDDEN_SIZES[name]
+    try:
+        config = AutoConfig.from_pretrained(
+            name, revision=model_args.model_revision, trust_remote_code=trust_remote_code
+        )
+    except (OSError, ValueError):
+        return None
+    return config.get_text_config().hidden_size
+
+
+def describe(plan: Plan, run_args: RunArguments, args: DeltaGRPOConfig, model_args: ModelConfig) -> str:
+    """The plan as text."""
+    kind = "LoRA" if model_args.use_peft else "all weights"
+    options = ", ".join(f"{name} {value}" for name, value in (args.token_credit_kwargs or {}).items())
+    steps = f"{plan.optimiser_steps_per_rollout:g}"
+    if plan.max_steps:
+        length = f"{plan.max_steps:,} optimiser steps = {plan.rollouts:g} rollout batches"
+        prompts = f"{plan.rollouts * plan.prompts_per_rollout:,.0f} prompts"
+        length += f", {prompts} (with repetition if the dataset has fewer, but {plan.prompts_per_rollout:,} or more)"
+    else:
+        length = (
+            f"{args.num_train_epochs:g} epochs: rows // {plan.prompts_per_rollout} rollout batches each, "
+            f"{steps} optimiser steps per rollout batch"
+        )
+    if not plan.cached_tokens_per_process:
+        cache = "none kept"
+    elif plan.cache_gib is None:
+        cache = f"unknown: no hidden size for {model_args.model_name_or_path} (its config.json cannot be read)"
+    else:
+        per_thousand = plan.cache_gib * 1000 / args.max_completion_length
+        cache = (
+            f"{plan.cache_gib:.2f} GiB per process if every completion has {args.max_completion_length:,} tokens; "
+            f"{per_thousand:.2f} GiB per 1,000 tokens of mean length"
+        )
+        places = {"auto": "device memory, else main memory, else recomputed", "device": "device", "cpu": "main memory"}
+        cache += f"; {places[args.hidden_state_cache]}"
+    generation = f"vLLM, {args.vllm_mode}" if args.use_vllm else "transformers"
+    passes = f"{plan.extra_passes} forward passes per rollout batch beyond TRL's"
+    if plan.backward_passes:
+        passes = f"at most {passes}, and {plan.backward_passes} backward passes"
+    weights = args.reward_weights or [1.0] * len(run_args.reward_funcs)
+    rewards = [
+        name if weight == 1 else f"{weight:g} * {name}"
+        for name, weight in zip(run_args.reward_funcs, weights, strict=True)
+    ]
+    rows = {
+        "model": f"{model_args.model_name_or_path} ({kind})",
+        "data": f"{run_args.dataset_name}, rewards {', '.join(rewards)}",
+        "processes": f"{plan.processes}",
+        "generation": f"{generation}, temperature {args.temperature:g}, top-p {args.top_p:g}",
+        "rollout batch": f"{plan.prompts_per_rollout:,} prompts * {args.num_generations} responses = "
+        f"{plan.completions_per_rollout:,} completions, at most {plan.max_tokens_per_rollout:,} tokens",
+        "optimiser steps": f"{steps} per rollout batch, {plan.completions_per_step:,} completions each "
+        f"({args.per_device_train_batch_size} per device * {plan.processes} * {args.gradient_accumulation_steps} "
+        "accumulated)",
+        "length": length,
+        "learning rate": f"{args.learning_rate:g}, {args.lr_scheduler_type.value}, "
+        f"{args.warmup_steps:g} warm-up steps, weight decay {args.weight_decay:g}",
+        "loss": f"{args.loss_type}, beta {args.beta:g}, top entropy {args.top_entropy_quantile:g}",
+        "token credit": args.token_credit + (f", {options}" if options else ""),
+        "hidden states": cache,
+        "extra passes": passes,
+    }
+    lines = [f"{name:<16} {value}" for name, value in rows.items()]
+    lines += [f"warning: {warning}" for warning in plan.warnings]
+    return "\n".join(lines)
+
+
+def check_data(run_args: RunArguments, args: DeltaGRPOConfig, rewards: list[Callable]) -> list:
+    """
+    The first prompts of a local dataset. Raises `RecipeError` like training if its first rows will not do, or are too
+    few.
+    """
+    sources = [(run_args, run_args.dataset_train_split)]
+    if args.eval_strategy != "no" and run_args.eval_dataset_name:
+        sources.append((evaluation_source(run_args), run_args.dataset_test_split))
+    prompts: list = []
+    rows = max(FIRST_ROWS, args.generation_batch_size // args.num_generations)
+    for source, split in sources:
+        if Path(source.dataset_name).is_file():
+            try:
+                dataset = load_prepared(source, rewards, split, rows)
+                if source is run_args and len(dataset) < rows:  # a short file, or one that holds other rows, too
+                    dataset = load_prepared(source, rewards, split)
+                    refuse_too_few_rows(args, len(dataset))
+                prompts += dataset["prompt"]
+            except (ValueError, OSError) as error:
+                raise RecipeError(str(error)) from error
+    return prompts
+
+
+def warn_of_model(run_args: RunArguments, model_args: ModelConfig, prompts: list) -> Iterator[str]:
+    """A line for each option that does not go well with the model."""
+    if model_args.use_peft and model_args.lora_dropout > 0:
+        yield (
+            f"lora_dropout={model_args.lora_dropout:g} (TRL's default is 0.05): the policy that is trained differs "
+            "from the one that sampled. Set lora_dropout to 0."
+        )
+    if not (run_args.conversational or any(not isinstance(prompt, str) for prompt in prompts)):
+        return
+    try:
+        source = {"revision": model_args.model_revision, "local_files_only": True}
+        tokenizer = AutoTokenizer.from_pretrained(model_args.model_name_or_path, **source)
+    except (OSError, ValueError):  # not on this machine
+        return
+    if tokenizer.chat_template is None:
+        yield f"Prompts are chats, but the tokenizer of {model_args.model_name_or_path} has no chat template."
+
+
+def main(args: Iterable[str], num_processes: int) -> None:
+    """Print the plan of a recipe. Raises `RecipeError` for a mistake in it, its data, or its rewards' options."""
+    run_args, training_args, model_args = parse(args, num_processes)
+    try:
+        rewards = get_rewards(run_args)
+    except (ValueError, ImportError) as error:
+        raise RecipeError(str(error)) from error
+    prompts = check_data(run_args, training_args, rewards)
+    plan = make_plan(training_args, hidden_size(model_args, training_args.trust_remote_code))
+    plan = replace(plan, warnings=(*plan.warnings, *warn_of_model(run_args, model_args, prompts)))
+    print(describe(plan, run_args, training_args, model_args))

@@ -1,0 +1,95 @@
+"""What is wrong with a call of `delta-trl train`, as far as one can tell before anything heavy is imported."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ..arguments.errors import RecipeError
+from ..arguments.recipe_file import read_recipe
+from .folder import refuse_another_run
+
+
+REQUIRED = ("model_name_or_path", "dataset_name", "reward_funcs", "output_dir")
+# Options by their beginnings that do nothing without another; where that is given, it may also switch them off
+SWITCHES = {
+    "use_peft": ("lora_", "use_rslora", "use_dora"),
+    "load_in_4bit": ("bnb_4bit_", "use_bnb_nested_quant"),
+    "use_vllm": ("vllm_",),
+    "eval_strategy": ("eval_", "num_generations_eval", "dataset_test_split"),
+    "sync_ref_model": ("ref_model_",),
+    "use_adaptive_entropy": ("entropy_coef_", "entropy_target"),
+}
+TRACKERS = ("wandb", "trackio", "mlflow", "comet_ml", "swanlab")  # in report_to, and as packages
+
+
+def check_call(args: list[str], dry_run: bool = False) -> None:
+    """Raise `RecipeError` for a missing recipe, key, file, folder or package, or an output folder that is taken."""
+    if not args:
+        raise RecipeError("train needs a recipe: delta-trl train --config RECIPE.yaml (`--help` lists its options).")
+    if {"-h", "--help", "--help-all"} & set(args):
+        return
+    given = _given(args)
+    for name in REQUIRED:
+        if not given.get(name) or given[name] is True:
+            raise RecipeError(f"`{name}` is missing: set it in the recipe or as --{name}.")
+    check_model_path(given["model_name_or_path"])
+    for name in ("dataset_name", "eval_dataset_name"):
+        if given.get(name):
+            check_dataset_path(given[name], name)
+    refuse_idle(given)
+    if dry_run:
+        return
+    inputs = [given.get(name) for name in ("model_name_or_path", "dataset_name", "eval_dataset_name")]
+    how = [given.get(name) for name in ("resume_from_checkpoint", "overwrite_output_dir")]
+    refuse_another_run(given["output_dir"], *how, *inputs)
+    report_to = given.get("report_to") or []
+    for tracker in [report_to] if isinstance(report_to, str) else report_to:
+        if tracker in TRACKERS and find_spec(tracker) is None:
+            raise RecipeError(f"report_to={tracker!r}: the package is not installed: pip install {tracker}")
+
+
+def _given(args: list[str]) -> dict[str, Any]:
+    """The recipe's keys and the flags over them, as far as they can be told apart without knowing them."""
+    flags: dict[str, Any] = {}
+    name = ""
+    for arg in args:
+        if arg.startswith("--"):
+            name, _, value = arg.removeprefix("--").partition("=")
+            name = name.replace("-", "_")
+            flags[name] = value or True  # a switch, unless a value follows
+        elif name:
+            flags[name] = arg
+    if flags.get("config") is True:
+        raise RecipeError("--config: expected the path of a recipe.")
+    recipe = read_recipe(flags["config"]) if "config" in flags else {}
+    return {**recipe, **flags}
+
+
+def refuse_idle(given: dict[str, Any]) -> None:
+    """Raise `RecipeError` for options that do nothing without another one that is not given."""
+    for switch, beginnings in SWITCHES.items():
+        idle = [name for name in given if name.startswith(beginnings) and given[name] is not None]
+        if idle and given.get(switch) is None:
+            are = "is" if len(idle) == 1 else "are"
+            raise RecipeError(f"{', '.join(idle)} {are} without effect unless {switch} is set.")
+
+
+def check_model_path(name: str) -> None:
+    """Raise `RecipeError` for what can only be a local model and is none."""
+    path = Path(str(name)).expanduser()
+    looks_local = str(name).startswith((".", "/", "~")) or str(name).count("/") > 1
+    if looks_local and not path.exists():
+        raise RecipeError(f"model_name_or_path={name!r}: no such folder (from {Path.cwd()}).")
+    if path.is_file():
+        raise RecipeError(f"model_name_or_path={name!r} is a file: name the folder of a saved model, or a hub id.")
+    if path.is_dir() and not any((path / file).is_file() for file in ("config.json", "adapter_config.json")):
+        raise RecipeError(f"model_name_or_path={name!r}: no config.json in that folder: not a saved model.")
+
+
+def check_dataset_path(name: str, option: str = "dataset_name") -> None:
+    """Raise `RecipeError` for what can only be a local dataset and is none."""
+    path = Path(str(name))
+    if path.suffix in (".json", ".jsonl", ".parquet") and not path.is_file():
+        raise RecipeError(f"{option}={name!r}: no such file (from {Path.cwd()}).")
+    if path.is_file() and not path.stat().st_size:
+        raise RecipeError(f"{option}={name!r}: the file is empty.")

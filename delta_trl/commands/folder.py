@@ -1,0 +1,109 @@
+"""The folder of a run: whether it holds one already. Imports nothing heavy."""
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..arguments.errors import RecipeError
+from ..arguments.recipe_file import is_given, is_true
+from ..files import LAST_FILE, SETTINGS, is_complete
+
+
+# What a run writes: by these it is known
+RECORDS = ("completions/completions_*.parquet", "token_credit/token_*.parquet", LAST_FILE)
+# and its model, which is removed with it, or the next one's would be mixed with it
+MODEL = (
+    *("model.safetensors", "model-*.safetensors", "model.safetensors.index.json", "pytorch_model*.bin"),
+    *("adapter_model.*", "adapter_config.json", "chat_template.jinja", "training_args.bin"),
+)
+
+
+def refuse_another_run(output_dir: object, resume: object = None, overwrite: object = False, *inputs: object) -> None:
+    """
+    Raise `RecipeError` if training into a folder would mix with, or write over, what it holds.
+
+    Args:
+        output_dir (`str` or `Path`): The folder.
+        resume (`bool` or `str`, *optional*): `resume_from_checkpoint`; one of this folder's may go on.
+        overwrite (`bool`, *optional*): Whether the run there may go.
+        *inputs (`str`, *optional*): The model and the data; hub ids or paths.
+    """
+    folder = Path(str(output_dir))
+    if folder.exists() and not folder.is_dir():
+        raise RecipeError(f"output_dir={str(output_dir)!r} is a file: name a folder.")
+    for given in filter(None, map(str, filter(None, inputs))):
+        path = Path(given).resolve()
+        inside = path == folder.resolve() or (is_true(overwrite) and folder.resolve() in path.parents)
+        if path.exists() and inside:
+            raise RecipeError(
+                f"output_dir={str(output_dir)!r} holds {given!r}, which is trained from and would be written over: "
+                "choose another folder."
+            )
+    if is_true(overwrite):
+        if is_given(resume):
+            raise RecipeError("Set either resume_from_checkpoint or overwrite_output_dir: they contradict each other.")
+        return
+    steps = [int(path.name.removeprefix("checkpoint-")) for path in _checkpoints(folder) if is_complete(path)]
+    records = [path for pattern in RECORDS for path in folder.glob(pattern)]
+    if not steps and not records:
+        return
+    unfinished = not (folder / LAST_FILE).is_file()
+    if is_true(resume) and (steps or unfinished):  # without a checkpoint yet, from the start
+        return
+    if is_given(resume) and not is_true(resume):
+        named = Path(str(resume))
+        if folder.resolve() in (named.parent.resolve(), named.resolve().parent):
+            refuse_another_branch(folder, named, steps)
+            return
+    recorded = [int(step[1]) for path in records if (step := re.search(r"_(\d+)$", path.stem))]
+    go_on = "go on with it (--resume_from_checkpoint true), " if steps else ""
+    raise RecipeError(
+        f"output_dir={str(output_dir)!r} holds a run that has reached step {max([*steps, *recorded], default=0)}, "
+        f"which would be written over: {go_on}choose another folder (--output_dir), or have it removed "
+        "(--overwrite_output_dir true)."
+    )
+
+
+def refuse_another_branch(folder: Path, named: Path, steps: list[int]) -> None:
+    """
+    Raise `RecipeError` if going on from a checkpoint would mix with what was trained from there before. A launcher
+    that starts a process again after a crash gives it the same checkpoint.
+    """
+    number = re.search(r"\d+$", named.name)
+    later = sorted(step for step in steps if number and step > int(number[0]))
+    if later and not _is_restart():
+        raise RecipeError(
+            f"resume_from_checkpoint={str(named)!r}: {str(folder)!r} also holds later checkpoints "
+            f"({', '.join(map(str, later))}), which `resume_from_checkpoint true` would take for this run's own. "
+            "Remove them, or go on in another folder (--output_dir)."
+        )
+
+
+def _is_restart() -> bool:
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
+
+
+def _checkpoints(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name))
+
+
+def remove_run(output_dir: str | Path) -> None:
+    """
+    Remove what a run has left in a folder, and nothing else that is there. Not where a launcher has started this
+    process again after a crash: then the run there is this one's.
+    """
+    folder = Path(output_dir)
+    if _is_restart():
+        return
+    ended = any((folder / name).is_file() for name in (LAST_FILE, "training_args.bin"))
+    for path in _checkpoints(folder):
+        if path.is_symlink():
+            path.unlink()
+        else:
+            (path / LAST_FILE).unlink(missing_ok=True)  # first, for the rest may not all go
+            shutil.rmtree(path)
+    for pattern in (*RECORDS, SETTINGS, *(MODEL if ended else ())):
+        for path in folder.glob(pattern):
+            path.unlink()

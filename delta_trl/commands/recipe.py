@@ -1,0 +1,153 @@
+"""Recipes: a YAML file (and command-line flags over it) turned into arguments, with every mistake named."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields
+
+from trl import ModelConfig
+
+from ..arguments.errors import RecipeError
+from ..arguments.parser import StrictParser, read_mappings
+from ..data.formats import FORMATS
+from ..rewards import get_reward
+from ..trainer.config import CreditArguments, DeltaGRPOConfig
+from .early import check_call
+from .help import HelpAll, short_help
+from .terminal import TERMINALS
+
+
+@dataclass
+class RunArguments:
+    """
+    What a run trains on and what rewards it; the names that TRL's scripts share mean the same.
+
+    Args:
+        dataset_name (`str`): Id of a hub dataset, or path of a local `.json`, `.jsonl` or `.parquet` file.
+        dataset_config (`str`, *optional*): Configuration of a hub dataset.
+        dataset_format (`str`, *optional*): Schema of a public dataset, `deepmath`, `gsm8k`, …, see docs/datasets.md.
+        dataset_train_split (`str`, *optional*, defaults to `"train"`): Split to train on.
+        eval_dataset_name (`str`, *optional*):
+            Like `dataset_name`, for evaluation. Defaults to `dataset_name`, with its configuration, format and column
+            mapping. A name of its own brings its own: the three keys below, and nothing of the training set's.
+        eval_dataset_config, eval_dataset_format, eval_column_mapping (*optional*): Of `eval_dataset_name`.
+        dataset_test_split (`str`, *optional*, defaults to `"test"`): Split to evaluate on, with `eval_strategy`.
+        column_mapping (`dict`, *optional*): New names of columns, `{question: prompt, answer: solution}`.
+        prompt_template (`str`, *optional*): Text around each prompt; `{prompt}` stands for it.
+        system_prompt (`str`, *optional*): System message of conversational prompts.
+        conversational (`bool`, *optional*, defaults to `False`): Make a string prompt the user's message of a chat.
+        max_prompt_length (`int`, *optional*): Leave out rows whose prompt has more tokens than this.
+        reward_funcs (`list[str]` or `dict[str, float]`):
+            Names of rewards, or dotted paths of your own functions; in a recipe also with their weights,
+            `{math_reward: 1, my_rewards.shorter: 0.2}`, in place of `reward_weights`.
+        reward_kwargs (`dict`, *optional*): Options by reward name, `{math_reward: {…}}`.
+        overwrite_output_dir (`bool`, *optional*, defaults to `False`):
+            Remove the run that `output_dir` holds. Without it, such a folder is refused.
+        terminal (`str`, *optional*, defaults to `"lines"`):
+            What training prints: a line per rollout batch, or `"trl"`, TRL's dicts and tables.
+    """
+
+    dataset_name: str | None = field(default=None, metadata={"help": "Hub id, or a .json/.jsonl/.parquet file."})
+    dataset_config: str | None = field(default=None, metadata={"help": "Configuration of a hub dataset."})
+    dataset_format: str | None = field(
+        default=None,
+        metadata={"help": "Schema of a public dataset, in place of column_mapping.", "choices": tuple(FORMATS)},
+    )
+    dataset_train_split: str = field(default="train", metadata={"help": "Split to train on."})
+    eval_dataset_name: str | None = field(
+        default=None, metadata={"help": "Dataset to evaluate on; `dataset_name` if not given."}
+    )
+    eval_dataset_config: str | None = field(default=None, metadata={"help": "Configuration of `eval_dataset_name`."})
+    eval_dataset_format: str | None = field(
+        default=None, metadata={"help": "Like dataset_format, of `eval_dataset_name`.", "choices": tuple(FORMATS)}
+    )
+    eval_column_mapping: dict | str | None = field(
+        default=None, metadata={"help": "Like column_mapping, of `eval_dataset_name`."}
+    )
+    dataset_test_split: str = field(default="test", metadata={"help": "Split to evaluate on."})
+    column_mapping: dict | str | None = field(
+        default=None, metadata={"help": "New names of columns, {question: prompt, answer: solution}."}
+    )
+    prompt_template: str | None = field(default=None, metadata={"help": "Text around each prompt, with {prompt}."})
+    system_prompt: str | None = field(default=None, metadata={"help": "System message of conversational prompts."})
+    conversational: bool = field(
+        default=False, metadata={"help": "Make a string prompt the user's message of a chat."}
+    )
+    max_prompt_length: int | None = field(
+        default=None, metadata={"help": "Leave out rows whose prompt has more tokens than this."}
+    )
+    reward_funcs: list[str] | None = field(
+        default=None, metadata={"help": "Names of rewards, or dotted paths of your own functions."}
+    )
+    reward_kwargs: dict | str | None = field(default=None, metadata={"help": "Options by reward name."})
+    overwrite_output_dir: bool = field(default=False, metadata={"help": "Remove the run that output_dir holds."})
+    terminal: str = field(
+        default="lines",
+        metadata={
+            "help": "What training prints: a line per rollout batch, or TRL's dicts and tables.",
+            "choices": TERMINALS,
+        },
+    )
+
+    def __post_init__(self):
+        read_mappings(self, "column_mapping", "eval_column_mapping", "reward_kwargs")
+        if isinstance(self.reward_funcs, str):
+            self.reward_funcs = [self.reward_funcs]
+        if self.terminal not in TERMINALS:
+            raise RecipeError(f"terminal={self.terminal!r}: expected one of {', '.join(map(repr, TERMINALS))}.")
+        for prefix in ("", "eval_"):
+            form, mapping = f"{prefix}dataset_format", f"{prefix}column_mapping"
+            if getattr(self, form) and getattr(self, mapping):
+                raise RecipeError(f"Set either `{form}` or `{mapping}`: a format names its own columns.")
+        for name in ("eval_dataset_config", "eval_dataset_format", "eval_column_mapping"):
+            if getattr(self, name) and not self.eval_dataset_name:
+                raise RecipeError(f"`{name}` goes with `eval_dataset_name`, which is not set.")
+        if any(not isinstance(name, str) for name in self.reward_funcs or ()):
+            raise RecipeError(
+                f"reward_funcs={self.reward_funcs}: expected names, or a mapping of names to weights. Options go into "
+                "reward_kwargs."
+            )
+        unknown = set(self.reward_kwargs) - set(self.reward_funcs)
+        if unknown:
+            raise RecipeError(
+                f"reward_kwargs names {sorted(unknown)}, which are not among reward_funcs: {self.reward_funcs}."
+            )
+
+
+def get_rewards(run_args: RunArguments) -> list[Callable]:
+    """The reward functions of a recipe. Raises `ValueError` or `ImportError` as `get_reward` does."""
+    return [get_reward(name, **(run_args.reward_kwargs.get(name) or {})) for name in run_args.reward_funcs]
+
+
+def weigh_rewards(run_args: RunArguments, training_args: DeltaGRPOConfig) -> None:
+    """Bring `reward_funcs`, a mapping of names to weights, into TRL's two lists. Raises `RecipeError`."""
+    for name, weight in run_args.reward_funcs.items():
+        if not isinstance(weight, (int, float)) or isinstance(weight, bool):
+            raise RecipeError(
+                f"reward_funcs: the weight of {name!r} is {weight!r}: expected a number. Options go into "
+                "reward_kwargs."
+            )
+    if training_args.reward_weights is not None:
+        raise RecipeError("Set either the weights in `reward_funcs` or `reward_weights`.")
+    training_args.reward_weights = list(map(float, run_args.reward_funcs.values()))
+    run_args.reward_funcs = list(run_args.reward_funcs)
+
+
+class RecipeParser(StrictParser):
+    """Of training recipes."""
+
+    command = "delta-trl train"
+
+    def __init__(self, prog: str | None = None, config_class: type[DeltaGRPOConfig] = DeltaGRPOConfig):
+        super().__init__([RunArguments, config_class, ModelConfig], prog=prog)
+        self.add_argument("--help-all", "--help_all", action=HelpAll, help="show all of TRL's options, too, and exit")
+
+    def format_help(self) -> str:
+        data, credit = ([one.name for one in fields(group)] for group in (RunArguments, CreditArguments))
+        return short_help(self, {"data and rewards": data, "token credit": [*credit, "epsilon_high"]})
+
+    def parse(self, args: Iterable[str]) -> tuple[RunArguments, DeltaGRPOConfig, ModelConfig]:
+        args = list(args)
+        check_call(args, dry_run=True)
+        run_args, training_args, model_args = super().parse(args)
+        if isinstance(run_args.reward_funcs, dict):
+            weigh_rewards(run_args, training_args)
+        return run_args, training_args, model_args

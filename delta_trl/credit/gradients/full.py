@@ -1,0 +1,315 @@
+r"""
+The exact gradient of every token over all trainable parameters, which the paper calls computationally prohibitive.
+
+Nothing is materialised per token. The algorithm needs only
+
+    combine(c)   = Σ_j c_j ∇θ log π(o_j) = ∇θ Σ_j c_j log π(o_j)             one backward pass
+    score(D)     = <∇θ log π(o_j), D>    = d/dε log π_{θ + ε D}(o_j) at 0     one directional derivative
+
+so with K = 1 exact DelTA costs two backward passes and two directional derivatives per rollout batch.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from ..distributed import all_reduce
+from ..tokens import Tokens
+
+
+ESTIMATORS = ("auto", "one_sided", "central", "forward")
+# How far log-probabilities are moved, root mean square, by bytes of a number: between what rounding and curvature cost
+MOVES = {"one_sided": {8: 4e-4, 4: 4e-4, 2: 4e-2}, "central": {8: 5e-4, 4: 2e-3, 2: 4e-2}}
+
+
+class FullGradients:
+    r"""
+    Exact token gradients ∇θ log π(o_j) over all trainable parameters of a model (under LoRA: the adapter's).
+
+    `score` is either exact or a difference quotient, which any kernel supports:
+
+    - `"forward"`: forward-mode automatic differentiation. Needs operations that have it (no fused attention or loss
+      kernels) and about twice the activations of a forward;
+    - `"central"`: two forwards at θ ± ε D;
+    - `"one_sided"`: one forward at θ + ε D, compared with the log-probabilities that `combine` saw;
+    - `"auto"`: `"one_sided"` in float32, where its error is far below what moves a coefficient, otherwise `"central"`,
+      which allows the larger ε that rounding to 16 bits calls for.
+
+    ε is chosen by what it does, so that neither the parameters' scale nor the model's sharpness matters: the
+    log-probabilities of the first micro-batch move by a fixed amount. One forward of that micro-batch, at the first
+    `score`, corrects a guess by Σ_j c_j <v_j, D> = ‖D‖² for D = Σ_j c_j v_j. Relative errors are 5e-4 to 3e-3 in
+    float32 and 0.01 to 0.1 under autocast to bfloat16 (correlation above 0.99). Parameters in bfloat16 swallow small
+    moves: on a sharp model values are off by 0.6 then, and even the order is only kept to a correlation of 0.96. Keep
+    the parameters in float32, which is TRL's default. `tests/credit/test_full.py` measures all this on a random and on
+    a sharp model.
+
+    Under FSDP2, θ and directions are sharded as the parameters are; scores are those of the whole.
+
+    The parameters are moved in place and restored to the bit, also if a forward raises. `score` uses the memory of
+    `direction`, which is lost: beyond the model, one copy of its trainable parameters is alive at a time.
+
+    Args:
+        model (`torch.nn.Module`):
+            The policy, unwrapped. Its parameters with `requires_grad` are θ.
+        log_probs (`Callable[[int], torch.Tensor]`):
+            Log-probabilities of the valid tokens of micro-batch i at the model's present parameters, shape `(n_i,)`,
+            differentiable when gradients are enabled.
+        n_batches (`int`):
+            Number of micro-batches. Under FSDP2 the same on all ranks.
+        estimator (`str`, *optional*, defaults to `"auto"`):
+            `"auto"`, `"one_sided"`, `"central"` or `"forward"`.
+        dtype (`torch.dtype`, *optional*):
+            In which the forward computes. Defaults to the narrowest of the model's parameters; autocast is narrower.
+        last_blocks (`int`, *optional*):
+            Restrict θ to the trainable parameters of the last n transformer blocks.
+        tokens (`torch.Tensor` of shape `(Σ n_i,)`, *optional*):
+            The number of each token of the micro-batches among the N tokens of the rollout batch. Tokens that are in
+            no micro-batch get a score of 0. By default tokens are numbered through the micro-batches.
+
+    Raises:
+        ValueError: If no parameter is trainable or the estimator is unknown.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        log_probs: Callable[[int], torch.Tensor],
+        n_batches: int,
+        estimator: str = "auto",
+        dtype: torch.dtype | None = None,
+        last_blocks: int | None = None,
+        tokens: torch.Tensor | None = None,
+    ):
+        if estimator not in ESTIMATORS:
+            raise ValueError(f"estimator={estimator!r}: expected one of {', '.join(map(repr, ESTIMATORS))}.")
+        _reshard(model)
+        trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        if last_blocks is not None:
+            block = {name: int(number[1]) for name in trainable if (number := re.search(r"\.(\d+)\.", name))}
+            first = max(block.values(), default=-1) - last_blocks + 1
+            trainable = {name: trainable[name] for name in block if block[name] >= first}
+        if not trainable:
+            raise ValueError(
+                f"FullGradients: no parameter of {type(model).__name__} requires a gradient"
+                + (f" in its last {last_blocks} blocks." if last_blocks is not None else ".")
+            )
+        self.names, self.parameters = list(trainable), list(trainable.values())
+        self.sharded = any(isinstance(p, DTensor) for p in self.parameters)
+        if self.sharded and estimator == "forward":
+            raise ValueError("estimator='forward' cannot swap sharded parameters (FSDP2): use 'auto'.")
+        self.scorer = _Scorer(model, log_probs)
+        self.n_batches, self.tokens = n_batches, slice(None) if tokens is None else tokens
+        self.forward_passes = 0  # over all tokens so far; those of `combine` have a backward pass each
+        widths = [p.dtype.itemsize for p in model.parameters() if p.is_floating_point()]
+        self.width = max(min(widths) if dtype is None else dtype.itemsize, 2)
+        if estimator == "auto":
+            estimator = "one_sided" if self.width == 4 else "central"
+        self.estimator = estimator
+        self.move = MOVES.get(estimator, {}).get(self.width, 0.0)  # none in forward mode
+        # of the latest `combine`: its weights, their sum Σ_j |c_j| over all ranks, and the log-probabilities it saw
+        self.weights, self.total_weight, self.log_probs = torch.zeros(0), 0.0, torch.zeros(0)
+        self.parts: list[torch.Tensor] = []  # of the parameters while they are moved, and what they were
+        self.backup: list[torch.Tensor] = []
+        self.correction: float | None = None  # of the guessed ε, measured at the first `score`
+
+    @classmethod
+    def of(
+        cls,
+        tokens: Tokens,
+        estimator: str = "auto",
+        last_blocks: int | None = None,
+        only: torch.Tensor | None = None,
+    ) -> "FullGradients":
+        """
+        The gradients of a rollout batch's tokens. Responses without advantage pull nowhere, and their tokens'
+        coefficients do not depend on a score: as many completions are left out as all ranks can, which must make the
+        same number of forwards under FSDP.
+
+        Args:
+            tokens ([`Tokens`]): With a policy.
+            estimator, last_blocks: As above.
+            only (`torch.Tensor` of shape `(N,)`, *optional*):
+                True for the tokens of completions that matter, instead of all with an advantage.
+        """
+        policy = tokens.policy
+        if policy is None:
+            raise ValueError("FullGradients.of: these tokens have no policy to differentiate.")
+        lengths = tokens.mask.sum(dim=1)
+        active = torch.zeros(len(lengths), device=lengths.device)  # 1 where some token matters
+        active[tokens.row[tokens.advantages.nan_to_num() != 0 if only is None else only]] = 1
+        n_rows = max(int(all_reduce(active.sum(), "MAX")), 1)
+        # the longest first, so that a micro-batch can end where its own completions do
+        order = (lengths * active).argsort(descending=True, stable=True)
+        rows = order[:n_rows].split(policy.micro_batch_size)
+        numbers = tokens.padded(torch.arange(len(tokens), device=lengths.device))
+        return cls(
+            policy.model,
+            lambda i: tokens.log_probs_at(rows[i], plain=estimator == "forward"),
+            len(rows),
+            estimator=estimator,
+            dtype=policy.dtype,
+            last_blocks=last_blocks,
+            tokens=torch.cat([numbers[i][tokens.mask[i]] for i in rows]),
+        )
+
+    def combine(self, weights: torch.Tensor) -> list[torch.Tensor]:
+        self.forward_passes += 1
+        self.weights, self.total_weight = weights, float(all_reduce(weights.abs().sum()))
+        weights = weights[self.tokens]
+        direction = [torch.zeros_like(_local(p), dtype=_accumulator(p)) for p in self.parameters]
+        seen, start = [], 0
+        for i in range(self.n_batches):
+            with torch.enable_grad(), _same_dropout(i):
+                log_probs = self.scorer(i)
+                total = (weights[start : start + len(log_probs)].to(log_probs) * log_probs).sum()
+                gradients = self._backward(total)
+            seen.append(log_probs.detach())
+            start += len(log_probs)
+            for d, gradient in zip(direction, gradients, strict=True):
+                if gradient is not None:
+                    d += gradient
+        self.log_probs = torch.cat(seen)
+        return direction if self.sharded else [all_reduce(d) for d in direction]
+
+    def _backward(self, total: torch.Tensor) -> Sequence[torch.Tensor | None]:
+        """Gradients of a sum over this rank's tokens; if sharded, of all ranks' tokens for this rank's shards."""
+        if not self.sharded:  # not `backward`: `.grad` belongs to the optimiser
+            return torch.autograd.grad(total, self.parameters, allow_unused=True)
+        # FSDP2 gathers and reduces in hooks of `backward`, and averages over ranks
+        kept = [p.grad for p in self.parameters]
+        try:
+            for p in self.parameters:
+                p.grad = None
+            total.backward()
+            return [None if p.grad is None else _local(p.grad) * dist.get_world_size() for p in self.parameters]
+        finally:
+            for p, gradient in zip(self.parameters, kept, strict=True):
+                p.grad = gradient
+
+    def square(self, direction: list[torch.Tensor]) -> float:
+        """‖D‖² of what `combine` returns, over all shards. Collective if they are sharded."""
+        total = torch.stack([d.double().square().sum() for d in direction]).sum()
+        return float(all_reduce(total) if self.sharded else total)
+
+    def score(self, direction: list[torch.Tensor]) -> torch.Tensor:
+        estimate = self._forward_mode if self.estimator == "forward" else self._difference
+        scores = estimate(direction)
+        all_scores = scores.new_zeros(len(self.weights))
+        all_scores[self.tokens] = scores
+        return all_scores
+
+    def _forward_mode(self, direction: list[torch.Tensor]) -> torch.Tensor:
+        self.forward_passes += 1
+        names = [f"model.{name}" for name in self.names]
+        tangents = {name: d.to(p.dtype) for name, d, p in zip(names, direction, self.parameters, strict=True)}
+        primals = {name: p.detach() for name, p in zip(names, self.parameters, strict=True)}
+        scores = []
+        with sdpa_kernel(SDPBackend.MATH):  # the fused attention kernels have no forward derivative
+            for i in range(self.n_batches):
+                with _same_dropout(i):
+                    tangent = torch.func.jvp(
+                        lambda values, i=i: torch.func.functional_call(self.scorer, values, (i,)),
+                        (primals,),
+                        (tangents,),
+                    )[1]
+                scores.append(tangent)
+        return torch.cat(scores)
+
+    def _difference(self, direction: list[torch.Tensor]) -> torch.Tensor:
+        square = self.square(direction)
+        if square == 0 or not math.isfinite(square):
+            return self.log_probs * (0.0 if square == 0 else math.nan)
+        # a first guess: on the average over the weights, log-probabilities move by twice as much as they should
+        step = (self.correction or 1.0) * self.move * self.total_weight / square
+        self.parts, self.backup = [_local(p) for p in self.parameters], direction  # which from here on holds θ
+        try:
+            for p, d in zip(self.parts, direction, strict=True):
+                moved = p.to(d.dtype) + step * d
+                d.copy_(p)
+                p.copy_(moved)
+            if self.correction is None:
+                self.correction = self._measure_correction()
+                step *= self._rescale(self.correction)
+            above = self._all_log_probs()
+            if self.estimator == "one_sided":
+                return (above - self.log_probs) / step
+            self._rescale(-1.0)
+            return (above - self._all_log_probs()) / (2 * step)
+        finally:
+            for p, theta in zip(self.parts, self.backup, strict=True):
+                p.copy_(theta)
+            self.parts, self.backup = [], []
+            _reshard(self.scorer.model)
+
+    def _rescale(self, factor: float) -> float:
+        """Move the parameters to θ + factor (p - θ)."""
+        for p, theta in zip(self.parts, self.backup, strict=True):
+            p.copy_(theta + factor * (p.to(theta.dtype) - theta))
+        return factor
+
+    def _measure_correction(self) -> float:
+        """By how much the present move misses its aim, as seen on the first micro-batch of every rank."""
+        change = self._log_probs(range(1))
+        change -= self.log_probs[: len(change)]
+        square, count = all_reduce(torch.stack([change.square().sum(), change.new_tensor(float(len(change)))]))
+        rms = float((square / count).sqrt())
+        # larger factors would only enlarge the rounding of the first guess
+        return min(self.move / rms, 4.0) if 0 < rms < math.inf else 1.0
+
+    def _all_log_probs(self) -> torch.Tensor:
+        self.forward_passes += 1
+        return self._log_probs(range(self.n_batches))
+
+    def _log_probs(self, batches: range) -> torch.Tensor:
+        _reshard(self.scorer.model)
+        log_probs = []
+        with torch.no_grad():
+            for i in batches:
+                with _same_dropout(i):
+                    log_probs.append(self.scorer(i))
+        return torch.cat(log_probs)
+
+
+class _Scorer(nn.Module):
+    """A module around the closure, so that `functional_call` can swap the model's parameters beneath it."""
+
+    def __init__(self, model: nn.Module, log_probs: Callable[[int], torch.Tensor]):
+        super().__init__()
+        self.model = model
+        self.log_probs = log_probs
+
+    def forward(self, i: int) -> torch.Tensor:
+        return self.log_probs(i)
+
+
+@contextmanager
+def _same_dropout(i: int) -> Iterator[None]:
+    """Every forward of micro-batch i drops the same units; else log-probs were no function of θ to differentiate."""
+    with torch.random.fork_rng():
+        torch.manual_seed(i)
+        yield
+
+
+def _accumulator(parameter: torch.Tensor) -> torch.dtype:
+    """Wide enough to sum gradients in, and to hold the parameter to the bit."""
+    return torch.float64 if parameter.dtype == torch.float64 else torch.float32
+
+
+def _reshard(model: nn.Module) -> None:
+    """FSDP2 keeps some parameters whole between forwards. They hide the shards, and miss when these are moved."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor itself, outside of autograd; of a sharded one, this rank's part. Shares its memory."""
+    return (tensor.to_local() if isinstance(tensor, DTensor) else tensor).detach()

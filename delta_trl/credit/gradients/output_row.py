@@ -1,0 +1,73 @@
+"""The paper's default proxy."""
+
+import torch
+
+from ..distributed import all_reduce
+from ..hidden_states import HiddenStates, RecomputedStates
+from ..products import combine_rows, score_rows
+
+
+class OutputRowGradients:
+    r"""
+    The paper's default proxy (arXiv 2605.21467, appendix F): v_j = (1 - p_j) h_j, the gradient of log p_j with respect
+    to the row of the LM head that belongs to the sampled token.
+
+    `combine` takes weights of shape (..., N), too, and reads the hidden states once for all of them.
+
+    Args:
+        hidden (`torch.Tensor` of shape `(N, d)`, [`HiddenStates`] or [`RecomputedStates`]):
+            Final hidden states, those that entered the LM head to predict each token. Any floating dtype; sums are
+            accumulated in float32 (float64 for float64 input).
+        log_probs (`torch.Tensor` of shape `(N,)`):
+            Log-probability of each sampled token, under the sampling temperature.
+
+    Raises:
+        ValueError: If the shapes do not fit each other or `hidden` is not floating point.
+    """
+
+    def __init__(self, hidden: torch.Tensor | HiddenStates | RecomputedStates, log_probs: torch.Tensor):
+        if len(hidden.shape) != 2 or log_probs.shape != hidden.shape[:1] or not hidden.dtype.is_floating_point:
+            raise ValueError(
+                "OutputRowGradients expects floating-point hidden states of shape (N, d) and log-probabilities of "
+                f"shape (N,), got {tuple(hidden.shape)} ({hidden.dtype}) and {tuple(log_probs.shape)}. Flatten to the "
+                "valid completion tokens first: hidden[mask], log_probs[mask]."
+            )
+        self.hidden = HiddenStates([hidden]) if isinstance(hidden, torch.Tensor) else hidden  # (N, d)
+        self.dtype = torch.float64 if hidden.dtype == torch.float64 else torch.float32
+        self.scale = one_minus_p(log_probs.to(hidden.device, self.dtype))  # (N,)
+
+    def combine(self, weights: torch.Tensor) -> torch.Tensor:  # (..., N) -> (..., d)
+        if weights.shape[-1:] != self.scale.shape:
+            raise ValueError(
+                f"weights: expected one weight per token, shape {tuple(self.scale.shape)}, got {tuple(weights.shape)}."
+            )
+        weights = weights.to(self.dtype) * self.scale
+        direction = weights.new_zeros(*weights.shape[:-1], self.hidden.shape[1])
+        for tokens, h in self.hidden.chunks():
+            direction += combine_rows(weights[..., tokens], h)
+        return all_reduce(direction)
+
+    def score(self, direction: torch.Tensor) -> torch.Tensor:  # (d,) -> (N,)
+        scores = torch.empty_like(self.scale)
+        for tokens, h in self.hidden.chunks():
+            scores[tokens] = score_rows(h, direction)
+        return self.scale * scores
+
+    def squared_norms(self) -> torch.Tensor:  # (N,)
+        """‖v_j‖². Only the within-side ablation needs it."""
+        norms = torch.empty_like(self.scale)
+        for tokens, h in self.hidden.chunks():
+            norms[tokens] = torch.linalg.vector_norm(h, dim=1, dtype=self.dtype) ** 2
+        return self.scale.square() * norms
+
+    def __getitem__(self, tokens: torch.Tensor) -> "OutputRowGradients":
+        """The gradients of some of the tokens."""
+        assert isinstance(self.hidden, HiddenStates), "recomputed states are read all at a time"
+        part = object.__new__(OutputRowGradients)
+        part.hidden, part.dtype, part.scale = self.hidden[tokens], self.dtype, self.scale[tokens]
+        return part
+
+
+def one_minus_p(log_probs: torch.Tensor) -> torch.Tensor:
+    """1 - p, accurate for p near 1; rounding may have left a log-probability slightly above 0."""
+    return -torch.expm1(log_probs.clamp(max=0))

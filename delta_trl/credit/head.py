@@ -1,0 +1,73 @@
+"""The LM head of a policy."""
+
+from typing import Any
+
+import torch
+
+from .products import matmul_rows
+
+
+class LMHead:
+    """
+    The output layer, as it turns hidden states into log-probabilities.
+
+    Args:
+        weight (`torch.Tensor` of shape `(V, d)`): LM head, tied to the embeddings or not.
+        bias (`torch.Tensor` of shape `(V,)`, *optional*): Its bias.
+        temperature (`float`, *optional*, defaults to `1.0`): Sampling temperature, which divides the logits.
+        scale (`float`, *optional*, defaults to `1.0`): Factor of the logits that some architectures have.
+        softcap (`float`, *optional*): `final_logit_softcapping` of Gemma.
+    """
+
+    def __init__(
+        self,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None = None,
+        temperature: float = 1.0,
+        scale: float = 1.0,
+        softcap: float | None = None,
+    ):
+        self.weight = weight.detach()
+        self.bias = None if bias is None else bias.detach()
+        self.temperature, self.scale, self.softcap = temperature, scale, softcap
+
+    @classmethod
+    def of(cls, model: Any, temperature: float) -> "LMHead":
+        """The head of a causal language model of transformers, with what its config says about its logits."""
+        config, layer = model.config.get_text_config(), model.get_output_embeddings()
+        # architectures that multiply their logits (Cohere, Falcon-H1, MuseGlimmer) or divide them (Granite)
+        multipliers = ("logit_scale", "lm_head_multiplier", "output_multiplier")
+        scale = next((value for name in multipliers if (value := getattr(config, name, None))), 1.0)
+        scaling = getattr(config, "logits_scaling", None) or 1.0
+        scale *= scaling if config.model_type == "hyperclovax" else 1 / scaling
+        weight, bias = layer.weight, getattr(layer, "bias", None)
+        if hasattr(weight, "full_tensor"):  # sharded by FSDP2
+            weight, bias = weight.full_tensor(), None if bias is None else bias.full_tensor()
+        return cls(weight, bias, temperature, scale, getattr(config, "final_logit_softcapping", None))
+
+    def logits(self, hidden: torch.Tensor, rows: slice = slice(None)) -> tuple[torch.Tensor, torch.Tensor]:
+        """
+        Logits (n, V') of a range of the vocabulary, and their derivative by W h; in float32 (float64 for float64
+        `hidden`), to which states and weights of lower precision count as exact.
+        """
+        raw = self.scale * matmul_rows(hidden, self.weight[rows])  # (n, V')
+        if self.bias is not None:
+            raw += self.scale * self.bias[rows].to(raw.dtype)
+        factor = self.scale / self.temperature
+        if self.softcap is None:
+            return raw / self.temperature, raw.new_tensor(factor)
+        squashed = torch.tanh(raw / self.softcap)
+        return self.softcap * squashed / self.temperature, factor * (1 - squashed**2)
+
+    def check(self, hidden: torch.Tensor, tokens: torch.Tensor, log_probs: torch.Tensor) -> None:
+        """Raise `ValueError` if this is not how the model made `log_probs` (N,), judged by a few of the tokens."""
+        few = slice(0, 16)
+        logits, _ = self.logits(hidden[few])
+        ours = logits.log_softmax(dim=1).gather(1, tokens[few, None])[:, 0]
+        difference = (ours - log_probs[few]).abs()
+        if not (difference <= 0.1 + 0.05 * log_probs[few].abs()).all():
+            raise ValueError(
+                "The LM head does not reproduce the model's log-probabilities (they differ by up to "
+                f"{difference.max():.2g}): the architecture transforms its logits in a way that token_gradient "
+                "'lm_head' and 'topk_hidden' do not know. Use token_gradient='output_row' or 'full'."
+            )

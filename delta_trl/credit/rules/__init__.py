@@ -1,0 +1,1 @@
+"""The rules of token credit. `names.py` knows them all."""

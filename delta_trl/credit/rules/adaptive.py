@@ -1,0 +1,83 @@
+r"""
+A balance of winners against losers that follows the rollout batch, for the most signal over noise in its gradient.
+
+Take one prompt with pass rate p, q = 1 - p. A binary reward, normalised in the group, gives winners the advantage
+sqrt(q/p) and losers -sqrt(p/q). With G = ∇θ log π(y) of a whole response, the n responses contribute g± = Σ A G over
+each side. E[G] = 0 over all responses, so with d = E[G | win] we have E[G | lose] = -d p/q, and
+
+    E[g+] = n p sqrt(q/p) d = n sqrt(p q) d                  Var[g+] ≈ n p (q/p) τ+² = n q τ+²
+    E[g-] = n q sqrt(p/q) d p/q = n sqrt(p q) d (p/q)        Var[g-] ≈ n q (p/q) τ-² = n p τ-²
+
+with τ±² the variance of G on each side. Both point along d, so that a g+ + b g- does for any a, b >= 0. Its ratio of
+signal to noise, (a s+ + b s-)² / (a² Var+ + b² Var-) with s± = |E[g±]|, is greatest where a : b = s+/Var+ : s-/Var-.
+Here s-/s+ = p/q and Var-/Var+ = (p/q) (τ-²/τ+²): the pass rate cancels, and b/a = τ+²/τ-².
+
+So it is for losses that sum over tokens (DAPO's, Dr. GRPO's, BNPO's); where each response is divided by its length, G
+would have to be, too. Left out: g+ and g- share their group's mean; and p, d and τ differ between prompts, so that one
+b is the best for a batch of like prompts. ‖E[G | side]‖² is a few hundredths of E‖G‖² on the study's start models, so
+that second moments stand for variances, which needs no two winners of a prompt.
+
+Σ‖G‖² over a side is E‖Σ ε G‖² for random signs ε: one backward pass for a side, and the estimate is good as different
+responses' gradients are nearly orthogonal. It takes all trainable parameters: in the LM head's gradient alone, the
+rare losers with enormous gradients that make the difference do not show.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..coefficients import split_sides
+from ..distributed import all_gather, all_reduce
+from ..gradients.full import FullGradients
+from ..options import check_backward
+from ..rule import Cost, TokenCredit
+from ..tokens import Credit, Tokens
+from .balance import with_mean_one
+
+
+@dataclass
+class AdaptiveSides(TokenCredit):
+    r"""
+    One weight for the tokens of losing responses, from the rollout batch, where those of winners have 1:
+
+        b = E‖G‖² of winning responses / E‖G‖² of losing ones,     G = ∇θ log π(y) of a whole response,
+
+    which gives the gradient of DAPO's loss the most signal over noise where prompts are alike and rewards are 0 or 1,
+    without a parameter. As with [`SideWeights`], nothing depends on a token, and weights are divided by their mean.
+    Costs a forward and a backward pass over the rollout batch, up to two where ranks have different sides.
+    """
+
+    def of_rollout(self, tokens: Tokens) -> Credit:
+        _, sides = split_sides(tokens.advantages)
+        here = torch.stack([tokens.padded(side.float()).any(dim=1).sum() for side in sides])  # responses of each side
+        passed, responses = all_reduce(here.clone(), "MAX"), all_reduce(here)  # all ranks make as many forwards
+        if not responses.all():
+            return Credit(torch.ones_like(tokens.advantages), {"losers": math.nan}, neutral=True)
+        signs = _signs(tokens)[tokens.row]
+        moments = []
+        for side, count in zip(sides, responses.tolist(), strict=True):
+            gradients = FullGradients.of(tokens, only=side)
+            moments.append(gradients.square(gradients.combine(signs * side)) / count)
+        passes = float(passed.sum()) / max(len(tokens.mask), 1)
+        metrics = {"losers": math.nan, "extra_forward_passes": passes}
+        if not all(0 < moment < math.inf for moment in moments):
+            return Credit(torch.ones_like(tokens.advantages), metrics, neutral=True)
+        metrics["losers"] = moments[0] / moments[1]
+        weights = torch.where(sides[1], metrics["losers"], 1.0)
+        return Credit(with_mean_one(weights, sides), metrics)
+
+    def cost(self) -> Cost:
+        return Cost(forwards=2, backwards=2)
+
+    def check(self, trainer: Any) -> None:
+        check_backward(trainer, "AdaptiveSides", "SideWeights, whose weights are constant")
+
+
+def _signs(tokens: Tokens) -> torch.Tensor:  # (B,)
+    """1 or -1 for every completion, at random; the same however completions are shared among ranks."""
+    of_all_ranks, first = all_gather(tokens.mask.any(dim=1).float())
+    generator = torch.Generator().manual_seed(int(all_reduce(tokens.ids.sum())))
+    signs = torch.randint(0, 2, (len(of_all_ranks),), generator=generator).mul(2.0).sub(1.0)
+    return signs[first : first + len(tokens.mask)].to(tokens.mask.device)

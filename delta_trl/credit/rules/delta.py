@@ -1,0 +1,221 @@
+"""DelTA as a rule of token credit, and its ablation within sides. The method itself is in `coefficients.py`."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..coefficients import ASSIGNMENTS, check_credit_options, compare_centroids, contrast_credit
+from ..gradients.full import ESTIMATORS, FullGradients
+from ..gradients.lm_head import LMHeadGradients, TopKHiddenGradients
+from ..gradients.output_row import OutputRowGradients
+from ..groups import group_credit
+from ..options import check_backward, check_choices, check_whole_parameters, refuse_idle
+from ..rule import Cost, TokenCredit
+from ..tokens import Credit, Tokens
+
+
+@dataclass
+class DelTA(TokenCredit):
+    """
+    Discriminative token credit (arXiv 2605.21467): a token counts by how much closer its gradient lies to the centroid
+    of its own side, winners or losers, than to the other one. Defaults are the paper's.
+
+    Args:
+        token_gradient (`str`, *optional*, defaults to `"output_row"`):
+            What stands for a token's gradient: `"output_row"`, (1 - p) h with h the final hidden state;
+            `"topk_hidden"`, the gradient of h over the top K logits; `"lm_head"`, the exact gradient of the LM head;
+            `"full"`, the exact gradient of all trainable parameters.
+        token_gradient_top_k (`int`, *optional*, defaults to `20`):
+            K of `"topk_hidden"`.
+        refinement_steps (`int`, *optional*, defaults to `1`):
+            K, how often centroids and temperatures are refined.
+        lambda_min, lambda_max (`float`, *optional*, defaults to `0.8` and `1.2`):
+            Bounds of the coefficients before normalisation.
+        normalize_coefficients (`bool`, *optional*, defaults to `True`):
+            Divide the coefficients by their mean over the rollout batch.
+        assignment (`str`, *optional*, defaults to `"soft"`):
+            α = σ(Δ / γ), or `"hard"`: 1 where Δ > 0, else 0.
+        temperature_mode (`str`, *optional*, defaults to `"adaptive"`):
+            Measure the temperatures γ in every rollout batch, or keep those of the first (`"initial"`).
+        centroid_scope (`str`, *optional*, defaults to `"batch"`):
+            Contrast the winners and losers of the rollout batch, or of each prompt's `"group"`.
+        balance_sides (`bool`, *optional*, defaults to `False`):
+            Centre each side's margins on their mean, which leaves token-level information only.
+        full_gradient_estimator (`str`, *optional*, defaults to `"auto"`):
+            How `"full"` takes directional derivatives: `"one_sided"` or `"central"` differences of log-probabilities,
+            or `"forward"`-mode differentiation. `"auto"`: `"one_sided"` in float32, otherwise `"central"`.
+        full_scope (`int`, *optional*):
+            Restrict `"full"` to the last n transformer blocks.
+
+    Raises:
+        ValueError: If an option is unknown or out of range, or has no effect or no meaning beside another.
+    """
+
+    token_gradient: str = "output_row"
+    token_gradient_top_k: int = 20
+    refinement_steps: int = 1
+    lambda_min: float = 0.8
+    lambda_max: float = 1.2
+    normalize_coefficients: bool = True
+    assignment: str = "soft"
+    temperature_mode: str = "adaptive"
+    centroid_scope: str = "batch"
+    balance_sides: bool = False
+    full_gradient_estimator: str = "auto"
+    full_scope: int | None = None
+
+    _margin: ClassVar[str] = "contrast"
+
+    def __post_init__(self):
+        check_choices(
+            self,
+            token_gradient=("output_row", "topk_hidden", "lm_head", "full"),
+            assignment=ASSIGNMENTS,
+            temperature_mode=("adaptive", "initial"),
+            centroid_scope=("batch", "group"),
+            full_gradient_estimator=ESTIMATORS,
+        )
+        check_credit_options(self.refinement_steps, self.lambda_min, self.lambda_max)
+        if not isinstance(self.token_gradient_top_k, int) or self.token_gradient_top_k < 1:
+            raise ValueError(f"token_gradient_top_k={self.token_gradient_top_k!r}: expected an integer >= 1.")
+        if self.full_scope is not None and (not isinstance(self.full_scope, int) or self.full_scope < 1):
+            raise ValueError(f"full_scope={self.full_scope!r}: expected a number of blocks >= 1.")
+        refuse_idle(
+            self,
+            f"token_gradient={self.token_gradient!r}, assignment={self.assignment!r}",
+            token_gradient_top_k=self.token_gradient == "topk_hidden",
+            full_gradient_estimator=self.token_gradient == "full",
+            full_scope=self.token_gradient == "full",
+            temperature_mode=self.assignment == "soft",
+        )
+        if self.centroid_scope == "group" and self.token_gradient == "full":
+            raise ValueError(
+                "centroid_scope='group' would cost token_gradient='full' a backward pass for every prompt. Use "
+                "centroid_scope='batch' or another token_gradient."
+            )
+        if self.centroid_scope == "group" and self.temperature_mode == "initial":
+            raise ValueError(
+                "temperature_mode='initial' keeps one temperature per side, centroid_scope='group' has one per group "
+                "and side. Change one of them."
+            )
+        # γ₊ and γ₋ of the first rollout batch with a contrast
+        self._temperatures: tuple[float, float] | None = None
+
+    def of_rollout(self, tokens: Tokens) -> Credit:
+        gradients = self._gradients(tokens)
+        metrics: dict[str, float] = {}
+        if self.token_gradient in ("output_row", "topk_hidden"):  # elsewhere it would cost passes and a head's memory
+            metrics |= compare_centroids(gradients, tokens.advantages)
+        options: dict[str, Any] = {
+            "refinement_steps": self.refinement_steps,
+            "lambda_min": self.lambda_min,
+            "lambda_max": self.lambda_max,
+            "normalize": self.normalize_coefficients,
+            "assignment": self.assignment,
+            "margin": self._margin,
+            "balance_sides": self.balance_sides,
+        }
+        if self.centroid_scope == "group":
+            credit = group_credit(gradients, tokens.advantages, tokens.group, tokens.n_groups, **options)
+        else:
+            credit = contrast_credit(gradients, tokens.advantages, temperatures=self._temperatures, **options)
+        if self.temperature_mode == "initial" and self._temperatures is None and not credit.neutral:
+            self._temperatures = (credit.metrics["temperature_positive"], credit.metrics["temperature_negative"])
+        if isinstance(gradients, FullGradients):
+            metrics["extra_forward_passes"] = float(gradients.forward_passes)
+        return Credit(credit.weights, {**metrics, **credit.metrics}, credit.neutral, credit.scores)
+
+    def _gradients(self, tokens: Tokens) -> Any:  # `TokenGradients`
+        if self.token_gradient == "full":
+            return FullGradients.of(tokens, estimator=self.full_gradient_estimator, last_blocks=self.full_scope)
+        if self.token_gradient == "output_row":
+            return OutputRowGradients(tokens.hidden, tokens.log_probs)
+        arguments = (tokens.hidden, tokens.ids, tokens.head)
+        if self.token_gradient == "lm_head":
+            return LMHeadGradients(*arguments, log_probs=tokens.log_probs)
+        return TopKHiddenGradients(*arguments, self.token_gradient_top_k, log_probs=tokens.log_probs)
+
+    def cost(self) -> Cost:
+        directions = self.refinement_steps + 1
+        if self.token_gradient == "full":
+            probes = 1 if self.full_gradient_estimator in ("one_sided", "forward") else 2
+            return Cost(forwards=directions * (1 + probes), backwards=directions)
+        # a combine and a score for every direction, and the centroids' cosine; `lm_head` goes without that and starts
+        # with a pass of its own, which is all that `topk_hidden` needs
+        readings = {"output_row": 2 * directions + 1, "topk_hidden": 1, "lm_head": 2 * directions + 1}
+        return Cost(hidden_states=readings[self.token_gradient], recomputable=self.centroid_scope == "batch")
+
+    def check(self, trainer: Any) -> None:
+        gradient, args = self.token_gradient, trainer.args
+        if gradient == "output_row":
+            return
+        config = trainer.model.config.get_text_config()
+        if gradient == "topk_hidden" and self.token_gradient_top_k > config.vocab_size:
+            raise ValueError(
+                f"token_gradient_top_k={self.token_gradient_top_k}: the model has a vocabulary of {config.vocab_size}."
+            )
+        if self.full_scope is not None and self.full_scope > config.num_hidden_layers:
+            raise ValueError(f"full_scope={self.full_scope}: the model has {config.num_hidden_layers} blocks.")
+        what, instead = f"token_gradient={gradient!r}", "token_gradient='output_row'"
+        if gradient != "full":
+            check_whole_parameters(trainer, what, instead)
+            return
+        check_backward(trainer, what, instead)
+        if args.deepspeed_plugin is not None and (args.bf16 or args.fp16):
+            raise ValueError(
+                "token_gradient='full' does not work with DeepSpeed in 16 bits: the model's parameters have 16 bits "
+                "then, which swallow the small moves of a difference quotient (errors of up to 0.6). Use DDP or "
+                "FSDP2, which keep them in float32, or bf16: false, or another token_gradient."
+            )
+        forward_mode = self.full_gradient_estimator == "forward"
+        if trainer.is_fsdp_enabled and forward_mode:
+            raise ValueError(
+                "full_gradient_estimator='forward' cannot swap the shards of FSDP. Use full_gradient_estimator='auto'."
+            )
+        if forward_mode and args.gradient_checkpointing and hasattr(trainer.model, "peft_config"):
+            raise ValueError(
+                "full_gradient_estimator='forward' does not work on LoRA with gradient checkpointing: its input hook "
+                "has no forward derivative. Use full_gradient_estimator='auto' or gradient_checkpointing=False."
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self._temperatures is None else {"temperatures": self._temperatures}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        keeps = self.temperature_mode == "initial" and state
+        self._temperatures = tuple(state["temperatures"]) if keeps else None
+
+
+@dataclass
+class WithinSide(DelTA):
+    """
+    The paper's ablation without contrast: a token counts by its distance to its own side's centroid alone. Takes the
+    options of [`DelTA`]; `token_gradient` must be `"output_row"`.
+    """
+
+    _margin: ClassVar[str] = "within_side"
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.token_gradient != "output_row":
+            raise ValueError(
+                "WithinSide needs the length of every token's gradient, which only token_gradient='output_row' has at "
+                f"hand, got {self.token_gradient!r}."
+            )
+
+    def cost(self) -> Cost:
+        # lengths, and a combine and a score for either side, for every direction; and the centroids' cosine
+        return Cost(5 * (self.refinement_steps + 1) + 1, recomputable=self.centroid_scope == "batch")
+
+
+@dataclass
+class GroupContrast(DelTA):
+    """
+    DelTA among the responses to one prompt, on the exact gradient of the LM head: a token counts by how much closer
+    its gradient lies to the centroid of its own side in the group. Contrasting a response with its siblings instead of
+    the whole rollout batch leaves out what belongs to the prompts. A mask of the same: `Selected(GroupContrast())`.
+
+    Takes the options of [`DelTA`]; `token_gradient` defaults to `"lm_head"` and `centroid_scope` to `"group"`.
+    """
+
+    token_gradient: str = "lm_head"
+    centroid_scope: str = "group"

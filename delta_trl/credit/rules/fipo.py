@@ -1,0 +1,126 @@
+r"""
+FIPO token weights (arXiv 2603.19835), a baseline of the DelTA paper: a token counts by where the policy's later tokens
+are going.
+
+    FutureKL_t = Σ_{k ≥ t} γ^{k-t} M_k (log π_θ(o_k) - log π_old(o_k)),   γ = 2^{-1 / decay}
+    f_t        = clip(exp(FutureKL_t), 1, 1 + clip)
+
+M masks padding, and tokens whose ratio π_θ / π_old exceeds the dual clip c. Where A < 0 and the ratio exceeds the
+safety threshold, f is clipped to [0.8, 1] instead. f carries no gradient. Defaults are the settings of the DelTA
+paper; formula and parameters as documented by ms-swift.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..distributed import all_reduce
+from ..options import policy_moves
+from ..rule import TokenCredit
+from ..tokens import Credit, Tokens
+
+
+CHUNK = 128
+
+
+@dataclass
+class FIPO(TokenCredit):
+    """
+    Future-KL weights (arXiv 2603.19835), which depend on how the policy has moved since the rollout.
+
+    Args:
+        decay (`float`, *optional*, defaults to `32.0`): Tokens after which the future's influence has halved.
+        clip (`float`, *optional*, defaults to `0.2`): Upper clip of f above 1.
+        safety_threshold (`float`, *optional*, defaults to `10.0`): Ratio above which losing tokens are not amplified.
+        dual_clip (`float`, *optional*):
+            c; tokens with a higher ratio are left out of the future. Defaults to the loss's own bound, `delta` in the
+            training arguments.
+    """
+
+    decay: float = 32.0
+    clip: float = 0.2
+    safety_threshold: float = 10.0
+    dual_clip: float | None = None
+
+    def __post_init__(self):
+        for name in ("decay", "clip", "safety_threshold"):
+            value = getattr(self, name)
+            if not isinstance(value, (int, float)) or not value > 0:
+                raise ValueError(f"{name}={value!r}: expected a number > 0.")
+        self._dual_clip = self.dual_clip
+
+    def check(self, trainer: Any) -> None:
+        args = trainer.args
+        self._dual_clip = args.delta if self.dual_clip is None else self.dual_clip
+        if not policy_moves(args):
+            raise ValueError(
+                "FIPO weighs tokens by how the policy has moved since the rollout, and with one optimiser step per "
+                "rollout batch it has not: all weights are 1. Raise steps_per_generation * num_iterations "
+                f"({args.steps_per_generation * args.num_iterations}) above gradient_accumulation_steps "
+                f"({args.gradient_accumulation_steps})."
+            )
+
+    def of_micro_batch(self, tokens: Tokens) -> Credit:
+        weights = fipo_weights(
+            tokens.padded(tokens.log_probs),
+            tokens.padded(tokens.old_log_probs),
+            tokens.padded(tokens.advantages),
+            tokens.mask,
+            decay=self.decay,
+            clip=self.clip,
+            safety_threshold=self.safety_threshold,
+            dual_clip=self._dual_clip,
+        )
+        weights = tokens.flat(weights)
+        total, count = all_reduce(torch.stack([weights.sum(), weights.new_tensor(float(len(weights)))]))
+        return Credit(weights, {"fipo_weight_mean": (total / count.clamp(min=1)).item()})
+
+
+@torch.no_grad()
+def fipo_weights(
+    log_probs: torch.Tensor,
+    old_log_probs: torch.Tensor,
+    advantages: torch.Tensor,
+    mask: torch.Tensor,
+    *,
+    decay: float = 32.0,
+    clip: float = 0.2,
+    safety_threshold: float = 10.0,
+    dual_clip: float | None = None,
+) -> torch.Tensor:
+    """
+    Weights f of one micro-batch.
+
+    Args:
+        log_probs, old_log_probs (`torch.Tensor` of shape `(B, T)`): Of the sampled tokens, now and at the rollout.
+        advantages (`torch.Tensor` of shape `(B,)` or `(B, T)`): Of the responses.
+        mask (`torch.Tensor` of shape `(B, T)`): The tokens that the loss counts.
+        decay (`float`, *optional*, defaults to `32.0`): Tokens after which the future's influence has halved.
+        clip (`float`, *optional*, defaults to `0.2`): Upper clip of f above 1.
+        safety_threshold (`float`, *optional*, defaults to `10.0`): Ratio above which losing tokens are not amplified.
+        dual_clip (`float`, *optional*): c; tokens with a higher ratio are left out of the future.
+
+    Returns:
+        `torch.Tensor` of shape `(B, T)`, 1 where nothing has moved.
+    """
+    shift = (log_probs - old_log_probs) * mask
+    ratio = shift.exp()
+    counted = shift if dual_clip is None else shift * (ratio <= dual_clip)
+    weights = discounted_future_sum(counted, 2 ** (-1 / decay)).exp()
+    risky = (advantages < 0).view(len(mask), -1) & (ratio > safety_threshold)
+    return torch.where(risky, weights.clamp(0.8, 1.0), weights.clamp(1.0, 1.0 + clip))
+
+
+def discounted_future_sum(x: torch.Tensor, gamma: float) -> torch.Tensor:
+    """Σ_{k ≥ t} γ^{k-t} x_k for every t, along the last dimension of (B, T); in chunks, without a T × T matrix."""
+    step = torch.arange(CHUNK, device=x.device, dtype=x.dtype)
+    distance = step[:, None] - step  # k - t
+    kernel = torch.where(distance >= 0, gamma ** distance.clamp(min=0), 0.0)  # (k, t)
+    result, carried = torch.empty_like(x), x.new_zeros(len(x))
+    for start in range((x.size(1) - 1) // CHUNK * CHUNK, -1, -CHUNK):
+        part = x[:, start : start + CHUNK]
+        n = part.size(1)
+        result[:, start : start + n] = part @ kernel[:n, :n] + carried[:, None] * gamma ** (n - step[:n])
+        carried = result[:, start]
+    return result

@@ -1,0 +1,115 @@
+r"""
+Sibling value: what became of the other responses to the same prompt that passed through a state like this one.
+
+With s_t the final hidden state after token t, and for every other response b of the group its state nearest to s_t,
+
+    k_b(s) = exp(-(min_u |s - s_u^b| / h)²),   h = bandwidth · |std(s)|,
+    V(s)   = Σ_b k_b(s) A_b / (Σ_b k_b(s) + 1e-3)
+    j_t    = sign(A) (V(s_t) - V(s_{t-1}))
+
+A token that leaves the company of siblings who fared better or worse has a large jump j. Weights are
+λ_min + (λ_max - λ_min) σ(j / γ), γ the mean of |j| over the side's tokens in the rollout batch, at least 1e-3. The
+state before the first token counts, too; after the last one there is none, so that it has no jump.
+
+No source but this project; hidden states and advantages are all that it needs, within a group.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..coefficients import check_credit_options, in_range, split_sides
+from ..distributed import all_reduce
+from ..hidden_states import HiddenStates
+from ..rule import Cost, TokenCredit
+from ..tokens import Credit, Tokens
+
+
+@dataclass
+class SiblingValue(TokenCredit):
+    """
+    A token counts by the jump of an estimate of the response's value, made of the other responses to its prompt.
+
+    Time grows with the square of a group's tokens: n states of size d take n² d multiplications. Memory is bounded by
+    a group's states and a block of distances.
+
+    Args:
+        bandwidth (`float`, *optional*, defaults to `0.1`): h, in units of the norm of the states' standard deviation.
+        lambda_min, lambda_max (`float`, *optional*, defaults to `0.8` and `1.2`): Bounds of the weights.
+        normalize_coefficients (`bool`, *optional*, defaults to `True`): Divide by the mean over the rollout batch.
+    """
+
+    bandwidth: float = 0.1
+    lambda_min: float = 0.8
+    lambda_max: float = 1.2
+    normalize_coefficients: bool = True
+
+    def __post_init__(self):
+        check_credit_options(0, self.lambda_min, self.lambda_max)
+        if not isinstance(self.bandwidth, (int, float)) or not self.bandwidth > 0:
+            raise ValueError(f"bandwidth={self.bandwidth!r}: expected a number > 0.")
+
+    def of_rollout(self, tokens: Tokens) -> Credit:
+        A, sides = split_sides(tokens.advantages)
+        jumps, hidden = torch.zeros_like(A), tokens.hidden
+        assert isinstance(hidden, HiddenStates), "as `cost` says, they cannot be recomputed"
+        for group in tokens.group.unique().tolist():
+            members = (tokens.group == group).nonzero()[:, 0]
+            states = torch.cat([block.to(torch.float32, copy=True) for _, block in hidden[members].chunks()])
+            jumps[members] = sibling_jumps(states, A[members], tokens.row[members], self.bandwidth).to(A)
+        jumps = jumps * A.sign()
+        total, count = all_reduce(torch.stack([(sides * jumps.abs()).sum(dim=1), sides.sum(dim=1).to(A)]))
+        if not (total > 0).any():
+            return Credit(torch.ones_like(A).float(), neutral=True)
+        gamma = (total / count.clamp(min=1)).clamp(min=1e-3)
+        scaled = torch.where(sides[0], jumps / gamma[0], torch.where(sides[1], jumps / gamma[1], 0.0))
+        weights = in_range(scaled.sigmoid(), self.lambda_min, self.lambda_max, self.normalize_coefficients)
+        return Credit(weights.float(), scores=jumps)
+
+    def cost(self) -> Cost:
+        return Cost(hidden_states=1, recomputable=False)
+
+    def check(self, trainer: Any) -> None:
+        check_whole_groups("SiblingValue", trainer)
+
+
+def check_whole_groups(what: str, trainer: Any) -> None:
+    """Raise `ValueError` if the responses to a prompt are split over processes."""
+    args = trainer.args
+    rows = args.per_device_train_batch_size * args.steps_per_generation
+    if rows % args.num_generations:
+        raise ValueError(
+            f"{what} compares the responses to a prompt, which must be on one process: the {rows} rows of a process "
+            "(per_device_train_batch_size * steps_per_generation) are no multiple of "
+            f"num_generations={args.num_generations}."
+        )
+
+
+def sibling_jumps(
+    states: torch.Tensor, advantages: torch.Tensor, rows: torch.Tensor, bandwidth: float = 0.1, block: int = 4096
+) -> torch.Tensor:
+    """
+    V(s_t) - V(s_{t-1}) of the n tokens of a group.
+
+    Args:
+        states (`torch.Tensor` of shape `(n, d)`): Those that predicted the tokens: s_{t-1} of each.
+        advantages, rows (`torch.Tensor` of shape `(n,)`): Of each token's response, and its number; in order.
+        bandwidth (`float`, *optional*, defaults to `0.1`): See the head of this file.
+        block (`int`, *optional*, defaults to `4096`): States whose distances are held at a time.
+    """
+    responses, counts = rows.unique_consecutive(return_counts=True)
+    h = (bandwidth * states.std(dim=0, unbiased=False).norm()).clamp(min=1e-8)
+    starts = counts.cumsum(0) - counts
+    weighted, mass = torch.zeros_like(states[:, 0]), torch.zeros_like(states[:, 0])
+    for response, start, count in zip(responses.tolist(), starts.tolist(), counts.tolist(), strict=True):
+        own = states[start : start + count]
+        for part in torch.arange(len(states), device=states.device).split(block):
+            nearest = torch.cdist(states[part], own).amin(dim=1)
+            kernel = torch.exp(-((nearest / h) ** 2)) * (rows[part] != response)
+            weighted[part] += kernel * advantages[start]
+            mass[part] += kernel
+    value = weighted / (mass + 1e-3)
+    after = value.roll(-1)
+    after[starts + counts - 1] = value[starts + counts - 1]  # no state follows the last token
+    return after - value

@@ -1,0 +1,1 @@
+"""The policy's scoring passes: trimmed, recorded, cached, recomputed."""

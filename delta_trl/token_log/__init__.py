@@ -1,1 +1,0 @@
-"""Recorded token credit: what is written, and where it is shown."""

@@ -1,0 +1,35 @@
+"""avg@k of evaluations during training."""
+
+import torch
+from transformers.trainer_utils import has_length
+from trl import GRPOTrainer
+
+from ..evaluation.metrics import avg_at_k
+
+
+class ReportsAvgAtK(GRPOTrainer):
+    """
+    [`~trl.GRPOTrainer`] whose evaluations also report `eval_avg_at_k`: the mean over problems of the first reward
+    function's mean over their `num_generations_eval` completions.
+    """
+
+    # of an evaluation in progress: the first reward function's rewards of each batch, over all processes
+    _eval_rewards: list[torch.Tensor] | None = None
+
+    def _calculate_rewards(self, *args, **kwargs):
+        rewards = super()._calculate_rewards(*args, **kwargs)
+        if self._eval_rewards is not None:
+            self._eval_rewards.append(rewards[:, 0])
+        return rewards
+
+    def evaluation_loop(self, dataloader, *args, metric_key_prefix="eval", **kwargs):
+        self._eval_rewards, k = [], self.num_generations_eval
+        output = super().evaluation_loop(dataloader, *args, metric_key_prefix=metric_key_prefix, **kwargs)
+        batches, self._eval_rewards = self._eval_rewards, None
+        if not batches:  # `dataloader_drop_last` has left none
+            return output
+        rewards = torch.cat(batches).view(-1, k)  # unscorable completions are NaN
+        if has_length(dataloader.dataset):
+            rewards = rewards[: len(dataloader.dataset)]  # several processes fill up the last batch with repeated rows
+        output.metrics[f"{metric_key_prefix}_avg_at_k"] = avg_at_k(rewards.cpu().numpy())
+        return output

@@ -1,0 +1,204 @@
+"""Configuration of [`DeltaGRPOTrainer`]: TRL's `GRPOConfig` plus what belongs to token credit."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from transformers import GenerationConfig
+from trl import GRPOConfig
+
+from ..arguments.named import check_known
+from ..arguments.parser import read_mappings
+from ..credit import TokenCredit, make_rule
+from ..credit.options import policy_moves, refuse_idle
+
+
+LOSS_TYPES = ("dapo", "grpo", "dr_grpo", "bnpo", "cispo", "luspo", "sapo", "vespo")  # of TRL 1.16
+CACHES = ("auto", "device", "cpu", "recompute")
+
+# Which values mean something; TRL and transformers would find out in the middle of the first step, or never
+NOT_NEGATIVE = (lambda value: value >= 0), "0 or more"
+POSITIVE = (lambda value: value > 0), "a number above 0"
+SHARE = (lambda value: 0 <= value <= 1), "a number from 0 to 1"
+POSITIVE_SHARE = (lambda value: 0 < value <= 1), "a number above 0, at most 1"
+VALID: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(("learning_rate", "weight_decay", "max_grad_norm", "beta", "epsilon_high"), NOT_NEGATIVE),
+    **dict.fromkeys(("temperature", "repetition_penalty", "delta", "num_train_epochs", "num_iterations"), POSITIVE),
+    **dict.fromkeys(("sapo_temperature_neg", "sapo_temperature_pos", "ref_model_sync_steps"), POSITIVE),
+    **dict.fromkeys(("epsilon", "min_p", "top_entropy_quantile", "ref_model_mixup_alpha"), SHARE),
+    **dict.fromkeys(("top_p", "vllm_gpu_memory_utilization"), POSITIVE_SHARE),
+    **dict.fromkeys(("adam_beta1", "adam_beta2"), ((lambda value: 0 <= value < 1), "0 or more, below 1")),
+    "max_completion_length": ((lambda value: value > 0), "a number of tokens above 0"),
+    # with 0, transformers takes one step
+    "max_steps": ((lambda value: value != 0), "a number of optimiser steps above 0, or -1 for epochs"),
+    "loss_type": ((lambda value: value in LOSS_TYPES), f"one of {', '.join(LOSS_TYPES)}"),
+}
+
+
+@dataclass
+class CreditArguments:
+    """
+    What [`DeltaGRPOConfig`] adds to [`~trl.GRPOConfig`].
+
+    Args:
+        token_credit (`str`, *optional*, defaults to `"delta"`):
+            How tokens are credited: `"delta"` (arXiv 2605.21467), another name of `credit.RULES`, such as its ablation
+            `"within_side"`, the control `"side_mean"` or `"fipo"`; `"none"`, which is `GRPOTrainer`, bit for bit
+            with `trim_padding` off; or the dotted path of your own [`~credit.TokenCredit`]. In Python,
+            `DeltaGRPOTrainer(token_credit=...)` also takes an instance.
+        token_credit_kwargs (`dict`, *optional*):
+            Options of `token_credit`, such as `{lambda_max: 1.5}`.
+        hidden_state_cache (`str`, *optional*, defaults to `"auto"`):
+            Where hidden states stay between a scoring pass and the coefficients: in `"device"` memory, in `"cpu"`
+            memory (pinned), or nowhere, at the price of forward passes (`"recompute"`). `"auto"` takes device memory,
+            then main memory, and leaves a tenth of each free; else it recomputes.
+        trim_padding (`bool`, *optional*, defaults to `True`):
+            Run micro-batches only as wide as their own rows, and put rows of like length together within an optimiser
+            step, unless something looks across a micro-batch. The same losses to rounding, in a fraction of the time
+            where lengths differ; text-only models.
+        log_token_credit (`int`, *optional*, defaults to `0`):
+            Record token credit in `output_dir/token_credit` every n optimiser steps, at the next rollout batch; `0` or
+            `False` never, `True` every step. Also sends a table to the trackers in `report_to`.
+        log_token_credit_completions (`int`, *optional*, defaults to `16`):
+            How many completions to record each time at most: whole groups, those with winners and losers first. Fewer
+            than `num_generations` record the best and worst completions of one group.
+        log_token_credit_max_mb (`float`, *optional*, defaults to `200`):
+            Room for recorded completions, in MB. Later ones that do not fit are left out.
+
+    Raises:
+        ValueError: If an option is unknown or out of range, or has no effect or no meaning beside another.
+    """
+
+    token_credit: str = field(
+        default="delta", metadata={"help": "How tokens are credited: 'delta', another name, or a dotted path."}
+    )
+    token_credit_kwargs: dict[str, Any] | str | None = field(
+        default=None, metadata={"help": "Options of `token_credit`, {lambda_max: 1.5}."}
+    )
+    hidden_state_cache: str = field(
+        default="auto",
+        metadata={"help": "Where hidden states stay until the coefficients are computed.", "choices": CACHES},
+    )
+    trim_padding: bool = field(default=True, metadata={"help": "Run micro-batches only as wide as their own rows."})
+    log_token_credit: int = field(
+        default=0, metadata={"help": "Record token credit every n optimiser steps; 0 or false: never."}
+    )
+    log_token_credit_completions: int = field(
+        default=16, metadata={"help": "How many completions to record each time at most, in whole groups."}
+    )
+    log_token_credit_max_mb: float = field(default=200, metadata={"help": "Room for recorded completions, in MB."})
+
+    def __post_init__(self):
+        read_mappings(self, "token_credit_kwargs")
+        if self.hidden_state_cache not in CACHES:
+            raise ValueError(
+                f"hidden_state_cache={self.hidden_state_cache!r}: expected one of {', '.join(map(repr, CACHES))}."
+            )
+        if not isinstance(self.log_token_credit, int) or self.log_token_credit < 0:
+            raise ValueError(f"log_token_credit={self.log_token_credit!r}: expected a number of steps >= 0.")
+        self.log_token_credit = int(self.log_token_credit)  # True is every step
+        if not isinstance(self.log_token_credit_completions, int) or self.log_token_credit_completions < 1:
+            raise ValueError(
+                f"log_token_credit_completions={self.log_token_credit_completions!r}: expected an integer >= 1."
+            )
+        if not self.log_token_credit_max_mb > 0:
+            raise ValueError(f"log_token_credit_max_mb={self.log_token_credit_max_mb!r}: expected a number > 0.")
+        self.check_rule(self.make_rule())
+
+    def make_rule(self) -> TokenCredit:
+        """The rule that `token_credit` and `token_credit_kwargs` name."""
+        return make_rule(self.token_credit, self.token_credit_kwargs)
+
+    def check_rule(self, rule: TokenCredit) -> None:
+        """Raise `ValueError` for options that have no effect beside this rule."""
+        refuse_idle(
+            self,
+            f"{rule!r}, log_token_credit={self.log_token_credit!r}",
+            hidden_state_cache=rule.cost().hidden_states > 0,
+            log_token_credit=rule.credits_rollouts,
+            log_token_credit_completions=self.log_token_credit > 0,
+            log_token_credit_max_mb=self.log_token_credit > 0,
+        )
+
+
+@dataclass
+class DeltaGRPOConfig(CreditArguments, GRPOConfig):
+    """
+    [`~trl.GRPOConfig`] plus the options of [`CreditArguments`]. One default differs from TRL's: `epsilon_high` is 0.28
+    as in DAPO and in the paper.
+    """
+
+    epsilon_high: float | None = field(
+        default=0.28,
+        metadata={"help": "Upper clip bound, ε_high. The paper follows DAPO: 0.28 (TRL's default is `epsilon`)."},
+    )
+
+    def __post_init__(self):
+        CreditArguments.__post_init__(self)
+        _check_values({name: getattr(self, name) for name in VALID})
+        # TRL sets `gradient_checkpointing`; newer transformers call it `activation_checkpointing` and would warn
+        for old in ("gradient_checkpointing", "gradient_checkpointing_kwargs"):
+            new = old.replace("gradient", "activation")
+            if hasattr(self, new) and getattr(self, new) is None:
+                setattr(self, new, getattr(self, old))
+        GRPOConfig.__post_init__(self)
+        if self.generation_kwargs:  # a mapping by now, if it was a text
+            _check_values(self.generation_kwargs)
+            if not self.use_vllm:  # which refuses by itself what it does not know
+                check_known("generation_kwargs", self.generation_kwargs, vars(GenerationConfig()))
+
+
+def _check_values(values: dict[str, Any]) -> None:
+    for name, (is_valid, expected) in VALID.items():
+        value = values.get(name)
+        if value is not None and not is_valid(value):
+            raise ValueError(f"{name}={value!r}: expected {expected}.")
+
+
+def scores_rollouts(args: GRPOConfig) -> bool:
+    """Whether `GRPOTrainer` computes old log-probabilities of every rollout batch, so that hidden states come free."""
+    return policy_moves(args) or (args.use_vllm and args.vllm_importance_sampling_correction)
+
+
+def optimiser_steps_per_rollout(args: GRPOConfig) -> Fraction:
+    """Optimiser steps that share a rollout batch; below 1 if a step takes several."""
+    return Fraction(args.steps_per_generation * args.num_iterations, args.gradient_accumulation_steps)
+
+
+def refuse_too_few_rows(args: GRPOConfig, rows: int) -> None:
+    """Raise `ValueError` if not a single rollout batch is to be had of so many rows: TRL drops incomplete ones."""
+    prompts = args.generation_batch_size // args.num_generations
+    if rows < prompts:
+        raise ValueError(
+            f"{rows:,} rows are too few: a rollout batch takes {prompts:,} prompts ({args.generation_batch_size:,} "
+            f"completions, num_generations={args.num_generations} of each), and an incomplete one is dropped, so that "
+            "nothing would be trained. Give more rows, or lower per_device_train_batch_size or steps_per_generation."
+        )
+
+
+def warn_of_checkpoints_inside_a_rollout(args: GRPOConfig) -> Iterator[str]:
+    """A line for each option that makes checkpoints inside of a rollout batch, whose rest TRL drops on resuming."""
+    steps = optimiser_steps_per_rollout(args)
+    keeps_best = args.save_strategy == "best" or (args.save_strategy != "no" and args.metric_for_best_model)
+    for name, applies, every in (
+        ("save_steps", args.save_strategy == "steps", args.save_steps),
+        (
+            "eval_steps",
+            args.eval_strategy == "steps" and (keeps_best or args.save_strategy == "best"),
+            args.eval_steps,
+        ),
+    ):
+        given = f"{name}={every:g}" if every else ""
+        if every and every < 1:  # a share of all steps, of which epochs say nothing yet
+            every = math.ceil(every * args.max_steps) if args.max_steps > 0 else None
+            given += f", {every} steps,"
+        if applies and every and int(every) % steps:
+            best = " The best checkpoint is saved after the evaluation that finds it." if name == "eval_steps" else ""
+            yield (
+                f"{given} is not a multiple of the {float(steps):g} optimiser steps that share a rollout "
+                "batch (steps_per_generation * num_iterations / gradient_accumulation_steps). TRL does not save a "
+                "rollout batch in progress, so a run resumed from such a checkpoint drops the rest of it and diverges "
+                f"from an uninterrupted run.{best}"
+            )

@@ -1,0 +1,95 @@
+"""Make the quickstart's data and its tiny warmed-up model, everything in recipes/quickstart/.
+
+The task is the addition of two three-digit numbers with the steps written out:
+
+    345+567=  ->  ones 5+7=12 write 2 carry 1
+                  tens 4+6+1=11 write 1 carry 1
+                  hundreds 3+5+1=9 write 9 carry 0
+                  \\boxed{912}
+
+The warm-up is supervised, on demonstrations by a careless teacher, who forgets a carry more often than not and now and
+then miscounts a column; everything after a slip follows from it. The model learns the format and the arithmetic this
+way, and its teacher's habits: even decoded greedily it forgets most carries. Reinforcement learning has to find out
+which habits to keep. No test problem is ever shown, in either order of the summands.
+
+    python -m scripts.build.quickstart_model            # two minutes on one CPU core
+"""
+
+import argparse
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from ..studies.tasks import addition
+from ..studies.tasks.models import make_model, make_tokenizer, warm_up
+
+
+OUTPUT_DIR = Path(__file__).parents[2] / "recipes" / "quickstart"
+TRAIN_PROBLEMS, TEST_PROBLEMS = 3584, 512
+TASK = addition("quickstart", digits=3, words_per_line=0, forgotten_carries=0.55)
+# One token per digit and symbol; words are single tokens that carry their spaces, so decoding is plain concatenation.
+VOCABULARY = ["<pad>", "<eos>", *"0123456789+={}\n", "ones ", "tens ", "hundreds ", " write ", " carry ", "\\boxed"]
+
+
+def make_problems(rng: random.Random) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    unordered = set()
+    while len(unordered) < TRAIN_PROBLEMS + TEST_PROBLEMS:
+        a, b = rng.randint(100, 999), rng.randint(100, 999)
+        unordered.add((min(a, b), max(a, b)))
+    problems = sorted(unordered)
+    rng.shuffle(problems)
+    problems = [(a, b) if rng.random() < 0.5 else (b, a) for a, b in problems]
+    return problems[:TRAIN_PROBLEMS], problems[TRAIN_PROBLEMS:]
+
+
+def write_problems(path: Path, problems: list[tuple[int, int]]) -> None:
+    rows = [json.dumps({"prompt": f"{a}+{b}=", "solution": str(a + b)}) for a, b in problems]
+    path.write_text("\n".join(rows) + "\n")
+
+
+def demonstrations(excluded: set[tuple[int, int]], rng: random.Random) -> Iterator[tuple[str, str]]:
+    while True:
+        a, b = rng.randint(100, 999), rng.randint(100, 999)
+        if (min(a, b), max(a, b)) not in excluded:
+            problem = {"prompt": f"{a}+{b}="}
+            yield problem["prompt"], TASK.demonstrate(problem, rng)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output-dir", type=Path, default=OUTPUT_DIR)
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--learning-rate", type=float, default=3e-3)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+
+    rng = random.Random(args.seed)
+    torch.manual_seed(args.seed)
+    torch.set_num_threads(1)  # the order of summation, and with it the weights, depends on their number
+    args.output_dir.mkdir(parents=True, exist_ok=True)
+    train, test = make_problems(rng)
+    write_problems(args.output_dir / "train.jsonl", train)
+    write_problems(args.output_dir / "test.jsonl", test)
+
+    tokenizer = make_tokenizer(VOCABULARY, r"\\boxed| ?[a-z]+ |[\s\S]")
+    model = make_model(tokenizer, width=128, layers=4)
+    print(f"{sum(p.numel() for p in model.parameters()):,} parameters")
+    warm_up(
+        model,
+        tokenizer,
+        demonstrations({(min(p), max(p)) for p in test}, rng),
+        steps=args.steps,
+        batch_size=args.batch_size,
+        learning_rate=args.learning_rate,
+    )
+    model.save_pretrained(args.output_dir / "model")
+    tokenizer.save_pretrained(args.output_dir / "model")
+    print(f"model and data are in {args.output_dir}")
+
+
+if __name__ == "__main__":
+    main()

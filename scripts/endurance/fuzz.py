@@ -1,0 +1,184 @@
+"""Fuzz the rewards: answers from a grammar, programs bred from the attack collection. Ends with 1 if anything fails.
+
+    python -m scripts.endurance.fuzz --answers 100000 --programs 5000 --seed 0 --seconds 3600
+
+Both are done in `PARTS`, each with a seed of its own. What failed is appended to `--failures` after each; once
+understood it belongs into tests/corpus/fuzz.jsonl or tests/corpus/attacks.
+"""
+
+import argparse
+import collections
+import json
+import os
+import random
+import resource
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+
+from delta_trl.rewards import MathReward
+from delta_trl.rewards.code import CodeReward
+from delta_trl.rewards.grader.pool import MEMORY_LIMIT, get_pool
+from tests.corpus.attacks import ATTACKS, LASTING
+from tests.corpus.host import CANARY, Host
+
+from .fuzz_answers import draw
+from .fuzz_programs import breed
+
+
+GRACE_SECONDS = 1.0  # that a check may take beyond its deadline
+ANSWER_SECONDS = 3.0
+PROGRAM_SECONDS = 0.5
+PROGRAMS_AT_ONCE = 2
+PARTS = {"answers": 5_000, "programs": 250}  # of which each is reported
+GOOD = ["print(input())"], [{"inputs": ["7"], "outputs": ["7"]}]
+
+
+def fuzz_answers(count: int, seed: int, seconds: float) -> dict:
+    """One answer at a time, so that each has a time of its own."""
+    rng = random.Random(seed)
+    reward = MathReward(timeout=ANSWER_SECONDS, num_workers=1)
+    reward([r"\boxed{1}"], ["1"])  # the worker is running
+    failures, kinds, slowest, peak, done = [], collections.Counter(), 0.0, 0, 0
+    started = time.monotonic()
+    while done < count and time.monotonic() - started < seconds:
+        kind, gold, completion, wanted = draw(rng)
+        began, columns, was_busy = time.monotonic(), {}, _stolen()
+        (score,) = reward([completion], [gold], log_extra=columns.__setitem__)
+        took = time.monotonic() - began
+        done += 1
+        kinds[kind] += 1
+        slowest = max(slowest, took)
+        # A deadline met late because the machine gave us no time is the machine's.
+        late = took - min(took, _stolen() - was_busy) > ANSWER_SECONDS + GRACE_SECONDS
+        for worker in get_pool(1).workers:
+            peak = max(peak, _peak(worker.process.pid))
+            if _limit(worker.process.pid) > MEMORY_LIMIT:
+                failures.append({"kind": "memory", "limit": _limit(worker.process.pid)})
+        if late or score is None or (wanted is not None and score != wanted):
+            failures.append({"kind": kind, "gold": gold, "completion": completion, "label": wanted, "score": score,
+                             "verdict": columns["verdict"][0], "seconds": round(took, 3)})  # fmt: skip
+    return {
+        "answers": done,
+        "asked": count,
+        "seed": seed,
+        "kinds": dict(kinds),
+        "slowest_seconds": round(slowest, 3),
+        "worker_peak_mb": peak >> 20,
+        "seconds": round(time.monotonic() - started, 1),
+        "failures": failures,
+    }
+
+
+def _stolen() -> float:
+    """Seconds that the host gave to other machines, of each processor."""
+    return getattr(psutil.cpu_times(), "steal", 0.0) / psutil.cpu_count()
+
+
+def _peak(pid: int) -> int:
+    """The most memory that a process had, in bytes; 0 of one that has ended."""
+    try:
+        with open(f"/proc/{pid}/status") as file:
+            line = next(line for line in file if line.startswith("VmHWM"))
+        return int(line.split()[1]) << 10
+    except (OSError, StopIteration):
+        return 0
+
+
+def _limit(pid: int) -> int:
+    """The bytes of address space beyond which the kernel gives a process nothing; 0 of one that has ended."""
+    try:
+        soft, _ = resource.prlimit(pid, resource.RLIMIT_AS)
+    except ProcessLookupError:
+        return 0
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+
+
+def fuzz_programs(count: int, seed: int, seconds: float, tier: str | None = None) -> dict:
+    """Batches on two workers; after each, the host is as it was and a good program still passes."""
+    rng = random.Random(seed)
+    os.environ["DELTA_TRL_CANARY"] = CANARY
+    verdicts, failures, done, slowest = collections.Counter(), [], 0, 0.0
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as directory:
+        host = Host(Path(directory))
+        reward = CodeReward(timeout=PROGRAM_SECONDS, memory_mb=256, workers=PROGRAMS_AT_ONCE, tier=tier)
+        try:
+            while done < count and time.monotonic() - started < seconds:
+                batch = [breed(ATTACKS, LASTING, rng) for _ in range(min(40, count - done))]
+                with ThreadPoolExecutor(PROGRAMS_AT_ONCE) as threads:
+                    graded = list(threads.map(lambda one: grade(reward, host, one), batch))
+                done += len(batch)
+                for (name, program, tests), (score, verdict, took) in zip(batch, graded, strict=True):
+                    verdicts[verdict.split(" at ")[0].split(" of ")[0]] += 1
+                    slowest = max(slowest, took)
+                    cases = len(tests.get("inputs") or tests.get("test_list") or "1")
+                    if score != 0.0 or took > PROGRAM_SECONDS * cases + GRACE_SECONDS:
+                        failures.append({"name": name, "program": program, "tests": tests, "verdict": verdict,
+                                         "seconds": round(took, 3)})  # fmt: skip
+                if host.state() != host.before:
+                    failures.append(
+                        {"name": "the host was changed", "state": str(host.state()), "by": [one[0] for one in batch]}
+                    )
+                    break
+                if reward(*GOOD) != [1.0]:
+                    failures.append({"name": "a good program fails", "after": [one[0] for one in batch]})
+        finally:
+            reward.sandbox.close()
+            host.close()
+            del os.environ["DELTA_TRL_CANARY"]
+    return {
+        "programs": done,
+        "asked": count,
+        "seed": seed,
+        "tier": reward.sandbox.tier,
+        "verdicts": dict(verdicts),
+        "slowest_seconds": round(slowest, 3),
+        "seconds": round(time.monotonic() - started, 1),
+        "failures": failures,
+    }
+
+
+def grade(reward: CodeReward, host: Host, attack: tuple) -> tuple[float | None, str, float]:
+    _, program, tests = attack
+    columns, began = {}, time.monotonic()
+    filled = json.loads(host.fill_in(json.dumps(tests)))
+    (score,) = reward([f"```python\n{host.fill_in(program)}\n```"], [filled], log_extra=columns.__setitem__)
+    return score, columns["code_verdict"][0], time.monotonic() - began
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--answers", type=int, default=100_000)
+    parser.add_argument("--programs", type=int, default=5_000)
+    parser.add_argument("--seed", type=int, default=0, help="of the first part")
+    parser.add_argument("--seconds", type=float, default=3600, help="at most, for each of the two")
+    parser.add_argument("--tier", choices=("A", "B"), help="of the sandbox; by default the best")
+    parser.add_argument("--failures", type=Path, default=Path("fuzz_failures.jsonl"))
+    options = parser.parse_args(arguments)
+    failed, missing = 0, 0
+    for kind, fuzz in (
+        ("answers", fuzz_answers),
+        ("programs", lambda *given: fuzz_programs(*given, tier=options.tier)),
+    ):
+        count, deadline = getattr(options, kind), time.monotonic() + options.seconds
+        for number, start in enumerate(range(0, count, PARTS[kind])):
+            left = max(0.0, deadline - time.monotonic())
+            report = fuzz(min(PARTS[kind], count - start), options.seed + number, left)
+            failures = report.pop("failures")
+            print(json.dumps(report), flush=True)
+            with options.failures.open("a") as file:
+                file.writelines(json.dumps(failure) + "\n" for failure in failures)
+            failed, missing = failed + len(failures), missing + report["asked"] - report[kind]
+    print(f"{failed} failures" + (f", in {options.failures}" if failed else ""))
+    if missing:
+        print(f"{missing} were not done: --seconds {options.seconds:g} were over, or the host was changed.")
+    return int(bool(failed or missing))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,176 @@
+"""
+What only a GPU can say about this project, in stages of at most nine minutes. docs/gpu.md tells what each settles.
+
+    python -m scripts.gpu.check                           # every stage, 28 minutes at most on an H200
+    python -m scripts.gpu.check --stage environment tests --minutes 3
+    python -m scripts.gpu.check --wheels outputs/wheels   # with what `pack_wheels.py` has packed, offline
+    python -m scripts.gpu.check --dry                     # tiny sizes on a processor: does the kit work?
+
+Every stage writes STAGE.json into --output-dir, and all of them summary.md. A stage that is finished is skipped, one
+that is partial goes on where it can. A stage runs in a process of its own, measures less rather than overrun its time,
+and when it is interrupted or fails leaves what it has, marked `partial` or `failed`.
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from importlib import import_module
+from pathlib import Path
+
+from .stages.stage import ROOT, STAGES, Interrupted, Stage, read
+from .stages.summary import write_summary
+
+
+GRACE = 20  # seconds beyond its time until a stage is asked to end, and again until it is killed
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--stage", nargs="+", choices=STAGES, default=list(STAGES), help="all by default, in this order"
+    )
+    parser.add_argument("--minutes", type=float, help=f"for each stage, instead of {STAGES}")
+    parser.add_argument("--total", type=float, help="minutes for all stages together: the last ones get what is left")
+    parser.add_argument(
+        "--output-dir", type=Path, help="for JSON and summary; outputs/gpu_check, or with --dry its own"
+    )
+    parser.add_argument("--work-dir", type=Path, help="for models and logs; OUTPUT_DIR/work")
+    parser.add_argument("--wheels", type=Path, help="take what is not installed from this folder")
+    parser.add_argument("--again", action="store_true", help="also what is finished, and from the start")
+    parser.add_argument("--dry", action="store_true", help="tiny sizes, on the processor")
+    parser.add_argument("--inside", type=float, help=argparse.SUPPRESS)  # in a stage's own process: when to be done
+    args = parser.parse_args()
+    default = ROOT / "outputs" / ("gpu_check_dry" if args.dry else "gpu_check")
+    args.output_dir = (args.output_dir or default).resolve()
+    args.work_dir = (args.work_dir or args.output_dir / "work").resolve()
+    return args
+
+
+def main() -> int:
+    args = parse_args()
+    if args.inside:
+        return inside(args)
+    signal.signal(signal.SIGTERM, interrupt)
+    end = time.time() + 60 * args.total if args.total else float("inf")
+    environment = prepare(args)
+    failed = False
+    for name in args.stage:
+        path = args.output_dir / f"{name}.json"
+        before = read(path)
+        if before and before["dry"] != args.dry:
+            sys.exit(f"{path} is of a {'dry' if before['dry'] else 'real'} run: choose another --output-dir")
+        if before and args.again:
+            path.unlink()
+        elif before and before["status"] == "finished":
+            print(f"{name}: finished on {before['date']}, skipped (--again measures again)", flush=True)
+            continue
+        deadline = min(end, time.time() + 60 * (args.minutes or STAGES[name]))
+        if deadline < time.time() + 10:
+            print(f"{name}: no time is left", flush=True)
+            continue
+        try:
+            launch(name, args, deadline, environment)
+        finally:
+            after = read(path)
+            write_summary(args.output_dir)
+        status = after["status"] if after else "nothing written"
+        print(f"{name}: {status}, {after['seconds'] if after else 0:.0f} s", flush=True)
+        failed |= status not in ("finished", "partial")
+    print((args.output_dir / "summary.md").read_text() if (args.output_dir / "summary.md").is_file() else "")
+    return int(failed)
+
+
+def prepare(args: argparse.Namespace) -> dict[str, str]:
+    """The environment of the stages' processes."""
+    paths = [str(ROOT)]
+    if args.wheels:
+        from .pack_wheels import unpack
+
+        # dill, with which datasets takes fingerprints, tells libraries from one's own code by this name
+        paths.append(str(unpack(args.wheels, args.work_dir / "site-packages")))
+    old = os.environ.get("PYTHONPATH")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([*paths, *([old] if old else [])]),
+        "PYTHONUNBUFFERED": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_OFFLINE": "1",  # nothing here needs the hub, and waiting for it costs time
+        "TRL_EXPERIMENTAL_SILENCE": "1",
+    }
+    if args.dry:  # also on a machine with a GPU
+        environment |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    else:  # with several, a trainer without launcher would spread over them
+        environment.setdefault("CUDA_VISIBLE_DEVICES", "0")
+    return environment
+
+
+def launch(name: str, args: argparse.Namespace, deadline: float, environment: dict[str, str]) -> None:
+    """A stage in a process of its own: a CUDA error ends a process, and memory comes back for certain."""
+    print(f"{name}: until {time.strftime('%H:%M:%S', time.localtime(deadline))}", flush=True)
+    command = [
+        sys.executable,
+        "-m",
+        "scripts.gpu.check",
+        "--stage",
+        name,
+        "--inside",
+        str(deadline),
+        "--output-dir",
+        args.output_dir,
+    ]
+    command += ["--work-dir", args.work_dir, *(["--dry"] if args.dry else [])]
+    process = subprocess.Popen(list(map(str, command)), env=environment, cwd=ROOT)
+    try:
+        process.wait(deadline + GRACE - time.time())
+    except subprocess.TimeoutExpired:
+        print(f"{name}: its time is over", flush=True)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(GRACE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def inside(args: argparse.Namespace) -> int:
+    signal.signal(signal.SIGTERM, interrupt)
+    (name,) = args.stage
+    stage = Stage(name, args.output_dir, args.work_dir, args.inside, args.dry)
+    status, error = "failed", None
+    try:
+        if not args.dry:
+            refuse_missing_gpu()
+        import_module(f"{__package__}.stages.{name}").run(stage)
+        status = "finished"
+    except (Interrupted, KeyboardInterrupt):
+        status, error = "partial", "interrupted"
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # while the rest is written
+    except Exception:
+        error = traceback.format_exc()[-4000:]
+        print(error, file=sys.stderr, flush=True)
+    stage.save(status, error)
+    return 0
+
+
+def refuse_missing_gpu() -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        raise RuntimeError("torch sees no CUDA device. `--dry` runs all of this at tiny sizes on a processor.")
+
+
+def interrupt(*args: object) -> None:
+    raise Interrupted
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Interrupted:
+        sys.exit("interrupted")

@@ -1,0 +1,147 @@
+"""
+Packs the wheels that a machine with little more than torch lacks, to run scripts/gpu/check.py there without network.
+
+    python -m scripts.gpu.pack_wheels --output outputs/wheels                 # for a box with torch alone: 118 MB
+    python -m scripts.gpu.pack_wheels --output outputs/wheels --have box.txt  # less; of `pip list --format freeze`
+    python -m scripts.gpu.check --wheels outputs/wheels                   # on the box
+
+Versions are the pins of constraints.txt, and what needs what is read off the environment that this runs in, which must
+hold them (`make install`). Wheels are for CPython on Linux, x86-64. On the box, pip itself chooses which of them are
+missing there, and they go into a folder of their own: nothing of the box's is changed.
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+
+ROOT = Path(__file__).resolve().parents[2]
+# beside the project's own dependencies: LoRA, and the stage `tests`
+MORE = ("peft>=0.18", "pytest>=8", "pytest-timeout>=2.3")
+REPORT = ("jinja2>=3.1", "plotly>=6.3", "wordcloud>=1.9")  # of the quickstart, which does without
+PLATFORMS = [f"manylinux_2_{n}_x86_64" for n in (28, 27, 26, 24, 17, 12, 5)] + ["manylinux2014_x86_64"]
+
+
+def requirements() -> list[str]:
+    """What check.py needs; torch is there."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return [*project["dependencies"], *MORE]
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def needed(roots: list[str], have: dict[str, str | None], python: str) -> dict[str, str]:
+    """Packages that are missing beside those at hand, and which one asks for each."""
+    from packaging.requirements import Requirement
+
+    environment = {"python_version": python, "python_full_version": f"{python}.0", "sys_platform": "linux"}
+    environment |= {"platform_machine": "x86_64", "platform_system": "Linux"}
+    found: dict[str, str] = {}
+    seen: set[tuple[str, tuple[str, ...]]] = set()
+
+    def walk(text: str, asked_by: str, extras: tuple[str, ...]) -> None:
+        requirement = Requirement(text)
+        if requirement.marker and not any(
+            requirement.marker.evaluate({**environment, "extra": extra}) for extra in ("", *extras)
+        ):
+            return
+        name = canonical(requirement.name)
+        there = have.get(name, "")
+        if there is None or (there and requirement.specifier.contains(there, prereleases=True)):
+            return
+        found.setdefault(name, asked_by)
+        key = (name, tuple(sorted(requirement.extras)))
+        if key not in seen:
+            seen.add(key)
+            for wanted in metadata.requires(name) or ():
+                walk(wanted, name, key[1])
+
+    for root in roots:
+        walk(root, "delta-trl", ())
+    return found
+
+
+def read_have(path: Path | None, python: str) -> dict[str, str | None]:
+    """What the box has, with versions where they are known; by default torch and what that needs."""
+    have: dict[str, str | None] = {"torch": None}
+    if path is None:
+        return have | dict.fromkeys(needed(["torch"], {}, python))
+    for line in path.read_text().replace(",", "\n").splitlines():
+        name, _, version = line.split("@")[0].strip().partition("==")
+        if name:
+            have[canonical(name)] = version or None
+    return have
+
+
+def download(packages: dict[str, str], folder: Path, python: str) -> None:
+    pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().split())
+    pins = {canonical(name): version for name, version in pins.items()}
+    if unpinned := sorted(packages.keys() - pins.keys()):
+        sys.exit(f"no pin in constraints.txt for {', '.join(unpinned)}")
+    command = [sys.executable, "-m", "pip", "download", "-qq", "--disable-pip-version-check", "--no-deps"]
+    command += ["--only-binary=:all:", "--implementation", "cp", "--python-version", python, "--dest", str(folder)]
+    command += [word for platform in PLATFORMS for word in ("--platform", platform)]
+    subprocess.run([*command, *(f"{name}=={pins[name]}" for name in packages)], check=True)
+
+
+def unpack(folder: Path, target: Path) -> Path:
+    """Install into `target` what is missing here, of the wheels in `folder`; without network. Returns `target`."""
+    pip = [sys.executable, "-m", "pip"]
+    offline = ["--no-index", "--find-links", str(folder.resolve()), "--disable-pip-version-check", "-q"]
+    target.mkdir(parents=True, exist_ok=True)
+    report = target / "pip-report.json"
+    command = [*pip, "install", "--dry-run", *offline, "--report", str(report), *requirements()]
+    if subprocess.run(command).returncode == 0:
+        missing = [item["download_info"]["url"] for item in json.loads(report.read_text())["install"]]
+    else:
+        print("pip finds no set of versions that fits; taking what is not there at all", flush=True)
+        missing = [str(path) for path in sorted(folder.resolve().glob("*.whl")) if not is_here(path)]
+    print(f"from {folder}: {', '.join(url.rpartition('/')[2] for url in missing) or 'nothing'}", flush=True)
+    if missing:
+        options = [*offline, "--no-deps", "--no-compile", "--upgrade", "--target", str(target)]
+        subprocess.run([*pip, "install", *options, *missing], check=True)
+    return target
+
+
+def is_here(wheel: Path) -> bool:
+    try:
+        metadata.version(wheel.name.split("-")[0])
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, required=True, help="folder for the wheels")
+    parser.add_argument("--python", default="3.12", help="the box's")
+    parser.add_argument("--have", type=Path, help="names that the box has, one a line, with ==VERSION where known")
+    parser.add_argument("--report", action="store_true", help="also what the quickstart's report needs")
+    parser.add_argument("--list", action="store_true", help="download nothing")
+    args = parser.parse_args()
+    roots = [*requirements(), *(REPORT if args.report else ())]
+    packages = needed(roots, read_have(args.have, args.python), args.python)
+    if not args.list:
+        args.output.mkdir(parents=True, exist_ok=True)
+        download(packages, args.output, args.python)
+    wheels = {canonical(path.name.split("-")[0]): path for path in args.output.glob("*.whl")}
+    total = 0.0
+    print("| package | MB | asked for by |\n|---|---|---|")
+    for name in sorted(packages, key=lambda name: wheels[name].stat().st_size if name in wheels else 0, reverse=True):
+        size = wheels[name].stat().st_size / 1e6 if name in wheels else float("nan")
+        total += size
+        print(f"| {wheels[name].name if name in wheels else name} | {size:.2f} | {packages[name]} |")
+    print(f"\n{len(packages)} wheels, {total:.1f} MB, in {args.output}")
+    if extra := sorted(set(wheels) - set(packages)):
+        print(f"also there, and not needed: {', '.join(extra)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The stages of scripts/gpu/check.py, one module each with `run(stage)`."""

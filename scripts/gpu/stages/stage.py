@@ -1,0 +1,134 @@
+"""What every stage has: sizes for a GPU or for a dry run, a deadline, and a JSON file that is always up to date."""
+
+import json
+import os
+import platform
+import time
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+
+ROOT = Path(__file__).resolve().parents[3]
+STAGES = {  # minutes on an H200; what each one settles is in docs/gpu.md
+    "environment": 1.0,
+    "tests": 4.0,
+    "coefficients": 3.0,
+    "overhead": 9.0,
+    "quickstart": 3.0,
+    "study": 8.5,
+}
+STATUS = ("finished", "partial", "failed")
+
+
+class Interrupted(BaseException):
+    """Asked to end. Not an `Exception`, which libraries catch."""
+
+
+@dataclass
+class Stage:
+    """
+    Args:
+        name (`str`): Of `STAGES`.
+        folder (`Path`): Where its JSON goes, with those of the other stages.
+        work (`Path`): For what is large or of no use afterwards.
+        deadline (`float`): When to be done, in seconds of `time.time()`.
+        dry (`bool`): Tiny sizes on a processor, to see that all of it runs.
+    """
+
+    name: str
+    folder: Path
+    work: Path
+    deadline: float
+    dry: bool = False
+    settings: dict[str, Any] = field(default_factory=dict)
+    results: dict[str, Any] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+    started: float = field(default_factory=time.time)
+    earlier: float = 0.0  # seconds of runs before this one
+
+    @property
+    def path(self) -> Path:
+        return self.folder / f"{self.name}.json"
+
+    def left(self) -> float:
+        """Seconds."""
+        return self.deadline - time.time()
+
+    def go_on(self) -> bool:
+        """Take what an earlier run of this stage has left, if there is one and it was at the same sizes."""
+        before = read(self.path)
+        if not before or before["settings"] != json.loads(json.dumps(self.settings)):
+            return False
+        self.results, self.earlier = before["results"], before["seconds"]
+        return True
+
+    def save(self, status: str = "partial", error: str | None = None) -> None:
+        """As often as there is something new: a killed run leaves what was saved last."""
+        if status == "finished" and self.left_out:
+            status = "partial"
+        row = {
+            "stage": self.name,
+            "status": status,
+            "dry": self.dry,
+            "date": time.strftime("%Y-%m-%d", time.gmtime(self.started)),
+            "seconds": round(self.earlier + time.time() - self.started, 1),
+            "machine": machine(),
+            "settings": self.settings,
+            "left_out": self.left_out,
+            "error": error,
+            "results": self.results,
+        }
+        self.folder.mkdir(parents=True, exist_ok=True)  # check.py imports this where the package is not yet
+        scratch = self.path.with_suffix(".tmp")
+        scratch.write_text(json.dumps(row, indent=1) + "\n")
+        scratch.replace(self.path)
+
+
+def read(path: Path) -> dict | None:
+    """What a stage has written."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+
+
+def machine() -> dict:
+    import torch
+
+    cuda = torch.cuda.is_available()
+    return {
+        "device": torch.cuda.get_device_name() if cuda else platform.machine(),
+        "memory_gb": round(torch.cuda.mem_get_info()[1] / 1e9, 1) if cuda else None,
+        "processors": len(os.sched_getaffinity(0)),
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("torch", "transformers", "trl", "accelerate")},
+    }
+
+
+def version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def rates_of(stage: Stage) -> dict[str, float]:
+    """Medians of the rates that the stage `environment` has measured on this machine, or now."""
+    import torch
+
+    from ...benchmarks.timing import rates
+
+    before = read(stage.folder / "environment.json")
+    if before and before["machine"] == machine() and "rates" in before["results"]:
+        measured = before["results"]["rates"]
+    else:
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        measured = rates(device, *RATE_SIZES[stage.dry])
+    return {name: value["median"] for name, value in measured.items()}
+
+
+# bytes of a copy, width of a matrix, repetitions; real and dry. 4 GiB are 70 times an H200's cache; 8192 is wide
+# enough for all of its processors.
+RATE_SIZES = {False: (2**32, 8192, 7), True: (2**22, 128, 2)}

@@ -1,1 +1,0 @@
-"""The stages of scripts/gpu_check.py, one module each with `run(stage)`."""

@@ -1,0 +1,342 @@
+"""
+The studies of scripts/studies/study.py: variants, tasks, learning rates, seeds, and the order of the runs.
+
+`CREDIT` compares losses, DelTA and its ablations. `BALANCE` (docs/study_plan.md) asks how much is the balance of
+winners against losers, and what is left for the choice of tokens. docs/study.md has what came of both. `MECHANISM`
+(docs/mechanism_plan.md) asks what it is about the balance that helps.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from .runs import Run, best_tuned, run_key, study_runs, tuning_runs
+
+
+DAPO = {"token_credit": "none", "loss_type": "dapo"}  # with DeltaGRPOConfig's clip range, 0.2 and 0.28
+GRPO = {"token_credit": "none", "loss_type": "grpo", "epsilon_high": 0.2}
+BASELINE = "dapo"
+RATES = (1e-4, 2.5e-4, 6e-4)
+COMMON_RATE = 2.5e-4  # what DAPO's tuning chose on both tasks of the first study
+Cell = tuple[str, str]  # task, variant
+
+
+@dataclass(frozen=True)
+class Section:
+    """
+    Runs that are compared with each other, and done before those of the next section.
+
+    Args:
+        title (`str`): In the report.
+        cells (`list[Cell]`): What runs.
+        seeds (`int`): How many.
+        phase (`str`, *optional*, defaults to `"study"`): Of `Study.rollouts`.
+        rate_of_baseline (`bool`, *optional*, defaults to `False`):
+            Whether all run at the learning rate that suits DAPO on the task, and not at their own.
+    """
+
+    title: str
+    cells: list[Cell]
+    seeds: int
+    phase: str = "study"
+    rate_of_baseline: bool = False
+
+
+@dataclass(frozen=True)
+class Study:
+    """
+    Args:
+        name (`str`): Its rows are in scripts/studies/results/NAME.jsonl.
+        variants (`dict[str, dict]`): Options of [`DeltaGRPOConfig`].
+        rollouts (`dict[str, int]`): Rollout batches of a run, by phase.
+        samples (`int`): For each test problem after training.
+        sections (`tuple[Section, ...]`):
+            In the order of their runs. A task is one of `scripts.studies.tasks`; `"NAME+lora"` trains LoRA adapters.
+        rates (`dict[str, tuple[float, ...]]`): Learning rates that are tried on tasks, if not `RATES`.
+        tuning_seeds (`dict[str, tuple[int, ...]]`): Of tasks, if not 1000 and 1001.
+        first_seed (`int`, *optional*, defaults to `0`): Of the runs that are compared; the others follow it.
+        best_of (`dict[str, tuple[str, ...]]`):
+            Names in sections that stand for one of several variants: on each task the one that tunes best.
+        controls (`dict[str, str]`):
+            Variants that run at the learning rate tuned for another one, which they control. They are not compared
+            with DAPO.
+        side_matched (`dict[str, str]`): Variants that choose tokens, and those with the same weight per side.
+        shuffled (`dict[str, str]`): Variants that choose tokens, and those that choose as many at random.
+        tests_pooled (`bool`, *optional*, defaults to `False`): Whether its plan tests over all tasks together.
+        drawn (`tuple[str, ...]`): Variants whose learning curves the report draws.
+    """
+
+    name: str
+    variants: dict[str, dict]
+    rollouts: dict[str, int]
+    samples: int
+    sections: tuple[Section, ...]
+    rates: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    tuning_seeds: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    first_seed: int = 0
+    best_of: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    controls: dict[str, str] = field(default_factory=dict)
+    side_matched: dict[str, str] = field(default_factory=dict)
+    shuffled: dict[str, str] = field(default_factory=dict)
+    tests_pooled: bool = False
+    drawn: tuple[str, ...] = (BASELINE,)
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(task for section in self.sections for task, _ in section.cells))
+
+    def tuned_as(self, section: Section, cell: Cell) -> Cell:
+        """By whose tuning a task and variant has its learning rate."""
+        task, variant = cell
+        return task, BASELINE if section.rate_of_baseline else self.controls.get(variant, variant)
+
+    def learning_rates(self, section: Section, cells: list[Cell], rows: list[dict]) -> dict[Cell, float]:
+        """Of each task and variant, from finished tuning runs. Those whose tuning is not complete are missing."""
+        tuned = {cell: self.tuned_as(section, cell) for cell in cells}
+        done = set(map(run_key, rows))
+        complete = [base for base in set(tuned.values()) if done.issuperset(run.key for run in self.tuning([base]))]
+        rates = {(task, variant): self.rate(task, variant, rows) for task, variant in complete}
+        return {cell: rates[base] for cell, base in tuned.items() if base in rates}
+
+    def rates_of(self, task: str) -> tuple[float, ...]:
+        return self.rates.get(task, RATES)
+
+    def rate(self, task: str, variant: str, rows: list[dict]) -> float:
+        """Needs all of the tuning runs, if there are several rates."""
+        rates = self.rates_of(task)
+        return rates[0] if len(rates) == 1 else best_tuned(rows, task, (variant,))[1]
+
+    def best(self, cell: Cell, rows: list[dict]) -> Cell:
+        """The variant that a name of `best_of` stands for; any other stands for itself. Needs all tuning runs."""
+        task, variant = cell
+        return (task, best_tuned(rows, task, self.best_of[variant])[0]) if variant in self.best_of else cell
+
+    def tuning(self, cells: list[Cell]) -> list[Run]:
+        """The tuning runs of (task, variant): none where there is nothing to choose."""
+        choice = [cell for cell in cells if len(self.rates_of(cell[0])) > 1 or cell[1] in self.best_of]
+        tried = [(task, variant) for task, name in choice for variant in self.best_of.get(name, (name,))]
+        return tuning_runs(dict.fromkeys(tried), self.rates_of, lambda task: self.tuning_seeds.get(task, (1000, 1001)))
+
+    def stages(
+        self, chosen: Callable[[Cell], bool], seeds: int, read: Callable[[], list[dict]]
+    ) -> Iterator[list[Run]]:
+        """
+        Lists of runs, each to be done before the next is asked for: of every section those that tune, then its own,
+        seed by seed.
+
+        Args:
+            chosen (`Callable`): Which (task, variant) to do.
+            seeds (`int`): The most of a section.
+            read (`Callable`): Finished rows.
+        """
+        for section in self.sections:
+            cells = [cell for cell in section.cells if chosen(cell)]
+            yield self.tuning([self.tuned_as(section, cell) for cell in cells])
+            rows = read()
+            rates = self.learning_rates(section, [self.best(cell, rows) for cell in cells], rows)
+            last = self.first_seed + min(seeds, section.seeds)
+            yield study_runs(rates, range(self.first_seed, last), section.phase)
+
+
+# --- which token credit learns best? --------------------------------------------------------------------------------
+
+
+CREDIT_VARIANTS = {
+    "dapo": DAPO,
+    "grpo": GRPO,
+    "forking_tokens": {**DAPO, "top_entropy_quantile": 0.2},
+    "sapo": {"token_credit": "none", "loss_type": "sapo"},
+    "fipo": {"token_credit": "fipo", "delta": 10.0},
+    "delta": {"token_credit": "delta"},
+    "delta_topk": {"token_credit_kwargs": {"token_gradient": "topk_hidden", "token_gradient_top_k": 5}},
+    "delta_lm_head": {"token_credit_kwargs": {"token_gradient": "lm_head"}},
+    "delta_full": {"token_credit_kwargs": {"token_gradient": "full"}},
+    "random": {"token_credit": "random"},
+    "within_side": {"token_credit": "within_side"},
+    "side_mean": {"token_credit": "side_mean"},
+    "balance_sides": {"token_credit_kwargs": {"balance_sides": True}},
+    "select_top": {"token_credit": "selected"},
+    "select_bottom": {"token_credit": "selected", "token_credit_kwargs": {"which": "bottom"}},
+    "select_random": {"token_credit": "selected", "token_credit_kwargs": {"which": "random"}},
+}
+CREDIT_CELLS = [(task, variant) for task in ("arithmetic", "programs") for variant in CREDIT_VARIANTS]
+
+CREDIT = Study(
+    name="credit",
+    variants=CREDIT_VARIANTS,
+    rollouts={"tune": 10, "study": 16},
+    samples=1,
+    sections=(
+        Section("Learning rates tuned for each variant", CREDIT_CELLS, 8),
+        Section("The learning rate that suits DAPO", CREDIT_CELLS, 8, rate_of_baseline=True),
+    ),
+    tuning_seeds={"arithmetic": (1000,)},  # one where it is as clear as there
+    tests_pooled=True,
+    drawn=(BASELINE, "delta", "delta_full", "side_mean", "select_top", "select_random"),
+)
+
+# --- how much is the balance of sides, and what is left for tokens? -------------------------------------------------
+
+
+def rule(name: str, **options) -> dict:
+    return {"token_credit": name, "token_credit_kwargs": options}
+
+
+def changed(change: str, of: dict, **options) -> dict:
+    """A rule that changes the weights of another variant's."""
+    return rule(change, rule=of["token_credit"], rule_kwargs=of.get("token_credit_kwargs", {}), **options)
+
+
+ORACLE = rule("scripts.studies.rules.Oracle")
+# Rules that choose among tokens. Each also runs shuffled within responses, and as the mean of its sides.
+TOKEN_RULES = {
+    "delta": rule("delta"),
+    "group_contrast": rule("group_contrast"),
+    "delta_full": rule("delta", token_gradient="full"),
+    "advantage_reweighting": rule("advantage_reweighting"),
+    "stare": rule("stare"),
+    "optimal_token_baseline": rule("optimal_token_baseline"),
+    "probable_losers": rule("scripts.studies.rules.ProbableLosers"),
+    "oracle": ORACLE,
+    "oracle_both": rule("scripts.studies.rules.Oracle", winners=True),
+    "oracle_rest_0.2": rule("scripts.studies.rules.Oracle", rest=0.2),
+}
+SHUFFLED = {f"{name}_shuffled": changed("shuffled", of) for name, of in TOKEN_RULES.items()}
+SIDE_MEAN = {f"{name}_side_mean": changed("side_mean", of) for name, of in TOKEN_RULES.items()}
+AT_02 = changed("scripts.studies.rules.AtSideWeight", ORACLE, losers=0.2)
+BALANCE_VARIANTS = {
+    "dapo": DAPO,
+    "grpo": GRPO,
+    **{f"losers_{weight:g}": rule("side_weights", losers=weight) for weight in (0, 0.1, 0.2, 0.5, 2)},
+    "adaptive_sides": rule("adaptive_sides"),
+    "pass_rate_sides": rule("scripts.studies.rules.PassRateSides"),
+    **TOKEN_RULES,
+    **SHUFFLED,
+    **SIDE_MEAN,
+    # Masks of losers, 20 % of each response. Their shuffled control is top_random, the side-matched one losers_0.2.
+    "top_surprisal": rule("surprisal"),
+    "top_entropy": rule("entropy"),
+    "top_sibling": changed("scripts.studies.rules.TopOfLosers", rule("sibling_value")),
+    "top_group": changed("scripts.studies.rules.TopOfLosers", rule("group_contrast")),
+    "top_random": changed("scripts.studies.rules.TopOfLosers", rule("random")),
+    # all of the losers' weight, 0.2 of the winners', on their mistakes; its side-matched control is losers_0.2
+    "oracle_at_0.2": AT_02,
+    "oracle_at_0.2_shuffled": changed("shuffled", AT_02),
+}
+CONTROLS = {name: name.removesuffix("_shuffled").removesuffix("_side_mean") for name in (*SHUFFLED, *SIDE_MEAN)}
+CONTROLS["oracle_at_0.2_shuffled"] = "oracle_at_0.2"
+
+# What runs where, the most telling first
+MAIN = (
+    *("dapo", "losers_0", "losers_0.2", "losers_0.5", "adaptive_sides", "pass_rate_sides"),
+    *("delta", "delta_side_mean", "delta_shuffled"),
+    *("group_contrast", "group_contrast_side_mean", "group_contrast_shuffled"),
+    *("oracle", "oracle_side_mean", "oracle_shuffled"),
+    *("top_sibling", "top_surprisal", "top_random"),
+    *("optimal_token_baseline", "optimal_token_baseline_side_mean"),
+)
+CORE = tuple(v for v in MAIN if not v.endswith("_shuffled") and v not in ("losers_0.5", "top_surprisal"))
+LORA = tuple(
+    v for v in CORE if not v.startswith(("group_", "optimal_")) and v not in ("pass_rate_sides", "top_random")
+)
+REST = tuple(v for v in BALANCE_VARIANTS if v not in MAIN)
+LONGEST = ("dapo", "losers_0.2", "adaptive_sides", "delta", "oracle", "oracle_side_mean")
+LONG_RUNS = ("dapo", "losers_0", "losers_0.2", "adaptive_sides", "oracle")
+SATURATION = ("dapo", "losers_0.2", "adaptive_sides")
+
+SHORT_TASKS = ("arithmetic", "programs", "sparse", "own_errors")
+MAIN_CELLS = [
+    *((task, variant) for task in ("arithmetic", "programs", "own_errors") for variant in MAIN),
+    *((task, variant) for task in ("sparse", "long") for variant in CORE),
+    *(("arithmetic+lora", variant) for variant in LORA),
+]
+REST_CELLS = [(task, variant) for task in ("arithmetic", "own_errors") for variant in REST]
+LONG_CELLS = [(task, variant) for task in SHORT_TASKS for variant in LONG_RUNS]
+LONG_AGAIN = [("programs", variant) for variant in LONG_RUNS]
+LONGEST_CELLS = [("longest", variant) for variant in LONGEST]
+COMMON_CELLS = [cell for cell in MAIN_CELLS if not cell[0].endswith("+lora")]
+SATURATION_CELLS = [(task, variant) for task in ("arithmetic", "own_errors") for variant in SATURATION]
+
+
+# Masks of losers have the weight per side of losers_0.2, whichever 20 % they choose.
+MASKS = tuple(name for name in BALANCE_VARIANTS if name.startswith("top_"))
+
+BALANCE = Study(
+    name="balance",
+    variants=BALANCE_VARIANTS,
+    rollouts={"tune": 10, "study": 16, "long": 64, "saturation": 256},
+    samples=4,
+    sections=(
+        Section("Main", MAIN_CELLS, 16),
+        Section("64 rollout batches", LONG_CELLS, 5, "long"),
+        Section("The rest of the variants", REST_CELLS, 8),
+        # added after the long runs were seen: there, short tuning gave DAPO alone the lower rate
+        Section(
+            "64 rollout batches of `programs`, at the learning rate that suits DAPO",
+            LONG_AGAIN,
+            5,
+            "long",
+            rate_of_baseline=True,
+        ),
+        Section("The longest task", LONGEST_CELLS, 6),
+        Section("256 rollout batches", SATURATION_CELLS, 3, "saturation"),
+        # tuning is noisy: the main variants at the rate that suits DAPO, where their own is another
+        Section("Main, at the learning rate that suits DAPO", COMMON_CELLS, 8, rate_of_baseline=True),
+    ),
+    rates={
+        "own_errors": (5e-5, *RATES),
+        "arithmetic+lora": (1e-3, 2.5e-3, 6e-3),  # adapters want ten times as much
+    },
+    tuning_seeds={"longest": (1000,)},  # a run takes more than a minute
+    controls=CONTROLS,
+    side_matched={
+        **{name: f"{name}_side_mean" for name in TOKEN_RULES},
+        **dict.fromkeys((*MASKS, "oracle_at_0.2"), "losers_0.2"),
+    },
+    shuffled={
+        **{name: f"{name}_shuffled" for name in (*TOKEN_RULES, "oracle_at_0.2")},
+        **{name: "top_random" for name in MASKS if name != "top_random"},
+    },
+    drawn=(BASELINE, "losers_0", "losers_0.2", "adaptive_sides", "delta", "oracle"),
+)
+
+# --- what is it about the balance that helps? -----------------------------------------------------------------------
+
+
+def unit_steps(of: dict) -> dict:
+    """With the gradient scaled down to a norm that it always has, so that all steps are alike for AdamW."""
+    return {**of, "max_grad_norm": 0.01}
+
+
+LOSERS_WEIGHTS = (0.01, 0.03, 0.1, 0.3, 1)
+EXACT = {
+    f"exact_{weight:g}_unit": unit_steps(changed("scripts.studies.rules.AtSideWeight", ORACLE, losers=weight))
+    for weight in LOSERS_WEIGHTS
+}
+UNIFORM = {f"uniform_{weight:g}_unit": unit_steps(rule("side_weights", losers=weight)) for weight in LOSERS_WEIGHTS}
+MECHANISM_ARMS = {
+    "dapo": DAPO,
+    "losers_0.2": rule("side_weights", losers=0.2),
+    "annealed": rule("scripts.studies.rules.Annealed"),
+    "prompt_weights": rule("scripts.studies.rules.PromptWeights"),
+    "losers_0.2_not_annealed": rule("scripts.studies.rules.NotAnnealed"),
+    "dapo_unit": unit_steps(DAPO),
+    "losers_0.2_unit": unit_steps(rule("side_weights", losers=0.2)),
+    "winners_0.2": rule("side_weights", winners=0.2, losers=1.0),
+}
+BEST = {"exact_best_unit": tuple(EXACT), "uniform_best_unit": tuple(UNIFORM)}
+MECHANISM_RATES = {"arithmetic": 2.5e-4, "programs": 2.5e-4, "own_errors": 1e-4, "long": 1e-4}  # BALANCE's for DAPO
+
+MECHANISM = Study(
+    name="mechanism",
+    variants={**MECHANISM_ARMS, **EXACT, **UNIFORM},
+    rollouts={"tune": 16, "study": 16},
+    samples=4,
+    sections=(
+        Section("Mechanism", [(task, arm) for task in MECHANISM_RATES for arm in (*MECHANISM_ARMS, *BEST)], 16),
+    ),
+    rates={task: (rate,) for task, rate in MECHANISM_RATES.items()},
+    tuning_seeds=dict.fromkeys(MECHANISM_RATES, (4000, 4001, 4002, 4003)),
+    first_seed=3000,
+    best_of=BEST,
+)
+STUDIES = {study.name: study for study in (CREDIT, BALANCE, MECHANISM)}

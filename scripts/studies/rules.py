@@ -1,0 +1,219 @@
+r"""
+Rules of token credit that only the study needs: exact labels, masks of losers by any rule's weights, a balance of
+winners against losers that follows the pass rate, and what else side weights do than weigh sides. Named in a config by
+dotted path, `scripts.studies.rules.Oracle`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+from delta_trl.credit import ChangedCredit, Cost, Credit, RandomCredit, TokenCredit, Tokens
+from delta_trl.credit.coefficients import split_sides
+from delta_trl.credit.rules.balance import with_mean_one
+from delta_trl.credit.rules.surprise import top_of_rows
+
+from .tasks import Task, first_mistake, right_tokens
+
+
+class Labels:
+    """The first mistake of every completion of the last rollout batch: the study's reward writes, [`Oracle`] reads."""
+
+    def __init__(self):
+        self.ids: list[list[int]] = []
+        self.mistakes: list[int | None] = []
+
+    def of_rows(self, tokens: Tokens) -> torch.Tensor:  # (B,)
+        """Number of each row's first wrong token, -1 without one."""
+        recorded = torch.tensor([i for row in self.ids for i in row], device=tokens.ids.device)
+        if len(self.ids) != len(tokens.mask) or not torch.equal(recorded, tokens.ids):
+            raise RuntimeError("The labels are not those of this rollout batch, row by row.")
+        return torch.tensor([-1 if m is None else m for m in self.mistakes], device=tokens.ids.device)
+
+
+LABELS = Labels()
+
+
+def labelled(reward: Callable, task: Task, tokenizer) -> Callable:
+    """A reward that also records the first mistakes. TRL calls it with the rollout batch, in its order."""
+    right: dict[str, list[tuple[str, ...]]] = {}
+
+    def labelled_reward(completions, prompts, completion_ids, **columns):
+        for prompt in prompts:
+            if prompt not in right:
+                right[prompt] = right_tokens(task, {"prompt": prompt})
+        LABELS.ids = completion_ids
+        LABELS.mistakes = [
+            first_mistake(right[prompt], tokenizer.convert_ids_to_tokens(ids))
+            for prompt, ids in zip(prompts, completion_ids, strict=True)
+        ]
+        return reward(completions=completions, prompts=prompts, **columns)
+
+    labelled_reward.__name__ = reward.__name__
+    return labelled_reward
+
+
+@dataclass
+class Oracle(TokenCredit):
+    """
+    The tokens that decide, by exact labels: in losers the first wrong token; in winners, if these are masked as well,
+    those at which losing siblings first went wrong (a right text has the same places in all completions of a prompt).
+
+    Args:
+        winners (`bool`, *optional*, defaults to `False`): Mask winners, too. Otherwise all their tokens weigh 1.
+        rest (`float`, *optional*, defaults to `0.0`): Weight of the other tokens of those that are masked.
+    """
+
+    winners: bool = False
+    rest: float = 0.0
+
+    def of_rollout(self, tokens: Tokens) -> Credit:
+        _, sides = split_sides(tokens.advantages)
+        mistakes = LABELS.of_rows(tokens)  # (B,)
+        position = tokens.mask.cumsum(dim=1) - 1  # (B, T), of each token in its completion
+        places = torch.zeros(tokens.n_groups, tokens.mask.size(1), dtype=torch.bool, device=mistakes.device)
+        wrong = tokens.flat(position == mistakes[:, None])  # (N,)
+        lost = wrong & sides[1]
+        places[tokens.group[lost], tokens.flat(position)[lost]] = True
+        decides = torch.where(sides[0], places[tokens.group, tokens.flat(position)], wrong)
+        masked = sides.any(dim=0) if self.winners else sides[1]
+        weights = torch.where(masked & ~decides, self.rest, 1.0)
+        return Credit(with_mean_one(weights, sides))
+
+
+@dataclass
+class TopOfLosers(ChangedCredit):
+    """
+    Of each losing response, the tokens that another rule weighs most; the other tokens of losers get 0, winners 1.
+    All such masks of one size have the same weight per side: losers x `fraction`.
+
+    Args:
+        rule ([`TokenCredit`], *optional*, defaults to [`RandomCredit`]): By whose weights to choose.
+        fraction (`float`, *optional*, defaults to `0.2`): Of a response's tokens, rounded up.
+    """
+
+    rule: TokenCredit = field(default_factory=RandomCredit)
+    fraction: float = 0.2
+
+    def change(self, weights: torch.Tensor, tokens: Tokens) -> torch.Tensor:
+        _, sides = split_sides(tokens.advantages)
+        kept = top_of_rows(weights, tokens, self.fraction)
+        return with_mean_one((kept | ~sides[1]).float(), sides)
+
+
+@dataclass
+class AtSideWeight(ChangedCredit):
+    """
+    Another rule's weights, scaled so that those of winners average 1 and those of losers `losers`, and all of them 1:
+    token-level information at a given balance. Its side-matched control is `SideWeights(losers=losers)`.
+    """
+
+    rule: TokenCredit = field(default_factory=RandomCredit)
+    losers: float = 0.2
+
+    def change(self, weights: torch.Tensor, tokens: Tokens) -> torch.Tensor:
+        _, sides = split_sides(tokens.advantages)
+        mean = (sides * weights).sum(dim=1) / sides.sum(dim=1).clamp(min=1)
+        scale = mean.new_tensor([1.0, self.losers]) / mean.clamp(min=1e-6)
+        scaled = torch.where(sides[0], weights * scale[0], torch.where(sides[1], weights * scale[1], 1.0))
+        return with_mean_one(scaled, sides)
+
+
+@dataclass
+class ProbableLosers(TokenCredit):
+    """
+    Losers' tokens weigh what their probability was, winners' 1: pushing down what was improbable anyway makes the
+    largest gradients, see `delta_trl.credit.AdaptiveSides`.
+    """
+
+    def of_rollout(self, tokens: Tokens) -> Credit:
+        _, sides = split_sides(tokens.advantages)
+        return Credit(with_mean_one(torch.where(sides[1], tokens.log_probs.exp(), 1.0), sides))
+
+    def cost(self) -> Cost:
+        return Cost(scores=True)
+
+
+@dataclass
+class PassRateSides(TokenCredit):
+    """Losers weigh as much as the rollout batch's pass rate says, winners 1: where little succeeds, winners only."""
+
+    def of_rollout(self, tokens: Tokens) -> Credit:
+        _, sides = split_sides(tokens.advantages)
+        of_rows = torch.zeros(len(tokens.mask)).index_put((tokens.row,), tokens.rewards.nan_to_num())
+        losers = of_rows.mean()
+        return Credit(with_mean_one(torch.where(sides[1], losers, 1.0), sides), {"losers": losers.item()})
+
+
+# Side weights of 1 and c with mean 1 do more than weigh sides. Of a prompt's expected gradient, winners contribute the
+# share 1 - p and losers p (E[grad log pi] = 0, p its pass rate), so weights scale it by 1 - (1 - c) p. And they are
+# divided by their mean, c + (1 - c) p over the batch. The rules below have one of these without the sides, or the
+# sides without it.
+
+
+def pull(pass_rate: torch.Tensor, losers: float) -> torch.Tensor:
+    """What the weights 1 of winners and `losers` of losers scale a prompt's expected gradient by."""
+    return 1 - (1 - losers) * pass_rate
+
+
+def winners_share(sides: torch.Tensor) -> torch.Tensor:  # (2, N) -> ()
+    """Of the tokens that train: the pass rate that the mean of side weights is made of."""
+    return sides[0].sum() / sides.sum().clamp(min=1)
+
+
+@dataclass
+class Annealed(TokenCredit):
+    """
+    All tokens of a rollout batch weigh alike, as much as side weights scale the pull of a batch of its pass rate: more
+    than 1 where little succeeds, less than 1 as training does.
+
+    Args:
+        losers (`float`, *optional*, defaults to `0.2`): Of these side weights.
+    """
+
+    losers: float = 0.2
+
+    def of_rollout(self, tokens: Tokens) -> Credit:
+        _, sides = split_sides(tokens.advantages)
+        share = winners_share(sides)
+        factor = pull(share, self.losers) / (self.losers + (1 - self.losers) * share)
+        return Credit(torch.where(sides.any(dim=0), factor, 1.0))
+
+
+@dataclass
+class PromptWeights(TokenCredit):
+    """
+    Both sides of a prompt weigh as much as side weights scale its pull: prompts that are nearly solved weigh less.
+
+    Args:
+        losers (`float`, *optional*, defaults to `0.2`): Of these side weights.
+    """
+
+    losers: float = 0.2
+
+    def of_rollout(self, tokens: Tokens) -> Credit:
+        _, sides = split_sides(tokens.advantages)
+        n = len(tokens.mask)
+        group = torch.zeros(n, dtype=torch.long).index_put((tokens.row,), tokens.group)
+        won = torch.zeros(n).index_put((tokens.row,), tokens.rewards.nan_to_num())
+        responses = torch.zeros(tokens.n_groups).index_add(0, group, torch.ones(n))
+        pass_rate = torch.zeros(tokens.n_groups).index_add(0, group, won) / responses.clamp(min=1)  # of each prompt
+        return Credit(with_mean_one(pull(pass_rate, self.losers)[tokens.group], sides))
+
+
+@dataclass
+class NotAnnealed(TokenCredit):
+    """
+    Side weights with [`Annealed`] divided out, so that steps do not shrink as training succeeds.
+
+    Args:
+        losers (`float`, *optional*, defaults to `0.2`): Of losers; winners have 1.
+    """
+
+    losers: float = 0.2
+
+    def of_rollout(self, tokens: Tokens) -> Credit:
+        _, sides = split_sides(tokens.advantages)
+        weights = torch.where(sides[1], self.losers, 1.0) / pull(winners_share(sides), self.losers)
+        return Credit(torch.where(sides.any(dim=0), weights, 1.0))

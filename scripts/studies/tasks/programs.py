@@ -1,0 +1,79 @@
+"""
+Write the Python function that a chain of three instructions describes. `code_reward` runs hidden tests.
+
+    take 3 ; square ; left 7 :   ->  def f(x):
+                                         x = x - 3
+                                         x = x * x
+                                         x = x % 7
+                                         return x
+
+The careless teacher confuses instructions and misreads numbers.
+"""
+
+import json
+import random
+from collections.abc import Iterator
+
+from delta_trl.rewards import code_reward
+
+from .task import Piece, Task
+
+
+# instruction: the expression it means, and what the careless teacher takes it for
+INSTRUCTIONS = {
+    "add N": ("x + N", None),
+    "times N": ("x * N", None),
+    "take N": ("x - N", "N - x"),
+    "from N": ("N - x", "x - N"),
+    "over N": ("x // N", "x % N"),
+    "left N": ("x % N", "x // N"),
+    "square": ("x * x", "x + x"),
+    "double": ("x + x", "x * x"),
+}
+CONFUSED = {"take N": 0.2, "over N": 0.2, "square": 0.2, "from N": 0.6, "left N": 0.6, "double": 0.6}
+MISREAD_NUMBERS = 0.05  # of all numbers, by one
+TEST_INPUTS = [-7, -1, 0, 2, 5, 13, 30]
+WORDS = (
+    *("add ", "times ", "take ", "from ", "over ", "left ", "square", "double", " ; ", " :", "def ", "return "),
+    *("    ", " = ", " + ", " * ", " - ", " // ", " % "),
+)
+
+
+def programs() -> Task:
+    """The task."""
+    return Task("programs", make_problem, write, code_reward, WORDS, characters="fx():\n", max_completion_length=40)
+
+
+def make_problem(rng: random.Random) -> dict:
+    """A chain of three instructions, and what its function returns."""
+    chain: list[str] = []
+    outputs: list[int] = []
+    while len(set(outputs)) < 4:  # or wrong programs would pass
+        chain = [rng.choice(list(INSTRUCTIONS)).replace("N", str(rng.randint(2, 9))) for _ in range(3)]
+        outputs = list(TEST_INPUTS)
+        for instruction in chain:
+            outputs = [eval(meaning(instruction)[0], {"x": x}) for x in outputs]
+    tests = {"fn_name": "f", "inputs": [[x] for x in TEST_INPUTS], "outputs": outputs}
+    return {"prompt": " ; ".join(chain) + " :", "tests": json.dumps(tests)}
+
+
+def write(problem: dict, slips: random.Random | None) -> Iterator[Piece]:
+    """The function, line by line."""
+    yield "def f(x):\n"
+    for instruction in problem["prompt"].removesuffix(" :").split(" ; "):
+        expression, wrong, confused = meaning(instruction)
+        if slips and slips.random() < confused and wrong:
+            expression = wrong
+        if slips and slips.random() < MISREAD_NUMBERS:
+            expression = "".join(str(max(int(c) - 1, 2)) if c.isdigit() else c for c in expression)
+        yield f"    x = {expression}\n"
+    yield "    return x"
+
+
+def meaning(instruction: str) -> tuple[str, str | None, float]:
+    """The expression that an instruction means, what it is confused with, and how often."""
+    name, _, number = instruction.partition(" ")
+    key = f"{name} N" if number else name
+    right, wrong = (e and e.replace("N", number) for e in INSTRUCTIONS[key])
+    assert right
+    return right, wrong, CONFUSED.get(key, 0.0)

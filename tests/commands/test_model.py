@@ -1,0 +1,121 @@
+"""What a recipe leaves open about its model."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import AddedToken
+from transformers import GenerationConfig
+
+from delta_trl import DeltaGRPOConfig
+from delta_trl.commands import model as module
+from delta_trl.commands.model import choose_attention, end_turns, turn_end
+from delta_trl.commands.recipe import RecipeParser
+from delta_trl.commands.train import build
+
+from ..corpus import tiny
+
+
+QWEN3_BASE = json.loads(Path("tests/fixtures/qwen3_base_tokenizer.json").read_text())
+
+
+def reward(completions, **kwargs) -> list[float]:
+    return [float(len(messages[0]["content"]) % 2) for messages in completions]
+
+
+def save_tokenizer(folder: Path, **changes):
+    """Like that of Qwen3-*-Base in what ends a turn: special tokens, template and generation config."""
+    tokenizer = tiny.tokenizer()
+    settings = {**QWEN3_BASE["tokenizer_config"], **changes}
+    tokenizer.add_special_tokens(
+        {"additional_special_tokens": [AddedToken(x, special=True) for x in QWEN3_BASE["special_tokens"]]}
+    )
+    tokenizer.eos_token, tokenizer.pad_token = settings["eos_token"], settings["pad_token"]
+    tokenizer.chat_template = settings["chat_template"]
+    tokenizer.save_pretrained(folder)
+    eos = tokenizer.convert_tokens_to_ids(QWEN3_BASE["generation_config"]["eos_token"])
+    GenerationConfig(eos_token_id=eos).save_pretrained(folder)
+    return tokenizer
+
+
+def config(tmp_path, **options) -> DeltaGRPOConfig:
+    return DeltaGRPOConfig(str(tmp_path / "run"), use_cpu=True, bf16=False, **options)
+
+
+@pytest.mark.parametrize("use_vllm", [False, True])
+def test_a_base_model_may_end_its_turn_either_way(tmp_path, caplog, use_vllm):
+    tokenizer = save_tokenizer(tmp_path)
+    end, text = tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"])
+    assert turn_end(tokenizer) == end
+    args = config(tmp_path, use_vllm=use_vllm, generation_kwargs={"no_repeat_ngram_size": 3})
+    assert end_turns(args, str(tmp_path)) == [text, end]
+    stops = {"stop_token_ids": [end]} if use_vllm else {"eos_token_id": [text, end]}
+    assert args.generation_kwargs == {"no_repeat_ngram_size": 3, **stops}
+    assert "ends the assistant's turn with '<|im_end|>'" in caplog.text
+
+
+def test_what_is_declared_or_asked_for_stays(tmp_path):
+    save_tokenizer(tmp_path, eos_token="<|im_end|>")
+    args = config(tmp_path)
+    assert end_turns(args, str(tmp_path)) is None
+    assert args.generation_kwargs is None
+    save_tokenizer(tmp_path)
+    args = config(tmp_path, generation_kwargs={"eos_token_id": [0]})
+    end_turns(args, str(tmp_path))
+    assert args.generation_kwargs == {"eos_token_id": [0]}
+
+
+@pytest.mark.parametrize("template", [None, "{% for m in messages %}{{ m.content }}{% endfor %}"])
+def test_templates_without_an_end(tmp_path, template):
+    assert turn_end(save_tokenizer(tmp_path, chat_template=template)) is None
+
+
+def test_training_stops_at_both_and_saves_so(tmp_path):
+    tokenizer = save_tokenizer(tmp_path / "model")
+    ends = tokenizer.convert_tokens_to_ids(["<|endoftext|>", "<|im_end|>"])
+    tiny.model(vocab_size=len(tokenizer), eos_token_id=ends[0]).save_pretrained(tmp_path / "model")
+    tiny.dataset().to_json(tmp_path / "train.jsonl")
+    flags = {
+        "model_name_or_path": tmp_path / "model",
+        "dataset_name": tmp_path / "train.jsonl",
+        "conversational": True,
+        "reward_funcs": "tests.commands.test_model.reward",
+        "output_dir": tmp_path / "run",
+        "use_cpu": True,
+        "bf16": False,
+        "num_generations": 4,
+        "max_completion_length": 64,
+        "max_steps": 1,
+        "save_strategy": "no",
+        "report_to": "none",
+    }
+    words = [word for key, value in flags.items() for word in (f"--{key}", str(value))]
+    trainer, _ = build(*RecipeParser().parse(words))
+    batches = []
+    generate = trainer._generate_and_score_completions
+    trainer._generate_and_score_completions = lambda rows: batches.append(generate(rows)) or batches[-1]
+    trainer.train()
+    ids, mask = batches[0]["completion_ids"], batches[0]["completion_mask"].bool()
+    for row, valid in zip(ids, mask, strict=True):
+        completion = row[valid]
+        assert not torch.isin(completion[:-1], torch.tensor(ends)).any()
+    trainer.save_model(tmp_path / "run")
+    assert GenerationConfig.from_pretrained(tmp_path / "run").eos_token_id == ends
+
+
+def test_attention(monkeypatch, caplog):
+    args = config(Path("unused"))
+    assert choose_attention("sdpa", args) == "sdpa"
+    assert choose_attention(None, args) is None  # no GPU
+    args.use_cpu, args.bf16 = False, True
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(module, "is_flash_attn_2_available", lambda kernels_fallback_ok: kernels_fallback_ok)
+    assert choose_attention(None, args) == "flash_attention_2"
+    assert choose_attention("eager", args) == "eager"
+    assert not caplog.text
+    monkeypatch.setattr(module, "is_flash_attn_2_available", lambda kernels_fallback_ok: False)
+    assert choose_attention(None, args) is None
+    assert "No flash attention" in caplog.text
+    args.bf16 = False
+    assert choose_attention(None, args) is None

@@ -1,0 +1,378 @@
+"""Every recipe and accelerate config: the batch arithmetic, what a plan says of it, and what is launched."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from accelerate.commands.config import load_config_from_file
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env
+from datasets import Dataset
+from transformers import get_scheduler
+
+from delta_trl.cli import main
+from delta_trl.commands import dry_run
+from delta_trl.commands.recipe import RecipeParser
+from delta_trl.commands.train import build
+from delta_trl.credit import DelTA, SideWeights
+from delta_trl.evaluation.benchmarks import BENCHMARKS
+from delta_trl.rewards import REWARDS
+
+from ..corpus import tiny
+from .test_mistakes import furnish
+
+
+RECIPES = sorted(str(path) for path in Path("recipes").glob("*/*.yaml"))
+CONFIGS = sorted(str(path) for path in Path("accelerate_configs").glob("*.yaml"))
+GPU_CONFIGS = [path for path in CONFIGS if "/cpu" not in path]
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    processes: int
+    prompts: int
+    responses: int
+    steps_per_rollout: int
+    rollouts: int | None
+    length: int
+    learning_rate: float
+    weight_decay: float
+
+
+PAPER = {"processes": 8, "prompts": 128, "responses": 16, "steps_per_rollout": 4, "length": 20480}
+PAPER |= {"learning_rate": 1e-6, "weight_decay": 0.1}
+ONE_GPU = {"processes": 1, "prompts": 32, "responses": 8, "steps_per_rollout": 4, "rollouts": 100, "length": 1024}
+ONE_GPU |= {"weight_decay": 0.0}
+EXPECTED = {
+    **{
+        f"recipes/{model}/deepmath_{run}.yaml": Arithmetic(**PAPER, rollouts=rollouts)
+        for model, rollouts in (("Qwen3-8B-Base", 220), ("Qwen3-14B-Base", 300))
+        for run in ("delta", "dapo", "side_weights", "forking_tokens", "sapo")
+    },
+    "recipes/Qwen3-8B-Base/deepmath_fipo.yaml": Arithmetic(**PAPER, rollouts=220),
+    "recipes/Olmo3-7B-Base/deepmath_delta.yaml": Arithmetic(**PAPER, rollouts=220),
+    "recipes/Qwen3-8B-Base/eurus_code_delta.yaml": Arithmetic(**PAPER, rollouts=None),
+    "recipes/Qwen3-1.7B-Base/gsm8k_lora.yaml": Arithmetic(**ONE_GPU, learning_rate=1e-5),
+    "recipes/Qwen3-0.6B/gsm8k_full.yaml": Arithmetic(**ONE_GPU, learning_rate=1e-6),
+    "recipes/quickstart/addition.yaml": Arithmetic(1, 32, 8, 4, 20, 56, 1e-4, 0.0),
+}
+PAPER_RECIPES = [path for path, expected in EXPECTED.items() if expected.processes == 8]
+
+
+def arguments(recipe, processes=None):
+    return dry_run.parse(["--config", recipe], processes or EXPECTED[recipe].processes)
+
+
+def needs_registered_rewards(recipe):
+    missing = set(yaml.safe_load(Path(recipe).read_text())["reward_funcs"]) - set(REWARDS)
+    if missing:
+        pytest.skip(f"{', '.join(missing)} not registered in this version")
+
+
+def test_every_recipe_is_expected():
+    assert RECIPES == sorted(EXPECTED)
+
+
+# --- arithmetic ---
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_batches(recipe):
+    expected = EXPECTED[recipe]
+    _, args, model_args = arguments(recipe)
+    # in TRL's own terms: a rollout batch is drawn every steps_per_generation * num_iterations micro-batches
+    completions = args.per_device_train_batch_size * expected.processes * args.steps_per_generation
+    assert completions == args.generation_batch_size == expected.prompts * expected.responses
+    assert args.num_generations == expected.responses
+    assert args.num_iterations == 1
+    assert args.steps_per_generation == expected.steps_per_rollout * args.gradient_accumulation_steps
+    assert args.max_completion_length == expected.length
+    assert args.max_steps == (expected.rollouts * expected.steps_per_rollout if expected.rollouts else -1)
+
+    planned = dry_run.make_plan(args, dry_run.hidden_size(model_args))
+    assert planned.completions_per_rollout == completions
+    assert planned.prompts_per_rollout == expected.prompts
+    assert planned.optimiser_steps_per_rollout == expected.steps_per_rollout
+    assert planned.completions_per_step == completions // expected.steps_per_rollout
+    assert planned.rollouts == expected.rollouts
+    assert planned.extra_passes == 0
+    assert planned.warnings == ()
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_learning_rate_schedule(recipe):
+    expected = EXPECTED[recipe]
+    _, args, _ = arguments(recipe)
+    assert args.optim.value.startswith("adamw")
+    assert args.weight_decay == expected.weight_decay
+    assert args.max_grad_norm == 1.0
+    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], lr=args.learning_rate)
+    steps = max(args.max_steps, 1)
+    schedule = get_scheduler(args.lr_scheduler_type, optimizer, args.get_warmup_steps(steps), steps)
+    rates = set()
+    for _ in range(steps):
+        rates.add(optimizer.param_groups[0]["lr"])  # what the step is taken with
+        optimizer.step()
+        schedule.step()
+    assert rates == {expected.learning_rate}
+
+
+@pytest.mark.parametrize("recipe", PAPER_RECIPES)
+def test_settings_of_the_paper(recipe):
+    run_args, args, _ = arguments(recipe)
+    assert (args.temperature, args.top_p, args.beta, args.entropy_coef) == (1.0, 1.0, 0.0, 0.0)
+    assert args.scale_rewards == "group"
+    assert run_args.max_prompt_length == 2048
+    assert args.vllm_max_model_length == 2048 + 20480
+    assert not args.vllm_importance_sampling_correction
+    assert args.save_steps % 4 == 0
+    if "deepmath" in recipe:  # the checkpoint is chosen by AIME 2025's avg@8
+        assert (run_args.eval_dataset_name, args.num_generations_eval) == ("MathArena/aime_2025", 8)
+        assert args.eval_steps == args.save_steps
+        assert run_args.dataset_test_split == BENCHMARKS["aime_2025"].split
+        assert run_args.eval_dataset_format == BENCHMARKS["aime_2025"].form
+    if args.loss_type == "dapo":
+        assert (args.epsilon, args.epsilon_high, args.delta) == (0.2, 0.28, 10.0)
+    if "delta" in recipe:
+        assert args.make_rule() == DelTA(refinement_steps=1, lambda_min=0.8, lambda_max=1.2)
+    if "side_weights" in recipe:
+        assert args.make_rule() == SideWeights(winners=1.0, losers=0.2)
+
+
+@pytest.mark.parametrize("model", ["Qwen3-8B-Base", "Qwen3-14B-Base"])
+def test_baselines_differ_in_the_method_only(model):
+    def keys(run):
+        return yaml.safe_load(Path(f"recipes/{model}/deepmath_{run}.yaml").read_text())
+
+    delta = keys("delta")
+    none = {"token_credit": "none"}
+    clip = {"epsilon": None, "epsilon_high": None, "delta": None}
+    sapo = {"loss_type": "sapo", "sapo_temperature_pos": 1.0, "sapo_temperature_neg": 1.05, **clip}
+    for run, change in (
+        ("dapo", none),
+        ("side_weights", {"token_credit": "side_weights"}),
+        ("forking_tokens", {**none, "top_entropy_quantile": 0.2}),
+        ("sapo", {**none, **sapo}),
+    ):
+        baseline = keys(run)
+        changed = {k: baseline.get(k) for k in delta.keys() | baseline.keys() if delta.get(k) != baseline.get(k)}
+        assert changed == {**change, "output_dir": baseline["output_dir"]}
+    outputs = [keys(run)["output_dir"] for run in ("delta", "dapo", "side_weights", "forking_tokens", "sapo")]
+    assert len(set(outputs)) == 5
+
+
+@pytest.mark.parametrize("model", ["Qwen3-8B-Base", "Qwen3-14B-Base"])
+def test_models_share_their_settings(model):
+    def keys(folder, run):
+        values = yaml.safe_load(Path(f"recipes/{folder}/deepmath_{run}.yaml").read_text())
+        of_the_model = ("model_name_or_path", "output_dir", "max_steps")
+        memory = ("per_device_train_batch_size", "gradient_accumulation_steps", "vllm_gpu_memory_utilization")
+        return {k: v for k, v in values.items() if k not in (*of_the_model, *memory)}
+
+    for run in ("delta", "dapo", "side_weights", "forking_tokens", "sapo"):
+        assert keys(model, run) == keys("Qwen3-8B-Base", run)
+
+
+def test_the_paper_s_batches_in_a_run_of_a_tiny_model(tmp_path):
+    """The 8B recipe itself, one process in place of eight and tiny.model() in place of Qwen: what TRL makes of it."""
+    tokenizer = tiny.tokenizer()
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    tokenizer.save_pretrained(tmp_path / "model")
+    tiny.model(num_hidden_layers=1).save_pretrained(tmp_path / "model")
+    rows = [
+        {"question": f"{i}+1=", "final_answer": str(i % 10), "difficulty": 1.0, "topic": "Addition"}
+        for i in range(256)  # two rollout batches
+    ]
+    Dataset.from_list(rows).to_json(tmp_path / "deepmath.jsonl")
+    changes = {
+        "model_name_or_path": tmp_path / "model",
+        "dataset_name": tmp_path / "deepmath.jsonl",
+        "eval_dataset_name": "tests/fixtures/aime_2025.jsonl",
+        "prompt_template": "{prompt}",
+        "output_dir": tmp_path / "run",
+        "max_completion_length": 2,
+        "per_device_train_batch_size": 128,
+        "gradient_accumulation_steps": 4,  # 128 * 1 * 4 = 512 = 2 * 8 * 32
+        "max_steps": 8,
+        "use_vllm": False,
+        "use_cpu": True,
+        "bf16": False,
+        "gradient_checkpointing": False,
+        "save_strategy": "no",
+        "logging_steps": 1,
+        "log_completions": False,
+        "disable_tqdm": True,
+    }
+    flags = [part for key, value in changes.items() for part in (f"--{key}", str(value))]
+    trainer, _ = build(*RecipeParser().parse(["--config", "recipes/Qwen3-8B-Base/deepmath_delta.yaml", *flags]))
+    rollouts = []
+    generate = trainer._generate_and_score_completions
+
+    def count(inputs):
+        rollouts.append((trainer.state.global_step, len(inputs), len({row["prompt"][0]["content"] for row in inputs})))
+        return generate(inputs)
+
+    trainer._generate_and_score_completions = count
+    trainer.train()
+    assert rollouts[:2] == [(0, 2048, 128), (4, 2048, 128)]
+    assert rollouts[2:] == [(8, 8, 1)] * 3  # the evaluation at the end: 8 samples of each of three problems
+    assert sum("eval_avg_at_k" in entry for entry in trainer.state.log_history) == 1
+    logged = [entry for entry in trainer.state.log_history if "loss" in entry]
+    assert [entry["step"] for entry in logged] == list(range(1, 9))
+    assert {entry["learning_rate"] for entry in logged} == {1e-6}
+    assert sum("credit/coefficient_mean" in entry for entry in logged) == 2
+    assert all(entry["credit/extra_forward_passes"] == 0 for entry in logged if "credit/seconds" in entry)
+
+
+# --- dry runs ---
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_dry_run(recipe, capsys):
+    needs_registered_rewards(recipe)
+    expected = EXPECTED[recipe]
+    command = ["train", "--config", recipe, "--dry-run", "--num-processes", str(expected.processes)]
+    assert main(command) == 0
+    out = capsys.readouterr().out
+    completions = expected.prompts * expected.responses
+    assert f"{expected.prompts} prompts * {expected.responses} responses = {completions:,} completions" in out
+    assert f"at most {completions * expected.length:,} tokens" in out
+    assert f"{expected.steps_per_rollout} per rollout batch, {completions // 4} completions each" in out
+    assert "unknown" not in out
+    assert "warning" not in out
+
+
+@pytest.mark.parametrize("config", GPU_CONFIGS)
+def test_dry_run_with_every_accelerate_config(config, capsys):
+    processes = load_config_from_file(config).num_processes
+    recipe = "recipes/Qwen3-8B-Base/deepmath_delta.yaml"
+    accumulation = str(256 // processes)  # as the recipe's comment says
+    command = ["train", "--config", recipe, "--gradient_accumulation_steps", accumulation, "--dry-run"]
+    assert main([*command, "--num-processes", str(processes)]) == 0
+    out = capsys.readouterr().out
+    assert "= 2,048 completions" in out
+    assert "4 per rollout batch, 512 completions each" in out
+
+
+def test_hidden_state_cache():
+    # 2048 completions over 8 processes, 20,480 tokens each, 4096 bfloat16 numbers a token: 40 GiB
+    recipe = "recipes/Qwen3-8B-Base/deepmath_delta.yaml"
+    assert dry_run.make_plan(arguments(recipe)[1], 4096).cache_gib == 256 * 20480 * 4096 * 2 / 2**30 == 40
+    assert dry_run.make_plan(arguments(recipe, 16)[1], 4096).cache_gib == 20
+    baseline = "recipes/Qwen3-8B-Base/deepmath_dapo.yaml"
+    assert dry_run.make_plan(arguments(baseline)[1], 4096).cache_gib == 0
+    assert dry_run.make_plan(arguments(recipe)[1], None).cache_gib is None
+    recomputed = dry_run.parse(["--config", recipe, "--hidden_state_cache", "recompute"], 8)[1]
+    assert dry_run.make_plan(recomputed, 4096).cache_gib == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "extra_passes", "warning"),
+    [
+        ({"vllm_importance_sampling_correction": True}, 0, "which the paper does not do"),
+        ({"gradient_accumulation_steps": 128}, 1, None),  # one optimiser step per rollout batch
+        ({"gradient_accumulation_steps": 128, "vllm_importance_sampling_correction": True}, 0, "the paper does not"),
+        ({"gradient_accumulation_steps": 48}, 0, "mix two rollout batches"),
+        ({"hidden_state_cache": "recompute"}, 5, None),
+        ({"hidden_state_cache": "recompute", "token_credit_kwargs": "{refinement_steps: 2}"}, 7, None),
+        ({"hidden_state_cache": "recompute", "token_credit": "within_side"}, 11, None),
+        ({"token_credit_kwargs": "{token_gradient: full}"}, 6, None),
+        ({"save_steps": 10}, 0, "save_steps=10 is not a multiple of the 4"),
+        ({"eval_steps": 10}, 0, "eval_steps=10 is not a multiple of the 4"),
+        ({"max_steps": 6}, 0, "max_steps=6 ends inside a rollout batch"),
+        ({"model_name_or_path": "no/model"}, 0, "unknown: no hidden size for no/model"),
+    ],
+    ids=str,
+)
+def test_what_a_plan_warns_of(capsys, monkeypatch, changes, extra_passes, warning):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # or it tries for half a minute
+    flags = [part for key, value in changes.items() for part in (f"--{key}", str(value))]
+    recipe = "recipes/Qwen3-8B-Base/deepmath_delta.yaml"
+    assert main(["train", "--config", recipe, "--dry-run", "--num-processes", "8", *flags]) == 0
+    out = capsys.readouterr().out
+    assert f"{extra_passes} forward passes" in out
+    assert warning in out if warning else "warning" not in out
+
+
+def test_what_a_plan_warns_of_with_local_data(tmp_path, monkeypatch, capsys):
+    furnish(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    flags = ["--conversational", "true", "--use_peft", "true"]
+    assert main(["train", "--config", "recipe.yaml", "--dry-run", *flags]) == 0
+    out = capsys.readouterr().out
+    assert "warning: 2 prompts per" not in out
+    assert "warning: Prompts are chats, but the tokenizer of model has no chat template." in out
+    assert "warning: lora_dropout=0.05 (TRL's default is 0.05)" in out
+    assert main(["train", "--config", "recipe.yaml", "--dry-run", "--num_generations", "8"]) == 0
+    out = capsys.readouterr().out
+    assert "warning: 1 prompts per optimiser step" in out
+    assert "lora_dropout" not in out
+    assert "chats" not in out
+
+
+def test_processes_of_the_environment(capsys, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    command = ["train", "--config", "recipes/quickstart/addition.yaml", "--dry-run"]
+    assert main(command) == 0
+    assert "processes        4" in capsys.readouterr().out
+    monkeypatch.setenv("RANK", "1")  # one rank speaks for all
+    assert main(command) == 0
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--dry-run", "--num-processes", "two"], "invalid int value: 'two'"),
+        (["--dry-run", "--num-processes", "-1"], "expected a positive number"),
+        (["--num-processes", "2"], "goes with --dry-run"),
+        (["--dry-run", "--token_credt", "fipo"], "did you mean `--token_credit`"),
+        (["--dry-run", "--token_credit_kwargs", "{lamda_min: 1}"], "did you mean 'lambda_min'"),
+        (["--dry-run", "--reward_funcs", "math_rewrd"], "'math_reward'"),
+        (["--dry-run", "--num_generations", "7"], "divisible by num_generations"),
+    ],
+)
+def test_mistakes_in_a_dry_run(capsys, flags, message):
+    assert main(["train", "--config", "recipes/quickstart/addition.yaml", *flags]) == 2
+    assert message in capsys.readouterr().err
+
+
+# --- accelerate configs ---
+
+
+def launched_environment(config):
+    args = launch_command_parser().parse_args(["--config_file", config, "scripts/train.py"])
+    args, _, _ = _validate_launch_command(args)
+    args.main_process_port = 0
+    args.deepspeed_fields_from_accelerate_config = ""  # set by `accelerate launch` itself, for its messages
+    if args.use_deepspeed:
+        return args, prepare_deepspeed_cmd_env(args)[1]
+    return args, prepare_multi_gpu_env(args) if args.multi_gpu or args.use_fsdp else {}
+
+
+def test_trl_s_names_are_all_there():
+    names = {Path(path).stem for path in CONFIGS}
+    assert {"single_gpu", "multi_gpu", "zero1", "zero2", "zero3", "fsdp1", "fsdp2", "cpu", "multi_node"} <= names
+    assert {"cpu_ddp", "cpu_zero2", "cpu_zero3", "cpu_fsdp2"} <= names
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_accelerate_launches_what_the_config_says(config):
+    name = Path(config).stem
+    args, environment = launched_environment(config)
+    processes = {"cpu": 1, "single_gpu": 1, "multi_node": 16}.get(name, 2 if name.startswith("cpu") else 8)
+    assert args.num_processes == processes
+    assert bool(args.use_cpu) == name.startswith("cpu")
+    assert not args.cpu  # the flag that makes accelerate start one process
+    assert args.use_deepspeed == ("zero" in name or name == "multi_node")
+    assert args.use_fsdp == ("fsdp" in name)
+    if args.use_deepspeed and name != "cpu_zero3":
+        stage = 3 if name == "multi_node" else int(name[-1])
+        assert environment["ACCELERATE_DEEPSPEED_ZERO_STAGE"] == str(stage)
+        # DeepSpeed refuses a number that differs from the recipe's
+        assert environment["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"] == "auto"
+    if args.use_fsdp:
+        assert environment["FSDP_VERSION"] == name[-1]
+    assert args.mixed_precision == ("no" if name.startswith("cpu") else "bf16")

@@ -1,0 +1,446 @@
+"""Recorded token credit: the files hold what was trained on, within their bounds, also after a kill and a resume."""
+
+import importlib.util
+import json
+import logging
+import os
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from delta_trl import DeltaGRPOConfig
+from delta_trl.commands.recipe import RecipeParser
+from delta_trl.report.token_log.log import choose_rows
+from delta_trl.report.token_log.records import COMPLETIONS, COMPLETIONS_FILE, FOLDER, TOKEN_TYPES, TOKEN_TYPES_FILE
+from delta_trl.report.token_log.texts import TokenTexts
+
+from ...corpus import tiny
+from ...trainers import LORA, credit, plain_forward, rollout_with_environment, valid_tokens
+
+
+MODES = {
+    "aligned": {},
+    "misaligned": {"steps_per_generation": 2},
+    "no pass of the policy": {"token_credit": "random"},
+    "scores of the rollout": {"token_credit": "random", "trainer_options": {"rollout_func": rollout_with_environment}},
+    "all parameters": {**credit(token_gradient="full"), "steps_per_generation": 2},
+    "random, scored": {"token_credit": "random", "steps_per_generation": 2},
+    "tool tokens": {"trainer_options": {"rollout_func": rollout_with_environment}},
+    "reference model": {"beta": 0.1},
+    "reference model with LoRA": {"beta": 0.1, "trainer_options": LORA},
+    "cut off": {"mask_truncated_completions": True},
+}
+
+
+def length(completions, **kwargs) -> list[float | None]:
+    return [None if i == 1 else len(text) / 10 for i, text in enumerate(completions)]
+
+
+def nothing(completions, **kwargs) -> list[None]:
+    return [None] * len(completions)
+
+
+def kept(trainer) -> list[dict]:
+    """The rollout batches that a trainer will generate, each with what was known at its time."""
+    batches = []
+    generate = trainer._generate_and_score_completions
+
+    def keep(inputs):
+        batch = generate(inputs)
+        with torch.no_grad():
+            hidden, log_probs = plain_forward(trainer.model, batch)
+            entropies = torch.distributions.Categorical(logits=trainer.model.lm_head(hidden)).entropy()
+        logs = {"texts": list(trainer._logs["completion"]), "prompts": [row["prompt"] for row in inputs]}
+        rewards = {name: list(values) for name, values in trainer._logs["rewards"].items()}
+        own = {"plain_log_probs": log_probs, "entropies": entropies, "step": trainer.state.global_step}
+        batches.append({**batch, **own, **logs, "rewards": rewards})
+        return batch
+
+    trainer._generate_and_score_completions = keep
+    return batches
+
+
+def records(folder: Path) -> dict[int, list[dict]]:
+    tables = {int(path.stem[-5:]): pq.read_table(path) for path in folder.glob("token_credit_*.parquet")}
+    assert all(table.schema.equals(COMPLETIONS) for table in tables.values())
+    return {step: tables[step].to_pylist() for step in sorted(tables)}
+
+
+def token_types(folder: Path) -> dict[int, tuple]:
+    table = pq.read_table(folder / TOKEN_TYPES_FILE)
+    assert table.schema.equals(TOKEN_TYPES)
+    return {row["token_id"]: tuple(row.values())[2:] for row in table.to_pylist()}
+
+
+def expected_token_types(batches) -> dict[int, tuple]:
+    types = {}
+    for batch in batches:
+        valid = valid_tokens(batch)
+        for row, advantage in enumerate(batch["advantages"].tolist()):
+            for i in valid[row].nonzero()[:, 0].tolist() if advantage else []:
+                entry = types.setdefault(batch["completion_ids"][row, i].item(), [0, 0.0, 0, 0.0])
+                side = 0 if advantage > 0 else 2
+                entry[side] += 1
+                entry[side + 1] += batch["token_coefficients"][row, i].item()
+    return {token_id: tuple(entry) for token_id, entry in types.items()}
+
+
+# --- what is recorded ---
+
+
+@pytest.mark.parametrize("options", MODES.values(), ids=MODES)
+def test_records_hold_what_is_trained_on(make_trainer, tmp_path, options):
+    tiny.model().save_pretrained(tmp_path / "model")  # where TRL finds the reference model
+    trainer = make_trainer(
+        str(tmp_path / "model"),
+        **{"max_steps": 3, **options},
+        log_token_credit=1,
+        log_token_credit_completions=1000,
+        reward_funcs=[tiny.reward_letters, length, nothing],
+        reward_weights=[1.0, 0.5, 1.0],
+    )
+    scored = options.get("token_credit") != "random" or "steps_per_generation" in options
+    batches = kept(trainer)
+    trainer.train()
+    folder = tmp_path / "run" / FOLDER
+    recorded = records(folder)
+    assert recorded.keys() == {batch["step"] for batch in batches}
+    tokenizer = trainer.processing_class
+    for batch in batches:
+        rows = recorded[batch["step"]]
+        assert len(rows) == len(batch["advantages"])
+        for i, row in enumerate(rows):
+            valid = valid_tokens(batch)[i]
+            assert row["step"] == batch["step"]
+            assert row["prompt_index"] == i // 4
+            assert row["prompt"].replace(" ", "") == batch["prompts"][i]
+            assert row["completion"] == batch["texts"][i]
+            assert row["token_ids"] == batch["completion_ids"][i][valid].tolist()
+            assert "".join(row["tokens"]) == tokenizer.decode(row["token_ids"])
+            assert row["coefficients"] == batch["token_coefficients"][i][valid].tolist()
+            assert row["advantage"] == batch["advantages"][i].item()
+            first, second, third = (values[i] for values in batch["rewards"].values())
+            assert row["reward"] == pytest.approx(np.nansum([first, 0.5 * second]))
+            assert dict(row["rewards"]) == {
+                "reward_letters": first,
+                "length": None if np.isnan(second) else second,
+                "nothing": None,
+            }
+            assert third != third
+            check_scores(row, batch, i, valid, scored)
+        assert any(row["rewards"][1][1] is None for row in rows)
+    assert token_types(folder) == expected_token_types(batches)
+    assert not list(folder.glob("*.tmp"))
+
+
+def check_scores(row, batch, i, valid, scored):
+    """Log-probs where they are known, entropies where a pass of the policy was made, against a plain forward."""
+    if not scored:
+        assert row["log_probs"] is None
+    else:
+        assert row["log_probs"] == pytest.approx(batch["plain_log_probs"][i][valid].tolist(), abs=1e-5)
+    if not scored:
+        assert row["entropies"] is None
+    else:
+        assert row["entropies"] == pytest.approx(batch["entropies"][i][valid].tolist(), abs=1e-5)
+
+
+def test_unscorable_completions_have_no_reward(make_trainer, tmp_path):
+    make_trainer(log_token_credit=1, reward_funcs=nothing).train()
+    rows = [row for rows in records(tmp_path / "run" / FOLDER).values() for row in rows]
+    assert [row["reward"] for row in rows] == [None] * 16
+    assert {row["advantage"] for row in rows} == {0.0}
+
+
+def test_a_rollout_batch_without_contrast(make_trainer, tmp_path):
+    trainer = make_trainer(log_token_credit=1, reward_funcs=lambda completions, **_: [1.0] * len(completions))
+    trainer.train()
+    recorded = records(tmp_path / "run" / FOLDER)
+    assert {x for rows in recorded.values() for row in rows for x in row["coefficients"]} == {1.0}
+    assert token_types(tmp_path / "run" / FOLDER) == {}
+
+
+@pytest.mark.parametrize(
+    ("every", "options", "steps"),
+    [
+        (1, {}, [0, 1, 2, 3, 4, 5, 6]),
+        (3, {}, [0, 3, 6]),
+        (1, {"steps_per_generation": 2}, [0, 2, 4, 6]),
+        (3, {"steps_per_generation": 2}, [0, 4, 6]),
+        (100, {}, [0]),
+        # two rollout batches in an optimiser step: the first of them
+        (2, {"gradient_accumulation_steps": 4, "steps_per_generation": 2}, [0, 2, 4, 6]),
+    ],
+)
+def test_every_n_steps(make_trainer, tmp_path, every, options, steps):
+    size = 4 if options else 8
+    trainer = make_trainer(
+        **options, per_device_train_batch_size=size, max_steps=7, log_token_credit=every, token_credit="random"
+    )
+    batches = kept(trainer)
+    trainer.train()
+    assert list(records(tmp_path / "run" / FOLDER)) == steps
+    # averages are over all rollout batches, recorded or not
+    assert token_types(tmp_path / "run" / FOLDER) == expected_token_types(batches)
+
+
+def test_nothing_is_written_unless_asked(make_trainer, tmp_path):
+    make_trainer(save_strategy="steps", save_steps=1).train()
+    assert not (tmp_path / "run" / FOLDER).exists()
+    assert not list((tmp_path / "run").rglob(TOKEN_TYPES_FILE))
+
+
+def test_recording_does_not_change_training(make_trainer):
+    def losses(**options):
+        trainer = make_trainer(steps_per_generation=2, max_steps=4, **options)
+        trainer.train()
+        return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+    assert losses(log_token_credit=1) == losses()
+
+
+@st.composite
+def groups_of_advantages(draw) -> list[list[float]]:
+    size = draw(st.integers(1, 6))
+    group = st.lists(st.sampled_from([-1.0, 0.0, 1.0]), min_size=size, max_size=size)
+    return draw(st.lists(group, min_size=1, max_size=6))
+
+
+@given(groups_of_advantages(), st.integers(1, 40))
+def test_chosen_rows(groups, limit):
+    size = len(groups[0])
+    rows = choose_rows(np.array(groups).ravel(), size, limit)
+    assert rows == sorted(set(rows))
+    chosen = Counter(row // size for row in rows)
+    contrast = {i for i, group in enumerate(groups) if len({-1.0, 1.0} & set(group)) == 2}
+    if limit < size:
+        assert len(rows) == limit
+        [(group, _)] = chosen.items()
+        values = [groups[group][row % size] for row in rows]
+        if group in contrast and limit > 1:
+            assert {-1.0, 1.0} <= set(values)
+    else:
+        assert set(chosen.values()) == {size}
+        assert len(chosen) == min(limit // size, len(groups))
+    # a group without contrast only once all those with it are in
+    assert len(contrast & chosen.keys()) == min(len(contrast), len(chosen))
+
+
+# --- token texts ---
+
+
+def fast(model, decoder) -> PreTrainedTokenizerFast:
+    backend = Tokenizer(model)
+    backend.decoder = decoder
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<eos>")
+
+
+BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
+WORDS = ["▁the", "▁", "the", "▁é", "'", "s", "##s", ",", "a"]
+TOKENIZERS = {
+    "bytes": fast(models.BPE({b: i for i, b in enumerate(BYTES)}, []), decoders.ByteLevel()),
+    "words": fast(models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="a"), decoders.Metaspace()),
+    "word pieces": fast(models.WordPiece({w: i for i, w in enumerate(WORDS)}, unk_token="a"), decoders.WordPiece()),
+    "no decoder": tiny.tokenizer(),
+}
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS.values(), ids=TOKENIZERS)
+@given(data=st.data())
+def test_token_texts_join_to_the_text(tokenizer, data):
+    ids = data.draw(st.lists(st.integers(0, len(tokenizer) - 1), max_size=12))
+    texts = TokenTexts(tokenizer).of_sequence(ids)
+    assert len(texts) == len(ids)
+    assert "".join(texts) == tokenizer.decode(ids, clean_up_tokenization_spaces=False)
+
+
+def test_a_character_of_several_tokens_is_with_the_last():
+    tokenizer = TOKENIZERS["bytes"]
+    ids = tokenizer.convert_tokens_to_ids(list("Ã©âĤ¬x"))  # é and € are two and three bytes
+    assert TokenTexts(tokenizer).of_sequence(ids) == ["", "é", "", "", "€", "x"]
+
+
+def test_a_word_keeps_its_space():
+    assert TokenTexts(TOKENIZERS["words"]).of_type(WORDS.index("▁the")) == " the"
+    assert TokenTexts(TOKENIZERS["words"]).of_type(WORDS.index("the")) == "the"
+
+
+# --- bounds ---
+
+
+def test_room_for_completions_is_limited(make_trainer, tmp_path, caplog):
+    options = {"max_steps": 6, "log_token_credit": 1, "token_credit": "random"}
+    make_trainer(**options).train()
+    folder = tmp_path / "run" / FOLDER
+    sizes = [path.stat().st_size for path in sorted(folder.glob("token_credit_*.parquet"))]
+    assert len(sizes) == 6
+
+    trainer = make_trainer(**options, log_token_credit_max_mb=(sum(sizes[:3]) + 100) / 1e6)
+    batches = kept(trainer)
+    with caplog.at_level(logging.WARNING, logger="delta_trl.report.token_log.log"):
+        trainer.train()
+    assert sum(path.stat().st_size for path in folder.glob("token_credit_*.parquet")) <= sum(sizes[:3]) + 100
+    assert 0 < len(records(folder)) < 6
+    assert len(records(folder.with_name(f"{FOLDER}.1"))) == 6  # of the first run
+    aside, full = caplog.messages
+    assert f"is now in {folder}.1" in aside
+    assert "log_token_credit_max_mb" in full
+    assert token_types(folder) == expected_token_types(batches)
+
+
+def test_memory_does_not_grow_with_the_run(make_trainer):
+    trainer = make_trainer(max_steps=3, log_token_credit=1, token_credit="random")
+    trainer.train()
+    log = trainer._token_log
+    size = log.types.sums.nbytes
+    assert size == 4 * 8 * tiny.SIZES["vocab_size"]
+    trainer.args.max_steps = 6
+    trainer.train()
+    assert log.types.sums.nbytes == size
+    assert len(log.texts._texts) <= tiny.SIZES["vocab_size"]
+
+
+# --- resuming ---
+
+
+@pytest.mark.parametrize("mode", [{}, {"steps_per_generation": 2}], ids=["aligned", "misaligned"])
+def test_resumed_run_records_the_same(make_trainer, tmp_path, mode):
+    options = {**mode, "max_steps": 6, "save_strategy": "steps", "save_steps": 2, "log_token_credit": 3}
+    folder = tmp_path / "run" / FOLDER
+    make_trainer(**options).train()
+    expected = records(folder), token_types(folder)
+    assert len(expected[0]) > 1
+
+    # what a run may leave behind that was killed later than its last checkpoint
+    (folder / COMPLETIONS_FILE.format(step=99)).write_bytes((folder / COMPLETIONS_FILE.format(step=0)).read_bytes())
+    (folder / (TOKEN_TYPES_FILE + ".tmp")).write_bytes(b"half of it")
+    resumed = make_trainer(**options)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-2"))
+    assert (records(folder), token_types(folder)) == expected
+    assert not list(folder.glob("*.tmp"))
+
+
+def test_checkpoints_hold_the_averages(make_trainer, tmp_path):
+    trainer = make_trainer(log_token_credit=100, save_strategy="steps", save_steps=1)
+    batches = kept(trainer)
+    trainer.train()
+    for step in (1, 2):
+        assert token_types(tmp_path / "run" / f"checkpoint-{step}") == expected_token_types(batches[:step])
+
+
+def test_a_new_run_starts_from_zero(make_trainer, tmp_path):
+    folder = tmp_path / "run" / FOLDER
+    make_trainer(log_token_credit=1, max_steps=3).train()
+    trainer = make_trainer(log_token_credit=1, max_steps=1)
+    for _ in range(2):  # also the same trainer's
+        batches = kept(trainer)
+        trainer.train()
+        assert list(records(folder)) == [0]
+        assert token_types(folder) == expected_token_types(batches)
+
+
+# --- options ---
+
+
+@pytest.mark.parametrize(("value", "expected"), [("true", 1), ("false", 0), ("5", 5)])
+def test_in_a_recipe(tmp_path, value, expected):
+    recipe = {"model_name_or_path": "m", "dataset_name": "d", "reward_funcs": ["math_reward"], "use_cpu": True}
+    path = tmp_path / "recipe.yaml"
+    recipe["output_dir"] = str(tmp_path)
+    path.write_text(yaml.safe_dump({**recipe, "bf16": False, "log_token_credit": yaml.safe_load(value)}))
+    _, config, _ = RecipeParser().parse(["--config", str(path)])
+    assert config.log_token_credit is expected or config.log_token_credit == expected != 1
+    assert json.loads(json.dumps(config.to_dict()))["log_token_credit"] == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"log_token_credit": -1}, "log_token_credit=-1"),
+        ({"log_token_credit": 2.5}, "log_token_credit=2.5"),
+        ({"log_token_credit": 1, "token_credit": "none"}, "log_token_credit=1.*without effect.*TokenCredit"),
+        ({"log_token_credit": 1, "token_credit": "fipo"}, "log_token_credit=1.*without effect.*FIPO"),
+        ({"log_token_credit": 1, "log_token_credit_completions": 0}, "log_token_credit_completions=0"),
+        ({"log_token_credit": 1, "log_token_credit_max_mb": 0}, "log_token_credit_max_mb=0"),
+        ({"log_token_credit_completions": 4}, "log_token_credit_completions=4.*without effect.*log_token_credit=0"),
+        ({"log_token_credit_max_mb": 4}, "log_token_credit_max_mb=4.*without effect.*log_token_credit=0"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        DeltaGRPOConfig("run", use_cpu=True, bf16=False, **options)
+
+
+# --- trackers ---
+
+
+def test_tensorboard(make_trainer, tmp_path, monkeypatch):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "events"))
+    make_trainer(log_token_credit=1, report_to="tensorboard").train()
+    everything = {accumulator.TENSORS: 0, accumulator.HISTOGRAMS: 0}
+    events = accumulator.EventAccumulator(str(tmp_path / "events"), size_guidance=everything)
+    events.Reload()
+    for step, text in enumerate(events.Tensors("token_credit/text_summary")):
+        rows = records(tmp_path / "run" / FOLDER)[step]
+        lines = text.tensor_proto.string_val[0].decode().splitlines()
+        assert text.step == step
+        assert len(lines) == 2 + len(rows)
+        for row, line in zip(rows, lines[2:], strict=True):
+            assert f"| {row['advantage']} |" in line
+            assert f"{max(row['coefficients']):.2f}" in line
+            assert f"{min(row['coefficients']):.2f}" in line
+    histograms = events.Histograms("token_credit/coefficients_positive")
+    winners = [[row for row in rows if row["advantage"] > 0] for rows in records(tmp_path / "run" / FOLDER).values()]
+    counts = [sum(len(row["coefficients"]) for row in rows) for rows in winners]
+    assert [histogram.histogram_value.num for histogram in histograms] == counts
+
+
+TRACKERS = [name for name in ("wandb", "trackio") if importlib.util.find_spec(name)]
+
+
+@pytest.mark.skipif(not TRACKERS, reason="neither wandb nor trackio is installed")
+def test_wandb_and_trackio(tmp_path):
+    """Both offline. In a process of its own: they read their settings when they are imported."""
+    recipe = yaml.safe_load(Path("recipes/quickstart/addition.yaml").read_text())
+    small = {"per_device_train_batch_size": 8, "steps_per_generation": 1, "max_steps": 2, "log_completions": False}
+    output = {"output_dir": str(tmp_path / "run"), "report_to": TRACKERS, "log_token_credit": 1}
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump({**recipe, **small, **output}))
+    settings = {"WANDB_MODE": "offline", "WANDB_DIR": str(tmp_path), "TRACKIO_DIR": str(tmp_path)}
+    command = [sys.executable, "scripts/train.py", "--config", str(tmp_path / "recipe.yaml")]
+    path = os.pathsep.join([os.getcwd(), *sys.path])
+    done = subprocess.run(
+        command, env={**os.environ, **settings, "PYTHONPATH": path}, capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 0, done.stderr
+    expected = [row for rows in records(tmp_path / "run" / FOLDER).values() for row in rows]
+    tables = {}
+    if "wandb" in TRACKERS:
+        found = [json.loads(path.read_text()) for path in tmp_path.glob("wandb/offline-run*/files/media/table/*.json")]
+        tables["wandb"] = [dict(zip(table["columns"], row, strict=True)) for table in found for row in table["data"]]
+    if "trackio" in TRACKERS:
+        [database] = tmp_path.glob("*.db")
+        with sqlite3.connect(database) as connection:
+            logs = [json.loads(metrics) for (metrics,) in connection.execute("SELECT metrics FROM metrics")]
+        tables["trackio"] = [
+            row for entry in logs if "token_credit" in entry for row in entry["token_credit"]["_value"]
+        ]
+    for name, rows in tables.items():
+        rows.sort(key=lambda row: row["step"])
+        assert len(rows) == len(expected) == 16, name
+        for row, recorded in zip(rows, expected, strict=True):
+            assert row["completion"] == recorded["completion"]
+            assert row["advantage"] == recorded["advantage"]
+            assert row["mean_token_coefficient"] == pytest.approx(np.mean(recorded["coefficients"]))

@@ -1,0 +1,198 @@
+"""The kit for a GPU box in its dry form: every stage's file, what is left when one is interrupted, and the wheels."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from scripts.benchmarks import timing
+from scripts.gpu import pack_wheels
+from scripts.gpu.stages import stage as stages
+from scripts.gpu.stages import summary
+from scripts.gpu.stages.stage import STAGES, Stage
+
+
+ROOT = Path(__file__).parents[3]
+CPU = torch.device("cpu")
+RESULTS = {  # what a finished stage tells
+    "environment": {"packages", "rates"},
+    "tests": {"counts", "tests"},
+    "coefficients": {"rates", "cases"},
+    "overhead": {"bfloat16_rate", "not_here", "cases"},
+    "quickstart": {"runs", "accuracy_before", "accuracy", "train_seconds", "credit_seconds"},
+    "study": {"rollouts", "rows", "variants", "seconds_of_runs", "warm_up_seconds", "parameters"},
+}
+
+
+def gpu_check(folder: Path, *args: str, **options) -> subprocess.Popen:
+    command = [sys.executable, "-m", "scripts.gpu.check", "--output-dir", str(folder), *args]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen(command, cwd=ROOT, **pipes, **options)
+
+
+def told(process: subprocess.Popen) -> str:
+    output, _ = process.communicate(timeout=550)
+    return output
+
+
+def check(row: dict) -> None:
+    """The schema of a stage's file."""
+    assert set(row) == {
+        *("stage", "status", "dry", "date", "seconds", "machine", "settings", "left_out", "error", "results"),
+    }
+    assert row["status"] in stages.STATUS
+    assert row["machine"]["torch"] == torch.__version__
+    assert all(isinstance(text, str) for text in row["left_out"])
+
+
+def check_spread(value: dict) -> None:
+    low, high = value["quartiles"]
+    assert low <= value["median"] <= high
+    assert len(value["all"]) > 0
+
+
+@pytest.mark.processes
+def test_every_stage(tmp_path):
+    process = gpu_check(tmp_path, "--dry")
+    output = told(process)
+    assert process.returncode == 0, output
+    found = {name: json.loads((tmp_path / f"{name}.json").read_text()) for name in STAGES}
+    for name, row in found.items():
+        check(row)
+        assert (row["stage"], row["status"], row["dry"], row["left_out"]) == (name, "finished", True, []), output
+        assert set(row["results"]) == RESULTS[name]
+    assert found["tests"]["results"]["counts"].keys() == {"passed"}
+    for rate in found["environment"]["results"]["rates"].values():
+        check_spread(rate)
+    for case in found["coefficients"]["results"]["cases"].values():
+        check_spread(case["seconds"])
+        assert case["times_roofline"] == case["seconds"]["median"] / case["roofline_seconds"]
+    overhead = found["overhead"]["results"]["cases"]
+    assert overhead.keys() == {"tiny", "tiny, LoRA"}  # flash attention is not here
+    for variants in overhead.values():
+        for entry in variants.values():
+            check_spread(entry["seconds"])
+            assert entry["roofline_seconds"] > 0
+    assert overhead["tiny"]["recompute"]["extra_forward_passes"] == 5
+    study = found["study"]["results"]
+    assert set(study["variants"]) == {"dapo", "delta", "losers_0.2"}
+    assert study["variants"]["dapo"]["above_dapo"] == [0.0]
+    page = (tmp_path / "summary.md").read_text()
+    assert "A dry run" in page
+    assert all(f"## {name}" in page for name in STAGES)
+    assert page.strip() in output
+
+    again = told(gpu_check(tmp_path, "--dry"))
+    assert again.count("skipped") == len(STAGES)
+    real = gpu_check(tmp_path, "--stage", "environment")
+    assert "is of a dry run: choose another --output-dir" in told(real)
+    assert real.returncode == 1
+
+
+@pytest.mark.processes
+def test_an_interrupted_stage_goes_on(tmp_path):
+    process, path = gpu_check(tmp_path, "--dry", "--stage", "overhead"), tmp_path / "overhead.json"
+    while not path.is_file():  # until something is measured
+        assert process.poll() is None, told(process)
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    told(process)
+    row = json.loads(path.read_text())
+    check(row)
+    assert (row["status"], row["error"]) == ("partial", "interrupted")
+    first = row["results"]["cases"]["tiny"]["grpo"]["runs"]
+    assert "| overhead | partial |" in (tmp_path / "summary.md").read_text()
+
+    told(gpu_check(tmp_path, "--dry", "--stage", "overhead"))
+    row = json.loads(path.read_text())
+    assert (row["status"], row["error"]) == ("finished", None)
+    assert row["results"]["cases"]["tiny"]["grpo"]["runs"] == first
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="is for machines without a GPU")
+def test_without_a_gpu(tmp_path):
+    process = gpu_check(tmp_path, "--stage", "environment")
+    assert "torch sees no CUDA device. `--dry` runs" in told(process)
+    assert process.returncode == 1
+    row = json.loads((tmp_path / "environment.json").read_text())
+    check(row)
+    assert row["status"] == "failed"
+    assert "torch sees no CUDA device" in (tmp_path / "summary.md").read_text()
+
+
+def make(tmp_path, name="overhead", seconds=100.0, **options) -> Stage:
+    return Stage(name, tmp_path, tmp_path / "work", time.time() + seconds, dry=True, **options)
+
+
+def test_what_a_stage_leaves_to_the_next_run(tmp_path):
+    first = make(tmp_path, settings={"sizes": (1, 2)}, results={"cases": 3}, left_out=["the rest"])
+    first.save("finished")
+    assert stages.read(first.path)["status"] == "partial"  # something was left out
+    second = make(tmp_path, settings={"sizes": (1, 2)})
+    assert second.go_on()
+    assert second.results == {"cases": 3}
+    assert not make(tmp_path, settings={"sizes": (1, 3)}).go_on()
+    assert not make(tmp_path, "study").go_on()
+
+
+def test_turns_are_taken_and_time_is_kept():
+    turns = []
+    works = {"a": lambda: turns.append("a"), "b": lambda: turns.append("b")}
+    times = timing.alternating(works, 2, CPU)
+    assert turns == ["a", "b"] * 3
+    assert [len(of_one) for of_one in times.values()] == [2, 2]
+    late = timing.alternating({**works, "slow": lambda: time.sleep(0.01) or sum(range(10**5))}, 2, CPU, lambda: 1e-3)
+    assert late["slow"] == []
+    assert timing.alternating(works, 2, CPU, lambda: -1.0) == {"a": [], "b": []}
+
+
+def test_spread():
+    assert timing.spread([3.0]) == {"median": 3.0, "quartiles": [3.0, 3.0], "all": [3.0]}
+    assert timing.spread([1.0, 2.0, 3.0])["quartiles"] == [1.5, 2.5]
+
+
+def test_a_summary_of_what_failed(tmp_path):
+    make(tmp_path).save("failed", "Traceback: it broke")
+    make(tmp_path, "study", results={"rollouts": 5}).save("partial")
+    summary.write_summary(tmp_path)
+    page = (tmp_path / "summary.md").read_text()
+    assert "it broke" in page
+    assert "| study | partial |" in page
+
+
+# --- wheels ---
+
+
+def test_a_bare_box_needs_everything_but_torch():
+    found = pack_wheels.needed(pack_wheels.requirements(), pack_wheels.read_have(None, "3.12"), "3.12")
+    assert {"trl", "transformers", "datasets", "pyarrow", "antlr4-python3-runtime", "peft", "pytest"} < set(found)
+    assert not {"torch", "sympy", "jinja2", "triton"} & set(found)
+    assert found["pyarrow"] == "datasets"
+    pins = {line.split("==")[0] for line in (ROOT / "constraints.txt").read_text().split()}
+    assert set(found) <= set(map(pack_wheels.canonical, pins))
+
+
+def test_what_a_box_has_counts_if_it_is_new_enough(tmp_path):
+    box = tmp_path / "box.txt"
+    bare = pack_wheels.needed(pack_wheels.requirements(), {"torch": None}, "3.12")
+    have = dict.fromkeys(bare, "99") | {"transformers": "4.50", "huggingface_hub": "1.40.0"}
+    box.write_text("".join(f"{name}=={version}\n" for name, version in have.items() if name != "trl") + "pyarrow\n")
+    found = pack_wheels.needed(pack_wheels.requirements(), pack_wheels.read_have(box, "3.12"), "3.12")
+    assert {"trl", "transformers"} <= set(found)
+    assert not {"pyarrow", "huggingface-hub", "pytest", "numpy"} & set(found)
+
+
+def test_unpacking_takes_what_is_missing(tmp_path, monkeypatch):
+    """Everything is here, so nothing; and with a requirement that no wheel meets, what is not here at all."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    assert list(pack_wheels.unpack(wheels, tmp_path / "a").iterdir()) == [tmp_path / "a" / "pip-report.json"]
+    (wheels / "pytest-9.2.0-py3-none-any.whl").touch()  # is here: not even opened
+    monkeypatch.setattr(pack_wheels, "requirements", lambda: ["pytest>=99"])
+    assert not list(pack_wheels.unpack(wheels, tmp_path / "b").iterdir())

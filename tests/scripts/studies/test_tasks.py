@@ -1,0 +1,131 @@
+"""The tasks: their teachers, their rewards, their tokens, and where a completion goes wrong."""
+
+import ast
+import itertools
+import json
+import random
+import re
+from pathlib import Path
+
+import pytest
+from transformers import AutoConfig, AutoTokenizer
+
+from delta_trl.sandbox import Sandbox
+from scripts.studies import audit_benchmarks
+from scripts.studies.tasks import TASKS, addition, first_mistake, make_problems, right_tokens
+from scripts.studies.tasks.models import demonstrations, tokenizer_of
+
+
+MODELS = Path(__file__).parents[3] / "scripts" / "studies" / "models"
+EVERY = pytest.mark.parametrize("task", TASKS.values(), ids=lambda task: task.name)
+
+
+@EVERY
+def test_a_careful_teacher_is_always_right_and_the_careless_one_mostly_not(task):
+    if task.name == "programs":
+        Sandbox()
+    problems = make_problems(task)[1][:100]
+    rows = {name: [problem[name] for problem in problems] for name in problems[0] if name != "prompt"}
+    rng = random.Random(0)
+    careless = task.reward([task.demonstrate(problem, rng) for problem in problems], **rows)
+    assert 0 < sum(careless) < 0.6 * len(problems)
+    if task.name == "sparse":
+        assert sum(careless) < 0.15 * len(problems)
+    careful = ["".join(rng.choice(tokens) for tokens in right_tokens(task, problem)[:-1]) for problem in problems]
+    assert task.reward(careful, **rows) == [1.0] * len(problems)
+
+
+def test_solutions_of_the_arithmetic_task():
+    for problem in itertools.chain(*make_problems(TASKS["arithmetic"])):
+        a, b = problem["prompt"].rstrip("=").split("+")
+        assert problem["solution"] == str(int(a) + int(b))
+
+
+def test_programs_reward_of_right_and_wrong_completions():
+    right = "def f(x):\n    x = 3 - x\n    x = x % 4\n    x = x * x\n    return x"
+    tests = {
+        "fn_name": "f",
+        "inputs": [[x] for x in (-7, 2, 30)],
+        "outputs": [((3 - x) % 4) ** 2 for x in (-7, 2, 30)],
+    }
+    wrong = [right.replace("3 - x", "x - 3"), right.replace("%", "//"), right.replace("return x", ""), "", "x x def"]
+    rewards = TASKS["programs"].reward([right, *wrong], [json.dumps(tests)] * 6)
+    assert rewards == [1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+
+
+@EVERY
+def test_problems_differ_and_the_tokenizer_restores_demonstrations(task):
+    train, test = make_problems(task)
+    assert len({problem["prompt"] for problem in train + test}) == len(train) + len(test)
+    tokenizer, rng = tokenizer_of(task), random.Random(0)
+    for problem in test[:50]:
+        for text in (problem["prompt"], task.demonstrate(problem, rng)):
+            ids = tokenizer(text).input_ids
+            assert tokenizer.decode(ids) == text
+            assert len(ids) < task.max_completion_length
+        assert len(tokenizer(problem["prompt"]).input_ids) + task.max_completion_length <= task.max_length
+    if task.name == "programs":
+        ast.parse(task.demonstrate(test[0], rng))
+
+
+@EVERY
+def test_the_shipped_tokenizer_is_the_task_s(task):
+    assert AutoTokenizer.from_pretrained(MODELS / task.name).get_vocab() == tokenizer_of(task).get_vocab()
+
+
+@EVERY
+def test_warm_up_shows_no_test_problem_and_practice_is_right_and_mostly_easier(task):
+    test = {problem["prompt"]: problem for problem in make_problems(task)[1]}
+    shown = list(itertools.islice(demonstrations(task, seed=0), 1000))
+    assert not test.keys() & {prompt for prompt, _ in shown}
+    wrong = 0
+    for prompt, text in shown:
+        tokens = [*re.findall(task.pattern, text), "<eos>"]
+        wrong += first_mistake(right_tokens(task, {"prompt": prompt}), tokens) is not None
+    if task.practice is None:
+        assert wrong > 400
+    else:
+        longest = max(map(len, test))
+        assert wrong == 0
+        assert sum(len(prompt) == longest for prompt, _ in shown) < 100
+
+
+@EVERY
+def test_the_shipped_model_has_the_task_s_positions(task):
+    config = AutoConfig.from_pretrained(MODELS / task.name)
+    assert config.max_position_embeddings == task.max_length
+
+
+@EVERY
+def test_the_first_mistake_is_where_a_demonstration_leaves_the_right_one(task):
+    rng = random.Random(0)
+    for problem in make_problems(task)[1][:200]:
+        right = right_tokens(task, problem)
+        tokens = [*re.findall(task.pattern, task.demonstrate(problem, rng)), "<eos>"]
+        mistake = first_mistake(right, tokens)
+        # against regular expressions of what is right
+        expected = ["|".join(map(re.escape, choice)) for choice in right]
+        wrong = [i for i, token in enumerate(tokens) if i >= len(right) or not re.fullmatch(expected[i], token)]
+        assert mistake == (wrong[0] if wrong else None)
+        if mistake is None:
+            assert task.reward(["".join(tokens[:-1])], **{k: [v] for k, v in problem.items() if k != "prompt"}) == [
+                1.0
+            ]
+
+
+def test_first_mistakes_by_hand():
+    task = addition(digits=3, words_per_line=1)
+    right = right_tokens(task, {"prompt": "345+567="})
+    text = "well ones 5+7=12 write 2 carry 1\nso tens 4+6+1=11 write 1 carry 1\nso hundreds 3+5+1=9 write 9 carry 0\n"
+    tokens = [*re.findall(task.pattern, text + "\\boxed{912}"), "<eos>"]
+    assert first_mistake(right, tokens) is None
+    assert first_mistake(right, tokens[:20]) is None  # cut off
+    assert first_mistake(right, [*tokens, "1"]) == len(tokens)
+    assert first_mistake(right, [*tokens[:11], "0", *tokens[12:]]) == 11  # the first line's carry
+    assert first_mistake(right, [*tokens[:3], "<eos>"]) == 3
+
+
+def test_each_task_is_a_benchmark_of_an_audit():
+    names = [name for name in vars(audit_benchmarks) if name.startswith("study_")]
+    assert names == [f"study_{name}" for name in TASKS]
+    assert [getattr(audit_benchmarks, name).keywords["task"] for name in names] == list(TASKS.values())

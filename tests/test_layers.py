@@ -1,0 +1,107 @@
+"""
+What may stand where, and which way imports point. `make lint` runs this; CONTRIBUTING.md says where a change goes.
+
+Reads imports without running them, also those inside functions.
+"""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+
+ROOT = Path(__file__).parents[1]
+ROOT_MODULES = {"__init__", "cli", "files", "version"}
+# A module imports from its own layer and from those after it.
+LAYERS = (
+    *("cli", "commands", "audit", "explain", "trainer", "report", "evaluation", "data", "rewards", "policy"),
+    *("credit", "sandbox", "files", "arguments", "version"),
+)
+LAYERS_OF_CREDIT = (
+    *("__init__", "names", "rules", "groups", "coefficients", "gradients", "rule", "tokens", "head"),
+    *("hidden_states", "products", "options", "advantages", "distributed"),
+)
+KNOW_NOTHING_OF_TRL = ("credit", "sandbox", "data", "report")
+SCRIPTS = ("gpu", "build", "endurance", "studies", "benchmarks")
+
+
+def module_of(path: Path) -> tuple[str, ...]:
+    return path.relative_to(ROOT).with_suffix("").parts
+
+
+def imported(path: Path) -> set[tuple[str, ...]]:
+    """The modules that a file imports; of `from package import name`, the package and the name."""
+    package, found = module_of(path)[:-1], set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {tuple(alias.name.split(".")) for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            module = (*base, *(node.module.split(".") if node.module else ()))
+            found |= {(*module, alias.name) for alias in node.names}
+    return found
+
+
+def files(folder: str) -> list[Path]:
+    return sorted((ROOT / folder).rglob("*.py"))
+
+
+def upwards(folder: str, layers: tuple[str, ...], free: tuple[str, ...] = ()) -> list[str]:
+    """Imports within a folder that go to an earlier layer, or to what is in none."""
+    root, wrong = tuple(folder.split("/")), []
+    for path in files(folder):
+        own = module_of(path)[len(root)]
+        if own in free:
+            continue
+        for module in imported(path):
+            if module[: len(root)] != root:
+                continue
+            other = module[len(root)] if len(module) > len(root) else "__init__"
+            if other not in layers or layers.index(other) < layers.index(own):
+                wrong.append(f"{path.relative_to(ROOT)} imports {'.'.join(module)}")
+    return wrong
+
+
+def test_what_stands_in_the_root_of_the_package():
+    modules = {path.stem for path in (ROOT / "delta_trl").glob("*.py")}
+    rooms = {path.parent.name for path in (ROOT / "delta_trl").glob("*/*.py")}
+    assert modules == ROOT_MODULES, "a new module belongs in a room: CONTRIBUTING.md has a table of them"
+    assert modules | rooms == {*LAYERS, "__init__"}, "a new room needs a layer"
+
+
+def test_imports_point_one_way():
+    assert not upwards("delta_trl", LAYERS, free=("__init__",))
+
+
+def test_imports_within_credit_point_one_way():
+    assert not upwards("delta_trl/credit", LAYERS_OF_CREDIT)
+
+
+@pytest.mark.parametrize("room", KNOW_NOTHING_OF_TRL)
+def test_knows_nothing_of_trl(room):
+    paths = files(f"delta_trl/{room}")
+    assert paths
+    assert not [path for path in paths if {"trl"} & {module[0] for module in imported(path)}]
+
+
+def test_the_package_stands_alone():
+    paths = files("delta_trl")
+    assert not [path for path in paths if {"scripts", "tests"} & {module[0] for module in imported(path)}]
+
+
+def test_scripts_point_one_way_and_import_no_test():
+    assert not upwards("scripts", SCRIPTS, free=("__init__", "train", "quickstart"))
+    tests = {module for path in files("scripts") for module in imported(path) if module[0] == "tests"}
+    assert {module[:2] for module in tests} <= {("tests", "corpus")}
+
+
+def test_only_tests_of_scripts_import_scripts():
+    paths = [path for path in files("tests") if module_of(path)[1] != "scripts"]
+    assert len(paths) > 100
+    assert not [path for path in paths if "scripts" in {module[0] for module in imported(path)}]
+
+
+def test_the_corpus_imports_no_test():
+    paths = files("tests/corpus")
+    tests = {module for path in paths for module in imported(path) if module[0] == "tests"}
+    assert {module[:2] for module in tests} <= {("tests", "corpus")}

@@ -1,0 +1,285 @@
+"""A rule of somebody else's: the example of docs/token_credit.md as it stands there, and rules with mistakes."""
+
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import delta_trl.trainer
+from delta_trl.cli import main
+from delta_trl.credit import Cost, Credit, DelTA, TokenCredit, Tokens
+from delta_trl.credit.rule import TokenCreditError
+
+from ..commands.test_mistakes import furnish
+from ..distributed import own_rules
+from ..trainers import LORA, credit, logged, plain_forward, valid_tokens
+
+
+def unexpected(strength: float) -> TokenCredit:
+    namespace = {"__name__": "my_credit"}
+    sys.modules["my_credit"] = type(sys)("my_credit")  # where dataclasses look
+    exec(own_rules.EXAMPLE, namespace)
+    return namespace["Unexpected"](strength)
+
+
+def test_the_example_is_short():
+    assert len([line for line in own_rules.EXAMPLE.splitlines() if line.strip()]) <= 20
+
+
+@pytest.mark.parametrize(
+    ("mode", "passes"), [({}, 1), ({"steps_per_generation": 2}, 0)], ids=["aligned", "misaligned"]
+)
+def test_in_python(make_trainer, rollout, mode, passes):
+    trainer = make_trainer(**mode, trainer_options={"token_credit": unexpected(1.0)})
+    batch = rollout(trainer)
+    valid = valid_tokens(batch)
+    with torch.no_grad():
+        expected = 2 - plain_forward(trainer.model, batch)[1].exp()[valid]
+    torch.testing.assert_close(batch["token_coefficients"][valid], expected / expected.mean(), atol=1e-5, rtol=0)
+    assert not batch["token_coefficients"][~valid].any()
+    assert trainer._metrics["train"]["credit/raw_mean"] == pytest.approx([expected.mean().item()])
+    assert trainer._metrics["train"]["credit/extra_forward_passes"] == [passes]
+    trainer.train()
+    assert logged(trainer, "credit/coefficient_mean") == pytest.approx([1.0] * len(logged(trainer, "credit/raw_mean")))
+
+
+@pytest.fixture
+def recipe(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    sys.modules.pop("my_credit", None)
+    return own_rules.write_recipe(tmp_path)
+
+
+def test_in_a_recipe(recipe, capsys):
+    assert main(["train", "--config", str(recipe), "--dry-run"]) == 0
+    assert "my_credit.Unexpected, strength 1.0" in capsys.readouterr().out
+    assert main(["train", "--config", str(recipe)]) == 0
+    own_rules.check_run(recipe.parent / "run")
+    assert main(["inspect", str(recipe.parent / "run")]) == 0
+    assert "raw_mean" in (recipe.parent / "run" / "report.html").read_text()
+    assert main(["train", "--config", str(recipe), "--dry-run", "--token_credit_kwargs", "{strenght: 1}"]) == 2
+    assert "does not know 'strenght' (did you mean 'strength'?)" in capsys.readouterr().err
+
+
+# --- the trainer's argument ---
+
+
+def test_an_instance_is_what_the_name_means(make_trainer):
+    losses = []
+    for options in (
+        credit(lambda_max=1.5),
+        {"trainer_options": {"token_credit": DelTA(lambda_max=1.5)}},
+    ):
+        trainer = make_trainer(**options)
+        trainer.train()
+        losses.append(logged(trainer, "loss"))
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "given", "message"),
+    [
+        (credit("fipo"), DelTA(), "beside args.token_credit='fipo'"),
+        (credit(lambda_max=1.5), DelTA(), "beside.*lambda_max"),
+        ({}, "dleta", "Did you mean 'delta'"),
+        ({}, DelTA, "expected an instance"),
+        ({"hidden_state_cache": "cpu"}, "random", "hidden_state_cache='cpu': without effect"),
+    ],
+)
+def test_a_rule_that_cannot_be_meant(make_trainer, options, given, message):
+    with pytest.raises(ValueError, match=message):
+        make_trainer(**options, trainer_options={"token_credit": given})
+
+
+# --- both hooks, and what tokens know ---
+
+
+class Both(TokenCredit):
+    def of_rollout(self, tokens):
+        self.rollout = tokens
+        return Credit(1 + tokens.row.float())
+
+    def of_micro_batch(self, tokens):
+        self.micro_batch = tokens
+        return Credit(torch.where(tokens.advantages > 0, 2.0, 1.0))
+
+
+def test_both_hooks_are_rehearsed_once(make_trainer, monkeypatch):
+    rehearsed = []
+    for name in ("credit_rollout", "credit_micro_batch"):
+        hook = getattr(delta_trl.trainer.trainer, name)
+
+        def look(rule, tokens, *, rehearse, hook=hook, name=name):
+            rehearsed.append((name, rehearse))
+            return hook(rule, tokens, rehearse=rehearse)
+
+        monkeypatch.setattr(delta_trl.trainer.trainer, name, look)
+    make_trainer(max_steps=2, trainer_options={"token_credit": Both()}).train()
+    once = [(name, first) for first in (True, False) for name in ("credit_rollout", "credit_micro_batch")]
+    assert rehearsed == once
+
+
+def test_both_hooks_multiply(make_trainer, rollout):
+    rule = Both()
+    trainer = make_trainer(steps_per_generation=2, trainer_options={"token_credit": rule})
+    batch = rollout(trainer)
+    expected = batch["token_coefficients"] * torch.where(batch["advantages"] > 0, 2.0, 1.0)[:, None]
+    ours = trainer._compute_loss(trainer.model, batch)
+    plain = {key: value for key, value in batch.items() if key != "token_coefficients"}
+    trainer.token_credit = TokenCredit()
+    by_hand = trainer._compute_loss(trainer.model, {**plain, "advantages": batch["advantages"][:, None] * expected})
+    assert ours.item() == pytest.approx(by_hand.item(), abs=1e-6)
+
+
+def test_micro_batches_know_the_same_of_their_responses(make_trainer):
+    """TRL shuffles rows between the hooks: rewards, groups and advantages stay with their responses."""
+    rule = Both()
+    trainer = make_trainer(
+        steps_per_generation=2,
+        max_steps=1,
+        reward_funcs=lambda completions, **_: [None if i == 3 else i / 7 for i in range(len(completions))],
+        trainer_options={"token_credit": rule},
+    )
+    trainer.train()
+    rollout, micro_batch = rule.rollout, rule.micro_batch
+    assert rollout.n_groups == micro_batch.n_groups == 4
+    assert rollout.rewards[rollout.row == 3].isnan().all()
+    assert rollout.group.tolist() == (rollout.row // 4).tolist()
+
+    def described(tokens):
+        values = zip(tokens.ids, tokens.rewards.nan_to_num(-1), tokens.group, tokens.advantages, strict=True)
+        return {tuple(value.item() for value in row) for row in values}
+
+    assert described(micro_batch) < described(rollout)
+    assert micro_batch.log_probs.shape == micro_batch.entropies.shape == micro_batch.ids.shape
+    with pytest.raises(RuntimeError, match=r"tokens\.hidden is not at hand"):
+        _ = micro_batch.hidden
+
+
+class Everything(TokenCredit):
+    def of_rollout(self, tokens):
+        self.seen = [tokens.entropies, tokens.log_probs, tokens.hidden, tokens.head, tokens.old_log_probs]
+        return None
+
+
+@pytest.mark.parametrize("announced", [True, False])
+@pytest.mark.parametrize("mode", [{}, {"steps_per_generation": 2}], ids=["aligned", "misaligned"])
+def test_everything_is_fetched_in_one_pass(make_trainer, rollout, monkeypatch, mode, announced):
+    """None where TRL scores the batch and hidden states are announced; a rule that returns None changes nothing."""
+    rule = Everything()
+    if announced:
+        rule.cost = lambda: Cost(hidden_states=1)
+    trainer = make_trainer(**mode, trainer_options={"token_credit": rule})
+    passes = []
+    score = trainer._scorer.log_probs
+    monkeypatch.setattr(trainer._scorer, "log_probs", lambda *a, **k: passes.append(1) or score(*a, **k))
+    batch = rollout(trainer)
+    free = bool(mode) and announced
+    # asked for log-probabilities first, a rule that does not announce hidden states needs another pass for these
+    assert len(passes) == (0 if free else 1 if announced or mode else 2)
+    assert "token_coefficients" not in batch
+    with torch.no_grad():
+        hidden, log_probs = plain_forward(trainer.model, batch)
+    valid = valid_tokens(batch)
+    logits = trainer.model.lm_head(hidden)[valid]
+    torch.testing.assert_close(rule.seen[0], torch.distributions.Categorical(logits=logits).entropy())
+    torch.testing.assert_close(rule.seen[1], log_probs[valid], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(torch.cat([h for _, h in rule.seen[2].chunks()]), hidden[valid], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(rule.seen[3].logits(hidden[valid])[0], logits)
+    assert rule.seen[4] is rule.seen[1]
+
+
+def test_log_probs_at_are_differentiable(make_trainer, rollout):
+    class Gradient(TokenCredit):
+        def of_rollout(self, tokens):
+            with torch.enable_grad():
+                self.log_probs = tokens.log_probs_at(torch.tensor([5, 2]))
+            return None
+
+    trainer = make_trainer(trainer_options={"token_credit": Gradient(), **LORA})
+    batch = rollout(trainer)
+    _, expected = plain_forward(trainer.model, batch)
+    valid = valid_tokens(batch)
+    ours = trainer.token_credit.log_probs
+    torch.testing.assert_close(ours, torch.cat([expected[i][valid[i]] for i in (5, 2)]), atol=1e-5, rtol=1e-4)
+    parameters = [p for p in trainer.model.parameters() if p.requires_grad]
+    assert any(g.any() for g in torch.autograd.grad(ours.sum(), parameters))
+
+
+def test_flat_and_padded_undo_each_other():
+    mask = torch.tensor([[1, 1, 0], [0, 0, 0], [1, 1, 1]])
+    tokens = Tokens(torch.arange(9).view(3, 3), mask, torch.tensor([1.0, 2.0, 3.0]))
+    assert tokens.ids.tolist() == [0, 1, 6, 7, 8]
+    assert tokens.advantages.tolist() == [1, 1, 3, 3, 3]
+    assert tokens.row.tolist() == [0, 0, 2, 2, 2]
+    assert torch.equal(tokens.padded(tokens.ids), torch.arange(9).view(3, 3) * mask)
+
+
+# --- mistakes ---
+
+
+class Wrong(TokenCredit):
+    def __init__(self, returns):
+        self.returns = returns
+
+    def of_rollout(self, tokens):
+        return self.returns(tokens)
+
+
+WRONG = {
+    "of the padded shape": (lambda t: Credit(torch.ones(t.mask.shape)), r"shape \(8, \d\).*tokens.flat\(weights\)"),
+    "one short": (lambda t: Credit(torch.ones(len(t) - 1)), r"shape \(\d+,\): expected \(\d+,\)"),
+    "NaN": (lambda t: Credit(torch.full((len(t),), torch.nan)), r"\[nan, nan, nan\]"),
+    "integers": (lambda t: Credit(torch.ones(len(t), dtype=torch.long)), "torch.int64"),
+    "a tensor": (lambda t: torch.ones(len(t)), "torch.Tensor'>: expected a delta_trl.credit.Credit"),
+    "a list": (lambda t: Credit([1.0] * len(t)), "weights of <class 'list'>.*tensor"),
+    "a metric of each token": (lambda t: metric(t, torch.ones(2)), r"'mine': tensor\(\[1., 1.\]\).*expected a number"),
+    "a metric in words": (lambda t: metric(t, "1.5"), "'mine': '1.5'.*expected a number"),
+    "no metric": (lambda t: metric(t, None), "'mine': None.*expected a number, NaN where it is undefined"),
+}
+
+
+def metric(tokens: Tokens, value) -> Credit:
+    return Credit(torch.ones(len(tokens)), {"mine": value})
+
+
+@pytest.mark.parametrize("value", [torch.tensor(1.5), torch.tensor([1.5]), np.float32(1.5), np.array(1.5)], ids=repr)
+def test_metrics_are_numbers_in_whatever_form(make_trainer, tmp_path, value):
+    rule = Wrong(lambda tokens: metric(tokens, value))
+    trainer = make_trainer(save_strategy="steps", save_steps=1, trainer_options={"token_credit": rule})
+    trainer.train()
+    state = json.loads((tmp_path / "run" / "checkpoint-2" / "trainer_state.json").read_text())
+    assert [entry["credit/mine"] for entry in state["log_history"]] == [1.5, 1.5]
+
+
+MISSPELT = """from delta_trl.credit import TokenCredit
+class Misspelt(TokenCredit):
+    def of_rollot(self, tokens):
+        return None
+"""
+
+
+def test_a_hook_that_is_misspelt_is_told_of(make_trainer, tmp_path, monkeypatch, capsys):
+    furnish(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "misspelt.py").write_text(MISSPELT)
+    message = "Misspelt overrides neither `of_rollout` nor `of_micro_batch`: it credits nothing. Did you mean "
+    message += "`of_rollout` by `of_rollot`?"
+    for flags in (["--dry-run"], []):
+        assert main(["train", "--config", "recipe.yaml", "--token_credit", "misspelt.Misspelt", *flags]) == 2
+        assert message in capsys.readouterr().err
+    from misspelt import Misspelt
+
+    with pytest.raises(ValueError, match=re.escape(message)):
+        make_trainer(trainer_options={"token_credit": Misspelt()})
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_cannot_be_trained_with_is_named(make_trainer, name):
+    returns, message = WRONG[name]
+    trainer = make_trainer(trainer_options={"token_credit": Wrong(returns)})
+    with pytest.raises(TokenCreditError, match=rf"Wrong.of_rollout.*{message}"):
+        trainer.train()

@@ -1,0 +1,757 @@
+"""The trainer against the paper's objective, against TRL itself, and through every option that it must live with."""
+
+import math
+import re
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from datasets import Dataset
+from transformers import Gemma2Config, GPT2Config, LlamaConfig, Olmo2Config, Qwen3Config
+from trl import GRPOConfig, GRPOTrainer
+from trl.extras.profiling import ProfilingContext
+from trl.trainer.utils import RepeatSampler
+
+from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
+from delta_trl.credit import DelTA
+from delta_trl.rewards import failures
+
+from ..corpus import tiny
+from ..credit import oracle
+from ..trainers import (
+    ALIGNED,
+    LORA,
+    MISALIGNED,
+    credit,
+    expected_coefficients,
+    logged,
+    plain_forward,
+    rollout_with_environment,
+)
+
+
+# --- the objective ---
+
+
+def test_loss_gradient_is_the_papers(make_trainer, rollout):
+    """The self-normalised DAPO surrogate of the paper, written out and differentiated by autograd."""
+    trainer = make_trainer(**MISALIGNED, **credit(lambda_min=0.5, lambda_max=1.5, refinement_steps=2))
+    batch = rollout(trainer)
+    coefficients = expected_coefficients(trainer.model, batch, K=2, lambda_min=0.5, lambda_max=1.5)
+
+    with torch.no_grad():  # a later optimiser step: the policy has moved
+        for parameter in trainer.model.parameters():
+            parameter.add_(0.03 * torch.randn_like(parameter))
+    trainer._compute_loss(trainer.model, batch).backward()
+    ours = [parameter.grad.clone() for parameter in trainer.model.parameters()]
+    trainer.model.zero_grad()
+
+    _, log_probs = plain_forward(trainer.model, batch)
+    ratio = (log_probs - batch["old_per_token_logps"]).exp()
+    clipped = ratio.clamp(1 - 0.2, 1 + 0.28)
+    assert ((ratio != clipped) & batch["completion_mask"].bool()).any()
+    A = batch["advantages"][:, None]
+    surrogate = coefficients * torch.min(ratio * A, clipped * A)
+    (-(surrogate * batch["completion_mask"]).sum() / batch["completion_mask"].sum()).backward()
+    for grad, parameter in zip(ours, trainer.model.parameters(), strict=True):
+        torch.testing.assert_close(grad, parameter.grad, rtol=1e-4, atol=1e-7)
+
+
+def test_no_credit_is_grpo_bit_for_bit(make_trainer):
+    trainers = []
+    ours = {"token_credit": "none", "trim_padding": False}
+    for options in (ours, {"trainer_class": GRPOTrainer, "config_class": GRPOConfig}):
+        trainers.append(make_trainer(**options, steps_per_generation=2, max_steps=4, epsilon_high=0.28))
+        trainers[-1].train()
+    assert logged(trainers[0], "loss") == logged(trainers[1], "loss")
+    for ours, theirs in zip(*(trainer.model.parameters() for trainer in trainers), strict=True):
+        assert torch.equal(ours, theirs)
+    assert not any(key.startswith("credit/") for entry in trainers[0].state.log_history for key in entry)
+
+
+@pytest.mark.parametrize("mode", [ALIGNED, MISALIGNED], ids=["aligned", "misaligned"])
+def test_equal_bounds_train_as_grpo(make_trainer, mode):
+    ours = make_trainer(**mode, **credit(lambda_min=1.0, lambda_max=1.0))
+    ours.train()
+    theirs = make_trainer(**mode, trainer_class=GRPOTrainer, config_class=GRPOConfig, epsilon_high=0.28)
+    theirs.train()
+    assert logged(ours, "loss") == pytest.approx(logged(theirs, "loss"), abs=1e-7)
+
+
+def test_plain_grpo_config_gets_the_default_credit(make_trainer):
+    plain = make_trainer(config_class=GRPOConfig, epsilon_high=0.28)
+    plain.train()
+    delta = make_trainer()
+    delta.train()
+    assert logged(plain, "loss") == logged(delta, "loss")
+    assert len(logged(plain, "credit/coefficient_mean")) == 2
+
+
+LOSSES = [
+    *((loss_type, "token") for loss_type in ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo")),
+    ("cispo", "sequence"),
+    ("vespo", "sequence"),
+]
+
+
+def defined_loss(trainer, batch, coefficients) -> torch.Tensor:
+    """The losses as their papers define them, each token's term times its coefficient."""
+    args, mask = trainer.args, batch["completion_mask"].bool()
+    _, log_probs = plain_forward(trainer.model, batch)
+    shift = (log_probs - batch["old_per_token_logps"]) * mask
+    lengths, A = mask.sum(dim=1, keepdim=True), batch["advantages"][:, None]
+    ratio = shift.exp() if args.importance_sampling_level == "token" else (shift.sum(1, True) / lengths).exp()
+    if args.loss_type == "cispo":
+        terms = ratio.detach().clamp(max=args.epsilon_high) * A * log_probs
+    elif args.loss_type == "vespo":
+        k, lam = torch.where(A >= 0, 2.0, 3.0), torch.where(A >= 0, 3.0, 2.0)
+        w = shift.detach().sum(dim=1, keepdim=True).exp()
+        terms = (lam * (1 - w)).exp() * w**k * A * log_probs
+    elif args.loss_type == "sapo":
+        tau = torch.where(A > 0, args.sapo_temperature_pos, args.sapo_temperature_neg)
+        terms = torch.sigmoid(tau * (ratio - 1)) * 4 / tau * A
+    else:
+        terms = torch.min(ratio * A, ratio.clamp(1 - args.epsilon, 1 + args.epsilon_high) * A)
+    terms = coefficients * terms * mask
+    if args.loss_type in ("grpo", "sapo"):
+        return -(terms.sum(dim=1, keepdim=True) / lengths).mean()
+    if args.loss_type == "luspo":
+        return -terms.sum(dim=1).mean()
+    if args.loss_type == "dr_grpo":
+        return -terms.sum() / (len(terms) * args.max_completion_length)
+    return -terms.sum() / mask.sum()
+
+
+@pytest.mark.parametrize(("loss_type", "level"), LOSSES)
+def test_every_loss_credits_tokens(make_trainer, rollout, loss_type, level):
+    """
+    The gradient is that of the definition; reversing the coefficients within responses changes it.
+    """
+    trainer = make_trainer(
+        **MISALIGNED, loss_type=loss_type, importance_sampling_level=level, max_completion_length=6, delta=10.0
+    )
+    batch = rollout(trainer)
+    with torch.no_grad():
+        for parameter in trainer.model.parameters():
+            parameter.add_(0.03 * torch.randn_like(parameter))
+
+    def gradient(loss):
+        return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(trainer.model.parameters()))])
+
+    mask = batch["completion_mask"].bool()
+    coefficients = torch.zeros(mask.shape).masked_scatter(mask, 0.2 + torch.rand(int(mask.sum())))
+    reversed_ = coefficients.clone()
+    for row, valid in enumerate(mask):
+        reversed_[row, valid] = coefficients[row, valid].flip(0)
+    gradients = []
+    for weights in (coefficients, reversed_):
+        ours = trainer._compute_loss(trainer.model, {**batch, "token_coefficients": weights})
+        gradients.append(gradient(ours))
+        expected = defined_loss(trainer, batch, weights)
+        assert ours.item() == pytest.approx(expected.item(), rel=1e-4, abs=1e-6)
+        torch.testing.assert_close(gradients[-1], gradient(expected), rtol=1e-3, atol=1e-6)
+    assert (gradients[0] - gradients[1]).norm() > 0.05 * gradients[0].norm()
+
+
+def test_a_plain_config_with_such_a_loss_trains_as_grpo(make_trainer, caplog):
+    """Code written for GRPOTrainer runs with the class swapped; nobody has asked for credit there."""
+    options = {"importance_sampling_level": "sequence", "config_class": GRPOConfig}
+    ours = make_trainer(**options)
+    assert "Trains without token credit" in caplog.text
+    ours.train()
+    theirs = make_trainer(**options, trainer_class=GRPOTrainer)
+    theirs.train()
+    assert logged(ours, "loss") == pytest.approx(logged(theirs, "loss"), abs=1e-7)
+    with pytest.raises(ValueError, match="spreads the gradient evenly"):
+        make_trainer(**options, trainer_options={"token_credit": "delta"})
+
+
+def test_two_reward_functions_of_one_name(make_trainer, rollout):
+    """TRL's columns mix them up; what rules and records get does not."""
+
+    def same_name(value):
+        def reward(completions, **kwargs):
+            return [value * (i % 4) for i in range(len(completions))]
+
+        return reward
+
+    seen = []
+    trainer = make_trainer(reward_funcs=[same_name(1.0), same_name(-3.0)], trainer_options={"token_credit": "random"})
+    trainer.token_credit.of_rollout = lambda tokens: seen.append(tokens)
+    rollout(trainer)
+    assert seen[0].rewards.tolist() == [-2.0 * (row % 4) for row in seen[0].row.tolist()]
+
+
+@pytest.mark.parametrize("rule", ["delta", "fipo", "selected", "random"])
+@pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "sapo"])
+def test_losses_that_ignore_credit_are_refused(make_trainer, loss_type, rule):
+    options = {"loss_type": loss_type, "importance_sampling_level": "sequence"}
+    with pytest.raises(ValueError, match=r"spreads the gradient evenly.*token_credit='none'"):
+        make_trainer(**options, token_credit=rule)
+    make_trainer(**options, token_credit="none")
+
+
+def test_equal_rewards_that_are_not_exact_are_no_contrast(make_trainer, rollout):
+    """0.3 is no binary fraction: the mean of several is another number, and TRL divides the difference by 1e-4."""
+    rewards = [0.3, 0.3, 0.3, None, 1.0, 0.0, 0.0, 1.0]
+    equal = lambda completions, **_: list(rewards)  # noqa: E731
+    ours = rollout(make_trainer(reward_funcs=equal))
+    exact = make_trainer(reward_funcs=lambda completions, **_: [x and float(x > 0.5) for x in rewards])
+    expected = rollout(exact)
+    assert ours["advantages"][:4].tolist() == [0.0] * 4
+    torch.testing.assert_close(ours["token_coefficients"], expected["token_coefficients"])
+
+
+@pytest.mark.parametrize("scale", ["group", "batch", "none"])
+@pytest.mark.parametrize("aggregation", ["sum_then_normalize", "normalize_then_sum"])
+def test_other_advantages_stay_as_they_are(make_trainer, rollout, aggregation, scale):
+    first, second = [0.3, 0.1, 0.1, 0.3, 0.0, 1.0, None, None], [0.1, 0.3, 0.3, 0.1, 0.5, 0.5, 0.5, None]
+    funcs = [lambda completions, **_: list(first), lambda completions, **_: list(second)]
+    options = {"multi_objective_aggregation": aggregation, "scale_rewards": scale, "reward_funcs": funcs}
+    ours = rollout(make_trainer(**options))["advantages"]
+    theirs = rollout(make_trainer(**options, trainer_class=GRPOTrainer, config_class=GRPOConfig))["advantages"]
+    changed = ours != theirs
+    assert not ours[changed].any()
+    assert theirs[changed].abs().max() < 1e-2 if changed.any() else True
+    assert ours[4:7].abs().max() > 0.1
+
+
+# --- where the hidden states come from ---
+
+CONFIGS = {
+    "qwen3": Qwen3Config(**tiny.SIZES, head_dim=8),
+    "llama": LlamaConfig(**tiny.SIZES),
+    "gemma2": Gemma2Config(**tiny.SIZES, head_dim=8, final_logit_softcapping=30.0, query_pre_attn_scalar=8),
+    "gpt2": GPT2Config(
+        vocab_size=tiny.SIZES["vocab_size"], n_embd=32, n_layer=2, n_head=4, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0
+    ),
+    "olmo2": Olmo2Config(**tiny.SIZES),
+}
+
+
+def spy_on_tokens(monkeypatch) -> list:
+    """What every rollout batch is credited by."""
+    seen, of_rollout = [], DelTA.of_rollout
+    monkeypatch.setattr(DelTA, "of_rollout", lambda self, tokens: seen.append(tokens) or of_rollout(self, tokens))
+    return seen
+
+
+@pytest.mark.parametrize("mode", [ALIGNED, MISALIGNED], ids=["aligned", "misaligned"])
+@pytest.mark.parametrize("architecture", CONFIGS)
+def test_recorded_states_are_a_plain_forwards(make_trainer, rollout, monkeypatch, architecture, mode):
+    trainer = make_trainer(
+        tiny.model(CONFIGS[architecture]), **mode, per_device_train_batch_size=4, steps_per_generation=2
+    )
+    seen = spy_on_tokens(monkeypatch)
+    batch = rollout(trainer)
+    assert len(batch["prompt_ids"]) == 8  # two micro-batches
+    assert batch["prompt_mask"].sum(dim=1).unique().numel() > 1  # left padding
+
+    with torch.no_grad():
+        hidden, log_probs = plain_forward(trainer.model, batch)
+    valid = batch["completion_mask"].bool()
+    torch.testing.assert_close(torch.cat(seen[0].hidden.blocks), hidden[valid], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(seen[0].log_probs, log_probs[valid], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        batch["token_coefficients"], expected_coefficients(trainer.model, batch), atol=1e-4, rtol=0
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "passes"),
+    [
+        ({}, 1),
+        ({"gradient_accumulation_steps": 4, "steps_per_generation": 2}, 1),
+        ({"gradient_accumulation_steps": 4, "steps_per_generation": 2, "num_iterations": 2}, 1),
+        ({"steps_per_generation": 2}, 0),
+        ({"gradient_accumulation_steps": 2, "steps_per_generation": 4}, 0),
+        ({"num_iterations": 2}, 0),
+        ({"beta": 0.1}, 1),
+        ({"beta": 0.1, "num_iterations": 2}, 0),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("lora", [False, True], ids=["full", "lora"])
+def test_extra_forward_passes(make_trainer, monkeypatch, tmp_path, options, passes, lora):
+    """Counted at the model, not taken from the metric alone; coefficients are the policy's, not the reference's."""
+    tiny.model().save_pretrained(tmp_path / "model")  # TRL loads the reference model from the policy's path
+    trainer = make_trainer(str(tmp_path / "model"), **options, max_steps=1, trainer_options=LORA if lora else {})
+    _ = trainer._trim  # asks the model what may be trimmed
+    rollouts, scored = [], []
+    generate = GRPOTrainer._generate_and_score_completions
+    monkeypatch.setattr(
+        GRPOTrainer, "_generate_and_score_completions", lambda *a: rollouts.append(generate(*a)) or rollouts[-1]
+    )
+    score = GRPOTrainer._get_per_token_logps_and_entropies
+
+    def scoring(self, model, input_ids, *args, **kwargs):
+        if not torch.is_grad_enabled():
+            scored.append(len(input_ids))
+        return score(self, model, input_ids, *args, **kwargs)
+
+    monkeypatch.setattr(GRPOTrainer, "_get_per_token_logps_and_entropies", scoring)
+    expected, claimed = [], []
+    log_rollout = DeltaGRPOTrainer._log_rollout
+
+    def logging(self, *args):
+        log_rollout(self, *args)
+        expected.append(expected_coefficients(self.model, rollouts[-1]))
+        claimed.append(self._metrics["train"]["credit/extra_forward_passes"][-1])
+
+    monkeypatch.setattr(DeltaGRPOTrainer, "_log_rollout", logging)
+    trainer.train()
+    misaligned = trainer.args.gradient_accumulation_steps % (
+        trainer.args.steps_per_generation * trainer.args.num_iterations
+    )
+    without_credit = len(rollouts) * (bool(misaligned) + (trainer.beta > 0))
+    assert sum(scored) / len(rollouts[0]["prompt_ids"]) == without_credit + sum(claimed)
+    assert claimed[0] == passes
+    assert max(claimed) == passes
+    for batch, coefficients in zip(rollouts, expected, strict=True):
+        torch.testing.assert_close(batch["token_coefficients"], coefficients, atol=1e-4, rtol=0)
+
+
+def test_autocast_keeps_states_as_the_head_sees_them(make_trainer, rollout, monkeypatch):
+    """float32 weights under bfloat16 autocast: states are kept in bfloat16, half the memory."""
+    seen = spy_on_tokens(monkeypatch)
+    batch = rollout(make_trainer(**MISALIGNED, bf16=True))
+    [kept] = seen[0].hidden.blocks
+    assert kept.dtype == torch.bfloat16
+    assert len(kept) == batch["completion_mask"].sum()
+    assert batch["token_coefficients"].isfinite().all()
+
+
+# --- options and batches it must live with ---
+
+
+OPTIONS = {
+    "beta with LoRA": {"beta": 0.1, "trainer_options": LORA},
+    "entropy quantile": {"top_entropy_quantile": 0.2},
+    "iterations": {"num_iterations": 3},
+    "truncated masked": {"mask_truncated_completions": True},
+    "gradient checkpointing": {"gradient_checkpointing": True},
+    "LoRA and gradient checkpointing": {"gradient_checkpointing": True, "trainer_options": LORA},
+    "padding": {"pad_to_multiple_of": 16},
+    "tool tokens": {"trainer_options": {"rollout_func": rollout_with_environment}},
+    "off-policy mask": {"off_policy_mask_threshold": 0.5, "num_iterations": 2},
+    "temperature": {"temperature": 0.7},
+    "rewards normalised first": {"multi_objective_aggregation": "normalize_then_sum"},
+}
+
+
+@pytest.mark.parametrize("mode", [ALIGNED, {"steps_per_generation": 2}], ids=["aligned", "misaligned"])
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_options(make_trainer, monkeypatch, options, mode):
+    trainer = make_trainer(**{**mode, **options})
+    batches = []
+    generate = DeltaGRPOTrainer._generate_and_score_completions
+    monkeypatch.setattr(
+        DeltaGRPOTrainer, "_generate_and_score_completions", lambda *a: batches.append(generate(*a)) or batches[-1]
+    )
+    before = [parameter.clone() for parameter in trainer.model.parameters() if parameter.requires_grad]
+    trainer.train()
+    after = [parameter for parameter in trainer.model.parameters() if parameter.requires_grad]
+    assert any(not torch.equal(x, y) for x, y in zip(before, after, strict=True))
+    assert all(math.isfinite(loss) for loss in logged(trainer, "loss"))
+    for batch in batches:
+        coefficients, valid = batch["token_coefficients"], batch["completion_mask"].bool()
+        valid = valid & batch["tool_mask"].bool() if "tool_mask" in batch else valid
+        assert coefficients.dtype == torch.float32
+        assert coefficients.shape == valid.shape
+        assert (coefficients[~valid] == 0).all()
+        assert coefficients[valid].mean().item() == pytest.approx(1, abs=1e-5) or not valid.any()
+
+
+def test_temperature_reaches_the_probabilities(make_trainer, rollout):
+    trainer = make_trainer(**MISALIGNED, temperature=0.5)
+    batch = rollout(trainer)
+    with torch.no_grad():
+        hidden, _ = plain_forward(trainer.model, batch)
+        log_probs = (trainer.model.lm_head(hidden) / 0.5).log_softmax(-1)
+    log_probs = log_probs.gather(2, batch["completion_ids"][:, :, None])[:, :, 0]
+    valid = batch["completion_mask"].bool()
+    v = (1 - log_probs.exp())[valid][:, None] * hidden[valid]
+    expected, _ = oracle.coefficients(v, batch["advantages"][:, None].expand_as(valid)[valid])
+    np.testing.assert_allclose(batch["token_coefficients"][valid].numpy(), expected, atol=1e-4)
+
+
+REWARDS = {
+    "all equal": lambda completions, **_: [1.0] * len(completions),
+    "unscorable": lambda completions, **_: [None] * len(completions),
+    "some unscorable": lambda completions, **_: [None if i % 3 else float(i % 2) for i in range(len(completions))],
+}
+
+
+@pytest.mark.parametrize("name", REWARDS)
+def test_degenerate_rewards(make_trainer, name):
+    trainer = make_trainer(reward_funcs=REWARDS[name])
+    trainer.train()
+    assert all(math.isfinite(loss) for loss in logged(trainer, "loss"))
+    neutral = logged(trainer, "credit/neutral")
+    assert neutral == [1.0, 1.0] if name != "some unscorable" else all(x in (0.0, 1.0) for x in neutral)
+
+
+def test_no_valid_token_at_all(make_trainer):
+    """Every completion truncated and masked: nothing to credit, nothing to learn, nothing breaks."""
+    trainer = make_trainer(mask_truncated_completions=True, max_completion_length=1)
+    trainer.train()
+    assert logged(trainer, "credit/neutral") == [1.0, 1.0]
+    assert all(math.isfinite(loss) for loss in logged(trainer, "loss"))
+
+
+# --- evaluation, logs, model card ---
+
+
+def test_evaluation_only_adds_avg_at_k(make_trainer):
+    metrics = []
+    for options in ({}, {"trainer_class": GRPOTrainer, "config_class": GRPOConfig, "epsilon_high": 0.28}):
+        trainer = make_trainer(**options, per_device_eval_batch_size=8)
+        torch.manual_seed(1)
+        metrics.append(trainer.evaluate(tiny.dataset()))
+    assert metrics[0]["eval_loss"] == metrics[1]["eval_loss"]
+    assert metrics[0]["eval_reward"] == metrics[1]["eval_reward"]
+    assert metrics[0].keys() == metrics[1].keys() | {"eval_avg_at_k"}
+    assert metrics[0]["eval_avg_at_k"] == pytest.approx(metrics[0]["eval_reward"])  # one reward, equal batches
+
+
+@pytest.mark.parametrize("evaluate", [False, True], ids=["", "with an evaluation in between"])
+def test_completions_table_says_what_trains(make_trainer, tmp_path, evaluate):
+    """Row by row. TRL keeps as many rows as a rollout batch has: an evaluation of four drops the oldest four."""
+    options = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 4} if evaluate else {}
+    trainer = make_trainer(
+        **options,
+        log_completions=True,
+        num_completions_to_print=0,
+        max_steps=1,
+        trainer_options={"eval_dataset": tiny.dataset(1)},
+    )
+    batches = []
+    generate = trainer._generate_and_score_completions
+    trainer._generate_and_score_completions = lambda inputs: batches.append(generate(inputs)) or batches[-1]
+    trainer.train()
+    table = pd.read_parquet(tmp_path / "run" / "completions" / "completions_00001.parquet")
+    batch, rows = batches[0], slice(4, 8) if evaluate else slice(0, 8)
+    trained, evaluated = table[: len(table) - 4 * evaluate], table[len(table) - 4 * evaluate :]
+    assert len(table) == 8
+    assert trained["advantage"].tolist() == batch["advantages"][rows].tolist()
+    means = batch["token_coefficients"].sum(1) / batch["completion_mask"].sum(1)
+    assert trained["mean_token_coefficient"].tolist() == pytest.approx(means[rows].tolist(), abs=1e-4)
+    products = (batch["advantages"] * means)[rows].tolist()
+    assert trained["trained_advantage"].tolist() == pytest.approx(products, abs=1e-4)
+    assert evaluated[["mean_token_coefficient", "trained_advantage"]].isna().all(axis=None)
+
+
+def test_metrics(make_trainer):
+    trainer = make_trainer()
+    trainer.train()
+    entry = next(entry for entry in trainer.state.log_history if "credit/seconds" in entry)
+    names = {key.removeprefix("credit/") for key in entry if key.startswith("credit/")}
+    assert names == {
+        *(f"coefficient_{x}" for x in ("min", "mean", "max", "std", "mean_positive", "mean_negative")),
+        "between_sides_variance",
+        "temperature_positive",
+        "temperature_negative",
+        "centroid_cosine",
+        "centroid_norm_ratio",
+        "neutral",
+        "seconds",
+        "extra_forward_passes",
+    }
+    assert entry["credit/coefficient_mean"] == pytest.approx(1, abs=1e-5)
+
+
+def test_model_card_cites_the_paper(make_trainer, tmp_path):
+    trainer = make_trainer()
+    trainer.create_model_card(model_name="tiny")
+    card = (tmp_path / "run" / "README.md").read_text()
+    assert "DelTA: Discriminative Token Credit Assignment" in card
+    assert "2605.21467" in card
+    assert "- delta" in card
+
+
+# --- errors ---
+
+
+class Monolith(tiny.model().__class__):
+    """A causal model that shows no backbone."""
+
+    base_model_prefix = ""
+
+
+def test_a_model_without_backbone_is_refused_at_construction(make_trainer):
+    model = Monolith(CONFIGS["qwen3"])
+    with pytest.raises(ValueError, match=r"Monolith.*base_model_prefix.*token_credit"):
+        make_trainer(model)
+
+
+def test_default_args(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = tiny.model()
+    model.config._name_or_path = "somebody/tiny"
+    monkeypatch.setattr("transformers.training_args.is_torch_bf16_gpu_available", lambda: True)
+    trainer = DeltaGRPOTrainer(model, tiny.reward_letters, None, tiny.dataset(), processing_class=tiny.tokenizer())
+    assert isinstance(trainer.args, DeltaGRPOConfig)
+    assert trainer.args.output_dir == "tiny-DelTA"
+
+
+def reward_that_fails_on_e(completions, **kwargs):
+    if any("e" in text for text in completions):
+        raise KeyError("e")
+    return [0.0] * len(completions)
+
+
+async def async_reward_that_fails_on_e(completions, **kwargs):
+    return reward_that_fails_on_e(completions)
+
+
+@pytest.mark.parametrize("func", [reward_that_fails_on_e, async_reward_that_fails_on_e])
+def test_a_failing_reward_names_itself_and_the_completion(make_trainer, func):
+    trainer = make_trainer(reward_funcs=[tiny.reward_letters, func], max_completion_length=32)
+    with pytest.raises(KeyError, match="e") as error:
+        trainer.train()
+    [note] = error.value.__notes__
+    assert re.match(rf"The reward function '{func.__name__}' raised this on completion \d of 8: '.*e.*'", note)
+
+
+def test_a_reward_that_fails_on_the_whole_batch_only(make_trainer):
+    def fails_together(completions, **kwargs):
+        return [1 / (1 - len(completions) // 8) for _ in completions]
+
+    trainer = make_trainer(reward_funcs=fails_together)
+    with pytest.raises(ZeroDivisionError) as error:
+        trainer.train()
+    assert "'fails_together' raised this on a batch of 8 completions" in error.value.__notes__[0]
+
+
+def test_the_search_for_a_failing_completion_ends(make_trainer, monkeypatch):
+    monkeypatch.setattr(failures, "SEARCH_SECONDS", 0.05)
+    calls = []
+
+    def slow(completions, **kwargs):
+        calls.append(len(completions))
+        time.sleep(0.03)
+        return [1 / (8 - len(completions)) for _ in completions]
+
+    with pytest.raises(ZeroDivisionError) as error:
+        make_trainer(reward_funcs=slow).train()
+    assert "not on one alone of those that were tried within 0.05 s" in error.value.__notes__[0]
+    assert 1 < len(calls) < 5
+
+
+@pytest.mark.parametrize(
+    ("returned", "error", "message"),
+    [
+        (None, TypeError, "'mine' returned None: expected a list of 8 numbers, one for each completion"),
+        (0.5, TypeError, "'mine' returned 0.5: expected a list of 8 numbers"),
+        (np.float64(0.5), TypeError, "expected a list of 8 numbers"),
+        (torch.tensor(0.5), TypeError, "expected a list of 8 numbers"),
+        ("1" * 8, TypeError, "'mine' returned '11111111': expected a list of 8 numbers"),
+        ({"reward": 1.0}, TypeError, "expected a list of 8 numbers"),
+        ([0.5], ValueError, "'mine' returned 1 rewards: expected a list of 8 numbers"),
+        (["1"] * 8, TypeError, "'mine' returned '1' for completion 1 of 8: expected a list of 8 numbers"),
+        ([0.0] * 7 + [[1.0]], TypeError, "for completion 8 of 8"),
+        (
+            [0.0, math.inf] * 4,
+            ValueError,
+            "'mine' returned inf for completion 2 of 8, .*: expected a finite number, or",
+        ),
+    ],
+    ids=repr,
+)
+def test_what_is_no_reward_is_refused(make_trainer, rollout, returned, error, message):
+    def mine(completions, **kwargs):
+        return returned
+
+    with pytest.raises(error, match=message):
+        rollout(make_trainer(reward_funcs=mine))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [list, tuple, np.array, torch.tensor, lambda x: [True, *map(np.float32, x[1:])]],
+    ids=["list", "tuple", "array", "tensor", "mixture"],
+)
+def test_what_is_a_reward_is_taken(make_trainer, rollout, kind):
+    trainer = make_trainer(reward_funcs=lambda completions, **_: kind([1.0] + [0.0] * 7))
+    rollout(trainer)
+    assert trainer._rewards[:, 0].tolist() == [1.0] + [0.0] * 7
+
+
+def test_nan_is_none_as_in_trl(make_trainer):
+    """Completions that a function cannot score, of which GRPOTrainer takes either for the other."""
+    losses = []
+    ours = {"token_credit": "none", "trim_padding": False}
+    grpo = {"trainer_class": GRPOTrainer, "config_class": GRPOConfig, "epsilon_high": 0.28}
+    for missing, options in ((math.nan, ours), (None, ours), (math.nan, grpo)):
+
+        def mine(completions, missing=missing, **kwargs):
+            return [missing if i == 2 else float(i % 2) for i in range(len(completions))]
+
+        trainer = make_trainer(reward_funcs=mine, **options)
+        trainer.train()
+        losses.append(logged(trainer, "loss"))
+    assert losses[0] == losses[1] == losses[2]
+
+
+def test_the_profiler_sees_calls_and_not_their_pieces(make_trainer, monkeypatch):
+    """TRL's trackers get a line for every call that it profiles."""
+    seen = []
+    monkeypatch.setattr(ProfilingContext, "_log_metrics", lambda self, duration: seen.append(self.name.split(".")[1]))
+    shape = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "steps_per_generation": 8}
+    make_trainer(**shape, token_credit="none").train()
+    ours, seen[:] = sorted(seen), []
+    make_trainer(**shape, trainer_class=GRPOTrainer, config_class=GRPOConfig).train()
+    assert ours == sorted(seen)
+
+
+def test_rewards_of_environments_may_be_asked_without_completions():
+    func = failures.explain_failures(lambda environments, **_: [1.0, None], "Game")
+    assert func(environments=[object(), object()]) == [1.0, None]
+
+
+@pytest.mark.parametrize(
+    ("rewards", "seen"),
+    [([0.0] * 8, "mine all 0;"), ([None] * 8, "mine all None;"), ([1.0] * 6 + [None] * 2, "mine all 1 (2 None);")],
+    ids=str,
+)
+def test_rewards_that_teach_nothing_are_told_of_once(make_trainer, caplog, rewards, seen):
+    calls = []
+
+    def mine(completions, **kwargs):
+        calls.append(completions[0])
+        return rewards
+
+    trainer = make_trainer(reward_funcs=mine, max_steps=2)
+    trainer.train()
+    assert "nothing was learned" not in caplog.text
+    make_trainer(reward_funcs=mine, max_steps=5).train()
+    [told] = [message for message in caplog.messages if "nothing was learned" in message]
+    assert "No group had responses with different rewards in 3 rollout batches in a row" in told
+    assert f"The last one's 8 rewards: {seen}" in told
+    assert re.search(r"\d+% of the completions were cut off", told)
+    assert repr(calls[4]) in told
+
+
+def test_contrast_now_and_then_is_no_reason_to_warn(make_trainer, caplog):
+    calls = []
+
+    def mine(completions, **kwargs):
+        calls.append(1)
+        return [float(len(calls) % 3 == 0 and i % 2) for i in range(len(completions))]
+
+    make_trainer(reward_funcs=mine, max_steps=8).train()
+    assert len(calls) == 8
+    assert "nothing was learned" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("train", "evaluation", "message"),
+    [
+        ({"question": ["1+1="]}, None, "train_dataset has no column 'prompt', only 'question'"),
+        ({"prompt": []}, None, "train_dataset is empty"),
+        ({"prompt": ["1+1="]}, None, "The reward 'graded' needs a column 'solution', the dataset has 'prompt'"),
+        ({}, {"prompt": ["1+1="]}, "needs a column 'solution'"),
+        ({}, {"hard": {"question": ["?"]}}, "eval_dataset 'hard' has no column 'prompt'"),
+        ({"prompt": [[{"role": "user", "content": "1+1="}]] * 2, "solution": ["2"] * 2}, None, "has no chat template"),
+    ],
+    ids=str,
+)
+def test_data_that_will_not_do_is_refused_at_construction(make_trainer, train, evaluation, message):
+    def graded(completions, solution, **kwargs):
+        return [0.0] * len(completions)
+
+    if evaluation is not None:
+        nested = isinstance(next(iter(evaluation.values())), dict)
+        evaluation = (
+            {key: Dataset.from_dict(rows) for key, rows in evaluation.items()}
+            if nested
+            else Dataset.from_dict(evaluation)
+        )
+    with pytest.raises(ValueError, match=message):
+        make_trainer(
+            reward_funcs=graded,
+            train_dataset=Dataset.from_dict(train) if train else None,
+            trainer_options={"eval_dataset": evaluation},
+            eval_strategy="no" if evaluation is None else "epoch",
+            per_device_eval_batch_size=4,
+        )
+
+
+@pytest.mark.parametrize("config_class", [DeltaGRPOConfig, GRPOConfig])
+@pytest.mark.parametrize("rows", [1, 2, 3, 5])
+def test_rows_that_fill_no_rollout_batch_are_refused(make_trainer, config_class, rows):
+    """TRL's own sampler knows: of three prompts at a time it leaves out what is over."""
+    batch = {"per_device_train_batch_size": 6, "steps_per_generation": 2, "max_steps": 1}
+
+    def make():
+        return make_trainer(train_dataset=tiny.dataset(rows), config_class=config_class, **batch)
+
+    if len(RepeatSampler(range(rows), mini_repeat_count=4, batch_size=3)):
+        make()
+    else:
+        with pytest.raises(ValueError, match=f"{rows} rows are too few: a rollout batch takes 3 prompts .12 compl"):
+            make()
+
+
+def test_rollouts_may_bring_what_rewards_need(make_trainer):
+    def graded(completions, outcome, **kwargs):
+        return outcome
+
+    def rollout_func(prompts, trainer):
+        return {**rollout_with_environment(prompts, trainer), "outcome": [float(i % 2) for i in range(len(prompts))]}
+
+    with pytest.raises(ValueError, match="needs a column 'outcome'"):
+        make_trainer(reward_funcs=graded)
+    trainer = make_trainer(reward_funcs=graded, trainer_options={"rollout_func": rollout_func})
+    trainer.train()
+    assert logged(trainer, "reward") == [0.5, 0.5]
+
+
+def test_streams_need_not_know_their_columns(make_trainer):
+    stream = tiny.dataset().to_iterable_dataset()
+    make_trainer(train_dataset=stream.remove_columns(["solution"])).train()
+
+
+def test_checkpoints_inside_a_rollout_are_warned_about(make_trainer, caplog):
+    make_trainer(steps_per_generation=4, save_strategy="steps", save_steps=4)
+    assert "save_steps" not in caplog.text
+    make_trainer(steps_per_generation=4, save_strategy="steps", save_steps=6)
+    assert "save_steps=6 is not a multiple of the 4 optimiser steps" in caplog.text
+    make_trainer(steps_per_generation=4, save_strategy="steps", save_steps=0.1, max_steps=60)
+    assert "save_steps=0.1, 6 steps, is not a multiple of the 4 optimiser steps" in caplog.text
+    caplog.clear()
+    make_trainer(gradient_accumulation_steps=5, steps_per_generation=1, save_strategy="steps", save_steps=10)
+    make_trainer(steps_per_generation=4, save_strategy="steps", save_steps=0.1, max_steps=40)
+    assert "save_steps" not in caplog.text
+    best = {"metric_for_best_model": "avg_at_k", "trainer_options": {"eval_dataset": tiny.dataset()}}
+    saves = {"save_strategy": "steps", "save_steps": 4, "eval_strategy": "steps", "per_device_eval_batch_size": 4}
+    make_trainer(steps_per_generation=4, **saves, **best, eval_steps=8)
+    assert "eval_steps" not in caplog.text
+    make_trainer(steps_per_generation=4, **saves, **best, eval_steps=3)
+    assert "eval_steps=3 is not a multiple of the 4 optimiser steps" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"token_credit": "dleta"}, "token_credit='dleta': expected one of 'delta', "),
+        (credit(token_gradient="row"), "token_gradient='row'"),
+        (credit(lambda_min=1.5), "lambda_min=1.5, lambda_max=1.2"),
+        (credit(refinement_steps=-1), "refinement_steps=-1"),
+        (credit(lamda_min=1), "does not know 'lamda_min' .did you mean 'lambda_min'"),
+    ],
+)
+def test_bad_options_are_named(tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        DeltaGRPOConfig(str(tmp_path), use_cpu=True, bf16=False, **options)
+
+
+def test_defaults_are_the_papers(tmp_path):
+    config = DeltaGRPOConfig(str(tmp_path), use_cpu=True, bf16=False)
+    rule = config.make_rule()
+    assert (rule.refinement_steps, rule.lambda_min, rule.lambda_max) == (1, 0.8, 1.2)
+    assert (config.loss_type, config.epsilon, config.epsilon_high, config.beta) == ("dapo", 0.2, 0.28, 0.0)
+    assert rule == DelTA()
+    assert (rule.token_gradient, rule.normalize_coefficients) == ("output_row", True)
