@@ -113,7 +113,7 @@ class Names(NamedTuple):
     `Counter` or `all` as well replaces nothing of theirs.
 
     Args:
-        helpers (`dict[str, str]`): What the tests use without importing it, each with the code that imports it.
+        helpers (`dict[str, Any]`): What the tests use without importing it.
         program (`set[str]`): The program's. Where the tests define one of them themselves, they do so from there on.
         hidden (`set[str]`):
             Of these, those that a star import of the tests gives as well, or Python, and that are tested all the same.
@@ -121,7 +121,7 @@ class Names(NamedTuple):
         tests (`set[str]`): Pytest-style tests, to be run.
     """
 
-    helpers: dict[str, str]
+    helpers: dict[str, Any]
     program: set[str]
     hidden: set[str]
     bound: set[str]
@@ -145,7 +145,7 @@ class Names(NamedTuple):
         called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
         python = set(dir(builtins))
         tests = tests_to_run(nodes, called)
-        helpers = {name: code for name, code in helper_imports(called).items() if name in read - bound - starred}
+        helpers = import_helpers((read - bound - starred) - python, called)
         free = read - bound - starred - python - set(helpers)
         if entry_point:
             others = free - {entry_point.partition("().")[0]}
@@ -160,13 +160,17 @@ class Names(NamedTuple):
             if len(hidden) > 1:
                 raise UnusableError(f"any of {sorted(hidden)} may be what they test: name it as 'entry_point'")
         own = (read - starred - python - set(helpers)) | hidden
-        return cls({name: code for name, code in helpers.items() if name not in hidden}, own, hidden, bound, tests)
+        return cls({name: value for name, value in helpers.items() if name not in hidden}, own, hidden, bound, tests)
 
 
-def helper_imports(called: set[str]) -> dict[str, str]:
-    """The code that imports each helper. A module that the tests call is none, but a function of that name."""
+def import_helpers(names: set[str], called: set[str]) -> dict[str, Any]:
+    """Those of the names that are helpers. A module that the tests call is none, but a function of that name."""
     imports = {name: f"import {name}" for name in HELPER_MODULES - called} | {"np": "import numpy as np"}
-    return imports | {name: f"from {module} import {name}" for module, names in HELPERS.items() for name in names}
+    imports |= {name: f"from {module} import {name}" for module, public in HELPERS.items() for name in public}
+    helpers: dict[str, Any] = {}
+    exec("\n".join(imports[name] for name in sorted(names & set(imports))), helpers)
+    helpers.pop("__builtins__", None)
+    return helpers
 
 
 def global_names(sources: list[str]) -> tuple[set[str], set[str]]:
@@ -246,7 +250,7 @@ def run_units(peer: Peer, job: dict, names: Names, setup: types.CodeType, units:
         given = {name: peer.request("name", name) for name in peer.request("load") if name in names.program}
         sys.modules[SOLUTION] = solution(peer, sorted(given.keys() - names.bound))
         vars(module).update(given)
-        exec("\n".join(names.helpers.values()), module.__dict__)
+        vars(module).update(names.helpers)
         exec(setup, module.__dict__)
         vars(module).update({name: value for name, value in given.items() if name in names.hidden})
     except BaseException as error:
