@@ -197,7 +197,7 @@ def test_every_rule_of_ours_is_described_and_tested_by_itself(name):
     kind = NAMES[name].__name__
     table = [line for line in Path("docs/rules.md").read_text().splitlines() if line.startswith("| `")]
     assert any(f"`{name}`" in line and f"`{kind}" in line for line in table), f"docs/rules.md has no row for {name}"
-    tests = "".join(path.read_text() for path in Path(__file__).parent.rglob("test_*.py"))
+    tests = "".join(path.read_text() for path in Path(__file__).parents[1].rglob("test_*.py"))
     assert re.search(rf'\b{kind}\(|\bcredit\("{name}"', tests), f"no test is of {name} alone"
 
 
