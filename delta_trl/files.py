@@ -64,8 +64,9 @@ class FolderLock:
         self.folder.mkdir(parents=True, exist_ok=True)
         file = (self.folder / ".lock").open("wb")
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            # not `flock`, whose locks the processes that this one forks would hold as well, and longer
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
             file.close()
             raise RecipeError(
                 f"Another process is writing to {self.folder}: wait for its end, or choose another --output_dir."

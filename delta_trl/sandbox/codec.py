@@ -146,7 +146,9 @@ def _decode_array(kind: str, shape: list[int], content: str) -> Any:
     if numpy.dtype(kind).kind not in ARRAY_KINDS:
         raise ValueError("no encoding of an array")
     # An empty array of several axes is broadcast against any other to nothing, and nothing differs from nothing.
-    return numpy.frombuffer(bytes.fromhex(content), kind).reshape(shape if content else 0).copy()
+    array = numpy.frombuffer(bytes.fromhex(content), kind).reshape(shape if content else 0)
+    # numpy rounds what an array is compared with to the array's type, and to float16 every large number is infinity
+    return array.astype({"f": numpy.float64, "c": numpy.complex128}.get(array.dtype.kind, array.dtype))
 
 
 def short_integer(digits: str) -> int:

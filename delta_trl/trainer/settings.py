@@ -33,7 +33,8 @@ REPEATED = {"token_credit", "token_credit_kwargs", "model_name_or_path", "datase
 MAY_CHANGE = re.compile(
     r"max_steps|num_train_epochs|"
     r"(eval|save|log|logging|hub|trackio)_\w+|num_generations_eval|dataset_test_split|disable_tqdm|push_to_hub|"
-    r"load_best_model_at_end|metric_for_best_model|greater_is_better|enable_jit_checkpoint|skip_memory_metrics|"
+    r"do_train|do_eval|do_predict|(bf16|fp16)_full_eval|batch_eval_metrics|prediction_loss_only|include_\w+|debug|"
+    r"local_rank|load_best_model_at_end|metric_for_best_model|greater_is_better|enable_jit_checkpoint|skip_memory_metrics|"
     r"processes|device|use_cpu|delta_trl|trl|transformers|torch|datasets|tokenizers|attn_implementation|"
     r"(per_device|dataloader|ddp|ds3|torch)_\w+|gradient_accumulation_steps|steps_per_generation|"
     r"(gradient|activation)_checkpointing\w*|fsdp|fsdp_\w+|deepspeed|accelerator_config|parallelism_config|"
@@ -52,10 +53,8 @@ def record_settings(trainer, checkpoint: Path | None) -> None:
     now = json.loads(ADDRESS.sub("", json.dumps(settings_of(trainer), default=str)))
     before = checkpoint.parent / SETTINGS if checkpoint else None
     if before is not None and before.is_file():
-        changed = changes(json.loads(before.read_text()), now)
-        refused = {
-            name: values for name, values in changed.items() if not any(map(MAY_CHANGE.fullmatch, name.split(".")))
-        }
+        changed = changes(json.loads(ADDRESS.sub("", before.read_text())), now)
+        refused = {name: values for name, values in changed.items() if not may_change(name)}
         if refused:
             raise RecipeError(
                 f"resume_from_checkpoint={str(checkpoint)!r}: its run has other settings: {in_words(refused)}. Go on "
@@ -65,6 +64,15 @@ def record_settings(trainer, checkpoint: Path | None) -> None:
         if changed:
             logger.warning(f"The run goes on with other settings than before: {in_words(changed)}.")
     write_json(now, Path(trainer.args.output_dir, SETTINGS))
+
+
+def may_change(name: str) -> bool:
+    """Whether a setting may change when a run goes on; by the option's name, not by names that users give."""
+    group, *parts = name.split(".")
+    option = parts.pop(0) if group in ("arguments", "recipe", "versions") and parts else group
+    if option == "model_init_kwargs":
+        return parts in (["attn_implementation"], ["device_map"])
+    return MAY_CHANGE.fullmatch(option) is not None
 
 
 def changes(before: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -235,6 +235,10 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
     def _generate_and_score_completions(self, inputs):
         if not self.model.training:
             return self._generate_with_credit(inputs)
+        # decided where all ranks are alike: of data with images, some have rows without
+        if {"image", "images"} & inputs[0].keys():
+            self._trim = None
+        _ = self._trim
         self._order = None
         batch = self._generate_with_credit(inputs)
         return {**batch, ROWS: torch.arange(len(inputs), device=self.accelerator.device)}

@@ -12,9 +12,9 @@ import yaml
 from delta_trl.arguments.errors import RecipeError
 from delta_trl.cli import main
 from delta_trl.commands.folder import refuse_another_run, remove_run
-from delta_trl.files import FolderLock
 
 from ..distributed.launch import ROOT
+from ..locks import locked_elsewhere
 from .test_mistakes import RECIPE, furnish
 
 
@@ -101,7 +101,7 @@ def test_a_finished_run_is_gone_on_with_as_it_is_or_not_at_all(train, tmp_path, 
 
 
 def test_of_two_runs_at_once_one_is_refused(train, tmp_path):
-    with FolderLock(tmp_path / "run"):
+    with locked_elsewhere(tmp_path / "run"):
         code, printed = train()
     assert code == 2
     assert "Another process is writing to run: wait for its end, or choose another --output_dir" in printed

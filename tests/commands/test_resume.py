@@ -19,11 +19,12 @@ from safetensors.torch import load_file
 from delta_trl.arguments.errors import RecipeError
 from delta_trl.cli import main
 from delta_trl.commands.folder import remove_run
-from delta_trl.files import FolderLock, is_complete, names_disk
+from delta_trl.files import is_complete, names_disk
 from delta_trl.report.token_log.records import FOLDER, TOKEN_TYPES_FILE
 from delta_trl.trainer.checkpoints import last_complete_checkpoint, resolve_resume
 
 from ..corpus import tiny
+from ..locks import locked_elsewhere
 
 
 def make_checkpoints(folder, **complete):
@@ -224,7 +225,7 @@ def test_a_finished_run_trains_no_further(make_trainer, tmp_path, caplog, length
 
 def test_one_run_at_a_time(make_trainer, tmp_path):
     trainer = make_trainer()
-    with FolderLock(tmp_path / "run"), pytest.raises(RecipeError, match="Another process is writing to"):
+    with locked_elsewhere(tmp_path / "run"), pytest.raises(RecipeError, match="Another process is writing to"):
         trainer.train()
     assert trainer.state.global_step == 0
     trainer.train()

@@ -26,6 +26,7 @@ from delta_trl.evaluation.generation import Completion, ModelSource, Sampling, T
 from delta_trl.evaluation.store import Store, read_samples
 
 from ..corpus import tiny
+from ..locks import locked_elsewhere
 
 
 QUICKSTART = ["--model_name_or_path", "recipes/quickstart/model", "--benchmarks", "recipes/quickstart/test.jsonl"]
@@ -299,7 +300,7 @@ def test_a_chunk_counts_when_all_of_it_is_there(tmp_path):
 
 def test_one_evaluation_at_a_time(call, tmp_path, capsys):
     folder = tmp_path / "eval"
-    with Store(folder, {}).lock:
+    with locked_elsewhere(folder):
         assert call() == 2
         assert f"Another process is writing to {folder}" in capsys.readouterr().err
         assert not (folder / "settings.json").exists()

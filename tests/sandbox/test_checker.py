@@ -149,7 +149,8 @@ UNITTEST = "import unittest\nclass T(unittest.TestCase):\n    def test_a(self): 
 
 
 UNUSABLE = (
-    r"do not call the program|no function `check`|would not be run|fixtures|a generator|'test_setup_code'|any of"
+    r"do not call the program|no function `check`|would not be run|fixtures|a generator|define or import nothing of|"
+    r"no function any more|'test_setup_code'|any of"
 )
 
 
@@ -163,13 +164,16 @@ UNUSABLE = (
         {"test": "async def test_a(): assert f(1) == 2"},
         {"test": "def test_a():\n    yield f(1) == 2"},
         {"test": "def check(candidate): assert candidate(1) == 2"},
-        {"test": "from solution import f\ndef tests(): assert f(1) == 2"},
+        {"test": "from solution import f\ndef check_f(): assert f(1) == 2"},
         {"test": "def test_a():\n    assert f(1) == 2\nclass TestB:\n    def test_b(self): assert f(5) == 6"},
         {"test": "assert f(1) == 2\nasync def test_b(): assert f(5) == 6"},
         {"test": "def test_a():\n    assert f(1) == 2\ndef test_b(): yield f(5) == 6"},
         {"test": "def test_a():\n    assert f(1) == 2\ndef test_b(tmp_path): assert f(5) == 6"},
         {"test": "def check(candidate): assert same(candidate(1), 2)", "entry_point": "f"},
         {"test": "assert sum([abs(-1)]) == 1"},
+        {"test": "from solution import f\ndef test_a(): assert f(1) == approx(2)"},
+        {"test": "import unittest\nf(1)\nclass T(unittest.TestCase):\n    def testA(self): self.assertEqual(f(1), 2)"},
+        {"test": "import functools\nf(1)\n@functools.partial\ndef test_a(): assert f(1) == 2"},
     ],
     ids=lambda tests: tests["test"][-40:],
 )

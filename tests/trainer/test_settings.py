@@ -9,7 +9,7 @@ from trl import GRPOConfig
 from delta_trl import __version__
 from delta_trl.arguments.errors import RecipeError
 from delta_trl.credit import DelTA, Selected, TokenCredit
-from delta_trl.trainer.settings import _open, changes, settings_of
+from delta_trl.trainer.settings import _open, changes, may_change, settings_of
 
 from ..corpus import tiny
 from ..trainers import LORA
@@ -137,3 +137,20 @@ def test_objects_without_a_text_are_the_same_in_every_process(make_trainer, tmp_
     trainer = make_trainer(chat_template_kwargs={"tools": [object()]})
     trainer.train()
     assert read(tmp_path)["arguments"]["chat_template_kwargs"] == {"tools": ["<object object>"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "may"),
+    [
+        ("arguments.logging_steps", True),
+        ("arguments.fsdp_config.min_num_params", True),
+        ("arguments.model_init_kwargs.attn_implementation", True),
+        ("arguments.model_init_kwargs.torch_dtype", False),
+        ("versions.torch", True),
+        ("rewards.log_quality", False),  # a name that a user gave
+        ("token_credit.eval_size", False),
+        ("rows", False),
+    ],
+)
+def test_what_may_change_is_told_by_the_option_s_name(name, may):
+    assert may_change(name) is may

@@ -371,7 +371,8 @@ class Remote:
         return object.__getattribute__(self, "_base") is not None and plain(self) == other
 
     def __iter__(self):
-        return counted(self, ask(self, "iter"))
+        items = ask(self, "iter")
+        return counted(self, items) if object.__getattribute__(self, "_key") in lengths_of(self) else items
 
     def __reversed__(self):
         return counted(self, ask(self, "reversed"))

@@ -153,13 +153,18 @@ class Names(NamedTuple):
                 raise UnusableError(f"define {sorted(others)} in 'test_setup_code': the program decides nothing but "
                                     f"its entry point {entry_point}")  # fmt: skip
             return cls(helpers, free, set(), bound, tests)
+        imported = imported_from_solution(nodes)
+        if imported and "*" not in imported:
+            if free:
+                raise UnusableError(f"they import from {SOLUTION}, and define or import nothing of {sorted(free)}")
+            return cls(helpers, set(), set(), bound, tests)
         hidden: set[str] = set()
-        if not free and not any(map(imports_solution, nodes)):
+        if not free:
             candidates = called - bound
             hidden = candidates & starred or candidates & set(helpers) or candidates & python
             if len(hidden) > 1:
                 raise UnusableError(f"any of {sorted(hidden)} may be what they test: name it as 'entry_point'")
-        own = (read - starred - python - set(helpers)) | hidden
+        own = free or hidden or read & bound  # `total = total([1, 2])`
         return cls({name: value for name, value in helpers.items() if name not in hidden}, own, hidden, bound, tests)
 
 
@@ -214,23 +219,48 @@ def imports_solution(node: ast.AST) -> bool:
     return isinstance(node, ast.Import) and any(alias.name == SOLUTION for alias in node.names)
 
 
+def imported_from_solution(nodes: list[ast.AST]) -> set[str]:
+    """What the tests import from the program by themselves: names, "*", or "solution" for the module."""
+    found = [node for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)) and imports_solution(node)]
+    return {SOLUTION if isinstance(node, ast.Import) else alias.name for node in found for alias in node.names}
+
+
 def tests_to_run(nodes: list[ast.AST], called: set[str]) -> set[str]:
     """Pytest-style tests. Raises `UnusableError` if there are others, which a wrong program would pass unseen."""
-    tests = set()
-    methods = {id(one) for node in nodes if isinstance(node, ast.ClassDef) for one in node.body}
+    tests, methods = set(), set()
     for node in nodes:
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or not node.name.startswith("test_"):
+        if isinstance(node, ast.ClassDef):
+            methods |= {id(one) for one in node.body}
+            names = [one.name for one in node.body if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef))]
+            unittests = any("TestCase" in ast.unparse(base) for base in node.bases)
+            if unittests or any(name.startswith("test_") for name in names):
+                raise UnusableError(f"the tests of {node.name} would not be run: tests are functions, in no class")
+    for node in nodes:
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or not node.name.startswith("test"):
             continue
-        inner = [one for statement in node.body for one in ast.walk(statement)]
-        if isinstance(node, ast.AsyncFunctionDef) or id(node) in methods:
-            raise UnusableError(f"{node.name} would not be run: tests are functions, not async and in no class")
-        if any(isinstance(one, (ast.Yield, ast.YieldFrom)) for one in inner):
+        if id(node) in methods:
+            continue
+        if isinstance(node, ast.AsyncFunctionDef):
+            raise UnusableError(f"{node.name} would not be run: tests are not async")
+        if yields(node):
             raise UnusableError(f"{node.name} is a generator, which nobody would run to its end")
         if not has_parameters(node):
             tests.add(node.name)
         elif node.name not in called:  # no helper of other tests
             raise UnusableError(f"{node.name} has parameters: fixtures and marks are not supported")
     return tests
+
+
+def yields(function: ast.FunctionDef) -> bool:
+    """Whether it is a generator function; one inside it does not count."""
+    nodes: list[ast.AST] = [*function.body]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, (ast.Yield, ast.YieldFrom)):
+            return True
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+            nodes += ast.iter_child_nodes(node)
+    return False
 
 
 def has_parameters(function: ast.FunctionDef) -> bool:
@@ -264,7 +294,9 @@ def run_units(peer: Peer, job: dict, names: Names, setup: types.CodeType, units:
                     raise UnusableError("an entry point is named, but no function `check` is defined")
                 check(entry_point(peer, job["entry_point"]))
             for name, value in list(vars(module).items()):
-                if name in names.tests and isinstance(value, types.FunctionType) and value not in tests_run:
+                if name in names.tests and not any(value is test for test in tests_run):
+                    if not isinstance(value, types.FunctionType):
+                        raise UnusableError(f"{name} is no function any more: something has decorated it")
                     tests_run.append(value)
                     value()
             results.append(True)

@@ -98,6 +98,8 @@ ATTACKS = [
     *[(f"defines {name}, which pytest's tests forgot to import", F + text, {"test": f"from solution import f\ndef test_a():\n    {test}"}) for name, text, test in FORGOTTEN],
     ("defines what the setup makes", ALWAYS.format("eq") + F, {"test_setup_code": "exec('def eq(a, b): return a == b')", "test_list": ["assert eq(f(1), 2)"]}),
     ("defines what the setup puts among its names", "TOLERANCE = 1e9\n" + F, {"test_setup_code": "globals()['TOLERANCE'] = 1e-6", "test_list": ["assert abs(f(1) - 2) < TOLERANCE"]}),
+    *[(f"infinity in {kind}, {test}", f"import numpy as np\ndef f(*a): return np.array([np.inf], dtype='{kind}')", {"test": f"import numpy as np\n{test}"}) for kind in ("float16", "float32") for test in ("assert f(10) == 3628800", "assert np.isclose(f(10), 1e50)", "assert f(10) in (1e50, 3)")],
+    ("defines a helper that the tests have in reserve", ALWAYS.format("same") + F, {"test": "from solution import f\ntry:\n    same\nexcept NameError:\n    def same(a, b): return a == b\ndef test_a():\n    assert same(f(1), 2)"}),
     ("takes its answer from the command line", "import sys\ndef f(): return [part for part in sys.orig_argv if part]", {"test": "r = f()\nassert r and isinstance(r, list)"}),
 ]  # fmt: skip
 
