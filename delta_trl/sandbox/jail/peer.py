@@ -266,10 +266,8 @@ class Peer:
         return {"type": self.refer(kind), "args": arguments, "attributes": attributes, "text": text}
 
     def exception(self, description: dict, stops: bool) -> BaseException:
-        kind = self.decode(description["type"])
+        kind = exception_type(self.decode(description["type"]))
         arguments = [codec.decode(argument) for argument in description["args"]]
-        if not (isinstance(kind, type) and issubclass(kind, Exception)):
-            raise ValueError("no encoding of an exception")
         if issubclass(kind, (StopIteration, StopAsyncIteration)) and not stops:
             # Would end a loop over map() in the tests as if it were complete.
             return RemoteError(f"{kind.__name__} was raised")

@@ -72,7 +72,7 @@ def run(job: dict) -> int:
 
 
 class UnusableError(Exception):
-    """Tests that no program can pass."""
+    """Tests that no program can pass, or that a wrong one could pass unseen."""
 
 
 def compare_no_empty_arrays(numpy: Any, testing: bool) -> None:
