@@ -1,0 +1,199 @@
+"""
+Would the tests notice a mistake? Changes one line of the package at a time and runs the tests that concern it.
+
+    python -m scripts.endurance.mutants --count 150 --seed 0 --output outputs/mutants.jsonl
+
+A mutant is killed when a test fails or does not end, and survives when all tests pass. Some of those that survive
+mean the same as the original; their share does not depend on the tests. The seed decides which mutants are made.
+Rows that are in the output already are not done again.
+"""
+
+import argparse
+import ast
+import copy
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = "delta_trl"
+SECONDS = 600  # for the tests of one mutant
+# Rooms that are tested through others, in this order
+TESTED_BY = {"arguments": ("commands",), "policy": ("policy", "trainer", "credit")}
+OTHER_OPERATOR = {
+    **{
+        ast.Eq: ast.NotEq,
+        ast.NotEq: ast.Eq,
+        ast.Is: ast.IsNot,
+        ast.IsNot: ast.Is,
+        ast.In: ast.NotIn,
+        ast.NotIn: ast.In,
+    },
+    **{ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt},
+    **{ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult},
+    **{ast.And: ast.Or, ast.Or: ast.And},
+}
+
+
+def mutated(node: ast.AST) -> ast.AST | None:
+    """A copy of a syntax node with one mistake in it, or `None` where none is known."""
+    node = copy.deepcopy(node)
+    match node:
+        case ast.Compare(ops=[op, *rest]):
+            node.ops = [OTHER_OPERATOR[type(op)](), *rest]
+        case ast.BinOp(op=op) | ast.BoolOp(op=op) if type(op) in OTHER_OPERATOR:
+            node.op = OTHER_OPERATOR[type(op)]()
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return operand
+        case ast.Constant(value=bool(value)):
+            node.value = not value
+        case ast.Constant(value=int(value)):
+            node.value = value + 1
+        case ast.Constant(value=float(value)):
+            node.value = value * 2 + 1
+        case ast.If(test=test) | ast.IfExp(test=test):
+            node.test = ast.UnaryOp(ast.Not(), test)
+        case ast.Return(value=ast.expr()):
+            node.value = ast.Constant(None)
+        case ast.Expr(value=ast.Call()):
+            return ast.Pass()
+        case _:
+            return None
+    return node
+
+
+def places(tree: ast.AST) -> Iterator[tuple[ast.AST, str, int | None]]:
+    """Where a mutant can be put: the parent, its field, and the index in it if that is a list. Skips annotations,
+    messages of errors and texts."""
+    for field, value in ast.iter_fields(tree):
+        if field in ("annotation", "returns", "decorator_list") or isinstance(value, ast.JoinedStr):
+            continue
+        for index, child in enumerate(value) if isinstance(value, list) else [(None, value)]:
+            if not isinstance(child, ast.AST) or isinstance(child, (ast.Raise, ast.Import, ast.ImportFrom)):
+                continue
+            if mutated(child) is not None:
+                yield tree, field, index
+            yield from places(child)
+
+
+def mutants(root: Path, count: int, seed: int) -> list[tuple[str, int]]:
+    """Files of the package, and which of their places to change; each place of the package is as likely."""
+    files = sorted(path.relative_to(root).as_posix() for path in (root / PACKAGE).rglob("*.py"))
+    every = [(file, i) for file in files for i, _ in enumerate(places(ast.parse((root / file).read_text())))]
+    return random.Random(seed).sample(every, count)
+
+
+def mutate(source: str, number: int) -> tuple[str, dict]:
+    """The source with a mistake at that place, and a record of what was changed."""
+    tree = ast.parse(source)
+    parent, field, index = list(places(tree))[number]
+    old = getattr(parent, field) if index is None else getattr(parent, field)[index]
+    new = ast.copy_location(mutated(old), old)
+    if index is None:
+        setattr(parent, field, new)
+    else:
+        getattr(parent, field)[index] = new
+    record = {"line": old.lineno, "was": ast.unparse(old)[:200], "is": ast.unparse(new)[:200]}
+    return ast.unparse(ast.fix_missing_locations(tree)), record
+
+
+def concerned(file: str, root: Path) -> list[str]:
+    """The test files that concern a file of the package, those named after it first."""
+    room = Path(file).parts[1]
+    if room.endswith(".py"):
+        return sorted(path.relative_to(root).as_posix() for path in (root / "tests").glob("test_*.py"))
+    folders = [root / "tests" / name for name in TESTED_BY.get(room, (room,))]
+    found = [path for folder in folders for path in sorted(folder.rglob("test_*.py"))]
+    found.sort(key=lambda path: Path(file).stem not in path.stem)  # stable
+    return [path.relative_to(root).as_posix() for path in found]
+
+
+def survives(root: Path, tests: list[str]) -> bool:
+    """Whether all tests pass. In a forked process, which need not import torch and TRL again."""
+    pid = os.fork()
+    if pid == 0:
+        os.setpgid(0, 0)
+        sink = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(sink, stream)
+        code = 1
+        try:
+            os.chdir(root)
+            sys.path[:] = [str(root), *(path for path in sys.path if path not in ("", str(ROOT)))]
+            os.environ["PYTHONPATH"] = str(root)
+            import pytest
+
+            code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout", "120", *tests])
+        finally:
+            os._exit(code)
+    started = time.monotonic()
+    while time.monotonic() - started < SECONDS:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            break
+        time.sleep(0.1)
+    else:
+        status = 1
+    try:
+        os.killpg(pid, signal.SIGKILL)  # what it has left behind, too
+    except ProcessLookupError:
+        pass
+    return status == 0
+
+
+def copied(folder: Path) -> Path:
+    """The repository's files in a folder of their own, so that nobody else sees a mutant."""
+    files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True).stdout
+    for file in filter(None, files.split("\0")):
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / file, folder / file)
+    return folder
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=150)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path, default=Path("outputs/mutants.jsonl"))
+    args = parser.parse_args()
+    chosen = mutants(ROOT, args.count, args.seed)
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    rows = [json.loads(line) for line in args.output.read_text().splitlines()] if args.output.exists() else []
+    done = {(row["file"], row["place"]) for row in rows}
+    import trl.trainer.grpo_trainer  # noqa: F401 (once for all mutants)
+
+    with tempfile.TemporaryDirectory() as folder:
+        root = copied(Path(folder))
+        if not rows and not survives(root, concerned(f"{PACKAGE}/files.py", root)):
+            sys.exit("The tests fail without a mutant: run `make test`.")
+        for number, (file, place) in enumerate(chosen, start=1):
+            if (file, place) in done:
+                continue
+            source = (root / file).read_text()
+            changed, record = mutate(source, place)
+            (root / file).write_text(changed)
+            started = time.monotonic()
+            killed = not survives(root, concerned(file, root))
+            (root / file).write_text(source)
+            seconds = round(time.monotonic() - started, 1)
+            row = {"file": file, "place": place, **record, "killed": killed, "seconds": seconds}
+            rows.append(row)
+            with args.output.open("a") as output:
+                output.write(json.dumps(row) + "\n")
+            print(
+                f"{number}/{args.count} {'killed' if killed else 'SURVIVED'} {file}:{record['line']} ({seconds:g} s)"
+            )
+    print(f"{sum(row['killed'] for row in rows)} of {len(rows)} mutants killed")
+
+
+if __name__ == "__main__":
+    main()

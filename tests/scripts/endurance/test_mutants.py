@@ -1,0 +1,31 @@
+"""Mutants: each is another program than the original, and the same seed makes the same ones."""
+
+import ast
+from pathlib import Path
+
+from scripts.endurance.mutants import ROOT, concerned, mutants, mutate, places, survives
+
+
+def test_each_place_gives_another_program():
+    source = (ROOT / "delta_trl/credit/groups.py").read_text()
+    original = ast.unparse(ast.parse(source))
+    programs = [mutate(source, number)[0] for number, _ in enumerate(places(ast.parse(source)))]
+    assert len(set(programs)) == len(programs) > 10
+    assert original not in programs
+
+
+def test_a_seed_decides():
+    assert mutants(ROOT, 20, seed=1) == mutants(ROOT, 20, seed=1) != mutants(ROOT, 20, seed=2)
+
+
+def test_every_room_has_tests():
+    files = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "delta_trl").rglob("*.py"))
+    assert not [file for file in files if file.count("/") > 1 and not concerned(file, ROOT)]
+
+
+def test_a_mistake_is_killed(tmp_path: Path):
+    (tmp_path / "twice.py").write_text("def twice(x):\n    return 2 * x\n")
+    (tmp_path / "test_twice.py").write_text("from twice import twice\n\n\ndef test():\n    assert twice(3) == 6\n")
+    assert survives(tmp_path, ["test_twice.py"])
+    (tmp_path / "twice.py").write_text(mutate((tmp_path / "twice.py").read_text(), 1)[0])
+    assert not survives(tmp_path, ["test_twice.py"])
