@@ -10,12 +10,12 @@ Rows that are in the output already are not done again.
 
 import argparse
 import ast
+import contextlib
 import copy
 import json
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -23,10 +23,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
+
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "delta_trl"
-SECONDS = 600  # for the tests of one mutant
+SECONDS, PROCESSES = 600, 100  # for the tests of one mutant: one that starts workers without end takes all memory
 # Rooms that are tested through others, in this order
 TESTED_BY = {"arguments": ("commands",), "policy": ("policy", "trainer", "credit")}
 OTHER_OPERATOR = {
@@ -135,19 +137,17 @@ def survives(root: Path, tests: list[str]) -> bool:
             code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout", "120", *tests])
         finally:
             os._exit(code)
-    started = time.monotonic()
-    while time.monotonic() - started < SECONDS:
+    started, family = time.monotonic(), set()
+    done, status = 0, 1
+    while not done and time.monotonic() - started < SECONDS and len(family) < PROCESSES:
+        time.sleep(0.5)
+        family |= set(psutil.Process(pid).children(recursive=True))
+        family = {process for process in family if process.is_running()}
         done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            break
-        time.sleep(0.1)
-    else:
-        status = 1
-    try:
-        os.killpg(pid, signal.SIGKILL)  # what it has left behind, too
-    except ProcessLookupError:
-        pass
-    return status == 0
+    for process in family if done else {*family, psutil.Process(pid)}:  # what it has left behind, too
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    return bool(done) and status == 0
 
 
 def copied(folder: Path) -> Path:
