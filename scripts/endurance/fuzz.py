@@ -3,7 +3,7 @@
     python -m scripts.endurance.fuzz --answers 100000 --programs 5000 --seed 0 --seconds 3600
 
 Both are done in `PARTS`, each with a seed of its own. What failed is appended to `--failures` after each; once
-understood it belongs into tests/corpus/fuzz.jsonl or tests/corpus/attacks.
+understood it belongs into tests/corpus/answers or tests/corpus/attacks.
 """
 
 import argparse

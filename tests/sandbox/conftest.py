@@ -6,9 +6,8 @@ from delta_trl.rewards.code import get_sandbox
 from delta_trl.sandbox import SandboxUnavailableError
 
 
-@pytest.fixture(scope="session", params=["A", "B"])
-def tier(request):
-    """Each tier that can be set up on this machine."""
+def set_up(request) -> str:
+    """The tier of a test, if it can be set up on this machine."""
     try:
         get_sandbox(2, request.param, False).run("")
     except SandboxUnavailableError as error:
@@ -16,6 +15,18 @@ def tier(request):
             raise  # there, nobody reads what was skipped
         pytest.skip(str(error))
     return request.param
+
+
+@pytest.fixture(scope="session", params=["A", "B"])
+def each_tier(request):
+    """For tests of what differs between the tiers."""
+    return set_up(request)
+
+
+@pytest.fixture(scope="session", params=["A", pytest.param("B", marks=pytest.mark.slow)])
+def tier(request):
+    """For tests of what both tiers share: B repeats them in the slow tests."""
+    return set_up(request)
 
 
 @pytest.fixture(scope="session")

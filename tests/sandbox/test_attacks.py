@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,67 +16,52 @@ from ..corpus.host import CANARY, Host
 
 TIMEOUT = 1.0
 SLACK = 2.0  # for starting, and for a machine that is busy with other tests
+AT_ONCE = 12
+GOOD = ["print(1)"], [{"inputs": [""], "outputs": ["1"]}]
+EVERY = LASTING + ATTACKS
+SAMPLE = random.Random(0).sample(LASTING, 8) + random.Random(0).sample(ATTACKS, 40)
 
 
-@pytest.fixture(scope="module")
-def host(tmp_path_factory):
+@pytest.fixture
+def host(tmp_path):
     os.environ["DELTA_TRL_CANARY"] = CANARY  # workers that start from now on could inherit it
-    host = Host(tmp_path_factory.mktemp("host"))
+    host = Host(tmp_path)
     yield host
     host.close()
     del os.environ["DELTA_TRL_CANARY"]
 
 
-GOOD = ["print(1)"], [{"inputs": [""], "outputs": ["1"]}]
-AT_ONCE = 5  # of the attacks that last
+@pytest.mark.parametrize(
+    ("each_tier", "attacks"),
+    [("A", EVERY), ("B", SAMPLE), pytest.param("B", EVERY, marks=pytest.mark.slow)],
+    ids=["A", "B, a sample", "B"],
+    indirect=["each_tier"],
+)
+def test_attacks_fail(each_tier, attacks, host):
+    """Many at once, as in a trainer's batch: those that last wait for the end of their time."""
+    reward = CodeReward(timeout=TIMEOUT, memory_mb=256, workers=AT_ONCE, tier=each_tier)
 
-
-@pytest.fixture(scope="module")
-def reward(host, tier):
-    reward = CodeReward(timeout=TIMEOUT, memory_mb=256, workers=1, tier=tier)
-    yield reward
-    reward.sandbox.close()
-
-
-@pytest.fixture(scope="module")
-def reward_at_once(host, tier):
-    reward = CodeReward(timeout=TIMEOUT, memory_mb=256, workers=AT_ONCE, tier=tier)
-    yield reward
-    reward.sandbox.close()
-
-
-def attack(reward, host, program, tests):
-    """The score, the verdict, and how many seconds it took."""
-    logged = {}
-    completion = f"```python\n{host.fill_in(program)}\n```"
-    filled = json.loads(host.fill_in(json.dumps(tests)))
-    started = time.monotonic()
-    (score,) = reward([completion], [filled], log_extra=logged.__setitem__)
-    return score, logged["code_verdict"], time.monotonic() - started
-
-
-@pytest.mark.parametrize(("program", "tests"), [case[1:] for case in ATTACKS], ids=[case[0] for case in ATTACKS])
-def test_attack_fails(reward, host, program, tests):
-    reward(*GOOD)  # a worker is running
-    score, verdict, seconds = attack(reward, host, program, tests)
-    assert score == 0.0, verdict
-    assert seconds < TIMEOUT + SLACK
-    assert host.state() == host.before
-    assert reward(*GOOD) == [1.0]
-
-
-def test_attacks_that_last_fail(reward_at_once, host):
-    """As above, several at once on as many workers: they spend their time in waiting for the end of it."""
-
-    def fails(case):
+    def attack(case) -> str | None:
+        """What went wrong."""
         name, program, tests = case
-        score, verdict, seconds = attack(reward_at_once, host, program, tests)
-        assert score == 0.0, (name, verdict)
-        assert seconds < TIMEOUT + SLACK, name
-        assert reward_at_once(*GOOD) == [1.0], name
+        logged = {}
+        completion = f"```python\n{host.fill_in(program)}\n```"
+        tests = json.loads(host.fill_in(json.dumps(tests)))
+        started = time.monotonic()
+        (score,) = reward([completion], [tests], log_extra=logged.__setitem__)
+        seconds = time.monotonic() - started
+        if score != 0.0 or seconds > TIMEOUT + SLACK:
+            return f"{name}: {score}, {logged['code_verdict'][0]}, after {seconds:.1f} s"
+        return None
 
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        list(threads.map(lambda _: reward_at_once(*GOOD), range(AT_ONCE)))  # the workers are running
-        list(threads.map(fails, LASTING))
-        assert list(threads.map(lambda _: reward_at_once(*GOOD), range(AT_ONCE))) == [[1.0]] * AT_ONCE
+
+        def works() -> bool:
+            return list(threads.map(lambda _: reward(*GOOD), range(AT_ONCE))) == [[1.0]] * AT_ONCE
+
+        assert works()  # the workers are running
+        problems = list(filter(None, threads.map(attack, attacks)))
+        assert works()
+    reward.sandbox.close()
+    assert not problems, "\n".join(problems)
     assert host.state() == host.before

@@ -30,9 +30,9 @@ def family(sandbox: Sandbox) -> list[psutil.Process]:
     return [process for worker in workers for process in [worker, *worker.children(recursive=True)]]
 
 
-def test_starts_late_and_leaves_nothing(tier):
+def test_starts_late_and_leaves_nothing(each_tier):
     before = set(psutil.Process().children(recursive=True))
-    with Sandbox(tier=tier, workers=1) as sandbox:
+    with Sandbox(tier=each_tier, workers=1) as sandbox:
         assert set(psutil.Process().children(recursive=True)) == before
         sandbox.run("print(1)")
         assert family(sandbox)
@@ -43,12 +43,12 @@ def test_starts_late_and_leaves_nothing(tier):
     assert set(psutil.Process().children(recursive=True)) == before
 
 
-def test_nothing_outlives_the_trainer(tier):
+def test_nothing_outlives_the_trainer(each_tier):
     """However it ends: three trainers at once, as most of the time is a worker's for noticing."""
     code = (
         "import sys, time, threading\n"
         "from delta_trl.sandbox import Limits, Sandbox\n"
-        f"sandbox = Sandbox(tier={tier!r}, workers=1)\n"
+        f"sandbox = Sandbox(tier={each_tier!r}, workers=1)\n"
         "sandbox.run('')\n"
         "program = 'while True: pass'\n"
         "threading.Thread(target=sandbox.run, args=(program, '', Limits(wall_seconds=300)), daemon=True).start()\n"
@@ -74,8 +74,8 @@ def test_nothing_outlives_the_trainer(tier):
         assert wait_until(lambda processes=processes: not any(process.is_running() for process in processes)), end
 
 
-def test_survives_the_thread_that_started_it(tier):
-    with Sandbox(tier=tier, workers=1) as sandbox:
+def test_survives_the_thread_that_started_it(each_tier):
+    with Sandbox(tier=each_tier, workers=1) as sandbox:
         thread = threading.Thread(target=sandbox.run, args=("",))
         thread.start()
         thread.join()

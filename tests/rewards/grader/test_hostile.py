@@ -11,8 +11,7 @@ from delta_trl.rewards.grader.extraction import extract_answer, message_text
 from ...corpus.hostile import CASES
 
 
-TIMEOUT = 2.0
-SLACK = 2.0  # for a machine that is busy with other tests
+TIMEOUT = 1.0
 
 
 @pytest.fixture(scope="module")
@@ -20,11 +19,6 @@ def reward():
     reward = MathReward(timeout=TIMEOUT)
     assert reward([r"\boxed{1/2}"], ["0.5"]) == [1.0]  # starts the workers
     return reward
-
-
-def elapsed(function, *args):
-    start = time.monotonic()
-    return function(*args), time.monotonic() - start
 
 
 def work(function, *args):
@@ -38,25 +32,19 @@ def work(function, *args):
 
 
 def test_none_scores_hangs_or_crashes(reward):
+    """In one batch and from another thread: where the caller runs is the pool's concern alone."""
     assert len(CASES) >= 60
-    for name, gold, completion in CASES:
-        reward([r"\boxed{1}"], ["1"])  # a worker is running: the last answer may have cost one
-        scores, seconds = elapsed(reward, [completion], [gold])
-        assert scores in ([0.0], [None]), name
-        assert seconds < TIMEOUT + SLACK, (name, seconds)
-
-
-def test_the_same_from_another_thread(reward):
-    """Some of each kind, with one at least that its worker has to be killed for: where the caller runs is the pool's
-    concern alone."""
-    some = [case for number, case in enumerate(CASES) if number % 8 == 0 or case[0] == "hard gold"]
-    columns, results = {}, []
-    batch = [case[2] for case in some], [case[1] for case in some]
-    thread = threading.Thread(target=lambda: results.append(reward(*batch, log_extra=columns.__setitem__)))
+    columns, scores = {}, []
+    batch = [completion for _, _, completion in CASES], [gold for _, gold, _ in CASES]
+    thread = threading.Thread(target=lambda: scores.extend(reward(*batch, log_extra=columns.__setitem__)))
+    started = time.monotonic()
     thread.start()
     thread.join()
-    assert set(results[0]) <= {0.0, None}
-    assert "timeout" in columns["verdict"]
+    right = [name for (name, _, _), score in zip(CASES, scores, strict=True) if score not in (0.0, None)]
+    assert not right
+    assert columns["verdict"].count("timeout") >= 1  # their workers had to be killed
+    assert time.monotonic() - started < len(CASES) * (TIMEOUT + 1)
+    assert reward([r"\boxed{1}"], ["1"]) == [1.0]
 
 
 @pytest.mark.parametrize(("name", "completion"), [(name, text) for name, _, text in CASES if name.startswith("text")])

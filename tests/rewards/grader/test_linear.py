@@ -10,8 +10,8 @@ from delta_trl.rewards.grader.extraction import MAX_ANSWER_LENGTH, extract_answe
 from delta_trl.rewards.math import _count_parts
 
 
-LENGTH = 30_000
-SECONDS = 0.5
+LENGTH = 10_000
+SECONDS = 0.2
 PREFIXES = (
     *("", "The answer is 1", "The answer is ", "Answer: 1 or", "Therefore ", "#### ", "$", "\\[", "\\(", "<answer>"),
     *("\\boxed{1}", "\\boxed{1} it", "\\boxed", "\\boxed{", "\\fbox{1} or ", "<think>", "not ", "x = "),

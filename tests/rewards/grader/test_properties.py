@@ -11,7 +11,7 @@ from delta_trl.rewards.grader.normalization import normalize
 
 
 # Generated inputs are small enough for every check to finish; the first parse in a process fills antlr's caches.
-few = settings(max_examples=25, deadline=None)
+few = settings(max_examples=10, deadline=None)
 coefficients = st.integers(-12, 12).filter(lambda n: n not in (0, 1, -1))
 printable = st.text(st.characters(codec="ascii", exclude_characters="\\{}<>#`"), max_size=200)
 

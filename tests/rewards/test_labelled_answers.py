@@ -1,0 +1,92 @@
+"""The labelled answers of `tests/corpus/answers`."""
+
+import os
+from collections import Counter
+
+import pytest
+
+from delta_trl.rewards import MathReward
+
+from ..corpus.answers import labelled_answers
+
+
+CASES = labelled_answers()
+COMPARED_EVERY = int(os.environ.get("COMPARED_EVERY", "8"))  # the graders compared with are slow: 1 takes minutes
+
+
+def score(log_extra=None) -> list[float | None]:
+    # a second worker would fill its parser's caches anew
+    return MathReward(num_workers=1)(
+        [case["completion"] for case in CASES], [case["gold"] for case in CASES], log_extra=log_extra
+    )
+
+
+def test_each_case_once_and_enough_of_every_kind():
+    assert len({(repr(case["gold"]), repr(case["completion"])) for case in CASES}) == len(CASES) >= 8063
+    assert min(Counter(case["kind"] for case in CASES).values()) >= 5
+
+
+def test_labelled_answers():
+    """All in one test: several, on several workers, would each fill a parser's caches."""
+    columns = {}
+    rewards = score(columns.__setitem__)
+    wrong = [
+        f"{case['kind']}: gold {case['gold']!r}, answer {answer!r}: {reward} instead of {case['label']} ({verdict})"
+        for case, reward, answer, verdict in zip(
+            CASES, rewards, columns["extracted_answer"], columns["verdict"], strict=True
+        )
+        if reward != case["label"]
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def trl_reward(gold: str, completion: str) -> float | None:
+    from trl.rewards import accuracy_reward
+
+    return accuracy_reward([[{"content": completion}]], [gold])[0]
+
+
+def trl_reward_wrapped(gold: str, completion: str) -> float | None:
+    return trl_reward(f"$\\boxed{{{gold}}}$", completion)
+
+
+def plain_math_verify(gold: str, completion: str) -> float | None:
+    from math_verify import parse, verify
+
+    parsed = parse(gold)
+    return float(verify(parsed, parse(completion))) if parsed else None
+
+
+@pytest.mark.slow
+def test_against_todays_graders(capsys):
+    """Prints what TRL's reward and math-verify make of the same cases: the README's claim is this test."""
+    usable = [
+        (case, reward)
+        for case, reward in zip(CASES, score(), strict=True)
+        if isinstance(case["gold"], str) and isinstance(case["completion"], str)
+    ][::COMPARED_EVERY]
+    graders = {
+        "math-verify": plain_math_verify,
+        "TRL accuracy_reward": trl_reward,
+        "TRL accuracy_reward, gold wrapped": trl_reward_wrapped,
+    }
+    table = {"math_reward": [reward for _, reward in usable]}
+    for name, grade in graders.items():
+        table[name] = []
+        for case, _ in usable:
+            try:
+                table[name].append(grade(case["gold"], case["completion"]))
+            except Exception:  # a grader that crashes has not graded; it counts as an error
+                table[name].append("crash")
+    labels = [case["label"] for case, _ in usable]
+    accuracy = {}
+    with capsys.disabled():
+        print(f"\n{len(labels)} labelled cases{'':20} right  false +  false -")
+        for name, rewards in table.items():
+            pairs = list(zip(rewards, labels, strict=True))
+            accuracy[name] = sum(reward == label for reward, label in pairs) / len(pairs)
+            false_positives = sum(reward == 1.0 and label != 1.0 for reward, label in pairs)
+            false_negatives = sum(reward != 1.0 and label == 1.0 for reward, label in pairs)
+            print(f"  {name:35} {accuracy[name]:6.1%} {false_positives:8} {false_negatives:8}")
+    assert accuracy["math_reward"] >= 0.98
+    assert all(accuracy["math_reward"] > accuracy[name] for name in graders)
