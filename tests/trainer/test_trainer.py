@@ -576,7 +576,7 @@ def test_what_is_no_reward_is_refused(make_trainer, rollout, returned, error, me
 def test_what_is_a_reward_is_taken(make_trainer, rollout, kind):
     trainer = make_trainer(reward_funcs=lambda completions, **_: kind([1.0] + [0.0] * 7))
     rollout(trainer)
-    assert trainer._rewards[:, 0].tolist() == [1.0] + [0.0] * 7
+    assert trainer.last_rewards[:, 0].tolist() == [1.0] + [0.0] * 7
 
 
 def test_nan_is_none_as_in_trl(make_trainer):
