@@ -12,7 +12,7 @@ from trl.extras.profiling import profiling_decorator
 from trl.models.utils import prepare_fsdp
 from trl.trainer.utils import shuffle_sequence_dict
 
-from delta_trl.policy.source import MULTIMODAL
+from delta_trl.policy.padding import MULTIMODAL
 
 from .corpus import tiny
 
@@ -33,11 +33,11 @@ def test_scoring_calls(make_trainer, rollout, monkeypatch):
     for _, _, ids, mask, length in (args for args, _ in calls):
         assert torch.equal(ids, torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1))
         assert torch.equal(mask, torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1))
-        assert length == batch["completion_ids"].size(1), "DeltaGRPOTrainer takes these by position"
+        assert length == batch["completion_ids"].size(1), "TrimmedPadding takes these by position"
     (_, in_rollouts), (_, in_loss) = calls
     assert "batch_size" in in_rollouts
     assert in_loss - {"compute_entropy", "compute_aux_loss"} == set(MULTIMODAL), (
-        "PolicyScorer.log_probs passes on what TRL's loss takes from a batch"
+        "RolloutPolicy passes on what TRL's loss takes from a batch"
     )
 
 
@@ -63,10 +63,10 @@ def test_the_policy_is_scored_before_the_reference(make_trainer, rollout, monkey
 
 
 def test_scoring_is_profiled_and_only_calls_the_model(make_trainer, rollout):
-    """`DeltaGRPOTrainer._score` goes around the profiler, and tells the model positions."""
+    """`TrimmedPadding._score_piece` goes around the profiler, and tells the model positions."""
     method = GRPOTrainer._get_per_token_logps_and_entropies
     assert method.__code__ is profiling_decorator(lambda: None).__code__
-    assert not hasattr(method.__wrapped__, "__wrapped__"), "`_score` would go around more than the profiler"
+    assert not hasattr(method.__wrapped__, "__wrapped__"), "`_score_piece` would go around more than the profiler"
     trainer = make_trainer(trainer_class=GRPOTrainer, config_class=GRPOConfig)
     batch = rollout(trainer)
     ids, mask = (torch.cat([batch[f"prompt_{x}"], batch[f"completion_{x}"]], dim=1) for x in ("ids", "mask"))
@@ -92,7 +92,7 @@ def test_how_many_were_cut_off_is_known_before_the_rewards(make_trainer, rollout
 
 @pytest.mark.parametrize("reward", [1.0, 0.1, 1 / 3])
 def test_groups_without_contrast_have_no_advantage(make_trainer, rollout, reward):
-    """Up to rounding in TRL; `DeltaGRPOTrainer._has_contrast` takes that away, for it would count as a side."""
+    """Up to rounding in TRL; `DeltaGRPOTrainer` takes that away, for it would count as a side."""
     options = {"reward_funcs": lambda completions, **_: [reward] * 4 + [0.0, 1.0] * 2}
     theirs = rollout(make_trainer(trainer_class=GRPOTrainer, config_class=GRPOConfig, **options))["advantages"]
     ours = rollout(make_trainer(**options))["advantages"]
@@ -103,7 +103,7 @@ def test_groups_without_contrast_have_no_advantage(make_trainer, rollout, reward
 
 
 def test_the_reference_is_sharded_after_the_accelerator_is_made():
-    """`DeltaGRPOTrainer.create_accelerator_and_postprocess` sets the precision that both models are sharded with."""
+    """`FSDPPrecision` sets the precision that both models are sharded with."""
     construct = inspect.getsource(GRPOTrainer.__init__)
     assert -1 < construct.index("super().__init__(") < construct.index("prepare_fsdp(")
     assert "self.create_accelerator_and_postprocess()" in inspect.getsource(Trainer.__init__)
@@ -111,7 +111,7 @@ def test_the_reference_is_sharded_after_the_accelerator_is_made():
 
 
 def test_a_rollout_batch_is_shuffled_by_the_next_random_numbers(make_trainer):
-    """Else `DeltaGRPOTrainer` trains in another random order than TRL would."""
+    """Else `TrimmedPadding` trains in another random order than TRL would."""
     expected = torch.random.get_rng_state()
     shuffled = shuffle_sequence_dict({"row": torch.arange(9)})["row"]
     torch.random.set_rng_state(expected)

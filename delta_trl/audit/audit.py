@@ -22,7 +22,7 @@ from ..evaluation.processes import share_work, start_processes
 from ..evaluation.store import ChunkKey, Store
 from ..explain.credit import add_advantages
 from ..files import write_atomically
-from ..policy.plain import given_tokens
+from ..policy.standalone import given_tokens
 from ..report.token_log.texts import TokenTexts
 from .arguments import AuditArguments, AuditParser
 from .benchmarks import make_benchmarks

@@ -13,8 +13,8 @@ from transformers import AutoConfig, AutoTokenizer
 from trl import ModelConfig
 
 from ..credit import Cost
-from ..trainer.config import (
-    DeltaGRPOConfig,
+from ..trainer.config import DeltaGRPOConfig
+from ..trainer.rollouts import (
     optimiser_steps_per_rollout,
     refuse_too_few_rows,
     scores_rollouts,

@@ -14,7 +14,8 @@ from ..arguments.recipe_file import is_true
 from ..data.loading import drop_long_prompts
 from ..evaluation.sampling import describe_training
 from ..trainer.checkpoints import resolve_resume
-from ..trainer.config import DeltaGRPOConfig, optimiser_steps_per_rollout
+from ..trainer.config import DeltaGRPOConfig
+from ..trainer.rollouts import optimiser_steps_per_rollout
 from ..trainer.trainer import DeltaGRPOTrainer
 from .best import SaveBestCallback, keeps_best
 from .dataset import evaluation_source, load_prepared

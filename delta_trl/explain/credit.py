@@ -6,7 +6,7 @@ import torch
 from transformers import PreTrainedModel
 
 from ..credit import TokenCredit, credit_at_rollout, group_advantages
-from ..policy.plain import given_tokens
+from ..policy.standalone import given_tokens
 
 
 def add_advantages(rows: list[dict]) -> None:

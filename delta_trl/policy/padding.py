@@ -1,26 +1,61 @@
 """
-Micro-batches as wide as their own rows, instead of as wide as the longest of the whole rollout batch.
+Micro-batches that are as wide as their own rows need, not as wide as the longest row of the whole rollout batch.
 
-TRL pads all completions of a process to the longest one and runs every micro-batch at that width. Here columns that
-are padding in all rows of a micro-batch are cut off before it is run, and rows of like length are put together, among
-the micro-batches of an optimiser step. Who shares a micro-batch is settled before the rollout batch is scored: scoring
-and loss run the same rows at the same width, so that 16 bits round alike in both and ratios are 1 at the rollout.
+TRL pads all completions of a process to the longest one and runs every micro-batch at that width. Here, columns that
+are padding in all rows of a micro-batch are cut off before it runs. Rows of similar length share a micro-batch, within
+an optimiser step. Which rows share one is decided before the rollout batch is scored. So scoring and loss run the same
+rows at the same width, 16-bit numbers round alike in both, and ratios are 1 at the rollout.
 
-What is left must not notice. Without the padding before prompts a model would count from another column: it is told
-the positions that its tokens have in the whole batch. Without the padding behind completions the batch ends at a lower
-position, by which some models choose their rotary frequencies. Whether a model takes positions, looks at padding or at
-the last position is found out by asking it, see `probe`.
+Two things change for the model, which must not change its results. Without the padding before prompts, it would count
+positions from another column: it is given the positions that the tokens have in the whole batch. Without the padding
+after completions, the last position is lower, and some models choose their rotary frequencies by that. `probe` runs
+the model to find out what may be cut off.
 """
 
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from itertools import accumulate
+from typing import NamedTuple
 
 import torch
 from torch.nn.functional import pad
 from transformers import PreTrainedModel
+
+
+# Arguments of TRL's scoring method that stand for anything but text
+MULTIMODAL = (
+    "pixel_values",
+    "image_grid_thw",
+    "num_images",
+    "pixel_attention_mask",
+    "spatial_shapes",
+    "num_tiles",
+    "image_sizes",
+    "token_type_ids",
+    "mm_token_type_ids",
+    "image_position_ids",
+)
+
+
+def has_images(inputs: dict) -> bool:
+    """Whether a batch or the arguments of a scoring call hold anything but text."""
+    return any(inputs.get(name) is not None for name in MULTIMODAL)
+
+
+class Piece(NamedTuple):
+    """
+    A part of a scoring call whose rows are scored together.
+
+    Args:
+        rows (`torch.Tensor` of shape `(b,)`): Which rows of the call, in their order.
+        first (`int`): The first column of their prompts.
+        width (`int`): The number of columns of their completions.
+    """
+
+    rows: torch.Tensor
+    first: int
+    width: int
 
 
 @dataclass(frozen=True)
@@ -29,9 +64,9 @@ class Trim:
     What may be cut off.
 
     Args:
-        prompts (`bool`): Whether the padding before prompts may go, too: the model can be told positions.
-        multiple (`int`, *optional*, defaults to `1`): Of which widths must be multiples, TRL's `pad_to_multiple_of`.
-        limit (`int`, *optional*): The widest batch, prompts and completions, of which something may be cut off.
+        prompts (`bool`): Whether the padding before prompts may go as well: only if the model takes positions.
+        multiple (`int`, *optional*, defaults to `1`): Widths must be multiples of this, TRL's `pad_to_multiple_of`.
+        limit (`int`, *optional*): Nothing is cut off batches wider than this, prompts and completions together.
     """
 
     prompts: bool
@@ -43,26 +78,27 @@ class Trim:
         return self.limit is None or width <= self.limit
 
     def width(self, used: int, of: int) -> int:
-        """How many of so many columns to keep, if so many are used."""
+        """Columns to keep: those used, rounded up to a multiple, at most all."""
         return min(of, -(-max(1, used) // self.multiple) * self.multiple)
 
 
 @torch.no_grad()
 def probe(score: Callable, model: PreTrainedModel, multiple: int, device: torch.device, eps: float) -> Trim | None:
     """
-    What may be cut off of a model's batches. Scores one short row with padding on either side: as TRL does; with its
-    positions spelled out; with wrong ones; and with other padding, the last of it at the model's last position. All of
-    that has one shape, so that what is the same to the model is the same to the last bit. A mixture of experts, which
-    puts tokens and padding together, may round otherwise, and is allowed to.
+    Find out what may be cut off a model's batches. Scores one short row with padding on both sides several times: as
+    TRL does; with its positions given; with wrong positions; and with other padding tokens, the last of them at the
+    model's last position. All of these have one shape, so results that should be equal are equal to the last bit. A
+    mixture of experts computes tokens and padding together and may round differently: a small difference is allowed.
 
-    Beyond the last position that the model's config declares, nothing is known and nothing is cut off: "dynamic"
-    rotary embeddings begin to depend on the width there.
+    Nothing is cut off batches that are wider than the model's config declares positions: "dynamic" rotary embeddings
+    begin to depend on the width there.
 
     Args:
-        score (`Callable`): Of positions (1, P + T) or `None`, ids, mask, and T: what `score_in_pieces` calls.
+        score (`Callable`): Takes positions (1, P + T) or `None`, ids, mask and T, as in `score_in_pieces`.
         model (`PreTrainedModel`): The causal language model, unwrapped.
-        multiple (`int`): Of which widths must be multiples.
-        device (`torch.device`), eps (`float`): Where the model computes; of the dtype that it computes in.
+        multiple (`int`): Widths must be multiples of this.
+        device (`torch.device`): Where the model computes.
+        eps (`float`): Machine epsilon of the dtype that the model computes in.
 
     Returns:
         [`Trim`], or `None` if nothing may be cut off.
@@ -95,13 +131,13 @@ def probe(score: Callable, model: PreTrainedModel, multiple: int, device: torch.
 
 def micro_batches(lengths: torch.Tensor, order: torch.Tensor, size: int, per_step: int) -> list[torch.Tensor]:
     """
-    Which rows of a rollout batch go together, in scoring and in the loss: the rows of each optimiser step sorted by
-    length, longest first. Rows without a token are spread evenly: TRL logs means over micro-batches, also over one
-    that is empty.
+    Which rows of a rollout batch share a micro-batch, in scoring and in the loss: the rows of each optimiser step are
+    sorted by length, longest first. Rows without a token are spread evenly, because TRL logs means over micro-batches
+    and an empty one would count as much as a full one.
 
     Args:
         lengths (`torch.Tensor` of shape `(B,)`): Columns that each row uses.
-        order (`torch.Tensor` of shape `(B,)`): The rows in the order in which they are to be trained with.
+        order (`torch.Tensor` of shape `(B,)`): The rows in the order in which they will be trained on.
         size (`int`): Rows in a micro-batch.
         per_step (`int`): Micro-batches of an optimiser step, among which rows may be exchanged.
 
@@ -120,19 +156,14 @@ def micro_batches(lengths: torch.Tensor, order: torch.Tensor, size: int, per_ste
     return result
 
 
-def pieces(
-    prompt_mask: torch.Tensor, mask: torch.Tensor, together: list[torch.Tensor], trim: Trim
-) -> list[tuple[torch.Tensor, int, int]]:
+def pieces(prompt_mask: torch.Tensor, mask: torch.Tensor, together: list[torch.Tensor], trim: Trim) -> list[Piece]:
     """
-    The micro-batches of a scoring pass, the widest first.
+    Trimmed micro-batches of a scoring call, the widest first: the first one shows how much memory a forward takes.
 
     Args:
         prompt_mask (`torch.Tensor` of shape `(B, P)`), mask (`torch.Tensor` of shape `(B, T)`): 0 at padding.
         together (`list[torch.Tensor]`): The rows of each micro-batch.
         trim (`Trim`): What may be cut off.
-
-    Returns:
-        Of each, which rows (b,); the first column of their prompts; the number of columns of their completions.
     """
     (_, P), T = prompt_mask.shape, mask.size(1)
     lengths, prompts = used(mask), prompt_mask.sum(dim=1)
@@ -142,47 +173,36 @@ def pieces(
         prompts = torch.full_like(prompts, P)
     longest = torch.stack([torch.stack([prompts[rows].max(), lengths[rows].max()]) for rows in together]).tolist()
     found = [
-        (rows, P - trim.width(prompt, P), trim.width(length, T))
+        Piece(rows, P - trim.width(prompt, P), trim.width(length, T))
         for rows, (prompt, length) in zip(together, longest, strict=True)
     ]
-    return sorted(found, key=lambda piece: piece[1] - piece[2])
+    return sorted(found, key=lambda piece: piece.first - piece.width)
 
 
 def score_in_pieces(
-    score: Callable,
-    input_ids: torch.Tensor,
-    attention_mask: torch.Tensor,
-    length: int,
-    together: list[torch.Tensor],
-    trim: Trim,
-    watcher: Callable | None = None,
-    **options,
+    score: Callable, input_ids: torch.Tensor, attention_mask: torch.Tensor, length: int, plan: list[Piece], **options
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
     """
-    `GRPOTrainer._get_per_token_logps_and_entropies` in trimmed micro-batches.
+    `GRPOTrainer._get_per_token_logps_and_entropies`, piece by piece.
 
     Args:
-        score (`Callable`): That method, of positions (1, P + T) or `None`, and all that it takes but the model.
-        input_ids, attention_mask (`torch.Tensor` of shape `(B, P + T)`), length (`int`): As it takes them; T.
-        together (`list[torch.Tensor]`), trim (`Trim`): As in `pieces`.
-        watcher (`Callable`, *optional*): Is to make each call, see `ScoringPass.__call__`.
+        score (`Callable`): That method, taking positions (1, P + T) or `None`, and its arguments without the model.
+        input_ids, attention_mask (`torch.Tensor` of shape `(B, P + T)`), length (`int`): Its arguments; T.
+        plan (`list[Piece]`): The pieces.
+        **options: More of its arguments, the same for all pieces.
 
     Returns:
-        `tuple`: What `score` returns, 0 where a micro-batch had no column.
+        `tuple`: What the method returns for all rows; 0 in columns that were cut off.
     """
     P = input_ids.size(1) - length
-    mask = attention_mask[:, P:]
-    outputs, order = [], []
-    for rows, first, width in pieces(attention_mask[:, :P], mask, together, trim):
+    outputs = []
+    for rows, first, width in plan:
         columns = slice(first, P + width)
-        positions = torch.arange(first, P + width, device=mask.device)[None] if first else None
-        inputs = (positions, input_ids[rows, columns], attention_mask[rows, columns], width)
-        call = partial(score, *inputs, **options)
-        output = call() if watcher is None else watcher(call, mask, rows, width)
+        positions = torch.arange(first, P + width, device=input_ids.device)[None] if first else None
+        output = score(positions, input_ids[rows, columns], attention_mask[rows, columns], width, **options)
         outputs.append([None if x is None else pad(x, (0, length - width)) for x in output[:2]] + [output[2]])
-        order.append(rows)
     log_probs, entropies, losses = zip(*outputs, strict=True)
-    back = torch.cat(order).argsort()
+    back = torch.cat([piece.rows for piece in plan]).argsort()
     return (
         torch.cat(log_probs)[back],
         None if entropies[0] is None else torch.cat(entropies)[back],
@@ -192,11 +212,11 @@ def score_in_pieces(
 
 def regrouped(batches: list[dict], together: list[torch.Tensor], rows: str) -> list[dict]:
     """
-    Micro-batches of a rollout batch made anew.
+    The micro-batches of a rollout batch with their rows exchanged.
 
     Args:
-        batches (`list[dict]`): The micro-batches. Tensors have their rows in common; scalars are of all rows.
-        together (`list[torch.Tensor]`): Numbers of the rows that go together.
+        batches (`list[dict]`): The micro-batches. Tensors have one entry for each row; scalars are about all rows.
+        together (`list[torch.Tensor]`): Numbers of the rows that each new micro-batch holds.
         rows (`str`): The entry with the rows' numbers.
     """
     whole = {
@@ -212,6 +232,6 @@ def regrouped(batches: list[dict], together: list[torch.Tensor], rows: str) -> l
 
 
 def used(mask: torch.Tensor) -> torch.Tensor:
-    """Up to which column each row of a mask (B, T) is used: its length, where padding is on the right."""
+    """The number of columns that each row of a mask (B, T) uses: its length where padding is on the right."""
     columns = torch.arange(1, mask.size(1) + 1, device=mask.device)
     return (mask.bool() * columns).amax(dim=1) if mask.size(1) else mask.sum(dim=1)

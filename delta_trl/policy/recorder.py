@@ -1,4 +1,4 @@
-"""Recording what a scoring pass shows beside log-probabilities."""
+"""Recording what a scoring pass computes beside log-probabilities: entropies and the final hidden states."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,99 +8,101 @@ from torch import nn
 
 from ..credit import HiddenStates
 from .cache import HiddenStateCache, Placement
+from .padding import Piece
 
 
 class ScoringPass:
     """
-    Makes the calls of one scoring pass over a rollout batch and keeps what they show: the final hidden states from
-    which the N tokens of a mask were predicted, no padding, in the dtype in which they enter the LM head.
+    Records one scoring pass over completions: its log-probabilities, its entropies, and the final hidden states that
+    predicted the tokens. Hidden states are kept in the dtype in which they enter the LM head, without padding.
 
     Args:
         backbone (`torch.nn.Module`, *optional*):
-            Whose last hidden states enter the LM head; `None` to look at log-probabilities only.
+            The module whose last hidden states enter the LM head; `None` to record no hidden states.
         placement (`Placement`, *optional*): Where to keep hidden states; `None` to keep none.
-        wanted (`torch.Tensor` of shape `(B, T)`, *optional*):
-            The tokens to keep hidden states of. Defaults to all of the completions.
 
     Attributes:
-        log_probs, entropies (`torch.Tensor` of shape `(B, T)` or `None`): What the pass returned. Set by the caller.
-        dim (`int`), dtype (`torch.dtype`): Of hidden states; 0 if the backbone was not seen.
-        rng_states (`list[torch.Tensor]`): Of the random generators when the pass began.
+        log_probs, entropies (`torch.Tensor` of shape `(B, T)` or `None`): What the pass returned.
+        dim (`int`), dtype (`torch.dtype`): Of the hidden states; `dim` is 0 if the backbone was not seen.
+        rng_states (`list[torch.Tensor]`): States of the random generators when the pass began.
     """
 
-    def __init__(
-        self, backbone: nn.Module | None, placement: Placement | None = None, wanted: torch.Tensor | None = None
-    ):
+    def __init__(self, backbone: nn.Module | None, placement: Placement | None = None):
         self.log_probs: torch.Tensor | None = None
         self.entropies: torch.Tensor | None = None
         self.dim, self.dtype = 0, torch.float32
         self.rng_states: list[torch.Tensor] = []
-        self._backbone, self._placement, self._wanted = backbone, placement, wanted
+        self._backbone, self._placement = backbone, placement
         self._cache: HiddenStateCache | None = None
-        self._ends: list[int] = []  # of each row's tokens among all
-        self._rows = 0  # seen
+        self._ends: list[int] = []  # where each row's tokens end among the tokens of all rows
+        self._seen = 0  # rows
 
     @property
     def complete(self) -> bool:
         """Whether every row was seen. A hook may not fire at all, as on a compiled module."""
-        return self._backbone is None or self._rows == len(self._ends)
+        return self._backbone is None or self._seen == len(self._ends)
 
     @property
     def hidden(self) -> HiddenStates | None:
-        """Row by row; `None` if none are kept or there was no room."""
+        """Hidden states row by row; `None` if none are kept or there was no room."""
         return self._cache.states() if self._cache is not None and self.complete else None
 
     def keep_only(self, wanted: torch.Tensor) -> None:
-        """Give back the memory of all other hidden states: `wanted` (N,) of those that are kept."""
+        """Keep the hidden states of the tokens in `wanted` (N,) and free the memory of the others."""
         if self._cache is not None:
             self._cache.keep_only(wanted)
 
     def forget(self) -> None:
-        """Give back the memory of the hidden states."""
+        """Free the memory of the hidden states."""
         self._cache = None
 
-    def __call__(self, score: Callable, mask: torch.Tensor, rows: torch.Tensor, width: int):
+    def record(self, score: Callable, plan: list[Piece], tokens: torch.Tensor):
         """
-        Make a call of the pass.
+        Make the scoring call and record it.
 
         Args:
-            score (`Callable`): `GRPOTrainer._get_per_token_logps_and_entropies`, with all that it takes.
-            mask (`torch.Tensor` of shape `(B, T)`): The tokens of all rows.
-            rows (`torch.Tensor` of shape `(b,)`): Which rows the call is about, in its order.
-            width (`int`): How many columns of completions it has.
+            score (`Callable`): The call: `GRPOTrainer._get_per_token_logps_and_entropies` with its arguments.
+            plan (`list[Piece]`): Which rows it scores together, in which order and how wide.
+            tokens (`torch.Tensor` of shape `(B, T)`): The tokens whose hidden states are kept.
 
         Returns:
-            What `score` returns, with entropies, which the fused LM head computes anyway.
+            What `score` returns, with entropies: the fused LM head computes them anyway.
         """
-        mask = mask if self._wanted is None else self._wanted
-        if not self._ends:
-            self.rng_states = get_rng_states(mask.device)
-            self._ends = mask.sum(dim=1).cumsum(0).tolist()
+        self.rng_states = get_rng_states(tokens.device)
+        self._ends = tokens.sum(dim=1).cumsum(0).tolist()
         if self._backbone is None:
-            return score(compute_entropy=True)
-        seen = self._rows
+            output = score(compute_entropy=True)
+        else:
+            if tokens.is_cuda:
+                torch.cuda.reset_peak_memory_stats(tokens.device)
+            handle = self._backbone.register_forward_hook(self._hook(plan, tokens.bool()))
+            try:
+                output = score(compute_entropy=True)
+            finally:
+                handle.remove()
+        self.log_probs, self.entropies = output[:2]
+        return output
+
+    def _hook(self, plan: list[Piece], tokens: torch.Tensor) -> Callable:
+        """A forward hook that walks through the rows of the plan, however many a forward has."""
+        rows = torch.cat([piece.rows for piece in plan])
+        widths = [piece.width for piece in plan for _ in piece.rows]
 
         def keep(module, args, output):
             states = output.last_hidden_state
-            here = rows[self._rows - seen :][: len(states)]
-            states = predicting_states(states, mask[here, :width].bool())  # (n, d)
+            here = rows[self._seen :][: len(states)]
+            states = predicting_states(states, tokens[here, : widths[self._seen]])  # (n, d)
             if not self.dim:
                 self.dim, self.dtype = states.size(1), states.dtype
                 self._cache = self._allocate(states.device)
-            self._rows += len(here)
+            self._seen += len(here)
             if self._cache is not None:
                 self._cache.write(states, [(self._ends[i - 1] if i else 0, self._ends[i]) for i in here.tolist()])
 
-        if self._rows == 0 and mask.is_cuda:
-            torch.cuda.reset_peak_memory_stats(mask.device)
-        handle = self._backbone.register_forward_hook(keep)
-        try:
-            return score(compute_entropy=True)
-        finally:
-            handle.remove()
+        return keep
 
     def _allocate(self, device: torch.device) -> HiddenStateCache | None:
-        """Once, after the first forward, the widest of the pass: what that took beyond the present is kept free."""
+        """Memory for all tokens. Asked for once, after the first and widest forward: its peak memory stays free."""
         if self._placement is None:
             return None
         reserve = 0
@@ -110,13 +112,29 @@ class ScoringPass:
         return None if blocks is None else HiddenStateCache(blocks, self._placement.device)
 
 
+def backbone_of(model: nn.Module) -> nn.Module:
+    """The module whose last hidden state enters the LM head. Raises `ValueError` if the model has none."""
+    if hasattr(model, "get_base_model"):  # PEFT's own `base_model` includes the LM head
+        model = model.get_base_model()
+    backbone = getattr(model, "base_model", model)
+    if backbone is model or model.get_output_embeddings() is None:
+        raise ValueError(
+            f"Token credit needs the hidden states that enter the LM head, but {type(model).__name__} shows no "
+            "backbone and LM head: `model.base_model` must be a submodule and `model.get_output_embeddings()` must "
+            "return the head. Use a causal language model of transformers (AutoModelForCausalLM), set "
+            "`base_model_prefix` on your model class to the attribute that holds the backbone, or train without token "
+            'credit: `token_credit="none"`.'
+        )
+    return backbone
+
+
 def predicting_states(states: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
     """
-    The final hidden states before the valid completion tokens, as they enter the LM head.
+    The final hidden states that predict completion tokens, as they enter the LM head.
 
     Args:
         states (`torch.Tensor` of shape `(b, P + T, d)`): Final hidden states of prompts and completions.
-        valid (`torch.Tensor` of shape `(b, T)`): Which completion tokens to look at, n of them.
+        valid (`torch.Tensor` of shape `(b, T)`): The n completion tokens to look at.
 
     Returns:
         `torch.Tensor` of shape `(n, d)`.
@@ -130,13 +148,13 @@ def predicting_states(states: torch.Tensor, valid: torch.Tensor) -> torch.Tensor
 
 
 def get_rng_states(device: torch.device) -> list[torch.Tensor]:
-    """States of the generators that a forward pass on `device` draws dropout from."""
+    """States of the generators from which a forward pass on `device` draws dropout."""
     return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
 
 
 @contextmanager
 def replayed_rng(states: list[torch.Tensor], device: torch.device) -> Iterator[None]:
-    """Random numbers as they were at `states` (of `get_rng_states`); afterwards as if nothing had been drawn."""
+    """Draw random numbers from `states` (of `get_rng_states`) within; afterwards it is as if none had been drawn."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.set_rng_state(states[0])
         if device.type == "cuda":

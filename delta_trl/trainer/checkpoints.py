@@ -1,22 +1,128 @@
-"""Which checkpoint to resume from, and which ones a run can be resumed from exactly."""
+"""Checkpoints that are complete or do not count, and runs that resume from them exactly, for any `GRPOTrainer`."""
 
+import json
 import re
+from contextlib import nullcontext
 from fractions import Fraction
 from pathlib import Path
+from typing import Any, Protocol
 
 from accelerate.logging import get_logger
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from trl import GRPOTrainer
 
 from ..arguments.recipe_file import is_given, is_true
-from ..files import is_complete
+from ..files import ENTROPY_STATE, LAST_FILE, FolderLock, begin_checkpoint, is_complete, names_disk, write_json
+from .rollouts import optimiser_steps_per_rollout, warn_of_checkpoints_inside_a_rollout
+from .settings import changes, record_settings, settings_of
 
 
 logger = get_logger(__name__)
 
 
+class CheckpointPart(Protocol):
+    """State that a checkpoint must hold. Every process calls both methods."""
+
+    def save(self, folder: Path) -> None:
+        """Write the state into a checkpoint's folder."""
+
+    def load(self, folder: Path) -> None:
+        """Go on from a checkpoint; from the start if it does not hold this state."""
+
+
+class SafeCheckpoints(GRPOTrainer):
+    """
+    [`~trl.GRPOTrainer`] that writes checkpoints as a whole and resumes from such ones only.
+
+    A checkpoint counts as complete once its last file is there, and that is written when every process has written its
+    part. A run keeps other processes out of its folder, records its settings in `training_settings.json`, and goes on
+    from a checkpoint only with the settings that it was started with. Errors while a checkpoint is written name the
+    disk and the space left on it.
+
+    Attributes:
+        checkpoint_parts (`list[CheckpointPart]`): State beyond `GRPOTrainer`'s own; subclasses add to it.
+        folder_lock: A context manager that keeps other processes out of `output_dir`.
+        harmless_options (`frozenset[str]`): Options of a subclass that may change when a run goes on.
+        dataset_name (`str`, *optional*): Hub id or path, for the record of settings.
+        recipe (`dict`, *optional*): What a recipe has set beside `args`, for the record of settings.
+    """
+
+    harmless_options: frozenset[str] = frozenset()
+    dataset_name: str | None = None
+    recipe: dict | None = None
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.checkpoint_parts: list[CheckpointPart] = []
+        # the main process writes
+        self.folder_lock = FolderLock(Path(self.args.output_dir)) if self.is_world_process_zero() else nullcontext()
+        for warning in warn_of_checkpoints_inside_a_rollout(self.args):
+            logger.warning(warning)
+
+    def settings(self) -> dict[str, Any]:
+        """The settings to record, as in [`settings.settings_of`]. A subclass may add its own."""
+        return settings_of(self)
+
+    def changed_settings(self, before: dict, now: dict) -> dict[str, tuple[Any, Any]]:
+        """The settings that differ between two records and matter to a run: by dotted name, what was and what is."""
+        return changes(before, now)
+
+    def train(self, resume_from_checkpoint=None, *args, **kwargs):
+        every = optimiser_steps_per_rollout(self.args)
+        checkpoint = resolve_resume(resume_from_checkpoint, self.args.output_dir, every)
+        if checkpoint is None and is_true(resume_from_checkpoint):
+            raise ValueError(f"resume_from_checkpoint=True: no complete checkpoint under {self.args.output_dir!r}.")
+        done = json.loads((checkpoint / LAST_FILE).read_text())["global_step"] if checkpoint else None
+        with self.folder_lock:
+            if self.is_world_process_zero():
+                record_settings(self, checkpoint)
+            output = super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
+        if output.global_step == done:
+            logger.warning(
+                f"Nothing was left to train: {checkpoint} has all {done} optimiser steps. Raise max_steps (or "
+                "num_train_epochs) to go on."
+            )
+        return output
+
+    def _run_epoch(self, *args, **kwargs):
+        if self.state.global_step < self.state.max_steps:
+            super()._run_epoch(*args, **kwargs)
+        else:  # transformers checks after each step, and would take one step too many
+            self.control.should_training_stop = True
+
+    def _save_checkpoint(self, model, trial):
+        # before the rest: a checkpoint counts as complete once its last file, trainer_state.json, is written
+        folder = Path(self._get_output_dir(trial=trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
+        with names_disk(folder):
+            if self.args.should_save:
+                begin_checkpoint(folder)
+            self.accelerator.wait_for_everyone()
+            for part in self.checkpoint_parts:
+                part.save(folder)
+            if self.use_adaptive_entropy and self.args.should_save:  # TRL writes it after the last file
+                entropy = {"entropy_coef": self.entropy_coef, "last_world_entropy": self._last_world_entropy}
+                write_json(entropy, folder / ENTROPY_STATE)
+            super()._save_checkpoint(model, trial)
+
+    def save_model(self, output_dir=None, _internal_call=False):
+        with names_disk(Path(output_dir or self.args.output_dir)):
+            super().save_model(output_dir, _internal_call=_internal_call)
+
+    def _save_rng_state(self, output_dir):
+        super()._save_rng_state(output_dir)
+        self.accelerator.wait_for_everyone()  # or the last file could be there before another process's own
+
+    def _load_optimizer_and_scheduler(self, checkpoint):
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is not None:
+            for part in self.checkpoint_parts:
+                part.load(Path(checkpoint))
+
+
 def last_complete_checkpoint(output_dir: str | Path, every: Fraction | int = 1) -> Path | None:
     """
-    The newest checkpoint under `output_dir` that was written to its end, or `None`. Between rollout batches, which are
-    `every` so many steps, if there is one: elsewhere the rest of a rollout batch would be dropped.
+    The newest complete checkpoint under `output_dir`, or `None`. Prefers one saved between rollout batches, at a
+    multiple of `every` optimiser steps: after any other, the rest of a rollout batch is dropped.
     """
     checkpoints = {}
     for path in Path(output_dir).glob("checkpoint-*"):
@@ -43,8 +149,9 @@ def last_complete_checkpoint(output_dir: str | Path, every: Fraction | int = 1) 
 
 def resolve_resume(value: bool | str | None, output_dir: str | Path, every: Fraction | int = 1) -> Path | None:
     """
-    The checkpoint that `resume_from_checkpoint` means: `True` the last complete one under `output_dir` (`None` if
-    there is none yet), a path that very checkpoint, `None` or `False` none. `every` as in `last_complete_checkpoint`.
+    The checkpoint that `resume_from_checkpoint` means: for `True`, the last complete one under `output_dir` (`None` if
+    there is none yet); for a path, that checkpoint; for `None` or `False`, none. `every` as in
+    `last_complete_checkpoint`.
 
     Raises:
         ValueError: If a named checkpoint is missing or incomplete.

@@ -1,25 +1,56 @@
-"""What token credit and trimming can live with in TRL's arguments, models, engines and accelerate's plugins."""
+"""Checks at construction: what arguments, data, model and engine must be like, and what is worth a warning."""
 
-import dataclasses
 import re
 from collections.abc import Iterator
 from importlib.util import find_spec
+from typing import Any
 
 import psutil
 import torch
-from accelerate import Accelerator
+from accelerate.logging import get_logger
 from torch import nn
+from transformers.trainer_utils import has_length
 from trl import GRPOConfig, GRPOTrainer
 
 from ..arguments.named import nearest
+from ..data.columns import check_datasets, refuse_chats_without_template
+from .rollouts import refuse_too_few_rows
+from .scoring import autocast_dtype
 
 
-# Losses whose sequence-level importance ratio carries the whole gradient: each token has an equal part in it
+logger = get_logger(__name__)
+
+# Losses whose gradient goes through a sequence-level importance ratio: each token has an equal part in it
 SPREAD_EVENLY = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "sapo")
 
 
+def check_arguments(given: dict[str, Any]) -> None:
+    """
+    Raise an error for arguments of a `GRPOTrainer`, by name, that would fail later. Called before it loads a model.
+    """
+    args, data, rewards = (given.get(name) for name in ("args", "train_dataset", "reward_funcs"))
+    refuse_missing_vllm(args)
+    if not given.get("environment_factory"):  # environments make the prompts themselves
+        rewards = rewards if isinstance(rewards, list) else [rewards]
+        evaluated = given.get("eval_dataset") if args.eval_strategy != "no" else None
+        # `rollout_func` may give rewards more than the data's columns
+        check_datasets(data, evaluated, None if given.get("rollout_func") else rewards)
+    if has_length(data):
+        refuse_too_few_rows(args, len(data))
+
+
+def check_trainer(trainer: GRPOTrainer, given: dict[str, Any]) -> None:
+    """Raise an error, or warn, about what can only be seen with the model and tokenizer loaded."""
+    if not given.get("rollout_func") and not given.get("environment_factory"):
+        refuse_chats_without_template(trainer.train_dataset, trainer.processing_class)
+    if given.get("peft_config"):  # an adapter that the model came with may have been made for several models
+        refuse_missing_targets(trainer.accelerator.unwrap_model(trainer.model))
+    for warning in (*warn_of_missing_processes(trainer.args.world_size), *warn_of_sampling(trainer)):
+        logger.warning(warning)
+
+
 def why_credit_is_ignored(args: GRPOConfig) -> str | None:
-    """What to say of a loss that gives all tokens of a response the same gradient, whatever their credit."""
+    """The error for a loss that gives all tokens of a response the same gradient, whatever their credit."""
     if args.importance_sampling_level != "sequence" or args.loss_type not in SPREAD_EVENLY:
         return None
     return (
@@ -30,7 +61,7 @@ def why_credit_is_ignored(args: GRPOConfig) -> str | None:
 
 
 def refuse_what_hides_states(args: GRPOConfig, is_fsdp_enabled: bool) -> None:
-    """Raise `ValueError` where a hook on the backbone does not see every forward."""
+    """Raise `ValueError` where a hook on the backbone would miss forward passes."""
     if is_fsdp_enabled and args.torch_compile:
         raise ValueError(
             "Token credit that reads hidden states does not work with FSDP and torch_compile together: the compiled "
@@ -38,28 +69,8 @@ def refuse_what_hides_states(args: GRPOConfig, is_fsdp_enabled: bool) -> None:
         )
 
 
-def splits_do_not_matter(args: GRPOConfig) -> bool:
-    """Whether rows may be exchanged between the micro-batches of an optimiser step: nothing is a mean over one."""
-    steps, accumulated = args.steps_per_generation, args.gradient_accumulation_steps
-    whole_steps = steps % accumulated == 0 or accumulated % steps == 0
-    means = args.loss_type == "bnpo" or args.top_entropy_quantile < 1 or args.entropy_coef or args.use_adaptive_entropy
-    return accumulated > 1 and whole_steps and not means
-
-
-def keep_log_probs_precise(accelerator: Accelerator) -> None:
-    """
-    FSDP2's mixed precision casts what the model returns, and with it log-probabilities, of which bfloat16 keeps two or
-    three digits: ratios and clipping would be made of rounding. Takes that cast off; what the model computes stays.
-    """
-    if not accelerator.is_fsdp2:
-        return
-    plugin = accelerator.state.fsdp_plugin
-    if plugin.mixed_precision_policy is not None:
-        plugin.mixed_precision_policy = dataclasses.replace(plugin.mixed_precision_policy, output_dtype=None)
-
-
 def refuse_missing_targets(model: nn.Module) -> None:
-    """Raise `ValueError` if LoRA is asked for modules that a model lacks: PEFT leaves them out without a word."""
+    """Raise `ValueError` if LoRA is asked for modules that the model lacks: PEFT ignores these silently."""
     for config in getattr(model, "peft_config", {}).values():
         for option in ("target_modules", "modules_to_save"):
             wanted = getattr(config, option, None) or ()
@@ -71,13 +82,13 @@ def refuse_missing_targets(model: nn.Module) -> None:
 
 
 def refuse_missing_vllm(args: GRPOConfig) -> None:
-    """Raise `ImportError` if vLLM is to generate and is not installed, before a model is loaded for it."""
+    """Raise `ImportError` if `use_vllm` is set and vLLM is not installed."""
     if args.use_vllm and find_spec("vllm") is None:
         raise ImportError("use_vllm needs vLLM: pip install 'trl[vllm]'.")
 
 
 def warn_of_missing_processes(world_size: int) -> Iterator[str]:
-    """A line if `accelerate launch` was asked for several processes and has started this one without a word."""
+    """A warning if `accelerate launch` was asked for several processes and has silently started one."""
     try:
         command = psutil.Process().parent().cmdline()
     except (psutil.Error, AttributeError):
@@ -92,7 +103,7 @@ def warn_of_missing_processes(world_size: int) -> Iterator[str]:
 
 
 def warn_of_sampling(trainer: GRPOTrainer) -> Iterator[str]:
-    """A line for each way in which completions are sampled from another distribution than the one that is trained."""
+    """A warning for each way in which completions are sampled from another distribution than the trained one."""
     args = trainer.args
     temperature = (args.generation_kwargs or {}).get("temperature", args.temperature)
     if temperature != args.temperature:
@@ -100,7 +111,7 @@ def warn_of_sampling(trainer: GRPOTrainer) -> Iterator[str]:
             f"generation_kwargs samples at temperature {temperature:g}, but log-probabilities are computed at "
             f"temperature={args.temperature:g}: set `temperature` alone."
         )
-    engine, policy = _dtype_of_vllm(trainer), _dtype_of_policy(trainer)
+    engine, policy = _dtype_of_vllm(trainer), autocast_dtype(trainer) or trainer.model.dtype
     if engine is not None and torch.finfo(engine).eps > torch.finfo(policy).eps:
         names = [str(dtype).removeprefix("torch.") for dtype in (engine, policy)]
         server = f"start the server with `--dtype {names[1]}`, or " if args.vllm_mode == "server" else ""
@@ -112,7 +123,7 @@ def warn_of_sampling(trainer: GRPOTrainer) -> Iterator[str]:
 
 
 def _dtype_of_vllm(trainer: GRPOTrainer) -> torch.dtype | None:
-    """What vLLM computes in, where it can be asked: in server mode, the main process alone talks to it."""
+    """The dtype vLLM computes in; `None` if unknown. In server mode, only the main process can ask."""
     if not trainer.use_vllm:
         return None
     generation = trainer.vllm_generation
@@ -122,8 +133,3 @@ def _dtype_of_vllm(trainer: GRPOTrainer) -> torch.dtype | None:
         return None
     name = generation.vllm_client.get_server_info()["model_config"]["dtype"]
     return getattr(torch, name.removeprefix("torch."), None)
-
-
-def _dtype_of_policy(trainer: GRPOTrainer) -> torch.dtype:
-    autocast = {"bf16": torch.bfloat16, "fp16": torch.float16}
-    return autocast.get(trainer.accelerator.mixed_precision, trainer.model.dtype)

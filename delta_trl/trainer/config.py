@@ -1,9 +1,7 @@
 """Configuration of [`DeltaGRPOTrainer`]: TRL's `GRPOConfig` plus what belongs to token credit."""
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Any
 
 from transformers import GenerationConfig
@@ -12,7 +10,7 @@ from trl import GRPOConfig
 from ..arguments.named import check_known
 from ..arguments.parser import read_mappings
 from ..credit import TokenCredit, make_rule
-from ..credit.options import policy_moves, refuse_idle
+from ..credit.options import refuse_idle
 
 
 LOSS_TYPES = ("dapo", "grpo", "dr_grpo", "bnpo", "cispo", "luspo", "sapo", "vespo")  # of TRL 1.16
@@ -155,50 +153,3 @@ def _check_values(values: dict[str, Any]) -> None:
         value = values.get(name)
         if value is not None and not is_valid(value):
             raise ValueError(f"{name}={value!r}: expected {expected}.")
-
-
-def scores_rollouts(args: GRPOConfig) -> bool:
-    """Whether `GRPOTrainer` computes old log-probabilities of every rollout batch, so that hidden states come free."""
-    return policy_moves(args) or (args.use_vllm and args.vllm_importance_sampling_correction)
-
-
-def optimiser_steps_per_rollout(args: GRPOConfig) -> Fraction:
-    """Optimiser steps that share a rollout batch; below 1 if a step takes several."""
-    return Fraction(args.steps_per_generation * args.num_iterations, args.gradient_accumulation_steps)
-
-
-def refuse_too_few_rows(args: GRPOConfig, rows: int) -> None:
-    """Raise `ValueError` if not a single rollout batch is to be had of so many rows: TRL drops incomplete ones."""
-    prompts = args.generation_batch_size // args.num_generations
-    if rows < prompts:
-        raise ValueError(
-            f"{rows:,} rows are too few: a rollout batch takes {prompts:,} prompts ({args.generation_batch_size:,} "
-            f"completions, num_generations={args.num_generations} of each), and an incomplete one is dropped, so that "
-            "nothing would be trained. Give more rows, or lower per_device_train_batch_size or steps_per_generation."
-        )
-
-
-def warn_of_checkpoints_inside_a_rollout(args: GRPOConfig) -> Iterator[str]:
-    """A line for each option that makes checkpoints inside of a rollout batch, whose rest TRL drops on resuming."""
-    steps = optimiser_steps_per_rollout(args)
-    keeps_best = args.save_strategy == "best" or (args.save_strategy != "no" and args.metric_for_best_model)
-    for name, applies, every in (
-        ("save_steps", args.save_strategy == "steps", args.save_steps),
-        (
-            "eval_steps",
-            args.eval_strategy == "steps" and (keeps_best or args.save_strategy == "best"),
-            args.eval_steps,
-        ),
-    ):
-        given = f"{name}={every:g}" if every else ""
-        if every and every < 1:  # a share of all steps, of which epochs say nothing yet
-            every = math.ceil(every * args.max_steps) if args.max_steps > 0 else None
-            given += f", {every} steps,"
-        if applies and every and int(every) % steps:
-            best = " The best checkpoint is saved after the evaluation that finds it." if name == "eval_steps" else ""
-            yield (
-                f"{given} is not a multiple of the {float(steps):g} optimiser steps that share a rollout "
-                "batch (steps_per_generation * num_iterations / gradient_accumulation_steps). TRL does not save a "
-                "rollout batch in progress, so a run resumed from such a checkpoint drops the rest of it and diverges "
-                f"from an uninterrupted run.{best}"
-            )

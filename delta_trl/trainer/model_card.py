@@ -1,8 +1,8 @@
-"""The model card: what a model was trained from, on what and how, without gaps where something is local."""
+"""The model card, for any `GRPOTrainer`: what was trained, from what and how, of local runs and data as well."""
 
 import json
-import re
 import textwrap
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,43 +13,37 @@ from transformers.trainer_utils import has_length
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import get_config_model_id
 
-from ..credit import FIPO, DelTA, RandomCredit, TokenCredit
-from ..credit.rules.controls import ChangedCredit
 from ..evaluation.sampling import describe_training
 from ..version import __version__
 from .settings import VERSIONS
 
 
-DELTA = {
-    "name": "DelTA",
-    "title": "DelTA: Discriminative Token Credit Assignment for Reinforcement Learning from Verifiable Rewards",
-    "id": "2605.21467",
-    "key": "zhang2026delta",
-    "author": "Kaiyi Zhang and Wei Wu and Yankai Lin",
-}
-FUTURE_KL = {
-    "name": "FIPO",
-    "title": "FIPO: Eliciting Deep Reasoning with Future-KL Influenced Policy Optimization",
-    "id": "2603.19835",
-    "key": "ma2026fipo",
-    "author": "Chiyu Ma and Shuo Yang and Kexin Huang and Jinda Lu and Haoming Meng and Shangshang Wang and "
-    "Bolin Ding and Soroush Vosoughi and Guoyin Wang and Jingren Zhou",
-}
+@dataclass(frozen=True)
+class Paper:
+    """A paper to cite: its name in the text, title, arXiv number, BibTeX key and authors."""
+
+    name: str
+    title: str
+    id: str
+    key: str
+    author: str
 
 
-class WritesModelCard(GRPOTrainer):
+class DetailedModelCard(GRPOTrainer):
     """
-    [`~trl.GRPOTrainer`] whose model card holds base model, data, rewards, token credit with its options, the main
-    settings, versions and what was measured. Metadata names only what can be on the hub.
+    [`~trl.GRPOTrainer`] whose model card holds base model, data, rewards, the main settings, versions and what was
+    measured. Metadata names only what can be on the hub.
 
     Attributes:
-        dataset_name, eval_dataset_name (`str`, *optional*): Hub ids or paths, for the card.
-        recipe (`dict`, *optional*): What a recipe has set beside `args`, for the record of settings.
+        dataset_name, eval_dataset_name (`str`, *optional*): Hub ids or paths.
+        method (`dict[str, str]`): Rows that a subclass adds to the table of settings.
+        paper ([`Paper`], *optional*): The paper of a subclass's method.
     """
 
     dataset_name: str | None = None
     eval_dataset_name: str | None = None
-    recipe: dict | None = None
+    method: dict[str, str] = {}  # noqa: RUF012 (as in TRL; replaced, never changed)
+    paper: Paper | None = None
 
     def create_model_card(self, model_name=None, dataset_name=None, tags=None):
         dataset = dataset_name or self.dataset_name
@@ -58,18 +52,15 @@ class WritesModelCard(GRPOTrainer):
             return
         path = Path(self.args.output_dir, "README.md")
         card = ModelCard.load(path)
-        paper = _paper(self.token_credit)
         if not _may_be_on_the_hub(get_config_model_id(self.model.config)):
             card.data.base_model = None
-        if paper is not DELTA and "delta" in card.data.tags:
-            card.data.tags.remove("delta")
         card.data.tags.sort()
         card.data.pop("licence")  # TRL's placeholder
-        card.text = _text(self, card, model_name or path.parent.resolve().name, dataset, paper)
+        card.text = _text(self, card, model_name or path.parent.resolve().name, dataset)
         card.save(path)
 
 
-def _text(trainer: WritesModelCard, card: ModelCard, name: str, dataset: str | None, paper: dict | None) -> str:
+def _text(trainer: DetailedModelCard, card: ModelCard, name: str, dataset: str | None) -> str:
     base = get_config_model_id(trainer.model.config)
     base = _link(base) if base else "a model without a name"
     data = _link(dataset, "datasets/") if dataset else "not named"
@@ -90,7 +81,7 @@ def _text(trainer: WritesModelCard, card: ModelCard, name: str, dataset: str | N
                 "base model": base,
                 "dataset": data,
                 "rewards": ", ".join(rewards),
-                "token credit": _method(trainer.token_credit, paper),
+                **trainer.method,
                 **_settings(trainer.args),
             }
         ),
@@ -99,13 +90,13 @@ def _text(trainer: WritesModelCard, card: ModelCard, name: str, dataset: str | N
         "\n".join([f"- delta_trl: {__version__}", *(f"- {package}: {version(package)}" for package in VERSIONS)]),
         "## Citations",
     ]
-    if paper:
-        parts.append(f"Cite {paper['name']} as:\n\n{_citation(paper)}")
+    if trainer.paper:
+        parts.append(f"Cite {trainer.paper.name} as:\n\n{_citation(trainer.paper)}")
     parts.append(card.text[card.text.index("Cite TRL as:") :].strip())
     return "\n" + "\n\n".join(parts) + "\n"
 
 
-def _quick_start(trainer: WritesModelCard) -> str:
+def _quick_start(trainer: DetailedModelCard) -> str:
     model = trainer.hub_model_id or str(Path(trainer.args.output_dir).resolve())
     data = trainer.train_dataset
     row = data[0] if isinstance(data, Dataset) else {}  # not of a stream; environments have no prompts of their own
@@ -125,13 +116,6 @@ def _quick_start(trainer: WritesModelCard) -> str:
         ```""")
 
 
-def _method(rule: TokenCredit, paper: dict | None) -> str:
-    if type(rule) is TokenCredit:
-        return "none"
-    options = re.sub(r", \w+=None\b|\b\w+=None(, )?", "", repr(rule))  # what is not set
-    return f"`{options}`" + (f", see [{paper['title']}](https://arxiv.org/abs/{paper['id']})" if paper else "")
-
-
 def _settings(args: GRPOConfig) -> dict[str, str]:
     high = args.epsilon if args.epsilon_high is None else args.epsilon_high
     return {
@@ -143,8 +127,8 @@ def _settings(args: GRPOConfig) -> dict[str, str]:
     }
 
 
-def _results(trainer: WritesModelCard) -> str:
-    """Of the last logged rollout batches and the last evaluation."""
+def _results(trainer: DetailedModelCard) -> str:
+    """What the last logged rollout batches and the last evaluation measured."""
     state, history = trainer.state, trainer.state.log_history
     sampling = describe_training(trainer.args)
     lines = [f"{state.global_step} optimiser steps."]
@@ -162,23 +146,14 @@ def _results(trainer: WritesModelCard) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-def _paper(rule: TokenCredit) -> dict | None:
-    """The paper that a rule is from; the ablations and controls are DelTA's."""
-    if isinstance(rule, FIPO):
-        return FUTURE_KL
-    if isinstance(rule, ChangedCredit):
-        return _paper(rule.rule)
-    return DELTA if isinstance(rule, (DelTA, RandomCredit)) else None
-
-
-def _citation(paper: dict) -> str:
+def _citation(paper: Paper) -> str:
     return textwrap.dedent(f"""\
         ```bibtex
-        @article{{{paper["key"]},
-            title  = {{{{{paper["title"]}}}}},
-            author = {{{paper["author"]}}},
+        @article{{{paper.key},
+            title  = {{{{{paper.title}}}}},
+            author = {{{paper.author}}},
             year   = 2026,
-            eprint = {{arXiv:{paper["id"]}}},
+            eprint = {{arXiv:{paper.id}}},
         }}
         ```""")
 

@@ -1,8 +1,9 @@
-"""What a run was started with, in a file of its folder that the report reads; it goes on with nothing else."""
+"""What a run was started with: a record in its folder. A run goes on only with settings that learn the same."""
 
 import dataclasses
 import json
 import re
+from collections.abc import Set
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,23 +14,21 @@ from transformers.trainer_utils import has_length
 from trl.trainer.utils import get_config_model_id
 
 from ..arguments.errors import RecipeError
-from ..credit import TokenCredit
 from ..files import SETTINGS, differences, in_words, write_json
 from ..report.settings import BESIDE
 from ..version import __version__
-from .config import optimiser_steps_per_rollout
+from .rollouts import optimiser_steps_per_rollout
 
 
 logger = get_logger(__name__)
 
 VERSIONS = ("trl", "transformers", "torch", "datasets", "tokenizers")
-PLAIN = (bool, int, float, str, type(None))
 SECRET = re.compile(r"(?:^|_)(?:tokens?|keys?|secrets?|passwords?)$")  # names of options that hold one
-ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of an object without a text of its own, another in every process
-# What the record says elsewhere
-REPEATED = {"token_credit", "token_credit_kwargs", "model_name_or_path", "dataset_name"}
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the text of an object that has none of its own: differs each time
+# Recorded elsewhere, in fuller form
+REPEATED = {"model_name_or_path", "dataset_name"}
 # What may change when a run goes on: how long it is, what is measured and kept, where and how the same is computed,
-# and in how many parts a batch is. All else changes what is learned.
+# and into how many parts a batch is split. Everything else changes what is learned.
 MAY_CHANGE = re.compile(
     r"max_steps|num_train_epochs|"
     r"(eval|save|log|logging|hub|trackio)_\w+|num_generations_eval|dataset_test_split|disable_tqdm|push_to_hub|"
@@ -38,23 +37,23 @@ MAY_CHANGE = re.compile(
     r"processes|device|use_cpu|delta_trl|trl|transformers|torch|datasets|tokenizers|attn_implementation|"
     r"(per_device|dataloader|ddp|ds3|torch)_\w+|gradient_accumulation_steps|steps_per_generation|"
     r"(gradient|activation)_checkpointing\w*|fsdp|fsdp_\w+|deepspeed|accelerator_config|parallelism_config|"
-    r"vllm_(?!importance_sampling|structured_outputs)\w+|hidden_state_cache|trim_padding|cache_implementation"
+    r"vllm_(?!importance_sampling|structured_outputs)\w+|cache_implementation"
 )
 
 
 def record_settings(trainer, checkpoint: Path | None) -> None:
     """
-    Write `output_dir/training_settings.json`. What goes on from a checkpoint does so as its run was started, or the
-    record and the model card would be true of a part of it only.
+    Write `trainer.settings()` to `output_dir/training_settings.json`. A run that goes on from a checkpoint must have
+    the settings that it was started with: otherwise the record and the model card would be true of a part of it only.
 
     Raises:
-        RecipeError: If a setting has changed that changes what is learned. Of the others there is a warning.
+        RecipeError: If a setting has changed that changes what is learned. Other changes are warned about.
     """
-    now = json.loads(ADDRESS.sub("", json.dumps(settings_of(trainer), default=str)))
+    now = json.loads(ADDRESS.sub("", json.dumps(trainer.settings(), default=str)))
     before = checkpoint.parent / SETTINGS if checkpoint else None
     if before is not None and before.is_file():
-        changed = changes(json.loads(ADDRESS.sub("", before.read_text())), now)
-        refused = {name: values for name, values in changed.items() if not may_change(name)}
+        changed = trainer.changed_settings(json.loads(ADDRESS.sub("", before.read_text())), now)
+        refused = {name: values for name, values in changed.items() if not may_change(name, trainer.harmless_options)}
         if refused:
             raise RecipeError(
                 f"resume_from_checkpoint={str(checkpoint)!r}: its run has other settings: {in_words(refused)}. Go on "
@@ -66,41 +65,37 @@ def record_settings(trainer, checkpoint: Path | None) -> None:
     write_json(now, Path(trainer.args.output_dir, SETTINGS))
 
 
-def may_change(name: str) -> bool:
-    """Whether a setting may change when a run goes on; by the option's name, not by names that users give."""
+def may_change(name: str, harmless: Set[str] = frozenset()) -> bool:
+    """Whether a setting may change when a run goes on. Judged by the option's name, not by names that users give."""
     group, *parts = name.split(".")
     option = parts.pop(0) if group in ("arguments", "recipe", "versions") and parts else group
     if option == "model_init_kwargs":
         return parts in (["attn_implementation"], ["device_map"])
-    return MAY_CHANGE.fullmatch(option) is not None
+    return option in harmless or MAY_CHANGE.fullmatch(option) is not None
 
 
 def changes(before: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
     """The settings that differ between two records and matter to a run, as in [`~files.differences`]."""
-    rules = [record["token_credit"] for record in (before, now)]
-    what = "options" if rules[0]["rule"] == rules[1]["rule"] else "rule"  # options of different rules do not compare
-    records = [{**record, "token_credit": rule[what]} for record, rule in zip((before, now), rules, strict=True)]
 
     def counts(name: str) -> bool:
         group, *option = name.split(".")[:2]
         if group not in ("arguments", "recipe", "versions"):
-            return all(group in record for record in records)
-        # what only one of two versions knows, or only one of Python and recipe
-        known = all(option[0] in (record[group] or {}) for record in records) if option else False
+            return group in before and group in now
+        # options that only one of two versions has, or only one of Python and recipe
+        known = all(option[0] in (record[group] or {}) for record in (before, now)) if option else False
         return known and option[0] not in BESIDE | REPEATED
 
-    return {name: values for name, values in differences(*records).items() if counts(name)}
+    return {name: values for name, values in differences(before, now).items() if counts(name)}
 
 
 def settings_of(trainer) -> dict[str, Any]:
-    """Model, data, rewards, rule, all arguments, the recipe's where there is one, and versions; secrets left out."""
+    """Model, data, rewards, all arguments, the recipe's where there is one, and versions. Leaves out secrets."""
     args, data = trainer.args, trainer.train_dataset
     return {
         "model": get_config_model_id(trainer.model.config),
         "dataset": trainer.dataset_name,
         "rows": len(data) if has_length(data) else None,
         "rewards": dict(zip(trainer.reward_func_names, trainer.reward_weights.tolist(), strict=True)),
-        "token_credit": _rule(trainer.token_credit),
         "trainable_parameters": get_model_param_count(trainer.model, trainable_only=True),
         "optimiser_steps_per_rollout": str(optimiser_steps_per_rollout(args)),
         "processes": args.world_size,
@@ -111,27 +106,8 @@ def settings_of(trainer) -> dict[str, Any]:
     }
 
 
-def _rule(rule: TokenCredit) -> dict[str, Any]:
-    """Name, options, and which of them are not the defaults; a rule that is no dataclass has its `repr` only."""
-    if type(rule) is TokenCredit:
-        return {"rule": "none", "options": {}, "changed": []}
-    if not dataclasses.is_dataclass(rule):
-        return {"rule": repr(rule), "options": {}, "changed": []}
-    options = [option for option in dataclasses.fields(rule) if option.repr]
-    values = {option.name: getattr(rule, option.name) for option in options}
-    return {
-        "rule": type(rule).__name__,
-        "options": {name: value if isinstance(value, PLAIN) else repr(value) for name, value in values.items()},
-        "changed": [option.name for option in options if values[option.name] != _default(option)],
-    }
-
-
-def _default(option: dataclasses.Field) -> Any:
-    return option.default if option.default_factory is dataclasses.MISSING else option.default_factory()
-
-
 def _open(options: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Options without those that are secret by their name."""
+    """Options without those whose name says that they are secret."""
     if options is None:
         return None
     return {

@@ -5,7 +5,7 @@ import torch
 
 from delta_trl.audit import gradients
 from delta_trl.audit.gradients import policy_gradients
-from delta_trl.policy.plain import given_tokens
+from delta_trl.policy.standalone import given_tokens
 
 from ..corpus import tiny
 

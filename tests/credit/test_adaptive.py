@@ -7,7 +7,7 @@ import torch
 from transformers import PreTrainedModel
 
 from delta_trl.credit import AdaptiveSides, Tokens
-from delta_trl.policy.plain import given_tokens
+from delta_trl.policy.standalone import given_tokens
 
 from ..corpus import tiny
 

@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from delta_trl.credit import RLCSD, Tokens
 from delta_trl.credit.rules.siblings_in_context import _siblings
-from delta_trl.policy.plain import given_tokens
+from delta_trl.policy.standalone import given_tokens
 
 from ..corpus import tiny
 

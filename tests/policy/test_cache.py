@@ -10,7 +10,7 @@ from delta_trl.commands.dry_run import make_plan
 from delta_trl.policy import cache
 from delta_trl.policy.cache import HiddenStateCache, PinnedMemory, Placement
 from delta_trl.policy.recorder import ScoringPass
-from delta_trl.policy.source import RolloutPolicy
+from delta_trl.trainer.rollout_policy import RolloutPolicy
 
 from ..corpus import tiny
 from ..memory import PeakMemory

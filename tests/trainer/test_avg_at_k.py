@@ -8,6 +8,7 @@ import sys
 import pytest
 import yaml
 from datasets import Dataset
+from trl import GRPOConfig, GRPOTrainer
 
 from delta_trl.cli import main
 from delta_trl.report import read_run
@@ -15,6 +16,7 @@ from delta_trl.report.figures import curves
 from delta_trl.report.page import _summary as page_summary
 from delta_trl.report.tokens import token_table
 from delta_trl.report.verdict import verdict
+from delta_trl.trainer.avg_at_k import ReportsAvgAtK
 
 from ..corpus import tiny
 
@@ -43,8 +45,14 @@ def eval_dataset():
     return Dataset.from_list([{"prompt": f"{i}+1=", "number": i} for i in REWARDS])
 
 
+class Plain(ReportsAvgAtK, GRPOTrainer):
+    pass
+
+
 def evaluate(make_trainer, **options) -> dict:
     trainer = make_trainer(
+        trainer_class=Plain,
+        config_class=GRPOConfig,
         reward_funcs=[verified, penalty],
         train_dataset=eval_dataset(),
         trainer_options={"eval_dataset": eval_dataset()},

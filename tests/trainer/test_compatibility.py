@@ -7,12 +7,10 @@ from importlib.util import find_spec
 from types import SimpleNamespace
 
 import pytest
-import torch
-from torch.distributed.fsdp import MixedPrecisionPolicy
 
 from delta_trl import DeltaGRPOConfig
 from delta_trl.credit import AdaptiveSides, DelTA, WithinSide
-from delta_trl.trainer.compatibility import keep_log_probs_precise, refuse_what_hides_states
+from delta_trl.trainer.compatibility import refuse_what_hides_states
 
 
 def config(**options) -> DeltaGRPOConfig:
@@ -84,15 +82,6 @@ def test_gradients_that_cannot_be_had_are_refused(rule, setup, message):
 )
 def test_what_works_is_not(rule, setup):
     rule.check(trainer(**setup))
-
-
-def test_fsdp2_casts_no_outputs():
-    policy = MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16, torch.bfloat16)
-    plugin = SimpleNamespace(mixed_precision_policy=policy)
-    accelerator = SimpleNamespace(is_fsdp2=True, state=SimpleNamespace(fsdp_plugin=plugin))
-    keep_log_probs_precise(accelerator)
-    assert plugin.mixed_precision_policy == MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16, None)
-    keep_log_probs_precise(SimpleNamespace(is_fsdp2=False))
 
 
 def test_a_temperature_that_log_probabilities_do_not_know(make_trainer, caplog):

@@ -8,13 +8,20 @@ import yaml
 from datasets import Dataset
 from huggingface_hub import ModelCard
 from transformers import pipeline
+from trl import GRPOConfig, GRPOTrainer
 
 from delta_trl.cli import main
 from delta_trl.credit import Selected
+from delta_trl.trainer.model_card import DetailedModelCard, Paper
 
 from ..corpus import tiny
 
 
+class Plain(DetailedModelCard, GRPOTrainer):
+    pass
+
+
+PLAIN = {"trainer_class": Plain, "config_class": GRPOConfig}
 HUB = {"model": "Qwen/Qwen3-0.6B", "data": "trl-lib/DeepMath-103K"}
 
 
@@ -86,8 +93,22 @@ def test_of_a_local_run(tmp_path, card):
     exec(code, {"pipeline": pipeline})
 
 
+def test_of_a_plain_trainer(make_trainer, card):
+    """No method of its own, and no paper but TRL's."""
+    found = card(make_trainer(**PLAIN))
+    assert "| rewards | `reward_letters` |" in found.text
+    assert "token credit" not in found.text
+    assert "Cite TRL as:" in found.text
+    trainer = make_trainer(**PLAIN)
+    trainer.method, trainer.paper = {"my method": "the best"}, Paper("Mine", "A title", "2601.00001", "me2026", "Me")
+    text = card(trainer).text
+    assert "| my method | the best |" in text
+    assert "Cite Mine as:" in text
+    assert "eprint = {arXiv:2601.00001}" in text
+
+
 def test_of_a_run_with_the_hub(make_trainer, card):
-    trainer = make_trainer()
+    trainer = make_trainer(**PLAIN)
     trainer.model.config._name_or_path, trainer.dataset_name = HUB.values()
     found = card(trainer)
     assert found.data.base_model == HUB["model"]
@@ -97,7 +118,7 @@ def test_of_a_run_with_the_hub(make_trainer, card):
 
 
 def test_a_missing_path_is_no_hub_id(make_trainer, card):
-    trainer = make_trainer()
+    trainer = make_trainer(**PLAIN)
     trainer.model.config._name_or_path, trainer.dataset_name = "/gone/models/tiny", "s3://bucket/data.parquet"
     found = card(trainer)
     assert found.data.base_model is None
@@ -126,7 +147,7 @@ def test_chats_and_weighted_rewards(make_trainer, card, monkeypatch):
     tokenizer.chat_template = "{{ messages[0].content }}"
     monkeypatch.setattr(tiny, "tokenizer", lambda: tokenizer)
     rows = tiny.dataset().map(lambda row: {"prompt": [{"role": "user", "content": row["prompt"]}]})
-    trainer = make_trainer(train_dataset=rows, reward_weights=[0.5])
+    trainer = make_trainer(**PLAIN, train_dataset=rows, reward_weights=[0.5])
     found = card(trainer)
     assert "0.5 × `reward_letters`" in found.text
     assert 'prompt = [{"role": "user"' in found.text
@@ -134,13 +155,13 @@ def test_chats_and_weighted_rewards(make_trainer, card, monkeypatch):
 
 def test_data_without_prompts(make_trainer, card):
     """As that of environments; a checkpoint must not fail for the sake of its card."""
-    trainer = make_trainer()
+    trainer = make_trainer(**PLAIN)
     trainer.train_dataset = Dataset.from_dict({"environment": ["game"]})
     assert 'prompt = "27+15="' in card(trainer).text
 
 
 def test_a_checkpoint_comes_with_the_card(make_trainer, card):
-    trainer = make_trainer(save_strategy="steps", save_steps=1, max_steps=1)
+    trainer = make_trainer(**PLAIN, save_strategy="steps", save_steps=1, max_steps=1)
     trainer.dataset_name = "/data/train.jsonl"
     trainer.train()
     assert "`/data/train.jsonl`" in card().text

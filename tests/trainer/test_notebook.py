@@ -9,6 +9,8 @@ import pytest
 import transformers.trainer
 from trl import GRPOConfig, GRPOTrainer
 
+from delta_trl.trainer.notebook import show_reward_in_notebook
+
 from ..corpus import tiny
 from ..trainers import logged
 
@@ -23,8 +25,7 @@ def notebook(monkeypatch):
     display.display = lambda *args, **kwargs: SimpleNamespace(update=lambda html: None)
     for name, module in {"IPython": ModuleType("IPython"), "IPython.display": display}.items():
         monkeypatch.setitem(sys.modules, name, module)
-    for name in ("transformers.utils.notebook", "delta_trl.trainer.notebook"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.delitem(sys.modules, "transformers.utils.notebook", raising=False)
     callback = importlib.import_module("transformers.utils.notebook").NotebookProgressCallback
     monkeypatch.setattr(transformers.trainer, "DEFAULT_PROGRESS_CALLBACK", callback)
     return shown
@@ -35,12 +36,14 @@ def table(html: str) -> list[dict[str, str]]:
     return [dict(zip(header, re.findall("<td>(.*)</td>", row), strict=True)) for row in html.split("<tr>")[1:]]
 
 
+TRLS = {"trainer_class": GRPOTrainer, "config_class": GRPOConfig, "disable_tqdm": False}
 EVALUATION = {"eval_strategy": "steps", "eval_steps": 1, "trainer_options": {"eval_dataset": tiny.dataset(2)}}
 
 
 @pytest.mark.parametrize("options", [{}, EVALUATION], ids=["", "with evaluations"])
 def test_the_table_has_the_reward(make_trainer, notebook, options):
-    trainer = make_trainer(disable_tqdm=False, **options)
+    trainer = make_trainer(**TRLS, **options)
+    show_reward_in_notebook(trainer)
     trainer.train()
     rows = table(notebook[-1])
     assert [row["Step"] for row in rows] == ["1", "2"]
@@ -49,6 +52,11 @@ def test_the_table_has_the_reward(make_trainer, notebook, options):
 
 def test_trls_own_has_none(make_trainer, notebook):
     """What this is for: the day that it has, ours can go."""
-    trainer = make_trainer(trainer_class=GRPOTrainer, config_class=GRPOConfig, disable_tqdm=False)
+    trainer = make_trainer(**TRLS)
     trainer.train()
     assert [list(row) for row in table(notebook[-1])] == [["Step", "Training Loss"]] * 2
+
+
+def test_ours_shows_it(make_trainer, notebook):
+    make_trainer(disable_tqdm=False, max_steps=1).train()
+    assert "Training Reward" in notebook[-1]

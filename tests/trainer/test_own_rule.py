@@ -12,6 +12,7 @@ import delta_trl.trainer
 from delta_trl.cli import main
 from delta_trl.credit import Cost, Credit, DelTA, TokenCredit, Tokens
 from delta_trl.credit.rule import TokenCreditError
+from delta_trl.trainer.rollout_policy import RolloutPolicy
 
 from ..commands.test_mistakes import furnish
 from ..distributed import own_rules
@@ -174,8 +175,8 @@ def test_everything_is_fetched_in_one_pass(make_trainer, rollout, monkeypatch, m
         rule.cost = lambda: Cost(hidden_states=1)
     trainer = make_trainer(**mode, trainer_options={"token_credit": rule})
     passes = []
-    score = trainer._scorer.log_probs
-    monkeypatch.setattr(trainer._scorer, "log_probs", lambda *a, **k: passes.append(1) or score(*a, **k))
+    score = RolloutPolicy._score
+    monkeypatch.setattr(RolloutPolicy, "_score", lambda *a: passes.append(1) or score(*a))
     batch = rollout(trainer)
     free = bool(mode) and announced
     # asked for log-probabilities first, a rule that does not announce hidden states needs another pass for these

@@ -11,6 +11,7 @@ from trl import GRPOConfig, GRPOTrainer
 from delta_trl import DeltaGRPOConfig
 from delta_trl.credit import RULES as NAMES
 from delta_trl.credit.rules.fipo import FIPO, fipo_weights
+from delta_trl.trainer.rollout_policy import RolloutPolicy
 
 from ..corpus import tiny
 from ..credit import oracle
@@ -49,7 +50,7 @@ def test_full_gradients_are_exact(make_trainer, rollout, estimator, lora, checkp
     assert all(p.grad is None for p in trainer.model.parameters())
 
 
-def test_full_gradients_leave_out_responses_without_advantage(make_trainer, rollout):
+def test_full_gradients_leave_out_responses_without_advantage(make_trainer, rollout, monkeypatch):
     """Their tokens get λ_min before normalisation and cost no forward; all others get what brute force gives them."""
 
     def second_group_always_wins(completions, **kwargs):
@@ -64,8 +65,12 @@ def test_full_gradients_leave_out_responses_without_advantage(make_trainer, roll
         max_steps=8,
     )
     scored = []
-    log_probs = trainer._scorer.log_probs
-    trainer._scorer.log_probs = lambda batch, rows: scored.extend(rows.tolist()) or log_probs(batch, rows)
+    log_probs_at = RolloutPolicy.log_probs_at
+    monkeypatch.setattr(
+        RolloutPolicy,
+        "log_probs_at",
+        lambda self, rows, *a: scored.extend(rows.tolist()) or log_probs_at(self, rows, *a),
+    )
     batch = rollout(trainer)
     neutral = batch["advantages"] == 0
     assert neutral.sum() == 4

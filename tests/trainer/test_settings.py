@@ -53,7 +53,7 @@ def test_is_there_from_the_first_step(make_trainer, tmp_path):
     ],
 )
 def test_rules(make_trainer, rule, name, changed):
-    record = settings_of(make_trainer(config_class=GRPOConfig, trainer_options={"token_credit": rule}))["token_credit"]
+    record = make_trainer(config_class=GRPOConfig, trainer_options={"token_credit": rule}).settings()["token_credit"]
     assert (record["rule"], record["changed"]) == (name, changed)
     json.dumps(record)
 

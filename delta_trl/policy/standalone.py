@@ -1,28 +1,28 @@
-"""Tokens of completions that one already has, scored by a causal language model without a trainer."""
+"""Completions scored by a causal language model alone, without a trainer."""
 
 from collections.abc import Sequence
 
 import torch
-from torch import nn
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from ..credit import HiddenStates, LMHead, Scores, Tokens
+from .recorder import backbone_of
 
 
 SLICE = 2**26  # logits at a time: 256 MiB in float32
 
 
-class PlainPolicy:
+class StandalonePolicy:
     """
-    A causal language model as the `policy` of [`Tokens`].
+    A causal language model without a trainer, as the `policy` of [`Tokens`].
 
     Args:
-        model (`PreTrainedModel`): The model; in evaluation mode, or its log-probabilities are random.
-        prompts, completions (`Sequence[list[int]]` of length B): Token ids, at least one of each.
-        temperature (`float`): Of the sampling.
+        model (`PreTrainedModel`): The model. Must be in evaluation mode: dropout would make log-probabilities random.
+        prompts, completions (`Sequence[list[int]]` of length B): Token ids; no list is empty.
+        temperature (`float`): The sampling temperature.
         micro_batch_size (`int`): Completions in a forward pass.
-        progress (`bool`): Whether scoring shows a bar.
+        progress (`bool`): Whether scoring shows a progress bar.
     """
 
     dtype: torch.dtype | None = None  # no autocast
@@ -47,7 +47,7 @@ class PlainPolicy:
 
     @torch.no_grad()
     def scores(self, hidden: bool) -> Scores:
-        """Logits are made from hidden states, a slice at a time; of a few it is checked that the model agrees."""
+        """Computes logits from hidden states, a slice at a time, and checks a few against the model's own."""
         log_probs = torch.zeros(self.mask.shape, device=self.mask.device)
         entropies, states, head = torch.zeros_like(log_probs), [], self.head()
         size = max(1, SLICE // len(head.weight))
@@ -78,7 +78,9 @@ class PlainPolicy:
         prompts = [prompt if i < 0 else [*prompt, *self._completions[i], *prompt] for prompt, i in pairs]
         size = self.micro_batch_size
         return (
-            PlainPolicy(self.model, prompts, self._completions, self._temperature, size, False).scores(False).log_probs
+            StandalonePolicy(self.model, prompts, self._completions, self._temperature, size, False)
+            .scores(False)
+            .log_probs
         )
 
     def log_probs_at(self, rows: torch.Tensor, length: int, plain: bool) -> torch.Tensor:  # (b, length)
@@ -94,7 +96,7 @@ class PlainPolicy:
         return torch.zeros(mask.shape, dtype=own.dtype, device=own.device).masked_scatter(mask, own)[:, :length]
 
     def _inputs(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Ids and attention mask (b, P + T) of some rows, and which positions predict a token of the completions."""
+        """Ids and attention mask (b, P + T) of some rows, and the positions that predict a completion token."""
         sequences = [(self._prompts[i], self._completions[i]) for i in rows.tolist()]
         longest = max(len(prompt) + len(completion) for prompt, completion in sequences)
         ids = torch.zeros(len(sequences), longest, dtype=torch.long)
@@ -108,22 +110,6 @@ class PlainPolicy:
         return ids.to(device), attention.to(device), predicts.to(device)
 
 
-def backbone_of(model: nn.Module) -> nn.Module:
-    """The module whose last hidden state enters the LM head. Raises `ValueError` if the model shows none."""
-    if hasattr(model, "get_base_model"):  # of PEFT, whose own `base_model` has the LM head
-        model = model.get_base_model()
-    backbone = getattr(model, "base_model", model)
-    if backbone is model or model.get_output_embeddings() is None:
-        raise ValueError(
-            f"Token credit needs the hidden states that enter the LM head, but {type(model).__name__} shows no "
-            "backbone and LM head: `model.base_model` must be a submodule and `model.get_output_embeddings()` must "
-            "return the head. Use a causal language model of transformers (AutoModelForCausalLM), set "
-            "`base_model_prefix` on your model class to the attribute that holds the backbone, or train without token "
-            'credit: `token_credit="none"`.'
-        )
-    return backbone
-
-
 def given_tokens(
     model: PreTrainedModel,
     rows: Sequence[dict],
@@ -133,19 +119,19 @@ def given_tokens(
     progress: bool = False,
 ) -> Tokens:
     """
-    The tokens of completions as a rollout batch.
+    Given completions as the tokens of a rollout batch.
 
     Args:
         model (`PreTrainedModel`): The policy that scores them.
         rows (`Sequence[dict]`):
-            With `prompt_ids`, `token_ids`, `advantage`, `reward` (`None` where it is not known) and `group`, the
-            number of the prompt from 0.
-        temperature (`float`, *optional*, defaults to `1.0`): Of the sampling.
+            One for each completion, with `prompt_ids`, `token_ids`, `advantage`, `reward` (`None` if unknown) and
+            `group`, the number of the prompt from 0.
+        temperature (`float`, *optional*, defaults to `1.0`): The sampling temperature.
         micro_batch_size (`int`, *optional*, defaults to `4`): Completions in a forward pass.
-        progress (`bool`, *optional*, defaults to `False`): Whether scoring shows a bar.
+        progress (`bool`, *optional*, defaults to `False`): Whether scoring shows a progress bar.
     """
     prompts, completions = ([row[name] for row in rows] for name in ("prompt_ids", "token_ids"))
-    policy = PlainPolicy(model, prompts, completions, temperature, micro_batch_size, progress)
+    policy = StandalonePolicy(model, prompts, completions, temperature, micro_batch_size, progress)
     device = policy.mask.device
     rewards = [torch.nan if row["reward"] is None else row["reward"] for row in rows]
     groups = torch.tensor([row["group"] for row in rows], device=device)

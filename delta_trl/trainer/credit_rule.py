@@ -1,0 +1,174 @@
+"""The rule of token credit that a trainer has: how it is chosen, recorded, kept in checkpoints and cited."""
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.logging import get_logger
+from accelerate.utils import broadcast_object_list
+from transformers import TrainerCallback
+from trl import GRPOConfig, GRPOTrainer
+
+from ..credit import FIPO, DelTA, RandomCredit, TokenCredit, make_rule
+from ..credit.rule import check_hooks
+from ..credit.rules.controls import ChangedCredit
+from .compatibility import why_credit_is_ignored
+from .config import CreditArguments
+from .model_card import Paper
+
+
+logger = get_logger(__name__)
+
+RULE_STATE = "token_credit.pt"  # in a checkpoint
+PLAIN = (bool, int, float, str, type(None))
+
+DELTA = Paper(
+    name="DelTA",
+    title="DelTA: Discriminative Token Credit Assignment for Reinforcement Learning from Verifiable Rewards",
+    id="2605.21467",
+    key="zhang2026delta",
+    author="Kaiyi Zhang and Wei Wu and Yankai Lin",
+)
+FUTURE_KL = Paper(
+    name="FIPO",
+    title="FIPO: Eliciting Deep Reasoning with Future-KL Influenced Policy Optimization",
+    id="2603.19835",
+    key="ma2026fipo",
+    author="Chiyu Ma and Shuo Yang and Kexin Huang and Jinda Lu and Haoming Meng and Shangshang Wang and "
+    "Bolin Ding and Soroush Vosoughi and Guoyin Wang and Jingren Zhou",
+)
+
+
+def choose_rule(given: TokenCredit | str | None, args: GRPOConfig) -> TokenCredit:
+    """
+    The rule to train with: the trainer's argument `token_credit`, or what `args` name.
+
+    A loss that ignores token credit is an error if somebody asked for credit; with a plain `GRPOConfig`, nobody did,
+    and there is none, with a warning.
+    """
+    options = args if isinstance(args, CreditArguments) else CreditArguments()
+    rule = options.make_rule() if given is None else _given_rule(given, options)
+    ignored = why_credit_is_ignored(args)
+    if not ignored or not (rule.credits_rollouts or rule.credits_micro_batches):
+        return rule
+    if given is not None or isinstance(args, CreditArguments):
+        raise ValueError(ignored)
+    logger.warning(f"Trains without token credit, as GRPOTrainer does. {ignored}")
+    return TokenCredit()
+
+
+def _given_rule(given: TokenCredit | str, options: CreditArguments) -> TokenCredit:
+    if options.token_credit != "delta" or options.token_credit_kwargs:
+        raise ValueError(
+            f"token_credit={given!r} is given beside args.token_credit={options.token_credit!r}, "
+            f"args.token_credit_kwargs={options.token_credit_kwargs!r}. Give one of them."
+        )
+    rule = make_rule(given) if isinstance(given, str) else given
+    if not isinstance(rule, TokenCredit):
+        raise ValueError(
+            f"token_credit={given!r}: expected an instance of delta_trl.credit.TokenCredit, such as "
+            "DelTA(lambda_max=1.5), or a name."
+        )
+    check_hooks(rule)
+    options.check_rule(rule)
+    return rule
+
+
+class RuleState(TrainerCallback):
+    """
+    The state of a rule in checkpoints.
+
+    Args:
+        rule ([`~credit.TokenCredit`]): The rule.
+        trainer (`GRPOTrainer`): Its trainer.
+    """
+
+    def __init__(self, rule: TokenCredit, trainer: GRPOTrainer):
+        self._rule, self._trainer = rule, trainer
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if state.global_step == 0:
+            self._rule.load_state_dict({})  # the rule may have been trained with before
+
+    def save(self, folder: Path) -> None:
+        state = self._rule.state_dict()
+        if state and self._trainer.args.should_save:
+            torch.save({"rule": rule_name(self._rule), "state": state}, folder / RULE_STATE)
+
+    def load(self, folder: Path) -> None:
+        self._rule.load_state_dict({})
+        saved = None
+        if self._trainer.accelerator.is_main_process and (folder / RULE_STATE).is_file():
+            saved = torch.load(folder / RULE_STATE, map_location="cpu")
+        [saved] = broadcast_object_list([saved])  # nodes without a common file system do not all have the file
+        if saved is None:
+            return
+        name = rule_name(self._rule)
+        if public_name(saved["rule"]) == name:
+            self._rule.load_state_dict(saved["state"])
+        else:
+            logger.warning(f"{folder} holds the state of {saved['rule']}: {name} starts without one.")
+
+
+def rule_name(rule: TokenCredit) -> str:
+    return public_name(f"{type(rule).__module__}.{type(rule).__qualname__}")
+
+
+def public_name(name: str) -> str:
+    """Our own rules as `delta_trl.credit.NAME`, whichever module defines them or did so in an earlier version."""
+    return re.sub(r"^(delta_trl\.credit)\..+\.", r"\1.", name)
+
+
+def describe_rule(rule: TokenCredit) -> dict[str, Any]:
+    """Name, options, and the names of those that are not the defaults; of a rule that is no dataclass, its `repr`."""
+    if type(rule) is TokenCredit:
+        return {"rule": "none", "options": {}, "changed": []}
+    if not dataclasses.is_dataclass(rule):
+        return {"rule": repr(rule), "options": {}, "changed": []}
+    options = [option for option in dataclasses.fields(rule) if option.repr]
+    values = {option.name: getattr(rule, option.name) for option in options}
+    return {
+        "rule": type(rule).__name__,
+        "options": {name: value if isinstance(value, PLAIN) else repr(value) for name, value in values.items()},
+        "changed": [option.name for option in options if values[option.name] != _default(option)],
+    }
+
+
+def _default(option: dataclasses.Field) -> Any:
+    return option.default if option.default_factory is dataclasses.MISSING else option.default_factory()
+
+
+def comparable(before: dict[str, Any], now: dict[str, Any]) -> list[dict[str, Any]]:
+    """Two records of settings with what compares of their rules: the options of the same rule, else the rules."""
+    rules = [record["token_credit"] for record in (before, now)]
+    what = "options" if rules[0]["rule"] == rules[1]["rule"] else "rule"
+    return [
+        {
+            **record,
+            "token_credit": record["token_credit"][what],
+            "arguments": {
+                name: value for name, value in record["arguments"].items() if not name.startswith("token_credit")
+            },
+        }
+        for record in (before, now)
+    ]
+
+
+def paper_of(rule: TokenCredit) -> Paper | None:
+    """The paper that a rule is from; the ablations and controls are DelTA's."""
+    if isinstance(rule, FIPO):
+        return FUTURE_KL
+    if isinstance(rule, ChangedCredit):
+        return paper_of(rule.rule)
+    return DELTA if isinstance(rule, (DelTA, RandomCredit)) else None
+
+
+def card_text(rule: TokenCredit) -> str:
+    """A rule and its options in the model card."""
+    if type(rule) is TokenCredit:
+        return "none"
+    options = re.sub(r", \w+=None\b|\b\w+=None(, )?", "", repr(rule))  # options that are not set
+    paper = paper_of(rule)
+    return f"`{options}`" + (f", see [{paper.title}](https://arxiv.org/abs/{paper.id})" if paper else "")

@@ -1,0 +1,83 @@
+"""Rewards that fail, and rewards from which nothing can be learned, for any `GRPOTrainer`."""
+
+import torch
+from accelerate.logging import get_logger
+from trl import GRPOTrainer
+
+from ..rewards.failures import explain_failures, without_middle
+from ..rewards.grader.extraction import message_text
+
+
+logger = get_logger(__name__)
+
+PATIENCE = 3  # rollout batches in a row
+
+
+class RewardChecks(GRPOTrainer):
+    """
+    [`~trl.GRPOTrainer`] whose reward functions say which of them failed and on which completion. Warns about zero
+    reward variance: where all responses to a prompt have the same reward, their advantages are 0.
+
+    Attributes:
+        last_rewards (`torch.Tensor` of shape `(completions of all processes, functions)`):
+            Rewards that were computed last; NaN where there is none.
+    """
+
+    last_rewards = torch.zeros(0)
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        names = self.reward_func_names
+        self.reward_funcs = [explain_failures(*pair) for pair in zip(self.reward_funcs, names, strict=True)]
+        self._batches_without_variance = 0  # in a row
+        self._warned_of_variance = False
+
+    def total_rewards(self) -> torch.Tensor:  # (completions of all processes,)
+        """The last rewards as TRL sums them, with the weights of the functions; NaN where none could score."""
+        total = (self.last_rewards * self.reward_weights.to(self.last_rewards.device)).nansum(dim=1)
+        return total.masked_fill(self.last_rewards.isnan().all(dim=1), torch.nan)
+
+    def groups_with_variance(self) -> torch.Tensor:  # (groups of all processes,)
+        """Whether the last rewards of each group differ."""
+        summed = self.multi_objective_aggregation == "sum_then_normalize"
+        rewards = self.total_rewards()[:, None] if summed else self.last_rewards
+        groups = rewards.view(-1, self.num_generations, rewards.size(1))
+        missing = groups.isnan()
+        highest = groups.masked_fill(missing, -torch.inf).amax(dim=1)
+        lowest = groups.masked_fill(missing, torch.inf).amin(dim=1)
+        return (highest > lowest).any(dim=1)
+
+    def _calculate_rewards(self, inputs, prompts, completions, *args, **kwargs):
+        self.last_rewards = super()._calculate_rewards(inputs, prompts, completions, *args, **kwargs)
+        if self.model.training:
+            self._warn_of_zero_variance(message_text(completions[0]))
+        return self.last_rewards
+
+    def _warn_of_zero_variance(self, completion: str) -> None:
+        """Warn once, after a few rollout batches in a row."""
+        varies = self.groups_with_variance().any().item()
+        self._batches_without_variance = 0 if varies else self._batches_without_variance + 1
+        if self._batches_without_variance < PATIENCE or self._warned_of_variance:
+            return
+        self._warned_of_variance = True
+        columns = zip(self.reward_func_names, self.last_rewards.T, strict=True)
+        rewards = ", ".join(f"{name} {_describe(column)}" for name, column in columns)
+        truncated = self._metrics["train"]["completions/clipped_ratio"][-1]
+        logger.warning(
+            f"No group had responses with different rewards in {PATIENCE} rollout batches in a row: nothing was "
+            f"learned from them. The last one's {len(self.last_rewards)} rewards: {rewards}; {truncated:.0%} of the "
+            f"completions were cut off at max_completion_length. One completion: {without_middle(completion, 400)!r}. "
+            "Check that the completion has what the reward looks for (the prompt must ask for it) and that the "
+            "reward's columns are right; raise max_completion_length if answers are cut off; choose prompts that the "
+            "model solves sometimes."
+        )
+
+
+def _describe(rewards: torch.Tensor) -> str:
+    known = rewards[~rewards.isnan()]
+    if not len(known):
+        return "all None"
+    low, high = known.min().item(), known.max().item()
+    values = f"all {low:g}" if low == high else f"{low:g} to {high:g}"
+    missing = len(rewards) - len(known)
+    return values + (f" ({missing} None)" if missing else "")

@@ -1,0 +1,166 @@
+"""The policy in training, as a rule of token credit sees it: what it says of one rollout batch, in few passes."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+from ..credit import HiddenStates, LMHead, RecomputedStates, Scores, all_reduce
+from ..policy.cache import Placement
+from ..policy.padding import MULTIMODAL
+from ..policy.recorder import ScoringPass, backbone_of, replayed_rng
+from .scoring import autocast_dtype, causal_model, rollout_scoring
+from .trimmed_padding import TrimmedPadding
+
+
+class RolloutPolicy:
+    """
+    The `policy` of a rollout batch's [`Tokens`]. Uses TRL's own scoring pass where TRL made one; makes further passes
+    with the trainer's scoring method.
+
+    Args:
+        trainer ([`TrimmedPadding`]): The trainer.
+        batch (`dict`): The rollout batch.
+        mask (`torch.Tensor` of shape `(B, T)`): The tokens that the loss counts.
+        recorded (`ScoringPass`): TRL's own pass over the completions, if it was recorded.
+        placement (`Placement`, *optional*): Where to keep hidden states; `None` to recompute them.
+        keeps_hidden (`bool`): Whether the rule reads hidden states, so that every pass should keep them.
+
+    Attributes:
+        forward_passes (`int`): Forward passes over the rollout batch beyond TRL's own.
+    """
+
+    def __init__(
+        self,
+        trainer: TrimmedPadding,
+        batch: dict,
+        mask: torch.Tensor,
+        recorded: ScoringPass,
+        placement: Placement | None,
+        keeps_hidden: bool,
+    ):
+        self.model, self.dtype = causal_model(trainer), autocast_dtype(trainer)
+        self.micro_batch_size = trainer.args.per_device_train_batch_size
+        self.forward_passes = 0
+        self._trainer, self._batch, self._mask, self._placement = trainer, batch, mask, placement
+        self._keeps_hidden = keeps_hidden
+        # TRL's first scoring call was the policy's only if its log-probs are the batch's: it may also have been the
+        # reference model's, even on the same modules (PEFT with the adapter disabled).
+        old = batch.get("old_per_token_logps")
+        is_ours = recorded.complete and recorded.log_probs is not None and recorded.log_probs is old
+        self._pass: ScoringPass | None = recorded if is_ours else None
+        if is_ours and "tool_mask" in batch:  # TRL's own pass does not know it
+            recorded.keep_only(mask[batch["completion_mask"].bool()])
+
+    @property
+    def known(self) -> dict[str, torch.Tensor]:
+        """What is known without a pass: `log_probs` and perhaps `entropies` (B, T)."""
+        if self._pass is not None:
+            return {"log_probs": self._pass.log_probs, "entropies": self._pass.entropies}
+        old = self._batch.get("old_per_token_logps")
+        return {} if old is None else {"log_probs": old}
+
+    def scores(self, hidden: bool) -> Scores:
+        if self._pass is None or (hidden and not self._pass.dim):
+            self._pass = self._score(hidden or self._keeps_hidden)
+        states = self._get_hidden(self._pass) if hidden else None  # not an attribute: recomputed ones refer to `self`
+        return Scores(self._pass.log_probs, self._pass.entropies, states)
+
+    def _get_hidden(self, scoring: ScoringPass) -> HiddenStates | RecomputedStates:
+        has_room = torch.tensor(float(scoring.hidden is not None), device=self._mask.device)
+        if not all_reduce(has_room, "MIN"):
+            scoring.forget()
+            return self._recomputed(scoring)
+        return scoring.hidden
+
+    def head(self) -> LMHead:
+        return LMHead.of(self.model, self._trainer.args.temperature)
+
+    def log_probs_after(self, examples: torch.Tensor) -> torch.Tensor:
+        self.forward_passes += 1
+        with rollout_scoring(self._trainer):
+            return self._log_probs(_with_examples(self._batch, examples))
+
+    def log_probs_at(self, rows: torch.Tensor, length: int, plain: bool) -> torch.Tensor:
+        find = self._plain_log_probs if plain else self._log_probs
+        return find(self._batch, rows)[:, :length]
+
+    def _log_probs(self, batch: dict, rows: torch.Tensor | slice = slice(None)) -> torch.Tensor:  # (b, T)
+        args, options = self._scoring_call(batch, rows)
+        return self._trainer._get_per_token_logps_and_entropies(self._trainer.model, *args, **options)[0]
+
+    def _plain_log_probs(self, batch: dict, rows: torch.Tensor) -> torch.Tensor:  # (b, T or less)
+        """The same from the model's own logits: TRL's fused LM head has no forward derivative."""
+        (ids, mask, T), options = self._scoring_call(batch, rows)
+        [piece] = self._trainer.scoring_plan(mask, T, **options)
+        end = ids.size(1) - T + piece.width
+        with self._trainer.accelerator.autocast():
+            logits = self.model(
+                input_ids=ids[:, :end], attention_mask=mask[:, :end], logits_to_keep=piece.width + 1, use_cache=False
+            ).logits
+        log_probs = (logits[:, :-1].float() / self._trainer.args.temperature).log_softmax(dim=-1)
+        return log_probs.gather(2, ids[:, end - piece.width : end, None])[:, :, 0]
+
+    def _scoring_call(self, batch: dict, rows: torch.Tensor | slice = slice(None)) -> tuple[tuple, dict]:
+        """Arguments of TRL's scoring method, and its options, for some rows of a batch."""
+        ids, mask = (
+            torch.cat([batch[f"prompt_{name}"][rows], batch[f"completion_{name}"][rows]], dim=1)
+            for name in ("ids", "mask")
+        )
+        more = {name: batch[name] for name in MULTIMODAL if name in batch}
+        return (ids, mask, batch["completion_ids"].size(1)), {"batch_size": self.micro_batch_size, **more}
+
+    def _record(self, scoring: ScoringPass, rows: torch.Tensor | slice = slice(None)) -> None:
+        """A scoring pass over some rows."""
+        trainer, (args, options) = self._trainer, self._scoring_call(self._batch, rows)
+        score = partial(trainer._get_per_token_logps_and_entropies, trainer.model, *args, **options)
+        with rollout_scoring(trainer):
+            scoring.record(score, trainer.scoring_plan(*args[1:], **options), self._mask[rows])
+
+    def _score(self, hidden: bool) -> ScoringPass:
+        """One more pass."""
+        self.forward_passes += 1
+        backbone = backbone_of(self.model) if hidden else None
+        scoring = ScoringPass(backbone, self._placement)
+        self._record(scoring)
+        if not scoring.complete:
+            raise RuntimeError(
+                f"The forward hook on {type(backbone).__name__} did not see every row of the rollout batch. Hooks do "
+                "not fire on a module that torch.compile has already compiled: construct the trainer with the "
+                "uncompiled model (`torch_compile` in the training arguments is fine)."
+            )
+        return scoring
+
+    def _recomputed(self, scoring: ScoringPass) -> RecomputedStates:
+        if self._placement is not None:
+            self._placement.say("hidden states fit neither into device nor main memory and are recomputed")
+        shape, device = (int(self._mask.sum()), scoring.dim), self._mask.device
+        return RecomputedStates(shape, scoring.dtype, device, partial(self._forward, scoring.rng_states))
+
+    def _forward(self, rng_states: list[torch.Tensor]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """One more pass: the numbers of every micro-batch's tokens, and their hidden states (n, d)."""
+        self.forward_passes += 1
+        device = self._mask.device
+        numbers = torch.full(self._mask.shape, -1, device=device)
+        numbers[self._mask] = torch.arange(int(self._mask.sum()), device=device)
+        (_, *masks), options = self._scoring_call(self._batch)
+        with replayed_rng(rng_states, device):
+            for piece in self._trainer.scoring_plan(*masks, **options):
+                for rows in piece.rows.split(self.micro_batch_size):
+                    part = ScoringPass(backbone_of(self.model), Placement("device", device))
+                    self._record(part, rows)
+                    yield numbers[rows][self._mask[rows]], torch.cat(part.hidden.blocks)
+
+
+def _with_examples(batch: dict, examples: torch.Tensor) -> dict:
+    """A batch whose prompts are prompt, another completion and prompt again, padded on the left; -1 for no example."""
+    prompts = [ids[mask.bool()] for ids, mask in zip(batch["prompt_ids"], batch["prompt_mask"], strict=True)]
+    completions = [
+        ids[mask.bool()] for ids, mask in zip(batch["completion_ids"], batch["completion_mask"], strict=True)
+    ]
+    given = zip(prompts, examples.tolist(), strict=True)
+    rows = [prompt if i < 0 else torch.cat([prompt, completions[i], prompt]) for prompt, i in given]
+    ids = pad_sequence([row.flip(0) for row in rows], batch_first=True).flip(1)
+    mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True).flip(1)
+    return {**batch, "prompt_ids": ids, "prompt_mask": mask.to(batch["prompt_mask"])}

@@ -1,0 +1,28 @@
+"""What scoring calls of a trainer need: the model itself, its dtype, the context in which rollouts are scored."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from accelerate.utils import is_peft_model
+from torch import nn
+from trl import GRPOTrainer
+from trl.models.utils import disable_gradient_checkpointing
+
+
+def causal_model(trainer: GRPOTrainer) -> nn.Module:
+    """The causal language model in training, without wrappers of distributed training or PEFT."""
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    return model.get_base_model() if is_peft_model(model) else model
+
+
+def autocast_dtype(trainer: GRPOTrainer) -> torch.dtype | None:
+    """The dtype of autocast; `None` if it is off."""
+    return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(trainer.accelerator.mixed_precision)
+
+
+@contextmanager
+def rollout_scoring(trainer: GRPOTrainer) -> Iterator[None]:
+    """The context in which TRL scores rollouts: no gradients, and no gradient checkpointing."""
+    with torch.no_grad(), disable_gradient_checkpointing(trainer.model, trainer.args.gradient_checkpointing_kwargs):
+        yield

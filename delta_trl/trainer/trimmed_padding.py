@@ -1,0 +1,146 @@
+"""Micro-batches without unnecessary padding, for any `GRPOTrainer`; `policy/padding.py` has the parts."""
+
+import inspect
+from functools import cached_property, partial
+
+import torch
+from accelerate.logging import get_logger
+from trl import GRPOTrainer
+from trl.extras.profiling import profiling_context
+
+from ..policy.padding import (
+    Piece,
+    Trim,
+    has_images,
+    micro_batches,
+    pieces,
+    probe,
+    regrouped,
+    score_in_pieces,
+    used,
+)
+from ..policy.recorder import get_rng_states, replayed_rng
+from .scoring import autocast_dtype, causal_model, rollout_scoring
+
+
+logger = get_logger(__name__)
+
+ROWS = "rollout_rows"  # entry of a rollout batch: its row numbers, which TRL shuffles with everything else
+
+
+class TrimmedPadding(GRPOTrainer):
+    """
+    [`~trl.GRPOTrainer`] whose micro-batches are only as wide as their own rows. Rows of similar length share a
+    micro-batch, within an optimiser step. Losses are the same up to rounding. Batches with images stay as they are.
+
+    Attributes:
+        trim_padding (`bool`, defaults to `True`): Whether to do so; `False` is `GRPOTrainer` bit for bit.
+    """
+
+    trim_padding = True
+    # the rows of the rollout batch in the order in which they will be trained on; drawn when they are first scored
+    _row_order: torch.Tensor | None = None
+
+    def scoring_plan(
+        self, attention_mask: torch.Tensor, logits_to_keep: int, batch_size: int | None = None, **inputs
+    ) -> list[Piece]:
+        """
+        Which rows of a scoring call are scored together, in which order, from which column and how wide. Without
+        trimming, one piece with all rows, which TRL itself splits into batches of `batch_size`.
+
+        Args:
+            attention_mask, logits_to_keep, batch_size, **inputs: The arguments of
+                `_get_per_token_logps_and_entropies`.
+        """
+        size = len(attention_mask)
+        rows = torch.arange(size, device=attention_mask.device)
+        if not self.model.training or has_images(inputs) or self._trim is None:
+            return [Piece(rows, 0, logits_to_keep)]
+        P = attention_mask.size(1) - logits_to_keep
+        prompt_mask, mask = attention_mask[:, :P], attention_mask[:, P:]
+        is_rollout = size > (batch_size or size)
+        return pieces(prompt_mask, mask, self._micro_batches(mask) if is_rollout else [rows], self._trim)
+
+    def _get_per_token_logps_and_entropies(
+        self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, **options
+    ):
+        plan = self.scoring_plan(attention_mask, logits_to_keep, batch_size, **options)
+        if len(plan) == 1 and plan[0][1:] == (0, logits_to_keep):
+            return super()._get_per_token_logps_and_entropies(
+                model, input_ids, attention_mask, logits_to_keep, batch_size, **options
+            )
+        with profiling_context(self, "_get_per_token_logps_and_entropies"):  # once for all pieces
+            score = partial(self._score_piece, model)
+            return score_in_pieces(score, input_ids, attention_mask, logits_to_keep, plan, **options)
+
+    def _score_piece(self, model, positions, *args, **options):
+        """Score as `GRPOTrainer` does, without its profiler; `positions` of the tokens, if the model must be told."""
+        model = model if positions is None else partial(model, position_ids=positions)
+        return inspect.unwrap(GRPOTrainer._get_per_token_logps_and_entropies)(self, model, *args, **options)
+
+    def _generate_and_score_completions(self, inputs):
+        if not self.model.training:
+            return super()._generate_and_score_completions(inputs)
+        # decided where all processes are alike: of data with images, some rows have none
+        if {"image", "images"} & inputs[0].keys():
+            self.trim_padding = False
+        _ = self._trim
+        self._row_order = None
+        batch = super()._generate_and_score_completions(inputs)
+        return {**batch, ROWS: torch.arange(len(inputs), device=self.accelerator.device)}
+
+    def _prepare_inputs(self, generation_batch):
+        buffered = self._buffered_inputs
+        inputs = super()._prepare_inputs(generation_batch)
+        if self._buffered_inputs is buffered or has_images(inputs) or self._trim is None:
+            return inputs
+        rows, mask = (
+            torch.cat([batch[name] for batch in self._buffered_inputs]) for name in (ROWS, "completion_mask")
+        )
+        if self._row_order is None:  # nothing was scored: any rows may share a micro-batch
+            self._row_order = rows
+        self._buffered_inputs = regrouped(self._buffered_inputs, self._micro_batches(mask[rows.argsort()]), ROWS)
+        return self._buffered_inputs[self._step % self.args.steps_per_generation]
+
+    def _micro_batches(self, mask: torch.Tensor) -> list[torch.Tensor]:
+        """Which rows of the rollout batch, with this mask of completions (B, T), share a micro-batch."""
+        if self._row_order is None:
+            with torch.random.fork_rng(devices=[]):  # what TRL will draw itself, unless something else draws before
+                self._row_order = torch.randperm(len(mask)).to(mask.device)
+        args = self.args
+        per_step = min(args.gradient_accumulation_steps, args.steps_per_generation) if self._may_exchange_rows() else 1
+        return micro_batches(used(mask), self._row_order, args.per_device_train_batch_size, per_step)
+
+    def _may_exchange_rows(self) -> bool:
+        """Whether rows may change places within an optimiser step: no value is a mean over a micro-batch."""
+        args = self.args
+        steps, accumulated = args.steps_per_generation, args.gradient_accumulation_steps
+        whole_steps = steps % accumulated == 0 or accumulated % steps == 0
+        entropy = args.top_entropy_quantile < 1 or args.entropy_coef or args.use_adaptive_entropy
+        means = args.loss_type == "bnpo" or entropy or self.aux_loss_enabled
+        return accumulated > 1 and whole_steps and not means
+
+    @property
+    def _trim(self) -> Trim | None:
+        """What may be cut off; `None` if nothing."""
+        return self._probed if self.trim_padding else None
+
+    @cached_property
+    def _probed(self) -> Trim | None:
+        """What the model allows to cut off. Runs it, in the first rollout: under ZeRO-3 it cannot run before."""
+        model, device = causal_model(self), self.accelerator.device
+        states = get_rng_states(device)
+
+        def score(*args):
+            with replayed_rng(states, device):  # the same units are dropped in all calls
+                return self._score_piece(self.model, *args)
+
+        with rollout_scoring(self):
+            eps = torch.finfo(autocast_dtype(self) or model.dtype).eps
+            found = probe(score, model, self.args.pad_to_multiple_of or 1, device, eps)
+        if found is None:
+            logger.warning(
+                f"trim_padding: {type(model).__name__} computes something else without padding. Nothing is cut off: "
+                "micro-batches are as wide as the longest completion, as in GRPOTrainer."
+            )
+        return found

@@ -1,0 +1,257 @@
+"""Safe checkpoints on a plain `GRPOTrainer`: which one is complete, and that a resumed run continues exactly."""
+
+import json
+import resource
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+import torch
+from accelerate import PartialState
+from trl import GRPOConfig, GRPOTrainer
+
+from delta_trl.arguments.errors import RecipeError
+from delta_trl.files import is_complete, names_disk
+from delta_trl.trainer.checkpoints import SafeCheckpoints, last_complete_checkpoint, resolve_resume
+
+from ..locks import locked_elsewhere
+from ..trainers import LORA
+
+
+class Plain(SafeCheckpoints, GRPOTrainer):
+    pass
+
+
+@pytest.fixture
+def make_plain(make_trainer):
+    return lambda **options: make_trainer(trainer_class=Plain, config_class=GRPOConfig, **options)
+
+
+def make_checkpoints(folder, **complete):
+    for name, whole in complete.items():
+        path = folder / name.replace("_", "-")
+        path.mkdir(parents=True)
+        (path / "model.safetensors").touch()
+        (path / "rng_state.pth").touch()
+        if whole:
+            (path / "trainer_state.json").write_text("{}")
+
+
+def test_last_complete_checkpoint(tmp_path):
+    assert last_complete_checkpoint(tmp_path / "missing") is None
+    make_checkpoints(tmp_path, checkpoint_9=True, checkpoint_10=True, checkpoint_11=False)
+    (tmp_path / "checkpoint-notes").mkdir()
+    assert last_complete_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
+
+
+def test_a_checkpoint_that_is_cut_off_is_passed_over(tmp_path):
+    """Its last file was begun when the disk was full, or the process killed."""
+    make_checkpoints(tmp_path, checkpoint_1=True, checkpoint_2=True)
+    (tmp_path / "checkpoint-2" / "trainer_state.json").write_text('{"global_step": 2, "log_hist')
+    assert resolve_resume(True, tmp_path) == tmp_path / "checkpoint-1"
+    with pytest.raises(ValueError, match="not a complete checkpoint"):
+        resolve_resume(str(tmp_path / "checkpoint-2"), tmp_path)
+
+
+def test_the_entropy_that_trl_writes_last_may_be_cut_off(tmp_path):
+    make_checkpoints(tmp_path, checkpoint_1=True, checkpoint_2=True)
+    (tmp_path / "checkpoint-1" / "entropy_ctrl_state.json").write_text('{"entropy_coef": 0.1}')
+    (tmp_path / "checkpoint-2" / "entropy_ctrl_state.json").write_text('{"entropy_co')
+    assert resolve_resume(True, tmp_path) == tmp_path / "checkpoint-1"
+
+
+def test_the_entropy_is_there_before_a_checkpoint_counts_as_whole(make_plain, monkeypatch):
+    trainer = make_plain(save_strategy="steps", save_steps=1, max_steps=1, use_adaptive_entropy=True)
+    found = []
+    save = trainer._save_rng_state
+
+    def look(folder):
+        found.append(json.loads((Path(folder) / "entropy_ctrl_state.json").read_text()))
+        save(folder)
+
+    monkeypatch.setattr(trainer, "_save_rng_state", look)
+    trainer.train()
+    whole = Path(trainer.args.output_dir, "checkpoint-1", "entropy_ctrl_state.json")
+    assert found == [json.loads(whole.read_text())]
+
+
+def test_a_checkpoint_that_is_written_again_is_incomplete_until_its_end(make_plain, monkeypatch):
+    """As after going back to an earlier one: its old last file would stand beside half of the new."""
+    trainer = make_plain(save_strategy="steps", save_steps=1, max_steps=1)
+    folder = Path(trainer.args.output_dir) / "checkpoint-1"
+    make_checkpoints(folder.parent, checkpoint_1=True)
+    seen = []
+    save = trainer.save_model
+
+    def look(output_dir=None, **kwargs):
+        seen.append(is_complete(folder))
+        save(output_dir, **kwargs)
+
+    monkeypatch.setattr(trainer, "save_model", look)
+    trainer.train()
+    assert seen == [False]
+    assert is_complete(folder)
+
+
+def test_a_checkpoint_of_the_model_alone(tmp_path, caplog):
+    PartialState()
+    make_checkpoints(tmp_path, checkpoint_1=True)
+    assert resolve_resume(True, tmp_path) == tmp_path / "checkpoint-1"
+    assert not caplog.text
+    (tmp_path / "checkpoint-1" / "rng_state.pth").unlink()
+    assert resolve_resume(True, tmp_path) == tmp_path / "checkpoint-1"
+    assert "holds the model alone (save_only_model)" in caplog.text
+
+
+def test_a_checkpoint_that_cannot_be_written_says_so(make_plain):
+    trainer = make_plain(save_strategy="steps", save_steps=1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))  # bytes of a file, as a quota would have it
+    try:
+        with pytest.raises(Exception) as raised:  # noqa: PT011 (torch's, safetensors' or the system's)
+            trainer.train()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    (note,) = raised.value.__notes__
+    assert "checkpoint-1 was written" in note
+    assert "MiB left on its disk" in note
+
+
+def test_a_disk_that_is_gone_hides_no_error(monkeypatch):
+    def gone(path):
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr("shutil.disk_usage", gone)
+    with pytest.raises(RuntimeError, match="unexpected pos"), names_disk(Path("some/where")):
+        raise RuntimeError("unexpected pos 64 vs 0")
+
+
+def test_checkpoints_inside_a_rollout_batch_are_passed_over(tmp_path, caplog):
+    PartialState()  # the logger asks it
+    make_checkpoints(tmp_path, checkpoint_8=True, checkpoint_10=True, checkpoint_12=False)
+    assert resolve_resume(True, tmp_path, every=4) == tmp_path / "checkpoint-8"
+    assert "checkpoint-10 was saved inside a rollout batch of 4 optimiser steps" in caplog.text
+    assert resolve_resume(str(tmp_path / "checkpoint-10"), tmp_path, every=4) == tmp_path / "checkpoint-10"
+    caplog.clear()
+    assert resolve_resume(True, tmp_path, every=2) == tmp_path / "checkpoint-10"
+    assert not caplog.text
+    assert resolve_resume(True, tmp_path, every=3) == tmp_path / "checkpoint-10"
+    assert "will differ from an uninterrupted one" in caplog.text
+
+
+@pytest.mark.parametrize(("every", "between"), [(Fraction(4, 3), 12), (Fraction(1, 5), 13), (Fraction(1, 3), 13)])
+def test_fractions_of_a_step_are_exact(tmp_path, every, between):
+    PartialState()
+    make_checkpoints(tmp_path, checkpoint_12=True, checkpoint_13=True)
+    assert resolve_resume(True, tmp_path, every) == tmp_path / f"checkpoint-{between}"
+
+
+@pytest.mark.parametrize("value", [None, False, "false", "no"])
+def test_no_resume(tmp_path, value):
+    make_checkpoints(tmp_path, checkpoint_1=True)
+    assert resolve_resume(value, tmp_path) is None
+
+
+@pytest.mark.parametrize("value", [True, "true", "True", "yes"])
+def test_resume_true_finds_the_last_complete_one(tmp_path, value):
+    assert resolve_resume(value, tmp_path) is None
+    make_checkpoints(tmp_path, checkpoint_1=True, checkpoint_2=False)
+    assert resolve_resume(value, tmp_path) == tmp_path / "checkpoint-1"
+
+
+def test_resume_from_a_named_checkpoint(tmp_path):
+    make_checkpoints(tmp_path, checkpoint_1=True, checkpoint_2=False)
+    assert resolve_resume(str(tmp_path / "checkpoint-1"), tmp_path) == tmp_path / "checkpoint-1"
+    for broken in ("checkpoint-2", "checkpoint-3"):
+        with pytest.raises(ValueError, match=f"{broken}.*not a complete checkpoint"):
+            resolve_resume(str(tmp_path / broken), tmp_path)
+
+
+@pytest.mark.parametrize("mode", [{}, {"steps_per_generation": 2}], ids=["aligned", "misaligned"])
+def test_resumed_run_continues_bit_for_bit(make_plain, tmp_path, mode):
+    options = {**mode, "max_steps": 4, "save_strategy": "steps", "save_steps": 2}
+    whole = make_plain(**options)
+    whole.train()
+    resumed = make_plain(**options)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-2"))
+
+    def losses(trainer):
+        return {e["step"]: e["loss"] for e in trainer.state.log_history if "loss" in e}
+
+    assert losses(resumed) == losses(whole)
+    for a, b in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_training_resumes_from_whole_checkpoints_only(make_plain, tmp_path):
+    options = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1}
+    with pytest.raises(ValueError, match="no complete checkpoint under"):
+        make_plain(**options).train(resume_from_checkpoint=True)
+    make_plain(**options).train()
+    (tmp_path / "run" / "checkpoint-2" / "trainer_state.json").write_text("{")
+    resumed = make_plain(**options)
+    resumed.train(resume_from_checkpoint=True)
+    assert is_complete(tmp_path / "run" / "checkpoint-2")
+    assert [entry["step"] for entry in resumed.state.log_history if "loss" in entry] == [1, 2]
+    with pytest.raises(ValueError, match="not a complete checkpoint"):
+        resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-3"))
+
+
+@pytest.mark.parametrize("length", [{"max_steps": 2}, {"max_steps": -1, "num_train_epochs": 0.25}], ids=str)
+def test_a_finished_run_trains_no_further(make_plain, tmp_path, caplog, length):
+    options = {**length, "save_strategy": "steps", "save_steps": 1}
+    whole = make_plain(**options)
+    whole.train()
+    assert whole.state.global_step == 2
+    resumed = make_plain(**options)
+    resumed.train(resume_from_checkpoint=True)
+    assert resumed.state.global_step == 2
+    assert "checkpoint-2 has all 2 optimiser steps" in caplog.text
+    for a, b in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_one_run_at_a_time(make_plain, tmp_path):
+    trainer = make_plain()
+    with locked_elsewhere(tmp_path / "run"), pytest.raises(RecipeError, match="Another process is writing to"):
+        trainer.train()
+    assert trainer.state.global_step == 0
+    trainer.train()
+    trainer.train()
+
+
+class Counter:
+    """A part of checkpoints."""
+
+    value = 0
+
+    def save(self, folder):
+        (folder / "counter").write_text(str(self.value))
+
+    def load(self, folder):
+        self.value = int((folder / "counter").read_text())
+
+
+def test_checkpoints_hold_registered_parts(make_plain, tmp_path):
+    """They are written before the file that makes a checkpoint complete, and loaded only on resuming."""
+    options = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1}
+    whole, resumed = (make_plain(**options) for _ in range(2))
+    for trainer, value in ((whole, 7), (resumed, 1)):
+        trainer.checkpoint_parts.append(Counter())
+        trainer.checkpoint_parts[0].value = value
+    whole.train()
+    assert whole.checkpoint_parts[0].value == 7
+    resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-1"))
+    assert resumed.checkpoint_parts[0].value == 7
+
+
+def test_a_run_goes_on_with_its_settings_only(make_plain, tmp_path, caplog):
+    options = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1}
+    make_plain(**options).train()
+    record = json.loads((tmp_path / "run" / "training_settings.json").read_text())
+    assert record["arguments"]["learning_rate"] == 1e-3
+    checkpoint = str(tmp_path / "run" / "checkpoint-1")
+    with pytest.raises(RecipeError, match=r"arguments.beta was 0.0 and is 0.1"):
+        make_plain(**options, beta=0.1, trainer_options=LORA).train(resume_from_checkpoint=checkpoint)
+    make_plain(**{**options, "max_steps": 3}).train(resume_from_checkpoint=checkpoint)
+    assert "arguments.max_steps was 2 and is 3" in caplog.text

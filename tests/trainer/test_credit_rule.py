@@ -1,0 +1,84 @@
+"""The rule of a trainer in its checkpoints and its record of settings."""
+
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+
+from delta_trl.credit import RULES, Credit, DelTA, TokenCredit
+from delta_trl.trainer.credit_rule import RULE_STATE, public_name, rule_name
+
+
+@dataclass(eq=False)
+class Counting(TokenCredit):
+    """Weights that depend on how many rollout batches the rule has seen."""
+
+    seen: int = field(default=0, init=False, repr=False)
+
+    def of_rollout(self, tokens):
+        self.seen += 1
+        return Credit(1 + self.seen * torch.arange(len(tokens)) / len(tokens))
+
+    def state_dict(self):
+        return {"seen": self.seen}
+
+    def load_state_dict(self, state):
+        self.seen = state.get("seen", 0)
+
+
+OPTIONS = {"max_steps": 3, "save_strategy": "steps", "save_steps": 1}
+
+
+def counting(make_trainer):
+    return make_trainer(**OPTIONS, trainer_options={"token_credit": Counting()})
+
+
+def test_a_rule_goes_on_where_its_checkpoint_was_saved(make_trainer, tmp_path):
+    whole = counting(make_trainer)
+    whole.train()
+    assert torch.load(tmp_path / "run" / "checkpoint-2" / RULE_STATE)["state"] == {"seen": 2}
+    resumed = counting(make_trainer)
+    resumed.token_credit.seen = 99  # of another training
+    resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-1"))
+    for ours, theirs in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    resumed.train()
+    assert resumed.token_credit.seen == 3  # from the start
+
+
+def test_a_checkpoint_without_state_starts_the_rule_anew(make_trainer, tmp_path):
+    counting(make_trainer).train()
+    (tmp_path / "run" / "checkpoint-1" / RULE_STATE).unlink()
+    resumed = counting(make_trainer)
+    resumed.token_credit.seen = 99
+    resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-1"))
+    assert resumed.token_credit.seen == 2
+
+
+@pytest.mark.parametrize("before", ["delta", "rules.delta", "rules", "somewhere.deeper", None])
+def test_our_rules_keep_their_names_wherever_they_lie(before):
+    """Checkpoints of earlier versions name the module that defined a rule then."""
+    module = "delta_trl.credit" + (f".{before}" if before else "")
+    assert public_name(f"{module}.DelTA") == "delta_trl.credit.DelTA" == rule_name(DelTA())
+
+
+def test_names_of_rules_differ():
+    names = {rule_name(kind()) for kind in set(RULES.values())}
+    assert len(names) == len(set(RULES.values()))
+
+
+def test_names_of_others_stay():
+    assert public_name("my_credit.rules.DelTA") == "my_credit.rules.DelTA"
+    assert rule_name(Counting()) == f"{__name__}.Counting"
+
+
+def test_a_checkpoint_of_an_earlier_version_loads(make_trainer, tmp_path, caplog):
+    """Its rule lay in another module."""
+    make_trainer(**OPTIONS).train()
+    checkpoint = tmp_path / "run" / "checkpoint-1"
+    torch.save({"rule": "delta_trl.credit.delta.DelTA", "state": {}}, checkpoint / RULE_STATE)
+    make_trainer(**OPTIONS).train(resume_from_checkpoint=str(checkpoint))
+    assert "starts without one" not in caplog.text
+    torch.save({"rule": "delta_trl.credit.fipo.FIPO", "state": {"x": 1}}, checkpoint / RULE_STATE)
+    make_trainer(**OPTIONS).train(resume_from_checkpoint=str(checkpoint))
+    assert "holds the state of delta_trl.credit.fipo.FIPO: delta_trl.credit.DelTA starts without one" in caplog.text

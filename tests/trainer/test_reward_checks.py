@@ -1,0 +1,172 @@
+"""Failing rewards and rewards without variance, on a plain `GRPOTrainer`."""
+
+import math
+import re
+import time
+
+import numpy as np
+import pytest
+import torch
+from trl import GRPOConfig, GRPOTrainer
+
+from delta_trl.rewards import failures
+from delta_trl.trainer.reward_checks import RewardChecks
+
+from ..corpus import tiny
+from ..trainers import logged
+
+
+class Plain(RewardChecks, GRPOTrainer):
+    pass
+
+
+@pytest.fixture
+def make_plain(make_trainer):
+    return lambda **options: make_trainer(trainer_class=Plain, config_class=GRPOConfig, **options)
+
+
+def reward_that_fails_on_e(completions, **kwargs):
+    if any("e" in text for text in completions):
+        raise KeyError("e")
+    return [0.0] * len(completions)
+
+
+async def async_reward_that_fails_on_e(completions, **kwargs):
+    return reward_that_fails_on_e(completions)
+
+
+@pytest.mark.parametrize("func", [reward_that_fails_on_e, async_reward_that_fails_on_e])
+def test_a_failing_reward_names_itself_and_the_completion(make_plain, func):
+    trainer = make_plain(reward_funcs=[tiny.reward_letters, func], max_completion_length=32)
+    with pytest.raises(KeyError, match="e") as error:
+        trainer.train()
+    [note] = error.value.__notes__
+    assert re.match(rf"The reward function '{func.__name__}' raised this on completion \d of 8: '.*e.*'", note)
+
+
+def test_a_reward_that_fails_on_the_whole_batch_only(make_plain):
+    def fails_together(completions, **kwargs):
+        return [1 / (1 - len(completions) // 8) for _ in completions]
+
+    trainer = make_plain(reward_funcs=fails_together)
+    with pytest.raises(ZeroDivisionError) as error:
+        trainer.train()
+    assert "'fails_together' raised this on a batch of 8 completions" in error.value.__notes__[0]
+
+
+def test_the_search_for_a_failing_completion_ends(make_plain, monkeypatch):
+    monkeypatch.setattr(failures, "SEARCH_SECONDS", 0.05)
+    calls = []
+
+    def slow(completions, **kwargs):
+        calls.append(len(completions))
+        time.sleep(0.03)
+        return [1 / (8 - len(completions)) for _ in completions]
+
+    with pytest.raises(ZeroDivisionError) as error:
+        make_plain(reward_funcs=slow).train()
+    assert "not on one alone of those that were tried within 0.05 s" in error.value.__notes__[0]
+    assert 1 < len(calls) < 5
+
+
+@pytest.mark.parametrize(
+    ("returned", "error", "message"),
+    [
+        (None, TypeError, "'mine' returned None: expected a list of 8 numbers, one for each completion"),
+        (0.5, TypeError, "'mine' returned 0.5: expected a list of 8 numbers"),
+        (np.float64(0.5), TypeError, "expected a list of 8 numbers"),
+        (torch.tensor(0.5), TypeError, "expected a list of 8 numbers"),
+        ("1" * 8, TypeError, "'mine' returned '11111111': expected a list of 8 numbers"),
+        ({"reward": 1.0}, TypeError, "expected a list of 8 numbers"),
+        ([0.5], ValueError, "'mine' returned 1 rewards: expected a list of 8 numbers"),
+        (["1"] * 8, TypeError, "'mine' returned '1' for completion 1 of 8: expected a list of 8 numbers"),
+        ([0.0] * 7 + [[1.0]], TypeError, "for completion 8 of 8"),
+        (
+            [0.0, math.inf] * 4,
+            ValueError,
+            "'mine' returned inf for completion 2 of 8, .*: expected a finite number, or",
+        ),
+    ],
+    ids=repr,
+)
+def test_what_is_no_reward_is_refused(make_plain, rollout, returned, error, message):
+    def mine(completions, **kwargs):
+        return returned
+
+    with pytest.raises(error, match=message):
+        rollout(make_plain(reward_funcs=mine))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [list, tuple, np.array, torch.tensor, lambda x: [True, *map(np.float32, x[1:])]],
+    ids=["list", "tuple", "array", "tensor", "mixture"],
+)
+def test_what_is_a_reward_is_taken(make_plain, rollout, kind):
+    trainer = make_plain(reward_funcs=lambda completions, **_: kind([1.0] + [0.0] * 7))
+    rollout(trainer)
+    assert trainer.last_rewards[:, 0].tolist() == [1.0] + [0.0] * 7
+
+
+def test_nan_is_none_as_in_trl(make_trainer):
+    """Completions that a function cannot score: GRPOTrainer takes either for the other."""
+    losses = []
+    for missing, kind in ((math.nan, Plain), (None, Plain), (math.nan, GRPOTrainer)):
+
+        def mine(completions, missing=missing, **kwargs):
+            return [missing if i == 2 else float(i % 2) for i in range(len(completions))]
+
+        trainer = make_trainer(reward_funcs=mine, trainer_class=kind, config_class=GRPOConfig)
+        trainer.train()
+        losses.append(logged(trainer, "loss"))
+    assert losses[0] == losses[1] == losses[2]
+
+
+def test_sums_and_variance_of_rewards(make_plain, rollout):
+    """Weighted as TRL sums them; NaN where no function could score."""
+    first, second = [1.0, 1.0, 1.0, 1.0, 0.0, 1.0, None, None], [0.3] * 7 + [None]
+    funcs = [lambda completions, **_: list(first), lambda completions, **_: list(second)]
+    trainer = make_plain(reward_funcs=funcs, reward_weights=[1.0, 0.1])
+    rollout(trainer)
+    assert trainer.total_rewards().tolist() == pytest.approx([1.03] * 4 + [0.03, 1.03, 0.03, math.nan], nan_ok=True)
+    assert trainer.groups_with_variance().tolist() == [False, True]
+
+
+def test_rewards_of_environments_may_be_asked_without_completions():
+    func = failures.explain_failures(lambda environments, **_: [1.0, None], "Game")
+    assert func(environments=[object(), object()]) == [1.0, None]
+
+
+@pytest.mark.parametrize(
+    ("rewards", "seen"),
+    [([0.0] * 8, "mine all 0;"), ([None] * 8, "mine all None;"), ([1.0] * 6 + [None] * 2, "mine all 1 (2 None);")],
+    ids=str,
+)
+def test_rewards_that_teach_nothing_are_told_of_once(make_plain, caplog, rewards, seen):
+    calls = []
+
+    def mine(completions, **kwargs):
+        calls.append(completions[0])
+        return rewards
+
+    trainer = make_plain(reward_funcs=mine, max_steps=2)
+    trainer.train()
+    assert "nothing was learned" not in caplog.text
+    make_plain(reward_funcs=mine, max_steps=5).train()
+    [told] = [message for message in caplog.messages if "nothing was learned" in message]
+    assert "No group had responses with different rewards in 3 rollout batches in a row" in told
+    assert f"The last one's 8 rewards: {seen}" in told
+    assert re.search(r"\d+% of the completions were cut off", told)
+    assert repr(calls[4]) in told
+
+
+def test_contrast_now_and_then_is_no_reason_to_warn(make_plain, caplog):
+    calls = []
+
+    def mine(completions, **kwargs):
+        calls.append(1)
+        return [float(len(calls) % 3 == 0 and i % 2) for i in range(len(completions))]
+
+    make_plain(reward_funcs=mine, max_steps=8).train()
+    assert len(calls) == 8
+    assert "nothing was learned" not in caplog.text

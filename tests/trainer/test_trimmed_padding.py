@@ -1,0 +1,361 @@
+"""Trimmed micro-batches on a plain `GRPOTrainer` and with token credit: the same results in fewer columns."""
+
+import pytest
+import torch
+from transformers import (
+    CLIPVisionConfig,
+    GPT2Config,
+    LlamaConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    MambaConfig,
+    Ministral3Config,
+    OPTConfig,
+    Phi3Config,
+    ProcessorMixin,
+    Qwen3Config,
+    Qwen3MoeConfig,
+    RecurrentGemmaConfig,
+)
+from trl import GRPOConfig, GRPOTrainer
+
+from delta_trl.policy.padding import Trim
+from delta_trl.trainer.trimmed_padding import TrimmedPadding
+
+from ..corpus import tiny
+from ..trainers import LORA, credit, logged, rollout_with_environment
+
+
+class Plain(TrimmedPadding, GRPOTrainer):
+    pass
+
+
+TRIMMED = {"trainer_class": Plain, "config_class": GRPOConfig}
+TRLS = {"trainer_class": GRPOTrainer, "config_class": GRPOConfig}
+LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo")
+
+
+def ragged(prompts, trainer) -> dict:
+    """Completions of 1 to 20 tokens; every fifth is cut off."""
+    ids = [[2 + (7 * i + t) % 30 for t in range(1 + 3 * (i % 7))] for i in range(len(prompts))]
+    ids = [row if i % 5 == 4 else [*row, 1] for i, row in enumerate(ids)]
+    return {"prompt_ids": trainer.processing_class(prompts)["input_ids"], "completion_ids": ids, "logprobs": None}
+
+
+def run(make_trainer, **options):
+    """Losses and weights after a rollout batch, and the widths of all forwards that trained or scored."""
+    torch.manual_seed(3)
+    model = options.pop("model", None) or tiny.model()
+    widths = []
+    model.base_model.register_forward_hook(
+        lambda module, args, kwargs, output: widths.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
+    )
+    defaults = {
+        "per_device_train_batch_size": 2,
+        "gradient_accumulation_steps": 4,
+        "steps_per_generation": 8,
+        "max_completion_length": 24,
+        "max_steps": 2,
+        "optim": "sgd",
+        "learning_rate": 0.5,
+        "logging_steps": 1,
+        "trainer_options": {"rollout_func": ragged},
+    }
+    trainer_options = {**defaults["trainer_options"], **options.pop("trainer_options", {})}
+    trainer = make_trainer(model, **{**defaults, **options, "trainer_options": trainer_options})
+    if isinstance(trainer, TrimmedPadding):
+        _ = trainer._trim  # what may be trimmed is found out once
+        widths.clear()
+    trainer.train()
+    return trainer, torch.cat([p.detach().flatten() for p in trainer.model.parameters()]), widths
+
+
+def area(widths) -> int:
+    return sum(rows * columns for rows, columns in widths)
+
+
+MODES = {
+    **{loss_type: {"loss_type": loss_type} for loss_type in LOSSES},
+    "gspo": {"importance_sampling_level": "sequence"},
+    "truncated masked": {"mask_truncated_completions": True},
+    "entropy quantile": {"top_entropy_quantile": 0.5},
+    "entropy bonus": {"entropy_coef": 0.1},
+    "aligned": {"steps_per_generation": 4},
+    "iterations": {"num_iterations": 2, "max_steps": 4},
+    "multiples": {"pad_to_multiple_of": 8},
+    "gradient checkpointing": {"gradient_checkpointing": True},
+    "fused rows": {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "steps_per_generation": 2},
+}
+CREDIT_MODES = {
+    "default": {},
+    "sequence": {"importance_sampling_level": "sequence", "loss_type": "vespo"},
+    "aligned": {"steps_per_generation": 4},
+    "tools": {"trainer_options": {"rollout_func": rollout_with_environment}},
+    "fipo": {"token_credit": "fipo", "num_iterations": 2, "max_steps": 4},
+    "across a micro-batch": credit("stare", entropy=9.0),
+    "exact": credit(token_gradient="full"),
+    "recomputed": {"hidden_state_cache": "recompute"},
+}
+
+
+def agree(one, other, tolerance: float) -> None:
+    (ours, our_weights, narrow), (theirs, their_weights, wide) = one, other
+    assert logged(ours, "loss") == pytest.approx(logged(theirs, "loss"), abs=tolerance)
+    torch.testing.assert_close(our_weights, their_weights, atol=tolerance, rtol=tolerance)
+    # TRL logs means over micro-batches, whichever tokens these hold
+    assert logged(ours, "entropy") == pytest.approx(logged(theirs, "entropy"), rel=0.01)
+    assert len(narrow) == len(wide)  # under FSDP and ZeRO-3 ranks differ in width, not in number of forwards
+
+
+@pytest.mark.parametrize("options", MODES.values(), ids=MODES)
+def test_training_is_trls_to_rounding(make_trainer, options):
+    ours, theirs = (run(make_trainer, **options, **kind) for kind in (TRIMMED, TRLS))
+    agree(ours, theirs, 2e-5)
+    if options != MODES["fused rows"]:  # a micro-batch is a whole optimiser step there and holds its longest row
+        assert area(ours[2]) < 0.95 * area(theirs[2])
+
+
+@pytest.mark.parametrize("options", CREDIT_MODES.values(), ids=CREDIT_MODES)
+def test_token_credit_is_the_same_to_rounding(make_trainer, options):
+    ours, theirs = (run(make_trainer, **options, trim_padding=trim) for trim in (True, False))
+    # a difference quotient divides rounding by a small step
+    agree(ours, theirs, 2e-3 if options == CREDIT_MODES["exact"] else 2e-5)
+    spread = [logged(trainer, "credit/coefficient_std") for trainer in (ours[0], theirs[0])]
+    assert spread[0] == pytest.approx(spread[1], abs=1e-5)
+    if options != CREDIT_MODES["tools"]:  # all completions have one length
+        assert area(ours[2]) < 0.95 * area(theirs[2])
+
+
+def test_lora_with_a_reference(make_trainer):
+    options = {"beta": 0.1, "trainer_options": {**LORA, "rollout_func": ragged}}
+    ours, theirs = (run(make_trainer, **options, **kind)[0] for kind in (TRIMMED, TRLS))
+    assert logged(ours, "loss") == pytest.approx(logged(theirs, "loss"), abs=2e-5)
+    assert logged(ours, "kl") == pytest.approx(logged(theirs, "kl"), rel=0.2)
+
+
+def test_off_it_is_grpo_bit_for_bit(make_trainer):
+    off = type("Off", (Plain,), {"trim_padding": False})
+    (ours, our_weights, _), (theirs, their_weights, _) = (
+        run(make_trainer, **{**TRLS, "trainer_class": kind}) for kind in (off, GRPOTrainer)
+    )
+    assert logged(ours, "loss") == logged(theirs, "loss")
+    assert torch.equal(our_weights, their_weights)
+
+
+def test_a_subclass_may_forbid_exchanging_rows(make_trainer):
+    """Then every micro-batch holds the rows that it holds in TRL."""
+    fixed = type("Fixed", (Plain,), {"_may_exchange_rows": lambda self: False})
+    rows = []
+    for kind in (fixed, GRPOTrainer):
+        batches = []
+        trainer = make_trainer(
+            trainer_class=kind,
+            config_class=GRPOConfig,
+            per_device_train_batch_size=2,
+            gradient_accumulation_steps=4,
+            max_completion_length=24,
+            trainer_options={"rollout_func": ragged},
+        )
+        compute = trainer._compute_loss
+        trainer._compute_loss = lambda model, inputs, b=batches, c=compute: b.append(inputs) or c(model, inputs)
+        trainer.train()
+        rows.append([sorted(batch["completion_ids"].tolist()) for batch in batches])
+    assert rows[0] == rows[1]
+
+
+def test_rows_of_like_length_come_together(make_trainer):
+    """Within an optimiser step, longest first; the rows of an optimiser step do not change."""
+    steps = []
+    for kind in (TRIMMED, TRLS):
+        batches = []
+        trainer = make_trainer(
+            **kind,
+            per_device_train_batch_size=2,
+            gradient_accumulation_steps=4,
+            steps_per_generation=8,
+            max_completion_length=24,
+            trainer_options={"rollout_func": ragged},
+        )
+        compute = trainer._compute_loss
+        trainer._compute_loss = lambda model, inputs, b=batches, c=compute: b.append(inputs) or c(model, inputs)
+        trainer.train()
+        lengths = torch.cat([batch["completion_mask"].sum(dim=1) for batch in batches])
+        steps.append(lengths.view(-1, 8).tolist())
+    assert [sorted(step, reverse=True) for step in steps[1]] == steps[0]
+
+
+VOCAB = {"vocab_size": tiny.SIZES["vocab_size"], "pad_token_id": 0, "bos_token_id": None, "eos_token_id": 1}
+ROPE = {"rope_theta": 1e4, "factor": 4.0}
+LONG = {"original_max_position_embeddings": 16}  # the batches of these tests are wider, their rows are not
+WITHOUT_DROPOUT = {"resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}
+MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+CONFIGS = {
+    "qwen3": lambda: Qwen3Config(**tiny.SIZES, head_dim=8),
+    "qwen3 moe": lambda: Qwen3MoeConfig(**tiny.SIZES, head_dim=8, **MOE),
+    "llama 3": lambda: LlamaConfig(
+        **tiny.SIZES,
+        rope_parameters={"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, **ROPE, **LONG},
+    ),
+    "yarn": lambda: LlamaConfig(**tiny.SIZES, rope_parameters={"rope_type": "yarn", **ROPE, **LONG}),
+    "dynamic": lambda: LlamaConfig(
+        **tiny.SIZES, max_position_embeddings=16, rope_parameters={"rope_type": "dynamic", **ROPE}
+    ),
+    "longrope": lambda: Phi3Config(
+        **tiny.SIZES,
+        **LONG,
+        max_position_embeddings=64,
+        rope_parameters={"rope_type": "longrope", "long_factor": [8.0] * 4, "short_factor": [1.0] * 4, **ROPE, **LONG},
+    ),
+    "llama 4 scaling": lambda: Ministral3Config(
+        **tiny.SIZES,
+        head_dim=8,
+        max_position_embeddings=64,
+        rope_parameters={
+            "rope_type": "yarn",
+            "llama_4_scaling_beta": 0.5,
+            **ROPE,
+            "original_max_position_embeddings": 4,
+        },
+    ),
+    "recurrent gemma": lambda: RecurrentGemmaConfig(
+        **{**tiny.SIZES, "num_hidden_layers": 3}, head_dim=8, lru_width=32, attention_window_size=64
+    ),
+    "mamba": lambda: MambaConfig(**VOCAB, hidden_size=32, num_hidden_layers=2),
+    "gpt2": lambda: GPT2Config(**VOCAB, n_embd=32, n_layer=2, n_head=4, **WITHOUT_DROPOUT),
+    "gpt2 with dropout": lambda: GPT2Config(**VOCAB, n_embd=32, n_layer=2, n_head=4),
+    "opt": lambda: OPTConfig(
+        **VOCAB,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        ffn_dim=64,
+        word_embed_proj_dim=32,
+        dropout=0,
+    ),
+}
+# what may be cut off: everything, completions only (positions cannot be told), or nothing
+COMPLETIONS, NOTHING = ("mamba", "opt"), ("longrope", "recurrent gemma")
+
+
+def sharp(name: str):
+    """A random model whose predictions depend on what it attends to."""
+    torch.manual_seed(3)
+    model = tiny.model(CONFIGS[name]())
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 2:
+                parameter *= 8
+    return model
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_model_says_what_may_be_cut_off(make_trainer, rollout, caplog, name):
+    trainer = make_trainer(sharp(name), **TRIMMED)
+    random_numbers = torch.get_rng_state()
+    trim = trainer._trim
+    assert torch.equal(torch.get_rng_state(), random_numbers)
+    limit = getattr(trainer.model.config, "max_position_embeddings", None)
+    assert trim == (None if name in NOTHING else Trim(name not in COMPLETIONS, limit=limit))
+    assert caplog.text.count("computes something else without padding") == (name in NOTHING)
+
+
+@pytest.mark.parametrize("name", sorted(CONFIGS.keys() - {"gpt2 with dropout"}))
+def test_trimming_changes_no_model(make_trainer, name):
+    """At learning rate 0 log ratios are 0 on the rollout's own policy, and its log-probabilities are the untrimmed."""
+    options = {
+        "per_device_train_batch_size": 2,
+        "steps_per_generation": 8,
+        "max_completion_length": 24,
+        "max_steps": 8,
+        "learning_rate": 0.0,
+        "trainer_options": {"rollout_func": ragged},
+    }
+    seen = {}
+    for trim, kind in ((True, TRIMMED), (False, TRLS)):
+        trainer = make_trainer(sharp(name), **options, **kind)
+        score, scored = trainer._get_per_token_logps_and_entropies, []
+
+        def scoring(model, ids, mask, length, score=score, scored=scored, **kwargs):
+            output = score(model, ids, mask, length, **kwargs)
+            for row, valid, log_probs in zip(ids, mask.bool(), output[0].detach(), strict=True):
+                scored.append((tuple(row[valid].tolist()), log_probs[valid[-length:]]))
+            return output
+
+        trainer._get_per_token_logps_and_entropies = scoring
+        trainer.train()
+        assert len(scored) == 32  # of the rollout batch, and of the losses
+        seen[trim] = dict(scored[:16])
+        for row, log_probs in scored[16:]:
+            torch.testing.assert_close(log_probs, seen[trim][row], atol=2e-5, rtol=0)
+    assert seen[True].keys() == seen[False].keys()
+    for row, log_probs in seen[True].items():
+        torch.testing.assert_close(log_probs, seen[False][row], atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("loss_type", ["dapo", "bnpo"])  # which may exchange rows, which may not
+def test_bfloat16_rounds_alike_in_scoring_and_loss(make_trainer, loss_type):
+    """On the rollout's own policy every ratio is exactly 1: GSPO clips at 3e-4, a fraction of bfloat16's rounding."""
+    options = {
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 2,
+        "steps_per_generation": 4,
+        "max_completion_length": 24,
+        "max_steps": 2,
+        "learning_rate": 0.0,
+        "bf16": True,
+        "beta": 0.1,
+        "loss_type": loss_type,
+        "importance_sampling_level": "sequence",
+        "epsilon": 3e-4,
+        "epsilon_high": 3e-4,
+        "trainer_options": {**LORA, "rollout_func": ragged},
+    }
+    trainer = make_trainer(sharp("qwen3"), **options, **TRIMMED)
+    compute, differences = trainer._compute_loss, []
+
+    def computing(model, inputs):
+        inputs = dict(inputs)
+        score = trainer._get_per_token_logps_and_entropies
+
+        def scoring(*args, **kwargs):
+            output = score(*args, **kwargs)
+            valid = inputs["completion_mask"].bool()
+            differences.append((output[0].detach() - inputs["old_per_token_logps"])[valid].abs().max().item())
+            return output
+
+        trainer._get_per_token_logps_and_entropies = scoring
+        loss = compute(model, inputs)
+        trainer._get_per_token_logps_and_entropies = score
+        return loss
+
+    trainer._compute_loss = computing
+    trainer.train()
+    assert len(differences) == 4
+    assert max(differences) == 0
+    assert sum(logged(trainer, "clip_ratio/region_mean")) == 0
+
+
+class Words(ProcessorMixin):
+    """The processor of a multimodal checkpoint, as far as texts need it."""
+
+    def __init__(self, tokenizer):
+        super().__init__(tokenizer)
+
+    def __call__(self, text, **kwargs):
+        return self.tokenizer(text, **kwargs)
+
+
+def test_texts_of_a_multimodal_checkpoint_are_trimmed(make_trainer):
+    """Which has images is a question of the batch, not of the model."""
+    vision = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    text = LlamaConfig(**tiny.SIZES)
+    vision_config = CLIPVisionConfig(**vision, image_size=16, patch_size=8)
+    config = LlavaConfig(vision_config=vision_config, text_config=text, image_token_index=40)
+    areas = []
+    for kind in (TRIMMED, TRLS):
+        torch.manual_seed(3)
+        model = LlavaForConditionalGeneration(config)
+        options = {"processing_class": Words(tiny.tokenizer())}
+        _, _, widths = run(make_trainer, model=model, trainer_options=options, **kind)
+        areas.append(area(widths))
+    assert areas[0] < 0.95 * areas[1]
