@@ -11,6 +11,7 @@ import yaml
 from trl import GRPOConfig, ModelConfig
 
 import delta_trl
+from delta_trl.arguments.options import read_options
 from delta_trl.cli import main
 from delta_trl.commands.recipe import RecipeParser, RunArguments
 from delta_trl.credit import DelTA
@@ -162,7 +163,7 @@ def test_values_reach_their_arguments(recipe):
         "--use_peft",
         "true",
     ]
-    run, training, model = RecipeParser().parse(["--config", path, *flags])
+    run, training, model = RecipeParser().parse(read_options(["--config", path, *flags]))
     assert training.make_rule() == DelTA(lambda_max=1.3)
     assert training.learning_rate == 1e-4
     assert run.column_mapping == {"question": "prompt"}
@@ -194,7 +195,7 @@ def test_weights_of_rewards_stand_beside_them(recipe, tmp_path, capsys):
 
 def test_what_is_switched_off_may_keep_its_options(recipe):
     path = recipe(use_peft=True, lora_r=4, lora_target_modules=["q_proj"], eval_strategy="no", eval_steps=5)
-    _, _, model = RecipeParser().parse(["--config", path, "--use_peft", "false"])
+    _, _, model = RecipeParser().parse(read_options(["--config", path, "--use_peft", "false"]))
     assert (model.use_peft, model.lora_r) == (False, 4)
 
 

@@ -3,7 +3,7 @@
 the first rows, if they are local.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -12,6 +12,7 @@ import torch
 from transformers import AutoConfig, AutoTokenizer
 from trl import ModelConfig
 
+from ..arguments.options import Options
 from ..credit import Cost
 from ..trainer.config import (
     DeltaGRPOConfig,
@@ -93,9 +94,9 @@ def plan_config(num_processes: int) -> type[DeltaGRPOConfig]:
     return PlannedConfig
 
 
-def parse(args: Iterable[str], num_processes: int) -> tuple[RunArguments, DeltaGRPOConfig, ModelConfig]:
+def parse(options: Options, num_processes: int) -> tuple[RunArguments, DeltaGRPOConfig, ModelConfig]:
     """The arguments of a recipe on `num_processes` processes. Raises `RecipeError` like `RecipeParser.parse`."""
-    return RecipeParser(prog="delta-trl train", config_class=plan_config(num_processes)).parse(args)
+    return RecipeParser(plan_config(num_processes)).parse(options)
 
 
 def make_plan(args: DeltaGRPOConfig, hidden_size: int | None) -> Plan:
@@ -275,9 +276,9 @@ def warn_of_model(run_args: RunArguments, model_args: ModelConfig, prompts: list
         yield f"Prompts are chats, but the tokenizer of {model_args.model_name_or_path} has no chat template."
 
 
-def main(args: Iterable[str], num_processes: int) -> None:
+def main(options: Options, num_processes: int) -> None:
     """Print the plan of a recipe. Raises `RecipeError` for a mistake in it, its data, or its rewards' options."""
-    run_args, training_args, model_args = parse(args, num_processes)
+    run_args, training_args, model_args = parse(options, num_processes)
     try:
         rewards = get_rewards(run_args)
     except (ValueError, ImportError) as error:

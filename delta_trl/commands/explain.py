@@ -1,5 +1,6 @@
 """`delta-trl explain`."""
 
+import argparse
 import os
 import re
 from pathlib import Path
@@ -37,6 +38,7 @@ def main(args: list[str]) -> None:
     """Compute the token credit of a file's completions, and write it. Raises `RecipeError` for a mistake."""
     parser = CommandParser(
         prog="delta-trl explain",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="%(prog)s --model MODEL --data FILE --output DIR [--option …]",
         description=DESCRIPTION,
         epilog=EXAMPLE,
@@ -52,7 +54,7 @@ def main(args: list[str]) -> None:
         help="as in recipes, such as delta:token_gradient=lm_head or your_module.YourRule (%(default)s)",
     )
     parser.add_argument(
-        "--batch-size", type=int, default=4, metavar="N", help="completions in a forward pass (%(default)s)"
+        "--batch_size", type=int, default=4, metavar="N", help="completions in a forward pass (%(default)s)"
     )
     parser.add_argument(
         "--dtype",
@@ -62,13 +64,13 @@ def main(args: list[str]) -> None:
     )
     parser.add_argument("--device", help="such as cuda:1; if not given, a GPU if there is one")
     parser.add_argument(
-        "--min-count",
+        "--min_count",
         type=int,
         default=5,
         metavar="N",
         help="how often a token type must occur to be in the clouds (%(default)s)",
     )
-    options = parser.parse(args)
+    options = parser.read(args)
     for name in ("model", "data", "output"):
         if not getattr(options, name):
             parser.error(f"--{name} is missing. `{parser.prog} --help` shows an example.")

@@ -1,7 +1,6 @@
 """Training from a recipe: what `delta-trl train` and `scripts/train.py` (under `accelerate launch`) run."""
 
 import logging
-from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -10,7 +9,7 @@ from accelerate.logging import get_logger
 from transformers import AutoTokenizer
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
-from ..arguments.recipe_file import is_true
+from ..arguments.options import Options, is_true
 from ..data.loading import drop_long_prompts
 from ..evaluation.sampling import describe_training
 from ..trainer.checkpoints import resolve_resume
@@ -28,9 +27,9 @@ from .terminal import lines
 logger = get_logger(__name__)
 
 
-def main(args: Iterable[str], prog: str = "train.py") -> None:
-    """Parse `args`, build the trainer, train, save. Raises `RecipeError` for a mistake of the user's."""
-    run_args, training_args, model_args = RecipeParser(prog=prog).parse(args)
+def main(options: Options) -> None:
+    """Parse the options, build the trainer, train, save. Raises `RecipeError` for a mistake of the user's."""
+    run_args, training_args, model_args = RecipeParser().parse(options)
     prints_lines = run_args.terminal == "lines"
     if prints_lines:
         no_bars_in_files()

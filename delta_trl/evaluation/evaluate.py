@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from transformers.utils.hub import extract_commit_hash
 from trl.trainer.utils import is_async_callable
 
 from ..arguments.errors import RecipeError
+from ..arguments.options import Options
 from ..rewards.failures import explain_failures
 from .arguments import EvalArguments, EvalParser
 from .benchmarks import NUMBER, Problems, load_problems, resolve
@@ -29,10 +30,10 @@ from .summary import show, summarise
 logger = logging.getLogger(__name__)
 
 
-def main(args: Iterable[str]) -> None:
+def main(options: Options) -> None:
     """Run or go on with an evaluation. Raises `RecipeError` for a mistake of the user's."""
     arguments: EvalArguments
-    (arguments,) = EvalParser().parse(args)
+    (arguments,) = EvalParser().parse(options)
     state = start_processes(arguments.use_cpu)
     try:
         evaluation = Evaluation(arguments, state)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from accelerate.logging import get_logger
 
-from ..arguments.recipe_file import is_given, is_true
+from ..arguments.options import is_given, is_true
 from ..files import is_complete
 
 

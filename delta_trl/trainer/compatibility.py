@@ -11,7 +11,7 @@ from accelerate import Accelerator
 from torch import nn
 from trl import GRPOConfig, GRPOTrainer
 
-from ..arguments.named import nearest
+from ..arguments.lookup import nearest
 
 
 # Losses whose sequence-level importance ratio carries the whole gradient: each token has an equal part in it

@@ -32,7 +32,7 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.extras.profiling import profiling_decorator
 from trl.trainer.utils import get_config_model_id
 
-from ..arguments.recipe_file import is_true
+from ..arguments.options import is_true
 from ..credit import Credit, TokenCredit, Tokens, coefficient_statistics, make_rule
 from ..credit.rule import check_hooks, credit_micro_batch, credit_rollout
 from ..data.columns import check_datasets, refuse_chats_without_template

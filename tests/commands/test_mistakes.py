@@ -17,7 +17,6 @@ import pytest
 import torch
 import yaml
 
-from delta_trl.arguments.recipe_file import read_recipe
 from delta_trl.cli import AFTER_THE_FIRST, main
 
 from ..corpus import tiny
@@ -42,7 +41,7 @@ MISTAKES = [
     # the call
     ("trian", "unknown command 'trian', expected one of"),
     ("train", "train needs a recipe: delta-trl train --config RECIPE.yaml"),
-    ("train --config", "--config: expected the path of a recipe"),
+    ("train --config", "--config: expected the path of one recipe"),
     ("train --config none.yaml", "--config: no such file: none.yaml"),
     ("train --config folder", "the recipe cannot be read"),
     ("train --config broken.yaml", "The recipe broken.yaml is not valid YAML"),
@@ -281,11 +280,6 @@ def test_the_first_process_tells(folder, monkeypatch):
         code, error = call("train")
         assert (code, waited) == (2, pauses)
         assert "train needs a recipe" in error
-
-
-def test_what_yaml_can_do_is_not_refused(tmp_path):
-    (tmp_path / "merged.yaml").write_text("base: &base {a: 1, b: 2}\nmore:\n  <<: *base\n  a: 3\n")
-    assert read_recipe(tmp_path / "merged.yaml")["more"] == {"a": 3, "b": 2}
 
 
 if __name__ == "__main__":

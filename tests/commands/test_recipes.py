@@ -12,6 +12,7 @@ from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu
 from datasets import Dataset
 from transformers import get_scheduler
 
+from delta_trl.arguments.options import read_options
 from delta_trl.cli import main
 from delta_trl.commands import dry_run
 from delta_trl.commands.recipe import RecipeParser
@@ -62,7 +63,7 @@ PAPER_RECIPES = [path for path, expected in EXPECTED.items() if expected.process
 
 
 def arguments(recipe, processes=None):
-    return dry_run.parse(["--config", recipe], processes or EXPECTED[recipe].processes)
+    return dry_run.parse(read_options(["--config", recipe]), processes or EXPECTED[recipe].processes)
 
 
 def needs_registered_rewards(recipe):
@@ -206,7 +207,9 @@ def test_the_paper_s_batches_in_a_run_of_a_tiny_model(tmp_path):
         "disable_tqdm": True,
     }
     flags = [part for key, value in changes.items() for part in (f"--{key}", str(value))]
-    trainer, _ = build(*RecipeParser().parse(["--config", "recipes/Qwen3-8B-Base/deepmath_delta.yaml", *flags]))
+    trainer, _ = build(
+        *RecipeParser().parse(read_options(["--config", "recipes/Qwen3-8B-Base/deepmath_delta.yaml", *flags]))
+    )
     rollouts = []
     generate = trainer._generate_and_score_completions
 
@@ -264,7 +267,7 @@ def test_hidden_state_cache():
     baseline = "recipes/Qwen3-8B-Base/deepmath_dapo.yaml"
     assert dry_run.make_plan(arguments(baseline)[1], 4096).cache_gib == 0
     assert dry_run.make_plan(arguments(recipe)[1], None).cache_gib is None
-    recomputed = dry_run.parse(["--config", recipe, "--hidden_state_cache", "recompute"], 8)[1]
+    recomputed = dry_run.parse(read_options(["--config", recipe, "--hidden_state_cache", "recompute"]), 8)[1]
     assert dry_run.make_plan(recomputed, 4096).cache_gib == 0
 
 
@@ -325,7 +328,7 @@ def test_processes_of_the_environment(capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--dry-run", "--num-processes", "two"], "invalid int value: 'two'"),
+        (["--dry-run", "--num-processes", "two"], "--num-processes two"),
         (["--dry-run", "--num-processes", "-1"], "expected a positive number"),
         (["--num-processes", "2"], "goes with --dry-run"),
         (["--dry-run", "--token_credt", "fipo"], "did you mean `--token_credit`"),
