@@ -14,6 +14,7 @@ from trl import ModelConfig
 
 from ..arguments.options import Options
 from ..credit import Cost
+from ..data.columns import refuse_chats_without_template
 from ..trainer.config import (
     DeltaGRPOConfig,
     optimiser_steps_per_rollout,
@@ -265,15 +266,20 @@ def warn_of_model(run_args: RunArguments, model_args: ModelConfig, prompts: list
             f"lora_dropout={model_args.lora_dropout:g} (TRL's default is 0.05): the policy that is trained differs "
             "from the one that sampled. Set lora_dropout to 0."
         )
-    if not (run_args.conversational or any(not isinstance(prompt, str) for prompt in prompts)):
+    chats = [prompt for prompt in prompts if not isinstance(prompt, str)]
+    if run_args.conversational and not chats:  # of data that is not here
+        chats = [[{"role": "user", "content": "a question"}]]
+    if not chats:
         return
     try:
         source = {"revision": model_args.model_revision, "local_files_only": True}
         tokenizer = AutoTokenizer.from_pretrained(model_args.model_name_or_path, **source)
     except (OSError, ValueError):  # not on this machine
         return
-    if tokenizer.chat_template is None:
-        yield f"Prompts are chats, but the tokenizer of {model_args.model_name_or_path} has no chat template."
+    try:
+        refuse_chats_without_template([{"prompt": chats[0]}], tokenizer, run_args.dataset_name)
+    except ValueError as error:
+        yield str(error)
 
 
 def main(options: Options, num_processes: int) -> None:

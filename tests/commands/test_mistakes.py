@@ -108,7 +108,7 @@ MISTAKES = [
     (T + "--model_name_or_path ./none", "model_name_or_path='./none': no such folder (from "),
     (T + "--model_name_or_path data.jsonl", "is a file: name the folder of a saved model, or a hub id"),
     (T + "--model_name_or_path folder", "no config.json in that folder: not a saved model"),
-    (T + "--conversational true", "The prompts are chats, but the tokenizer of 'model' has no chat template"),
+    (T + "--conversational true", "the prompts are chats, but the tokenizer of 'model' has no chat template"),
     # data
     (T + "--dataset_name none.jsonl", "dataset_name='none.jsonl': no such file (from "),
     (T + "--dataset_name empty.jsonl", "dataset_name='empty.jsonl': the file is empty"),
