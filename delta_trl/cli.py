@@ -15,7 +15,7 @@ usage: delta-trl train --config RECIPE.yaml [--option value …]
        delta-trl inspect RUN_DIR [RUN_DIR2] [--output FILE] [--step N] [--terminal]
        delta-trl eval --model_name_or_path MODEL --benchmarks NAME … --output_dir DIR [--option value …]
        delta-trl eval --compare DIR_A DIR_B
-       delta-trl explain --model MODEL --data FILE.jsonl --output DIR [--option value …]
+       delta-trl explain --model_name_or_path MODEL --data FILE.jsonl --output_dir DIR [--option value …]
        delta-trl audit --model_name_or_path MODEL --benchmarks NAME … --output_dir DIR [--rules NAME …]
        delta-trl --version
 
@@ -29,7 +29,7 @@ Reinforcement learning from verifiable rewards with DelTA token credit.
           two runs are compared; --terminal shows a step's completions in the terminal
   eval    sample a model on benchmarks or files and score it with the rewards of training;
           --compare tests whether one evaluated model is ahead of another
-  explain token credit of completions that you already have, without training, as the HTML file of inspect
+  explain token credit of completions in a file, without training, as the HTML file of inspect
   audit   do rules of token credit find the tokens that matter, and do their gradients point the right way?
 
 On several processes: accelerate launch --config_file CONFIG scripts/train.py --config RECIPE.yaml

@@ -20,9 +20,8 @@ from ..evaluation.evaluate import fingerprint, sample_seed
 from ..evaluation.generation import ModelSource, Sampling, TransformersGenerator
 from ..evaluation.processes import share_work, start_processes
 from ..evaluation.store import ChunkKey, Store
-from ..explain.credit import add_advantages
 from ..files import write_atomically
-from ..policy.plain import given_tokens
+from ..policy.plain import add_advantages, given_tokens
 from ..report.token_log.texts import TokenTexts
 from .arguments import AuditArguments, AuditParser
 from .benchmarks import make_benchmarks

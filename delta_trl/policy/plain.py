@@ -7,7 +7,7 @@ from torch import nn
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from ..credit import HiddenStates, LMHead, Scores, Tokens
+from ..credit import HiddenStates, LMHead, Scores, Tokens, group_advantages
 
 
 SLICE = 2**26  # logits at a time: 256 MiB in float32
@@ -122,6 +122,14 @@ def backbone_of(model: nn.Module) -> nn.Module:
             'credit: `token_credit="none"`.'
         )
     return backbone
+
+
+def add_advantages(rows: Sequence[dict]) -> None:
+    """Add `advantage` to rows with `reward` and `group`: over each group as in GRPO, 0 without a reward."""
+    rewards = torch.tensor([torch.nan if row["reward"] is None else row["reward"] for row in rows])
+    groups = torch.tensor([row["group"] for row in rows])
+    for row, advantage in zip(rows, group_advantages(rewards, groups).tolist(), strict=True):
+        row["advantage"] = advantage
 
 
 def given_tokens(
