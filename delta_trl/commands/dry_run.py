@@ -22,7 +22,7 @@ from ..trainer.config import (
     scores_rollouts,
     warn_of_checkpoints_inside_a_rollout,
 )
-from .best import keeps_best
+from .best_checkpoint import keeps_best
 from .dataset import evaluation_source, load_prepared
 from .recipe import RecipeError, RecipeParser, RunArguments, get_rewards
 

@@ -15,13 +15,12 @@ from ..evaluation.sampling import describe_training
 from ..trainer.checkpoints import resolve_resume
 from ..trainer.config import DeltaGRPOConfig, optimiser_steps_per_rollout
 from ..trainer.trainer import DeltaGRPOTrainer
-from .best import SaveBestCallback, keeps_best
+from .best_checkpoint import SaveBestCallback, keeps_best
 from .dataset import evaluation_source, load_prepared
 from .folder import remove_run
 from .model import choose_attention, end_turns
-from .quiet import no_bars_in_files
 from .recipe import RecipeError, RecipeParser, RunArguments, get_rewards
-from .terminal import lines
+from .terminal import lines, no_progress_bars_in_files
 
 
 logger = get_logger(__name__)
@@ -32,7 +31,7 @@ def main(options: Options) -> None:
     run_args, training_args, model_args = RecipeParser().parse(options)
     prints_lines = run_args.terminal == "lines"
     if prints_lines:
-        no_bars_in_files()
+        no_progress_bars_in_files()
     try:
         trainer, checkpoint = build(run_args, training_args, model_args)
     except (ValueError, OSError, ImportError) as error:

@@ -321,23 +321,6 @@ def test_processes_of_the_environment(capsys, monkeypatch):
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--dry-run", "--num-processes", "two"], "--num-processes two"),
-        (["--dry-run", "--num-processes", "-1"], "expected a positive number"),
-        (["--num-processes", "2"], "goes with --dry-run"),
-        (["--dry-run", "--token_credt", "fipo"], "did you mean `--token_credit`"),
-        (["--dry-run", "--token_credit_kwargs", "{lamda_min: 1}"], "did you mean 'lambda_min'"),
-        (["--dry-run", "--reward_funcs", "math_rewrd"], "'math_reward'"),
-        (["--dry-run", "--num_generations", "7"], "divisible by num_generations"),
-    ],
-)
-def test_mistakes_in_a_dry_run(capsys, flags, message):
-    assert main(["train", "--config", "recipes/quickstart/addition.yaml", *flags]) == 2
-    assert message in capsys.readouterr().err
-
-
 # --- accelerate configs ---
 
 
