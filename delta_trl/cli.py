@@ -1,6 +1,5 @@
 """The console script `delta-trl`."""
 
-import argparse
 import os
 import sys
 import time
@@ -16,7 +15,7 @@ usage: delta-trl train --config RECIPE.yaml [--option value …]
        delta-trl inspect RUN_DIR [RUN_DIR2] [--output FILE] [--step N] [--terminal]
        delta-trl eval --model_name_or_path MODEL --benchmarks NAME … --output_dir DIR [--option value …]
        delta-trl eval --compare DIR_A DIR_B
-       delta-trl explain --model MODEL --data FILE.jsonl --output DIR [--option value …]
+       delta-trl explain --model_name_or_path MODEL --data FILE.jsonl --output_dir DIR [--option value …]
        delta-trl audit --model_name_or_path MODEL --benchmarks NAME … --output_dir DIR [--rules NAME …]
        delta-trl --version
 
@@ -30,7 +29,7 @@ Reinforcement learning from verifiable rewards with DelTA token credit.
           two runs are compared; --terminal shows a step's completions in the terminal
   eval    sample a model on benchmarks or files and score it with the rewards of training;
           --compare tests whether one evaluated model is ahead of another
-  explain token credit of completions that you already have, without training, as the HTML file of inspect
+  explain token credit of completions in a file, without training, as the HTML file of inspect
   audit   do rules of token credit find the tokens that matter, and do their gradients point the right way?
 
 On several processes: accelerate launch --config_file CONFIG scripts/train.py --config RECIPE.yaml
@@ -99,18 +98,20 @@ def _why_trl_fails(error: RuntimeError) -> str:
 
 
 def _train(args: list[str]) -> None:
-    from .commands.early import check_call
+    from .arguments.options import read_options
+    from .commands.checks import check_call, take_dry_run
 
-    args, processes = _split_dry_run(args)
-    check_call(args, dry_run=processes is not None)
+    options = read_options(args)
+    processes = take_dry_run(options)
+    check_call(options, dry_run=processes is not None)
     if processes is None:
         from .commands.train import main as train
 
-        train(args, prog="delta-trl train")
+        train(options)
     elif os.environ.get("RANK", "0") == "0":
         from .commands.dry_run import main as plan
 
-        plan(args, processes)
+        plan(options, processes)
 
 
 def _inspect(args: list[str]) -> None:
@@ -124,10 +125,13 @@ def _eval(args: list[str]) -> None:
         from .evaluation.compare import main as compare
 
         compare(args)
-    else:
-        from .evaluation.evaluate import main as evaluate
+        return
+    from .arguments.options import read_options
 
-        evaluate(args)
+    options = read_options(args)
+    from .evaluation.evaluate import main as evaluate
+
+    evaluate(options)
 
 
 def _explain(args: list[str]) -> None:
@@ -137,9 +141,12 @@ def _explain(args: list[str]) -> None:
 
 
 def _audit(args: list[str]) -> None:
+    from .arguments.options import read_options
+
+    options = read_options(args)
     from .audit.audit import main as audit
 
-    audit(args)
+    audit(options)
 
 
 COMMANDS = {"train": _train, "inspect": _inspect, "eval": _eval, "explain": _explain, "audit": _audit}
@@ -150,29 +157,6 @@ GO_ON = {
     "explain": "no report was written.",
     "audit": "the same command goes on where it stopped.",
 }
-
-
-def _split_dry_run(args: list[str]) -> tuple[list[str], int | None]:
-    """The arguments without those of the dry run, and the number of processes to plan for: `None` to train."""
-    from .arguments.errors import RecipeError
-
-    parser = argparse.ArgumentParser(prog="delta-trl train", add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("--dry-run", "--dry_run", action="store_true")
-    parser.add_argument("--num-processes", "--num_processes", type=int)
-    try:
-        options, rest = parser.parse_known_args(args)
-    except argparse.ArgumentError as error:
-        raise RecipeError(str(error)) from error
-    if not options.dry_run:
-        if options.num_processes is not None:
-            raise RecipeError("--num-processes goes with --dry-run; `accelerate launch` starts processes to train on.")
-        return rest, None
-    processes = options.num_processes
-    if processes is None:
-        processes = int(os.environ.get("WORLD_SIZE", 1))
-    if processes < 1:
-        raise RecipeError(f"--num-processes {processes}: expected a positive number.")
-    return rest, processes
 
 
 if __name__ == "__main__":

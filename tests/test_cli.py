@@ -11,6 +11,7 @@ import yaml
 from trl import GRPOConfig, ModelConfig
 
 import delta_trl
+from delta_trl.arguments.options import read_options
 from delta_trl.cli import main
 from delta_trl.commands.recipe import RecipeParser, RunArguments
 from delta_trl.credit import DelTA
@@ -62,60 +63,6 @@ def recipe(tmp_path):
     return write
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"learning_rat": 0.5}, "`learning_rat` (did you mean `learning_rate`?)"),
-        ({"token_credit_kwargs": {"lamda_min": 0.5}}, "'lamda_min' (did you mean 'lambda_min'?)"),
-        ({"token_credit_kwargs": {"lambda_min": 1.5}}, "lambda_min=1.5, lambda_max=1.2"),
-        ({"learning_rate": "low"}, "invalid float value: 'low'"),
-        ({"token_credit_kwargs": {"refinement_steps": -1}}, "refinement_steps=-1"),
-        ({"token_credit": "dleta"}, "token_credit='dleta'"),
-        ({"reward_funcs": ["math_rewrd"]}, "'math_reward'"),
-        ({"reward_funcs": ["tests.test_cli.no_such_reward"]}, "no_such_reward"),
-        ({"reward_kwargs": {"math_reward": {}}}, "not among reward_funcs"),
-        ({"reward_kwargs": "loud"}, "reward_kwargs='loud': expected a mapping"),
-        ({"dataset_name": "missing.jsonl"}, "no such file"),
-        ({"column_mapping": {"question": "prompt"}}, "no column 'question', the dataset has 'prompt', 'solution'"),
-        ({"column_mapping": {"solution": "answer"}}, "needs a column 'solution'"),
-        ({"prompt_template": "Solve it."}, "{prompt}"),
-        ({"system_prompt": "You add."}, "conversational: true"),
-        ({"num_generations": 3}, "divisible by num_generations"),
-        ({"use_peft": True, "lora_target_modules": ["no_such_module"]}, "no_such_module"),
-        ({"resume_from_checkpoint": "checkpoint-7"}, "not a complete checkpoint"),
-    ],
-    ids=lambda x: str(x)[:40],
-)
-def test_mistakes_in_a_recipe_are_one_line(recipe, capsys, changes, message):
-    assert main(["train", "--config", recipe(**changes)]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert "Traceback" not in error
-
-
-@pytest.mark.parametrize("key", ["model_name_or_path", "dataset_name", "reward_funcs"])
-def test_missing_keys_are_named(recipe, capsys, key):
-    assert main(["train", "--config", recipe(remove=[key])]) == 2
-    assert f"`{key}` is missing" in capsys.readouterr().err
-
-
-def test_mistakes_in_the_call(recipe, capsys, tmp_path):
-    (tmp_path / "broken.yaml").write_text("a: [1")
-    (tmp_path / "list.yaml").write_text("- a")
-    (tmp_path / "bad.jsonl").write_text('{"prompt": "1+1="}\n{"prompt":')
-    for args, message in [
-        (["trian"], "unknown command 'trian'"),
-        (["train", "--config"], "expected the path"),
-        (["train", "--config", str(tmp_path / "none.yaml")], "no such file"),
-        (["train", "--config", str(tmp_path / "broken.yaml")], "not valid YAML"),
-        (["train", "--config", str(tmp_path / "list.yaml")], "YAML mapping"),
-        (["train", "--config", recipe(), "--token_credt", "2"], "did you mean `--token_credit`?"),
-        (["train", "--config", recipe(), "--dataset_name", str(tmp_path / "bad.jsonl")], "cannot be read"),
-    ]:
-        assert main(args) == 2
-        assert message in capsys.readouterr().err
-
-
 def test_version(capsys):
     assert main(["--version"]) == 0
     said = re.fullmatch(r"delta-trl (\S+) \(TRL (\S+), transformers (\S+), torch (\S+)\)\n", capsys.readouterr().out)
@@ -162,7 +109,7 @@ def test_values_reach_their_arguments(recipe):
         "--use_peft",
         "true",
     ]
-    run, training, model = RecipeParser().parse(["--config", path, *flags])
+    run, training, model = RecipeParser().parse(read_options(["--config", path, *flags]))
     assert training.make_rule() == DelTA(lambda_max=1.3)
     assert training.learning_rate == 1e-4
     assert run.column_mapping == {"question": "prompt"}
@@ -194,7 +141,7 @@ def test_weights_of_rewards_stand_beside_them(recipe, tmp_path, capsys):
 
 def test_what_is_switched_off_may_keep_its_options(recipe):
     path = recipe(use_peft=True, lora_r=4, lora_target_modules=["q_proj"], eval_strategy="no", eval_steps=5)
-    _, _, model = RecipeParser().parse(["--config", path, "--use_peft", "false"])
+    _, _, model = RecipeParser().parse(read_options(["--config", path, "--use_peft", "false"]))
     assert (model.use_peft, model.lora_r) == (False, 4)
 
 

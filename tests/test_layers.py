@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 ROOT_MODULES = {"__init__", "cli", "files", "version"}
 # A module imports from its own layer and from those after it.
 LAYERS = (
-    *("cli", "commands", "audit", "explain", "trainer", "report", "evaluation", "data", "rewards", "policy"),
+    *("cli", "commands", "audit", "trainer", "report", "evaluation", "data", "rewards", "policy"),
     *("credit", "sandbox", "files", "arguments", "version"),
 )
 LAYERS_OF_CREDIT = (

@@ -1,15 +1,14 @@
-"""Arguments of the commands: a YAML file and command-line flags over it, with every mistake named."""
+"""Arguments of the commands as dataclasses: checked names, converted types, and what their checks share."""
 
 import re
-from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError
 
 import yaml
-from trl import TrlParser
+from transformers import HfArgumentParser
 
-from .command_line import unknown_options
+from .command_line import CommandParser
 from .errors import RecipeError
-from .recipe_file import read_recipe
+from .options import Options
 
 
 def read_mappings(arguments, *names: str) -> None:
@@ -43,42 +42,28 @@ class CheckedArguments:
             raise RecipeError(f"{name}={getattr(self, name)}: expected {expected}.")
 
 
-class StrictParser(TrlParser):
-    """`TrlParser` that refuses unknown keys with the nearest known one, and reports mistakes in a line."""
+class StrictParser(CommandParser, HfArgumentParser):
+    """From options to dataclasses: the command line over the recipe over the defaults, as `trl.TrlParser` does."""
 
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, allow_abbrev=False, **kwargs)
-
-    def parse(self, args: Iterable[str]) -> tuple:
+    def parse(self, options: Options) -> tuple:
         """
-        Parse `--config FILE.yaml` and flags, which win.
+        The dataclasses that options amount to.
 
         Raises:
-            RecipeError: On an unreadable file, an unknown key or flag, or a value that does not fit.
+            RecipeError: On an unknown option, or a value that does not fit.
         """
-        args = [word for arg in args for word in (arg.split("=", 1) if arg.startswith("--config=") else [arg])]
-        if args[-1:] == ["--config"]:
-            raise RecipeError("--config: expected the path of a recipe.")
-        if "--config" in args:
-            read_recipe(args[args.index("--config") + 1])  # of which `TrlParser` finds less wrong
+        keys = {action.dest for action in self._actions}
+        flags = {flag for action in self._actions for flag in action.option_strings}
+        unknown = [str(key) for key in options.recipe if key not in keys]
+        unknown += [f"--{name}" for name in options.flags if f"--{name}" not in flags]
+        if unknown:
+            self.refuse(unknown)
+        self.set_defaults(**options.recipe)
         try:
-            *arguments, remaining = self.parse_args_and_config(args, return_remaining_strings=True)
+            return self.parse_args_into_dataclasses(options.words, look_for_args_file=False)
         except PackageNotFoundError as error:
             quoted = re.search(r"'([\w-]+)", error.name)  # transformers puts a sentence there
             package = quoted[1] if quoted else error.name
             raise RecipeError(f"An option needs {package}, which is not installed: pip install {package}") from error
         except (ValueError, TypeError, ImportError) as error:
             raise RecipeError(str(error)) from error
-        if remaining:
-            flags = {flag for action in self._actions for flag in action.option_strings}
-            raise unknown_options([arg for arg in remaining if arg.startswith("--")] or remaining, flags, self.command)
-        return tuple(arguments)
-
-    def error(self, message: str):
-        raise RecipeError(message)
-
-    def set_defaults_with_config(self, **config) -> list[str]:
-        known = {action.dest for action in self._actions}
-        if unknown := [key for key in config if key not in known]:
-            raise unknown_options(unknown, known, self.command)
-        return super().set_defaults_with_config(**config)

@@ -4,7 +4,6 @@ import copy
 import hashlib
 import inspect
 import io
-from collections.abc import Iterable
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
@@ -15,14 +14,14 @@ from tqdm.auto import tqdm
 from transformers import AutoConfig
 
 from ..arguments.errors import RecipeError
+from ..arguments.options import Options
 from ..credit import Credit, TokenCredit, alone, credit_at_rollout, read_rule
 from ..evaluation.evaluate import fingerprint, sample_seed
 from ..evaluation.generation import ModelSource, Sampling, TransformersGenerator
 from ..evaluation.processes import share_work, start_processes
 from ..evaluation.store import ChunkKey, Store
-from ..explain.credit import add_advantages
 from ..files import write_atomically
-from ..policy.standalone import given_tokens
+from ..policy.standalone import add_advantages, given_tokens
 from ..report.token_log.texts import TokenTexts
 from .arguments import AuditArguments, AuditParser
 from .benchmarks import make_benchmarks
@@ -30,10 +29,10 @@ from .gradients import policy_gradients
 from .summary import REFERENCE, UNIFORM, gradient_file, refuse_nothing, show, summarise
 
 
-def main(args: Iterable[str]) -> None:
+def main(options: Options) -> None:
     """Run or go on with an audit. Raises `RecipeError` for a mistake of the user's."""
     arguments: AuditArguments
-    (arguments,) = AuditParser().parse(args)
+    (arguments,) = AuditParser().parse(options)
     state = start_processes(arguments.use_cpu)
     audit = Audit(arguments, state)
     with audit.store.lock if state.is_main_process else nullcontext():

@@ -8,7 +8,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from ..arguments.errors import RecipeError
-from ..arguments.named import import_dotted
+from ..arguments.lookup import import_dotted
 from ..data.loading import LOCAL_FORMATS
 from ..evaluation.benchmarks import BENCHMARKS, NUMBER, load_problems
 from .labelled import LabelledBenchmark

@@ -7,6 +7,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from ..arguments.errors import RecipeError
+from ..data.columns import refuse_chats_without_template
 from ..evaluation.benchmarks import BOXED
 from ..evaluation.evaluate import prompt_ids
 from ..evaluation.generation import Generate
@@ -94,11 +95,7 @@ class LabelledBenchmark:
     def _fitting(self, group: list[Labelled]) -> list[dict]:
         """The completions of a prompt in the model's tokens; none if those that fit have no label or contrast left."""
         prompt = self._prompt(group[0])
-        if not isinstance(prompt, str) and self.tokenizer.chat_template is None:
-            raise RecipeError(
-                f"{self.name} has chats as prompts, but the tokenizer of {self.args.model_name_or_path} has no chat "
-                "template."
-            )
+        refuse_chats_without_template([{"prompt": prompt}], self.tokenizer, self.name)
         (ids,) = prompt_ids(self.tokenizer, [prompt])
         rows = []
         for one in group:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ..data.completions import check_completion
 from ..data.loading import load, standardize
-from ..explain.data import check_row
 from ..rewards import math_reward
 from .labels import Labelled, Range, join
 
@@ -114,7 +114,7 @@ def read_own(rows: Iterable[Row]) -> Iterator[Labelled]:
     """A file of one's own. Raises `ValueError` for a row that is none."""
     for number, row in enumerate(rows, 1):
         try:
-            checked = check_row(row)
+            checked = check_completion(row)
             marks, units = (_ranges(row, name, checked["completion"]) for name in ("marks", "units"))
         except ValueError as error:
             raise ValueError(f"row {number}: {error}") from error

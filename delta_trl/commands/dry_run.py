@@ -3,7 +3,7 @@
 the first rows, if they are local.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -12,7 +12,9 @@ import torch
 from transformers import AutoConfig, AutoTokenizer
 from trl import ModelConfig
 
+from ..arguments.options import Options
 from ..credit import Cost
+from ..data.columns import refuse_chats_without_template
 from ..trainer.config import DeltaGRPOConfig
 from ..trainer.rollouts import (
     optimiser_steps_per_rollout,
@@ -20,7 +22,7 @@ from ..trainer.rollouts import (
     scores_rollouts,
     warn_of_checkpoints_inside_a_rollout,
 )
-from .best import keeps_best
+from .best_checkpoint import keeps_best
 from .dataset import evaluation_source, load_prepared
 from .recipe import RecipeError, RecipeParser, RunArguments, get_rewards
 
@@ -93,9 +95,9 @@ def plan_config(num_processes: int) -> type[DeltaGRPOConfig]:
     return PlannedConfig
 
 
-def parse(args: Iterable[str], num_processes: int) -> tuple[RunArguments, DeltaGRPOConfig, ModelConfig]:
+def parse(options: Options, num_processes: int) -> tuple[RunArguments, DeltaGRPOConfig, ModelConfig]:
     """The arguments of a recipe on `num_processes` processes. Raises `RecipeError` like `RecipeParser.parse`."""
-    return RecipeParser(prog="delta-trl train", config_class=plan_config(num_processes)).parse(args)
+    return RecipeParser(plan_config(num_processes)).parse(options)
 
 
 def make_plan(args: DeltaGRPOConfig, hidden_size: int | None) -> Plan:
@@ -264,20 +266,25 @@ def warn_of_model(run_args: RunArguments, model_args: ModelConfig, prompts: list
             f"lora_dropout={model_args.lora_dropout:g} (TRL's default is 0.05): the policy that is trained differs "
             "from the one that sampled. Set lora_dropout to 0."
         )
-    if not (run_args.conversational or any(not isinstance(prompt, str) for prompt in prompts)):
+    chats = [prompt for prompt in prompts if not isinstance(prompt, str)]
+    if run_args.conversational and not chats:  # of data that is not here
+        chats = [[{"role": "user", "content": "a question"}]]
+    if not chats:
         return
     try:
         source = {"revision": model_args.model_revision, "local_files_only": True}
         tokenizer = AutoTokenizer.from_pretrained(model_args.model_name_or_path, **source)
     except (OSError, ValueError):  # not on this machine
         return
-    if tokenizer.chat_template is None:
-        yield f"Prompts are chats, but the tokenizer of {model_args.model_name_or_path} has no chat template."
+    try:
+        refuse_chats_without_template([{"prompt": chats[0]}], tokenizer, run_args.dataset_name)
+    except ValueError as error:
+        yield str(error)
 
 
-def main(args: Iterable[str], num_processes: int) -> None:
+def main(options: Options, num_processes: int) -> None:
     """Print the plan of a recipe. Raises `RecipeError` for a mistake in it, its data, or its rewards' options."""
-    run_args, training_args, model_args = parse(args, num_processes)
+    run_args, training_args, model_args = parse(options, num_processes)
     try:
         rewards = get_rewards(run_args)
     except (ValueError, ImportError) as error:

@@ -1,13 +1,16 @@
-"""`delta-trl explain`."""
+"""`delta-trl explain`. Reads and checks the call without torch; `token_credit.py` does the work."""
 
+import argparse
 import os
-import re
+import warnings
 from pathlib import Path
 
 from ..arguments.command_line import CommandParser
 from ..arguments.errors import RecipeError
-from ..explain.data import read_rows
+from ..data.completions import read_completions
 from ..report.token_log.records import COMPLETIONS_FILE, FOLDER, TOKEN_TYPES_FILE
+from .checks import check_model_path
+from .folder import RECORDS
 
 
 DESCRIPTION = """\
@@ -19,7 +22,7 @@ Every line of FILE is a JSON object, such as
   {"prompt": "2+3=", "completion": "5", "reward": 1.0}
   {"prompt": "2+3=", "completion": "6", "reward": 0.0}
 
-A prompt may be a list of chat messages, a reward null where it is not known.
+A prompt may be a list of chat messages. A reward is null where it is unknown.
 Completions of the same prompt are a group: their rewards become advantages as
 in GRPO. The coefficients are those that DelTA would train with if the file
 were one rollout batch, sampled from the model at temperature 1. Writes what
@@ -27,23 +30,27 @@ training records, and the report of `delta-trl inspect` over it.
 """
 EXAMPLE = """\
 example:
-  delta-trl explain --model Qwen/Qwen3-0.6B --data completions.jsonl \\
-                    --output outputs/explained
+  delta-trl explain --model_name_or_path Qwen/Qwen3-0.6B \\
+                    --data completions.jsonl --output_dir outputs/explained
 """
 REPORT = "report.html"
+OLD_NAMES = {"--model": "--model_name_or_path", "--output": "--output_dir"}
 
 
 def main(args: list[str]) -> None:
     """Compute the token credit of a file's completions, and write it. Raises `RecipeError` for a mistake."""
     parser = CommandParser(
         prog="delta-trl explain",
-        usage="%(prog)s --model MODEL --data FILE --output DIR [--option …]",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="%(prog)s --model_name_or_path MODEL --data FILE --output_dir DIR [--option …]",
         description=DESCRIPTION,
         epilog=EXAMPLE,
     )
-    parser.add_argument("--model", help="hub id or folder of a causal language model, or of a PEFT adapter of one")
+    parser.add_argument(
+        "--model_name_or_path", metavar="MODEL", help="hub id or folder of a causal language model, or PEFT adapter"
+    )
     parser.add_argument("--data", type=Path, metavar="FILE", help="JSON lines: prompt, completion, reward")
-    parser.add_argument("--output", type=Path, metavar="DIR", help=f"folder for the records and {REPORT}")
+    parser.add_argument("--output_dir", type=Path, metavar="DIR", help=f"folder for the records and {REPORT}")
     parser.add_argument("--overwrite", action="store_true", help="replace what this command wrote there before")
     parser.add_argument(
         "--rule",
@@ -52,7 +59,7 @@ def main(args: list[str]) -> None:
         help="as in recipes, such as delta:token_gradient=lm_head or your_module.YourRule (%(default)s)",
     )
     parser.add_argument(
-        "--batch-size", type=int, default=4, metavar="N", help="completions in a forward pass (%(default)s)"
+        "--batch_size", type=int, default=4, metavar="N", help="completions in a forward pass (%(default)s)"
     )
     parser.add_argument(
         "--dtype",
@@ -62,54 +69,53 @@ def main(args: list[str]) -> None:
     )
     parser.add_argument("--device", help="such as cuda:1; if not given, a GPU if there is one")
     parser.add_argument(
-        "--min-count",
+        "--min_count",
         type=int,
         default=5,
         metavar="N",
         help="how often a token type must occur to be in the clouds (%(default)s)",
     )
-    options = parser.parse(args)
-    for name in ("model", "data", "output"):
+    options = parser.read([_new_name(arg) for arg in args])
+    for name in ("model_name_or_path", "data", "output_dir"):
         if not getattr(options, name):
             parser.error(f"--{name} is missing. `{parser.prog} --help` shows an example.")
     for name in ("batch_size", "min_count"):
         if getattr(options, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} {getattr(options, name)}: expected a positive number.")
-    _check_model(options.model)
-    rows = read_rows(options.data)
-    _check_output(options.output, options.overwrite)
-    # torch and transformers take seconds to import: what can be found without them was
-    from ..explain.explain import explain
+            parser.error(f"--{name} {getattr(options, name)}: expected a positive number.")
+    check_model_path(options.model_name_or_path)
+    rows = read_completions(options.data)
+    _check_output(options.output_dir, options.overwrite)
+    # torch and transformers take seconds to import
+    from .token_credit import explain
 
-    print(explain(rows, options))
+    print(explain(rows, options, options.output_dir / REPORT))
 
 
-def _check_model(model: str) -> None:
-    """Raise `RecipeError` for what is neither a model's folder nor can be a hub id."""
-    if Path(model).is_dir():
-        if not any(Path(model, name).is_file() for name in ("config.json", "adapter_config.json")):
-            raise RecipeError(f"--model {model}: no model in this folder, it has no config.json.")
-    elif not re.fullmatch(r"\w[\w.-]*(/[\w.-]+)?", model) or Path(model).exists():
-        raise RecipeError(f"--model {model}: no such folder, and not a hub id (NAME or OWNER/NAME).")
+def _new_name(arg: str) -> str:
+    name, *value = arg.split("=", 1)
+    if name not in OLD_NAMES:
+        return arg
+    warnings.warn(f"{name} is now called {OLD_NAMES[name]}; the next release drops {name}.", FutureWarning, 2)
+    return "=".join([OLD_NAMES[name], *value])
 
 
 def _check_output(output: Path, overwrite: bool) -> None:
-    """Raise `RecipeError` if nothing can be written there, or what is there would be lost or mixed."""
+    """Raise `RecipeError` if nothing can be written there, or if what is there would be lost or mixed."""
     folder = output / FOLDER
     existing = next(path for path in (folder, *folder.parents) if os.path.exists(path))
     if not existing.is_dir() or not os.access(existing, os.W_OK):
-        raise RecipeError(f"--output {output}: {existing} is not a folder that can be written to.")
-    ours = [folder / COMPLETIONS_FILE.format(step=0), folder / TOKEN_TYPES_FILE, output / REPORT]
-    there = [path for path in ours if path.exists()]
-    patterns = ("trainer_state.json", "checkpoint-*", "completions/*.parquet", f"{FOLDER}/*.parquet")
-    foreign = [path for pattern in patterns for path in sorted(output.glob(pattern)) if path not in ours]
+        raise RecipeError(f"--output_dir {output}: {existing} is not a folder that can be written to.")
+    own = {folder / COMPLETIONS_FILE.format(step=0), folder / TOKEN_TYPES_FILE, output / REPORT}
+    patterns = (*RECORDS, f"{FOLDER}/*.parquet", "completions/*.parquet", "checkpoint-*", REPORT)
+    found = {path: None for pattern in patterns for path in sorted(output.glob(pattern))}
+    foreign = [path for path in found if path not in own]
     if foreign:
         raise RecipeError(
-            f"--output {output}: holds {foreign[0].relative_to(output)}, as of a training run, whose records would be "
-            "mixed with these. Give another folder."
+            f"--output_dir {output}: holds {foreign[0].relative_to(output)} of a training run, which would be mixed "
+            "with these records. Give another folder."
         )
-    if there and not overwrite:
+    if found and not overwrite:
         raise RecipeError(
-            f"--output {output}: holds {there[0].relative_to(output)} already. Give another folder, or --overwrite to "
-            "replace it."
+            f"--output_dir {output}: holds {next(iter(found)).relative_to(output)} already. Give another folder, or "
+            "--overwrite to replace it."
         )

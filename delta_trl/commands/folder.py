@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..arguments.errors import RecipeError
-from ..arguments.recipe_file import is_given, is_true
+from ..arguments.options import is_given, is_true
 from ..files import LAST_FILE, SETTINGS, is_complete
 
 

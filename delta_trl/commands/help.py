@@ -72,8 +72,5 @@ class HelpAll(argparse.Action):
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, **options)
 
     def __call__(self, parser, namespace, values, option_string=None):
-        everything = argparse.ArgumentParser(
-            prog=parser.prog, parents=[parser], add_help=False, formatter_class=parser.formatter_class
-        )
-        everything.print_help()
+        print(argparse.ArgumentParser.format_help(parser), end="")
         parser.exit()

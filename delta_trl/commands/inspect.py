@@ -21,16 +21,16 @@ def main(args: list[str]) -> None:
         help="the HTML file; if not given, report.html in the first RUN_DIR, or report-vs-NAME.html of two",
     )
     parser.add_argument("--step", type=int, metavar="N", help="only the completions recorded at this step")
-    parser.add_argument("--min-count", type=int, default=MIN_COUNT, metavar="N",
+    parser.add_argument("--min_count", type=int, default=MIN_COUNT, metavar="N",
                         help="how often a token type must occur to be in the clouds (%(default)s)")  # fmt: skip
     parser.add_argument("--terminal", action="store_true", help="completions in the terminal instead of a file")
     parser.add_argument("--relative", action="store_true",
                         help="with --terminal: shade by the distance from the mean of a token's side")  # fmt: skip
-    options = parser.parse(args)
+    options = parser.read(args)
     if len(options.runs) > 2:
         raise RecipeError(f"inspect: expected one run directory, or two to compare, got {len(options.runs)}.")
     if options.min_count < 1:
-        raise RecipeError(f"--min-count {options.min_count}: expected a positive number.")
+        raise RecipeError(f"--min_count {options.min_count}: expected a positive number.")
     if options.terminal:
         if len(options.runs) > 1 or options.output:
             raise RecipeError("--terminal shows one run, and writes no file.")

@@ -1,16 +1,16 @@
 """Recipes: a YAML file (and command-line flags over it) turned into arguments, with every mistake named."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 
 from trl import ModelConfig
 
 from ..arguments.errors import RecipeError
+from ..arguments.options import Options
 from ..arguments.parser import StrictParser, read_mappings
 from ..data.formats import FORMATS
 from ..rewards import get_reward
 from ..trainer.config import CreditArguments, DeltaGRPOConfig
-from .early import check_call
 from .help import HelpAll, short_help
 from .terminal import TERMINALS
 
@@ -134,20 +134,16 @@ def weigh_rewards(run_args: RunArguments, training_args: DeltaGRPOConfig) -> Non
 class RecipeParser(StrictParser):
     """Of training recipes."""
 
-    command = "delta-trl train"
-
-    def __init__(self, prog: str | None = None, config_class: type[DeltaGRPOConfig] = DeltaGRPOConfig):
-        super().__init__([RunArguments, config_class, ModelConfig], prog=prog)
+    def __init__(self, config_class: type[DeltaGRPOConfig] = DeltaGRPOConfig):
+        super().__init__([RunArguments, config_class, ModelConfig], prog="delta-trl train")
         self.add_argument("--help-all", "--help_all", action=HelpAll, help="show all of TRL's options, too, and exit")
 
     def format_help(self) -> str:
         data, credit = ([one.name for one in fields(group)] for group in (RunArguments, CreditArguments))
         return short_help(self, {"data and rewards": data, "token credit": [*credit, "epsilon_high"]})
 
-    def parse(self, args: Iterable[str]) -> tuple[RunArguments, DeltaGRPOConfig, ModelConfig]:
-        args = list(args)
-        check_call(args, dry_run=True)
-        run_args, training_args, model_args = super().parse(args)
+    def parse(self, options: Options) -> tuple[RunArguments, DeltaGRPOConfig, ModelConfig]:
+        run_args, training_args, model_args = super().parse(options)
         if isinstance(run_args.reward_funcs, dict):
             weigh_rewards(run_args, training_args)
         return run_args, training_args, model_args

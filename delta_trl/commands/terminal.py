@@ -7,9 +7,13 @@ are as with TRL's own dicts and tables, which `terminal: trl` brings back.
 
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import datasets
+import huggingface_hub
+import transformers
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
@@ -18,7 +22,6 @@ from trl import GRPOTrainer
 
 from ..evaluation.sampling import describe_training
 from ..report.text import visible
-from .quiet import equal_warnings_once
 
 
 TERMINALS = ("lines", "trl")
@@ -168,6 +171,31 @@ class Lines(TrainerCallback):
     def _print(self, text: str | Text) -> None:
         # a file's reader wraps as they like
         self.console.print(text, soft_wrap=not self.console.is_terminal)
+
+
+def no_progress_bars_in_files() -> None:
+    """Switch off the libraries' progress bars (downloads, loading) unless standard error is a terminal."""
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
+        huggingface_hub.utils.disable_progress_bars()
+        transformers.utils.logging.disable_progress_bar()
+
+
+@contextmanager
+def equal_warnings_once() -> Iterator[None]:
+    """Show equal warnings once. Python forgets which it has shown whenever a library uses `catch_warnings`."""
+    shown, show = set(), warnings.showwarning
+
+    def show_once(message, category, filename, lineno, *rest, **others):
+        if (warning := (str(message), category, filename, lineno)) not in shown:
+            shown.add(warning)
+            show(message, category, filename, lineno, *rest, **others)
+
+    warnings.showwarning = show_once
+    try:
+        yield
+    finally:
+        warnings.showwarning = show
 
 
 def harmless(entry: str | list[dict]) -> str:

@@ -1,7 +1,6 @@
 """Training from a recipe: what `delta-trl train` and `scripts/train.py` (under `accelerate launch`) run."""
 
 import logging
-from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -10,31 +9,30 @@ from accelerate.logging import get_logger
 from transformers import AutoTokenizer
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
-from ..arguments.recipe_file import is_true
+from ..arguments.options import Options, is_true
 from ..data.loading import drop_long_prompts
 from ..evaluation.sampling import describe_training
 from ..trainer.checkpoints import resolve_resume
 from ..trainer.config import DeltaGRPOConfig
 from ..trainer.rollouts import optimiser_steps_per_rollout
 from ..trainer.trainer import DeltaGRPOTrainer
-from .best import SaveBestCallback, keeps_best
+from .best_checkpoint import SaveBestCallback, keeps_best
 from .dataset import evaluation_source, load_prepared
 from .folder import remove_run
 from .model import choose_attention, end_turns
-from .quiet import no_bars_in_files
 from .recipe import RecipeError, RecipeParser, RunArguments, get_rewards
-from .terminal import lines
+from .terminal import lines, no_progress_bars_in_files
 
 
 logger = get_logger(__name__)
 
 
-def main(args: Iterable[str], prog: str = "train.py") -> None:
-    """Parse `args`, build the trainer, train, save. Raises `RecipeError` for a mistake of the user's."""
-    run_args, training_args, model_args = RecipeParser(prog=prog).parse(args)
+def main(options: Options) -> None:
+    """Parse the options, build the trainer, train, save. Raises `RecipeError` for a mistake of the user's."""
+    run_args, training_args, model_args = RecipeParser().parse(options)
     prints_lines = run_args.terminal == "lines"
     if prints_lines:
-        no_bars_in_files()
+        no_progress_bars_in_files()
     try:
         trainer, checkpoint = build(run_args, training_args, model_args)
     except (ValueError, OSError, ImportError) as error:

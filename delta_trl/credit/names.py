@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from ..arguments.named import check_options, import_dotted
+from ..arguments.lookup import check_options, import_dotted
 from .rule import TokenCredit, check_hooks
 from .rules.adaptive import AdaptiveSides
 from .rules.balance import SideWeights

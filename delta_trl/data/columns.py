@@ -44,15 +44,21 @@ def check_datasets(train_dataset: Any, eval_dataset: Any, reward_funcs: list | N
         check_reward_columns(columns, functions, names)
 
 
-def refuse_chats_without_template(dataset: Any, processing_class: Any) -> None:
-    """Raise `ValueError` if prompts are lists of messages, and tokenizer or processor cannot make text of them."""
-    chats = isinstance(dataset, Dataset) and not isinstance(dataset[0]["prompt"], str)
-    if chats and getattr(processing_class, "chat_template", None) is None:
-        name = getattr(processing_class, "name_or_path", "")
+def refuse_chats_without_template(rows: Any, tokenizer: Any, name: str = "The dataset") -> None:
+    """
+    Raise `ValueError` if prompts are chats, and the tokenizer cannot make text of them.
+
+    Args:
+        rows (`Dataset` or `list[dict]`): Rows with a `prompt`; the first one tells. Of anything else nothing is known.
+        tokenizer (`PreTrainedTokenizerBase` or `ProcessorMixin`): The model's.
+        name (`str`, *optional*, defaults to `"The dataset"`): What the rows are called in the message.
+    """
+    chats = isinstance(rows, (Dataset, list)) and not isinstance(rows[0]["prompt"], str)
+    if chats and getattr(tokenizer, "chat_template", None) is None:
         raise ValueError(
-            f"The prompts are chats, but the tokenizer of {name!r} has no chat template. Use plain "
-            "text as prompts (`conversational: false` in a recipe), or a tokenizer with a template, as instruction-"
-            "tuned models have it."
+            f"{name}: the prompts are chats, but the tokenizer of {getattr(tokenizer, 'name_or_path', '')!r} has no "
+            "chat template. Use plain text as prompts (`conversational: false` in a recipe), or a model whose "
+            "tokenizer has a template, as instruction-tuned models have."
         )
 
 

@@ -1,13 +1,13 @@
 """`delta-trl eval --compare A B`: is A ahead of B?"""
 
-import argparse
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 from rich.table import Table
 
+from ..arguments.command_line import CommandParser
 from ..arguments.errors import RecipeError
 from ..files import write_json
 from .metrics import compare_runs, paired_bootstrap
@@ -19,19 +19,12 @@ from .summary import Samples, load_samples, percent, print_table
 MODEL_SETTINGS = {"model_name_or_path", "model_revision", "model_fingerprint", "benchmarks"}
 
 
-def main(args: Iterable[str]) -> None:
+def main(args: Sequence[str]) -> None:
     """Compare two finished evaluations. Raises `RecipeError` for a mistake of the user's."""
-    parser = argparse.ArgumentParser(prog="delta-trl eval", exit_on_error=False)
+    parser = CommandParser(prog="delta-trl eval")
     parser.add_argument("--compare", nargs=2, type=Path, metavar=("A", "B"), required=True)
-    parser.add_argument("--output_file", "--output-file", type=Path, help="also write the numbers to this JSON file")
-    try:
-        options, unknown = parser.parse_known_args(args)
-    except argparse.ArgumentError as error:
-        raise RecipeError(str(error)) from error
-    if unknown:
-        raise RecipeError(
-            f"--compare takes two output directories and --output_file, got {' '.join(unknown)} as well."
-        )
+    parser.add_argument("--output_file", type=Path, help="also write the numbers to this JSON file")
+    options = parser.read(args)
     try:
         comparison = compare(*options.compare)
     except ImportError as error:

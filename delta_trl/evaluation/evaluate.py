@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,6 +17,8 @@ from transformers.utils.hub import extract_commit_hash
 from trl.trainer.utils import is_async_callable
 
 from ..arguments.errors import RecipeError
+from ..arguments.options import Options
+from ..data.columns import refuse_chats_without_template
 from ..rewards.failures import explain_failures
 from .arguments import EvalArguments, EvalParser
 from .benchmarks import NUMBER, Problems, load_problems, resolve
@@ -29,10 +31,10 @@ from .summary import show, summarise
 logger = logging.getLogger(__name__)
 
 
-def main(args: Iterable[str]) -> None:
+def main(options: Options) -> None:
     """Run or go on with an evaluation. Raises `RecipeError` for a mistake of the user's."""
     arguments: EvalArguments
-    (arguments,) = EvalParser().parse(args)
+    (arguments,) = EvalParser().parse(options)
     state = start_processes(arguments.use_cpu)
     try:
         evaluation = Evaluation(arguments, state)
@@ -109,11 +111,7 @@ class Evaluation:
                 args.system_prompt,
                 _mapping(args.reward_kwargs),
             )
-            if not isinstance(problems[name].rows[0]["prompt"], str) and self.tokenizer.chat_template is None:
-                raise ValueError(
-                    f"{name} has chats as prompts, but the tokenizer of {args.model_name_or_path} has no chat "
-                    "template. Set `--conversational false`, or use a model that has one."
-                )
+            refuse_chats_without_template(problems[name].rows, self.tokenizer, name)
             self.benchmarks[name] = replace(benchmark, reward=problems[name].reward_name)
         rewards = {one.reward_name for one in problems.values()}
         unknown = set(_mapping(args.reward_kwargs)) - rewards

@@ -6,7 +6,7 @@ import torch
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from ..credit import HiddenStates, LMHead, Scores, Tokens
+from ..credit import HiddenStates, LMHead, Scores, Tokens, group_advantages
 from .recorder import backbone_of
 
 
@@ -108,6 +108,14 @@ class StandalonePolicy:
             predicts[i, len(prompt) - 1 : end - 1] = True
         device = self.model.device
         return ids.to(device), attention.to(device), predicts.to(device)
+
+
+def add_advantages(rows: Sequence[dict]) -> None:
+    """Add `advantage` to rows with `reward` and `group`: over each group as in GRPO, 0 without a reward."""
+    rewards = torch.tensor([torch.nan if row["reward"] is None else row["reward"] for row in rows])
+    groups = torch.tensor([row["group"] for row in rows])
+    for row, advantage in zip(rows, group_advantages(rewards, groups).tolist(), strict=True):
+        row["advantage"] = advantage
 
 
 def given_tokens(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..arguments.named import check_options, import_dotted
+from ..arguments.lookup import check_options, import_dotted
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from accelerate.logging import get_logger
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
-from ..arguments.recipe_file import is_given, is_true
+from ..arguments.options import is_given, is_true
 from ..files import ENTROPY_STATE, LAST_FILE, FolderLock, begin_checkpoint, is_complete, names_disk, write_json
 from .rollouts import optimiser_steps_per_rollout, warn_of_checkpoints_inside_a_rollout
 from .settings import changes, record_settings, settings_of

@@ -12,7 +12,7 @@ from torch import nn
 from transformers.trainer_utils import has_length
 from trl import GRPOConfig, GRPOTrainer
 
-from ..arguments.named import nearest
+from ..arguments.lookup import nearest
 from ..data.columns import check_datasets, refuse_chats_without_template
 from .rollouts import refuse_too_few_rows
 from .scoring import autocast_dtype

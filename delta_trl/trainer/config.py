@@ -7,7 +7,7 @@ from typing import Any
 from transformers import GenerationConfig
 from trl import GRPOConfig
 
-from ..arguments.named import check_known
+from ..arguments.lookup import check_known
 from ..arguments.parser import read_mappings
 from ..credit import TokenCredit, make_rule
 from ..credit.options import refuse_idle

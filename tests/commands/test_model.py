@@ -9,6 +9,7 @@ from tokenizers import AddedToken
 from transformers import GenerationConfig
 
 from delta_trl import DeltaGRPOConfig
+from delta_trl.arguments.options import read_options
 from delta_trl.commands import model as module
 from delta_trl.commands.model import choose_attention, end_turns, turn_end
 from delta_trl.commands.recipe import RecipeParser
@@ -91,7 +92,7 @@ def test_training_stops_at_both_and_saves_so(tmp_path):
         "report_to": "none",
     }
     words = [word for key, value in flags.items() for word in (f"--{key}", str(value))]
-    trainer, _ = build(*RecipeParser().parse(words))
+    trainer, _ = build(*RecipeParser().parse(read_options(words)))
     batches = []
     generate = trainer._generate_and_score_completions
     trainer._generate_and_score_completions = lambda rows: batches.append(generate(rows)) or batches[-1]

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from datasets import Dataset
 
+from delta_trl.arguments.options import read_options
 from delta_trl.commands.recipe import RecipeParser
 from delta_trl.data.livecodebench import livecodebench_tests
 from delta_trl.data.loading import load, standardize
@@ -296,15 +297,15 @@ def test_the_evaluation_set_brings_its_own_format(tmp_path):
     from delta_trl.commands.train import build
 
     own = {"eval_strategy": "steps", "eval_dataset_name": str(FIXTURES / "aime_2025.jsonl")}
-    trainer, _ = build(*RecipeParser().parse(recipe(tmp_path, **own, eval_dataset_format="matharena")))
+    trainer, _ = build(*RecipeParser().parse(read_options(recipe(tmp_path, **own, eval_dataset_format="matharena"))))
     assert trainer.train_dataset["solution"][:2] == ["3", "Yes"]
     assert trainer.eval_dataset["solution"][:] == ["33", "170", "7"]
     mapping = {"problem": "prompt", "answer": "solution"}
-    trainer, _ = build(*RecipeParser().parse(recipe(tmp_path, **own, eval_column_mapping=mapping)))
+    trainer, _ = build(*RecipeParser().parse(read_options(recipe(tmp_path, **own, eval_column_mapping=mapping))))
     assert trainer.eval_dataset["prompt"][1].startswith("How many diagonals")
     # the training set's format is not taken for the other's
     with pytest.raises(ValueError, match=r"has no column 'prompt'.*looks like `dataset_format: matharena`"):
-        build(*RecipeParser().parse(recipe(tmp_path, **own)))
+        build(*RecipeParser().parse(read_options(recipe(tmp_path, **own))))
 
 
 @pytest.mark.parametrize(
@@ -320,4 +321,4 @@ def test_the_evaluation_set_brings_its_own_format(tmp_path):
 )
 def test_mistakes_in_a_recipe(tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
-        RecipeParser().parse(recipe(tmp_path, eval_strategy="steps", **changes))
+        RecipeParser().parse(read_options(recipe(tmp_path, eval_strategy="steps", **changes)))

@@ -620,7 +620,7 @@ def test_mistakes_in_a_comparison(call, data, tmp_path, capsys):
         assert message in capsys.readouterr().err
     for options, message in [
         (["--compare", "a"], "expected 2 arguments"),
-        (["--compare", "a", "b", "--seed", "1"], "got --seed 1 as well"),
+        (["--compare", "a", "b", "--seed", "1"], "`--seed`"),
     ]:
         assert main(["eval", *options]) == 2
         assert message in capsys.readouterr().err

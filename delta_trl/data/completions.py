@@ -1,4 +1,4 @@
-"""The data of `delta-trl explain`, read and checked without torch: every mistake names its line."""
+"""Completions with rewards from a file of JSON lines, checked without torch. Every mistake names its line."""
 
 import json
 import math
@@ -13,7 +13,7 @@ from ..arguments.errors import RecipeError
 FIELDS = "prompt, completion and reward"
 
 
-def read_rows(path: Path) -> list[dict]:
+def read_completions(path: Path) -> list[dict]:
     """
     Read JSON lines.
 
@@ -37,7 +37,7 @@ def read_rows(path: Path) -> list[dict]:
         if not line.strip():
             continue
         try:
-            row = _read(line)
+            row = _read_line(line)
         except ValueError as error:
             raise RecipeError(f"{path}, line {number}: {error}.") from error
         group = groups.setdefault(json.dumps(row["prompt"]), len(groups))
@@ -49,7 +49,7 @@ def read_rows(path: Path) -> list[dict]:
         if row["reward"] is not None:
             rewards[row["group"]].add(row["reward"])
     if not any(rewards.values()):
-        raise RecipeError(f"{path}: all rewards are null, so there are no winners and losers to contrast.")
+        raise RecipeError(f"{path}: all rewards are null, so there is nothing to contrast.")
     if not any(len(different) > 1 for different in rewards.values()):
         raise RecipeError(
             f"{path}: no prompt has completions with different rewards, so there is nothing to contrast. Completions "
@@ -58,16 +58,16 @@ def read_rows(path: Path) -> list[dict]:
     return sorted(rows, key=lambda row: row["group"])
 
 
-def _read(line: bytes) -> dict:
+def _read_line(line: bytes) -> dict:
     """The three fields of a line. Raises `ValueError` that says what is wrong with it."""
     try:
         row = json.loads(line.decode())
     except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON in UTF-8 ({error})") from error
-    return check_row(row)
+    return check_completion(row)
 
 
-def check_row(row: Any) -> dict:
+def check_completion(row: Any) -> dict:
     """The three fields of a row. Raises `ValueError` that says what is wrong with it."""
     if not isinstance(row, dict):
         raise ValueError(f"expected an object with {FIELDS}, got {reprlib.repr(row)}")
@@ -80,7 +80,7 @@ def check_row(row: Any) -> dict:
     if not isinstance(completion, str):
         raise ValueError(f"the completion must be a string, got {reprlib.repr(completion)}")
     if not completion:
-        raise ValueError("the completion is empty, it has no token to explain")
+        raise ValueError("the completion is empty, it has no token")
     for name, value in (("prompt", prompt), ("completion", completion)):
         try:
             json.dumps(value, ensure_ascii=False).encode()

@@ -1,11 +1,12 @@
-"""What is wrong with a call of `delta-trl train`, as far as one can tell before anything heavy is imported."""
+"""Checks of a call of `delta-trl train` that need no heavy import, and so cost no time."""
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from ..arguments.errors import RecipeError
-from ..arguments.recipe_file import read_recipe
+from ..arguments.options import Options, is_true
 from .folder import refuse_another_run
 
 
@@ -22,13 +23,13 @@ SWITCHES = {
 TRACKERS = ("wandb", "trackio", "mlflow", "comet_ml", "swanlab")  # in report_to, and as packages
 
 
-def check_call(args: list[str], dry_run: bool = False) -> None:
+def check_call(options: Options, dry_run: bool = False) -> None:
     """Raise `RecipeError` for a missing recipe, key, file, folder or package, or an output folder that is taken."""
-    if not args:
+    if not (options.flags or options.recipe):
         raise RecipeError("train needs a recipe: delta-trl train --config RECIPE.yaml (`--help` lists its options).")
-    if {"-h", "--help", "--help-all"} & set(args):
+    if {"help", "help_all"} & options.flags.keys():
         return
-    given = _given(args)
+    given = options.values
     for name in REQUIRED:
         if not given.get(name) or given[name] is True:
             raise RecipeError(f"`{name}` is missing: set it in the recipe or as --{name}.")
@@ -48,21 +49,20 @@ def check_call(args: list[str], dry_run: bool = False) -> None:
             raise RecipeError(f"report_to={tracker!r}: the package is not installed: pip install {tracker}")
 
 
-def _given(args: list[str]) -> dict[str, Any]:
-    """The recipe's keys and the flags over them, as far as they can be told apart without knowing them."""
-    flags: dict[str, Any] = {}
-    name = ""
-    for arg in args:
-        if arg.startswith("--"):
-            name, _, value = arg.removeprefix("--").partition("=")
-            name = name.replace("-", "_")
-            flags[name] = value or True  # a switch, unless a value follows
-        elif name:
-            flags[name] = arg
-    if flags.get("config") is True:
-        raise RecipeError("--config: expected the path of a recipe.")
-    recipe = read_recipe(flags["config"]) if "config" in flags else {}
-    return {**recipe, **flags}
+def take_dry_run(options: Options) -> int | None:
+    """Take the options of a dry run out of those of training: the processes to plan for, `None` without one."""
+    dry_run = is_true(options.values.get("dry_run"))
+    asked = options.values.get("num_processes")
+    for name in ("dry_run", "num_processes"):
+        options.flags.pop(name, None)
+    if not dry_run:
+        if asked is not None:
+            raise RecipeError("--num-processes goes with --dry-run; `accelerate launch` starts processes to train on.")
+        return None
+    asked = os.environ.get("WORLD_SIZE", 1) if asked is None else asked
+    if not str(asked).isdecimal() or int(asked) < 1:
+        raise RecipeError(f"--num-processes {asked}: expected a positive number.")
+    return int(asked)
 
 
 def refuse_idle(given: dict[str, Any]) -> None:

@@ -1,0 +1,122 @@
+"""
+The options of a call, read once: the command line, and the recipe that `--config` names. Types are not known yet.
+Imports nothing heavy, so that mistakes are found at once.
+"""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .errors import RecipeError
+
+
+@dataclass(frozen=True)
+class Options:
+    """
+    The options of a call.
+
+    Args:
+        recipe (`dict[str, Any]`): The keys of the recipe, empty without one.
+        flags (`dict[str, list[str]]`): By the option's name, the words behind it on the command line.
+    """
+
+    recipe: dict[str, Any]
+    flags: dict[str, list[str]]
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The recipe's values, and the command line's over them; an option without a word is `True`."""
+        return {**self.recipe, **{name: _value(words) for name, words in self.flags.items()}}
+
+    @property
+    def words(self) -> list[str]:
+        """The command line again, for `argparse`; after `=`, a word may begin with a dash."""
+        return [
+            word
+            for name, words in self.flags.items()
+            for word in ([f"--{name}={words[0]}"] if len(words) == 1 else [f"--{name}", *words])
+        ]
+
+
+def read_options(args: Iterable[str]) -> Options:
+    """
+    Read a command line and its recipe. The recipe's `env` sets environment variables, as in TRL.
+
+    Args:
+        args (`Iterable[str]`): `--name value …` or `--name=value`, with dashes or underscores in the name. Of two
+            equal names the last one counts.
+
+    Raises:
+        RecipeError: If a word belongs to no option, or the recipe cannot be read.
+    """
+    flags: dict[str, list[str]] = {}
+    words: list[str] | None = None
+    for arg in args:
+        if arg.startswith("--") or arg == "-h":
+            name, has_value, value = arg.removeprefix("--").partition("=")
+            words = flags["help" if arg == "-h" else name.replace("-", "_")] = [value] if has_value else []
+        elif words is None:
+            raise RecipeError(f"{arg!r} belongs to no option: expected --config RECIPE.yaml or --option value.")
+        else:
+            words.append(arg)
+    if "config" not in flags:
+        return Options({}, flags)
+    path = flags.pop("config")
+    if len(path) != 1:
+        raise RecipeError(f"--config: expected the path of one recipe, got {' '.join(path) or 'none'}.")
+    recipe = read_recipe(path[0])
+    variables = recipe.pop("env", {})
+    if not isinstance(variables, dict):
+        raise RecipeError(f"env={variables!r}: expected a mapping of environment variables.")
+    os.environ.update({name: str(value) for name, value in variables.items()})
+    return Options(recipe, flags)
+
+
+def _value(words: list[str]) -> bool | str | list[str]:
+    return True if not words else words[0] if len(words) == 1 else words
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses keys that stand twice in a mapping, of which YAML's own loader keeps the last."""
+
+    def construct_mapping(self, node, deep=False):
+        seen: dict[Any, int] = {}
+        for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag == "tag:yaml.org,2002:merge":
+                continue  # YAML's own loader handles these
+            key, line = self.construct_object(key_node), key_node.start_mark.line + 1
+            if key in seen:
+                raise RecipeError(f"`{key}` is set twice, in lines {seen[key]} and {line} of the recipe.")
+            seen[key] = line
+        return super().construct_mapping(node, deep)
+
+
+def read_recipe(path: str | Path) -> dict[str, Any]:
+    """The keys of a YAML file. Raises `RecipeError` if it cannot be read, or is no mapping of distinct keys."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise RecipeError(f"--config: no such file: {path}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"--config: the recipe cannot be read: {error}") from error
+    try:
+        recipe = yaml.load(text, _Loader)
+    except yaml.YAMLError as error:
+        raise RecipeError(f"The recipe {path} is not valid YAML: {error}") from error
+    if not isinstance(recipe, dict):
+        raise RecipeError(f"The recipe {path} holds {type(recipe).__name__}, expected a YAML mapping of options.")
+    return recipe
+
+
+def is_true(value: object) -> bool:
+    """Whether a value of an option means yes, to transformers' parser, too."""
+    return str(value).lower() in ("true", "yes", "t", "y", "1")
+
+
+def is_given(value: object) -> bool:
+    """Whether a value of an option is neither a no nor none."""
+    return value is not None and str(value).lower() not in ("false", "no", "f", "n", "0", "none")

@@ -1,0 +1,162 @@
+"""Token credit of completions from a file, recorded as training records a rollout batch: the work of `explain`."""
+
+import argparse
+import textwrap
+from pathlib import Path
+
+import pyarrow as pa
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+
+from ..arguments.errors import RecipeError
+from ..credit import credit_at_rollout, read_rule
+from ..data.columns import refuse_chats_without_template
+from ..evaluation.generation import ModelSource
+from ..files import write_atomically
+from ..policy.standalone import add_advantages, given_tokens
+from ..report import write_report
+from ..report.token_log.log import TokenTypes, serialize
+from ..report.token_log.records import COMPLETIONS, COMPLETIONS_FILE, FOLDER, TOKEN_TYPES_FILE
+from ..report.token_log.texts import TokenTexts
+
+
+def explain(rows: list[dict], options: argparse.Namespace, report: Path) -> Path:
+    """
+    Compute token credit, and write the records and the report.
+
+    Args:
+        rows (`list[dict]`): As `read_completions` returns them.
+        options (`argparse.Namespace`): Of the command.
+        report (`Path`): The HTML file.
+
+    Returns:
+        `Path`: The HTML file.
+
+    Raises:
+        RecipeError: If there is no such device, rule or model, a line does not fit it, or nothing can be written.
+    """
+    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # the latter from a torch without CUDA
+        raise RecipeError(f"--device {device}: {str(error).splitlines()[0]}") from error
+    try:
+        rule = read_rule(options.rule)
+    except ValueError as error:
+        raise RecipeError(f"--rule {options.rule}: {error}") from error
+    tokenizer = tokenize(rows, options.model_name_or_path, options.data)
+    model = load_model(options.model_name_or_path, options.dtype, device)
+    add_advantages(rows)
+    tokens = given_tokens(model, rows, micro_batch_size=options.batch_size, progress=True)
+    try:
+        credit = credit_at_rollout(rule, tokens)
+    except ValueError as error:  # an LM head that does not reproduce the model's log-probabilities
+        raise RecipeError(f"model_name_or_path={options.model_name_or_path!r}: {error}") from error
+    values = {
+        "coefficients": torch.ones_like(tokens.advantages) if credit is None else credit.weights,
+        "log_probs": tokens.log_probs,
+        "entropies": tokens.entropies,
+    }
+    lengths = [len(row["token_ids"]) for row in rows]
+    for name, column in values.items():
+        for row, part in zip(rows, column.cpu().split(lengths), strict=True):
+            row[name] = part.tolist()
+    types = TokenTypes(max(len(tokenizer), model.config.get_text_config().vocab_size))
+    types.add(*(x.cpu().numpy() for x in (tokens.ids, values["coefficients"], tokens.advantages)))
+    try:
+        _write_records(rows, types, TokenTexts(tokenizer), options.output_dir / FOLDER)
+    except OSError as error:
+        raise RecipeError(
+            f"--output_dir {options.output_dir}: the records cannot be written ({error.strerror})."
+        ) from error
+    return write_report([options.output_dir], report, min_count=options.min_count)
+
+
+def tokenize(rows: list[dict], model: str, path: Path) -> PreTrainedTokenizerBase:
+    """
+    Add `prompt_ids` and `token_ids` to the rows; a chat becomes the text that the model reads.
+
+    Args:
+        rows (`list[dict]`): As `read_completions` returns them.
+        model (`str`): Hub id or folder.
+        path (`Path`): The data's file, for messages.
+
+    Returns:
+        `PreTrainedTokenizerBase`: The model's tokenizer.
+
+    Raises:
+        RecipeError: If the tokenizer cannot be loaded, or a line does not fit it or the model.
+    """
+    try:
+        source = ModelSource(model)
+        config = AutoConfig.from_pretrained(source.base() if source.is_adapter() else model).get_text_config()
+        tokenizer = source.tokenizer()
+    except Exception as error:  # what loading raises has no common type
+        raise _not_loaded(model, error) from error
+    limit = getattr(config, "max_position_embeddings", None)
+    for row in rows:
+        try:
+            _tokenize_row(row, tokenizer, config.vocab_size, limit)
+        except Exception as error:  # what tokenizers and chat templates raise has no common type
+            raise RecipeError(f"{path}, line {row['line']}, does not fit {model}: {_beginning(error)}") from error
+    return tokenizer
+
+
+def _tokenize_row(row: dict, tokenizer: PreTrainedTokenizerBase, vocab_size: int, limit: int | None) -> None:
+    chat = isinstance(row["prompt"], list)
+    if chat:
+        refuse_chats_without_template([row], tokenizer)
+        row["prompt"] = tokenizer.apply_chat_template(row["prompt"], tokenize=False, add_generation_prompt=True)
+    row["prompt_ids"] = tokenizer(row["prompt"], add_special_tokens=not chat).input_ids
+    row["token_ids"] = tokenizer(row["completion"], add_special_tokens=False).input_ids
+    if not row["prompt_ids"]:
+        raise ValueError("the prompt has no token, so nothing predicts the completion's first one.")
+    if not row["token_ids"]:
+        raise ValueError("the completion has no token.")
+    ids = row["prompt_ids"] + row["token_ids"]
+    if max(ids) >= vocab_size:
+        raise ValueError(
+            f"a token is beyond the vocabulary, {vocab_size:,}. Does the tokenizer in there belong to the model?"
+        )
+    if limit is not None and len(ids) > limit:
+        raise ValueError(f"prompt and completion have {len(ids):,} tokens, max_position_embeddings is {limit:,}.")
+
+
+def load_model(model: str, dtype: str, device: str) -> PreTrainedModel:
+    """The causal language model. Raises `RecipeError` if it cannot be loaded, or weights are missing."""
+    try:
+        loaded, found = AutoModelForCausalLM.from_pretrained(model, dtype=dtype, output_loading_info=True)
+        loaded = loaded.to(device).eval()
+    except Exception as error:  # what loading raises has no common type
+        raise _not_loaded(model, error) from error
+    missing = sorted(found["missing_keys"])
+    if missing:  # transformers would draw them at random
+        raise RecipeError(
+            f"model_name_or_path={model!r}: these weights are missing: {', '.join(missing[:3])}"
+            f"{', …' * (len(missing) > 3)}. Expected a causal language model with its LM head."
+        )
+    return loaded
+
+
+def _not_loaded(model: str, error: Exception) -> RecipeError:
+    return RecipeError(f"model_name_or_path={model!r}: cannot be loaded: {_beginning(error)}")
+
+
+def _beginning(error: Exception) -> str:
+    """The beginning of a message, where transformers says what is wrong; lists and advice follow."""
+    return textwrap.shorten(str(error) or type(error).__name__, 300, placeholder=" …")
+
+
+def _write_records(rows: list[dict], types: TokenTypes, texts: TokenTexts, folder: Path) -> None:
+    records = [
+        {
+            **row,
+            "step": 0,
+            "prompt_index": row["group"],
+            "rewards": [("reward", row["reward"])],
+            "tokens": texts.of_sequence(row["token_ids"]),
+        }
+        for row in rows
+    ]
+    write_atomically(serialize(pa.Table.from_pylist(records, COMPLETIONS)), folder / COMPLETIONS_FILE.format(step=0))
+    write_atomically(serialize(types.table(texts)), folder / TOKEN_TYPES_FILE)

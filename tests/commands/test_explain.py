@@ -1,0 +1,334 @@
+"""`delta-trl explain` on the quickstart's model, against the method in plain float64."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from tokenizers.normalizers import Strip
+from transformers import AutoModelForCausalLM, AutoTokenizer, T5Config, T5ForConditionalGeneration
+
+from delta_trl.cli import main
+from delta_trl.report import read_run
+
+from ..corpus import tiny
+from ..credit import oracle
+
+
+ROOT = Path(__file__).parents[2]
+MODEL = ROOT / "recipes/quickstart/model"
+WORKED = "ones {a}+{b}={c} write {w} carry 0\n\\boxed{{{answer}}}"
+
+
+def explain(*args):
+    assert main(["explain", *map(str, args)]) == 0
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Three prompts, interleaved, with right and wrong completions of different lengths."""
+    rows = []
+    for extra in range(3):
+        for a, b in ((2, 3), (4, 4), (1, 6)):
+            right = extra == 0
+            text = WORKED.format(a=a, b=b, c=a + b, w=a + b, answer=a + b + (0 if right else extra))
+            rows.append(
+                {
+                    "prompt": f"{a}+{b}=",
+                    "completion": extra * "tens 2+2+0=4 write 4 carry 0\n" + text,
+                    "reward": float(right),
+                }
+            )
+    rows.append({"prompt": "1+6=", "completion": "ones 1+6=7 carry 0", "reward": None})
+    path = tmp_path_factory.mktemp("explain") / "data.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)) + "\n\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("gradient", "lines"),
+    [("output_row", 10), ("full", 5)],  # explicit gradients over all parameters take memory
+)
+def test_records_and_report(data, tmp_path, capsys, gradient, lines):
+    rows = [json.loads(line) for line in data.read_text().splitlines()[:lines]]
+    (tmp_path / "some.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    explain(
+        "--model_name_or_path", MODEL, "--data", tmp_path / "some.jsonl", "--output_dir", tmp_path,
+        "--rule", f"delta:token_gradient={gradient}",
+        "--batch_size", 3, "--dtype", "float32", "--min_count", 1,
+    )  # fmt: skip
+    assert capsys.readouterr().out.strip() == str(tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
+    run = read_run(tmp_path)
+    by_prompt = {}
+    for row in rows:
+        by_prompt.setdefault(row["prompt"], []).append((row["completion"], row["reward"]))
+    assert {g.prompt: [("".join(c.tokens()), c.reward) for c in g.completions] for g in run.groups} == by_prompt
+    completions = [c for group in run.groups for c in group.completions]
+    assert all((c.side == 0) == (c.reward is None or len(group.completions) == 1) for group in run.groups
+               for c in group.completions)  # fmt: skip
+
+    # one sequence at a time, without padding
+    tokenizer = AutoTokenizer.from_pretrained(MODEL)
+    model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float64)
+    vectors, advantages = [], []
+    for group in run.groups:
+        prompt = tokenizer(group.prompt).input_ids
+        rewards = np.array([c.reward for c in group.completions if c.reward is not None])
+        spread = rewards.std(ddof=1) + 1e-4 if len(rewards) > 1 else np.inf
+        for c in group.completions:
+            ids = torch.tensor(prompt + tokenizer("".join(c.tokens()), add_special_tokens=False).input_ids)
+            output = model(input_ids=ids[None], output_hidden_states=True)
+            predicted = slice(len(prompt) - 1, -1)
+            distribution = output.logits[0, predicted].log_softmax(dim=-1)
+            log_probs = distribution.gather(1, ids[len(prompt) :, None])[:, 0]
+            np.testing.assert_allclose(c.log_probs, log_probs.detach(), atol=1e-4)
+            entropy = torch.distributions.Categorical(logits=distribution).entropy()
+            np.testing.assert_allclose(c.entropies, entropy.detach(), atol=1e-4)
+            advantage = 0.0 if c.reward is None else (c.reward - rewards.mean()) / spread
+            advantages += [advantage] * len(log_probs)
+            assert c.advantage == pytest.approx(advantage, abs=1e-5)
+            if gradient == "output_row":
+                hidden = output.hidden_states[-1][0, predicted]
+                vectors.append(((1 - log_probs.exp())[:, None] * hidden).detach())
+            else:
+                parameters = list(model.parameters())
+                for log_prob in log_probs:
+                    parts = torch.autograd.grad(log_prob, parameters, retain_graph=True)
+                    vectors.append(torch.cat([part.flatten() for part in parts])[None])
+    expected, _ = oracle.coefficients(torch.cat(vectors), advantages)
+    ours = np.concatenate([c.coefficients for c in completions])
+    np.testing.assert_allclose(ours, expected, atol=1e-3 if gradient == "output_row" else 0.02)
+    assert ours.std() > 0.05
+    types = run.token_types
+    assert types.counts.sum() == sum(len(c.coefficients) for c in completions if c.side)
+    assert types.sums.sum() == pytest.approx(sum(c.coefficients.sum() for c in completions if c.side), rel=1e-5)
+
+
+@pytest.mark.parametrize("gradient", ["topk_hidden", "lm_head"])
+def test_other_token_gradients(data, tmp_path, gradient):
+    explain(
+        "--model_name_or_path",
+        MODEL,
+        "--data",
+        data,
+        "--output_dir",
+        tmp_path,
+        "--rule",
+        f"delta:token_gradient={gradient}",
+    )
+    coefficients = np.concatenate([c.coefficients for group in read_run(tmp_path).groups for c in group.completions])
+    assert coefficients.mean() == pytest.approx(1, abs=1e-4)
+    assert coefficients.std() > 0.05
+
+
+def test_an_adapter(tmp_path):
+    base = tiny.model()
+    base.save_pretrained(tmp_path / "base")
+    tiny.tokenizer().save_pretrained(tmp_path / "base")
+    base.name_or_path = str(tmp_path / "base")
+    get_peft_model(base, LoraConfig(r=2, init_lora_weights=False)).save_pretrained(tmp_path / "adapter")
+    (tmp_path / "data.jsonl").write_text(
+        "\n".join(json.dumps({"prompt": "1+1=", "completion": text, "reward": len(text)}) for text in ("2", "11"))
+    )
+    log_probs = {}
+    for name in ("base", "adapter"):  # the adapter's folder has no tokenizer
+        data = tmp_path / "data.jsonl"
+        explain("--model_name_or_path", tmp_path / name, "--data", data, "--output_dir", tmp_path / f"of_{name}")
+        (group,) = read_run(tmp_path / f"of_{name}").groups
+        log_probs[name] = np.concatenate([c.log_probs for c in group.completions])
+    assert np.abs(log_probs["adapter"] - log_probs["base"]).min() > 1e-4
+
+
+# --- mistakes: one line, before anything slow ---
+
+
+PAIR = [{"prompt": "1+1=", "completion": text, "reward": reward} for text, reward in (("2", 1), ("3", 0))]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A tiny model in `model`, and others with something wrong."""
+    folder = tmp_path_factory.mktemp("models")
+    model, tokenizer = tiny.model(max_position_embeddings=16), tiny.tokenizer()
+    model.save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    t5 = T5Config(vocab_size=41, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)
+    others = {
+        "headless": model.model,
+        "small": tiny.model(vocab_size=20),
+        "t5": T5ForConditionalGeneration(t5),
+    }
+    for name, other in others.items():
+        other.save_pretrained(folder / name)
+        tokenizer.save_pretrained(folder / name)
+    for name in ("half", "strips", "chats"):
+        shutil.copytree(folder / "model", folder / name)
+    weights = folder / "half" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:5000])
+    strips, chats = tiny.tokenizer(), tiny.tokenizer()
+    strips.backend_tokenizer.normalizer = Strip()
+    strips.save_pretrained(folder / "strips")
+    chats.chat_template = "{{ messages[0].content if messages[0].role == 'user' else raise_exception('Users only!') }}"
+    chats.save_pretrained(folder / "chats")
+    (folder / "empty").mkdir()
+    return folder
+
+
+@pytest.fixture
+def refused(models, tmp_path, capsys):
+    """The error of a call that is refused; by default of one that is right but for the given options."""
+
+    def refused(*flags, row=None, **options):
+        (tmp_path / "data.jsonl").write_text("\n".join(map(json.dumps, [*PAIR, {**PAIR[0], **(row or {})}])))
+        given = {"model_name_or_path": models / "model", "data": tmp_path / "data.jsonl"}
+        given |= {"output_dir": tmp_path / "out", **options}
+        assert main(["explain", *(f"--{name}={value}" for name, value in given.items()), *flags]) == 2
+        out, error = capsys.readouterr()
+        assert "Traceback" not in error
+        assert out == ""
+        *_, line = error.splitlines()  # after what transformers has to say
+        assert line.startswith("delta-trl: error: ")
+        return line
+
+    return refused
+
+
+@pytest.mark.parametrize(
+    ("model", "row"),
+    [
+        ("model", {"prompt": [{"role": "user", "content": "a"}]}),  # no chat template
+        ("chats", {"prompt": [{"role": "system", "content": "a"}]}),  # which the template refuses
+        (MODEL, {"completion": "√"}),  # not in its vocabulary
+        ("model", {"prompt": ""}),
+        ("strips", {"completion": "  "}),  # no token
+        ("model", {"completion": 13 * "1"}),  # too long
+        ("small", {"completion": "zz"}),  # beyond the model's vocabulary
+    ],
+)
+def test_what_the_model_cannot_read_names_the_line(refused, models, model, row):
+    assert "line 3" in refused(model_name_or_path=models / model, row=row)
+
+
+@pytest.mark.parametrize("model", ["nowhere", "model/config.json", "empty", "headless", "t5", "half"])
+def test_no_causal_language_model(refused, models, model):
+    error = refused(model_name_or_path=models / model)
+    assert f"model_name_or_path='{models / model}'" in error
+    assert len(error) < 600
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(("rule", rule) for rule in ("dleta", "delta:lm_head", "delta:token_gradient=half")),
+        *(("device", "nonsense"), ("dtype", "float3"), ("batch_size", 0), ("min_count", 0), ("data", "none")),
+        ("model_name_or_path", ""),
+    ],
+)
+def test_a_wrong_value_names_its_option(refused, tmp_path, option, value):
+    assert f"--{option}" in refused(**{option: value})
+    assert not (tmp_path / "out").exists()
+
+
+def test_unknown_options(refused):
+    assert "`--rule`" in refused("--ruel", "delta")
+    assert "`more.jsonl`" in refused("more.jsonl")
+
+
+def test_the_old_names_still_work(refused, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.warns(FutureWarning, match="--output_dir"):
+        assert "file" in refused("--output", str(tmp_path / "file"))
+    with pytest.warns(FutureWarning, match="--model_name_or_path"):
+        assert "nowhere" in refused("--model=./nowhere")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "trainer_state.json",
+        "checkpoint-10/trainer_state.json",
+        "completions/completions_00001.parquet",
+        "token_credit/token_credit_00010.parquet",
+    ],
+)
+def test_records_of_a_run_are_not_mixed(refused, tmp_path, name):
+    file = tmp_path / "run" / name
+    file.parent.mkdir(parents=True)
+    file.write_text("a run's")
+    for flags in ([], ["--overwrite"]):
+        assert "--output_dir" in refused(*flags, output_dir=tmp_path / "run")
+    assert [path for path in (tmp_path / "run").rglob("*") if path.is_file()] == [file]
+
+
+def test_earlier_records_are_replaced_when_told_so(refused, models, tmp_path, capsys):
+    (tmp_path / "data.jsonl").write_text("\n".join(map(json.dumps, PAIR)))
+    command = ["--model_name_or_path", models / "model", "--data", tmp_path / "data.jsonl"]
+    command += ["--output_dir", tmp_path / "out"]
+    explain(*command)
+    capsys.readouterr()
+    files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert sorted(path.name for path in files) == ["report.html", "token_credit_00000.parquet", "token_types.parquet"]
+    before = {path: path.stat().st_mtime_ns for path in files}
+    for path in files:
+        alone = tmp_path / path.name / path.relative_to(tmp_path / "out")
+        alone.parent.mkdir(parents=True)
+        shutil.copy(path, alone)
+        assert "--overwrite" in refused(output_dir=tmp_path / path.name)
+        assert alone.read_bytes() == path.read_bytes()
+    explain(*command, "--overwrite")
+    assert all(path.stat().st_mtime_ns > time for path, time in before.items())
+
+
+def test_what_needs_no_torch_is_found_without_it(tmp_path):
+    (tmp_path / "data.jsonl").write_text('{"prompt": "a"}')
+    script = f"""
+import sys
+from delta_trl.cli import main
+
+for args in (
+    ["--help"],
+    ["--version"],
+    ["inspect", "--help"],
+    ["explain", "--help"],
+    ["explain", "--modle"],
+    ["explain", "--model_name_or_path", "m", "--data", {str(tmp_path / "data.jsonl")!r}, "--output_dir", "o"],
+    ["eval", "--config", "none.yaml"],
+):
+    try:
+        main(args)
+    except SystemExit:
+        pass
+    heavy = {{"torch", "transformers", "trl"}} & set(sys.modules)
+    assert not heavy, (args, heavy)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+@pytest.mark.processes
+def test_ctrl_c_says_what_there_is(tmp_path):
+    rows = [{"prompt": f"{i}+1=", "completion": "ones 1+6=7 carry 0", "reward": i % 2} for i in range(400)]
+    (tmp_path / "data.jsonl").write_text("\n".join(map(json.dumps, [*rows, *PAIR])))
+    command = [sys.executable, "-m", "delta_trl.cli", "explain", "--model_name_or_path", MODEL, "--batch_size", "1"]
+    process = subprocess.Popen(
+        [*command, "--data", tmp_path / "data.jsonl", "--output_dir", tmp_path / "out"],
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    seen = ""
+    while "scoring" not in seen:  # its progress bar
+        part = process.stderr.read(1)
+        assert part, seen
+        seen += part
+    process.send_signal(signal.SIGINT)
+    _, rest = process.communicate(timeout=60)
+    assert rest.endswith("delta-trl: interrupted; no report was written.\n")
+    assert process.returncode == 130
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,89 @@
+"""Completions from a file of JSON lines: what cannot be used is named with its line."""
+
+import json
+
+import pytest
+
+from delta_trl.arguments.errors import RecipeError
+from delta_trl.data.completions import read_completions
+
+
+PAIR = [{"prompt": "1+1=", "completion": text, "reward": reward} for text, reward in (("2", 1), ("3", 0))]
+
+
+def lines(*rows):
+    return "\n".join(map(json.dumps, rows))
+
+
+def with_row(**changes):
+    return lines(*PAIR, {**PAIR[0], **changes})
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(text):
+        (tmp_path / "data.jsonl").write_bytes(text if isinstance(text, bytes) else text.encode())
+        return read_completions(tmp_path / "data.jsonl")
+
+    return read
+
+
+def test_groups_are_prompts(read):
+    chat = [{"role": "user", "content": "1+1="}]
+    rows = read("\n" + lines(PAIR[0], {**PAIR[0], "prompt": chat, "reward": None}, PAIR[1]) + "\n\n")
+    assert [(row["line"], row["group"], row["reward"]) for row in rows] == [(2, 0, 1.0), (4, 0, 0.0), (3, 1, None)]
+
+
+@pytest.mark.parametrize("rewards", [(1, 0), (True, False), (1, 0.0), (True, 0)])
+def test_rewards_of_any_number_type(read, rewards):
+    rows = read(lines(*({**row, "reward": reward} for row, reward in zip(PAIR, rewards, strict=True))))
+    assert [repr(row["reward"]) for row in rows] == ["1.0", "0.0"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("[\n1]", 1),
+        ("[" * 100_000, 1),
+        (b'{"prompt": "\xff"}', 1),
+        ("[1]", 1),
+        ('{"prompt": "a"}', 1),
+        (with_row(prompt=3), 3),
+        (with_row(prompt=[]), 3),
+        (with_row(prompt=[{"content": "a"}]), 3),
+        (with_row(completion=["b"]), 3),
+        ("\n\n" + with_row(completion=""), 5),
+        (with_row(completion="a\ud800"), 3),  # half of a character
+        (with_row(prompt="\udc00a"), 3),
+        (with_row(prompt=[{"role": "user", "content": "\ud800"}]), 3),
+        (with_row(reward="good"), 3),
+        (with_row(reward=float("nan")), 3),
+        (with_row(reward=[1]), 3),
+        (with_row(reward=1e39), 3),  # not of float32
+        (with_row(reward=10**400), 3),
+    ],
+    ids=lambda x: str(x)[:40],
+)
+def test_mistakes_name_the_line(read, text, line):
+    with pytest.raises(RecipeError, match=rf"data\.jsonl, line {line}: "):
+        read(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        lines(*({**row, "reward": None} for row in PAIR)),
+        lines(*({**row, "reward": 1} for row in PAIR)),
+        lines(*({**row, "prompt": row["completion"]} for row in PAIR)),
+    ],
+)
+def test_nothing_to_contrast(read, text):
+    with pytest.raises(RecipeError, match=r"data\.jsonl"):
+        read(text)
+
+
+def test_a_file_that_cannot_be_read(tmp_path):
+    for path in (tmp_path / "missing.jsonl", tmp_path):
+        with pytest.raises(RecipeError, match=f"--data {path}"):
+            read_completions(path)
