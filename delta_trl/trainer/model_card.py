@@ -13,8 +13,7 @@ from transformers.trainer_utils import has_length
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import get_config_model_id
 
-from ..credit import FIPO, DelTA, RandomCredit, TokenCredit
-from ..credit.rules.controls import ChangedCredit
+from ..credit import FIPO, ChangedCredit, DelTA, RandomCredit, TokenCredit
 from ..evaluation.sampling import describe_training
 from ..version import __version__
 from .settings import VERSIONS

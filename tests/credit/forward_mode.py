@@ -1,4 +1,4 @@
-"""Exact scores of full gradients by forward-mode differentiation, in float64: what differences are measured against."""
+"""Exact scores of full gradients by forward-mode differentiation, in float64: what difference quotients should give."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""DelTA as a rule of token credit, and its ablation within sides. The method itself is in `coefficients.py`."""
+"""DelTA as a rule of token credit. The method itself is in `coefficients.py`."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -165,39 +165,3 @@ class DelTA(TokenCredit):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         keeps = self.temperature_mode == "initial" and state
         self._temperatures = tuple(state["temperatures"]) if keeps else None
-
-
-@dataclass
-class WithinSide(DelTA):
-    """
-    The paper's ablation without contrast: a token counts by its distance to its own side's centroid alone. Takes the
-    options of [`DelTA`]; `token_gradient` must be `"output_row"`.
-    """
-
-    _margin: ClassVar[str] = "within_side"
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.token_gradient != "output_row":
-            raise ValueError(
-                "WithinSide needs the length of every token's gradient, which only token_gradient='output_row' has at "
-                f"hand, got {self.token_gradient!r}."
-            )
-
-    def cost(self) -> Cost:
-        # lengths, and a combine and a score for either side, for every direction; and the centroids' cosine
-        return Cost(5 * (self.refinement_steps + 1) + 1, recomputable=self.centroid_scope == "batch")
-
-
-@dataclass
-class GroupContrast(DelTA):
-    """
-    DelTA among the responses to one prompt, on the exact gradient of the LM head: a token counts by how much closer
-    its gradient lies to the centroid of its own side in the group. Contrasting a response with its siblings instead of
-    the whole rollout batch leaves out what belongs to the prompts. A mask of the same: `Selected(GroupContrast())`.
-
-    Takes the options of [`DelTA`]; `token_gradient` defaults to `"lm_head"` and `centroid_scope` to `"group"`.
-    """
-
-    token_gradient: str = "lm_head"
-    centroid_scope: str = "group"
