@@ -12,17 +12,31 @@ from .gradients.lm_head import LMHeadGradients, TopKHiddenGradients
 from .gradients.output_row import OutputRowGradients
 from .head import LMHead
 from .hidden_states import HiddenStates, RecomputedStates
-from .names import RULES, make_rule, read_rule
+from .names import make_rule, read_rule
 from .rule import Cost, TokenCredit, credit_at_rollout
-from .rules.adaptive import AdaptiveSides
-from .rules.balance import SideWeights
-from .rules.baseline import OptimalTokenBaseline
-from .rules.controls import ChangedCredit, Position, RandomCredit, Selected, Shuffled, SideMean
-from .rules.delta import DelTA, GroupContrast, WithinSide
-from .rules.fipo import FIPO
-from .rules.siblings import SiblingValue
-from .rules.siblings_in_context import RLCSD
-from .rules.surprise import STARE, TACO, AdvantageReweighting, Entropy, Surprisal
+from .rules import (
+    FIPO,
+    RLCSD,
+    RULES,
+    STARE,
+    TACO,
+    AdaptiveSides,
+    AdvantageReweighting,
+    DelTA,
+    Entropy,
+    GroupContrast,
+    OptimalTokenBaseline,
+    Position,
+    RandomCredit,
+    Selected,
+    Shuffled,
+    SiblingValue,
+    SideMean,
+    SideWeights,
+    Surprisal,
+    WithinSide,
+)
+from .rules.shared import ChangedCredit
 from .tokens import Credit, Policy, Scores, Tokens
 
 

@@ -8,39 +8,7 @@ import yaml
 
 from ..arguments.lookup import check_options, import_dotted
 from .rule import TokenCredit, check_hooks
-from .rules.adaptive import AdaptiveSides
-from .rules.balance import SideWeights
-from .rules.baseline import OptimalTokenBaseline
-from .rules.controls import Position, RandomCredit, Selected, Shuffled, SideMean
-from .rules.delta import DelTA, GroupContrast, WithinSide
-from .rules.fipo import FIPO
-from .rules.siblings import SiblingValue
-from .rules.siblings_in_context import RLCSD
-from .rules.surprise import STARE, TACO, AdvantageReweighting, Entropy, Surprisal
-
-
-RULES: dict[str, type[TokenCredit]] = {
-    "delta": DelTA,
-    "within_side": WithinSide,
-    "group_contrast": GroupContrast,
-    "sibling_value": SiblingValue,
-    "rlcsd": RLCSD,
-    "side_weights": SideWeights,
-    "adaptive_sides": AdaptiveSides,
-    "surprisal": Surprisal,
-    "entropy": Entropy,
-    "advantage_reweighting": AdvantageReweighting,
-    "stare": STARE,
-    "taco": TACO,
-    "optimal_token_baseline": OptimalTokenBaseline,
-    "side_mean": SideMean,
-    "shuffled": Shuffled,
-    "random": RandomCredit,
-    "position": Position,
-    "selected": Selected,
-    "fipo": FIPO,
-    "none": TokenCredit,
-}
+from .rules import RULES
 
 
 def make_rule(name: str, options: dict[str, Any] | None = None) -> TokenCredit:

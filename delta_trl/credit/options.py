@@ -1,14 +1,25 @@
-"""Checks of the options that rules take as dataclass fields."""
+"""Checks of the options that rules take as dataclass fields, and of the trainer that a rule is to work with."""
 
 import dataclasses
 from typing import Any
 
 
-def check_choices(rule: Any, **choices: tuple[str, ...]) -> None:
+def check_choices(rule: Any, **choices: tuple) -> None:
     """Raise `ValueError` for an option that is none of its choices."""
     for name, known in choices.items():
         if getattr(rule, name) not in known:
             raise ValueError(f"{name}={getattr(rule, name)!r}: expected one of {', '.join(map(repr, known))}.")
+
+
+def check_number(rule: Any, name: str, interval: str) -> None:
+    """Raise `ValueError` for an option that is no number in an interval such as `"(0, 1]"`."""
+    value, (low, high) = getattr(rule, name), map(float, interval[1:-1].split(","))
+    if isinstance(value, (int, float)):
+        above = value > low if interval[0] == "(" else value >= low
+        below = value < high if interval[-1] == ")" else value <= high
+        if above and below:
+            return
+    raise ValueError(f"{name}={value!r}: expected a number in {interval}.")
 
 
 def refuse_idle(options: Any, beside: str, **used: bool) -> None:
@@ -56,4 +67,16 @@ def check_whole_parameters(trainer: Any, what: str, instead: str) -> None:
         raise ValueError(
             f"{what} does not work with FSDP1, which hides the parameters. Set fsdp_version: 2 in the accelerate "
             f"config, or {instead}."
+        )
+
+
+def check_whole_groups(what: str, trainer: Any) -> None:
+    """Raise `ValueError` if the responses to a prompt are split over processes."""
+    args = trainer.args
+    rows = args.per_device_train_batch_size * args.steps_per_generation
+    if rows % args.num_generations:
+        raise ValueError(
+            f"{what} compares the responses to a prompt, which must be on one process: the {rows} rows of a process "
+            "(per_device_train_batch_size * steps_per_generation) are no multiple of "
+            f"num_generations={args.num_generations}."
         )

@@ -11,9 +11,8 @@ from accelerate.utils import broadcast_object_list
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from ..credit import FIPO, DelTA, RandomCredit, TokenCredit, make_rule
+from ..credit import FIPO, ChangedCredit, DelTA, RandomCredit, TokenCredit, make_rule
 from ..credit.rule import check_hooks
-from ..credit.rules.controls import ChangedCredit
 from .compatibility import why_credit_is_ignored
 from .config import CreditArguments
 from .model_card import Paper

@@ -10,7 +10,7 @@ import argparse
 
 import torch
 
-from delta_trl.credit.rules.siblings import sibling_jumps
+from delta_trl.credit.rules.sibling_value import sibling_jumps
 
 from .timing import repeated
 

@@ -11,8 +11,7 @@ import torch
 
 from delta_trl.credit import ChangedCredit, Cost, Credit, RandomCredit, TokenCredit, Tokens
 from delta_trl.credit.coefficients import split_sides
-from delta_trl.credit.rules.balance import with_mean_one
-from delta_trl.credit.rules.surprise import top_of_rows
+from delta_trl.credit.rules.shared import top_of_rows, with_mean_one
 
 from .tasks import Task, first_mistake, right_tokens
 

@@ -113,8 +113,7 @@ def token_gradients(model, batch, args) -> tuple[dict, torch.Tensor, float]:
         "output_row": lambda: OutputRowGradients(hidden, log_probs),
         "topk_hidden": lambda: TopKHiddenGradients(hidden, tokens, head, args.top_k),
         "lm_head": lambda: LMHeadGradients(hidden, tokens, head),
-        EXACT: lambda: FullGradients(model, lambda i: forward(slices[i])[0], len(slices), "forward"),
-        "full, difference": lambda: FullGradients(model, lambda i: forward(slices[i])[0], len(slices)),
+        EXACT: lambda: FullGradients(model, lambda i: forward(slices[i])[0], len(slices)),
     }
     return make, log_probs, one_pass
 
@@ -127,7 +126,7 @@ def alphas(model, batch, args) -> tuple[dict[str, torch.Tensor], dict[str, float
         start = time.process_time()
         result[name] = raw_alphas(gradients(), batch["advantages"])
         # a pass for the hidden states is counted where the hidden states are used
-        seconds[name] = (time.process_time() - start) / one_pass + (0 if name.startswith(EXACT) else 1)
+        seconds[name] = (time.process_time() - start) / one_pass + (0 if name == EXACT else 1)
     return result, seconds, log_probs
 
 
@@ -219,7 +218,7 @@ def table(results) -> str:
 
 
 def picture(results, path):
-    proxies = [n for n in next(iter(results.values()))[0]["agreement"] if not n.startswith(EXACT)]
+    proxies = [n for n in next(iter(results.values()))[0]["agreement"] if n != EXACT]
     panels = [("all", "all tokens"), ("+", "within the + side"), ("-", "within the - side")]
     figure, axes = plt.subplots(2, 3, figsize=(12, 6.5), constrained_layout=True)
     for axis, (side, title) in zip(axes[0], panels, strict=True):

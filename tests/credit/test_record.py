@@ -37,8 +37,6 @@ RULES = {
     "delta, lm_head, group": ("delta", {"token_gradient": "lm_head", "centroid_scope": "group"}),
     "delta, full": ("delta", FULL),
     "delta, full, central": ("delta", {**FULL, "full_gradient_estimator": "central"}),
-    "delta, full, forward": ("delta", {**FULL, "full_gradient_estimator": "forward"}),
-    "delta, full, last block": ("delta", {**FULL, "full_scope": 1}),
     "within_side": ("within_side", {}),
     "side_mean": ("side_mean", {}),
     "random": ("random", {}),

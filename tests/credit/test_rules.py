@@ -304,7 +304,7 @@ def test_without_contrast_and_without_tokens(rule, advantage):
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
-        (SideWeights, {"losers": -1}, "losers=-1: expected a number >= 0"),
+        (SideWeights, {"losers": -1}, r"losers=-1: expected a number in \[0, inf\)"),
         (SideWeights, {"winners": 0, "losers": 0}, "nothing would be left"),
         (Surprisal, {"fraction": 0}, "fraction=0"),
         (Surprisal, {"side": "loser"}, "side='loser'"),

@@ -38,7 +38,7 @@ def trainer(fsdp=0, zero=0, **options) -> SimpleNamespace:
     )
 
 
-FULL, FORWARD = DelTA(token_gradient="full"), DelTA(token_gradient="full", full_gradient_estimator="forward")
+FULL = DelTA(token_gradient="full")
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,6 @@ FULL, FORWARD = DelTA(token_gradient="full"), DelTA(token_gradient="full", full_
         (DelTA(token_gradient="topk_hidden"), {"fsdp": 1}, "FSDP1"),
         (FULL, {"fsdp": 1}, "FSDP1"),
         (FULL, {"fsdp": 2, "gradient_accumulation_steps": 2}, "gradient_accumulation_steps=1"),
-        (FORWARD, {"fsdp": 2}, "cannot swap the shards"),
         (AdaptiveSides(), {"zero": 3}, "ZeRO-3.*or SideWeights"),
         (AdaptiveSides(), {"fsdp": 2, "gradient_accumulation_steps": 2}, "=1 only, got 2.*or SideWeights"),
         (
@@ -75,7 +74,7 @@ def test_gradients_that_cannot_be_had_are_refused(rule, setup, message):
         (DelTA(token_gradient="lm_head"), {"zero": 2, "bf16": True}),
         (FULL, {"zero": 2}),
         (FULL, {"fsdp": 2, "bf16": True}),
-        (FORWARD, {"bf16": True}),
+        (FULL, {"bf16": True}),
         (AdaptiveSides(), {"zero": 2, "bf16": True}),
     ],
     ids=str,

@@ -10,7 +10,6 @@ so with K = 1 exact DelTA costs two backward passes and two directional derivati
 """
 
 import math
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -19,14 +18,14 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..distributed import all_reduce
 from ..tokens import Tokens
 
 
-ESTIMATORS = ("auto", "one_sided", "central", "forward")
-# How far log-probabilities are moved, root mean square, by bytes of a number: between what rounding and curvature cost
+ESTIMATORS = ("auto", "one_sided", "central")
+# Root mean square change of the log-probabilities, by bytes per number. Smaller changes drown in rounding, larger ones
+# in curvature.
 MOVES = {"one_sided": {8: 4e-4, 4: 4e-4, 2: 4e-2}, "central": {8: 5e-4, 4: 2e-3, 2: 4e-2}}
 
 
@@ -34,27 +33,26 @@ class FullGradients:
     r"""
     Exact token gradients ∇θ log π(o_j) over all trainable parameters of a model (under LoRA: the adapter's).
 
-    `score` is either exact or a difference quotient, which any kernel supports:
+    `score` is a difference quotient of log-probabilities, which any kernel supports:
 
-    - `"forward"`: forward-mode automatic differentiation. Needs operations that have it (no fused attention or loss
-      kernels) and about twice the activations of a forward;
-    - `"central"`: two forwards at θ ± ε D;
     - `"one_sided"`: one forward at θ + ε D, compared with the log-probabilities that `combine` saw;
+    - `"central"`: two forwards at θ ± ε D;
     - `"auto"`: `"one_sided"` in float32, where its error is far below what moves a coefficient, otherwise `"central"`,
       which allows the larger ε that rounding to 16 bits calls for.
 
-    ε is chosen by what it does, so that neither the parameters' scale nor the model's sharpness matters: the
-    log-probabilities of the first micro-batch move by a fixed amount. One forward of that micro-batch, at the first
-    `score`, corrects a guess by Σ_j c_j <v_j, D> = ‖D‖² for D = Σ_j c_j v_j. Relative errors are 5e-4 to 3e-3 in
-    float32 and 0.01 to 0.1 under autocast to bfloat16 (correlation above 0.99). Parameters in bfloat16 swallow small
-    moves: on a sharp model values are off by 0.6 then, and even the order is only kept to a correlation of 0.96. Keep
-    the parameters in float32, which is TRL's default. `tests/credit/test_full.py` measures all this on a random and on
-    a sharp model.
+    ε is chosen by its effect, so that neither the parameters' scale nor the model's sharpness matters: the
+    log-probabilities of the first micro-batch move by a fixed amount. The first guess follows from
+    Σ_j c_j <v_j, D> = ‖D‖² for D = Σ_j c_j v_j; one forward of that micro-batch, at the first `score`, corrects it.
+
+    Relative errors are 5e-4 to 3e-3 in float32 and 0.01 to 0.1 under autocast to bfloat16 (correlation above 0.99).
+    Parameters in bfloat16 swallow small moves: on a sharp model values are off by 0.6, and the order is kept only to a
+    correlation of 0.96. Keep the parameters in float32, which is TRL's default. `tests/credit/test_full.py` measures
+    all this against forward-mode differentiation, on a random and on a sharp model.
 
     Under FSDP2, θ and directions are sharded as the parameters are; scores are those of the whole.
 
-    The parameters are moved in place and restored to the bit, also if a forward raises. `score` uses the memory of
-    `direction`, which is lost: beyond the model, one copy of its trainable parameters is alive at a time.
+    The parameters are moved in place and restored to the bit, also if a forward raises. `score` overwrites
+    `direction` with θ: beyond the model, one copy of its trainable parameters is alive at a time.
 
     Args:
         model (`torch.nn.Module`):
@@ -65,11 +63,9 @@ class FullGradients:
         n_batches (`int`):
             Number of micro-batches. Under FSDP2 the same on all ranks.
         estimator (`str`, *optional*, defaults to `"auto"`):
-            `"auto"`, `"one_sided"`, `"central"` or `"forward"`.
+            `"auto"`, `"one_sided"` or `"central"`.
         dtype (`torch.dtype`, *optional*):
-            In which the forward computes. Defaults to the narrowest of the model's parameters; autocast is narrower.
-        last_blocks (`int`, *optional*):
-            Restrict θ to the trainable parameters of the last n transformer blocks.
+            The dtype that the forward computes in, if autocast makes it narrower than the model's parameters.
         tokens (`torch.Tensor` of shape `(Σ n_i,)`, *optional*):
             The number of each token of the micro-batches among the N tokens of the rollout batch. Tokens that are in
             no micro-batch get a score of 0. By default tokens are numbered through the micro-batches.
@@ -85,57 +81,37 @@ class FullGradients:
         n_batches: int,
         estimator: str = "auto",
         dtype: torch.dtype | None = None,
-        last_blocks: int | None = None,
         tokens: torch.Tensor | None = None,
     ):
         if estimator not in ESTIMATORS:
             raise ValueError(f"estimator={estimator!r}: expected one of {', '.join(map(repr, ESTIMATORS))}.")
         _reshard(model)
-        trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        if last_blocks is not None:
-            block = {name: int(number[1]) for name in trainable if (number := re.search(r"\.(\d+)\.", name))}
-            first = max(block.values(), default=-1) - last_blocks + 1
-            trainable = {name: trainable[name] for name in block if block[name] >= first}
-        if not trainable:
-            raise ValueError(
-                f"FullGradients: no parameter of {type(model).__name__} requires a gradient"
-                + (f" in its last {last_blocks} blocks." if last_blocks is not None else ".")
-            )
-        self.names, self.parameters = list(trainable), list(trainable.values())
+        self.model, self.log_probs_of = model, log_probs
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        if not self.parameters:
+            raise ValueError(f"FullGradients: no parameter of {type(model).__name__} requires a gradient.")
         self.sharded = any(isinstance(p, DTensor) for p in self.parameters)
-        if self.sharded and estimator == "forward":
-            raise ValueError("estimator='forward' cannot swap sharded parameters (FSDP2): use 'auto'.")
-        self.scorer = _Scorer(model, log_probs)
         self.n_batches, self.tokens = n_batches, slice(None) if tokens is None else tokens
         self.forward_passes = 0  # over all tokens so far; those of `combine` have a backward pass each
         widths = [p.dtype.itemsize for p in model.parameters() if p.is_floating_point()]
-        self.width = max(min(widths) if dtype is None else dtype.itemsize, 2)
+        width = max(min(widths) if dtype is None else dtype.itemsize, 2)
         if estimator == "auto":
-            estimator = "one_sided" if self.width == 4 else "central"
-        self.estimator = estimator
-        self.move = MOVES.get(estimator, {}).get(self.width, 0.0)  # none in forward mode
+            estimator = "one_sided" if width == 4 else "central"
+        self.estimator, self.move = estimator, MOVES[estimator][width]
         # of the latest `combine`: its weights, their sum Σ_j |c_j| over all ranks, and the log-probabilities it saw
         self.weights, self.total_weight, self.log_probs = torch.zeros(0), 0.0, torch.zeros(0)
-        self.parts: list[torch.Tensor] = []  # of the parameters while they are moved, and what they were
-        self.backup: list[torch.Tensor] = []
         self.correction: float | None = None  # of the guessed ε, measured at the first `score`
 
     @classmethod
-    def of(
-        cls,
-        tokens: Tokens,
-        estimator: str = "auto",
-        last_blocks: int | None = None,
-        only: torch.Tensor | None = None,
-    ) -> "FullGradients":
+    def of(cls, tokens: Tokens, estimator: str = "auto", only: torch.Tensor | None = None) -> "FullGradients":
         """
-        The gradients of a rollout batch's tokens. Responses without advantage pull nowhere, and their tokens'
-        coefficients do not depend on a score: as many completions are left out as all ranks can, which must make the
-        same number of forwards under FSDP.
+        The gradients of a rollout batch's tokens. Responses without advantage do not train, and their tokens'
+        coefficients do not depend on a score: as many of them as possible are left out. All ranks keep the same
+        number of completions, because FSDP needs the same number of forwards on each.
 
         Args:
             tokens ([`Tokens`]): With a policy.
-            estimator, last_blocks: As above.
+            estimator: As above.
             only (`torch.Tensor` of shape `(N,)`, *optional*):
                 True for the tokens of completions that matter, instead of all with an advantage.
         """
@@ -152,11 +128,10 @@ class FullGradients:
         numbers = tokens.padded(torch.arange(len(tokens), device=lengths.device))
         return cls(
             policy.model,
-            lambda i: tokens.log_probs_at(rows[i], plain=estimator == "forward"),
+            lambda i: tokens.log_probs_at(rows[i]),
             len(rows),
             estimator=estimator,
             dtype=policy.dtype,
-            last_blocks=last_blocks,
             tokens=torch.cat([numbers[i][tokens.mask[i]] for i in rows]),
         )
 
@@ -168,7 +143,7 @@ class FullGradients:
         seen, start = [], 0
         for i in range(self.n_batches):
             with torch.enable_grad(), _same_dropout(i):
-                log_probs = self.scorer(i)
+                log_probs = self.log_probs_of(i)
                 total = (weights[start : start + len(log_probs)].to(log_probs) * log_probs).sum()
                 gradients = self._backward(total)
             seen.append(log_probs.detach())
@@ -200,63 +175,54 @@ class FullGradients:
         return float(all_reduce(total) if self.sharded else total)
 
     def score(self, direction: list[torch.Tensor]) -> torch.Tensor:
-        estimate = self._forward_mode if self.estimator == "forward" else self._difference
-        scores = estimate(direction)
-        all_scores = scores.new_zeros(len(self.weights))
-        all_scores[self.tokens] = scores
-        return all_scores
+        scores = self._difference_quotient(direction)
+        of_all = scores.new_zeros(len(self.weights))
+        of_all[self.tokens] = scores
+        return of_all
 
-    def _forward_mode(self, direction: list[torch.Tensor]) -> torch.Tensor:
-        self.forward_passes += 1
-        names = [f"model.{name}" for name in self.names]
-        tangents = {name: d.to(p.dtype) for name, d, p in zip(names, direction, self.parameters, strict=True)}
-        primals = {name: p.detach() for name, p in zip(names, self.parameters, strict=True)}
-        scores = []
-        with sdpa_kernel(SDPBackend.MATH):  # the fused attention kernels have no forward derivative
-            for i in range(self.n_batches):
-                with _same_dropout(i):
-                    tangent = torch.func.jvp(
-                        lambda values, i=i: torch.func.functional_call(self.scorer, values, (i,)),
-                        (primals,),
-                        (tangents,),
-                    )[1]
-                scores.append(tangent)
-        return torch.cat(scores)
-
-    def _difference(self, direction: list[torch.Tensor]) -> torch.Tensor:
+    def _difference_quotient(self, direction: list[torch.Tensor]) -> torch.Tensor:
         square = self.square(direction)
         if square == 0 or not math.isfinite(square):
             return self.log_probs * (0.0 if square == 0 else math.nan)
         # a first guess: on the average over the weights, log-probabilities move by twice as much as they should
         step = (self.correction or 1.0) * self.move * self.total_weight / square
-        self.parts, self.backup = [_local(p) for p in self.parameters], direction  # which from here on holds θ
-        try:
-            for p, d in zip(self.parts, direction, strict=True):
-                moved = p.to(d.dtype) + step * d
-                d.copy_(p)
-                p.copy_(moved)
+        with self._moved(direction, step) as rescale:
             if self.correction is None:
                 self.correction = self._measure_correction()
-                step *= self._rescale(self.correction)
+                step *= self.correction
+                rescale(self.correction)
             above = self._all_log_probs()
             if self.estimator == "one_sided":
                 return (above - self.log_probs) / step
-            self._rescale(-1.0)
+            rescale(-1.0)
             return (above - self._all_log_probs()) / (2 * step)
-        finally:
-            for p, theta in zip(self.parts, self.backup, strict=True):
-                p.copy_(theta)
-            self.parts, self.backup = [], []
-            _reshard(self.scorer.model)
 
-    def _rescale(self, factor: float) -> float:
-        """Move the parameters to θ + factor (p - θ)."""
-        for p, theta in zip(self.parts, self.backup, strict=True):
-            p.copy_(theta + factor * (p.to(theta.dtype) - theta))
-        return factor
+    @contextmanager
+    def _moved(self, direction: list[torch.Tensor], step: float) -> Iterator[Callable[[float], None]]:
+        """
+        Within, the parameters are θ + step · direction, and `direction` holds θ. Yields a function that multiplies the
+        distance from θ by a factor.
+        """
+        moved: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+        def rescale(factor: float) -> None:
+            for p, theta in moved:
+                p.copy_(theta + factor * (p.to(theta.dtype) - theta))
+
+        try:
+            for p, d in zip(map(_local, self.parameters), direction, strict=True):
+                target = p.to(d.dtype) + step * d
+                d.copy_(p)
+                moved.append((p, d))
+                p.copy_(target)
+            yield rescale
+        finally:
+            for p, theta in moved:
+                p.copy_(theta)
+            _reshard(self.model)
 
     def _measure_correction(self) -> float:
-        """By how much the present move misses its aim, as seen on the first micro-batch of every rank."""
+        """The factor by which the present move misses its aim, on the first micro-batch of every rank."""
         change = self._log_probs(range(1))
         change -= self.log_probs[: len(change)]
         square, count = all_reduce(torch.stack([change.square().sum(), change.new_tensor(float(len(change)))]))
@@ -269,42 +235,30 @@ class FullGradients:
         return self._log_probs(range(self.n_batches))
 
     def _log_probs(self, batches: range) -> torch.Tensor:
-        _reshard(self.scorer.model)
+        _reshard(self.model)
         log_probs = []
         with torch.no_grad():
             for i in batches:
                 with _same_dropout(i):
-                    log_probs.append(self.scorer(i))
+                    log_probs.append(self.log_probs_of(i))
         return torch.cat(log_probs)
-
-
-class _Scorer(nn.Module):
-    """A module around the closure, so that `functional_call` can swap the model's parameters beneath it."""
-
-    def __init__(self, model: nn.Module, log_probs: Callable[[int], torch.Tensor]):
-        super().__init__()
-        self.model = model
-        self.log_probs = log_probs
-
-    def forward(self, i: int) -> torch.Tensor:
-        return self.log_probs(i)
 
 
 @contextmanager
 def _same_dropout(i: int) -> Iterator[None]:
-    """Every forward of micro-batch i drops the same units; else log-probs were no function of θ to differentiate."""
+    """Every forward of micro-batch i drops the same units: log-probabilities must be a function of θ alone."""
     with torch.random.fork_rng():
         torch.manual_seed(i)
         yield
 
 
 def _accumulator(parameter: torch.Tensor) -> torch.dtype:
-    """Wide enough to sum gradients in, and to hold the parameter to the bit."""
+    """A dtype wide enough to sum gradients in and to hold the parameter to the bit."""
     return torch.float64 if parameter.dtype == torch.float64 else torch.float32
 
 
 def _reshard(model: nn.Module) -> None:
-    """FSDP2 keeps some parameters whole between forwards. They hide the shards, and miss when these are moved."""
+    """FSDP2 keeps some parameters whole between forwards. Those would hide that their shards have been moved."""
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()

@@ -1,4 +1,4 @@
-"""DelTA as a rule of token credit, and its ablation within sides. The method itself is in `coefficients.py`."""
+"""DelTA as a rule of token credit. The method itself is in `coefficients.py`."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -41,10 +41,8 @@ class DelTA(TokenCredit):
         balance_sides (`bool`, *optional*, defaults to `False`):
             Centre each side's margins on their mean, which leaves token-level information only.
         full_gradient_estimator (`str`, *optional*, defaults to `"auto"`):
-            How `"full"` takes directional derivatives: `"one_sided"` or `"central"` differences of log-probabilities,
-            or `"forward"`-mode differentiation. `"auto"`: `"one_sided"` in float32, otherwise `"central"`.
-        full_scope (`int`, *optional*):
-            Restrict `"full"` to the last n transformer blocks.
+            How `"full"` takes directional derivatives: `"one_sided"` or `"central"` differences of log-probabilities.
+            `"auto"`: `"one_sided"` in float32, otherwise `"central"`.
 
     Raises:
         ValueError: If an option is unknown or out of range, or has no effect or no meaning beside another.
@@ -61,7 +59,6 @@ class DelTA(TokenCredit):
     centroid_scope: str = "batch"
     balance_sides: bool = False
     full_gradient_estimator: str = "auto"
-    full_scope: int | None = None
 
     _margin: ClassVar[str] = "contrast"
 
@@ -77,14 +74,11 @@ class DelTA(TokenCredit):
         check_credit_options(self.refinement_steps, self.lambda_min, self.lambda_max)
         if not isinstance(self.token_gradient_top_k, int) or self.token_gradient_top_k < 1:
             raise ValueError(f"token_gradient_top_k={self.token_gradient_top_k!r}: expected an integer >= 1.")
-        if self.full_scope is not None and (not isinstance(self.full_scope, int) or self.full_scope < 1):
-            raise ValueError(f"full_scope={self.full_scope!r}: expected a number of blocks >= 1.")
         refuse_idle(
             self,
             f"token_gradient={self.token_gradient!r}, assignment={self.assignment!r}",
             token_gradient_top_k=self.token_gradient == "topk_hidden",
             full_gradient_estimator=self.token_gradient == "full",
-            full_scope=self.token_gradient == "full",
             temperature_mode=self.assignment == "soft",
         )
         if self.centroid_scope == "group" and self.token_gradient == "full":
@@ -126,7 +120,7 @@ class DelTA(TokenCredit):
 
     def _gradients(self, tokens: Tokens) -> Any:  # `TokenGradients`
         if self.token_gradient == "full":
-            return FullGradients.of(tokens, estimator=self.full_gradient_estimator, last_blocks=self.full_scope)
+            return FullGradients.of(tokens, estimator=self.full_gradient_estimator)
         if self.token_gradient == "output_row":
             return OutputRowGradients(tokens.hidden, tokens.log_probs)
         arguments = (tokens.hidden, tokens.ids, tokens.head)
@@ -137,7 +131,7 @@ class DelTA(TokenCredit):
     def cost(self) -> Cost:
         directions = self.refinement_steps + 1
         if self.token_gradient == "full":
-            probes = 1 if self.full_gradient_estimator in ("one_sided", "forward") else 2
+            probes = 1 if self.full_gradient_estimator == "one_sided" else 2
             return Cost(forwards=directions * (1 + probes), backwards=directions)
         # a combine and a score for every direction, and the centroids' cosine; `lm_head` goes without that and starts
         # with a pass of its own, which is all that `topk_hidden` needs
@@ -153,8 +147,6 @@ class DelTA(TokenCredit):
             raise ValueError(
                 f"token_gradient_top_k={self.token_gradient_top_k}: the model has a vocabulary of {config.vocab_size}."
             )
-        if self.full_scope is not None and self.full_scope > config.num_hidden_layers:
-            raise ValueError(f"full_scope={self.full_scope}: the model has {config.num_hidden_layers} blocks.")
         what, instead = f"token_gradient={gradient!r}", "token_gradient='output_row'"
         if gradient != "full":
             check_whole_parameters(trainer, what, instead)
@@ -166,16 +158,6 @@ class DelTA(TokenCredit):
                 "then, which swallow the small moves of a difference quotient (errors of up to 0.6). Use DDP or "
                 "FSDP2, which keep them in float32, or bf16: false, or another token_gradient."
             )
-        forward_mode = self.full_gradient_estimator == "forward"
-        if trainer.is_fsdp_enabled and forward_mode:
-            raise ValueError(
-                "full_gradient_estimator='forward' cannot swap the shards of FSDP. Use full_gradient_estimator='auto'."
-            )
-        if forward_mode and args.gradient_checkpointing and hasattr(trainer.model, "peft_config"):
-            raise ValueError(
-                "full_gradient_estimator='forward' does not work on LoRA with gradient checkpointing: its input hook "
-                "has no forward derivative. Use full_gradient_estimator='auto' or gradient_checkpointing=False."
-            )
 
     def state_dict(self) -> dict[str, Any]:
         return {} if self._temperatures is None else {"temperatures": self._temperatures}
@@ -183,39 +165,3 @@ class DelTA(TokenCredit):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         keeps = self.temperature_mode == "initial" and state
         self._temperatures = tuple(state["temperatures"]) if keeps else None
-
-
-@dataclass
-class WithinSide(DelTA):
-    """
-    The paper's ablation without contrast: a token counts by its distance to its own side's centroid alone. Takes the
-    options of [`DelTA`]; `token_gradient` must be `"output_row"`.
-    """
-
-    _margin: ClassVar[str] = "within_side"
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.token_gradient != "output_row":
-            raise ValueError(
-                "WithinSide needs the length of every token's gradient, which only token_gradient='output_row' has at "
-                f"hand, got {self.token_gradient!r}."
-            )
-
-    def cost(self) -> Cost:
-        # lengths, and a combine and a score for either side, for every direction; and the centroids' cosine
-        return Cost(5 * (self.refinement_steps + 1) + 1, recomputable=self.centroid_scope == "batch")
-
-
-@dataclass
-class GroupContrast(DelTA):
-    """
-    DelTA among the responses to one prompt, on the exact gradient of the LM head: a token counts by how much closer
-    its gradient lies to the centroid of its own side in the group. Contrasting a response with its siblings instead of
-    the whole rollout batch leaves out what belongs to the prompts. A mask of the same: `Selected(GroupContrast())`.
-
-    Takes the options of [`DelTA`]; `token_gradient` defaults to `"lm_head"` and `centroid_scope` to `"group"`.
-    """
-
-    token_gradient: str = "lm_head"
-    centroid_scope: str = "group"

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from ..distributed import all_reduce
-from ..options import policy_moves
+from ..options import check_number, policy_moves
 from ..rule import TokenCredit
 from ..tokens import Credit, Tokens
 
@@ -45,9 +45,7 @@ class FIPO(TokenCredit):
 
     def __post_init__(self):
         for name in ("decay", "clip", "safety_threshold"):
-            value = getattr(self, name)
-            if not isinstance(value, (int, float)) or not value > 0:
-                raise ValueError(f"{name}={value!r}: expected a number > 0.")
+            check_number(self, name, "(0, inf)")
         self._dual_clip = self.dual_clip
 
     def check(self, trainer: Any) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from delta_trl.credit import LMHead, LMHeadGradients, RecomputedStates
 from delta_trl.credit.groups import group_credit
-from delta_trl.credit.rules.siblings import sibling_jumps
+from delta_trl.credit.rules.sibling_value import sibling_jumps
 
 from ...benchmarks.coefficients import computing, keep_states, reading
 from ...benchmarks.timing import alternating, spread

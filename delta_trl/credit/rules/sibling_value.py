@@ -22,6 +22,7 @@ import torch
 from ..coefficients import check_credit_options, in_range, split_sides
 from ..distributed import all_reduce
 from ..hidden_states import HiddenStates
+from ..options import check_number, check_whole_groups
 from ..rule import Cost, TokenCredit
 from ..tokens import Credit, Tokens
 
@@ -47,8 +48,7 @@ class SiblingValue(TokenCredit):
 
     def __post_init__(self):
         check_credit_options(0, self.lambda_min, self.lambda_max)
-        if not isinstance(self.bandwidth, (int, float)) or not self.bandwidth > 0:
-            raise ValueError(f"bandwidth={self.bandwidth!r}: expected a number > 0.")
+        check_number(self, "bandwidth", "(0, inf)")
 
     def of_rollout(self, tokens: Tokens) -> Credit:
         A, sides = split_sides(tokens.advantages)
@@ -72,18 +72,6 @@ class SiblingValue(TokenCredit):
 
     def check(self, trainer: Any) -> None:
         check_whole_groups("SiblingValue", trainer)
-
-
-def check_whole_groups(what: str, trainer: Any) -> None:
-    """Raise `ValueError` if the responses to a prompt are split over processes."""
-    args = trainer.args
-    rows = args.per_device_train_batch_size * args.steps_per_generation
-    if rows % args.num_generations:
-        raise ValueError(
-            f"{what} compares the responses to a prompt, which must be on one process: the {rows} rows of a process "
-            "(per_device_train_batch_size * steps_per_generation) are no multiple of "
-            f"num_generations={args.num_generations}."
-        )
 
 
 def sibling_jumps(

@@ -21,9 +21,9 @@ from typing import Any
 import torch
 
 from ..distributed import all_reduce
+from ..options import check_number, check_whole_groups
 from ..rule import Cost, TokenCredit
 from ..tokens import Credit, Tokens
-from .siblings import check_whole_groups
 
 
 @dataclass
@@ -48,10 +48,8 @@ class RLCSD(TokenCredit):
 
     def __post_init__(self):
         for name in ("strength", "temperature", "clip", "wrong"):
-            if not isinstance(getattr(self, name), (int, float)) or not getattr(self, name) > 0:
-                raise ValueError(f"{name}={getattr(self, name)!r}: expected a number > 0.")
-        if not isinstance(self.threshold, (int, float)) or self.threshold < 0:
-            raise ValueError(f"threshold={self.threshold!r}: expected a number >= 0.")
+            check_number(self, name, "(0, inf)")
+        check_number(self, "threshold", "[0, inf)")
 
     def of_rollout(self, tokens: Tokens) -> Credit:
         right, wrong = (_siblings(tokens, sign, count) for sign, count in ((1, 1), (-1, self.wrong)))  # (B, 1), (B, K)

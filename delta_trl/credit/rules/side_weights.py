@@ -1,20 +1,21 @@
-"""Rules that know no tokens: how much all of a response's tokens count, by the side that it is on."""
+"""One weight per side: what a rule that weighs winners and losers differently has to beat."""
 
 from dataclasses import dataclass
 
 import torch
 
 from ..coefficients import split_sides
-from ..distributed import all_reduce
+from ..options import check_number
 from ..rule import TokenCredit
 from ..tokens import Credit, Tokens
+from .shared import with_mean_one
 
 
 @dataclass
 class SideWeights(TokenCredit):
     """
-    One weight for the tokens of winning responses (A > 0) and one for those of losing ones (A < 0). Nothing in it
-    depends on a token: what a rule that weighs the sides differently has to beat.
+    One weight for the tokens of winners (A > 0) and one for those of losers (A < 0). Nothing in it depends on a token:
+    a rule that weighs the sides differently has to beat this one.
 
     Without the losers (`losers=0`) it is rejection sampling with the advantages as weights.
 
@@ -30,9 +31,7 @@ class SideWeights(TokenCredit):
 
     def __post_init__(self):
         for name in ("winners", "losers"):
-            value = getattr(self, name)
-            if not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
-                raise ValueError(f"{name}={value!r}: expected a number >= 0.")
+            check_number(self, name, "[0, inf)")
         if self.winners == self.losers == 0:
             raise ValueError("winners=0, losers=0: nothing would be left to train on.")
 
@@ -40,15 +39,3 @@ class SideWeights(TokenCredit):
         _, sides = split_sides(tokens.advantages)
         weights = torch.where(sides[0], self.winners, torch.where(sides[1], self.losers, 1.0))
         return Credit(with_mean_one(weights, sides) if self.normalize else weights)
-
-
-def with_mean_one(weights: torch.Tensor, sides: torch.Tensor) -> torch.Tensor:  # (N,), (2, N) -> (N,)
-    """
-    Weights divided by their mean over the tokens with A ≠ 0 of all ranks, and 1 elsewhere, where they do not train.
-    All are 1 if nothing with a weight has an advantage.
-    """
-    trains = sides.any(dim=0)
-    total, count = all_reduce(torch.stack([(weights * trains).sum(), trains.sum().to(weights)]))
-    if not total > 0:
-        return torch.ones_like(weights)
-    return torch.where(trains, weights * (count / total), torch.ones_like(weights))

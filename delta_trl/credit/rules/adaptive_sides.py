@@ -1,5 +1,5 @@
 r"""
-A balance of winners against losers that follows the rollout batch, for the most signal over noise in its gradient.
+A weight of losers against winners that follows the rollout batch, for the most signal over noise in its gradient.
 
 Take one prompt with pass rate p, q = 1 - p. A binary reward, normalised in the group, gives winners the advantage
 sqrt(q/p) and losers -sqrt(p/q). With G = ∇θ log π(y) of a whole response, the n responses contribute g± = Σ A G over
@@ -34,7 +34,7 @@ from ..gradients.full import FullGradients
 from ..options import check_backward
 from ..rule import Cost, TokenCredit
 from ..tokens import Credit, Tokens
-from .balance import with_mean_one
+from .shared import with_mean_one
 
 
 @dataclass

@@ -1,0 +1,51 @@
+"""The paper's token selection: plain weights on a part of the tokens."""
+
+from dataclasses import dataclass
+
+import torch
+
+from ..coefficients import divide_by_mean, split_sides
+from ..distributed import all_gather
+from ..options import check_choices, check_number
+from ..tokens import Tokens
+from .shared import ChangedCredit
+from .side_mean import SideMean
+
+
+@dataclass
+class Selected(ChangedCredit):
+    """
+    The paper's token selection: plain weights on a part of the tokens. Of those with A ≠ 0, a fraction keeps weight 1
+    and the others get 0. Tokens with A = 0, which do not train, keep 1 and count in the mean. Of equal weights, the
+    first ones are chosen.
+
+    Args:
+        rule ([`TokenCredit`], *optional*, defaults to [`DelTA`] with its defaults): By whose weights to select.
+        which (`str`, *optional*, defaults to `"top"`): The `"top"` or the `"bottom"` by weight, or `"random"` ones.
+        fraction (`float`, *optional*, defaults to `0.5`): The part of the tokens to keep, in (0, 1].
+        normalize_coefficients (`bool`, *optional*, defaults to `True`): Divide by the mean over the rollout batch.
+    """
+
+    which: str = "top"
+    fraction: float = 0.5
+    normalize_coefficients: bool = True
+
+    def __post_init__(self):
+        check_choices(self, which=("top", "bottom", "random"))
+        check_number(self, "fraction", "(0, 1]")
+        if isinstance(self.rule, SideMean) and self.which != "random":
+            raise ValueError(
+                f"which={self.which!r} cannot choose among equal weights, which SideMean gives a whole side."
+            )
+
+    def change(self, weights: torch.Tensor, tokens: Tokens) -> torch.Tensor:
+        _, sides = split_sides(tokens.advantages)
+        candidates = sides.any(dim=0)
+        key = torch.rand_like(weights) if self.which == "random" else weights
+        key = key[candidates] if self.which == "bottom" else -key[candidates]
+        keys, start = all_gather(key)
+        chosen = torch.zeros_like(keys)
+        chosen[keys.argsort(stable=True)[: max(1, round(self.fraction * len(keys)))]] = 1
+        selected = torch.ones_like(weights)
+        selected[candidates] = chosen[start : start + len(key)]
+        return divide_by_mean(selected, 0.0) if self.normalize_coefficients else selected

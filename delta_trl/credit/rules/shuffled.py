@@ -1,0 +1,25 @@
+"""A control: another rule's weights at random tokens of the same response."""
+
+from dataclasses import dataclass
+
+import torch
+
+from ..tokens import Tokens
+from .shared import ChangedCredit
+
+
+@dataclass
+class Shuffled(ChangedCredit):
+    """
+    Another rule's weights, permuted among the tokens of each response: every response keeps its sum of weights, and
+    loses where they were. What the rule does better than this is token-level information.
+
+    Args:
+        rule ([`TokenCredit`], *optional*, defaults to [`DelTA`] with its defaults): Whose weights to permute.
+    """
+
+    def change(self, weights: torch.Tensor, tokens: Tokens) -> torch.Tensor:
+        # a random order of all tokens, then sorted by response: responses in order, their tokens at random
+        order = torch.rand(len(weights), device=weights.device, dtype=torch.float64).argsort()
+        order = order[tokens.row[order].argsort(stable=True)]
+        return weights[order]

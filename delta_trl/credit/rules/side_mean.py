@@ -1,0 +1,26 @@
+"""A control: another rule's weights without what they tell about single tokens."""
+
+from dataclasses import dataclass
+
+import torch
+
+from ..coefficients import split_sides
+from ..distributed import all_reduce
+from ..tokens import Tokens
+from .shared import ChangedCredit
+
+
+@dataclass
+class SideMean(ChangedCredit):
+    """
+    Every token with A ≠ 0 gets the mean weight of its side: what is left of a rule without token-level information, a
+    reweighting of winners against losers.
+
+    Args:
+        rule ([`TokenCredit`], *optional*, defaults to [`DelTA`] with its defaults): Whose weights to average.
+    """
+
+    def change(self, weights: torch.Tensor, tokens: Tokens) -> torch.Tensor:
+        _, sides = split_sides(tokens.advantages)
+        mean = all_reduce((sides * weights).sum(dim=1)) / all_reduce(sides.sum(dim=1).to(weights))
+        return torch.where(sides[0], mean[0], torch.where(sides[1], mean[1], weights))
