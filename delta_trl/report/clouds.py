@@ -23,9 +23,9 @@ class TokenType:
     token: str
     count: int
     mean: float
-    mean_positive: float | None
-    mean_negative: float | None
-    share_positive: float
+    mean_winners: float | None
+    mean_losers: float | None
+    share_winners: float  # of its tokens
     off_side: float  # mean distance from the mean of the side
 
 
@@ -45,12 +45,12 @@ def frequent_types(types: TokenTypeTable, min_count: int) -> list[TokenType]:
     """Types that were sampled at least `min_count` times, the highest mean coefficient first."""
     result = []
     columns = (types.tokens, types.counts, types.sums, types.off_side().tolist())
-    for token, (n_pos, n_neg), (sum_pos, sum_neg), off_side in zip(*columns, strict=True):
-        count = int(n_pos + n_neg)
+    for token, (n_won, n_lost), (sum_won, sum_lost), off_side in zip(*columns, strict=True):
+        count = int(n_won + n_lost)
         if count >= max(min_count, 1):
-            mean_pos, mean_neg = (float(s / n) if n else None for s, n in ((sum_pos, n_pos), (sum_neg, n_neg)))
-            mean = float((sum_pos + sum_neg) / count)
-            result.append(TokenType(label(token), count, mean, mean_pos, mean_neg, float(n_pos / count), off_side))
+            mean_won, mean_lost = (float(s / n) if n else None for s, n in ((sum_won, n_won), (sum_lost, n_lost)))
+            mean = float((sum_won + sum_lost) / count)
+            result.append(TokenType(label(token), count, mean, mean_won, mean_lost, float(n_won / count), off_side))
     return sorted(result, key=lambda t: -t.mean)
 
 

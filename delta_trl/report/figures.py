@@ -1,4 +1,4 @@
-"""The plots of the report, as plotly figures. Colours of axes and text follow the reader's theme and are set there."""
+"""The plots of the report, as plotly figures. The page's style colours axes and text, to follow the reader's theme."""
 
 import math
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ SYMBOLS = ("circle", "diamond")  # of two runs
 SIDES = ((1, "winners", WINNERS, "solid"), (-1, "losers", LOSERS, "dash"))
 
 
-@dataclass
+@dataclass(frozen=True)
 class Span:
     """
     The least that a vertical axis spans, absolutely and as a share of the level, so that noise does not fill it; and
-    what values cannot pass.
+    the bounds of what is shown.
     """
 
     least: float = 0.0
@@ -33,71 +33,71 @@ class Span:
     highest: float = math.inf
 
 
+@dataclass(frozen=True)
+class Panel:
+    """A plot of logged values: `series` are keys of the trainer's log with the name of their curve."""
+
+    title: str
+    series: dict[str, str]
+    note: str = ""
+    span: Span = Span()
+
+
+SHARE = Span(1, 0, 0, 1)
 AMOUNT = Span(0, 0.5, 0)
-# by title
-SPANS = {
-    "Reward": Span(0.2, 0.1),
-    "Rewards by function": Span(0.2, 0.1),
-    "Completion length": Span(10, 0.3, 0),
-    "Entropy": Span(0.02, 0.5, 0),
-    "Mean coefficient by side": Span(0.2, 0),
-    "Coefficient spread": Span(0.1, 0, 0),
-    "Variance between the sides": Span(1, 0, 0, 1),
-    "Temperatures": AMOUNT,
-    "Centroid cosine": Span(0.2, 0, -1, 1),
-    "Centroid length": Span(0.5, 0, 0),
-    "Clip ratios": Span(0.02, 0, 0, 1),
-    "FIPO weight": Span(0.2, 0),
-    "Groups without contrast": Span(1, 0, 0, 1),
-    "Cut-off completions": Span(0.1, 0, 0, 1),
-    "KL divergence": Span(0.01, 0.5),
-    "Gradient norm": AMOUNT,
-}
+REWARD = Span(0.2, 0.1)
 COEFFICIENTS = Span(0.2, 0)
-# title, series (key of the trainer's log, name), what to know about it
 PANELS = (
-    ("Completion length", (("completions/mean_length", "mean"),), "tokens"),
-    ("Entropy", (("entropy", "entropy"),), "of the policy's next-token distribution, in nats"),
-    (
+    Panel("Completion length", {"completions/mean_length": "mean"}, "tokens", Span(10, 0.3, 0)),
+    Panel("Entropy", {"entropy": "entropy"}, "of the policy's next-token distribution, in nats", Span(0.02, 0.5, 0)),
+    Panel(
         "Mean coefficient by side",
-        (("credit/coefficient_mean_positive", "winners"), ("credit/coefficient_mean_negative", "losers")),
+        {"credit/coefficient_mean_positive": "winners", "credit/coefficient_mean_negative": "losers"},
         "above 1: the side gets more credit than in DAPO",
+        COEFFICIENTS,
     ),
-    (
-        "Coefficient spread",
-        (("credit/coefficient_std", "standard deviation"),),
-        "0 is plain DAPO",
-    ),
-    (
+    Panel("Coefficient spread", {"credit/coefficient_std": "standard deviation"}, "0 is plain DAPO", Span(0.1, 0, 0)),
+    Panel(
         "Variance between the sides",
-        (("credit/between_sides_variance", "share"),),
+        {"credit/between_sides_variance": "share"},
         "near 1: winners against losers; near 0: tokens within a response",
+        SHARE,
     ),
-    (
+    Panel(
         "Temperatures",
-        (("credit/temperature_positive", "winners"), ("credit/temperature_negative", "losers")),
+        {"credit/temperature_positive": "winners", "credit/temperature_negative": "losers"},
         "γ, the spread of each side's margins",
+        AMOUNT,
     ),
-    ("Centroid cosine", (("credit/centroid_cosine", "cosine"),), "near 1: both sides share most of their gradient"),
-    (
+    Panel(
+        "Centroid cosine",
+        {"credit/centroid_cosine": "cosine"},
+        "near 1: both sides share most of their gradient",
+        Span(0.2, 0, -1, 1),
+    ),
+    Panel(
         "Centroid length",
-        (("credit/centroid_norm_ratio", "winners / losers"),),
-        "below 1: what the model was sure of gets more credit in winners, less in losers",
+        {"credit/centroid_norm_ratio": "winners / losers"},
+        "below 1: tokens that the model was sure of get more credit in winners, less in losers",
+        Span(0.5, 0, 0),
     ),
-    (
+    Panel(
         "Clip ratios",
-        (("clip_ratio/low_mean", "low"), ("clip_ratio/high_mean", "high")),
+        {"clip_ratio/low_mean": "low", "clip_ratio/high_mean": "high"},
         "share of tokens whose update the clip range stops",
+        Span(0.02, 0, 0, 1),
     ),
-    ("FIPO weight", (("credit/fipo_weight_mean", "mean"),), ""),
-    ("Groups without contrast", (("frac_reward_zero_std", "share"),), "all rewards equal: no gradient"),
-    ("Cut-off completions", (("completions/clipped_ratio", "share"),), "ran into the length limit"),
-    ("KL divergence", (("kl", "KL"),), "to the reference model"),
-    ("Gradient norm", (("grad_norm", "norm"),), "before clipping"),
+    Panel("FIPO weight", {"credit/fipo_weight_mean": "mean"}, span=Span(0.2, 0)),
+    Panel("Groups without contrast", {"frac_reward_zero_std": "share"}, "all rewards equal: no gradient", SHARE),
+    Panel(
+        "Cut-off completions", {"completions/clipped_ratio": "share"}, "ran into the length limit", Span(0.1, 0, 0, 1)
+    ),
+    Panel("KL divergence", {"kl": "KL"}, "to the reference model", Span(0.01, 0.5)),
+    Panel("Gradient norm", {"grad_norm": "norm"}, "before clipping", AMOUNT),
 )
-# logged under `credit/` and without a panel of their own
-BESIDE = {f"credit/{name}" for name in ("neutral", "seconds", "extra_forward_passes")}
-BESIDE |= {f"credit/coefficient_{name}" for name in ("min", "mean", "max")}
+# logged under `credit/` and not drawn
+NOT_DRAWN = {f"credit/{name}" for name in ("neutral", "seconds", "extra_forward_passes")}
+NOT_DRAWN |= {f"credit/coefficient_{name}" for name in ("min", "mean", "max")}
 SMOOTH_FROM = 100  # logged values; longer curves get their running mean over the raw one
 MARKERS_UP_TO = 60
 TOP_WITH_LEGEND = 26
@@ -117,33 +117,37 @@ class Plot:
 
 
 def curves(runs: list[Run]) -> list[Plot]:
-    """One plot for every quantity that a run has logged; runs are overlaid, told apart by colour."""
-    plots = []
-    for title, series, note in (_reward(runs), *PANELS, *_own_metrics(runs), *_reward_functions(runs)):
-        figure, labels, drawn, values = _figure("step"), [], {}, []
-        for r, run in enumerate(runs):
-            for s, (key, name) in enumerate(series):
-                x, y = run.logged(key)
-                if not len(x):
-                    continue
-                colour = SERIES[(r if len(runs) > 1 else s) % len(SERIES)]
-                if name in ("winners", "losers") and len(runs) == 1:
-                    colour = WINNERS if name == "winners" else LOSERS
-                full_name = name if len(runs) == 1 else f"{_plain(run_name(runs, r))}, {name}"
-                values.append(y)
-                _curve(figure, x, y, full_name, colour, DASHES[s % len(DASHES)], SYMBOLS[r] if len(runs) > 1 else None)
-                labels.append(f"{full_name} from {y[0]:.4g} at step {x[0]} to {y[-1]:.4g} at step {x[-1]}")
-                drawn[name] = DASH_NAMES[s % len(DASHES)]
-        if not labels:
-            continue
-        legend = len(labels) > 1 and len(runs) == 1  # the page has one for the colours of runs
-        if len(drawn) > 1 and not legend:
-            note = "; ".join(filter(None, [note, ", ".join(f"{name} {dash}" for name, dash in drawn.items())]))
-        figure.update_layout(showlegend=legend, margin_t=TOP_WITH_LEGEND if legend else 10)
-        figure.update_yaxes(range=axis_range(np.concatenate(values), SPANS.get(title, Span())))
-        is_credit = series[0][0].startswith("credit/")
-        plots.append(Plot(title, note, f"{title}: {'; '.join(labels)}", figure, is_credit))
-    return plots
+    """One plot for every quantity that a run has logged; runs are overlaid, told apart by colour and marker."""
+    panels = (_reward(runs), *PANELS, *_own_metrics(runs), *_reward_functions(runs))
+    return [plot for panel in panels if (plot := _curves(panel, runs))]
+
+
+def _curves(panel: Panel, runs: list[Run]) -> Plot | None:
+    """The curves of a panel; `None` if nothing of it was logged."""
+    figure, labels, dashes, values = _figure("step"), [], {}, []
+    for r, run in enumerate(runs):
+        for s, (key, name) in enumerate(panel.series.items()):
+            x, y = run.logged(key)
+            if not len(x):
+                continue
+            colour = SERIES[(r if len(runs) > 1 else s) % len(SERIES)]
+            if name in ("winners", "losers") and len(runs) == 1:
+                colour = WINNERS if name == "winners" else LOSERS
+            full_name = name if len(runs) == 1 else f"{_plain(run_name(runs, r))}, {name}"
+            _curve(figure, x, y, full_name, colour, DASHES[s % len(DASHES)], SYMBOLS[r] if len(runs) > 1 else None)
+            values.append(y)
+            labels.append(f"{full_name} from {y[0]:.4g} at step {x[0]} to {y[-1]:.4g} at step {x[-1]}")
+            dashes[name] = DASH_NAMES[s % len(DASHES)]
+    if not labels:
+        return None
+    legend = len(labels) > 1 and len(runs) == 1  # the page has one for the colours of runs
+    note = panel.note
+    if len(dashes) > 1 and not legend:
+        note = "; ".join(filter(None, [note, ", ".join(f"{name} {dash}" for name, dash in dashes.items())]))
+    figure.update_layout(showlegend=legend, margin_t=TOP_WITH_LEGEND if legend else 10)
+    figure.update_yaxes(range=axis_range(np.concatenate(values), panel.span))
+    is_credit = next(iter(panel.series)).startswith("credit/")
+    return Plot(panel.title, note, f"{panel.title}: {'; '.join(labels)}", figure, is_credit)
 
 
 def axis_range(values: np.ndarray, span: Span) -> list[float]:
@@ -181,23 +185,23 @@ def _curve(
     figure.add_scatter(y=mean, line=line, hoverinfo="skip", mode=mode, marker=marker, **shared)
 
 
-def _reward(runs: list[Run]) -> tuple:
-    evaluations = dict.fromkeys((key, f"evaluation, {name}") for key, name in (run.evaluation for run in runs))
-    return "Reward", (("reward", "training"), *evaluations), "mean over the rollout batch"
+def _reward(runs: list[Run]) -> Panel:
+    evaluations = {key: f"evaluation, {name}" for key, name in (run.evaluation for run in runs)}
+    return Panel("Reward", {"reward": "training", **evaluations}, "mean over the rollout batch", REWARD)
 
 
-def _own_metrics(runs: list[Run]) -> list[tuple]:
-    """What a rule of token credit of somebody's own has logged."""
-    known = {key for _, series, _ in PANELS for key, _ in series} | BESIDE
+def _own_metrics(runs: list[Run]) -> list[Panel]:
+    """One panel for each metric that a rule of the user's own has logged."""
+    known = {key for panel in PANELS for key in panel.series} | NOT_DRAWN
     keys = {key for run in runs for entry in run.history for key in entry if key.startswith("credit/")}
-    return [(key.removeprefix("credit/"), ((key, "value"),), "") for key in sorted(keys - known)]
+    return [Panel(key.removeprefix("credit/"), {key: "value"}) for key in sorted(keys - known)]
 
 
-def _reward_functions(runs: list[Run]) -> list[tuple]:
-    names = dict.fromkeys(key[8:-5] for run in runs for entry in run.history for key in entry
-                          if key.startswith("rewards/") and key.endswith("/mean"))  # fmt: skip
-    series = tuple((f"rewards/{name}/mean", _plain(name)) for name in names)
-    return [("Rewards by function", series, "mean of each")] if len(series) > 1 else []
+def _reward_functions(runs: list[Run]) -> list[Panel]:
+    keys = dict.fromkeys(key for run in runs for entry in run.history for key in entry
+                         if key.startswith("rewards/") and key.endswith("/mean"))  # fmt: skip
+    series = {key: _plain(key.removeprefix("rewards/").removesuffix("/mean")) for key in keys}
+    return [Panel("Rewards by function", series, "mean of each", REWARD)] if len(series) > 1 else []
 
 
 def run_name(runs: list[Run], index: int) -> str:
@@ -220,12 +224,22 @@ def _figure(x: str) -> go.Figure:
     return go.Figure(
         layout={
             "template": "none",
+            # the page's own
+            "paper_bgcolor": "rgba(0,0,0,0)",
+            "plot_bgcolor": "rgba(0,0,0,0)",
             "margin": {"l": 44, "r": 12, "t": TOP_WITH_LEGEND, "b": 26},
             "hovermode": "x unified",
             "xaxis": {**axis, "showgrid": False, "nticks": 7, "unifiedhovertitle": {"text": f"{x} %{{x}}"}},
             "yaxis": {**axis, "nticks": 5, "ticks": ""},
-            "legend": {"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "font": {"size": 11}, "itemwidth": 30},
-            "meta": x,
+            "legend": {
+                "orientation": "h",
+                "y": 1,
+                "yanchor": "bottom",
+                "x": 0,
+                "font": {"size": 11},
+                "itemwidth": 30,
+                "bgcolor": "rgba(0,0,0,0)",
+            },
         }
     )
 

@@ -1,4 +1,8 @@
-"""Tokens shaded by their coefficient, in a notebook and in the report."""
+"""
+Tokens shaded by a number, mostly their coefficient: in notebooks, on the pages of reports and audits, in terminals.
+
+What a token looks like is decided here alone: its shade, its visible text, and what shows on hover.
+"""
 
 import math
 from collections.abc import Sequence
@@ -12,20 +16,84 @@ from rich.text import Text
 from .text import visible
 
 
-SHADES = 10  # on either side of 1
+SHADES = 10  # on either side of the middle
 # Blue and orange are told apart with every common colour-vision deficiency. Mixed into the background, they leave text
 # readable on white and on black.
 ABOVE, BELOW = (38, 118, 184), (224, 122, 10)
 MAX_OPACITY = 0.6
-STYLE = Path(__file__).with_name("tokens.css").read_text(encoding="utf-8") + "\n".join(
-    f".tokens .{side}{k} {{ background: rgb({r} {g} {b} / {MAX_OPACITY * k / SHADES:.2f}) }}"
-    for side, (r, g, b) in (("a", ABOVE), ("b", BELOW))
-    for k in range(1, SHADES + 1)
-)
+SMALLEST_SPREAD = 0.05
+
+
+def shade(value: float, full: float, middle: float = 1.0) -> str:
+    """
+    The style class of a value: `a1` … `a10` above `middle`, `b1` … `b10` below. Empty close to `middle`, and if not
+    finite. `full` is the distance that gets the full colour.
+    """
+    if not math.isfinite(value):
+        return ""
+    level = min(SHADES, round(abs(value - middle) / full * SHADES))
+    return f"{'a' if value > middle else 'b'}{level}" if level else ""
+
+
+def spread(distances: Sequence[float]) -> float:
+    """The distance from the middle that gets the full colour: the 99th percentile, rounded up to 0.05."""
+    distances = np.abs(np.asarray(distances, dtype=float))
+    distances = distances[np.isfinite(distances)]
+    if not len(distances):
+        return SMALLEST_SPREAD
+    percentile = np.quantile(distances, 0.99, method="higher")
+    return max(1, math.ceil(round(percentile / SMALLEST_SPREAD, 3))) * SMALLEST_SPREAD
+
+
+def describe(coefficient: float, log_prob: float = math.nan, entropy: float = math.nan) -> str:
+    """What shows when the pointer is over a token. Values that are not known are left out, but for the coefficient."""
+    parts = [f"coefficient {coefficient:.3f}" if math.isfinite(coefficient) else "coefficient not known"]
+    if math.isfinite(log_prob):
+        probability = math.exp(log_prob)
+        parts.append(f"probability {probability:.3f}" if probability > 0.95 else f"probability {probability:.2g}")
+    if math.isfinite(entropy):
+        parts.append(f"entropy {entropy:.2f}")
+    return ", ".join(parts)
+
+
+def token_html(token: str, classes: str, title: str, tag: str = "span") -> str:
+    """The HTML of a token in an element of class `tokens`; `classes` as [`shade`] gives them."""
+    return f'<{tag} class="{classes}" title="{escape(title)}">{escape(visible(token))}</{tag}>'
+
+
+def token_text(token: str, shade: str) -> Text:
+    """A token for the terminal: white on a background between black and blue or orange, on which it is readable."""
+    colour = ABOVE if shade.startswith("a") else BELOW
+    r, g, b = (round(part * 0.75 * int(shade[1:] or 0) / SHADES) for part in colour)
+    return Text(visible(token), f"white on rgb({r},{g},{b})" if shade else "")
+
+
+def shades_css(selector: str) -> str:
+    """Style rules that give every class of [`shade`] its colour; `selector` is what stands before the class."""
+    return "\n".join(
+        f"{selector}{side}{k} {{ background: rgb({r} {g} {b} / {MAX_OPACITY * k / SHADES:.2f}) }}"
+        for side, (r, g, b) in (("a", ABOVE), ("b", BELOW))
+        for k in range(1, SHADES + 1)
+    )
+
+
+STYLE = Path(__file__).with_name("tokens.css").read_text(encoding="utf-8") + shades_css(".tokens .")
+
+
+def legend(full: float, relative: bool = False) -> str:
+    """HTML of the colour scale: of coefficients, or of their distance from the mean of their side if `relative`."""
+    less, more = ("less", "more") if relative else ("less credit", "more credit")
+    low, high = (f"−{full:.2f}", f"+{full:.2f}") if relative else (f"{1 - full:.2f}", f"{1 + full:.2f}")
+    steps = [*range(-SHADES, 0, 2), 0, *range(2, SHADES + 1, 2)]
+    cells = "".join(f'<span class="{shade(k, SHADES, middle=0)}">&nbsp;</span>' for k in steps)
+    return (
+        f'<span class="tokens legend">{less} {low} '
+        f'<span class="scale" aria-hidden="true">{cells}</span> {high} {more}</span>'
+    )
 
 
 class TokenHeatmap:
-    """Shaded tokens, as notebooks display them, and terminals; `html` is the first of these as a string."""
+    """Shaded tokens, as notebooks and terminals display them; `html` is what notebooks get, as a string."""
 
     def __init__(self, html: str, text: Text):
         self.html = html
@@ -39,46 +107,6 @@ class TokenHeatmap:
         with console.capture() as captured:
             console.print(self._text, soft_wrap=True)
         return captured.get().rstrip("\n")
-
-
-def spread(coefficients: Sequence[float]) -> float:
-    """The distance from 1 that gets the full colour: the 99th percentile, rounded up to 0.05."""
-    distances = np.abs(np.asarray(coefficients, dtype=float) - 1)
-    distances = distances[np.isfinite(distances)]
-    if not len(distances):
-        return 0.05
-    percentile = np.quantile(distances, 0.99, method="higher")
-    return max(1, math.ceil(round(percentile / 0.05, 3))) * 0.05
-
-
-def shade(coefficient: float, full: float) -> str:
-    """Style class of a coefficient: `a1` … `a10` above 1, `b1` … `b10` below, none near 1 or if not finite."""
-    if not math.isfinite(coefficient):
-        return ""
-    level = min(SHADES, round(abs(coefficient - 1) / full * SHADES))
-    return f"{'a' if coefficient > 1 else 'b'}{level}" if level else ""
-
-
-def background(coefficient: float, full: float) -> str:
-    """Background from black through blue above 1, orange below; white text stays readable on all of them."""
-    level = shade(coefficient, full)
-    if not level:
-        return ""
-    colour = ABOVE if level[0] == "a" else BELOW
-    r, g, b = (round(part * 0.75 * int(level[1:]) / SHADES) for part in colour)
-    return f"white on rgb({r},{g},{b})"
-
-
-def legend(full: float, relative: bool = False) -> str:
-    """HTML of the colour scale: of coefficients, or `relative` to their side's mean."""
-    less, more = ("less", "more") if relative else ("less credit", "more credit")
-    low, high = (f"−{full:.2f}", f"+{full:.2f}") if relative else (f"{1 - full:.2f}", f"{1 + full:.2f}")
-    steps = [*range(-SHADES, 0, 2), 0, *range(2, SHADES + 1, 2)]
-    cells = "".join(f'<span class="{shade(1 + full * k / SHADES, full)}">&nbsp;</span>' for k in steps)
-    return (
-        f'<span class="tokens legend">{less} {low} '
-        f'<span class="scale" aria-hidden="true">{cells}</span> {high} {more}</span>'
-    )
 
 
 def token_heatmap(tokens: Sequence[str], coefficients: Sequence[float]) -> TokenHeatmap:
@@ -109,13 +137,11 @@ def token_heatmap(tokens: Sequence[str], coefficients: Sequence[float]) -> Token
             f"token_heatmap: expected one coefficient per token, got {len(tokens)} tokens and {len(coefficients)} "
             "coefficients."
         )
-    full = spread(coefficients)
-    spans = "".join(
-        f'<span class="{shade(c, full)}" title="coefficient {c:.3f}">{escape(visible(token))}</span>'
-        for token, c in zip(tokens, coefficients, strict=True)
-    )
+    full = spread([c - 1 for c in coefficients])
+    shades = [shade(c, full) for c in coefficients]
+    spans = "".join(token_html(t, s, describe(c)) for t, s, c in zip(tokens, shades, coefficients, strict=True))
     text = Text.assemble(
-        *((visible(token), background(c, full)) for token, c in zip(tokens, coefficients, strict=True)),
+        *map(token_text, tokens, shades),
         f"\ncoefficients from {1 - full:.2f} to {1 + full:.2f}, more credit than 1 blue, less orange",
     )
     html = f'<style>{STYLE}</style><div class="tokens" dir="auto">{spans}</div><p>{legend(full)}</p>'

@@ -1,6 +1,5 @@
 """The verdict and shaded completions in the terminal: `delta-trl inspect RUN_DIR --step 40 --terminal`."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ from rich.text import Text
 
 from ..arguments.errors import RecipeError
 from . import MIN_COUNT, check_step
-from .heatmap import background, spread
+from .heatmap import shade, spread, token_text
 from .run import HOW_TO_RECORD, Completion, Group, read_run
 from .text import visible
 from .tokens import side_means, token_table
@@ -56,68 +55,49 @@ def show(
     for sentence in verdict(run, token_table(run), min_count):
         warning = Text("Warning: ", "bold yellow") if sentence.warning else Text()
         console.print(warning + Text(visible(sentence.text, 1000)), highlight=False)
-    means = side_means(run) if relative else {}
-    groups = [_shifted(group, means) for group in groups]
-    values = [c.coefficients for group in groups for c in group.completions if run.has_credit]
-    full = spread(np.concatenate(values or [[]]))
+    middles = {side: mean for (at, side), mean in side_means(run).items() if at == step} if relative else {}
+    completions = [c for group in groups for c in group.completions if run.has_credit]
+    full = spread(np.concatenate([np.zeros(0), *(c.coefficients - middles.get(c.side, 1.0) for c in completions)]))
     console.print(
         f"[bold]step {step}[/bold]; {len({g.step for g in run.groups})} steps were recorded", highlight=False
     )
     if run.has_credit:
-        scale = [1 - full, 1 - full / 2, 1, 1 + full / 2, 1 + full]
-        shown = [f" {c - 1:+.2f} " if relative else f" {c:.2f} " for c in scale]
-        what = Text("from the side's mean: " if relative else "coefficient: ")
-        console.print(what + Text(" ").join(Text(s, background(c, full)) for s, c in zip(shown, scale, strict=True)))
+        scale = [-full, -full / 2, 0, full / 2, full]
+        cells = [token_text(f" {d:+.2f} " if relative else f" {1 + d:.2f} ", shade(d, full, middle=0)) for d in scale]
+        console.print(Text("from the side's mean: " if relative else "coefficient: ") + Text(" ").join(cells))
     else:
         console.print(f"No token credit here. {HOW_TO_RECORD}.")
     for group in groups[:GROUPS]:
-        console.print(_group(group, full))
+        console.print(_group(group, full, middles))
     if len(groups) > GROUPS:
         console.print(f"{len(groups) - GROUPS} more groups at this step: without --terminal, all are shown.")
-
-
-def _shifted(group: Group, means: dict[tuple[int, int], float]) -> Group:
-    """A group whose coefficients have 1 where the mean of their side is, for those sides that have one in `means`."""
-    completions = [
-        replace(c, coefficients=c.coefficients - means[group.step, c.side] + 1) if (group.step, c.side) in means else c
-        for c in group.completions
-    ]
-    return replace(group, completions=completions)
 
 
 def _has_no_contrast(group: Group) -> bool:
     return not any(c.side for c in group.completions)
 
 
-def _group(group: Group, full: float) -> Panel:
-    table = Table.grid(expand=True, padding=(0, 1))
+def _group(group: Group, full: float, middles: dict[int, float]) -> Panel:
+    sides = {side: [_completion(c, full, middles) for c in group.completions if c.side == side] for side in (1, -1, 0)}
+    title = Text(visible(group.prompt, 200).replace("\n", " "))
     if _has_no_contrast(group):
-        table.add_column(ratio=1, overflow="fold")
-        table.add_row(Stack(*(_completion(c, full) for c in group.completions)))
-    else:
-        table.add_column(ratio=1, overflow="fold")
-        table.add_column(ratio=1, overflow="fold")
-        winners, losers, mean = (
-            [_completion(c, full) for c in group.completions if c.side == side] for side in (1, -1, 0)
-        )
-        table.add_row(Text(f"winners ({len(winners)})", "bold"), Text(f"losers ({len(losers)})", "bold"))
-        table.add_row(Stack(*winners), Stack(*losers))
-        if mean:
-            table = Stack(table, Text(f"at the mean ({len(mean)})", "bold"), *mean)
-    return Panel(table, title=Text(visible(group.prompt, 200).replace("\n", " ")), title_align="left")
+        return Panel(Stack(*sides[0]), title=title, title_align="left")
+    table = Table.grid(expand=True, padding=(0, 1))
+    table.add_column(ratio=1, overflow="fold")
+    table.add_column(ratio=1, overflow="fold")
+    table.add_row(Text(f"winners ({len(sides[1])})", "bold"), Text(f"losers ({len(sides[-1])})", "bold"))
+    table.add_row(Stack(*sides[1]), Stack(*sides[-1]))
+    at_the_mean = [Text(f"at the mean ({len(sides[0])})", "bold"), *sides[0]] if sides[0] else []
+    return Panel(Stack(table, *at_the_mean), title=title, title_align="left")
 
 
-def _completion(c: Completion, full: float) -> Text:
-    tokens = c.tokens()
-    text = Text()
+def _completion(c: Completion, full: float, middles: dict[int, float]) -> Text:
+    """A completion, shaded by the distance of its coefficients from the middle of its side, or from 1."""
     reward = "?" if c.reward is None else f"{c.reward:.3g}"
-    text.append(f"reward {reward}, advantage {c.advantage:+.2f}\n", "dim")
-    limit = TOKENS if c.coefficients is not None else None
-    for i, token in enumerate(tokens[:limit]):
-        if c.coefficients is None:
-            text.append(visible(token, 4 * TOKENS))
-        else:
-            text.append(visible(token), background(float(c.coefficients[i]), full))
-    if limit and len(tokens) > limit:
-        text.append(f" … {len(tokens) - limit:,} more tokens", "dim")
-    return text.append("\n")
+    text = Text(f"reward {reward}, advantage {c.advantage:+.2f}\n", "dim")
+    tokens = c.tokens()
+    if c.coefficients is None:
+        return Text.assemble(text, visible(tokens[0], 4 * TOKENS), "\n")
+    shades = [shade(float(value), full, middles.get(c.side, 1.0)) for value in c.coefficients[:TOKENS]]
+    left_out = (f" … {len(tokens) - TOKENS:,} more tokens", "dim") if len(tokens) > TOKENS else ""
+    return Text.assemble(text, *map(token_text, tokens, shades), left_out, "\n")

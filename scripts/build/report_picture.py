@@ -44,7 +44,7 @@ def main() -> None:
         page.wait_for_selector("html[data-ready]")
         page.add_style_tag(content=HIDE)
         page.get_by_label("relative to its side’s mean").check()
-        page.locator(".losers .tokens :is(.a7, .a8, .a9, .a10)").first.hover()  # what losers are blamed for
+        page.locator(".losers .tokens :is(.ra7, .ra8, .ra9, .ra10)").first.focus()  # what losers are blamed for
         picture = Image.open(io.BytesIO(page.screenshot()))
         browser.close()
     # 256 colours are enough for flat surfaces, and a third of the size; rare ones are to stay

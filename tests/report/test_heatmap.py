@@ -1,3 +1,4 @@
+import math
 import re
 from html import unescape
 
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delta_trl.report import token_heatmap
-from delta_trl.report.heatmap import shade, spread
+from delta_trl.report.heatmap import describe, shade, spread
 from delta_trl.report.text import visible
 
 from .test_text import ANY_TEXT
@@ -29,8 +30,15 @@ def test_shades():
         "b10", "b10", "b5", "", "", "a5", "a10", "a10",
     ]  # fmt: skip
     assert shade(float("nan"), 0.2) == ""
-    assert spread([1.0]) == spread([]) == spread([float("nan")]) == 0.05
-    assert spread([0.8, 1.0, 1.2]) == pytest.approx(0.2)
+    assert [shade(c, 0.2, middle=1.1) for c in (1.0, 1.1, 1.2)] == ["b5", "", "a5"]
+    assert spread([0.0]) == spread([]) == spread([float("nan")]) == 0.05
+    assert spread([-0.2, 0.0, 0.2]) == pytest.approx(0.2)
+
+
+def test_what_is_not_known_is_left_out():
+    assert describe(1.2, math.log(0.5), 0.7) == "coefficient 1.200, probability 0.5, entropy 0.70"
+    assert describe(1.2, math.log(0.99), math.nan) == "coefficient 1.200, probability 0.990"
+    assert describe(math.nan) == "coefficient not known"
 
 
 def test_takes_tensors_and_shows_in_a_notebook():

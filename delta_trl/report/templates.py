@@ -1,0 +1,17 @@
+"""The pages' templates: the report's, and the audit's, which uses the same styles."""
+
+from pathlib import Path
+
+import jinja2
+
+
+def template(name: str) -> jinja2.Template:
+    """A template by its path in the package. It escapes the values it is given, and raises where one is missing."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parents[1]),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(name)
