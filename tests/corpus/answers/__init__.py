@@ -1,7 +1,7 @@
 r"""Labelled answers, one file for each kind of question.
 
 Each line has `kind`, `gold`, `label` and either a whole `completion` or an `answer`, which stands in a `\boxed{...}`.
-The label is the score of a careful mathematician who grades the final answer only; `null` where the gold cannot be used.
+The label is the score of a careful mathematician who grades the final answer only; `null` for an unusable gold.
 """
 
 import json
