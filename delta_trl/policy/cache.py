@@ -18,42 +18,33 @@ BLOCK_BYTES = 2**28  # a power of two: what pinned memory is rounded up to
 LOCAL_PROCESSES = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE", "MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE")  # by launcher
 MARGIN = 0.1  # of all memory, which "auto" leaves free
 CGROUPS, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
-LIMITS = (  # of a control group's memory, in both versions: where, limit, use, and what of it can be reclaimed
-    ("", "memory.max", "memory.current", "inactive_file"),
-    ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-)
 
 
 def free_memory(device: torch.device) -> tuple[int, int]:
-    """Bytes to be had on `device` at this moment, and bytes that there are; main memory within control groups."""
+    """
+    Free and total bytes of `device`. Main memory is what the control groups of this process allow.
+
+    A scheduler may limit the group of a job and leave the groups inside it, where the process runs, without a limit.
+    So each group above counts, too.
+    """
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device), total
     memory = psutil.virtual_memory()
     free, total = memory.available, memory.total
-    for version, limit, used, cached in LIMITS:
-        for folder in _control_groups(version):
-            try:
-                limit_, used_, statistics = (Path(folder, name).read_text() for name in (limit, used, "memory.stat"))
-            except OSError:
-                continue
-            if limit_.strip() != "max":
-                reclaimable = int(dict(line.split() for line in statistics.splitlines())[cached])
-                total = min(total, int(limit_))
-                free = min(free, int(limit_) - int(used_) + reclaimable)
+    group = CGROUPS / (OWN_CGROUP.read_text().rpartition("0::/")[2].strip() if OWN_CGROUP.exists() else "")
+    for folder in (group, *group.parents):
+        try:
+            limit, used, statistics = (
+                Path(folder, name).read_text() for name in ("memory.max", "memory.current", "memory.stat")
+            )
+        except OSError:  # no control group of version 2, or the root, which has no limit
+            continue
+        if limit.strip() != "max":
+            reclaimable = int(dict(line.split() for line in statistics.splitlines())["inactive_file"])
+            total = min(total, int(limit))
+            free = min(free, int(limit) - int(used) + reclaimable)
     return free, total
-
-
-def _control_groups(controller: str) -> list[Path]:
-    """Folders of this process's control group and of all that it is in; `""` is the second version's one tree."""
-    root = CGROUPS / controller
-    try:
-        lines = [line.split(":", 2) for line in OWN_CGROUP.read_text().splitlines()]
-    except OSError:
-        return [root]
-    own = next((path for _, names, path in lines if controller in names.split(",")), "/")
-    folder = root / own.strip("/")
-    return [folder, *(parent for parent in folder.parents if parent.is_relative_to(root))]
 
 
 class PinnedMemory:

@@ -1,22 +1,35 @@
 """Rewards that are verified, not learned."""
 
+import warnings
+from typing import Any
+
 from .choice import MultipleChoiceReward, multiple_choice_reward
-from .code import AsyncCodeReward, CodeReward, async_code_reward, code_reward
-from .math import AsyncMathReward, MathReward, async_math_reward, math_reward
+from .code import CodeReward, code_reward
+from .math import MathReward, math_reward
 from .registry import REWARDS, get_reward
 
 
 __all__ = [
     "REWARDS",
-    "AsyncCodeReward",
-    "AsyncMathReward",
     "CodeReward",
     "MathReward",
     "MultipleChoiceReward",
-    "async_code_reward",
-    "async_math_reward",
     "code_reward",
     "get_reward",
     "math_reward",
     "multiple_choice_reward",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The names of the asynchronous forms, for one release."""
+    plain = name.removeprefix("async_").removeprefix("Async")
+    if plain == name or plain not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn(
+        f"`{name}` will be removed and is `{plain}` now, which is no coroutine. To await it, use "
+        f"`asyncio.to_thread({plain}, ...)`.",
+        FutureWarning,
+        stacklevel=2,
+    )
+    return globals()[plain]

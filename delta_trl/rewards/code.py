@@ -1,6 +1,5 @@
 """The code reward: does the program in the completion pass its unit tests?"""
 
-import asyncio
 import functools
 import logging
 import re
@@ -236,17 +235,6 @@ def get_sandbox(workers: int | None, tier: str | None, allow_unsafe: bool) -> Sa
     return Sandbox(workers=workers, tier=tier, allow_unsafe=allow_unsafe)
 
 
-class AsyncCodeReward(CodeReward):
-    """`CodeReward` as a coroutine: the trainer runs it together with other async rewards."""
-
-    __name__ = "async_code_reward"
-
-    async def __call__(  # type: ignore[override]  # a coroutine is what this class is for
-        self, *args: Any, **kwargs: Any
-    ) -> list[float | None]:
-        return await asyncio.to_thread(super().__call__, *args, **kwargs)
-
-
 def code_reward(
     completions: Completions,
     tests: list[dict | str],
@@ -290,8 +278,3 @@ def code_reward(
                 f"the data set, rename or remove that, or use CodeReward({name}=...), which looks at no such column."
             )
     return CodeReward(timeout, memory_mb, workers)(completions, tests, **kwargs)
-
-
-async def async_code_reward(completions: Completions, tests: list[dict | str], **kwargs: Any) -> list[float | None]:
-    """`code_reward` as a coroutine."""
-    return await asyncio.to_thread(code_reward, completions, tests, **kwargs)

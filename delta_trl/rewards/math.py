@@ -1,6 +1,5 @@
 """The mathematics reward: 1.0 if the final answer equals the gold, 0.0 if not, None if the gold cannot be used."""
 
-import asyncio
 import logging
 import re
 from collections.abc import Callable
@@ -107,17 +106,6 @@ class MathReward:
         return [None if verdict in (None, "unusable gold") else float(verdict == "right") for verdict in verdicts]
 
 
-class AsyncMathReward(MathReward):
-    """`MathReward` as a coroutine: the trainer awaits it together with other async rewards."""
-
-    __name__ = "async_math_reward"
-
-    async def __call__(  # type: ignore[override]  # a coroutine is what this class is for
-        self, *args: Any, **kwargs: Any
-    ) -> list[float | None]:
-        return await asyncio.to_thread(super().__call__, *args, **kwargs)
-
-
 def _read_gold(gold: Any) -> str:
     text = "" if gold is None else str(gold)
     return "" if text.strip() in MISSING else extract_gold(text)
@@ -132,7 +120,6 @@ def _count_parts(gold: str) -> int:
 
 
 _math_reward = MathReward()
-_async_math_reward = AsyncMathReward()
 
 
 def math_reward(completions: Completions, solution: list[str], **kwargs: Any) -> list[float | None]:
@@ -158,8 +145,3 @@ def math_reward(completions: Completions, solution: list[str], **kwargs: Any) ->
     ```
     """
     return _math_reward(completions, solution, **kwargs)
-
-
-async def async_math_reward(completions: Completions, solution: list[str], **kwargs: Any) -> list[float | None]:
-    """`AsyncMathReward` with its default options."""
-    return await _async_math_reward(completions, solution, **kwargs)

@@ -4,6 +4,7 @@ import difflib
 import functools
 import importlib
 import inspect
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -33,9 +34,7 @@ class RegisteredReward:
 
 REWARDS = {
     "math_reward": RegisteredReward("delta_trl.rewards.math", "math_reward", "MathReward"),
-    "async_math_reward": RegisteredReward("delta_trl.rewards.math", "async_math_reward", "AsyncMathReward"),
     "code_reward": RegisteredReward("delta_trl.rewards.code", "code_reward", "CodeReward"),
-    "async_code_reward": RegisteredReward("delta_trl.rewards.code", "async_code_reward", "AsyncCodeReward"),
     "multiple_choice_reward": RegisteredReward(
         "delta_trl.rewards.choice", "multiple_choice_reward", "MultipleChoiceReward"
     ),
@@ -63,6 +62,10 @@ def get_reward(name: str, **options: Any) -> Callable:
             what there is.
         ImportError: If the user's module exists and fails to import something itself.
     """
+    if name in ("async_math_reward", "async_code_reward"):  # for one release
+        plain = name.removeprefix("async_")
+        warnings.warn(f"Reward {name!r} will be removed and is {plain!r} now.", FutureWarning, stacklevel=2)
+        name = plain
     if name in REWARDS:
         return _load_registered(name, REWARDS[name], options)
     if "." in name:

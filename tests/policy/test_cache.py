@@ -255,26 +255,15 @@ def test_pinned_memory_that_was_given_back_counts_as_free(monkeypatch):
     assert (memory.used, memory.reusable) == (0, 256)
 
 
-VERSIONS = {  # of a control group's files
-    "": ("memory.max", "memory.current", "inactive_file"),
-    "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-}
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_the_tightest_of_nested_control_groups_counts(monkeypatch, tmp_path, version):
+def test_the_tightest_of_nested_control_groups_counts(monkeypatch, tmp_path):
     """SLURM limits a job in one group and leaves the step's, in which the process is, without limit."""
-    limit, used, cached = VERSIONS[version]
-    unlimited = "max" if version == "" else str(2**62)
     for folder in ("", "slurm", "slurm/job", "slurm/job/step"):
-        path = tmp_path / version / folder
-        path.mkdir(parents=True, exist_ok=True)
-        (path / limit).write_text("1000000" if folder == "slurm/job" else unlimited)
-        (path / used).write_text("600000")
-        (path / "memory.stat").write_text(f"anon 5\n{cached} 100000\n")
-    (tmp_path / "cgroup").write_text(
-        "0::/slurm/job/step\n" if version == "" else "9:cpu,memory:/slurm/job/step\n0::/elsewhere\n"
-    )
+        path = tmp_path / folder
+        path.mkdir(exist_ok=True)
+        (path / "memory.max").write_text("1000000" if folder == "slurm/job" else "max")
+        (path / "memory.current").write_text("600000")
+        (path / "memory.stat").write_text("anon 5\ninactive_file 100000\n")
+    (tmp_path / "cgroup").write_text("0::/slurm/job/step\n")
     monkeypatch.setattr(cache, "CGROUPS", tmp_path)
     monkeypatch.setattr(cache, "OWN_CGROUP", tmp_path / "cgroup")
     assert cache.free_memory(CPU) == (500000, 1000000)

@@ -1,8 +1,6 @@
 """The code reward: from completions to rewards."""
 
-import asyncio
 import http.server
-import inspect
 import json
 import pickle
 import threading
@@ -11,7 +9,7 @@ import time
 import datasets
 import pytest
 
-from delta_trl.rewards.code import AsyncCodeReward, CodeReward, async_code_reward, code_reward, extract_program
+from delta_trl.rewards.code import CodeReward, code_reward, extract_program
 from delta_trl.sandbox import Outcome, Result, Sandbox, remote
 
 
@@ -170,12 +168,6 @@ def test_a_function_that_no_program_can_define_is_the_tests_fault():
 def test_a_failed_sandbox_is_no_zero(monkeypatch):
     monkeypatch.setattr(Sandbox, "execute", lambda *_, **__: Result(Outcome.SANDBOX_ERROR))
     assert code_reward([RIGHT], [ADD], workers=2) == [None]
-
-
-def test_async_forms():
-    assert inspect.iscoroutinefunction(async_code_reward)
-    assert asyncio.run(async_code_reward([RIGHT], [ADD], workers=2)) == [1.0]
-    assert asyncio.run(AsyncCodeReward(workers=2)([RIGHT], [ADD])) == [1.0]
 
 
 def test_is_picklable():

@@ -1,4 +1,3 @@
-import asyncio
 import pickle
 from decimal import Decimal
 from fractions import Fraction
@@ -6,14 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from delta_trl.rewards import (
-    AsyncMathReward,
-    MathReward,
-    async_math_reward,
-    code_reward,
-    math_reward,
-    multiple_choice_reward,
-)
+from delta_trl.rewards import MathReward, code_reward, math_reward, multiple_choice_reward
 
 
 def test_columns_and_metrics():
@@ -100,14 +92,6 @@ def test_options_out_of_range(options):
         MathReward(**options)
 
 
-def test_async_forms_agree():
-    async def both():
-        batch = [r"\boxed{1}", r"\boxed{2}"], ["1", "1"]
-        return await asyncio.gather(async_math_reward(*batch), AsyncMathReward()(*batch))
-
-    assert asyncio.run(both()) == [[1.0, 0.0]] * 2
-
-
 def test_pickles():
     reward = pickle.loads(pickle.dumps(MathReward(timeout=1.5)))
     assert reward.timeout == 1.5
@@ -117,9 +101,7 @@ def test_pickles():
 def test_trl_sees_what_is_async_and_how_it_is_called():
     from trl.trainer.utils import get_callable_name, is_async_callable
 
-    assert [is_async_callable(f) for f in (math_reward, MathReward(), async_math_reward, AsyncMathReward())] == [
-        False, False, True, True,
-    ]  # fmt: skip
+    assert not any(map(is_async_callable, (math_reward, MathReward())))
     assert get_callable_name(MathReward()) == "math_reward"
 
 

@@ -2,6 +2,7 @@ import pickle
 
 import pytest
 
+from delta_trl import rewards
 from delta_trl.rewards import REWARDS, get_reward
 
 
@@ -13,6 +14,19 @@ def test_every_reward_loads_has_a_name_and_pickles(name):
     reward = get_reward(name, **OPTIONS.get(name, {}))
     assert name in reward.__name__
     assert pickle.loads(pickle.dumps(reward)).__name__ == reward.__name__
+
+
+@pytest.mark.parametrize("kind", ["math", "code"])
+def test_names_of_asynchronous_forms_work_for_one_release(kind):
+    plain = getattr(rewards, f"{kind}_reward")
+    with pytest.warns(FutureWarning, match=f"is '{kind}_reward' now"):
+        assert get_reward(f"async_{kind}_reward") is plain
+    with pytest.warns(FutureWarning, match="asyncio.to_thread"):
+        assert getattr(rewards, f"async_{kind}_reward") is plain
+    with pytest.warns(FutureWarning, match="asyncio.to_thread"):
+        assert getattr(rewards, f"Async{kind.title()}Reward") is getattr(rewards, f"{kind.title()}Reward")
+    with pytest.raises(AttributeError, match="async_choice"):
+        rewards.async_choice  # noqa: B018
 
 
 def test_unknown_name_says_what_was_given_the_nearest_and_all():

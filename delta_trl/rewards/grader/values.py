@@ -233,8 +233,6 @@ def _equal_expressions(gold: str, answer: str) -> bool:
         return _is_rounded(gold, sympy.Rational(gold), value)
     if (equal := _compare_numerically(first, second)) is not None:
         return equal
-    if _same_equation(first, second):
-        return True
     return verify(
         first, second, float_rounding=12, numeric_precision=15, allow_set_relation_comp=True, timeout_seconds=None
     )
@@ -247,22 +245,6 @@ def _is_rounded(gold: str, rounded: Any, value: Any) -> bool:
     unit = Fraction(1, 10 ** len(gold.partition(".")[2]))
     difference = abs(value - rounded)
     return bool(difference < unit and difference <= abs(rounded) / 10**9)
-
-
-def _same_equation(first: sympy.Basic, second: sympy.Basic) -> bool:
-    """Whether two equations differ by a constant factor only: `3x + 4y = 12` and `y = 3 - 3x/4`."""
-    if not (isinstance(first, sympy.Eq) and isinstance(second, sympy.Eq)) or len(first.free_symbols) < 2:
-        return False
-    if first.free_symbols != second.free_symbols:
-        return False
-    factors = []
-    for seed in (3, 7, 11):
-        point = _point(first.free_symbols, seed)
-        one, other = (_evaluate((equation.lhs - equation.rhs).subs(point)) for equation in (first, second))
-        if not one or not other:
-            return False
-        factors.append(one / other)
-    return all(nearly_equal(factor, factors[0], EXACT_TOLERANCE) for factor in factors)
 
 
 def _point(symbols: Iterable[sympy.Symbol], seed: int) -> dict[sympy.Symbol, sympy.Rational]:
