@@ -1,1 +1,1 @@
-"""The policy's scoring passes: trimmed, recorded, cached, recomputed."""
+"""Scoring passes of a policy: trimmed, recorded, their hidden states kept."""

@@ -14,9 +14,9 @@ from ..credit import HiddenStates
 
 logger = get_logger(__name__)
 
-BLOCK_BYTES = 2**28  # a power of two: what pinned memory is rounded up to
+BLOCK_BYTES = 2**28  # a power of two, because pinned memory is rounded up to one
 LOCAL_PROCESSES = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE", "MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE")  # by launcher
-MARGIN = 0.1  # of all memory, which "auto" leaves free
+MARGIN = 0.1  # share of all memory that "auto" leaves free
 CGROUPS, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
@@ -49,13 +49,13 @@ def free_memory(device: torch.device) -> tuple[int, int]:
 
 class PinnedMemory:
     """
-    What this process has pinned for hidden states. PyTorch keeps pinned memory for the next to ask, never for anybody
-    else: what was given back counts as free. (Its own statistics of that differ between versions, and are wrong in
-    some.)
+    Main memory that this process has pinned for hidden states. PyTorch never returns pinned memory to the system but
+    reuses it, so memory that was released counts as free. (PyTorch's own statistics of it differ between versions and
+    are wrong in some.)
     """
 
     def __init__(self):
-        self.used = self.highest = 0
+        self.used = self.highest = 0  # bytes
 
     @property
     def reusable(self) -> int:
@@ -78,14 +78,15 @@ PINNED = PinnedMemory()
 
 class Placement:
     """
-    Where hidden states go.
+    Where hidden states are kept.
 
     Args:
-        cache (`str`): `"device"`, `"cpu"`, or `"auto"`: device memory, else this process's share of main memory; a
+        cache (`str`): `"device"`, `"cpu"`, or `"auto"`: device memory, then this process's share of main memory. A
             tenth of each stays free.
         device (`torch.device`): Where the model computes; a CPU without index.
         may_recompute (`bool`, *optional*, defaults to `True`):
-            Whether `"auto"` may keep nothing. Else it takes main memory for all that device memory has no room for.
+            Whether `"auto"` may keep nothing if there is no room. If not, what device memory has no room for goes to
+            main memory.
     """
 
     def __init__(self, cache: str, device: torch.device, may_recompute: bool = True):
@@ -99,12 +100,12 @@ class Placement:
         Memory for hidden states (n_tokens, dim).
 
         Args:
-            n_tokens, dim (`int`), dtype (`torch.dtype`): Of the hidden states.
+            n_tokens, dim (`int`), dtype (`torch.dtype`): Shape and dtype of the hidden states.
             reserve (`int`, *optional*, defaults to `0`): Bytes on the device that `"auto"` leaves to forward passes.
 
         Returns:
-            `list[tuple[torch.Tensor, bool]]`: Blocks of rows, and whether they are main memory, to be staged; `None`
-            if `"auto"` finds no room.
+            `list[tuple[torch.Tensor, bool]]`: Blocks of rows, and whether a block is in main memory and must be copied
+            to the device to be read; `None` if `"auto"` finds no room.
         """
         row = dim * dtype.itemsize
         per_block = max(1, BLOCK_BYTES // row)
@@ -124,7 +125,7 @@ class Placement:
         try:
             blocks = [(torch.empty(n, dim, dtype=dtype, device=self.device), False) for n in sizes[:on_device]]
             blocks += [(self._main_memory(n, dim, dtype), True) for n in sizes[on_device:]]
-        except RuntimeError:  # out of memory after all: it is in pieces, or somebody was faster
+        except RuntimeError:  # out of memory after all: fragmented, or another process took it
             if self.cache == "auto" and self.may_recompute:
                 return None
             raise
@@ -133,7 +134,7 @@ class Placement:
         return blocks
 
     def say(self, what: str) -> None:
-        """Log what `"auto"` had to do, once."""
+        """Warn once of what `"auto"` had to do."""
         if what not in self._said:
             self._said.add(what)
             free = " and ".join(
@@ -145,7 +146,7 @@ class Placement:
     def _room(self, device: torch.device) -> int:
         free, total = free_memory(device)
         room = free - math.ceil(MARGIN * total)
-        # every process on this host asks for as much, and all at the same time
+        # every process on this host asks for as much at the same time
         return room if device.type == "cuda" else room // get_int_from_env(LOCAL_PROCESSES, 1)
 
     def _main_memory(self, rows: int, dim: int, dtype: torch.dtype) -> torch.Tensor:
@@ -156,7 +157,8 @@ class Placement:
 
 def choose_placement(cache: str, device: torch.device, may_recompute: bool) -> Placement | None:
     """
-    Where `hidden_state_cache` keeps hidden states; `None` to recompute them. Raises `ValueError` if they cannot be.
+    Where `hidden_state_cache` keeps hidden states; `None` to recompute them. Raises `ValueError` if they cannot be
+    recomputed.
     """
     if cache != "recompute":
         return Placement(cache, device, may_recompute)
@@ -178,10 +180,10 @@ def _running_sums(sizes) -> list[int]:
 
 class HiddenStateCache:
     """
-    Takes the hidden states of N tokens as they come. Copies to main memory run beside what the device computes next.
+    Stores the hidden states of N tokens in any order. Copies to main memory run while the device computes on.
 
     Args:
-        blocks (`list[tuple[torch.Tensor, bool]]`): Of [`Placement.allocate`].
+        blocks (`list[tuple[torch.Tensor, bool]]`): Memory from [`Placement.allocate`].
         device (`torch.device`): Where the model computes.
     """
 
@@ -190,13 +192,13 @@ class HiddenStateCache:
         self._blocks, self._staged = [block for block, _ in blocks], [staged for _, staged in blocks]
         self._starts = [0, *_running_sums(len(block) for block in self._blocks)]
         self._module = torch.get_device_module(device)
-        self._stream = self._copied = None  # only where something is copied: not every device has streams
+        self._stream = self._copied = None  # only where there are copies: not every device has streams
         if any(self._staged):
             self._stream, self._copied = self._module.Stream(device), self._module.Event()
-        self._copying: torch.Tensor | None = None  # to main memory: must live until that is done
+        self._copying: torch.Tensor | None = None  # to main memory; must live until that is done
 
     def write(self, states: torch.Tensor, ranges: list[tuple[int, int]]) -> None:
-        """Keep `states` (n, d), those of the tokens in `ranges`: where each begins and ends."""
+        """Store `states` (n, d) of the tokens in `ranges`, each with its first number and its end."""
         self._wait()
         start = 0
         for first, last in ranges:
@@ -223,12 +225,12 @@ class HiddenStateCache:
             self._copying = None
 
     def keep_only(self, wanted: torch.Tensor) -> None:
-        """Of the N states those that `wanted` (N,) says, block by block: at no time are there two copies of all."""
+        """Keep the states in `wanted` (N,) only; block by block, so that there are never two copies of all."""
         self._wait()
         for i, part in enumerate(wanted.split([len(block) for block in self._blocks])):
             self._blocks[i] = self._blocks[i][part.to(self._blocks[i].device)]
 
     def states(self) -> HiddenStates:
-        """What was kept, to read."""
+        """The stored hidden states, for reading."""
         self._wait()
         return HiddenStates(self._blocks, self.device, self._staged)

@@ -1,4 +1,4 @@
-"""Says which reward function failed, and on which completion; refuses what is no reward."""
+"""Errors of reward functions that name the function and the completion, and a check of what functions return."""
 
 import functools
 import math
@@ -15,12 +15,12 @@ SEARCH_SECONDS = 30.0  # for the completion that a reward function fails on
 
 def explain_failures(func: Callable | nn.Module, name: str) -> Callable | nn.Module:
     """
-    Wrap a reward function so that an exception says which function it came from and on which completion, in a note,
-    and so that what it returns is checked, see [`check_rewards`].
+    Wrap a reward function. An exception gets a note with the function's name and the completion that caused it, and
+    the rewards that it returns are checked, see [`check_rewards`].
 
-    Reward functions get a whole batch, so after a failure the function is called again on one completion at a time, up
-    to the first that fails alone, or for `SEARCH_SECONDS`. Reward models are returned as they are, and so is what a
-    function says to somebody who calls it without completions, as those of TRL's environments can be.
+    A reward function gets a whole batch. After a failure it is called again with one completion at a time, until one
+    fails alone or `SEARCH_SECONDS` have passed. Reward models are not wrapped. Rewards of a call without completions,
+    as TRL makes for environments, are not checked.
     """
     if isinstance(func, nn.Module):
         return func
@@ -66,11 +66,11 @@ def explain_failures(func: Callable | nn.Module, name: str) -> Callable | nn.Mod
 
 def check_rewards(name: str, rewards: Any, completions: list) -> list[float | None]:
     """
-    The rewards as a list of numbers and `None`, which NaN means, too, as in TRL.
+    The rewards as a list of numbers and `None`. NaN becomes `None`, as in TRL.
 
     Raises:
         TypeError: If they are not a list of numbers and `None`.
-        ValueError: If they are not as many as the completions, or infinite.
+        ValueError: If their number is not that of the completions, or one is infinite.
     """
     expected = f"expected a list of {len(completions)} numbers, one for each completion, None if it cannot be scored."
     if isinstance(rewards, (str, bytes, dict)) or not hasattr(rewards, "__iter__") or _is_scalar(rewards):
@@ -94,7 +94,7 @@ def check_rewards(name: str, rewards: Any, completions: list) -> list[float | No
 
 
 def _is_scalar(value: Any) -> bool:
-    return getattr(value, "ndim", 1) == 0  # of NumPy and torch, which have an __iter__ all the same
+    return getattr(value, "ndim", 1) == 0  # NumPy's and torch's scalars have an __iter__, too
 
 
 def _one_by_one(kwargs: dict) -> Iterator[tuple[int, dict]]:
@@ -104,7 +104,7 @@ def _one_by_one(kwargs: dict) -> Iterator[tuple[int, dict]]:
         if time.monotonic() - start > SEARCH_SECONDS:
             return
         single = {key: [value[index]] if key in per_completion else value for key, value in kwargs.items()}
-        # what a repeated call logs must not reach the completions table
+        # a repeated call must not log to the completions table again
         yield index, {**single, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
 
 

@@ -1,4 +1,4 @@
-"""avg@k of evaluations during training."""
+"""avg@k in evaluations during training, for any `GRPOTrainer`."""
 
 import torch
 from transformers.trainer_utils import has_length
@@ -13,7 +13,7 @@ class ReportsAvgAtK(GRPOTrainer):
     function's mean over their `num_generations_eval` completions.
     """
 
-    # of an evaluation in progress: the first reward function's rewards of each batch, over all processes
+    # during an evaluation: the first reward function's rewards of each batch, of all processes
     _eval_rewards: list[torch.Tensor] | None = None
 
     def _calculate_rewards(self, *args, **kwargs):

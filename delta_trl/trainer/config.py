@@ -16,7 +16,7 @@ from ..credit.options import refuse_idle
 LOSS_TYPES = ("dapo", "grpo", "dr_grpo", "bnpo", "cispo", "luspo", "sapo", "vespo")  # of TRL 1.16
 CACHES = ("auto", "device", "cpu", "recompute")
 
-# Which values mean something; TRL and transformers would find out in the middle of the first step, or never
+# Valid values. With others, TRL and transformers would fail in the middle of the first step, or not at all.
 NOT_NEGATIVE = (lambda value: value >= 0), "0 or more"
 POSITIVE = (lambda value: value > 0), "a number above 0"
 SHARE = (lambda value: 0 <= value <= 1), "a number from 0 to 1"
@@ -142,9 +142,9 @@ class DeltaGRPOConfig(CreditArguments, GRPOConfig):
             if hasattr(self, new) and getattr(self, new) is None:
                 setattr(self, new, getattr(self, old))
         GRPOConfig.__post_init__(self)
-        if self.generation_kwargs:  # a mapping by now, if it was a text
+        if self.generation_kwargs:  # TRL has parsed it if it was a string
             _check_values(self.generation_kwargs)
-            if not self.use_vllm:  # which refuses by itself what it does not know
+            if not self.use_vllm:  # vLLM refuses unknown options itself
                 check_known("generation_kwargs", self.generation_kwargs, vars(GenerationConfig()))
 
 

@@ -50,10 +50,9 @@ class DeltaGRPOTrainer(
     """
     Drop-in for [`~trl.GRPOTrainer`] that gives every token credit of its own, by default DelTA's.
 
-    Takes the arguments of [`~trl.GRPOTrainer`] and `token_credit`. With a plain [`~trl.GRPOConfig`] as `args` the
-    options of [`CreditArguments`] keep their defaults and everything else is as given; where its loss would ignore
-    token credit, there is none, and a warning. Evaluation is `GRPOTrainer`'s and also reports `eval_avg_at_k`, see
-    [`ReportsAvgAtK`]. The model card says what was done, see [`DetailedModelCard`].
+    Takes the arguments of [`~trl.GRPOTrainer`] and `token_credit`. With a plain [`~trl.GRPOConfig`] as `args`, the
+    options of [`CreditArguments`] keep their defaults. If its loss would ignore token credit, the trainer warns and
+    gives none. Evaluation also reports `eval_avg_at_k`, see [`ReportsAvgAtK`].
 
     When TRL scores old log-probabilities itself (several optimiser steps per rollout batch, or vLLM with
     importance-sampling correction), coefficients cost no forward pass; otherwise one no-grad pass per rollout batch.
@@ -86,7 +85,6 @@ class DeltaGRPOTrainer(
     ```
     """
 
-    _tag_names = ["trl", "grpo", "delta"]  # noqa: RUF012 (as in TRL)
     _name = "DelTA"
     harmless_options = frozenset({"hidden_state_cache", "trim_padding"})
 
@@ -103,11 +101,10 @@ class DeltaGRPOTrainer(
             name = model if isinstance(model, str) else get_config_model_id(model.config)
             args = DeltaGRPOConfig(f"{name.split('/')[-1]}-DelTA")
         self.credit_args = args if isinstance(args, CreditArguments) else CreditArguments()
-        self.token_credit = choose_rule(token_credit, args)
-        self.method, self.paper = {"token credit": card_text(self.token_credit)}, paper_of(self.token_credit)
-        if self.paper is not DELTA:
-            self._tag_names = ["trl", "grpo"]
         self.trim_padding = self.credit_args.trim_padding
+        self.token_credit = rule = choose_rule(token_credit, args)
+        self.method, self.paper = {"token credit": card_text(rule)}, paper_of(rule)
+        self._tag_names = ["trl", "grpo", *(["delta"] if self.paper is DELTA else [])]
         given = inspect.signature(GRPOTrainer).bind(model, reward_funcs, args, *other_args, **kwargs).arguments
         check_arguments(given)
         super().__init__(model, reward_funcs, args, *other_args, **kwargs)
@@ -214,7 +211,7 @@ class DeltaGRPOTrainer(
         if "token_coefficients" in inputs:
             _weigh(weighted, inputs["token_coefficients"])  # weights >= 0 commute with the clipped surrogate's min
         if self.token_credit.credits_micro_batches:
-            # TRL computes the present log-probs before it reads the advantages, so these may be made from those
+            # TRL computes the present log-probs before it reads the advantages, which may thus depend on them
             self._micro_batch = inputs, weighted
         try:
             return super()._compute_loss(model, weighted)
@@ -254,7 +251,7 @@ class DeltaGRPOTrainer(
             self._metrics["train"][f"credit/{name}"].append(value)
 
     def _log_columns(self, coefficients: list, advantages: list) -> None:
-        """Of TRL's completions table."""
+        """Add columns to TRL's completions table."""
         self._logs["extra"]["mean_token_coefficient"].extend(gather_object(coefficients))
         self._logs["extra"]["trained_advantage"].extend(gather_object(advantages))
 
@@ -266,7 +263,7 @@ class DeltaGRPOTrainer(
 
 
 def _weigh(inputs: dict, weights: torch.Tensor) -> None:
-    """Multiply the advantages of a micro-batch, (B,) or (B, T), by weights (B, T): TRL takes these from subclasses."""
+    """Multiply the advantages of a micro-batch, (B,) or (B, T), by weights (B, T). TRL accepts both shapes."""
     advantages = inputs["advantages"]
     inputs["advantages"] = (advantages[:, None] if advantages.ndim == 1 else advantages) * weights
 

@@ -84,10 +84,11 @@ class TrimmedPadding(GRPOTrainer):
         # decided where all processes are alike: of data with images, some rows have none
         if {"image", "images"} & inputs[0].keys():
             self.trim_padding = False
-        _ = self._trim
+        _ = self._trim  # asks the model, on all processes at the same time
         self._row_order = None
         batch = super()._generate_and_score_completions(inputs)
-        return {**batch, ROWS: torch.arange(len(inputs), device=self.accelerator.device)}
+        batch[ROWS] = torch.arange(len(inputs), device=self.accelerator.device)
+        return batch
 
     def _prepare_inputs(self, generation_batch):
         buffered = self._buffered_inputs
