@@ -9,7 +9,7 @@ from contextlib import suppress
 from .version import __version__
 
 
-AFTER_THE_FIRST = 5.0  # seconds
+SECONDS_AFTER_FIRST = 5.0  # seconds
 USAGE = """\
 usage: delta-trl train --config RECIPE.yaml [--option value …]
        delta-trl inspect RUN_DIR [RUN_DIR2] [--output FILE] [--step N] [--terminal]
@@ -23,9 +23,9 @@ Reinforcement learning from verifiable rewards with DelTA token credit.
 
   train   train from a recipe; options override its keys (`delta-trl train --help` lists ours,
           `--help-all` TRL's, too)
-          --dry-run prints what the recipe amounts to, without loading weights; of local data, the first rows;
-          --num-processes N plans for N processes instead of those there are
-  inspect what a run has recorded, as one HTML file: curves, completions shaded by token credit, token clouds;
+          --dry-run prints the plan of the run without loading weights, and checks the first rows of local data;
+          --num-processes N plans for N processes instead of the number that is running
+  inspect write a run's records as one HTML file: curves, completions shaded by token credit, token clouds;
           two runs are compared; --terminal shows a step's completions in the terminal
   eval    sample a model on benchmarks or files and score it with the rewards of training;
           --compare tests whether one evaluated model is ahead of another
@@ -58,9 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         COMMANDS[command](args)
     except RecipeError as error:
         if os.environ.get("LOCAL_RANK", "0") != "0":
-            # what all processes find, the first one tells, and the launcher ends the others; what only this one finds
-            # must be told all the same
-            time.sleep(AFTER_THE_FIRST)
+            # The first process reports a mistake that all of them find, and the launcher then ends the others. A
+            # mistake of this process alone must still be reported.
+            time.sleep(SECONDS_AFTER_FIRST)
         print(f"delta-trl: error: {error}", file=sys.stderr)
         return 2
     except RuntimeError as error:
@@ -69,13 +69,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"delta-trl: error: {_why_trl_fails(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"delta-trl: interrupted; {GO_ON[command]}", file=sys.stderr)
+        print(f"delta-trl: interrupted; {AFTER_INTERRUPT[command]}", file=sys.stderr)
         return 130
     return 0
 
 
 def _versions() -> str:
-    """This version and those of what decides how it behaves, without importing them; what is missing is left out."""
+    """The versions of this package, TRL, transformers and torch, without importing them; missing ones are left out."""
     from importlib.metadata import PackageNotFoundError, version
 
     others = []
@@ -86,7 +86,7 @@ def _versions() -> str:
 
 
 def _why_trl_fails(error: RuntimeError) -> str:
-    """TRL imports vLLM wherever it is installed, also of a version that it does not support."""
+    """The reason. It may be a version of vLLM that TRL does not support: TRL imports whichever is installed."""
     from importlib.metadata import PackageNotFoundError, version
 
     why = f"TRL {version('trl')} cannot be imported ({error.__cause__ or error})."
@@ -150,7 +150,7 @@ def _audit(args: list[str]) -> None:
 
 
 COMMANDS = {"train": _train, "inspect": _inspect, "eval": _eval, "explain": _explain, "audit": _audit}
-GO_ON = {
+AFTER_INTERRUPT = {
     "train": "`--resume_from_checkpoint true` goes on from the last checkpoint.",
     "inspect": "no report was written.",
     "eval": "the same command goes on where it stopped.",

@@ -1,1 +1,1 @@
-"""What a user asks for: a recipe, flags over it, dotted paths; and the errors that name a mistake in them."""
+"""Reads and checks the options of a call: recipes, command lines, dotted paths."""

@@ -2,4 +2,4 @@
 
 
 class RecipeError(ValueError):
-    """A mistake in a recipe, on the command line or in the data that they name: shown without a traceback."""
+    """A mistake in a recipe, on the command line or in the data. A command prints it without a traceback."""

@@ -1,4 +1,4 @@
-"""What a recipe names: one of ours, or the dotted path of somebody's own; and options by keyword."""
+"""Looks up names and options in recipes, with the nearest known one as a suggestion; imports dotted paths."""
 
 import difflib
 import importlib
@@ -11,12 +11,12 @@ from typing import Any
 
 def import_dotted(kind: str, path: str, known: Iterable[str]) -> Any:
     """
-    What a dotted path such as `my_module.my_reward` names; modules of the working directory can be imported.
+    Import what a dotted path such as `my_module.my_reward` names. Modules of the working directory can be imported.
 
     Args:
-        kind (`str`): What it should be, for messages.
+        kind (`str`): What it is, for messages.
         path (`str`): The path.
-        known (`Iterable[str]`): The names that could have been meant instead.
+        known (`Iterable[str]`): Names to suggest.
 
     Raises:
         ValueError: If there is no such module, or nothing of that name in it.
@@ -27,7 +27,7 @@ def import_dotted(kind: str, path: str, known: Iterable[str]) -> Any:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        # A module that the user's module misses is the user's error, and its own message says more than ours.
+        # If the user's module lacks a module itself, Python's own message says more.
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
         nearest = difflib.get_close_matches(path, known, n=1)
@@ -66,6 +66,6 @@ def check_known(name: str, options: Iterable[str], known: Iterable[str]) -> None
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The known name that was meant, in brackets; nothing if none is near."""
+    """The nearest known name in brackets, as a suggestion; an empty text if none is near."""
     found = difflib.get_close_matches(name, known, n=1)
     return f" (did you mean {found[0]!r}?)" if found else ""

@@ -113,10 +113,10 @@ def read_recipe(path: str | Path) -> dict[str, Any]:
 
 
 def is_true(value: object) -> bool:
-    """Whether a value of an option means yes, to transformers' parser, too."""
+    """Whether an option's value means yes, as in transformers' parser."""
     return str(value).lower() in ("true", "yes", "t", "y", "1")
 
 
 def is_given(value: object) -> bool:
-    """Whether a value of an option is neither a no nor none."""
+    """Whether an option's value is set and does not mean no."""
     return value is not None and str(value).lower() not in ("false", "no", "f", "n", "0", "none")

@@ -1,4 +1,4 @@
-"""Arguments of the commands as dataclasses: checked names, converted types, and what their checks share."""
+"""Arguments of the commands as dataclasses: names are checked, types converted."""
 
 import re
 from importlib.metadata import PackageNotFoundError
@@ -22,7 +22,7 @@ def read_mappings(arguments, *names: str) -> None:
 
 
 class CheckedArguments:
-    """A base of the arguments of a command, with what their checks share."""
+    """Base class of the arguments of a command, with shared checks."""
 
     def require(self, *names: str) -> None:
         """Raise `RecipeError` for an argument that is not given."""
@@ -31,7 +31,7 @@ class CheckedArguments:
                 raise RecipeError(f"`{name}` is missing: set it as --{name}.")
 
     def make_lists(self, *names: str) -> None:
-        """Make lists of arguments that are a single text, as in a YAML file."""
+        """Make lists of one element of arguments that are a single text, as a YAML file may have them."""
         for name in names:
             if isinstance(getattr(self, name), str):
                 setattr(self, name, [getattr(self, name)])
@@ -62,7 +62,7 @@ class StrictParser(CommandParser, HfArgumentParser):
         try:
             return self.parse_args_into_dataclasses(options.words, look_for_args_file=False)
         except PackageNotFoundError as error:
-            quoted = re.search(r"'([\w-]+)", error.name)  # transformers puts a sentence there
+            quoted = re.search(r"'([\w-]+)", error.name)  # transformers puts a sentence into the name
             package = quoted[1] if quoted else error.name
             raise RecipeError(f"An option needs {package}, which is not installed: pip install {package}") from error
         except (ValueError, TypeError, ImportError) as error:

@@ -1,11 +1,11 @@
-"""A recipe's run keeps its best checkpoint."""
+"""Keeps the best checkpoint of a run."""
 
 from transformers import TrainerCallback
 from trl import GRPOConfig
 
 
 def keeps_best(args: GRPOConfig) -> bool:
-    """Whether a recipe's run keeps its best checkpoint; by avg@k, if `args` name no measure (GRPO's loss is none)."""
+    """Whether a run keeps its best checkpoint. Sets avg@k as the metric if `args` have none; GRPO's loss is none."""
     keeps = args.eval_strategy != "no" and args.save_strategy != "no"
     if keeps and args.metric_for_best_model in (None, "loss"):
         args.metric_for_best_model, args.greater_is_better = "avg_at_k", True

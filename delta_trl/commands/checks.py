@@ -11,7 +11,7 @@ from .folder import refuse_another_run
 
 
 REQUIRED = ("model_name_or_path", "dataset_name", "reward_funcs", "output_dir")
-# Options by their beginnings that do nothing without another; where that is given, it may also switch them off
+# By option, the prefixes of those that have no effect unless it is given (also as `false`, which switches them off)
 SWITCHES = {
     "use_peft": ("lora_", "use_rslora", "use_dora"),
     "load_in_4bit": ("bnb_4bit_", "use_bnb_nested_quant"),
@@ -37,7 +37,7 @@ def check_call(options: Options, dry_run: bool = False) -> None:
     for name in ("dataset_name", "eval_dataset_name"):
         if given.get(name):
             check_dataset_path(given[name], name)
-    refuse_idle(given)
+    refuse_options_without_effect(given)
     if dry_run:
         return
     inputs = [given.get(name) for name in ("model_name_or_path", "dataset_name", "eval_dataset_name")]
@@ -65,17 +65,17 @@ def take_dry_run(options: Options) -> int | None:
     return int(asked)
 
 
-def refuse_idle(given: dict[str, Any]) -> None:
-    """Raise `RecipeError` for options that do nothing without another one that is not given."""
+def refuse_options_without_effect(given: dict[str, Any]) -> None:
+    """Raise `RecipeError` for options without effect, because the one that they depend on is not given."""
     for switch, beginnings in SWITCHES.items():
-        idle = [name for name in given if name.startswith(beginnings) and given[name] is not None]
-        if idle and given.get(switch) is None:
-            are = "is" if len(idle) == 1 else "are"
-            raise RecipeError(f"{', '.join(idle)} {are} without effect unless {switch} is set.")
+        unused = [name for name in given if name.startswith(beginnings) and given[name] is not None]
+        if unused and given.get(switch) is None:
+            are = "is" if len(unused) == 1 else "are"
+            raise RecipeError(f"{', '.join(unused)} {are} without effect unless {switch} is set.")
 
 
 def check_model_path(name: str) -> None:
-    """Raise `RecipeError` for what can only be a local model and is none."""
+    """Raise `RecipeError` for a local path that holds no saved model."""
     path = Path(str(name)).expanduser()
     looks_local = str(name).startswith((".", "/", "~")) or str(name).count("/") > 1
     if looks_local and not path.exists():
@@ -87,7 +87,7 @@ def check_model_path(name: str) -> None:
 
 
 def check_dataset_path(name: str, option: str = "dataset_name") -> None:
-    """Raise `RecipeError` for what can only be a local dataset and is none."""
+    """Raise `RecipeError` for a local data file that is missing or empty."""
     path = Path(str(name))
     if path.suffix in (".json", ".jsonl", ".parquet") and not path.is_file():
         raise RecipeError(f"{option}={name!r}: no such file (from {Path.cwd()}).")

@@ -1,6 +1,6 @@
 """
-`delta-trl train --dry-run`: what a recipe amounts to on a number of processes. No weights are loaded, and of the data
-the first rows, if they are local.
+`delta-trl train --dry-run`: the plan of a run on a number of processes. Loads no weights, and checks the first rows of
+local data.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,8 +27,8 @@ from .dataset import evaluation_source, load_prepared
 from .recipe import RecipeError, RecipeParser, RunArguments, get_rewards
 
 
-FIRST_ROWS = 100  # of a local dataset, that are looked at, or as many as a rollout batch takes
-# Of the recipes' models, so that planning needs no download
+FIRST_ROWS = 100  # rows of a local dataset to check, or as many as a rollout batch takes
+# Hidden sizes of the recipes' models, so that planning needs no download
 HIDDEN_SIZES = {
     "Qwen/Qwen3-0.6B": 1024,
     "Qwen/Qwen3-1.7B-Base": 2048,
@@ -57,7 +57,7 @@ class Plan:
         cache_gib: what they take, in GiB; 0 without one, `None` if the model's hidden size is not known.
         extra_passes: forward passes per rollout batch beyond TRL's own, at most.
         backward_passes: backward passes per rollout batch beyond TRL's own.
-        warnings: what deserves a second look.
+        warnings: settings that are probably mistakes.
     """
 
     processes: int
@@ -165,7 +165,7 @@ def _warnings(args: DeltaGRPOConfig, steps: Fraction, completions_per_step: int)
 
 
 def hidden_size(model_args: ModelConfig, trust_remote_code: bool = False) -> int | None:
-    """The model's hidden size: of the recipes' models by heart, else from its config.json, else `None`."""
+    """The model's hidden size: of the recipes' models as listed above, else from config.json, else `None`."""
     name = model_args.model_name_or_path
     if name in HIDDEN_SIZES:
         return HIDDEN_SIZES[name]

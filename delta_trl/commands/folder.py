@@ -1,4 +1,4 @@
-"""The folder of a run: whether it holds one already. Imports nothing heavy."""
+"""Checks whether a folder holds a run, and removes one. Imports nothing heavy."""
 
 import os
 import re
@@ -11,9 +11,9 @@ from ..arguments.options import is_given, is_true
 from ..files import LAST_FILE, SETTINGS, is_complete
 
 
-# What a run writes: by these it is known
+# Files by which a run is recognised
 RECORDS = ("completions/completions_*.parquet", "token_credit/token_*.parquet", LAST_FILE)
-# and its model, which is removed with it, or the next one's would be mixed with it
+# Files of its model. They are removed with the run, or the next one's would be mixed with them
 MODEL = (
     *("model.safetensors", "model-*.safetensors", "model.safetensors.index.json", "pytorch_model*.bin"),
     *("adapter_model.*", "adapter_config.json", "chat_template.jinja", "training_args.bin"),
@@ -27,7 +27,7 @@ def refuse_another_run(output_dir: object, resume: object = None, overwrite: obj
     Args:
         output_dir (`str` or `Path`): The folder.
         resume (`bool` or `str`, *optional*): `resume_from_checkpoint`; one of this folder's may go on.
-        overwrite (`bool`, *optional*): Whether the run there may go.
+        overwrite (`bool`, *optional*): Whether the run there may be removed.
         *inputs (`str`, *optional*): The model and the data; hub ids or paths.
     """
     folder = Path(str(output_dir))
@@ -91,8 +91,8 @@ def _checkpoints(folder: Path) -> Iterator[Path]:
 
 def remove_run(output_dir: str | Path) -> None:
     """
-    Remove what a run has left in a folder, and nothing else that is there. Not where a launcher has started this
-    process again after a crash: then the run there is this one's.
+    Remove the files of a run from a folder, and no others. Does nothing if a launcher has restarted this process after
+    a crash: then the run there is its own.
     """
     folder = Path(output_dir)
     if _is_restart():
@@ -102,7 +102,7 @@ def remove_run(output_dir: str | Path) -> None:
         if path.is_symlink():
             path.unlink()
         else:
-            (path / LAST_FILE).unlink(missing_ok=True)  # first, for the rest may not all go
+            (path / LAST_FILE).unlink(missing_ok=True)  # first: an interrupted removal leaves it incomplete
             shutil.rmtree(path)
     for pattern in (*RECORDS, SETTINGS, *(MODEL if ended else ())):
         for path in folder.glob(pattern):

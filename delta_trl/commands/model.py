@@ -1,4 +1,4 @@
-"""What a recipe leaves open about its model: the attention kernel, and which tokens end a completion."""
+"""Model settings that a recipe leaves open: the attention kernel, and the tokens that end a completion."""
 
 import torch
 from accelerate.logging import get_logger
@@ -43,8 +43,8 @@ def turn_end(tokenizer: PreTrainedTokenizerBase) -> int | None:
 
 def end_turns(args: GRPOConfig, model: str, **source) -> list[int] | None:
     """
-    The tokens that end a completion of a chat, where those that the model declares are not all, and `args` changed so
-    that generation stops there; `None` where nothing is missing.
+    The tokens that end a completion of a chat, if the model does not declare all of them; else `None`. Changes `args`
+    so that generation stops there.
 
     A base model's tokenizer may have the chat template of its chat model: Qwen3-8B-Base ends turns with <|im_end|>,
     but declares <|endoftext|>. Either ends a completion, whichever the model has learned to say.

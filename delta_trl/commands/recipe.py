@@ -1,4 +1,4 @@
-"""Recipes: a YAML file (and command-line flags over it) turned into arguments, with every mistake named."""
+"""The arguments of training: what the options of a recipe and its command line are, and their checks."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
@@ -118,7 +118,7 @@ def get_rewards(run_args: RunArguments) -> list[Callable]:
 
 
 def weigh_rewards(run_args: RunArguments, training_args: DeltaGRPOConfig) -> None:
-    """Bring `reward_funcs`, a mapping of names to weights, into TRL's two lists. Raises `RecipeError`."""
+    """Turn `reward_funcs`, a mapping of names to weights, into TRL's two lists. Raises `RecipeError`."""
     for name, weight in run_args.reward_funcs.items():
         if not isinstance(weight, (int, float)) or isinstance(weight, bool):
             raise RecipeError(

@@ -1,7 +1,7 @@
 """
-What `delta-trl train` prints: a line per rollout batch, now and then a completion, on a terminal a progress bar below.
+What `delta-trl train` prints: a line per rollout batch, some completions, and on a terminal a progress bar below.
 
-Into a file or a pipe the same comes as plain text. Only what is printed changes: logs, trackers and saved completions
+In a file or a pipe it is plain text. Only what is printed changes: logs, trackers and saved completions
 are as with TRL's own dicts and tables, which `terminal: trl` brings back.
 """
 
@@ -199,7 +199,7 @@ def equal_warnings_once() -> Iterator[None]:
 
 
 def harmless(entry: str | list[dict]) -> str:
-    """A prompt or a completion, text or messages, without what a terminal acts on; a long one without its middle."""
+    """A prompt or completion that is safe to print: control characters are visible, long texts lose their middle."""
     text = entry if isinstance(entry, str) else "\n".join(f"{m.get('role')}: {m.get('content')}" for m in entry)
     if len(text) > SAMPLE_CHARACTERS:
         half = SAMPLE_CHARACTERS // 2

@@ -21,9 +21,9 @@ FROM_TRAINER = {
 
 def check_datasets(train_dataset: Any, eval_dataset: Any, reward_funcs: list | None) -> None:
     """
-    Check the datasets of a trainer against its rewards, in whatever form `GRPOTrainer` takes them; `None` for rewards
-    that get columns from elsewhere. Raises `ValueError` for an empty dataset, and where there is no prompt or a reward
-    lacks a column. Streams may not know their columns.
+    Check the datasets of a trainer against its rewards, in any form that `GRPOTrainer` takes. `reward_funcs` is `None`
+    if rewards get their columns from elsewhere. Raises `ValueError` for an empty dataset, and where there is no prompt
+    or a reward lacks a column. Streams may not know their columns.
     """
     functions = [reward for reward in reward_funcs or [] if _is_function(reward)]
     names = [getattr(function, "__name__", type(function).__name__) for function in functions]
@@ -63,7 +63,7 @@ def refuse_chats_without_template(rows: Any, tokenizer: Any, name: str = "The da
 
 
 def _is_function(reward: Any) -> bool:
-    """Or an object like one; reward models are modules or names of them, and get no columns."""
+    """Whether a reward is called with columns. Reward models (modules, or their names) are not."""
     return callable(reward) and not hasattr(reward, "forward") and not inspect.isclass(reward)
 
 
@@ -72,7 +72,7 @@ def check_reward_columns(columns: list[str], reward_funcs: list[Callable], names
     for func, name in zip(reward_funcs, names, strict=True):
         try:
             parameters = inspect.signature(func).parameters.values()
-        except (ValueError, TypeError):  # a builtin need not tell
+        except (ValueError, TypeError):  # builtins may have no signature
             continue
         for parameter in parameters:
             required = parameter.default is parameter.empty and parameter.kind in (

@@ -1,4 +1,4 @@
-"""LiveCodeBench's tests, the hidden ones of which come pickled: read without unpickling."""
+"""LiveCodeBench's tests. The hidden ones are pickled; they are read without unpickling."""
 
 import base64
 import json
@@ -27,7 +27,7 @@ def livecodebench_tests(row: dict) -> str | None:
 
 
 def _hidden_cases(text: str) -> list[dict]:
-    """From JSON, or from its text pickled, compressed and in base64."""
+    """Read JSON, or a base64 text of a compressed pickle of it."""
     try:
         return json.loads(text)
     except ValueError:

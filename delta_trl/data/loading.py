@@ -1,4 +1,4 @@
-"""Datasets from the hub or from local files, turned into the `prompt` (and `solution`, …) columns that TRL expects."""
+"""Loads datasets from the hub or local files, and makes the columns that TRL expects: `prompt`, `solution`, …"""
 
 import inspect
 import json
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 LOCAL_FORMATS = {".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 
-# What a reward checks answers against: a row without it teaches nothing
+# Columns that rewards check answers against: a row without one cannot be graded
 GOLD_COLUMNS = ("solution", "tests")
 
 
@@ -74,7 +74,7 @@ def load(
 
 
 def _first_bad_line(path: Path) -> str | None:
-    """What is wrong with the first line of a `.jsonl` file that differs from the ones before it, if one does."""
+    """What is wrong with the first bad line of a `.jsonl` file, if there is one."""
     if path.suffix != ".jsonl":
         return None
     kinds: dict[str, type] = {}  # column -> type of its first value
@@ -212,8 +212,8 @@ def prepare(
 
 def drop_rows_without_gold(dataset: Dataset, reward_funcs: list[Callable], name: str) -> Dataset:
     """
-    Leave out the rows that the rewards could not grade: no (or blank) `solution` or `tests`, where a reward function
-    has a parameter of that name. Logs how many there are and the first of them.
+    Leave out the rows that the rewards cannot grade: `solution` or `tests` is missing or blank, and a reward function
+    has a parameter of that name. Logs their number and the first of them.
 
     Raises:
         ValueError: If no row is left.

@@ -18,7 +18,7 @@ import pytest
 import torch
 import yaml
 
-from delta_trl.cli import AFTER_THE_FIRST, main
+from delta_trl.cli import SECONDS_AFTER_FIRST, main
 
 from ..corpus import tiny
 
@@ -274,7 +274,7 @@ def test_the_first_process_tells(folder, monkeypatch):
     monkeypatch.chdir(folder)
     waited = []
     monkeypatch.setattr("time.sleep", waited.append)
-    for rank, pauses in (("0", []), ("1", [AFTER_THE_FIRST])):
+    for rank, pauses in (("0", []), ("1", [SECONDS_AFTER_FIRST])):
         monkeypatch.setenv("LOCAL_RANK", rank)
         code, error = call("train")
         assert (code, waited) == (2, pauses)

@@ -172,6 +172,10 @@ def test_models_share_their_settings():
     assert keys("Qwen3-14B-Base") == keys("Qwen3-8B-Base") == keys("Olmo3-7B-Base") | {"conversational": True}
 
 
+def reward_of_chats(completions, **kwargs):
+    return tiny.reward_letters([message["content"] for (message,) in completions])
+
+
 def test_the_paper_s_batches_in_a_run_of_a_tiny_model(tmp_path):
     """The 8B recipe itself, one process in place of eight and tiny.model() in place of Qwen: what TRL makes of it."""
     tokenizer = tiny.tokenizer()
@@ -188,6 +192,8 @@ def test_the_paper_s_batches_in_a_run_of_a_tiny_model(tmp_path):
         "dataset_name": tmp_path / "deepmath.jsonl",
         "eval_dataset_name": "tests/fixtures/aime_2025.jsonl",
         "prompt_template": "{prompt}",
+        "reward_funcs": "tests.commands.test_recipes.reward_of_chats",  # grading 4,096 answers takes long
+        "reward_kwargs": "{}",
         "output_dir": tmp_path / "run",
         "max_completion_length": 2,
         "per_device_train_batch_size": 128,
