@@ -27,6 +27,7 @@ from ..report.token_log.texts import TokenTexts
 from .arguments import AuditArguments, AuditParser
 from .benchmarks import make_benchmarks
 from .gradients import policy_gradients
+from .page import write_page
 from .summary import REFERENCE, UNIFORM, gradient_file, refuse_nothing, show, summarise
 
 
@@ -41,7 +42,7 @@ def main(args: Iterable[str]) -> None:
         if state.is_main_process:
             results = summarise(audit.store.folder)
             show(results)
-            _write_page(audit.store.folder, results)
+            print(write_page(audit.store.folder, results))
             refuse_nothing(results)
     state.destroy_process_group()
 
@@ -231,12 +232,3 @@ def make_rules(names: list[str]) -> dict[str, TokenCredit]:
             raise RecipeError(f"rules: {name!r} credits nothing; uniform credit is in every audit.")
         rules[name] = rule
     return rules
-
-
-def _write_page(folder: Path, results: dict) -> None:
-    try:
-        from .page import write_page
-    except ImportError as error:
-        print(f"The page needs {error.name}: pip install jinja2 plotly wordcloud")
-        return
-    print(write_page(folder, results))

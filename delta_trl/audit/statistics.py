@@ -12,6 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..arguments.errors import RecipeError
+
+
+try:
+    from scipy import stats
+except ImportError as error:
+    raise RecipeError("delta-trl audit needs scipy: pip install scipy") from error
 
 RESAMPLES = 2000
 PERMUTATIONS = 2000
@@ -36,22 +43,20 @@ class Marked:
     groups: list[int]
 
 
-def midranks(scores: np.ndarray) -> np.ndarray:
-    """Ranks from 1, lowest first; equal scores share their mean."""
-    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    last = counts.cumsum()
-    return (last - (counts - 1) / 2)[inverse]
+def percentiles(scores: np.ndarray) -> np.ndarray:
+    """The rank of each score among all, from 0 for the lowest to 1 for the highest; ties share their mean rank."""
+    return (stats.rankdata(scores) - 0.5) / len(scores)
 
 
 def auc(ranks: np.ndarray, marks: np.ndarray) -> float:
-    """Area under the ROC curve of one response."""
+    """Area under the ROC curve of one response, from the ranks of its scores; ties share their mean rank."""
     m, n = marks.sum(), len(marks)
     return float((ranks[marks].sum() - m * (m + 1) / 2) / (m * (n - m)))
 
 
 def found_at(scores: np.ndarray, marks: np.ndarray, fractions: np.ndarray = FRACTIONS) -> np.ndarray:
     """Share of the marked units among the highest-scored fractions of a response; ties in random order, expected."""
-    ranks, n = midranks(scores), len(scores)
+    ranks, n = stats.rankdata(scores), len(scores)
     _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
     tied = counts[inverse][marks]
     above = n - (ranks[marks] + (tied - 1) / 2)
@@ -68,7 +73,7 @@ def identification(marked: Marked, seed: int = 0) -> dict[str, dict]:
     R, longest = len(marked.marks), max(map(len, marked.marks))
     numbers = np.unique(marked.groups, return_inverse=True)[1]
     draws = rng.multinomial(numbers.max() + 1, np.full(numbers.max() + 1, 1 / (numbers.max() + 1)), size=RESAMPLES)
-    ranks = {name: [midranks(one) for one in of_rule] for name, of_rule in marked.scores.items()}
+    ranks = {name: [stats.rankdata(one) for one in of_rule] for name, of_rule in marked.scores.items()}
     nulls = _null(ranks, marked.marks, numbers, longest, rng)
     results = {}
     for name, of_rule in ranks.items():
@@ -196,14 +201,10 @@ def _jackknife(value: float | None, left_out: list[float | None]) -> list[float]
 def _t_interval(values: np.ndarray) -> list[float] | None:
     if len(values) < 2:
         return None
-    half = _t(len(values) - 1) * float(values.std(ddof=1)) / len(values) ** 0.5
+    half = _t(len(values) - 1) * float(stats.sem(values))
     return [float(values.mean()) - half, float(values.mean()) + half]
 
 
 def _t(degrees: int) -> float:
-    """97.5 % quantile of Student's t; beyond a table to two digits by its expansion."""
-    table = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228]
-    if degrees <= len(table):
-        return table[degrees - 1]
-    z = 1.959964
-    return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
+    """97.5 % quantile of Student's t."""
+    return float(stats.t.ppf(0.975, degrees))
