@@ -3,7 +3,7 @@ How well scores find what is marked within a response, and how well gradients ag
 
 A response has n units (tokens, steps, lines), m of them marked. Its AUC is the share of pairs of a marked and another
 unit in which the marked one scores higher, ties half; scores of different responses are never compared. Intervals are
-bootstrapped over prompts, whose responses share what makes them easy or hard, and not given for fewer than `ENOUGH`.
+bootstrapped over prompts, because responses of a prompt are alike; fewer than `ENOUGH` prompts get none.
 The null permutes the marks within each response, by one permutation of positions for all responses of a prompt, whose
 scores tend to be high at the same ones; it is two-sided about 1/2, for the sign of a score is fixed in advance.
 """
@@ -22,9 +22,9 @@ except ImportError as error:
 
 RESAMPLES = 2000
 PERMUTATIONS = 2000
-MOST_DRAWN = 2e8  # random numbers for permutations of one side
-ENOUGH = 10  # prompts, for an interval to mean something
-FRACTIONS = np.linspace(0, 1, 21)  # of a response that is looked at
+MOST_DRAWN = 2e8  # random numbers for the permutations of one side
+ENOUGH = 10  # prompts for an interval; with fewer it would mislead
+FRACTIONS = np.linspace(0, 1, 21)  # of a response, from its highest score
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Marked:
     Responses of one side with marks.
 
     Args:
-        scores (`dict[str, list[np.ndarray]]`): Of each rule, for each response, of its n units.
-        marks (`list[np.ndarray]`): For each response which units are marked, bool; neither none nor all.
+        scores (`dict[str, list[np.ndarray]]`): By rule: for each response the scores of its n units.
+        marks (`list[np.ndarray]`): For each response which units are marked, bool; some are, and some are not.
         groups (`list[int]`): The prompt of each response.
     """
 
@@ -103,7 +103,7 @@ def _null(
     longest: int,
     rng: np.random.Generator,
 ) -> dict[str, np.ndarray]:
-    """Mean AUC of each rule for marks that are drawn anew, the same for all rules."""
+    """Mean AUC of each rule for randomly permuted marks; all rules see the same permutations."""
     R = len(marks)
     lengths, m = np.array([len(x) for x in marks]), np.array([x.sum() for x in marks])
     padded = np.zeros((len(ranks), R, longest))
