@@ -8,7 +8,7 @@ from ..arguments.errors import RecipeError
 from ..arguments.parser import CheckedArguments, StrictParser
 
 
-# What costs nothing but a pass, and controls. Exact credit, with its backward passes, only when asked for.
+# Rules that cost no more than a forward pass, and controls. Exact credit needs backward passes and must be named.
 DEFAULT_RULES = (
     "delta",
     "delta:token_gradient=lm_head",
@@ -37,14 +37,14 @@ class AuditArguments(CheckedArguments):
         rules (`list[str]`, *optional*):
             As `token_credit` in recipes, options after a colon: `delta:token_gradient=full`.
         output_dir (`str`): Where scores and results go; the same command goes on where it was stopped.
-        num_prompts (`int`, *optional*, defaults to `96`): Of each benchmark.
-        num_generations (`int`, *optional*, defaults to `8`): Completions of a prompt, where they are sampled.
-        prompts_per_batch (`int`, *optional*, defaults to `16`): Prompts that a rule sees together, a rollout batch.
+        num_prompts (`int`, *optional*, defaults to `96`): Prompts of each benchmark.
+        num_generations (`int`, *optional*, defaults to `8`): Completions sampled for a prompt.
+        prompts_per_batch (`int`, *optional*, defaults to `16`): Prompts of a rollout batch; a rule sees them together.
         reference_batches (`int`, *optional*, defaults to `24`):
             Rollout batches whose mean gradient under uniform credit the rules' gradients are compared with; 0: none.
-        temperature (`float`, *optional*, defaults to `1.0`): Of the sampling, and of all probabilities.
-        max_completion_length (`int`, *optional*, defaults to `2048`): Of sampled siblings of labelled completions.
-        seed (`int`, *optional*, defaults to `0`): Of prompts, sampling and random rules.
+        temperature (`float`, *optional*, defaults to `1.0`): Temperature of sampling and of all probabilities.
+        max_completion_length (`int`, *optional*, defaults to `2048`): Tokens of sampled siblings.
+        seed (`int`, *optional*, defaults to `0`): Seed of prompts, sampling and random rules.
         batch_size (`int`, *optional*, defaults to `32`): Completions in a forward pass.
         model_revision, dtype, attn_implementation, trust_remote_code: As in recipes.
         use_cpu (`bool`, *optional*, defaults to `False`): Stay on the CPU.
@@ -59,19 +59,23 @@ class AuditArguments(CheckedArguments):
         metadata={"help": "Rules as in recipes, also your_module.YourRule; options as NAME:key=value,key=value."},
     )
     output_dir: str | None = field(default=None, metadata={"help": "Where scores and results go."})
-    num_prompts: int = field(default=96, metadata={"help": "Of each benchmark."})
-    num_generations: int = field(default=8, metadata={"help": "Completions of a prompt, where they are sampled."})
-    prompts_per_batch: int = field(default=16, metadata={"help": "Prompts that a rule sees together."})
-    reference_batches: int = field(
-        default=24, metadata={"help": "Batches of the reference gradient, on tasks that are sampled; 0: none."}
+    num_prompts: int = field(default=96, metadata={"help": "Prompts of each benchmark."})
+    num_generations: int = field(default=8, metadata={"help": "Completions sampled for a prompt."})
+    prompts_per_batch: int = field(
+        default=16, metadata={"help": "Prompts of a rollout batch, which a rule sees together."}
     )
-    temperature: float = field(default=1.0, metadata={"help": "Of the sampling, and of all probabilities."})
-    max_completion_length: int = field(default=2048, metadata={"help": "Of sampled siblings."})
-    seed: int = field(default=0, metadata={"help": "Of prompts, sampling and random rules."})
+    reference_batches: int = field(
+        default=24, metadata={"help": "Rollout batches of the reference gradient; 0: no gradients are audited."}
+    )
+    temperature: float = field(default=1.0, metadata={"help": "Temperature of sampling and of all probabilities."})
+    max_completion_length: int = field(default=2048, metadata={"help": "Tokens of sampled siblings."})
+    seed: int = field(default=0, metadata={"help": "Seed of prompts, sampling and random rules."})
     batch_size: int = field(default=32, metadata={"help": "Completions in a forward pass."})
     model_revision: str | None = field(default=None, metadata={"help": "Revision of the hub repository."})
-    dtype: str = field(default="auto", metadata={"help": "Of the weights; auto is the checkpoint's."})
-    attn_implementation: str | None = field(default=None, metadata={"help": "Attention of transformers."})
+    dtype: str = field(default="auto", metadata={"help": "Type of the weights; auto is the checkpoint's."})
+    attn_implementation: str | None = field(
+        default=None, metadata={"help": "Attention implementation of transformers."}
+    )
     trust_remote_code: bool = field(default=False, metadata={"help": "Run the model repository's own code."})
     use_cpu: bool = field(default=False, metadata={"help": "Stay on the CPU."})
 
@@ -90,7 +94,7 @@ class AuditArguments(CheckedArguments):
 
 
 class AuditParser(StrictParser):
-    """Of `delta-trl audit`."""
+    """Parser of `delta-trl audit`."""
 
     command = "delta-trl audit"
 

@@ -26,11 +26,12 @@ from ..report.token_log.texts import TokenTexts
 from .arguments import AuditArguments, AuditParser
 from .benchmarks import make_benchmarks
 from .gradients import policy_gradients
-from .summary import REFERENCE, UNIFORM, gradient_file, refuse_nothing, show, summarise
+from .page import write_page
+from .summary import REFERENCE, UNIFORM, check_not_empty, gradient_file, show, summarise
 
 
 def main(options: Options) -> None:
-    """Run or go on with an audit. Raises `RecipeError` for a mistake of the user's."""
+    """Run an audit, or resume it. Raises `RecipeError` for a user's mistake."""
     arguments: AuditArguments
     (arguments,) = AuditParser().parse(options)
     state = start_processes(arguments.use_cpu)
@@ -40,21 +41,21 @@ def main(options: Options) -> None:
         if state.is_main_process:
             results = summarise(audit.store.folder)
             show(results)
-            _write_page(audit.store.folder, results)
-            refuse_nothing(results)
+            print(write_page(audit.store.folder, results))
+            check_not_empty(results)
     state.destroy_process_group()
 
 
 class Audit:
     """
-    An audit, ready to go: everything that can be checked without the model's weights is.
+    An audit, after all checks that need no model weights.
 
-    The unit of work is a rollout batch, whose scores depend on the settings alone: neither an interruption nor the
-    number of processes changes them.
+    Work is done by rollout batches. The scores of a batch depend only on the settings: neither interruptions nor the
+    number of processes change them.
     """
 
     def __init__(self, args: AuditArguments, state: PartialState):
-        # as `AuditArguments` has checked
+        # `AuditArguments` has checked this
         assert args.model_name_or_path
         assert args.output_dir
         self.args, self.state = args, state
@@ -69,19 +70,19 @@ class Audit:
         except (ValueError, OSError, ImportError) as error:
             reason = " ".join(str(error).split())
             raise RecipeError(f"model_name_or_path={self.source.name!r}: cannot be loaded: {reason}") from error
-        with state.main_process_first():  # the others find the data in the cache
+        with state.main_process_first():  # the other processes read the data from the cache
             limit = getattr(config, "max_position_embeddings", None)
             self.benchmarks = make_benchmarks(args, tokenizer, limit, config.vocab_size)
         self.texts = TokenTexts(tokenizer)
         chunks: dict[ChunkKey, int] = {}
         for name, benchmark in self.benchmarks.items():
-            # of a batch for the reference there is its gradient alone
+            # a reference batch has one line: its gradient is in a file
             sizes = [*benchmark.sizes, *[1] * benchmark.references]
             chunks |= {(name, i): size for i, size in enumerate(sizes)}
         self.store = Store(Path(args.output_dir), chunks)
 
     def _settings(self) -> dict:
-        """All that decides the scores."""
+        """All settings that the scores depend on."""
         args = self.args
         names = ["model_name_or_path", "model_revision", "dtype", "attn_implementation", "benchmarks", "num_prompts"]
         names += ["num_generations", "prompts_per_batch", "reference_batches", "temperature", "max_completion_length"]
@@ -96,7 +97,7 @@ class Audit:
 
     def run(self) -> None:
         """
-        Score what is missing, and merge the files of all processes.
+        Score the batches that are missing, and merge the files of all processes.
 
         Raises:
             RecipeError: If the folder holds an audit with other settings, or the model cannot be loaded.
@@ -126,7 +127,7 @@ class Audit:
             )
 
     def _generator(self, name: str, generators: dict[str, TransformersGenerator]) -> TransformersGenerator:
-        """With the model, loaded once."""
+        """The benchmark's generator; all of them share the model, which is loaded once."""
         if name not in generators:
             length = self.benchmarks[name].max_completion_length
             sampling = Sampling(self.args.temperature, 1.0, length)
@@ -152,15 +153,15 @@ class Audit:
             self._write_gradients(chunk, policy_gradients(tokens, {UNIFORM: uniform}, args.seed))
             self.store.write(self.state.process_index, [{"benchmark": name, "chunk": number, REFERENCE: True}])
             return
-        _ = tokens.hidden  # so that one pass brings everything
+        _ = tokens.hidden  # one pass then computes everything
         weights, scores, metrics = {UNIFORM: uniform}, {}, {}
         for label, rule in self.rules.items():
             torch.manual_seed(sample_seed(args.seed, f"{name}/{label}", number, 0))
-            own = copy.deepcopy(rule)  # what it remembers must not depend on which batches came before
+            own = copy.deepcopy(rule)  # its state must not depend on which batches came before
             try:
                 with alone():
                     credit = credit_at_rollout(own, tokens)
-            except ValueError as error:  # of which a `TokenCreditError` is one
+            except ValueError as error:  # `TokenCreditError` is a `ValueError`
                 raise RecipeError(f"rules={label!r}: {error}") from error
             except Exception as error:
                 error.add_note(f"This was raised by the rule {label!r}.")
@@ -206,7 +207,7 @@ class Audit:
 
 
 def code_of(rule: TokenCredit) -> str | None:
-    """A hash of the source of a rule that is not ours, or of one that it changes, if it can be found."""
+    """A hash of the source of a user's rule, or of the rule that it wraps; `None` for our rules, or without source."""
     sources = []
     for one in (rule, getattr(rule, "rule", None)):
         module = inspect.getmodule(type(one))
@@ -217,7 +218,7 @@ def code_of(rule: TokenCredit) -> str | None:
 
 
 def make_rules(names: list[str]) -> dict[str, TokenCredit]:
-    """Rules by what they were called. Raises `RecipeError` for one that there is not, or that is named twice."""
+    """Rules by their names. Raises `RecipeError` for an unknown rule, and for one that is named twice."""
     rules = {}
     for name in names:
         try:
@@ -230,12 +231,3 @@ def make_rules(names: list[str]) -> dict[str, TokenCredit]:
             raise RecipeError(f"rules: {name!r} credits nothing; uniform credit is in every audit.")
         rules[name] = rule
     return rules
-
-
-def _write_page(folder: Path, results: dict) -> None:
-    try:
-        from .page import write_page
-    except ImportError as error:
-        print(f"The page needs {error.name}: pip install jinja2 plotly wordcloud")
-        return
-    print(write_page(folder, results))

@@ -1,4 +1,4 @@
-"""What `--benchmarks` names."""
+"""The benchmarks that `--benchmarks` can name."""
 
 import difflib
 from dataclasses import replace
@@ -24,11 +24,11 @@ def make_benchmarks(
 ) -> dict[str, Benchmark]:
     """
     Benchmarks by name: labelled data, or one of `delta-trl eval`'s (nothing is labelled there: only gradients are
-    audited), each with `name=source` from another place; the path of a file of one's own; or the dotted path of a
-    [`SampledBenchmark`] of one's own, called with its last part as name, the tokenizer and the arguments.
+    audited), each with `name=source` from another place; the path of your own file; or the dotted path of your
+    own [`SampledBenchmark`], which is called with the last part of the path as name, the tokenizer and the arguments.
 
     Raises:
-        RecipeError: If there is no such benchmark, it is named twice, or nothing of it can be audited.
+        RecipeError: If a benchmark is unknown or named twice, or nothing in it can be audited.
     """
     made: dict[str, Benchmark] = {}
     for given in args.benchmarks:

@@ -1,6 +1,6 @@
 """
-Policy gradients of a rollout batch under several rules' weights, from the same forward passes; of large models as
-seeded random projections, whose inner products are those of the gradients up to 0.3 % of the product of the lengths.
+Policy gradients of a rollout batch under the weights of several rules, from the same forward passes. Those of large
+models are seeded random projections: inner products are right up to 0.3 % of the product of the lengths.
 """
 
 from collections.abc import Sequence
@@ -10,22 +10,22 @@ import torch
 from ..credit import Tokens
 
 
-SIZE = 2**17  # numbers that are kept of a gradient
+SIZE = 2**17  # numbers kept of a gradient
 PART = 2**24  # parameters that are projected at a time
 
 
 def policy_gradients(tokens: Tokens, weights: dict[str, torch.Tensor], seed: int) -> dict[str, torch.Tensor]:
     """
-    Gradients of Σ_j w_j A_j log π_j / N by all trainable parameters.
+    Gradients of Σ_j w_j A_j log π_j / N with respect to all trainable parameters.
 
     Args:
-        tokens (`Tokens`): Of a rollout batch, with a policy.
-        weights (`dict[str, torch.Tensor]`): Of each rule, `(N,)`.
-        seed (`int`): Of the projection.
+        tokens (`Tokens`): A rollout batch, with a policy.
+        weights (`dict[str, torch.Tensor]`): By rule, of shape `(N,)`.
+        seed (`int`): Seed of the projection.
 
     Returns:
-        `dict[str, torch.Tensor]`: Of each rule, float32 on the CPU: the gradient itself up to `SIZE` parameters, its
-        projection (count sketch) of that size beyond.
+        `dict[str, torch.Tensor]`: By rule, float32 on the CPU: the gradient for up to `SIZE` parameters, else its
+        projection to that size (count sketch).
     """
     policy = tokens.policy
     assert policy is not None
@@ -34,9 +34,9 @@ def policy_gradients(tokens: Tokens, weights: dict[str, torch.Tensor], seed: int
     sums = {name: torch.zeros(min(total, SIZE), device=tokens.mask.device) for name in weights}
     numbers = tokens.padded(torch.arange(len(tokens), device=tokens.mask.device))
     active = torch.zeros(len(tokens.mask), dtype=torch.bool, device=tokens.mask.device)
-    active[tokens.row[tokens.advantages != 0]] = True  # the others pull nowhere
+    active[tokens.row[tokens.advantages != 0]] = True  # the others have no gradient
     for rows in active.nonzero()[:, 0].split(policy.micro_batch_size):
-        if not len(rows):  # of nothing, `split` makes an empty part
+        if not len(rows):  # `split` of an empty tensor has one empty part
             continue
         with torch.enable_grad():
             log_probs = tokens.log_probs_at(rows)

@@ -1,4 +1,4 @@
-"""Rollout batches of labelled completions, with siblings of theirs."""
+"""Rollout batches of labelled completions and their siblings."""
 
 import random
 from collections import Counter
@@ -23,22 +23,22 @@ class LabelledBenchmark:
     the problem's answer is known, `num_generations` more are sampled from the model and graded by `math_reward`.
 
     Args:
-        name (`str`): What it is called.
-        data ([`LabelledData`]): Where it comes from.
+        name (`str`): Its name.
+        data ([`LabelledData`]): Where the data is, and how it is read.
         tokenizer (`PreTrainedTokenizerBase`), args ([`AuditArguments`]): As of [`SampledBenchmark`].
-        limit (`int`, *optional*): Tokens that the model can read.
-        vocab_size (`int`): Of the model.
+        limit (`int`, *optional*): The model's context length.
+        vocab_size (`int`): The model's vocabulary size.
 
     Attributes:
         sizes, references, left_out, fingerprint: As of [`SampledBenchmark`].
-        max_completion_length (`int`): Of a sampled completion, such that it fits behind the longest prompt.
+        max_completion_length (`int`): Tokens of a sampled completion: what fits behind the longest prompt.
 
     Raises:
         RecipeError: If the tokenizer does not fit, or nothing is left.
         ValueError, OSError: If the data cannot be loaded or read.
     """
 
-    references = 0  # the completions are not the model's, and their gradients would say nothing
+    references = 0  # off-policy completions: their gradients would say nothing
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class LabelledBenchmark:
         self.fingerprint = fingerprint([(rows, answer) for _, rows, answer in self._groups])
 
     def _choose(self) -> list[tuple[Labelled, list[dict], str | None]]:
-        """For each prompt a completion, all of them in tokens, and the answer if siblings are to be sampled."""
+        """For each prompt: a completion, the rows of all completions, and the answer if siblings are to be sampled."""
         groups = by_problem(load_labelled(self.name, self.data), exact=not self.data.template)
         labelled = {problem: group for problem, group in groups.items() if any(one.marks for one in group)}
         self.left_out["prompts without a label"] = len(groups) - len(labelled)
@@ -93,7 +93,7 @@ class LabelledBenchmark:
         return chosen
 
     def _fitting(self, group: list[Labelled]) -> list[dict]:
-        """The completions of a prompt in the model's tokens; none if those that fit have no label or contrast left."""
+        """The rows of a prompt's completions; empty if those that fit the model have no label or no contrast."""
         prompt = self._prompt(group[0])
         refuse_chats_without_template([{"prompt": prompt}], self.tokenizer, self.name)
         (ids,) = prompt_ids(self.tokenizer, [prompt])

@@ -1,4 +1,4 @@
-"""Completions with labels of what decided them, from their text to a model's tokens."""
+"""Completions with labels of what decided their outcome, and their conversion to a model's tokens."""
 
 import hashlib
 import json
@@ -10,22 +10,22 @@ from transformers import PreTrainedTokenizerBase
 
 
 Range = tuple[int, int]
-"""Characters of a completion, from the first to behind the last."""
+"""A range of characters of a completion: start and end, the end excluded."""
 
 
 @dataclass(frozen=True)
 class Labelled:
     """
-    A completion with labels.
+    A completion with labels of what decided its outcome.
 
     Args:
         prompt (`str` or `list[dict]`): Text, or chat messages. Completions of the same prompt are siblings.
         completion (`str`): Its text.
         reward (`float`, *optional*): `None` where it is not known.
-        marks (`Sequence[Range]`): What decided it: in a loser what went wrong, in a winner what others did wrong.
+        marks (`Sequence[Range]`): In a loser what went wrong, in a winner the place where siblings went wrong.
         units (`Sequence[Range]`, *optional*):
-            What scores are averaged over, steps or lines, one after the other; by default every token by itself.
-        solution (`str`, *optional*): The problem's gold, for `math_reward`.
+            Steps or lines that scores are averaged over, without gaps; by default every token is a unit.
+        solution (`str`, *optional*): The problem's reference answer, for `math_reward`.
     """
 
     prompt: Any
@@ -37,18 +37,18 @@ class Labelled:
 
 
 class UnfitError(ValueError):
-    """A completion that cannot be audited with this model. The message is the reason, which is counted."""
+    """Raised for a completion that cannot be audited with this model. Its message is a reason that is counted."""
 
 
 def to_row(one: Labelled, prompt_ids: list[int], tokenizer: PreTrainedTokenizerBase, limit: int | None) -> dict:
     """
-    A labelled completion in the tokens of a model.
+    Convert a labelled completion to a model's tokens.
 
     Args:
         one (`Labelled`): The completion.
-        prompt_ids (`list[int]`): Its prompt.
-        tokenizer (`PreTrainedTokenizerBase`): The model's, with offsets.
-        limit (`int`, *optional*): Tokens of prompt and completion that the model can read.
+        prompt_ids (`list[int]`): The tokens of its prompt.
+        tokenizer (`PreTrainedTokenizerBase`): The model's tokenizer, a fast one.
+        limit (`int`, *optional*): The model's context length.
 
     Returns:
         `dict`: `prompt_ids`, `token_ids`, `reward`, `unit` (the number of each token's unit) and `marked` (numbers of
@@ -79,7 +79,7 @@ def to_row(one: Labelled, prompt_ids: list[int], tokenizer: PreTrainedTokenizerB
 
 
 def join(parts: Sequence[str], separator: str) -> tuple[str, list[Range]]:
-    """The text of some steps, and where each of them is; a separator belongs to the step before it."""
+    """Join steps to a text; return it with the range of each step, to which the separator behind it belongs."""
     ranges, end = [], 0
     for i, part in enumerate(parts):
         start, end = end, end + len(part) + (len(separator) if i + 1 < len(parts) else 0)
@@ -88,10 +88,10 @@ def join(parts: Sequence[str], separator: str) -> tuple[str, list[Range]]:
 
 
 def fingerprint(content: Any) -> str:
-    """A short hash of anything that JSON can hold."""
+    """A short hash of a JSON value."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def text_of(prompt: Any) -> str:
-    """A prompt to show: of a chat, what its messages say."""
+    """A prompt as text to show; a chat is the text of its messages."""
     return prompt if isinstance(prompt, str) else "\n".join(str(message.get("content")) for message in prompt)

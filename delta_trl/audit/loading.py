@@ -1,8 +1,8 @@
 """
-Labelled completions from public data, or from a file of one's own.
+Labelled completions from public data, or from your own file.
 
-A file of one's own has a line for each completion: `prompt`, `completion`, `reward`, `marks` (ranges of characters,
-`[[start, end], ...]`), and optionally `units`. Schemas of the others are those of their cards and authors' code.
+Your own file has a line for each completion: `prompt`, `completion`, `reward`, `marks` (ranges of characters,
+`[[start, end], ...]`), and optionally `units`. Public data has the schema of its card and its authors' code.
 """
 
 import difflib
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 Row = dict[str, Any]
 Answers = dict[str, str]
-"""Gold by problem, its white space aside."""
+"""Reference answers by problem, whose white space is normalised."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,14 @@ class LabelledData:
 
     Args:
         source (`str`): Hub id, or path of a local file.
-        read (`Callable`): From its rows to labelled completions.
-        columns (`tuple[str, ...]`): What the rows must have.
+        read (`Callable`): Converts its rows to labelled completions.
+        columns (`tuple[str, ...]`): The columns that it needs.
         config (`str`, *optional*), split (`str`): Of a hub dataset.
         data_file (`str`, *optional*): The file of a hub dataset.
         answers (`tuple[str, str, str | None, str]`, *optional*):
-            Where the golds of its problems are: format, hub id, config and split. With them, siblings can be sampled.
-        template (`bool`, *optional*, defaults to `True`): Whether prompts are problems, to be asked with the template.
+            The dataset with the answers of its problems: format, hub id, config and split. With it, siblings can be
+            sampled.
+        template (`bool`, *optional*, defaults to `True`): Whether prompts are problems, to put into the template.
     """
 
     source: str
@@ -53,21 +54,21 @@ class LabelledData:
 
 
 def read_processbench(rows: Iterable[Row]) -> Iterator[Labelled]:
-    """Steps by paragraph; `label` is the number of the first wrong one, -1 without one."""
+    """A step is a paragraph; `label` is the number of the first wrong step, -1 if none is."""
     for row in rows:
         text, steps = join(row["steps"], "\n\n")
         if not -1 <= row["label"] < len(steps):
             raise ValueError(f"a label of {row['label']} with {len(steps)} steps: expected the number of one, or -1")
         right = bool(row["final_answer_correct"])
-        # right answers with a wrong step say nothing about what the reward saw
+        # a wrong step with a right answer did not decide the reward
         marks = [] if right or row["label"] < 0 else [steps[row["label"]]]
         yield Labelled(row["problem"], text, float(right), marks, steps)
 
 
 def read_prm800k(rows: Iterable[Row]) -> Iterator[Labelled]:
     """
-    Phase 2: whole solutions, rated step by step up to the first wrong one. Whether the answer is right is graded, for
-    `finish_reason` is about the labelling.
+    Phase 2: whole solutions, rated step by step up to the first wrong step. The answer is graded with `math_reward`,
+    because `finish_reason` only says how the labelling ended.
     """
     kept = [row for row in rows if row["question"].get("pre_generated_steps") and not _is_a_test_of_labellers(row)]
     golds = [row["question"]["ground_truth_answer"] for row in kept]
@@ -85,7 +86,7 @@ def _is_a_test_of_labellers(row: Row) -> bool:
 
 
 def _is_wrong(rated: Row, number: int, row: Row) -> bool:
-    """Whether the solution's own step, among the alternatives that were rated, is."""
+    """Whether the solution's own step was rated wrong; the alternatives to it are rated, too."""
     step = row["question"]["pre_generated_steps"][number]
     return any(one["text"] == step and one["rating"] == -1 for one in rated["completions"] or [])
 
@@ -111,7 +112,7 @@ def differences(text: str, other: str) -> list[Range]:
 
 
 def read_own(rows: Iterable[Row]) -> Iterator[Labelled]:
-    """A file of one's own. Raises `ValueError` for a row that is none."""
+    """Your own file. Raises `ValueError` for a row that cannot be read."""
     for number, row in enumerate(rows, 1):
         try:
             checked = check_completion(row)
@@ -122,7 +123,7 @@ def read_own(rows: Iterable[Row]) -> Iterator[Labelled]:
 
 
 def _ranges(row: Row, name: str, completion: str) -> list[Range] | None:
-    """Ranges of characters; units must follow one another from beginning to end."""
+    """Ranges of characters; units must cover the completion in order."""
     value, size = row.get(name), len(completion)
     if value is None:
         return None
@@ -163,7 +164,7 @@ LABELLED = {
 
 
 def own_file(path: str) -> LabelledData:
-    """A file of one's own."""
+    """Your own file as a benchmark."""
     return LabelledData(path, read_own, OWN, template=False)
 
 
@@ -188,25 +189,25 @@ def load_labelled(name: str, data: LabelledData) -> list[Labelled]:
 
 
 def load_answers(data: LabelledData) -> Answers:
-    """Golds of the problems, if there is a dataset that has them and it can be loaded; else none, with a warning."""
+    """Answers of the problems; empty without a dataset of answers, or, with a warning, if it cannot be loaded."""
     if data.answers is None:
         return {}
     form, source, config, split = data.answers
     try:
         rows = standardize(load(source, config, split), form, source)
     except (ValueError, OSError) as error:
-        logger.warning(f"{source} has no answers for us ({error}): no siblings are sampled.")
+        logger.warning(f"{source} cannot be loaded for its answers ({error}): no siblings are sampled.")
         return {}
     return {key(row["prompt"]): row["solution"] for row in rows if row["solution"] is not None}
 
 
 def key(problem: str) -> str:
-    """A problem without what differs from copy to copy."""
+    """A problem with normalised white space, in which copies of it differ."""
     return " ".join(problem.split())
 
 
 def by_problem(labelled: Iterable[Labelled], exact: bool = False) -> dict[str, list[Labelled]]:
-    """Different completions of the same problem, in order; `exact`: white space counts."""
+    """Completions by problem, in order, without duplicates; with `exact`, white space counts."""
     groups: dict[str, dict[str, Labelled]] = {}
     for one in labelled:
         problem = json.dumps(one.prompt) if exact else key(one.prompt)
@@ -215,5 +216,5 @@ def by_problem(labelled: Iterable[Labelled], exact: bool = False) -> dict[str, l
 
 
 def has_contrast(group: Iterable[Labelled]) -> bool:
-    """Whether there are completions of both kinds."""
+    """Whether rewards differ."""
     return len(Counter(one.reward for one in group if one.reward is not None)) > 1

@@ -3,46 +3,34 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-import jinja2
 import numpy as np
+from markupsafe import Markup
 
 from ..evaluation.store import read_samples
 from ..files import write_atomically
-from ..report import page as report
-from ..report.heatmap import ABOVE, MAX_OPACITY, SHADES
+from ..report.heatmap import STYLE, shade, token_html
+from ..report.templates import template
 from ..report.text import visible
-from .statistics import ENOUGH, midranks
+from .statistics import ENOUGH, percentiles
 from .summary import REFERENCE, SIDES, UNIFORM, unit_scores
 
 
 SHOWN = 4  # completions of each side
 WINDOW = 90  # tokens of a long completion that are shown around its first mark
 TEXT_LIMIT = 2000  # characters of a prompt
-PLOT = 100  # side of a plot, in units of its drawing
 
 
 def write_page(folder: Path, results: dict) -> Path:
     """Write `audit.html` beside the results, and return its path."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([Path(__file__).parent, Path(report.__file__).parent]),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     settings = results["settings"]
-    shades = "\n".join(
-        f".tokens .s{k} {{ background: rgb({ABOVE[0]} {ABOVE[1]} {ABOVE[2]} / {MAX_OPACITY * k / SHADES:.2f}) }}"
-        for k in range(1, SHADES + 1)
-    )
     marked = _marked_lines(folder, results["benchmarks"])
     hidden = ("rules", "left_out", "benchmarks", "model_name_or_path")
-    html = environment.get_template("page_of_audit.html.j2").render(
+    html = template("audit/page_of_audit.html.j2").render(
         model=settings["model_name_or_path"],
         settings={name: value for name, value in settings.items() if name not in hidden and value is not None},
         rules=settings["rules"],
         versions=results["versions"],
-        shades=shades,
+        style=STYLE,
         sides=list(SIDES),
         uniform=UNIFORM,
         benchmarks=[
@@ -50,7 +38,6 @@ def write_page(folder: Path, results: dict) -> Path:
                 "name": name,
                 **one,
                 "verdict": verdict(one["rules"]),
-                "curves": [_plot(label, numbers, results["fractions"]) for label, numbers in one["rules"].items()],
                 "examples": _examples(marked[name], list(settings["rules"])),
                 "has_gradient": "gradient" in one["rules"][UNIFORM],
             }
@@ -100,18 +87,6 @@ def _listed(labels: list[str], found: dict[str, dict]) -> str:
     return ", ".join(f"{label} ({found[label]['auc']:.2f})" for label in labels)
 
 
-def _plot(label: str, numbers: dict, fractions: list[float]) -> dict:
-    """A rule's two curves as points of a drawing."""
-    curves = {
-        side: " ".join(
-            f"{PLOT * x:.1f},{PLOT * (1 - y):.1f}" for x, y in zip(fractions, numbers[side]["curve"], strict=True)
-        )
-        for side in SIDES
-        if side in numbers
-    }
-    return {"rule": label, "curves": curves, "auc": {side: numbers[side]["auc"] for side in curves}}
-
-
 def _marked_lines(folder: Path, names: Iterable[str]) -> dict[str, dict[str, list[dict]]]:
     """The completions of each benchmark and side that have marks."""
     found: dict[str, dict[str, list[dict]]] = {name: {side: [] for side in SIDES} for name in names}
@@ -136,20 +111,23 @@ def _example(line: dict, labels: list[str]) -> dict:
     first = int(marked.argmax())
     start = max(0, min(first - WINDOW // 2, len(marked) - WINDOW))
     window = range(start, min(start + WINDOW, len(marked)))
+    units = np.unique(line["unit"], return_inverse=True)[1]
     rows = []
     for label in labels:
         scores = unit_scores(line, label)
-        numbers = np.unique(line["unit"], return_inverse=True)[1]
-        if np.ptp(scores):
-            shade = np.round(SHADES * ((midranks(scores) - 0.5) / len(scores)) ** 2).astype(int)[numbers]
-        else:
-            shade = np.zeros(len(marked), dtype=int)
-        tokens = [
-            {"text": visible(line["tokens"][i]), "shade": int(shade[i]), "marked": bool(marked[i]),
-             "score": f"{line['scores'][label][i]:.4g}"}
+        equal = not np.ptp(scores)
+        # squared, so that only the highest are dark
+        heights = np.zeros(len(scores)) if equal else percentiles(scores) ** 2
+        tokens = (
+            token_html(
+                line["tokens"][i],
+                shade(heights[units[i]], full=1, middle=0),
+                f"score {line['scores'][label][i]:.4g}",
+                tag="mark" if marked[i] else "span",
+            )
             for i in window
-        ]  # fmt: skip
-        rows.append({"rule": label, "tokens": tokens, "equal": not np.ptp(scores)})
+        )
+        rows.append({"rule": label, "tokens": Markup("".join(tokens)), "equal": equal})
     return {
         "prompt": visible(line["prompt"], TEXT_LIMIT),
         "reward": line["reward"],

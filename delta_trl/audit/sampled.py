@@ -1,4 +1,4 @@
-"""Rollout batches that are sampled from the model."""
+"""Rollout batches sampled from the model."""
 
 import random
 from collections import Counter
@@ -16,22 +16,22 @@ from .labels import fingerprint, text_of
 
 class SampledBenchmark:
     """
-    Problems whose completions are sampled from the model and graded. Nothing is labelled, unless a subclass does in
-    `mark`.
+    Problems whose completions are sampled from the model and graded. They have no labels, unless a subclass sets them
+    in `mark`.
 
     Args:
-        name (`str`): What it is called.
-        problems (`list[dict]`): With `prompt` and the reward's columns.
+        name (`str`): Its name.
+        problems (`list[dict]`): Rows with `prompt` and the reward's columns.
         reward (`Callable`): The reward function.
         max_completion_length (`int`): Tokens of a completion.
         tokenizer (`PreTrainedTokenizerBase`): The model's.
-        args ([`AuditArguments`]): Numbers and seed.
+        args ([`AuditArguments`]): The audit's arguments.
 
     Attributes:
         sizes (`list[int]`): How many completions each rollout batch has.
         references (`int`): How many more batches there are, for the reference gradient.
-        left_out (`Counter`): What of the data is not audited: reasons, and how often.
-        fingerprint (`str`): Of the problems.
+        left_out (`Counter`): Why data is not audited: reasons with their counts.
+        fingerprint (`str`): A hash of the problems.
 
     Raises:
         RecipeError: If there are too few problems.
@@ -69,7 +69,7 @@ class SampledBenchmark:
         self.fingerprint = fingerprint(chosen)
 
     def rows(self, number: int, generate: Generate) -> list[dict]:
-        """The completions of a rollout batch; the reference's are numbered after the others."""
+        """The completions of a rollout batch. Reference batches have the last numbers."""
         k, problems = self.args.num_generations, self._batches[number]
         repeated = [problem for problem in problems for _ in range(k)]
         rows = sample(self.name, repeated, self.reward, generate, self.tokenizer, self.args, number)
@@ -80,7 +80,7 @@ class SampledBenchmark:
         return rows
 
     def mark(self, siblings: list[dict], problem: dict) -> None:
-        """Set what is `marked` in the completions of a problem."""
+        """Set `marked`, the numbers of the marked units, in the completions of a problem."""
 
 
 def sample(

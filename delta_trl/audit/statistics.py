@@ -3,7 +3,7 @@ How well scores find what is marked within a response, and how well gradients ag
 
 A response has n units (tokens, steps, lines), m of them marked. Its AUC is the share of pairs of a marked and another
 unit in which the marked one scores higher, ties half; scores of different responses are never compared. Intervals are
-bootstrapped over prompts, whose responses share what makes them easy or hard, and not given for fewer than `ENOUGH`.
+bootstrapped over prompts, because responses of a prompt are alike; fewer than `ENOUGH` prompts get none.
 The null permutes the marks within each response, by one permutation of positions for all responses of a prompt, whose
 scores tend to be high at the same ones; it is two-sided about 1/2, for the sign of a score is fixed in advance.
 """
@@ -12,12 +12,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..arguments.errors import RecipeError
+
+
+try:
+    from scipy import stats
+except ImportError as error:
+    raise RecipeError("delta-trl audit needs scipy: pip install scipy") from error
 
 RESAMPLES = 2000
 PERMUTATIONS = 2000
-MOST_DRAWN = 2e8  # random numbers for permutations of one side
-ENOUGH = 10  # prompts, for an interval to mean something
-FRACTIONS = np.linspace(0, 1, 21)  # of a response that is looked at
+MOST_DRAWN = 2e8  # random numbers for the permutations of one side
+ENOUGH = 10  # prompts for an interval; with fewer it would mislead
+FRACTIONS = np.linspace(0, 1, 21)  # of a response, from its highest score
 
 
 @dataclass(frozen=True)
@@ -26,8 +33,8 @@ class Marked:
     Responses of one side with marks.
 
     Args:
-        scores (`dict[str, list[np.ndarray]]`): Of each rule, for each response, of its n units.
-        marks (`list[np.ndarray]`): For each response which units are marked, bool; neither none nor all.
+        scores (`dict[str, list[np.ndarray]]`): By rule: for each response the scores of its n units.
+        marks (`list[np.ndarray]`): For each response which units are marked, bool; some are, and some are not.
         groups (`list[int]`): The prompt of each response.
     """
 
@@ -36,22 +43,20 @@ class Marked:
     groups: list[int]
 
 
-def midranks(scores: np.ndarray) -> np.ndarray:
-    """Ranks from 1, lowest first; equal scores share their mean."""
-    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    last = counts.cumsum()
-    return (last - (counts - 1) / 2)[inverse]
+def percentiles(scores: np.ndarray) -> np.ndarray:
+    """The rank of each score among all, from 0 for the lowest to 1 for the highest; ties share their mean rank."""
+    return (stats.rankdata(scores) - 0.5) / len(scores)
 
 
 def auc(ranks: np.ndarray, marks: np.ndarray) -> float:
-    """Area under the ROC curve of one response."""
+    """Area under the ROC curve of one response, from the ranks of its scores; ties share their mean rank."""
     m, n = marks.sum(), len(marks)
     return float((ranks[marks].sum() - m * (m + 1) / 2) / (m * (n - m)))
 
 
 def found_at(scores: np.ndarray, marks: np.ndarray, fractions: np.ndarray = FRACTIONS) -> np.ndarray:
     """Share of the marked units among the highest-scored fractions of a response; ties in random order, expected."""
-    ranks, n = midranks(scores), len(scores)
+    ranks, n = stats.rankdata(scores), len(scores)
     _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
     tied = counts[inverse][marks]
     above = n - (ranks[marks] + (tied - 1) / 2)
@@ -68,7 +73,7 @@ def identification(marked: Marked, seed: int = 0) -> dict[str, dict]:
     R, longest = len(marked.marks), max(map(len, marked.marks))
     numbers = np.unique(marked.groups, return_inverse=True)[1]
     draws = rng.multinomial(numbers.max() + 1, np.full(numbers.max() + 1, 1 / (numbers.max() + 1)), size=RESAMPLES)
-    ranks = {name: [midranks(one) for one in of_rule] for name, of_rule in marked.scores.items()}
+    ranks = {name: [stats.rankdata(one) for one in of_rule] for name, of_rule in marked.scores.items()}
     nulls = _null(ranks, marked.marks, numbers, longest, rng)
     results = {}
     for name, of_rule in ranks.items():
@@ -98,7 +103,7 @@ def _null(
     longest: int,
     rng: np.random.Generator,
 ) -> dict[str, np.ndarray]:
-    """Mean AUC of each rule for marks that are drawn anew, the same for all rules."""
+    """Mean AUC of each rule for randomly permuted marks; all rules see the same permutations."""
     R = len(marks)
     lengths, m = np.array([len(x) for x in marks]), np.array([x.sum() for x in marks])
     padded = np.zeros((len(ranks), R, longest))
@@ -196,14 +201,10 @@ def _jackknife(value: float | None, left_out: list[float | None]) -> list[float]
 def _t_interval(values: np.ndarray) -> list[float] | None:
     if len(values) < 2:
         return None
-    half = _t(len(values) - 1) * float(values.std(ddof=1)) / len(values) ** 0.5
+    half = _t(len(values) - 1) * float(stats.sem(values))
     return [float(values.mean()) - half, float(values.mean()) + half]
 
 
 def _t(degrees: int) -> float:
-    """97.5 % quantile of Student's t; beyond a table to two digits by its expansion."""
-    table = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228]
-    if degrees <= len(table):
-        return table[degrees - 1]
-    z = 1.959964
-    return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
+    """97.5 % quantile of Student's t."""
+    return float(stats.t.ppf(0.975, degrees))

@@ -16,19 +16,19 @@ from ..files import write_json
 from .statistics import FRACTIONS, Marked, agreement, identification
 
 
-UNIFORM = "uniform"  # the name of no rule
+UNIFORM = "uniform"  # credit without a rule; no rule has this name
 REFERENCE = "reference"
 SIDES = {"losers": -1, "winners": 1}
 
 
 def gradient_file(folder: Path, chunk: ChunkKey) -> Path:
-    """Where the gradients of a rollout batch are."""
+    """The file with the gradients of a rollout batch."""
     name, number = chunk
     return folder / "gradients" / f"{name}-{number}.npz"
 
 
 def summarise(folder: Path) -> dict:
-    """Write `results.json` of a finished audit and return what is in it."""
+    """Write `results.json` of a finished audit, and return its content."""
     settings = json.loads((folder / "settings.json").read_text())
     lines: dict[str, list[dict]] = {}
     references: dict[str, list[int]] = {}
@@ -65,13 +65,13 @@ def summarise(folder: Path) -> dict:
 
 
 def unit_scores(line: dict, label: str) -> np.ndarray:
-    """Mean score of each unit of a completion, in the order of the units that have a token."""
+    """Mean score of each unit of a completion, in order; units without a token are left out."""
     numbers = np.unique(line["unit"], return_inverse=True)[1]
     return np.bincount(numbers, line["scores"][label]) / np.bincount(numbers)
 
 
 def marked_of(lines: list[dict], labels: list[str], sign: int, left_out: Counter) -> Marked:
-    """The completions of a side that have a contrast and marks; those that are marked as a whole are counted."""
+    """A side's completions with contrast and marks. Those marked as a whole are counted in `left_out`."""
     chosen, marks = [], []
     for line in lines:
         own = np.isin(np.unique(line["unit"]), line["marked"])
@@ -100,8 +100,8 @@ def _read_gradients(folder: Path, chunk: ChunkKey) -> dict[str, np.ndarray]:
         return dict(zip(file["rules"].tolist(), file["gradients"], strict=True))
 
 
-def refuse_nothing(results: dict) -> None:
-    """Raise `RecipeError` if there is a benchmark of which nothing could be audited."""
+def check_not_empty(results: dict) -> None:
+    """Raise `RecipeError` if nothing could be audited in a benchmark."""
     for name, one in results["benchmarks"].items():
         if not any(one["rules"].values()):
             reasons = "; ".join(f"{count} {reason}" for reason, count in one["counts"]["left_out"].items())
@@ -130,7 +130,7 @@ def _counts(lines: list[dict], reasons: Counter) -> dict:
 
 
 def _mean_metrics(lines: list[dict]) -> dict[str, dict[str, float]]:
-    """What rules have logged, mean over the rollout batches where it is defined."""
+    """Metrics that the rules logged: means over the rollout batches in which they are defined."""
     values: dict[str, dict[str, list[float]]] = {}
     for line in lines:
         for label, metrics in line.get("metrics", {}).items():

@@ -13,7 +13,7 @@ from .text import label
 MAX_WORDS = 60
 WIDTH, HEIGHT = 480, 270
 SMALLEST, LARGEST = 14, 52
-FULL = 0.1  # distance from the average that gets the largest size, if none is larger: small ones look small
+FULL = 0.1  # least distance from the average that gets the largest size: small distances look small
 
 
 @dataclass
@@ -91,7 +91,7 @@ def cloud(types: list[TokenType], average: float, full: float) -> list[Word]:
 
 def _shape(t: TokenType) -> str:
     """
-    Stand-in that takes up the token's space: wordcloud's font has Latin, Greek and Cyrillic only, and East Asian
-    characters are twice as wide. Different tokens have different stand-ins, for they stay readable in it.
+    A text as wide as the token: wordcloud's font has only Latin, Greek and Cyrillic, and East Asian characters are
+    twice as wide. Different tokens have different texts.
     """
     return "".join(c * 2 if unicodedata.east_asian_width(c) in "WF" else c for c in t.token)

@@ -17,7 +17,7 @@ from .completions import MAX_SIZE, shown_groups
 from .figures import Plot, curves, distributions, relations, run_name
 from .heatmap import STYLE, legend, shades_css, spread
 from .run import HOW_TO_RECORD, Run
-from .settings import differing, rule_name, strip
+from .settings import differing, main_settings, rule_name
 from .templates import template
 from .text import visible
 from .tokens import token_table
@@ -157,7 +157,7 @@ def _summary(run: Run, name: str) -> dict:
         "name": name,
         "path": visible(str(run.path), 200),
         "figures": figures,
-        "settings": strip(run.settings) if run.settings else {},
+        "settings": main_settings(run.settings) if run.settings else {},
         "rule": rule_name(run.settings or {}),
         "has_credit": run.has_credit,
     }

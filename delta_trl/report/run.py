@@ -17,7 +17,7 @@ from ..files import SETTINGS
 from .token_log import records as token_records
 
 
-# Numeric columns of TRL's completions files that are no rewards; the last two are DeltaGRPOTrainer's.
+# Numeric columns of TRL's completions files that are not rewards; the last two are DeltaGRPOTrainer's.
 NO_REWARDS = ("step", "advantage", "mean_token_coefficient", "trained_advantage")
 HOW_TO_RECORD = "DeltaGRPOTrainer records it with `log_token_credit: 10`, every 10 optimiser steps"
 
@@ -85,8 +85,8 @@ class Run:
     @property
     def evaluation(self) -> tuple[str, str]:
         """
-        Key and name of what evaluations are told by: avg@k, as on the terminal and in the model card; of TRL's own
-        trainer its reward, a mean over batches.
+        The logged key of evaluations, and its name: avg@k, as on the terminal and in the model card. Runs of TRL's own
+        trainer have the mean reward instead.
         """
         if not any("eval_avg_at_k" in entry for entry in self.history):
             return "eval_reward", "mean reward"
@@ -142,8 +142,8 @@ def _read_history(path: Path) -> list[dict]:
     files = [file for file in files if file.is_file()]
     if not files:
         return []
-    # The folder's own is written at the end of training: until then it is that of an earlier run.
-    file = max(files, key=lambda file: file.stat().st_mtime_ns)  # of equal ones the first
+    # The folder's own file is written at the end of training; until then it is from an earlier run.
+    file = max(files, key=lambda file: file.stat().st_mtime_ns)  # the first of equal ones
     try:
         history = json.loads(file.read_text(encoding="utf-8"))["log_history"]
         return [entry for entry in history if isinstance(entry["step"], int)]
@@ -189,7 +189,7 @@ def _read(file: Path, schema: pa.Schema) -> Iterator[dict[str, pa.Array]]:
 
 
 def _texts(column: pa.Array) -> list[str]:
-    """Strings of a column; Parquet does not promise that they are UTF-8."""
+    """Strings of a column; Parquet does not check that they are UTF-8."""
     return [(b or b"").decode("utf-8", "replace") for b in column.cast(pa.binary()).to_pylist()]
 
 
@@ -259,7 +259,7 @@ def _read_completions(file: Path, logged_rewards: list[str]) -> list[Group]:
     columns = {"step": pa.types.is_integer, "prompt": _is_text, "completion": _is_text, "advantage": _is_number}
     with _opened(file) as parquet:
         found = {column.name: column.type for column in parquet.schema_arrow}
-        if not parquet.metadata.num_rows:  # has no types either
+        if not parquet.metadata.num_rows:  # its columns have no types either
             return []
         for name, fits in columns.items():
             if name not in found:
@@ -269,7 +269,7 @@ def _read_completions(file: Path, logged_rewards: list[str]) -> list[Group]:
                     f"{file}: the column {name!r} has type {found[name]}, so not one of TRL's files. Move it away."
                 )
         numbers = [name for name, kind in found.items() if _is_number(kind) and name not in NO_REWARDS]
-        # Reward functions may have logged numbers of their own; nothing tells them apart before the first checkpoint.
+        # Reward functions log numbers as columns, too. Before the first checkpoint, nothing tells them from rewards.
         reward_names = [name for name in numbers if name in logged_rewards] or numbers
         rows = parquet.read([*columns, *reward_names]).to_pylist()
     groups: list[Group] = []

@@ -1,4 +1,4 @@
-"""What a run was started with, for people: a strip of the main settings, and what differs between two runs."""
+"""The settings of a run, to be read: its main ones, and those that differ between two runs."""
 
 from typing import Any
 
@@ -6,17 +6,17 @@ from .run import Run
 from .text import visible
 
 
-# Options of where a run writes, and of what it prints and records: may differ between runs that train alike
+# Options that do not change training: where a run writes, what it prints, what it records
 BESIDE = {"output_dir", "run_name", "hub_model_id", "project", "trackio_space_id", "report_to", "terminal"}
 BESIDE |= {"overwrite_output_dir", "resume_from_checkpoint", "log_completions", "num_completions_to_print"}
 BESIDE |= {"log_token_credit", "log_token_credit_completions", "log_token_credit_max_mb"}
-# What the record says elsewhere, in fuller form
+# Arguments that the record also has elsewhere, in more detail
 REPEATED = {"token_credit", "token_credit_kwargs", "model_name_or_path", "dataset_name", "reward_funcs"}
 LIMIT = 300  # characters of a value
 
 
-def strip(settings: dict[str, Any]) -> dict[str, str]:
-    """The main settings of a record by their names on the page; only those that it has."""
+def main_settings(settings: dict[str, Any]) -> dict[str, str]:
+    """The main settings of a record, by their names on the page. Missing ones are left out."""
     arguments, versions = _part(settings, "arguments"), _part(settings, "versions")
     if arguments.get("epsilon_high") is None:
         arguments = arguments | {"epsilon_high": arguments.get("epsilon")}
@@ -24,7 +24,7 @@ def strip(settings: dict[str, Any]) -> dict[str, str]:
     data = settings.get("dataset"), f"{rows:,} rows" if isinstance(rows, int) else None
     steps, epochs = arguments.get("max_steps"), arguments.get("num_train_epochs")
     length = f"{steps:,} optimiser steps" if isinstance(steps, int) and steps > 0 else f"{epochs} epochs"
-    strip = {
+    shown = {
         "model": settings.get("model"),
         "data": ", ".join(filter(None, data)),
         "rewards": ", ".join(
@@ -43,7 +43,7 @@ def strip(settings: dict[str, Any]) -> dict[str, str]:
         "processes": _joined(settings, "{processes}, {device}"),
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
     }
-    return {name: visible(str(value), LIMIT) for name, value in strip.items() if value}
+    return {name: visible(str(value), LIMIT) for name, value in shown.items() if value}
 
 
 def rule_name(settings: dict[str, Any]) -> str | None:
@@ -53,8 +53,8 @@ def rule_name(settings: dict[str, Any]) -> str | None:
 
 def differing(runs: list[Run]) -> list[dict[str, Any]] | None:
     """
-    The settings that differ between two runs, `{"name", "values"}`, without those that do not matter to training.
-    `None` unless both have a record.
+    The settings that differ between two runs, `{"name", "values"}`, without those that do not change training;
+    `None` unless both runs have a record.
     """
     records = [run.settings for run in runs if run.settings]
     if len(runs) != 2 or len(records) != 2:
@@ -66,7 +66,7 @@ def differing(runs: list[Run]) -> list[dict[str, Any]] | None:
 
 
 def _flat(settings: dict[str, Any], with_options: bool) -> dict[str, str]:
-    """All settings by name; the options of different rules do not compare, so that they are one value with it."""
+    """All settings by name. Options of different rules cannot be compared: rule and options are one value then."""
     flat = {name: settings.get(name) for name in ("model", "dataset", "rows", "processes", "device")}
     flat |= {f"reward {name}": weight for name, weight in _part(settings, "rewards").items()}
     options = _part(_part(settings, "token_credit"), "options")

@@ -1,11 +1,11 @@
-"""Text from completions, made safe to look at: nothing invisible, nothing that reorders what is around."""
+"""Text from completions, safe to look at: no invisible characters, and none that reorder the text around them."""
 
 import unicodedata
 
 
 TOKEN_LIMIT = 64  # characters of a token that are shown
 
-# Joiners belong to the spelling of some scripts and of emoji.
+# The spelling of some scripts and of emoji needs joiners.
 _JOINERS = "\u200c\u200d"
 _NAMED = {"\n": "⏎\n", "\t": "⇥\t", "\u00a0": "⍽"}
 

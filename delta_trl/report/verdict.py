@@ -1,4 +1,4 @@
-"""What the numbers of a run say, in sentences; careful ones, whose thresholds are `HOW`."""
+"""Sentences about a run, made from its numbers; `HOW` says by which thresholds."""
 
 import math
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from .text import label
 from .tokens import TokenTable
 
 
-LEAST = 6  # logged values, for a sentence about how they went
-ENDS = 3  # values at either end at least, else a tenth of them
+LEAST = 6  # logged values for a sentence about their change
+ENDS = 3  # values at either end, or a tenth of them if that is more
 CLEAR = 3  # standard errors
 MOSTLY = 0.8  # a share of the variance
 PLAIN = 0.01  # standard deviation of coefficients that hardly differ
@@ -88,11 +88,11 @@ class Ends:
 
 
 def ends(values: np.ndarray) -> Ends | None:
-    """`None` for values that are too few."""
+    """Means of the first and last values; `None` for fewer than `LEAST`."""
     if len(values) < LEAST:
         return None
     n = max(ENDS, len(values) // 10)
-    # differences of neighbours, so that the trend does not count as noise
+    # from differences of neighbours, so that a trend does not count as noise
     error = math.sqrt((np.diff(values) ** 2).mean() / 2 / n)
     return Ends(float(values[:n].mean()), float(values[-n:].mean()), n, error, len(values))
 
@@ -170,7 +170,7 @@ def _between_sides(run: Run, table: TokenTable) -> list[Sentence]:
 
 
 def _relations(table: TokenTable) -> list[Sentence]:
-    """What the tokens that one side's credit goes to have in common, as differences of means."""
+    """Which kinds of tokens get more or less credit than the rest of their side, as differences of means."""
     unlikely, late = [], []
     for side, name in ((1, "winners"), (-1, "losers")):
         for found, values, limit in (
@@ -199,7 +199,7 @@ def _middle(values: np.ndarray) -> float:
 
 
 def _difference(some: np.ndarray, others: np.ndarray) -> float | None:
-    """Of the means; `None` if it is small, or not clear."""
+    """The difference of the means; `None` if it is small or not clear."""
     if min(len(some), len(others)) < LEAST_TOKENS:
         return None
     some, others = some.astype(np.float64), others.astype(np.float64)
@@ -229,7 +229,7 @@ def _types(types: TokenTypeTable | None, min_count: int) -> list[Sentence]:
 
 
 def _health(run: Run) -> list[Sentence]:
-    """Warnings, and what gave no reason for one."""
+    """Warnings, and a sentence that lists what needs none."""
     found, fine = [], []
 
     def check(name: str, plot: str, values: np.ndarray, text: str | None) -> None:
@@ -308,7 +308,7 @@ def _listed(words: list[str]) -> str:
 
 
 def compared(runs: list[Run], names: list[str]) -> list[Sentence]:
-    """What two runs say side by side."""
+    """Sentences that compare two runs."""
     both = [ends(run.logged("reward")[1]) for run in runs]
     if len(runs) != 2 or None in both:
         return []

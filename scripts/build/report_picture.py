@@ -21,7 +21,7 @@ from delta_trl.report import write_report
 
 
 WIDTH, HEIGHT = 1240, 1620
-HIDE = "#curves .note, #completions .note, #filters, .how, #coefficients, .path { display: none !important }"
+HIDE = "#curves, #completions .note, .how, #coefficients, .path { display: none !important }"
 
 
 def main() -> None:

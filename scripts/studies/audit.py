@@ -18,7 +18,7 @@ import matplotlib
 import numpy as np
 
 from delta_trl.audit.arguments import DEFAULT_RULES
-from delta_trl.audit.statistics import ENOUGH, midranks
+from delta_trl.audit.statistics import ENOUGH, percentiles
 from delta_trl.audit.summary import REFERENCE
 from delta_trl.evaluation.store import read_samples
 
@@ -81,10 +81,10 @@ def by_probability(folder: Path) -> dict[str, dict[str, dict]]:
             continue
         side = "winners" if line["advantage"] > 0 else "losers"
         for rule, found in places.items():
-            ranks = midranks(np.array(line["scores"][rule]))
+            places_of_rule = percentiles(np.array(line["scores"][rule]))
             for token in line["marked"]:
                 likely = "likely" if np.exp(-line["scores"]["surprisal"][token]) > 0.5 else "unlikely"
-                found.setdefault(f"{side}, {likely}", []).append((ranks[token] - 0.5) / len(ranks))
+                found.setdefault(f"{side}, {likely}", []).append(places_of_rule[token])
     return {
         rule: {name: {"tokens": len(x), "percentile": float(np.mean(x))} for name, x in found.items()}
         for rule, found in places.items()

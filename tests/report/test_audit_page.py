@@ -43,8 +43,6 @@ def test_content_is_really_there(audited, open_page):
     rows = page.locator("table").first.locator("tbody tr")
     assert rows.count() == len(results["settings"]["rules"])
     assert rows.nth(0).locator("td").first.inner_text() == f"{one['rules']['delta']['losers']['auc']:.3f}"
-    assert page.locator(".curve").count() == len(results["settings"]["rules"])
-    assert page.locator(".curve").first.locator("polyline").count() == 2
     text = page.locator("body").inner_text()
     for sentence in verdict(one["rules"]):
         assert sentence in text

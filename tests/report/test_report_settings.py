@@ -6,7 +6,7 @@ import pytest
 
 from delta_trl.cli import main
 from delta_trl.report import read_run, write_report
-from delta_trl.report.settings import differing, strip
+from delta_trl.report.settings import differing, main_settings
 
 from . import runs
 
@@ -45,8 +45,8 @@ def write(path, settings, **options):
     return read_run(path)
 
 
-def test_strip():
-    shown = strip(record())
+def test_main_settings():
+    shown = main_settings(record())
     assert shown["model"] == "Qwen/Qwen3-0.6B"
     assert shown["data"] == "data.jsonl, 3,584 rows"
     assert shown["rewards"] == "math_reward, 0.5 × short"
@@ -55,8 +55,8 @@ def test_strip():
     assert shown["loss"] == "dapo, clipped at 0.2 and 0.2, beta 0"
     assert shown["seed"] == "3"
     assert shown["versions"] == "delta_trl 0.1, trl 1.16.0"
-    assert strip({}) == {}  # of a file that says nothing of this
-    assert strip({"token_credit": {"rule": "none", "options": {}}}) == {"token credit": "none"}
+    assert main_settings({}) == {}  # of a file that says nothing of this
+    assert main_settings({"token_credit": {"rule": "none", "options": {}}}) == {"token credit": "none"}
 
 
 def test_differing(tmp_path):

@@ -1,6 +1,6 @@
 """
-Recording token credit (`log_token_credit`): the coefficients of a sample of completions, and averages over the run of
-every token type's. `records.py` says what the files hold.
+Recording token credit (`log_token_credit`): the coefficients of some completions, and sums over the run by token type.
+`records.py` describes the files.
 """
 
 import io
@@ -45,7 +45,7 @@ class TokenTypes:
             total += np.bincount(ids[side], weights=coefficients[side], minlength=len(total))
 
     def reduce(self, accelerator: Accelerator) -> None:
-        """Bring the sums of all processes to the main one. Every process must call it."""
+        """Add up the sums of all processes on the main one. Every process must call it."""
         if accelerator.num_processes > 1:
             total = accelerator.reduce(torch.from_numpy(self.sums).to(accelerator.device), reduction="sum")
             self.sums = total.cpu().numpy() if accelerator.is_main_process else np.zeros_like(self.sums)
@@ -65,14 +65,14 @@ class TokenLog(TrainerCallback):
     """
     Writes the token credit of a `DeltaGRPOTrainer` into `output_dir/token_credit`, on the main process.
 
-    Every rollout batch enters the token types' sums. The first one after every `log_token_credit` optimiser steps
-    is recorded: some completions in a file of their own, and the sums so far. Records of an earlier run in the same
+    Every rollout batch is added to the sums by token type. The first one after every `log_token_credit` optimiser
+    steps is recorded: some completions in their own file, and the sums so far. Records of an earlier run in the same
     folder are set aside when training starts; those after the checkpoint are removed when it resumes.
 
     Args:
-        trainer (`DeltaGRPOTrainer`): Whose rollout batches.
-        tokenizer (`PreTrainedTokenizerBase`): Of the policy.
-        vocab_size (`int`): Above all token ids.
+        trainer (`DeltaGRPOTrainer`): The trainer whose rollout batches are recorded.
+        tokenizer (`PreTrainedTokenizerBase`): The policy's tokenizer.
+        vocab_size (`int`): Larger than every token id.
     """
 
     def __init__(self, trainer, tokenizer: PreTrainedTokenizerBase, vocab_size: int):
@@ -86,7 +86,7 @@ class TokenLog(TrainerCallback):
         self._trainer = trainer
         self._accelerator = trainer.accelerator
         self._last_step: int | None = None  # recorded
-        self._told_that_full = False
+        self._warned_full = False
 
     def on_train_begin(self, args, state, control, **kwargs):
         if state.global_step == 0:
@@ -105,7 +105,7 @@ class TokenLog(TrainerCallback):
         self._write_types()
 
     def _set_aside(self):
-        """Keep the records of another run, under a name of their own."""
+        """Rename the folder with the records of an earlier run."""
         if not self._records():
             return
         number = 1
@@ -119,7 +119,7 @@ class TokenLog(TrainerCallback):
 
     def observe(self, batch: dict, tokens: Tokens, rewards: torch.Tensor) -> None:
         """
-        Count a rollout batch, and record it if it is its turn. Every process must call it.
+        Add a rollout batch to the sums, and record it if one is due. Every process must call it.
 
         Args:
             batch (`dict`): This process's rollout batch with its `"token_coefficients"`.
@@ -145,7 +145,7 @@ class TokenLog(TrainerCallback):
             write_atomically(serialize(self.types.table(self.texts)), folder / TOKEN_TYPES_FILE)
 
     def load(self, folder: Path) -> None:
-        """Continue with the sums of a checkpoint; from zero if it was saved without them."""
+        """Continue with the sums of a checkpoint, or from zero if it has none."""
         self.types.sums[:] = 0
         if self._accelerator.is_main_process and (folder / TOKEN_TYPES_FILE).is_file():
             self.types.load(pq.read_table(folder / TOKEN_TYPES_FILE))
@@ -197,8 +197,8 @@ class TokenLog(TrainerCallback):
         data = serialize(pa.Table.from_pylist(rows, COMPLETIONS))
         if sum(path.stat().st_size for path in self._records()) + len(data) <= self.max_bytes:
             write_atomically(data, self.folder / COMPLETIONS_FILE.format(step=step))
-        elif not self._told_that_full:
-            self._told_that_full = True
+        elif not self._warned_full:
+            self._warned_full = True
             logger.warning(
                 f"The completions recorded in {self.folder} have reached log_token_credit_max_mb="
                 f"{self.max_bytes / 1e6:g}: what does not fit is left out from step {step} on. The averages of token "
@@ -208,8 +208,8 @@ class TokenLog(TrainerCallback):
 
 def choose_rows(advantages: np.ndarray, group_size: int, limit: int) -> list[int]:
     """
-    At most `limit` rows of a rollout batch: whole groups, those with winners and losers first. Of a group larger than
-    `limit`, its best and worst rows.
+    At most `limit` rows of a rollout batch: whole groups, those with winners and losers first; of a group larger than
+    `limit`, the best and worst rows.
     """
     groups = advantages.reshape(-1, group_size)
     contrast = (groups > 0).any(axis=1) & (groups < 0).any(axis=1)

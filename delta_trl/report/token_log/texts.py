@@ -3,7 +3,7 @@
 from transformers import PreTrainedTokenizerBase
 
 
-REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # what bytes that are no whole character decode to
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # decoded from bytes that are not a whole character
 
 
 class TokenTexts:
@@ -15,13 +15,13 @@ class TokenTexts:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase):
         self._tokenizer = tokenizer
-        self._texts: dict[int, str] = {}  # as many as the vocabulary has at most
+        self._texts: dict[int, str] = {}  # at most as many as the vocabulary has
 
     def decode(self, ids: list[int], **options) -> str:
         return self._tokenizer.decode(ids, clean_up_tokenization_spaces=False, **options)
 
     def of_type(self, token_id: int) -> str:
-        """The text of a token within a text; U+FFFD where the token alone is no whole character."""
+        """The text of a token within a text; U+FFFD where the token is only a part of a character."""
         if token_id not in self._texts:
             # decoders treat the first token of a text differently, hence the second of two
             self._texts[token_id] = self.decode([token_id, token_id])[len(self.decode([token_id])) :]

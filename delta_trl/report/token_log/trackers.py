@@ -4,12 +4,12 @@ import pandas as pd
 from transformers.integrations import TensorBoardCallback
 
 
-EXTREMES = 5  # tokens named at either end of the coefficients
+EXTREMES = 5  # tokens listed with the highest and the lowest coefficients
 NAME = "token_credit"
 
 
 def track(rows: list[dict], step: int, trainer) -> None:
-    """Send the recorded completions of a rollout batch to the trackers that are in use and show tables."""
+    """Send the recorded completions of a rollout batch to those trackers in use that show tables."""
     report_to = trainer.args.report_to
     if "wandb" in report_to:
         to_wandb(rows, step)
@@ -57,12 +57,12 @@ def summary(rows: list[dict], step: int) -> pd.DataFrame:
                 "reward": row["reward"],
                 "advantage": row["advantage"],
                 "mean_token_coefficient": sum(row["coefficients"]) / max(len(row["coefficients"]), 1),
-                "highest": named(ranked[:EXTREMES]),
-                "lowest": named(ranked[::-1][:EXTREMES]),
+                "highest": joined(ranked[:EXTREMES]),
+                "lowest": joined(ranked[::-1][:EXTREMES]),
             }
         )
     return pd.DataFrame(table)
 
 
-def named(tokens: list[tuple[float, str]]) -> str:
+def joined(tokens: list[tuple[float, str]]) -> str:
     return ", ".join(f"{text!r} {coefficient:.2f}" for coefficient, text in tokens)
