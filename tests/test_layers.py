@@ -19,7 +19,7 @@ LAYERS = (
 )
 LAYERS_OF_CREDIT = (
     *("__init__", "names", "rules", "groups", "coefficients", "gradients", "rule", "tokens", "head"),
-    *("hidden_states", "products", "options", "advantages", "distributed"),
+    *("hidden_states", "products", "options", "distributed"),
 )
 KNOW_NOTHING_OF_TRL = ("credit", "sandbox", "data", "report")
 SCRIPTS = ("gpu", "build", "endurance", "studies", "benchmarks")

@@ -3,13 +3,14 @@ Token credit assignment: torch only, independent of TRL. `coefficients.py` has D
 of a rule of your own (docs/token_credit.md).
 """
 
-from .advantages import group_advantages
 from .coefficients import coefficient_statistics, compare_centroids, token_coefficients
 from .distributed import all_gather, all_reduce, alone
 from .gradients import TokenGradients
 from .gradients.full import FullGradients
-from .gradients.lm_head import LMHeadGradients, TopKHiddenGradients
+from .gradients.lm_head import LMHeadGradients
 from .gradients.output_row import OutputRowGradients
+from .gradients.topk_hidden import TopKHiddenGradients
+from .groups import group_advantages
 from .head import LMHead
 from .hidden_states import HiddenStates, RecomputedStates
 from .names import make_rule, read_rule

@@ -1,4 +1,4 @@
-"""The ablation that contrasts winners and losers of the same prompt only, instead of the whole rollout batch."""
+"""Within the group of responses to one prompt: GRPO's advantages, and DelTA's contrast of each group on its own."""
 
 import math
 from contextlib import nullcontext
@@ -8,12 +8,26 @@ import torch
 
 from .coefficients import contrast_credit, divide_by_mean, split_sides
 from .distributed import all_reduce, alone
-from .gradients import DivisibleGradients
+from .gradients import IndexableGradients
 from .tokens import Credit
 
 
+def group_advantages(rewards: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:  # (B,), (B,) -> (B,)
+    """
+    (r - mean) / (std + 1e-4) over each group, as TRL's GRPO computes it. 0 where a reward is NaN, or the only one of
+    its group.
+    """
+    advantages = torch.zeros_like(rewards)
+    for group in groups.unique():
+        inside = (groups == group) & ~rewards.isnan()
+        r = rewards[inside]
+        if len(r) > 1:
+            advantages[inside] = (r - r.mean()) / (r.std() + 1e-4)
+    return advantages
+
+
 def group_credit(
-    gradients: DivisibleGradients,
+    gradients: IndexableGradients,
     advantages: torch.Tensor,
     groups: torch.Tensor,
     n_groups: int,
@@ -23,24 +37,25 @@ def group_credit(
     **options: Any,
 ) -> Credit:
     """
-    [`contrast_credit`] with centroids and temperatures of each group; λ is normalised over the whole batch. Groups of
-    which one rank has all tokens are its own business: only those that are spread over several take sums over ranks.
+    The ablation that contrasts winners and losers of the same prompt only: [`contrast_credit`] with centroids and
+    temperatures of each group. λ is normalised over the whole batch. Only groups whose tokens are spread over several
+    ranks take sums over ranks.
 
     Args:
-        gradients (`DivisibleGradients`): Of N tokens.
+        gradients (`IndexableGradients`): Of N tokens.
         advantages (`torch.Tensor` of shape `(N,)`): Advantage of each token's response.
         groups (`torch.Tensor` of shape `(N,)`): Group of each token, 0 to `n_groups - 1`, the same on all ranks.
         n_groups (`int`): Number of groups over all ranks.
         **options: Those of [`contrast_credit`].
 
     Returns:
-        [`Credit`]: Weights of shape `(N,)`, float32; groups without contrast are not reweighted among themselves.
-        Neutral if no group had a contrast; temperatures are NaN.
+        [`Credit`]: Weights of shape `(N,)`, float32; within a group without contrast, all tokens with A ≠ 0 weigh the
+        same. Neutral if no group had a contrast. Temperatures are NaN.
     """
     A, _ = split_sides(advantages)
     lambdas, margins = torch.ones_like(A), torch.zeros_like(A)
     here = torch.bincount(groups, minlength=n_groups).clamp(max=1)
-    ranks = all_reduce(here.clone())  # that have tokens of a group
+    ranks = all_reduce(here.clone())  # how many have tokens of each group
     neutral = True
     for group in ((here > 0) | (ranks > 1)).nonzero()[:, 0].tolist():
         tokens = (groups == group).nonzero()[:, 0]

@@ -9,7 +9,7 @@ from .products import matmul_rows
 
 class LMHead:
     """
-    The output layer, as it turns hidden states into log-probabilities.
+    The output layer, which turns hidden states into log-probabilities.
 
     Args:
         weight (`torch.Tensor` of shape `(V, d)`): LM head, tied to the embeddings or not.
@@ -33,7 +33,7 @@ class LMHead:
 
     @classmethod
     def of(cls, model: Any, temperature: float) -> "LMHead":
-        """The head of a causal language model of transformers, with what its config says about its logits."""
+        """The head of a causal language model of transformers, with the scale and softcap of its config."""
         config, layer = model.config.get_text_config(), model.get_output_embeddings()
         # architectures that multiply their logits (Cohere, Falcon-H1, MuseGlimmer) or divide them (Granite)
         multipliers = ("logit_scale", "lm_head_multiplier", "output_multiplier")
@@ -47,8 +47,8 @@ class LMHead:
 
     def logits(self, hidden: torch.Tensor, rows: slice = slice(None)) -> tuple[torch.Tensor, torch.Tensor]:
         """
-        Logits (n, V') of a range of the vocabulary, and their derivative by W h; in float32 (float64 for float64
-        `hidden`), to which states and weights of lower precision count as exact.
+        Logits (n, V') of a range of the vocabulary, and their derivative by W h. Computed in float32 (float64 for
+        float64 `hidden`) from the exact values of states and weights of lower precision.
         """
         raw = self.scale * matmul_rows(hidden, self.weight[rows])  # (n, V')
         if self.bias is not None:
@@ -60,7 +60,7 @@ class LMHead:
         return self.softcap * squashed / self.temperature, factor * (1 - squashed**2)
 
     def check(self, hidden: torch.Tensor, tokens: torch.Tensor, log_probs: torch.Tensor) -> None:
-        """Raise `ValueError` if this is not how the model made `log_probs` (N,), judged by a few of the tokens."""
+        """Raise `ValueError` if this head does not reproduce the model's `log_probs` (N,) on a few of the tokens."""
         few = slice(0, 16)
         logits, _ = self.logits(hidden[few])
         ours = logits.log_softmax(dim=1).gather(1, tokens[few, None])[:, 0]

@@ -1,6 +1,6 @@
 """
-Where the final hidden states of a rollout batch's tokens are read from, chunk by chunk: memory of the device that
-computes, main memory, or a forward pass.
+The final hidden states of a rollout batch's tokens, read chunk by chunk from the device's memory, from main memory, or
+from a new forward pass.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,10 +16,10 @@ class HiddenStates:
         blocks (`list[torch.Tensor]`):
             Blocks of shape `(n_i, d)`, N rows in all.
         device (`torch.device`, *optional*):
-            Where they are read to. Defaults to where the first block lies.
+            The device to read them to. Defaults to that of the first block.
         staged (`list[bool]`, *optional*):
-            Which blocks to copy to `device` when they are read: those in main memory. The next one is on its way, over
-            one of two buffers, while one is computed with.
+            Which blocks lie in main memory and are copied to `device` when they are read. While one block is in use,
+            the next is copied, into the other one of two buffers.
     """
 
     def __init__(
@@ -36,8 +36,8 @@ class HiddenStates:
 
     def chunks(self) -> Iterator[tuple[slice, torch.Tensor]]:
         """
-        Yield which of the N tokens, and their states (n, d) on `device`. The memory is the next chunk's when that is
-        asked for.
+        Yield the places of some of the N tokens and their states (n, d) on `device`. The next chunk may overwrite the
+        memory of this one.
         """
         copies = self._staged_copies()
         start = 0
@@ -64,13 +64,13 @@ class HiddenStates:
         start(0)
         for i, block in enumerate(blocks):
             compute.wait_event(copied[i % 2])
-            if i + 1 < len(blocks):  # into the buffer of block i - 1, when that has been computed with
+            if i + 1 < len(blocks):  # into the buffer of block i - 1, once that is no longer in use
                 transfer.wait_stream(compute)
                 start(i + 1)
             yield buffers[i % 2][: len(block)]
 
     def __getitem__(self, tokens: torch.Tensor) -> "HiddenStates":
-        """The states of some tokens, numbers in ascending order: a copy where those lie."""
+        """The states of some tokens, given by their numbers in ascending order: copies on the same devices."""
         chosen = torch.zeros(self.shape[0], dtype=torch.bool, device=tokens.device)
         chosen[tokens] = True
         parts = chosen.split([len(block) for block in self.blocks])
@@ -80,12 +80,12 @@ class HiddenStates:
 
 class RecomputedStates:
     """
-    Hidden states of which nothing is kept: every reading is a forward pass.
+    Hidden states that are not stored: every reading is a forward pass.
 
     Args:
         shape (`tuple[int, int]`): N and d.
         dtype (`torch.dtype`), device (`torch.device`): Of the states.
-        forward (`Callable`): A pass: yields which of the tokens, and their states, like [`HiddenStates.chunks`].
+        forward (`Callable`): Makes a pass and yields places and states of tokens, like [`HiddenStates.chunks`].
     """
 
     def __init__(

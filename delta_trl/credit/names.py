@@ -1,4 +1,4 @@
-"""Rules of token credit by name, as recipes give them."""
+"""Rules of token credit from the names and options of recipes and command lines."""
 
 import difflib
 import inspect
@@ -18,8 +18,8 @@ def make_rule(name: str, options: dict[str, Any] | None = None) -> TokenCredit:
     Args:
         name (`str`): One of `RULES`, or the dotted path of a class of your own.
         options (`dict`, *optional*):
-            Arguments of the class. Where a class wraps another rule, `rule` names that and `rule_kwargs` are its
-            options.
+            Arguments of the class. If the class wraps another rule, `rule` is that one's name and `rule_kwargs` are
+            its options.
 
     Raises:
         ValueError: If there is no such rule, or it does not take these options or values.

@@ -5,7 +5,7 @@ from typing import Any
 
 
 def check_choices(rule: Any, **choices: tuple) -> None:
-    """Raise `ValueError` for an option that is none of its choices."""
+    """Raise `ValueError` for an option that is not one of its choices."""
     for name, known in choices.items():
         if getattr(rule, name) not in known:
             raise ValueError(f"{name}={getattr(rule, name)!r}: expected one of {', '.join(map(repr, known))}.")
@@ -23,23 +23,23 @@ def check_number(rule: Any, name: str, interval: str) -> None:
 
 
 def refuse_idle(options: Any, beside: str, **used: bool) -> None:
-    """Raise `ValueError` for dataclass fields that are set, but not used `beside` others."""
+    """Raise `ValueError` for dataclass fields that are set, but have no effect `beside` others."""
     defaults = {field.name: field.default for field in dataclasses.fields(options)}
     idle = [name for name, is_used in used.items() if not is_used and getattr(options, name) != defaults[name]]
     if idle:
         raise ValueError(
             f"{', '.join(f'{name}={getattr(options, name)!r}' for name in idle)}: without effect beside {beside}. "
-            "Remove what is not meant."
+            "Remove what you do not mean."
         )
 
 
 def policy_moves(args: Any) -> bool:
-    """Whether the policy is updated while a rollout batch is in use, so that `GRPOTrainer` keeps its old log-probs."""
+    """Whether the policy changes while a rollout batch is in use, so that `GRPOTrainer` keeps its old log-probs."""
     return args.gradient_accumulation_steps % (args.steps_per_generation * args.num_iterations) != 0
 
 
 def check_backward(trainer: Any, what: str, instead: str) -> None:
-    """Raise `ValueError` where a rule cannot make a backward pass of its own over a trainer's model."""
+    """Raise `ValueError` if a rule cannot make a backward pass of its own over a trainer's model."""
     check_whole_parameters(trainer, what, instead)
     args = trainer.args
     if trainer.is_fsdp_enabled and args.gradient_accumulation_steps > 1:
@@ -58,7 +58,7 @@ def check_backward(trainer: Any, what: str, instead: str) -> None:
 
 
 def check_whole_parameters(trainer: Any, what: str, instead: str) -> None:
-    """Raise `ValueError` where a trainer's parameters are sharded such that the LM head cannot be read."""
+    """Raise `ValueError` if a trainer's parameters are sharded in a way that the LM head cannot be read."""
     if trainer.args.deepspeed_plugin is not None and trainer.args.deepspeed_plugin.zero_stage == 3:
         raise ValueError(
             f"{what} does not work with DeepSpeed ZeRO-3, which holds no whole parameter. Use ZeRO-2, or {instead}."

@@ -1,4 +1,4 @@
-"""The interface of a way to credit tokens, see docs/token_credit.md."""
+"""The interface of a rule of token credit, and the checks of what a rule returns. See docs/token_credit.md."""
 
 import difflib
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ class Cost:
 
     Args:
         hidden_states (`int`, *optional*, defaults to `0`):
-            How often the hidden states of all tokens are read. They come from TRL's own scoring pass where it makes
-            one, else from one more; where there is no room for them, every reading is a forward pass.
+            How often the hidden states of all tokens are read. They come from TRL's own scoring pass if it makes one,
+            else from one more pass. If there is no room for them, every reading is a forward pass.
         scores (`bool`, *optional*, defaults to `False`): Whether log-probabilities or entropies of a pass are needed.
         forwards, backwards (`int`, *optional*, defaults to `0`): Passes of its own, at most.
         recomputable (`bool`, *optional*, defaults to `True`):
-            Whether hidden states are read all at a time, so that a forward pass can stand in for them.
+            Whether a forward pass can stand in for stored hidden states. It cannot if a rule reads only some tokens'.
     """
 
     hidden_states: int = 0
@@ -34,7 +34,7 @@ class Cost:
 
 class TokenCredit:
     """
-    How much of a response's advantage each of its tokens gets. This class itself leaves everything as it is.
+    A rule of token credit: how much of a response's advantage each of its tokens gets. This base changes nothing.
 
     Override the hook whose timing fits; both are called on every rank. Options are best dataclass fields.
     """
@@ -52,20 +52,19 @@ class TokenCredit:
 
     def cost(self) -> Cost:
         """
-        What `of_rollout` asks for. Hidden states that are not announced here cost a forward pass even where TRL makes
-        one.
+        What `of_rollout` needs. Hidden states that are not announced here cost a forward pass, even if TRL makes one.
         """
         return Cost()
 
     def check(self, trainer: Any) -> None:
-        """Raise `ValueError`, with a way out, for a trainer that this cannot work with. Called at construction."""
+        """Raise `ValueError`, with a suggested fix, if this cannot work with the trainer. Called at construction."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint must hold for a resumed run to go on exactly: tensors and plain values."""
+        """What a resumed run needs to go on exactly: tensors and plain values, saved with every checkpoint."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state`; from the start if it is empty. Called whenever training starts."""
+        """Restore `state`, or start anew if it is empty. Called whenever training starts."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -82,7 +81,7 @@ class TokenCredit:
 
 
 def check_hooks(rule: TokenCredit) -> None:
-    """Raise `ValueError` for a rule of its own class that overrides neither hook, as with a misspelt name."""
+    """Raise `ValueError` for a subclass that overrides neither hook, for example because of a misspelt name."""
     kind, hooks = type(rule), ("of_rollout", "of_micro_batch")
     if kind is TokenCredit or rule.credits_rollouts or rule.credits_micro_batches:
         return
@@ -92,21 +91,21 @@ def check_hooks(rule: TokenCredit) -> None:
 
 
 class TokenCreditError(ValueError):
-    """A rule returned what cannot be trained with."""
+    """A rule returned something that cannot be used in training."""
 
 
 def credit_rollout(rule: TokenCredit, tokens: Tokens, *, rehearse: bool) -> Credit | None:
-    """`rule.of_rollout`, checked. `rehearse`: also that all ranks do the same, which costs a little time."""
+    """`rule.of_rollout`, with its result checked. `rehearse`: also check that all ranks do the same."""
     return _checked(rule, "of_rollout", tokens, rehearse)
 
 
 def credit_micro_batch(rule: TokenCredit, tokens: Tokens, *, rehearse: bool) -> Credit | None:
-    """`rule.of_micro_batch`, checked like `credit_rollout`."""
+    """`rule.of_micro_batch`, checked like [`credit_rollout`]."""
     return _checked(rule, "of_micro_batch", tokens, rehearse)
 
 
 def credit_at_rollout(rule: TokenCredit, tokens: Tokens) -> Credit | None:
-    """What a rule gives where the policy is still that of the rollout: the product of what its hooks give."""
+    """A rule's credit while the policy is still that of the rollout: the product of both hooks' weights."""
     given = [credit_rollout(rule, tokens, rehearse=False), credit_micro_batch(rule, tokens, rehearse=False)]
     found = [credit for credit in given if credit is not None]
     if len(found) < 2:
@@ -157,7 +156,7 @@ def _check(name: str, credit: Credit | None, tokens: Tokens) -> Credit | None:
 
 
 def _number(name: str, metric: str, value: Any) -> float:
-    """A metric as the JSON of checkpoints takes it, whatever its form, such as a tensor without dimensions."""
+    """A metric, for example a tensor with one element, as a number: checkpoints hold metrics as JSON."""
     try:
         if not isinstance(value, str):
             return float(value)

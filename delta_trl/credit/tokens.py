@@ -1,4 +1,4 @@
-"""What a rule of token credit sees of a rollout batch, and the numbers it gives back."""
+"""What a rule of token credit gets, the tokens of a rollout batch, and what it returns, their credit."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,15 +19,15 @@ class Credit:
 
     Args:
         weights (`torch.Tensor` of shape `(N,)`):
-            What the advantage of each token's response is multiplied with. Finite; a negative one turns its sign.
+            Factors of the advantage of each token's response. Finite; a negative weight turns the advantage's sign.
         metrics (`dict[str, float]`, *optional*):
-            To be logged under `credit/`, the same on all ranks. NaN where undefined. `extra_forward_passes` are passes
-            over the rollout batch that the rule has made itself.
+            Logged under `credit/`; the same on all ranks, NaN where undefined. `extra_forward_passes` is the number of
+            passes over the rollout batch that the rule has made itself.
         neutral (`bool`, *optional*, defaults to `False`):
-            Whether nothing told the tokens apart, as in a batch without winners or without losers.
+            Whether there was nothing to tell tokens apart by, as in a batch without winners or without losers.
         scores (`torch.Tensor` of shape `(N,)`, *optional*):
-            What the tokens of a response are ranked by, higher counts more, where weights are coarser than what they
-            are made of, as those of a mask are. For audits only.
+            Numbers that rank the tokens of a response, higher counts more, if weights are coarser than these, as the
+            weights of a mask are. For audits only.
     """
 
     weights: torch.Tensor
@@ -39,11 +39,11 @@ class Credit:
 @dataclass(frozen=True)
 class Scores:
     """
-    What a scoring pass of the policy over B completions shows.
+    Results of a forward pass of the policy over B completions.
 
     Args:
         log_probs, entropies (`torch.Tensor` of shape `(B, T)`): Under the sampling temperature.
-        hidden ([`HiddenStates`] or [`RecomputedStates`], *optional*): Those that predicted the N valid tokens.
+        hidden ([`HiddenStates`] or [`RecomputedStates`], *optional*): Final states that predicted the N valid tokens.
     """
 
     log_probs: torch.Tensor
@@ -53,8 +53,8 @@ class Scores:
 
 class Policy(Protocol):
     """
-    The policy in training, where [`Tokens`] fetch what it says about their rollout batch. Methods run the model, so
-    all ranks must call them.
+    The policy in training, from which [`Tokens`] fetch log-probabilities and hidden states of their rollout batch.
+    Methods run the model, so all ranks must call them.
 
     Attributes:
         model (`torch.nn.Module`): The causal language model, unwrapped.
@@ -67,7 +67,7 @@ class Policy(Protocol):
     micro_batch_size: int
 
     def scores(self, hidden: bool) -> Scores:
-        """A scoring pass that was made anyway, or one of its own. `hidden`: with hidden states."""
+        """Results of a forward pass that was made anyway, or else of a new one. `hidden`: with hidden states."""
 
     def head(self) -> LMHead:
         """The layer that turns hidden states into log-probabilities."""
@@ -84,8 +84,8 @@ class Policy(Protocol):
 
 class Tokens:
     """
-    The N tokens that the policy sampled in B completions, row by row: no padding, none of a tool's. Every rank has its
-    own; sums over all of them take [`all_reduce`].
+    The N tokens that the policy sampled in B completions, row by row, without padding and without a tool's tokens.
+    Every rank has tokens of its own; use [`all_reduce`] for sums over all of them.
 
     Args:
         ids (`torch.Tensor` of shape `(B, T)`): Completions, padded.
@@ -95,8 +95,8 @@ class Tokens:
         groups (`torch.Tensor` of shape `(B,)`, *optional*):
             Number of each response's prompt, from 0 to `n_groups - 1` over all ranks.
         n_groups (`int`, *optional*): How many prompts there are over all ranks.
-        policy ([`Policy`], *optional*): Where values are fetched from that are not known.
-        **known: `log_probs`, `old_log_probs` or `entropies`, `(B, T)`; `hidden` or `head`, where they are at hand.
+        policy ([`Policy`], *optional*): Where values that are not known yet are fetched from.
+        **known: What is known already: `log_probs`, `old_log_probs` or `entropies`, `(B, T)`; `hidden` or `head`.
 
     Attributes:
         ids, advantages, rewards, group (`torch.Tensor` of shape `(N,)`): Of each token, or of its response.
@@ -140,12 +140,12 @@ class Tokens:
         return values.new_zeros(self.mask.shape).masked_scatter_(self.mask, values)
 
     def knows(self, name: str) -> bool:
-        """Whether `log_probs`, `old_log_probs`, `entropies`, `hidden` or `head` is there without a forward pass."""
+        """Whether `log_probs`, `old_log_probs`, `entropies`, `hidden` or `head` is known without a forward pass."""
         return name in vars(self)
 
     @cached_property
     def log_probs(self) -> torch.Tensor:  # (N,)
-        """log π of each token under the sampling temperature: at the rollout, or at present in a micro-batch."""
+        """log π of each token under the sampling temperature: at the rollout; in a micro-batch, at present."""
         return self.flat(self._scores("log_probs").log_probs)
 
     @cached_property
@@ -160,9 +160,9 @@ class Tokens:
 
     @cached_property
     def hidden(self) -> HiddenStates | RecomputedStates:  # (N, d)
-        """The final hidden states that predicted the tokens, as they enter the LM head, to be read in chunks."""
+        """The final hidden states that predicted the tokens, as they enter the LM head. They are read in chunks."""
         hidden = self._scores("hidden").hidden
-        assert hidden is not None, "a policy that was asked for hidden states has them"
+        assert hidden is not None, "a policy returns hidden states when asked for them"
         return hidden
 
     @cached_property

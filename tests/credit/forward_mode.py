@@ -1,4 +1,4 @@
-"""Exact scores of full gradients by forward-mode differentiation in float64: what difference quotients aim at."""
+"""Exact scores of full gradients by forward-mode differentiation, in float64. Difference quotients must come near."""
 
 from collections.abc import Callable
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from delta_trl.credit import LMHead, LMHeadGradients, OutputRowGradients, TopKHiddenGradients, token_coefficients
-from delta_trl.credit.gradients import lm_head as module
+from delta_trl.credit.gradients import vocabulary as module
 
 
 N, V, D = 40, 23, 6

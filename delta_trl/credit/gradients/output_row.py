@@ -12,7 +12,7 @@ class OutputRowGradients:
     The paper's default proxy (arXiv 2605.21467, appendix F): v_j = (1 - p_j) h_j, the gradient of log p_j with respect
     to the row of the LM head that belongs to the sampled token.
 
-    `combine` takes weights of shape (..., N), too, and reads the hidden states once for all of them.
+    `combine` also takes weights of shape (..., N), and reads the hidden states once for all of them.
 
     Args:
         hidden (`torch.Tensor` of shape `(N, d)`, [`HiddenStates`] or [`RecomputedStates`]):

@@ -12,14 +12,15 @@ with τ±² the variance of G on each side. Both point along d, so that a g+ + b
 signal to noise, (a s+ + b s-)² / (a² Var+ + b² Var-) with s± = |E[g±]|, is greatest where a : b = s+/Var+ : s-/Var-.
 Here s-/s+ = p/q and Var-/Var+ = (p/q) (τ-²/τ+²): the pass rate cancels, and b/a = τ+²/τ-².
 
-So it is for losses that sum over tokens (DAPO's, Dr. GRPO's, BNPO's); where each response is divided by its length, G
-would have to be, too. Left out: g+ and g- share their group's mean; and p, d and τ differ between prompts, so that one
-b is the best for a batch of like prompts. ‖E[G | side]‖² is a few hundredths of E‖G‖² on the study's start models, so
-that second moments stand for variances, which needs no two winners of a prompt.
+This holds for losses that sum over tokens (DAPO's, Dr. GRPO's, BNPO's). For a loss that divides each response by its
+length, G would have to be divided, too. Two things are left out: g+ and g- share their group's mean; and p, d and τ
+differ between prompts, so that one b is best only for a batch of similar prompts. Second moments stand for the
+variances, so that a prompt does not need two winners: ‖E[G | side]‖² is a few hundredths of E‖G‖² on the study's start
+models.
 
-Σ‖G‖² over a side is E‖Σ ε G‖² for random signs ε: one backward pass for a side, and the estimate is good as different
-responses' gradients are nearly orthogonal. It takes all trainable parameters: in the LM head's gradient alone, the
-rare losers with enormous gradients that make the difference do not show.
+Σ‖G‖² over a side is E‖Σ ε G‖² for random signs ε, which takes one backward pass per side. The estimate is good because
+the gradients of different responses are nearly orthogonal. G is over all trainable parameters: the gradient of the LM
+head alone does not show the rare losers with enormous gradients that make the difference.
 """
 
 import math
@@ -40,19 +41,20 @@ from .shared import with_mean_one
 @dataclass
 class AdaptiveSides(TokenCredit):
     r"""
-    One weight for the tokens of losing responses, from the rollout batch, where those of winners have 1:
+    One weight for the tokens of losers, measured on the rollout batch; winners have 1:
 
-        b = E‖G‖² of winning responses / E‖G‖² of losing ones,     G = ∇θ log π(y) of a whole response,
+        b = E‖G‖² of winners / E‖G‖² of losers,     G = ∇θ log π(y) of a whole response
 
-    which gives the gradient of DAPO's loss the most signal over noise where prompts are alike and rewards are 0 or 1,
-    without a parameter. As with [`SideWeights`], nothing depends on a token, and weights are divided by their mean.
-    Costs a forward and a backward pass over the rollout batch, up to two where ranks have different sides.
+    It gives the gradient of DAPO's loss the most signal over noise if prompts are alike and rewards are 0 or 1. It has
+    no parameter. As with [`SideWeights`], nothing depends on a token, and weights are divided by their mean. It costs
+    a forward and a backward pass over the rollout batch, up to two if ranks have different sides.
     """
 
     def of_rollout(self, tokens: Tokens) -> Credit:
         _, sides = split_sides(tokens.advantages)
         here = torch.stack([tokens.padded(side.float()).any(dim=1).sum() for side in sides])  # responses of each side
-        passed, responses = all_reduce(here.clone(), "MAX"), all_reduce(here)  # all ranks make as many forwards
+        # every rank makes as many forwards as the one with the most responses
+        passed, responses = all_reduce(here.clone(), "MAX"), all_reduce(here)
         if not responses.all():
             return Credit(torch.ones_like(tokens.advantages), {"losers": math.nan}, neutral=True)
         signs = _signs(tokens)[tokens.row]
@@ -76,7 +78,7 @@ class AdaptiveSides(TokenCredit):
 
 
 def _signs(tokens: Tokens) -> torch.Tensor:  # (B,)
-    """1 or -1 for every completion, at random; the same however completions are shared among ranks."""
+    """1 or -1 at random for every completion. Does not depend on how completions are spread over ranks."""
     of_all_ranks, first = all_gather(tokens.mask.any(dim=1).float())
     generator = torch.Generator().manual_seed(int(all_reduce(tokens.ids.sum())))
     signs = torch.randint(0, 2, (len(of_all_ranks),), generator=generator).mul(2.0).sub(1.0)

@@ -5,8 +5,9 @@ from typing import Any, ClassVar
 
 from ..coefficients import ASSIGNMENTS, check_credit_options, compare_centroids, contrast_credit
 from ..gradients.full import ESTIMATORS, FullGradients
-from ..gradients.lm_head import LMHeadGradients, TopKHiddenGradients
+from ..gradients.lm_head import LMHeadGradients
 from ..gradients.output_row import OutputRowGradients
+from ..gradients.topk_hidden import TopKHiddenGradients
 from ..groups import group_credit
 from ..options import check_backward, check_choices, check_whole_parameters, refuse_idle
 from ..rule import Cost, TokenCredit
@@ -97,7 +98,7 @@ class DelTA(TokenCredit):
     def of_rollout(self, tokens: Tokens) -> Credit:
         gradients = self._gradients(tokens)
         metrics: dict[str, float] = {}
-        if self.token_gradient in ("output_row", "topk_hidden"):  # elsewhere it would cost passes and a head's memory
+        if self.token_gradient in ("output_row", "topk_hidden"):  # the others would need more passes and memory
             metrics |= compare_centroids(gradients, tokens.advantages)
         options: dict[str, Any] = {
             "refinement_steps": self.refinement_steps,
@@ -133,8 +134,8 @@ class DelTA(TokenCredit):
         if self.token_gradient == "full":
             probes = 1 if self.full_gradient_estimator == "one_sided" else 2
             return Cost(forwards=directions * (1 + probes), backwards=directions)
-        # a combine and a score for every direction, and the centroids' cosine; `lm_head` goes without that and starts
-        # with a pass of its own, which is all that `topk_hidden` needs
+        # `output_row`: a combine and a score for every direction, and the centroids' cosine. `lm_head`: no cosine, but
+        # a first pass for the normaliser. `topk_hidden`: this first pass only.
         readings = {"output_row": 2 * directions + 1, "topk_hidden": 1, "lm_head": 2 * directions + 1}
         return Cost(hidden_states=readings[self.token_gradient], recomputable=self.centroid_scope == "batch")
 
@@ -154,9 +155,9 @@ class DelTA(TokenCredit):
         check_backward(trainer, what, instead)
         if args.deepspeed_plugin is not None and (args.bf16 or args.fp16):
             raise ValueError(
-                "token_gradient='full' does not work with DeepSpeed in 16 bits: the model's parameters have 16 bits "
-                "then, which swallow the small moves of a difference quotient (errors of up to 0.6). Use DDP or "
-                "FSDP2, which keep them in float32, or bf16: false, or another token_gradient."
+                "token_gradient='full' does not work with DeepSpeed in 16 bits: it holds the parameters in 16 bits, "
+                "which swallow the small moves of a difference quotient (errors of up to 0.6). Use DDP or FSDP2, "
+                "which keep them in float32, or bf16: false, or another token_gradient."
             )
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 r"""
-FIPO token weights (arXiv 2603.19835), a baseline of the DelTA paper: a token counts by where the policy's later tokens
-are going.
+FIPO token weights (arXiv 2603.19835), a baseline of the DelTA paper: a token counts by how the policy has changed the
+probabilities of the tokens after it.
 
     FutureKL_t = Σ_{k ≥ t} γ^{k-t} M_k (log π_θ(o_k) - log π_old(o_k)),   γ = 2^{-1 / decay}
     f_t        = clip(exp(FutureKL_t), 1, 1 + clip)
@@ -32,7 +32,7 @@ class FIPO(TokenCredit):
     Args:
         decay (`float`, *optional*, defaults to `32.0`): Tokens after which the future's influence has halved.
         clip (`float`, *optional*, defaults to `0.2`): Upper clip of f above 1.
-        safety_threshold (`float`, *optional*, defaults to `10.0`): Ratio above which losing tokens are not amplified.
+        safety_threshold (`float`, *optional*, defaults to `10.0`): Ratio above which losers' tokens are not amplified.
         dual_clip (`float`, *optional*):
             c; tokens with a higher ratio are left out of the future. Defaults to the loss's own bound, `delta` in the
             training arguments.
@@ -96,7 +96,7 @@ def fipo_weights(
         mask (`torch.Tensor` of shape `(B, T)`): The tokens that the loss counts.
         decay (`float`, *optional*, defaults to `32.0`): Tokens after which the future's influence has halved.
         clip (`float`, *optional*, defaults to `0.2`): Upper clip of f above 1.
-        safety_threshold (`float`, *optional*, defaults to `10.0`): Ratio above which losing tokens are not amplified.
+        safety_threshold (`float`, *optional*, defaults to `10.0`): Ratio above which losers' tokens are not amplified.
         dual_clip (`float`, *optional*): c; tokens with a higher ratio are left out of the future.
 
     Returns:

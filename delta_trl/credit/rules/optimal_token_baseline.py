@@ -7,8 +7,8 @@ gradient the responses of the group have gathered up to there.
     A_t = G - B_t,   w_t = A_t / A
 
 G is the response's reward, A its advantage in training, so that w A is A_t: the scaling of the advantages by their
-standard deviation is undone. Where A = 0 nothing trains, w = 1; also where rounding leaves an A below 1e-5 of the
-largest. Where only one response is as long, A_t = 0.
+standard deviation is undone. Where A = 0, which does not train, w = 1; also where |A| is below 1e-5 of the largest
+one, which is rounding. Where no other response is as long, A_t = 0.
 
 Source: the optimal token baseline of verl (`compute_optimal_token_baseline_advantage`), for rewards at the end.
 """
@@ -28,8 +28,8 @@ from ..tokens import Credit, Tokens
 @dataclass
 class OptimalTokenBaseline(TokenCredit):
     """
-    The baseline of every position that leaves the least variance, in place of the group's mean reward. Weights may be
-    negative: a token of a winner whose position's baseline is higher than its reward is pushed down.
+    For every position the baseline with the least variance, in place of the group's mean reward. Weights may be
+    negative: where a winner's reward is below the baseline of a position, the token there is pushed down.
     """
 
     def of_rollout(self, tokens: Tokens) -> Credit:

@@ -6,8 +6,8 @@ RLCSD: how much more probable a token is after a sibling that was right than aft
     r_t = clamp(strength · tanh(e_t / τ), -clip, clip)
     A'_t = A + r_t where |r_t| > threshold, cut off at 0 so as to keep the sign of A;   w_t = A'_t / A
 
-y_c is a sibling with A > 0, y_w,1 … y_w,K are up to four with A < 0, none of them the completion itself: the next ones
-in the group. Without a sibling of either kind, and where A = 0, w = 1.
+Siblings are the other completions of the prompt. y_c is the next one in the group with A > 0; y_w,1 … y_w,K are the
+next ones with A < 0, up to four. w = 1 where A = 0, and where a completion lacks siblings of one kind.
 
 Departures: siblings stand before the prompt as a turn of their own (prompt, sibling, prompt), not in the authors' text
 around them; the teacher is the policy at the rollout, not a copy that is renewed every ten steps; selected and other
@@ -29,15 +29,15 @@ from ..tokens import Credit, Tokens
 @dataclass
 class RLCSD(TokenCredit):
     """
-    Tokens that a right sibling in the prompt makes more probable than wrong ones do gain: in winners they count more,
-    in losers less. Costs a forward pass for the right sibling and one for each wrong one, three times as long.
+    A token counts more in winners and less in losers if a right sibling in the prompt makes it more probable than
+    wrong siblings do. Costs a forward pass for the right sibling and one for each wrong one, each three times as long.
 
     Args:
         strength (`float`, *optional*, defaults to `0.5`): Largest change of the advantage.
         temperature (`float`, *optional*, defaults to `0.02`): τ.
-        threshold (`float`, *optional*, defaults to `0.02`): Smaller changes are none.
+        threshold (`float`, *optional*, defaults to `0.02`): Smaller changes are set to 0.
         clip (`float`, *optional*, defaults to `2.0`): Bound of a change.
-        wrong (`int`, *optional*, defaults to `4`): K, wrong siblings at most.
+        wrong (`int`, *optional*, defaults to `4`): K, the largest number of wrong siblings.
     """
 
     strength: float = 0.5
@@ -76,8 +76,8 @@ class RLCSD(TokenCredit):
 
 def _siblings(tokens: Tokens, sign: int, count: int) -> torch.Tensor:
     """
-    For each completion the numbers of up to `count` others of its prompt whose advantage has a sign, -1 beyond:
-    (B, n), with n the most that any rank has, at least 1.
+    For each completion, the numbers of up to `count` others of its prompt whose advantage has the given sign: (B, n),
+    filled up with -1. n is the largest number that any completion of any rank has, at least 1.
     """
     B = len(tokens.mask)
     group, advantage = (torch.zeros(B, dtype=x.dtype, device=x.device) for x in (tokens.group, tokens.advantages))

@@ -1,17 +1,17 @@
 r"""
-Sibling value: what became of the other responses to the same prompt that passed through a state like this one.
+Sibling value: how the other responses to the same prompt fared that passed through a similar hidden state.
 
-With s_t the final hidden state after token t, and for every other response b of the group its state nearest to s_t,
+With s_t the final hidden state after token t, and s_u^b the states of every other response b of the group,
 
     k_b(s) = exp(-(min_u |s - s_u^b| / h)²),   h = bandwidth · |std(s)|,
     V(s)   = Σ_b k_b(s) A_b / (Σ_b k_b(s) + 1e-3)
     j_t    = sign(A) (V(s_t) - V(s_{t-1}))
 
-A token that leaves the company of siblings who fared better or worse has a large jump j. Weights are
+The jump j is large where a token turns away from siblings that fared better or worse. Weights are
 λ_min + (λ_max - λ_min) σ(j / γ), γ the mean of |j| over the side's tokens in the rollout batch, at least 1e-3. The
-state before the first token counts, too; after the last one there is none, so that it has no jump.
+state before the first token counts, too. No state follows the last token, so its jump is 0.
 
-No source but this project; hidden states and advantages are all that it needs, within a group.
+The rule is this project's own. It needs hidden states and advantages of whole groups only.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,8 @@ from ..tokens import Credit, Tokens
 @dataclass
 class SiblingValue(TokenCredit):
     """
-    A token counts by the jump of an estimate of the response's value, made of the other responses to its prompt.
+    A token counts by how much it changes an estimate of the response's value, made from the other responses to its
+    prompt.
 
     Time grows with the square of a group's tokens: n states of size d take n² d multiplications. Memory is bounded by
     a group's states and a block of distances.

@@ -1,0 +1,76 @@
+r"""
+The paper's stronger proxy: the gradient of the hidden state, with the sum over the top K logits. With logits
+z_jv = W_v · h_j and p = softmax(z / T), and up to the constant 1/T,
+
+    ∇_h log π(o_j) = W_y - Σ_v p_jv W_v
+"""
+
+import torch
+
+from ..distributed import all_reduce
+from ..head import LMHead
+from ..products import combine_rows, score_rows
+from .vocabulary import AnyStates, VocabularyGradients
+
+
+class TopKHiddenGradients(VocabularyGradients):
+    r"""
+    The paper's stronger proxy (appendix F): v_j = W_y - Σ_{top K} p̃_v W_v, p̃ renormalised over the K largest logits.
+    With K = V it is the exact gradient of the hidden state.
+
+    All v_j lie in the row space of W, so `combine` gathers one weight per vocabulary entry and multiplies W once, and
+    `score` multiplies W once and gathers: per token, only K ids and probabilities are kept.
+
+    Args:
+        hidden (`torch.Tensor` of shape `(N, d)`, [`HiddenStates`] or [`RecomputedStates`]):
+            Final hidden states, any floating dtype.
+        tokens (`torch.Tensor` of shape `(N,)`): Ids of the sampled tokens.
+        head (`LMHead`): The output layer.
+        k (`int`): How many of the largest logits to keep, at most V.
+        log_probs (`torch.Tensor` of shape `(N,)`, *optional*):
+            The model's own log-probabilities. A few of them are compared with those of the head.
+
+    Raises:
+        ValueError: If the shapes do not fit, `k` is not between 1 and V, or the head does not reproduce `log_probs`.
+    """
+
+    _per_token = ("ids", "slopes", "own_slope")
+
+    def __init__(
+        self, hidden: AnyStates, tokens: torch.Tensor, head: LMHead, k: int, log_probs: torch.Tensor | None = None
+    ):
+        super().__init__(hidden, tokens, head, log_probs)
+        V = len(head.weight)
+        if not 1 <= k <= V:
+            raise ValueError(f"TopKHiddenGradients: k={k} must be between 1 and the vocabulary's size, {V}.")
+        n, device = len(tokens), hidden.device
+        self.ids = torch.zeros(n, k, dtype=torch.long, device=device)
+        top = torch.full((n, k), -torch.inf, dtype=self.dtype, device=device)
+        self.slopes = torch.zeros(n, k, dtype=self.dtype, device=device)
+        self.own_slope = torch.zeros(n, dtype=self.dtype, device=device)
+        for ts, h, rows in self._tiles():
+            logits, slope = head.logits(h, rows)
+            slope = slope.expand_as(logits)
+            own = self._own(ts, rows)
+            self.own_slope[ts[own[0]]] = slope[own]
+            # the K largest so far against this range's
+            here = logits.topk(min(k, logits.shape[1]), dim=1)
+            merged = torch.cat([top[ts], here.values], dim=1).topk(k, dim=1)
+            for kept, new in (
+                (top, here.values),
+                (self.ids, here.indices + rows.start),
+                (self.slopes, slope.gather(1, here.indices)),
+            ):
+                kept[ts] = torch.cat([kept[ts], new], dim=1).gather(1, merged.indices)
+        self.slopes *= top.softmax(dim=1)
+
+    def combine(self, weights: torch.Tensor) -> torch.Tensor:  # (..., N) -> (..., d)
+        weights = weights.to(self.dtype)
+        per_entry = weights.new_zeros(*weights.shape[:-1], len(self.head.weight))
+        per_entry.index_add_(-1, self.tokens, weights * self.own_slope)
+        per_entry.index_add_(-1, self.ids.flatten(), -(weights[..., None] * self.slopes).flatten(-2))
+        return all_reduce(combine_rows(per_entry, self.head.weight))
+
+    def score(self, direction: torch.Tensor) -> torch.Tensor:  # (d,) -> (N,)
+        projected = score_rows(self.head.weight, direction)  # (V,)
+        return self.own_slope * projected[self.tokens] - (self.slopes * projected[self.ids]).sum(dim=1)
