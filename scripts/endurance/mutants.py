@@ -192,6 +192,8 @@ def main() -> None:
             print(
                 f"{number}/{args.count} {'killed' if killed else 'SURVIVED'} {file}:{record['line']} ({seconds:g} s)"
             )
+        if not survives(root, concerned(f"{PACKAGE}/files.py", root)):
+            sys.exit("The tests fail without a mutant now: what has changed meanwhile may have killed some.")
     print(f"{sum(row['killed'] for row in rows)} of {len(rows)} mutants killed")
 
 
