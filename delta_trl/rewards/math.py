@@ -5,8 +5,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from .grader.checks import check_answers, get_pool
 from .grader.extraction import Completions, extract_answer, extract_gold, message_text
-from .grader.pool import Job, get_pool
 from .inputs import check_inputs, known_golds
 
 
@@ -86,9 +86,10 @@ class MathReward:
             for text, gold in zip(map(message_text, completions), golds, strict=True)
         ]
         keys = list(zip(golds, answers, strict=True))
-        jobs = {key: Job(*key, self.timeout) for key in keys}
-        get_pool(self.num_workers).run(list(jobs.values()))
-        verdicts = [jobs[key].verdict for key in keys]
+        different = list(dict.fromkeys(keys))
+        checked = check_answers(get_pool(self.num_workers), different, self.timeout)
+        by_key = dict(zip(different, checked, strict=True))
+        verdicts = [by_key[key] for key in keys]
 
         unchecked = verdicts.count(None)
         if unchecked:

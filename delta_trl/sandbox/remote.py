@@ -7,11 +7,11 @@ import logging
 import time
 import urllib.request
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
 from . import calls, codec
 from .limits import Limits, Outcome, Result
+from .pool import map_in_threads
 
 
 logger = logging.getLogger(__name__)
@@ -68,8 +68,8 @@ class RemoteSandbox:
         return self.map(lambda program: self.run(program[0], program[1], limits), programs)
 
     def map(self, function: Callable, items: Iterable) -> list:
-        with ThreadPoolExecutor(self.workers) as threads:
-            return list(threads.map(function, items))
+        """`function` of each item, as many at a time as there may be requests."""
+        return map_in_threads(function, items, self.workers)
 
     def close(self) -> None:
         """There is nothing to end here."""

@@ -1,20 +1,17 @@
 """A pool of jailed workers."""
 
-import atexit
 import contextlib
 import json
 import logging
 import os
-import threading
 import time
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
 from .limits import Limits, Outcome, Result
-from .worker import TierError, Worker, WorkerError, supported_platform
+from .pool import WorkerError, WorkerPool, map_in_threads
+from .worker import TierError, Worker, supported_platform
 
 
 logger = logging.getLogger(__name__)
@@ -86,18 +83,9 @@ class Sandbox:
         self.workers = workers or default_workers()
         self.packages = tuple(packages)
         self.allow_unsafe = allow_unsafe
+        self.tier: str | None = None  # chosen when the first worker starts
         self._wanted_tier = tier
-        self._reset()
-        _sandboxes.add(self)
-
-    def _reset(self) -> None:
-        """Forget everything that belongs to a process: at the start, and in a forked child."""
-        self.tier: str | None = None
-        self._pid = os.getpid()
-        self._lock = threading.Lock()
-        self._slots = threading.BoundedSemaphore(self.workers)
-        self._idle: list[Worker] = []
-        self._threads: ThreadPoolExecutor | None = None
+        self._pool = WorkerPool(self.workers, self._start)
 
     def __enter__(self) -> "Sandbox":
         return self
@@ -107,12 +95,7 @@ class Sandbox:
 
     def close(self) -> None:
         """End all idle workers, and so all workers once running calls are done. Further use starts new ones."""
-        if self._pid != os.getpid():
-            return
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for worker in idle:
-            worker.kill()
+        self._pool.close()
 
     def run(self, code: str, stdin: str = "", limits: Limits | None = None) -> Result:
         """
@@ -132,12 +115,7 @@ class Sandbox:
 
     def map(self, function: Callable, items: Iterable) -> list:
         """`function` of each item, as many at a time as there are workers."""
-        if self._pid != os.getpid():
-            self._reset()
-        with self._lock:
-            if self._threads is None:
-                self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="delta_trl-sandbox")
-        return list(self._threads.map(function, items))
+        return map_in_threads(function, items, self.workers)
 
     def execute(
         self,
@@ -200,7 +178,7 @@ class Sandbox:
                 at_gate.append(Result(Outcome.OK, **read_output(groups[0], limits, cases)))
                 return go_on(at_gate[0])
 
-            with self._worker() as worker:
+            with self._pool.borrow() as worker:
                 reply = worker.execute(
                     request,
                     [descriptor for group in groups for descriptor in group],
@@ -211,29 +189,11 @@ class Sandbox:
                 return None
             return replace(read_result(reply, groups[0], limits, cases), at_gate=at_gate[0] if at_gate else None)
 
-    @contextlib.contextmanager
-    def _worker(self) -> Iterator[Worker]:
-        """An idle worker, or a new one. It comes back unless something went wrong with it."""
-        if self._pid != os.getpid():
-            self._reset()
-        with self._slots:
-            with self._lock:
-                worker = self._idle.pop() if self._idle else None
-                if worker is None and self.tier is None:
-                    worker = self._choose_tier()
-            if worker is None:
-                assert self.tier is not None  # chosen by the first worker
-                worker = Worker(self.tier, self.packages)
-            try:
-                yield worker
-            except BaseException:
-                worker.kill()
-                raise
-            if not worker.reusable:
-                worker.kill()
-                return
-            with self._lock:
-                self._idle.append(worker)
+    def _start(self) -> Worker:
+        with self._pool.lock:
+            if self.tier is None:
+                return self._choose_tier()
+        return Worker(self.tier, self.packages)
 
     def _choose_tier(self) -> Worker:
         """Start a worker of the best tier that works here."""
@@ -337,13 +297,3 @@ def read_output(group: list[int], limits: Limits, cases: int) -> dict:
     """What a process has given so far; of its reports no more than there are cases, whatever it wrote."""
     *reports, _ = read_all(group[3], limits.output_bytes).split(b"\n", cases)
     return {"stdout": read_all(group[1], limits.output_bytes), "reports": tuple(reports)}
-
-
-_sandboxes: "weakref.WeakSet[Sandbox]" = weakref.WeakSet()
-
-
-@atexit.register
-def close_sandboxes() -> None:
-    """End the workers of every sandbox of this process."""
-    for sandbox in list(_sandboxes):
-        sandbox.close()

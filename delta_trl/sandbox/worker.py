@@ -10,6 +10,8 @@ import sys
 import sysconfig
 from collections.abc import Callable
 
+from .pool import WorkerError
+
 
 START_SECONDS = 30.0
 # All that a worker and its programs see of an environment; nothing of the trainer's.
@@ -37,10 +39,6 @@ settings = json.loads(sys.argv[3])
 sys.argv[:] = [""]
 main(settings)
 """
-
-
-class WorkerError(RuntimeError):
-    """A worker could not be started, or did not answer. Never a program's fault by itself."""
 
 
 class TierError(WorkerError):

@@ -22,7 +22,7 @@ import psutil
 
 from delta_trl.rewards import MathReward
 from delta_trl.rewards.code import CodeReward
-from delta_trl.rewards.grader.pool import MEMORY_LIMIT, get_pool
+from delta_trl.rewards.grader.checks import MEMORY_LIMIT, get_pool
 from tests.corpus.attacks import ATTACKS, LASTING
 from tests.corpus.host import CANARY, Host
 

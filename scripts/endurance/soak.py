@@ -30,7 +30,7 @@ from tqdm import tqdm
 
 from delta_trl.rewards import MathReward
 from delta_trl.rewards.code import CodeReward
-from delta_trl.rewards.grader.pool import get_pool
+from delta_trl.rewards.grader.checks import get_pool
 from tests.corpus.attacks import ATTACKS, LASTING
 from tests.corpus.benign import BENIGN
 from tests.corpus.host import Host

@@ -26,7 +26,7 @@ def wait_until(condition, seconds: float = 10.0) -> bool:
 
 def family(sandbox: Sandbox) -> list[psutil.Process]:
     """The processes of idle workers."""
-    workers = [psutil.Process(worker.process.pid) for worker in sandbox._idle]
+    workers = [psutil.Process(worker.process.pid) for worker in sandbox._pool.idle]
     return [process for worker in workers for process in [worker, *worker.children(recursive=True)]]
 
 
@@ -99,7 +99,7 @@ def test_a_forked_child_has_its_own_workers(tier):
 def test_a_worker_killed_at_work_is_replaced(tier):
     with Sandbox(tier=tier, workers=1) as sandbox:
         sandbox.run("")
-        worker = sandbox._idle[0]
+        worker = sandbox._pool.idle[0]
         threading.Timer(0.3, worker.process.kill).start()
         result = sandbox.run("import time; time.sleep(0.6); print(1)")
         assert (result.outcome, result.stdout) == (Outcome.OK, b"1\n")
@@ -232,9 +232,9 @@ def test_a_program_at_the_gate_loses_no_worker(tier, end, busy_host, caplog):
     code = f"import os\ndef f(x):\n    {ahead}; {end}\n    return x + 1"
     with Sandbox(tier=tier, workers=1) as sandbox:
         grade(sandbox, code, parse_tests(SUCCESSORS))
-        (worker,) = sandbox._idle
+        (worker,) = sandbox._pool.idle
         assert sandbox.run("print(1)").stdout == b"1\n"
-        assert sandbox._idle == [worker]
+        assert sandbox._pool.idle == [worker]
     assert "failed" not in caplog.text
 
 

@@ -32,7 +32,7 @@ def test_run_many_keeps_the_order(sandbox):
 
 def test_survives_a_killed_worker(sandbox):
     sandbox.run("print(1)")
-    for worker in sandbox._idle:
+    for worker in sandbox._pool.idle:
         worker.process.kill()
     assert sandbox.run("print(2)").stdout == b"2\n"
 

@@ -1,5 +1,5 @@
 """What judges mathematics: from a completion to its final answer, and whether that equals the gold.
 
 The trainer's process reads answers (`extraction.py`, `surroundings.py`) and hands them to worker processes
-(`pool.py`), in which `equivalence.py` compares them with the gold.
+(`checks.py`), in which `equivalence.py` compares them with the gold.
 """

@@ -1,6 +1,4 @@
 import multiprocessing
-import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -11,23 +9,29 @@ import psutil
 import pytest
 
 from delta_trl.rewards import MathReward
-from delta_trl.rewards.grader.pool import GraderPool, Job
+from delta_trl.rewards.grader.checks import GraderProcess, check_answers
+from delta_trl.sandbox.pool import WorkerPool
 
 
 HARD_GOLD = r"\int_0^\infty \sin(x^x)\,dx"  # nothing refuses a gold, and sympy does not get anywhere with this one
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def pool():
-    pool = GraderPool(2)
+    pool = WorkerPool(2, GraderProcess)
     yield pool
     pool.close()
 
 
-def run(pool, *pairs, timeout=3.0):
-    jobs = [Job(gold, (answer,), timeout) for gold, answer in pairs]
-    pool.run(jobs)
-    return [job.verdict for job in jobs]
+@pytest.fixture
+def new_pool():
+    pool = WorkerPool(2, GraderProcess)
+    yield pool
+    pool.close()
+
+
+def run(pool, *pairs, seconds=3.0):
+    return check_answers(pool, [(gold, (answer,)) for gold, answer in pairs], seconds)
 
 
 def wait_until(condition, seconds=10.0):
@@ -37,67 +41,72 @@ def wait_until(condition, seconds=10.0):
     assert condition()
 
 
-def test_workers_start_lazily_and_are_reused(pool):
-    assert pool.workers == []
-    assert run(pool, ("1", "1")) == ["right"]
-    first = [worker.process.pid for worker in pool.workers]
+def test_workers_start_lazily_and_are_reused(new_pool):
+    assert new_pool.workers == []
+    assert run(new_pool, ("1", "1")) == ["right"]
+    first = [worker.process.pid for worker in new_pool.workers]
     assert len(first) == 1  # one job needs one worker
-    assert run(pool, ("1", "2")) == ["wrong"]
-    assert [worker.process.pid for worker in pool.workers] == first
+    assert run(new_pool, ("1", "2")) == ["wrong"]
+    assert [worker.process.pid for worker in new_pool.workers] == first
 
 
 def test_a_stuck_worker_costs_one_item(pool):
     pairs = [("1", "1"), (HARD_GOLD, "1"), ("2", "2"), ("3", "4")]
-    assert run(pool, *pairs, timeout=1.0) == ["right", "timeout", "right", "wrong"]
+    assert run(pool, *pairs, seconds=1.0) == ["right", "timeout", "right", "wrong"]
 
 
-def test_a_killed_idle_worker_costs_nothing(pool):
-    run(pool, ("1", "1"))
-    os.kill(pool.workers[0].process.pid, signal.SIGKILL)
-    wait_until(lambda: pool.workers[0].process.poll() is not None)
+def test_killed_idle_workers_cost_nothing(pool, caplog):
+    run(pool, ("1", "1"), ("2", "2"))
+    for worker in pool.idle:
+        worker.process.kill()
+        worker.process.wait()
     assert run(pool, ("1", "1"), ("2", "3")) == ["right", "wrong"]
+    assert not caplog.text
 
 
 def test_a_worker_killed_at_work_costs_nothing(pool):
     """One kill, from outside: its item is tried again, and the others are not touched."""
     run(pool, ("1", "1"), ("2", "2"))
 
+    def at_work():
+        return [worker for worker in pool.workers if worker not in pool.idle]
+
     def kill_one_at_work():
-        wait_until(lambda: any(worker.job for worker in pool.workers))
+        wait_until(at_work)
         time.sleep(0.2)
-        next(worker for worker in pool.workers if worker.job).process.kill()
+        at_work()[0].process.kill()
 
     killer = threading.Thread(target=kill_one_at_work)
     killer.start()
-    assert run(pool, (HARD_GOLD, "1"), ("1", "1"), timeout=1.0) == ["timeout", "right"]
+    assert run(pool, (HARD_GOLD, "1"), ("1", "1"), seconds=1.0) == ["timeout", "right"]
     killer.join()
 
 
-def test_an_outage_is_not_a_wrong_answer(pool, monkeypatch):
-    monkeypatch.setattr("delta_trl.rewards.grader.pool.BOOTSTRAP", "raise SystemExit(1)")
-    assert run(pool, ("1", "1")) == [None]
+def test_an_outage_is_not_a_wrong_answer(new_pool, monkeypatch):
+    monkeypatch.setattr("delta_trl.rewards.grader.checks.BOOTSTRAP", "raise SystemExit(1)")
+    assert run(new_pool, ("1", "1")) == [None]
 
 
-def test_no_process_to_be_had_is_not_a_wrong_answer_either(pool, monkeypatch):
-    monkeypatch.setattr("delta_trl.rewards.grader.pool.sys.executable", "/no/such/python")
-    assert run(pool, ("1", "1")) == [None]
+def test_no_process_to_be_had_is_not_a_wrong_answer_either(new_pool, monkeypatch):
+    monkeypatch.setattr("delta_trl.rewards.grader.checks.sys.executable", "/no/such/python")
+    assert run(new_pool, ("1", "1")) == [None]
 
 
-def test_a_worker_that_cannot_import_says_why(pool, monkeypatch):
+def test_a_worker_that_cannot_import_says_why(new_pool, monkeypatch):
     monkeypatch.setenv("SYMPY_GROUND_TYPES", "python")
     monkeypatch.setattr(
-        "delta_trl.rewards.grader.pool.BOOTSTRAP",
-        "import sys; sys.modules['math_verify'] = None\n" + sys.modules["delta_trl.rewards.grader.pool"].BOOTSTRAP,
+        "delta_trl.rewards.grader.checks.BOOTSTRAP",
+        "import sys; sys.modules['math_verify'] = None\n" + sys.modules["delta_trl.rewards.grader.checks"].BOOTSTRAP,
     )
     with pytest.raises(RuntimeError, match="math_verify"):
-        run(pool, ("1", "1"))
+        run(new_pool, ("1", "1"))
 
 
-def test_memory_is_bounded(pool, monkeypatch):
-    monkeypatch.setattr("delta_trl.rewards.grader.pool.MEMORY_LIMIT", 400 << 20)
-    (verdict,) = run(pool, (HARD_GOLD, r"\operatorname{zeros}(9999,9999)"))
+def test_memory_is_bounded(new_pool, monkeypatch):
+    monkeypatch.setattr("delta_trl.rewards.grader.checks.MEMORY_LIMIT", 400 << 20)
+    (verdict,) = run(new_pool, (HARD_GOLD, r"\operatorname{zeros}(9999,9999)"))
     assert verdict != "right"
-    assert run(pool, ("1", "1")) == ["right"]
+    assert run(new_pool, ("1", "1")) == ["right"]
 
 
 def test_many_threads_at_once(pool):
@@ -132,9 +141,9 @@ def test_a_forked_child_starts_its_own_workers():
 
 SCRIPT = """
     import sys, threading, time
-    from delta_trl.rewards.grader.pool import Job, GraderPool
-    pool = GraderPool(2)
-    pool.run([Job("1", ("1",), 3.0), Job("2", ("2",), 3.0)])
+    from delta_trl.rewards.grader.checks import check_answers, get_pool
+    pool = get_pool(2)
+    check_answers(pool, [("1", ("1",)), ("2", ("2",))], 3.0)
     print(*[worker.process.pid for worker in pool.workers], flush=True)
     {then}
 """
@@ -152,7 +161,7 @@ def gone(pid):
 
 @pytest.mark.parametrize(
     "then",
-    ["time.sleep(60)", f"pool.run([Job({HARD_GOLD!r}, ('1',), 1.0)] * 2)"],
+    ["time.sleep(60)", f"check_answers(pool, [({HARD_GOLD!r}, ('1',))] * 2, 1.0)"],
     ids=["idle", "at work"],
 )
 def test_nothing_is_left_after_kill_9(then):
@@ -173,7 +182,7 @@ def test_nothing_is_left_at_exit():
 
 
 def test_a_daemon_thread_at_work_does_not_hold_up_the_exit():
-    batch = f"lambda: pool.run([Job({HARD_GOLD!r}, (str(k),), 1.0) for k in range(40)])"
+    batch = f"lambda: check_answers(pool, [({HARD_GOLD!r}, (str(k),)) for k in range(40)], 1.0)"
     process, workers = start_script(f"threading.Thread(target={batch}, daemon=True).start(); time.sleep(0.5)")
     assert process.wait(timeout=10) == 0
     process.stdout.close()

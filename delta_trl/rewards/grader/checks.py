@@ -1,0 +1,172 @@
+"""Checks answers in worker processes, each within its time limit."""
+
+import contextlib
+import functools
+import json
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+
+from ...sandbox.pool import WorkerError, WorkerPool, map_in_threads
+
+
+logger = logging.getLogger(__name__)
+
+MEMORY_LIMIT = 1 << 30  # bytes of address space; a worker at work takes about 70 MB
+START_SECONDS = 60.0
+MAX_ATTEMPTS = 3
+MAX_FAILED_STARTS = 3
+CPU_CLOCK = 2  # the clock of all threads, in Linux's numbers for clocks of processes
+
+# gmpy2 aborts the process when it runs out of memory; Python's own integers raise MemoryError.
+WORKER_ENVIRONMENT = {"SYMPY_GROUND_TYPES": "python", "MPMATH_NOGMPY": "1", "PYTHONHASHSEED": "0"}
+BOOTSTRAP = """\
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from delta_trl.rewards.grader.process import main
+main(int(sys.argv[2]), int(sys.argv[3]))
+"""
+
+
+class GraderProcess:
+    """
+    One worker process behind two pipes (see `process.py`).
+
+    Raises:
+        WorkerError, OSError: If it does not start, for now.
+        RuntimeError: If it never will; the message is its traceback.
+    """
+
+    def __init__(self):
+        arguments = [json.dumps([os.path.abspath(entry) for entry in sys.path]), str(os.getpid()), str(MEMORY_LIMIT)]
+        self.process = subprocess.Popen(
+            [sys.executable, "-I", "-W", "ignore", "-c", BOOTSTRAP, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            env=os.environ | WORKER_ENVIRONMENT,
+            start_new_session=True,  # a Ctrl-C in the terminal is the trainer's to handle
+        )
+        assert self.process.stdin is not None  # both are pipes, see above
+        assert self.process.stdout is not None
+        self.stdin, self.stdout = self.process.stdin, self.process.stdout
+        self.reusable = True
+        try:
+            reply = self._receive(START_SECONDS)
+            if reply is None:
+                raise WorkerError(f"A reward worker was not ready within {START_SECONDS:.0f} s.")
+            if "fatal" in reply:
+                raise RuntimeError(f"A reward worker cannot start:\n{reply['fatal']}")
+        except EOFError:
+            raise WorkerError(f"A reward worker ended with status {self.kill()} before it was ready.") from None
+        except BaseException:
+            self.kill()
+            raise
+
+    def _receive(self, seconds: float) -> dict | None:
+        """The next reply; `None` if there is none in that time. EOFError: the process has ended."""
+        deadline = time.monotonic() + seconds
+        line = b""
+        while not line.endswith(b"\n"):
+            if not select.select([self.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                return None
+            part = os.read(self.stdout.fileno(), 65536)
+            if not part:
+                raise EOFError
+            line += part
+        return json.loads(line)
+
+    def check(self, gold: str, answers: tuple[str, ...], seconds: float) -> str:
+        """
+        The verdict on an answer (see `judge`); `"timeout"` if finding it used up the time.
+
+        Raises:
+            WorkerError: If the machine kept the process from working.
+            EOFError: If the process ended.
+        """
+        before = self.cpu_seconds()
+        message = {"gold": gold, "answers": answers, "timeout": seconds}
+        with contextlib.suppress(BrokenPipeError):  # an ended process is noticed when its output ends
+            self.stdin.write(json.dumps(message).encode() + b"\n")  # the pipe is empty and takes it: never blocks
+        reply = self._receive(seconds)
+        if reply is not None:
+            self.reusable = reply["verdict"] != "memory"  # then it ends: what is left of its heap is not worth keeping
+            return reply["verdict"]
+        self.reusable = False
+        if self.cpu_seconds() - before > seconds / 4:
+            return "timeout"
+        raise WorkerError(f"A reward worker got less than {seconds / 4:g} s of processor time in {seconds:g} s.")
+
+    def cpu_seconds(self) -> float:
+        """Processor time so far, from the process's own clock: Linux may be without /proc, other systems are."""
+        try:
+            return time.clock_gettime(~self.process.pid << 3 | CPU_CLOCK)
+        except OSError:
+            pass
+        try:
+            times = psutil.Process(self.process.pid).cpu_times()
+        except psutil.Error:
+            return 0.0
+        return times.user + times.system
+
+    def kill(self) -> int:
+        """End the process, reap it, close the pipes; return its exit status (a negative signal number if killed)."""
+        self.process.kill()
+        self.stdin.close()
+        self.stdout.close()
+        return self.process.wait()
+
+
+@functools.cache
+def get_pool(size: int) -> WorkerPool[GraderProcess]:
+    """This process's pool of that size."""
+    return WorkerPool(size, GraderProcess)
+
+
+def check_answers(
+    pool: WorkerPool[GraderProcess], answers: list[tuple[str, tuple[str, ...]]], seconds: float
+) -> list[str | None]:
+    """
+    The verdicts on pairs of a gold and what was given as its answer: the worker's (see `judge`), or
+
+    - `"timeout"`: the check used up its time;
+    - `"crash"`: the check brought down every worker it was given to;
+    - `None`: no worker could be started, or the machine kept them from working. Not the answer's fault.
+
+    Args:
+        pool (`WorkerPool[GraderProcess]`): From `get_pool`.
+        answers (`list[tuple[str, tuple[str, ...]]]`): Golds and answers.
+        seconds (`float`): That each check may take.
+
+    Raises:
+        RuntimeError: If workers cannot start at all.
+    """
+    failed_starts: list[Exception] = []
+
+    def check(pair: tuple[str, tuple[str, ...]]) -> str | None:
+        crashed = False
+        for _ in range(MAX_ATTEMPTS):
+            if len(failed_starts) >= MAX_FAILED_STARTS:
+                return None
+            worker = None
+            try:
+                with pool.borrow() as worker:
+                    return worker.check(*pair, seconds)
+            except EOFError:
+                # a kill comes from outside, as from a system that is out of memory
+                crashed = worker is not None and worker.process.returncode not in (-signal.SIGKILL, -signal.SIGTERM)
+            except (WorkerError, OSError) as error:
+                crashed = False
+                logger.warning("A reward worker failed: %s", error)
+                if worker is None:
+                    failed_starts.append(error)
+        return "crash" if crashed else None
+
+    return map_in_threads(check, answers, pool.size)

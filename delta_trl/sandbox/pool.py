@@ -1,0 +1,150 @@
+"""Worker processes that threads borrow: those of the sandbox, and those that check answers.
+
+Why not a library: a worker may hold the GIL for ever, so it must be killed from outside. concurrent.futures cannot
+free one stuck worker, and spawn and forkserver run the user's script again. Here a worker is a bare interpreter that
+`subprocess` starts: it neither forks after CUDA was initialised (it executes at once) nor needs the main thread.
+"""
+
+import atexit
+import contextlib
+import os
+import subprocess
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Generic, Protocol, TypeVar
+
+
+class WorkerError(RuntimeError):
+    """A worker could not be started, or did not answer. Never a program's or an answer's fault by itself."""
+
+
+class PoolWorker(Protocol):
+    """One worker process. `reusable` is False where it must not be lent again."""
+
+    process: subprocess.Popen
+    reusable: bool
+
+    def kill(self) -> object:
+        """End the process and reap it."""
+
+
+W = TypeVar("W", bound=PoolWorker)
+
+
+class WorkerPool(Generic[W]):
+    """
+    Lends workers, each to one thread at a time.
+
+    Workers start on first use and end with this process. A process that was forked from this one has its own.
+
+    Args:
+        size (`int`): How many workers there may be.
+        start (`Callable[[], PoolWorker]`): Starts a worker.
+    """
+
+    def __init__(self, size: int, start: Callable[[], W]):
+        if size < 1:
+            raise ValueError(f"A pool needs at least one worker, got {size}.")
+        self.size = size
+        self.start = start
+        self._reset()
+        _pools.add(self)
+
+    def _reset(self) -> None:
+        """Forget everything that belongs to a process: at the start, and in a forked child."""
+        self.workers: list[W] = []
+        self.idle: list[W] = []
+        self._pid = os.getpid()
+        self.lock = threading.Lock()
+        self._slots = threading.BoundedSemaphore(self.size)
+
+    @contextlib.contextmanager
+    def borrow(self) -> Iterator[W]:
+        """An idle worker, or a new one. It comes back unless something went wrong with it."""
+        if self._pid != os.getpid():
+            self._reset()
+        with self._slots:
+            worker = self._take()
+            if worker is None:
+                worker = self.start()
+                self.workers.append(worker)
+            try:
+                yield worker
+            except BaseException:
+                self._discard(worker)
+                raise
+            if worker.reusable:
+                self.idle.append(worker)
+            else:
+                self._discard(worker)
+
+    def _take(self) -> W | None:
+        """An idle worker that is alive."""
+        with self.lock:
+            while self.idle:
+                worker = self.idle.pop()
+                if worker.process.poll() is None:
+                    return worker
+                self._discard(worker)
+        return None
+
+    def _discard(self, worker: W) -> None:
+        self.workers.remove(worker)
+        worker.kill()
+
+    def close(self) -> None:
+        """End all idle workers, and so all workers once running calls are done. Further use starts new ones."""
+        if self._pid == os.getpid():
+            with self.lock:
+                while self.idle:
+                    self._discard(self.idle.pop())
+
+
+_pools: "weakref.WeakSet[WorkerPool]" = weakref.WeakSet()
+
+
+@atexit.register
+def kill_workers() -> None:
+    """End the workers of this process, also those at work."""
+    # No lock is taken: a daemon thread may hold it for the rest of its batch, and must not hold up the exit.
+    for pool in list(_pools):
+        if pool._pid == os.getpid():
+            for worker in list(pool.workers):
+                worker.process.kill()
+                worker.process.wait()
+
+
+def map_in_threads(function: Callable, items: Iterable, threads: int) -> list:
+    """
+    `function` of each item, in that many threads at the same time.
+
+    An exception, here or in a thread, leaves the other items out. Unlike an executor's, these threads do not hold up
+    the end of the interpreter.
+    """
+    items = list(items)
+    results: list = [None] * len(items)
+    errors: list[BaseException] = []
+    left = list(enumerate(items))[::-1]
+
+    def work() -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                index, item = left.pop()
+                try:
+                    results[index] = function(item)
+                except BaseException as error:
+                    errors.append(error)
+                    left.clear()
+
+    pool = [threading.Thread(target=work, daemon=True) for _ in range(min(threads, len(items)))]
+    try:
+        for thread in pool:
+            thread.start()
+        for thread in pool:
+            thread.join()
+    finally:
+        left.clear()
+    if errors:
+        raise errors[0]
+    return results
