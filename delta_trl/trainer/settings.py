@@ -12,7 +12,7 @@ from transformers.trainer_pt_utils import get_model_param_count
 from transformers.trainer_utils import has_length
 from trl.trainer.utils import get_config_model_id
 
-from ..arguments.errors import RecipeError
+from ..arguments.errors import UsageError
 from ..credit import TokenCredit
 from ..files import SETTINGS, differences, in_words, write_json
 from ..report.settings import BESIDE
@@ -48,7 +48,7 @@ def record_settings(trainer, checkpoint: Path | None) -> None:
     record and the model card would be true of a part of it only.
 
     Raises:
-        RecipeError: If a setting has changed that changes what is learned. Of the others there is a warning.
+        UsageError: If a setting has changed that changes what is learned. Of the others there is a warning.
     """
     now = json.loads(ADDRESS.sub("", json.dumps(settings_of(trainer), default=str)))
     before = checkpoint.parent / SETTINGS if checkpoint else None
@@ -56,7 +56,7 @@ def record_settings(trainer, checkpoint: Path | None) -> None:
         changed = changes(json.loads(ADDRESS.sub("", before.read_text())), now)
         refused = {name: values for name, values in changed.items() if not may_change(name)}
         if refused:
-            raise RecipeError(
+            raise UsageError(
                 f"resume_from_checkpoint={str(checkpoint)!r}: its run has other settings: {in_words(refused)}. Go on "
                 "with the same ones, or start a new run from its weights, with the checkpoint as model_name_or_path "
                 "and another output_dir."

@@ -16,7 +16,7 @@ import yaml
 from accelerate import PartialState
 from safetensors.torch import load_file
 
-from delta_trl.arguments.errors import RecipeError
+from delta_trl.arguments.errors import UsageError
 from delta_trl.cli import main
 from delta_trl.commands.folder import remove_run
 from delta_trl.files import is_complete, names_disk
@@ -225,7 +225,7 @@ def test_a_finished_run_trains_no_further(make_trainer, tmp_path, caplog, length
 
 def test_one_run_at_a_time(make_trainer, tmp_path):
     trainer = make_trainer()
-    with locked_elsewhere(tmp_path / "run"), pytest.raises(RecipeError, match="Another process is writing to"):
+    with locked_elsewhere(tmp_path / "run"), pytest.raises(UsageError, match="Another process is writing to"):
         trainer.train()
     assert trainer.state.global_step == 0
     trainer.train()
