@@ -52,11 +52,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"delta-trl: error: unknown command {command!r}, expected one of {known}.", file=sys.stderr)
         return 2
 
-    from .arguments.errors import RecipeError
+    from .arguments.errors import UsageError
 
     try:
         COMMANDS[command](args)
-    except RecipeError as error:
+    except UsageError as error:
         if os.environ.get("LOCAL_RANK", "0") != "0":
             # The first process reports a mistake that all of them find, and the launcher then ends the others. A
             # mistake of this process alone must still be reported.

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from .arguments.errors import RecipeError
+from .arguments.errors import UsageError
 
 
 LAST_FILE, ENTROPY_STATE = "trainer_state.json", "entropy_ctrl_state.json"  # of a checkpoint
@@ -41,7 +41,7 @@ class FolderLock:
     frees the lock of a process that ends, however it ends. On a file system without locks, nobody is kept out.
 
     Raises:
-        RecipeError: On entering, if somebody else is writing to the folder.
+        UsageError: On entering, if somebody else is writing to the folder.
     """
 
     def __init__(self, folder: Path):
@@ -68,7 +68,7 @@ class FolderLock:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
             file.close()
-            raise RecipeError(
+            raise UsageError(
                 f"Another process is writing to {self.folder}: wait for its end, or choose another --output_dir."
             ) from None
         except OSError:  # a file system without locks

@@ -22,7 +22,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 from transformers.utils.logging import disable_progress_bar
 
-from delta_trl.arguments.errors import RecipeError
+from delta_trl.arguments.errors import UsageError
 from delta_trl.credit import make_rule
 from delta_trl.evaluation.sampling import describe
 from delta_trl.files import write_json
@@ -108,7 +108,7 @@ def outcome(run_dir: Path, problems: list[dict], seed: int) -> dict:
     rewards = [entry["reward"] for entry in history if "reward" in entry]
     try:
         report = str(write_report([run_dir], run_dir / "report.html"))
-    except RecipeError as error:
+    except UsageError as error:
         report = f"not written: {error}"
     return {
         "accuracy": accuracy,

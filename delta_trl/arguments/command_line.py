@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
-from .errors import RecipeError
+from .errors import UsageError
 
 
 class CommandParser(argparse.ArgumentParser):
-    """`argparse`'s, with mistakes as `RecipeError`, and an unknown option named with the nearest known one."""
+    """`argparse`'s, with mistakes as `UsageError`, and an unknown option named with the nearest known one."""
 
     def __init__(self, *args, **options):
         super().__init__(*args, allow_abbrev=False, **options)
@@ -20,7 +20,7 @@ class CommandParser(argparse.ArgumentParser):
         Like `parse_args`; names of options may have dashes or underscores.
 
         Raises:
-            RecipeError: For an unknown option, or a value that does not fit.
+            UsageError: For an unknown option, or a value that does not fit.
         """
         args = [re.sub(r"^--[^=]+", lambda name: "--" + name[0][2:].replace("-", "_"), arg) for arg in args]
         options, rest = self.parse_known_args(args)
@@ -29,14 +29,14 @@ class CommandParser(argparse.ArgumentParser):
         return options
 
     def refuse(self, unknown: Iterable[str]) -> NoReturn:
-        """Raise `RecipeError` that names unknown options, `--name` or keys of a recipe, each with the nearest one."""
+        """Raise `UsageError` that names unknown options, `--name` or keys of a recipe, each with the nearest one."""
         flags = [flag for action in self._actions for flag in action.option_strings]
         hints = []
         for option in unknown:
             known = flags if option.startswith("-") else [flag.removeprefix("--") for flag in flags]
             near = difflib.get_close_matches(option, known, n=1)
             hints.append(f"`{option}`" + (f" (did you mean `{near[0]}`?)" if near else ""))
-        raise RecipeError(f"Unknown option: {', '.join(hints)}. `{self.prog} --help` lists the known ones.")
+        raise UsageError(f"Unknown option: {', '.join(hints)}. `{self.prog} --help` lists the known ones.")
 
     def error(self, message: str) -> NoReturn:
-        raise RecipeError(f"{self.prog.split()[-1]}: {message}")
+        raise UsageError(f"{self.prog.split()[-1]}: {message}")

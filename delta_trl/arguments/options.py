@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from .errors import RecipeError
+from .errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def read_options(args: Iterable[str]) -> Options:
             equal names the last one counts.
 
     Raises:
-        RecipeError: If a word belongs to no option, or the recipe cannot be read.
+        UsageError: If a word belongs to no option, or the recipe cannot be read.
     """
     flags: dict[str, list[str]] = {}
     words: list[str] | None = None
@@ -60,18 +60,18 @@ def read_options(args: Iterable[str]) -> Options:
             name, has_value, value = arg.removeprefix("--").partition("=")
             words = flags["help" if arg == "-h" else name.replace("-", "_")] = [value] if has_value else []
         elif words is None:
-            raise RecipeError(f"{arg!r} belongs to no option: expected --config RECIPE.yaml or --option value.")
+            raise UsageError(f"{arg!r} belongs to no option: expected --config RECIPE.yaml or --option value.")
         else:
             words.append(arg)
     if "config" not in flags:
         return Options({}, flags)
     path = flags.pop("config")
     if len(path) != 1:
-        raise RecipeError(f"--config: expected the path of one recipe, got {' '.join(path) or 'none'}.")
+        raise UsageError(f"--config: expected the path of one recipe, got {' '.join(path) or 'none'}.")
     recipe = read_recipe(path[0])
     variables = recipe.pop("env", {})
     if not isinstance(variables, dict):
-        raise RecipeError(f"env={variables!r}: expected a mapping of environment variables.")
+        raise UsageError(f"env={variables!r}: expected a mapping of environment variables.")
     os.environ.update({name: str(value) for name, value in variables.items()})
     return Options(recipe, flags)
 
@@ -90,25 +90,25 @@ class _Loader(yaml.SafeLoader):
                 continue  # YAML's own loader handles these
             key, line = self.construct_object(key_node), key_node.start_mark.line + 1
             if key in seen:
-                raise RecipeError(f"`{key}` is set twice, in lines {seen[key]} and {line} of the recipe.")
+                raise UsageError(f"`{key}` is set twice, in lines {seen[key]} and {line} of the recipe.")
             seen[key] = line
         return super().construct_mapping(node, deep)
 
 
 def read_recipe(path: str | Path) -> dict[str, Any]:
-    """The keys of a YAML file. Raises `RecipeError` if it cannot be read, or is no mapping of distinct keys."""
+    """The keys of a YAML file. Raises `UsageError` if it cannot be read, or is no mapping of distinct keys."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise RecipeError(f"--config: no such file: {path}") from error
+        raise UsageError(f"--config: no such file: {path}") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise RecipeError(f"--config: the recipe cannot be read: {error}") from error
+        raise UsageError(f"--config: the recipe cannot be read: {error}") from error
     try:
         recipe = yaml.load(text, _Loader)
     except yaml.YAMLError as error:
-        raise RecipeError(f"The recipe {path} is not valid YAML: {error}") from error
+        raise UsageError(f"The recipe {path} is not valid YAML: {error}") from error
     if not isinstance(recipe, dict):
-        raise RecipeError(f"The recipe {path} holds {type(recipe).__name__}, expected a YAML mapping of options.")
+        raise UsageError(f"The recipe {path} holds {type(recipe).__name__}, expected a YAML mapping of options.")
     return recipe
 
 

@@ -7,17 +7,17 @@ import yaml
 from transformers import HfArgumentParser
 
 from .command_line import CommandParser
-from .errors import RecipeError
+from .errors import UsageError
 from .options import Options
 
 
 def read_mappings(arguments, *names: str) -> None:
-    """Make these fields dicts, which on the command line are YAML texts. Raises `RecipeError` for other values."""
+    """Make these fields dicts, which on the command line are YAML texts. Raises `UsageError` for other values."""
     for name in names:
         value = getattr(arguments, name)
         value = yaml.safe_load(value) if isinstance(value, str) else value
         if value is not None and not isinstance(value, dict):
-            raise RecipeError(f"{name}={value!r}: expected a mapping.")
+            raise UsageError(f"{name}={value!r}: expected a mapping.")
         setattr(arguments, name, value or {})
 
 
@@ -25,10 +25,10 @@ class CheckedArguments:
     """Base class of the arguments of a command, with shared checks."""
 
     def require(self, *names: str) -> None:
-        """Raise `RecipeError` for an argument that is not given."""
+        """Raise `UsageError` for an argument that is not given."""
         for name in names:
             if not getattr(self, name):
-                raise RecipeError(f"`{name}` is missing: set it as --{name}.")
+                raise UsageError(f"`{name}` is missing: set it as --{name}.")
 
     def make_lists(self, *names: str) -> None:
         """Make lists of one element of arguments that are a single text, as a YAML file may have them."""
@@ -37,9 +37,9 @@ class CheckedArguments:
                 setattr(self, name, [getattr(self, name)])
 
     def expect(self, name: str, valid: bool, expected: str) -> None:
-        """Raise `RecipeError` for an argument that is not valid."""
+        """Raise `UsageError` for an argument that is not valid."""
         if not valid:
-            raise RecipeError(f"{name}={getattr(self, name)}: expected {expected}.")
+            raise UsageError(f"{name}={getattr(self, name)}: expected {expected}.")
 
 
 class StrictParser(CommandParser, HfArgumentParser):
@@ -50,7 +50,7 @@ class StrictParser(CommandParser, HfArgumentParser):
         The dataclasses that options amount to.
 
         Raises:
-            RecipeError: On an unknown option, or a value that does not fit.
+            UsageError: On an unknown option, or a value that does not fit.
         """
         keys = {action.dest for action in self._actions}
         flags = {flag for action in self._actions for flag in action.option_strings}
@@ -64,6 +64,6 @@ class StrictParser(CommandParser, HfArgumentParser):
         except PackageNotFoundError as error:
             quoted = re.search(r"'([\w-]+)", error.name)  # transformers puts a sentence into the name
             package = quoted[1] if quoted else error.name
-            raise RecipeError(f"An option needs {package}, which is not installed: pip install {package}") from error
+            raise UsageError(f"An option needs {package}, which is not installed: pip install {package}") from error
         except (ValueError, TypeError, ImportError) as error:
-            raise RecipeError(str(error)) from error
+            raise UsageError(str(error)) from error

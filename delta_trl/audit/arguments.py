@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ..arguments.errors import RecipeError
+from ..arguments.errors import UsageError
 from ..arguments.parser import CheckedArguments, StrictParser
 
 
@@ -82,7 +82,7 @@ class AuditArguments(CheckedArguments):
     def __post_init__(self):
         self.require("model_name_or_path", "benchmarks", "output_dir")
         if not self.rules:
-            raise RecipeError("`rules` is empty: name one, or leave it out for the default ones.")
+            raise UsageError("`rules` is empty: name one, or leave it out for the default ones.")
         self.make_lists("benchmarks", "rules")
         for name in ("num_prompts", "prompts_per_batch", "max_completion_length", "batch_size"):
             self.expect(name, getattr(self, name) >= 1, "a positive number")

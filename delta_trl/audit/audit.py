@@ -13,7 +13,7 @@ from accelerate import PartialState
 from tqdm.auto import tqdm
 from transformers import AutoConfig
 
-from ..arguments.errors import RecipeError
+from ..arguments.errors import UsageError
 from ..arguments.options import Options
 from ..credit import Credit, TokenCredit, alone, credit_at_rollout, read_rule
 from ..evaluation.evaluate import fingerprint, sample_seed
@@ -31,7 +31,7 @@ from .summary import REFERENCE, UNIFORM, check_not_empty, gradient_file, show, s
 
 
 def main(options: Options) -> None:
-    """Run an audit, or resume it. Raises `RecipeError` for a user's mistake."""
+    """Run an audit, or resume it. Raises `UsageError` for a user's mistake."""
     arguments: AuditArguments
     (arguments,) = AuditParser().parse(options)
     state = start_processes(arguments.use_cpu)
@@ -69,7 +69,7 @@ class Audit:
             config = AutoConfig.from_pretrained(name, **self.source.hub_options).get_text_config()
         except (ValueError, OSError, ImportError) as error:
             reason = " ".join(str(error).split())
-            raise RecipeError(f"model_name_or_path={self.source.name!r}: cannot be loaded: {reason}") from error
+            raise UsageError(f"model_name_or_path={self.source.name!r}: cannot be loaded: {reason}") from error
         with state.main_process_first():  # the other processes read the data from the cache
             limit = getattr(config, "max_position_embeddings", None)
             self.benchmarks = make_benchmarks(args, tokenizer, limit, config.vocab_size)
@@ -100,7 +100,7 @@ class Audit:
         Score the batches that are missing, and merge the files of all processes.
 
         Raises:
-            RecipeError: If the folder holds an audit with other settings, or the model cannot be loaded.
+            UsageError: If the folder holds an audit with other settings, or the model cannot be loaded.
         """
         state = self.state
         done, todo = share_work(self.store, self._settings(), state)
@@ -114,14 +114,14 @@ class Audit:
                 try:
                     self._audit(key, generators)
                 except torch.OutOfMemoryError as error:
-                    raise RecipeError(
+                    raise UsageError(
                         f"{key[0]}: out of memory ({error}). Lower --batch_size {self.args.batch_size}, or set "
                         "--reference_batches 0, which saves gradients."
                     ) from error
                 bar.update(len(todo[i * state.num_processes :][: state.num_processes]))  # the others are as far
         state.wait_for_everyone()
         if state.is_main_process and len(self.store.merge()) < len(self.store.chunks):
-            raise RecipeError(
+            raise UsageError(
                 f"Some batches in {self.args.output_dir} are missing or damaged: run the same command again, which "
                 "audits them."
             )
@@ -138,7 +138,7 @@ class Audit:
                     generator.model = generator.model.merge_and_unload().requires_grad_(True)
                 generators[name] = generator
             except (ValueError, OSError, ImportError) as error:
-                raise RecipeError(str(error)) from error
+                raise UsageError(str(error)) from error
         return generators[name]
 
     def _audit(self, chunk: ChunkKey, generators: dict[str, TransformersGenerator]) -> None:
@@ -162,7 +162,7 @@ class Audit:
                 with alone():
                     credit = credit_at_rollout(own, tokens)
             except ValueError as error:  # `TokenCreditError` is a `ValueError`
-                raise RecipeError(f"rules={label!r}: {error}") from error
+                raise UsageError(f"rules={label!r}: {error}") from error
             except Exception as error:
                 error.add_note(f"This was raised by the rule {label!r}.")
                 raise
@@ -218,16 +218,16 @@ def code_of(rule: TokenCredit) -> str | None:
 
 
 def make_rules(names: list[str]) -> dict[str, TokenCredit]:
-    """Rules by their names. Raises `RecipeError` for an unknown rule, and for one that is named twice."""
+    """Rules by their names. Raises `UsageError` for an unknown rule, and for one that is named twice."""
     rules = {}
     for name in names:
         try:
             rule = read_rule(name)
         except ValueError as error:
-            raise RecipeError(f"rules: {error}") from error
+            raise UsageError(f"rules: {error}") from error
         if name in rules:
-            raise RecipeError(f"rules: {name!r} is named twice.")
+            raise UsageError(f"rules: {name!r} is named twice.")
         if not (rule.credits_rollouts or rule.credits_micro_batches):
-            raise RecipeError(f"rules: {name!r} credits nothing; uniform credit is in every audit.")
+            raise UsageError(f"rules: {name!r} credits nothing; uniform credit is in every audit.")
         rules[name] = rule
     return rules

@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from ..arguments.errors import RecipeError
+from ..arguments.errors import UsageError
 from ..arguments.lookup import import_dotted
 from ..data.loading import LOCAL_FORMATS
 from ..evaluation.benchmarks import BENCHMARKS, NUMBER, load_problems
@@ -28,7 +28,7 @@ def make_benchmarks(
     own [`SampledBenchmark`], which is called with the last part of the path as name, the tokenizer and the arguments.
 
     Raises:
-        RecipeError: If a benchmark is unknown or named twice, or nothing in it can be audited.
+        UsageError: If a benchmark is unknown or named twice, or nothing in it can be audited.
     """
     made: dict[str, Benchmark] = {}
     for given in args.benchmarks:
@@ -36,7 +36,7 @@ def make_benchmarks(
         path, _, source = (Path(given).stem, "", "") if own else given.partition("=")
         name = path if own or source else path.rpartition(".")[2]
         if name in made:
-            raise RecipeError(f"The benchmark {name!r} is named twice.")
+            raise UsageError(f"The benchmark {name!r} is named twice.")
         try:
             if own:
                 made[name] = LabelledBenchmark(name, own_file(given), tokenizer, args, limit, vocab_size)
@@ -51,13 +51,13 @@ def make_benchmarks(
             else:
                 raise _unknown(name)
         except (ValueError, OSError) as error:
-            raise error if isinstance(error, RecipeError) else RecipeError(str(error)) from error
+            raise error if isinstance(error, UsageError) else UsageError(str(error)) from error
     return made
 
 
 def _of_evaluation(name: str, source: str, tokenizer: PreTrainedTokenizerBase, args: Any) -> SampledBenchmark:
     if not args.reference_batches:
-        raise RecipeError(f"{name} has no labels, so that only gradients can be audited: set reference_batches.")
+        raise UsageError(f"{name} has no labels, so that only gradients can be audited: set reference_batches.")
     benchmark = replace(BENCHMARKS[name], source=source) if source else BENCHMARKS[name]
     if benchmark.conversational is None:
         benchmark = replace(benchmark, conversational=tokenizer.chat_template is not None)
@@ -66,10 +66,10 @@ def _of_evaluation(name: str, source: str, tokenizer: PreTrainedTokenizerBase, a
     return SampledBenchmark(name, rows, problems.reward, args.max_completion_length, tokenizer, args)
 
 
-def _unknown(name: str) -> RecipeError:
+def _unknown(name: str) -> UsageError:
     known = [*LABELLED, *BENCHMARKS]
     (nearest,) = difflib.get_close_matches(name, known, n=1, cutoff=0)
-    return RecipeError(
+    return UsageError(
         f"Unknown benchmark {name!r}: did you mean {nearest!r}? Expected one of {', '.join(known)}, `name=source`, "
         f"the path of a file of {', '.join(LOCAL_FORMATS)}, or your_module.YourBenchmark."
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from ..arguments.errors import RecipeError
+from ..arguments.errors import UsageError
 from ..data.columns import refuse_chats_without_template
 from ..evaluation.benchmarks import BOXED
 from ..evaluation.evaluate import prompt_ids
@@ -34,7 +34,7 @@ class LabelledBenchmark:
         max_completion_length (`int`): Tokens of a sampled completion: what fits behind the longest prompt.
 
     Raises:
-        RecipeError: If the tokenizer does not fit, or nothing is left.
+        UsageError: If the tokenizer does not fit, or nothing is left.
         ValueError, OSError: If the data cannot be loaded or read.
     """
 
@@ -52,7 +52,7 @@ class LabelledBenchmark:
         self.name, self.data, self.tokenizer, self.args = name, data, tokenizer, args
         self._limit, self._vocab_size = limit, vocab_size
         if not tokenizer.is_fast:
-            raise RecipeError(
+            raise UsageError(
                 f"{name}: the tokenizer of {args.model_name_or_path} does not say which characters a token stands "
                 "for: labels need a fast tokenizer."
             )
@@ -60,7 +60,7 @@ class LabelledBenchmark:
         self._groups = self._choose()
         if not self._groups:
             reasons = "; ".join(f"{count} {reason}" for reason, count in self.left_out.items() if count)
-            raise RecipeError(f"{name}: nothing is left to audit: {reasons or 'it has no completions'}.")
+            raise UsageError(f"{name}: nothing is left to audit: {reasons or 'it has no completions'}.")
         size = args.prompts_per_batch
         self._batches = [self._groups[i : i + size] for i in range(0, len(self._groups), size)]
         self.sizes = [
@@ -105,7 +105,7 @@ class LabelledBenchmark:
                 self.left_out[f"completions: {reason}"] += 1
                 continue
             if max(row["prompt_ids"] + row["token_ids"]) >= self._vocab_size:
-                raise RecipeError(
+                raise UsageError(
                     f"{self.name}: a token is beyond the vocabulary of {self.args.model_name_or_path}, "
                     f"{self._vocab_size:,}. Does the tokenizer in there belong to the model?"
                 )

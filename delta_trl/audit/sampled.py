@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from ..arguments.errors import RecipeError
+from ..arguments.errors import UsageError
 from ..evaluation.evaluate import call_reward, prompt_ids, sample_seed
 from ..evaluation.generation import Generate
 from .labels import fingerprint, text_of
@@ -34,7 +34,7 @@ class SampledBenchmark:
         fingerprint (`str`): A hash of the problems.
 
     Raises:
-        RecipeError: If there are too few problems.
+        UsageError: If there are too few problems.
     """
 
     def __init__(
@@ -51,12 +51,12 @@ class SampledBenchmark:
         per_batch, self.references = args.prompts_per_batch, args.reference_batches
         count = args.num_prompts + self.references * per_batch
         if count > len(problems):
-            raise RecipeError(
+            raise UsageError(
                 f"{name}: num_prompts={args.num_prompts} and reference_batches={self.references} of {per_batch} "
                 f"prompts are {count:,} prompts, but it has {len(problems):,}."
             )
         if self.references and args.num_prompts % per_batch:
-            raise RecipeError(
+            raise UsageError(
                 f"{name}: num_prompts={args.num_prompts} is no multiple of prompts_per_batch={per_batch}, and "
                 "gradients of a smaller batch cannot be compared. Change one of them, or set reference_batches=0."
             )

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arguments.errors import RecipeError
+from ..arguments.errors import UsageError
 
 
 try:
     from scipy import stats
 except ImportError as error:
-    raise RecipeError("delta-trl audit needs scipy: pip install scipy") from error
+    raise UsageError("delta-trl audit needs scipy: pip install scipy") from error
 
 RESAMPLES = 2000
 PERMUTATIONS = 2000

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from ..arguments.errors import RecipeError
+from ..arguments.errors import UsageError
 from ..evaluation.store import ChunkKey, read_samples
 from ..evaluation.summary import print_table
 from ..files import write_json
@@ -101,11 +101,11 @@ def _read_gradients(folder: Path, chunk: ChunkKey) -> dict[str, np.ndarray]:
 
 
 def check_not_empty(results: dict) -> None:
-    """Raise `RecipeError` if nothing could be audited in a benchmark."""
+    """Raise `UsageError` if nothing could be audited in a benchmark."""
     for name, one in results["benchmarks"].items():
         if not any(one["rules"].values()):
             reasons = "; ".join(f"{count} {reason}" for reason, count in one["counts"]["left_out"].items())
-            raise RecipeError(f"{name}: nothing could be audited: {reasons or 'no completion has a label'}.")
+            raise UsageError(f"{name}: nothing could be audited: {reasons or 'no completion has a label'}.")
 
 
 def _counts(lines: list[dict], reasons: Counter) -> dict:

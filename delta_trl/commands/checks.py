@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..arguments.errors import RecipeError
+from ..arguments.errors import UsageError
 from ..arguments.options import Options, is_true
 from .folder import refuse_another_run
 
@@ -24,15 +24,15 @@ TRACKERS = ("wandb", "trackio", "mlflow", "comet_ml", "swanlab")  # in report_to
 
 
 def check_call(options: Options, dry_run: bool = False) -> None:
-    """Raise `RecipeError` for a missing recipe, key, file, folder or package, or an output folder that is taken."""
+    """Raise `UsageError` for a missing recipe, key, file, folder or package, or an output folder that is taken."""
     if not (options.flags or options.recipe):
-        raise RecipeError("train needs a recipe: delta-trl train --config RECIPE.yaml (`--help` lists its options).")
+        raise UsageError("train needs a recipe: delta-trl train --config RECIPE.yaml (`--help` lists its options).")
     if {"help", "help_all"} & options.flags.keys():
         return
     given = options.values
     for name in REQUIRED:
         if not given.get(name) or given[name] is True:
-            raise RecipeError(f"`{name}` is missing: set it in the recipe or as --{name}.")
+            raise UsageError(f"`{name}` is missing: set it in the recipe or as --{name}.")
     check_model_path(given["model_name_or_path"])
     for name in ("dataset_name", "eval_dataset_name"):
         if given.get(name):
@@ -46,7 +46,7 @@ def check_call(options: Options, dry_run: bool = False) -> None:
     report_to = given.get("report_to") or []
     for tracker in [report_to] if isinstance(report_to, str) else report_to:
         if tracker in TRACKERS and find_spec(tracker) is None:
-            raise RecipeError(f"report_to={tracker!r}: the package is not installed: pip install {tracker}")
+            raise UsageError(f"report_to={tracker!r}: the package is not installed: pip install {tracker}")
 
 
 def take_dry_run(options: Options) -> int | None:
@@ -57,39 +57,39 @@ def take_dry_run(options: Options) -> int | None:
         options.flags.pop(name, None)
     if not dry_run:
         if asked is not None:
-            raise RecipeError("--num-processes goes with --dry-run; `accelerate launch` starts processes to train on.")
+            raise UsageError("--num-processes goes with --dry-run; `accelerate launch` starts processes to train on.")
         return None
     asked = os.environ.get("WORLD_SIZE", 1) if asked is None else asked
     if not str(asked).isdecimal() or int(asked) < 1:
-        raise RecipeError(f"--num-processes {asked}: expected a positive number.")
+        raise UsageError(f"--num-processes {asked}: expected a positive number.")
     return int(asked)
 
 
 def refuse_options_without_effect(given: dict[str, Any]) -> None:
-    """Raise `RecipeError` for options without effect, because the one that they depend on is not given."""
+    """Raise `UsageError` for options without effect, because the one that they depend on is not given."""
     for switch, beginnings in SWITCHES.items():
         unused = [name for name in given if name.startswith(beginnings) and given[name] is not None]
         if unused and given.get(switch) is None:
             are = "is" if len(unused) == 1 else "are"
-            raise RecipeError(f"{', '.join(unused)} {are} without effect unless {switch} is set.")
+            raise UsageError(f"{', '.join(unused)} {are} without effect unless {switch} is set.")
 
 
 def check_model_path(name: str) -> None:
-    """Raise `RecipeError` for a local path that holds no saved model."""
+    """Raise `UsageError` for a local path that holds no saved model."""
     path = Path(str(name)).expanduser()
     looks_local = str(name).startswith((".", "/", "~")) or str(name).count("/") > 1
     if looks_local and not path.exists():
-        raise RecipeError(f"model_name_or_path={name!r}: no such folder (from {Path.cwd()}).")
+        raise UsageError(f"model_name_or_path={name!r}: no such folder (from {Path.cwd()}).")
     if path.is_file():
-        raise RecipeError(f"model_name_or_path={name!r} is a file: name the folder of a saved model, or a hub id.")
+        raise UsageError(f"model_name_or_path={name!r} is a file: name the folder of a saved model, or a hub id.")
     if path.is_dir() and not any((path / file).is_file() for file in ("config.json", "adapter_config.json")):
-        raise RecipeError(f"model_name_or_path={name!r}: no config.json in that folder: not a saved model.")
+        raise UsageError(f"model_name_or_path={name!r}: no config.json in that folder: not a saved model.")
 
 
 def check_dataset_path(name: str, option: str = "dataset_name") -> None:
-    """Raise `RecipeError` for a local data file that is missing or empty."""
+    """Raise `UsageError` for a local data file that is missing or empty."""
     path = Path(str(name))
     if path.suffix in (".json", ".jsonl", ".parquet") and not path.is_file():
-        raise RecipeError(f"{option}={name!r}: no such file (from {Path.cwd()}).")
+        raise UsageError(f"{option}={name!r}: no such file (from {Path.cwd()}).")
     if path.is_file() and not path.stat().st_size:
-        raise RecipeError(f"{option}={name!r}: the file is empty.")
+        raise UsageError(f"{option}={name!r}: the file is empty.")

@@ -24,7 +24,7 @@ from ..trainer.rollouts import (
 )
 from .best_checkpoint import keeps_best
 from .dataset import evaluation_source, load_prepared
-from .recipe import RecipeError, RecipeParser, RunArguments, get_rewards
+from .recipe import RecipeParser, RunArguments, UsageError, get_rewards
 
 
 FIRST_ROWS = 100  # rows of a local dataset to check, or as many as a rollout batch takes
@@ -96,7 +96,7 @@ def plan_config(num_processes: int) -> type[DeltaGRPOConfig]:
 
 
 def parse(options: Options, num_processes: int) -> tuple[RunArguments, DeltaGRPOConfig, ModelConfig]:
-    """The arguments of a recipe on `num_processes` processes. Raises `RecipeError` like `RecipeParser.parse`."""
+    """The arguments of a recipe on `num_processes` processes. Raises `UsageError` like `RecipeParser.parse`."""
     return RecipeParser(plan_config(num_processes)).parse(options)
 
 
@@ -238,7 +238,7 @@ def describe(plan: Plan, run_args: RunArguments, args: DeltaGRPOConfig, model_ar
 
 def check_data(run_args: RunArguments, args: DeltaGRPOConfig, rewards: list[Callable]) -> list:
     """
-    The first prompts of a local dataset. Raises `RecipeError` like training if its first rows will not do, or are too
+    The first prompts of a local dataset. Raises `UsageError` like training if its first rows will not do, or are too
     few.
     """
     sources = [(run_args, run_args.dataset_train_split)]
@@ -255,7 +255,7 @@ def check_data(run_args: RunArguments, args: DeltaGRPOConfig, rewards: list[Call
                     refuse_too_few_rows(args, len(dataset))
                 prompts += dataset["prompt"]
             except (ValueError, OSError) as error:
-                raise RecipeError(str(error)) from error
+                raise UsageError(str(error)) from error
     return prompts
 
 
@@ -283,12 +283,12 @@ def warn_of_model(run_args: RunArguments, model_args: ModelConfig, prompts: list
 
 
 def main(options: Options, num_processes: int) -> None:
-    """Print the plan of a recipe. Raises `RecipeError` for a mistake in it, its data, or its rewards' options."""
+    """Print the plan of a recipe. Raises `UsageError` for a mistake in it, its data, or its rewards' options."""
     run_args, training_args, model_args = parse(options, num_processes)
     try:
         rewards = get_rewards(run_args)
     except (ValueError, ImportError) as error:
-        raise RecipeError(str(error)) from error
+        raise UsageError(str(error)) from error
     prompts = check_data(run_args, training_args, rewards)
     plan = make_plan(training_args, hidden_size(model_args, training_args.trust_remote_code))
     plan = replace(plan, warnings=(*plan.warnings, *warn_of_model(run_args, model_args, prompts)))

@@ -6,7 +6,7 @@ import warnings
 from pathlib import Path
 
 from ..arguments.command_line import CommandParser
-from ..arguments.errors import RecipeError
+from ..arguments.errors import UsageError
 from ..data.completions import read_completions
 from ..report.token_log.records import COMPLETIONS_FILE, FOLDER, TOKEN_TYPES_FILE
 from .checks import check_model_path
@@ -38,7 +38,7 @@ OLD_NAMES = {"--model": "--model_name_or_path", "--output": "--output_dir"}
 
 
 def main(args: list[str]) -> None:
-    """Compute the token credit of a file's completions, and write it. Raises `RecipeError` for a mistake."""
+    """Compute the token credit of a file's completions, and write it. Raises `UsageError` for a mistake."""
     parser = CommandParser(
         prog="delta-trl explain",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -100,22 +100,22 @@ def _new_name(arg: str) -> str:
 
 
 def _check_output(output: Path, overwrite: bool) -> None:
-    """Raise `RecipeError` if nothing can be written there, or if what is there would be lost or mixed."""
+    """Raise `UsageError` if nothing can be written there, or if what is there would be lost or mixed."""
     folder = output / FOLDER
     existing = next(path for path in (folder, *folder.parents) if os.path.exists(path))
     if not existing.is_dir() or not os.access(existing, os.W_OK):
-        raise RecipeError(f"--output_dir {output}: {existing} is not a folder that can be written to.")
+        raise UsageError(f"--output_dir {output}: {existing} is not a folder that can be written to.")
     own = {folder / COMPLETIONS_FILE.format(step=0), folder / TOKEN_TYPES_FILE, output / REPORT}
     patterns = (*RECORDS, f"{FOLDER}/*.parquet", "completions/*.parquet", "checkpoint-*", REPORT)
     found = {path: None for pattern in patterns for path in sorted(output.glob(pattern))}
     foreign = [path for path in found if path not in own]
     if foreign:
-        raise RecipeError(
+        raise UsageError(
             f"--output_dir {output}: holds {foreign[0].relative_to(output)} of a training run, which would be mixed "
             "with these records. Give another folder."
         )
     if found and not overwrite:
-        raise RecipeError(
+        raise UsageError(
             f"--output_dir {output}: holds {next(iter(found)).relative_to(output)} already. Give another folder, or "
             "--overwrite to replace it."
         )

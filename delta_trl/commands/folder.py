@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..arguments.errors import RecipeError
+from ..arguments.errors import UsageError
 from ..arguments.options import is_given, is_true
 from ..files import LAST_FILE, SETTINGS, is_complete
 
@@ -22,7 +22,7 @@ MODEL = (
 
 def refuse_another_run(output_dir: object, resume: object = None, overwrite: object = False, *inputs: object) -> None:
     """
-    Raise `RecipeError` if training into a folder would mix with, or write over, what it holds.
+    Raise `UsageError` if training into a folder would mix with, or write over, what it holds.
 
     Args:
         output_dir (`str` or `Path`): The folder.
@@ -32,18 +32,18 @@ def refuse_another_run(output_dir: object, resume: object = None, overwrite: obj
     """
     folder = Path(str(output_dir))
     if folder.exists() and not folder.is_dir():
-        raise RecipeError(f"output_dir={str(output_dir)!r} is a file: name a folder.")
+        raise UsageError(f"output_dir={str(output_dir)!r} is a file: name a folder.")
     for given in filter(None, map(str, filter(None, inputs))):
         path = Path(given).resolve()
         inside = path == folder.resolve() or (is_true(overwrite) and folder.resolve() in path.parents)
         if path.exists() and inside:
-            raise RecipeError(
+            raise UsageError(
                 f"output_dir={str(output_dir)!r} holds {given!r}, which is trained from and would be written over: "
                 "choose another folder."
             )
     if is_true(overwrite):
         if is_given(resume):
-            raise RecipeError("Set either resume_from_checkpoint or overwrite_output_dir: they contradict each other.")
+            raise UsageError("Set either resume_from_checkpoint or overwrite_output_dir: they contradict each other.")
         return
     steps = [int(path.name.removeprefix("checkpoint-")) for path in _checkpoints(folder) if is_complete(path)]
     records = [path for pattern in RECORDS for path in folder.glob(pattern)]
@@ -59,7 +59,7 @@ def refuse_another_run(output_dir: object, resume: object = None, overwrite: obj
             return
     recorded = [int(step[1]) for path in records if (step := re.search(r"_(\d+)$", path.stem))]
     go_on = "go on with it (--resume_from_checkpoint true), " if steps else ""
-    raise RecipeError(
+    raise UsageError(
         f"output_dir={str(output_dir)!r} holds a run that has reached step {max([*steps, *recorded], default=0)}, "
         f"which would be written over: {go_on}choose another folder (--output_dir), or have it removed "
         "(--overwrite_output_dir true)."
@@ -68,13 +68,13 @@ def refuse_another_run(output_dir: object, resume: object = None, overwrite: obj
 
 def refuse_another_branch(folder: Path, named: Path, steps: list[int]) -> None:
     """
-    Raise `RecipeError` if going on from a checkpoint would mix with what was trained from there before. A launcher
+    Raise `UsageError` if going on from a checkpoint would mix with what was trained from there before. A launcher
     that starts a process again after a crash gives it the same checkpoint.
     """
     number = re.search(r"\d+$", named.name)
     later = sorted(step for step in steps if number and step > int(number[0]))
     if later and not _is_restart():
-        raise RecipeError(
+        raise UsageError(
             f"resume_from_checkpoint={str(named)!r}: {str(folder)!r} also holds later checkpoints "
             f"({', '.join(map(str, later))}), which `resume_from_checkpoint true` would take for this run's own. "
             "Remove them, or go on in another folder (--output_dir)."

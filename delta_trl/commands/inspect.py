@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ..arguments.command_line import CommandParser
-from ..arguments.errors import RecipeError
+from ..arguments.errors import UsageError
 from ..report import MIN_COUNT, write_report
 
 
@@ -28,18 +28,18 @@ def main(args: list[str]) -> None:
                         help="with --terminal: shade by the distance from the mean of a token's side")  # fmt: skip
     options = parser.read(args)
     if len(options.runs) > 2:
-        raise RecipeError(f"inspect: expected one run directory, or two to compare, got {len(options.runs)}.")
+        raise UsageError(f"inspect: expected one run directory, or two to compare, got {len(options.runs)}.")
     if options.min_count < 1:
-        raise RecipeError(f"--min_count {options.min_count}: expected a positive number.")
+        raise UsageError(f"--min_count {options.min_count}: expected a positive number.")
     if options.terminal:
         if len(options.runs) > 1 or options.output:
-            raise RecipeError("--terminal shows one run, and writes no file.")
+            raise UsageError("--terminal shows one run, and writes no file.")
         from ..report.terminal import show
 
         show(options.runs[0], options.step, relative=options.relative, min_count=options.min_count)
         return
     if options.relative:
-        raise RecipeError("--relative goes with --terminal: the page has a switch for it.")
+        raise UsageError("--relative goes with --terminal: the page has a switch for it.")
     # The name says what it is compared with, so that the run's own report stays.
     name = "-vs-".join(["report", *(Path(run).resolve().name for run in options.runs[1:])])
     output = options.output or Path(options.runs[0]) / f"{name}.html"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 
 from trl import ModelConfig
 
-from ..arguments.errors import RecipeError
+from ..arguments.errors import UsageError
 from ..arguments.options import Options
 from ..arguments.parser import StrictParser, read_mappings
 from ..data.formats import FORMATS
@@ -92,22 +92,22 @@ class RunArguments:
         if isinstance(self.reward_funcs, str):
             self.reward_funcs = [self.reward_funcs]
         if self.terminal not in TERMINALS:
-            raise RecipeError(f"terminal={self.terminal!r}: expected one of {', '.join(map(repr, TERMINALS))}.")
+            raise UsageError(f"terminal={self.terminal!r}: expected one of {', '.join(map(repr, TERMINALS))}.")
         for prefix in ("", "eval_"):
             form, mapping = f"{prefix}dataset_format", f"{prefix}column_mapping"
             if getattr(self, form) and getattr(self, mapping):
-                raise RecipeError(f"Set either `{form}` or `{mapping}`: a format names its own columns.")
+                raise UsageError(f"Set either `{form}` or `{mapping}`: a format names its own columns.")
         for name in ("eval_dataset_config", "eval_dataset_format", "eval_column_mapping"):
             if getattr(self, name) and not self.eval_dataset_name:
-                raise RecipeError(f"`{name}` goes with `eval_dataset_name`, which is not set.")
+                raise UsageError(f"`{name}` goes with `eval_dataset_name`, which is not set.")
         if any(not isinstance(name, str) for name in self.reward_funcs or ()):
-            raise RecipeError(
+            raise UsageError(
                 f"reward_funcs={self.reward_funcs}: expected names, or a mapping of names to weights. Options go into "
                 "reward_kwargs."
             )
         unknown = set(self.reward_kwargs) - set(self.reward_funcs)
         if unknown:
-            raise RecipeError(
+            raise UsageError(
                 f"reward_kwargs names {sorted(unknown)}, which are not among reward_funcs: {self.reward_funcs}."
             )
 
@@ -118,15 +118,15 @@ def get_rewards(run_args: RunArguments) -> list[Callable]:
 
 
 def weigh_rewards(run_args: RunArguments, training_args: DeltaGRPOConfig) -> None:
-    """Turn `reward_funcs`, a mapping of names to weights, into TRL's two lists. Raises `RecipeError`."""
+    """Turn `reward_funcs`, a mapping of names to weights, into TRL's two lists. Raises `UsageError`."""
     for name, weight in run_args.reward_funcs.items():
         if not isinstance(weight, (int, float)) or isinstance(weight, bool):
-            raise RecipeError(
+            raise UsageError(
                 f"reward_funcs: the weight of {name!r} is {weight!r}: expected a number. Options go into "
                 "reward_kwargs."
             )
     if training_args.reward_weights is not None:
-        raise RecipeError("Set either the weights in `reward_funcs` or `reward_weights`.")
+        raise UsageError("Set either the weights in `reward_funcs` or `reward_weights`.")
     training_args.reward_weights = list(map(float, run_args.reward_funcs.values()))
     run_args.reward_funcs = list(run_args.reward_funcs)
 

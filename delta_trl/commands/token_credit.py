@@ -8,7 +8,7 @@ import pyarrow as pa
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
-from ..arguments.errors import RecipeError
+from ..arguments.errors import UsageError
 from ..credit import credit_at_rollout, read_rule
 from ..data.columns import refuse_chats_without_template
 from ..evaluation.generation import ModelSource
@@ -33,17 +33,17 @@ def explain(rows: list[dict], options: argparse.Namespace, report: Path) -> Path
         `Path`: The HTML file.
 
     Raises:
-        RecipeError: If there is no such device, rule or model, a line does not fit it, or nothing can be written.
+        UsageError: If there is no such device, rule or model, a line does not fit it, or nothing can be written.
     """
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # the latter from a torch without CUDA
-        raise RecipeError(f"--device {device}: {str(error).splitlines()[0]}") from error
+        raise UsageError(f"--device {device}: {str(error).splitlines()[0]}") from error
     try:
         rule = read_rule(options.rule)
     except ValueError as error:
-        raise RecipeError(f"--rule {options.rule}: {error}") from error
+        raise UsageError(f"--rule {options.rule}: {error}") from error
     tokenizer = tokenize(rows, options.model_name_or_path, options.data)
     model = load_model(options.model_name_or_path, options.dtype, device)
     add_advantages(rows)
@@ -51,7 +51,7 @@ def explain(rows: list[dict], options: argparse.Namespace, report: Path) -> Path
     try:
         credit = credit_at_rollout(rule, tokens)
     except ValueError as error:  # an LM head that does not reproduce the model's log-probabilities
-        raise RecipeError(f"model_name_or_path={options.model_name_or_path!r}: {error}") from error
+        raise UsageError(f"model_name_or_path={options.model_name_or_path!r}: {error}") from error
     values = {
         "coefficients": torch.ones_like(tokens.advantages) if credit is None else credit.weights,
         "log_probs": tokens.log_probs,
@@ -66,7 +66,7 @@ def explain(rows: list[dict], options: argparse.Namespace, report: Path) -> Path
     try:
         _write_records(rows, types, TokenTexts(tokenizer), options.output_dir / FOLDER)
     except OSError as error:
-        raise RecipeError(
+        raise UsageError(
             f"--output_dir {options.output_dir}: the records cannot be written ({error.strerror})."
         ) from error
     return write_report([options.output_dir], report, min_count=options.min_count)
@@ -85,7 +85,7 @@ def tokenize(rows: list[dict], model: str, path: Path) -> PreTrainedTokenizerBas
         `PreTrainedTokenizerBase`: The model's tokenizer.
 
     Raises:
-        RecipeError: If the tokenizer cannot be loaded, or a line does not fit it or the model.
+        UsageError: If the tokenizer cannot be loaded, or a line does not fit it or the model.
     """
     try:
         source = ModelSource(model)
@@ -98,7 +98,7 @@ def tokenize(rows: list[dict], model: str, path: Path) -> PreTrainedTokenizerBas
         try:
             _tokenize_row(row, tokenizer, config.vocab_size, limit)
         except Exception as error:  # what tokenizers and chat templates raise has no common type
-            raise RecipeError(f"{path}, line {row['line']}, does not fit {model}: {_beginning(error)}") from error
+            raise UsageError(f"{path}, line {row['line']}, does not fit {model}: {_beginning(error)}") from error
     return tokenizer
 
 
@@ -123,7 +123,7 @@ def _tokenize_row(row: dict, tokenizer: PreTrainedTokenizerBase, vocab_size: int
 
 
 def load_model(model: str, dtype: str, device: str) -> PreTrainedModel:
-    """The causal language model. Raises `RecipeError` if it cannot be loaded, or weights are missing."""
+    """The causal language model. Raises `UsageError` if it cannot be loaded, or weights are missing."""
     try:
         loaded, found = AutoModelForCausalLM.from_pretrained(model, dtype=dtype, output_loading_info=True)
         loaded = loaded.to(device).eval()
@@ -131,15 +131,15 @@ def load_model(model: str, dtype: str, device: str) -> PreTrainedModel:
         raise _not_loaded(model, error) from error
     missing = sorted(found["missing_keys"])
     if missing:  # transformers would draw them at random
-        raise RecipeError(
+        raise UsageError(
             f"model_name_or_path={model!r}: these weights are missing: {', '.join(missing[:3])}"
             f"{', …' * (len(missing) > 3)}. Expected a causal language model with its LM head."
         )
     return loaded
 
 
-def _not_loaded(model: str, error: Exception) -> RecipeError:
-    return RecipeError(f"model_name_or_path={model!r}: cannot be loaded: {_beginning(error)}")
+def _not_loaded(model: str, error: Exception) -> UsageError:
+    return UsageError(f"model_name_or_path={model!r}: cannot be loaded: {_beginning(error)}")
 
 
 def _beginning(error: Exception) -> str:

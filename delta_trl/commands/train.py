@@ -20,7 +20,7 @@ from .best_checkpoint import SaveBestCallback, keeps_best
 from .dataset import evaluation_source, load_prepared
 from .folder import remove_run
 from .model import choose_attention, end_turns
-from .recipe import RecipeError, RecipeParser, RunArguments, get_rewards
+from .recipe import RecipeParser, RunArguments, UsageError, get_rewards
 from .terminal import lines, no_progress_bars_in_files
 
 
@@ -28,7 +28,7 @@ logger = get_logger(__name__)
 
 
 def main(options: Options) -> None:
-    """Parse the options, build the trainer, train, save. Raises `RecipeError` for a mistake of the user's."""
+    """Parse the options, build the trainer, train, save. Raises `UsageError` for a mistake of the user's."""
     run_args, training_args, model_args = RecipeParser().parse(options)
     prints_lines = run_args.terminal == "lines"
     if prints_lines:
@@ -36,7 +36,7 @@ def main(options: Options) -> None:
     try:
         trainer, checkpoint = build(run_args, training_args, model_args)
     except (ValueError, OSError, ImportError) as error:
-        raise RecipeError(str(error)) from error
+        raise UsageError(str(error)) from error
     with trainer.folder_lock:
         if run_args.overwrite_output_dir and trainer.accelerator.is_main_process:
             remove_run(training_args.output_dir)  # not before everything else is known to be right
@@ -64,7 +64,7 @@ def build(
     """The trainer of a recipe and the checkpoint to resume from, if any. Checks what is cheap to check first."""
     evaluates = training_args.eval_strategy != "no"
     if evaluates and not run_args.eval_dataset_name and Path(run_args.dataset_name).is_file():
-        raise RecipeError(
+        raise UsageError(
             f"eval_strategy={training_args.eval_strategy.value!r}, but dataset_name={run_args.dataset_name!r} is a "
             "file, which has no split to evaluate on: give `eval_dataset_name`."
         )

@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from ..arguments.errors import RecipeError
+from ..arguments.errors import UsageError
 
 
 FIELDS = "prompt, completion and reward"
@@ -25,12 +25,12 @@ def read_completions(path: Path) -> list[dict]:
         `group` (which prompt it is, from 0) of every line, sorted by group.
 
     Raises:
-        RecipeError: If the file cannot be read, a line does not fit, or no prompt's completions differ in reward.
+        UsageError: If the file cannot be read, a line does not fit, or no prompt's completions differ in reward.
     """
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
-        raise RecipeError(f"--data {path}: cannot be read ({error.strerror}).") from error
+        raise UsageError(f"--data {path}: cannot be read ({error.strerror}).") from error
     rows: list[dict] = []
     groups: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
@@ -39,19 +39,19 @@ def read_completions(path: Path) -> list[dict]:
         try:
             row = _read_line(line)
         except ValueError as error:
-            raise RecipeError(f"{path}, line {number}: {error}.") from error
+            raise UsageError(f"{path}, line {number}: {error}.") from error
         group = groups.setdefault(json.dumps(row["prompt"]), len(groups))
         rows.append({**row, "line": number, "group": group})
     if not rows:
-        raise RecipeError(f"{path} has no lines: expected objects with {FIELDS}, one a line.")
+        raise UsageError(f"{path} has no lines: expected objects with {FIELDS}, one a line.")
     rewards: dict[int, set] = {row["group"]: set() for row in rows}
     for row in rows:
         if row["reward"] is not None:
             rewards[row["group"]].add(row["reward"])
     if not any(rewards.values()):
-        raise RecipeError(f"{path}: all rewards are null, so there is nothing to contrast.")
+        raise UsageError(f"{path}: all rewards are null, so there is nothing to contrast.")
     if not any(len(different) > 1 for different in rewards.values()):
-        raise RecipeError(
+        raise UsageError(
             f"{path}: no prompt has completions with different rewards, so there is nothing to contrast. Completions "
             "of the same prompt are a group."
         )

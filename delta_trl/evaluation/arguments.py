@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from ..arguments.errors import RecipeError
+from ..arguments.errors import UsageError
 from ..arguments.parser import CheckedArguments, StrictParser, read_mappings
 from ..data.formats import FORMATS
 
@@ -95,12 +95,12 @@ class EvalArguments(CheckedArguments):
         self.expect("temperature", self.temperature >= 0, "0 or more")
         self.expect("top_p", 0 < self.top_p <= 1, "a number above 0, at most 1")
         if self.temperature == 0 and self.num_generations > 1:
-            raise RecipeError(
+            raise UsageError(
                 f"temperature=0 decodes greedily, and num_generations={self.num_generations} samples would be equal: "
                 "set --num_generations 1."
             )
         if self.dataset_format and self.column_mapping:
-            raise RecipeError("Set either `dataset_format` or `column_mapping`: a format names its own columns.")
+            raise UsageError("Set either `dataset_format` or `column_mapping`: a format names its own columns.")
 
 
 class EvalParser(StrictParser):

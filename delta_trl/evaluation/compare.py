@@ -8,7 +8,7 @@ import numpy as np
 from rich.table import Table
 
 from ..arguments.command_line import CommandParser
-from ..arguments.errors import RecipeError
+from ..arguments.errors import UsageError
 from ..files import write_json
 from .metrics import compare_runs, paired_bootstrap
 from .sampling import describe
@@ -20,7 +20,7 @@ MODEL_SETTINGS = {"model_name_or_path", "model_revision", "model_fingerprint", "
 
 
 def main(args: Sequence[str]) -> None:
-    """Compare two finished evaluations. Raises `RecipeError` for a mistake of the user's."""
+    """Compare two finished evaluations. Raises `UsageError` for a mistake of the user's."""
     parser = CommandParser(prog="delta-trl eval")
     parser.add_argument("--compare", nargs=2, type=Path, metavar=("A", "B"), required=True)
     parser.add_argument("--output_file", type=Path, help="also write the numbers to this JSON file")
@@ -28,7 +28,7 @@ def main(args: Sequence[str]) -> None:
     try:
         comparison = compare(*options.compare)
     except ImportError as error:
-        raise RecipeError(str(error)) from error
+        raise UsageError(str(error)) from error
     show(comparison)
     if options.output_file:
         write_json(comparison, options.output_file)
@@ -42,21 +42,21 @@ def compare(first: Path, second: Path) -> dict:
         first, second (`Path`): Output directories of two evaluations on the same problems.
 
     Raises:
-        RecipeError: If one is not finished, or their problems or rewards differ.
+        UsageError: If one is not finished, or their problems or rewards differ.
         ImportError: If scipy is missing.
     """
     (settings_a, a), (settings_b, b) = (_load(folder) for folder in (first, second))
     if a.keys() != b.keys():
-        raise RecipeError(
+        raise UsageError(
             f"The evaluations are on different benchmarks: {first} on {', '.join(a)}, {second} on {', '.join(b)}."
         )
     different = _differences(settings_a, settings_b, MODEL_SETTINGS)
     for name in a:
         one, other = settings_a["benchmarks"][name], settings_b["benchmarks"][name]
         if one["problems_fingerprint"] != other["problems_fingerprint"]:
-            raise RecipeError(f"The evaluations are on different problems of {name}: evaluate both on the same data.")
+            raise UsageError(f"The evaluations are on different problems of {name}: evaluate both on the same data.")
         if one["reward"] != other["reward"]:
-            raise RecipeError(
+            raise UsageError(
                 f"The evaluations score {name} with different rewards, {one['reward']} and {other['reward']}: "
                 "evaluate both with the same."
             )
@@ -82,7 +82,7 @@ def _differences(first: dict, second: dict, expected: set[str]) -> dict[str, lis
 def _load(folder: Path) -> tuple[dict, dict[str, Samples]]:
     for name in ("settings.json", "samples.jsonl", "results.json"):
         if not (folder / name).is_file():
-            raise RecipeError(f"{folder} is no finished evaluation: it has no {name}.")
+            raise UsageError(f"{folder} is no finished evaluation: it has no {name}.")
     return load_samples(folder)
 
 

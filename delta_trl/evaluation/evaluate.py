@@ -16,7 +16,7 @@ from transformers.utils import cached_file, find_adapter_config_file
 from transformers.utils.hub import extract_commit_hash
 from trl.trainer.utils import is_async_callable
 
-from ..arguments.errors import RecipeError
+from ..arguments.errors import UsageError
 from ..arguments.options import Options
 from ..data.columns import refuse_chats_without_template
 from ..rewards.failures import explain_failures
@@ -32,14 +32,14 @@ logger = logging.getLogger(__name__)
 
 
 def main(options: Options) -> None:
-    """Run or go on with an evaluation. Raises `RecipeError` for a mistake of the user's."""
+    """Run or go on with an evaluation. Raises `UsageError` for a mistake of the user's."""
     arguments: EvalArguments
     (arguments,) = EvalParser().parse(options)
     state = start_processes(arguments.use_cpu)
     try:
         evaluation = Evaluation(arguments, state)
     except (ValueError, OSError, ImportError) as error:
-        raise RecipeError(str(error)) from error
+        raise UsageError(str(error)) from error
     with evaluation.store.lock if state.is_main_process else nullcontext():
         evaluation.run()
         if state.is_main_process:
@@ -155,7 +155,7 @@ class Evaluation:
         Sample and score what is missing, and merge the files of all processes.
 
         Raises:
-            RecipeError: If the folder holds an evaluation with other settings, the model cannot be loaded, or samples
+            UsageError: If the folder holds an evaluation with other settings, the model cannot be loaded, or samples
                 are missing in the end.
         """
         state, size = self.state, sum(self.store.chunks.values())
@@ -165,7 +165,7 @@ class Evaluation:
             # vLLM's engines start together, also those that no chunk is left for
             generate = self._generator() if (todo if self.args.use_vllm else mine) else None
         except (ValueError, OSError, ImportError) as error:
-            raise RecipeError(str(error)) from error
+            raise UsageError(str(error)) from error
         finished = sum(self.store.chunks[key] for key in done)
         hidden = not state.is_main_process
         with tqdm(total=size, initial=finished, unit="sample", desc="Sampling", disable=hidden) as progress:
@@ -178,7 +178,7 @@ class Evaluation:
         if state.is_main_process:
             missing = len(self.store.chunks) - len(self.store.merge())
             if missing:
-                raise RecipeError(
+                raise UsageError(
                     f"{missing} of {len(self.store.chunks)} chunks of samples in {self.args.output_dir} are missing "
                     "or damaged: run the same command again, which samples them."
                 )

@@ -21,7 +21,7 @@ def share_work(store: Store, settings: dict, state: PartialState) -> tuple[set[C
     Which chunks are done, and which are to do, the same on all processes; of these, process i does every n-th.
 
     Raises:
-        RecipeError: If the folder holds results of other settings.
+        UsageError: If the folder holds results of other settings.
     """
     with state.main_process_first():
         store.check_settings(settings)

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..arguments.errors import RecipeError
+from ..arguments.errors import UsageError
 from ..files import FolderLock, differences, in_words, write_json
 
 
@@ -43,14 +43,14 @@ class Store:
         Write the settings, or compare them with those of the evaluation to go on with.
 
         Raises:
-            RecipeError: If they differ; names the differences.
+            UsageError: If they differ; names the differences.
         """
         path = self.folder / "settings.json"
         if not path.is_file():
             write_json(settings, path)
             return
         if changed := differences(json.loads(path.read_text()), json.loads(json.dumps(settings))):
-            raise RecipeError(
+            raise UsageError(
                 f"{self.folder} holds results of other settings: {in_words(changed)}. Go on with the same ones, or "
                 "choose another --output_dir."
             )

@@ -9,7 +9,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from ..arguments.errors import RecipeError
+from ..arguments.errors import UsageError
 from ..files import write_json
 from .metrics import avg_at_k, bootstrap_interval, pass_at_k, problem_means
 from .sampling import describe
@@ -41,7 +41,7 @@ def load_samples(folder: Path) -> tuple[dict, dict[str, Samples]]:
     The settings of a finished evaluation, and its samples by benchmark, problems in order.
 
     Raises:
-        RecipeError: If samples are missing.
+        UsageError: If samples are missing.
     """
     settings = json.loads((folder / "settings.json").read_text())
     rows: dict[str, list[dict]] = {name: [] for name in settings["benchmarks"]}
@@ -51,7 +51,7 @@ def load_samples(folder: Path) -> tuple[dict, dict[str, Samples]]:
     for name, found in rows.items():
         expected = settings["benchmarks"][name]["num_problems"] * k
         if len(found) != expected:
-            raise RecipeError(f"{folder} has {len(found)} of {expected} samples of {name}: evaluate to its end.")
+            raise UsageError(f"{folder} has {len(found)} of {expected} samples of {name}: evaluate to its end.")
     return settings, {name: Samples(found, k) for name, found in rows.items()}
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ..arguments.errors import RecipeError
+from ..arguments.errors import UsageError
 from .heatmap import TokenHeatmap, token_heatmap
 from .run import Run, read_run
 
@@ -30,7 +30,7 @@ def write_report(
         `Path`: The HTML file.
 
     Raises:
-        RecipeError: If a run cannot be read, has nothing to show or no such step, if a package is missing, or if the
+        UsageError: If a run cannot be read, has nothing to show or no such step, if a package is missing, or if the
             file cannot be written.
     """
     read = [read_run(run) for run in runs]
@@ -39,17 +39,17 @@ def write_report(
     try:
         from .page import write_page
     except ImportError as error:
-        raise RecipeError(f"The report needs {error.name}: pip install jinja2 plotly wordcloud") from error
+        raise UsageError(f"The report needs {error.name}: pip install jinja2 plotly wordcloud") from error
     try:
         write_page(read, Path(output), min_count=min_count, step=step)
     except OSError as error:
-        raise RecipeError(f"{output}: the report cannot be written ({error.strerror}).") from error
+        raise UsageError(f"{output}: the report cannot be written ({error.strerror}).") from error
     return Path(output)
 
 
 def check_step(runs: list[Run], step: int) -> None:
-    """Raise `RecipeError` if no completion was recorded at `step`, with the recorded ones near it."""
+    """Raise `UsageError` if no completion was recorded at `step`, with the recorded ones near it."""
     recorded = sorted({group.step for run in runs for group in run.groups}, key=lambda s: (abs(s - step), s))
     if step not in recorded:
         near = ", ".join(map(str, sorted(recorded[:5]))) or "none"
-        raise RecipeError(f"--step {step}: no completions were recorded at this step. The nearest ones: {near}.")
+        raise UsageError(f"--step {step}: no completions were recorded at this step. The nearest ones: {near}.")

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..arguments.errors import RecipeError
+from ..arguments.errors import UsageError
 from ..files import SETTINGS
 from .token_log import records as token_records
 
@@ -106,11 +106,11 @@ def read_run(path: str | Path) -> Run:
     `completions/` where there is none; and the settings.
 
     Raises:
-        RecipeError: If there is no such folder, nothing in it to show, or a file that cannot be read (named).
+        UsageError: If there is no such folder, nothing in it to show, or a file that cannot be read (named).
     """
     path = Path(path)
     if not path.is_dir():
-        raise RecipeError(f"{path}: no such folder. Expected the `output_dir` of a run.")
+        raise UsageError(f"{path}: no such folder. Expected the `output_dir` of a run.")
     history = _read_history(path)
     credit = path / token_records.FOLDER
     files = sorted(credit.glob(re.sub(r"\{.*\}", "*", token_records.COMPLETIONS_FILE)))
@@ -124,7 +124,7 @@ def read_run(path: str | Path) -> Run:
     types_file = credit / token_records.TOKEN_TYPES_FILE
     token_types = _read_token_types(types_file) if types_file.is_file() else None
     if not (history or groups or token_types):
-        raise RecipeError(
+        raise UsageError(
             f"{path}: nothing to show. Looked for trainer_state.json (here and in checkpoint-*), "
             f"token_credit/*.parquet ({HOW_TO_RECORD}) and completions/*.parquet (`log_completions`)."
         )
@@ -148,7 +148,7 @@ def _read_history(path: Path) -> list[dict]:
         history = json.loads(file.read_text(encoding="utf-8"))["log_history"]
         return [entry for entry in history if isinstance(entry["step"], int)]
     except (ValueError, KeyError, TypeError) as error:
-        raise RecipeError(f"{file}: not a trainer state ({type(error).__name__}: {error}).") from error
+        raise UsageError(f"{file}: not a trainer state ({type(error).__name__}: {error}).") from error
 
 
 def _read_settings(file: Path) -> dict | None:
@@ -157,9 +157,9 @@ def _read_settings(file: Path) -> dict | None:
     try:
         settings = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise RecipeError(f"{file}: not a record of settings ({error}). Move it away.") from error
+        raise UsageError(f"{file}: not a record of settings ({error}). Move it away.") from error
     if not isinstance(settings, dict):
-        raise RecipeError(f"{file}: not a record of settings, got {type(settings).__name__}. Move it away.")
+        raise UsageError(f"{file}: not a record of settings, got {type(settings).__name__}. Move it away.")
     return settings
 
 
@@ -171,7 +171,7 @@ def _opened(file: Path) -> Iterator[pq.ParquetFile]:
             yield parquet
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = str(error).splitlines()[0]
-        raise RecipeError(f"{file}: not a readable Parquet file, perhaps cut off ({reason}). Move it away.") from error
+        raise UsageError(f"{file}: not a readable Parquet file, perhaps cut off ({reason}). Move it away.") from error
 
 
 def _read(file: Path, schema: pa.Schema) -> Iterator[dict[str, pa.Array]]:
@@ -180,7 +180,7 @@ def _read(file: Path, schema: pa.Schema) -> Iterator[dict[str, pa.Array]]:
         found = {column.name: column.type for column in parquet.schema_arrow}
         for column in schema:
             if found.get(column.name) != column.type:
-                raise RecipeError(
+                raise UsageError(
                     f"{file}: expected a column {column.name!r} of type {column.type}, got "
                     f"{found.get(column.name, 'none')}. This version of delta_trl did not write it: move it away."
                 )
@@ -214,7 +214,7 @@ def _read_credit(file: Path) -> list[Group]:
             numbers = {name: values[i] for name, values in arrays.items()}
             for name, array in numbers.items():
                 if array is not None and len(array) != length:
-                    raise RecipeError(f"{file}: row {i} has {length} tokens but {len(array)} {name}.")
+                    raise UsageError(f"{file}: row {i} has {length} tokens but {len(array)} {name}.")
             group = groups.setdefault((row["step"], row["prompt_index"]), Group(row["step"] or 0, prompts[i]))
             group.completions.append(
                 Completion(
@@ -263,9 +263,9 @@ def _read_completions(file: Path, logged_rewards: list[str]) -> list[Group]:
             return []
         for name, fits in columns.items():
             if name not in found:
-                raise RecipeError(f"{file}: no column {name!r}, so not one of TRL's files. Move it away.")
+                raise UsageError(f"{file}: no column {name!r}, so not one of TRL's files. Move it away.")
             if not fits(found[name]):
-                raise RecipeError(
+                raise UsageError(
                     f"{file}: the column {name!r} has type {found[name]}, so not one of TRL's files. Move it away."
                 )
         numbers = [name for name, kind in found.items() if _is_number(kind) and name not in NO_REWARDS]

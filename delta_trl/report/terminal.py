@@ -9,7 +9,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from ..arguments.errors import RecipeError
+from ..arguments.errors import UsageError
 from . import MIN_COUNT, check_step
 from .heatmap import shade, spread, token_text
 from .run import HOW_TO_RECORD, Completion, Group, read_run
@@ -42,12 +42,12 @@ def show(
         min_count (`int`, *optional*, defaults to `20`): How often a token type must occur to be named.
 
     Raises:
-        RecipeError: As [`~delta_trl.report.read_run`], and if no completion was recorded (at this step).
+        UsageError: As [`~delta_trl.report.read_run`], and if no completion was recorded (at this step).
     """
     console = console or Console()
     run = read_run(path)
     if not run.groups:
-        raise RecipeError(f"{path}: no completions were recorded. {HOW_TO_RECORD}.")
+        raise UsageError(f"{path}: no completions were recorded. {HOW_TO_RECORD}.")
     if step is None:
         step = max(group.step for group in run.groups)
     check_step([run], step)

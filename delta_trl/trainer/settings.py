@@ -13,7 +13,7 @@ from transformers.trainer_pt_utils import get_model_param_count
 from transformers.trainer_utils import has_length
 from trl.trainer.utils import get_config_model_id
 
-from ..arguments.errors import RecipeError
+from ..arguments.errors import UsageError
 from ..files import SETTINGS, differences, in_words, write_json
 from ..report.settings import BESIDE
 from ..version import __version__
@@ -47,7 +47,7 @@ def record_settings(trainer, checkpoint: Path | None) -> None:
     the settings that it was started with: otherwise the record and the model card would be true of a part of it only.
 
     Raises:
-        RecipeError: If a setting has changed that changes what is learned. Other changes are warned about.
+        UsageError: If a setting has changed that changes what is learned. Other changes are warned about.
     """
     now = json.loads(ADDRESS.sub("", json.dumps(trainer.settings(), default=str)))
     before = checkpoint.parent / SETTINGS if checkpoint else None
@@ -55,7 +55,7 @@ def record_settings(trainer, checkpoint: Path | None) -> None:
         changed = trainer.changed_settings(json.loads(ADDRESS.sub("", before.read_text())), now)
         refused = {name: values for name, values in changed.items() if not may_change(name, trainer.harmless_options)}
         if refused:
-            raise RecipeError(
+            raise UsageError(
                 f"resume_from_checkpoint={str(checkpoint)!r}: its run has other settings: {in_words(refused)}. Go on "
                 "with the same ones, or start a new run from its weights, with the checkpoint as model_name_or_path "
                 "and another output_dir."

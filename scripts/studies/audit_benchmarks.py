@@ -10,7 +10,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from delta_trl.arguments.errors import RecipeError
+from delta_trl.arguments.errors import UsageError
 from delta_trl.audit.sampled import SampledBenchmark
 
 from .tasks import TASKS, Task, first_mistake, make_problems, right_tokens
@@ -27,7 +27,7 @@ class StudyBenchmark(SampledBenchmark):
         tokens = [token for choice in right_tokens(task, problems[0]) for token in choice]
         unknown = set(tokens) - set(tokenizer.get_vocab())
         if unknown:
-            raise RecipeError(
+            raise UsageError(
                 f"{name}: the tokenizer of {args.model_name_or_path} does not know {min(unknown)!r}. This benchmark "
                 "is for models that were made for its task, by scripts/studies/start_models.py."
             )

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from trl import GRPOConfig, ModelConfig, ScriptArguments, TrlParser
 
-from delta_trl.arguments.errors import RecipeError
+from delta_trl.arguments.errors import UsageError
 from delta_trl.arguments.options import read_options, read_recipe
 from delta_trl.arguments.parser import StrictParser
 
@@ -57,7 +57,7 @@ def test_values_before_their_types_are_known(tmp_path):
 
 @pytest.mark.parametrize("words", [["recipe.yaml"], ["--config"], ["--config", "a.yaml", "b.yaml"]])
 def test_words_without_an_option(words):
-    with pytest.raises(RecipeError):
+    with pytest.raises(UsageError):
         read_options(words)
 
 

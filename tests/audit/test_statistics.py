@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from delta_trl.arguments.errors import RecipeError
+from delta_trl.arguments.errors import UsageError
 from delta_trl.audit import statistics
 from delta_trl.audit.statistics import (
     FRACTIONS,
@@ -188,5 +188,5 @@ def test_few_batches_leave_intervals_open():
 
 def test_missing_scipy_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy", None)
-    with pytest.raises(RecipeError, match="pip install scipy"):
+    with pytest.raises(UsageError, match="pip install scipy"):
         importlib.reload(statistics)

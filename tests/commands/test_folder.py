@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from delta_trl.arguments.errors import RecipeError
+from delta_trl.arguments.errors import UsageError
 from delta_trl.cli import main
 from delta_trl.commands.folder import refuse_another_run, remove_run
 
@@ -145,11 +145,11 @@ def test_what_counts_as_going_on(tmp_path):
     (tmp_path / "completions").mkdir()  # TRL makes it at once
     refuse_another_run(tmp_path)
     (tmp_path / "completions" / "completions_00005.parquet").touch()
-    with pytest.raises(RecipeError, match=r"reached step 5, which would be written over: choose another"):
+    with pytest.raises(UsageError, match=r"reached step 5, which would be written over: choose another"):
         refuse_another_run(tmp_path)
     refuse_another_run(tmp_path, resume=True)  # it was stopped before its first checkpoint
     (tmp_path / "trainer_state.json").touch()
-    with pytest.raises(RecipeError, match="holds a run"):  # it has ended, and there is nothing to go on from
+    with pytest.raises(UsageError, match="holds a run"):  # it has ended, and there is nothing to go on from
         refuse_another_run(tmp_path, resume="true")
     (tmp_path / "checkpoint-8").mkdir()
     (tmp_path / "checkpoint-8" / "trainer_state.json").write_text("{}")
@@ -158,15 +158,15 @@ def test_what_counts_as_going_on(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "checkpoint-8").symlink_to(tmp_path / "checkpoint-8")
     refuse_another_run(tmp_path / "run", resume=str(tmp_path / "run" / "checkpoint-8"))
-    with pytest.raises(RecipeError, match=r"reached step 8, .* go on with it"):
+    with pytest.raises(UsageError, match=r"reached step 8, .* go on with it"):
         refuse_another_run(tmp_path, resume="elsewhere/checkpoint-8")
     (tmp_path / "checkpoint-10").mkdir()
     (tmp_path / "checkpoint-10" / "trainer_state.json").write_text("{}")
     refuse_another_run(tmp_path, resume=str(tmp_path / "checkpoint-10"))
     refuse_another_run(tmp_path / "elsewhere", resume=str(tmp_path / "checkpoint-8"))
-    with pytest.raises(RecipeError, match=r"also holds later checkpoints \(10\).*another folder"):
+    with pytest.raises(UsageError, match=r"also holds later checkpoints \(10\).*another folder"):
         refuse_another_run(tmp_path, resume=str(tmp_path / "checkpoint-8"))
-    with pytest.raises(RecipeError, match="contradict"):
+    with pytest.raises(UsageError, match="contradict"):
         refuse_another_run(tmp_path, resume=True, overwrite=True)
 
 

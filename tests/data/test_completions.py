@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from delta_trl.arguments.errors import RecipeError
+from delta_trl.arguments.errors import UsageError
 from delta_trl.data.completions import read_completions
 
 
@@ -65,7 +65,7 @@ def test_rewards_of_any_number_type(read, rewards):
     ids=lambda x: str(x)[:40],
 )
 def test_mistakes_name_the_line(read, text, line):
-    with pytest.raises(RecipeError, match=rf"data\.jsonl, line {line}: "):
+    with pytest.raises(UsageError, match=rf"data\.jsonl, line {line}: "):
         read(text)
 
 
@@ -79,11 +79,11 @@ def test_mistakes_name_the_line(read, text, line):
     ],
 )
 def test_nothing_to_contrast(read, text):
-    with pytest.raises(RecipeError, match=r"data\.jsonl"):
+    with pytest.raises(UsageError, match=r"data\.jsonl"):
         read(text)
 
 
 def test_a_file_that_cannot_be_read(tmp_path):
     for path in (tmp_path / "missing.jsonl", tmp_path):
-        with pytest.raises(RecipeError, match=f"--data {path}"):
+        with pytest.raises(UsageError, match=f"--data {path}"):
             read_completions(path)

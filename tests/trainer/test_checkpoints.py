@@ -10,7 +10,7 @@ import torch
 from accelerate import PartialState
 from trl import GRPOConfig, GRPOTrainer
 
-from delta_trl.arguments.errors import RecipeError
+from delta_trl.arguments.errors import UsageError
 from delta_trl.files import is_complete, names_disk
 from delta_trl.trainer.checkpoints import SafeCheckpoints, last_complete_checkpoint, resolve_resume
 
@@ -213,7 +213,7 @@ def test_a_finished_run_trains_no_further(make_plain, tmp_path, caplog, length):
 
 def test_one_run_at_a_time(make_plain, tmp_path):
     trainer = make_plain()
-    with locked_elsewhere(tmp_path / "run"), pytest.raises(RecipeError, match="Another process is writing to"):
+    with locked_elsewhere(tmp_path / "run"), pytest.raises(UsageError, match="Another process is writing to"):
         trainer.train()
     assert trainer.state.global_step == 0
     trainer.train()
@@ -251,7 +251,7 @@ def test_a_run_goes_on_with_its_settings_only(make_plain, tmp_path, caplog):
     record = json.loads((tmp_path / "run" / "training_settings.json").read_text())
     assert record["arguments"]["learning_rate"] == 1e-3
     checkpoint = str(tmp_path / "run" / "checkpoint-1")
-    with pytest.raises(RecipeError, match=r"arguments.beta was 0.0 and is 0.1"):
+    with pytest.raises(UsageError, match=r"arguments.beta was 0.0 and is 0.1"):
         make_plain(**options, beta=0.1, trainer_options=LORA).train(resume_from_checkpoint=checkpoint)
     make_plain(**{**options, "max_steps": 3}).train(resume_from_checkpoint=checkpoint)
     assert "arguments.max_steps was 2 and is 3" in caplog.text

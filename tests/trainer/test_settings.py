@@ -7,7 +7,7 @@ import pytest
 from trl import GRPOConfig
 
 from delta_trl import __version__
-from delta_trl.arguments.errors import RecipeError
+from delta_trl.arguments.errors import UsageError
 from delta_trl.credit import DelTA, Selected, TokenCredit
 from delta_trl.trainer.settings import _open, changes, may_change, settings_of
 
@@ -100,7 +100,7 @@ def go_on(make_trainer, tmp_path):
 )
 def test_a_run_goes_on_with_its_own_settings(go_on, tmp_path, changed, message):
     before = read(tmp_path)
-    with pytest.raises(RecipeError, match=re.escape(message)):
+    with pytest.raises(UsageError, match=re.escape(message)):
         go_on(**changed)
     assert read(tmp_path) == before
 
