@@ -117,7 +117,7 @@ def alike(rng, prompts: int = 24, siblings: int = 4) -> Marked:
 def test_without_an_effect_intervals_and_p_are_honest(batch):
     rng = np.random.default_rng(1)
     options = {"effect": 0.0} if batch is simulated else {}
-    found = [identification(batch(rng, prompts=24, **options), seed=i)["rule"] for i in range(80)]
+    found = [identification(batch(rng, prompts=24, **options), seed=i)["rule"] for i in range(40)]
     covered = np.mean([low <= 0.5 <= high for low, high in (one["interval"] for one in found)])
     assert covered >= 0.87
     assert np.mean([one["p"] <= 0.05 for one in found]) <= 0.1
