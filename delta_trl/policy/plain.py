@@ -7,7 +7,7 @@ from torch import nn
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from ..credit import HiddenStates, LMHead, Scores, Tokens
+from ..credit import HiddenStates, LMHead, PolicyOutputs, Tokens
 
 
 SLICE = 2**26  # logits at a time: 256 MiB in float32
@@ -46,7 +46,7 @@ class PlainPolicy:
             self.mask[i, : len(completion)] = True
 
     @torch.no_grad()
-    def scores(self, hidden: bool) -> Scores:
+    def outputs(self, hidden: bool) -> PolicyOutputs:
         """Logits are made from hidden states, a slice at a time; of a few it is checked that the model agrees."""
         log_probs = torch.zeros(self.mask.shape, device=self.mask.device)
         entropies, states, head = torch.zeros_like(log_probs), [], self.head()
@@ -68,7 +68,7 @@ class PlainPolicy:
                 head.check(h[:few], tokens[:few], self.log_probs_at(some[:1], few, plain=True)[0])
             if hidden:
                 states.append(h)
-        return Scores(log_probs, entropies, HiddenStates(states) if hidden else None)
+        return PolicyOutputs(log_probs, entropies, HiddenStates(states) if hidden else None)
 
     def head(self) -> LMHead:
         return LMHead.of(self.model, self._temperature)
@@ -78,7 +78,9 @@ class PlainPolicy:
         prompts = [prompt if i < 0 else [*prompt, *self._completions[i], *prompt] for prompt, i in pairs]
         size = self.micro_batch_size
         return (
-            PlainPolicy(self.model, prompts, self._completions, self._temperature, size, False).scores(False).log_probs
+            PlainPolicy(self.model, prompts, self._completions, self._temperature, size, False)
+            .outputs(False)
+            .log_probs
         )
 
     def log_probs_at(self, rows: torch.Tensor, length: int, plain: bool) -> torch.Tensor:  # (b, length)

@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 from trl import GRPOConfig
 from trl.models.utils import disable_gradient_checkpointing
 
-from ..credit import HiddenStates, LMHead, RecomputedStates, Scores, all_reduce
+from ..credit import HiddenStates, LMHead, PolicyOutputs, RecomputedStates, all_reduce
 from .cache import Placement
 from .padding import Trim, pieces
 from .plain import backbone_of
@@ -165,11 +165,11 @@ class RolloutPolicy:
         old = self._batch.get("old_per_token_logps")
         return {} if old is None else {"log_probs": old}
 
-    def scores(self, hidden: bool) -> Scores:
+    def outputs(self, hidden: bool) -> PolicyOutputs:
         if self._pass is None or (hidden and not self._pass.dim):
             self._pass = self._score(hidden or self._keeps_hidden)
         states = self._get_hidden(self._pass) if hidden else None  # not kept here, to which recomputed ones refer
-        return Scores(self._pass.log_probs, self._pass.entropies, states)
+        return PolicyOutputs(self._pass.log_probs, self._pass.entropies, states)
 
     def _get_hidden(self, scoring: ScoringPass) -> HiddenStates | RecomputedStates:
         has_room = torch.tensor(float(scoring.hidden is not None), device=self._mask.device)

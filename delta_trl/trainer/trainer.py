@@ -141,8 +141,8 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
                 raise ValueError(ignored)
             logger.warning(f"Trains without token credit, as GRPOTrainer does. {ignored}")  # nobody has asked for any
             self.token_credit = TokenCredit()
-        cost = self.token_credit.cost()
-        self._keeps_hidden = cost.hidden_states > 0
+        needs = self.token_credit.requirements()
+        self._keeps_hidden = needs.hidden_states > 0
         # what is to be shown the next scoring call, in place of which it makes that call; once
         self._watcher: Callable | None = None
         self._rehearsed: set[Callable] = set()  # hooks in which all ranks were seen to do the same
@@ -180,7 +180,7 @@ class DeltaGRPOTrainer(ReportsAvgAtK, WritesModelCard, GRPOTrainer):
             lambda: self._trim,
             self._together,
         )
-        may_recompute = cost.recomputable and not self._is_vlm
+        may_recompute = needs.recomputable and not self._is_vlm
         self._placement = choose_placement(self.credit_args.hidden_state_cache, self.accelerator.device, may_recompute)
         if self._keeps_hidden:
             _ = self._scorer.backbone  # which must be there
