@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoTokenizer
 from trl import ModelConfig
 
 from ..arguments.options import Options
-from ..credit import Cost
+from ..credit import Requirements
 from ..data.columns import refuse_chats_without_template
 from ..trainer.config import DeltaGRPOConfig
 from ..trainer.rollouts import (
@@ -113,8 +113,8 @@ def make_plan(args: DeltaGRPOConfig, hidden_size: int | None) -> Plan:
     max_steps = args.max_steps if args.max_steps > 0 else None
     completions = args.generation_batch_size
     completions_per_step = args.per_device_train_batch_size * args.world_size * args.gradient_accumulation_steps
-    cost = args.make_rule().cost()
-    keeps = cost.hidden_states and args.hidden_state_cache != "recompute"
+    needs = args.make_rule().requirements()
+    keeps = needs.hidden_states and args.hidden_state_cache != "recompute"
     cached = completions // args.world_size * args.max_completion_length if keeps else 0
     bytes_each = 2 if args.bf16 or args.fp16 else 4
     return Plan(
@@ -129,15 +129,15 @@ def make_plan(args: DeltaGRPOConfig, hidden_size: int | None) -> Plan:
         rollouts=float(max_steps / steps) if max_steps else None,
         cached_tokens_per_process=cached,
         cache_gib=cached * hidden_size * bytes_each / 2**30 if hidden_size else None if cached else 0.0,
-        extra_passes=_extra_passes(args, cost),
-        backward_passes=cost.backwards,
+        extra_passes=_extra_passes(args, needs),
+        backward_passes=needs.backwards,
         warnings=tuple(_warnings(args, steps, completions_per_step)),
     )
 
 
-def _extra_passes(args: DeltaGRPOConfig, cost: Cost) -> int:
-    scoring = int(bool(cost.hidden_states or cost.scores) and not scores_rollouts(args))
-    return scoring + cost.forwards + (cost.hidden_states if args.hidden_state_cache == "recompute" else 0)
+def _extra_passes(args: DeltaGRPOConfig, needs: Requirements) -> int:
+    scoring = int(bool(needs.hidden_states or needs.log_probs) and not scores_rollouts(args))
+    return scoring + needs.forwards + (needs.hidden_states if args.hidden_state_cache == "recompute" else 0)
 
 
 def _warnings(args: DeltaGRPOConfig, steps: Fraction, completions_per_step: int) -> Iterator[str]:

@@ -14,7 +14,8 @@ from .groups import group_advantages
 from .head import LMHead
 from .hidden_states import HiddenStates, RecomputedStates
 from .names import make_rule, read_rule
-from .rule import Cost, TokenCredit, credit_at_rollout
+from .rule import Cost as Cost
+from .rule import Requirements, TokenCredit, credit_at_rollout
 from .rules import (
     FIPO,
     RLCSD,
@@ -38,7 +39,7 @@ from .rules import (
     WithinSide,
 )
 from .rules.shared import ChangedCredit
-from .tokens import Credit, Policy, Scores, Tokens
+from .tokens import Credit, Policy, PolicyOutputs, Tokens
 
 
 __all__ = [
@@ -50,7 +51,6 @@ __all__ = [
     "AdaptiveSides",
     "AdvantageReweighting",
     "ChangedCredit",
-    "Cost",
     "Credit",
     "DelTA",
     "Entropy",
@@ -62,10 +62,11 @@ __all__ = [
     "OptimalTokenBaseline",
     "OutputRowGradients",
     "Policy",
+    "PolicyOutputs",
     "Position",
     "RandomCredit",
     "RecomputedStates",
-    "Scores",
+    "Requirements",
     "Selected",
     "Shuffled",
     "SiblingValue",

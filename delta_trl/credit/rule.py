@@ -1,6 +1,7 @@
 """The interface of a rule of token credit, and the checks of what a rule returns. See docs/token_credit.md."""
 
 import difflib
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,25 +12,34 @@ from .tokens import Credit, Tokens
 
 
 @dataclass(frozen=True)
-class Cost:
+class Requirements:
     """
-    What `of_rollout` asks of the policy for every rollout batch.
+    What `of_rollout` needs from the policy for every rollout batch.
 
     Args:
         hidden_states (`int`, *optional*, defaults to `0`):
             How often the hidden states of all tokens are read. They come from TRL's own scoring pass if it makes one,
             else from one more pass. If there is no room for them, every reading is a forward pass.
-        scores (`bool`, *optional*, defaults to `False`): Whether log-probabilities or entropies of a pass are needed.
+        log_probs (`bool`, *optional*, defaults to `False`): Whether log-probabilities or entropies are needed.
         forwards, backwards (`int`, *optional*, defaults to `0`): Passes of its own, at most.
         recomputable (`bool`, *optional*, defaults to `True`):
             Whether a forward pass can stand in for stored hidden states. It cannot if a rule reads only some tokens'.
     """
 
     hidden_states: int = 0
-    scores: bool = False
+    log_probs: bool = False
     forwards: int = 0
     backwards: int = 0
     recomputable: bool = True
+
+
+def Cost(  # noqa: N802
+    hidden_states: int = 0, scores: bool = False, forwards: int = 0, backwards: int = 0, recomputable: bool = True
+) -> Requirements:
+    """The former name of [`Requirements`]. Will be removed."""
+    message = "delta_trl.credit.Cost is called Requirements now, and its `scores` is called `log_probs`."
+    warnings.warn(message, FutureWarning, stacklevel=2)
+    return Requirements(hidden_states, scores, forwards, backwards, recomputable)
 
 
 class TokenCredit:
@@ -50,11 +60,18 @@ class TokenCredit:
         """
         return None
 
-    def cost(self) -> Cost:
+    def requirements(self) -> Requirements:
         """
         What `of_rollout` needs. Hidden states that are not announced here cost a forward pass, even if TRL makes one.
         """
-        return Cost()
+        return Requirements()
+
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        if "cost" in vars(cls):  # the former name, which will be removed
+            message = f"{cls.__name__}.cost: the method is called `requirements` now."
+            warnings.warn(message, FutureWarning, stacklevel=2)
+            cls.requirements = vars(cls)["cost"]  # type: ignore[method-assign]
 
     def check(self, trainer: Any) -> None:
         """Raise `ValueError`, with a suggested fix, if this cannot work with the trainer. Called at construction."""

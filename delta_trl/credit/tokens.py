@@ -37,7 +37,7 @@ class Credit:
 
 
 @dataclass(frozen=True)
-class Scores:
+class PolicyOutputs:
     """
     Results of a forward pass of the policy over B completions.
 
@@ -66,7 +66,7 @@ class Policy(Protocol):
     dtype: torch.dtype | None
     micro_batch_size: int
 
-    def scores(self, hidden: bool) -> Scores:
+    def outputs(self, hidden: bool) -> PolicyOutputs:
         """Results of a forward pass that was made anyway, or else of a new one. `hidden`: with hidden states."""
 
     def head(self) -> LMHead:
@@ -146,7 +146,7 @@ class Tokens:
     @cached_property
     def log_probs(self) -> torch.Tensor:  # (N,)
         """log π of each token under the sampling temperature: at the rollout; in a micro-batch, at present."""
-        return self.flat(self._scores("log_probs").log_probs)
+        return self.flat(self._outputs("log_probs").log_probs)
 
     @cached_property
     def old_log_probs(self) -> torch.Tensor:  # (N,)
@@ -156,12 +156,12 @@ class Tokens:
     @cached_property
     def entropies(self) -> torch.Tensor:  # (N,)
         """Entropy of the distribution that each token was sampled from, in nats."""
-        return self.flat(self._scores("entropies").entropies)
+        return self.flat(self._outputs("entropies").entropies)
 
     @cached_property
     def hidden(self) -> HiddenStates | RecomputedStates:  # (N, d)
         """The final hidden states that predicted the tokens, as they enter the LM head. They are read in chunks."""
-        hidden = self._scores("hidden").hidden
+        hidden = self._outputs("hidden").hidden
         assert hidden is not None, "a policy returns hidden states when asked for them"
         return hidden
 
@@ -195,11 +195,11 @@ class Tokens:
         """
         return self.flat(self._fetch("log_probs_after").log_probs_after(examples))
 
-    def _scores(self, name: str) -> Scores:
-        scores = self._fetch(name).scores(hidden=name == "hidden")
+    def _outputs(self, name: str) -> PolicyOutputs:
+        outputs = self._fetch(name).outputs(hidden=name == "hidden")
         for also in ("log_probs", "entropies"):
-            vars(self).setdefault(also, self.flat(getattr(scores, also)))
-        return scores
+            vars(self).setdefault(also, self.flat(getattr(outputs, also)))
+        return outputs
 
     def _fetch(self, name: str) -> Policy:
         if self.policy is None:

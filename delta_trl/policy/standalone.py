@@ -6,7 +6,7 @@ import torch
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from ..credit import HiddenStates, LMHead, Scores, Tokens, group_advantages
+from ..credit import HiddenStates, LMHead, PolicyOutputs, Tokens, group_advantages
 from .recorder import backbone_of
 
 
@@ -46,7 +46,7 @@ class StandalonePolicy:
             self.mask[i, : len(completion)] = True
 
     @torch.no_grad()
-    def scores(self, hidden: bool) -> Scores:
+    def outputs(self, hidden: bool) -> PolicyOutputs:
         """Computes logits from hidden states, a slice at a time, and checks a few against the model's own."""
         log_probs = torch.zeros(self.mask.shape, device=self.mask.device)
         entropies, states, head = torch.zeros_like(log_probs), [], self.head()
@@ -68,7 +68,7 @@ class StandalonePolicy:
                 head.check(h[:few], tokens[:few], self.log_probs_at(some[:1], few, plain=True)[0])
             if hidden:
                 states.append(h)
-        return Scores(log_probs, entropies, HiddenStates(states) if hidden else None)
+        return PolicyOutputs(log_probs, entropies, HiddenStates(states) if hidden else None)
 
     def head(self) -> LMHead:
         return LMHead.of(self.model, self._temperature)
@@ -79,7 +79,7 @@ class StandalonePolicy:
         size = self.micro_batch_size
         return (
             StandalonePolicy(self.model, prompts, self._completions, self._temperature, size, False)
-            .scores(False)
+            .outputs(False)
             .log_probs
         )
 

@@ -114,7 +114,7 @@ class CreditArguments:
         refuse_idle(
             self,
             f"{rule!r}, log_token_credit={self.log_token_credit!r}",
-            hidden_state_cache=rule.cost().hidden_states > 0,
+            hidden_state_cache=rule.requirements().hidden_states > 0,
             log_token_credit=rule.credits_rollouts,
             log_token_credit_completions=self.log_token_credit > 0,
             log_token_credit_max_mb=self.log_token_credit > 0,

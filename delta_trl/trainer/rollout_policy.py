@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from ..credit import HiddenStates, LMHead, RecomputedStates, Scores, all_reduce
+from ..credit import HiddenStates, LMHead, PolicyOutputs, RecomputedStates, all_reduce
 from ..policy.cache import Placement
 from ..policy.padding import MULTIMODAL
 from ..policy.recorder import ScoringPass, backbone_of, replayed_rng
@@ -61,11 +61,11 @@ class RolloutPolicy:
         old = self._batch.get("old_per_token_logps")
         return {} if old is None else {"log_probs": old}
 
-    def scores(self, hidden: bool) -> Scores:
+    def outputs(self, hidden: bool) -> PolicyOutputs:
         if self._pass is None or (hidden and not self._pass.dim):
             self._pass = self._score(hidden or self._keeps_hidden)
         states = self._get_hidden(self._pass) if hidden else None  # not an attribute: recomputed ones refer to `self`
-        return Scores(self._pass.log_probs, self._pass.entropies, states)
+        return PolicyOutputs(self._pass.log_probs, self._pass.entropies, states)
 
     def _get_hidden(self, scoring: ScoringPass) -> HiddenStates | RecomputedStates:
         has_room = torch.tensor(float(scoring.hidden is not None), device=self._mask.device)

@@ -114,9 +114,9 @@ class DeltaGRPOTrainer(
 
     def _prepare_credit(self) -> None:
         rule, options, model = self.token_credit, self.credit_args, causal_model(self)
-        cost = rule.cost()
-        self._keeps_hidden = cost.hidden_states > 0
-        may_recompute = cost.recomputable and not self._is_vlm
+        needs = rule.requirements()
+        self._keeps_hidden = needs.hidden_states > 0
+        may_recompute = needs.recomputable and not self._is_vlm
         self._placement = choose_placement(options.hidden_state_cache, self.accelerator.device, may_recompute)
         if self._keeps_hidden:
             backbone_of(model)  # raises if there is none

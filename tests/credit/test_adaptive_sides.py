@@ -69,9 +69,14 @@ def test_one_response_on_each_side(seed):
 def test_many_responses_on_average_over_signs(seed):
     """What one batch says is right on average over the signs, which another completion without advantage changes."""
     advantages = [1.0, -0.2, -0.2, 0.5, -0.2, 2.0, -0.2]
-    square, A = squares(*completions(advantages, 2, seed))[1:], torch.tensor(advantages)
+    model, rows = completions(advantages, 2, seed)
+    square, A = squares(model, rows)[1:], torch.tensor(advantages)
     moments = {"winners": square[A > 0].mean().item(), "losers": square[A < 0].mean().item()}
-    ratios = [AdaptiveSides().of_rollout(rollout(advantages, other, seed)).metrics["losers"] for other in range(2, 39)]
+    ratios = []
+    for other in range(2, 39):
+        rows[0]["token_ids"] = [other] * LONGEST
+        tokens = given_tokens(model, rows, micro_batch_size=8)
+        ratios.append(AdaptiveSides().of_rollout(tokens).metrics["losers"])
     assert len(set(ratios)) > 10
     assert sum(ratios) / len(ratios) == pytest.approx(moments["winners"] / moments["losers"], rel=0.03)
 

@@ -7,10 +7,8 @@ from delta_trl.credit.rules.fipo import discounted_future_sum, fipo_weights
 @pytest.mark.parametrize("T", [1, 5, 128, 129, 300])
 def test_discounted_future_sum(T):
     x, gamma = torch.randn(3, T, dtype=torch.float64), 0.97
-    expected = torch.stack(
-        [sum(gamma ** (k - t) * x[:, k] for k in range(t, T)) for t in range(T)],
-        dim=1,
-    )
+    powers = gamma ** torch.arange(T, dtype=torch.float64)
+    expected = torch.stack([(powers[: T - t] * x[:, t:]).sum(dim=1) for t in range(T)], dim=1)
     torch.testing.assert_close(discounted_future_sum(x, gamma), expected)
 
 

@@ -49,7 +49,7 @@ REPRESENTATIONS = {
 
 @pytest.mark.parametrize("representation", REPRESENTATIONS)
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(2, 60))
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 def test_blocks_and_passes_give_the_same_coefficients(representation, seed, n):
     hidden, log_probs, advantages = random_batch(seed, n=n, d=8, dtype=torch.float32)
     generator = torch.Generator().manual_seed(seed)

@@ -10,7 +10,7 @@ import torch
 
 import delta_trl.trainer
 from delta_trl.cli import main
-from delta_trl.credit import Cost, Credit, DelTA, TokenCredit, Tokens
+from delta_trl.credit import Credit, DelTA, Requirements, TokenCredit, Tokens
 from delta_trl.credit.rule import TokenCreditError
 from delta_trl.trainer.rollout_policy import RolloutPolicy
 
@@ -172,7 +172,7 @@ def test_everything_is_fetched_in_one_pass(make_trainer, rollout, monkeypatch, m
     """None where TRL scores the batch and hidden states are announced; a rule that returns None changes nothing."""
     rule = Everything()
     if announced:
-        rule.cost = lambda: Cost(hidden_states=1)
+        rule.requirements = lambda: Requirements(hidden_states=1)
     trainer = make_trainer(**mode, trainer_options={"token_credit": rule})
     passes = []
     score = RolloutPolicy._score

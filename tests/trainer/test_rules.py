@@ -141,56 +141,54 @@ def test_group_scope(make_trainer, rollout):
             torch.testing.assert_close(group["token_coefficients"], expected, atol=1e-4, rtol=0)
 
 
-# options, and forward passes of their own
-RULES = [
-    (credit("side_mean"), None),
-    (credit("random"), 0),
-    (credit("selected"), None),
-    (credit("selected", which="bottom", fraction=0.2), None),
-    (credit("selected", which="random", rule="delta", rule_kwargs={"token_gradient": "lm_head"}), None),
-    (credit(temperature_mode="initial"), None),
-    (credit(centroid_scope="group"), None),
-    (credit(token_gradient="full"), 4),
-    (credit(token_gradient="full", full_gradient_estimator="central"), 6),
-    (credit(token_gradient="lm_head"), None),
-    (credit(token_gradient="topk_hidden", token_gradient_top_k=41), None),
-]
-
-
-@pytest.mark.parametrize("mode", [{}, {"steps_per_generation": 2}], ids=["aligned", "misaligned"])
-@pytest.mark.parametrize(("options", "passes"), RULES, ids=str)
-def test_rules_train(make_trainer, options, passes, mode):
-    trainer = make_trainer(**mode, **options, max_steps=3)
-    trainer.train()
-    assert logged(trainer, "credit/coefficient_mean") == pytest.approx([1.0] * len(logged(trainer, "credit/seconds")))
-    if options["token_credit"] == "side_mean":
-        shares = [x for x in logged(trainer, "credit/between_sides_variance") if x is not None]
-        assert shares == pytest.approx([1.0] * len(shares))
-    scoring = 0 if mode or passes is not None else 1
-    assert max(logged(trainer, "credit/extra_forward_passes")) == scoring + (passes or 0)
-
-
-WITHOUT_CREDIT: dict[str, list[float]] = {}  # losses by mode
+# Every rule with its defaults (fipo has a test of its own), and options that take other ways through the trainer; with
+# the forward passes beyond TRL's own where one optimiser step is made for each rollout batch, if that is of interest.
+TRAINED = {
+    **{name: (credit(name), None) for name in NAMES if name not in ("none", "fipo")},
+    "side_mean": (credit("side_mean"), 1),
+    "random": (credit("random"), 0),
+    "selected at random": (credit("selected", which="random", rule_kwargs={"token_gradient": "lm_head"}), 1),
+    "initial temperatures": (credit(temperature_mode="initial"), 1),
+    "groups": (credit(centroid_scope="group"), 1),
+    "lm_head": (credit(token_gradient="lm_head"), 1),
+    "topk_hidden": (credit(token_gradient="topk_hidden", token_gradient_top_k=41), 1),
+    "full": (credit(token_gradient="full"), 4),
+    "full, central": (credit(token_gradient="full", full_gradient_estimator="central"), 6),
+}
+MISALIGNED = ("side_mean", "random", "lm_head", "full")  # the others with the slow tests
+WITHOUT_CREDIT: dict[bool, list[float]] = {}  # losses, with and without passes of TRL's own
 
 
 @pytest.mark.parametrize(
-    "mode",
-    [{}, pytest.param({"steps_per_generation": 2}, marks=pytest.mark.slow)],
-    ids=["aligned", "misaligned"],
+    ("name", "misaligned"),
+    [
+        pytest.param(name, misaligned, marks=pytest.mark.slow if misaligned and name not in MISALIGNED else ())
+        for name in TRAINED
+        for misaligned in (False, True)
+    ],
 )
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("none", "fipo")])
-def test_every_rule_of_ours_trains(make_trainer, name, mode):
-    trainer = make_trainer(**mode, **credit(name), max_steps=3)
+def test_every_rule_trains(make_trainer, name, misaligned):
+    options, passes = TRAINED[name]
+    mode = {"steps_per_generation": 2} if misaligned else {}
+    trainer = make_trainer(**mode, **options, max_steps=3)
     trainer.train()
     losses = logged(trainer, "loss")
     assert len(losses) == 3
     assert all(map(math.isfinite, losses))
-    if str(mode) not in WITHOUT_CREDIT:
+    if misaligned not in WITHOUT_CREDIT:
         plain = make_trainer(**mode, token_credit="none", max_steps=3)
         plain.train()
-        WITHOUT_CREDIT[str(mode)] = logged(plain, "loss")
+        WITHOUT_CREDIT[misaligned] = logged(plain, "loss")
     applies = name not in ("stare", "taco")  # a random model's entropy is high, and none of its tokens improbable
-    assert (losses != WITHOUT_CREDIT[str(mode)]) == applies
+    assert (losses != WITHOUT_CREDIT[misaligned]) == applies
+    if passes is not None:
+        means = logged(trainer, "credit/coefficient_mean")
+        assert means == pytest.approx([1.0] * len(means))
+        scoring_is_free = misaligned and passes == 1
+        assert max(logged(trainer, "credit/extra_forward_passes")) == (0 if scoring_is_free else passes)
+    if name == "side_mean":
+        shares = [x for x in logged(trainer, "credit/between_sides_variance") if x is not None]
+        assert shares == pytest.approx([1.0] * len(shares))
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "none"])

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ..options import check_number
-from ..rule import Cost, TokenCredit
+from ..rule import Requirements, TokenCredit
 from ..tokens import Credit, Tokens
 
 
@@ -24,5 +24,5 @@ class AdvantageReweighting(TokenCredit):
     def of_rollout(self, tokens: Tokens) -> Credit:
         return Credit(self.alpha * tokens.log_probs.exp() + 1 - self.alpha)
 
-    def cost(self) -> Cost:
-        return Cost(scores=True)
+    def requirements(self) -> Requirements:
+        return Requirements(log_probs=True)

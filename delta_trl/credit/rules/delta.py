@@ -10,7 +10,7 @@ from ..gradients.output_row import OutputRowGradients
 from ..gradients.topk_hidden import TopKHiddenGradients
 from ..groups import group_credit
 from ..options import check_backward, check_choices, check_whole_parameters, refuse_idle
-from ..rule import Cost, TokenCredit
+from ..rule import Requirements, TokenCredit
 from ..tokens import Credit, Tokens
 
 
@@ -129,15 +129,15 @@ class DelTA(TokenCredit):
             return LMHeadGradients(*arguments, log_probs=tokens.log_probs)
         return TopKHiddenGradients(*arguments, self.token_gradient_top_k, log_probs=tokens.log_probs)
 
-    def cost(self) -> Cost:
+    def requirements(self) -> Requirements:
         directions = self.refinement_steps + 1
         if self.token_gradient == "full":
             probes = 1 if self.full_gradient_estimator == "one_sided" else 2
-            return Cost(forwards=directions * (1 + probes), backwards=directions)
+            return Requirements(forwards=directions * (1 + probes), backwards=directions)
         # `output_row`: a combine and a score for every direction, and the centroids' cosine. `lm_head`: no cosine, but
         # a first pass for the normaliser. `topk_hidden`: this first pass only.
         readings = {"output_row": 2 * directions + 1, "topk_hidden": 1, "lm_head": 2 * directions + 1}
-        return Cost(hidden_states=readings[self.token_gradient], recomputable=self.centroid_scope == "batch")
+        return Requirements(hidden_states=readings[self.token_gradient], recomputable=self.centroid_scope == "batch")
 
     def check(self, trainer: Any) -> None:
         gradient, args = self.token_gradient, trainer.args

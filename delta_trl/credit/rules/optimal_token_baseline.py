@@ -21,7 +21,7 @@ import torch
 from ..distributed import all_reduce
 from ..gradients.lm_head import LMHeadGradients
 from ..options import check_whole_parameters
-from ..rule import Cost, TokenCredit
+from ..rule import Requirements, TokenCredit
 from ..tokens import Credit, Tokens
 
 
@@ -51,8 +51,8 @@ class OptimalTokenBaseline(TokenCredit):
         trains = A.abs() > 1e-5 * largest
         return Credit(torch.where(trains, (G - baseline) / torch.where(trains, A, 1.0), 1.0).float())
 
-    def cost(self) -> Cost:
-        return Cost(hidden_states=1)
+    def requirements(self) -> Requirements:
+        return Requirements(hidden_states=1)
 
     def check(self, trainer: Any) -> None:
         check_whole_parameters(trainer, "OptimalTokenBaseline", "a rule that needs no LM head")

@@ -9,7 +9,7 @@ import torch
 from ..coefficients import check_credit_options, in_range, split_sides
 from ..distributed import all_reduce
 from ..options import check_choices, check_number
-from ..rule import Cost, TokenCredit
+from ..rule import Requirements, TokenCredit
 from ..tokens import Credit, Tokens
 from .delta import DelTA
 
@@ -40,8 +40,8 @@ class ChangedCredit(TokenCredit):
             return credit
         return Credit(self.change(credit.weights, tokens), credit.metrics)  # the other rule's scores no longer apply
 
-    def cost(self) -> Cost:
-        return self.rule.cost()
+    def requirements(self) -> Requirements:
+        return self.rule.requirements()
 
     def check(self, trainer: Any) -> None:
         self.rule.check(trainer)
@@ -105,8 +105,8 @@ class TopOfResponse(TokenCredit):
         weights = torch.where(below, self.rest, 1.0)
         return Credit(with_mean_one(weights, sides) if self.normalize else weights, scores=scores)
 
-    def cost(self) -> Cost:
-        return Cost(scores=True)
+    def requirements(self) -> Requirements:
+        return Requirements(log_probs=True)
 
 
 def with_mean_one(weights: torch.Tensor, sides: torch.Tensor) -> torch.Tensor:  # (N,), (2, N) -> (N,)

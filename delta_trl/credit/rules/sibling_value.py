@@ -23,7 +23,7 @@ from ..coefficients import check_credit_options, in_range, split_sides
 from ..distributed import all_reduce
 from ..hidden_states import HiddenStates
 from ..options import check_number, check_whole_groups
-from ..rule import Cost, TokenCredit
+from ..rule import Requirements, TokenCredit
 from ..tokens import Credit, Tokens
 
 
@@ -68,8 +68,8 @@ class SiblingValue(TokenCredit):
         weights = in_range(scaled.sigmoid(), self.lambda_min, self.lambda_max, self.normalize_coefficients)
         return Credit(weights.float(), scores=jumps)
 
-    def cost(self) -> Cost:
-        return Cost(hidden_states=1, recomputable=False)
+    def requirements(self) -> Requirements:
+        return Requirements(hidden_states=1, recomputable=False)
 
     def check(self, trainer: Any) -> None:
         check_whole_groups("SiblingValue", trainer)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..rule import Cost
+from ..rule import Requirements
 from .delta import DelTA
 
 
@@ -24,6 +24,6 @@ class WithinSide(DelTA):
                 f"computes, got {self.token_gradient!r}."
             )
 
-    def cost(self) -> Cost:
+    def requirements(self) -> Requirements:
         # for every pass the lengths, and a combine and a score for each side; and the centroids' cosine
-        return Cost(5 * (self.refinement_steps + 1) + 1, recomputable=self.centroid_scope == "batch")
+        return Requirements(5 * (self.refinement_steps + 1) + 1, recomputable=self.centroid_scope == "batch")

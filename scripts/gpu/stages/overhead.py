@@ -167,5 +167,5 @@ def step_flops(setup: dict, variant: str) -> float:
 def own_backward(setup: dict, variant: str) -> float:
     options = (VARIANTS | RULE_VARIANTS)[variant]
     rule = make_rule(options.get("token_credit", "delta"), options.get("token_credit_kwargs"))
-    backwards = rule.cost().backwards
+    backwards = rule.requirements().backwards
     return backwards * (2 + (1 if torch.cuda.is_available() else 0)) * forward(setup, variant)
