@@ -91,18 +91,6 @@ class PolicyScorer:
         size = self.args.per_device_train_batch_size
         return self._score(watcher, self._model(), ids, mask, length, batch_size=size, **more)
 
-    def plain_log_probs(self, batch: dict, rows: torch.Tensor, length: int) -> torch.Tensor:  # (b, length)
-        """The same from the model's own logits: TRL's fused LM head has no forward derivative."""
-        ids, mask = _model_inputs(batch, rows)
-        T, trim = batch["completion_ids"].size(1), None if has_images(batch) else self._trim()
-        if trim is not None and trim.cuts(ids.size(1)):
-            end = ids.size(1) - T + length
-            ids, mask, T = ids[:, :end], mask[:, :end], length
-        with self.accelerator.autocast():
-            logits = self.model(input_ids=ids, attention_mask=mask, logits_to_keep=T + 1, use_cache=False).logits
-        log_probs = (logits[:, :-1].float() / self.args.temperature).log_softmax(dim=-1)
-        return log_probs.gather(2, ids[:, -T:, None])[:, :length, 0]
-
     def micro_batches(self, batch: dict) -> Iterator[torch.Tensor]:
         """Which rows go together in a pass over a rollout batch, in its order."""
         mask = batch["completion_mask"]
@@ -186,9 +174,7 @@ class RolloutPolicy:
         with self._scorer.as_rollouts_are():
             return self._scorer.log_probs(_with_examples(self._batch, examples))[0]
 
-    def log_probs_at(self, rows: torch.Tensor, length: int, plain: bool) -> torch.Tensor:
-        if plain:
-            return self._scorer.plain_log_probs(self._batch, rows, length)
+    def log_probs_at(self, rows: torch.Tensor, length: int) -> torch.Tensor:
         return self._scorer.log_probs(self._batch, rows)[0][:, :length]
 
     def _score(self, hidden: bool) -> ScoringPass:
