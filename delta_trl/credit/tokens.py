@@ -75,11 +75,8 @@ class Policy(Protocol):
     def log_probs_after(self, examples: torch.Tensor) -> torch.Tensor:
         """Log-probabilities (B, T) after an example each, see [`Tokens.log_probs_after`]."""
 
-    def log_probs_at(self, rows: torch.Tensor, length: int, plain: bool) -> torch.Tensor:
-        """
-        Log-probabilities (b, length) of some completions at the model's present parameters, differentiable; `plain`:
-        from the model's own logits, without fused kernels, which have no forward derivative.
-        """
+    def log_probs_at(self, rows: torch.Tensor, length: int) -> torch.Tensor:
+        """Log-probabilities (b, length) of some completions at the model's present parameters, differentiable."""
 
 
 class Tokens:
@@ -170,18 +167,17 @@ class Tokens:
         """The layer that turns hidden states into log-probabilities."""
         return self._fetch("head").head()
 
-    def log_probs_at(self, rows: torch.Tensor, *, plain: bool = False) -> torch.Tensor:  # (n,)
+    def log_probs_at(self, rows: torch.Tensor) -> torch.Tensor:  # (n,)
         """
         Log-probabilities of the n tokens of some completions at the model's present parameters, differentiable.
 
         Args:
             rows (`torch.Tensor` of shape `(b,)`): Numbers of the completions.
-            plain (`bool`, *optional*, defaults to `False`): Without fused kernels, which have no forward derivative.
         """
         mask = self.mask[rows]
         positions = mask.any(dim=0).nonzero()[:, 0]
         length = int(positions[-1]) + 1 if len(positions) else 1
-        return self._fetch("log_probs_at").log_probs_at(rows, length, plain)[mask[:, :length]]
+        return self._fetch("log_probs_at").log_probs_at(rows, length)[mask[:, :length]]
 
     def log_probs_after(self, examples: torch.Tensor) -> torch.Tensor:  # (B,) -> (N,)
         """

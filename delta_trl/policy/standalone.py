@@ -65,7 +65,7 @@ class StandalonePolicy:
                 values[some] = values[some].masked_scatter(self.mask[some], torch.cat(found))
             if some[0] == 0:
                 few = len(self._completions[0])
-                head.check(h[:few], tokens[:few], self.log_probs_at(some[:1], few, plain=True)[0])
+                head.check(h[:few], tokens[:few], self.log_probs_at(some[:1], few)[0])
             if hidden:
                 states.append(h)
         return PolicyOutputs(log_probs, entropies, HiddenStates(states) if hidden else None)
@@ -83,7 +83,7 @@ class StandalonePolicy:
             .log_probs
         )
 
-    def log_probs_at(self, rows: torch.Tensor, length: int, plain: bool) -> torch.Tensor:  # (b, length)
+    def log_probs_at(self, rows: torch.Tensor, length: int) -> torch.Tensor:  # (b, length)
         ids, attention, predicts = self._inputs(rows)
         longest = int(self.mask[rows].sum(dim=1).max())  # logits of the prompts are not needed
         start = int(predicts.any(dim=0).nonzero()[0])

@@ -82,25 +82,12 @@ class RolloutPolicy:
         with rollout_scoring(self._trainer):
             return self._log_probs(_with_examples(self._batch, examples))
 
-    def log_probs_at(self, rows: torch.Tensor, length: int, plain: bool) -> torch.Tensor:
-        find = self._plain_log_probs if plain else self._log_probs
-        return find(self._batch, rows)[:, :length]
+    def log_probs_at(self, rows: torch.Tensor, length: int) -> torch.Tensor:
+        return self._log_probs(self._batch, rows)[:, :length]
 
     def _log_probs(self, batch: dict, rows: torch.Tensor | slice = slice(None)) -> torch.Tensor:  # (b, T)
         args, options = self._scoring_call(batch, rows)
         return self._trainer._get_per_token_logps_and_entropies(self._trainer.model, *args, **options)[0]
-
-    def _plain_log_probs(self, batch: dict, rows: torch.Tensor) -> torch.Tensor:  # (b, T or less)
-        """The same from the model's own logits: TRL's fused LM head has no forward derivative."""
-        (ids, mask, T), options = self._scoring_call(batch, rows)
-        [piece] = self._trainer.scoring_plan(mask, T, **options)
-        end = ids.size(1) - T + piece.width
-        with self._trainer.accelerator.autocast():
-            logits = self.model(
-                input_ids=ids[:, :end], attention_mask=mask[:, :end], logits_to_keep=piece.width + 1, use_cache=False
-            ).logits
-        log_probs = (logits[:, :-1].float() / self._trainer.args.temperature).log_softmax(dim=-1)
-        return log_probs.gather(2, ids[:, end - piece.width : end, None])[:, :, 0]
 
     def _scoring_call(self, batch: dict, rows: torch.Tensor | slice = slice(None)) -> tuple[tuple, dict]:
         """Arguments of TRL's scoring method, and its options, for some rows of a batch."""
