@@ -37,7 +37,7 @@ def extract_program(text: str, whole_text: bool = True) -> str | None:
         fence = read_fence(line)
         if opening is None:
             if "<think>" in line:
-                return None  # reasoning that stays open; inside a block it is the program's text
+                return None  # unclosed reasoning; inside a block the tag is part of the program
             if fence is not None:
                 opening, lines, fenced = fence, [], True
         elif fence is not None and fence.closes(opening):
@@ -53,7 +53,7 @@ def extract_program(text: str, whole_text: bool = True) -> str | None:
 
 
 class Fence(NamedTuple):
-    """A line that opens or closes a block: its indentation, its three or more signs, and what follows them."""
+    """A line that opens or closes a block: its indentation, its backticks or tildes, and the text after them."""
 
     indent: int
     mark: str
@@ -64,7 +64,7 @@ class Fence(NamedTuple):
         return "python" if PYTHON.match(self.info) else self.info.partition(" ")[0].lower()
 
     def closes(self, opening: "Fence") -> bool:
-        """A fence further in belongs to the block, such as that of an example in a docstring."""
+        """A fence that is indented further belongs to the block, such as an example in a docstring."""
         bare = not self.info or self.info.startswith("<")  # ```</answer>
         return bare and self.mark.startswith(opening.mark) and self.indent <= opening.indent + 3
 
@@ -80,7 +80,7 @@ def read_fence(line: str) -> Fence | None:
 
 
 def _keep(blocks: dict[str, str], opening: Fence, lines: list[str]) -> None:
-    """The last block of a language that holds something; where a completion is cut off, an empty one may follow."""
+    """Keep a language's last block that is not empty. A truncated completion may end with an empty one."""
     if opening.language not in blocks or any(map(str.strip, lines)):
         blocks[opening.language] = _outdent(lines, opening.indent)
 
@@ -132,7 +132,7 @@ class CodeReward:
 
     @property
     def sandbox(self) -> Sandbox | RemoteSandbox:
-        """Looked up, not held: a reward is pickled without its processes."""
+        """Looked up at each use: a reward is pickled without its processes."""
         if self.remote_url is not None:
             return RemoteSandbox(self.remote_url, workers=self.options[0] or 16)
         return get_sandbox(*self.options)
@@ -164,7 +164,7 @@ class CodeReward:
             TypeError, ValueError: If `completions` or `tests` are no lists of the same length, see `check_inputs`.
         """
         check_inputs(self.__name__, completions, tests=tests)
-        tests = list(tests)  # a column of a data set makes its rows anew each time
+        tests = list(tests)  # a column of a data set builds its rows at each access, and they are told apart by `id`
         programs = [extract_program(message_text(one), not self.require_fence) for one in completions]
         progress = Progress(len(programs))
         jobs = {(program, _key(test)): test for program, test in zip(programs, tests, strict=True)}

@@ -1,4 +1,4 @@
-"""What the rewards are called with, checked before anything is graded."""
+"""Checks the arguments of rewards before anything is graded."""
 
 from decimal import Decimal
 from numbers import Real

@@ -113,7 +113,7 @@ def _read_gold(gold: Any) -> str:
 
 
 def _count_parts(gold: str) -> int:
-    """How many values the gold lists, as far as a glance can tell."""
+    """A quick estimate of how many values the gold lists."""
     inner = gold.strip().removeprefix("\\{").removesuffix("\\}")
     if re.search(r"[(\[{]", inner):
         return 1

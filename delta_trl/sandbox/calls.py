@@ -1,5 +1,5 @@
 """
-Loads a program that nobody has read, and calls its functions.
+Loads an untrusted program and calls its functions.
 
 This text also runs on a remote server, below `codec.py`, so it imports nothing of this package.
 """

@@ -1,8 +1,8 @@
 """
 Compares what a program gave with what was expected: plain data on the host, never a program's objects.
 
-This runs in the trainer, on what a hostile program may have made to take long. So the expected value leads: no more of
-the other is split, converted or hashed than the expected one has parts.
+This runs in the trainer, and a hostile program can write output that is slow to compare. So no more of the output is
+split, converted or hashed than the expected value has parts.
 """
 
 import math

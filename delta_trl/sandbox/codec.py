@@ -1,4 +1,4 @@
-"""Plain data across a process boundary, as JSON: what can be compared without running anybody's code.
+"""Encodes plain data as JSON, so that values can be compared without running the program's code.
 
 Scalars are themselves where JSON has them; everything else is a list whose first item is a tag.
 Long integers are hexadecimal: linear in time to read, exact, and without a limit of digits.
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class NotPlainError(TypeError):
-    """A value, or a part of it, is no plain data."""
+    """A value, or a part of it, has no encoding."""
 
 
 SEQUENCES = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": collections.deque}

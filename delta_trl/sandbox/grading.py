@@ -23,7 +23,7 @@ JSON_SCALARS = (type(None), bool, int, float, str)
 @dataclass(frozen=True)
 class Grade:
     """
-    What became of a program.
+    The result of grading a program.
 
     Args:
         passed (`int`): Tests passed, of those that were run.
@@ -344,7 +344,7 @@ def _grade_cases(
 def _batch(
     sandbox: Sandbox, code: str, tests: StdinTests | CallTests, limits: Limits, stop_at_failure: bool
 ) -> tuple[dict[int, str], set[int]]:
-    """All cases in one process: the verdicts that need no second look, and the failures that do."""
+    """Run all cases in one process: the final verdicts, and the failures that must run again alone."""
     everything = range(len(tests.inputs))
     at_gate: list[bool] = []
 

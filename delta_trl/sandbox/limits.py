@@ -1,4 +1,4 @@
-"""What an execution may use, and what became of it."""
+"""The limits of an execution, and its result."""
 
 import enum
 import math
@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 @dataclass(frozen=True)
 class Limits:
     """
-    What one execution may use.
+    Limits of one execution.
 
     Args:
         wall_seconds (`float`, *optional*, defaults to `6.0`): Time on the clock.
@@ -60,7 +60,7 @@ class Outcome(enum.StrEnum):
 @dataclass(frozen=True)
 class Result:
     """
-    What an execution did.
+    The result of an execution.
 
     Args:
         outcome (`Outcome`): How it ended.

@@ -1,4 +1,4 @@
-"""Programs run by an execution server instead of on this machine: what it isolates is the server's affair."""
+"""Runs programs on an execution server instead of this machine. The server is responsible for their isolation."""
 
 import http.client
 import inspect
@@ -72,7 +72,7 @@ class RemoteSandbox:
         return map_in_threads(function, items, self.workers)
 
     def close(self) -> None:
-        """There is nothing to end here."""
+        """Nothing to close: requests end by themselves."""
 
     def execute(self, jobs: list[dict], limits: Limits) -> Result:
         """Execute one job of one case. A failure of the server is tried again, and then `Outcome.SANDBOX_ERROR`."""

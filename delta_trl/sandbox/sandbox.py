@@ -1,4 +1,4 @@
-"""A pool of jailed workers."""
+"""Runs untrusted programs on a pool of jailed workers."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ from .worker import TierError, Worker, supported_platform
 logger = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 3
-RETRY_SECONDS = 0.1  # doubled after each attempt: what a machine lacks for a moment it may have in the next
+RETRY_SECONDS = 0.1  # doubled after each attempt: a shortage of memory or processes may pass
 GRACE_SECONDS = 10.0  # a worker ends an execution by itself; one that has not answered by then is stuck
 STDERR_BYTES = 4096  # of standard error, the end is kept
 DEFAULT_PACKAGES = ("numpy", "sortedcontainers")
@@ -42,7 +42,7 @@ class SandboxUnavailableError(RuntimeError):
 
 class Sandbox:
     """
-    Runs programs that nobody has read, each in a process of its own inside a jail.
+    Runs untrusted programs, each in its own process inside a jail.
 
     Workers start on first use. Any thread may call any method; a process that was forked from one with a sandbox gets
     workers of its own.

@@ -24,7 +24,7 @@ RIGHT, WRONG, NO_ANSWER, UNUSABLE_GOLD = "right", "wrong", "no answer", "unusabl
 MAX_GOLD_LENGTH = 1000
 MAX_GOLD_WORDS = 12
 IMPLIES = re.compile(r"\\(?:Rightarrow|implies|therefore|Longrightarrow|to|rightarrow)(?![A-Za-z])")
-# For which arguments or indices something holds: "for all x", "(n \\in \\mathbb{N}^*)", ", n = 1, 2, \\ldots".
+# The arguments or indices for which an equation holds: "for all x", "(n \\in \\mathbb{N}^*)", ", n = 1, 2, \\ldots".
 FOR = r"\\text\s*\{\s*,?\s*(?:for|where|with)(?: all| every| any| each)?(?: real| positive| integers?| numbers?)*"
 IN_SET = r"[a-z]\s*\\in\s*\\mathbb\s*\{[A-Z]\}(?:\s*[\^_]\s*(?:\{[^{}]*\}|[*+\d]))?"
 INDICES = r"[kmn]\s*(?:\\ge|>)\s*\d+|[kmn]\s*=\s*\d+(?:\s*,\s*\d+)+\s*,\s*\\[lc]?dots"
@@ -47,7 +47,7 @@ KIND = re.compile(
 VALUE_OF = re.compile(
     r"^\\text\s*\{\s*(?:the\s+)?value\s+of\s*\}?\s*([A-Za-z])\s*(?:\\text\s*\{)?\s*is\s*\}\s*", re.IGNORECASE
 )
-# What says something of sets, statements and lines that have letters for names, or of the elements of a set.
+# Relations of sets, statements or lines named by letters, and conditions on the elements of a set.
 SYMBOLIC = re.compile(
     r"(?<![A-Za-z\\\d])[A-Za-z]'?\s*\\(?:cap|cup|setminus|land|lor|wedge|vee|to|mapsto|parallel|perp|sim|subset|subseteq|iff"
     r"|Rightarrow|Leftrightarrow)(?![A-Za-z])|\\(?:parallel|perp|neg|lnot|forall|exists|subset|subseteq|iff|mapsto)(?![A-Za-z])"
@@ -86,7 +86,7 @@ def judge(gold: str, answers: list[str]) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _is_at_fault(gold: str) -> bool:
-    """Whether a gold fails with the plainest answer too: it is too large, or sympy makes nothing of it."""
+    """Whether a gold fails even with the answer 0: it is too large, or sympy cannot read it."""
     try:
         _judge(gold, ["0"])
     except MemoryError:
@@ -197,7 +197,7 @@ def _equal(gold: str, answer: str) -> bool:
 
 
 def _strip_names(gold: str, answer: str) -> tuple[str, str]:
-    """Both without the name of what they give: `(x, y) = (1, 2)`, `P(1, 2)`, `P(A \\cup B) = 1/2`."""
+    """Both without the name of the value: `(x, y) = (1, 2)`, `P(1, 2)`, `P(A \\cup B) = 1/2`."""
     (gold_name, gold_value), (name, value) = map(_split_name, (gold, answer))
     if (name and not gold_name and len(split_equation(gold_value)) == 2) or relates_unknowns(gold):
         return gold, answer
@@ -221,7 +221,7 @@ def _split_name(text: str) -> tuple[str, str]:
 
 
 def _same_symbols(gold: str, answer: str) -> bool:
-    """Whether two texts that nobody computes with are the same, but for the order of what commutes."""
+    """Whether two symbolic texts are equal, up to the order of operands that commute."""
     gold, answer = (re.sub(r"(\\lbrace[^|]*?):", r"\1|", text) for text in (gold, answer))
     for operation in COMMUTES:
         parts = [sorted(map(squeeze, split_top_level(text, operation))) for text in (gold, answer)]
@@ -242,7 +242,7 @@ def _equal_in_symbols(gold: str, answer: str) -> bool:
 
 
 def _bare_set(text: str) -> str:
-    """The condition of a set that is given by one; an interval in the usual brackets."""
+    """`{x | x > 2}` as its condition, `]2, 5]` as `(2, 5]`; other texts as they are."""
     if builder := SET_BUILDER.fullmatch(text):
         return re.sub(rf"(?<![A-Za-z\\]){builder[1]}(?![A-Za-z])", "x", builder[2].strip())
     if (interval := OPEN_INTERVAL.fullmatch(text)) and interval[1] + interval[3] != "[]":

@@ -173,7 +173,7 @@ def after_reasoning(text: str) -> str | None:
 
 
 def without_comments(text: str) -> str:
-    """The text without what nobody sees rendered: HTML comments and LaTeX comment lines."""
+    """The text without what is not rendered: HTML comments and LaTeX comment lines."""
     kept, position = [], 0
     while (start := text.find("<!--", position)) >= 0:
         kept.append(text[position:start])

@@ -104,12 +104,12 @@ def refuse_restatement(gold: str, answer: str) -> None:
 
 
 def divides_fractions(text: str) -> bool:
-    """Whether plain numbers are divided twice, as in `48/2/3`: latex2sympy computes that unseen."""
+    """Whether plain numbers are divided twice, as in `48/2/3`: latex2sympy evaluates that while it parses."""
     return bool(FRACTION_OF_FRACTIONS.search(SIMPLE_FRACTION.sub("Q", text.replace("Q", "q"))))
 
 
 def refuse_zeros(gold: str, answer: str) -> None:
-    """Refuse a zero that is added, and the real part of a complex number in two: latex2sympy drops them unseen."""
+    """Refuse a zero that is added, and the real part of a complex number in two: latex2sympy drops both unseen."""
     if IMAGINARY.search(gold):
         if IMAGINARY_PART.fullmatch(answer.strip()):
             return

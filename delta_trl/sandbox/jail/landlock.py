@@ -1,4 +1,4 @@
-"""Landlock: which files this process and its children may open, for ever.
+"""Landlock: limits which files this process and its children may open. It cannot be undone.
 
 Source: https://docs.kernel.org/userspace-api/landlock.html
 """

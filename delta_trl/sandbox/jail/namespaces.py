@@ -1,4 +1,4 @@
-"""Tier A: a world of its own (user, mount, process, network, IPC and host-name namespaces)."""
+"""Tier A: namespaces of its own (user, mount, process, network, IPC and host-name namespaces)."""
 
 import os
 

@@ -298,7 +298,7 @@ def given_text(error: Exception) -> str:
 
 
 def update(old: Any, new: Any) -> None:
-    """Give a container the content of another one of its type, and so on inside it, in place."""
+    """Replace a container's content by that of another one of its type, recursively and in place."""
     if not _same_kind(old, new):
         return
     if isinstance(old, (list, collections.deque)):
@@ -493,7 +493,7 @@ for _name, _type in (("hash", int), ("str", str), ("repr", str), ("int", int), (
 
 
 def state(value):
-    """What the equality of a program's objects is decided on: the class and the attributes, all the way down."""
+    """What equality of a program's objects compares: the class and the attributes, recursively."""
 
     def refer(part: Any) -> list:
         attributes = dict(getattr(part, "__dict__", {}))

@@ -72,11 +72,11 @@ def run(job: dict) -> int:
 
 
 class UnusableError(Exception):
-    """Tests that no program can pass, or that a wrong one could pass unseen."""
+    """Tests that no program can pass, or that a wrong program could pass."""
 
 
 def compare_no_empty_arrays(numpy: Any, testing: bool) -> None:
-    """To numpy an empty array is close to every number: what is empty on one side is not equal here."""
+    """For numpy an empty array is close to every number. Here it is not."""
 
     def strict(function: Callable) -> Callable:
         @functools.wraps(function)

@@ -50,7 +50,7 @@ def serve(channel: socket.socket, jail: Jail) -> None:
 
 
 def changed(jail: Jail) -> int | None:
-    """When something was last made in the private directory."""
+    """Time of the last change in the private directory."""
     return os.stat(jail.temporary).st_mtime_ns if jail.temporary else None
 
 
