@@ -44,7 +44,8 @@ def main() -> None:
         page.wait_for_selector("html[data-ready]")
         page.add_style_tag(content=HIDE)
         page.get_by_label("relative to its side’s mean").check()
-        page.locator(".losers .tokens :is(.ra7, .ra8, .ra9, .ra10)").first.focus()  # what losers are blamed for
+        blamed = page.locator(".losers .tokens :is(.ra7, .ra8, .ra9, .ra10)").first
+        blamed.evaluate("token => { token.tabIndex = 0; token.focus({ preventScroll: true }); }")  # shows its values
         picture = Image.open(io.BytesIO(page.screenshot()))
         browser.close()
     # 256 colours are enough for flat surfaces, and a third of the size; rare ones are to stay

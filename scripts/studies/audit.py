@@ -189,7 +189,7 @@ def draw(entries: list[dict], path: Path) -> None:
         for side, color, mark, shift in (("losers", "tab:orange", "s", -0.15), ("winners", "tab:blue", "o", 0.15)):
             for y, rule in enumerate(RULES):
                 numbers = entry["rules"][rule].get(side)
-                if numbers:
+                if numbers and numbers["interval"]:  # there is none for few prompts
                     low, high = numbers["interval"]
                     axis.plot([low, high], [y + shift] * 2, color=color, linewidth=1.5)
                     axis.plot(numbers["auc"], y + shift, mark, color=color, markersize=4, label=side if y == 0 else "")
