@@ -48,7 +48,7 @@ OTHER_OPERATOR = {
 
 def mutated(node: ast.AST) -> ast.AST | None:
     """A copy of a syntax node with one mistake in it, or `None` where none is known."""
-    node = copy.deepcopy(node)
+    node = copy.copy(node)
     match node:
         case ast.Compare(ops=[op, *rest]):
             node.ops = [OTHER_OPERATOR[type(op)](), *rest]

@@ -85,7 +85,6 @@ class Pool:
             part = {name: self.batch[name][rows[used]] for name in ("ids", "attention", "valid")}
             of_tokens = advantages[used][:, None].expand_as(part["valid"])[part["valid"]]
             gradients, _, _ = token_gradients(self.model, part, OPTIONS)
-            gradients["full"] = gradients.pop("full, difference")
             result = {"sign": of_tokens.sign()}
             result |= {name: raw_alphas(gradients[name](), of_tokens) for name in GRADIENTS}
             results.append({name: self._spread(value, used, part["valid"]) for name, value in result.items()})

@@ -197,7 +197,8 @@ def planted(run: study_runs.Run, gains: dict[str, float]) -> dict:
 GAINS = {"losers_0.2": 0.05, "top_sibling": 0.08, "top_random": 0.05, "oracle": 0.002, "losers_0": -0.05}
 
 
-@pytest.mark.parametrize("undone", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("undone", [False, True])
 def test_verdict_by_the_criteria_of_the_plan(undone):
     plan = study_plans.BALANCE
     later = GAINS | {"losers_0.2": -0.05 if undone else 0.02}
@@ -231,6 +232,7 @@ def test_verdict_by_the_criteria_of_the_plan(undone):
     assert told["top_random"][0] == "not shuffled"
 
 
+@pytest.mark.slow
 def test_report_of_the_second_study_says_what_is_missing(tmp_path):
     plan = study_plans.BALANCE
     rows = [planted(run, GAINS) for run in dict.fromkeys(all_runs(plan, seeds=3))]
@@ -489,6 +491,7 @@ def test_long_run_looks_on_the_way_and_changes_nothing_by_it(tmp_path, monkeypat
     assert len(short["length"]) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "variant",
     [
@@ -514,6 +517,7 @@ def test_each_variant_of_the_second_study_trains(variant):
         assert row["winners"][0] == pytest.approx(of["winners"][0], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_lora_run():
     runner = study.Runner(study_plans.BALANCE, {"tune": 1})
     full, lora = (
@@ -567,6 +571,7 @@ def test_third_study_has_seeds_of_its_own_and_chooses_the_weight_of_losers_on_ot
     assert {cell for cell in chosen if cell[0] == "programs" and cell[1] not in study_plans.MECHANISM_ARMS} == best
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", study_plans.MECHANISM.variants)
 def test_each_arm_of_the_third_study_trains(variant):
     runner = study.Runner(study_plans.MECHANISM, {"tune": 1})
@@ -587,6 +592,7 @@ def test_each_arm_of_the_third_study_trains(variant):
     assert ratio == pytest.approx(expected, rel=0.01)
 
 
+@pytest.mark.slow
 def test_steps_of_one_size_do_not_know_a_factor_of_the_batch():
     arms = {"unit": study_plans.unit_steps(study_plans.DAPO)}
     arms |= {"annealed_unit": study_plans.unit_steps(study_plans.MECHANISM.variants["annealed"])}
