@@ -19,10 +19,11 @@ class RewardInNotebook(TrainerCallback):
             self._add_reward(state)
 
     def on_evaluate(self, args, state, control, **kwargs):
-        if self._progress.training_tracker is not None:
-            self._add_reward(state)
+        self._add_reward(state)
 
     def _add_reward(self, state) -> None:
+        if self._progress.training_tracker is None:  # an evaluation without training, or the table was removed
+            return
         column = self._progress.first_column
         rewards = [entry["reward"] for entry in state.log_history if entry.get("reward") is not None]
         step = int(state.epoch) if column == "Epoch" else state.global_step

@@ -60,3 +60,10 @@ def test_trls_own_has_none(make_trainer, notebook):
 def test_ours_shows_it(make_trainer, notebook):
     make_trainer(disable_tqdm=False, max_steps=1).train()
     assert "Training Reward" in notebook[-1]
+
+
+def test_a_table_that_was_removed(make_trainer, notebook):
+    trainer = make_trainer(disable_tqdm=False, max_steps=1)
+    trainer.remove_callback(transformers.trainer.DEFAULT_PROGRESS_CALLBACK)
+    trainer.train()
+    assert not notebook
