@@ -66,9 +66,14 @@ class TokenCredit:
         """
         return Requirements()
 
+    cost = requirements
+
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
-        if "cost" in vars(cls):  # the former name, which will be removed
+        # `cost` is the former name, which will be removed
+        if "requirements" in vars(cls):
+            cls.cost = cls.requirements  # type: ignore[method-assign]
+        elif "cost" in vars(cls):
             message = f"{cls.__name__}.cost: the method is called `requirements` now."
             warnings.warn(message, FutureWarning, stacklevel=2)
             cls.requirements = vars(cls)["cost"]  # type: ignore[method-assign]

@@ -1,5 +1,6 @@
 """Rules beside DelTA against explicit loops in plain Python, on one process and on two."""
 
+import dataclasses
 import math
 import os
 import pickle
@@ -11,6 +12,8 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from delta_trl.credit import (
+    FIPO,
+    RLCSD,
     STARE,
     TACO,
     AdvantageReweighting,
@@ -358,3 +361,23 @@ def test_two_processes_equal_one(tmp_path, share):
     for name, (rule, _) in RULES.items():
         together = torch.cat([part[name] for part in parts])
         torch.testing.assert_close(together, credit_of(rule, tokens).weights, atol=1e-6, rtol=0, msg=name)
+
+
+def test_former_names_of_requirements():
+    with pytest.warns(FutureWarning, match="called `requirements` now"):
+
+        class Former(DelTA):
+            def cost(self):
+                return dataclasses.replace(super().cost(), forwards=3)
+
+    assert Former().requirements() == dataclasses.replace(DelTA().requirements(), forwards=3)
+    assert SideMean(Former()).cost() == Former().requirements()
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [FIPO(decay=math.inf, clip=math.inf, safety_threshold=math.inf), STARE(entropy=math.inf), RLCSD(clip=math.inf)],
+    ids=lambda rule: type(rule).__name__,
+)
+def test_bounds_may_be_infinite(rule):
+    assert "inf" in repr(rule)

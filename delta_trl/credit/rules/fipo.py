@@ -45,7 +45,7 @@ class FIPO(TokenCredit):
 
     def __post_init__(self):
         for name in ("decay", "clip", "safety_threshold"):
-            check_number(self, name, "(0, inf)")
+            check_number(self, name, "(0, inf]")
         self._dual_clip = self.dual_clip
 
     def check(self, trainer: Any) -> None:

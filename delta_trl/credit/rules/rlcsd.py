@@ -47,8 +47,9 @@ class RLCSD(TokenCredit):
     wrong: int = 4
 
     def __post_init__(self):
-        for name in ("strength", "temperature", "clip", "wrong"):
+        for name in ("strength", "temperature", "wrong"):
             check_number(self, name, "(0, inf)")
+        check_number(self, "clip", "(0, inf]")
         check_number(self, "threshold", "[0, inf)")
 
     def of_rollout(self, tokens: Tokens) -> Credit:

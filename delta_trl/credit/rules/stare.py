@@ -34,8 +34,9 @@ class STARE(TokenCredit):
 
     def __post_init__(self):
         check_number(self, "fraction", "(0, 1]")
-        for name in ("winners", "losers", "entropy"):
+        for name in ("winners", "losers"):
             check_number(self, name, "(-inf, inf)")
+        check_number(self, "entropy", "[-inf, inf]")
 
     def of_micro_batch(self, tokens: Tokens) -> Credit:
         _, sides = split_sides(tokens.advantages)
