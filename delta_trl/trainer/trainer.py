@@ -85,6 +85,7 @@ class DeltaGRPOTrainer(
     ```
     """
 
+    _tag_names = ["trl", "grpo", "delta"]  # noqa: RUF012 (as in TRL)
     _name = "DelTA"
     harmless_options = frozenset({"hidden_state_cache", "trim_padding"})
 
@@ -104,7 +105,7 @@ class DeltaGRPOTrainer(
         self.trim_padding = self.credit_args.trim_padding
         self.token_credit = rule = choose_rule(token_credit, args)
         self.method, self.paper = {"token credit": card_text(rule)}, paper_of(rule)
-        self._tag_names = ["trl", "grpo", *(["delta"] if self.paper is DELTA else [])]
+        self._tag_names = [tag for tag in self._tag_names if tag != "delta" or self.paper is DELTA]
         given = inspect.signature(GRPOTrainer).bind(model, reward_funcs, args, *other_args, **kwargs).arguments
         check_arguments(given)
         super().__init__(model, reward_funcs, args, *other_args, **kwargs)
@@ -123,9 +124,9 @@ class DeltaGRPOTrainer(
             refuse_what_hides_states(self.args, self.is_fsdp_enabled)
         rule.check(self)
         self._rehearsed: set[Callable] = set()  # hooks in which all ranks were seen to do the same
-        # while TRL makes a rollout batch: the recorder of its first scoring call
+        # until TRL's first scoring call of a rollout batch: what records it
         self._recorder: ScoringPass | None = None
-        # while TRL computes a loss: the micro-batch, and its copy for TRL, whose advantages the rule may weigh
+        # until TRL's first scoring call of a loss: the micro-batch, and its copy for TRL, which the rule may weigh
         self._micro_batch: tuple[dict, dict] | None = None
         self._token_log: TokenLog | None = None
         if options.log_token_credit:
@@ -149,7 +150,7 @@ class DeltaGRPOTrainer(
         self._recorder = recorder if scores_rollouts(self.args) else None
         try:
             batch = super()._generate_and_score_completions(inputs)
-        finally:  # also if a reward raises
+        finally:  # also if generation raises
             self._recorder = None
         rows = len(inputs) * self.accelerator.process_index + torch.arange(len(inputs), device=self.accelerator.device)
         batch |= {TOTAL_REWARDS: self.total_rewards()[rows], GROUPS: rows // self.num_generations}
@@ -194,14 +195,20 @@ class DeltaGRPOTrainer(
 
     # --- scoring and the loss ---
 
-    def _get_per_token_logps_and_entropies(self, model, input_ids, attention_mask, logits_to_keep, **options):
-        score = partial(super()._get_per_token_logps_and_entropies, model, input_ids, attention_mask, logits_to_keep)
-        if self._recorder is not None and self._recorder.log_probs is None:  # the policy's pass is TRL's first
-            plan = self.scoring_plan(attention_mask, logits_to_keep, **options)
-            return self._recorder.record(partial(score, **options), plan, attention_mask[:, -logits_to_keep:])
-        output = score(**options)
-        if self._micro_batch is not None:
-            self._credit_micro_batch(*self._micro_batch, log_probs=output[0], entropies=output[1])
+    def _get_per_token_logps_and_entropies(
+        self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, **options
+    ):
+        inputs = input_ids, attention_mask, logits_to_keep, batch_size
+        score = partial(super()._get_per_token_logps_and_entropies, model, *inputs, **options)
+        # the policy's pass is TRL's first, of a rollout batch and of a micro-batch
+        recorder, self._recorder = self._recorder, None
+        micro_batch, self._micro_batch = self._micro_batch, None
+        if recorder is not None:
+            plan = self.scoring_plan(*inputs[1:], **options)
+            return recorder.record(score, plan, attention_mask[:, -logits_to_keep:])
+        output = score()
+        if micro_batch is not None:
+            self._credit_micro_batch(*micro_batch, log_probs=output[0], entropies=output[1])
         return output
 
     def _compute_loss(self, model, inputs):

@@ -11,6 +11,7 @@ from transformers import pipeline
 from trl import GRPOConfig, GRPOTrainer
 
 from delta_trl.cli import main
+from delta_trl import DeltaGRPOTrainer
 from delta_trl.credit import Selected
 from delta_trl.trainer.model_card import DetailedModelCard, Paper
 
@@ -165,3 +166,11 @@ def test_a_checkpoint_comes_with_the_card(make_trainer, card):
     trainer.dataset_name = "/data/train.jsonl"
     trainer.train()
     assert "`/data/train.jsonl`" in card().text
+
+
+def test_tags_of_a_subclass(make_trainer):
+    class Tagged(DeltaGRPOTrainer):
+        _tag_names = [*DeltaGRPOTrainer._tag_names, "mine"]  # noqa: RUF012
+
+    assert make_trainer(trainer_class=Tagged).model.model_tags == ["trl", "grpo", "delta", "mine"]
+    assert make_trainer(trainer_class=Tagged, token_credit="none").model.model_tags == ["trl", "grpo", "mine"]
