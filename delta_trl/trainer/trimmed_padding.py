@@ -74,9 +74,10 @@ class TrimmedPadding(GRPOTrainer):
             return score_in_pieces(score, input_ids, attention_mask, logits_to_keep, plan, **options)
 
     def _score_piece(self, model, positions, *args, **options):
-        """Score as `GRPOTrainer` does, without its profiler; `positions` of the tokens, if the model must be told."""
+        """Score as the base class does, without a profiler; `positions` of the tokens, if the model must be told."""
         model = model if positions is None else partial(model, position_ids=positions)
-        return inspect.unwrap(GRPOTrainer._get_per_token_logps_and_entropies)(self, model, *args, **options)
+        score = super()._get_per_token_logps_and_entropies.__func__
+        return inspect.unwrap(score)(self, model, *args, **options)
 
     def _generate_and_score_completions(self, inputs):
         if not self.model.training:

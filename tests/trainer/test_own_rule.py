@@ -7,8 +7,10 @@ import sys
 import numpy as np
 import pytest
 import torch
+from trl import GRPOTrainer
 
 import delta_trl.trainer
+from delta_trl import DeltaGRPOTrainer
 from delta_trl.cli import main
 from delta_trl.credit import Credit, DelTA, Requirements, TokenCredit, Tokens
 from delta_trl.credit.rule import TokenCreditError
@@ -284,3 +286,26 @@ def test_what_cannot_be_trained_with_is_named(make_trainer, name):
     trainer = make_trainer(trainer_options={"token_credit": Wrong(returns)})
     with pytest.raises(TokenCreditError, match=rf"Wrong.of_rollout.*{message}"):
         trainer.train()
+
+
+class WithTeacher(GRPOTrainer):
+    def _compute_loss(self, model, inputs):
+        loss = super()._compute_loss(model, inputs)
+        ids, mask = (torch.cat([inputs[f"prompt_{x}"], inputs[f"completion_{x}"]], dim=1) for x in ("ids", "mask"))
+        with torch.no_grad():
+            self._get_per_token_logps_and_entropies(self.model, ids, mask, inputs["completion_ids"].size(1), len(ids))
+        return loss
+
+
+def test_a_later_scoring_call_is_not_the_policy_s(make_trainer):
+    """Of a base class that scores with another model after the policy; `batch_size` by position, as TRL allows."""
+
+    class Distilled(DeltaGRPOTrainer, WithTeacher):
+        pass
+
+    seen = []
+    for trainer_class in (DeltaGRPOTrainer, Distilled):
+        trainer = make_trainer(trainer_class=trainer_class, token_credit="taco")
+        trainer.train()
+        seen.append(logged(trainer, "loss"))
+    assert seen[0] == seen[1]

@@ -359,3 +359,19 @@ def test_texts_of_a_multimodal_checkpoint_are_trimmed(make_trainer):
         _, _, widths = run(make_trainer, model=model, trainer_options=options, **kind)
         areas.append(area(widths))
     assert areas[0] < 0.95 * areas[1]
+
+
+def test_scores_as_its_base_class(make_trainer):
+    """Trimmed or not, a base class that scores in a way of its own is asked."""
+    scored = []
+
+    class Own(GRPOTrainer):
+        def _get_per_token_logps_and_entropies(self, model, input_ids, *args, **options):
+            scored.append(input_ids.shape)
+            return super()._get_per_token_logps_and_entropies(model, input_ids, *args, **options)
+
+    class TrimmedOwn(TrimmedPadding, Own):
+        pass
+
+    _, _, widths = run(make_trainer, trainer_class=TrimmedOwn, config_class=GRPOConfig)
+    assert [tuple(shape) for shape in scored[-len(widths) :]] == widths
