@@ -10,8 +10,8 @@ from huggingface_hub import ModelCard
 from transformers import pipeline
 from trl import GRPOConfig, GRPOTrainer
 
-from delta_trl.cli import main
 from delta_trl import DeltaGRPOTrainer
+from delta_trl.cli import main
 from delta_trl.credit import Selected
 from delta_trl.trainer.model_card import DetailedModelCard, Paper
 
