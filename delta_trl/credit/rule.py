@@ -72,7 +72,7 @@ class TokenCredit:
         super().__init_subclass__(**kwargs)
         # `cost` is the former name, which will be removed
         if "requirements" in vars(cls):
-            cls.cost = cls.requirements  # type: ignore[method-assign]
+            cls.cost = cls.requirements
         elif "cost" in vars(cls):
             message = f"{cls.__name__}.cost: the method is called `requirements` now."
             warnings.warn(message, FutureWarning, stacklevel=2)
