@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from huggingface_hub import snapshot_download
@@ -65,7 +66,7 @@ class ModelSource:
         return load_model(self.name, **options)
 
 
-def load_model(name: str, **options) -> PreTrainedModel:
+def load_model(name: str, **options: Any) -> PreTrainedModel:
     """A causal language model. Raises `ValueError` if weights are missing, which transformers would draw at random."""
     model, found = AutoModelForCausalLM.from_pretrained(name, output_loading_info=True, **options)
     if missing := sorted(found["missing_keys"]):
