@@ -22,6 +22,9 @@ LAYERS_OF_CREDIT = (
     *("hidden_states", "products", "options", "distributed"),
 )
 KNOW_NOTHING_OF_TRL = ("credit", "sandbox", "data", "report")
+FOR_ANY_TRAINER = (
+    *("trimmed_padding", "checkpoints", "reward_checks", "avg_at_k", "model_card", "fsdp_precision", "notebook"),
+)
 SCRIPTS = ("gpu", "build", "endurance", "studies", "benchmarks")
 
 
@@ -105,3 +108,24 @@ def test_the_corpus_imports_no_test():
     paths = files("tests/corpus")
     tests = {module for path in paths for module in imported(path) if module[0] == "tests"}
     assert {module[:2] for module in tests} <= {("tests", "corpus")}
+
+
+def test_the_trainer_is_token_credit_alone():
+    """Whatever serves any `GRPOTrainer` is a class of its own, which knows neither token credit nor another one."""
+    for name in FOR_ANY_TRAINER:
+        path = ROOT / "delta_trl" / "trainer" / f"{name}.py"
+        known = {module[2] for module in imported(path) if module[:2] == ("delta_trl", "trainer")}
+        assert not known & {*FOR_ANY_TRAINER, "trainer", "config", "credit_rule", "rollout_policy"}, name
+        assert ("delta_trl", "credit") not in {module[:2] for module in imported(path)}, name
+    [trainer] = (
+        node
+        for node in ast.parse((ROOT / "delta_trl" / "trainer" / "trainer.py").read_text()).body
+        if isinstance(node, ast.ClassDef)
+    )
+    overrides = {
+        method.name
+        for method in trainer.body
+        if isinstance(method, ast.FunctionDef) and f"super().{method.name}" in ast.unparse(method)
+    }
+    of_trl = {"_generate_and_score_completions", "_get_per_token_logps_and_entropies", "_compute_loss"}
+    assert overrides == {*of_trl, "__init__", "_may_exchange_rows", "settings", "changed_settings"}

@@ -33,7 +33,7 @@ class CommandParser(argparse.ArgumentParser):
         flags = [flag for action in self._actions for flag in action.option_strings]
         hints = []
         for option in unknown:
-            known = flags if option.startswith("-") else [flag.removeprefix("--") for flag in flags]
+            known = flags if option.startswith("-") else [action.dest for action in self._actions]
             near = difflib.get_close_matches(option, known, n=1)
             hints.append(f"`{option}`" + (f" (did you mean `{near[0]}`?)" if near else ""))
         raise UsageError(f"Unknown option: {', '.join(hints)}. `{self.prog} --help` lists the known ones.")

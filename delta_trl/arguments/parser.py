@@ -4,7 +4,7 @@ import re
 from importlib.metadata import PackageNotFoundError
 
 import yaml
-from transformers import HfArgumentParser
+from trl import TrlParser
 
 from .command_line import CommandParser
 from .errors import UsageError
@@ -42,8 +42,11 @@ class CheckedArguments:
             raise UsageError(f"{name}={getattr(self, name)}: expected {expected}.")
 
 
-class StrictParser(CommandParser, HfArgumentParser):
-    """From options to dataclasses: the command line over the recipe over the defaults, as `trl.TrlParser` does."""
+class StrictParser(CommandParser, TrlParser):
+    """
+    From options to dataclasses: the command line over the recipe over the defaults. Values are converted by
+    `trl.TrlParser`: `none` means `None` for a number.
+    """
 
     def parse(self, options: Options) -> tuple:
         """
@@ -60,10 +63,15 @@ class StrictParser(CommandParser, HfArgumentParser):
             self.refuse(unknown)
         self.set_defaults(**options.recipe)
         try:
-            return self.parse_args_into_dataclasses(options.words, look_for_args_file=False)
+            *arguments, rest = self.parse_args_into_dataclasses(
+                options.words, return_remaining_strings=True, look_for_args_file=False
+            )
         except PackageNotFoundError as error:
             quoted = re.search(r"'([\w-]+)", error.name)  # transformers puts a sentence into the name
             package = quoted[1] if quoted else error.name
             raise UsageError(f"An option needs {package}, which is not installed: pip install {package}") from error
         except (ValueError, TypeError, ImportError) as error:
             raise UsageError(str(error)) from error
+        if rest:
+            self.refuse(rest)
+        return tuple(arguments)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..arguments.errors import UsageError
-from ..arguments.options import Options, is_true
+from ..arguments.options import Options, is_given, is_true
 from .folder import refuse_another_run
 
 
@@ -51,7 +51,10 @@ def check_call(options: Options, dry_run: bool = False) -> None:
 
 def take_dry_run(options: Options) -> int | None:
     """Take the options of a dry run out of those of training: the processes to plan for, `None` without one."""
-    dry_run = is_true(options.values.get("dry_run"))
+    given = options.values.get("dry_run", False)
+    if isinstance(given, list) or not (is_true(given) or not is_given(given)):
+        raise UsageError(f"--dry-run {given}: expected true or false. --num-processes N plans for N processes.")
+    dry_run = is_true(given)
     asked = options.values.get("num_processes")
     for name in ("dry_run", "num_processes"):
         options.flags.pop(name, None)

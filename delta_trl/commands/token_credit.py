@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from ..arguments.errors import UsageError
 from ..credit import credit_at_rollout, read_rule
 from ..data.columns import refuse_chats_without_template
-from ..evaluation.generation import ModelSource
+from ..evaluation.generation import ModelSource, load_model
 from ..files import write_atomically
 from ..policy.standalone import add_advantages, given_tokens
 from ..report import write_report
@@ -45,18 +45,21 @@ def explain(rows: list[dict], options: argparse.Namespace, report: Path) -> Path
     except ValueError as error:
         raise UsageError(f"--rule {options.rule}: {error}") from error
     tokenizer = tokenize(rows, options.model_name_or_path, options.data)
-    model = load_model(options.model_name_or_path, options.dtype, device)
+    try:
+        model = load_model(options.model_name_or_path, dtype=options.dtype).to(device).eval()
+    except Exception as error:  # what loading raises has no common type
+        raise _not_loaded(options.model_name_or_path, error) from error
     add_advantages(rows)
     tokens = given_tokens(model, rows, micro_batch_size=options.batch_size, progress=True)
     try:
         credit = credit_at_rollout(rule, tokens)
+        values = {
+            "coefficients": torch.ones_like(tokens.advantages) if credit is None else credit.weights,
+            "log_probs": tokens.log_probs,
+            "entropies": tokens.entropies,
+        }
     except ValueError as error:  # an LM head that does not reproduce the model's log-probabilities
         raise UsageError(f"model_name_or_path={options.model_name_or_path!r}: {error}") from error
-    values = {
-        "coefficients": torch.ones_like(tokens.advantages) if credit is None else credit.weights,
-        "log_probs": tokens.log_probs,
-        "entropies": tokens.entropies,
-    }
     lengths = [len(row["token_ids"]) for row in rows]
     for name, column in values.items():
         for row, part in zip(rows, column.cpu().split(lengths), strict=True):
@@ -120,22 +123,6 @@ def _tokenize_row(row: dict, tokenizer: PreTrainedTokenizerBase, vocab_size: int
         )
     if limit is not None and len(ids) > limit:
         raise ValueError(f"prompt and completion have {len(ids):,} tokens, max_position_embeddings is {limit:,}.")
-
-
-def load_model(model: str, dtype: str, device: str) -> PreTrainedModel:
-    """The causal language model. Raises `UsageError` if it cannot be loaded, or weights are missing."""
-    try:
-        loaded, found = AutoModelForCausalLM.from_pretrained(model, dtype=dtype, output_loading_info=True)
-        loaded = loaded.to(device).eval()
-    except Exception as error:  # what loading raises has no common type
-        raise _not_loaded(model, error) from error
-    missing = sorted(found["missing_keys"])
-    if missing:  # transformers would draw them at random
-        raise UsageError(
-            f"model_name_or_path={model!r}: these weights are missing: {', '.join(missing[:3])}"
-            f"{', …' * (len(missing) > 3)}. Expected a causal language model with its LM head."
-        )
-    return loaded
 
 
 def _not_loaded(model: str, error: Exception) -> UsageError:

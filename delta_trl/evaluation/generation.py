@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from huggingface_hub import snapshot_download
@@ -62,7 +63,18 @@ class ModelSource:
         options = {"dtype": self.dtype, "attn_implementation": self.attn_implementation, **self.hub_options}
         if self.is_adapter():
             return _peft().AutoPeftModelForCausalLM.from_pretrained(self.name, **options)
-        return AutoModelForCausalLM.from_pretrained(self.name, **options)
+        return load_model(self.name, **options)
+
+
+def load_model(name: str, **options: Any) -> PreTrainedModel:
+    """A causal language model. Raises `ValueError` if weights are missing, which transformers would draw at random."""
+    model, found = AutoModelForCausalLM.from_pretrained(name, output_loading_info=True, **options)
+    if missing := sorted(found["missing_keys"]):
+        raise ValueError(
+            f"{name!r}: these weights are missing: {', '.join(missing[:3])}"
+            f"{', …' * (len(missing) > 3)}. Expected a causal language model with its LM head."
+        )
+    return model
 
 
 def _peft():

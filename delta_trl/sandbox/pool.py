@@ -55,15 +55,12 @@ class WorkerPool(Generic[W]):
         """Forget everything that belongs to a process: at the start, and in a forked child."""
         self.workers: list[W] = []
         self.idle: list[W] = []
-        self._pid = os.getpid()
         self.lock = threading.Lock()
         self._slots = threading.BoundedSemaphore(self.size)
 
     @contextlib.contextmanager
     def borrow(self) -> Iterator[W]:
         """An idle worker, or a new one. It comes back unless something went wrong with it."""
-        if self._pid != os.getpid():
-            self._reset()
         with self._slots:
             worker = self._take()
             if worker is None:
@@ -95,10 +92,9 @@ class WorkerPool(Generic[W]):
 
     def close(self) -> None:
         """End all idle workers, and so all workers once running calls are done. Further use starts new ones."""
-        if self._pid == os.getpid():
-            with self.lock:
-                while self.idle:
-                    self._discard(self.idle.pop())
+        with self.lock:
+            while self.idle:
+                self._discard(self.idle.pop())
 
 
 _pools: "weakref.WeakSet[WorkerPool]" = weakref.WeakSet()
@@ -109,10 +105,18 @@ def kill_workers() -> None:
     """End the workers of this process, also those at work."""
     # No lock is taken: a daemon thread may hold it for the rest of its batch, and must not hold up the exit.
     for pool in list(_pools):
-        if pool._pid == os.getpid():
-            for worker in list(pool.workers):
-                worker.process.kill()
-                worker.process.wait()
+        for worker in list(pool.workers):
+            worker.process.kill()
+            worker.process.wait()
+
+
+def _forget_workers() -> None:
+    # A forked child must neither use nor end its parent's workers. Here it has one thread, and its locks are nobody's.
+    for pool in list(_pools):
+        pool._reset()
+
+
+os.register_at_fork(after_in_child=_forget_workers)
 
 
 def map_in_threads(function: Callable, items: Iterable, threads: int) -> list:

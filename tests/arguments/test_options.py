@@ -30,6 +30,7 @@ RECIPE = {
     [
         "",
         "--learning_rate 3e-5 --use_peft",
+        "--epsilon_high none --eval_steps=Null --report_to none",
         "--learning-rate=-3e-5 --use_peft false",
         "--max_steps -1 --max_steps 4",
         "--reward_weights 2 3 --lora_target_modules a b",

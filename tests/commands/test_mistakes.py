@@ -58,6 +58,8 @@ MISTAKES = [
     ("train --config typo.yaml", "`num_generations`"),
     (D + "--token_credt fipo", "`--token_credit`"),
     (T + "--num-processes 2", "--dry-run"),
+    (D + "4", "--num-processes"),
+    (T + "--seed 1 2", "`2`"),
     *(D + f"--num-processes {number}" for number in ("0", "-1", "two")),
     # values
     T + "--learning_rate low",

@@ -17,6 +17,7 @@ import pytest
 import torch
 from datasets import Dataset
 from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from delta_trl.cli import main
@@ -151,6 +152,16 @@ def test_prompts_are_those_of_training(make_trainer):
 def generator(folder, **sampling) -> TransformersGenerator:
     defaults = {"temperature": 1.0, "top_p": 1.0, "max_completion_length": 6}
     return TransformersGenerator(ModelSource(str(folder)), Sampling(**defaults | sampling), torch.device("cpu"))
+
+
+def test_a_model_with_missing_weights_is_refused(model, call, capsys):
+    file = model / "model.safetensors"
+    weights = load_file(file)
+    name = next(name for name in weights if "mlp" in name)
+    del weights[name]
+    save_file(weights, file, {"format": "pt"})
+    assert call() == 2
+    assert name in capsys.readouterr().err
 
 
 def test_greedy_decoding_of_a_padded_batch_is_that_of_each_prompt_alone(model):

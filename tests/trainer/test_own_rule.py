@@ -13,7 +13,7 @@ import delta_trl.trainer
 from delta_trl import DeltaGRPOTrainer
 from delta_trl.cli import main
 from delta_trl.credit import Credit, DelTA, Requirements, TokenCredit, Tokens
-from delta_trl.credit.rule import TokenCreditError
+from delta_trl.credit.rule import TokenCreditError, credit_rollout
 from delta_trl.trainer.rollout_policy import RolloutPolicy
 
 from ..commands.test_mistakes import furnish
@@ -249,13 +249,13 @@ def metric(tokens: Tokens, value) -> Credit:
     return Credit(torch.ones(len(tokens)), {"mine": value})
 
 
-@pytest.mark.parametrize("value", [torch.tensor(1.5), torch.tensor([1.5]), np.float32(1.5), np.array(1.5)], ids=repr)
-def test_metrics_are_numbers_in_whatever_form(make_trainer, tmp_path, value):
-    rule = Wrong(lambda tokens: metric(tokens, value))
+def test_metrics_are_numbers_in_whatever_form(make_trainer, tmp_path):
+    values = [torch.tensor(1.5), torch.tensor([1.5]), np.float32(1.5), np.array(1.5)]
+    rule = Wrong(lambda t: Credit(torch.ones(len(t)), {f"mine_{i}": value for i, value in enumerate(values)}))
     trainer = make_trainer(save_strategy="steps", save_steps=1, trainer_options={"token_credit": rule})
     trainer.train()
     state = json.loads((tmp_path / "run" / "checkpoint-2" / "trainer_state.json").read_text())
-    assert [entry["credit/mine"] for entry in state["log_history"]] == [1.5, 1.5]
+    assert [entry[f"credit/mine_{i}"] for entry in state["log_history"] for i in range(4)] == [1.5] * 8
 
 
 MISSPELT = """from delta_trl.credit import TokenCredit
@@ -280,11 +280,18 @@ def test_a_hook_that_is_misspelt_is_told_of(make_trainer, tmp_path, monkeypatch,
         make_trainer(trainer_options={"token_credit": Misspelt()})
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_what_cannot_be_trained_with_is_named(make_trainer, name):
-    returns, message = WRONG[name]
-    trainer = make_trainer(trainer_options={"token_credit": Wrong(returns)})
-    with pytest.raises(TokenCreditError, match=rf"Wrong.of_rollout.*{message}"):
+def test_what_cannot_be_trained_with_is_named(make_trainer):
+    trainer = make_trainer(trainer_options={"token_credit": Wrong(None)})
+
+    def returned(tokens):
+        """Tries every wrong answer at the trainer's own tokens; returns the last one."""
+        for returns, message in WRONG.values():
+            with pytest.raises(TokenCreditError, match=rf"Wrong.of_rollout.*{message}"):
+                credit_rollout(Wrong(returns), tokens, rehearse=False)
+        return returns(tokens)
+
+    trainer.token_credit.returns = returned
+    with pytest.raises(TokenCreditError, match=r"Wrong.of_rollout.*expected a number"):
         trainer.train()
 
 
