@@ -117,6 +117,7 @@ def test_values_reach_their_arguments(recipe):
     assert model.use_peft
 
 
+@pytest.mark.processes
 def test_the_readmes_script_learns_as_it_stands_there(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     (block,) = [part.split("```")[0] for part in Path("README.md").read_text().split("```python\n")[1:]]

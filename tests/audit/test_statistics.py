@@ -113,7 +113,8 @@ def alike(rng, prompts: int = 24, siblings: int = 4) -> Marked:
     return Marked({"rule": scores}, marks, groups)
 
 
-@pytest.mark.parametrize("batch", [pytest.param(simulated, marks=pytest.mark.slow), alike])
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", [simulated, alike])
 def test_without_an_effect_intervals_and_p_are_honest(batch):
     rng = np.random.default_rng(1)
     options = {"effect": 0.0} if batch is simulated else {}

@@ -176,6 +176,7 @@ def reward_of_chats(completions, **kwargs):
     return tiny.reward_letters([message["content"] for (message,) in completions])
 
 
+@pytest.mark.processes
 def test_the_paper_s_batches_in_a_run_of_a_tiny_model(tmp_path):
     """The 8B recipe itself, one process in place of eight and tiny.model() in place of Qwen: what TRL makes of it."""
     tokenizer = tiny.tokenizer()

@@ -170,13 +170,13 @@ WITHOUT_CREDIT: dict[bool, list[float]] = {}  # losses, with and without passes 
 def test_every_rule_trains(make_trainer, name, misaligned):
     options, passes = TRAINED[name]
     mode = {"steps_per_generation": 2} if misaligned else {}
-    trainer = make_trainer(**mode, **options, max_steps=3)
+    trainer = make_trainer(**mode, **options, max_steps=2)
     trainer.train()
     losses = logged(trainer, "loss")
-    assert len(losses) == 3
+    assert len(losses) == 2
     assert all(map(math.isfinite, losses))
     if misaligned not in WITHOUT_CREDIT:
-        plain = make_trainer(**mode, token_credit="none", max_steps=3)
+        plain = make_trainer(**mode, token_credit="none", max_steps=2)
         plain.train()
         WITHOUT_CREDIT[misaligned] = logged(plain, "loss")
     applies = name not in ("stare", "taco")  # a random model's entropy is high, and none of its tokens improbable

@@ -441,6 +441,7 @@ def test_runners_train_in_folders_of_their_own(tmp_path):
     assert configs[0].output_dir != configs[1].output_dir
 
 
+@pytest.mark.processes
 def test_two_rollout_batches_of_two_variants(tmp_path):
     runner = study.Runner(study_plans.CREDIT, {"tune": 1, "study": 2}, test_problems=32)
     results = tmp_path / "rows.jsonl"
