@@ -108,7 +108,7 @@ def names_disk(folder: Path) -> Iterator[None]:
 
 
 def begin_checkpoint(folder: Path) -> None:
-    """Create the folder. Remove the last file of an earlier checkpoint, with which this one would count as complete."""
+    """Create the folder. Remove the last file of an earlier checkpoint: with it, the new one would count as complete."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / LAST_FILE).unlink(missing_ok=True)
 
@@ -118,7 +118,7 @@ def is_complete(checkpoint: Path) -> bool:
     Whether a checkpoint was completely written.
 
     `Trainer` writes `trainer_state.json` last. Our trainer does so after every process has written its part. TRL then
-    writes the state of its adaptive entropy again. A file that was cut off, by a kill or a full disk, is no valid JSON.
+    writes the state of its adaptive entropy again. A file cut off by a kill or a full disk is not valid JSON.
     """
     entropy = checkpoint / ENTROPY_STATE
     try:

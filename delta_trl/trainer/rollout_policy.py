@@ -142,8 +142,8 @@ class RolloutPolicy:
 
 def _with_examples(batch: dict, examples: torch.Tensor) -> dict:
     """
-    A batch whose prompts are prompt, another completion and prompt again, padded on the left. `examples` (B,) holds the
-    row of that completion; with -1, the prompt stays as it is.
+    A batch whose prompts are prompt, another completion and prompt again, padded on the left. `examples` (B,) are the
+    rows of these completions; with -1, the prompt stays as it is.
     """
     prompts = [ids[mask.bool()] for ids, mask in zip(batch["prompt_ids"], batch["prompt_mask"], strict=True)]
     completions = [

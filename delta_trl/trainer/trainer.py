@@ -123,10 +123,10 @@ class DeltaGRPOTrainer(
             backbone_of(model)  # raises if there is none
             refuse_what_hides_states(self.args, self.is_fsdp_enabled)
         rule.check(self)
-        self._rehearsed: set[Callable] = set()  # hooks in which all ranks were seen to do the same
+        self._rehearsed: set[Callable] = set()  # hooks whose first call was checked: all ranks do the same
         # records TRL's first scoring call of a rollout batch; `None` afterwards
         self._recorder: ScoringPass | None = None
-        # the micro-batch, and its copy for TRL, which the rule may weigh; `None` after TRL's first scoring call of a loss
+        # the micro-batch, and its copy for TRL, which the rule may weigh; `None` after a loss's first scoring call
         self._micro_batch: tuple[dict, dict] | None = None
         self._token_log: TokenLog | None = None
         if options.log_token_credit:

@@ -129,7 +129,7 @@ class TrimmedPadding(GRPOTrainer):
 
     @cached_property
     def _probed(self) -> Trim | None:
-        """Which padding does not affect the model. Runs it, in the first rollout: under ZeRO-3 it cannot run before."""
+        """Which padding does not affect the model. Runs it in the first rollout: under ZeRO-3 it cannot run before."""
         model, device = causal_model(self), self.accelerator.device
         states = get_rng_states(device)
 
