@@ -108,7 +108,7 @@ def names_disk(folder: Path) -> Iterator[None]:
 
 
 def begin_checkpoint(folder: Path) -> None:
-    """Create the folder. Remove the last file of an earlier checkpoint: with it, the new one would count as complete."""
+    """Create the folder. Remove the last file of an earlier checkpoint: with it, this one would count as complete."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / LAST_FILE).unlink(missing_ok=True)
 

@@ -121,7 +121,7 @@ def public_name(name: str) -> str:
 
 
 def describe_rule(rule: TokenCredit) -> dict[str, Any]:
-    """A rule's name, its options, and those that differ from their defaults. If it is no dataclass, only its `repr`."""
+    """A rule's name, its options and which of them differ from defaults. If it is no dataclass, only its `repr`."""
     if type(rule) is TokenCredit:
         return {"rule": "none", "options": {}, "changed": []}
     if not dataclasses.is_dataclass(rule):
