@@ -1,4 +1,4 @@
-"""Train a tiny model on CPU, once with each of some rules of token credit, and compare; `make quickstart` runs this.
+"""Train a tiny model on CPU with several rules of token credit and compare the runs; `make quickstart` runs this.
 
 1. Accuracy before: the shipped model, sampled at temperature 1, on problems that neither warm-up nor training shows.
 2. Training with each rule: `delta-trl train --config recipes/quickstart/addition.yaml`, as one would type it.
