@@ -117,7 +117,7 @@ class TokenCreditError(ValueError):
 
 
 def credit_rollout(rule: TokenCredit, tokens: Tokens, *, rehearse: bool) -> Credit | None:
-    """`rule.of_rollout`, with its result checked. `rehearse`: also check that all ranks call the same collectives."""
+    """`rule.of_rollout`, with its result checked. `rehearse`: also check that all ranks take the same steps."""
     return _checked(rule, "of_rollout", tokens, rehearse)
 
 

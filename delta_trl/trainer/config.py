@@ -54,8 +54,8 @@ class CreditArguments:
             then main memory, and leaves a tenth of each free; else it recomputes.
         trim_padding (`bool`, *optional*, defaults to `True`):
             Run micro-batches only as wide as their own rows, and put rows of similar length together within an
-            optimiser step, unless the loss takes means over a micro-batch. Losses are the same up to rounding. Where
-            lengths differ, this takes a fraction of the time. Text-only models.
+            optimiser step, unless the loss or the rule depends on which rows share a micro-batch. Losses are the same
+            up to rounding. Where lengths differ, this takes a fraction of the time. Text-only models.
         log_token_credit (`int`, *optional*, defaults to `0`):
             Record token credit in `output_dir/token_credit` every n optimiser steps, at the next rollout batch; `0` or
             `False` never, `True` every step. Also sends a table to the trackers in `report_to`.
