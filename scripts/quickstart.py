@@ -53,7 +53,7 @@ def main() -> None:
     own = json.loads(summary_path.read_text()).get("folders", []) if summary_path.is_file() else []
     for rule in rules:
         if (folder / rule).exists() and rule not in own:
-            sys.exit(f"{folder / rule} is not a run of this script. Say another --output-dir")
+            sys.exit(f"{folder / rule} is not a run of this script. Give another --output-dir")
     if args.max_steps is not None:
         train_options += ["--max_steps", str(args.max_steps)]
     start = time.perf_counter()

@@ -116,7 +116,7 @@ class Audit:
                 except torch.OutOfMemoryError as error:
                     raise UsageError(
                         f"{key[0]}: out of memory ({error}). Lower --batch_size {self.args.batch_size}, or set "
-                        "--reference_batches 0, which saves gradients."
+                        "--reference_batches 0, which computes no gradients."
                     ) from error
                 bar.update(len(todo[i * state.num_processes :][: state.num_processes]))  # others are about as far
         state.wait_for_everyone()

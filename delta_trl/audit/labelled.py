@@ -108,7 +108,7 @@ class LabelledBenchmark:
             if max(row["prompt_ids"] + row["token_ids"]) >= self._vocab_size:
                 raise UsageError(
                     f"{self.name}: a token is beyond the vocabulary of {self.args.model_name_or_path}, "
-                    f"{self._vocab_size:,}. Does the tokenizer in there belong to the model?"
+                    f"{self._vocab_size:,}. Does the tokenizer saved there belong to the model?"
                 )
             rows.append(row)
         rewards = {row["reward"] for row in rows if row["reward"] is not None}

@@ -319,5 +319,5 @@ def compared(runs: list[Run], names: list[str]) -> list[Sentence]:
         text = f"The rewards end too close to tell apart: {values}."
     else:
         higher = names[int(difference > 0)]
-        text = f"The reward of {higher} ends higher: {values}. Of one run each: another seed may turn it round."
+        text = f"The reward of {higher} ends higher: {values}. These are single runs: another seed may reverse this."
     return [Sentence(text, plot="Reward")]

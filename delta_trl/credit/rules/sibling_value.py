@@ -54,7 +54,7 @@ class SiblingValue(TokenCredit):
     def of_rollout(self, tokens: Tokens) -> Credit:
         A, sides = split_sides(tokens.advantages)
         jumps, hidden = torch.zeros_like(A), tokens.hidden
-        assert isinstance(hidden, HiddenStates), "as `cost` says, they cannot be recomputed"
+        assert isinstance(hidden, HiddenStates), "`requirements` says that they cannot be recomputed"
         for group in tokens.group.unique().tolist():
             members = (tokens.group == group).nonzero()[:, 0]
             states = torch.cat([block.to(torch.float32, copy=True) for _, block in hidden[members].chunks()])
