@@ -86,7 +86,7 @@ def _versions() -> str:
 
 
 def _why_trl_fails(error: RuntimeError) -> str:
-    """The reason. It may be a version of vLLM that TRL does not support: TRL imports whichever is installed."""
+    """Why TRL cannot be imported. vLLM may have a version that TRL does not support: TRL imports any installed one."""
     from importlib.metadata import PackageNotFoundError, version
 
     why = f"TRL {version('trl')} cannot be imported ({error.__cause__ or error})."

@@ -1,6 +1,6 @@
 """
-Files that are there as a whole or not at all, also if the process is killed; folders in which one process writes at a
-time; errors that say where they arose.
+Atomic writes, which leave no partial file even if the process is killed; folder locks; complete checkpoints; errors
+that name the folder being written.
 """
 
 import contextlib
@@ -21,9 +21,9 @@ SETTINGS = "training_settings.json"  # says what a run was started with, not how
 
 
 def write_atomically(data: bytes, path: Path) -> None:
-    """Write a file, and the folders above it. Of several writers at once, the last one wins."""
+    """Write a file and create its parent folders. If several processes write it at once, the last one wins."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")  # of this call alone
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")  # unique to this call
     try:
         temporary.write_bytes(data)
         os.replace(temporary, path)
@@ -37,11 +37,11 @@ def write_json(content: dict, path: Path) -> None:
 
 class FolderLock:
     """
-    Keeps other processes out of a folder, which is made, while it is entered; who is in may enter again. The system
-    frees the lock of a process that ends, however it ends. On a file system without locks, nobody is kept out.
+    Reentrant context manager that creates a folder and keeps other processes out of it. The system frees the lock of a
+    process that ends, however it ends. On a file system without locks, nobody is kept out.
 
     Raises:
-        UsageError: On entering, if somebody else is writing to the folder.
+        UsageError: On entering, if another process is writing to the folder.
     """
 
     def __init__(self, folder: Path):
@@ -64,7 +64,7 @@ class FolderLock:
         self.folder.mkdir(parents=True, exist_ok=True)
         file = (self.folder / ".lock").open("wb")
         try:
-            # not `flock`, whose locks the processes that this one forks would hold as well, and longer
+            # not `flock`: forked processes would share its lock and could hold it longer than this one
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
             file.close()
@@ -77,7 +77,7 @@ class FolderLock:
 
 
 def differences(before: dict, now: dict) -> dict[str, tuple[Any, Any]]:
-    """What differs between two records of settings, as JSON has them: by dotted key, what was and what is."""
+    """The settings that differ between two records, by dotted key: (value before, value now)."""
     before, now = _flat(before), _flat(now)
     keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
     return {key: (before.get(key), now.get(key)) for key in keys}
@@ -96,29 +96,29 @@ def _flat(settings: dict, prefix: str = "") -> dict[str, Any]:
 
 @contextlib.contextmanager
 def names_disk(folder: Path) -> Iterator[None]:
-    """Note on an error what was being written, and how much room is left: torch's "unexpected pos" has neither."""
+    """Add to errors what was being written and how much disk space is left: torch's "unexpected pos" says neither."""
     try:
         yield
     except Exception as error:
         with contextlib.suppress(OSError):  # the disk may be gone altogether
-            if not getattr(error, "__notes__", None):  # from a call inside
+            if not getattr(error, "__notes__", None):  # a nested call may have added one
                 left = shutil.disk_usage(next(filter(Path.exists, (folder, *folder.parents)))).free / 2**20
                 error.add_note(f"This was raised while {folder} was written, with {left:.1f} MiB left on its disk.")
         raise
 
 
 def begin_checkpoint(folder: Path) -> None:
-    """Make it, or what is there incomplete: with a file of an earlier one it would count as whole at once."""
+    """Create the folder. Remove the last file of an earlier checkpoint: with it, this one would count as complete."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / LAST_FILE).unlink(missing_ok=True)
 
 
 def is_complete(checkpoint: Path) -> bool:
     """
-    Whether a checkpoint was written to its end.
+    Whether a checkpoint was completely written.
 
-    `Trainer` writes `trainer_state.json` last, and ours after every process has written its part. TRL writes the state
-    of its adaptive entropy once more after it. A file that is cut off, by a kill or a full disk, is no JSON.
+    `Trainer` writes `trainer_state.json` last. Our trainer does so after every process has written its part. TRL then
+    writes the state of its adaptive entropy again. A file cut off by a kill or a full disk is not valid JSON.
     """
     entropy = checkpoint / ENTROPY_STATE
     try:

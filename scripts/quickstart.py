@@ -1,4 +1,4 @@
-"""Train a tiny model on CPU, once with each of some rules of token credit, and compare; `make quickstart` runs this.
+"""Train a tiny model on CPU with several rules of token credit and compare the runs; `make quickstart` runs this.
 
 1. Accuracy before: the shipped model, sampled at temperature 1, on problems that neither warm-up nor training shows.
 2. Training with each rule: `delta-trl train --config recipes/quickstart/addition.yaml`, as one would type it.
@@ -53,7 +53,7 @@ def main() -> None:
     own = json.loads(summary_path.read_text()).get("folders", []) if summary_path.is_file() else []
     for rule in rules:
         if (folder / rule).exists() and rule not in own:
-            sys.exit(f"{folder / rule} is not a run of this script. Say another --output-dir")
+            sys.exit(f"{folder / rule} is not a run of this script. Give another --output-dir")
     if args.max_steps is not None:
         train_options += ["--max_steps", str(args.max_steps)]
     start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What `accelerate launch` runs: accelerate launch --config_file CONFIG scripts/train.py --config RECIPE.yaml"""
+"""The script for `accelerate launch --config_file CONFIG scripts/train.py --config RECIPE.yaml`."""
 
 import sys
 

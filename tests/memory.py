@@ -1,4 +1,4 @@
-"""How much memory tensors take at a time."""
+"""Measures how much memory tensors take at the same time."""
 
 import weakref
 

@@ -1,4 +1,4 @@
-"""Files are there as a whole or not at all, whoever else writes them."""
+"""Files are written as a whole or not at all, also with several writers."""
 
 import multiprocessing
 import resource

@@ -1,5 +1,6 @@
 """
-What may stand where, and which way imports point. `make lint` runs this; CONTRIBUTING.md says where a change goes.
+Which code may be where, and in which direction imports point. `make lint` runs this; CONTRIBUTING.md says where a
+change goes.
 
 Reads imports without running them, also those inside functions.
 """

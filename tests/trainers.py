@@ -1,4 +1,4 @@
-"""What tests of trainers share: options, what a trainer has logged, and the same things computed by hand."""
+"""Shared by tests of trainers: options, a trainer's logs, and the same values computed by hand."""
 
 import numpy as np
 import torch

@@ -10,7 +10,7 @@ from .errors import UsageError
 
 
 class CommandParser(argparse.ArgumentParser):
-    """`argparse`'s, with mistakes as `UsageError`, and an unknown option named with the nearest known one."""
+    """`argparse.ArgumentParser` that raises `UsageError`, and suggests the nearest known option for an unknown one."""
 
     def __init__(self, *args, **options):
         super().__init__(*args, allow_abbrev=False, **options)

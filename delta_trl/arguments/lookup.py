@@ -14,7 +14,7 @@ def import_dotted(kind: str, path: str, known: Iterable[str]) -> Any:
     Import what a dotted path such as `my_module.my_reward` names. Modules of the working directory can be imported.
 
     Args:
-        kind (`str`): What it is, for messages.
+        kind (`str`): The kind of thing to import, for messages.
         path (`str`): The path.
         known (`Iterable[str]`): Names to suggest.
 
@@ -47,7 +47,7 @@ def import_dotted(kind: str, path: str, known: Iterable[str]) -> Any:
 
 
 def check_options(name: str, factory: Callable, options: Iterable[str]) -> None:
-    """Raise `ValueError`, naming the nearest one, if `factory` does not take these options or needs others, too."""
+    """Raise `ValueError` if `factory` does not take these options (with the nearest one) or needs others, too."""
     parameters = inspect.signature(factory).parameters
     check_known(name, options, parameters)
     required = [key for key, value in parameters.items() if value.default is value.empty]
@@ -56,7 +56,7 @@ def check_options(name: str, factory: Callable, options: Iterable[str]) -> None:
 
 
 def check_known(name: str, options: Iterable[str], known: Iterable[str]) -> None:
-    """Raise `ValueError` for options that are none of the known ones, naming the nearest one."""
+    """Raise `ValueError` for unknown options, suggesting the nearest known one."""
     known = [key for key in known if not key.startswith("_")]
     if unknown := [option for option in options if option not in known]:
         hint = nearest(unknown[0], known)

@@ -21,7 +21,7 @@ class Options:
 
     Args:
         recipe (`dict[str, Any]`): The keys of the recipe, empty without one.
-        flags (`dict[str, list[str]]`): By the option's name, the words behind it on the command line.
+        flags (`dict[str, list[str]]`): By the option's name, the words that follow it on the command line.
     """
 
     recipe: dict[str, Any]
@@ -29,12 +29,12 @@ class Options:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The recipe's values, and the command line's over them; an option without a word is `True`."""
+        """The recipe's values, overridden by the command line's; an option without a word is `True`."""
         return {**self.recipe, **{name: _value(words) for name, words in self.flags.items()}}
 
     @property
     def words(self) -> list[str]:
-        """The command line again, for `argparse`; after `=`, a word may begin with a dash."""
+        """The command line, for `argparse`. Written as `--name=word`, a word may begin with a dash."""
         return [
             word
             for name, words in self.flags.items()
@@ -81,7 +81,7 @@ def _value(words: list[str]) -> bool | str | list[str]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses keys that stand twice in a mapping, of which YAML's own loader keeps the last."""
+    """Refuses duplicate keys in a mapping. YAML's own loader keeps the last one."""
 
     def construct_mapping(self, node, deep=False):
         seen: dict[Any, int] = {}

@@ -12,7 +12,7 @@ from .options import Options
 
 
 def read_mappings(arguments, *names: str) -> None:
-    """Make these fields dicts, which on the command line are YAML texts. Raises `UsageError` for other values."""
+    """Convert fields to dicts: on the command line, they are YAML texts. Raises `UsageError` for other values."""
     for name in names:
         value = getattr(arguments, name)
         value = yaml.safe_load(value) if isinstance(value, str) else value
@@ -31,7 +31,7 @@ class CheckedArguments:
                 raise UsageError(f"`{name}` is missing: set it as --{name}.")
 
     def make_lists(self, *names: str) -> None:
-        """Make lists of one element of arguments that are a single text, as a YAML file may have them."""
+        """Convert arguments that are a single string, as a YAML file may have them, to lists of one element."""
         for name in names:
             if isinstance(getattr(self, name), str):
                 setattr(self, name, [getattr(self, name)])
@@ -44,13 +44,13 @@ class CheckedArguments:
 
 class StrictParser(CommandParser, TrlParser):
     """
-    From options to dataclasses: the command line over the recipe over the defaults. Values are converted by
-    `trl.TrlParser`: `none` means `None` for a number.
+    Converts options to dataclasses. The command line overrides the recipe, which overrides the defaults. Values are
+    converted by `trl.TrlParser`: `none` means `None` for a number.
     """
 
     def parse(self, options: Options) -> tuple:
         """
-        The dataclasses that options amount to.
+        The dataclasses with the values of these options.
 
         Raises:
             UsageError: On an unknown option, or a value that does not fit.

@@ -1,4 +1,4 @@
-"""What `delta-trl audit` takes, from the command line or a YAML file."""
+"""The arguments of `delta-trl audit`, from the command line or a YAML file."""
 
 from dataclasses import dataclass, field
 
@@ -36,12 +36,13 @@ class AuditArguments(CheckedArguments):
             of benchmarks of your own.
         rules (`list[str]`, *optional*):
             As `token_credit` in recipes, options after a colon: `delta:token_gradient=full`.
-        output_dir (`str`): Where scores and results go; the same command goes on where it was stopped.
+        output_dir (`str`): Where scores and results go; the same command resumes an audit that was stopped.
         num_prompts (`int`, *optional*, defaults to `96`): Prompts of each benchmark.
         num_generations (`int`, *optional*, defaults to `8`): Completions sampled for a prompt.
         prompts_per_batch (`int`, *optional*, defaults to `16`): Prompts of a rollout batch; a rule sees them together.
         reference_batches (`int`, *optional*, defaults to `24`):
-            Rollout batches whose mean gradient under uniform credit the rules' gradients are compared with; 0: none.
+            Rollout batches of the reference, their mean gradient under uniform credit, with which the rules' gradients
+            are compared; 0: no gradients are audited.
         temperature (`float`, *optional*, defaults to `1.0`): Temperature of sampling and of all probabilities.
         max_completion_length (`int`, *optional*, defaults to `2048`): Tokens of sampled siblings.
         seed (`int`, *optional*, defaults to `0`): Seed of prompts, sampling and random rules.

@@ -1,4 +1,4 @@
-"""`delta-trl audit`: sample or load, score by every rule, summarise."""
+"""`delta-trl audit`: sample or load completions, score their tokens by every rule, summarise."""
 
 import copy
 import hashlib
@@ -50,8 +50,8 @@ class Audit:
     """
     An audit, after all checks that need no model weights.
 
-    Work is done by rollout batches. The scores of a batch depend only on the settings: neither interruptions nor the
-    number of processes change them.
+    Work is divided into rollout batches. The scores of a batch depend only on the settings: neither interruptions nor
+    the number of processes change them.
     """
 
     def __init__(self, args: AuditArguments, state: PartialState):
@@ -116,9 +116,9 @@ class Audit:
                 except torch.OutOfMemoryError as error:
                     raise UsageError(
                         f"{key[0]}: out of memory ({error}). Lower --batch_size {self.args.batch_size}, or set "
-                        "--reference_batches 0, which saves gradients."
+                        "--reference_batches 0, which computes no gradients."
                     ) from error
-                bar.update(len(todo[i * state.num_processes :][: state.num_processes]))  # the others are as far
+                bar.update(len(todo[i * state.num_processes :][: state.num_processes]))  # others are about as far
         state.wait_for_everyone()
         if state.is_main_process and len(self.store.merge()) < len(self.store.chunks):
             raise UsageError(
@@ -134,7 +134,7 @@ class Audit:
             try:
                 model = next(iter(generators.values())).model if generators else None
                 generator = TransformersGenerator(self.source, sampling, self.state.device, model)
-                if self.source.is_adapter() and model is None:  # gradients are those of the model that it makes
+                if self.source.is_adapter() and model is None:  # gradients are taken of the merged model
                     generator.model = generator.model.merge_and_unload().requires_grad_(True)
                 generators[name] = generator
             except (ValueError, OSError, ImportError) as error:
@@ -153,7 +153,7 @@ class Audit:
             self._write_gradients(chunk, policy_gradients(tokens, {UNIFORM: uniform}, args.seed))
             self.store.write(self.state.process_index, [{"benchmark": name, "chunk": number, REFERENCE: True}])
             return
-        _ = tokens.hidden  # one pass then computes everything
+        _ = tokens.hidden  # asked for first: the same pass then also gives log-probabilities
         weights, scores, metrics = {UNIFORM: uniform}, {}, {}
         for label, rule in self.rules.items():
             torch.manual_seed(sample_seed(args.seed, f"{name}/{label}", number, 0))
@@ -207,7 +207,7 @@ class Audit:
 
 
 def code_of(rule: TokenCredit) -> str | None:
-    """A hash of the source of a user's rule, or of the rule that it wraps; `None` for our rules, or without source."""
+    """A hash of the source of a user's rule and of the one it wraps; `None` for our rules, or without source."""
     sources = []
     for one in (rule, getattr(rule, "rule", None)):
         module = inspect.getmodule(type(one))

@@ -23,9 +23,10 @@ def make_benchmarks(
     args: Any, tokenizer: PreTrainedTokenizerBase, limit: int | None, vocab_size: int
 ) -> dict[str, Benchmark]:
     """
-    Benchmarks by name: labelled data, or one of `delta-trl eval`'s (nothing is labelled there: only gradients are
-    audited), each with `name=source` from another place; the path of your own file; or the dotted path of your
-    own [`SampledBenchmark`], which is called with the last part of the path as name, the tokenizer and the arguments.
+    Benchmarks by name. `args.benchmarks` holds names of labelled data or of `delta-trl eval`'s benchmarks (these have
+    no labels: only gradients are audited), `name=source` to load either from another place, paths of your own files,
+    or dotted paths of your own [`SampledBenchmark`]s. Such a class is called with the last part of its path as name,
+    the tokenizer and the arguments.
 
     Raises:
         UsageError: If a benchmark is unknown or named twice, or nothing in it can be audited.

@@ -1,6 +1,7 @@
 """
-Policy gradients of a rollout batch under the weights of several rules, from the same forward passes. Those of large
-models are seeded random projections: inner products are right up to 0.3 % of the product of the lengths.
+Policy gradients of a rollout batch under the weights of several rules, from the same forward passes. Gradients of
+large models are reduced by a seeded random projection: inner products have errors of up to 0.3 % of the product of the
+lengths.
 """
 
 from collections.abc import Sequence
@@ -72,7 +73,7 @@ def _add(
 
 
 def _hash(start: int, count: int, seed: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """A place and a sign for each of some parameters, by their numbers (SplitMix64)."""
+    """A place and a sign for each of `count` parameters, hashed from their indices (SplitMix64)."""
     z = torch.arange(start + 1, start + count + 1, device=device) * -7046029254386353131 + seed
     for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685), (31, None)):
         z = z ^ ((z >> shift) & ((1 << (64 - shift)) - 1))

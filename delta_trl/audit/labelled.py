@@ -19,19 +19,20 @@ from .sampled import sample
 
 class LabelledBenchmark:
     """
-    Labelled completions. Siblings are those of the same prompt in the data; where these are all right or all wrong and
-    the problem's answer is known, `num_generations` more are sampled from the model and graded by `math_reward`.
+    Labelled completions. Siblings are the completions of the same prompt in the data. If these are all right or all
+    wrong and the problem's answer is known, `num_generations` more are sampled from the model and graded by
+    `math_reward`.
 
     Args:
         name (`str`): Its name.
         data ([`LabelledData`]): Where the data is, and how it is read.
-        tokenizer (`PreTrainedTokenizerBase`), args ([`AuditArguments`]): As of [`SampledBenchmark`].
+        tokenizer (`PreTrainedTokenizerBase`), args ([`AuditArguments`]): As in [`SampledBenchmark`].
         limit (`int`, *optional*): The model's context length.
         vocab_size (`int`): The model's vocabulary size.
 
     Attributes:
-        sizes, references, left_out, fingerprint: As of [`SampledBenchmark`].
-        max_completion_length (`int`): Tokens of a sampled completion: what fits behind the longest prompt.
+        sizes, references, left_out, fingerprint: As in [`SampledBenchmark`].
+        max_completion_length (`int`): Tokens of a sampled completion, at most as many as fit after the longest prompt.
 
     Raises:
         UsageError: If the tokenizer does not fit, or nothing is left.
@@ -107,7 +108,7 @@ class LabelledBenchmark:
             if max(row["prompt_ids"] + row["token_ids"]) >= self._vocab_size:
                 raise UsageError(
                     f"{self.name}: a token is beyond the vocabulary of {self.args.model_name_or_path}, "
-                    f"{self._vocab_size:,}. Does the tokenizer in there belong to the model?"
+                    f"{self._vocab_size:,}. Does the tokenizer saved there belong to the model?"
                 )
             rows.append(row)
         rewards = {row["reward"] for row in rows if row["reward"] is not None}

@@ -22,7 +22,7 @@ class Labelled:
         prompt (`str` or `list[dict]`): Text, or chat messages. Completions of the same prompt are siblings.
         completion (`str`): Its text.
         reward (`float`, *optional*): `None` where it is not known.
-        marks (`Sequence[Range]`): In a loser what went wrong, in a winner the place where siblings went wrong.
+        marks (`Sequence[Range]`): In a loser, what went wrong; in a winner, the place where siblings went wrong.
         units (`Sequence[Range]`, *optional*):
             Steps or lines that scores are averaged over, without gaps; by default every token is a unit.
         solution (`str`, *optional*): The problem's reference answer, for `math_reward`.
@@ -51,8 +51,8 @@ def to_row(one: Labelled, prompt_ids: list[int], tokenizer: PreTrainedTokenizerB
         limit (`int`, *optional*): The model's context length.
 
     Returns:
-        `dict`: `prompt_ids`, `token_ids`, `reward`, `unit` (the number of each token's unit) and `marked` (numbers of
-        the units that decided).
+        `dict`: `prompt_ids`, `token_ids`, `reward`, `unit` (the index of each token's unit) and `marked` (indices of
+        the units that overlap with marks).
 
     Raises:
         UnfitError: If it has no token, is too long, or a unit begins inside a token.
@@ -79,7 +79,7 @@ def to_row(one: Labelled, prompt_ids: list[int], tokenizer: PreTrainedTokenizerB
 
 
 def join(parts: Sequence[str], separator: str) -> tuple[str, list[Range]]:
-    """Join steps to a text; return it with the range of each step, to which the separator behind it belongs."""
+    """Join steps to a text. Return it with the range of each step, which includes the separator after it."""
     ranges, end = [], 0
     for i, part in enumerate(parts):
         start, end = end, end + len(part) + (len(separator) if i + 1 < len(parts) else 0)

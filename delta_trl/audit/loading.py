@@ -40,7 +40,7 @@ class LabelledData:
         answers (`tuple[str, str, str | None, str]`, *optional*):
             The dataset with the answers of its problems: format, hub id, config and split. With it, siblings can be
             sampled.
-        template (`bool`, *optional*, defaults to `True`): Whether prompts are problems, to put into the template.
+        template (`bool`, *optional*, defaults to `True`): Whether prompts are bare problems and need the template.
     """
 
     source: str
@@ -54,7 +54,7 @@ class LabelledData:
 
 
 def read_processbench(rows: Iterable[Row]) -> Iterator[Labelled]:
-    """A step is a paragraph; `label` is the number of the first wrong step, -1 if none is."""
+    """A step is a paragraph; `label` is the index of the first wrong step, -1 if none is wrong."""
     for row in rows:
         text, steps = join(row["steps"], "\n\n")
         if not -1 <= row["label"] < len(steps):
@@ -86,7 +86,7 @@ def _is_a_test_of_labellers(row: Row) -> bool:
 
 
 def _is_wrong(rated: Row, number: int, row: Row) -> bool:
-    """Whether the solution's own step was rated wrong; the alternatives to it are rated, too."""
+    """Whether the solution's own step was rated wrong. Alternatives to it are rated in the same place."""
     step = row["question"]["pre_generated_steps"][number]
     return any(one["text"] == step and one["rating"] == -1 for one in rated["completions"] or [])
 
@@ -106,7 +106,7 @@ def read_humanevalpack_lines(rows: Iterable[Row]) -> Iterator[Labelled]:
 
 
 def differences(text: str, other: str) -> list[Range]:
-    """Where `text` differs from `other`; where it only lacks something, the character that stands there instead."""
+    """Ranges of `text` that differ from `other`. Where `text` only lacks something, this is the next character."""
     blocks = difflib.SequenceMatcher(None, text, other, autojunk=False).get_opcodes()
     return [(start, max(end, start + 1)) for tag, start, end, _, _ in blocks if tag != "equal"]
 
@@ -202,7 +202,7 @@ def load_answers(data: LabelledData) -> Answers:
 
 
 def key(problem: str) -> str:
-    """A problem with normalised white space, in which copies of it differ."""
+    """A problem with normalised white space: copies of a problem differ in it."""
     return " ".join(problem.split())
 
 

@@ -50,7 +50,7 @@ def write_page(folder: Path, results: dict) -> Path:
 
 
 def verdict(rules: dict[str, dict]) -> list[str]:
-    """What the intervals say, in sentences."""
+    """Sentences that say which intervals exclude chance, and which gradients are closer to the reference."""
     sentences = []
     names = {
         "losers": "the tokens at which losers went wrong",

@@ -69,7 +69,7 @@ class SampledBenchmark:
         self.fingerprint = fingerprint(chosen)
 
     def rows(self, number: int, generate: Generate) -> list[dict]:
-        """The completions of a rollout batch. Reference batches have the last numbers."""
+        """The completions of a rollout batch. The last batches are those of the reference."""
         k, problems = self.args.num_generations, self._batches[number]
         repeated = [problem for problem in problems for _ in range(k)]
         rows = sample(self.name, repeated, self.reward, generate, self.tokenizer, self.args, number)
@@ -80,7 +80,7 @@ class SampledBenchmark:
         return rows
 
     def mark(self, siblings: list[dict], problem: dict) -> None:
-        """Set `marked`, the numbers of the marked units, in the completions of a problem."""
+        """Set `marked`, the indices of the marked units, in the completions of a problem."""
 
 
 def sample(

@@ -1,11 +1,12 @@
 """
-How well scores find what is marked within a response, and how well gradients agree.
+How well scores find the marked units of a response, and how well gradients agree.
 
-A response has n units (tokens, steps, lines), m of them marked. Its AUC is the share of pairs of a marked and another
-unit in which the marked one scores higher, ties half; scores of different responses are never compared. Intervals are
-bootstrapped over prompts, because responses of a prompt are alike; fewer than `ENOUGH` prompts get none.
-The null permutes the marks within each response, by one permutation of positions for all responses of a prompt, whose
-scores tend to be high at the same ones; it is two-sided about 1/2, for the sign of a score is fixed in advance.
+A response has n units (tokens, steps, lines), m of them marked. Its AUC is the share of pairs of a marked and an
+unmarked unit in which the marked one scores higher; ties count half. Scores of different responses are never compared.
+Intervals are bootstrapped over prompts, because responses of a prompt are alike; fewer than `ENOUGH` prompts get none.
+The null distribution permutes the marks within each response. All responses of a prompt share one permutation of
+positions, because their scores tend to be high at the same positions. The test is two-sided about 1/2, because the
+sign of a score is fixed in advance.
 """
 
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ class Marked:
 
     Args:
         scores (`dict[str, list[np.ndarray]]`): By rule: for each response the scores of its n units.
-        marks (`list[np.ndarray]`): For each response which units are marked, bool; some are, and some are not.
+        marks (`list[np.ndarray]`): For each response which units are marked, bool; at least one is, and one is not.
         groups (`list[int]`): The prompt of each response.
     """
 
@@ -55,7 +56,7 @@ def auc(ranks: np.ndarray, marks: np.ndarray) -> float:
 
 
 def found_at(scores: np.ndarray, marks: np.ndarray, fractions: np.ndarray = FRACTIONS) -> np.ndarray:
-    """Share of the marked units among the highest-scored fractions of a response; ties in random order, expected."""
+    """Share of the marked units that are in the highest-scored fractions of a response; its expectation for ties."""
     ranks, n = stats.rankdata(scores), len(scores)
     _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
     tied = counts[inverse][marks]
@@ -65,9 +66,9 @@ def found_at(scores: np.ndarray, marks: np.ndarray, fractions: np.ndarray = FRAC
 
 def identification(marked: Marked, seed: int = 0) -> dict[str, dict]:
     """
-    For each rule `auc` and its `interval`, whether all scores of a response are `equal`, `percentile` (mean rank of
-    the marked units in their responses, 0 to 1), `p` of the permutation null, `curve` (what is found among the
-    highest-scored `FRACTIONS`); and how many `responses` and `prompts` that is.
+    For each rule: `auc` and its `interval`; `equal`, whether all units of a response have the same score;
+    `percentile`, the mean rank of the marked units in their responses, 0 to 1; `p` of the permutation test; `curve`,
+    the share of marked units among the highest-scored `FRACTIONS`; and the numbers of `responses` and `prompts`.
     """
     rng = np.random.default_rng(seed)
     R, longest = len(marked.marks), max(map(len, marked.marks))
@@ -103,7 +104,7 @@ def _null(
     longest: int,
     rng: np.random.Generator,
 ) -> dict[str, np.ndarray]:
-    """Mean AUC of each rule for randomly permuted marks; all rules see the same permutations."""
+    """Mean AUCs of each rule for randomly permuted marks; all rules see the same permutations."""
     R = len(marks)
     lengths, m = np.array([len(x) for x in marks]), np.array([x.sum() for x in marks])
     padded = np.zeros((len(ranks), R, longest))
@@ -133,11 +134,11 @@ def agreement(gradients: dict[str, np.ndarray], reference: np.ndarray, baseline:
         baseline (`str`): The rule that the others are compared with, batch by batch.
 
     Returns:
-        For each rule `cosine` of a batch's gradient with the mean of the reference, mean over batches, with the
-        `interval` over batches; its `difference` from the baseline's with `difference_interval`; `noise`, the variance
-        of a batch's gradient over the squared length of its expectation; `bias_cosine`, the cosine of the two
-        expectations, with `bias_interval` by jackknife. Both correct for noise, and are `None` where that leaves no
-        signal. Batches without a gradient are left out; nothing if no other is left.
+        For each rule: `cosine` of a batch's gradient with the mean of the reference, averaged over batches, with its
+        `interval`; its `difference` from the baseline's with `difference_interval`; `noise`, the variance of a batch's
+        gradient over the squared length of its expectation; `bias_cosine`, the cosine of the rule's and the
+        reference's expectations, with `bias_interval` by jackknife. `noise` and `bias_cosine` are corrected for noise,
+        and `None` where that leaves no signal. Batches without a gradient are left out; empty if no other is left.
     """
     counted = (gradients[baseline] != 0).any(axis=1)  # a batch without contrast has no direction
     gradients = {name: g[counted] for name, g in gradients.items()}
@@ -171,7 +172,7 @@ def _cosines(g: np.ndarray, mean: np.ndarray, length: float) -> np.ndarray:
 
 
 def _signal(g: np.ndarray) -> float:
-    """Squared length of the expectation, without bias: from pairs of different batches."""
+    """Unbiased estimate of the squared length of the expectation: from pairs of different batches."""
     if len(g) < 2:
         return float("nan")
     products = g @ g.T

@@ -1,1 +1,1 @@
-"""The commands of `delta-trl` that are more than a function of their room: train, dry run, inspect, explain."""
+"""The commands `delta-trl train` (also as a dry run), `inspect` and `explain`. Others are in packages of their own."""

@@ -5,7 +5,7 @@ from trl import GRPOConfig
 
 
 def keeps_best(args: GRPOConfig) -> bool:
-    """Whether a run keeps its best checkpoint. Sets avg@k as the metric if `args` have none; GRPO's loss is none."""
+    """Whether a run keeps its best checkpoint. Sets avg@k as the metric if `args` name none or GRPO's loss."""
     keeps = args.eval_strategy != "no" and args.save_strategy != "no"
     if keeps and args.metric_for_best_model in (None, "loss"):
         args.metric_for_best_model, args.greater_is_better = "avg_at_k", True
@@ -13,8 +13,10 @@ def keeps_best(args: GRPOConfig) -> bool:
 
 
 class SaveBestCallback(TrainerCallback):
-    """Saves a checkpoint after every evaluation that is the best so far, by `metric_for_best_model`, which
-    `save_total_limit` then spares. `Trainer` alone can only keep what happens to be saved at that step."""
+    """
+    Saves a checkpoint after every evaluation that is the best so far, by `metric_for_best_model`. `save_total_limit`
+    keeps this checkpoint. `Trainer` alone keeps the best one only if it happens to be saved at that step.
+    """
 
     def on_evaluate(self, args, state, control, metrics, **kwargs):
         value = metrics.get(f"eval_{args.metric_for_best_model.removeprefix('eval_')}")

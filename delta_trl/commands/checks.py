@@ -11,7 +11,7 @@ from .folder import refuse_another_run
 
 
 REQUIRED = ("model_name_or_path", "dataset_name", "reward_funcs", "output_dir")
-# By option, the prefixes of those that have no effect unless it is given (also as `false`, which switches them off)
+# For each option, the prefixes of options that have no effect unless it is given, be it as `false`
 SWITCHES = {
     "use_peft": ("lora_", "use_rslora", "use_dora"),
     "load_in_4bit": ("bnb_4bit_", "use_bnb_nested_quant"),
@@ -50,7 +50,7 @@ def check_call(options: Options, dry_run: bool = False) -> None:
 
 
 def take_dry_run(options: Options) -> int | None:
-    """Take the options of a dry run out of those of training: the processes to plan for, `None` without one."""
+    """Remove the options of a dry run. Returns the number of processes to plan for, `None` without a dry run."""
     given = options.values.get("dry_run", False)
     if isinstance(given, list) or not (is_true(given) or not is_given(given)):
         raise UsageError(f"--dry-run {given}: expected true or false. --num-processes N plans for N processes.")
@@ -69,7 +69,7 @@ def take_dry_run(options: Options) -> int | None:
 
 
 def refuse_options_without_effect(given: dict[str, Any]) -> None:
-    """Raise `UsageError` for options without effect, because the one that they depend on is not given."""
+    """Raise `UsageError` for options that have no effect because the option that they depend on is not given."""
     for switch, beginnings in SWITCHES.items():
         unused = [name for name in given if name.startswith(beginnings) and given[name] is not None]
         if unused and given.get(switch) is None:

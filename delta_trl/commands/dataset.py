@@ -13,8 +13,8 @@ from .recipe import RunArguments
 
 def load_prepared(run_args: RunArguments, rewards: list[Callable], split: str, rows: int | None = None) -> Dataset:
     """
-    Load a split, bring it into TRL's columns and leave out what cannot be graded; or only look at its first rows.
-    Raises `ValueError` and `OSError` like the functions of `data/loading.py`.
+    Load a split, bring it into TRL's columns and leave out rows that cannot be graded. With `rows`, load only the
+    first ones and leave out none. Raises `ValueError` and `OSError` like the functions of `data/loading.py`.
     """
     name = run_args.dataset_name
     form = FORMATS.get(run_args.dataset_format)

@@ -27,7 +27,7 @@ from .dataset import evaluation_source, load_prepared
 from .recipe import RecipeParser, RunArguments, UsageError, get_rewards
 
 
-FIRST_ROWS = 100  # rows of a local dataset to check, or as many as a rollout batch takes
+FIRST_ROWS = 100  # rows of a local dataset to check; more if a rollout batch takes more
 # Hidden sizes of the recipes' models, so that planning needs no download
 HIDDEN_SIZES = {
     "Qwen/Qwen3-0.6B": 1024,
@@ -49,12 +49,12 @@ class Plan:
         max_tokens_per_rollout: completion tokens of a rollout batch if every completion is as long as allowed.
         micro_batches_per_rollout: forward-backward passes of each process over one rollout batch, `num_iterations`
             included.
-        completions_per_step: behind each optimiser step, over all processes.
+        completions_per_step: completions of each optimiser step, over all processes.
         optimiser_steps_per_rollout: a fraction if TRL starts a rollout batch in the middle of an optimiser step.
         max_steps: optimiser steps of the run, or `None` if epochs decide.
         rollouts: rollout batches of the run, or `None` if epochs decide.
         cached_tokens_per_process: completion tokens whose hidden states one process keeps for a rollout batch at most.
-        cache_gib: what they take, in GiB; 0 without one, `None` if the model's hidden size is not known.
+        cache_gib: memory of these hidden states, in GiB; 0 if none are kept, `None` if their size is not known.
         extra_passes: forward passes per rollout batch beyond TRL's own, at most.
         backward_passes: backward passes per rollout batch beyond TRL's own.
         warnings: settings that are probably mistakes.
@@ -80,7 +80,7 @@ def plan_config(num_processes: int) -> type[DeltaGRPOConfig]:
     """`DeltaGRPOConfig` as `num_processes` processes would build it, on a machine without their GPUs."""
 
     class PlannedConfig(DeltaGRPOConfig):
-        # where TrainingArguments would start torch.distributed
+        # without these, TrainingArguments would start torch.distributed
         world_size = num_processes
         distributed_state = None
         _setup_devices = torch.device("cpu")
@@ -88,7 +88,7 @@ def plan_config(num_processes: int) -> type[DeltaGRPOConfig]:
 
         def __post_init__(self):
             asked = self.use_cpu
-            self.use_cpu = True  # bf16 is refused where there is neither a GPU nor this
+            self.use_cpu = True  # without a GPU, bf16 is refused unless this is set
             super().__post_init__()
             self.use_cpu = asked
 
@@ -152,7 +152,7 @@ def _warnings(args: DeltaGRPOConfig, steps: Fraction, completions_per_step: int)
             f"{float(steps):g} optimiser steps per rollout batch: some steps mix two rollout batches. Choose "
             f"gradient_accumulation_steps as a divisor of {micro_batches} (steps_per_generation * num_iterations)."
         )
-    keeps_best(args)  # by which evaluations make checkpoints, too
+    keeps_best(args)  # sets the metric, with which evaluations save checkpoints, too
     yield from warn_of_checkpoints_inside_a_rollout(args)
     prompts = completions_per_step / args.num_generations
     if prompts < 2:
@@ -165,7 +165,7 @@ def _warnings(args: DeltaGRPOConfig, steps: Fraction, completions_per_step: int)
 
 
 def hidden_size(model_args: ModelConfig, trust_remote_code: bool = False) -> int | None:
-    """The model's hidden size: of the recipes' models as listed above, else from config.json, else `None`."""
+    """The model's hidden size: from the list above for the recipes' models, else from config.json, else `None`."""
     name = model_args.model_name_or_path
     if name in HIDDEN_SIZES:
         return HIDDEN_SIZES[name]
@@ -238,8 +238,8 @@ def describe(plan: Plan, run_args: RunArguments, args: DeltaGRPOConfig, model_ar
 
 def check_data(run_args: RunArguments, args: DeltaGRPOConfig, rewards: list[Callable]) -> list:
     """
-    The first prompts of a local dataset. Raises `UsageError` like training if its first rows will not do, or are too
-    few.
+    The first prompts of a local dataset. Like training, raises `UsageError` if its first rows are invalid, or if it
+    has too few rows.
     """
     sources = [(run_args, run_args.dataset_train_split)]
     if args.eval_strategy != "no" and run_args.eval_dataset_name:
@@ -260,14 +260,14 @@ def check_data(run_args: RunArguments, args: DeltaGRPOConfig, rewards: list[Call
 
 
 def warn_of_model(run_args: RunArguments, model_args: ModelConfig, prompts: list) -> Iterator[str]:
-    """A line for each option that does not go well with the model."""
+    """A warning for each option that does not fit the model."""
     if model_args.use_peft and model_args.lora_dropout > 0:
         yield (
             f"lora_dropout={model_args.lora_dropout:g} (TRL's default is 0.05): the policy that is trained differs "
             "from the one that sampled. Set lora_dropout to 0."
         )
     chats = [prompt for prompt in prompts if not isinstance(prompt, str)]
-    if run_args.conversational and not chats:  # of data that is not here
+    if run_args.conversational and not chats:  # the data is not local
         chats = [[{"role": "user", "content": "a question"}]]
     if not chats:
         return

@@ -100,7 +100,7 @@ def _new_name(arg: str) -> str:
 
 
 def _check_output(output: Path, overwrite: bool) -> None:
-    """Raise `UsageError` if nothing can be written there, or if what is there would be lost or mixed."""
+    """Raise `UsageError` if the folder is not writable, or holds records that would be lost or mixed with new ones."""
     folder = output / FOLDER
     existing = next(path for path in (folder, *folder.parents) if os.path.exists(path))
     if not existing.is_dir() or not os.access(existing, os.W_OK):

@@ -13,7 +13,7 @@ from ..files import LAST_FILE, SETTINGS, is_complete
 
 # Files by which a run is recognised
 RECORDS = ("completions/completions_*.parquet", "token_credit/token_*.parquet", LAST_FILE)
-# Files of its model. They are removed with the run, or the next one's would be mixed with them
+# Files of its model. They are removed with the run: the next model's files would be mixed with them
 MODEL = (
     *("model.safetensors", "model-*.safetensors", "model.safetensors.index.json", "pytorch_model*.bin"),
     *("adapter_model.*", "adapter_config.json", "chat_template.jinja", "training_args.bin"),
@@ -26,7 +26,7 @@ def refuse_another_run(output_dir: object, resume: object = None, overwrite: obj
 
     Args:
         output_dir (`str` or `Path`): The folder.
-        resume (`bool` or `str`, *optional*): `resume_from_checkpoint`; one of this folder's may go on.
+        resume (`bool` or `str`, *optional*): `resume_from_checkpoint`; a run may resume from this folder's own.
         overwrite (`bool`, *optional*): Whether the run there may be removed.
         *inputs (`str`, *optional*): The model and the data; hub ids or paths.
     """
@@ -50,7 +50,7 @@ def refuse_another_run(output_dir: object, resume: object = None, overwrite: obj
     if not steps and not records:
         return
     unfinished = not (folder / LAST_FILE).is_file()
-    if is_true(resume) and (steps or unfinished):  # without a checkpoint yet, from the start
+    if is_true(resume) and (steps or unfinished):  # if it has no checkpoint yet, it starts anew
         return
     if is_given(resume) and not is_true(resume):
         named = Path(str(resume))
@@ -68,8 +68,8 @@ def refuse_another_run(output_dir: object, resume: object = None, overwrite: obj
 
 def refuse_another_branch(folder: Path, named: Path, steps: list[int]) -> None:
     """
-    Raise `UsageError` if going on from a checkpoint would mix with what was trained from there before. A launcher
-    that starts a process again after a crash gives it the same checkpoint.
+    Raise `UsageError` if the folder holds later checkpoints than the one to resume from: they would be mixed with new
+    ones. Except after a crash: a launcher that restarts a process names the same checkpoint again.
     """
     number = re.search(r"\d+$", named.name)
     later = sorted(step for step in steps if number and step > int(number[0]))
@@ -92,7 +92,7 @@ def _checkpoints(folder: Path) -> Iterator[Path]:
 def remove_run(output_dir: str | Path) -> None:
     """
     Remove the files of a run from a folder, and no others. Does nothing if a launcher has restarted this process after
-    a crash: then the run there is its own.
+    a crash: then the files are those of this run.
     """
     folder = Path(output_dir)
     if _is_restart():

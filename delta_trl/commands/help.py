@@ -45,7 +45,7 @@ def short_help(parser: argparse.ArgumentParser, ours: dict[str, list[str]]) -> s
         ours (`dict[str, list[str]]`): Titles of groups, and the options in each.
 
     Returns:
-        `str`: The first sentence of each option's help, in groups, with the defaults that say something.
+        `str`: The first sentence of each option's help, in groups, with its default unless that is `None` or `False`.
     """
     shown = argparse.ArgumentParser(
         prog=parser.prog,
@@ -54,7 +54,7 @@ def short_help(parser: argparse.ArgumentParser, ours: dict[str, list[str]]) -> s
         formatter_class=partial(argparse.HelpFormatter, max_help_position=34),
         add_help=False,
     )
-    actions = {action.dest: action for action in reversed(parser._actions)}  # --name rather than --no_name
+    actions = {action.dest: action for action in reversed(parser._actions)}  # reversed: --name wins over --no_name
     for title, names in {**ours, **TRL}.items():
         group = shown.add_argument_group(title)
         for name in names:

@@ -40,7 +40,7 @@ def main(args: list[str]) -> None:
         return
     if options.relative:
         raise UsageError("--relative goes with --terminal: the page has a switch for it.")
-    # The name says what it is compared with, so that the run's own report stays.
+    # The name of a comparison has the second run's name, so that the first run's own report stays.
     name = "-vs-".join(["report", *(Path(run).resolve().name for run in options.runs[1:])])
     output = options.output or Path(options.runs[0]) / f"{name}.html"
     print(write_report(options.runs, output, min_count=options.min_count, step=options.step))

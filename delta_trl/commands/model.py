@@ -14,9 +14,9 @@ logger = get_logger(__name__)
 
 def choose_attention(asked: str | None, args: GRPOConfig) -> str | None:
     """
-    The attention implementation to load a model with: what was asked for, else on a GPU in 16 bits a flash kernel, of
-    the package flash-attn or, without building anything, of the hub through the package kernels; else transformers'
-    default. Says so where that is sdpa, which under padding makes a mask of L × L.
+    The attention implementation to load a model with: `asked`, if it is given. Else, on a GPU in 16 bits, a flash
+    kernel: from the package flash-attn, or from the hub by the package kernels, which builds nothing. Else `None`,
+    transformers' default; on a GPU in 16 bits with a warning that sdpa makes a mask of L × L for padded batches.
     """
     if asked or args.use_cpu or not torch.cuda.is_available() or not (args.bf16 or args.fp16):
         return asked
@@ -31,7 +31,7 @@ def choose_attention(asked: str | None, args: GRPOConfig) -> str | None:
 
 
 def turn_end(tokenizer: PreTrainedTokenizerBase) -> int | None:
-    """The special token with which the chat template ends what the assistant says; `None` without one."""
+    """The special token with which the chat template ends the assistant's message; `None` without one."""
     if tokenizer.chat_template is None:
         return None
     said = "a reply that no template has"
@@ -50,7 +50,7 @@ def end_turns(args: GRPOConfig, model: str, **source) -> list[int] | None:
     but declares <|endoftext|>. Either ends a completion, whichever the model has learned to say.
 
     Args:
-        args (`GRPOConfig`): Its `generation_kwargs` are changed, unless they say something of their own about it.
+        args (`GRPOConfig`): Its `generation_kwargs` get the end tokens, unless they set their own.
         model (`str`): Hub id or path.
         **source: `revision` and `trust_remote_code`.
     """

@@ -1,4 +1,4 @@
-"""The arguments of training: what the options of a recipe and its command line are, and their checks."""
+"""The arguments of training, which recipes and command lines set, and their checks."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
@@ -18,7 +18,7 @@ from .terminal import TERMINALS
 @dataclass
 class RunArguments:
     """
-    What a run trains on and what rewards it; the names that TRL's scripts share mean the same.
+    The data and rewards of a run. Options that TRL's scripts have, too, mean the same there.
 
     Args:
         dataset_name (`str`): Id of a hub dataset, or path of a local `.json`, `.jsonl` or `.parquet` file.
@@ -27,7 +27,7 @@ class RunArguments:
         dataset_train_split (`str`, *optional*, defaults to `"train"`): Split to train on.
         eval_dataset_name (`str`, *optional*):
             Like `dataset_name`, for evaluation. Defaults to `dataset_name`, with its configuration, format and column
-            mapping. A name of its own brings its own: the three keys below, and nothing of the training set's.
+            mapping. If given, these are set by the three keys below alone.
         eval_dataset_config, eval_dataset_format, eval_column_mapping (*optional*): Of `eval_dataset_name`.
         dataset_test_split (`str`, *optional*, defaults to `"test"`): Split to evaluate on, with `eval_strategy`.
         column_mapping (`dict`, *optional*): New names of columns, `{question: prompt, answer: solution}`.
@@ -118,7 +118,7 @@ def get_rewards(run_args: RunArguments) -> list[Callable]:
 
 
 def weigh_rewards(run_args: RunArguments, training_args: DeltaGRPOConfig) -> None:
-    """Turn `reward_funcs`, a mapping of names to weights, into TRL's two lists. Raises `UsageError`."""
+    """Split `reward_funcs`, a mapping of names to weights, into lists of names and weights. Raises `UsageError`."""
     for name, weight in run_args.reward_funcs.items():
         if not isinstance(weight, (int, float)) or isinstance(weight, bool):
             raise UsageError(
@@ -132,7 +132,7 @@ def weigh_rewards(run_args: RunArguments, training_args: DeltaGRPOConfig) -> Non
 
 
 class RecipeParser(StrictParser):
-    """Of training recipes."""
+    """The parser of training recipes."""
 
     def __init__(self, config_class: type[DeltaGRPOConfig] = DeltaGRPOConfig):
         super().__init__([RunArguments, config_class, ModelConfig], prog="delta-trl train")

@@ -1,8 +1,8 @@
 """
 What `delta-trl train` prints: a line per rollout batch, some completions, and on a terminal a progress bar below.
 
-In a file or a pipe it is plain text. Only what is printed changes: logs, trackers and saved completions
-are as with TRL's own dicts and tables, which `terminal: trl` brings back.
+Output to a file or a pipe is plain text. Only the printed text differs from TRL's dicts and tables, which
+`terminal: trl` restores. Logs, trackers and saved completions stay the same.
 """
 
 import sys
@@ -29,7 +29,7 @@ SAMPLE_EVERY = 10  # lines
 SAMPLE_CHARACTERS = 3_000  # of a prompt or a completion; `log_completions` saves all of it
 
 TRUNCATED = "completions/clipped_ratio"
-# name, key in the logs, format; with steps of five digits and what is truncated, 80 characters
+# name, key in the logs, format; with steps of five digits and the truncated share, lines have 80 characters
 COLUMNS = (
     ("reward", "reward", "{:.3f}"),
     ("tokens", "completions/mean_length", "{:.1f}"),
@@ -41,11 +41,11 @@ COLUMNS = (
 
 @contextmanager
 def lines(trainer: GRPOTrainer, console: Console | None = None) -> Iterator[None]:
-    """Let a trainer print lines, in place of transformers' dicts and bars and TRL's tables; equal warnings once."""
+    """Print lines instead of transformers' dicts and progress bars and TRL's tables. Show equal warnings once."""
     callback = Lines(trainer, console)
     for kind in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(kind)
-    trainer.num_completions_to_print = 0  # of TRL's table; they are saved all the same
+    trainer.num_completions_to_print = 0  # switches off TRL's table; completions are still saved
     trainer.add_callback(callback)
     try:
         with equal_warnings_once():
@@ -59,14 +59,14 @@ class Lines(TrainerCallback):
     Prints a line for every logged rollout batch, on the main process.
 
     Args:
-        trainer (`GRPOTrainer`): Whose logs and completions.
+        trainer (`GRPOTrainer`): The trainer whose logs and completions are printed.
         console (`rich.console.Console`, *optional*): Where to print; standard output by default.
     """
 
     def __init__(self, trainer: GRPOTrainer, console: Console | None = None):
         self.console = console or Console(markup=False, emoji=False, highlight=False)
         if hasattr(self.console.file, "reconfigure"):
-            self.console.file.reconfigure(errors="replace")  # no character ends a training
+            self.console.file.reconfigure(errors="replace")  # an unprintable character must not end training
         printed = trainer.args.num_completions_to_print
         self.samples = 1 if printed is None else printed
         self._trainer = trainer
@@ -79,7 +79,7 @@ class Lines(TrainerCallback):
     def on_train_begin(self, args, state, control, **kwargs):
         if not (state.is_world_process_zero and self.console.is_terminal) or args.disable_tqdm:
             return
-        # Refreshed by hand: no thread, which forked workers would not have. What goes into a file stays there.
+        # Refreshed by hand: forked workers would not have a refreshing thread. Output to files is not redirected.
         self._progress = Progress(
             *(BarColumn(None), MofNCompleteColumn(), "steps,"),
             *(TimeElapsedColumn(), "so far,", TimeRemainingColumn(), "to go"),
@@ -97,7 +97,7 @@ class Lines(TrainerCallback):
         self._started = time.perf_counter()
 
     def on_step_end(self, args, state, control, **kwargs):
-        self._seconds += time.perf_counter() - self._started  # without evaluating and saving
+        self._seconds += time.perf_counter() - self._started  # without evaluation and saving
         if self._progress:
             self._progress.update(self._progress.task_ids[0], completed=state.global_step, refresh=True)
 
@@ -154,7 +154,7 @@ class Lines(TrainerCallback):
         self._print(Text(f"{self._step(state)}  evaluation: {', '.join(found)}", "bold"))
 
     def _print_samples(self, step: int) -> None:
-        """From the newest rollout batch, at the end of what TRL keeps."""
+        """Print completions of the newest rollout batch, which are the last ones that TRL keeps."""
         logged = self._trainer._logs
         total = len(logged["completion"])
         if not (self.samples and total):
@@ -169,7 +169,7 @@ class Lines(TrainerCallback):
         self._needs_header = True
 
     def _print(self, text: str | Text) -> None:
-        # a file's reader wraps as they like
+        # no line breaks in files: their readers can wrap lines
         self.console.print(text, soft_wrap=not self.console.is_terminal)
 
 

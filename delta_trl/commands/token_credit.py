@@ -119,7 +119,7 @@ def _tokenize_row(row: dict, tokenizer: PreTrainedTokenizerBase, vocab_size: int
     ids = row["prompt_ids"] + row["token_ids"]
     if max(ids) >= vocab_size:
         raise ValueError(
-            f"a token is beyond the vocabulary, {vocab_size:,}. Does the tokenizer in there belong to the model?"
+            f"a token is beyond the vocabulary, {vocab_size:,}. Does the tokenizer saved there belong to the model?"
         )
     if limit is not None and len(ids) > limit:
         raise ValueError(f"prompt and completion have {len(ids):,} tokens, max_position_embeddings is {limit:,}.")

@@ -28,7 +28,7 @@ logger = get_logger(__name__)
 
 
 def main(options: Options) -> None:
-    """Parse the options, build the trainer, train, save. Raises `UsageError` for a mistake of the user's."""
+    """Parse the options, build the trainer, train, save. Raises `UsageError` for a user's mistake."""
     run_args, training_args, model_args = RecipeParser().parse(options)
     prints_lines = run_args.terminal == "lines"
     if prints_lines:
@@ -39,7 +39,7 @@ def main(options: Options) -> None:
         raise UsageError(str(error)) from error
     with trainer.folder_lock:
         if run_args.overwrite_output_dir and trainer.accelerator.is_main_process:
-            remove_run(training_args.output_dir)  # not before everything else is known to be right
+            remove_run(training_args.output_dir)  # after all other checks have passed
         trainer.accelerator.wait_for_everyone()
         if checkpoint:
             trainer.accelerator.print(f"Going on from {checkpoint}")
@@ -88,7 +88,7 @@ def build(
     if not isinstance(train_dataset[0]["prompt"], str):  # a chat
         source = {"revision": model_args.model_revision, "trust_remote_code": training_args.trust_remote_code}
         ends = end_turns(training_args, model_args.model_name_or_path, **source)
-    # the recipe's model keys, as in TRL's own scripts; `model_init_kwargs` wins
+    # the recipe's model keys, as in TRL's own scripts; `model_init_kwargs` takes precedence
     training_args.model_init_kwargs = {
         "revision": model_args.model_revision,
         "attn_implementation": choose_attention(model_args.attn_implementation, training_args),
@@ -108,7 +108,7 @@ def build(
     trainer.dataset_name = run_args.dataset_name
     trainer.recipe = asdict(run_args) | asdict(model_args)
     trainer.eval_dataset_name = evaluation_source(run_args).dataset_name
-    if ends is not None:  # also of the model that is saved
+    if ends is not None:  # the saved model has them, too
         trainer.eos_token_ids = trainer.model.generation_config.eos_token_id = ends
     return trainer, checkpoint
 

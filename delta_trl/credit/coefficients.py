@@ -205,8 +205,8 @@ def _within_side_margins(gradients: TokenGradients, sides: torch.Tensor, weights
 @torch.no_grad()
 def compare_centroids(gradients: TokenGradients, advantages: torch.Tensor) -> dict[str, float]:
     """
-    How μ₊ and μ₋ lie to each other before any reweighting: `centroid_cosine`, how much background the two sides share;
-    and `centroid_norm_ratio`, |μ₊| / |μ₋|. Where v is about 0, the margin is |μ₋|² - |μ₊|² on the + side and its
+    Compare μ₊ and μ₋ before any reweighting: `centroid_cosine` says how much background the two sides share;
+    `centroid_norm_ratio` is |μ₊| / |μ₋|. Where v is about 0, the margin is |μ₋|² - |μ₊|² on the + side and its
     negative on the - side, whatever the token. NaN if a side is empty. Costs one `combine`; collective, like
     `token_coefficients`. For representations that combine two rows of weights at once.
     """
@@ -233,7 +233,7 @@ def _temperatures(delta: torch.Tensor, sides: torch.Tensor, count: torch.Tensor,
 @torch.no_grad()
 def coefficient_statistics(coefficients: torch.Tensor, advantages: torch.Tensor) -> dict[str, float]:
     """
-    What coefficients look like, over all ranks: `coefficient_{min,mean,max,std}`, the means on each side, and
+    Statistics of the coefficients over all ranks: `coefficient_{min,mean,max,std}`, the means on each side, and
     `between_sides_variance`, the share of the variance over tokens with A ≠ 0 that lies between the two sides. NaN
     where undefined. Collective, like `token_coefficients`.
     """

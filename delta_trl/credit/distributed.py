@@ -1,8 +1,8 @@
 """
 Sums and concatenations over all ranks of the default process group; the identity in a single process.
 
-If ranks call different collectives, one of them waits for ever or gets numbers that belong elsewhere. Within
-`in_step`, every rank first announces what it is about to do, and all of them raise an error if they differ.
+If ranks call different collectives, one of them hangs or gets values of another collective. Within `in_step`, every
+rank first announces what it is about to do, and all of them raise an error if they differ.
 TORCH_DISTRIBUTED_DEBUG=DETAIL does not replace this: with it, DistributedDataParallel crashes on gloo (torch 2.13); it
 finds out only after numbers have been mixed up; and it names neither the rule nor the value that was asked for.
 """
@@ -26,7 +26,7 @@ def is_distributed() -> bool:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Within, sums and concatenations are over this rank alone."""
+    """Within this context, sums and concatenations are over this rank alone."""
     global _alone
     before, _alone = _alone, True
     try:
@@ -44,7 +44,7 @@ def all_reduce(tensor: torch.Tensor, op: str = "SUM") -> torch.Tensor:
 
 
 def all_gather(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
-    """One-dimensional tensors of all ranks, of any lengths, concatenated; and where this rank's begins. Collective."""
+    """Concatenate 1-d tensors of any lengths over all ranks. Also returns where this rank's begins. Collective."""
     if not is_distributed():
         return tensor, 0
     announce("all_gather")
@@ -64,7 +64,7 @@ class OutOfStepError(RuntimeError):
 
 @contextmanager
 def in_step(device: torch.device) -> Iterator[None]:
-    """Within, and at its end, raise `OutOfStepError` on all ranks if they are about to do different things."""
+    """In this context and at its end, raise `OutOfStepError` on all ranks if they are about to do different things."""
     global _announces_on
     if not is_distributed():
         yield
@@ -76,7 +76,7 @@ def in_step(device: torch.device) -> Iterator[None]:
     except OutOfStepError:
         raise
     except Exception as error:
-        announce(f"{type(error).__name__}: {error}")  # or the others would wait for this rank
+        announce(f"{type(error).__name__}: {error}")  # otherwise the others would wait for this rank
         raise
     finally:
         _announces_on = None

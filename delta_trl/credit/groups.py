@@ -1,4 +1,4 @@
-"""Within the group of responses to one prompt: GRPO's advantages, and DelTA's contrast of each group on its own."""
+"""Within the group of responses to one prompt: GRPO's advantages, and DelTA's contrast of each group separately."""
 
 import math
 from contextlib import nullcontext
@@ -39,7 +39,7 @@ def group_credit(
     """
     The ablation that contrasts winners and losers of the same prompt only: [`contrast_credit`] with centroids and
     temperatures of each group. λ is normalised over the whole batch. Only groups whose tokens are spread over several
-    ranks take sums over ranks.
+    ranks need sums over ranks.
 
     Args:
         gradients (`IndexableGradients`): Of N tokens.
@@ -55,7 +55,7 @@ def group_credit(
     A, _ = split_sides(advantages)
     lambdas, margins = torch.ones_like(A), torch.zeros_like(A)
     here = torch.bincount(groups, minlength=n_groups).clamp(max=1)
-    ranks = all_reduce(here.clone())  # how many have tokens of each group
+    ranks = all_reduce(here.clone())  # how many ranks have tokens of each group
     neutral = True
     for group in ((here > 0) | (ranks > 1)).nonzero()[:, 0].tolist():
         tokens = (groups == group).nonzero()[:, 0]

@@ -15,7 +15,7 @@ class LMHead:
         weight (`torch.Tensor` of shape `(V, d)`): LM head, tied to the embeddings or not.
         bias (`torch.Tensor` of shape `(V,)`, *optional*): Its bias.
         temperature (`float`, *optional*, defaults to `1.0`): Sampling temperature, which divides the logits.
-        scale (`float`, *optional*, defaults to `1.0`): Factor of the logits that some architectures have.
+        scale (`float`, *optional*, defaults to `1.0`): Factor by which some architectures multiply their logits.
         softcap (`float`, *optional*): `final_logit_softcapping` of Gemma.
     """
 
@@ -47,8 +47,8 @@ class LMHead:
 
     def logits(self, hidden: torch.Tensor, rows: slice = slice(None)) -> tuple[torch.Tensor, torch.Tensor]:
         """
-        Logits (n, V') of a range of the vocabulary, and their derivative by W h. Computed in float32 (float64 for
-        float64 `hidden`) from the exact values of states and weights of lower precision.
+        Logits (n, V') of a range of the vocabulary, and their derivative with respect to W h. Computed in float32
+        (float64 for float64 `hidden`) from the exact values of states and weights of lower precision.
         """
         raw = self.scale * matmul_rows(hidden, self.weight[rows])  # (n, V')
         if self.bias is not None:

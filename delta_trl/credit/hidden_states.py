@@ -36,8 +36,8 @@ class HiddenStates:
 
     def chunks(self) -> Iterator[tuple[slice, torch.Tensor]]:
         """
-        Yield the places of some of the N tokens and their states (n, d) on `device`. The next chunk may overwrite the
-        memory of this one.
+        Yield chunks: the indices of some of the N tokens, and their states (n, d) on `device`. The next chunk may
+        overwrite the memory of this one.
         """
         copies = self._staged_copies()
         start = 0
@@ -70,7 +70,7 @@ class HiddenStates:
             yield buffers[i % 2][: len(block)]
 
     def __getitem__(self, tokens: torch.Tensor) -> "HiddenStates":
-        """The states of some tokens, given by their numbers in ascending order: copies on the same devices."""
+        """The states of some tokens, given by their indices in ascending order: copies on the same devices."""
         chosen = torch.zeros(self.shape[0], dtype=torch.bool, device=tokens.device)
         chosen[tokens] = True
         parts = chosen.split([len(block) for block in self.blocks])
@@ -85,7 +85,7 @@ class RecomputedStates:
     Args:
         shape (`tuple[int, int]`): N and d.
         dtype (`torch.dtype`), device (`torch.device`): Of the states.
-        forward (`Callable`): Makes a pass and yields places and states of tokens, like [`HiddenStates.chunks`].
+        forward (`Callable`): Makes a pass and yields indices and states of tokens, like [`HiddenStates.chunks`].
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Checks of the options that rules take as dataclass fields, and of the trainer that a rule is to work with."""
+"""Checks of the options that rules take as dataclass fields, and of the trainer that a rule works with."""
 
 import dataclasses
 from typing import Any
@@ -12,7 +12,7 @@ def check_choices(rule: Any, **choices: tuple) -> None:
 
 
 def check_number(rule: Any, name: str, interval: str) -> None:
-    """Raise `ValueError` for an option that is no number in an interval such as `"(0, 1]"`."""
+    """Raise `ValueError` for an option that is not a number in an interval such as `"(0, 1]"`."""
     value, (low, high) = getattr(rule, name), map(float, interval[1:-1].split(","))
     if isinstance(value, (int, float)):
         above = value > low if interval[0] == "(" else value >= low
@@ -23,13 +23,13 @@ def check_number(rule: Any, name: str, interval: str) -> None:
 
 
 def refuse_idle(options: Any, beside: str, **used: bool) -> None:
-    """Raise `ValueError` for dataclass fields that are set, but have no effect `beside` others."""
+    """Raise `ValueError` for dataclass fields that are set, but not `used`: without effect `beside` other options."""
     defaults = {field.name: field.default for field in dataclasses.fields(options)}
     idle = [name for name, is_used in used.items() if not is_used and getattr(options, name) != defaults[name]]
     if idle:
         raise ValueError(
             f"{', '.join(f'{name}={getattr(options, name)!r}' for name in idle)}: without effect beside {beside}. "
-            "Remove what you do not mean."
+            "Remove the options that you do not need."
         )
 
 
@@ -58,7 +58,7 @@ def check_backward(trainer: Any, what: str, instead: str) -> None:
 
 
 def check_whole_parameters(trainer: Any, what: str, instead: str) -> None:
-    """Raise `ValueError` if a trainer's parameters are sharded in a way that the LM head cannot be read."""
+    """Raise `ValueError` if a trainer's parameters are sharded so that the LM head cannot be read."""
     if trainer.args.deepspeed_plugin is not None and trainer.args.deepspeed_plugin.zero_stage == 3:
         raise ValueError(
             f"{what} does not work with DeepSpeed ZeRO-3, which holds no whole parameter. Use ZeRO-2, or {instead}."

@@ -1,15 +1,15 @@
 """
-Products with hidden states, accumulated in float32 or better whatever the states' dtype, reading them once.
+Products with hidden states, which are read once. Whatever their dtype, sums are accumulated in float32 or better.
 
-On a GPU, bfloat16 states go into the matrix product as they are: the other factor is split into three bfloat16 parts,
-whose sum is the float32 number, and cuBLAS accumulates in float32 and returns it. Elsewhere the
-states are converted in pieces that stay in the processor's cache.
+On a GPU, bfloat16 states are not converted: the other factor is split into three bfloat16 parts, whose sum is the
+float32 number, and cuBLAS accumulates in float32 and returns it. Elsewhere the states are converted in pieces that
+stay in the processor's cache.
 """
 
 import torch
 
 
-# Elements converted at a time: 2 MiB in float32 for a processor's cache; a GPU would only wait for small kernels
+# Elements converted at a time: 2 MiB in float32 fit a processor's cache; a GPU is slow with many small kernels
 _PIECE = {"cpu": 2**19, "cuda": 2**25}
 
 

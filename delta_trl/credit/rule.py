@@ -21,7 +21,7 @@ class Requirements:
             How often the hidden states of all tokens are read. They come from TRL's own scoring pass if it makes one,
             else from one more pass. If there is no room for them, every reading is a forward pass.
         log_probs (`bool`, *optional*, defaults to `False`): Whether log-probabilities or entropies are needed.
-        forwards, backwards (`int`, *optional*, defaults to `0`): Passes of its own, at most.
+        forwards, backwards (`int`, *optional*, defaults to `0`): Passes that the rule makes itself, at most.
         recomputable (`bool`, *optional*, defaults to `True`):
             Whether a forward pass can stand in for stored hidden states. It cannot if a rule reads only some tokens'.
     """
@@ -46,7 +46,7 @@ class TokenCredit:
     """
     A rule of token credit: how much of a response's advantage each of its tokens gets. This base changes nothing.
 
-    Override the hook whose timing fits; both are called on every rank. Options are best dataclass fields.
+    Override the hook whose timing fits; both are called on every rank. Options should be dataclass fields.
     """
 
     def of_rollout(self, tokens: Tokens) -> Credit | None:
@@ -55,8 +55,8 @@ class TokenCredit:
 
     def of_micro_batch(self, tokens: Tokens) -> Credit | None:
         """
-        The credit of a micro-batch in training. `tokens.log_probs` are the present policy's, of the forward pass that
-        the loss makes anyway.
+        The credit of a micro-batch in training. `tokens.log_probs` are those of the present policy, from the forward
+        pass that the loss makes anyway.
         """
         return None
 
@@ -79,7 +79,7 @@ class TokenCredit:
             cls.requirements = vars(cls)["cost"]  # type: ignore[method-assign]
 
     def check(self, trainer: Any) -> None:
-        """Raise `ValueError`, with a suggested fix, if this cannot work with the trainer. Called at construction."""
+        """Raise `ValueError`, with a suggested fix, if it cannot work with the trainer. Called at construction."""
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs to go on exactly: tensors and plain values, saved with every checkpoint."""
@@ -117,7 +117,7 @@ class TokenCreditError(ValueError):
 
 
 def credit_rollout(rule: TokenCredit, tokens: Tokens, *, rehearse: bool) -> Credit | None:
-    """`rule.of_rollout`, with its result checked. `rehearse`: also check that all ranks do the same."""
+    """`rule.of_rollout`, with its result checked. `rehearse`: also check that all ranks take the same steps."""
     return _checked(rule, "of_rollout", tokens, rehearse)
 
 

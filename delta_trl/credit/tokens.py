@@ -1,4 +1,4 @@
-"""What a rule of token credit gets, the tokens of a rollout batch, and what it returns, their credit."""
+"""The input of a rule of token credit, the tokens of a rollout batch, and its output, their credit."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,15 +19,15 @@ class Credit:
 
     Args:
         weights (`torch.Tensor` of shape `(N,)`):
-            Factors of the advantage of each token's response. Finite; a negative weight turns the advantage's sign.
+            Factors of the advantage of each token's response. Finite; a negative weight reverses the advantage's sign.
         metrics (`dict[str, float]`, *optional*):
             Logged under `credit/`; the same on all ranks, NaN where undefined. `extra_forward_passes` is the number of
             passes over the rollout batch that the rule has made itself.
         neutral (`bool`, *optional*, defaults to `False`):
-            Whether there was nothing to tell tokens apart by, as in a batch without winners or without losers.
+            Whether nothing told tokens apart, as in a batch without winners or without losers.
         scores (`torch.Tensor` of shape `(N,)`, *optional*):
-            Numbers that rank the tokens of a response, higher counts more, if weights are coarser than these, as the
-            weights of a mask are. For audits only.
+            Numbers that rank the tokens of a response, if the weights are coarser, such as those of a mask. A higher
+            score counts more. For audits only.
     """
 
     weights: torch.Tensor
@@ -73,7 +73,7 @@ class Policy(Protocol):
         """The layer that turns hidden states into log-probabilities."""
 
     def log_probs_after(self, examples: torch.Tensor) -> torch.Tensor:
-        """Log-probabilities (B, T) after an example each, see [`Tokens.log_probs_after`]."""
+        """Log-probabilities (B, T) after one example each, see [`Tokens.log_probs_after`]."""
 
     def log_probs_at(self, rows: torch.Tensor, length: int) -> torch.Tensor:
         """Log-probabilities (b, length) of some completions at the model's present parameters, differentiable."""
@@ -90,14 +90,14 @@ class Tokens:
         advantages (`torch.Tensor` of shape `(B,)`): Of the responses.
         rewards (`torch.Tensor` of shape `(B,)`, *optional*): NaN where a response could not be scored.
         groups (`torch.Tensor` of shape `(B,)`, *optional*):
-            Number of each response's prompt, from 0 to `n_groups - 1` over all ranks.
+            Index of each response's prompt, from 0 to `n_groups - 1` over all ranks.
         n_groups (`int`, *optional*): How many prompts there are over all ranks.
         policy ([`Policy`], *optional*): Where values that are not known yet are fetched from.
         **known: What is known already: `log_probs`, `old_log_probs` or `entropies`, `(B, T)`; `hidden` or `head`.
 
     Attributes:
         ids, advantages, rewards, group (`torch.Tensor` of shape `(N,)`): Of each token, or of its response.
-        row (`torch.Tensor` of shape `(N,)`): Number of each token's completion on this rank.
+        row (`torch.Tensor` of shape `(N,)`): Index of each token's completion on this rank.
         mask (`torch.Tensor` of shape `(B, T)`), n_groups: As above.
     """
 
@@ -172,7 +172,7 @@ class Tokens:
         Log-probabilities of the n tokens of some completions at the model's present parameters, differentiable.
 
         Args:
-            rows (`torch.Tensor` of shape `(b,)`): Numbers of the completions.
+            rows (`torch.Tensor` of shape `(b,)`): Indices of the completions.
         """
         mask = self.mask[rows]
         positions = mask.any(dim=0).nonzero()[:, 0]
@@ -181,12 +181,12 @@ class Tokens:
 
     def log_probs_after(self, examples: torch.Tensor) -> torch.Tensor:  # (B,) -> (N,)
         """
-        Log-probabilities of the tokens where another completion stands before them as an example: after the prompt,
-        the example, and the prompt once more. One forward pass, three times as long.
+        Log-probabilities of the tokens with another completion as an example in their context: the prompt, the
+        example, and the prompt again. One forward pass, three times as long.
 
         Args:
             examples (`torch.Tensor` of shape `(B,)`):
-                Number of each completion's example, on this rank and of the same prompt; -1 for none, which gives the
+                Index of each completion's example, on this rank and of the same prompt; -1 for none, which gives the
                 log-probabilities without one.
         """
         return self.flat(self._fetch("log_probs_after").log_probs_after(examples))

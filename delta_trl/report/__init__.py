@@ -16,7 +16,7 @@ def write_report(
     runs: list[str | Path], output: str | Path, *, min_count: int = MIN_COUNT, step: int | None = None
 ) -> Path:
     """
-    Write what one run or two have recorded as one HTML file that opens offline.
+    Write the records of one or two runs as one HTML file that opens offline.
 
     Needs `pip install jinja2 plotly wordcloud`.
 
@@ -24,7 +24,7 @@ def write_report(
         runs (`list[str | Path]`): One or two run directories.
         output (`str | Path`): The HTML file.
         min_count (`int`, *optional*, defaults to `20`): How often a token type must occur to be in the clouds.
-        step (`int`, *optional*): Show only this step's completions, instead of some from everywhere.
+        step (`int`, *optional*): Show only this step's completions, instead of some from the whole run.
 
     Returns:
         `Path`: The HTML file.
@@ -48,7 +48,7 @@ def write_report(
 
 
 def check_step(runs: list[Run], step: int) -> None:
-    """Raise `UsageError` if no completion was recorded at `step`, with the recorded ones near it."""
+    """Raise `UsageError` if no completion was recorded at `step`, naming the recorded steps near it."""
     recorded = sorted({group.step for run in runs for group in run.groups}, key=lambda s: (abs(s - step), s))
     if step not in recorded:
         near = ", ".join(map(str, sorted(recorded[:5]))) or "none"

@@ -18,27 +18,27 @@ FULL = 0.1  # least distance from the average that gets the largest size: small 
 
 @dataclass
 class TokenType:
-    """A token type: how often it was sampled by winners and losers, and its mean coefficient there and overall."""
+    """A token type: how often it was sampled, and its mean coefficient, overall and among winners and losers."""
 
     token: str
     count: int
     mean: float
     mean_winners: float | None
     mean_losers: float | None
-    share_winners: float  # of its tokens
+    share_winners: float  # share of its tokens that winners sampled
     off_side: float  # mean distance from the mean of the side
 
 
 @dataclass
 class Word:
-    """A word of a cloud and where it stands: `(x, y)` is the left end of its baseline."""
+    """A word of a cloud and its position: `(x, y)` is the left end of its baseline."""
 
     type: TokenType
     x: int
     y: int
     size: int
     width: int
-    strength: float  # 0 to 1, how far its mean is from the average, of `full`
+    strength: float  # 0 to 1: distance of its mean from the average, as a share of `full`
 
 
 def frequent_types(types: TokenTypeTable, min_count: int) -> list[TokenType]:
@@ -55,7 +55,7 @@ def frequent_types(types: TokenTypeTable, min_count: int) -> list[TokenType]:
 
 
 def average(types: TokenTypeTable) -> float:
-    """Mean coefficient over all tokens with a contrast; those without one have less, so that it is often above 1."""
+    """Mean coefficient over all tokens with a contrast. Often above 1, since those without one have less."""
     return float(types.sums.sum() / max(types.counts.sum(), 1))
 
 
@@ -66,15 +66,15 @@ def farthest(types: list[TokenType], average: float) -> float:
 
 def cloud(types: list[TokenType], average: float, full: float) -> list[Word]:
     """
-    Place words by how far their mean coefficient is from the average (not equal to it): the size grows with the
-    distance and is the largest at `full`.
+    Choose and place words: those whose mean coefficient is farthest from the average. Their size grows with this
+    distance, which must not be 0 for all, and is the largest at `full`.
     """
     if not types:
         return []
     ranked = sorted(types, key=lambda t: -abs(t.mean - average))[:MAX_WORDS]
     shapes = {_shape(t): t for t in ranked}
     strengths = {shape: min(abs(t.mean - average) / full, 1.0) for shape, t in shapes.items()}
-    # whole numbers: wordcloud rounds every size before it makes the next one from it
+    # whole numbers: wordcloud rounds every size before it computes the next one from it
     sizes = {shape: round(SMALLEST + (LARGEST - SMALLEST) * strength) for shape, strength in strengths.items()}
     layout = WordCloud(
         width=WIDTH, height=HEIGHT, prefer_horizontal=1.0, margin=4, random_state=0, min_font_size=10,

@@ -15,11 +15,11 @@ from .text import label, visible
 from .tokens import side_means
 
 
-# What the page holds of the completions, in bytes of compressed HTML, estimated: the file shall stay below 5 MB.
+# Size of the completions in the page, in estimated bytes of compressed HTML: the file must stay below 5 MB.
 # Groups are taken evenly over the run. Curves, distributions and clouds are over everything recorded.
 MAX_SIZE = 1_650_000
-TOKEN_SIZE = 10  # of a token and its numbers; a character of other text is counted as its bytes
-COMPLETION_SIZE = 60  # of reward, advantage and so on
+TOKEN_SIZE = 10  # bytes of a token and its numbers; other text counts with its bytes in UTF-8
+COMPLETION_SIZE = 60  # bytes of reward, advantage and so on
 TEXT_LIMIT = 20_000  # characters of a prompt or of an unshaded completion
 SIDES = {1: "winners", -1: "losers", 0: "none"}
 
@@ -44,7 +44,7 @@ def shown_groups(
         name (`str`): Its name, for the notes.
         step (`int`, *optional*): Only this step's groups.
         budget (`int`): How many bytes of compressed HTML they may take, estimated.
-        spreads (`tuple[float, float]`): Distances with the full colour: from 1, and from the mean of the side.
+        spreads (`tuple[float, float]`): Distances that get the full colour: from 1, and from the mean of the side.
     """
     groups = [group for group in run.groups if step is None or group.step == step]
     kept, limit = _evenly(groups, run.has_credit, budget)
@@ -63,8 +63,8 @@ def _evenly(groups: list[Group], has_credit: bool, budget: int) -> tuple[list[Gr
     """
     Every n-th group, with the smallest n that fits into `budget`; at least one.
 
-    If one is still too large, the second value is how many tokens (characters without token credit) fit of each of its
-    completions, so that winners and losers stay. Otherwise it is `None`.
+    If one is still too large, each of its completions is cut, so that winners and losers stay: the second value is how
+    many tokens of each (characters without token credit) are kept. Otherwise it is `None`.
     """
 
     def size(group: Group) -> int:

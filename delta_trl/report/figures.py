@@ -11,8 +11,8 @@ from .text import visible
 from .tokens import TokenTable
 
 
-# Told apart with common colour-vision deficiencies and at 3:1 or better on the page's light and dark background. Lines
-# also differ in dash.
+# Distinct with common colour-vision deficiencies, with a contrast of 3:1 or better to the page's light and dark
+# background. Lines also differ in dash.
 WINNERS, LOSERS = "#1a936f", "#9467bd"
 SERIES = ("#2f7fc1", "#c96a0b", "#7a7f87")
 DASHES, DASH_NAMES = ("solid", "dash", "dot"), ("solid", "dashed", "dotted")
@@ -23,8 +23,8 @@ SIDES = ((1, "winners", WINNERS, "solid"), (-1, "losers", LOSERS, "dash"))
 @dataclass(frozen=True)
 class Span:
     """
-    The least that a vertical axis spans, absolutely and as a share of the level, so that noise does not fill it; and
-    the bounds of what is shown.
+    The smallest range of a vertical axis, so that noise does not fill it: `least`, or if that is more, `share` times
+    the largest absolute value. An axis ends at `lowest` and `highest`, unless values lie beyond.
     """
 
     least: float = 0.0
@@ -95,10 +95,10 @@ PANELS = (
     Panel("KL divergence", {"kl": "KL"}, "to the reference model", Span(0.01, 0.5)),
     Panel("Gradient norm", {"grad_norm": "norm"}, "before clipping", AMOUNT),
 )
-# logged under `credit/` and not drawn
+# logged under `credit/`, but not drawn
 NOT_DRAWN = {f"credit/{name}" for name in ("neutral", "seconds", "extra_forward_passes")}
 NOT_DRAWN |= {f"credit/coefficient_{name}" for name in ("min", "mean", "max")}
-SMOOTH_FROM = 100  # logged values; longer curves get their running mean over the raw one
+SMOOTH_FROM = 100  # logged values; longer curves are drawn with their running mean
 MARKERS_UP_TO = 60
 TOP_WITH_LEGEND = 26
 BINS = 24
@@ -107,13 +107,13 @@ MIN_BIN = 10  # tokens; fewer say little
 
 @dataclass
 class Plot:
-    """A figure with the words around it; `label` is what it shows, for those who do not see it."""
+    """A figure with its title and note; `label` describes it for screen readers."""
 
     title: str
     note: str
     label: str
     figure: go.Figure
-    is_credit: bool = False  # of what token credit logs
+    is_credit: bool = False  # whether it shows what token credit logs
 
 
 def curves(runs: list[Run]) -> list[Plot]:
@@ -123,7 +123,7 @@ def curves(runs: list[Run]) -> list[Plot]:
 
 
 def _curves(panel: Panel, runs: list[Run]) -> Plot | None:
-    """The curves of a panel; `None` if nothing of it was logged."""
+    """The curves of a panel; `None` if none of its series was logged."""
     figure, labels, dashes, values = _figure("step"), [], {}, []
     for r, run in enumerate(runs):
         for s, (key, name) in enumerate(panel.series.items()):
@@ -140,7 +140,7 @@ def _curves(panel: Panel, runs: list[Run]) -> Plot | None:
             dashes[name] = DASH_NAMES[s % len(DASHES)]
     if not labels:
         return None
-    legend = len(labels) > 1 and len(runs) == 1  # the page has one for the colours of runs
+    legend = len(labels) > 1 and len(runs) == 1  # for two runs, the page itself has a legend
     note = panel.note
     if len(dashes) > 1 and not legend:
         note = "; ".join(filter(None, [note, ", ".join(f"{name} {dash}" for name, dash in dashes.items())]))
@@ -156,7 +156,7 @@ def axis_range(values: np.ndarray, span: Span) -> list[float]:
     missing = max(span.least, span.share * max(abs(low), abs(high))) - (high - low)
     if missing > 0:
         low, high = low - missing / 2, high + missing / 2
-        # values do not go there, and neither does the axis: what it lacks on one end it gets on the other
+        # the axis stops at the bounds: what is cut off at one end is added at the other
         if low < span.lowest:
             low, high = min(span.lowest, values.min()), high + span.lowest - low
         elif high > span.highest:
@@ -169,7 +169,7 @@ def axis_range(values: np.ndarray, span: Span) -> list[float]:
 def _curve(
     figure: go.Figure, x: np.ndarray, y: np.ndarray, name: str, colour: str, dash: str, symbol: str | None = None
 ):
-    """A curve; with a `symbol` some of its points have it, which tells runs apart without colour."""
+    """Add a curve. With `symbol`, some of its points are marked with it, which tells runs apart without colour."""
     line = {"color": colour, "dash": dash, "width": 2}
     marker = {"size": 7, "symbol": symbol, "maxdisplayed": 15} if symbol else {"size": 4}
     if len(x) < SMOOTH_FROM:
@@ -191,7 +191,7 @@ def _reward(runs: list[Run]) -> Panel:
 
 
 def _own_metrics(runs: list[Run]) -> list[Panel]:
-    """One panel for each metric that a rule of the user's own has logged."""
+    """One panel for each metric that a user's own rule has logged."""
     known = {key for panel in PANELS for key in panel.series} | NOT_DRAWN
     keys = {key for run in runs for entry in run.history for key in entry if key.startswith("credit/")}
     return [Panel(key.removeprefix("credit/"), {key: "value"}) for key in sorted(keys - known)]
@@ -205,7 +205,7 @@ def _reward_functions(runs: list[Run]) -> list[Panel]:
 
 
 def run_name(runs: list[Run], index: int) -> str:
-    """Short name of a run: its folder's; where two are called alike with the one above, or else a letter."""
+    """Short name of a run: its folder's. If two are equal, with the parent's name; else with a letter."""
     paths = [run.path.resolve() for run in runs]
     for names in ([path.name for path in paths], ["/".join(path.parts[-2:]) for path in paths]):
         if names.count(names[index]) == 1:
@@ -214,7 +214,7 @@ def run_name(runs: list[Run], index: int) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text for plotly, which reads some HTML tags in names."""
+    """Text for plotly, which interprets some HTML tags in names: their characters are replaced."""
     return visible(text).replace("<", "‹").replace(">", "›").replace("&", "＆")
 
 
@@ -224,7 +224,7 @@ def _figure(x: str) -> go.Figure:
     return go.Figure(
         layout={
             "template": "none",
-            # the page's own
+            # the page's own background shows through
             "paper_bgcolor": "rgba(0,0,0,0)",
             "plot_bgcolor": "rgba(0,0,0,0)",
             "margin": {"l": 44, "r": 12, "t": TOP_WITH_LEGEND, "b": 26},
@@ -282,7 +282,7 @@ def relations(table: TokenTable) -> list[Plot]:
         known = np.isfinite(values) & np.isfinite(table.coefficients)
         if not known.any():
             continue
-        # Equal widths where most tokens are; the rare rest is in the last bin
+        # Bins of equal width up to the 99.5th percentile; larger values are in the last bin
         low, high = (0, 1) if title == "Probability" else (0, max(np.quantile(values[known], 0.995), 1e-6))
         bins = np.clip(((values - low) / (high - low) * BINS), 0, BINS - 1)
         for side, name, colour, dash in SIDES:
@@ -344,7 +344,7 @@ def _mark_one(figure: go.Figure):
 
 
 def _share_range(plots: list[Plot]):
-    """The same vertical range in plots that stand side by side."""
+    """Set the same vertical range for plots that are shown side by side."""
     values = np.concatenate([[1.0], *(np.asarray(t.y, float) for plot in plots for t in plot.figure.data)])
     for plot in plots:
         plot.figure.update_yaxes(range=axis_range(values[np.isfinite(values)], COEFFICIENTS))

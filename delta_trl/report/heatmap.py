@@ -1,7 +1,7 @@
 """
 Tokens shaded by a number, mostly their coefficient: in notebooks, on the pages of reports and audits, in terminals.
 
-What a token looks like is decided here alone: its shade, its visible text, and what shows on hover.
+The appearance of a token is decided here alone: its shade, its visible text, and the text on hover.
 """
 
 import math
@@ -46,7 +46,7 @@ def spread(distances: Sequence[float]) -> float:
 
 
 def describe(coefficient: float, log_prob: float = math.nan, entropy: float = math.nan) -> str:
-    """What shows when the pointer is over a token. Values that are not known are left out, but for the coefficient."""
+    """The text on hover over a token. Unknown values are left out, except for the coefficient."""
     parts = [f"coefficient {coefficient:.3f}" if math.isfinite(coefficient) else "coefficient not known"]
     if math.isfinite(log_prob):
         probability = math.exp(log_prob)
@@ -62,7 +62,7 @@ def token_html(token: str, classes: str, title: str, tag: str = "span") -> str:
 
 
 def token_text(token: str, shade: str) -> Text:
-    """A token for the terminal: white on a background between black and blue or orange, on which it is readable."""
+    """A token for the terminal: white on black shaded with blue or orange, dark enough to stay readable."""
     colour = ABOVE if shade.startswith("a") else BELOW
     r, g, b = (round(part * 0.75 * int(shade[1:] or 0) / SHADES) for part in colour)
     return Text(visible(token), f"white on rgb({r},{g},{b})" if shade else "")
@@ -93,7 +93,7 @@ def legend(full: float, relative: bool = False) -> str:
 
 
 class TokenHeatmap:
-    """Shaded tokens, as notebooks and terminals display them; `html` is what notebooks get, as a string."""
+    """Shaded tokens, as notebooks and terminals display them; `html` is the notebook's version, as a string."""
 
     def __init__(self, html: str, text: Text):
         self.html = html

@@ -24,9 +24,9 @@ from .tokens import token_table
 from .verdict import HOW, Sentence, compared, verdict
 
 
-TABLE_ROWS = 100  # of the token table, from either end
+TABLE_ROWS = 100  # of the token table, at each end
 PLOT_HEIGHT, LARGE_PLOT_HEIGHT = "190px", "320px"
-RELATIVE = "#completions:has(#relative:checked) div.tokens > "  # what the page's switch selects
+RELATIVE = "#completions:has(#relative:checked) div.tokens > "  # tokens while the page's switch is on
 
 
 def write_page(runs: list[Run], output: Path, *, min_count: int, step: int | None) -> None:
@@ -40,7 +40,7 @@ def write_page(runs: list[Run], output: Path, *, min_count: int, step: int | Non
         spread(np.concatenate([np.zeros(0), *coefficients]) - 1),
         spread(np.concatenate([np.zeros(0), *(table.relative for table in tables)])),
     )
-    # The policy lets only scripts with this number run: a second wall behind escaping.
+    # The content security policy allows only scripts with this nonce: a second defence besides escaping.
     nonce = secrets.token_urlsafe(16)
     plots: list[dict] = []
 
@@ -92,7 +92,7 @@ def write_page(runs: list[Run], output: Path, *, min_count: int, step: int | Non
 
 
 def _drawn(plot: Plot, number: int, height: str, nonce: str) -> dict:
-    """A plot as the page shows it. Its script waits for plotly.js, which is in the page once, packed."""
+    """A plot as the page shows it. Its script waits for plotly.js, which is in the page once, compressed."""
     html = to_html(
         plot.figure,
         config={"displayModeBar": False},
@@ -109,7 +109,7 @@ def _drawn(plot: Plot, number: int, height: str, nonce: str) -> dict:
 def _groups(
     runs: list[Run], names: list[str], step: int | None, spreads: tuple[float, float]
 ) -> tuple[dict[str, list[dict]], list[str]]:
-    """The groups of each run, packed, and notes on what was left out. One with a contrast is selected."""
+    """The groups of each run, compressed, and notes on what was left out. One with a contrast is selected."""
     shown, notes = {}, []
     for run, name in zip(runs, names, strict=True):
         shown[name], left_out = shown_groups(run, name, step, MAX_SIZE // len(runs), spreads)
@@ -164,12 +164,12 @@ def _summary(run: Run, name: str) -> dict:
 
 
 def _linked(sentences: list[Sentence], places: dict[str, str]) -> list[dict]:
-    """Sentences with the place of their plot, if it is not beside them."""
+    """Sentences with the id of their plot, if it is not beside them."""
     return [{"text": s.text, "warning": s.warning, "plot": places.get(s.plot)} for s in sentences]
 
 
 def _clouds(runs: list[Run], names: list[str], min_count: int) -> tuple[list[dict], float]:
-    """The clouds of runs that have recorded token types, and the distance that is the largest size in all of them."""
+    """The clouds of runs that have recorded token types, and the distance that gets the largest size in all."""
     found = [
         (name, frequent_types(run.token_types, min_count), average(run.token_types))
         for run, name in zip(runs, names, strict=True)

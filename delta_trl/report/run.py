@@ -1,4 +1,4 @@
-"""Read what a run left behind: curves, completions, and token credit if it was recorded."""
+"""Reads the files of a run: curves, completions, and token credit if it was recorded."""
 
 import json
 import math
@@ -25,7 +25,8 @@ HOW_TO_RECORD = "DeltaGRPOTrainer records it with `log_token_credit: 10`, every 
 @dataclass
 class Completion:
     """
-    One recorded completion of T tokens; without token credit, `tokens` is the whole text as one and the rest `None`.
+    One recorded completion of T tokens. Without token credit, `tokens` has the whole text as one element, and the
+    arrays are `None`.
 
     `coefficients`, `log_probs` and `entropies` are float32 of shape (T,), NaN where not known.
     """
@@ -255,7 +256,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _read_completions(file: Path, logged_rewards: list[str]) -> list[Group]:
-    """The groups of one of TRL's completions files: runs of equal prompts."""
+    """The groups of one of TRL's completions files: consecutive rows with the same prompt."""
     columns = {"step": pa.types.is_integer, "prompt": _is_text, "completion": _is_text, "advantage": _is_number}
     with _opened(file) as parquet:
         found = {column.name: column.type for column in parquet.schema_arrow}

@@ -1,4 +1,4 @@
-"""The settings of a run, to be read: its main ones, and those that differ between two runs."""
+"""The settings of a run for its page: the main ones, and those that differ between two runs."""
 
 from typing import Any
 

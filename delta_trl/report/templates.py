@@ -6,7 +6,7 @@ import jinja2
 
 
 def template(name: str) -> jinja2.Template:
-    """A template by its path in the package. It escapes the values it is given, and raises where one is missing."""
+    """A template by its path in the package. It escapes all values, and raises an error if one is missing."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parents[1]),
         autoescape=True,

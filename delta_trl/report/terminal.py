@@ -92,7 +92,7 @@ def _group(group: Group, full: float, middles: dict[int, float]) -> Panel:
 
 
 def _completion(c: Completion, full: float, middles: dict[int, float]) -> Text:
-    """A completion, shaded by the distance of its coefficients from the middle of its side, or from 1."""
+    """A completion, shaded by the distance of its coefficients from the mean of its side, or from 1."""
     reward = "?" if c.reward is None else f"{c.reward:.3g}"
     text = Text(f"reward {reward}, advantage {c.advantage:+.2f}\n", "dim")
     tokens = c.tokens()

@@ -14,7 +14,8 @@ def visible(text: str, limit: int = TOKEN_LIMIT) -> str:
     """
     `text` with control characters and direction marks replaced by visible signs, cut at `limit` characters.
 
-    A line break stays one and is preceded by ⏎. What is cut off is counted: `aaaa… (100,000 characters)`.
+    Line breaks are kept, with ⏎ before them. A text that is cut ends with its full length:
+    `aaaa… (100,000 characters)`.
     """
     cut = text[: limit - 1] if len(text) > limit else text
     # `isprintable` is False for every control, format, surrogate and private character and for unusual spaces

@@ -8,7 +8,7 @@ from .run import Run
 
 
 def side_means(run: Run) -> dict[tuple[int, int], float]:
-    """Mean coefficient of the recorded tokens, by step and side; without sides of which none is known."""
+    """Mean coefficient of the recorded tokens, by step and side. Sides without known coefficients are left out."""
     values: dict[tuple[int, int], list[np.ndarray]] = {}
     for group in run.groups:
         for c in group.completions:
@@ -20,7 +20,7 @@ def side_means(run: Run) -> dict[tuple[int, int], float]:
 
 @dataclass
 class TokenTable:
-    """What every recorded token of a winner or loser contributes; arrays of shape (N,), NaN where not known."""
+    """The recorded tokens of winners and losers: arrays of shape (N,), NaN where not known."""
 
     steps: np.ndarray
     sides: np.ndarray

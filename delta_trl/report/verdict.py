@@ -1,4 +1,4 @@
-"""Sentences about a run, made from its numbers; `HOW` says by which thresholds."""
+"""Sentences about a run, made from its numbers; `HOW` describes the thresholds."""
 
 import math
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ ENDS = 3  # values at either end, or a tenth of them if that is more
 CLEAR = 3  # standard errors
 MOSTLY = 0.8  # a share of the variance
 PLAIN = 0.01  # standard deviation of coefficients that hardly differ
-OFF_SIDE, NAMED_TYPES = 0.02, 3  # of a coefficient
+OFF_SIDE, NAMED_TYPES = 0.02, 3  # distance of coefficients; types named at each end
 UNLIKELY = 0.5
 LEAST_TOKENS = 20
-COLLAPSE, BLOW_UP = 0.25, 3.0  # of the entropy
+COLLAPSE, BLOW_UP = 0.25, 3.0  # the last entropy over the first
 LENGTH = 2.0
 CUT_OFF, NO_CONTRAST, CLIPPED, NEUTRAL = 0.1, 0.5, 0.1, 0.25
 NORM = 10.0
@@ -319,5 +319,5 @@ def compared(runs: list[Run], names: list[str]) -> list[Sentence]:
         text = f"The rewards end too close to tell apart: {values}."
     else:
         higher = names[int(difference > 0)]
-        text = f"The reward of {higher} ends higher: {values}. Of one run each: another seed may turn it round."
+        text = f"The reward of {higher} ends higher: {values}. These are single runs: another seed may reverse this."
     return [Sentence(text, plot="Reward")]

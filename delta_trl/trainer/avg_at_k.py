@@ -9,8 +9,8 @@ from ..evaluation.metrics import avg_at_k
 
 class ReportsAvgAtK(GRPOTrainer):
     """
-    [`~trl.GRPOTrainer`] whose evaluations also report `eval_avg_at_k`: the mean over problems of the first reward
-    function's mean over their `num_generations_eval` completions.
+    [`~trl.GRPOTrainer`] whose evaluations also report `eval_avg_at_k`: the first reward function's mean over the
+    `num_generations_eval` completions of each problem, averaged over problems.
     """
 
     # during an evaluation: the first reward function's rewards of each batch, of all processes

@@ -1,4 +1,4 @@
-"""Checkpoints that are complete or do not count, and runs that resume from them exactly, for any `GRPOTrainer`."""
+"""Checkpoints that count only when complete, and runs that resume from them exactly, for any `GRPOTrainer`."""
 
 import json
 import re
@@ -27,24 +27,24 @@ class CheckpointPart(Protocol):
         """Write the state into a checkpoint's folder."""
 
     def load(self, folder: Path) -> None:
-        """Go on from a checkpoint; from the start if it does not hold this state."""
+        """Restore the state from a checkpoint's folder; start anew if it does not hold this state."""
 
 
 class SafeCheckpoints(GRPOTrainer):
     """
-    [`~trl.GRPOTrainer`] that writes checkpoints as a whole and resumes from such ones only.
+    [`~trl.GRPOTrainer`] that resumes from complete checkpoints only.
 
-    A checkpoint counts as complete once its last file is there, and that is written when every process has written its
-    part. A run keeps other processes out of its folder, records its settings in `training_settings.json`, and goes on
-    from a checkpoint only with the settings that it was started with. Errors while a checkpoint is written name the
-    disk and the space left on it.
+    A checkpoint counts as complete once its last file is there, which is written after every process has written its
+    part. A run keeps other processes out of its folder, records its settings in `training_settings.json`, and resumes
+    from a checkpoint only with the settings that it was started with. Errors while a checkpoint is written name its
+    folder and the space left on the disk.
 
     Attributes:
         checkpoint_parts (`list[CheckpointPart]`): State beyond `GRPOTrainer`'s own; subclasses add to it.
         folder_lock: A context manager that keeps other processes out of `output_dir`.
         harmless_options (`frozenset[str]`): Options of a subclass that may change when a run goes on.
         dataset_name (`str`, *optional*): Hub id or path, for the record of settings.
-        recipe (`dict`, *optional*): What a recipe has set beside `args`, for the record of settings.
+        recipe (`dict`, *optional*): Options that a recipe sets beside `args`, for the record of settings.
     """
 
     harmless_options: frozenset[str] = frozenset()
@@ -54,7 +54,7 @@ class SafeCheckpoints(GRPOTrainer):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.checkpoint_parts: list[CheckpointPart] = []
-        # the main process writes
+        # only the main process writes
         self.folder_lock = FolderLock(Path(self.args.output_dir)) if self.is_world_process_zero() else nullcontext()
         for warning in warn_of_checkpoints_inside_a_rollout(self.args):
             logger.warning(warning)
@@ -110,7 +110,7 @@ class SafeCheckpoints(GRPOTrainer):
 
     def _save_rng_state(self, output_dir):
         super()._save_rng_state(output_dir)
-        self.accelerator.wait_for_everyone()  # or the last file could be there before another process's own
+        self.accelerator.wait_for_everyone()  # otherwise the last file could be written before another rank's state
 
     def _load_optimizer_and_scheduler(self, checkpoint):
         super()._load_optimizer_and_scheduler(checkpoint)

@@ -1,4 +1,4 @@
-"""Checks at construction: what arguments, data, model and engine must be like, and what is worth a warning."""
+"""Checks of arguments, data, model and vLLM at construction: errors and warnings."""
 
 import re
 from collections.abc import Iterator
@@ -20,20 +20,23 @@ from .scoring import autocast_dtype
 
 logger = get_logger(__name__)
 
-# Losses whose gradient goes through a sequence-level importance ratio: each token has an equal part in it
+# Losses whose gradient goes through the importance ratio: at sequence level, each token has an equal part in it
 SPREAD_EVENLY = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "sapo")
 
 
 def check_arguments(given: dict[str, Any]) -> None:
     """
-    Raise an error for arguments of a `GRPOTrainer`, by name, that would fail later. Called before it loads a model.
+    Raise an error for arguments of a `GRPOTrainer` that would fail later. Called before the model is loaded.
+
+    Args:
+        given (`dict`): The arguments by name.
     """
     args, data, rewards = (given.get(name) for name in ("args", "train_dataset", "reward_funcs"))
     refuse_missing_vllm(args)
     if not given.get("environment_factory"):  # environments make the prompts themselves
         rewards = rewards if isinstance(rewards, list) else [rewards]
         evaluated = given.get("eval_dataset") if args.eval_strategy != "no" else None
-        # `rollout_func` may give rewards more than the data's columns
+        # `rollout_func` may add columns that rewards need
         check_datasets(data, evaluated, None if given.get("rollout_func") else rewards)
     if has_length(data):
         refuse_too_few_rows(args, len(data))
@@ -50,7 +53,7 @@ def check_trainer(trainer: GRPOTrainer, given: dict[str, Any]) -> None:
 
 
 def why_credit_is_ignored(args: GRPOConfig) -> str | None:
-    """The error for a loss that gives all tokens of a response the same gradient, whatever their credit."""
+    """The error message for a loss that gives all tokens of a response the same gradient; `None` for other losses."""
     if args.importance_sampling_level != "sequence" or args.loss_type not in SPREAD_EVENLY:
         return None
     return (

@@ -53,9 +53,9 @@ class CreditArguments:
             memory (pinned), or nowhere, at the price of forward passes (`"recompute"`). `"auto"` takes device memory,
             then main memory, and leaves a tenth of each free; else it recomputes.
         trim_padding (`bool`, *optional*, defaults to `True`):
-            Run micro-batches only as wide as their own rows, and put rows of like length together within an optimiser
-            step, unless something looks across a micro-batch. The same losses to rounding, in a fraction of the time
-            where lengths differ; text-only models.
+            Run micro-batches only as wide as their own rows, and put rows of similar length together within an
+            optimiser step, unless the loss or the rule depends on which rows share a micro-batch. Losses are the same
+            up to rounding. Where lengths differ, this takes a fraction of the time. Text-only models.
         log_token_credit (`int`, *optional*, defaults to `0`):
             Record token credit in `output_dir/token_credit` every n optimiser steps, at the next rollout batch; `0` or
             `False` never, `True` every step. Also sends a table to the trackers in `report_to`.

@@ -42,10 +42,10 @@ FUTURE_KL = Paper(
 
 def choose_rule(given: TokenCredit | str | None, args: GRPOConfig) -> TokenCredit:
     """
-    The rule to train with: the trainer's argument `token_credit`, or what `args` name.
+    The rule to train with: the trainer's argument `token_credit`, or the one that `args` name.
 
-    A loss that ignores token credit is an error if somebody asked for credit; with a plain `GRPOConfig`, nobody did,
-    and there is none, with a warning.
+    A loss that ignores token credit is an error if credit was asked for. A plain `GRPOConfig` does not ask for it: the
+    rule then gives no credit, and a warning says so.
     """
     options = args if isinstance(args, CreditArguments) else CreditArguments()
     rule = options.make_rule() if given is None else _given_rule(given, options)
@@ -77,7 +77,7 @@ def _given_rule(given: TokenCredit | str, options: CreditArguments) -> TokenCred
 
 class RuleState(TrainerCallback):
     """
-    The state of a rule in checkpoints.
+    Saves and loads the state of a rule with checkpoints.
 
     Args:
         rule ([`~credit.TokenCredit`]): The rule.
@@ -89,7 +89,7 @@ class RuleState(TrainerCallback):
 
     def on_train_begin(self, args, state, control, **kwargs):
         if state.global_step == 0:
-            self._rule.load_state_dict({})  # the rule may have been trained with before
+            self._rule.load_state_dict({})  # it may hold the state of an earlier run
 
     def save(self, folder: Path) -> None:
         state = self._rule.state_dict()
@@ -116,12 +116,12 @@ def rule_name(rule: TokenCredit) -> str:
 
 
 def public_name(name: str) -> str:
-    """Our own rules as `delta_trl.credit.NAME`, whichever module defines them or did so in an earlier version."""
+    """The name of our own rules as `delta_trl.credit.NAME`: their modules may differ between versions."""
     return re.sub(r"^(delta_trl\.credit)\..+\.", r"\1.", name)
 
 
 def describe_rule(rule: TokenCredit) -> dict[str, Any]:
-    """Name, options, and the names of those that are not the defaults; of a rule that is no dataclass, its `repr`."""
+    """A rule's name, its options and which of them differ from defaults. If it is no dataclass, only its `repr`."""
     if type(rule) is TokenCredit:
         return {"rule": "none", "options": {}, "changed": []}
     if not dataclasses.is_dataclass(rule):
@@ -140,7 +140,7 @@ def _default(option: dataclasses.Field) -> Any:
 
 
 def comparable(before: dict[str, Any], now: dict[str, Any]) -> list[dict[str, Any]]:
-    """Two records of settings with what compares of their rules: the options of the same rule, else the rules."""
+    """Two records of settings, with only the options of their rules if these are the same, else only their names."""
     rules = [record["token_credit"] for record in (before, now)]
     what = "options" if rules[0]["rule"] == rules[1]["rule"] else "rule"
     return [
@@ -165,7 +165,7 @@ def paper_of(rule: TokenCredit) -> Paper | None:
 
 
 def card_text(rule: TokenCredit) -> str:
-    """A rule and its options in the model card."""
+    """A rule and its options as text for the model card."""
     if type(rule) is TokenCredit:
         return "none"
     options = re.sub(r", \w+=None\b|\b\w+=None(, )?", "", repr(rule))  # options that are not set

@@ -10,8 +10,8 @@ class FSDPPrecision(GRPOTrainer):
     [`~trl.GRPOTrainer`] that keeps log-probabilities in float32 under FSDP2.
 
     FSDP2's mixed precision casts what the model returns, log-probabilities included. bfloat16 keeps two or three of
-    their digits, and ratios and clipping would be made of rounding. The cast is taken off; the model computes as
-    before.
+    their digits, so that importance ratios and clipping would depend on rounding. This class removes the cast of the
+    outputs; the model computes as before.
     """
 
     def create_accelerator_and_postprocess(self):

@@ -1,4 +1,4 @@
-"""The model card, for any `GRPOTrainer`: what was trained, from what and how, of local runs and data as well."""
+"""The model card, for any `GRPOTrainer`: base model, data, settings and results, also of local models and data."""
 
 import json
 import textwrap
@@ -99,7 +99,7 @@ def _text(trainer: DetailedModelCard, card: ModelCard, name: str, dataset: str |
 def _quick_start(trainer: DetailedModelCard) -> str:
     model = trainer.hub_model_id or str(Path(trainer.args.output_dir).resolve())
     data = trainer.train_dataset
-    row = data[0] if isinstance(data, Dataset) else {}  # not of a stream; environments have no prompts of their own
+    row = data[0] if isinstance(data, Dataset) else {}  # a stream is not read; environments make the prompts
     chat = (
         not isinstance(row.get("prompt"), str) and getattr(trainer.processing_class, "chat_template", None) is not None
     )

@@ -1,4 +1,4 @@
-"""Rewards that fail, and rewards from which nothing can be learned, for any `GRPOTrainer`."""
+"""Checks for reward functions that fail and for rewards without variance, for any `GRPOTrainer`."""
 
 import torch
 from accelerate.logging import get_logger

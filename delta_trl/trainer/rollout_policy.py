@@ -1,4 +1,4 @@
-"""The policy in training, as a rule of token credit sees it: what it says of one rollout batch, in few passes."""
+"""The policy in training, as a rule of token credit sees it: its outputs for one rollout batch, in few passes."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -50,12 +50,12 @@ class RolloutPolicy:
         old = batch.get("old_per_token_logps")
         is_ours = recorded.complete and recorded.log_probs is not None and recorded.log_probs is old
         self._pass: ScoringPass | None = recorded if is_ours else None
-        if is_ours and "tool_mask" in batch:  # TRL's own pass does not know it
+        if is_ours and "tool_mask" in batch:  # TRL's own pass has recorded the tools' tokens, too
             recorded.keep_only(mask[batch["completion_mask"].bool()])
 
     @property
     def known(self) -> dict[str, torch.Tensor]:
-        """What is known without a pass: `log_probs` and perhaps `entropies` (B, T)."""
+        """Outputs that need no further pass: `log_probs` and perhaps `entropies` (B, T)."""
         if self._pass is not None:
             return {"log_probs": self._pass.log_probs, "entropies": self._pass.entropies}
         old = self._batch.get("old_per_token_logps")
@@ -64,7 +64,7 @@ class RolloutPolicy:
     def outputs(self, hidden: bool) -> PolicyOutputs:
         if self._pass is None or (hidden and not self._pass.dim):
             self._pass = self._score(hidden or self._keeps_hidden)
-        states = self._get_hidden(self._pass) if hidden else None  # not an attribute: recomputed ones refer to `self`
+        states = self._get_hidden(self._pass) if hidden else None  # no attribute: recomputed states refer to `self`
         return PolicyOutputs(self._pass.log_probs, self._pass.entropies, states)
 
     def _get_hidden(self, scoring: ScoringPass) -> HiddenStates | RecomputedStates:
@@ -99,14 +99,14 @@ class RolloutPolicy:
         return (ids, mask, batch["completion_ids"].size(1)), {"batch_size": self.micro_batch_size, **more}
 
     def _record(self, scoring: ScoringPass, rows: torch.Tensor | slice = slice(None)) -> None:
-        """A scoring pass over some rows."""
+        """Record a scoring pass over some rows."""
         trainer, (args, options) = self._trainer, self._scoring_call(self._batch, rows)
         score = partial(trainer._get_per_token_logps_and_entropies, trainer.model, *args, **options)
         with rollout_scoring(trainer):
             scoring.record(score, trainer.scoring_plan(*args[1:], **options), self._mask[rows])
 
     def _score(self, hidden: bool) -> ScoringPass:
-        """One more pass."""
+        """Run and record one more pass over the rollout batch."""
         self.forward_passes += 1
         backbone = backbone_of(self.model) if hidden else None
         scoring = ScoringPass(backbone, self._placement)
@@ -126,7 +126,7 @@ class RolloutPolicy:
         return RecomputedStates(shape, scoring.dtype, device, partial(self._forward, scoring.rng_states))
 
     def _forward(self, rng_states: list[torch.Tensor]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """One more pass: the numbers of every micro-batch's tokens, and their hidden states (n, d)."""
+        """One more pass. Yields the token indices (n,) and hidden states (n, d) of each micro-batch."""
         self.forward_passes += 1
         device = self._mask.device
         numbers = torch.full(self._mask.shape, -1, device=device)
@@ -141,7 +141,10 @@ class RolloutPolicy:
 
 
 def _with_examples(batch: dict, examples: torch.Tensor) -> dict:
-    """A batch whose prompts are prompt, another completion and prompt again, padded on the left; -1 for no example."""
+    """
+    A batch whose prompts are prompt, another completion and prompt again, padded on the left. `examples` (B,) are the
+    rows of these completions; with -1, the prompt stays as it is.
+    """
     prompts = [ids[mask.bool()] for ids, mask in zip(batch["prompt_ids"], batch["prompt_mask"], strict=True)]
     completions = [
         ids[mask.bool()] for ids, mask in zip(batch["completion_ids"], batch["completion_mask"], strict=True)

@@ -10,7 +10,7 @@ from ..credit.options import policy_moves
 
 
 def optimiser_steps_per_rollout(args: GRPOConfig) -> Fraction:
-    """Optimiser steps that share a rollout batch; below 1 if a step takes several."""
+    """Optimiser steps that share a rollout batch; below 1 if a step takes several rollout batches."""
     return Fraction(args.steps_per_generation * args.num_iterations, args.gradient_accumulation_steps)
 
 
@@ -31,7 +31,7 @@ def refuse_too_few_rows(args: GRPOConfig, rows: int) -> None:
 
 
 def warn_of_checkpoints_inside_a_rollout(args: GRPOConfig) -> Iterator[str]:
-    """A warning for each option that saves checkpoints inside a rollout batch: on resuming, TRL drops its rest."""
+    """A warning for each option that saves checkpoints inside a rollout batch: a resumed run drops the rest of it."""
     steps = optimiser_steps_per_rollout(args)
     keeps_best = args.save_strategy == "best" or (args.save_strategy != "no" and args.metric_for_best_model)
     for name, applies, every in (

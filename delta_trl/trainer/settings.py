@@ -1,4 +1,4 @@
-"""What a run was started with: a record in its folder. A run goes on only with settings that learn the same."""
+"""The record of a run's settings in its folder. A run resumes only if no setting that affects learning has changed."""
 
 import dataclasses
 import json
@@ -23,8 +23,8 @@ from .rollouts import optimiser_steps_per_rollout
 logger = get_logger(__name__)
 
 VERSIONS = ("trl", "transformers", "torch", "datasets", "tokenizers")
-SECRET = re.compile(r"(?:^|_)(?:tokens?|keys?|secrets?|passwords?)$")  # names of options that hold one
-ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the text of an object that has none of its own: differs each time
+SECRET = re.compile(r"(?:^|_)(?:tokens?|keys?|secrets?|passwords?)$")  # options whose names end so hold a secret
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the default `repr` of an object: differs each time
 # Recorded elsewhere, in fuller form
 REPEATED = {"model_name_or_path", "dataset_name"}
 # What may change when a run goes on: how long it is, what is measured and kept, where and how the same is computed,
@@ -44,10 +44,10 @@ MAY_CHANGE = re.compile(
 def record_settings(trainer, checkpoint: Path | None) -> None:
     """
     Write `trainer.settings()` to `output_dir/training_settings.json`. A run that goes on from a checkpoint must have
-    the settings that it was started with: otherwise the record and the model card would be true of a part of it only.
+    the settings that it was started with: otherwise the record and the model card would hold for a part of it only.
 
     Raises:
-        UsageError: If a setting has changed that changes what is learned. Other changes are warned about.
+        UsageError: If a setting that affects learning has changed. Other changes cause a warning.
     """
     now = json.loads(ADDRESS.sub("", json.dumps(trainer.settings(), default=str)))
     before = checkpoint.parent / SETTINGS if checkpoint else None
@@ -81,7 +81,7 @@ def changes(before: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple[Any,
         group, *option = name.split(".")[:2]
         if group not in ("arguments", "recipe", "versions"):
             return group in before and group in now
-        # options that only one of two versions has, or only one of Python and recipe
+        # leaves out options that only one of two versions has, or that only a recipe sets
         known = all(option[0] in (record[group] or {}) for record in (before, now)) if option else False
         return known and option[0] not in BESIDE | REPEATED
 
@@ -89,7 +89,7 @@ def changes(before: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple[Any,
 
 
 def settings_of(trainer) -> dict[str, Any]:
-    """Model, data, rewards, all arguments, the recipe's where there is one, and versions. Leaves out secrets."""
+    """Model, data, rewards, all arguments, the options of a recipe, and versions. Leaves out secrets."""
     args, data = trainer.args, trainer.train_dataset
     return {
         "model": get_config_model_id(trainer.model.config),
@@ -107,7 +107,7 @@ def settings_of(trainer) -> dict[str, Any]:
 
 
 def _open(options: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Options without those whose name says that they are secret."""
+    """The options without those whose names say that they hold secrets."""
     if options is None:
         return None
     return {

@@ -1,10 +1,10 @@
 """
 `DeltaGRPOTrainer`: TRL's `GRPOTrainer` with token credit, by default DelTA's (arXiv 2605.21467).
 
-Three methods of TRL's are overridden, none is copied:
-- `_generate_and_score_completions` asks the rule for the credit of a rollout batch, the entry `"token_coefficients"`;
+It overrides three methods of TRL and copies none:
+- `_generate_and_score_completions` asks the rule for the credit of a rollout batch: its entry `"token_coefficients"`;
 - `_compute_loss` multiplies the advantages by it, and by the rule's credit of the micro-batch;
-- `_get_per_token_logps_and_entropies` records TRL's own scoring pass of a rollout batch, which saves another one.
+- `_get_per_token_logps_and_entropies` records TRL's own scoring pass of a rollout batch, which saves a second pass.
 
 The base classes do the rest. Each of them works on any `GRPOTrainer`.
 """
@@ -123,10 +123,10 @@ class DeltaGRPOTrainer(
             backbone_of(model)  # raises if there is none
             refuse_what_hides_states(self.args, self.is_fsdp_enabled)
         rule.check(self)
-        self._rehearsed: set[Callable] = set()  # hooks in which all ranks were seen to do the same
-        # until TRL's first scoring call of a rollout batch: what records it
+        self._rehearsed: set[Callable] = set()  # hooks whose first call was checked: all ranks do the same
+        # records TRL's first scoring call of a rollout batch; `None` afterwards
         self._recorder: ScoringPass | None = None
-        # until TRL's first scoring call of a loss: the micro-batch, and its copy for TRL, which the rule may weigh
+        # the micro-batch, and its copy for TRL, which the rule may weigh; `None` after a loss's first scoring call
         self._micro_batch: tuple[dict, dict] | None = None
         self._token_log: TokenLog | None = None
         if options.log_token_credit:
@@ -200,7 +200,7 @@ class DeltaGRPOTrainer(
     ):
         inputs = input_ids, attention_mask, logits_to_keep, batch_size
         score = partial(super()._get_per_token_logps_and_entropies, model, *inputs, **options)
-        # the policy's pass is TRL's first, of a rollout batch and of a micro-batch
+        # TRL scores a rollout batch or a micro-batch with the policy first
         recorder, self._recorder = self._recorder, None
         micro_batch, self._micro_batch = self._micro_batch, None
         if recorder is not None:
@@ -229,7 +229,7 @@ class DeltaGRPOTrainer(
         self, inputs: dict, weighted: dict, log_probs: torch.Tensor, entropies: torch.Tensor
     ) -> None:
         known = {"log_probs": log_probs.detach(), "entropies": entropies.detach()}
-        old = inputs.get("old_per_token_logps", known["log_probs"])  # absent on the rollout's own policy
+        old = inputs.get("old_per_token_logps", known["log_probs"])  # absent while the policy is the rollout's
         tokens = self._tokens(inputs, **known, old_log_probs=old)
         credit = self._credit(credit_micro_batch, tokens)
         if credit is not None:

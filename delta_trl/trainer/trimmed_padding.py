@@ -74,7 +74,7 @@ class TrimmedPadding(GRPOTrainer):
             return score_in_pieces(score, input_ids, attention_mask, logits_to_keep, plan, **options)
 
     def _score_piece(self, model, positions, *args, **options):
-        """Score as the base class does, without a profiler; `positions` of the tokens, if the model must be told."""
+        """Score as the base class does, without its profiler. `positions`: position ids, if the model needs them."""
         model = model if positions is None else partial(model, position_ids=positions)
         score = super()._get_per_token_logps_and_entropies.__func__
         return inspect.unwrap(score)(self, model, *args, **options)
@@ -82,10 +82,10 @@ class TrimmedPadding(GRPOTrainer):
     def _generate_and_score_completions(self, inputs):
         if not self.model.training:
             return super()._generate_and_score_completions(inputs)
-        # decided where all processes are alike: of data with images, some rows have none
+        # decided by columns, which are the same on all processes: in data with images, some rows have none
         if {"image", "images"} & inputs[0].keys():
             self.trim_padding = False
-        _ = self._trim  # asks the model, on all processes at the same time
+        _ = self._trim  # probes the model, on all processes at the same time
         self._row_order = None
         batch = super()._generate_and_score_completions(inputs)
         batch[ROWS] = torch.arange(len(inputs), device=self.accelerator.device)
@@ -105,16 +105,16 @@ class TrimmedPadding(GRPOTrainer):
         return self._buffered_inputs[self._step % self.args.steps_per_generation]
 
     def _micro_batches(self, mask: torch.Tensor) -> list[torch.Tensor]:
-        """Which rows of the rollout batch, with this mask of completions (B, T), share a micro-batch."""
+        """The rows of each micro-batch, for a rollout batch whose completions have this mask (B, T)."""
         if self._row_order is None:
-            with torch.random.fork_rng(devices=[]):  # what TRL will draw itself, unless something else draws before
+            with torch.random.fork_rng(devices=[]):  # as TRL will draw it, unless something else draws before
                 self._row_order = torch.randperm(len(mask)).to(mask.device)
         args = self.args
         per_step = min(args.gradient_accumulation_steps, args.steps_per_generation) if self._may_exchange_rows() else 1
         return micro_batches(used(mask), self._row_order, args.per_device_train_batch_size, per_step)
 
     def _may_exchange_rows(self) -> bool:
-        """Whether rows may change places within an optimiser step: no value is a mean over a micro-batch."""
+        """Whether rows may change places within an optimiser step: not if any value is a mean over a micro-batch."""
         args = self.args
         steps, accumulated = args.steps_per_generation, args.gradient_accumulation_steps
         whole_steps = steps % accumulated == 0 or accumulated % steps == 0
@@ -124,17 +124,17 @@ class TrimmedPadding(GRPOTrainer):
 
     @property
     def _trim(self) -> Trim | None:
-        """What may be cut off; `None` if nothing."""
+        """Which padding may be cut off; `None` if none."""
         return self._probed if self.trim_padding else None
 
     @cached_property
     def _probed(self) -> Trim | None:
-        """What the model allows to cut off. Runs it, in the first rollout: under ZeRO-3 it cannot run before."""
+        """Which padding does not affect the model. Runs it in the first rollout: under ZeRO-3 it cannot run before."""
         model, device = causal_model(self), self.accelerator.device
         states = get_rng_states(device)
 
         def score(*args):
-            with replayed_rng(states, device):  # the same units are dropped in all calls
+            with replayed_rng(states, device):  # the same dropout in all calls
                 return self._score_piece(self.model, *args)
 
         with rollout_scoring(self):

@@ -1,4 +1,4 @@
-"""What docs/study_plan.md asks, from the comparisons of its study: what holds up, and what is only explored."""
+"""Answers to docs/study_plan.md from the comparisons of its study: by the plan's criteria, and explorations."""
 
 import json
 import math
@@ -17,7 +17,7 @@ WEIGHTS = {
     **{"losers_0": 0, "losers_0.1": 0.1, "losers_0.2": 0.2, "losers_0.5": 0.5, "losers_2": 2},
     **{"adaptive_sides": "adaptive", "pass_rate_sides": "pass rate"},
 }
-# Rules of the audit and the variants that train with them, or with a mask of losers by them.
+# Variants, and the audit's rules that they train with or mask losers by.
 AUDITED = {
     "delta": "delta",
     "delta_full": "delta:token_gradient=full",
@@ -50,7 +50,7 @@ class Comparisons:
 
 
 def answers(study: Study, summaries: list[dict]) -> list[str]:
-    """Parts of the page; nothing for a study that the plan does not speak of."""
+    """Parts of the page; nothing for a study that the plan does not cover."""
     if study is not BALANCE:
         return []
     main, long, rest = map(Comparisons, summaries[:3])
@@ -69,7 +69,7 @@ def answers(study: Study, summaries: list[dict]) -> list[str]:
 
 
 def holds_up(main: Comparisons, long: Comparisons, variant: str) -> dict:
-    """The plan's criteria for one variant. `None`: long runs that could undo it are missing."""
+    """The plan's criteria for one variant. `holds` is `None` if long runs that could undo it are missing."""
     short = main.over(FULL, "accuracy", "baseline", variant)
     later = long.over(FULL, "accuracy", "baseline", variant)
     within_64 = [e["difference"] for e in long.over(FULL, "pass@64", "baseline", variant).values()]
@@ -161,7 +161,7 @@ def by_task(main: Comparisons) -> str:
 
 
 def by_weight(sections: list[Comparisons]) -> str:
-    """Gains by the weight of losers, and of the weights that follow the batch."""
+    """Gains by the weight of losers, constant or computed from the batch."""
     lines = [f"| accuracy − dapo, by losers' weight | {' | '.join(map(str, WEIGHTS.values()))} |"]
     lines.append("|" + "---|" * (1 + len(WEIGHTS)))
     for task in dict.fromkeys(task for task, _ in sections[0].cells):
@@ -175,7 +175,7 @@ def by_weight(sections: list[Comparisons]) -> str:
 
 
 def share_of_oracle(sections: list[Comparisons]) -> str:
-    """How much of what exact labels bring beyond their weight per side a rule brings beyond its own."""
+    """The gain of exact labels over the same weight per side, and each rule's gain over its own as a share of it."""
 
     def all_tasks(outcome: str, variant: str) -> dict[str, dict]:
         entries = [section.over(section.tasks, outcome, "side_matched", variant) for section in sections]

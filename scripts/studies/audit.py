@@ -5,7 +5,7 @@ rollout batches of DAPO as in scripts/studies/study.py.
     OMP_NUM_THREADS=1 python -m scripts.studies.audit            # docs/results/audit.*, the tables in docs/audit.md
     python -m scripts.studies.audit --report                     # tables and picture again, from results/audit.json
 
-Every audit is `delta-trl audit` on one model, in outputs/audit/TASK-MOMENT, and goes on where it was stopped.
+Every audit is `delta-trl audit` on one model, in outputs/audit/TASK-MOMENT, and resumes where it was stopped.
 """
 
 import argparse
@@ -48,7 +48,7 @@ PROMPTS = 192
 
 
 def model_at(task: str, moment: int) -> Path:
-    """The folder of a task's model after so many rollout batches of DAPO."""
+    """The folder of a task's model after `moment` rollout batches of DAPO."""
     if moment == 0:
         return FOLDER / task
     folder = OUTPUTS / f"{task}-{moment}" / "model"
@@ -58,7 +58,7 @@ def model_at(task: str, moment: int) -> Path:
 
 
 def audit(task: str, moment: int) -> dict:
-    """What `delta-trl audit` finds on a task's model; without what only this machine knows."""
+    """The results of `delta-trl audit` on a task's model, without machine-specific settings."""
     folder = OUTPUTS / f"{task}-{moment}" / "audit"
     command = [sys.executable, "-m", "delta_trl.cli", "audit", "--use_cpu", "true", "--num_prompts", str(PROMPTS)]
     command += ["--model_name_or_path", str(model_at(task, moment)), "--benchmarks", f"{BENCHMARKS}.study_{task}"]
@@ -74,7 +74,7 @@ def audit(task: str, moment: int) -> dict:
 
 
 def by_probability(folder: Path) -> dict[str, dict[str, dict]]:
-    """Where rules rank the decisive tokens that the model thought likely, p > 1/2, and those that it did not."""
+    """Mean percentile that rules give to decisive tokens, for likely ones (p > 1/2) and for the others."""
     places: dict[str, dict[str, list[float]]] = {rule: {} for rule in PROXIES}
     for line in read_samples(folder):
         if line.get(REFERENCE) or not line["advantage"]:
@@ -103,7 +103,7 @@ def with_interval(numbers: dict | None, key: str, interval: str, digits: int = 2
 
 
 def summary_table(entries: list[dict]) -> str:
-    """Of every rule, lowest and highest over all models, and on how many the interval is on either side of chance."""
+    """For each rule: lowest and highest value over all models; how many intervals lie above and below chance."""
     lines = [
         "| rule | losers: AUC | above / below chance | winners: AUC | above / below chance | cosine minus uniform's | "
         "closer / farther |",
@@ -163,7 +163,7 @@ def plain(value: float | None, digits: int = 2) -> str:
 
 
 def mechanism_table(entries: list[dict]) -> str:
-    """The lengths of DelTA's centroids, and mean ranks of decisive tokens by how likely the model thought them."""
+    """The ratio of DelTA's centroid lengths, and mean ranks of decisive tokens by side and probability."""
     kinds = [f"{side}, {likely}" for side in ("winners", "losers") for likely in ("likely", "unlikely")]
     lines = [f"| model | length of μ₊ over μ₋ | {' | '.join(kinds)} |"]
     lines.append("|---" * (len(kinds) + 2) + "|")
@@ -178,7 +178,7 @@ def mechanism_table(entries: list[dict]) -> str:
 
 
 def draw(entries: list[dict], path: Path) -> None:
-    """AUC with intervals: rules down, a panel for each model, losers and winners by colour and mark."""
+    """AUC with intervals: a panel for each model, a row for each rule, losers and winners by colour and mark."""
     tasks = list(dict.fromkeys(entry["task"] for entry in entries))
     figure, axes = plt.subplots(
         len(tasks), len(MOMENTS), figsize=(11, 3.6 * len(tasks)), sharex=True, sharey=True, layout="constrained",

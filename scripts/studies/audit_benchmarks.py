@@ -18,8 +18,8 @@ from .tasks import TASKS, Task, first_mistake, make_problems, right_tokens
 
 class StudyBenchmark(SampledBenchmark):
     """
-    A task that knows the right text. In losers the first wrong token is marked, in winners every token at which a
-    losing sibling's is. Takes a `task` instead of problems, reward and length.
+    A task that knows the right text. In losers, the first wrong token is marked; in winners, every position at which a
+    losing sibling has its first wrong token. Takes a `task` instead of problems, reward and length.
     """
 
     def __init__(self, name: str, tokenizer: PreTrainedTokenizerBase, args: Any, task: Task):

@@ -1,4 +1,4 @@
-"""Tables of the third study and what they say, by the rules of docs/mechanism_plan.md: for study.py."""
+"""Tables and conclusions of the third study, by the rules of docs/mechanism_plan.md: for study.py."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from .report import cells_table, table, without_nan
 from .statistics import OUTCOMES, compare_pairs, describe, holm, outcome
 
 
-CLEAR, LITTLE, MOST = 0.05, 0.02, 3  # corrected p; of an interval; of four tasks
+CLEAR, LITTLE, MOST = 0.05, 0.02, 3  # corrected p; bound of an interval; number of the four tasks
 LOSERS = "losers_0.2"
 # Family A of the plan, and what each is compared with
 GAINS = dict.fromkeys((LOSERS, "annealed", "prompt_weights", "dapo_unit", "losers_0.2_not_annealed"), BASELINE)
@@ -31,7 +31,7 @@ correction over the family, then Wilcoxon's p, uncorrected. *Clear* means correc
 
 
 def complete_runs(study: Study, rows: list[dict]) -> Runs:
-    """The seeds that all arms of a task have. The last two arms are the variants that were tuned best."""
+    """Rows of the seeds that all arms of a task have. The last two arms are the variants that were tuned best."""
     (section,) = study.sections
     done = {(row["phase"], row["task"], row["variant"], row["seed"]): row for row in rows}
     runs: Runs = {}
@@ -48,7 +48,7 @@ def complete_runs(study: Study, rows: list[dict]) -> Runs:
 
 
 def corrected(entries: dict[str, dict]) -> dict[str, dict]:
-    """With Holm's correction over all of them."""
+    """The entries with p after Holm's correction over all of them."""
     p_values = holm([entry["p_t"] for entry in entries.values()])
     return {name: {**entry, "p_holm": p} for (name, entry), p in zip(entries.items(), p_values, strict=True)}
 
@@ -58,7 +58,7 @@ def compare(runs: Runs, name: str = "accuracy") -> tuple[dict, dict, dict]:
     gains, halves, tokens = {}, {}, {}
     for task, arms in runs.items():
         values = {arm: np.array([outcome(row, name) for row in rows]) for arm, rows in arms.items()}
-        half = (values[LOSERS] + values[BASELINE]) / 2  # as accurate as half of the gain makes
+        half = (values[LOSERS] + values[BASELINE]) / 2  # the outcome with half of the gain
         gains[task] = corrected({arm: compare_pairs(values[arm], values[of]) for arm, of in GAINS.items()})
         halves[task] = corrected({arm: compare_pairs(values[arm], half) for arm in WITHOUT_SIDES})
         tokens[task] = compare_pairs(values[EXACT], values[UNIFORM])
@@ -66,7 +66,7 @@ def compare(runs: Runs, name: str = "accuracy") -> tuple[dict, dict, dict]:
 
 
 def is_clear(entry: dict, sign: int) -> bool:
-    """Above (1) or below (-1) zero. What has no variance has no p, and is not clear."""
+    """Whether an entry is clearly above (`sign` 1) or below (-1) zero. Without variance there is no p: not clear."""
     return entry["p_holm"] < CLEAR and entry["difference"] * sign > 0
 
 
@@ -84,7 +84,7 @@ def conclude(gains: dict[str, dict], halves: dict[str, dict]) -> dict:
 
 
 def verdicts(conclusions: dict[str, dict], tokens: dict[str, dict]) -> list[str]:
-    """What the plan says in general, or leaves to the tasks."""
+    """The plan's conclusions over all tasks, or for which tasks they hold."""
     sides = [
         task
         for task, found in conclusions.items()

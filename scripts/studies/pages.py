@@ -1,11 +1,11 @@
-"""Tables of scripts in pages that people write."""
+"""Puts tables that scripts make into pages that people write."""
 
 import re
 from pathlib import Path
 
 
 def put_tables(path: Path, text: str, name: str = "tables") -> None:
-    """Replace what stands between the markers `<!-- NAME -->` and `<!-- end of NAME -->` of a page."""
+    """Replace the text between the markers `<!-- NAME -->` and `<!-- end of NAME -->` of a page."""
     start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
     page = path.read_text() if path.is_file() else ""
     if start not in page:

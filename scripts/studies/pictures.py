@@ -20,7 +20,7 @@ from matplotlib.ticker import MaxNLocator, MultipleLocator
 
 COLUMNS = 5
 DRAWN = (-0.2, 0.15)  # differences beyond are drawn at the edge
-# of differences
+# labels and colours of differences
 VERDICTS = {f"better, corrected p < {LEVEL}": "tab:blue", "worse": "tab:red", "not clear": "dimgrey"}
 COLORS = ("black", "tab:orange", "tab:red", "tab:purple", "tab:blue", "tab:green", "tab:brown")
 
@@ -75,8 +75,8 @@ def draw_panel(axis, study: Study, section: Section, task: str, drawn: dict) -> 
 
 def draw_differences(summary: dict, path: Path) -> None:
     """
-    Differences in accuracy with 95 % intervals, from DAPO and from the controls, coloured where Holm's p is below
-    `LEVEL`; shaded what the test would have missed too often.
+    Differences in accuracy with 95 % intervals, from DAPO and from the controls. They are coloured where Holm's p is
+    below `LEVEL`. Differences that the test would miss too often are shaded.
     """
     entries = [entry for entry in summary["comparisons"] if entry["outcome"] == "accuracy"]
     tasks = list(dict.fromkeys(entry["task"] for entry in summary["cells"]))
@@ -93,7 +93,7 @@ def draw_differences(summary: dict, path: Path) -> None:
         height_ratios=[len(variants[family]) + 1 for family in families],
     )
     by_place = {(entry["family"], entry["task"], entry["variant"]): entry for entry in entries}
-    lowest = {task: of for of in families for family, task, _ in by_place if family == of}  # which has the numbers
+    lowest = {task: of for of in families for family, task, _ in by_place if family == of}  # its axis has the numbers
     for family, line in zip(families, axes, strict=True):
         for task, axis in zip(tasks, line, strict=True):
             for y, variant in enumerate(variants[family]):

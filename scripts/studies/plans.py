@@ -1,9 +1,9 @@
 """
 The studies of scripts/studies/study.py: variants, tasks, learning rates, seeds, and the order of the runs.
 
-`CREDIT` compares losses, DelTA and its ablations. `BALANCE` (docs/study_plan.md) asks how much is the balance of
-winners against losers, and what is left for the choice of tokens. docs/study.md has what came of both. `MECHANISM`
-(docs/mechanism_plan.md) asks what it is about the balance that helps.
+`CREDIT` compares losses, DelTA and its ablations. `BALANCE` (docs/study_plan.md) asks how much of the gain comes from
+the balance of winners against losers, and how much from the choice of tokens. docs/study.md has the results of both.
+`MECHANISM` (docs/mechanism_plan.md) asks why the balance helps.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,10 +26,10 @@ class Section:
     Runs that are compared with each other, and done before those of the next section.
 
     Args:
-        title (`str`): In the report.
-        cells (`list[Cell]`): What runs.
-        seeds (`int`): How many.
-        phase (`str`, *optional*, defaults to `"study"`): Of `Study.rollouts`.
+        title (`str`): Its title in the report.
+        cells (`list[Cell]`): Tasks and variants to run.
+        seeds (`int`): Number of seeds.
+        phase (`str`, *optional*, defaults to `"study"`): A key of `Study.rollouts`.
         rate_of_baseline (`bool`, *optional*, defaults to `False`):
             Whether all run at the learning rate that suits DAPO on the task, and not at their own.
     """
@@ -48,12 +48,12 @@ class Study:
         name (`str`): Its rows are in scripts/studies/results/NAME.jsonl.
         variants (`dict[str, dict]`): Options of [`DeltaGRPOConfig`].
         rollouts (`dict[str, int]`): Rollout batches of a run, by phase.
-        samples (`int`): For each test problem after training.
+        samples (`int`): Samples of each test problem after training.
         sections (`tuple[Section, ...]`):
             In the order of their runs. A task is one of `scripts.studies.tasks`; `"NAME+lora"` trains LoRA adapters.
-        rates (`dict[str, tuple[float, ...]]`): Learning rates that are tried on tasks, if not `RATES`.
-        tuning_seeds (`dict[str, tuple[int, ...]]`): Of tasks, if not 1000 and 1001.
-        first_seed (`int`, *optional*, defaults to `0`): Of the runs that are compared; the others follow it.
+        rates (`dict[str, tuple[float, ...]]`): By task, the learning rates to try, if not `RATES`.
+        tuning_seeds (`dict[str, tuple[int, ...]]`): By task, the seeds of tuning, if not 1000 and 1001.
+        first_seed (`int`, *optional*, defaults to `0`): First seed of the runs that are compared.
         best_of (`dict[str, tuple[str, ...]]`):
             Names in sections that stand for one of several variants: on each task the one that tunes best.
         controls (`dict[str, str]`):
@@ -85,12 +85,12 @@ class Study:
         return tuple(dict.fromkeys(task for section in self.sections for task, _ in section.cells))
 
     def tuned_as(self, section: Section, cell: Cell) -> Cell:
-        """By whose tuning a task and variant has its learning rate."""
+        """The task and variant whose tuning sets the learning rate of a cell."""
         task, variant = cell
         return task, BASELINE if section.rate_of_baseline else self.controls.get(variant, variant)
 
     def learning_rates(self, section: Section, cells: list[Cell], rows: list[dict]) -> dict[Cell, float]:
-        """Of each task and variant, from finished tuning runs. Those whose tuning is not complete are missing."""
+        """Learning rates by task and variant, from finished tuning runs. Cells with incomplete tuning are missing."""
         tuned = {cell: self.tuned_as(section, cell) for cell in cells}
         done = set(map(run_key, rows))
         complete = [base for base in set(tuned.values()) if done.issuperset(run.key for run in self.tuning([base]))]
@@ -101,7 +101,7 @@ class Study:
         return self.rates.get(task, RATES)
 
     def rate(self, task: str, variant: str, rows: list[dict]) -> float:
-        """Needs all of the tuning runs, if there are several rates."""
+        """The learning rate of a task and variant. Needs all of the tuning runs, if there are several rates."""
         rates = self.rates_of(task)
         return rates[0] if len(rates) == 1 else best_tuned(rows, task, (variant,))[1]
 
@@ -120,13 +120,13 @@ class Study:
         self, chosen: Callable[[Cell], bool], seeds: int, read: Callable[[], list[dict]]
     ) -> Iterator[list[Run]]:
         """
-        Lists of runs, each to be done before the next is asked for: of every section those that tune, then its own,
+        Lists of runs, each to be done before the next is asked for: for every section the tuning runs, then its own,
         seed by seed.
 
         Args:
-            chosen (`Callable`): Which (task, variant) to do.
-            seeds (`int`): The most of a section.
-            read (`Callable`): Finished rows.
+            chosen (`Callable`): Whether to do a (task, variant).
+            seeds (`int`): Largest number of seeds of a section.
+            read (`Callable`): Reads the finished rows.
         """
         for section in self.sections:
             cells = [cell for cell in section.cells if chosen(cell)]
@@ -169,7 +169,7 @@ CREDIT = Study(
         Section("Learning rates tuned for each variant", CREDIT_CELLS, 8),
         Section("The learning rate that suits DAPO", CREDIT_CELLS, 8, rate_of_baseline=True),
     ),
-    tuning_seeds={"arithmetic": (1000,)},  # one where it is as clear as there
+    tuning_seeds={"arithmetic": (1000,)},  # one seed: the choice is clear there
     tests_pooled=True,
     drawn=(BASELINE, "delta", "delta_full", "side_mean", "select_top", "select_random"),
 )
@@ -182,7 +182,7 @@ def rule(name: str, **options) -> dict:
 
 
 def changed(change: str, of: dict, **options) -> dict:
-    """A rule that changes the weights of another variant's."""
+    """A rule that changes the weights of another variant's rule."""
     return rule(change, rule=of["token_credit"], rule_kwargs=of.get("token_credit_kwargs", {}), **options)
 
 
@@ -225,7 +225,7 @@ BALANCE_VARIANTS = {
 CONTROLS = {name: name.removesuffix("_shuffled").removesuffix("_side_mean") for name in (*SHUFFLED, *SIDE_MEAN)}
 CONTROLS["oracle_at_0.2_shuffled"] = "oracle_at_0.2"
 
-# What runs where, the most telling first
+# The variants of each section, the most informative first
 MAIN = (
     *("dapo", "losers_0", "losers_0.2", "losers_0.5", "adaptive_sides", "pass_rate_sides"),
     *("delta", "delta_side_mean", "delta_shuffled"),
@@ -284,7 +284,7 @@ BALANCE = Study(
     ),
     rates={
         "own_errors": (5e-5, *RATES),
-        "arithmetic+lora": (1e-3, 2.5e-3, 6e-3),  # adapters want ten times as much
+        "arithmetic+lora": (1e-3, 2.5e-3, 6e-3),  # adapters need ten times as much
     },
     tuning_seeds={"longest": (1000,)},  # a run takes more than a minute
     controls=CONTROLS,
@@ -303,7 +303,7 @@ BALANCE = Study(
 
 
 def unit_steps(of: dict) -> dict:
-    """With the gradient scaled down to a norm that it always has, so that all steps are alike for AdamW."""
+    """A variant whose gradient is always scaled down to the same norm, so that all steps are alike for AdamW."""
     return {**of, "max_grad_norm": 0.01}
 
 

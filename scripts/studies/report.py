@@ -1,4 +1,4 @@
-"""Tables and pictures of scripts/studies/study.py --report: one page of them for each study, beside its rows."""
+"""Tables and pictures of scripts/studies/study.py --report: one page for each study."""
 
 import json
 import math
@@ -81,13 +81,13 @@ def comparison_table(entries: list[dict]) -> str:
 
 
 def what_is_there(summary: dict) -> str:
-    """Which tasks have how many of the planned seeds, of all variants."""
+    """How many of the planned seeds each task has for all of its variants."""
     told = [f"{task} {seeds} of {summary['planned_seeds']}" for task, seeds in summary["seeds"].items()]
     return f"Seeds that all variants of a task have: {', '.join(told)}."
 
 
 def what_ran_before(summary: dict) -> str:
-    """What is no repetition."""
+    """The variants whose own tuned rate is that of this section: their runs are no repetition."""
     told = []
     for task, variants in summary["rate_is_their_own"].items():
         of_task = [e["variant"] for e in summary["cells"] if e["task"] == task]
@@ -96,7 +96,7 @@ def what_ran_before(summary: dict) -> str:
 
 
 def without_nan(value):
-    """For JSON, which knows no NaN."""
+    """The value with `None` for NaN, which JSON does not have."""
     if isinstance(value, dict):
         return {key: without_nan(one) for key, one in value.items()}
     if isinstance(value, list):

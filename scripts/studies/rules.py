@@ -1,6 +1,6 @@
 r"""
 Rules of token credit that only the study needs: exact labels, masks of losers by any rule's weights, a balance of
-winners against losers that follows the pass rate, and what else side weights do than weigh sides. Named in a config by
+winners against losers that follows the pass rate, and the other effects of side weights alone. Named in a config by
 dotted path, `scripts.studies.rules.Oracle`.
 """
 
@@ -24,7 +24,7 @@ class Labels:
         self.mistakes: list[int | None] = []
 
     def of_rows(self, tokens: Tokens) -> torch.Tensor:  # (B,)
-        """Number of each row's first wrong token, -1 without one."""
+        """Index of each row's first wrong token, -1 without one."""
         recorded = torch.tensor([i for row in self.ids for i in row], device=tokens.ids.device)
         if len(self.ids) != len(tokens.mask) or not torch.equal(recorded, tokens.ids):
             raise RuntimeError("The labels are not those of this rollout batch, row by row.")
@@ -84,12 +84,12 @@ class Oracle(TokenCredit):
 @dataclass
 class TopOfLosers(ChangedCredit):
     """
-    Of each losing response, the tokens that another rule weighs most; the other tokens of losers get 0, winners 1.
-    All such masks of one size have the same weight per side: losers x `fraction`.
+    Keeps the tokens of each losing response that another rule weighs most. The other tokens of losers get 0, winners
+    1. All such masks of one size have the same weight per side: losers x `fraction`.
 
     Args:
-        rule ([`TokenCredit`], *optional*, defaults to [`RandomCredit`]): By whose weights to choose.
-        fraction (`float`, *optional*, defaults to `0.2`): Of a response's tokens, rounded up.
+        rule ([`TokenCredit`], *optional*, defaults to [`RandomCredit`]): The rule whose weights choose.
+        fraction (`float`, *optional*, defaults to `0.2`): The share of a response's tokens to keep, rounded up.
     """
 
     rule: TokenCredit = field(default_factory=RandomCredit)
@@ -104,8 +104,9 @@ class TopOfLosers(ChangedCredit):
 @dataclass
 class AtSideWeight(ChangedCredit):
     """
-    Another rule's weights, scaled so that those of winners average 1 and those of losers `losers`, and all of them 1:
-    token-level information at a given balance. Its side-matched control is `SideWeights(losers=losers)`.
+    Another rule's weights, scaled so that the means of winners and losers have the ratio 1 to `losers`, and the mean
+    over both is 1: token-level information at a given balance. Its side-matched control is
+    `SideWeights(losers=losers)`.
     """
 
     rule: TokenCredit = field(default_factory=RandomCredit)
@@ -122,8 +123,8 @@ class AtSideWeight(ChangedCredit):
 @dataclass
 class ProbableLosers(TokenCredit):
     """
-    Losers' tokens weigh what their probability was, winners' 1: pushing down what was improbable anyway makes the
-    largest gradients, see `delta_trl.credit.AdaptiveSides`.
+    The weight of losers' tokens is their probability, that of winners' tokens 1: pushing down improbable tokens makes
+    the largest gradients, see `delta_trl.credit.AdaptiveSides`.
     """
 
     def of_rollout(self, tokens: Tokens) -> Credit:
@@ -136,7 +137,7 @@ class ProbableLosers(TokenCredit):
 
 @dataclass
 class PassRateSides(TokenCredit):
-    """Losers weigh as much as the rollout batch's pass rate says, winners 1: where little succeeds, winners only."""
+    """The weight of losers is the rollout batch's pass rate, that of winners 1: losers hardly count if few succeed."""
 
     def of_rollout(self, tokens: Tokens) -> Credit:
         _, sides = split_sides(tokens.advantages)
@@ -147,28 +148,29 @@ class PassRateSides(TokenCredit):
 
 # Side weights of 1 and c with mean 1 do more than weigh sides. Of a prompt's expected gradient, winners contribute the
 # share 1 - p and losers p (E[grad log pi] = 0, p its pass rate), so weights scale it by 1 - (1 - c) p. And they are
-# divided by their mean, c + (1 - c) p over the batch. The rules below have one of these without the sides, or the
-# sides without it.
+# divided by their mean, c + (1 - c) p over the batch. The rules below have some of these effects without the sides, or
+# the sides without them.
 
 
 def pull(pass_rate: torch.Tensor, losers: float) -> torch.Tensor:
-    """What the weights 1 of winners and `losers` of losers scale a prompt's expected gradient by."""
+    """The factor by which weights of 1 for winners and `losers` for losers scale a prompt's expected gradient."""
     return 1 - (1 - losers) * pass_rate
 
 
 def winners_share(sides: torch.Tensor) -> torch.Tensor:  # (2, N) -> ()
-    """Of the tokens that train: the pass rate that the mean of side weights is made of."""
+    """Winners' share of the tokens that train: the pass rate from which the mean of side weights follows."""
     return sides[0].sum() / sides.sum().clamp(min=1)
 
 
 @dataclass
 class Annealed(TokenCredit):
     """
-    All tokens of a rollout batch weigh alike, as much as side weights scale the pull of a batch of its pass rate: more
-    than 1 where little succeeds, less than 1 as training does.
+    All tokens of a rollout batch have the same weight: the factor by which side weights, divided by their mean, scale
+    the expected gradient at the batch's pass rate. It is above 1 while few responses succeed, and falls below 1 as
+    training succeeds.
 
     Args:
-        losers (`float`, *optional*, defaults to `0.2`): Of these side weights.
+        losers (`float`, *optional*, defaults to `0.2`): Losers' weight in these side weights.
     """
 
     losers: float = 0.2
@@ -183,10 +185,11 @@ class Annealed(TokenCredit):
 @dataclass
 class PromptWeights(TokenCredit):
     """
-    Both sides of a prompt weigh as much as side weights scale its pull: prompts that are nearly solved weigh less.
+    Both sides of a prompt have the same weight: the factor by which side weights scale its expected gradient. Prompts
+    that are nearly solved weigh less.
 
     Args:
-        losers (`float`, *optional*, defaults to `0.2`): Of these side weights.
+        losers (`float`, *optional*, defaults to `0.2`): Losers' weight in these side weights.
     """
 
     losers: float = 0.2
@@ -207,7 +210,7 @@ class NotAnnealed(TokenCredit):
     Side weights with [`Annealed`] divided out, so that steps do not shrink as training succeeds.
 
     Args:
-        losers (`float`, *optional*, defaults to `0.2`): Of losers; winners have 1.
+        losers (`float`, *optional*, defaults to `0.2`): Losers' weight; winners have 1.
     """
 
     losers: float = 0.2

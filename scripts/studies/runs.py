@@ -1,4 +1,4 @@
-"""Which runs study.py does, and how several processes share them: one row per finished run in one file."""
+"""The runs of study.py, and how several processes share them: one row per finished run in one file."""
 
 import fcntl
 import json
@@ -67,7 +67,7 @@ def tuning_runs(cells, rates: Callable, seeds: Callable) -> list[Run]:
 
 
 def study_runs(rates: dict[tuple, float], seeds, phase: str = "study") -> list[Run]:
-    """Runs with these learning rates of (task, variant); seed by seed, so that what is there is always balanced."""
+    """Runs with these learning rates of (task, variant); seed by seed, so that finished runs are always balanced."""
     return [Run(phase, task, variant, rate, seed) for seed in seeds for (task, variant), rate in rates.items()]
 
 

@@ -74,14 +74,14 @@ class Pool:
         """
         α of a batch of some prompts, for the true rewards or for each of several others (prompts, GENERATIONS).
 
-        One dict for each rewards: for each token gradient, and under `"sign"` for the sign of the advantage, a tensor
-        (prompts, GENERATIONS, T) with NaN where there is no token or no contrast.
+        Returns a dict for each rewards tensor. It has a tensor (prompts, GENERATIONS, T) for each token gradient, and
+        under `"sign"` the sign of the advantage, with NaN where there is no token or no contrast.
         """
         rows = (torch.tensor(prompts)[:, None] * GENERATIONS + torch.arange(GENERATIONS)).flatten()
         results = []
         for given in rewards if rewards is not None else [self.rewards[prompts]]:
             advantages = group_advantages(given)  # (rows,)
-            used = advantages != 0  # tokens without contrast have no say in the others' coefficients
+            used = advantages != 0  # tokens without contrast do not affect the others' coefficients
             part = {name: self.batch[name][rows[used]] for name in ("ids", "attention", "valid")}
             of_tokens = advantages[used][:, None].expand_as(part["valid"])[part["valid"]]
             gradients, _, _ = token_gradients(self.model, part, OPTIONS)
@@ -121,7 +121,7 @@ def rank_correlation(a: torch.Tensor, b: torch.Tensor) -> float:
 
 
 def flipped(rewards: torch.Tensor, share: float) -> torch.Tensor:
-    """Rewards of which a share, chosen at random, says the opposite."""
+    """The rewards with a share of them, chosen at random, flipped."""
     flat = rewards.flatten().clone()
     chosen = torch.randperm(len(flat))[: round(share * len(flat))]
     flat[chosen] = 1 - flat[chosen]
@@ -134,7 +134,7 @@ def first(result: dict) -> dict:
 
 
 def flips(pool: Pool, prompts: int = 16, draws: int = 1) -> list[dict]:
-    """Against the coefficients of the true rewards."""
+    """Agreement of the coefficients under flipped rewards with those of the true rewards."""
     chosen = torch.randperm(len(pool.rewards))[:prompts].tolist()
     true = pool.rewards[chosen]
     levels = [share for share in FLIPS for _ in range(draws)]
@@ -160,8 +160,8 @@ def batch_size(pool: Pool, sizes=SIZES) -> list[dict]:
 def sparse(pool: Pool, prompts: int = 64) -> list[dict]:
     """
     Coefficients of one prompt's tokens in two batches of 64 prompts that share nothing else, as in `batch_size`, but
-    of the 512 completions 2 % are right: ten prompts have one right completion each. Against each other, and one of
-    them against a batch with the other prompts as they come.
+    only 2 % of the 512 completions are right: ten prompts have one right completion each. They are compared with each
+    other, and one of them with a batch whose other prompts have the natural pass rate.
     """
     winners = round(SPARSE_PASS_RATE * prompts * GENERATIONS)
     available = pool.having(1)
@@ -180,7 +180,7 @@ def sparse(pool: Pool, prompts: int = 64) -> list[dict]:
 
 
 def boilerplate(pool: Pool, words: int, tokenizer, prompts: int = 16) -> list[dict]:
-    """10 % flips, other companions, agreement with the exact gradient, and where all but the digits ranks."""
+    """10 % flips, other companions, agreement with the exact gradient, and the mean rank of tokens but digits."""
     chosen = torch.randperm(len(pool.rewards))[:prompts].tolist()
     true = pool.rewards[chosen]
     clean, noisy = pool.coefficients(chosen, [true, flipped(true, 0.1)])
@@ -260,7 +260,7 @@ def select(results: list[dict], experiment: str, **where) -> list[dict]:
 
 
 def mean_of(entries: list[dict], gradient: str, tokens: str) -> tuple[float, float]:
-    """Mean and half-width over repeats, of each the mean over its draws."""
+    """Mean and half-width over repeats, each of them with the mean over its draws."""
     by_repeat: dict[int, list[float]] = {}
     for entry in entries:
         value = entry["agreement"][gradient].get(tokens, math.nan)

@@ -48,7 +48,7 @@ def outcome(row: dict, name: str) -> float:
 
 
 def curve_mean(values: list[float | None]) -> float:
-    """The mean over rollout batches. What is undefined, as losers' weight where none lost, is `None` in a row."""
+    """The mean over rollout batches. Undefined values, such as losers' weight if none lost, are `None` in a row."""
     defined = [value for value in values if value is not None and not math.isnan(value)]
     return float(np.mean(defined)) if defined else math.nan
 
@@ -58,7 +58,7 @@ def last_quarter(values: list[float | None]) -> float:
 
 
 def solved_within(solved: list[int], k: int) -> float:
-    """Pass@k, from how many problems 0, 1, ... of some samples solve."""
+    """Pass@k, from the counts of problems that 0, 1, ... of some samples solve."""
     samples = len(solved) - 1
     rewards = np.repeat(np.tri(samples + 1, samples, -1), solved, axis=0)  # (problems, samples)
     return pass_at_k(rewards, k)
@@ -78,12 +78,12 @@ def detectable_difference(sd: float, n: int, level: float = LEVEL, power: float 
 @cache
 def _detectable_shift(n: int, level: float, power: float) -> float:
     critical = stats.t.ppf(1 - level / 2, n - 1)
-    # findings in the wrong direction are left out: of 10,000 studies with this shift, less than one
+    # findings in the wrong direction are ignored: fewer than one in 10,000 studies with this shift
     return float(optimize.brentq(lambda shift: stats.nct.sf(critical, n - 1, shift) - power, 0, 2 * critical + 3))
 
 
 def compare_pairs(values: np.ndarray, baseline: np.ndarray) -> dict:
-    """Paired comparison: mean difference with its 95 % interval, two tests, and what could have been seen."""
+    """Paired comparison: mean difference with its 95 % interval, two tests, and the detectable difference."""
     differences = np.asarray(values, dtype=float) - np.asarray(baseline, dtype=float)
     n = len(differences)
     mean, half = interval(differences)
@@ -158,7 +158,7 @@ def finished_runs(study: Study, section: Section, rows: list[dict]) -> dict[Cell
 
 
 def describe(runs: dict[Cell, dict[int, dict]], outcomes: dict[str, str]) -> list[dict]:
-    """Of each task and variant: outcomes with their 95 % intervals over seeds, collapses, and what went on."""
+    """For each task and variant: outcomes with their 95 % intervals over seeds, collapses, statistics of the runs."""
     entries = []
     for (task, variant), of_seeds in runs.items():
         rows = list(of_seeds.values())
@@ -192,9 +192,9 @@ def compare(
 ) -> list[dict]:
     """
     One entry per outcome, family, task and variant. Holm's correction is over the variants of a task in a family.
-    Beside the tasks there is `POOLED`: the same over all pairs of tasks and seeds, without those of adapters; an
-    estimate, whose corrected p is NaN, unless `tests_pooled`. Where runs collapsed, an entry also has what it would be
-    without their seeds, untested.
+    Beside the tasks there is `POOLED`: the same over all pairs of tasks and seeds, without those of adapters. Unless
+    `tests_pooled`, it is an estimate without test: its corrected p is NaN. Where runs collapsed, an entry also has the
+    comparison without their seeds, untested.
     """
     entries: list[dict] = []
     for name in outcomes:
@@ -228,8 +228,8 @@ def compare(
 
 def summarise(study: Study, rows: list[dict]) -> list[dict]:
     """
-    Of each section: its title and phase, how many seeds are complete on each task, described cells, comparisons, and
-    which variants ran at the baseline's rate before, by task, where a section has all at that.
+    For each section: its title and phase, how many seeds are complete on each task, described cells and comparisons.
+    If all variants of a section run at the baseline's rate: by task, also those whose own tuned rate is the same.
     """
     summaries = []
     for section in study.sections:

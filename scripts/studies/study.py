@@ -8,12 +8,12 @@ that is the balance of winners against losers, and why? `plans.py` lists the run
     python -m scripts.studies.study --study balance --run  # the second study: results/balance.jsonl
     python -m scripts.studies.study --study mechanism --run  # the third (docs/mechanism_plan.md)
 
-`--run` skips what is finished, so it can be stopped and started at will, and started several times at once: a run that
-another process is at is left to it (by a lock on a file under outputs/study). Start one process per processor core,
+`--run` skips finished runs, so it can be stopped and started at will, and started several times at once: a run that
+another process is doing is skipped (by a lock on a file under outputs/study). Start one process per processor core,
 each with OMP_NUM_THREADS=1.
 
-The plan of the first study, fixed before its first comparison: every variant tries three learning rates with a seed of
-their own, in shorter runs, and keeps the one with the best mean training reward in their second half. Then it runs
+The plan of the first study, fixed before its first comparison: every variant tries three learning rates with separate
+seeds, in shorter runs, and keeps the one with the best mean training reward in their second half. Then it runs
 with every seed. Last, every variant runs at the rate that suits DAPO, where its own is another: tuning is noisy, too.
 A seed fixes the order of the problems and the start of all random numbers, so variants are compared seed by seed
 (paired). The main outcome is held-out accuracy after training; the second is the area under the reward curve.
@@ -51,21 +51,21 @@ from .tasks import TASKS, Task, make_problems
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS, PAGES = Path(__file__).parent / "results", ROOT / "docs" / "results"
-LOOKS = 4  # at the policy on the way through a long run, evenly spaced
+LOOKS = 4  # evaluations of the policy during a long run, evenly spaced
 LOOK_PROBLEMS, LOOK_SAMPLES = 64, 64  # test problems, and samples for each, so that pass@k is known up to 64
 BOX = re.compile(r"\\boxed\{\d+\}\Z")
 
 
 def gist(completion: str) -> str:
-    """What decides about a completion: of one with a single box, with a number and at its end, the box."""
+    """What decides a completion's reward: its box, if it has only one, at its end, with a number; else all of it."""
     box = BOX.search(completion)
     return box[0] if box and completion.count("\\boxed") == 1 else completion
 
 
 class RememberedReward:
     """
-    A reward that grades no problem's `gist` of a completion twice, also not in another process: runs share problems,
-    and a sandbox takes its time. What could not be graded is not remembered.
+    A reward that remembers grades by problem and `gist` of the completion, in a file for all processes: runs share
+    problems, and a sandbox is slow. What could not be graded is not remembered.
     """
 
     def __init__(self, reward: Callable, path: Path):
@@ -104,8 +104,7 @@ class RememberedReward:
 class Runner:
     """
     Does runs one after the other, with imports, problems, rewards and start models loaded once; on `device`, with the
-    start models in `models`. Grades are remembered in `folder`; what a trainer writes goes to a folder that no other
-    process has.
+    start models in `models`. Grades are remembered in `folder`. Trainers write to a temporary folder of this process.
     """
 
     def __init__(
@@ -139,7 +138,7 @@ class Runner:
                 test[: self.test_problems],
                 RememberedReward(task.reward, self.folder / f"{task.name}-grades.sqlite"),
             )
-            gc.freeze()  # the trainer collects garbage, slowly among all that is imported
+            gc.freeze()  # makes the trainer's garbage collections faster: they skip imports
         return self.loaded[task.name]
 
     def train(self, run: Run, callbacks: tuple[TrainerCallback, ...] = ()) -> DeltaGRPOTrainer:
@@ -165,7 +164,7 @@ class Runner:
         logged = trainer.state.log_history
 
         def curve(name):
-            # what is undefined, as the variance between sides of a batch without contrast, is logged as None
+            # undefined values, such as the variance between sides of a batch without contrast, are logged as None
             values = [entry[name] for entry in logged if name in entry]
             return [None if value is None else float(f"{value:.5g}") for value in values]
 
@@ -188,7 +187,7 @@ class Runner:
                 "trl": trl.__version__,
             },
         }
-        if run.phase != "tune":  # which does not look at the test problems
+        if run.phase != "tune":  # tuning does not use the test problems
             row["solved_before"] = self.solved_before(run)
             row["solved_after"] = self.solved(run, trainer.model)
             row |= {f"accuracy_{when}": accuracy(row[f"solved_{when}"]) for when in ("before", "after")}
@@ -206,8 +205,8 @@ class Runner:
     @torch.no_grad()
     def solved(self, run: Run, model, problems: int | None = None, samples: int | None = None) -> list[int]:
         """
-        How many of the first test problems 0, 1, ... of some samples at temperature 1 solve, which is what pass@k
-        takes. The seed is the run's, and random numbers go on as if nothing had been.
+        Counts of the first test problems that 0, 1, ... of their samples at temperature 1 solve, as pass@k needs them.
+        The seed is the run's. The state of the random numbers is restored afterwards.
         """
         task, samples = task_of(run), samples or self.study.samples
         _, tokenizer, _, test, reward = self.load(task)
@@ -259,7 +258,7 @@ class Runner:
 
 
 class Looks(TrainerCallback):
-    """Accuracy and pass@k before a long run and on the way. A look changes nothing of the run."""
+    """Accuracy and pass@k before and during a long run. Looks do not affect the run."""
 
     def __init__(self, runner: Runner, run: Run):
         self.runner, self.run = runner, run
@@ -282,7 +281,7 @@ def adapters():
 
 
 def commit() -> str | None:
-    """Of the code that runs, marked if files of it have been changed since; `None` outside a checkout."""
+    """The commit of the running code, marked if its files have been changed since; `None` outside a checkout."""
 
     def git(*arguments: str) -> str:
         return subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, text=True).stdout.strip()
@@ -296,7 +295,7 @@ def task_of(run: Run) -> Task:
 
 
 def accuracy(solved: list[int]) -> float:
-    """Share of right samples, from how many problems 0, 1, ... of them solve."""
+    """Share of right samples, from the counts of problems that 0, 1, ... of them solve."""
     return sum(i * count for i, count in enumerate(solved)) / ((len(solved) - 1) * sum(solved))
 
 

@@ -92,7 +92,7 @@ def group_advantages(rewards: torch.Tensor) -> torch.Tensor:
 
 
 def token_gradients(model, batch, args) -> tuple[dict, torch.Tensor, float]:
-    """Ways to make each token gradient, the valid tokens' log-probabilities, seconds of one scoring pass."""
+    """Functions that make each token gradient, the valid tokens' log-probabilities, seconds of one scoring pass."""
     ids, attention, valid = batch["ids"], batch["attention"], batch["valid"]
     T = valid.size(1)
     slices = [slice(i, i + args.micro_batch) for i in range(0, len(ids), args.micro_batch)]
@@ -119,7 +119,7 @@ def token_gradients(model, batch, args) -> tuple[dict, torch.Tensor, float]:
 
 
 def alphas(model, batch, args) -> tuple[dict[str, torch.Tensor], dict[str, float], torch.Tensor]:
-    """α of every valid token by each token gradient, seconds of each, and the tokens' log-probabilities."""
+    """α of every valid token by each token gradient, the time of each in scoring passes, and log-probabilities."""
     make, log_probs, one_pass = token_gradients(model, batch, args)
     result, seconds = {}, {}
     for name, gradients in make.items():
@@ -171,7 +171,7 @@ def compare(batch, result, log_probs) -> dict:
         for label, value in (("position", position), ("probability", log_probs.exp().double())):
             edges = value.quantile(torch.linspace(0, 1, BINS + 1).double())
             bins = torch.bucketize(value, edges[1:-1])
-            # within the sides, or the sides' difference would hide what happens among the tokens
+            # within the sides: otherwise the difference between sides would hide that between tokens
             rows[name][label] = [
                 sum(agreement(alpha, exact, side & (bins == b))["spearman"] for side in (plus, minus)) / 2
                 for b in range(BINS)

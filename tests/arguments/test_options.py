@@ -1,4 +1,4 @@
-"""A call's options are read once, and amount to what `trl.TrlParser` makes of the same words."""
+"""A call's options are read once, with the same result as `trl.TrlParser`."""
 
 import os
 

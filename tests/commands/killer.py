@@ -1,6 +1,6 @@
 """A reward for the recipes of test_resume.py that sends its own process the signal `KILL`.
 
-It does so in a `rollout` or in a `save`, says `KILL_IN`, at the step `KILL_STEP`.
+`KILL_IN` says whether in a `rollout` or in a `save`, `KILL_STEP` at which step.
 """
 
 import os

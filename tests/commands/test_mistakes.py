@@ -1,5 +1,5 @@
 """
-Mistakes as somebody new makes them: each ends with exit code 2 and one message that names the option or its value, and
+Mistakes that new users make: each ends with exit code 2 and one message that names the option or its value, and
 nothing is written. `python -m tests.commands.test_mistakes` prints them all.
 """
 

@@ -1,4 +1,4 @@
-"""What a recipe leaves open about its model."""
+"""Model settings that a recipe leaves open."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Every recipe and accelerate config: the batch arithmetic, what a plan says of it, and what is launched."""
+"""Every recipe and accelerate config: the batch arithmetic, the plan of a dry run, and the launched processes."""
 
 import re
 from dataclasses import dataclass

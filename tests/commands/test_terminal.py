@@ -1,4 +1,4 @@
-"""What `delta-trl train` prints, of real trainings: on a terminal, into a file, and what it leaves alone."""
+"""What `delta-trl train` prints in real trainings: on a terminal, into a file, and what it leaves unchanged."""
 
 import io
 import json

@@ -1,1 +1,1 @@
-"""What tests and scripts both check with: labelled answers, attacks, right programs, tiny models. Imports no test."""
+"""Data that tests and scripts share: labelled answers, attacks, right programs, tiny models. Imports no test."""

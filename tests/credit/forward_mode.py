@@ -1,4 +1,4 @@
-"""Exact scores of full gradients by forward-mode differentiation, in float64. Difference quotients must come near."""
+"""Exact scores of full gradients by forward-mode differentiation, in float64. Difference quotients must be close."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Rules of somebody else's on several processes: the example of docs/token_credit.md, and rules that lose step."""
+"""Users' own rules on several processes: the example of docs/token_credit.md, and rules whose ranks differ."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Numbers of an evaluation against calculations that share nothing with ours."""
+"""Numbers of an evaluation against independent calculations."""
 
 import sys
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""Every test here runs on a GPU, where it is marked `gpu`, and with a processor in its place."""
+"""Tests with a `device` run twice: on a CPU, and on a GPU, marked `gpu`."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Memory is what was promised, by the allocator's own books, and running out of it is survived."""
+"""Memory use is as promised, by the allocator's own statistics, and training survives running out of it."""
 
 from collections.abc import Callable
 

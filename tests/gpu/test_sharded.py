@@ -1,4 +1,4 @@
-"""FSDP2 and ZeRO in one process, against none of them: the same coefficients, the same losses."""
+"""FSDP2 and ZeRO in one process, against neither of them: the same coefficients, the same losses."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The parts of trimmed padding: every row and every token is scored, rows are exchanged within a step, and whole."""
+"""The parts of trimmed padding: every row and every token is scored, rows stay whole and within their step."""
 
 import torch
 from hypothesis import given, settings

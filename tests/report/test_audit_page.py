@@ -1,4 +1,4 @@
-"""The page of an audit in Chromium: whole, narrow, readable, and deaf to what completions say."""
+"""The page of an audit in Chromium: its content, narrow windows, accessibility, and hostile text."""
 
 import json
 from pathlib import Path

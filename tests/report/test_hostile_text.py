@@ -1,5 +1,5 @@
 # ruff: noqa: E501 (a table)
-"""Text that acts on a terminal or reorders what is around it is never printed as it is."""
+"""Text that controls a terminal or reorders the text around it is never printed unchanged."""
 
 import logging
 import unicodedata

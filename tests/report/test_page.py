@@ -1,4 +1,4 @@
-"""The page in a real browser: content, values, keyboard, themes, and text that means harm."""
+"""The page in a real browser: content, values, keyboard, themes, and hostile text."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""The verdict's sentences follow from the numbers, and stay away where these say too little."""
+"""The verdict's sentences follow from the numbers. Where these are too few or unclear, there is none."""
 
 import json
 

@@ -1,5 +1,5 @@
 """
-Places that say no, made of what this machine can do: `python -m tests.sandbox.places PLACE -- COMMAND`.
+Restricted places, made with what this machine supports: `python -m tests.sandbox.places PLACE -- COMMAND`.
 
 Each is a list of steps that a process takes before it becomes the command. Those that mount need root.
 """

@@ -1,4 +1,4 @@
-"""Comparing runs in the trainer: it takes little time, whatever a program has written, and is exact."""
+"""Outputs are compared in the trainer's process: fast, whatever a program has written, and exactly."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""A program has one answer to a test. One that has two, in a batch and alone, passes with those of one kind only."""
+"""A program that answers a test differently in a batch and alone can only pass tests that all expect the same."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Places that say no: which tier holds there, what is refused, and that it is said. See `places.py`."""
+"""Restricted places: which tier of the sandbox works there, what is refused, and the messages. See `places.py`."""
 
 import os
 import subprocess

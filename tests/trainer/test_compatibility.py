@@ -1,4 +1,4 @@
-"""What is refused, or mended, at construction because it would go wrong on GPUs only."""
+"""What is refused or corrected at construction because it would fail on GPUs only."""
 
 import os
 import subprocess

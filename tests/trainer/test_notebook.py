@@ -1,4 +1,4 @@
-"""Progress in a notebook. Only what displays it, IPython, is stood in for."""
+"""Progress in a notebook. Only IPython, which displays it, is replaced by a stand-in."""
 
 import importlib
 import re

@@ -1,4 +1,4 @@
-"""A rule of somebody else's: the example of docs/token_credit.md as it stands there, and rules with mistakes."""
+"""A user's own rule: the example of docs/token_credit.md, unchanged, and rules with mistakes."""
 
 import json
 import re

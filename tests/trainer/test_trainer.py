@@ -1,4 +1,4 @@
-"""The trainer against the paper's objective, against TRL itself, and through every option that it must live with."""
+"""The trainer against the paper's objective, against TRL itself, and with every option that it must support."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""A trainer that compares every rollout batch from vLLM with what the policy itself says of it."""
+"""A trainer that checks every rollout batch from vLLM against a plain forward pass of the policy."""
 
 from pathlib import Path
 

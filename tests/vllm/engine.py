@@ -1,5 +1,5 @@
 """
-vLLM's CPU build, made to do what its GPU builds do: take new weights while it runs. What is changed, all of it here:
+vLLM's CPU build, changed so that it takes new weights while it runs, as GPU builds do. All changes are here:
 
 - its CPU matrix products pack the weights and drop the originals, so that none can be loaded: torch's are used;
 - one engine of a process serves all its trainers, in float32 (TRL has no option for it, and vLLM would take bfloat16)

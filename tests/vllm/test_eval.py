@@ -1,4 +1,4 @@
-"""`delta-trl eval` with vLLM as it comes, against transformers."""
+"""`delta-trl eval` with unchanged vLLM, against transformers."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Representations of token gradients: what stands for v_j = ∇θ log π(o_j) of every sampled token. One file for each.
+"""Representations of the token gradients v_j = ∇θ log π(o_j) of all sampled tokens, exact or a proxy. One file each.
 
 The algorithm (`coefficients.py`) needs only two linear operations of a representation, so that no
 [tokens × parameters] matrix is ever formed.
@@ -29,4 +29,4 @@ class IndexableGradients(TokenGradients, Protocol):
     """Token gradients that can be indexed by tokens."""
 
     def __getitem__(self, tokens: torch.Tensor) -> TokenGradients:
-        """The gradients of some tokens, given by their numbers in ascending order."""
+        """The gradients of some tokens, given by their indices in ascending order."""

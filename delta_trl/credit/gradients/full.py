@@ -49,7 +49,7 @@ class FullGradients:
     correlation of 0.96. Keep the parameters in float32, which is TRL's default. `tests/credit/test_full.py` measures
     all this against forward-mode differentiation, on a random and on a sharp model.
 
-    Under FSDP2, θ and directions are sharded as the parameters are; scores are those of the whole.
+    Under FSDP2, θ and directions are sharded as the parameters are; scores are those of the whole model.
 
     The parameters are moved in place and restored to the bit, also if a forward raises. `score` overwrites
     `direction` with θ: beyond the model, one copy of its trainable parameters is alive at a time.
@@ -67,8 +67,8 @@ class FullGradients:
         dtype (`torch.dtype`, *optional*):
             The dtype that the forward computes in, if autocast makes it narrower than the model's parameters.
         tokens (`torch.Tensor` of shape `(Σ n_i,)`, *optional*):
-            The number of each token of the micro-batches among the N tokens of the rollout batch. Tokens that are in
-            no micro-batch get a score of 0. By default tokens are numbered through the micro-batches.
+            The index of each token of the micro-batches among the N tokens of the rollout batch. Tokens that are in
+            no micro-batch get a score of 0. By default, the micro-batches hold all N tokens in order.
 
     Raises:
         ValueError: If no parameter is trainable or the estimator is unknown.
@@ -92,7 +92,7 @@ class FullGradients:
             raise ValueError(f"FullGradients: no parameter of {type(model).__name__} requires a gradient.")
         self.sharded = any(isinstance(p, DTensor) for p in self.parameters)
         self.n_batches, self.tokens = n_batches, slice(None) if tokens is None else tokens
-        self.forward_passes = 0  # over all tokens so far; those of `combine` have a backward pass each
+        self.forward_passes = 0  # over all tokens, so far; each one of `combine` has a backward pass
         widths = [p.dtype.itemsize for p in model.parameters() if p.is_floating_point()]
         width = max(min(widths) if dtype is None else dtype.itemsize, 2)
         if estimator == "auto":
@@ -113,7 +113,7 @@ class FullGradients:
             tokens ([`Tokens`]): With a policy.
             estimator: As above.
             only (`torch.Tensor` of shape `(N,)`, *optional*):
-                True for the tokens of completions that matter, instead of all with an advantage.
+                True for tokens whose completions are kept. By default, tokens with A ≠ 0.
         """
         policy = tokens.policy
         if policy is None:
@@ -200,8 +200,8 @@ class FullGradients:
     @contextmanager
     def _moved(self, direction: list[torch.Tensor], step: float) -> Iterator[Callable[[float], None]]:
         """
-        Within, the parameters are θ + step · direction, and `direction` holds θ. Yields a function that multiplies the
-        distance from θ by a factor.
+        Within this context, the parameters are θ + step · direction, and `direction` holds θ. Yields a function that
+        multiplies the distance from θ by a factor.
         """
         moved: list[tuple[torch.Tensor, torch.Tensor]] = []
 
@@ -222,12 +222,12 @@ class FullGradients:
             _reshard(self.model)
 
     def _measure_correction(self) -> float:
-        """The factor by which the present move misses its aim, on the first micro-batch of every rank."""
+        """The factor of ε with which log-probabilities move as intended, from the first micro-batch of every rank."""
         change = self._log_probs(range(1))
         change -= self.log_probs[: len(change)]
         square, count = all_reduce(torch.stack([change.square().sum(), change.new_tensor(float(len(change)))]))
         rms = float((square / count).sqrt())
-        # larger factors would only enlarge the rounding of the first guess
+        # larger factors would only magnify the rounding errors of the first guess
         return min(self.move / rms, 4.0) if 0 < rms < math.inf else 1.0
 
     def _all_log_probs(self) -> torch.Tensor:
@@ -258,7 +258,7 @@ def _accumulator(parameter: torch.Tensor) -> torch.dtype:
 
 
 def _reshard(model: nn.Module) -> None:
-    """FSDP2 keeps some parameters whole between forwards. Those would hide that their shards have been moved."""
+    """FSDP2 keeps some parameters whole between forwards. These would not show that their shards have been moved."""
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()

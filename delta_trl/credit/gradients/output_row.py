@@ -1,4 +1,4 @@
-"""The paper's default proxy."""
+"""The paper's default proxy for token gradients."""
 
 import torch
 

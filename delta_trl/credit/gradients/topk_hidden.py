@@ -53,7 +53,7 @@ class TopKHiddenGradients(VocabularyGradients):
             slope = slope.expand_as(logits)
             own = self._own(ts, rows)
             self.own_slope[ts[own[0]]] = slope[own]
-            # the K largest so far against this range's
+            # the K largest of those so far and of this range
             here = logits.topk(min(k, logits.shape[1]), dim=1)
             merged = torch.cat([top[ts], here.values], dim=1).topk(k, dim=1)
             for kept, new in (

@@ -1,4 +1,4 @@
-"""What the representations over the whole vocabulary share. Logits are recomputed from hidden states in tiles."""
+"""The base of representations over the whole vocabulary. Logits are recomputed from hidden states in tiles."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +15,7 @@ _TILE = 2**24
 
 
 class VocabularyGradients:
-    """A base of representations that need the logits of the whole vocabulary: checks inputs, iterates over tiles."""
+    """Base class of representations that need logits of the whole vocabulary: checks inputs, iterates over tiles."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class VocabularyGradients:
         return part
 
     def _tiles(self) -> Iterator[tuple[torch.Tensor, torch.Tensor, slice]]:
-        """Indices and states of some tokens, and ranges of the vocabulary: tokens × range stays within `_TILE`."""
+        """Yield token indices (n,), their states (n, d) and a range of the vocabulary, with at most `_TILE` logits."""
         width = min(len(self.head.weight), 2**15)
         for chunk, states in self.hidden.chunks():
             tokens = torch.arange(len(self.tokens), device=self.tokens.device)[chunk]

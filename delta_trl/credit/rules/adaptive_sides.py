@@ -1,5 +1,5 @@
 r"""
-A weight of losers against winners that follows the rollout batch, for the most signal over noise in its gradient.
+A weight of losers relative to winners, chosen for each rollout batch to maximise its gradient's signal-to-noise ratio.
 
 Take one prompt with pass rate p, q = 1 - p. A binary reward, normalised in the group, gives winners the advantage
 sqrt(q/p) and losers -sqrt(p/q). With G = ∇θ log π(y) of a whole response, the n responses contribute g± = Σ A G over
@@ -13,8 +13,8 @@ signal to noise, (a s+ + b s-)² / (a² Var+ + b² Var-) with s± = |E[g±]|, is
 Here s-/s+ = p/q and Var-/Var+ = (p/q) (τ-²/τ+²): the pass rate cancels, and b/a = τ+²/τ-².
 
 This holds for losses that sum over tokens (DAPO's, Dr. GRPO's, BNPO's). For a loss that divides each response by its
-length, G would have to be divided, too. Two things are left out: g+ and g- share their group's mean; and p, d and τ
-differ between prompts, so that one b is best only for a batch of similar prompts. Second moments stand for the
+length, G would have to be divided, too. Two things are ignored: g+ and g- share their group's mean; and p, d and τ
+differ between prompts, so that one b is best only for a batch of similar prompts. Second moments replace the
 variances, so that a prompt does not need two winners: ‖E[G | side]‖² is a few hundredths of E‖G‖² on the study's start
 models.
 
@@ -45,9 +45,9 @@ class AdaptiveSides(TokenCredit):
 
         b = E‖G‖² of winners / E‖G‖² of losers,     G = ∇θ log π(y) of a whole response
 
-    It gives the gradient of DAPO's loss the most signal over noise if prompts are alike and rewards are 0 or 1. It has
-    no parameter. As with [`SideWeights`], nothing depends on a token, and weights are divided by their mean. It costs
-    a forward and a backward pass over the rollout batch, up to two if ranks have different sides.
+    It maximises the signal-to-noise ratio of the gradient of DAPO's loss if prompts are alike and rewards are 0 or 1.
+    It has no parameter. As with [`SideWeights`], all tokens of a side have the same weight, and weights are divided by
+    their mean. It costs a forward and a backward pass over the rollout batch, up to two if ranks have different sides.
     """
 
     def of_rollout(self, tokens: Tokens) -> Credit:

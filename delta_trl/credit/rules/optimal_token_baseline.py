@@ -1,14 +1,14 @@
 r"""
 The variance-optimal baseline of every position: instead of one baseline per response, one that depends on how much
-gradient the responses of the group have gathered up to there.
+gradient the responses of the group have accumulated up to this position.
 
     W_t = Σ_{s ≤ t} (1 - 2 π_s + Σ_v p_v²)                   what the LM head's logits contribute to |∇ log π|²
-    B_t = Σ_i W_t^i G^i / (Σ_i W_t^i + 1e-8)                  over the responses i of the group that are as long
+    B_t = Σ_i W_t^i G^i / (Σ_i W_t^i + 1e-8)                  over the responses i of the group that reach t
     A_t = G - B_t,   w_t = A_t / A
 
 G is the response's reward, A its advantage in training, so that w A is A_t: the scaling of the advantages by their
 standard deviation is undone. Where A = 0, which does not train, w = 1; also where |A| is below 1e-5 of the largest
-one, which is rounding. Where no other response is as long, A_t = 0.
+one, which is rounding. Where no other response reaches t, A_t = 0.
 
 Source: the optimal token baseline of verl (`compute_optimal_token_baseline_advantage`), for rewards at the end.
 """
@@ -28,7 +28,7 @@ from ..tokens import Credit, Tokens
 @dataclass
 class OptimalTokenBaseline(TokenCredit):
     """
-    For every position the baseline with the least variance, in place of the group's mean reward. Weights may be
+    Replaces the group's mean reward by the baseline with the least variance at every position. Weights may be
     negative: where a winner's reward is below the baseline of a position, the token there is pushed down.
     """
 

@@ -14,7 +14,7 @@ class Position(ShareInRange):
     A control that knows only a token's position in its response: λ rises from the first token to the last.
 
     Args:
-        lambda_min, lambda_max, normalize_coefficients: As of [`RandomCredit`].
+        lambda_min, lambda_max, normalize_coefficients: As in [`RandomCredit`].
     """
 
     def shares(self, tokens: Tokens) -> torch.Tensor:

@@ -9,9 +9,9 @@ RLCSD: how much more probable a token is after a sibling that was right than aft
 Siblings are the other completions of the prompt. y_c is the next one in the group with A > 0; y_w,1 … y_w,K are the
 next ones with A < 0, up to four. w = 1 where A = 0, and where a completion lacks siblings of one kind.
 
-Departures: siblings stand before the prompt as a turn of their own (prompt, sibling, prompt), not in the authors' text
-around them; the teacher is the policy at the rollout, not a copy that is renewed every ten steps; selected and other
-tokens share one mean in the loss, where the authors take one of each.
+Departures: a sibling is a turn of its own before the prompt (prompt, sibling, prompt), without the text that the
+authors put around it; the teacher is the policy at the rollout, not a copy that is renewed every ten steps; selected
+and other tokens share one mean in the loss, where the authors take one mean of each.
 """
 
 import math
@@ -77,8 +77,8 @@ class RLCSD(TokenCredit):
 
 def _siblings(tokens: Tokens, sign: int, count: int) -> torch.Tensor:
     """
-    For each completion, the numbers of up to `count` others of its prompt whose advantage has the given sign: (B, n),
-    filled up with -1. n is the largest number that any completion of any rank has, at least 1.
+    For each completion, the indices of up to `count` others of its prompt whose advantage has the given sign: (B, n),
+    padded with -1. n is the largest number that any completion of any rank has, at least 1.
     """
     B = len(tokens.mask)
     group, advantage = (torch.zeros(B, dtype=x.dtype, device=x.device) for x in (tokens.group, tokens.advantages))

@@ -20,7 +20,7 @@ class Selected(ChangedCredit):
     first ones are chosen.
 
     Args:
-        rule ([`TokenCredit`], *optional*, defaults to [`DelTA`] with its defaults): By whose weights to select.
+        rule ([`TokenCredit`], *optional*, defaults to [`DelTA`] with its defaults): The rule whose weights select.
         which (`str`, *optional*, defaults to `"top"`): The `"top"` or the `"bottom"` by weight, or `"random"` ones.
         fraction (`float`, *optional*, defaults to `0.5`): The part of the tokens to keep, in (0, 1].
         normalize_coefficients (`bool`, *optional*, defaults to `True`): Divide by the mean over the rollout batch.

@@ -1,4 +1,4 @@
-"""What several rules share: bases to derive from, and helpers."""
+"""Base classes and helpers that several rules share."""
 
 import math
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from .delta import DelTA
 @dataclass
 class ChangedCredit(TokenCredit):
     """
-    Another rule's credit, changed: a base of rules that override `change`.
+    Base class of rules that change another rule's credit. They override `change`.
 
     Args:
         rule ([`TokenCredit`], *optional*, defaults to [`DelTA`] with its defaults): The other rule.
@@ -63,7 +63,7 @@ class ChangedCredit(TokenCredit):
 
 @dataclass
 class ShareInRange(TokenCredit):
-    """A base of rules that give each token a share between 0 and 1, which becomes a λ in a range."""
+    """Base class of rules that give each token a share between 0 and 1, which becomes a λ in a range."""
 
     lambda_min: float = 0.8
     lambda_max: float = 1.2
@@ -82,7 +82,7 @@ class ShareInRange(TokenCredit):
 
 @dataclass
 class TopOfResponse(TokenCredit):
-    """A base of rules that keep the tokens of each response with the highest scores; the others get `rest`."""
+    """Base class of rules that keep the tokens of each response with the highest scores; the others get `rest`."""
 
     fraction: float = 0.2
     side: str = "losers"
@@ -126,5 +126,5 @@ def top_of_rows(scores: torch.Tensor, tokens: Tokens, fraction: float) -> torch.
     keys = scores.new_full(tokens.mask.shape, -math.inf).masked_scatter_(tokens.mask, scores)
     order = keys.argsort(dim=1, descending=True, stable=True)
     rank = torch.zeros_like(order).scatter_(1, order, torch.arange(order.size(1)).to(order).expand_as(order))
-    kept = (tokens.mask.sum(dim=1).double() * fraction - 1e-9).ceil()  # not one more by rounding
+    kept = (tokens.mask.sum(dim=1).double() * fraction - 1e-9).ceil()  # rounding errors must not add one
     return tokens.flat(rank < kept[:, None])

@@ -11,8 +11,8 @@ from .shared import ChangedCredit
 @dataclass
 class Shuffled(ChangedCredit):
     """
-    Another rule's weights, permuted among the tokens of each response: every response keeps its sum of weights, and
-    loses where they were. What the rule does better than this is token-level information.
+    Another rule's weights, permuted among the tokens of each response: every response keeps its sum of weights, but
+    not their positions. What the rule does better than this control is due to token-level information.
 
     Args:
         rule ([`TokenCredit`], *optional*, defaults to [`DelTA`] with its defaults): Whose weights to permute.

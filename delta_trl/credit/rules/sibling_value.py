@@ -1,5 +1,5 @@
 r"""
-Sibling value: how the other responses to the same prompt fared that passed through a similar hidden state.
+Sibling value: the mean advantage of other responses to the same prompt that passed through a similar hidden state.
 
 With s_t the final hidden state after token t, and s_u^b the states of every other response b of the group,
 
@@ -7,7 +7,7 @@ With s_t the final hidden state after token t, and s_u^b the states of every oth
     V(s)   = Σ_b k_b(s) A_b / (Σ_b k_b(s) + 1e-3)
     j_t    = sign(A) (V(s_t) - V(s_{t-1}))
 
-The jump j is large where a token turns away from siblings that fared better or worse. Weights are
+The jump j is large where a token turns away from siblings with the opposite outcome. Weights are
 λ_min + (λ_max - λ_min) σ(j / γ), γ the mean of |j| over the side's tokens in the rollout batch, at least 1e-3. The
 state before the first token counts, too. No state follows the last token, so its jump is 0.
 
@@ -54,7 +54,7 @@ class SiblingValue(TokenCredit):
     def of_rollout(self, tokens: Tokens) -> Credit:
         A, sides = split_sides(tokens.advantages)
         jumps, hidden = torch.zeros_like(A), tokens.hidden
-        assert isinstance(hidden, HiddenStates), "as `cost` says, they cannot be recomputed"
+        assert isinstance(hidden, HiddenStates), "`requirements` says that they cannot be recomputed"
         for group in tokens.group.unique().tolist():
             members = (tokens.group == group).nonzero()[:, 0]
             states = torch.cat([block.to(torch.float32, copy=True) for _, block in hidden[members].chunks()])
@@ -83,9 +83,9 @@ def sibling_jumps(
 
     Args:
         states (`torch.Tensor` of shape `(n, d)`): Those that predicted the tokens: s_{t-1} of each.
-        advantages, rows (`torch.Tensor` of shape `(n,)`): Of each token's response, and its number; in order.
-        bandwidth (`float`, *optional*, defaults to `0.1`): See the head of this file.
-        block (`int`, *optional*, defaults to `4096`): States whose distances are held at a time.
+        advantages, rows (`torch.Tensor` of shape `(n,)`): Advantage and index of each token's response; in order.
+        bandwidth (`float`, *optional*, defaults to `0.1`): See the module's docstring.
+        block (`int`, *optional*, defaults to `4096`): Number of states whose distances are in memory at a time.
     """
     responses, counts = rows.unique_consecutive(return_counts=True)
     h = (bandwidth * states.std(dim=0, unbiased=False).norm()).clamp(min=1e-8)

@@ -1,4 +1,4 @@
-"""A control: another rule's weights without what they tell about single tokens."""
+"""A control: another rule's weights, averaged over each side."""
 
 from dataclasses import dataclass
 
@@ -13,8 +13,8 @@ from .shared import ChangedCredit
 @dataclass
 class SideMean(ChangedCredit):
     """
-    Every token with A ≠ 0 gets the mean weight of its side: what is left of a rule without token-level information, a
-    reweighting of winners against losers.
+    Every token with A ≠ 0 gets the mean weight of its side. Without token-level information, a rule only reweights
+    winners against losers.
 
     Args:
         rule ([`TokenCredit`], *optional*, defaults to [`DelTA`] with its defaults): Whose weights to average.

@@ -1,4 +1,4 @@
-"""One weight per side: what a rule that weighs winners and losers differently has to beat."""
+"""One weight per side: the baseline for rules that weigh winners and losers differently."""
 
 from dataclasses import dataclass
 
@@ -14,8 +14,8 @@ from .shared import with_mean_one
 @dataclass
 class SideWeights(TokenCredit):
     """
-    One weight for the tokens of winners (A > 0) and one for those of losers (A < 0). Nothing in it depends on a token:
-    a rule that weighs the sides differently has to beat this one.
+    One weight for the tokens of winners (A > 0) and one for those of losers (A < 0). All tokens of a side have the
+    same weight: a rule that weighs the sides differently has to beat this one.
 
     Without the losers (`losers=0`) it is rejection sampling with the advantages as weights.
 

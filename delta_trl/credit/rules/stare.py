@@ -24,7 +24,7 @@ class STARE(TokenCredit):
     Args:
         fraction (`float`, *optional*, defaults to `0.1`): The part of a side's tokens that is surprising, rounded up.
         winners, losers (`float`, *optional*, defaults to `1.1` and `0.9`): Weights of the surprising tokens.
-        entropy (`float`, *optional*, defaults to `0.3`): Applies while the mean entropy, in nats, is lower.
+        entropy (`float`, *optional*, defaults to `0.3`): The rule applies while the mean entropy, in nats, is lower.
     """
 
     fraction: float = 0.1

@@ -13,15 +13,15 @@ from ..tokens import Credit, Tokens
 @dataclass
 class TACO(TokenCredit):
     r"""
-    Tokens of winners count less if they are less probable than one expects of the distribution that they were drawn
-    from (arXiv 2607.07976; formula and defaults of its authors' code):
+    Tokens of winners count less if they are much less probable than the entropy of their distribution suggests
+    (arXiv 2607.07976; formula and defaults of its authors' code):
 
         r = -log π - H + log α,   w = 1 - λ (1 - e^-r) where r > 0 and A > 0, else 1
 
     π and the entropy H are the present policy's, in every micro-batch.
 
     Args:
-        alpha (`float`, *optional*, defaults to `0.01`): α, in (0, 1]: how improbable counts as the tail.
+        alpha (`float`, *optional*, defaults to `0.01`): α, in (0, 1]: tokens with π < α exp(-H) count less.
         strength (`float`, *optional*, defaults to `0.9`): λ, in [0, 1].
     """
 

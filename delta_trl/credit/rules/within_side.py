@@ -25,5 +25,5 @@ class WithinSide(DelTA):
             )
 
     def requirements(self) -> Requirements:
-        # for every pass the lengths, and a combine and a score for each side; and the centroids' cosine
+        # in every pass the norms, and a combine and a score for each side; once, the centroids' cosine
         return Requirements(5 * (self.refinement_steps + 1) + 1, recomputable=self.centroid_scope == "batch")

@@ -4,8 +4,8 @@ import pyarrow as pa
 
 
 FOLDER = "token_credit"  # under `output_dir`
-COMPLETIONS_FILE = "token_credit_{step:05d}.parquet"  # one for every recorded rollout batch, as TRL's completions
-TOKEN_TYPES_FILE = "token_types.parquet"  # running sums over the whole run, written anew
+COMPLETIONS_FILE = "token_credit_{step:05d}.parquet"  # one for every recorded rollout batch, like TRL's completions
+TOKEN_TYPES_FILE = "token_types.parquet"  # running sums over the whole run, rewritten at every record
 
 # One row per completion. Lists run over the tokens that the loss counts.
 COMPLETIONS = pa.schema(
@@ -13,7 +13,7 @@ COMPLETIONS = pa.schema(
         ("step", pa.int64()),  # optimiser steps done when the completion was sampled
         ("prompt_index", pa.int64()),  # of the group, within the rollout batch over all ranks
         ("prompt", pa.string()),  # as the policy saw it, without special tokens
-        ("completion", pa.string()),  # whole, also what a tool said, without special tokens
+        ("completion", pa.string()),  # whole, with the output of tools, without special tokens
         ("reward", pa.float32()),  # weighted sum of the reward functions
         ("rewards", pa.map_(pa.string(), pa.float32())),  # by reward function, null where not scorable
         ("advantage", pa.float32()),
@@ -21,10 +21,10 @@ COMPLETIONS = pa.schema(
         (
             "tokens",
             pa.list_(pa.string()),
-        ),  # join to the text of the ids; a character of several tokens is with the last
+        ),  # join to the text of the ids; the last of several tokens of a character has it
         ("coefficients", pa.list_(pa.float32())),
-        ("log_probs", pa.list_(pa.float32())),  # null where the run had none at hand
-        ("entropies", pa.list_(pa.float32())),  # null where the run had none at hand
+        ("log_probs", pa.list_(pa.float32())),  # null if the run did not compute them
+        ("entropies", pa.list_(pa.float32())),  # null if the run did not compute them
     ]
 )
 

@@ -29,8 +29,8 @@ class TokenTexts:
 
     def of_sequence(self, ids: list[int]) -> list[str]:
         """
-        The text of each token of a sequence; they join to the decoded sequence. Of the tokens that share a character,
-        the last one has it and the others are empty.
+        The text of each token of a sequence; joined, they are the decoded sequence. If several tokens form one
+        character, the last one has it and the others are empty.
         """
         if not ids:
             return []
@@ -39,7 +39,7 @@ class TokenTexts:
 
     def _one_after_the_other(self, ids: list[int]) -> list[str]:
         texts = []
-        start = read = 0  # the context of the next text; where it begins. The text is decoded up to `read`
+        start = read = 0  # the next text is decoded from `start`, and is what follows the text up to `read`
         for end in range(1, len(ids) + 1):
             before, after = self.decode(ids[start:read]), self.decode(ids[start:end])
             if after.endswith(REPLACEMENT) and end < len(ids):  # perhaps the beginning of a character

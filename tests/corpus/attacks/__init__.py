@@ -1,7 +1,7 @@
 """Programs that misbehave. Each is (name, program, tests), and earns 0.
 
-A table's tests are such that an attack which works is rewarded: what the program must not be able to read is the
-expected output, and what it must not be able to do is followed by printing "done", which is the expected output.
+The tests reward an attack that works. If the program must not be able to read something, this is the expected output.
+If it must not be able to do something, it prints "done" afterwards, which is the expected output.
 Words in capitals are replaced by `test_attacks.py` (paths, ports and process ids of things on the host).
 """
 

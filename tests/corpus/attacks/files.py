@@ -1,5 +1,5 @@
 # ruff: noqa: E501 (programs, one to a line)
-"""Reading what is the host's, writing anywhere, leaving something for the next program."""
+"""Reading the host's files, writing anywhere, leaving something for the next program."""
 
 SECRET = {"inputs": [""], "outputs": ["SECRET-CONTENT"]}
 ENVIRONMENT = {"inputs": [""], "outputs": ["SECRET-ENVIRONMENT"]}

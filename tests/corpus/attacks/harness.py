@@ -1,5 +1,5 @@
 # ruff: noqa: E501 (programs, one to a line)
-"""Interfering with what grades: its exit codes, its objects, its interpreter, its memory."""
+"""Interfering with the grader: its exit codes, its objects, its interpreter, its memory."""
 
 X = {"inputs": [""], "outputs": ["ANSWER-48151623"]}
 CALL = {"fn_name": "f", "inputs": [[1], [2]], "outputs": [["ANSWER-48151623", 1], ["ANSWER-48151623", 2]]}

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 (programs, one to a line)
-"""Taking names that are not the program's: of the default imports, of the tests, of their imports, of builtins."""
+"""Overwriting names that are not the program's: those of the default imports, of the tests, of their imports, of builtins."""
 
 
 def call(name: str, arguments: list, value: object) -> dict:

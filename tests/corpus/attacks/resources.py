@@ -1,5 +1,5 @@
 # ruff: noqa: E501 (programs, one to a line)
-"""Using up memory, processors, disk, descriptors, threads and patience."""
+"""Using up memory, processors, disk, descriptors, threads and time."""
 
 X = {"inputs": [""], "outputs": ["x"]}
 

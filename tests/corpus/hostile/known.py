@@ -1,5 +1,5 @@
 # ruff: noqa: E501 (tables: one line each)
-r"""Completions that hang, crash or flood a grader. (name, gold, completion); none is right, where a score is due at all."""
+r"""Completions that hang, crash or flood a grader. Each is (name, gold, completion). None is right; some have no score."""
 
 
 def _boxed(answer: str) -> str:

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 (tables)
-r"""What runs in the trainer's process takes time in proportion to the text: it holds the GIL and has no deadline."""
+r"""Grading in the trainer's process takes time in proportion to the text: it holds the GIL and has no deadline."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Mutants: each is another program than the original, and the same seed makes the same ones."""
+"""Mutants: each differs from the original, and the same seed makes the same ones."""
 
 import ast
 from pathlib import Path
