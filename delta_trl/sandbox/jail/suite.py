@@ -1,4 +1,4 @@
-"""The two sides of tests that are code: the program, served to the tests, and the tests."""
+"""Runs tests that are code: `run` is the tests' process, `serve` that of the program, which the tests call."""
 
 import ast
 import builtins
@@ -19,7 +19,7 @@ from .jail import LINK
 from .peer import REMOTE_TYPES, Peer, state
 
 
-MODULE, SOLUTION = "tests", "solution"  # as the tests know themselves, and the program
+MODULE, SOLUTION = "tests", "solution"  # names of the modules of the tests and of the program
 TESTS_FILE = "/tmp/test_solution.py"
 
 
@@ -39,7 +39,7 @@ def serve(job: dict) -> int:
 
     def named(name: str) -> Any:
         value = vars(module)[name]
-        # `conv = list` is a function of the program's, and the tests have to call it here
+        # of a program with `conv = list`, the tests have to call `conv` here, not in their process
         return functools.partial(value) if isinstance(value, type) and value.__module__ == "builtins" else value
 
     peer.served = {"load": load_program, "name": named, "state": state}
@@ -56,7 +56,7 @@ def run(job: dict) -> int:
         names = Names.of(sources, job["entry_point"])
         if "numpy" in sys.modules:
             compare_no_empty_arrays(sys.modules["numpy"], any("testing" in text for text in sources))
-    except Exception as error:  # before the program was looked at: it cannot be the reason
+    except Exception as error:  # the program is not loaded yet, so it is not the reason
         program.write_result({"unusable": str(error) or type(error).__name__})
         return 0
     peer = Peer(LINK, guarded_module=MODULE)
@@ -76,7 +76,7 @@ class UnusableError(Exception):
 
 
 def compare_no_empty_arrays(numpy: Any, testing: bool) -> None:
-    """For numpy an empty array is close to every number. Here it is not."""
+    """Make an empty array differ from every other. In numpy it is close to every number."""
 
     def strict(function: Callable) -> Callable:
         @functools.wraps(function)
@@ -95,7 +95,7 @@ def compare_no_empty_arrays(numpy: Any, testing: bool) -> None:
         setattr(owner, name, strict(getattr(owner, name)))
 
 
-# What tests use without importing it, since many programs do. It is the tests' all the same.
+# What tests use without importing it, since many programs import it. The tests get their own.
 HELPER_MODULES = {*DEFAULT_MODULES.split(), "decimal", "fractions", "numpy", "os", "time", "typing"}
 HELPERS = {
     "collections": ["ChainMap", "Counter", "OrderedDict", "defaultdict", "deque", "namedtuple"],
@@ -109,14 +109,14 @@ HELPERS = {
 
 class Names(NamedTuple):
     """
-    Whose the global names of the tests are. The tests alone decide about this: a program that defines `isclose`,
-    `Counter` or `all` as well replaces nothing of theirs.
+    Where each global name of the tests comes from. Only the tests decide this: a program that also defines `isclose`,
+    `Counter` or `all` does not replace theirs.
 
     Args:
         helpers (`dict[str, Any]`): What the tests use without importing it.
-        program (`set[str]`): The program's. Where the tests define one of them themselves, they do so from there on.
+        program (`set[str]`): The program's names. If the tests define one of them, theirs is used from there on.
         hidden (`set[str]`):
-            Of these, those that a star import of the tests gives as well, or Python, and that are tested all the same.
+            Of these, the one that a star import, a helper or Python provides as well, but that is what they test.
         bound (`set[str]`): What the tests define or import.
         tests (`set[str]`): Pytest-style tests, to be run.
     """
@@ -130,13 +130,15 @@ class Names(NamedTuple):
     @classmethod
     def of(cls, sources: list[str], entry_point: str | None) -> "Names":
         """
+        Find out from the tests' source.
+
         Args:
             sources (`list[str]`): The tests' texts.
-            entry_point (`str`, *optional*): What they check, if they say so.
+            entry_point (`str`, *optional*): The name that they check, if it is given.
 
         Raises:
             ImportError: If they import what is not installed.
-            UnusableError: If nobody can tell which of the names is the program's, or a test would not be run.
+            UnusableError: If it is not clear which names are the program's, or a test would not be run.
         """
         nodes = [node for text in sources for node in ast.walk(ast.parse(text))]
         read, bound = global_names(sources)
@@ -169,7 +171,7 @@ class Names(NamedTuple):
 
 
 def import_helpers(names: set[str], called: set[str]) -> dict[str, Any]:
-    """Those of the names that are helpers. A module that the tests call is none, but a function of that name."""
+    """Import those of the names that are helpers. A module name that the tests call is not: it is a function."""
     imports = {name: f"import {name}" for name in HELPER_MODULES - called} | {"np": "import numpy as np"}
     imports |= {name: f"from {module} import {name}" for module, public in HELPERS.items() for name in public}
     helpers: dict[str, Any] = {}
@@ -195,13 +197,13 @@ def global_names(sources: list[str]) -> tuple[set[str], set[str]]:
 
 
 def imported_by_star(nodes: list[ast.AST]) -> set[str]:
-    """Import what the tests import, so that what is missing is known now; the names of their star imports."""
+    """Import what the tests import, so that a missing module raises now; return the names of their star imports."""
     tried = {id(node) for one in nodes if isinstance(one, ast.Try) for node in ast.walk(one)}
     starred: set[str] = set()
     for node in nodes:
         if not isinstance(node, (ast.Import, ast.ImportFrom)) or imports_solution(node):
             continue
-        with contextlib.suppress(*[ImportError] * (id(node) in tried)):  # they have another way
+        with contextlib.suppress(*[ImportError] * (id(node) in tried)):  # in a `try`: they handle it
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     importlib.import_module(alias.name)
@@ -220,13 +222,13 @@ def imports_solution(node: ast.AST) -> bool:
 
 
 def imported_from_solution(nodes: list[ast.AST]) -> set[str]:
-    """What the tests import from the program by themselves: names, "*", or "solution" for the module."""
+    """What the tests import from the program: names, "*", or "solution" for the module."""
     found = [node for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)) and imports_solution(node)]
     return {SOLUTION if isinstance(node, ast.Import) else alias.name for node in found for alias in node.names}
 
 
 def tests_to_run(nodes: list[ast.AST], called: set[str]) -> set[str]:
-    """Pytest-style tests. Raises `UnusableError` if there are others, which a wrong program would pass unseen."""
+    """Pytest-style tests. Raises `UnusableError` for tests that would not run, which any program would pass."""
     tests, methods = set(), set()
     for node in nodes:
         if isinstance(node, ast.ClassDef):
@@ -246,7 +248,7 @@ def tests_to_run(nodes: list[ast.AST], called: set[str]) -> set[str]:
             raise UnusableError(f"{node.name} is a generator, which nobody would run to its end")
         if not has_parameters(node):
             tests.add(node.name)
-        elif node.name not in called:  # no helper of other tests
+        elif node.name not in called:  # not a helper of other tests
             raise UnusableError(f"{node.name} has parameters: fixtures and marks are not supported")
     return tests
 
