@@ -25,7 +25,7 @@ def read_completions(path: Path) -> list[dict]:
         `group` (which prompt it is, from 0) of every line, sorted by group.
 
     Raises:
-        UsageError: If the file cannot be read, a line does not fit, or no prompt's completions differ in reward.
+        UsageError: If the file cannot be read, a line is malformed, or no prompt's completions differ in reward.
     """
     try:
         lines = path.read_bytes().split(b"\n")
@@ -99,7 +99,7 @@ def _are_messages(prompt: Any) -> bool:
 
 
 def _read_reward(reward: Any) -> float | None:
-    """As the float32 that is recorded, also of integers and booleans."""
+    """The reward as the float32 that is recorded; integers and booleans are converted, too."""
     if reward is None:
         return None
     try:

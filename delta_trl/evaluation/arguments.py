@@ -1,4 +1,4 @@
-"""What `delta-trl eval` takes, from the command line or a YAML file."""
+"""The options of `delta-trl eval`, from the command line or a YAML file."""
 
 from dataclasses import dataclass, field
 
@@ -10,21 +10,21 @@ from ..data.formats import FORMATS
 @dataclass
 class EvalArguments(CheckedArguments):
     """
-    An evaluation. The names that training recipes share mean the same; the defaults are the paper's.
+    Options of an evaluation. Names shared with training recipes mean the same; the defaults are the paper's.
 
     Args:
         model_name_or_path (`str`): Hub id or path of a model, or of a PEFT adapter, whose base is loaded with it.
         benchmarks (`list[str]`):
             Names of benchmarks, groups of them, paths of local files, `label=path`, or `name=source`.
-        output_dir (`str`): Where samples and results go; the same command goes on where it was stopped.
+        output_dir (`str`): Where samples and results go; the same command continues a stopped evaluation.
         num_generations (`int`, *optional*, defaults to `16`): k, samples per problem.
         temperature (`float`, *optional*, defaults to `1.0`): Sampling temperature; 0 is greedy.
         top_p (`float`, *optional*, defaults to `0.7`): Nucleus sampling.
         max_completion_length (`int`, *optional*, defaults to `30000`): Tokens after which a completion is cut off.
-        seed (`int`, *optional*, defaults to `0`): Of the sampling.
+        seed (`int`, *optional*, defaults to `0`): Seed of the sampling.
         batch_size (`int`, *optional*):
             Completions sampled together, and written together. Defaults to 16, and to 128 with vLLM.
-        num_problems (`int`, *optional*): A fixed random sample of so many problems of each benchmark.
+        num_problems (`int`, *optional*): Size of a fixed random sample of the problems of each benchmark.
         reward (`str`, *optional*): Score files with this reward: a name, or the dotted path of your own.
         reward_kwargs (`dict`, *optional*): Options by reward name, `{code_reward: {timeout: 10}}`.
         dataset_format (`str`, *optional*): Schema of the files, see docs/datasets.md.
@@ -32,7 +32,7 @@ class EvalArguments(CheckedArguments):
         prompt_template (`str`, *optional*): Text around each prompt, in place of the benchmark's own.
         system_prompt (`str`, *optional*): System message of chats.
         conversational (`bool`, *optional*):
-            Make prompts chats. By default benchmarks are if the tokenizer has a chat template, files are not.
+            Turn prompts into chats. By default for benchmarks, if the tokenizer has a chat template; not for files.
         chat_template_kwargs (`dict`, *optional*): For the chat template, `{enable_thinking: false}`.
         model_revision (`str`, *optional*): As in recipes.
         dtype (`str`, *optional*, defaults to `"auto"`): As in recipes.
@@ -104,7 +104,7 @@ class EvalArguments(CheckedArguments):
 
 
 class EvalParser(StrictParser):
-    """Of `delta-trl eval`."""
+    """Parser of `delta-trl eval`."""
 
     command = "delta-trl eval"
 

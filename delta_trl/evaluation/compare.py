@@ -15,7 +15,7 @@ from .sampling import describe
 from .summary import Samples, load_samples, percent, print_table
 
 
-# what two evaluations may differ in and still be compared without a word
+# settings that may differ between two evaluations without a warning
 MODEL_SETTINGS = {"model_name_or_path", "model_revision", "model_fingerprint", "benchmarks"}
 
 
@@ -36,7 +36,7 @@ def main(args: Sequence[str]) -> None:
 
 def compare(first: Path, second: Path) -> dict:
     """
-    Both tests of whether `first` is ahead, for every benchmark and over all problems together.
+    Test in two ways whether `first` is ahead, for every benchmark and over all problems together.
 
     Args:
         first, second (`Path`): Output directories of two evaluations on the same problems.
