@@ -22,7 +22,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Accept the removed asynchronous names for one release, with a warning."""
+    """Accept the former asynchronous names for one release, with a warning."""
     plain = name.removeprefix("async_").removeprefix("Async")
     if plain == name or plain not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -64,7 +64,7 @@ class Fence(NamedTuple):
         return "python" if PYTHON.match(self.info) else self.info.partition(" ")[0].lower()
 
     def closes(self, opening: "Fence") -> bool:
-        """A fence that is indented further is part of the block, such as an example in a docstring."""
+        """Whether it closes a block. A fence that is indented further is part of it, as in a docstring's example."""
         bare = not self.info or self.info.startswith("<")  # ```</answer>
         return bare and self.mark.startswith(opening.mark) and self.indent <= opening.indent + 3
 

@@ -16,7 +16,7 @@ class Limits:
             Processor time of all threads together; by default what one thread can use in `wall_seconds`.
         memory_mb (`int`, *optional*, defaults to `1024`): Address space, in MiB.
         output_bytes (`int`, *optional*, defaults to `32 << 20`):
-            Size of standard output; the same for standard error and for a returned value.
+            Limit of standard output; the same for standard error and for a returned value.
         threads (`int`, *optional*, defaults to `64`):
             Threads, the main one included. Other processes cannot be started at all.
         open_files (`int`, *optional*, defaults to `64`): Open descriptors, including the few of the harness.
@@ -35,7 +35,7 @@ class Limits:
                 raise ValueError(f"Limits need positive numbers, got {name}={value!r}.")
 
     def as_request(self, cases: int = 1) -> dict:
-        """The limits as the jail reads them. The first case has the time of one, all others together as well."""
+        """The limits as the jail reads them. The first case has a time of its own, and all others share another."""
         return {
             "cpu_seconds": math.ceil((self.cpu_seconds or self.wall_seconds + 1) * min(cases, 2)),
             "memory_bytes": self.memory_mb << 20,

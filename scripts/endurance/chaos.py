@@ -4,7 +4,7 @@
         --output docs/results/chaos_train.json
     python -m scripts.endurance.chaos --what eval --moments 15     # or audit, or study
 
-`train` runs two processes (accelerate_configs/cpu_ddp.yaml) with evaluations, a credit log, workers of both rewards and
+`train` runs two processes (accelerate_configs/cpu_ddp.yaml) with evaluations, credit log, workers of both rewards and
 a checkpoint every second step. Each launch is hit once, by one of `HITS`, at a moment that the seed draws: while it
 starts, at any time within the length of an undisturbed run, or when a file that such a run writes appears or changes.
 A launch must end with an error that names the cause, or run to the end, and leave no process. After the last one,

@@ -1,4 +1,4 @@
-r"""Golds that are congruences: for `x \equiv 5 \pmod 7` an answer may be the same, 5, or `x = 7k + 5`."""
+r"""Golds that are congruences: for `x \equiv 5 \pmod 7` an answer may be it, 5, or `x = 7k + 5`."""
 
 import re
 

@@ -224,7 +224,7 @@ def _sides_of_fraction(factor: sympy.Basic, above: bool = True) -> Iterator[bool
 
 
 def _is_set_to_compute(expression: sympy.Set) -> bool:
-    if isinstance(expression, sympy.Complement):  # may stay: an interval without points, the reals without a set
+    if isinstance(expression, sympy.Complement):  # may stay: an interval minus points, the reals minus a set
         whole, removed = expression.args
         return isinstance(whole, sympy.FiniteSet) or not (
             isinstance(removed, sympy.FiniteSet) or whole is sympy.S.Reals

@@ -130,7 +130,7 @@ class Names(NamedTuple):
     @classmethod
     def of(cls, sources: list[str], entry_point: str | None) -> "Names":
         """
-        Find out from the tests' source.
+        Determine them from the tests' source.
 
         Args:
             sources (`list[str]`): The tests' texts.
@@ -171,7 +171,7 @@ class Names(NamedTuple):
 
 
 def import_helpers(names: set[str], called: set[str]) -> dict[str, Any]:
-    """Import those of the names that are helpers. A module name that the tests call is not: it is a function."""
+    """Import those of the names that are helpers. A name that the tests call is no module."""
     imports = {name: f"import {name}" for name in HELPER_MODULES - called} | {"np": "import numpy as np"}
     imports |= {name: f"from {module} import {name}" for module, public in HELPERS.items() for name in public}
     helpers: dict[str, Any] = {}
