@@ -86,7 +86,7 @@ def check_completion(row: Any) -> dict:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
             half = ascii(error.object[error.start])
-            raise ValueError(f"the {name} cannot be tokenised: {half} is half of a character, no text") from error
+            raise ValueError(f"the {name} cannot be tokenised: {half} is half of a surrogate pair") from error
     return {"prompt": prompt, "completion": completion, "reward": _read_reward(row["reward"])}
 
 

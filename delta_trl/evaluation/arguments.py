@@ -53,13 +53,13 @@ class EvalArguments(CheckedArguments):
     num_generations: int = field(default=16, metadata={"help": "k, samples per problem."})
     temperature: float = field(default=1.0, metadata={"help": "Sampling temperature; 0 is greedy."})
     top_p: float = field(default=0.7, metadata={"help": "Nucleus sampling."})
-    max_completion_length: int = field(default=30000, metadata={"help": "Tokens after which to cut off."})
-    seed: int = field(default=0, metadata={"help": "Of the sampling."})
+    max_completion_length: int = field(default=30000, metadata={"help": "Tokens after which a completion is cut off."})
+    seed: int = field(default=0, metadata={"help": "Seed of the sampling."})
     batch_size: int | None = field(
         default=None, metadata={"help": "Completions sampled and written together: 16, with vLLM 128."}
     )
     num_problems: int | None = field(
-        default=None, metadata={"help": "A fixed random sample of so many problems of each benchmark."}
+        default=None, metadata={"help": "Size of a fixed random sample of each benchmark's problems."}
     )
     reward: str | None = field(default=None, metadata={"help": "Reward that scores files: a name or a dotted path."})
     reward_kwargs: dict | str | None = field(default=None, metadata={"help": "Options by reward name."})
@@ -70,11 +70,11 @@ class EvalArguments(CheckedArguments):
     prompt_template: str | None = field(default=None, metadata={"help": "Text around each prompt, with {prompt}."})
     system_prompt: str | None = field(default=None, metadata={"help": "System message of chats."})
     conversational: bool | None = field(
-        default=None, metadata={"help": "Make prompts chats: benchmarks if the tokenizer can, files not."}
+        default=None, metadata={"help": "Turn prompts into chats. Default: for benchmarks, given a chat template."}
     )
     chat_template_kwargs: dict | str | None = field(default=None, metadata={"help": "For the chat template."})
     model_revision: str | None = field(default=None, metadata={"help": "Revision of the hub repository."})
-    dtype: str = field(default="auto", metadata={"help": "Of the weights; auto is the checkpoint's."})
+    dtype: str = field(default="auto", metadata={"help": "Dtype of the weights; auto is the checkpoint's."})
     attn_implementation: str | None = field(default=None, metadata={"help": "Attention of transformers."})
     trust_remote_code: bool = field(default=False, metadata={"help": "Run the model repository's own code."})
     use_cpu: bool = field(default=False, metadata={"help": "Stay on the CPU."})

@@ -102,8 +102,8 @@ def resolve(names: list[str]) -> dict[str, Benchmark]:
             key, benchmark = Path(name).stem, Benchmark(name, conversational=False)
             if key in BENCHMARKS:
                 raise ValueError(
-                    f"{name} has the name of a benchmark: `{key}={name}` takes it for that benchmark's data, with its "
-                    f"prompt, `other_name={name}` for a file like any other."
+                    f"{name} has the name of a benchmark: use `{key}={name}` to evaluate the benchmark on it, or "
+                    f"`other_name={name}` for an ordinary file."
                 )
         elif key and key not in BENCHMARKS and Path(source).suffix in LOCAL_FORMATS:
             benchmark = Benchmark(source, conversational=False)

@@ -82,7 +82,7 @@ def _differences(first: dict, second: dict, expected: set[str]) -> dict[str, lis
 def _load(folder: Path) -> tuple[dict, dict[str, Samples]]:
     for name in ("settings.json", "samples.jsonl", "results.json"):
         if not (folder / name).is_file():
-            raise UsageError(f"{folder} is no finished evaluation: it has no {name}.")
+            raise UsageError(f"{folder} is not a finished evaluation: it has no {name}.")
     return load_samples(folder)
 
 

@@ -51,7 +51,7 @@ class Store:
             return
         if changed := differences(json.loads(path.read_text()), json.loads(json.dumps(settings))):
             raise UsageError(
-                f"{self.folder} holds results of other settings: {in_words(changed)}. Go on with the same ones, or "
+                f"{self.folder} holds results of other settings: {in_words(changed)}. Use the same settings, or "
                 "choose another --output_dir."
             )
 

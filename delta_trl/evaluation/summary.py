@@ -51,7 +51,7 @@ def load_samples(folder: Path) -> tuple[dict, dict[str, Samples]]:
     for name, found in rows.items():
         expected = settings["benchmarks"][name]["num_problems"] * k
         if len(found) != expected:
-            raise UsageError(f"{folder} has {len(found)} of {expected} samples of {name}: evaluate to its end.")
+            raise UsageError(f"{folder} has {len(found)} of {expected} samples of {name}: finish the evaluation.")
     return settings, {name: Samples(found, k) for name, found in rows.items()}
 
 

@@ -275,6 +275,6 @@ def code_reward(
         if not isinstance(option, (int, float, type(None))):  # trainers pass each column of the data set by its name
             raise TypeError(
                 f"code_reward: `{name}` is an option, expected a number; got {option!r:.200}. If it is a column of "
-                f"the data set, rename or remove that, or use CodeReward({name}=...), which looks at no such column."
+                f"the data set, rename or remove it, or use CodeReward({name}=...), which ignores such a column."
             )
     return CodeReward(timeout, memory_mb, workers)(completions, tests, **kwargs)

@@ -112,7 +112,7 @@ def _note(name: str, completions: list, index: int | None) -> str:
     if index is None:
         return (
             f"The reward function '{name}' raised this on a batch of {len(completions)} completions, though not on "
-            f"one alone of those that were tried within {SEARCH_SECONDS:g} s."
+            f"any single one of those that were tried within {SEARCH_SECONDS:g} s."
         )
     return (
         f"The reward function '{name}' raised this on completion {index + 1} of {len(completions)}: "

@@ -22,7 +22,7 @@ def check_inputs(reward: str, completions: Any, **column: Any) -> None:
     for what, given in (("completions", completions), (name, values)):
         if isinstance(given, (str, bytes, dict)) or not hasattr(given, "__len__"):
             raise TypeError(
-                f"{reward}: expected lists, one of `{name}` for each completion; got {what}={_short(given)}. For a "
+                f"{reward}: expected lists, with a `{name}` for each completion; got {what}={_short(given)}. For a "
                 f"single completion: {reward}([completion], {name}=[...])."
             )
     if len(values) != len(completions):

@@ -64,7 +64,9 @@ def get_reward(name: str, **options: Any) -> Callable:
     """
     if name in ("async_math_reward", "async_code_reward"):  # for one release
         plain = name.removeprefix("async_")
-        warnings.warn(f"Reward {name!r} will be removed and is {plain!r} now.", FutureWarning, stacklevel=2)
+        warnings.warn(
+            f"Reward {name!r} is called {plain!r} now, and the old name will be removed.", FutureWarning, stacklevel=2
+        )
         name = plain
     if name in REWARDS:
         return _load_registered(name, REWARDS[name], options)

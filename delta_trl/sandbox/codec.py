@@ -79,7 +79,7 @@ def encode(value: Any, refer: Callable | None = None) -> Any:
         return ["array", value.dtype.str, list(value.shape), value.tobytes().hex()]
     if refer is not None:
         return refer(value)
-    raise NotPlainError(f"a value of type {kind.__name__} is no plain data")
+    raise NotPlainError(f"a value of type {kind.__name__} is not plain data")
 
 
 def decode(data: Any, resolve: Callable | None = None) -> Any:

@@ -199,7 +199,7 @@ def _parse_tests(tests: dict | str) -> StdinTests | CallTests | Suite:
         try:
             tests = parse_json(tests)
         except ValueError as error:
-            raise TestsError(f"The tests are no JSON: {error}") from error
+            raise TestsError(f"The tests are not JSON: {error}") from error
     if not isinstance(tests, dict):
         raise TestsError(f"Tests are a dict or its JSON, got {type(tests).__name__}.")
     if tests.get("test") or tests.get("test_list"):
@@ -225,7 +225,7 @@ def _parse_suite(tests: dict) -> Suite:
         try:
             tree = ast.parse(unit)
         except (SyntaxError, ValueError) as error:
-            raise TestsError(f"A test is no Python: {error}") from error
+            raise TestsError(f"A test is not Python: {error}") from error
         called += [node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and hasattr(node.func, "id")]
     entry_point = _function("entry_point", tests["entry_point"]) if tests.get("entry_point") else None
     return Suite("\n".join(setup), units, entry_point, tuple(dict.fromkeys(called)))
@@ -263,7 +263,7 @@ def _parse_calls(name: str, inputs: list, outputs: list) -> CallTests:
                 given = [parse_json(line) for line in given.split("\n") if line.strip()]
                 wanted = parse_json(wanted) if isinstance(wanted, str) else wanted
             except ValueError as error:
-                raise TestsError(f"A call's input or output is no JSON: {error}") from error
+                raise TestsError(f"A call's input or output is not JSON: {error}") from error
         if not isinstance(given, list):
             raise TestsError(f"A call's input is a list of arguments or JSON lines, got {type(given).__name__}.")
         _check_depth((given, wanted))

@@ -75,7 +75,7 @@ class Sandbox:
         if tier not in (None, *TIERS):
             raise ValueError(f"A sandbox's tier is 'A' or 'B', got {tier!r}.")
         if tier == "unsafe" and not allow_unsafe:
-            raise ValueError("To run programs without isolation, say allow_unsafe=True as well.")
+            raise ValueError("To run programs without isolation, set allow_unsafe=True as well.")
         if workers is not None and workers < 1:
             raise ValueError(f"A sandbox needs at least one worker, got {workers}.")
         self.limits = limits or Limits()
@@ -209,7 +209,7 @@ class Sandbox:
                 continue
             if tier != "unsafe" and not self._is_jailed(worker):
                 worker.kill()
-                problems.append(f"tier {tier} ({TIERS[tier]}): set up, but does not hold")
+                problems.append(f"tier {tier} ({TIERS[tier]}): set up, but a test program was not confined")
                 continue
             self.tier = tier
             log = logger.warning if problems or tier == "unsafe" else logger.info  # a weaker tier is always reported

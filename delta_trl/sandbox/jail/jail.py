@@ -81,7 +81,7 @@ def hold_library() -> list[int]:
     directory can no longer be reached by its path. Landlock checks where a file is, not how it was reached.
     """
     if not os.path.isdir("/proc/self/fd"):
-        raise OSError("/proc is not mounted, through which the library is reached once root is given up")
+        raise OSError("/proc is not mounted: without root, the library is reached through it")
     directories = [path for path in sys.path if os.path.isdir(path)]
     held = {}
     for path in directories:

@@ -152,20 +152,20 @@ class Names(NamedTuple):
         if entry_point:
             others = free - {entry_point.partition("().")[0]}
             if others:
-                raise UnusableError(f"define {sorted(others)} in 'test_setup_code': the program decides nothing but "
-                                    f"its entry point {entry_point}")  # fmt: skip
+                raise UnusableError(f"define {sorted(others)} in 'test_setup_code': only the entry point "
+                                    f"{entry_point} is taken from the program")  # fmt: skip
             return cls(helpers, free, set(), bound, tests)
         imported = imported_from_solution(nodes)
         if imported and "*" not in imported:
             if free:
-                raise UnusableError(f"they import from {SOLUTION}, and define or import nothing of {sorted(free)}")
+                raise UnusableError(f"they import from {SOLUTION}, but neither define nor import {sorted(free)}")
             return cls(helpers, set(), set(), bound, tests)
         hidden: set[str] = set()
         if not free:
             candidates = called - bound
             hidden = candidates & starred or candidates & set(helpers) or candidates & python
             if len(hidden) > 1:
-                raise UnusableError(f"any of {sorted(hidden)} may be what they test: name it as 'entry_point'")
+                raise UnusableError(f"they may test any of {sorted(hidden)}: name it as 'entry_point'")
         own = free or hidden or read & bound  # `total = total([1, 2])`
         return cls({name: value for name, value in helpers.items() if name not in hidden}, own, hidden, bound, tests)
 
@@ -236,7 +236,7 @@ def tests_to_run(nodes: list[ast.AST], called: set[str]) -> set[str]:
             names = [one.name for one in node.body if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef))]
             unittests = any("TestCase" in ast.unparse(base) for base in node.bases)
             if unittests or any(name.startswith("test_") for name in names):
-                raise UnusableError(f"the tests of {node.name} would not be run: tests are functions, in no class")
+                raise UnusableError(f"the tests of {node.name} would not be run: tests must be plain functions")
     for node in nodes:
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or not node.name.startswith("test"):
             continue
@@ -245,7 +245,7 @@ def tests_to_run(nodes: list[ast.AST], called: set[str]) -> set[str]:
         if isinstance(node, ast.AsyncFunctionDef):
             raise UnusableError(f"{node.name} would not be run: tests are not async")
         if yields(node):
-            raise UnusableError(f"{node.name} is a generator, which nobody would run to its end")
+            raise UnusableError(f"{node.name} is a generator, which would not run to its end")
         if not has_parameters(node):
             tests.add(node.name)
         elif node.name not in called:  # not a helper of other tests
@@ -298,7 +298,7 @@ def run_units(peer: Peer, job: dict, names: Names, setup: types.CodeType, units:
             for name, value in list(vars(module).items()):
                 if name in names.tests and not any(value is test for test in tests_run):
                     if not isinstance(value, types.FunctionType):
-                        raise UnusableError(f"{name} is no function any more: something has decorated it")
+                        raise UnusableError(f"{name} is not a plain function: something has decorated it")
                     tests_run.append(value)
                     value()
             results.append(True)
