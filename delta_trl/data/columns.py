@@ -1,4 +1,4 @@
-"""Whether a dataset has the columns that training and its rewards need."""
+"""Checks that a dataset has the columns that training and its rewards need."""
 
 import inspect
 from collections.abc import Callable
@@ -23,7 +23,7 @@ def check_datasets(train_dataset: Any, eval_dataset: Any, reward_funcs: list | N
     """
     Check the datasets of a trainer against its rewards, in any form that `GRPOTrainer` takes. `reward_funcs` is `None`
     if rewards get their columns from elsewhere. Raises `ValueError` for an empty dataset, and where there is no prompt
-    or a reward lacks a column. Streams may not know their columns.
+    or a reward lacks a column. Streams that do not know their columns pass.
     """
     functions = [reward for reward in reward_funcs or [] if _is_function(reward)]
     names = [getattr(function, "__name__", type(function).__name__) for function in functions]
@@ -49,7 +49,7 @@ def refuse_chats_without_template(rows: Any, tokenizer: Any, name: str = "The da
     Raise `ValueError` if prompts are chats, and the tokenizer cannot make text of them.
 
     Args:
-        rows (`Dataset` or `list[dict]`): Rows with a `prompt`; the first one tells. Of anything else nothing is known.
+        rows (`Dataset` or `list[dict]`): Rows with a `prompt`; only the first is checked. Anything else passes.
         tokenizer (`PreTrainedTokenizerBase` or `ProcessorMixin`): The model's.
         name (`str`, *optional*, defaults to `"The dataset"`): What the rows are called in the message.
     """

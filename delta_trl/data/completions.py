@@ -25,7 +25,7 @@ def read_completions(path: Path) -> list[dict]:
         `group` (which prompt it is, from 0) of every line, sorted by group.
 
     Raises:
-        UsageError: If the file cannot be read, a line does not fit, or no prompt's completions differ in reward.
+        UsageError: If the file cannot be read, a line is malformed, or no prompt's completions differ in reward.
     """
     try:
         lines = path.read_bytes().split(b"\n")
@@ -86,7 +86,7 @@ def check_completion(row: Any) -> dict:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
             half = ascii(error.object[error.start])
-            raise ValueError(f"the {name} cannot be tokenised: {half} is half of a character, no text") from error
+            raise ValueError(f"the {name} cannot be tokenised: {half} is half of a surrogate pair") from error
     return {"prompt": prompt, "completion": completion, "reward": _read_reward(row["reward"])}
 
 
@@ -99,7 +99,7 @@ def _are_messages(prompt: Any) -> bool:
 
 
 def _read_reward(reward: Any) -> float | None:
-    """As the float32 that is recorded, also of integers and booleans."""
+    """The reward as the float32 that is recorded; integers and booleans are converted, too."""
     if reward is None:
         return None
     try:

@@ -11,7 +11,7 @@ from .livecodebench import livecodebench_tests
 
 
 class CellError(ValueError):
-    """A cell of a row that is not what its column should hold."""
+    """A cell does not hold what its column should."""
 
     def __init__(self, column: str, expected: str, value: object):
         shown = repr(value)
@@ -26,15 +26,15 @@ class DatasetFormat:
 
     Args:
         source (`str`): Id on the hub, for error messages and documentation.
-        columns (`tuple[str, ...]`): The columns that are read; the others are dropped unseen.
+        columns (`tuple[str, ...]`): The columns that are read; others are dropped.
         gold (`str`): The column that `convert` writes beside `prompt`: `solution` or `tests`.
         convert (`Callable[[dict], dict]`):
-            From a row to `{"prompt": …, gold: …}`, the gold `None` if the row has none that can be used. Raises
+            Turns a row into `{"prompt": …, gold: …}`; the gold is `None` if the row has none that can be used. Raises
             `CellError` on a malformed row.
         keep (`tuple[str, ...]`, *optional*, defaults to `()`): Columns passed on unchanged, to rewards and logs.
         id (`str`, *optional*): The column that names a problem; it becomes `problem_id`.
         read_columns (`bool`, *optional*, defaults to `False`):
-            Read only `columns` from the hub's Parquet files, where the others are large.
+            Read only `columns` from the hub's Parquet files, because the others are large.
         only (`tuple[str, str]`, *optional*):
             A column and the value that its rows must have; the source also holds other kinds of rows.
     """
@@ -56,7 +56,7 @@ def _text(row: dict, column: str) -> str:
 
 
 def _gold_text(row: dict, column: str) -> str | None:
-    """A gold that is the whole cell, or `None` if there is none."""
+    """The gold in a text (see `extract_gold`), or `None` if there is none."""
     if row[column] is not None and not isinstance(row[column], str):
         raise CellError(column, "a text", row[column])
     return extract_gold(row[column] or "") or None
@@ -78,7 +78,7 @@ def _dapo_math(row: dict) -> dict:
 
 
 def _gsm8k(row: dict) -> dict:
-    marked = "####" in (row["answer"] or "")  # without it, the text is reasoning without its result
+    marked = "####" in (row["answer"] or "")  # without it, the text is reasoning without a final answer
     return {"prompt": _text(row, "question"), "solution": _gold_text(row, "answer") if marked else None}
 
 
@@ -95,7 +95,7 @@ def _eurus_code(row: dict) -> dict:
 
 def _tests(ground_truth: str | None) -> str | None:
     """
-    The JSON text of {inputs, outputs, optional fn_name} if it holds at least one test; it stays a text because the
+    The JSON text of {inputs, outputs, optional fn_name}, or `None` if it holds no test. It stays a text because the
     types of inputs differ from row to row.
     """
     try:
@@ -138,12 +138,12 @@ def _livecodebench(row: dict) -> dict:
     return {"prompt": f"{_text(row, 'question_content').strip()}\n\n{how}", "tests": livecodebench_tests(row)}
 
 
-# Choices that speak of other choices by their place: these stay in the source's order
+# Choices that refer to other choices by position: a question with one keeps the source's order
 BY_PLACE = re.compile(r"\b(above|below|preceding|following|(choice|option)s? [A-J]|[A-J] (and|or) [A-J])\b")
 
 
 def _choices(question: str, choices: list[str], right: int) -> dict:
-    """A multiple-choice prompt. The order of the choices is a hash of the texts: fixed, and the same everywhere."""
+    """A multiple-choice prompt. Choices are ordered by a hash of their texts: fixed, and the same everywhere."""
     order = list(range(len(choices)))
     if not any(BY_PLACE.search(choice) for choice in choices):
         order.sort(key=lambda i: hashlib.sha256(f"{question}\n{choices[i]}".encode()).digest())

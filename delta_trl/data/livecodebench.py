@@ -36,7 +36,7 @@ def _hidden_cases(text: str) -> list[dict]:
     pickled = unpacker.decompress(data, MAX_BYTES)
     if unpacker.unconsumed_tail:
         raise ValueError(f"more than {MAX_BYTES} bytes of tests")
-    # Unpickling would run what the file says. A lone text can be read from the opcodes; anything else is refused.
+    # Unpickling could run code from the file. A single text can be read from the opcodes; anything else is refused.
     texts = []
     for opcode, argument, _ in pickletools.genops(pickled):
         if opcode.name in ("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"):

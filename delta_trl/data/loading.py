@@ -40,7 +40,7 @@ def load(
         config (`str`, *optional*): Configuration of a hub dataset.
         split (`str`, *optional*, defaults to `"train"`): Split of a hub dataset. A local file is one split.
         columns (`tuple[str, ...]`, *optional*): Columns to read from a hub dataset in Parquet; by default all.
-        rows (`int`, *optional*): Read only so many rows of a local file.
+        rows (`int`, *optional*): Read only this many rows of a local file.
         data_file (`str`, *optional*): The file of a hub dataset to read, where it has no configuration of its own.
 
     Raises:
@@ -104,7 +104,7 @@ def standardize(dataset: Dataset, format_name: str, name: str) -> Dataset:
         name (`str`): What the dataset is called in messages: hub id or file.
 
     Returns:
-        `Dataset`: The gold is `None` in rows that have none which can be used, see [`drop_rows_without_gold`].
+        `Dataset`: Rows without a usable gold have `None` there, see [`drop_rows_without_gold`].
 
     Raises:
         ValueError: If the format is unknown, a column is missing, or a cell does not hold what it should.

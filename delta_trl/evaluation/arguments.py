@@ -1,4 +1,4 @@
-"""What `delta-trl eval` takes, from the command line or a YAML file."""
+"""The options of `delta-trl eval`, from the command line or a YAML file."""
 
 from dataclasses import dataclass, field
 
@@ -10,21 +10,21 @@ from ..data.formats import FORMATS
 @dataclass
 class EvalArguments(CheckedArguments):
     """
-    An evaluation. The names that training recipes share mean the same; the defaults are the paper's.
+    Options of an evaluation. Names shared with training recipes mean the same; the defaults are the paper's.
 
     Args:
         model_name_or_path (`str`): Hub id or path of a model, or of a PEFT adapter, whose base is loaded with it.
         benchmarks (`list[str]`):
             Names of benchmarks, groups of them, paths of local files, `label=path`, or `name=source`.
-        output_dir (`str`): Where samples and results go; the same command goes on where it was stopped.
+        output_dir (`str`): Where samples and results go; the same command continues a stopped evaluation.
         num_generations (`int`, *optional*, defaults to `16`): k, samples per problem.
         temperature (`float`, *optional*, defaults to `1.0`): Sampling temperature; 0 is greedy.
         top_p (`float`, *optional*, defaults to `0.7`): Nucleus sampling.
         max_completion_length (`int`, *optional*, defaults to `30000`): Tokens after which a completion is cut off.
-        seed (`int`, *optional*, defaults to `0`): Of the sampling.
+        seed (`int`, *optional*, defaults to `0`): Seed of the sampling.
         batch_size (`int`, *optional*):
             Completions sampled together, and written together. Defaults to 16, and to 128 with vLLM.
-        num_problems (`int`, *optional*): A fixed random sample of so many problems of each benchmark.
+        num_problems (`int`, *optional*): Size of a fixed random sample of the problems of each benchmark.
         reward (`str`, *optional*): Score files with this reward: a name, or the dotted path of your own.
         reward_kwargs (`dict`, *optional*): Options by reward name, `{code_reward: {timeout: 10}}`.
         dataset_format (`str`, *optional*): Schema of the files, see docs/datasets.md.
@@ -32,7 +32,7 @@ class EvalArguments(CheckedArguments):
         prompt_template (`str`, *optional*): Text around each prompt, in place of the benchmark's own.
         system_prompt (`str`, *optional*): System message of chats.
         conversational (`bool`, *optional*):
-            Make prompts chats. By default benchmarks are if the tokenizer has a chat template, files are not.
+            Turn prompts into chats. By default for benchmarks, if the tokenizer has a chat template; not for files.
         chat_template_kwargs (`dict`, *optional*): For the chat template, `{enable_thinking: false}`.
         model_revision (`str`, *optional*): As in recipes.
         dtype (`str`, *optional*, defaults to `"auto"`): As in recipes.
@@ -53,13 +53,13 @@ class EvalArguments(CheckedArguments):
     num_generations: int = field(default=16, metadata={"help": "k, samples per problem."})
     temperature: float = field(default=1.0, metadata={"help": "Sampling temperature; 0 is greedy."})
     top_p: float = field(default=0.7, metadata={"help": "Nucleus sampling."})
-    max_completion_length: int = field(default=30000, metadata={"help": "Tokens after which to cut off."})
-    seed: int = field(default=0, metadata={"help": "Of the sampling."})
+    max_completion_length: int = field(default=30000, metadata={"help": "Tokens after which a completion is cut off."})
+    seed: int = field(default=0, metadata={"help": "Seed of the sampling."})
     batch_size: int | None = field(
         default=None, metadata={"help": "Completions sampled and written together: 16, with vLLM 128."}
     )
     num_problems: int | None = field(
-        default=None, metadata={"help": "A fixed random sample of so many problems of each benchmark."}
+        default=None, metadata={"help": "Size of a fixed random sample of each benchmark's problems."}
     )
     reward: str | None = field(default=None, metadata={"help": "Reward that scores files: a name or a dotted path."})
     reward_kwargs: dict | str | None = field(default=None, metadata={"help": "Options by reward name."})
@@ -70,11 +70,11 @@ class EvalArguments(CheckedArguments):
     prompt_template: str | None = field(default=None, metadata={"help": "Text around each prompt, with {prompt}."})
     system_prompt: str | None = field(default=None, metadata={"help": "System message of chats."})
     conversational: bool | None = field(
-        default=None, metadata={"help": "Make prompts chats: benchmarks if the tokenizer can, files not."}
+        default=None, metadata={"help": "Turn prompts into chats. Default: for benchmarks, given a chat template."}
     )
     chat_template_kwargs: dict | str | None = field(default=None, metadata={"help": "For the chat template."})
     model_revision: str | None = field(default=None, metadata={"help": "Revision of the hub repository."})
-    dtype: str = field(default="auto", metadata={"help": "Of the weights; auto is the checkpoint's."})
+    dtype: str = field(default="auto", metadata={"help": "Dtype of the weights; auto is the checkpoint's."})
     attn_implementation: str | None = field(default=None, metadata={"help": "Attention of transformers."})
     trust_remote_code: bool = field(default=False, metadata={"help": "Run the model repository's own code."})
     use_cpu: bool = field(default=False, metadata={"help": "Stay on the CPU."})
@@ -104,7 +104,7 @@ class EvalArguments(CheckedArguments):
 
 
 class EvalParser(StrictParser):
-    """Of `delta-trl eval`."""
+    """Parser of `delta-trl eval`."""
 
     command = "delta-trl eval"
 

@@ -1,4 +1,4 @@
-"""Named benchmarks with the paper's settings, and the loading of what `delta-trl eval` is asked for."""
+"""Named benchmarks with the paper's settings, and loading them for `delta-trl eval`."""
 
 import difflib
 import hashlib
@@ -28,18 +28,18 @@ NUMBER = "_problem_number"  # a column that no file has
 @dataclass(frozen=True)
 class Benchmark:
     """
-    What to evaluate on.
+    A benchmark: its data, prompts and reward.
 
     Args:
         source (`str`): Hub id, or path of a local file.
-        config (`str`, *optional*): Of a hub dataset.
-        split (`str`, *optional*, defaults to `"test"`): Of a hub dataset.
+        config (`str`, *optional*): Configuration of a hub dataset.
+        split (`str`, *optional*, defaults to `"test"`): Split of a hub dataset.
         form (`str`, *optional*): Key of `FORMATS`; `None` for a file with `prompt` and `solution` or `tests`.
         reward (`str`, *optional*):
             Name of the reward that scores; `None`: `code_reward` where there are `tests`, else `math_reward`.
         template (`str`, *optional*): Text around each prompt.
-        conversational (`bool`, *optional*): Make a chat of it; `None`: if the tokenizer has a chat template.
-        num_problems (`int`, *optional*): Take a fixed random sample of so many problems.
+        conversational (`bool`, *optional*): Turn prompts into chats; `None`: if the tokenizer has a chat template.
+        num_problems (`int`, *optional*): Size of a fixed random sample of the problems to take.
     """
 
     source: str
@@ -89,11 +89,11 @@ GROUPS = {
 
 def resolve(names: list[str]) -> dict[str, Benchmark]:
     """
-    Benchmarks by name. A name is one of `BENCHMARKS`, one of `GROUPS`, the path of a local file, `name=source`: a
-    benchmark's settings with its data from another hub id or a local file, or `label=path`: a file under that name.
+    Benchmarks by name. A name is one of `BENCHMARKS`, one of `GROUPS`, the path of a local file, `name=source` (the
+    benchmark `name` with data from another hub id or a local file), or `label=path` (a file under that label).
 
     Raises:
-        ValueError: If a name is not known, comes twice, or is that of a benchmark and of a file.
+        ValueError: If a name is unknown, is given twice, or could mean a benchmark and a file.
     """
     chosen: dict[str, Benchmark] = {}
     for name in (part for given in names for part in GROUPS.get(given, [given])):
@@ -102,8 +102,8 @@ def resolve(names: list[str]) -> dict[str, Benchmark]:
             key, benchmark = Path(name).stem, Benchmark(name, conversational=False)
             if key in BENCHMARKS:
                 raise ValueError(
-                    f"{name} has the name of a benchmark: `{key}={name}` takes it for that benchmark's data, with its "
-                    f"prompt, `other_name={name}` for a file like any other."
+                    f"{name} has the name of a benchmark: use `{key}={name}` to evaluate the benchmark on it, or "
+                    f"`other_name={name}` for an ordinary file."
                 )
         elif key and key not in BENCHMARKS and Path(source).suffix in LOCAL_FORMATS:
             benchmark = Benchmark(source, conversational=False)
@@ -125,15 +125,15 @@ def resolve(names: list[str]) -> dict[str, Benchmark]:
 @dataclass(frozen=True)
 class Problems:
     """
-    A benchmark that is loaded.
+    A loaded benchmark.
 
     Args:
         rows (`Dataset`):
             With the final `prompt`, its gold, and in the column `NUMBER` the problem's place in the source, from 1.
         reward (`Callable`): Scores completions.
-        reward_name (`str`): As in recipes.
+        reward_name (`str`): Its name, as in recipes.
         left_out (`int`): Problems without a gold that can be used.
-        fingerprint (`str`): Of problems and golds, without the text that `template` puts around them.
+        fingerprint (`str`): Hash of problems and golds, without the text that `template` puts around them.
     """
 
     rows: Dataset
@@ -155,20 +155,20 @@ def load_problems(
 
     Args:
         name (`str`): What it is called in messages.
-        benchmark (`Benchmark`): With `conversational` decided.
-        column_mapping (`dict[str, str]`, *optional*): Of a file without a format.
-        system_prompt (`str`, *optional*): Of a chat.
+        benchmark (`Benchmark`): With `conversational` set.
+        column_mapping (`dict[str, str]`, *optional*): New names of columns, for a file without a format.
+        system_prompt (`str`, *optional*): System message of chats.
         reward_kwargs (`dict`, *optional*): Options by reward name.
 
     Raises:
-        ValueError, OSError: As the functions of `delta_trl.data.loading` do.
+        ValueError, OSError: See the functions of `delta_trl.data.loading`.
     """
     form = FORMATS[benchmark.form] if benchmark.form else None
     columns = form.columns if form and form.read_columns else None
     dataset = load(benchmark.source, benchmark.config, benchmark.split, columns)
     if benchmark.form:
         dataset = standardize(dataset, benchmark.form, benchmark.source)
-    dataset = prepare(dataset, column_mapping, name=benchmark.source)  # the columns' names, and that prompts are some
+    dataset = prepare(dataset, column_mapping, name=benchmark.source)  # renames columns, checks prompts
     dataset = dataset.add_column(NUMBER, list(range(1, len(dataset) + 1)))
     reward_name = benchmark.reward or ("code_reward" if "tests" in dataset.column_names else "math_reward")
     reward = get_reward(reward_name, **((reward_kwargs or {}).get(reward_name) or {}))

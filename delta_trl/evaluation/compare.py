@@ -15,7 +15,7 @@ from .sampling import describe
 from .summary import Samples, load_samples, percent, print_table
 
 
-# what two evaluations may differ in and still be compared without a word
+# settings that may differ between two evaluations without a warning
 MODEL_SETTINGS = {"model_name_or_path", "model_revision", "model_fingerprint", "benchmarks"}
 
 
@@ -36,7 +36,7 @@ def main(args: Sequence[str]) -> None:
 
 def compare(first: Path, second: Path) -> dict:
     """
-    Both tests of whether `first` is ahead, for every benchmark and over all problems together.
+    Test in two ways whether `first` is ahead, for every benchmark and over all problems together.
 
     Args:
         first, second (`Path`): Output directories of two evaluations on the same problems.
@@ -82,7 +82,7 @@ def _differences(first: dict, second: dict, expected: set[str]) -> dict[str, lis
 def _load(folder: Path) -> tuple[dict, dict[str, Samples]]:
     for name in ("settings.json", "samples.jsonl", "results.json"):
         if not (folder / name).is_file():
-            raise UsageError(f"{folder} is no finished evaluation: it has no {name}.")
+            raise UsageError(f"{folder} is not a finished evaluation: it has no {name}.")
     return load_samples(folder)
 
 

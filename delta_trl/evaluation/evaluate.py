@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 def main(options: Options) -> None:
-    """Run or go on with an evaluation. Raises `UsageError` for a mistake of the user's."""
+    """Run or continue an evaluation. Raises `UsageError` for a user's mistake."""
     arguments: EvalArguments
     (arguments,) = EvalParser().parse(options)
     state = start_processes(arguments.use_cpu)
@@ -49,10 +49,10 @@ def main(options: Options) -> None:
 
 class Evaluation:
     """
-    An evaluation, ready to go: everything that can be checked without sampling is.
+    An evaluation that is ready to run: everything that can be checked without sampling has been checked.
 
     The unit of work is a chunk, `batch_size` completions in the order of the problems. Its samples depend on the
-    settings alone, so that neither an interruption nor the number of processes changes them.
+    settings alone: neither an interruption nor the number of processes changes them.
     """
 
     def __init__(self, args: EvalArguments, state: PartialState):
@@ -79,7 +79,7 @@ class Evaluation:
                 f"model_name_or_path={self.source.name!r}: no tokenizer can be loaded: {reason}"
             ) from error
         if not state.is_main_process:
-            logging.getLogger("delta_trl.data").setLevel(logging.ERROR)  # the first process tells what is left out
+            logging.getLogger("delta_trl.data").setLevel(logging.ERROR)  # the first process reports what is left out
         with state.main_process_first():  # the others find its results in the cache
             self.problems = self._load_problems(args.benchmarks)
         self.store = Store(Path(args.output_dir), self._chunks())
@@ -129,11 +129,11 @@ class Evaluation:
         return chunks
 
     def _settings(self) -> dict:
-        """All that decides the samples."""
+        """Everything that determines the samples."""
         args = self.args
         names = ["model_name_or_path", "model_revision", "dtype", "attn_implementation", "use_vllm", "num_generations"]
         names += ["temperature", "top_p", "max_completion_length", "seed", "batch_size", "system_prompt"]
-        names += ["vllm_max_model_length"]  # what does not fit is cut off
+        names += ["vllm_max_model_length"]  # longer completions are cut off
         return {
             **{name: getattr(args, name) for name in names},
             "model_fingerprint": fingerprint(self.source),
@@ -162,7 +162,7 @@ class Evaluation:
         done, todo = share_work(self.store, self.settings, state)
         mine = todo[state.process_index :: state.num_processes]
         try:
-            # vLLM's engines start together, also those that no chunk is left for
+            # vLLM's engines start together, also on processes that have no chunk to do
             generate = self._generator() if (todo if self.args.use_vllm else mine) else None
         except (ValueError, OSError, ImportError) as error:
             raise UsageError(str(error)) from error
@@ -172,7 +172,7 @@ class Evaluation:
             for i, key in enumerate(mine):
                 assert generate is not None
                 self.store.write(state.process_index, self._sample(key, generate))
-                round_ = todo[i * state.num_processes :][: state.num_processes]  # the others are taken to be as far
+                round_ = todo[i * state.num_processes :][: state.num_processes]  # assumes the others are as far
                 progress.update(sum(self.store.chunks[other] for other in round_))
         state.wait_for_everyone()
         if state.is_main_process:
@@ -235,7 +235,7 @@ def _mapping(option: dict | str | None) -> dict:
 
 
 def sample_seed(seed: int, benchmark: str, problem: int, sample: int) -> int:
-    """A seed of 63 bits for one sample, the same wherever and whenever it is drawn."""
+    """A 63-bit seed for one sample, the same in every run and on every process."""
     digest = hashlib.sha256(f"{seed}/{benchmark}/{problem}/{sample}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
@@ -273,7 +273,7 @@ def call_reward(
         "log_extra": lambda column, values: extra.update({column: list(values)}),
         "log_metric": lambda *_: None,
     }
-    result = func(**columns | ours)  # a column cannot take the place of one of these
+    result = func(**columns | ours)  # a column cannot replace one of these
     rewards = asyncio.run(result) if is_async_callable(reward) else result
     return rewards, extra
 
@@ -282,7 +282,7 @@ MIB = 1 << 20
 
 
 def fingerprint(source: ModelSource) -> str | None:
-    """The commit of a hub repository; of a local model, a hash over the sizes, beginnings and ends of its weights."""
+    """The commit of a hub repository; of a local model, a hash of its files: sizes, beginnings, ends."""
     folder = Path(source.name)
     if not folder.is_dir():
         file = find_adapter_config_file(source.name, revision=source.revision)

@@ -24,7 +24,7 @@ class ModelSource:
 
     Args:
         name (`str`): Hub id or path, of a model or of a PEFT adapter.
-        revision (`str`, *optional*): Of the hub repository.
+        revision (`str`, *optional*): Revision of the hub repository.
         dtype (`str`, *optional*, defaults to `"auto"`): A torch dtype's name, or "auto" for the checkpoint's own.
         attn_implementation (`str`, *optional*): See transformers.
         trust_remote_code (`bool`, *optional*, defaults to `False`): See transformers.
@@ -131,7 +131,7 @@ class TransformersGenerator:
         if self.pad is None:
             self.pad = self.end[0] if self.end else 0
         greedy = sampling.temperature == 0
-        # all that a model's own generation_config.json may set would change the sampling
+        # used instead of the model's generation_config.json, whose settings would change the sampling
         self.config = GenerationConfig(
             eos_token_id=self.end or None,
             pad_token_id=self.pad,
@@ -160,9 +160,9 @@ class TransformersGenerator:
 
 class VLLMGenerator:
     """
-    Samples with vLLM, every completion by its own seed.
+    Samples with vLLM, every completion with its own seed.
 
-    Under a launcher each process has an engine of its own; alone, the engine may take several GPUs.
+    Under a launcher each process has its own engine; the engine of a single process may use several GPUs.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class VLLMGenerator:
         if source.is_adapter():
             rank = _peft().PeftConfig.from_pretrained(source.name, revision=source.revision).r
             name, options = source.base(), {"enable_lora": True, "max_lora_rank": max(16, rank)}
-            # of itself vLLM would load the newest revision
+            # given a hub id, vLLM would load the newest revision
             path = (
                 source.name if Path(source.name).is_dir() else snapshot_download(source.name, revision=source.revision)
             )
@@ -212,7 +212,7 @@ class VLLMGenerator:
         try:
             declared = GenerationConfig.from_pretrained(name, revision=None if self.lora else source.revision)
         except OSError:
-            declared = None  # a model may come without
+            declared = None  # the model has none
         self.end = end_tokens(self.tokenizer, declared)
 
     def __call__(self, prompts: list[list[int]], seeds: list[int]) -> list[Completion]:

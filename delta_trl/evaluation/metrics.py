@@ -1,7 +1,7 @@
 """
 avg@k, pass@k, bootstrap intervals and tests on rewards of shape (problems, samples).
 
-A reward that could not be had is NaN and counts as no sample at all: never as 0.
+A missing reward is NaN: it counts as no sample, never as 0.
 """
 
 from dataclasses import dataclass
@@ -30,9 +30,9 @@ def avg_at_k(rewards: np.ndarray) -> float:
 
 def pass_at_k(rewards: np.ndarray, k: int) -> float:
     """
-    The unbiased estimator of Chen et al. 2021 (arXiv 2107.03374), the mean over problems of 1 - C(n - c, k) / C(n, k)
-    for c of n scored samples right, which is a reward of 1. Problems with fewer than k scored samples are left out;
-    NaN if none is left.
+    The unbiased estimator of Chen et al. 2021 (arXiv 2107.03374): the mean over problems of 1 - C(n - c, k) / C(n, k)
+    for n scored samples, of which c are right (a reward of at least 1). Problems with fewer than k scored samples are
+    left out; NaN if none is left.
     """
     n = (~np.isnan(rewards)).sum(axis=1)
     c = (rewards >= 1.0).sum(axis=1)
@@ -54,8 +54,8 @@ def bootstrap_interval(
 
     Args:
         benchmarks (`list[np.ndarray]`):
-            Rewards (P_b, k) of one benchmark, or of several, whose problems are resampled within each: the interval is
-            then that of the average weighted by the number of problems.
+            Rewards (P_b, k) of each benchmark. Problems are resampled within each; the interval is that of the average
+            over all problems.
         level (`float`, *optional*, defaults to `0.95`): Coverage.
         resamples (`int`, *optional*, defaults to `10000`): How often to resample.
         seed (`int`, *optional*, defaults to `0`): Of the resampling.
@@ -73,7 +73,7 @@ def paired_bootstrap(
     seed: int = 0,
 ) -> tuple[float, float, float, float]:
     """
-    Resample problems, the same ones of both models.
+    Paired bootstrap over problems: the same problems are drawn for both models.
 
     Args:
         first, second (`list[np.ndarray]`): Rewards (P_b, k) of each benchmark; the numbers of samples may differ.
@@ -98,7 +98,7 @@ class RunTest:
     Args:
         first, second (`float`): Mean accuracy over the runs of each model.
         u (`float | None`): The U statistic of the first; `None` where a model has a single run.
-        p (`float | None`): Of its being ahead by chance; `None` likewise.
+        p (`float | None`): The p-value of the first being ahead; `None` likewise.
     """
 
     first: float

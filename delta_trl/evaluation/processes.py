@@ -1,4 +1,4 @@
-"""What commands that work chunk by chunk share: the processes of a launcher, and which of them does what."""
+"""For commands that work chunk by chunk: the processes of a launcher, and which chunks each of them does."""
 
 from datetime import timedelta
 
@@ -10,15 +10,15 @@ from .store import ChunkKey, Store
 
 
 def start_processes(use_cpu: bool) -> PartialState:
-    """The processes that a launcher has started, or one."""
-    # `PartialState` looks neither at what the launcher was told nor at what the machine has, and would start no group
+    """Join the processes that a launcher has started; without a launcher there is one."""
+    # by itself, `PartialState` ignores the launcher's choice and a missing GPU, and would start no process group
     cpu = use_cpu or parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
     return PartialState(cpu=cpu, timeout=timedelta(days=7))  # one may work for hours longer than another
 
 
 def share_work(store: Store, settings: dict, state: PartialState) -> tuple[set[ChunkKey], list[ChunkKey]]:
     """
-    Which chunks are done, and which are to do, the same on all processes; of these, process i does every n-th.
+    The chunks that are done and those that are left, the same on all processes; each of n does every n-th of these.
 
     Raises:
         UsageError: If the folder holds results of other settings.

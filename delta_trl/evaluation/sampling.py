@@ -1,4 +1,4 @@
-"""How completions were sampled, in words: an accuracy means little without."""
+"""Describes in words how completions were sampled: an accuracy means little without that."""
 
 from trl import GRPOConfig
 
@@ -18,7 +18,7 @@ def describe(
 
 
 def describe_training(args: GRPOConfig) -> str:
-    """As [`describe`], of a [`~trl.GRPOConfig`]; `generation_kwargs` win, as in TRL."""
+    """As [`describe`], of a [`~trl.GRPOConfig`]; `generation_kwargs` take precedence, as in TRL."""
     names = ("temperature", "top_p", "top_k", "min_p")
     chosen = {name: getattr(args, name) for name in names} | (args.generation_kwargs or {})
     return describe(**{name: chosen[name] for name in names})

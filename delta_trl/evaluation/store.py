@@ -1,7 +1,7 @@
 """
 The files of an evaluation. Samples are written chunk by chunk; a chunk counts when all of its lines are there.
 
-    settings.json       what decides the samples; going on with other settings is refused
+    settings.json       what determines the samples; an evaluation cannot continue with other settings
     samples.jsonl       all samples, in order
     samples-N.part      those of process N, until they are merged into samples.jsonl
     .lock               held by the evaluation that writes here
@@ -40,7 +40,7 @@ class Store:
 
     def check_settings(self, settings: dict) -> None:
         """
-        Write the settings, or compare them with those of the evaluation to go on with.
+        Write the settings, or compare them with those of the evaluation that is continued.
 
         Raises:
             UsageError: If they differ; names the differences.
@@ -51,7 +51,7 @@ class Store:
             return
         if changed := differences(json.loads(path.read_text()), json.loads(json.dumps(settings))):
             raise UsageError(
-                f"{self.folder} holds results of other settings: {in_words(changed)}. Go on with the same ones, or "
+                f"{self.folder} holds results of other settings: {in_words(changed)}. Use the same settings, or "
                 "choose another --output_dir."
             )
 
@@ -75,7 +75,7 @@ class Store:
         return set(complete)
 
     def write(self, process: int, samples: list[dict]) -> None:
-        """Append one chunk, whose samples name it, to the part of a process."""
+        """Append the samples of one chunk to a process's part file."""
         lines = [json.dumps(sample, ensure_ascii=False, default=str) for sample in samples]
         with (self.folder / f"samples-{process}.part").open("ab") as file:
             file.write(("\n".join(lines) + "\n").encode())

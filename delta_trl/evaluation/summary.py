@@ -24,7 +24,7 @@ class Samples:
     What was sampled on one benchmark, as arrays of shape (problems, k).
 
     Attributes:
-        rewards (`np.ndarray`): NaN where the reward could not be had.
+        rewards (`np.ndarray`): NaN where there is no reward.
         lengths (`np.ndarray`): In tokens, the end token included.
         truncated (`np.ndarray`): Whether the length limit cut it off.
     """
@@ -51,7 +51,7 @@ def load_samples(folder: Path) -> tuple[dict, dict[str, Samples]]:
     for name, found in rows.items():
         expected = settings["benchmarks"][name]["num_problems"] * k
         if len(found) != expected:
-            raise UsageError(f"{folder} has {len(found)} of {expected} samples of {name}: evaluate to its end.")
+            raise UsageError(f"{folder} has {len(found)} of {expected} samples of {name}: finish the evaluation.")
     return settings, {name: Samples(found, k) for name, found in rows.items()}
 
 
@@ -62,7 +62,7 @@ def summarise(folder: Path) -> dict:
         "settings": settings,
         "versions": {name: version(name) for name in ("delta-trl", "torch", "transformers", "math-verify")},
         "benchmarks": {name: numbers([one]) for name, one in samples.items()},
-        "average": numbers(list(samples.values())),  # of problems: benchmarks weigh as many as they have
+        "average": numbers(list(samples.values())),  # over problems: a benchmark weighs as much as it has
     }
     for name, one in results["benchmarks"].items():
         one["left_out"] = settings["benchmarks"][name]["left_out"]

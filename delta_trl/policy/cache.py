@@ -85,7 +85,7 @@ class Placement:
             tenth of each stays free.
         device (`torch.device`): Where the model computes; a CPU without index.
         may_recompute (`bool`, *optional*, defaults to `True`):
-            Whether `"auto"` may keep nothing if there is no room. If not, what device memory has no room for goes to
+            Whether `"auto"` may keep nothing if there is no room. If not, what does not fit into device memory goes to
             main memory.
     """
 
@@ -198,7 +198,7 @@ class HiddenStateCache:
         self._copying: torch.Tensor | None = None  # to main memory; must live until that is done
 
     def write(self, states: torch.Tensor, ranges: list[tuple[int, int]]) -> None:
-        """Store `states` (n, d) of the tokens in `ranges`, each with its first number and its end."""
+        """Store `states` (n, d) of the tokens in `ranges`, pairs of a first number and an end."""
         self._wait()
         start = 0
         for first, last in ranges:

@@ -154,7 +154,7 @@ def get_rng_states(device: torch.device) -> list[torch.Tensor]:
 
 @contextmanager
 def replayed_rng(states: list[torch.Tensor], device: torch.device) -> Iterator[None]:
-    """Draw random numbers from `states` (of `get_rng_states`) within; afterwards it is as if none had been drawn."""
+    """Draw random numbers from `states` (of `get_rng_states`) within; then restore the generators."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.set_rng_state(states[0])
         if device.type == "cuda":

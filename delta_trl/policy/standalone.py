@@ -127,7 +127,7 @@ def given_tokens(
     progress: bool = False,
 ) -> Tokens:
     """
-    Given completions as the tokens of a rollout batch.
+    Turn given completions into the tokens of a rollout batch.
 
     Args:
         model (`PreTrainedModel`): The policy that scores them.

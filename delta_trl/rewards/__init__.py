@@ -22,13 +22,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The names of the asynchronous forms, for one release."""
+    """Accept the former asynchronous names for one release, with a warning."""
     plain = name.removeprefix("async_").removeprefix("Async")
     if plain == name or plain not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     warnings.warn(
-        f"`{name}` will be removed and is `{plain}` now, which is no coroutine. To await it, use "
-        f"`asyncio.to_thread({plain}, ...)`.",
+        f"`{name}` is called `{plain}` now, and the old name will be removed. `{plain}` is not a coroutine: to await "
+        f"it, use `asyncio.to_thread({plain}, ...)`.",
         FutureWarning,
         stacklevel=2,
     )

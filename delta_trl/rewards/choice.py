@@ -20,7 +20,7 @@ class MultipleChoiceReward:
     choice, "(B) 42".
 
     Args:
-        letters (`str`, *optional*, defaults to `"ABCDEFGHIJ"`): The letters that stand for a choice.
+        letters (`str`, *optional*, defaults to `"ABCDEFGHIJ"`): The letters of the choices.
         require_boxed (`bool`, *optional*, defaults to `False`): Whether an answer counts only inside `\boxed{...}`.
 
     Raises:
@@ -47,18 +47,18 @@ class MultipleChoiceReward:
 
         Args:
             completions (`list[str] | list[list[dict]]`):
-                Texts, or lists of chat messages of which the last assistant message counts.
-            solution (`list[str]`): The letters that are right, or their numbers counted from 0, as MMLU has them.
+                Texts, or lists of chat messages; the last assistant message counts.
+            solution (`list[str]`): The right letters, or their indices counted from 0, as in MMLU.
             log_extra (`Callable[[str, list], None]`, *optional*):
                 Called with columns for TRL's completions table: the gold and the chosen letter.
             **kwargs: The other columns of the data set; not used.
 
         Returns:
-            `list[float | None]`: 1.0, 0.0, or `None` where the gold is no letter of a choice.
+            `list[float | None]`: 1.0, 0.0, or `None` where the gold is not one of the letters.
 
         Raises:
-            TypeError, ValueError: If `completions` or `solution` are no lists of the same length, see `check_inputs`,
-                or a gold is neither a letter nor its number.
+            TypeError, ValueError: If `completions` and `solution` are not lists of the same length (see
+                `check_inputs`), or a gold is neither text nor an integer.
         """
         check_inputs(self.__name__, completions, solution=solution)
         golds = [self._gold(gold) for gold in known_golds(self.__name__, solution, (str, Integral))]

@@ -64,7 +64,7 @@ class Fence(NamedTuple):
         return "python" if PYTHON.match(self.info) else self.info.partition(" ")[0].lower()
 
     def closes(self, opening: "Fence") -> bool:
-        """A fence that is indented further belongs to the block, such as an example in a docstring."""
+        """Whether it closes a block. A fence that is indented further is part of it, as in a docstring's example."""
         bare = not self.info or self.info.startswith("<")  # ```</answer>
         return bare and self.mark.startswith(opening.mark) and self.indent <= opening.indent + 3
 
@@ -86,7 +86,7 @@ def _keep(blocks: dict[str, str], opening: Fence, lines: list[str]) -> None:
 
 
 def _outdent(lines: list[str], indent: int) -> str:
-    """A block's text without its fence's indentation, unless its first line has none of that."""
+    """A block's text, dedented by its fence's indentation, or by that of its first line if it is smaller."""
     first = next(filter(str.strip, lines), "")
     indent = min(indent, len(first) - len(first.lstrip(" \t")))
     return "\n".join(line[:indent].lstrip(" \t") + line[indent:] for line in lines)
@@ -97,7 +97,7 @@ class CodeReward:
     Unit tests as a reward.
 
     Args:
-        timeout (`float`, *optional*, defaults to `6.0`): Seconds on the clock that one test may take.
+        timeout (`float`, *optional*, defaults to `6.0`): Wall-clock seconds that one test may take.
         memory_mb (`int`, *optional*, defaults to `1024`): Address space of one test, in MiB.
         workers (`int`, *optional*):
             Tests that run at the same time in each training process; by default its share of the processors.
@@ -128,7 +128,7 @@ class CodeReward:
         self.require_fence = require_fence
         self.remote_url = remote_url
         self.options = (workers, tier, allow_unsafe)
-        self.sandbox  # noqa: B018 (wrong options are named now, not at the first batch)
+        self.sandbox  # noqa: B018 (wrong options raise now, not at the first batch)
 
     @property
     def sandbox(self) -> Sandbox | RemoteSandbox:
@@ -161,10 +161,10 @@ class CodeReward:
             or the sandbox failed.
 
         Raises:
-            TypeError, ValueError: If `completions` or `tests` are no lists of the same length, see `check_inputs`.
+            TypeError, ValueError: If `completions` and `tests` are not lists of the same length, see `check_inputs`.
         """
         check_inputs(self.__name__, completions, tests=tests)
-        tests = list(tests)  # a column of a data set builds its rows at each access, and they are told apart by `id`
+        tests = list(tests)  # a data set's column builds new rows at each access, but `_key` compares them by `id`
         programs = [extract_program(message_text(one), not self.require_fence) for one in completions]
         progress = Progress(len(programs))
         jobs = {(program, _key(test)): test for program, test in zip(programs, tests, strict=True)}
@@ -189,7 +189,7 @@ class CodeReward:
                 return "no code"
             return grade(self.sandbox, program, parsed, self.limits, stop_at_failure=not self.partial_credit)
         except TestsError as error:
-            logger.warning("code_reward: tests that cannot be used: %.500r", str(error))  # it may quote them
+            logger.warning("code_reward: tests that cannot be used: %.500r", str(error))  # it may quote the tests
             return "unusable tests"
 
     def _reward(self, result: Grade | str) -> float | None:
@@ -207,7 +207,7 @@ def _key(test: dict | str) -> int | str:
 
 
 class Progress:
-    """Logs how far a batch is, if it takes long. Entered by many threads at once."""
+    """Logs the progress of a batch that takes long. Many threads enter it at once."""
 
     def __init__(self, total: int):
         self.total = total
@@ -231,7 +231,7 @@ class Progress:
 
 @functools.cache
 def get_sandbox(workers: int | None, tier: str | None, allow_unsafe: bool) -> Sandbox:
-    """This process's sandbox with these options: rewards that ask for the same share its workers."""
+    """This process's sandbox with these options. Rewards with the same options share its workers."""
     return Sandbox(workers=workers, tier=tier, allow_unsafe=allow_unsafe)
 
 
@@ -275,6 +275,6 @@ def code_reward(
         if not isinstance(option, (int, float, type(None))):  # trainers pass each column of the data set by its name
             raise TypeError(
                 f"code_reward: `{name}` is an option, expected a number; got {option!r:.200}. If it is a column of "
-                f"the data set, rename or remove that, or use CodeReward({name}=...), which looks at no such column."
+                f"the data set, rename or remove it, or use CodeReward({name}=...), which ignores such a column."
             )
     return CodeReward(timeout, memory_mb, workers)(completions, tests, **kwargs)

@@ -1,4 +1,4 @@
-"""Errors of reward functions that name the function and the completion, and a check of what functions return."""
+"""Adds the function's name and the completion to errors of reward functions, and checks what they return."""
 
 import functools
 import math
@@ -10,7 +10,7 @@ from torch import nn
 from trl.trainer.utils import is_async_callable
 
 
-SEARCH_SECONDS = 30.0  # for the completion that a reward function fails on
+SEARCH_SECONDS = 30.0  # spent looking for the completion on which a reward function fails
 
 
 def explain_failures(func: Callable | nn.Module, name: str) -> Callable | nn.Module:
@@ -70,7 +70,7 @@ def check_rewards(name: str, rewards: Any, completions: list) -> list[float | No
 
     Raises:
         TypeError: If they are not a list of numbers and `None`.
-        ValueError: If their number is not that of the completions, or one is infinite.
+        ValueError: If there is not one for each completion, or one is infinite.
     """
     expected = f"expected a list of {len(completions)} numbers, one for each completion, None if it cannot be scored."
     if isinstance(rewards, (str, bytes, dict)) or not hasattr(rewards, "__iter__") or _is_scalar(rewards):
@@ -112,7 +112,7 @@ def _note(name: str, completions: list, index: int | None) -> str:
     if index is None:
         return (
             f"The reward function '{name}' raised this on a batch of {len(completions)} completions, though not on "
-            f"one alone of those that were tried within {SEARCH_SECONDS:g} s."
+            f"any single one of those that were tried within {SEARCH_SECONDS:g} s."
         )
     return (
         f"The reward function '{name}' raised this on completion {index + 1} of {len(completions)}: "
@@ -125,5 +125,5 @@ def _short(value: Any) -> str:
 
 
 def without_middle(text: str, limit: int) -> str:
-    """The first and the last half of `limit` characters of a longer text."""
+    """A text; one that is longer than `limit` characters keeps half of them from its start and half from its end."""
     return text if len(text) <= limit else f"{text[: limit // 2]} … {text[-limit // 2 :]}"

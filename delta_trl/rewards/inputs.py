@@ -15,14 +15,14 @@ def check_inputs(reward: str, completions: Any, **column: Any) -> None:
         **column: The column, by its name.
 
     Raises:
-        TypeError: If one of them is no list, or a completion is neither text nor messages with text.
-        ValueError: If there are not as many of one as of the other.
+        TypeError: If one of them is not a list, or a completion is neither text nor messages with text.
+        ValueError: If their lengths differ.
     """
     [(name, values)] = column.items()
     for what, given in (("completions", completions), (name, values)):
         if isinstance(given, (str, bytes, dict)) or not hasattr(given, "__len__"):
             raise TypeError(
-                f"{reward}: expected lists, one of `{name}` for each completion; got {what}={_short(given)}. For a "
+                f"{reward}: expected lists, with a `{name}` for each completion; got {what}={_short(given)}. For a "
                 f"single completion: {reward}([completion], {name}=[...])."
             )
     if len(values) != len(completions):
@@ -40,7 +40,7 @@ def known_golds(reward: str, solution: Any, kinds: tuple[type, ...] = (str, bool
     The golds as they are, with None for those that are missing (None or NaN).
 
     Raises:
-        TypeError: If a gold is of none of the `kinds`; a truth value is a number only to Python.
+        TypeError: If a gold is of none of the `kinds`. A bool counts as a number only if `kinds` names it.
     """
     golds = [None if isinstance(gold, (Real, Decimal)) and gold != gold else gold for gold in solution]
     for i, gold in enumerate(golds):

@@ -27,8 +27,8 @@ class MathReward:
 
     Args:
         require_boxed (`bool`, *optional*, defaults to `False`):
-            Whether an answer counts only inside `\boxed{...}`; else `<answer>` tags, `####` and a final "Answer:" or
-            "the answer is" are read too, in the absence of a box.
+            Whether an answer counts only inside `\boxed{...}`. Otherwise, if there is no box, `<answer>` tags, `####`
+            and a final "Answer:" or "the answer is" are read too.
         timeout (`float`, *optional*, defaults to `3.0`):
             Seconds that one check may take; an answer whose check takes longer scores 0.
         num_workers (`int`, *optional*, defaults to `2`):
@@ -60,23 +60,23 @@ class MathReward:
 
         Args:
             completions (`list[str] | list[list[dict]]`):
-                Texts, or lists of chat messages of which the last assistant message counts.
+                Texts, or lists of chat messages; the last assistant message counts.
             solution (`list[str]`):
                 The golds: LaTeX or words, bare, in `$...$`, in `\boxed{...}` or after `####`; or numbers. `None` where
                 there is none.
             log_extra (`Callable[[str, list], None]`, *optional*):
                 Called with columns for TRL's completions table: the gold, the extracted answer, the verdict.
             log_metric (`Callable[[str, float], None]`, *optional*):
-                Called with the shares of timeouts, of failed checks and of golds that cannot be used.
+                Called with the shares of timeouts, failed checks, golds that cannot be used, and answers not checked.
             **kwargs: The other columns of the data set; not used.
 
         Returns:
-            `list[float | None]`: 1.0, 0.0, or `None` where the gold cannot be used or where no worker could be had for
-            the check.
+            `list[float | None]`: 1.0, 0.0, or `None` where the gold cannot be used or no worker was available for the
+            check.
 
         Raises:
-            TypeError, ValueError: If `completions` or `solution` are no lists of the same length, see `check_inputs`,
-                or a gold is neither text nor a number.
+            TypeError, ValueError: If `completions` and `solution` are not lists of the same length (see
+                `check_inputs`), or a gold is neither text nor a number.
             RuntimeError: If the workers cannot start at all.
         """
         check_inputs(self.__name__, completions, solution=solution)

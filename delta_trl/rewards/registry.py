@@ -20,7 +20,7 @@ class RegisteredReward:
     Args:
         module (`str`): Module that holds it.
         function (`str`, *optional*):
-            Attribute used when no options are given; `None` if the reward cannot do without options.
+            Attribute used when no options are given; `None` if the reward needs options.
         factory (`str`, *optional*): Attribute called with the options; `None` if the reward has none.
     """
 
@@ -58,13 +58,15 @@ def get_reward(name: str, **options: Any) -> Callable:
         `Callable`: A callable that TRL's trainers accept, picklable, with a `__name__` for the metrics.
 
     Raises:
-        ValueError: If the name is unknown, or an option is unknown or missing; the message says what was given and
-            what there is.
+        ValueError: If the name is unknown, or an option is unknown or missing; the message names what was given and
+            what is accepted.
         ImportError: If the user's module exists and fails to import something itself.
     """
     if name in ("async_math_reward", "async_code_reward"):  # for one release
         plain = name.removeprefix("async_")
-        warnings.warn(f"Reward {name!r} will be removed and is {plain!r} now.", FutureWarning, stacklevel=2)
+        warnings.warn(
+            f"Reward {name!r} is called {plain!r} now, and the old name will be removed.", FutureWarning, stacklevel=2
+        )
         name = plain
     if name in REWARDS:
         return _load_registered(name, REWARDS[name], options)

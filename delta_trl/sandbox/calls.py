@@ -1,7 +1,7 @@
 """
 Loads an untrusted program and calls its functions.
 
-This text also runs on a remote server, below `codec.py`, so it imports nothing of this package.
+This source also runs on a remote server, appended to that of `codec.py`, so it imports nothing from this package.
 """
 
 import builtins
@@ -12,7 +12,7 @@ from typing import Any
 
 
 FILE_NAME = "/tmp/solution.py"
-# What LeetCode's judge imports before a solution, in LiveCodeBench's order (the modules last), and its limit.
+# What LeetCode's judge imports before a solution, in LiveCodeBench's order (the modules last); its recursion limit.
 DEFAULT_MODULES = (
     "string re datetime collections heapq bisect copy math random statistics itertools functools operator io sys json"
 )
@@ -26,7 +26,7 @@ RECURSION_LIMIT = 50_000
 
 
 def unlimited_integers() -> None:
-    """Lift the limit of digits in conversions (security releases of 3.10, and 3.11): long answers are legitimate."""
+    """Lift Python's limit of digits in conversions (3.11, security releases of 3.10): long answers are legitimate."""
     if hasattr(sys, "set_int_max_str_digits"):
         sys.set_int_max_str_digits(0)
 
@@ -47,7 +47,7 @@ def new_module(name: str) -> types.ModuleType:
 def load(program: types.CodeType) -> types.ModuleType:
     """The program as a module, which holds what the program defines and imports, and nothing else."""
     module = new_module("solution")
-    # The default imports stand where builtins do, one scope further out, so that they cannot answer for the program.
+    # Default imports go among the builtins, outside the module's names: `find` must not take one for the program's.
     defaults: dict[str, Any] = {}
     exec(DEFAULT_IMPORTS, defaults)
     vars(module)["__builtins__"] = defaults | vars(builtins)

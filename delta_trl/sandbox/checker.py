@@ -1,8 +1,8 @@
 """
 Compares what a program gave with what was expected: plain data on the host, never a program's objects.
 
-This runs in the trainer, and a hostile program can write output that is slow to compare. So no more of the output is
-split, converted or hashed than the expected value has parts.
+This runs in the trainer, and a hostile program can write output that is slow to compare. So it splits, converts and
+hashes at most as many parts of the output as the expected value has.
 """
 
 import math
@@ -12,7 +12,7 @@ from typing import Any
 
 TOLERANCE = 1e-6  # absolute, and relative to the expected value
 MAX_KEY_DIGITS = 1000
-# Possessive: millions of digits before another sign are read once
+# Possessive quantifiers: millions of digits before another character are read once
 NUMBER = re.compile(r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?+")
 
 
@@ -28,7 +28,7 @@ def same_output(actual: bytes, expected: str) -> bool:
     Whether standard output is the expected one.
 
     Line by line; white space around lines and blank lines around the text do not count. Where an expected line has
-    numbers with a decimal point or an exponent, it is compared token by token, those as floats, all else exactly.
+    numbers with a decimal point or an exponent, it is compared token by token: these as floats, all else exactly.
     """
     try:
         text = actual.decode("utf-8").strip()
@@ -67,7 +67,7 @@ def same_value(actual: Any, expected: Any) -> bool:
     Whether a returned value, as `codec.encode` writes it, is the expected one, which comes from JSON.
 
     A tuple equals a list, 2.0 equals 2, floats may differ within the tolerance, a key equals its string (JSON has no
-    other keys). A bool is no number, and a set no list.
+    other keys). A bool is not a number, and a set is not a list.
     """
     if expected is None or isinstance(expected, (bool, str)):
         return type(actual) is type(expected) and actual == expected
@@ -95,7 +95,7 @@ def _same_number(actual: int | float | None, expected: int | float) -> bool:
 
 
 def _number(data: Any) -> int | float | None:
-    """The number of an encoding, which takes a time linear in its length: long ones are hexadecimal."""
+    """The number that is encoded, or None. Takes linear time: long integers are hexadecimal."""
     if type(data) is int:
         return data
     if not isinstance(data, list) or len(data) != 2 or not isinstance(data[1], str):
@@ -109,12 +109,12 @@ def _number(data: Any) -> int | float | None:
 
 
 def _key(data: Any) -> str | None:
-    """The encoding of a dictionary's key, as JSON writes the key; `None` for what it cannot write."""
+    """A dictionary's key, from its encoding, as JSON writes it; `None` if JSON cannot."""
     if data is None or isinstance(data, (bool, str)):
         return json_key(data)
     number = _number(data)
     if number is None or (isinstance(data, list) and len(data[1]) > MAX_KEY_DIGITS):
-        return None  # decimal digits take a time that is quadratic in their number
+        return None  # writing it in decimal takes quadratic time
     return json_key(number)
 
 

@@ -1,7 +1,7 @@
 """Encodes plain data as JSON, so that values can be compared without running the program's code.
 
 Scalars are themselves where JSON has them; everything else is a list whose first item is a tag.
-Long integers are hexadecimal: linear in time to read, exact, and without a limit of digits.
+Long integers are hexadecimal: exact, read in linear time, and without a limit of digits.
 """
 
 import collections
@@ -18,8 +18,8 @@ class NotPlainError(TypeError):
 
 SEQUENCES = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": collections.deque}
 MUTABLE = (list, dict, set, collections.deque)
-SHORT_BITS = 64  # of an integer that stands for itself
-ARRAY_KINDS = "biufcSUmM"  # of numpy's types, those that hold plain data
+SHORT_BITS = 64  # an integer of fewer bits is encoded as itself
+ARRAY_KINDS = "biufcSUmM"  # numpy's kinds of dtypes that hold plain data
 BY_VALUE = (collections.Counter, collections.OrderedDict, collections.defaultdict)
 
 
@@ -31,7 +31,7 @@ def encode(value: Any, refer: Callable | None = None) -> Any:
 
     Args:
         value (`Any`): What to encode.
-        refer (`Callable`, *optional*): Encodes what is no plain data, and containers of a program's own classes.
+        refer (`Callable`, *optional*): Encodes all that is not plain data, and containers of a program's own classes.
 
     Raises:
         NotPlainError: If there is no encoding for it.
@@ -79,7 +79,7 @@ def encode(value: Any, refer: Callable | None = None) -> Any:
         return ["array", value.dtype.str, list(value.shape), value.tobytes().hex()]
     if refer is not None:
         return refer(value)
-    raise NotPlainError(f"a value of type {kind.__name__} is no plain data")
+    raise NotPlainError(f"a value of type {kind.__name__} is not plain data")
 
 
 def decode(data: Any, resolve: Callable | None = None) -> Any:
@@ -91,7 +91,7 @@ def decode(data: Any, resolve: Callable | None = None) -> Any:
         resolve (`Callable`, *optional*): Called with (tag, items) for the tags that `encode`'s `refer` made.
 
     Raises:
-        ValueError: If it is no encoding.
+        ValueError: If it is not an encoding.
         RecursionError: If it is nested too deeply.
     """
     if data is None or isinstance(data, (bool, int, str)):
@@ -145,14 +145,14 @@ def _decode_array(kind: str, shape: list[int], content: str) -> Any:
 
     if numpy.dtype(kind).kind not in ARRAY_KINDS:
         raise ValueError("no encoding of an array")
-    # An empty array of several axes is broadcast against any other to nothing, and nothing differs from nothing.
+    # One axis if empty: an empty array of several axes broadcasts with others to an empty result, which is all equal.
     array = numpy.frombuffer(bytes.fromhex(content), kind).reshape(shape if content else 0)
-    # numpy rounds what an array is compared with to the array's type, and to float16 every large number is infinity
+    # numpy rounds what an array is compared with to the array's dtype: in float16, large numbers become infinity
     return array.astype({"f": numpy.float64, "c": numpy.complex128}.get(array.dtype.kind, array.dtype))
 
 
 def short_integer(digits: str) -> int:
-    """An integer of JSON, of no more digits than `encode` writes: Python takes a time that is quadratic in these."""
+    """Parse a JSON integer of at most as many digits as `encode` writes: parsing more takes quadratic time."""
     if len(digits) > 20:
         raise ValueError(f"an integer of {len(digits)} digits stands for itself")
     return int(digits)

@@ -13,10 +13,10 @@ from .remote import RemoteSandbox
 from .sandbox import Sandbox
 
 
-MAX_TIMEOUTS = 2  # of one program, after which its other tests count as failed
-REPORT_BYTES = 500  # the end of a case takes fewer
-METHOD = "Solution()."  # as LeetCode's data sets name what a program defines
-MAX_LEVELS = 100  # of a call's input or output
+MAX_TIMEOUTS = 2  # of one program; then its other tests count as failed
+REPORT_BYTES = 500  # the report on a case's end is shorter
+METHOD = "Solution()."  # prefix of methods in LeetCode's data sets
+MAX_LEVELS = 100  # of nesting in a call's input or output
 JSON_SCALARS = (type(None), bool, int, float, str)
 
 
@@ -26,11 +26,11 @@ class Grade:
     The result of grading a program.
 
     Args:
-        passed (`int`): Tests passed, of those that were run.
-        total (`int`): Tests that there are.
+        passed (`int`): How many of the tests that ran have passed.
+        total (`int`): How many tests there are.
         verdict (`str`):
-            "passed", "wrong answer", "exception", "timeout", "memory", "output limit", "killed"; for a program that
-            fails, of its first failure. "sandbox error" if it could not be graded.
+            "passed", or the first failure: "wrong answer", "exception", "timeout", "memory", "output limit", "killed".
+            "sandbox error" if the program could not be graded.
         failed_test (`int`, *optional*): Number of the first test that failed, from 1.
     """
 
@@ -66,13 +66,13 @@ class StdinTests:
         return {"kind": "stdin", "code": code, "inputs": [self.inputs[case] for case in cases]}
 
     def single(self, result: Result, case: int) -> str:
-        """The verdict on a case that had a process of its own."""
+        """The verdict on a case that ran alone in a process."""
         if result.outcome is not Outcome.OK:
             return result.outcome.value
         return "passed" if same_output(result.stdout, self.outputs[case]) else "wrong answer"
 
     def batch(self, result: Result, cases: range) -> list[bool]:
-        """Whether the cases of one process passed, as far as it came."""
+        """For each case that a process of several cases has finished, whether it passed."""
         passed, start = [], 0
         for case, line in zip(cases, result.reports, strict=False):
             report = load_report(line[:REPORT_BYTES])
@@ -116,8 +116,9 @@ class CallTests:
 
 def _as_few_parts(line: bytes, wanted: bytes) -> bool:
     """
-    Whether an encoding could be that of an equal value: if not, it is not worth the time to read millions of lists.
-    An equal value has the same strings and containers; its keys may be numbers, a list of two, instead of strings.
+    Whether an encoding is small enough to be that of an equal value: reading millions of lists takes too long.
+
+    An equal value has the same strings and containers, but keys may be numbers (lists of two) instead of strings.
     """
     return all(line.count(mark) <= 2 * wanted.count(mark) + 1 for mark in (b"[", b",", b"{"))
 
@@ -129,8 +130,8 @@ class Suite:
 
     Args:
         setup (`str`): Code to run first.
-        units (`list[str]`): The tests; the names of the program are theirs to use.
-        entry_point (`str`, *optional*): What `check` of the last unit is called with: `f`, or `Solution().f`.
+        units (`list[str]`): The tests; they can use the program's names.
+        entry_point (`str`, *optional*): What `check` is called with after each unit: `f`, or `Solution().f`.
         called (`tuple[str, ...]`, *optional*, defaults to `()`): Names that the units call.
     """
 
@@ -140,7 +141,7 @@ class Suite:
     called: tuple[str, ...] = ()
 
     def grade(self, sandbox: Sandbox, code: str, limits: Limits, stop_at_failure: bool) -> Grade:
-        """One process for all tests of a program, as they are written to be run."""
+        """All tests of a program in one execution: the tests in one process, the program in another."""
         job = {"kind": "suite", "stop_at_failure": stop_at_failure} | vars(self)
         result = sandbox.execute([job, {"kind": "program", "code": code}], limits)
         total = len(self.units)
@@ -161,7 +162,7 @@ class Suite:
         named = {True: "passed", "AssertionError": "wrong answer", "MemoryError": "memory"}
         verdicts = {number: named.get(one, "exception") for number, one in enumerate(passed)}
         if len(verdicts) < total and set(verdicts.values()) <= {"passed"}:
-            verdicts[len(verdicts)] = "exception"  # the tests ended before they had come to this one
+            verdicts[len(verdicts)] = "exception"  # the tests ended before this one ran
         return summarize(verdicts, total)
 
 
@@ -189,7 +190,7 @@ def parse_tests(tests: dict | str) -> StdinTests | CallTests | Suite:
     """
     try:
         return _parse_tests(tests)
-    except (RecursionError, MemoryError) as error:  # what Python's parser says of thousands of signs
+    except (RecursionError, MemoryError) as error:  # from Python's parser
         raise TestsError("The tests are nested too deeply.") from error
 
 
@@ -198,7 +199,7 @@ def _parse_tests(tests: dict | str) -> StdinTests | CallTests | Suite:
         try:
             tests = parse_json(tests)
         except ValueError as error:
-            raise TestsError(f"The tests are no JSON: {error}") from error
+            raise TestsError(f"The tests are not JSON: {error}") from error
     if not isinstance(tests, dict):
         raise TestsError(f"Tests are a dict or its JSON, got {type(tests).__name__}.")
     if tests.get("test") or tests.get("test_list"):
@@ -224,7 +225,7 @@ def _parse_suite(tests: dict) -> Suite:
         try:
             tree = ast.parse(unit)
         except (SyntaxError, ValueError) as error:
-            raise TestsError(f"A test is no Python: {error}") from error
+            raise TestsError(f"A test is not Python: {error}") from error
         called += [node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and hasattr(node.func, "id")]
     entry_point = _function("entry_point", tests["entry_point"]) if tests.get("entry_point") else None
     return Suite("\n".join(setup), units, entry_point, tuple(dict.fromkeys(called)))
@@ -262,7 +263,7 @@ def _parse_calls(name: str, inputs: list, outputs: list) -> CallTests:
                 given = [parse_json(line) for line in given.split("\n") if line.strip()]
                 wanted = parse_json(wanted) if isinstance(wanted, str) else wanted
             except ValueError as error:
-                raise TestsError(f"A call's input or output is no JSON: {error}") from error
+                raise TestsError(f"A call's input or output is not JSON: {error}") from error
         if not isinstance(given, list):
             raise TestsError(f"A call's input is a list of arguments or JSON lines, got {type(given).__name__}.")
         _check_depth((given, wanted))
@@ -287,11 +288,12 @@ def grade(
         sandbox (`Sandbox | RemoteSandbox`): Where to run it.
         code (`str`): Its text.
         tests (`StdinTests | CallTests | Suite`): From `parse_tests`.
-        limits (`Limits`, *optional*): Of each test; by default the sandbox's.
+        limits (`Limits`, *optional*): For each test; by default the sandbox's.
         stop_at_failure (`bool`, *optional*, defaults to `True`): Run no further tests after the first that fails.
 
     Raises:
-        TestsError: If the tests are code that does not compile or imports what is not installed.
+        TestsError: If the tests are code that cannot be run, such as an import of what is not installed, or that
+            needs a local sandbox.
     """
     limits = limits or sandbox.limits
     if isinstance(tests, Suite):
@@ -310,13 +312,13 @@ def _grade_cases(
     together: bool = True,
 ) -> Grade:
     """
-    All cases `together` in one process, which stops after the first if that fails; or each in a process of its own.
+    Run all cases `together` in one process (a batch), or each in its own.
 
-    All cases of a batch after the first have the time of one together, since only the program knows where it is.
-    Those that it does not come to run alone. A later failure of the batch is tried again alone, too: an earlier case
-    may have left something behind that is not this one's fault. If it passes there, the program answers differently
-    alone, by chance or on purpose. Then the batch counts for nothing: one answer from here and another from there
-    would be two guesses for every case.
+    If the first case of a batch fails, `stop_at_failure` ends the batch. All its later cases together have the time
+    limit of one, since only the program knows which one it is at. Cases that it does not reach run alone. So do later
+    cases that fail in the batch, because an earlier case may have left something behind. If such a case passes alone,
+    the program answers differently there, by chance or on purpose. Then no answer of the batch counts: taking some
+    answers from the batch and others from single runs would give it two guesses for every case.
     """
     everything = range(len(tests.inputs))
     verdicts: dict[int, str] = {}
@@ -355,21 +357,21 @@ def _batch(
     result = sandbox.execute([tests.job(code, everything)], limits, len(everything), go_on)
     passed = tests.batch(result, everything)
     first = result
-    if result.at_gate is not None:  # there it was told whether its first answer was right: that answer stays
+    if result.at_gate is not None:  # it has learned whether its first answer was right, so that answer is final
         first = result.at_gate
         passed[:1] = at_gate or [False]
     verdicts = {case: "passed" for case, good in enumerate(passed) if good}
-    if not passed:  # it did not come to the end of the first case: as if that had been the only one
+    if not passed:  # it did not finish the first case: judged as if that were the only one
         verdicts[0] = tests.single(result, 0)
     elif not passed[0]:
         verdicts[0] = first_failure(first.reports, result.stderr)
     if result.outcome is Outcome.TIMEOUT and len(passed) == 1 < len(everything):
-        verdicts[1] = "timeout"  # it had a case's whole time; a later one had only what those before it left
+        verdicts[1] = "timeout"  # it had the whole time of a case; later ones had only what was left
     return verdicts, {case for case, good in enumerate(passed) if not good}
 
 
 def first_failure(reports: tuple[bytes, ...], stderr: bytes) -> str:
-    """The verdict on a first case that came to its end and did not pass."""
+    """The verdict on a first case that finished but did not pass."""
     report = load_report(reports[0][:REPORT_BYTES]) if reports else None
     if isinstance(report, dict) and report.get("status") != 0:
         return "memory" if stderr.rstrip().rpartition(b"\n")[2].startswith(b"MemoryError") else "exception"

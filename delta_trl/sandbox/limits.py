@@ -11,15 +11,15 @@ class Limits:
     Limits of one execution.
 
     Args:
-        wall_seconds (`float`, *optional*, defaults to `6.0`): Time on the clock.
+        wall_seconds (`float`, *optional*, defaults to `6.0`): Wall-clock time.
         cpu_seconds (`float`, *optional*):
             Processor time of all threads together; by default what one thread can use in `wall_seconds`.
         memory_mb (`int`, *optional*, defaults to `1024`): Address space, in MiB.
         output_bytes (`int`, *optional*, defaults to `32 << 20`):
-            Size of standard output, of standard error and of a returned value, each.
+            Limit of standard output; the same for standard error and for a returned value.
         threads (`int`, *optional*, defaults to `64`):
             Threads, the main one included. Other processes cannot be started at all.
-        open_files (`int`, *optional*, defaults to `64`): Descriptors, the harness's handful included.
+        open_files (`int`, *optional*, defaults to `64`): Open descriptors, including the few of the harness.
     """
 
     wall_seconds: float = 6.0
@@ -35,7 +35,7 @@ class Limits:
                 raise ValueError(f"Limits need positive numbers, got {name}={value!r}.")
 
     def as_request(self, cases: int = 1) -> dict:
-        """As the jail reads them. Of several cases the first has its time, and so have the others together."""
+        """The limits as the jail reads them. The first case has a time of its own, and all others share another."""
         return {
             "cpu_seconds": math.ceil((self.cpu_seconds or self.wall_seconds + 1) * min(cases, 2)),
             "memory_bytes": self.memory_mb << 20,
@@ -68,13 +68,13 @@ class Result:
         stderr (`bytes`, *optional*, defaults to `b""`): The end of standard error, as bytes.
         exit_status (`int`, *optional*):
             As `os.waitstatus_to_exitcode` gives it (negative: the signal); `None` if the sandbox failed.
-        wall_seconds (`float`, *optional*, defaults to `0.0`): Time on the clock.
+        wall_seconds (`float`, *optional*, defaults to `0.0`): Wall-clock time.
         cpu_seconds (`float`, *optional*, defaults to `0.0`): Processor time.
-        peak_memory_mb (`float`, *optional*, defaults to `0.0`): Resident memory.
+        peak_memory_mb (`float`, *optional*, defaults to `0.0`): Peak of resident memory, in MiB.
         reports (`tuple[bytes, ...]`, *optional*, defaults to `()`):
             Lines that the harness in the process wrote, at most one for each case. The program can forge them.
         at_gate (`Result`, *optional*):
-            Of a job of several cases, what it had given when the host was asked whether to run those after the first.
+            For a job of several cases, the result after the first one, when the host was asked whether to go on.
     """
 
     outcome: Outcome

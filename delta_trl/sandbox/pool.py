@@ -2,7 +2,7 @@
 
 Why not a library: a worker may hold the GIL for ever, so it must be killed from outside. concurrent.futures cannot
 free one stuck worker, and spawn and forkserver run the user's script again. Here a worker is a bare interpreter that
-`subprocess` starts: it neither forks after CUDA was initialised (it executes at once) nor needs the main thread.
+`subprocess` starts. That runs no Python in a fork of a process with CUDA, and works in any thread.
 """
 
 import atexit
@@ -103,7 +103,7 @@ _pools: "weakref.WeakSet[WorkerPool]" = weakref.WeakSet()
 @atexit.register
 def kill_workers() -> None:
     """End the workers of this process, also those at work."""
-    # No lock is taken: a daemon thread may hold it for the rest of its batch, and must not hold up the exit.
+    # No lock is taken: a daemon thread may hold it for the rest of its batch, and must not delay the exit.
     for pool in list(_pools):
         for worker in list(pool.workers):
             worker.process.kill()
@@ -111,7 +111,7 @@ def kill_workers() -> None:
 
 
 def _forget_workers() -> None:
-    # A forked child must neither use nor end its parent's workers. Here it has one thread, and its locks are nobody's.
+    # A forked child must neither use nor end its parent's workers. It has one thread now, so no lock is in use.
     for pool in list(_pools):
         pool._reset()
 
@@ -123,8 +123,8 @@ def map_in_threads(function: Callable, items: Iterable, threads: int) -> list:
     """
     `function` of each item, in that many threads at the same time.
 
-    An exception, here or in a thread, leaves the other items out. Unlike an executor's, these threads do not hold up
-    the end of the interpreter.
+    After an exception, here or in a thread, no further item is started. Unlike an executor's, these threads do not
+    delay the exit of the interpreter.
     """
     items = list(items)
     results: list = [None] * len(items)

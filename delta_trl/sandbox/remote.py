@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 MAX_ATTEMPTS = 3
 RETRY_SECONDS = 1.0  # doubled after each attempt
 OVERHEAD_SECONDS = 30.0  # that a server may take beyond the program's own time
-# What an answer raises that does not come, stops halfway, or is none of this protocol.
+# What a missing, truncated or malformed answer raises.
 NO_ANSWER = (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 # Calls a function on the server: reads {"code", "function", "inputs"}, prints the encoded value. What the program
 # prints goes to standard error. Comparing happens here; the server never sees an expected output.
@@ -41,13 +41,13 @@ class RemoteSandbox:
     Runs programs on a server that speaks SandboxFusion's protocol (`POST /run_code`).
 
     It stands in for a `Sandbox` in `grade` and in `CodeReward`. Tests that are code are not supported: there they
-    would run in the program's own process, where it can decide them.
+    would run in the program's own process, which could decide their result.
 
     Source: https://bytedance.github.io/SandboxFusion
 
     Args:
         url (`str`): Address of the server, as in `http://localhost:8080`.
-        limits (`Limits`, *optional*): What each execution may use; the server applies time and memory.
+        limits (`Limits`, *optional*): What each execution may use; the server gets time and memory only.
         workers (`int`, *optional*, defaults to `16`): Requests at the same time.
     """
 
@@ -75,7 +75,7 @@ class RemoteSandbox:
         """Nothing to close: requests end by themselves."""
 
     def execute(self, jobs: list[dict], limits: Limits) -> Result:
-        """Execute one job of one case. A failure of the server is tried again, and then `Outcome.SANDBOX_ERROR`."""
+        """Execute one job of one case. Retries if the server fails; in the end this is `Outcome.SANDBOX_ERROR`."""
         (job,) = jobs
         if job["kind"] == "calls":
             code = "\n".join([*(inspect.getsource(module) for module in (codec, calls)), CALLER])

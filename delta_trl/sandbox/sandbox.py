@@ -21,8 +21,8 @@ RETRY_SECONDS = 0.1  # doubled after each attempt: a shortage of memory or proce
 GRACE_SECONDS = 10.0  # a worker ends an execution by itself; one that has not answered by then is stuck
 STDERR_BYTES = 4096  # of standard error, the end is kept
 DEFAULT_PACKAGES = ("numpy", "sortedcontainers")
-# What must fail in a jail. Run once in a new tier, so that a kernel that accepts the rules without applying them is
-# not taken for one that does.
+# A program whose attempts must all fail in a jail. It runs once when a tier is chosen: a kernel may accept rules
+# without applying them.
 SELF_CHECK = """\
 import os, socket
 for attempt in (os.fork, socket.socket, lambda: open("/etc/passwd"), lambda: open("/escaped", "w")):
@@ -44,15 +44,14 @@ class Sandbox:
     """
     Runs untrusted programs, each in its own process inside a jail.
 
-    Workers start on first use. Any thread may call any method; a process that was forked from one with a sandbox gets
-    workers of its own.
+    Workers start on first use. Any thread may call any method. A forked process gets workers of its own.
 
     Args:
         limits (`Limits`, *optional*): What each execution may use.
         workers (`int`, *optional*):
             How many run at the same time; by default one per processor that this process may use, divided by
             `LOCAL_WORLD_SIZE` where a launcher such as accelerate has set it.
-        tier (`str`, *optional*): "A" or "B" to insist on one; by default the best one that works here.
+        tier (`str`, *optional*): "A" or "B" to require one; by default the best one that works here.
         packages (`Sequence[str]`, *optional*, defaults to `("numpy", "sortedcontainers")`):
             Packages besides the standard library that programs may import, where they are installed.
         allow_unsafe (`bool`, *optional*, defaults to `False`):
@@ -76,7 +75,7 @@ class Sandbox:
         if tier not in (None, *TIERS):
             raise ValueError(f"A sandbox's tier is 'A' or 'B', got {tier!r}.")
         if tier == "unsafe" and not allow_unsafe:
-            raise ValueError("To run programs without isolation, say allow_unsafe=True as well.")
+            raise ValueError("To run programs without isolation, set allow_unsafe=True as well.")
         if workers is not None and workers < 1:
             raise ValueError(f"A sandbox needs at least one worker, got {workers}.")
         self.limits = limits or Limits()
@@ -127,11 +126,11 @@ class Sandbox:
         """
         Execute a job, or a pair of jobs that are linked by a socket; the result is the first one's.
 
-        A job of several cases asks `go_on` after its first one, with what it has given so far. The first may take
-        `limits.wall_seconds`, and so may all others together.
+        After the first of several cases, `go_on` gets the result so far and decides whether to run the others. The
+        first case may take `limits.wall_seconds`, and so may all others together.
 
-        A lost worker is replaced and the job tried again. If every worker is lost with it while another program runs
-        as it should, it is the job that kills workers (`Outcome.KILLED`) and not the machine that fails.
+        If a worker is lost, the job is tried again on a new one. If all attempts fail but another program still runs,
+        the job itself kills workers (`Outcome.KILLED`); otherwise the sandbox fails (`Outcome.SANDBOX_ERROR`).
         """
         for attempt in range(MAX_ATTEMPTS):
             if attempt:
@@ -210,10 +209,10 @@ class Sandbox:
                 continue
             if tier != "unsafe" and not self._is_jailed(worker):
                 worker.kill()
-                problems.append(f"tier {tier} ({TIERS[tier]}): set up, but does not hold")
+                problems.append(f"tier {tier} ({TIERS[tier]}): set up, but a test program was not confined")
                 continue
             self.tier = tier
-            log = logger.warning if problems or tier == "unsafe" else logger.info  # never weaker in silence
+            log = logger.warning if problems or tier == "unsafe" else logger.info  # a weaker tier is always reported
             log(
                 "Sandbox: tier %s (%s), %d workers%s",
                 tier,
@@ -294,6 +293,6 @@ def read_result(reply: dict, group: list[int], limits: Limits, cases: int) -> Re
 
 
 def read_output(group: list[int], limits: Limits, cases: int) -> dict:
-    """What a process has given so far; of its reports no more than there are cases, whatever it wrote."""
+    """The output of a process so far, with at most one report for each case, whatever it wrote."""
     *reports, _ = read_all(group[3], limits.output_bytes).split(b"\n", cases)
     return {"stdout": read_all(group[1], limits.output_bytes), "reports": tuple(reports)}

@@ -14,7 +14,7 @@ from .pool import WorkerError
 
 
 START_SECONDS = 30.0
-# All that a worker and its programs see of an environment; nothing of the trainer's.
+# The whole environment of a worker and its programs; nothing comes from the trainer's.
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",  # the order of sets is the same in every run
     "LANG": "C.UTF-8",
@@ -27,7 +27,7 @@ ENVIRONMENT = {
 }
 TEMPORARY_BYTES = 16 << 20
 SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache", "/usr/share/zoneinfo")
-# The packages' names only: `delta_trl/__init__.py` and the host's side of the sandbox are not for the jail.
+# Defines the packages without running `delta_trl/__init__.py` or the host's side of the sandbox in the jail.
 BOOTSTRAP = """\
 import json, sys, types
 for name, path in json.loads(sys.argv[1]):
@@ -46,7 +46,7 @@ class TierError(WorkerError):
 
 
 def library_paths(packages: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """What programs import from: (entries of `sys.path`, what must be readable for that)."""
+    """For what programs may import: (entries of `sys.path`, paths that must be readable)."""
     base = {"base": sys.base_prefix, "platbase": sys.base_exec_prefix, "installed_base": sys.base_prefix}
     stdlib = [sysconfig.get_path(name, vars=base) for name in ("stdlib", "platstdlib")]
     entries = list(dict.fromkeys([*stdlib, os.path.join(stdlib[1], "lib-dynload")]))
@@ -77,7 +77,7 @@ class Worker:
         entries, readable = library_paths(packages)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         here = os.path.dirname(os.path.abspath(__file__))
-        # An environment below /tmp must not be hidden by the private directory.
+        # The private directory must not hide a Python environment below /tmp.
         temporary = "/tmp" if not any(f"{path}/".startswith("/tmp/") for path in readable) else "/temporary"
         settings = {
             "parent": os.getpid(),
@@ -99,7 +99,7 @@ class Worker:
                 pass_fds=[theirs.fileno()],
                 env=ENVIRONMENT | {"HOME": temporary, "TMPDIR": temporary},
                 cwd="/",
-                start_new_session=True,  # a Ctrl-C in the terminal is the trainer's to handle
+                start_new_session=True,  # the trainer alone handles Ctrl-C in the terminal
             )
         try:
             reply = self._receive(START_SECONDS)
@@ -130,10 +130,10 @@ class Worker:
         Args:
             request (`dict`): Limits and numbers, for the zygote.
             descriptors (`list[int]`): The processes' files.
-            seconds (`float`): After which the worker counts as lost.
+            seconds (`float`): Time after which the worker counts as lost.
             gate (`Callable[[], bool]`, *optional*):
-                Called when the process has run its first case; whether it is to run the others. The process's clock
-                stands still meanwhile.
+                Called when the process has run its first case; returns whether to run the others. The process's clock
+                is stopped meanwhile.
 
         Raises:
             WorkerError: If the worker is lost, and must be killed.

@@ -1,7 +1,7 @@
 """
-What the coefficients of a rollout batch cost once its hidden states are there, against the time to read these
-2 (K + 1) times, as often as K + 1 combines and scores do. The centroids' cosine, one more reading, is included.
-Seconds are the processor's on a machine without a GPU.
+Time of the coefficients of a rollout batch once its hidden states are there, compared with the time to read these
+2 (K + 1) times, as K + 1 combines and scores do. The centroids' cosine, one more reading, is included. On a machine
+without a GPU, seconds are processor time.
 
     python -m scripts.benchmarks.coefficients --tokens 65536 --dim 1024
     python -m scripts.benchmarks.coefficients --tokens 1000000 --dim 4096   # on a GPU
@@ -59,7 +59,7 @@ def computing(
     head: LMHead | None,
     refinement_steps: int = 1,
 ) -> Callable[[], None]:
-    """What computes coefficients from hidden states (N, d) and the rest of N tokens, as `DelTA` does."""
+    """A function that computes coefficients from hidden states (N, d) and the rest of N tokens, as `DelTA` does."""
 
     def compute() -> None:
         if token_gradient == "output_row":
@@ -76,7 +76,7 @@ def computing(
 
 
 def reading(states: HiddenStates) -> Callable[[], None]:
-    """What reads hidden states once."""
+    """A function that reads hidden states once."""
     # a product of float32 matrix and vector reads the same bytes and does little else
     vector = torch.randn(states.shape[1] * states.dtype.itemsize // 4, device=states.device)
 

@@ -1,10 +1,10 @@
 """
-What token credit costs: DeltaGRPOTrainer beside GRPOTrainer, in one process, alternating, on the same rollouts.
+Measures what token credit costs: DeltaGRPOTrainer and GRPOTrainer take turns in one process, on the same rollouts.
 
-Generation is timed apart, and replaced by fixed random completions. What is left of a step is scoring, rewards,
-coefficients and optimisation. Models have random weights. Medians over all timed rollout batches, with quartiles. On a
-machine without a GPU, seconds are the processor's; memory is the highest resident set (with a GPU: allocated memory)
-during training.
+Generation is replaced by fixed random completions, and timed separately. The rest of a step is scoring, rewards,
+coefficients and optimisation. Models have random weights. Reports medians over all timed rollout batches, with
+quartiles. On a machine without a GPU, seconds are processor time. Memory is the peak during training: the resident
+set, with a GPU the allocated memory.
 
     python -m scripts.benchmarks.overhead --model 5m --repetitions 5 --output docs/results/overhead_5m.json
     python -m scripts.benchmarks.overhead --model 50m --repetitions 2 --rollouts 1 \\
@@ -93,7 +93,7 @@ VARIANTS = {
     "lm_head": {"token_credit_kwargs": {"token_gradient": "lm_head"}},
     "full": {"token_credit_kwargs": {"token_gradient": "full"}},
 }
-# what else there is by name, with its defaults
+# all other rules, with their defaults
 RULE_VARIANTS = {name: {"token_credit": name} for name in RULES if name not in VARIANTS}
 
 
@@ -131,7 +131,7 @@ def make_tokenizer(vocabulary: int) -> PreTrainedTokenizerFast:
 
 
 def make_model(args) -> PreTrainedModel:
-    """A model with random weights, made where it computes: 8 B numbers take minutes to draw on a processor."""
+    """A model with random weights, made on its device: 8 B numbers take minutes to draw on a processor."""
     # on a GPU in bfloat16, or 8 B parameters would not fit beside their optimiser's state
     dtype = getattr(torch, args.dtype or ("bfloat16" if torch.cuda.is_available() else "float32"))
     more = {"attn_implementation": args.attention} if args.attention else {}
@@ -221,7 +221,7 @@ def steps_per_rollout(options: dict) -> int:
 
 
 class StepClock(TrainerCallback):
-    """Seconds of every optimiser step without generation; without a GPU the processor's, which other work spares."""
+    """Seconds of every optimiser step without generation; without a GPU processor time, which ignores other work."""
 
     def __init__(self, trainer: GRPOTrainer):
         self.now = time.perf_counter if torch.cuda.is_available() else time.process_time
@@ -308,7 +308,7 @@ def table(results: dict) -> str:
 
 
 def visit(make: Callable[[str], GRPOTrainer]) -> dict:
-    """Measure one trainer, made in a folder of its own, and leave no memory of it."""
+    """Measure one trainer, made in a folder of its own, and free its memory."""
     with tempfile.TemporaryDirectory() as folder:
         trainer = make(folder)
         try:

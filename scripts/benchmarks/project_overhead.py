@@ -2,9 +2,10 @@
 What a step would take on large models: a projection by arithmetic, not a measurement.
 
 One rollout batch of the paper (128 prompts × 16 responses) on 8 GPUs, every GPU with an eighth of the responses, whose
-lengths are log-normal. A micro-batch is as wide as its longest row, so what counts is the tokens that are run, not the
-mean length: TRL pads all rows of a process to the longest one; `trim_padding` those of a micro-batch, rows of like
-length together; padding-free would run no padding at all. Times are of one GPU, without generation and communication:
+lengths are log-normal. A micro-batch is as wide as its longest row, so the cost depends on padded lengths, not on the
+mean length: TRL pads all rows of a process to the longest one; `trim_padding` pads those of a micro-batch, which holds
+rows of similar length; padding-free would run no padding at all. Times are of one GPU, without generation and
+communication:
 
     forward         2 P + 2 T·A FLOPs per token     P parameters without the input embedding; attention over T/2 tokens
     step            a forward for old log-probabilities, and training: 3 forwards, 4 with gradient checkpointing
@@ -31,7 +32,7 @@ SHAPES = {
 
 
 def widths(lengths: torch.Tensor, steps: int, micro_batch: int) -> dict[str, torch.Tensor]:
-    """The width at which every row is run, one optimiser step's rows after the other's."""
+    """The width at which every row is run, the rows of one optimiser step after the other."""
     of_steps = [part.sort(descending=True).values for part in lengths.chunk(steps)]
     trimmed = [piece.max().expand(len(piece)) for part in of_steps for piece in part.split(micro_batch)]
     return {
@@ -42,7 +43,7 @@ def widths(lengths: torch.Tensor, steps: int, micro_batch: int) -> dict[str, tor
 
 
 def forward_flops(shape: tuple[int, ...], width: torch.Tensor) -> float:
-    """Operations of a forward over rows of so many tokens each, the formula above."""
+    """FLOPs of a forward over rows of these widths, by the formula above."""
     d, layers, intermediate, heads, kv_heads, head_dim, vocabulary = shape
     P = layers * (2 * d * (heads + kv_heads) * head_dim + 3 * d * intermediate) + d * vocabulary
     attention = 2 * width * heads * head_dim * layers  # queries with keys, weights with values

@@ -1,4 +1,4 @@
-"""How fast tests run in the sandbox, against the usual ways to run them.
+"""How fast tests run in the sandbox, compared with the usual ways to run them.
 
     python -m scripts.benchmarks.sandbox [--seconds 3] [--tier A]
 

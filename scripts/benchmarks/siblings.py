@@ -1,6 +1,6 @@
 """
-What `SiblingValue` costs: distances between all states of a group, n² of them, each 2 d operations; in time, against
-a matrix product of as many operations, and in memory beside the group's states.
+What `SiblingValue` costs: distances between all n states of a group, n² of them, 2 d operations each. Its time is
+compared with a matrix product of as many operations, its memory with the group's states.
 
     python -m scripts.benchmarks.siblings --responses 16 --tokens 512 --dim 512
     python -m scripts.benchmarks.siblings --responses 16 --tokens 8192 --dim 4096   # on a GPU

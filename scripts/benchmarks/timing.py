@@ -1,4 +1,4 @@
-"""Seconds of work on a processor or a GPU, their spread, and the rates of the machine that they are held against."""
+"""Times work on a processor or a GPU, and measures the rates of the machine to compare with."""
 
 import statistics
 import time
@@ -8,12 +8,12 @@ import torch
 
 
 def clock(device: torch.device) -> Callable[[], float]:
-    """Wall time with a GPU, which does nothing else; else the processor's, which other work spares."""
+    """Wall time with a GPU, which does nothing else; otherwise processor time, which ignores other work."""
     return time.perf_counter if device.type == "cuda" else time.process_time
 
 
 def seconds(work: Callable[[], object], device: torch.device) -> float:
-    """How long `work` takes, once, to its end on the device."""
+    """Seconds of one call of `work`, until the device has finished it."""
     now = clock(device)
     wait(device)
     start = now()
@@ -59,7 +59,7 @@ def spread(values: list[float]) -> dict:
 
 def rates(device: torch.device, size: int, n: int, repetitions: int) -> dict[str, dict]:
     """
-    What the machine does at best: bytes a second of copies of `size` bytes (those within the device count twice, read
+    The machine's best rates: bytes a second of copies of `size` bytes (those within the device count twice, read
     and written), and operations a second of products of two n x n matrices. On random numbers, which take longer than
     zeros.
     """

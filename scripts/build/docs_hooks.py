@@ -1,4 +1,4 @@
-"""For mkdocs: docstrings in the manner of TRL, whose references and types are Markdown within code, as plain code."""
+"""For mkdocs: shows TRL-style docstrings' references and types, which are Markdown within code, as plain code."""
 
 import re
 

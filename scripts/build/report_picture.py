@@ -48,7 +48,7 @@ def main() -> None:
         blamed.evaluate("token => { token.tabIndex = 0; token.focus({ preventScroll: true }); }")  # shows its values
         picture = Image.open(io.BytesIO(page.screenshot()))
         browser.close()
-    # 256 colours are enough for flat surfaces, and a third of the size; rare ones are to stay
+    # 256 colours are enough for flat surfaces, and a third of the size; rare ones have to stay
     few = picture.convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     few.save(args.picture, optimize=True)
     print(f"{args.picture} ({args.picture.stat().st_size / 1000:.0f} kB)")

@@ -1,15 +1,15 @@
-"""Hit a training, or an evaluation, at random moments and go on with it until it ends: its numbers must be the same.
+"""Disturb a training or an evaluation at random moments and restart it until it ends: its numbers must be the same.
 
     python -m scripts.endurance.chaos --what train --moments 50 --seconds 5400 \\
         --output docs/results/chaos_train.json
     python -m scripts.endurance.chaos --what eval --moments 15     # or audit, or study
 
-`train` runs two processes (accelerate_configs/cpu_ddp.yaml) with evaluations, credit log, both rewards' workers and a
-checkpoint every second step. Each launch is hit once, by one of `HITS`, at a moment that the seed draws: while it
-starts, at any time of an undisturbed run, or as a file appears or changes that such a run has written. A launch must
-end with words that say why, or go on to the end, and leave no process. After the last one, metrics, weights and
-records are compared with those of the undisturbed run. A launch that ends before its moment is no moment. Ends with 1
-if anything differs, hangs or is silent, or if moments are missing.
+`train` runs two processes (accelerate_configs/cpu_ddp.yaml) with evaluations, credit log, workers of both rewards and
+a checkpoint every second step. Each launch is hit once, by one of `HITS`, at a moment that the seed draws: while it
+starts, at any time within the length of an undisturbed run, or when a file that such a run writes appears or changes.
+A launch must end with an error that names the cause, or run to the end, and leave no process. After the last one,
+metrics, weights and records are compared with those of the undisturbed run. A launch that ends before its moment does
+not count. The exit status is 1 if anything differs, hangs or ends without naming the cause, or if moments are missing.
 """
 
 import argparse
@@ -31,20 +31,20 @@ from .chaos_runs import COMMANDS, make_run, outcome
 
 
 HANG_SECONDS = 180
-DIED = {"rank": -signal.SIGKILL, "all": -signal.SIGKILL, "term": -signal.SIGTERM}  # where that is the launch itself
-# Their rewards are `math_reward` alone.
+DIED = {"rank": -signal.SIGKILL, "all": -signal.SIGKILL, "term": -signal.SIGTERM}  # where the launch itself was hit
+# They use `math_reward` only.
 WITHOUT_SANDBOX = ("audit", "study")
 
 
 def files(folder: Path) -> dict[str, tuple[int, int]]:
-    """Size and time of what is in a folder, by path."""
+    """Size and modification time of the files in a folder, by path."""
     paths = (Path(directory, name) for directory, _, names in os.walk(folder) for name in names)
     found = {str(path.relative_to(folder)): state(path) for path in paths}
     return {name: status for name, status in found.items() if status}
 
 
 def watch(launch: Launch, folder: Path) -> dict[str, int]:
-    """How often each file is written, as far as one sees, until the launch ends."""
+    """How many versions of each file are seen until the launch ends."""
     versions: dict[str, set] = {}
     while launch.running and launch.seconds < HANG_SECONDS:
         for name, status in files(folder).items():
@@ -54,9 +54,9 @@ def watch(launch: Launch, folder: Path) -> dict[str, int]:
 
 
 def wait_for_moment(launch: Launch, folder: Path, rng: random.Random, written: dict[str, int], seconds: float) -> str:
-    """Until the moment of a hit, or the end of the launch; which moment it was."""
+    """Wait for the moment of a hit, or for the end of the launch; returns which moment it was."""
     kind = rng.choice(("start", "any", "any", "write", "write", "write"))
-    # what is there already and is not written again would never come
+    # waiting for a file that is there already and is not written again would never end
     names = sorted(
         name
         for name, times in written.items()
@@ -67,7 +67,7 @@ def wait_for_moment(launch: Launch, folder: Path, rng: random.Random, written: d
         while launch.running and launch.seconds < moment:
             launch.wait(0.01)
         return kind
-    alike = rng.choice(sorted(set(map(without_number, names))))  # of which some are in every checkpoint
+    alike = rng.choice(sorted(set(map(without_number, names))))  # by kind first: some are in every checkpoint
     path = folder / rng.choice([name for name in names if without_number(name) == alike])
     before = state(path)
     while launch.running and state(path) == before and launch.seconds < HANG_SECONDS:
@@ -89,7 +89,7 @@ def state(path: Path) -> tuple[int, int] | None:
 
 
 def differences(ours, expected, place: str = "") -> list[str]:
-    """Where two results differ, as far as the first difference of each of their parts."""
+    """Where two results differ; of a list, the first difference only."""
     if isinstance(ours, dict) and isinstance(expected, dict):
         keys = dict.fromkeys([*expected, *ours])
         return [one for key in keys for one in differences(ours.get(key), expected.get(key), f"{place}/{key}")]
@@ -102,7 +102,7 @@ def differences(ours, expected, place: str = "") -> list[str]:
 
 
 def judge(how: str | None, status: int | None, said: str) -> str | None:
-    """What is wrong with how a launch has ended that said this. `how` is what has hit it, if anything has."""
+    """What is wrong with the end of a launch that printed `said`, if anything. `how` is its hit, if it had one."""
     if status is None:
         return "hangs"
     if status == 0:
@@ -118,8 +118,8 @@ def judge(how: str | None, status: int | None, said: str) -> str | None:
 
 class Chaos:
     """
-    Launches of one command, hit one by one. What has come of it so far is in `report()`; the files of a run with a
-    problem are copied to `kept`.
+    Launches of one command, each hit once. `report()` has the results so far; the files of a run with a problem are
+    copied to `kept`.
     """
 
     def __init__(self, what: str, seed: int, moments: int, folder: Path, kept: Path, hits: tuple[str, ...]):
@@ -158,7 +158,7 @@ class Chaos:
         self.kept.mkdir(parents=True, exist_ok=True)
         for log in self.logs.glob(f"{name}_*.log"):
             shutil.copy(log, self.kept)
-        with contextlib.suppress(OSError):  # of processes that are left some go on writing
+        with contextlib.suppress(OSError):  # processes that are left may still write
             shutil.copytree(self.machine.disk / name, self.kept / name, dirs_exist_ok=True)
 
     def start(self, name: str) -> Launch:
@@ -168,7 +168,7 @@ class Chaos:
         return self.launch
 
     def run(self, seconds: float, note: Callable[[dict], None] = lambda report: None) -> dict:
-        """Until all moments are through. `note` gets the report after each run, and whatever ends it."""
+        """Run until all moments are done. `note` gets the report after each run and at the end, whatever ends it."""
         self.machine, self.deadline = Machine(self.logs), time.monotonic() + seconds
         try:
             if self.undisturbed():
@@ -186,7 +186,7 @@ class Chaos:
         return self.report()
 
     def undisturbed(self) -> bool:
-        """The run that others are compared with; whether it was one."""
+        """Make the run that others are compared with; returns whether it succeeded."""
         make_run(self.machine.disk)
         whole = self.start("whole")
         self.written = watch(whole, self.machine.disk / "whole")
@@ -201,7 +201,7 @@ class Chaos:
         return len(self.moments) < self.wanted and time.monotonic() < self.deadline
 
     def one_run(self, name: str) -> None:
-        """Launch after launch, until one is at the end of the run."""
+        """Launch the command again and again, until the run is finished."""
         output = self.machine.disk / name
         while True:
             launch, how, moment = self.start(name), None, "no moment"
@@ -234,7 +234,7 @@ class Chaos:
         self.compared += 1
         try:
             found = outcome(self.what, output)
-        except Exception as error:  # whatever a run left that says it is whole
+        except Exception as error:  # a run that claims to be finished may have left anything
             self.problem(name, f"its results cannot be read: {error!r}")
             return
         for one in differences(found, self.expected):

@@ -15,7 +15,7 @@ import psutil
 ROOT = Path(__file__).resolve().parents[2]
 DISK_MB = 256
 PAGE = 4096
-# What a launch says that has ended with an error of its own, hit so.
+# By hit, what the output of a launch that it ends must match.
 ENDED_BY_KILL = r"SIGKILL|Signal 9|exitcode *: -9"
 NO_FILE = r"No space left|Errno 28|os error 28|File too large|Errno 27|os error 27|Read-only file|Errno 30|os error 30"
 NO_FILE += r"|database or disk is full|disk I/O error|readonly database|left on its disk"  # SQLite's words, and ours
@@ -26,7 +26,7 @@ HITS = {
     "disk": NO_FILE,
     "full": NO_FILE,
     "read-only": NO_FILE,
-    # the launch goes on to its end
+    # these must not end the launch
     "math worker": "",
     "sandbox supervisor": "",
     "stop": "",
@@ -82,8 +82,8 @@ time_t time(time_t *now) {
 
 class Machine:
     """
-    What launches share and hits change: a disk of its own, where this process may mount one, and a wall clock, where
-    there is a C compiler.
+    What launches share and hits change: a disk of their own, if this process may mount one, and a wall clock, if there
+    is a C compiler.
     """
 
     def __init__(self, folder: Path):
@@ -99,7 +99,7 @@ class Machine:
                 self.environment = {"LD_PRELOAD": str(library), "CHAOS_CLOCK": str(self.clock)}
 
     def fill_disk(self, left: int) -> bool:
-        """All but some bytes of it; whether it is a disk of its own."""
+        """Fill all but some bytes of the disk; returns False if there is no disk of its own."""
         if not self.mounted:
             return False
         with (self.disk / "filler").open("wb") as file:
@@ -113,7 +113,7 @@ class Machine:
         return disk.f_bavail * disk.f_frsize
 
     def protect_disk(self, seconds: float = 0.3) -> bool:
-        """Make the disk read-only, if it is one of its own; whether there was a moment when no file was written."""
+        """Make the disk read-only; returns whether it could, which takes a moment when no file is written."""
         deadline = time.monotonic() + seconds
         while self.mounted and time.monotonic() < deadline:
             if self.remount("ro"):
@@ -130,7 +130,7 @@ class Machine:
         return bool(self.environment)
 
     def mend(self) -> None:
-        """As before any hit."""
+        """Undo the hits."""
         if self.mounted:
             self.remount("rw")
         self.clock.unlink(missing_ok=True)
@@ -142,7 +142,7 @@ class Machine:
 
 
 class Launch:
-    """One start of the command, what it has said so far, and all processes below it that were ever seen."""
+    """One start of the command: its output so far, and all processes that were ever seen below it."""
 
     def __init__(self, command: list[str], log: Path, machine: Machine):
         self.log, self.machine, self.began = log, machine, time.monotonic()
@@ -170,7 +170,7 @@ class Launch:
         return time.monotonic() - self.began
 
     def wait(self, seconds: float) -> None:
-        """A moment, in which processes are noted now and then."""
+        """Sleep, and note processes now and then."""
         if time.monotonic() > self.looked + 0.2:
             self.below()
             self.looked = time.monotonic()
@@ -178,9 +178,7 @@ class Launch:
 
     def said(self) -> str:
         if not self.running:
-            with contextlib.suppress(
-                subprocess.TimeoutExpired
-            ):  # until the last of its processes has let go of the pipe
+            with contextlib.suppress(subprocess.TimeoutExpired):  # until its last process has closed the pipe
                 self.writer.wait(10)
         return self.log.read_text(errors="replace")
 
@@ -201,7 +199,7 @@ class Launch:
         return found or [self.process]
 
     def end(self, seconds: float) -> int | None:
-        """Its exit status; None if it hangs."""
+        """Wait for the end. Returns the exit status; None if it hangs."""
         deadline = time.monotonic() + seconds
         while self.running and time.monotonic() < deadline:
             self.wait(0.05)
@@ -215,7 +213,7 @@ class Launch:
         return [f"{one.pid} {command_line(one)}" for one in left]
 
     def kill(self) -> None:
-        """All of it at once."""
+        """Kill all of its processes at once."""
         for one in [*self.below(), self.process]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 one.kill()
@@ -237,7 +235,7 @@ def command_line(process: psutil.Process) -> str:
 
 
 def hit(launch: Launch, how: str, rng: random.Random) -> bool:
-    """Do one of `HITS`; whether there was anything to hit."""
+    """Do one of `HITS`; returns whether there was anything to hit."""
     if not launch.running:
         return False
     launch.below()
@@ -258,7 +256,7 @@ def hit(launch: Launch, how: str, rng: random.Random) -> bool:
         elif how == "read-only" and launch.machine.protect_disk():
             return launch.running
         elif how in ("full", "read-only"):
-            # Stands for a quota, and for a disk that cannot be written to while it has open files: none may grow.
+            # Stands for a quota, or for a read-only disk where open files prevent that: no file may grow.
             size = 0 if how == "read-only" else rng.choice((100, 2_000, 20_000, 100_000))
             for rank in launch.ranks():
                 resource.prlimit(rank.pid, resource.RLIMIT_FSIZE, (size, size))

@@ -1,4 +1,4 @@
-"""What chaos.py launches: commands that go on where they were stopped, and what a finished one has brought."""
+"""What chaos.py launches: commands that continue a stopped run, and the results of a finished one."""
 
 import json
 import sys
@@ -127,7 +127,7 @@ COMMANDS = {"train": train_command, "eval": eval_command, "audit": audit_command
 
 
 def outcome(what: str, output: Path) -> dict:
-    """All numbers of a finished run that must not depend on what has happened to it."""
+    """All results of a finished run, which must not depend on hits."""
     if what == "eval":
         return {name: json.loads((output / name).read_text()) for name in ("settings.json", "results.json")} | {
             "samples": (output / "samples.jsonl").read_text()

@@ -1,9 +1,9 @@
-"""Fuzz the rewards: answers from a grammar, programs bred from the attack collection. Ends with 1 if anything fails.
+"""Fuzz the rewards: answers from a grammar, programs bred from the attack collection. Exit status 1 if any fail.
 
     python -m scripts.endurance.fuzz --answers 100000 --programs 5000 --seed 0 --seconds 3600
 
-Both are done in `PARTS`, each with a seed of its own. What failed is appended to `--failures` after each; once
-understood it belongs into tests/corpus/answers or tests/corpus/attacks.
+Both are done in `PARTS`, each with its own seed. After each part, failures are appended to `--failures`; once
+understood, they belong in tests/corpus/answers or tests/corpus/attacks.
 """
 
 import argparse
@@ -34,15 +34,15 @@ GRACE_SECONDS = 1.0  # that a check may take beyond its deadline
 ANSWER_SECONDS = 3.0
 PROGRAM_SECONDS = 0.5
 PROGRAMS_AT_ONCE = 2
-PARTS = {"answers": 5_000, "programs": 250}  # of which each is reported
+PARTS = {"answers": 5_000, "programs": 250}  # sizes; each part is reported
 GOOD = ["print(input())"], [{"inputs": ["7"], "outputs": ["7"]}]
 
 
 def fuzz_answers(count: int, seed: int, seconds: float) -> dict:
-    """One answer at a time, so that each has a time of its own."""
+    """Check one answer at a time, so that each is timed by itself."""
     rng = random.Random(seed)
     reward = MathReward(timeout=ANSWER_SECONDS, num_workers=1)
-    reward([r"\boxed{1}"], ["1"])  # the worker is running
+    reward([r"\boxed{1}"], ["1"])  # starts the worker
     failures, kinds, slowest, peak, done = [], collections.Counter(), 0.0, 0, 0
     started = time.monotonic()
     while done < count and time.monotonic() - started < seconds:
@@ -53,7 +53,7 @@ def fuzz_answers(count: int, seed: int, seconds: float) -> dict:
         done += 1
         kinds[kind] += 1
         slowest = max(slowest, took)
-        # A deadline met late because the machine gave us no time is the machine's.
+        # Time that the host gave to other machines does not count as being late.
         late = took - min(took, _stolen() - was_busy) > ANSWER_SECONDS + GRACE_SECONDS
         for worker in get_pool(1).workers:
             peak = max(peak, _peak(worker.process.pid))
@@ -75,12 +75,12 @@ def fuzz_answers(count: int, seed: int, seconds: float) -> dict:
 
 
 def _stolen() -> float:
-    """Seconds that the host gave to other machines, of each processor."""
+    """Seconds per processor that the host gave to other machines (steal time)."""
     return getattr(psutil.cpu_times(), "steal", 0.0) / psutil.cpu_count()
 
 
 def _peak(pid: int) -> int:
-    """The most memory that a process had, in bytes; 0 of one that has ended."""
+    """The peak resident memory of a process, in bytes; 0 if it has ended."""
     try:
         with open(f"/proc/{pid}/status") as file:
             line = next(line for line in file if line.startswith("VmHWM"))
@@ -90,7 +90,7 @@ def _peak(pid: int) -> int:
 
 
 def _limit(pid: int) -> int:
-    """The bytes of address space beyond which the kernel gives a process nothing; 0 of one that has ended."""
+    """The limit of the address space of a process, in bytes; 0 if it has ended."""
     try:
         soft, _ = resource.prlimit(pid, resource.RLIMIT_AS)
     except ProcessLookupError:
@@ -99,7 +99,7 @@ def _limit(pid: int) -> int:
 
 
 def fuzz_programs(count: int, seed: int, seconds: float, tier: str | None = None) -> dict:
-    """Batches on two workers; after each, the host is as it was and a good program still passes."""
+    """Run batches on two workers. After each, check that the host is unchanged and that a good program passes."""
     rng = random.Random(seed)
     os.environ["DELTA_TRL_CANARY"] = CANARY
     verdicts, failures, done, slowest = collections.Counter(), [], 0, 0.0

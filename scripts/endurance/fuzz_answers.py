@@ -1,5 +1,5 @@
 # ruff: noqa: E501 (tables: one line each)
-r"""Golds with answers that say the same in other ways, and answers that nearly do, drawn from a grammar."""
+r"""Golds with equivalent answers and with answers that are nearly right, drawn from a grammar."""
 
 import math
 import random
@@ -424,14 +424,14 @@ SOUP = (
 
 
 def dressed(answer: str, rng: random.Random) -> str:
-    """An answer in a completion, spelled in one of the ways that mean nothing."""
+    """A completion with an answer, whose spelling is changed but not its meaning."""
     plain = "\n" not in answer and rng.random() < 0.25
     template = rng.choice(PLAIN_COMPLETIONS if plain else COMPLETIONS)
     return template.replace("%s", answer if plain else rng.choice(DRESS)(answer))
 
 
 def soup(rng: random.Random) -> str:
-    """Tokens of LaTeX in no order: nothing to be right about, and nothing that may hang."""
+    """LaTeX tokens in random order: no answer is right, and the check must not hang."""
     tokens = rng.choices(SOUP, k=rng.choice((3, 8, 20, 60, 200)))
     if rng.random() < 0.2:
         tokens = rng.choices(SOUP, k=2) * rng.choice((10, 100, 400))
@@ -439,7 +439,7 @@ def soup(rng: random.Random) -> str:
 
 
 def draw(rng: random.Random) -> tuple[str, str, str, float | None]:
-    """The kind, a gold, a completion, and the reward that it earns; None where any but None will do."""
+    """The kind, a gold, a completion, and the expected reward; None if any number will do."""
     if rng.random() < 0.05:
         return "soup", rng.choice(KINDS)(rng)[0], soup(rng), None
     kind = rng.choice(KINDS)

@@ -12,10 +12,10 @@ Attack = tuple[str, str, dict]  # name, program, tests
 
 def unguessable(tests: dict, rng: random.Random) -> dict:
     """
-    Tests that no text can pass: what they expect is a number drawn now, or a secret of the host.
+    Tests that no program can pass: they expect a number that is drawn now, or a secret of the host.
 
-    The number is as long as those that attacks look for. Tests that are code and know none keep what they had, since
-    that is what the attack was made for, and gain an assertion.
+    The number is as long as those that attacks look for. Tests that are code without such a number stay, since the
+    attack was made for them, and get one more assertion.
     """
     answer = f"ANSWER-{rng.randrange(10**7, 10**8)}"
     text, found = re.subn(r"ANSWER-\d+", answer, json.dumps(tests))

@@ -29,7 +29,7 @@ import psutil
 ROOT = Path(__file__).parents[2]
 PACKAGE = "delta_trl"
 SECONDS, PROCESSES = 600, 100  # for the tests of one mutant: one that starts workers without end takes all memory
-# Rooms that are tested through others, in this order
+# Packages that are tested by the tests of others, in this order
 TESTED_BY = {"arguments": ("commands",), "policy": ("policy", "trainer", "credit")}
 OTHER_OPERATOR = {
     **{

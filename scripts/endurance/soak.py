@@ -1,13 +1,13 @@
-"""Soak the rewards: many checks, hostile ones among them; nothing may grow.
+"""Soak test of the rewards: many checks, some of them hostile; nothing may grow.
 
     python -m scripts.endurance.soak --math 100000 --code 20000 --seconds 7200 --output docs/results/soak
     accelerate launch --config_file accelerate_configs/cpu_ddp.yaml -m scripts.endurance.soak ...  # in two processes
 
-After every hundredth of the way the resident memory of the process and of its workers is noted, and what of it is in
-use, descriptors, processes, temporary files and the time of a check. Ends with 1 if one of them grows, if a check was
-wrong, or if too many could not be made. Allocators keep what the greediest checks needed at one time, on every thread:
-so all hostile programs run before the count starts. A launcher's processes are a training's: torch is loaded, and a
-process group is there. What is stopped, by a signal or by `--seconds`, writes what it has.
+After every hundredth of the checks, the resident memory of the process and of its workers is noted, with the memory in
+use, descriptors, processes, temporary files and the time of a check. The exit status is 1 if one of them grows, if a
+check was wrong, or if too many could not be made. Allocators keep the memory of the most demanding checks, on every
+thread: so all hostile programs run before the count starts. Under a launcher, processes are like those of a training:
+torch is loaded, and there is a process group. If a signal or `--seconds` stops the run, it writes what it has.
 """
 
 import argparse
@@ -51,13 +51,13 @@ FLAT = {
     "processes": (0, 0),
     "files": (0, 0),
 }
-# The greediest program takes 34 MB while it is compared, of which pages stay with the process, or go. None is in use.
+# The most demanding program takes 34 MB while it is compared. Its pages may stay with the process, but are not in use.
 FLAT_OF = {"code": {"memory_mb": (0.05, 8 + 34)}}
-FEW = 10  # samples in a quarter say nothing about time
-SLOWER = 1.75  # of the median time of a check: machines have stretches of other work
-# Of ordinary checks. On a machine that has other work some get no time within their short deadline.
+FEW = 10  # fewer samples in a quarter say nothing about time
+SLOWER = 1.75  # times the median time of a check: machines have stretches of other work
+# Shares of ordinary checks. On a machine that has other work, some get no time within their short deadline.
 NOT_CHECKED, TIMED_OUT = 0.001, 0.005
-HOSTILE_SCORES = (0.0, None)  # no other will do
+HOSTILE_SCORES = (0.0, None)  # no other is right
 
 
 class MallocInfo(ctypes.Structure):
@@ -81,7 +81,7 @@ def in_use_mb() -> float | None:
 
 
 class Soak:
-    """The checks of one process, and what it takes up on the way."""
+    """The checks of one process, and the resources that it uses."""
 
     def __init__(self, options: argparse.Namespace, directory: str):
         self.options = options
@@ -113,7 +113,7 @@ class Soak:
                 self.count(told, score == wanted, verdict)
 
     def count(self, told: str, right: bool, verdict: str) -> None:
-        """An ordinary check. What the machine was too slow for is counted, not wrong."""
+        """Count an ordinary check. One that the machine was too slow for is counted apart, not as wrong."""
         self.ordinary += 1
         if verdict == "not checked":
             self.not_checked += 1
@@ -165,7 +165,7 @@ class Soak:
 
     def run(self) -> dict:
         started, samples, done = time.monotonic(), [], {}
-        with contextlib.suppress(KeyboardInterrupt):  # what has been seen is not lost
+        with contextlib.suppress(KeyboardInterrupt):  # what was measured is kept
             for name, count, batch in (
                 ("math", self.options.math, self.math_batch),
                 ("code", self.options.code, self.code_batch),
@@ -187,10 +187,10 @@ class Soak:
         }
 
     def checks(self, name: str, count: int, batch: Callable[[int], None]) -> Iterator[tuple[int, dict | None]]:
-        """Batch after batch: how many checks were made, and after each hundredth of the way a sample."""
-        batch(self.options.batch)  # all workers are running
+        """Run batch after batch; yields how many checks were made, and a sample after each hundredth of them."""
+        batch(self.options.batch)  # starts all workers
         if name == "code":
-            # on all threads at once, of whose pages the process keeps some
+            # on all threads at once: the process keeps pages of each
             self.check_programs([(*one, 1.0) for one in BENIGN if one[0] == "calls: megabyte"] * 2 * WORKERS)
             for _ in range(self.options.warm_ups):
                 self.check_programs([self.attack(*one) for one in ATTACKS + LASTING])
@@ -223,7 +223,7 @@ def _rss(process: psutil.Process) -> int:
 
 
 def growth(samples: list[dict]) -> list[str]:
-    """What is not flat: its median over the last quarter against that over the second (the first warms up)."""
+    """What has grown: its median over the last quarter against that over the second (the first warms up)."""
     grown = []
     for name in dict.fromkeys(one["checks"] for one in samples):
         own = [one for one in samples if one["checks"] == name]
@@ -243,7 +243,7 @@ def growth(samples: list[dict]) -> list[str]:
 
 
 def problems_of(run: dict) -> list[str]:
-    """What was not as it should be, of one process."""
+    """Everything that went wrong in one process."""
     found = growth(run["samples"]) + run["unexpected"]
     for name, count in (("math", run["options"]["math"]), ("code", run["options"]["code"])):
         if run["done"].get(name, 0) < count:
@@ -324,7 +324,7 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with tempfile.TemporaryDirectory() as directory:
         before = tempfile.tempdir, os.environ.get("TMPDIR")
-        os.environ["TMPDIR"] = tempfile.tempdir = directory  # where what is left behind can be counted
+        os.environ["TMPDIR"] = tempfile.tempdir = directory  # so that files left behind can be counted
         soak = Soak(options, directory)
         try:
             run = soak.run()
@@ -338,7 +338,7 @@ def main(arguments: list[str] | None = None) -> int:
         print("\n".join(problems) or "flat to the end", f"({', '.join(str(one['seconds']) for one in runs)} s)")
         if options.output:
             write(runs, problems, options.output)
-    if launched:  # which ends all when one ends with an error, so the first does, and last
+    if launched:  # a launcher ends all when one fails: so only the first returns 1, and last
         PartialState().wait_for_everyone()
         PartialState().destroy_process_group()
     return int(bool(problems) and rank == 0)

@@ -1,14 +1,14 @@
 """
-What only a GPU can say about this project, in stages of at most nine minutes. docs/gpu.md tells what each settles.
+Tests and measurements that need a GPU, in stages of at most nine minutes. docs/gpu.md says what each settles.
 
     python -m scripts.gpu.check                           # every stage, 28 minutes at most on an H200
     python -m scripts.gpu.check --stage environment tests --minutes 3
     python -m scripts.gpu.check --wheels outputs/wheels   # with what `pack_wheels.py` has packed, offline
     python -m scripts.gpu.check --dry                     # tiny sizes on a processor: does the kit work?
 
-Every stage writes STAGE.json into --output-dir, and all of them summary.md. A stage that is finished is skipped, one
-that is partial goes on where it can. A stage runs in a process of its own, measures less rather than overrun its time,
-and when it is interrupted or fails leaves what it has, marked `partial` or `failed`.
+Every stage writes STAGE.json into --output-dir; summary.md sums them up. A finished stage is skipped, a partial one is
+continued where possible. A stage runs in its own process and measures less rather than overrun its time. If it is
+interrupted or fails, it saves what it has, marked `partial` or `failed`.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from .stages.stage import ROOT, STAGES, Interrupted, Stage, read
 from .stages.summary import write_summary
 
 
-GRACE = 20  # seconds beyond its time until a stage is asked to end, and again until it is killed
+GRACE = 20  # seconds beyond its time until a stage is asked to end, and then until it is killed
 
 
 def parse_args() -> argparse.Namespace:
@@ -90,7 +90,7 @@ def prepare(args: argparse.Namespace) -> dict[str, str]:
     if args.wheels:
         from .pack_wheels import unpack
 
-        # dill, with which datasets takes fingerprints, tells libraries from one's own code by this name
+        # datasets makes fingerprints with dill, which recognises libraries by this folder name
         paths.append(str(unpack(args.wheels, args.work_dir / "site-packages")))
     old = os.environ.get("PYTHONPATH")
     environment = {
@@ -109,7 +109,7 @@ def prepare(args: argparse.Namespace) -> dict[str, str]:
 
 
 def launch(name: str, args: argparse.Namespace, deadline: float, environment: dict[str, str]) -> None:
-    """A stage in a process of its own: a CUDA error ends a process, and memory comes back for certain."""
+    """Run a stage in its own process: a CUDA error ends a process, and the end of a process frees all memory."""
     print(f"{name}: until {time.strftime('%H:%M:%S', time.localtime(deadline))}", flush=True)
     command = [
         sys.executable,
@@ -150,7 +150,7 @@ def inside(args: argparse.Namespace) -> int:
         status = "finished"
     except (Interrupted, KeyboardInterrupt):
         status, error = "partial", "interrupted"
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # while the rest is written
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # while results are written
     except Exception:
         error = traceback.format_exc()[-4000:]
         print(error, file=sys.stderr, flush=True)

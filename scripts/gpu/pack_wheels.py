@@ -5,9 +5,9 @@ Packs the wheels that a machine with little more than torch lacks, to run script
     python -m scripts.gpu.pack_wheels --output outputs/wheels --have box.txt  # less; of `pip list --format freeze`
     python -m scripts.gpu.check --wheels outputs/wheels                   # on the box
 
-Versions are the pins of constraints.txt, and what needs what is read off the environment that this runs in, which must
-hold them (`make install`). Wheels are for CPython on Linux, x86-64. On the box, pip itself chooses which of them are
-missing there, and they go into a folder of their own: nothing of the box's is changed.
+Versions are the pins of constraints.txt. Dependencies are read from the environment that this runs in, which must have
+these versions (`make install`). Wheels are for CPython on Linux, x86-64. On the box, pip itself chooses which of them
+are missing there, and they go into a folder of their own: nothing else on the box changes.
 """
 
 import argparse
@@ -23,12 +23,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 # beside the project's own dependencies: LoRA, and the stage `tests`
 MORE = ("peft>=0.18", "pytest>=8", "pytest-timeout>=2.3")
-REPORT = ("jinja2>=3.1", "plotly>=6.3", "wordcloud>=1.9")  # of the quickstart, which does without
+REPORT = ("jinja2>=3.1", "plotly>=6.3", "wordcloud>=1.9")  # for the quickstart, which also works without
 PLATFORMS = [f"manylinux_2_{n}_x86_64" for n in (28, 27, 26, 24, 17, 12, 5)] + ["manylinux2014_x86_64"]
 
 
 def requirements() -> list[str]:
-    """What check.py needs; torch is there."""
+    """What check.py needs."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return [*project["dependencies"], *MORE]
 
@@ -38,7 +38,7 @@ def canonical(name: str) -> str:
 
 
 def needed(roots: list[str], have: dict[str, str | None], python: str) -> dict[str, str]:
-    """Packages that are missing beside those at hand, and which one asks for each."""
+    """The packages that are missing, and which one requires each."""
     from packaging.requirements import Requirement
 
     environment = {"python_version": python, "python_full_version": f"{python}.0", "sys_platform": "linux"}
@@ -92,7 +92,7 @@ def download(packages: dict[str, str], folder: Path, python: str) -> None:
 
 
 def unpack(folder: Path, target: Path) -> Path:
-    """Install into `target` what is missing here, of the wheels in `folder`; without network. Returns `target`."""
+    """Install those wheels of `folder` that are missing here into `target`, without network. Returns `target`."""
     pip = [sys.executable, "-m", "pip"]
     offline = ["--no-index", "--find-links", str(folder.resolve()), "--disable-pip-version-check", "-q"]
     target.mkdir(parents=True, exist_ok=True)

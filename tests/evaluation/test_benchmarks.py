@@ -228,7 +228,7 @@ def test_names():
     assert chosen["test"] == replace(chosen["other"], source="a/test.jsonl")
     for names, message in [
         (["a/test.jsonl", "b/test.jsonl"], "'test' is named twice. Files can be named: `label=path`"),
-        (["data/aime_2025.jsonl"], "`aime_2025=data/aime_2025.jsonl` takes it for that benchmark's data"),
+        (["data/aime_2025.jsonl"], "use `aime_2025=data/aime_2025.jsonl` to evaluate the benchmark on it"),
         (["=a/test.jsonl"], "Unknown benchmark ''"),
         (["aime_25"], "'aime_25': did you mean 'aime_2025'"),
         (["amie2024=x"], "'amie2024': did you mean 'aime_2024'"),

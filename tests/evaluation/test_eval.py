@@ -621,8 +621,8 @@ def test_mistakes_in_a_comparison(call, data, tmp_path, capsys):
     assert call("other", benchmarks=tmp_path / "few.jsonl") == 0
     (tmp_path / "half").mkdir()
     for second, message in [
-        ("nothing", "is no finished evaluation: it has no settings.json"),
-        ("half", "is no finished evaluation"),
+        ("nothing", "is not a finished evaluation: it has no settings.json"),
+        ("half", "is not a finished evaluation"),
         ("fewer", "on different problems of problems"),
         ("reward", "different rewards, tests.evaluation.test_eval.by_letters and math_reward"),
         ("other", "on different benchmarks"),

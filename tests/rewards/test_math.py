@@ -38,7 +38,7 @@ def test_empty_batch():
 @pytest.mark.parametrize(
     ("completions", "solution", "message"),
     [
-        ("4", "4", "expected lists, one of `solution` for each completion; got completions='4'"),
+        ("4", "4", "expected lists, with a `solution` for each completion; got completions='4'"),
         (["4", "5"], "45", "got solution='45'"),
         ([None, "4"], ["4", "4"], "completion 1 of 2 is None: expected text or a list of chat messages"),
         ([4], ["4"], "completion 1 of 1 is 4"),

@@ -19,7 +19,7 @@ def test_every_reward_loads_has_a_name_and_pickles(name):
 @pytest.mark.parametrize("kind", ["math", "code"])
 def test_names_of_asynchronous_forms_work_for_one_release(kind):
     plain = getattr(rewards, f"{kind}_reward")
-    with pytest.warns(FutureWarning, match=f"is '{kind}_reward' now"):
+    with pytest.warns(FutureWarning, match=f"is called '{kind}_reward' now"):
         assert get_reward(f"async_{kind}_reward") is plain
     with pytest.warns(FutureWarning, match="asyncio.to_thread"):
         assert getattr(rewards, f"async_{kind}_reward") is plain

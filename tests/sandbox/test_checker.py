@@ -141,7 +141,7 @@ def test_an_expected_value_is_one_that_json_has():
     ids=["JSON", "a sum", "signs", "an output", "an input"],
 )
 def test_tests_that_are_nested_too_deeply_are_named(tests):
-    with pytest.raises(TestsError, match=r"nested|no JSON"):
+    with pytest.raises(TestsError, match=r"nested|not JSON"):
         parse_tests(tests)
 
 
@@ -149,8 +149,8 @@ UNITTEST = "import unittest\nclass T(unittest.TestCase):\n    def test_a(self): 
 
 
 UNUSABLE = (
-    r"do not call the program|no function `check`|would not be run|fixtures|a generator|define or import nothing of|"
-    r"no function any more|'test_setup_code'|any of"
+    r"do not call the program|no function `check`|would not be run|fixtures|a generator|neither define nor import|"
+    r"not a plain function|'test_setup_code'|any of"
 )
 
 

@@ -184,7 +184,7 @@ def test_refuses_other_platforms(monkeypatch):
 def test_a_tier_that_does_not_hold_is_refused(monkeypatch):
     real = sandbox_module.Worker
     monkeypatch.setattr(sandbox_module, "Worker", lambda tier, packages: real("unsafe", packages))
-    with pytest.raises(SandboxUnavailableError, match="does not hold"):
+    with pytest.raises(SandboxUnavailableError, match="was not confined"):
         Sandbox().run("print(1)")
 
 

@@ -65,7 +65,7 @@ def test_the_search_for_a_failing_completion_ends(make_plain, monkeypatch):
 
     with pytest.raises(ZeroDivisionError) as error:
         make_plain(reward_funcs=slow).train()
-    assert "not on one alone of those that were tried within 0.05 s" in error.value.__notes__[0]
+    assert "not on any single one of those that were tried within 0.05 s" in error.value.__notes__[0]
     assert 1 < len(calls) < 5
 
 

@@ -1,4 +1,4 @@
-r"""Functions that are given by cases: pairs of a value and its condition, in any order."""
+r"""Piecewise functions (`\begin{cases}`): pairs of a value and its condition, in any order."""
 
 import re
 from collections.abc import Callable
@@ -15,7 +15,7 @@ EDGE = " ,;."
 
 
 def read_cases(text: str) -> list[tuple[str, str]] | None:
-    """Values and conditions; None if the text is not given by cases."""
+    """The values and conditions of a piecewise function; None if the text is not one."""
     match = CASES.fullmatch(text.strip())
     rows = [row.strip(EDGE).split("&") for row in ROW.split(match[1])] if match else []
     rows = [row for row in rows if any(row)]
@@ -25,7 +25,7 @@ def read_cases(text: str) -> list[tuple[str, str]] | None:
 
 
 def without_braces(text: str) -> str:
-    r"""A system of equations in `\\begin{cases}` as a list, an array after a brace as cases."""
+    r"""Turn a system of equations in `\\begin{cases}` into a list, and an array after a brace into `cases`."""
     text = ARRAY.sub(lambda match: rf"\begin{{cases}}{match[1]}\end{{cases}}", text)
     if (match := CASES.fullmatch(text.strip())) and "&" not in match[1]:
         rows = [row.strip(EDGE) for row in ROW.split(match[1]) if row.strip(EDGE)]
@@ -34,7 +34,7 @@ def without_braces(text: str) -> str:
 
 
 def equal_cases(gold: list[tuple[str, str]], answer: list[tuple[str, str]], equal: Callable[[str, str], bool]) -> bool:
-    """Whether each value stands with its condition; one condition of each side may be "otherwise"."""
+    """Whether both have the same values for the same conditions; each may have one condition "otherwise"."""
     if len(gold) != len(answer):
         return False
     remaining = list(answer)

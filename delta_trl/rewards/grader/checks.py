@@ -22,7 +22,7 @@ MEMORY_LIMIT = 1 << 30  # bytes of address space; a worker at work takes about 7
 START_SECONDS = 60.0
 MAX_ATTEMPTS = 3
 MAX_FAILED_STARTS = 3
-CPU_CLOCK = 2  # the clock of all threads, in Linux's numbers for clocks of processes
+CPU_CLOCK = 2  # CPUCLOCK_SCHED in Linux's clock ids: processor time of all threads
 
 # gmpy2 aborts the process when it runs out of memory; Python's own integers raise MemoryError.
 WORKER_ENVIRONMENT = {"SYMPY_GROUND_TYPES": "python", "MPMATH_NOGMPY": "1", "PYTHONHASHSEED": "0"}
@@ -39,8 +39,8 @@ class GraderProcess:
     One worker process behind two pipes (see `process.py`).
 
     Raises:
-        WorkerError, OSError: If it does not start, for now.
-        RuntimeError: If it never will; the message is its traceback.
+        WorkerError, OSError: If it does not start; another attempt may succeed.
+        RuntimeError: If it can never start; the message has its traceback.
     """
 
     def __init__(self):
@@ -52,7 +52,7 @@ class GraderProcess:
             stderr=subprocess.DEVNULL,
             bufsize=0,
             env=os.environ | WORKER_ENVIRONMENT,
-            start_new_session=True,  # a Ctrl-C in the terminal is the trainer's to handle
+            start_new_session=True,  # the trainer alone handles Ctrl-C in the terminal
         )
         assert self.process.stdin is not None  # both are pipes, see above
         assert self.process.stdout is not None
@@ -71,7 +71,7 @@ class GraderProcess:
             raise
 
     def _receive(self, seconds: float) -> dict | None:
-        """The next reply; `None` if there is none in that time. EOFError: the process has ended."""
+        """The next reply; `None` if none comes in that time. Raises EOFError if the process has ended."""
         deadline = time.monotonic() + seconds
         line = b""
         while not line.endswith(b"\n"):
@@ -85,19 +85,19 @@ class GraderProcess:
 
     def check(self, gold: str, answers: tuple[str, ...], seconds: float) -> str:
         """
-        The verdict on an answer (see `judge`); `"timeout"` if finding it used up the time.
+        The verdict on an answer (see `judge`); `"timeout"` if the check used up its time.
 
         Raises:
-            WorkerError: If the machine kept the process from working.
+            WorkerError: If the process got too little processor time.
             EOFError: If the process ended.
         """
         before = self.cpu_seconds()
         message = {"gold": gold, "answers": answers, "timeout": seconds}
-        with contextlib.suppress(BrokenPipeError):  # an ended process is noticed when its output ends
-            self.stdin.write(json.dumps(message).encode() + b"\n")  # the pipe is empty and takes it: never blocks
+        with contextlib.suppress(BrokenPipeError):  # the process has ended: `_receive` raises EOFError
+            self.stdin.write(json.dumps(message).encode() + b"\n")  # never blocks: the message fits the empty pipe
         reply = self._receive(seconds)
         if reply is not None:
-            self.reusable = reply["verdict"] != "memory"  # then it ends: what is left of its heap is not worth keeping
+            self.reusable = reply["verdict"] != "memory"  # out of memory: the process ends itself
             return reply["verdict"]
         self.reusable = False
         if self.cpu_seconds() - before > seconds / 4:
@@ -105,7 +105,7 @@ class GraderProcess:
         raise WorkerError(f"A reward worker got less than {seconds / 4:g} s of processor time in {seconds:g} s.")
 
     def cpu_seconds(self) -> float:
-        """Processor time so far, from the process's own clock: Linux may be without /proc, other systems are."""
+        """Processor time so far: from the Linux clock of the process, which needs no /proc, or from psutil."""
         try:
             return time.clock_gettime(~self.process.pid << 3 | CPU_CLOCK)
         except OSError:
@@ -134,16 +134,16 @@ def check_answers(
     pool: WorkerPool[GraderProcess], answers: list[tuple[str, tuple[str, ...]]], seconds: float
 ) -> list[str | None]:
     """
-    The verdicts on pairs of a gold and what was given as its answer: the worker's (see `judge`), or
+    The verdicts on pairs of a gold and its answers: the worker's verdict (see `judge`), or
 
     - `"timeout"`: the check used up its time;
-    - `"crash"`: the check brought down every worker it was given to;
-    - `None`: no worker could be started, or the machine kept them from working. Not the answer's fault.
+    - `"crash"`: a worker crashed on it in the last attempt;
+    - `None`: workers could not start, got too little processor time or were killed. Not the answer's fault.
 
     Args:
         pool (`WorkerPool[GraderProcess]`): From `get_pool`.
         answers (`list[tuple[str, tuple[str, ...]]]`): Golds and answers.
-        seconds (`float`): That each check may take.
+        seconds (`float`): Time limit of each check.
 
     Raises:
         RuntimeError: If workers cannot start at all.
@@ -160,7 +160,7 @@ def check_answers(
                 with pool.borrow() as worker:
                     return worker.check(*pair, seconds)
             except EOFError:
-                # a kill comes from outside, as from a system that is out of memory
+                # these signals come from outside, such as from the kernel's OOM killer
                 crashed = worker is not None and worker.process.returncode not in (-signal.SIGKILL, -signal.SIGTERM)
             except (WorkerError, OSError) as error:
                 crashed = False

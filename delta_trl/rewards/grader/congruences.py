@@ -1,4 +1,4 @@
-r"""Golds that are congruences: `x \equiv 5 \pmod 7`, answered by it, by 5, or by `x = 7k + 5`."""
+r"""Golds that are congruences: for `x \equiv 5 \pmod 7` an answer may be it, 5, or `x = 7k + 5`."""
 
 import re
 
@@ -14,7 +14,7 @@ MODULUS = re.compile(r"(.*?)\s*\(?\s*\\(?:p|b)?mod\s*\{?\s*(\w+)\s*\}?\s*\)?\s*"
 
 
 def equal_congruences(gold: str, answer: str) -> bool | None:
-    """Whether the residues are the same; None if the gold is no congruence, or one to several moduli."""
+    """Whether the residues are the same; None if the gold is not a congruence, or has several moduli."""
     wanted = _read(gold)
     if wanted is None:
         return None
@@ -26,7 +26,7 @@ def equal_congruences(gold: str, answer: str) -> bool | None:
 
 
 def _read(text: str) -> tuple[str, list[str], str] | None:
-    """The name, the residues and the modulus of `x \\equiv 1, 3 \\pmod 4`; None if it is none."""
+    """The name, the residues and the modulus of `x \\equiv 1, 3 \\pmod 4`; None for other texts."""
     text = re.sub(r"^([A-Za-z])\s*\\b?mod\s*\{?\s*(\w+)\s*\}?\s*=(.*)$", r"\1 \\equiv \3 \\pmod{\2}", text)
     names, residues, moduli = set(), [], []
     matches = [(piece, MODULUS.fullmatch(piece)) for piece in split_elements(text)]
@@ -47,7 +47,7 @@ def _read(text: str) -> tuple[str, list[str], str] | None:
 
 
 def _general(text: str, modulus: str) -> tuple[str, list[str], str] | None:
-    """`x = 7k + 5` as a congruence to the modulus 7."""
+    """Read `x = 7k + 5` as a congruence modulo 7."""
     *names, value = split_equation(text)
     try:
         expression = parse(value, False, False)
@@ -62,7 +62,7 @@ def _general(text: str, modulus: str) -> tuple[str, list[str], str] | None:
 
 
 def _plain(text: str) -> tuple[str, list[str], str] | None:
-    """Residues without their modulus."""
+    """Read residues without a modulus."""
     *names, values = split_equation(text)
     if len(names) > 1 or not all(map(is_name, names)):
         return None

@@ -67,7 +67,7 @@ def judge(gold: str, answers: list[str]) -> str:
 
     Args:
         gold (`str`): The gold as it was extracted.
-        answers (`list[str]`): What the completion gives as its answer; all of them have to be right.
+        answers (`list[str]`): The alternatives that the completion gives; all of them have to be right.
 
     Returns:
         `str`: `"right"`, `"wrong"`, `"no answer"`, `"unusable gold"`, or `"refused: ..."` and why.
@@ -165,7 +165,7 @@ def _equal(gold: str, answer: str) -> bool:
         answer = rf"\text{{{LABEL.sub('', words[1]) or words[1]}}}"
     answer = KIND.sub("", answer)
     answer = VALUE_OF.sub(r"\1 = ", LABEL.sub("", answer)).strip() or answer
-    if "." in gold:  # a decimal may be a rounded value, and then an answer may say so
+    if "." in gold:  # a decimal gold may be rounded, so an answer may begin with \approx
         answer = re.sub(r"^\\approx(?![A-Za-z])\s*", "", answer)
     letter, gold_content = split_label(gold)
     given, content = split_label(answer)
@@ -251,7 +251,7 @@ def _bare_set(text: str) -> str:
 
 
 def _in_base(gold: str, answer: str) -> bool | None:
-    """Compare numbers written in a base; None if the answer names none."""
+    """Compare numbers that are written with a base, `1010_2`; None if these are not."""
     answer = re.sub(r"\s*\\text\s*\{\s*\(?(?:in )?base[ -](\w+)\)?\s*\}", r"_{\1}", answer)
     gold, answer = (re.sub(r"\\text\s*\{\s*(\w+)\s*\}", r"\1", text) for text in (gold, answer))
     given = BASE.fullmatch(answer)

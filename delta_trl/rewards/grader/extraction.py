@@ -2,15 +2,15 @@ r"""Finding the final answer in a completion. Strings only, and linear in the le
 
 In this order:
 
-1. the reasoning is dropped: what counts comes after the last `</think>`, and nothing does if a `<think>` stays open;
+1. the reasoning is dropped: only text after the last `</think>` counts, and none if a `<think>` is not closed;
 2. the last balanced `\boxed{...}` or `\fbox{...}`. Boxes with nothing but connectives between them ("and", "or",
    "y =") are one list: several guesses in a row are several answers, not a last one;
 3. else `<answer>...</answer>`, and else what follows the last `####` or "Answer:" or "the answer is";
-4. where nothing announces an answer: a completion that is nothing but a value, or a last sentence that concludes
+4. else, with no such mark: a completion that is only a value, or a last sentence that concludes
    ("Therefore $x = 42$.").
 
-What stands around a box is read by `surroundings.py`. An answer that is negated, asked or taken back is none. One that
-is offered beside another ("42, or 43") keeps both as alternatives: every one of them has to be right.
+`surroundings.py` reads the text around a box. An answer that is negated, questioned or taken back does not count.
+Answers side by side ("42, or 43") are alternatives, and each of them has to be right.
 """
 
 import re
@@ -46,7 +46,7 @@ CONNECTIVES = frozenset(
     "value values with".split()
 ) - {"final", "hence", "then"}
 # A box that is a part of a larger expression is not the answer.
-# An expression does not go on across lines: "… carry 0", then a box on a line of its own, is an answer.
+# An expression does not continue on the next line: "… carry 0", then a box on a line of its own, is an answer.
 # Outside of formulas "- " and "* " begin an item of a list, and "… is as follows - " is prose.
 OPERATOR_BEFORE = re.compile(
     r"(?:[-−+\d^|]|\\frac\s*\{[^{}]{0,40}\}\s*\{\s*|[+^][^\S\n]*|\\(?:cdot|times|div|pm|mp)[^\S\n]*"
@@ -66,7 +66,7 @@ DOUBTED_BEFORE = re.compile(
     re.IGNORECASE,
 )
 SENTENCE_END = re.compile(r"\.(?=\s|$)(?<!\b[a-z]\.)|\n")
-# The space is taken from its start: a match tried at each of many would read on to their end each time.
+# A match starts at the first of several spaces only: started at each of them, it would take quadratic time.
 REASON = re.compile(r"(?<!\bor)(?<!\s),?\s+\(?(?:because|since|as|where|which|so|by|for|(?:and )?not)\b.*", re.DOTALL)
 LEADING_ADVERB = re.compile(
     r"^(?:(?:therefore|thus|hence|simply|just|clearly|obviously|definitely|certainly|indeed|now|exactly|precisely"
@@ -93,7 +93,7 @@ NAME_BEFORE = re.compile(r"([A-Za-z](?:_\{?\w{1,3}\}?)?)\s*=\s*[$\s]*(?:\\[(\[])
 
 @dataclass(frozen=True)
 class Span:
-    """An answer's place in the text, with its marks (`\\boxed{` and `}`) from `start` to `end`."""
+    """An answer's position in the text; `start` and `end` include its marks (`\\boxed{` and `}`)."""
 
     start: int
     end: int
@@ -120,9 +120,9 @@ def extract_answer(text: str, parts: int = 1, require_boxed: bool = False) -> li
     Args:
         text (`str`): The completion.
         parts (`int`, *optional*, defaults to `1`):
-            How many values the gold lists. If all boxes of the completion together are that many, they are taken
-            together, however they are spread over the text.
-        require_boxed (`bool`, *optional*, defaults to `False`): Whether an answer outside a box counts for nothing.
+            How many values the gold lists. If the completion has exactly that many different boxes, all of them are
+            taken, wherever they are in the text.
+        require_boxed (`bool`, *optional*, defaults to `False`): Whether only an answer in a box counts.
 
     Returns:
         `list[str]`: The alternatives of the answer, as LaTeX or words; usually one, and none if there is no answer.
@@ -150,7 +150,7 @@ def extract_answer(text: str, parts: int = 1, require_boxed: bool = False) -> li
 
 
 def extract_gold(solution: str) -> str:
-    r"""The gold: after the last `####`, else the last box (or boxes), else the text itself without `$`."""
+    r"""The gold: after the last `####`, else the last boxes, else `<answer>`, else the text without `$`."""
     if "####" in solution:
         return solution.rpartition("####")[2].strip().strip("$").strip()
     boxes = find_boxes(solution)
@@ -211,7 +211,7 @@ def find_boxes(text: str) -> list[Span] | None:
 
 
 def _choose(text: str, spans: list[Span], parts: int) -> list[str]:
-    """The answer among marked ones: the last group, unless the text around it takes it back or adds to it."""
+    """The last group of marked answers with the alternatives from the text around; none if that takes it back."""
     group = _last_group(text, spans)
     if len(group) < parts and not PARTED.search(group[-1].content):
         distinct = list({span.content: span for span in spans}.values())
@@ -226,7 +226,7 @@ def _choose(text: str, spans: list[Span], parts: int) -> list[str]:
     after = text[last.end : last.end + MAX_ANSWER_LENGTH]
     if OPERATOR_AFTER.match(after) or is_denied(after):
         return []
-    if in_formula:  # its end must not be taken for the beginning of another
+    if in_formula:  # the formula's closing `$` must not be taken for an opening one
         after = re.sub(r"\$\$?", " ", after, count=1)
     answers = [span.content for span in group]
     if len(group) > 1:
@@ -255,7 +255,7 @@ def _last_group(text: str, spans: list[Span]) -> list[Span]:
 
 
 def _in_formula(before: str) -> bool:
-    """Whether what follows a text stands inside of a formula."""
+    """Whether the position after a text is inside a formula."""
     line = before[before.rfind("\n") + 1 :].replace("$$", "").replace("\\$", "")
     opened = (before.rfind(left) > before.rfind(right) for left, right in (("\\(", "\\)"), ("\\[", "\\]")))
     return line.count("$") % 2 == 1 or before.count("$$") % 2 == 1 or any(opened)

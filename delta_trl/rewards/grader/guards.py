@@ -1,4 +1,4 @@
-r"""Answers that are refused before anything is evaluated: restatements of the problem, and what is too large."""
+r"""Refuses answers before anything is evaluated: restatements of the problem, and what is too large."""
 
 import re
 from collections.abc import Iterator
@@ -11,9 +11,9 @@ from .normalization import split_top_level
 MAX_DIGITS = 20_000
 MAX_NESTING = 20
 MAX_FACTORED = 10**12
-MIN_CLOSED = 1000  # 2^{10} - 1 is a closed form of 1023; 3^2 + 16 is none of 25, nor are two powers
+MIN_CLOSED = 1000  # 2^{10} - 1 is a closed form of 1023; 3^2 + 16 is not one of 25, nor is a sum of two powers
 COMPUTED = (sympy.factorial, sympy.binomial)
-I_SYMBOL = sympy.Symbol("i", real=True)  # as latex2sympy reads it
+I_SYMBOL = sympy.Symbol("i", real=True)  # how latex2sympy reads the letter i
 
 # Operations that leave the work to the grader. An answer may use one if the gold does.
 PATTERNS = {
@@ -43,7 +43,7 @@ IMPLIED = {"hyperbolic": re.compile(r"e\s*\^|\\exp|\\log|\\ln"), "logarithm": re
 HIDDEN = re.compile(
     r"\\(?:phantom|hphantom|vphantom|color|textcolor|cancel|sout|xcancel|bcancel|not|rule|href|tag|def|let)"
 )
-# The angle with a given sine is a closed form of a multiple of π, if it is all that the answer says.
+# `\arcsin(1/2)` is a closed form of a multiple of π, but only if it is the whole answer.
 NUMBER_ARGUMENT = r"(?:-?\s*(?:[\d./\s]|\\(?:frac|sqrt)(?![A-Za-z])|[{}])+)"
 ANGLE = re.compile(
     r"-?\s*\\(?:arc(?:sin|cos|tan|cot|sec|csc)|(?:sin|cos|tan|cot|sec|csc)\s*\^\s*\{?\s*-\s*1\s*\}?)\s*"
@@ -64,7 +64,7 @@ BIG_BINOMIAL = re.compile(r"\\binom\s*\{\s*\d{5,}|\d{5,}\s*\\choose")
 
 
 class RefusedError(Exception):
-    """An answer that is not considered, and why."""
+    """The answer is refused; the message says why."""
 
 
 def refuse_shape(gold: str, answer: str) -> None:
@@ -91,7 +91,7 @@ def refuse_shape(gold: str, answer: str) -> None:
 
 
 def refuse_restatement(gold: str, answer: str) -> None:
-    """Refuse an operation left undone which the gold does not have."""
+    """Refuse an operation that is not carried out, unless the gold has it too."""
     if divides_fractions(answer) and not divides_fractions(gold):
         raise RefusedError("restates the problem: arithmetic")
     for name, pattern in OPERATIONS.items():
@@ -109,7 +109,7 @@ def divides_fractions(text: str) -> bool:
 
 
 def refuse_zeros(gold: str, answer: str) -> None:
-    """Refuse a zero that is added, and the real part of a complex number in two: latex2sympy drops both unseen."""
+    """Refuse an added zero or a real part that is a sum (`1 + 2 + i`), which latex2sympy may drop unseen."""
     if IMAGINARY.search(gold):
         if IMAGINARY_PART.fullmatch(answer.strip()):
             return
@@ -134,11 +134,11 @@ def refuse_undone(gold: sympy.Basic | sympy.MatrixBase, answer: sympy.Basic | sy
 
 def is_undone(expression: sympy.Basic | sympy.MatrixBase) -> bool:
     r"""
-    Whether anything inside is no value yet, but an operation that would leave fewer operands than it has.
+    Whether an expression holds an operation that is still to be carried out.
 
-    Sums of like terms (`40 + 2`, `10\pi + 6\pi`, `\ln 6 - \ln 3`), products of several numbers, of sums without
-    variables (`(\sqrt 2 + 1)(\sqrt 2 - 1)`) and of complex numbers, sets that overlap. Powers, roots, factorials and
-    binomials by themselves are closed forms.
+    These are sums of like terms (`40 + 2`, `10\pi + 6\pi`, `\ln 6 - \ln 3`), products of several numbers, of sums
+    without variables (`(\sqrt 2 + 1)(\sqrt 2 - 1)`) and of complex numbers, and sets that overlap. Powers, roots,
+    factorials and binomials by themselves are closed forms.
     """
     under_roots = set()  # \\sqrt{16 \\cdot 7} is a way to write 4\\sqrt 7
     for part in sympy.preorder_traversal(expression):
@@ -154,7 +154,7 @@ def is_undone(expression: sympy.Basic | sympy.MatrixBase) -> bool:
 
 
 def _is_root(power: sympy.Pow) -> bool:
-    """Whether it is a root that is no rational number."""
+    """Whether a power is a root with an irrational value."""
     exponent = power.args[1]
     return bool(exponent.is_Rational and not exponent.is_Integer and not power.doit().is_Rational)
 
@@ -170,7 +170,7 @@ def _has_like_terms(total: sympy.Add) -> bool:
 
 
 def _kinds(term: sympy.Basic) -> set[object]:
-    """What a term of a sum is a multiple of: terms that share something can be added up."""
+    """What a term of a sum is a multiple of: terms with a common entry can be added up."""
     factors = _flat(term, sympy.Mul)
     rest = [factor for factor in factors if not _is_plain(factor)]
     if term.free_symbols or not rest:
@@ -194,7 +194,7 @@ def _has_closed_form(term: sympy.Basic) -> bool:
 
 
 def _is_product_to_compute(product: sympy.Mul) -> bool:
-    # -1 writes the sign, 2.8 * 10^1 is one number
+    # -1 is only the sign, 2.8 * 10^1 is one number
     if sum(_is_plain(factor) and factor != -1 and factor.args[:1] != (10,) for factor in product.args) > 1:
         return True
     numbers = list(_sides_of_fraction(product))
@@ -208,7 +208,7 @@ def _is_product_to_compute(product: sympy.Mul) -> bool:
 
 
 def _sides_of_fraction(factor: sympy.Basic, above: bool = True) -> Iterator[bool]:
-    """For each number of a product whether it stands above the line of the fraction."""
+    """For each number of a product, whether it is in the numerator."""
     if factor.is_Mul:
         for part in factor.args:
             yield from _sides_of_fraction(part, above)
@@ -224,7 +224,7 @@ def _sides_of_fraction(factor: sympy.Basic, above: bool = True) -> Iterator[bool
 
 
 def _is_set_to_compute(expression: sympy.Set) -> bool:
-    if isinstance(expression, sympy.Complement):  # an interval without some points, the real numbers without a set
+    if isinstance(expression, sympy.Complement):  # may stay: an interval minus points, the reals minus a set
         whole, removed = expression.args
         return isinstance(whole, sympy.FiniteSet) or not (
             isinstance(removed, sympy.FiniteSet) or whole is sympy.S.Reals
@@ -240,7 +240,7 @@ def _is_set_to_compute(expression: sympy.Set) -> bool:
 
 
 def _flat(expression: sympy.Basic, kind: type[sympy.Basic]) -> list[sympy.Basic]:
-    """The operands of a sum, product or union, of those inside of it too."""
+    """The operands of a sum, product or union, including nested ones."""
     if not isinstance(expression, kind):
         return [expression]
     return [operand for argument in expression.args for operand in _flat(argument, kind)]

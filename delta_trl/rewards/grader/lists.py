@@ -1,4 +1,4 @@
-"""Lists, tuples, sets, intervals and inequalities: the brackets decide about order, the elements are quantities."""
+"""Compares lists, tuples, sets, intervals and inequalities: brackets decide whether the order of elements counts."""
 
 import itertools
 import re
@@ -65,7 +65,7 @@ def _balanced(text: str) -> bool:
 
 
 def split_elements(text: str) -> list[str]:
-    r"""What a list holds, `a \pm b` as two values."""
+    r"""The elements of a list; `a \pm b` gives two."""
     elements = [element.strip() for element in split_top_level(text, SEPARATOR)]
     elements = [element for element in elements if element]
     return list(itertools.chain.from_iterable(map(_signs, elements)))
@@ -86,7 +86,7 @@ def equal_lists(gold: str, answer: str) -> bool:
     elif re.fullmatch(r"\\text\s*\{[^{}]*\}", answer):
         answer = unwrap(answer)
     elif any(empty := [EMPTY.fullmatch(text.strip()) for text in (gold, answer)]):
-        return all(empty)  # no condition that nothing meets and no list says that there is no solution
+        return all(empty)  # a condition that nothing meets, or a list, does not say that there is no solution
     refuse_unsolved(gold, answer)
     if _are_sets(gold, answer) and (equal := _equal_sets(gold, answer)) is not None:
         return equal
@@ -100,10 +100,10 @@ def equal_lists(gold: str, answer: str) -> bool:
     brackets, given = read_list(answer)
     if len(wanted) == 1 and len(given) == 1 and gold_brackets == brackets == "":
         return equal_quantities(wanted[0], given[0])
-    if len(wanted) == 1 and not gold_brackets:  # every one of several answers has to be the one
+    if len(wanted) == 1 and not gold_brackets:  # each of several answers has to equal the gold
         return bool(given) and not brackets and all(equal_quantities(wanted[0], element) for element in given)
     names = [match[1] for match in map(NAMED.match, wanted) if match]
-    if brackets in ("()", "[]") and len(set(names)) < len(names):  # the solutions x = 1, x = 2 are no point
+    if brackets in ("()", "[]") and len(set(names)) < len(names):  # the solutions x = 1, x = 2 are not a point
         return False
     ordered = bool(gold_brackets) and gold_brackets != "\\lbrace\\rbrace"
     if ordered and not brackets and any(NAMED.match(element) for element in given):
@@ -135,7 +135,7 @@ def refuse_unsolved(gold: str, answer: str) -> None:
 
 
 def _is_unsolved(text: str) -> bool:
-    """Whether an inequality in one variable stands nowhere beside the variable alone, or its absolute value."""
+    """Whether, in an inequality in one variable, a side holds more than the variable or its absolute value."""
     variables = set(VARIABLE.findall(WORDS.sub(" ", MEMBER.sub("", text)))) - {"e"}
     if len(variables) != 1:
         return False
@@ -179,7 +179,7 @@ def _equal_elements(gold: str, answer: str) -> bool:
 
 
 def _by_name(equations: list[str]) -> list[str] | None:
-    """The values of `y = 2, x = 1` in the order of the names; None unless each has a name of its own."""
+    """The values of `y = 2, x = 1` in the order of the names; None unless each has a different name."""
     named = {match[1]: element[match.end() :].strip() for element in equations if (match := NAMED.match(element))}
     return [named[name] for name in sorted(named)] if len(named) == len(equations) else None
 
@@ -194,7 +194,7 @@ def _points(text: str) -> str:
 
 
 def _are_sets(gold: str, answer: str) -> bool:
-    """Whether the two have to be compared as sets of numbers: inequalities, unions, intervals against these."""
+    """Whether to compare the two as sets of numbers: for inequalities (except one against one) and set operations."""
     signs = [len(INEQUALITY.findall(text)) for text in (gold, answer)]
     if signs == [1, 1]:
         return any(len(split_elements(text)) > 1 for text in (gold, answer))
@@ -223,13 +223,13 @@ def _equal_sets(gold: str, answer: str) -> bool | None:
 
 
 def _as_set(text: str, is_answer: bool = False) -> sympy.Set | None:
-    """The numbers that a condition or a union allows; None if it is no such thing."""
+    """The numbers that a condition or a union allows; None if the text is neither."""
     if len(pieces := split_top_level(text, OR)) > 1:
         return _joined([_as_set(piece.strip(), is_answer) for piece in pieces], sympy.Union)
     text = MEMBER.sub("", re.sub(r"(\\neq)(?=[^<>]*$)", r"\1 ", text))
     if len(pieces := split_elements(text)) > 1:
         if INEQUALITY.search(text):
-            if "\\neq" in pieces[0]:  # x is neither of several
+            if "\\neq" in pieces[0]:  # `x \neq 1, 2` excludes both
                 name = pieces[0].partition("\\neq")[0]
                 pieces = [piece if INEQUALITY.search(piece) else rf"{name}\neq {piece}" for piece in pieces]
             sets = [_as_set(piece, is_answer) for piece in pieces]

@@ -1,8 +1,8 @@
 r"""One spelling for answers that differ in layout only: Unicode, fonts, spaces, delimiters, thousands separators.
 
-Nothing here changes a value, and nothing is thrown away that could be a value: math-verify's own normalisation drops a
-trailing `\text{...}` whatever it says, which is how `42\text{ (or 43)}` comes to equal 42. Here text stays, as
-`\text{...}` or as plain words, for the units and the words to be looked at.
+Nothing here changes or drops a value. math-verify's own normalisation drops a trailing `\text{...}` whatever it says,
+so there `42\text{ (or 43)}` equals 42. Here text stays, as `\text{...}` or as plain words, and is later read as a unit
+or as words.
 """
 
 # ruff: noqa: E501 (tables of look-alikes)
@@ -71,7 +71,7 @@ def normalize(text: str) -> str:
     """The normal spelling of an answer or a gold. Idempotent."""
     if text.isascii() and text.isdigit():
         return text
-    # or several `\s*` in a row would, below, try every split of a long run
+    # otherwise several `\s*` in a row, below, would try every split of a long run of spaces
     text = re.sub(r"\s+", " ", _from_unicode(text))
     text = re.sub(r"\\{1,2}(?:boxed|fbox)\s*(?=\{)", "", text)
     text = re.sub(r"\\\\\s*\[\s*-?[\d.]+\s*[a-z]{2}\s*\]", r"\\\\ ", text)  # the line skip of a matrix

@@ -32,8 +32,8 @@ class UnreadableError(Exception):
 @functools.lru_cache(maxsize=4096)
 def parse(text: str, is_complex: bool, lowercase: bool) -> sympy.Basic | sympy.MatrixBase:
     text = text.replace("\\lbrace", "\\{").replace("\\rbrace", "\\}")
-    text = text.replace("\\\\", "\\\\ ")  # it takes what follows the end of a row for a command
-    if "\\begin" in text:  # and the letter d for a differential
+    text = text.replace("\\\\", "\\\\ ")  # latex2sympy takes what follows the end of a row for a command
+    if "\\begin" in text:  # and, in a matrix, the letter d for a differential
         text = re.sub(r"(?<![A-Za-z\\])d(?![A-Za-z])", "d_{0}", text)
     text = opaque(text)
     text = re.sub(r"([A-Za-z])('+)", lambda match: f"{match[1]}_{{{'p' * len(match[2])}}}", text)
@@ -59,7 +59,7 @@ def parse(text: str, is_complex: bool, lowercase: bool) -> sympy.Basic | sympy.M
 
 
 def opaque(text: str) -> str:
-    r"""A symbol for each `\gcd(m, n)`: sympy takes m and n for polynomials without a common factor."""
+    r"""Put a symbol for each `\gcd(m, n)`: sympy takes m and n for polynomials without a common factor."""
     return OF_LETTERS.sub(_symbol, text)
 
 

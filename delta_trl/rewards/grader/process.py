@@ -18,7 +18,7 @@ GRACE_SECONDS = 1.0
 
 
 def limit_memory(limit_bytes: int) -> None:
-    """Bound the address space: a huge allocation becomes a MemoryError here instead of the machine's OOM killer."""
+    """Limit the address space: a huge allocation raises MemoryError here and never wakes the OOM killer."""
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     if hard != resource.RLIM_INFINITY:
         limit_bytes = min(limit_bytes, hard)
@@ -29,8 +29,8 @@ def read_job(stream: io.FileIO, parent_pid: int) -> dict | None:
     """
     The next job, or None when the parent has gone.
 
-    The end of the input normally says so. A process that the parent forked may hold the other end of the pipe open
-    though, so the parent's id is checked as well.
+    Normally the input ends then. But a process that the parent forked may hold the other end of the pipe open, so the
+    parent's id is checked as well.
     """
     while not select.select([stream], [], [], PARENT_CHECK_SECONDS)[0]:
         if os.getppid() != parent_pid:
@@ -63,9 +63,9 @@ def main(parent_pid: int, memory_limit: int) -> None:
             verdict = judge(job["gold"], job["answers"])
         except MemoryError:
             verdict, out_of_memory = "memory", True
-        except Exception as error:  # sympy raises almost anything on nonsense: the answer's fault, and counted
+        except Exception as error:  # sympy may raise anything on nonsense; counted as a failed check
             verdict = f"error: {type(error).__name__}"
         signal.setitimer(signal.ITIMER_REAL, 0)
         replies.write(json.dumps({"verdict": verdict}) + "\n")
-        if out_of_memory:  # what is left of the heap is not worth keeping
+        if out_of_memory:  # a process that ran out of memory is not reused
             return

@@ -27,7 +27,7 @@ UNIT_SIGN = re.compile(r"%|\\usd")
 
 
 def equal_quantities(gold: str, answer: str) -> bool:
-    """Compare two values with or without units: a missing unit is forgiven, another unit is not."""
+    """Compare two values with or without units: a missing unit is accepted, a different one is not."""
     if squeeze(gold) == squeeze(answer):
         return True
     if len(chain := split_equation(answer)) > 1:
@@ -35,7 +35,7 @@ def equal_quantities(gold: str, answer: str) -> bool:
         if any(unit[0] and (UNIT_SIGN.match(unit[0]) or parse_unit(unit[0])) for unit in units[:-1]) or "%" in answer:
             if not APPROXIMATELY.search(answer):  # 1/2 = 50%, 5 km = 5000 m
                 return all(equal_quantities(gold, side) for side in chain if not is_name(side))
-            if len({unit[0] for unit in units}) == 1:  # what each rounding of a quantity has
+            if len({unit[0] for unit in units}) == 1:  # the unit that all sides have: `3.14 cm \approx 3 cm`
                 unit, rest = units[0][0], answer.replace(units[0][0], "")
                 answer = unit + rest if unit == r"\usd" else rest + unit
     gold, gold_percent = _strip_percent(gold)
@@ -83,7 +83,7 @@ def equal_quantities(gold: str, answer: str) -> bool:
 
 
 def _strip_text_name(text: str) -> tuple[str, str]:
-    r"""`\text{Area} = 5` without its name."""
+    r"""Split `\text{Area} = 5` into name and value."""
     match = re.match(r"\\text\s*\{([^{}=]*)\}\s*(?:_\{?\w+\}?\s*)?(?:=|:)\s*(?=.)", text)
     return (match[1], text[match.end() :].strip()) if match else ("", text)
 
@@ -96,7 +96,7 @@ def _strip_percent(text: str) -> tuple[str, bool]:
 
 
 def _equal_percentages(gold: str, gold_percent: bool, answer: str, answer_percent: bool) -> bool:
-    """50% equals 50, and 0.5 if either says that it is a percentage."""
+    """Compare where at least one is a percentage: 50% equals 50 and 0.5."""
     if gold_percent and answer_percent:
         return equal_values(gold, answer)
     hundredth = Fraction(1, 100)
@@ -110,7 +110,7 @@ def _equal_percentages(gold: str, gold_percent: bool, answer: str, answer_percen
 
 
 def _equal_scaled(gold: str, gold_factor: Fraction | float, answer: str, factor: Fraction | float) -> bool:
-    """Compare after a change of units. Never by more than a rounding error of the factor."""
+    """Compare after converting the units; the tolerance covers rounding only."""
     first, second = numeric(gold), numeric(answer)
     if first is None or second is None:
         return False

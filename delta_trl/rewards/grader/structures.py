@@ -1,7 +1,7 @@
 r"""Groups, rings and fields by name: `\mathbb{Z}/2\mathbb{Z}`, `\mathbb{Q}(\sqrt{2})`, `\mathbb{Z}^2 \times S_3`.
 
-latex2sympy reads none of them. Two are equal if they are built of the same parts in whatever order, where a finite
-cyclic group is the product of those of its prime powers.
+latex2sympy reads none of them. Two are equal if they have the same factors in any order; a finite cyclic group counts
+as the product of cyclic groups of prime power order.
 """
 
 import re
@@ -29,7 +29,7 @@ POWER = re.compile(r"(.*?)\s*\^\s*(?:\{\s*(.+?)\s*\}|(\w|\*|\+|-|\\times))", re.
 
 @dataclass(frozen=True)
 class Part:
-    """One factor: what kind it is, its name or order, and the generators that are adjoined."""
+    """One factor: its kind, its name or order, and the adjoined generators."""
 
     kind: str
     name: str
@@ -37,7 +37,7 @@ class Part:
 
 
 def read_structures(text: str) -> list[list[Part]] | None:
-    """What a gold lists; None if it is not made of structures alone, or only of a set such as the real numbers."""
+    """The structures that a gold lists; None if it holds anything else, or only sets such as the real numbers."""
     if "\\mathbb" not in text:
         return None
     read = [read_structure(one) for one in split_top_level(text, SEPARATOR)]
@@ -47,7 +47,7 @@ def read_structures(text: str) -> list[list[Part]] | None:
 
 
 def read_structure(text: str) -> list[Part] | None:
-    r"""The factors of a product; None if it is none. `G \cong ...` gives the name of what it is."""
+    r"""The factors of a product of structures; None for other texts. In `G \cong ...`, G is only a name."""
     sides = [side.strip() for side in split_top_level(text, EQUALITY)]
     read = [_factors(side) for side in sides]
     found = [parts for parts in read if parts]

@@ -1,16 +1,16 @@
-r"""What the text around a box says of it: whether it is negated or taken back, and which other values are stated.
+r"""Reads the text around a box: whether it negates the box or takes it back, and which other values it states.
 
-What stands before a box decides only if it negates the box or offers another value. It is read backwards from the
-box, through words that say nothing ("is", "the answer", "x ="), until a word that does. What follows decides only if
-it denies the box or states another final value. It is read forwards, and a value counts that comes after "or", a
-correction ("wait", "no") or "it should be", with nothing in between but words that say nothing, and that ends its
-clause: "wait, it is 43", and not "wait, with n = 5 we get 42".
+Text before a box matters only if it negates the box or offers another value. It is read backwards from the box, past
+neutral words ("is", "the answer", "x ="), to the first word that is not neutral. Text after a box matters only if it
+denies the box or states another final value. It is read forwards. A value counts if it comes after "or", a correction
+("wait", "no") or "it should be", with only neutral words in between, and if it ends its clause: "wait, it is 43"
+counts, "wait, with n = 5 we get 42" does not.
 """
 
 import re
 
 
-# Words that say nothing of whether an answer holds: the text around a box is read through them.
+# Neutral words: they do not say whether an answer holds, and are skipped.
 SILENT = frozenset(
     "a actually an answer answers as be been being believe but choice correct correctly equal equals equivalently "
     "else exactly final finally find get give gives going guess have hence i in indeed is it just likely making maybe "
@@ -23,7 +23,7 @@ AFFIRMED = frozenset("answer correct right true valid possible".split())
 JUDGED = frozenset("answer answers choice option value result".split())
 SUBJECTS = frozenset("that this it which answer result value".split())
 COPULAS = frozenset("is are was were be equals seems looks".split())
-# What may stand before a denial ("Hmm, but that is wrong"), what takes a value back ("Wait, 43"), what hints at it.
+# Words that may precede a denial ("Hmm, but that is wrong"), that take a value back ("Wait, 43"), that hint at that.
 OPENINGS = frozenset("but and so oh ah my wait hmm actually sorry however clearly no".split()) | SUBJECTS | COPULAS
 CORRECTIONS = frozenset("wait actually no sorry oops hmm correction mean meant rather scratch thought".split())
 DOUBTS = frozenset("error mistake wrong mistaken forgot missed miscounted".split())
@@ -36,20 +36,20 @@ TOKEN = re.compile(
 )
 WORD = re.compile(r"(?<!\\)\b[A-Za-z]+(?:['’][a-z]+)?")
 CLAUSE_END = re.compile(r"[\s$*]*(?:$|[.?!,;:)\]\n]|\(?(?:because|since|as|so|not|and not|which|where|instead)\b)")
-EQUALS = re.compile(  # the box goes on: \\boxed{15} = 3 \\cdot 5
+EQUALS = re.compile(  # an equation continues after the box: \\boxed{15} = 3 \\cdot 5
     r"[\s)]*=\s*((?:[\d.+\-*/^{}()\s]|\\(?:cdot|times|div|[dt]?frac|sqrt|pi|overline|binom)(?![A-Za-z])){1,60})"
 )
 CHOICE = re.compile(r"\(?([A-J])\)?[.:]?")
 
 
 def words(text: str) -> set[str]:
-    """The words of a text in lower case, "n't" as one of its own."""
+    """The words of a text in lower case; "n't" counts as a word, too."""
     found = [word.lower().replace("’", "'") for word in WORD.findall(text)]
     return {*found, *("n't" for word in found if word.endswith("n't"))}
 
 
 def offered_before(before: str) -> list[str] | None:
-    """The value before an "or" in front of the box; None if the box is negated, or offered beside anything else."""
+    """The value offered before the box ("41 or"), if any; None if the box is negated or "or" follows no value."""
     following, offered = "", False
     for token in reversed(list(TOKEN.finditer(before[before.rfind("\n\n") + 1 :]))):
         word = _word(token).removesuffix("'s")
@@ -153,7 +153,7 @@ def stated_after(after: str, answer: str) -> list[str]:
 
 
 def _chain(value: str, answer: str) -> str:
-    """A value in numbers as the first side of an equation with the answer: it need not be in the answer's form."""
+    """A value; an expression of numbers becomes `value = answer`, as it may be in another form than the answer."""
     letters = re.search(r"[A-Za-z=]", re.sub(r"\\[A-Za-z]+", "", value + answer))
     return value if letters or re.fullmatch(NUMBER, value) else f"{value} = {answer}"
 

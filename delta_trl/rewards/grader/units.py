@@ -1,7 +1,8 @@
 """Units of quantities: `5 cm`, `12 square feet`, `\\$3.50`, `60 miles per hour`, `7 apples`.
 
-A unit is a factor and a power of each dimension; a noun nobody knows ("apples") is its own dimension. So 2 hours equal
-120 minutes, metres do not equal square metres, and a word that hedges or computes is no unit at all.
+A unit is a factor and the power of each dimension. A noun that is in no table ("apples") is its own dimension. So 2
+hours equal 120 minutes, and metres do not equal square metres. A word that hedges ("about") or changes the number
+("dozen") is not a unit.
 """
 
 import math
@@ -72,7 +73,7 @@ def _table() -> dict[str, tuple[Fraction | float, str]]:
 UNITS = _table()
 SPEEDS = {"mph": "mile/hour", "kph": "km/hour", "kmph": "km/hour", "kmh": "km/hour", "mps": "m/s"}
 
-# What follows a number and is no unit: it hedges, denies, offers another answer, or changes the number.
+# Words after a number that are not units: they hedge, deny, offer another answer, or change the number.
 NOT_UNITS = frozenset(
     """about actually almost alternatively and answer approximately around at away base be but could depending dozen
     either else equal equals except factorial false guess half hundred if incorrect infinity instead is isn less likely
@@ -101,7 +102,7 @@ QUANTITY = re.compile(rf"(?P<value>.*?[\d}})\]!'a-z|])(?P<unit>\s*{UNIT}(?:\s*(?
 
 @dataclass
 class Unit:
-    """A factor and the power of each dimension. `nouns` are the words among them that are in no table."""
+    """A factor and the power of each dimension. `nouns` are the dimensions that are in no table."""
 
     factor: Fraction | float = Fraction(1)
     powers: dict[str, int] = field(default_factory=dict)
@@ -135,7 +136,7 @@ def is_quantity(text: str) -> bool:
 
 
 def total_of(text: str) -> str:
-    """`2 hours 30 minutes` as 150 minutes; any other text as it is."""
+    """Add up `2 hours 30 minutes` to 150 minutes; other texts stay as they are."""
     plain = re.sub(r"\\text\s*\{([^{}]*)\}", r" \1 ", text).strip(" .")
     if not COMPOUND.fullmatch(plain):
         return text

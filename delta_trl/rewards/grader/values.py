@@ -1,7 +1,7 @@
 r"""Whether two values without units are equal: numbers, expressions, equations, chains of equalities.
 
-math-verify is the judge of mathematical equality. It is asked about one value at a time, after the guards, and its
-"yes" is vetoed where the two sides differ numerically.
+math-verify is the judge of mathematical equality. It is asked about one value at a time, after the guards, and only
+where a numerical comparison does not decide.
 """
 
 import itertools
@@ -29,7 +29,7 @@ from .parsing import UnreadableError, fraction, is_complex_number, opaque, parse
 
 DIGITS = 100
 TOLERANCE = sympy.Float("1e-9")
-EXACT_TOLERANCE = sympy.Float("1e-80")  # nothing is rounded where no decimal is involved
+EXACT_TOLERANCE = sympy.Float("1e-80")  # without decimals nothing is rounded
 DECIMAL = re.compile(r"-?\d*\.\d+")
 EQUALITY = re.compile(r"(?<![<>!:])=+(?![<>])|\\equiv(?![A-Za-z])|(\\approx)(?![A-Za-z])")
 INEQUALITY = re.compile(r"[<>]|\\(?:le|ge|neq|lt|gt|leq|geq)(?![A-Za-z])")
@@ -39,11 +39,11 @@ NAME_COMMAND = re.compile(
     r"|[a-z]*(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|rho|sigma|omega|tau|psi|xi|eta|nu|epsilon)"
     r"|Delta|Omega|Phi|Sigma|Gamma|Theta|Lambda|Psi)(?![A-Za-z])"
 )
-HEAD = re.compile(  # of what is written like a function
+HEAD = re.compile(  # the start of what is written like a function: `P(`, `f_1(`
     r"(?:\\(?:mathbb|mathcal|text)\s*\{[^{}]*\}|[A-Za-z]"
     r"|\\(?:Pr|det|deg|dim|gcd|lcm|max|min|phi|varphi|Phi|sigma|tau|mu)(?![A-Za-z]))(?:_\s*(?:\{[^{}]*\}|\w))?'*\s*[(\[]"
 )
-OPERATION = re.compile(  # what is to be found, where an answer repeats that before it gives the value
+OPERATION = re.compile(  # the quantity asked for, which an answer may repeat before its value
     r"\\(?:i*int|oint|sum|prod|lim|max|min|sup|inf|lfloor|lceil|deg|dim|det|rank|arg)(?![A-Za-z])|\d+\s*\\b?mod(?![A-Za-z])"
 )
 UNKNOWN = re.compile(r"[A-Za-z]")
@@ -92,7 +92,7 @@ def is_name(text: str) -> bool:
 
 
 def _is_operation(text: str) -> bool:
-    r"""Whether it says what to find and nothing more: `\int_0^1 x\,dx`, `P(X = 2)`, `\mathbb{E}[X]`, `\|v\|`."""
+    r"""Whether a text only states the quantity asked for: `\int_0^1 x\,dx`, `P(X = 2)`, `\mathbb{E}[X]`, `\|v\|`."""
     if OPERATION.match(text):
         return True
     if head := HEAD.match(text):
@@ -101,7 +101,7 @@ def _is_operation(text: str) -> bool:
 
 
 def relates_unknowns(text: str) -> bool:
-    """Whether an equation names no value but relates unknowns: `x + y = 3`, `y' = 2y`, `y'' + y = 0`."""
+    """Whether an equation relates unknowns instead of naming a value: `x + y = 3`, `y' = 2y`, `y'' + y = 0`."""
     sides = split_equation(text)
     if len(sides) != 2 or _is_operation(sides[0]):
         return False
@@ -112,7 +112,7 @@ def relates_unknowns(text: str) -> bool:
 
 
 def _equal_equations(gold: str, gold_sides: list[str], answer: str, sides: list[str]) -> bool:
-    """At least one of the two is an equation or a chain of them."""
+    """Compare two texts when at least one is an equation or a chain of equalities."""
     if not all(sides) or not all(gold_sides):
         raise RefusedError("unreadable")
     if len(gold_sides) > 1:
@@ -127,7 +127,7 @@ def _equal_equations(gold: str, gold_sides: list[str], answer: str, sides: list[
         if not same_name(gold_sides[0], sides[0]):
             if is_name(sides[-1]) and same_name(gold_sides[0], sides[-1]):
                 return equal_values(gold_sides[-1], sides[0])
-            # x + 5 = 7 leaves x = 2 to be found; y + 3 = x^2 says what y = x^2 - 3 does
+            # x + 5 = 7 is not solved for x, but y + 3 = x^2 says the same as y = x^2 - 3
             return len(sides) == 2 and _has_symbols(gold_sides[-1]) and _equal_expressions(gold, answer)
         gold = gold_sides[-1]
     if APPROXIMATELY.search(answer):
@@ -136,7 +136,7 @@ def _equal_equations(gold: str, gold_sides: list[str], answer: str, sides: list[
         return _equal_chain(gold, sides if _is_operation(sides[0]) and numeric(sides[0]) is not None else sides[1:])
     if len(sides) == 2 and is_name(sides[1]):  # 42 = x
         return equal_values(gold, sides[0])
-    if any(_has_symbols(side) for side in sides):  # x^2 = 42 says nothing of 42, and (x+1)^2 = x^2+2x+1 does
+    if any(_has_symbols(side) for side in sides):  # x^2 = 42 does not say 42, but (x+1)^2 = x^2+2x+1 says (x+1)^2
         return all(equal_values(gold, side) for side in sides)
     return _equal_chain(gold, sides)
 
@@ -144,7 +144,7 @@ def _equal_equations(gold: str, gold_sides: list[str], answer: str, sides: list[
 def same_name(first: str, second: str) -> bool:
     names = {squeeze(opaque(name)).lower() for name in (first, second)}
     if len(names) == 2 and len({re.sub(r"_\{?\d\}?$", "", name) for name in names}) == 1:
-        return not all("_" in name for name in names)  # x_1 and x_2 are the values of x
+        return not all("_" in name for name in names)  # x_1 is a value of x, but x_1 is not x_2
     return len(names) == 1 or (names <= {"y", "f(x)", "y(x)", "g(x)"} and "y" in names)
 
 
@@ -156,7 +156,7 @@ def _equal_chain(gold: str, sides: list[str]) -> bool:
 
 
 def _agree(sides: list[str]) -> sympy.Expr | None:
-    """The value of the last side; None if it holds variables. Refused if the sides that are numbers differ."""
+    """The value of the last side; None if it holds variables. RefusedError if the sides that are numbers differ."""
     numbers = [numeric(side) for side in sides]
     if any(number is None and not _has_symbols(side) for number, side in zip(numbers, sides, strict=True)):
         raise RefusedError("unreadable")
@@ -171,11 +171,11 @@ def _equal_approximation(gold: str, answer: str) -> bool:
     r"""
     A chain such as `\sqrt 2 \approx 1.414 \approx 1.41`.
 
-    What stands before the first sign is the value, and the rest has to be roundings of it. An exact gold wants that
-    value. A decimal gold may also be one of the roundings, if nothing in the chain is coarser than it or differs.
+    What comes before the first sign is the value, and the rest must be roundings of it. An exact gold must equal that
+    value. A decimal gold may also equal one of the roundings, if every number in the chain rounds to the gold.
     """
     value, *rounded = [split_equation(side)[-1] for side in split_top_level(answer, APPROXIMATELY)]
-    if is_name(value):  # x is about 5, and not 5
+    if is_name(value):  # "x is about 5" does not say that x is 5
         if "." not in gold:
             return False
         value, *rounded = rounded
@@ -190,7 +190,7 @@ def _equal_approximation(gold: str, answer: str) -> bool:
 
 
 def _rounds_to(value: sympy.Expr | None, text: str) -> bool:
-    """Whether a text is a decimal that a number rounds to, or is cut off to: pi is 3.142, and 3.141 too."""
+    """Whether a decimal is the value, rounded or cut off: for pi, both 3.142 and 3.141 are."""
     if value is None or not re.fullmatch(r"-?\d*\.?\d+", text):
         return False
     unit = sympy.Rational(1, 10 ** len(text.partition(".")[2]))
@@ -207,7 +207,7 @@ def _has_symbols(text: str) -> bool:
 
 
 def _equal_expressions(gold: str, answer: str) -> bool:
-    """Ask math-verify, after the guards and before the vetoes."""
+    """Apply the guards, then compare numerically; math-verify decides the rest."""
     if gold.count("'") != answer.count("'"):  # latex2sympy ignores primes
         return False
     refuse_restatement(gold, answer)
@@ -223,11 +223,11 @@ def _equal_expressions(gold: str, answer: str) -> bool:
     refuse_large(second)
     if not (isinstance(second, Relational) or split_equation(answer)[1:]):
         refuse_symbols(first, second)
-    # what holds an i is computed when that becomes the imaginary unit
+    # sympy computes with the imaginary unit, so check the form with i as a symbol
     refuse_undone(first, parse(answer, False, False) if is_complex_number(answer) else second)
     if isinstance(first, sympy.Number) and is_complex_number(answer) and parse(answer, False, False).is_Add:
         raise RefusedError("restates the problem: arithmetic")  # 42 + i - i
-    if not _has_decimals(first):  # a decimal answer to an exact gold is exact too: 3.14159265358979 is not π
+    if not _has_decimals(first):  # a decimal answer to an exact gold must be exact: 3.14159265358979 is not π
         second = _with_fractions(second)
     if DECIMAL.fullmatch(gold) and isinstance(second, sympy.Expr) and (value := _evaluate(second)) is not None:
         return _is_rounded(gold, sympy.Rational(gold), value)
@@ -239,7 +239,7 @@ def _equal_expressions(gold: str, answer: str) -> bool:
 
 
 def _is_rounded(gold: str, rounded: Any, value: Any) -> bool:
-    """Whether a value may be what a decimal gold was rounded to, or cut off: by its digits and to a relative 1e-9."""
+    """Whether a decimal gold may be the value, rounded or cut off: to its last digit and to a relative 1e-9."""
     if not DECIMAL.fullmatch(gold):
         return False
     unit = Fraction(1, 10 ** len(gold.partition(".")[2]))
@@ -263,10 +263,10 @@ def _with_fractions(expression: sympy.Basic) -> sympy.Basic:
 
 def _compare_numerically(first: sympy.Basic, second: sympy.Basic) -> bool | None:
     """
-    Whether two expressions have the same value; None where evaluating them does not tell.
+    Whether two expressions have the same value; None where evaluating them does not decide.
 
-    A difference vetoes what math-verify would say, and spares sympy from simplifying it. An agreement in all digits
-    decides between numbers; expressions with variables may differ elsewhere.
+    A difference is final and spares sympy the simplification. Agreement in all digits is final for exact numbers only:
+    expressions with variables may differ at other points.
     """
     if not isinstance(first, sympy.Expr) or not isinstance(second, sympy.Expr):
         return None
@@ -294,7 +294,7 @@ def numeric(text: str) -> sympy.Expr | None:
 
 
 def read_number(text: str) -> sympy.Expr | None:
-    """A text as an expression, as it stands; None if it is none."""
+    """Parse a text as an expression, without evaluating it; None if it is not one."""
     value = fraction(text)
     if value is not None:
         return sympy.Rational(value.numerator, value.denominator)
@@ -307,7 +307,7 @@ def read_number(text: str) -> sympy.Expr | None:
 
 
 def _evaluate(expression: sympy.Expr) -> sympy.Expr | None:
-    """The value to `DIGITS` digits; None if there is none, or if finding it takes an algorithm of its own."""
+    """The value to `DIGITS` digits; None if there is none, or if it takes an integral, a sum, a limit or the like."""
     if expression.has(sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit, sympy.Derivative):
         return None
     try:
@@ -318,7 +318,7 @@ def _evaluate(expression: sympy.Expr) -> sympy.Expr | None:
 
 
 def tolerance_of(*texts: str) -> sympy.Float:
-    """Only what has decimals may be rounded: 6357693400 is not 6357693399."""
+    """The tolerance: only texts with decimals may be rounded, 6357693400 is not 6357693399."""
     return TOLERANCE if any("." in text for text in texts) else EXACT_TOLERANCE
 
 

@@ -1,6 +1,6 @@
 r"""Answers in words: names, yes and no, dates, times of day, the letter of a choice.
 
-Words compare as words. math-verify reads "cat" as the product of three symbols, which equals "act".
+Words are compared as words: math-verify reads "cat" as the product of three symbols, which equals "act".
 """
 
 import re
@@ -112,9 +112,9 @@ def _whole_number(words: list[str]) -> int | None:
 
 def in_symbols(gold: str, answer: str) -> tuple[str, str] | None:
     """
-    Both with words replaced by the symbols they stand for: numbers, the empty set, the real line.
+    Both texts, with words replaced by their symbols: numbers, the empty set, the real line.
 
-    None if neither has such words, or if one of them has others.
+    None if neither has such words, or if other words remain.
     """
     translated = [_symbol(text) if is_wordy(text) else text for text in (gold, answer)]
     if translated == [gold, answer]:
@@ -137,7 +137,7 @@ def choice_of(text: str) -> str | None:
 
 
 def split_label(text: str) -> tuple[str | None, str]:
-    """`("B", "42")` for `(B) 42`; no letter and the text itself if it has no label."""
+    """`("B", "42")` for `(B) 42`; `(None, text)` if it has no label."""
     match = LABELLED.fullmatch(re.sub(r"^\\text\s*\{\s*([^{}]*)\}", r"\1 ", text).strip())
     if not match or OTHER_CHOICE.search(match[3]):  # "(A) or (B)" chooses nothing
         return None, text
@@ -155,7 +155,7 @@ def time_of(text: str) -> tuple[int, int, str | None] | None:
 
 
 def same_time(gold: str, answer: str) -> bool:
-    """Whether two texts are the same time of day; an answer may leave "a.m." out, or count to 24."""
+    """Whether two texts are the same time of day; one may omit "a.m." or use the 24-hour clock."""
     first, second = time_of(gold), time_of(answer)
     if first is None or second is None or first[1] != second[1]:
         return False
@@ -163,7 +163,7 @@ def same_time(gold: str, answer: str) -> bool:
         return first[0] % 12 == second[0] % 12 and first[2] == second[2]
     if first[0] == second[0]:
         return True
-    if first[2] or second[2]:  # one of them counts to 24
+    if first[2] or second[2]:  # the other uses the 24-hour clock
         (hours, _, half), other = (first, second[0]) if first[2] else (second, first[0])
         return hours % 12 + (12 if half == "p" else 0) == other
     return False

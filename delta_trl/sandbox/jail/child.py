@@ -23,7 +23,7 @@ def run(
 
     Args:
         files (`list[int]`): Descriptors of the job, stdout, stderr and the reports.
-        begun (`int`): Where the process reports that the program begins.
+        begun (`int`): Descriptor on which the process reports that the program begins.
         link (`int | None`): Socket to the other process of a pair.
         gate (`int | None`): Socket where a job of several cases asks whether to go on.
         limits (`dict`): See `set_limits`.
@@ -47,7 +47,7 @@ def run(
             seccomp.install_for(os.getpid(), writable=jail.landlock >= 3)
         unlimited_integers()
         os.write(BEGUN, b".")
-        os.close(BEGUN)  # not the program's
+        os.close(BEGUN)  # not for the program
         status = KINDS[job["kind"]](job)
     except BaseException:
         import traceback
@@ -77,11 +77,12 @@ def _duplicate_above(descriptor: int, minimum: int) -> int:
 
 def set_limits(limits: dict, input_bytes: int) -> None:
     """
-    Bound what one process can use; both soft and hard, except for the stack, which may grow.
+    Limit what one process can use. Soft and hard limits are equal, except for processor time (SIGXCPU, a second later
+    SIGKILL) and the stack (its hard limit stays).
 
     Args:
         limits (`dict`): `cpu_seconds`, `memory_bytes` (of address space), `output_bytes`, `threads`, `open_files`.
-        input_bytes (`int`): Standard input is a file as well, and must fit under the limit of file sizes.
+        input_bytes (`int`): Size of standard input, which is a file too and must fit the limit of file sizes.
     """
     for kind, value in (
         (resource.RLIMIT_CORE, 0),

@@ -11,12 +11,12 @@ from . import landlock, libc, namespaces
 
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
-# Descriptors of a child after the standard ones: its reports to the host, the link to the other process of a pair,
-# where it tells the zygote that the program begins, the gate where it waits for the host, and (from here on) the
-# directories of the library.
+# Descriptors of a child after the standard ones: for its reports to the host, for the link to the other process of a
+# pair, for telling the zygote that the program begins, for the gate where it waits for the host, and (from `LIBRARY`
+# on) for the directories of the library.
 RESULT, LINK, BEGUN, GATE, LIBRARY = 3, 4, 5, 6, 7
 # Uids that belong to nobody, one per worker so that workers cannot signal each other. Containers with a user
-# namespace do not map them; there it is the one nobody that they have.
+# namespace do not map them; there workers run as nobody.
 FIRST_SPARE_UID, SPARE_UIDS = 1_900_000_000, 200_000_000
 
 
@@ -30,9 +30,9 @@ class Jail:
         temporary (`str`, *optional*): The directory that programs may write to, if there is one.
         landlock (`int`, *optional*, defaults to `0`): Version of Landlock.
         tasks (`int`, *optional*):
-            Descriptor of /proc/loadavg where threads are counted per user, together with the trainer's.
+            Descriptor of /proc/loadavg; set where the kernel counts threads per user, together with the trainer's.
         library (`list[int]`, *optional*):
-            Descriptors of the directories of the standard library, where only these still lead there.
+            Descriptors of the directories of `sys.path`, where their paths cannot be reached any more.
     """
 
     tier: str
@@ -44,7 +44,7 @@ class Jail:
 
 def confine(tier: str, readable: list[str], temporary: str, temporary_bytes: int) -> Jail:
     """
-    Confine the calling process; OSError if a part of the tier cannot be had.
+    Confine the calling process. Raises OSError if a part of the tier cannot be set up.
 
     Args:
         tier (`str`): "A", "B" or "unsafe"; for "A", `namespaces.enter` comes first.
@@ -54,7 +54,7 @@ def confine(tier: str, readable: list[str], temporary: str, temporary_bytes: int
     """
     readable = [path for path in readable if os.path.exists(path)]
     devices = [path for path in DEVICES if os.path.exists(path)]
-    # Python looks for a package in the list of the directory that it lies in.
+    # To find a package, Python lists the directory that holds it.
     listable = [path for path in sys.path if os.path.isdir(path)]
     jail = Jail(tier, temporary if tier == "A" else None)
     if tier == "A":
@@ -68,7 +68,7 @@ def confine(tier: str, readable: list[str], temporary: str, temporary_bytes: int
     if tier != "unsafe":
         jail.landlock = landlock.abi()
         landlock.restrict(readable, listable, devices, [temporary] if jail.temporary else [])
-    if tier != "A" and os.getuid() == 0:  # after Landlock: the way to the library may be barred to others than root
+    if tier != "A" and os.getuid() == 0:  # after Landlock: only root may be able to reach the library by its path
         become_a_spare_user()
     libc.drop_capabilities()
     os.chdir(jail.temporary or "/")
@@ -78,14 +78,14 @@ def confine(tier: str, readable: list[str], temporary: str, temporary_bytes: int
 def hold_library() -> list[int]:
     """
     Keep the directories of `sys.path` open and import from there: once root is given up, a library below a home
-    directory can no longer be reached by its path. Landlock looks at where a file is, not at how it was reached.
+    directory can no longer be reached by its path. Landlock checks where a file is, not how it was reached.
     """
     if not os.path.isdir("/proc/self/fd"):
-        raise OSError("/proc is not mounted, through which the library is reached once root is given up")
+        raise OSError("/proc is not mounted: without root, the library is reached through it")
     directories = [path for path in sys.path if os.path.isdir(path)]
     held = {}
     for path in directories:
-        descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY)  # without a position, which all programs would share
+        descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY)  # O_PATH has no position, which programs would share
         held[path] = fcntl.fcntl(descriptor, fcntl.F_DUPFD, 64)
         os.close(descriptor)
     for index, path in enumerate(directories):

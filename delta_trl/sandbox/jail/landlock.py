@@ -34,9 +34,9 @@ def restrict(readable: list[str], listable: list[str], devices: list[str], writa
 
     Args:
         readable (`list[str]`): Files and directories to read.
-        listable (`list[str]`): Directories of which to see the names, at every depth.
+        listable (`list[str]`): Directories to list, at every depth.
         devices (`list[str]`): Files to read and write, such as /dev/null.
-        writable (`list[str]`): Directories to do everything in.
+        writable (`list[str]`): Directories with all rights but execution.
     """
     version = abi()
     files = ALL_OF_ABI_1

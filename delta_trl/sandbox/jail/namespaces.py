@@ -10,7 +10,7 @@ CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
 MS_REMOUNT, MS_NOATIME, MS_NODIRATIME, MS_BIND = 32, 1024, 2048, 4096
 MS_REC, MS_PRIVATE, MS_RELATIME = 16384, 1 << 18, 1 << 21
-# A mount's flags as statvfs reports them. A user namespace must not take any of them away.
+# Flags of a mount as statvfs reports them, and as mount takes them. A user namespace may not remove any of them.
 LOCKED_FLAGS = {1: MS_RDONLY, 2: MS_NOSUID, 4: MS_NODEV, 8: MS_NOEXEC, 1024: MS_NOATIME, 2048: MS_NODIRATIME,
                 4096: MS_RELATIME}  # fmt: skip
 NOBODY = 65534
@@ -20,8 +20,8 @@ def enter(is_root: bool) -> None:
     """
     Move the calling process into new namespaces; its next child is the first process of the new process tree.
 
-    The outside world sees root's jail as root until the child calls `become_nobody`, and anybody else's as themselves;
-    inside, the program is always nobody.
+    Seen from outside, a jail that root starts runs as root until the child calls `become_nobody`; any other user's
+    jail runs as that user. Inside, the program is always nobody.
     """
     uid, gid, pid = os.getuid(), os.getgid(), os.getpid()
     ready_read, ready_write = os.pipe()
@@ -51,7 +51,7 @@ def enter(is_root: bool) -> None:
 
 
 def _write_maps(pid: int, uid: int, gid: int, is_root: bool) -> None:
-    if not is_root:  # an ordinary user may only map himself, and only after giving up setgroups
+    if not is_root:  # an ordinary user may map only their own id, and only after giving up setgroups
         _write(f"/proc/{pid}/setgroups", "deny")
     for name, identity in (("uid_map", uid), ("gid_map", gid)):
         own = f"0 {identity} 1\n{NOBODY} {NOBODY} 1\n" if is_root else f"{NOBODY} {identity} 1\n"
@@ -65,7 +65,7 @@ def _write(path: str, text: str) -> None:
 
 def build_root(readable: list[str], devices: list[str], temporary: str, temporary_bytes: int) -> None:
     """Make a file system that has these paths and an empty temporary directory, and nothing else; make it `/`."""
-    root = "/proc"  # exists everywhere, and nothing that is bound below lies in it
+    root = "/proc"  # exists everywhere, and holds none of the paths that are bound below
     libc.mount("none", "/", None, MS_REC | MS_PRIVATE)
     libc.mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,nr_inodes=1024,mode=755")
     for path in readable:

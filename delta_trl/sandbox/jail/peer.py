@@ -1,11 +1,11 @@
 """Two processes that use each other's objects: tests in one, the program that they test in the other.
 
 Plain data crosses by value, everything else as a reference, which arrives as a `Remote`. Calls nest: while one side
-waits for an answer it serves the other's calls. What a remote object does is its owner's word; so whatever would let
-that word decide a test (`==`, `in`, an ordering, arithmetic with plain data) is not delegated but decided here.
+waits for an answer it serves the other's calls. The owner of a remote object controls what it does. So an operation
+that could decide a test (`==`, `in`, an ordering, arithmetic with plain data) is not delegated but decided here.
 
-The program asks whatever it likes, and not only through its own copy of this module. So the side of the tests touches
-nothing for it but the objects that the tests have given to it, and of these what `guard` admits.
+The program can send any request, also without its copy of this module. So the tests' side lets it use only objects
+that the tests have passed to it, and these only as `guard` permits.
 """
 
 import builtins
@@ -43,7 +43,7 @@ OPERATIONS = {
 }  # fmt: skip
 READING = {"len", "iter", "next", "getitem", "reversed", "isinstance", "issubclass", "bool", "str", "repr", "hash",
            "state", "base", "name"}  # fmt: skip
-# What the program may do with an object that the tests have given to it, besides using its public attributes.
+# What the program may do with an object that the tests have passed to it, besides using its public attributes.
 PUBLIC_OPERATIONS = {"call", "isinstance", "issubclass", "enter", "exit", "len", "iter", "next", "bool", "str", "repr",
                      "int", "float", "hash", "reversed", "getitem", "setitem", "delitem", *ARITHMETIC, *ORDER,
                      *UNARY}  # fmt: skip
@@ -63,10 +63,10 @@ class Peer:
     Args:
         descriptor (`int`): A stream socket.
         guarded_module (`str`, *optional*):
-            On the side of the tests, the name of their module: the other side may read public attributes of instances
-            of its classes, and of nothing else (a function's attributes lead to everything).
+            On the tests' side, the name of their module. The program may use public attributes only of instances of
+            its classes: a function's attributes lead to everything.
         printed (`io.BytesIO`, *optional*):
-            On the side of the program, its standard output: where the tests redirect theirs, they get it.
+            On the program's side, its standard output. Tests that redirect standard output receive it.
     """
 
     def __init__(self, descriptor: int, guarded_module: str | None = None, printed: io.BytesIO | None = None):
@@ -77,9 +77,9 @@ class Peer:
         self.export_keys: dict[int, int] = {}
         self.imports: dict[int, object] = {}
         self.served: dict[str, object] = {}
-        self.used = False  # whether a value, or an answer, has come from the other side
-        self.lengths: dict[int, int] = {}  # of remote objects, as given since anything but reading was done
-        self.lock = threading.RLock()  # one conversation at a time; calls back nest within it
+        self.used = False  # whether a value or an answer has come from the other side
+        self.lengths: dict[int, int] = {}  # of remote objects, reported since the last request that is not in READING
+        self.lock = threading.RLock()  # one conversation at a time; callbacks nest within it
 
     # messages
 
@@ -96,7 +96,7 @@ class Peer:
     def receive(self) -> dict:
         (size,) = struct.unpack("<Q", self.read(8))
         message = json.loads(self.read(size))
-        if "printed" in message and sys.stdout is not sys.__stdout__:  # nobody else looks at it
+        if "printed" in message and sys.stdout is not sys.__stdout__:  # else nobody reads it
             sys.stdout.write(message["printed"])
         return message
 
@@ -113,7 +113,7 @@ class Peer:
     # calls out
 
     def request(self, operation: str, *args: Any, **kwargs: Any) -> Any:
-        """Have the other side do something; its value, or the exception that it raised."""
+        """Have the other side do an operation; returns its value or raises its exception."""
         with self.lock:
             return self._request(operation, *args, **kwargs)
 
@@ -166,7 +166,7 @@ class Peer:
             if args and after != message["args"]:
                 reply["changed"] = after
         except RecursionError:
-            pass  # an argument was made to contain itself; the caller keeps its own
+            pass  # an argument now contains itself; the caller keeps its own copy
         self.send(reply)
 
     def operation(self, message: dict, args: list) -> Any:
@@ -178,16 +178,16 @@ class Peer:
         return OPERATIONS[name]
 
     def guard(self, name: str, encoded: list, args: list) -> None:
-        """Refuse what a program may not do: with objects that it was not given, or with these."""
+        """Raise AttributeError if the program may not do this with these objects."""
         given = [isinstance(one, list) and one[:1] == ["yours"] for one in encoded]
-        if name == "eq" and all(given):  # two of the tests' own
+        if name == "eq" and all(given):  # two of the tests' objects
             return
         if given[0] or (name in ARITHMETIC and given[1]):
             if name in PUBLIC_OPERATIONS:
                 return
             kind = type(args[0])
             if kind.__module__ == self.guarded_module and isinstance(args[1], str) and not args[1].startswith("_"):
-                # A method stays the tests' own: replaced, it would decide what they call it for.
+                # Methods cannot be replaced: the program's own would decide the tests that call them.
                 if name == "getattr" or (name == "setattr" and not callable(getattr(kind, args[1], None))):
                     return
         raise AttributeError(f"{name} is not allowed on objects of the tests")
@@ -269,11 +269,11 @@ class Peer:
         kind = exception_type(self.decode(description["type"]))
         arguments = [codec.decode(argument) for argument in description["args"]]
         if issubclass(kind, (StopIteration, StopAsyncIteration)) and not stops:
-            # Would end a loop over map() in the tests as if it were complete.
+            # It would end a loop over map() in the tests early, as if it were complete.
             return RemoteError(f"{kind.__name__} was raised")
         try:
             error = kind(*arguments)
-        except Exception:  # UnicodeDecodeError and its like insist on their arguments
+        except Exception:  # UnicodeDecodeError and others need certain arguments
             error = RemoteError(f"{kind.__name__}: {arguments}")
         for name, value in description["attributes"].items():
             if not name.startswith("__"):
@@ -356,8 +356,9 @@ class Remote:
 
     def __eq__(self, other):
         """
-        Two of the program's objects are equal if they are one, or of one class and in one state, which must not be
-        empty; two of the tests' objects if these say so. A container is equal to plain data if its content is.
+        Two of the program's objects are equal if they are the same object, or of the same class and in the same state,
+        which must not be empty. Two of the tests' objects are equal if their own `==` says so. A container is equal to
+        plain data if its content is.
         """
         if type(other) is type(self):
             if object.__getattribute__(self, "_key") == object.__getattribute__(other, "_key"):
@@ -385,7 +386,7 @@ class Remote:
     def __contains__(self, item):
         found = (item is each or item == each for each in self)
         if object.__getattribute__(self, "_key") in lengths_of(self):
-            return any(list(found))  # all of them, and no more
+            return any(list(found))  # reads to the end, so that `counted` can check
         return any(found)
 
     def __enter__(self):
@@ -423,8 +424,8 @@ def lengths_of(remote):
 
 def counted(remote, items):
     """
-    The items of a remote object. If it has just said how long it is, there are as many, or a loop over fewer would
-    test nothing.
+    The items of a remote object. Raises RemoteError if their number is not the length that it has just given: a loop
+    over fewer would test too little.
     """
     length = lengths_of(remote).get(object.__getattribute__(remote, "_key"))
     number = 0
@@ -456,7 +457,7 @@ def _define(name: str, operation: str, result: type | None = None) -> None:
 
 def _define_arithmetic(name: str) -> None:
     def refused(remote, other):
-        # In the tests: a program's object that is shown an expected number can answer with the right difference.
+        # On the tests' side: a program's object that gets an expected number can return the right difference.
         return type(other) not in REMOTE_TYPES and object.__getattribute__(remote, "_peer").guarded_module is not None
 
     def method(self, other):
@@ -493,7 +494,7 @@ for _name, _type in (("hash", int), ("str", str), ("repr", str), ("int", int), (
 
 
 def state(value):
-    """What equality of a program's objects compares: the class and the attributes, recursively."""
+    """What `==` compares of the program's objects: the class, the attributes and the content, recursively."""
 
     def refer(part: Any) -> list:
         attributes = dict(getattr(part, "__dict__", {}))

@@ -1,7 +1,7 @@
 """Runs a program on its inputs, the way `python program.py` would, one case after the other.
 
-The results it reports are the program's own word, and need be no better: they are what a host that holds the expected
-outputs compares, and a program that forges them has merely answered.
+The program can forge the results that are reported here, but gains nothing: only the host has the expected outputs
+and compares. A forged result is an answer like any other.
 """
 
 import atexit
@@ -22,7 +22,7 @@ from .jail import GATE, RESULT, empty
 
 
 def run_stdin(job: dict) -> int:
-    """Each case: the program as `__main__`, its input on descriptor 0. Reports where its output ends, and a status."""
+    """Run each case: the program as `__main__`, input on descriptor 0. Reports where its output ends, and a status."""
     open_streams("")
     try:
         program = compile_program(job["code"])
@@ -39,10 +39,10 @@ def run_stdin(job: dict) -> int:
             return status
         try:
             end = os.lseek(1, 0, os.SEEK_END)
-        except OSError:  # the program closed it, as `os.fdopen(1, "w")` does at its end
+        except OSError:  # the program closed stdout, as `os.fdopen(1, "w")` does at its end
             return 0
         write_result({"end": end, "status": status})
-        # With its threads the interpreter was shut down, so the other cases need fresh processes then, too.
+        # If it had threads, `finish` has shut down threading: then, too, the other cases need fresh processes.
         if not alone or not state.is_fresh() or (number == 0 and not may_go_on()):
             return 0
     return 0
@@ -50,9 +50,9 @@ def run_stdin(job: dict) -> int:
 
 class State:
     """
-    What one case could leave for the next in the same process, as far as it is cheap to see: attributes of modules
-    and builtins, the environment, files. A program can hide more (the value of an attribute, say), and so answer
-    otherwise in a batch than alone: then the host counts none of the batch's answers.
+    Finds what one case has left for the next in the same process, as far as that is cheap: attributes of modules and
+    builtins, the environment, files. A program can hide more, such as a changed value, and answer differently in a
+    batch than alone; then the host counts none of the batch's answers.
     """
 
     def __init__(self):
@@ -66,7 +66,7 @@ class State:
         return sizes | {"os.environ": len(os.environ), "sys.path": len(sys.path)}
 
     def is_fresh(self) -> bool:
-        """Clean up the directory; whether nothing else has changed. Imports are no change."""
+        """Empty the directory; return whether nothing else has changed. Imports do not count as a change."""
         try:
             os.chdir(self.directory)
             if self.directory != "/" and not empty(self.directory):
@@ -81,7 +81,7 @@ class State:
 
 
 def may_go_on() -> bool:
-    """After the first case the host says whether the others are to be run."""
+    """After the first case, ask the host whether to run the others."""
     os.write(GATE, b".")
     return os.read(GATE, 1) != b""
 
@@ -89,7 +89,7 @@ def may_go_on() -> bool:
 def run_main(program: types.CodeType) -> int:
     module = new_module("__main__")
     sys.argv[:] = [module.__file__ or ""]
-    sys.setrecursionlimit(1000)  # Python's own
+    sys.setrecursionlimit(1000)  # Python's default
     return guarded(lambda: exec(program, module.__dict__))
 
 
@@ -119,7 +119,7 @@ def finish(status: int) -> int:
     guarded(atexit._run_exitfuncs)
     status = flush(sys.stdout, sys.stderr) or status
     guarded(lambda: vars(sys.modules["__main__"]).clear())
-    return flush(sys.__stdout__) or status  # what a program has put in its place may need what is gone now
+    return flush(sys.__stdout__) or status  # a replacement for sys.stdout may need what is deleted now
 
 
 def flush(*streams: Any) -> int:
@@ -152,7 +152,7 @@ def write_result(value: object) -> None:
 
 
 def run_calls(job: dict) -> int:
-    """Each case: a fresh module, one call of its function. Reports the value, as plain data."""
+    """Call the program's function for each case, in a fresh module. Reports the value, as plain data."""
     open_streams("")
     try:
         program = compile_program(job["code"])

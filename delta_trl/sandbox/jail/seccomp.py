@@ -38,16 +38,16 @@ ALLOWED = {
     "poll": (7, None), "ppoll": (271, 73), "select": (23, None), "pselect6": (270, 72), "epoll_create": (213, None),
     "epoll_create1": (291, 20), "epoll_ctl": (233, 21), "epoll_wait": (232, None), "epoll_pwait": (281, 22),
     "eventfd2": (290, 19), "pipe": (22, None), "pipe2": (293, 59), "pause": (34, None),
-    # socketpairs, which asyncio wakes itself with
+    # socketpairs, with which asyncio wakes its loop
     "recvfrom": (45, 207), "shutdown": (48, 210), "getsockname": (51, 204), "getpeername": (52, 205),
     "setsockopt": (54, 208), "getsockopt": (55, 209),
-    # time and one's own signals
+    # time, and signals to itself
     "nanosleep": (35, 101), "clock_gettime": (228, 113), "clock_getres": (229, 114), "clock_nanosleep": (230, 115),
     "gettimeofday": (96, 169), "time": (201, None), "times": (100, 153), "getitimer": (36, 102),
     "setitimer": (38, 103), "alarm": (37, None), "rt_sigaction": (13, 134), "rt_sigprocmask": (14, 135),
     "rt_sigreturn": (15, 139), "rt_sigpending": (127, 136), "rt_sigtimedwait": (128, 137),
     "rt_sigsuspend": (130, 133), "sigaltstack": (131, 132), "restart_syscall": (219, 128),
-    # questions
+    # queries
     "getpid": (39, 172), "getppid": (110, 173), "getuid": (102, 174), "geteuid": (107, 175), "getgid": (104, 176),
     "getegid": (108, 177), "getresuid": (118, 148), "getresgid": (120, 150), "getgroups": (115, 158),
     "getpgrp": (111, None), "getpgid": (121, 155), "getsid": (124, 156), "uname": (63, 160),
@@ -66,7 +66,7 @@ KILL_PROCESS, ERROR, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
 SECCOMP_MODE_FILTER = 2
 
 CLONE_THREAD = 0x10000
-PLACEHOLDER = 0x5EEDF00D  # no process id: those end at 2^22
+PLACEHOLDER = 0x5EEDF00D  # not a process id: those are below 2^22
 OPEN_TO_WRITE = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 TERMINAL_QUESTIONS = (
     0x5401,
@@ -104,7 +104,7 @@ def _allow_if_one_of(index: int, values: tuple[int, ...]) -> list[bytes]:
 
 
 def _conditions(pid: int, writable: bool) -> dict[str, list[bytes]]:
-    """What follows once the number of the call is known; each sequence ends in a return."""
+    """Instructions that decide about a call by its arguments; each sequence ends in a return."""
     to_itself = _allow_if_one_of(0, (pid,))
     conditions = {
         "clone": [_load_argument(0), _instruction(JUMP_SET, CLONE_THREAD, 0, 1), _return(ALLOW), _refuse()],
@@ -116,7 +116,7 @@ def _conditions(pid: int, writable: bool) -> dict[str, list[bytes]]:
         "fcntl": _allow_if_one_of(1, FCNTL_COMMANDS),
         "prctl": _allow_if_one_of(0, (PR_SET_NAME, PR_GET_NAME)),
         "prlimit64": _allow_if_one_of(0, (0, pid)),
-        # A datagram pair could be pointed at the host's sockets, a stream pair cannot.
+        # A datagram pair could be connected to the host's sockets, a stream pair cannot.
         "socketpair": [
             _load_argument(0),
             _instruction(JUMP_EQUAL, AF_UNIX, 0, 4),
@@ -174,7 +174,7 @@ def build(pid: int, writable: bool) -> bytes:
 
 
 def _search(calls: list[tuple[int, list[bytes]]]) -> list[bytes]:
-    """A binary search by number: the kernel runs a new filter once per call number, and a list would load slowly."""
+    """A binary search by number: the kernel runs a new filter once for each call number, so a list loads slowly."""
     if len(calls) == 1:
         number, body = calls[0]
         return [_instruction(JUMP_EQUAL, number, 0, len(body)), *body, _refuse()]
@@ -196,7 +196,7 @@ def install_for(pid: int, writable: bool) -> None:
 
 
 def install(program: bytes) -> None:
-    """Put the calling process under the filter, for ever. Needs no_new_privs."""
+    """Put the calling process under the filter, permanently. Needs no_new_privs."""
     buffer = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))
     libc.prctl(libc.PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.c_char_p(header))

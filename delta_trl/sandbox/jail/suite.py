@@ -1,4 +1,4 @@
-"""The two sides of tests that are code: the program, served to the tests, and the tests."""
+"""Runs tests that are code: `run` is the tests' process, `serve` that of the program, which the tests call."""
 
 import ast
 import builtins
@@ -19,7 +19,7 @@ from .jail import LINK
 from .peer import REMOTE_TYPES, Peer, state
 
 
-MODULE, SOLUTION = "tests", "solution"  # as the tests know themselves, and the program
+MODULE, SOLUTION = "tests", "solution"  # names of the modules of the tests and of the program
 TESTS_FILE = "/tmp/test_solution.py"
 
 
@@ -39,7 +39,7 @@ def serve(job: dict) -> int:
 
     def named(name: str) -> Any:
         value = vars(module)[name]
-        # `conv = list` is a function of the program's, and the tests have to call it here
+        # of a program with `conv = list`, the tests have to call `conv` here, not in their process
         return functools.partial(value) if isinstance(value, type) and value.__module__ == "builtins" else value
 
     peer.served = {"load": load_program, "name": named, "state": state}
@@ -56,7 +56,7 @@ def run(job: dict) -> int:
         names = Names.of(sources, job["entry_point"])
         if "numpy" in sys.modules:
             compare_no_empty_arrays(sys.modules["numpy"], any("testing" in text for text in sources))
-    except Exception as error:  # before the program was looked at: it cannot be the reason
+    except Exception as error:  # the program is not loaded yet, so it is not the reason
         program.write_result({"unusable": str(error) or type(error).__name__})
         return 0
     peer = Peer(LINK, guarded_module=MODULE)
@@ -76,7 +76,7 @@ class UnusableError(Exception):
 
 
 def compare_no_empty_arrays(numpy: Any, testing: bool) -> None:
-    """For numpy an empty array is close to every number. Here it is not."""
+    """Make an empty array differ from every other. In numpy it is close to every number."""
 
     def strict(function: Callable) -> Callable:
         @functools.wraps(function)
@@ -95,7 +95,7 @@ def compare_no_empty_arrays(numpy: Any, testing: bool) -> None:
         setattr(owner, name, strict(getattr(owner, name)))
 
 
-# What tests use without importing it, since many programs do. It is the tests' all the same.
+# What tests use without importing it, since many programs import it. The tests get their own.
 HELPER_MODULES = {*DEFAULT_MODULES.split(), "decimal", "fractions", "numpy", "os", "time", "typing"}
 HELPERS = {
     "collections": ["ChainMap", "Counter", "OrderedDict", "defaultdict", "deque", "namedtuple"],
@@ -109,14 +109,14 @@ HELPERS = {
 
 class Names(NamedTuple):
     """
-    Whose the global names of the tests are. The tests alone decide about this: a program that defines `isclose`,
-    `Counter` or `all` as well replaces nothing of theirs.
+    Where each global name of the tests comes from. Only the tests decide this: a program that also defines `isclose`,
+    `Counter` or `all` does not replace theirs.
 
     Args:
         helpers (`dict[str, Any]`): What the tests use without importing it.
-        program (`set[str]`): The program's. Where the tests define one of them themselves, they do so from there on.
+        program (`set[str]`): The program's names. If the tests define one of them, theirs is used from there on.
         hidden (`set[str]`):
-            Of these, those that a star import of the tests gives as well, or Python, and that are tested all the same.
+            Of these, the one that a star import, a helper or Python provides as well, but that is what they test.
         bound (`set[str]`): What the tests define or import.
         tests (`set[str]`): Pytest-style tests, to be run.
     """
@@ -130,13 +130,15 @@ class Names(NamedTuple):
     @classmethod
     def of(cls, sources: list[str], entry_point: str | None) -> "Names":
         """
+        Determine them from the tests' source.
+
         Args:
             sources (`list[str]`): The tests' texts.
-            entry_point (`str`, *optional*): What they check, if they say so.
+            entry_point (`str`, *optional*): The name that they check, if it is given.
 
         Raises:
             ImportError: If they import what is not installed.
-            UnusableError: If nobody can tell which of the names is the program's, or a test would not be run.
+            UnusableError: If it is not clear which names are the program's, or a test would not be run.
         """
         nodes = [node for text in sources for node in ast.walk(ast.parse(text))]
         read, bound = global_names(sources)
@@ -150,26 +152,26 @@ class Names(NamedTuple):
         if entry_point:
             others = free - {entry_point.partition("().")[0]}
             if others:
-                raise UnusableError(f"define {sorted(others)} in 'test_setup_code': the program decides nothing but "
-                                    f"its entry point {entry_point}")  # fmt: skip
+                raise UnusableError(f"define {sorted(others)} in 'test_setup_code': only the entry point "
+                                    f"{entry_point} is taken from the program")  # fmt: skip
             return cls(helpers, free, set(), bound, tests)
         imported = imported_from_solution(nodes)
         if imported and "*" not in imported:
             if free:
-                raise UnusableError(f"they import from {SOLUTION}, and define or import nothing of {sorted(free)}")
+                raise UnusableError(f"they import from {SOLUTION}, but neither define nor import {sorted(free)}")
             return cls(helpers, set(), set(), bound, tests)
         hidden: set[str] = set()
         if not free:
             candidates = called - bound
             hidden = candidates & starred or candidates & set(helpers) or candidates & python
             if len(hidden) > 1:
-                raise UnusableError(f"any of {sorted(hidden)} may be what they test: name it as 'entry_point'")
+                raise UnusableError(f"they may test any of {sorted(hidden)}: name it as 'entry_point'")
         own = free or hidden or read & bound  # `total = total([1, 2])`
         return cls({name: value for name, value in helpers.items() if name not in hidden}, own, hidden, bound, tests)
 
 
 def import_helpers(names: set[str], called: set[str]) -> dict[str, Any]:
-    """Those of the names that are helpers. A module that the tests call is none, but a function of that name."""
+    """Import those of the names that are helpers. A name that the tests call is no module."""
     imports = {name: f"import {name}" for name in HELPER_MODULES - called} | {"np": "import numpy as np"}
     imports |= {name: f"from {module} import {name}" for module, public in HELPERS.items() for name in public}
     helpers: dict[str, Any] = {}
@@ -195,13 +197,13 @@ def global_names(sources: list[str]) -> tuple[set[str], set[str]]:
 
 
 def imported_by_star(nodes: list[ast.AST]) -> set[str]:
-    """Import what the tests import, so that what is missing is known now; the names of their star imports."""
+    """Import what the tests import, so that a missing module raises now; return the names of their star imports."""
     tried = {id(node) for one in nodes if isinstance(one, ast.Try) for node in ast.walk(one)}
     starred: set[str] = set()
     for node in nodes:
         if not isinstance(node, (ast.Import, ast.ImportFrom)) or imports_solution(node):
             continue
-        with contextlib.suppress(*[ImportError] * (id(node) in tried)):  # they have another way
+        with contextlib.suppress(*[ImportError] * (id(node) in tried)):  # in a `try`: they handle it
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     importlib.import_module(alias.name)
@@ -220,13 +222,13 @@ def imports_solution(node: ast.AST) -> bool:
 
 
 def imported_from_solution(nodes: list[ast.AST]) -> set[str]:
-    """What the tests import from the program by themselves: names, "*", or "solution" for the module."""
+    """What the tests import from the program: names, "*", or "solution" for the module."""
     found = [node for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)) and imports_solution(node)]
     return {SOLUTION if isinstance(node, ast.Import) else alias.name for node in found for alias in node.names}
 
 
 def tests_to_run(nodes: list[ast.AST], called: set[str]) -> set[str]:
-    """Pytest-style tests. Raises `UnusableError` if there are others, which a wrong program would pass unseen."""
+    """Pytest-style tests. Raises `UnusableError` for tests that would not run, which any program would pass."""
     tests, methods = set(), set()
     for node in nodes:
         if isinstance(node, ast.ClassDef):
@@ -234,7 +236,7 @@ def tests_to_run(nodes: list[ast.AST], called: set[str]) -> set[str]:
             names = [one.name for one in node.body if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef))]
             unittests = any("TestCase" in ast.unparse(base) for base in node.bases)
             if unittests or any(name.startswith("test_") for name in names):
-                raise UnusableError(f"the tests of {node.name} would not be run: tests are functions, in no class")
+                raise UnusableError(f"the tests of {node.name} would not be run: tests must be plain functions")
     for node in nodes:
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or not node.name.startswith("test"):
             continue
@@ -243,10 +245,10 @@ def tests_to_run(nodes: list[ast.AST], called: set[str]) -> set[str]:
         if isinstance(node, ast.AsyncFunctionDef):
             raise UnusableError(f"{node.name} would not be run: tests are not async")
         if yields(node):
-            raise UnusableError(f"{node.name} is a generator, which nobody would run to its end")
+            raise UnusableError(f"{node.name} is a generator, which would not run to its end")
         if not has_parameters(node):
             tests.add(node.name)
-        elif node.name not in called:  # no helper of other tests
+        elif node.name not in called:  # not a helper of other tests
             raise UnusableError(f"{node.name} has parameters: fixtures and marks are not supported")
     return tests
 
@@ -296,7 +298,7 @@ def run_units(peer: Peer, job: dict, names: Names, setup: types.CodeType, units:
             for name, value in list(vars(module).items()):
                 if name in names.tests and not any(value is test for test in tests_run):
                     if not isinstance(value, types.FunctionType):
-                        raise UnusableError(f"{name} is no function any more: something has decorated it")
+                        raise UnusableError(f"{name} is not a plain function: something has decorated it")
                     tests_run.append(value)
                     value()
             results.append(True)

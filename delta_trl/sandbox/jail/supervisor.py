@@ -1,7 +1,7 @@
 """First process of a worker: starts the zygote in its jail, and ends when the trainer or the zygote does.
 
-It exists because nothing else notices every death: the zygote cannot see the trainer from its process namespace, and
-PR_SET_PDEATHSIG reports the end of the *thread* that started a process, which need not be the trainer's main one.
+It exists because nothing else notices the end of both: the zygote cannot see the trainer from its process namespace,
+and PR_SET_PDEATHSIG reports the end of the *thread* that started a process, which need not be the trainer's main one.
 """
 
 import fcntl
@@ -45,7 +45,7 @@ def main(settings: dict) -> None:
     watched.register(parent, select.POLLIN)
     watched.register(os.pidfd_open(child), select.POLLIN)
     watched.poll()
-    os.kill(child, signal.SIGKILL)  # takes everything in its namespace along
+    os.kill(child, signal.SIGKILL)  # ends everything in its namespace, too
     os.waitpid(child, 0)
 
 
@@ -53,7 +53,7 @@ def become_zygote(channel: socket.socket, settings: dict) -> None:
     """Confine the process and serve. Does not return."""
     try:
         jail = confine(settings["tier"], settings["readable"], settings["temporary"], settings["temporary_bytes"])
-        libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)  # only now: a change of identity clears it
+        libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)  # only now: a change of user id clears it
         libc.prctl(libc.PR_SET_DUMPABLE, 0)
         zygote.prepare(jail)
         channel.send(b'{"ready": true}')

@@ -1,7 +1,7 @@
 """The zygote: a clean interpreter inside the jail, forked once per execution.
 
-It sees limits and descriptors, never code, inputs or expected outputs, so no program inherits another's text. It
-decides about life and death only: what a program wrote is for the host to judge.
+It sees limits and descriptors, never code, inputs or expected outputs, so no program inherits another's text. It only
+starts and ends processes: the host judges what a program wrote.
 """
 
 import contextlib
@@ -24,15 +24,15 @@ MAX_DESCRIPTORS = 2 * FILES
 
 
 def prepare(jail: Jail) -> None:
-    """Whatever can fail here does so before the worker calls itself ready."""
+    """Prepare for forks. Runs before the worker reports that it is ready, so that a failure shows then."""
     preload()
     if jail.tier != "unsafe":
         seccomp.template(jail.landlock >= 3)
     for name in [name for name in sys.modules if name.partition(".")[0] == "delta_trl"]:
-        del sys.modules[name]  # not for import by programs
+        del sys.modules[name]  # programs must not import it
     gc.collect()
     sys.orig_argv.clear()  # it names the trainer's process and paths
-    gc.freeze()  # the collector of a child shall not touch, and so copy, the pages shared with it
+    gc.freeze()  # a child's collector must not touch, and so copy, the pages shared with it
 
 
 def serve(channel: socket.socket, jail: Jail) -> None:
@@ -45,7 +45,7 @@ def serve(channel: socket.socket, jail: Jail) -> None:
         reply = execute(json.loads(message), descriptors, channel, jail)
         for descriptor in descriptors:
             os.close(descriptor)
-        reply["reusable"] = changed(jail) == untouched  # numbers of files, too, would tell of programs before
+        reply["reusable"] = changed(jail) == untouched  # even inode numbers would tell of earlier programs
         channel.send(json.dumps(reply).encode())
 
 
@@ -83,26 +83,26 @@ def preload() -> None:
 
 def execute(request: dict, descriptors: list[int], channel: socket.socket, jail: Jail) -> dict:
     """
-    Run one process, or a pair of which the first decides when both end.
+    Run one process, or a pair; the second of a pair is ended when the first ends.
 
-    Each process reports by a byte that its program begins; its clock starts then. A process that never began failed
-    for reasons of its own: that is how the host tells them from the program's. The other of a pair need not have come
-    that far when the first has decided; it must not have failed by itself.
+    Each process sends a byte when its program begins, and the clock starts then. If a process ends without that byte,
+    the harness has failed, not the program; so the host can tell them apart. The second process of a pair need not
+    have begun when the first ends, but must not have failed by itself.
 
-    Where `request["gate"]` is set, the process waits at the gate after its first case. Its clock stops until the host
-    has answered, and starts anew for all cases after it. Nothing else that a program does gives it more time.
+    If `request["gate"]` is set, the process waits at the gate after its first case. Its clock stops until the host has
+    answered, and then starts anew for all later cases. Nothing else that a program does gives it more time.
     """
     limits, wall_seconds = request["limits"], request["wall_seconds"]
-    if jail.tasks is not None:  # threads count per user there, so allow for those that exist
+    if jail.tasks is not None:  # threads count per user there, so add those that exist
         limits["threads"] += int(os.pread(jail.tasks, 200, 0).split()[3].split(b"/")[1])
-    # No pipe: a program could open its reading end anew through /proc/self/fd, and take the reports back.
+    # No pipe: a program could reopen its reading end through /proc/self/fd, and take the reports back.
     # One for each process, so that it is known which of them has begun.
     beginnings = [socket.socketpair() for _ in range(request["processes"])]
     gate, inner_gate = socket.socketpair() if request["gate"] else (None, None)
     started = time.monotonic()
     zygote_pid = os.getpid()
     pids: list[int] = []
-    # Made here, and closed as soon as both have theirs: each sees the other's end.
+    # Closed here once both processes have their ends, so that each notices when the other ends.
     links: tuple[socket.socket | None, ...] = socket.socketpair() if request["processes"] == 2 else (None,)
     for index, link in enumerate(links):
         pid = os.fork()
@@ -127,7 +127,7 @@ def execute(request: dict, descriptors: list[int], channel: socket.socket, jail:
     timed_out = False
     begun = [False] * len(pids)
     deadline = started + wall_seconds
-    # To wake when a program begins would cost more than a short program itself.
+    # Beginnings are not polled: to wake up for each would cost more than a short program itself.
     while not ready and not timed_out:
         remaining = deadline - time.monotonic()
         ready = dict(poll.poll(max(0, min(remaining, POLL_SECONDS)) * 1000))
@@ -167,7 +167,7 @@ def descriptor(end: socket.socket | None) -> int | None:
 
 def pass_gate(gate: socket.socket, channel: socket.socket) -> None:
     """A process has come to the gate, or has closed it: ask the host, once, whether it may go on."""
-    with contextlib.suppress(OSError):  # whichever of the two did not wait for the answer
+    with contextlib.suppress(OSError):  # the process or the host has ended
         if gate.recv(1):
             channel.send(b'{"gate": true}')
             if channel.recv(16) == b"open":
@@ -176,12 +176,12 @@ def pass_gate(gate: socket.socket, channel: socket.socket) -> None:
 
 
 def began_or_was_late(begun: bool, report: dict, timed_out: bool) -> bool:
-    """Whether a process that does not decide has begun, or was only too slow to before the other had decided."""
+    """Whether the second process has begun, or was killed before it could because the first had ended."""
     return begun or (report["status"] == signal.SIGKILL and not timed_out)
 
 
 def update(begun: list[bool], beginnings: list[tuple[socket.socket, socket.socket]]) -> bool:
-    """Note which processes have begun; whether one has since the last time."""
+    """Note which processes have begun; return whether that has changed."""
     before = list(begun)
     begun[:] = [done or has_byte(outer) for done, (outer, _) in zip(begun, beginnings, strict=True)]
     return begun != before

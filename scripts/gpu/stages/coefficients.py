@@ -1,9 +1,10 @@
 """
-Coefficients of 1 M tokens of size 4096 in bfloat16, from every tier, and the representations and rules that multiply
-with the LM head or compare states. Beside each: the time that its bytes or operations take at the measured rates.
+Times the coefficients of 1 M tokens of size 4096 in bfloat16, with hidden states in every tier, and those of the
+representations and rules that multiply with the LM head or compare states. Beside each is its roofline: the time that
+its bytes or operations take at the measured rates.
 
-On a GPU of 141 GB: states 8.2 GB on the device, and again in pinned main memory (of which there must be 9 GB); the LM
-head, 151,936 x 4,096, is 1.2 GB, a direction 2.5 GB in float32, of which 3 are alive. 20 GB in all.
+On a GPU of 141 GB: states 8.2 GB on the device, and again in pinned main memory (which must have 9 GB); the LM head,
+151,936 x 4,096, is 1.2 GB, a direction 2.5 GB in float32, and 3 of these exist at a time. 20 GB in all.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ SIZES = {
         "tokens": 1_000_000,
         "dim": 4096,
         "vocabulary": 151_936,
-        "head_tokens": 32_768,  # of lm_head, topk_hidden and group_contrast, which multiply V x d by as many
+        "head_tokens": 32_768,  # for lm_head, topk_hidden and group_contrast, which multiply V x d by N x d
         "groups": 8,
         "responses": 16,
         "response_tokens": 4096,  # of sibling_value, one group
@@ -71,7 +72,7 @@ def tiers(stage: Stage, size: dict, best: dict, device: torch.device, left: Call
 
     def forward() -> Iterator[tuple[slice, torch.Tensor]]:
         for tokens, block in states["device"].chunks():
-            for weight in weights:  # orthogonal enough that numbers keep their size
+            for weight in weights:  # orthogonal enough that numbers keep their scale
                 block = block @ weight
             yield tokens, block
 
@@ -113,7 +114,7 @@ def heads(stage: Stage, size: dict, best: dict, device: torch.device) -> None:
     works["sibling_value"] = lambda: sibling_jumps(group, of_rows, rows)
     times = alternating(works, size["repetitions"], device, stage.left)
     product = 2 * n * d * V
-    # logits in bfloat16 for the normaliser and every combine and score; the other factor of these is float32
+    # logits in bfloat16 for the normaliser and every combine and score; the other product of these is float32
     whole = (1 + READS) * product / best["bfloat16"] + READS * product / best["float32"]
     shape = f"{n:,} x {d:,}, V = {V:,}"
     record(stage, "topk_hidden", shape, times["topk_hidden"], "logits once", product / best["bfloat16"])

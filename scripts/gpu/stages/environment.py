@@ -1,4 +1,4 @@
-"""What the machine is, what is installed, and what it does at best: the rooflines of the other stages."""
+"""Describes the machine and what is installed, and measures its best rates: the rooflines of the other stages."""
 
 import shutil
 import subprocess

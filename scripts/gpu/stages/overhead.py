@@ -1,6 +1,6 @@
 """
-Seconds of a rollout batch under every rule, beside GRPOTrainer: overhead.py's measurement at the shapes of
-Qwen3's models, with the operations of its forward and backward passes at the measured rate of a large product.
+Seconds of a rollout batch under every rule, compared with GRPOTrainer: overhead.py's measurement at the shapes of
+Qwen3's models. The roofline is the time of the forward and backward passes at the measured rate of a large product.
 
 On a GPU of 141 GB, with gradient checkpointing and micro-batches of 8 x 2048 tokens, in GB:
 
@@ -11,8 +11,8 @@ On a GPU of 141 GB, with gradient checkpointing and micro-batches of 8 x 2048 to
 
 (8B at 1024 tokens. The LM head is TRL's fused one, which makes no logits.) All of it leaves half of the GPU free.
 
-A round visits every variant once: a trainer of its own, one rollout batch that warms up, and two that count. First
-come all cases' first rounds, which take 5 to 6 minutes on an H200, then as many others as there is time for.
+A round measures every variant once: a new trainer, one rollout batch that warms up, and two that count. The first
+rounds of all cases come first and take 5 to 6 minutes on an H200; then come as many others as there is time for.
 """
 
 import time
@@ -34,7 +34,7 @@ ALL = (*VARIANTS, *RULE_VARIANTS)
 SHORT = ("grpo", "none", "padded", "delta", "cpu cache", "recompute", "lm_head", "full", "sibling_value", "fipo")
 UNTRIMMED = ("grpo", "padded")
 PROMPT = 3  # tokens
-GUESS = 8  # how many times its roofline a rollout batch takes, before one was measured
+GUESS = 8  # how many times its roofline a rollout batch is assumed to take, until one is measured
 
 
 def case(model: str, variants: tuple[str, ...], mode: str = "misaligned", **options) -> dict:
@@ -137,7 +137,7 @@ def measure(stage: Stage, name: str, setup: dict, variant: str, variants: dict, 
 
 
 def forward(setup: dict, variant: str) -> float:
-    """Operations of a forward over the rollout batch, the mean of those that are timed, as wide as it is run."""
+    """Operations of a forward over a rollout batch, as wide as it is run; the mean of the timed ones."""
     shape = MODELS[setup["model"]]
     sizes = (
         shape["hidden_size"],
@@ -157,9 +157,9 @@ def forward(setup: dict, variant: str) -> float:
 
 
 def step_flops(setup: dict, variant: str) -> float:
-    """Of a rollout batch without what a rule adds: a scoring pass where TRL makes one, forward and backward."""
+    """Operations of a rollout batch without what a rule adds: scoring if TRL does it, forward and backward."""
     scoring = 1 if setup["mode"] == "misaligned" else 0
-    # a backward is two forwards, or one where weights have no gradient; checkpointing repeats the forward
+    # a backward costs two forwards, or one where weights have no gradient; checkpointing repeats the forward
     training = 1 + (1 if setup["lora"] else 2) + (1 if torch.cuda.is_available() else 0)
     return (scoring + training) * forward(setup, variant)
 

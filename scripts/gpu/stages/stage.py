@@ -29,10 +29,12 @@ class Interrupted(BaseException):
 @dataclass
 class Stage:
     """
+    A stage that runs, with its settings and results.
+
     Args:
-        name (`str`): Of `STAGES`.
+        name (`str`): A key of `STAGES`.
         folder (`Path`): Where its JSON goes, with those of the other stages.
-        work (`Path`): For what is large or of no use afterwards.
+        work (`Path`): For files that are large or of no use afterwards.
         deadline (`float`): When to be done, in seconds of `time.time()`.
         dry (`bool`): Tiny sizes on a processor, to see that all of it runs.
     """
@@ -53,11 +55,11 @@ class Stage:
         return self.folder / f"{self.name}.json"
 
     def left(self) -> float:
-        """Seconds."""
+        """Seconds until the deadline."""
         return self.deadline - time.time()
 
     def go_on(self) -> bool:
-        """Take what an earlier run of this stage has left, if there is one and it was at the same sizes."""
+        """Take over the results of an earlier run with the same settings; returns whether there is one."""
         before = read(self.path)
         if not before or before["settings"] != json.loads(json.dumps(self.settings)):
             return False
@@ -65,7 +67,7 @@ class Stage:
         return True
 
     def save(self, status: str = "partial", error: str | None = None) -> None:
-        """As often as there is something new: a killed run leaves what was saved last."""
+        """Write the JSON file, whenever there is something new: a killed run leaves what was saved last."""
         if status == "finished" and self.left_out:
             status = "partial"
         row = {
@@ -80,14 +82,14 @@ class Stage:
             "error": error,
             "results": self.results,
         }
-        self.folder.mkdir(parents=True, exist_ok=True)  # check.py imports this where the package is not yet
+        self.folder.mkdir(parents=True, exist_ok=True)  # delta_trl may not be importable here yet
         scratch = self.path.with_suffix(".tmp")
         scratch.write_text(json.dumps(row, indent=1) + "\n")
         scratch.replace(self.path)
 
 
 def read(path: Path) -> dict | None:
-    """What a stage has written."""
+    """What a stage has written; None if nothing."""
     try:
         return json.loads(path.read_text())
     except FileNotFoundError:
@@ -115,7 +117,7 @@ def version(package: str) -> str | None:
 
 
 def rates_of(stage: Stage) -> dict[str, float]:
-    """Medians of the rates that the stage `environment` has measured on this machine, or now."""
+    """Medians of the rates that the stage `environment` has measured on this machine; if it has not, measured now."""
     import torch
 
     from ...benchmarks.timing import rates

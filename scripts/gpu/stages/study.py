@@ -1,10 +1,10 @@
 """
 A study from scratch that needs no hub: a model of some 11 M parameters, warmed up on the longest task of
-`scripts.studies.tasks`, then trained with DAPO, with DelTA, and with losers weighed by a fifth; three seeds each.
+`scripts.studies.tasks`, then trained with DAPO, with DelTA, and with losers weighted by 0.2; three seeds each.
 
-Every run has as many rollout batches as fit into the time, by two that are tried; at most 60. Several processes share
-the runs, seed by seed: a model this small leaves most of a GPU idle, and generation waits for the processor. Rates are
-not tuned. 1 GB of GPU memory for each process, and 2 GB while test problems are sampled.
+Every run has as many rollout batches as fit into the time, estimated from a trial of two; at most 60. Several
+processes share the runs, seed by seed: a model this small leaves most of a GPU idle, and generation waits for the
+processor. Learning rates are not tuned. 1 GB of GPU memory for each process, and 2 GB while test problems are sampled.
 """
 
 import os
@@ -39,7 +39,7 @@ VARIANTS = {
     "losers_0.2": {"token_credit": "side_weights", "token_credit_kwargs": {"losers": 0.2}},
 }
 STUDY = Study("gpu", VARIANTS, {}, samples=2, sections=())
-CROWDED = 1.5  # how much longer a rollout batch takes beside other processes, a guess
+CROWDED = 1.5  # how much longer a rollout batch takes beside other processes: a guess
 START = 30  # seconds until a process is at work
 
 
@@ -50,7 +50,7 @@ def run(stage: Stage) -> None:
     stage.settings = {**size, "variants": VARIANTS, "learning_rate": RATE, "warm_up_rate": WARM_UP_RATE}
     models, rows = stage.work / "models", stage.work / "rows.jsonl"
     if not (stage.go_on() and (models / size["task"] / "config.json").is_file()):
-        rows.unlink(missing_ok=True)  # of another start model
+        rows.unlink(missing_ok=True)  # rows of another start model
         stage.results = {}
         make_start_model(TASKS[size["task"]], models / size["task"], size, stage)
         stage.save()
@@ -108,7 +108,7 @@ def runner(stage: Stage, size: dict, rollouts: int) -> Runner:
 
 
 def choose_rollouts(stage: Stage, size: dict, workers: int) -> int:
-    """How many rollout batches all runs can have in the time that is left, by two that are tried."""
+    """How many rollout batches each run can have in the time that is left, estimated from a trial of two."""
     if stage.dry:
         return size["rollouts"]
     trial = runner(stage, size, 2)
@@ -116,7 +116,7 @@ def choose_rollouts(stage: Stage, size: dict, workers: int) -> int:
     seconds = trainer.state.log_history[-1]["train_runtime"] / 2
     stage.results["trial_seconds"] = seconds
     rounds = -(-len(all_runs(size)) // workers)
-    fit = (stage.left() - START) / rounds / (CROWDED * seconds) - 8  # of which the test problems take some
+    fit = (stage.left() - START) / rounds / (CROWDED * seconds) - 8  # 8 for the test problems
     return max(5, min(size["rollouts"], int(fit)))
 
 
@@ -125,7 +125,7 @@ def all_runs(size: dict) -> list[Run]:
 
 
 def tell(stage: Stage, path: Path) -> None:
-    """What the finished runs say, into the stage's JSON, if there is a new one."""
+    """Write the results of the finished runs into the stage's JSON, if there is a new one."""
     rows = read_rows(path)
     if not rows or len(rows) == len(stage.results.get("rows", ())):
         return
@@ -147,7 +147,7 @@ def tell(stage: Stage, path: Path) -> None:
 
 
 def work(path: Path, folder: Path, deadline: float) -> None:
-    """One process: the runs that nobody else has taken, as long as one is expected to end in time."""
+    """One process: do runs that no other has taken, while one is expected to end in time."""
     torch.set_num_threads(1)
     told = read(path)
     assert told is not None

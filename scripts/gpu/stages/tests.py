@@ -1,4 +1,4 @@
-"""The tests that want a GPU (tests/gpu). In the dry form, the same ones with a processor in its place."""
+"""Runs the tests that need a GPU (tests/gpu). In a dry run, those of them that also run on a processor."""
 
 import signal
 import subprocess
