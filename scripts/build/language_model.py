@@ -86,7 +86,7 @@ def main() -> None:
     print(
         f"SmolLM2-135M-Instruct is in {MODEL}: 134.5 M parameters in float32.\n"
         "By Hugging Face (HuggingFaceTB/SmolLM2-135M-Instruct), Apache-2.0, four-bit weights from the package "
-        f"{PACKAGE}.\nNext: delta-trl train --config recipes/SmolLM2-135M/sums_lora.yaml"
+        f"{PACKAGE}.\nNext: delta-trl train --config recipes/SmolLM2-135M/sums_full.yaml"
     )
 
 

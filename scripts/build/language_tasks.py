@@ -2,18 +2,19 @@
 
     python -m scripts.build.language_tasks
 
-Each prompt is a chat with two worked examples. Without them the model is right in less than 6 % of its answers.
+Each prompt is a chat with one or two worked examples. Without them the model is right in less than 6 % of its answers.
 """
 
 import json
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 
 FOLDER = Path(__file__).parents[2] / "recipes" / "SmolLM2-135M"
-TRAIN_PROBLEMS, TEST_PROBLEMS, EXAMPLES = 256, 128, 2
+TRAIN_PROBLEMS, TEST_PROBLEMS = 256, 128
 FRUITS = ["apple", "pear", "plum", "fig", "lemon", "grape"]
 
 
@@ -35,35 +36,41 @@ def most_frequent(rng: random.Random) -> tuple[str, str, str]:
             return ", ".join(fruits), f"{steps}. Answer: {winner}", winner
 
 
-TASKS: dict[str, tuple[str, Callable[[random.Random], tuple[str, str, str]]]] = {
-    "sums": ("Add step by step.", total),
-    "fruits": ("Count each fruit. Answer with the most frequent one.", most_frequent),
+@dataclass(frozen=True)
+class Task:
+    instruction: str
+    examples: int
+    draw: Callable[[random.Random], tuple[str, str, str]]  # question, worked answer, solution
+
+
+TASKS = {
+    "sums": Task("Add step by step.", 1, total),
+    "fruits": Task("Count each fruit. Answer with the most frequent one.", 2, most_frequent),
 }
 
 
-def make_rows(task: str) -> list[dict]:
+def make_rows(task: Task) -> list[dict]:
     """Rows with `prompt`, a chat, and `solution`; the questions are distinct, and none is an example's."""
-    instruction, draw = TASKS[task]
     rng = random.Random(0)
     drawn: dict[str, tuple[str, str]] = {}
-    while len(drawn) < EXAMPLES + TRAIN_PROBLEMS + TEST_PROBLEMS:
-        question, steps, solution = draw(rng)
+    while len(drawn) < task.examples + TRAIN_PROBLEMS + TEST_PROBLEMS:
+        question, steps, solution = task.draw(rng)
         drawn[question] = steps, solution
     problems = list(drawn.items())
-    start = [{"role": "system", "content": instruction}]
-    for question, (steps, _) in problems[:EXAMPLES]:
+    start = [{"role": "system", "content": task.instruction}]
+    for question, (steps, _) in problems[: task.examples]:
         start += [{"role": "user", "content": question}, {"role": "assistant", "content": steps}]
     return [
         {"prompt": [*start, {"role": "user", "content": question}], "solution": solution}
-        for question, (_, solution) in problems[EXAMPLES:]
+        for question, (_, solution) in problems[task.examples :]
     ]
 
 
 def main() -> None:
-    for task in TASKS:
+    for name, task in TASKS.items():
         rows = [json.dumps(row) + "\n" for row in make_rows(task)]
-        (FOLDER / f"{task}_train.jsonl").write_text("".join(rows[:TRAIN_PROBLEMS]))
-        (FOLDER / f"{task}_test.jsonl").write_text("".join(rows[TRAIN_PROBLEMS:]))
+        (FOLDER / f"{name}_train.jsonl").write_text("".join(rows[:TRAIN_PROBLEMS]))
+        (FOLDER / f"{name}_test.jsonl").write_text("".join(rows[TRAIN_PROBLEMS:]))
 
 
 if __name__ == "__main__":
