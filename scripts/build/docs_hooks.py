@@ -1,6 +1,13 @@
-"""For mkdocs: shows TRL-style docstrings' references and types, which are Markdown within code, as plain code."""
+"""
+For mkdocs. Links out of docs/ become links to the repository's site. References and types of TRL-style docstrings,
+which are Markdown within code, become plain code.
+"""
 
 import re
+
+
+def on_page_markdown(markdown: str, config, **_) -> str:
+    return markdown.replace("](../scripts/", f"]({config['repo_url']}/blob/main/scripts/")
 
 
 def on_page_content(html: str, **_) -> str:

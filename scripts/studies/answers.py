@@ -1,4 +1,4 @@
-"""Answers to docs/study_plan.md from the comparisons of its study: by the plan's criteria, and explorations."""
+"""Answers to docs/balance_plan.md from the comparisons of its study: by the plan's criteria, and explorations."""
 
 import json
 import math
@@ -248,5 +248,5 @@ def audit_against_learning(sections: list[Comparisons]) -> str:
                 rank = spearmanr([values[v] for v in gains], [*gains.values()]).statistic if len(gains) > 3 else None
                 found.append("" if rank is None else f"{rank:+.2f} ({len(gains)} rules)")
             lines.append(f"| {name} | {task} | {' | '.join(found)} |")
-    lines.append("\nThe audit's measures are those of [the start models](audit.md).")
+    lines.append("\nThe audit's measures are those of [the start models](../../../docs/results/audit.md).")
     return "\n".join(lines) + "\n"

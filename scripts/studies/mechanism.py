@@ -23,7 +23,7 @@ Runs = dict[str, dict[str, list[dict]]]  # rows by task and arm, on the same see
 HOW_TO_READ = """\
 Written by `python -m scripts.studies.study --study mechanism --report` from
 `scripts/studies/results/{name}.jsonl`. Arms, tests and what is concluded from what are those of
-[the plan](../mechanism_plan.md).
+[the plan](../docs/mechanism_plan.md).
 
 Differences are in held-out accuracy, paired by seed, ± 95 % (Student's t), then p of a paired t-test after Holm's
 correction over the family, then Wilcoxon's p, uncorrected. *Clear* means corrected p < 0.05.

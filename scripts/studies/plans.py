@@ -1,8 +1,8 @@
 """
 The studies of scripts/studies/study.py: variants, tasks, learning rates, seeds, and the order of the runs.
 
-`CREDIT` compares losses, DelTA and its ablations. `BALANCE` (docs/study_plan.md) asks how much of the gain comes from
-the balance of winners against losers, and how much from the choice of tokens. docs/study.md has the results of both.
+`CREDIT` compares losses, DelTA and its ablations. `BALANCE` (docs/balance_plan.md) asks how much of the gain comes
+from the balance of winners against losers, and how much from the choice of tokens. README.md has the results of both.
 `MECHANISM` (docs/mechanism_plan.md) asks why the balance helps.
 """
 

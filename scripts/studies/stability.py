@@ -9,7 +9,7 @@ scripts.studies.tasks, compared (Spearman, α before its range is applied) with 
 
 For each proxy of a token's gradient and for the exact one, on each task's start model and after training with DAPO.
 
-    python -m scripts.studies.stability            # docs/results/stability.*, docs/stability.md; ten minutes
+    python -m scripts.studies.stability            # results/stability.*, docs/stability.md; ten minutes
     python -m scripts.studies.stability --report   # tables and picture again, from results/stability.jsonl
 """
 
@@ -29,7 +29,7 @@ from .pages import put_tables
 from .plans import CREDIT
 from .runs import Run
 from .start_models import FOLDER
-from .study import Runner
+from .study import RESULTS, Runner
 from .tasks import TASKS, Task, addition, make_problems
 from .tasks.models import make_task_model
 from .token_gradients import group_advantages, interval, raw_alphas, sample_batch, token_gradients
@@ -41,8 +41,7 @@ import matplotlib.pyplot as plt
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / "outputs" / "stability"
-ROWS = Path(__file__).parent / "results" / "stability.jsonl"
-OUTPUT, PAGE = ROOT / "docs" / "results" / "stability", ROOT / "docs" / "stability.md"
+OUTPUT, PAGE = RESULTS / "stability", Path(__file__).parent / "docs" / "stability.md"
 GRADIENTS = ("output_row", "topk_hidden", "lm_head", "full")
 FLIPS = (0.05, 0.1, 0.2)
 SIZES = (2, 4, 8, 16, 32, 64)  # prompts of a rollout batch
@@ -335,7 +334,7 @@ def main() -> None:
     parser.add_argument("--page", type=Path, help="for the tables: docs/stability.md, or beside another --output")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    rows = ROWS if args.output == OUTPUT else args.output.with_suffix(".jsonl")
+    rows = args.output.with_suffix(".jsonl")
     if not args.report:
         results = measure(args.repeats, args.seed)
         rows.write_text("".join(json.dumps(r) + "\n" for r in results))

@@ -4,7 +4,7 @@ Which token credit learns best? GRPO, DAPO, their relatives, DelTA and its ablat
 that is the balance of winners against losers, and why? `plans.py` lists the runs of all studies.
 
     python -m scripts.studies.study --run                  # appends one row per finished run to results/credit.jsonl
-    python -m scripts.studies.study --report               # tables and pictures: docs/results/credit*
+    python -m scripts.studies.study --report               # tables and pictures: results/credit*
     python -m scripts.studies.study --study balance --run  # the second study: results/balance.jsonl
     python -m scripts.studies.study --study mechanism --run  # the third (docs/mechanism_plan.md)
 
@@ -17,7 +17,7 @@ seeds, in shorter runs, and keeps the one with the best mean training reward in 
 with every seed. Last, every variant runs at the rate that suits DAPO, where its own is another: tuning is noisy, too.
 A seed fixes the order of the problems and the start of all random numbers, so variants are compared seed by seed
 (paired). The main outcome is held-out accuracy after training; the second is the area under the reward curve.
-The plans of the others are docs/study_plan.md and docs/mechanism_plan.md.
+The plans of the others are docs/balance_plan.md and docs/mechanism_plan.md.
 """
 
 import argparse
@@ -50,7 +50,7 @@ from .tasks import TASKS, Task, make_problems
 
 
 ROOT = Path(__file__).resolve().parents[2]
-RESULTS, PAGES = Path(__file__).parent / "results", ROOT / "docs" / "results"
+RESULTS = Path(__file__).parent / "results"
 LOOKS = 4  # evaluations of the policy during a long run, evenly spaced
 LOOK_PROBLEMS, LOOK_SAMPLES = 64, 64  # test problems, and samples for each, so that pass@k is known up to 64
 BOX = re.compile(r"\\boxed\{\d+\}\Z")
@@ -303,9 +303,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--study", choices=STUDIES, default=CREDIT.name)
     parser.add_argument("--run", action="store_true", help="do what has no row yet")
-    parser.add_argument(
-        "--report", action="store_true", help="write tables and pictures, into docs/results or beside other rows"
-    )
+    parser.add_argument("--report", action="store_true", help="write tables and pictures beside the rows")
     parser.add_argument("--results", type=Path, help="rows, scripts/studies/results/STUDY.jsonl by default")
     parser.add_argument("--tasks", nargs="+", help="of the study, all by default")
     parser.add_argument("--variants", nargs="+", help="of the study, all by default")
@@ -339,8 +337,7 @@ def main() -> None:
         else:
             from .report import write_report
 
-        pages = PAGES if args.results.parent == RESULTS else args.results.parent
-        write_report(study, read_rows(args.results), pages / args.results.stem)
+        write_report(study, read_rows(args.results), args.results.with_suffix(""))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ side, against position and token probability, and the cost in forward passes. Wr
 numbers.
 
     python -m scripts.studies.token_gradients --models recipes/quickstart/model outputs/moments/checkpoint-40 \\
-        outputs/moments/checkpoint-80 --output docs/results/token_gradients
+        outputs/moments/checkpoint-80 --output scripts/studies/results/token_gradients
 
 The checkpoints come from
 
