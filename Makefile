@@ -55,14 +55,14 @@ fuzz: install
 # In one process; in two; and without the hostile, which cost workers their lives: these live to the end.
 soak: install
 	failed=0; \
-	$(BIN)/python -m scripts.endurance.soak --math 100000 --code 20000 --output docs/results/soak || failed=1; \
+	$(BIN)/python -m scripts.endurance.soak --math 100000 --code 20000 --output scripts/endurance/results/soak || failed=1; \
 	$(BIN)/accelerate launch --config_file accelerate_configs/cpu_ddp.yaml --main_process_port 0 -m scripts.endurance.soak \
-		--math 50000 --code 10000 --output docs/results/soak_2 || failed=1; \
+		--math 50000 --code 10000 --output scripts/endurance/results/soak_2 || failed=1; \
 	$(BIN)/python -m scripts.endurance.soak --math 50000 --code 10000 --hostile 0 --warm_ups 0 \
-		--output docs/results/soak_kind || failed=1; \
+		--output scripts/endurance/results/soak_kind || failed=1; \
 	exit $$failed
 
-# On a machine with a GPU, with the Python that has torch for it; docs/gpu.md. make gpu-check ARGS="--wheels outputs/wheels"
+# On a machine with a GPU, with the Python that has torch for it; scripts/gpu/README.md. make gpu-check ARGS="--wheels outputs/wheels"
 gpu-check:
 	$(PYTHON) -m scripts.gpu.check $(ARGS)
 
@@ -70,7 +70,7 @@ gpu-check:
 chaos: install
 	failed=0; for what in train eval audit study; do \
 		$(BIN)/python -m scripts.endurance.chaos --what $$what --moments $$([ $$what = train ] && echo 50 || echo 15) \
-			--output docs/results/chaos_$$what.json || failed=1; \
+			--output scripts/endurance/results/chaos_$$what.json || failed=1; \
 	done; exit $$failed
 
 lint: install

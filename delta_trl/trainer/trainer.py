@@ -56,7 +56,7 @@ class DeltaGRPOTrainer(
 
     When TRL scores old log-probabilities itself (several optimiser steps per rollout batch, or vLLM with
     importance-sampling correction), coefficients cost no forward pass; otherwise one no-grad pass per rollout batch.
-    See docs/cost.md; docs/rules.md lists the metrics that are logged under `credit/`.
+    See docs/cost.md; docs/token_credit.md lists the metrics that are logged under `credit/`.
 
     Args:
         token_credit ([`~credit.TokenCredit`] or `str`, *optional*):

@@ -6,9 +6,9 @@ coefficients and optimisation. Models have random weights. Reports medians over 
 quartiles. On a machine without a GPU, seconds are processor time. Memory is the peak during training: the resident
 set, with a GPU the allocated memory.
 
-    python -m scripts.benchmarks.overhead --model 5m --repetitions 5 --output docs/results/overhead_5m.json
+    python -m scripts.benchmarks.overhead --model 5m --repetitions 5 --output outputs/overhead_5m.json
     python -m scripts.benchmarks.overhead --model 50m --repetitions 2 --rollouts 1 \\
-        --output docs/results/overhead_50m.json
+        --output outputs/overhead_50m.json
     python -m scripts.benchmarks.overhead --model 8b --completions 16 --tokens 8192        # on a GPU
     python -m scripts.benchmarks.overhead --recipe recipes/quickstart/addition.yaml --variants grpo full
     python -m scripts.benchmarks.overhead --lengths lognormal --tokens 512 --micro-batch 2 --variants grpo none delta

@@ -1,7 +1,7 @@
 """Disturb a training or an evaluation at random moments and restart it until it ends: its numbers must be the same.
 
     python -m scripts.endurance.chaos --what train --moments 50 --seconds 5400 \\
-        --output docs/results/chaos_train.json
+        --output scripts/endurance/results/chaos_train.json
     python -m scripts.endurance.chaos --what eval --moments 15     # or audit, or study
 
 `train` runs two processes (accelerate_configs/cpu_ddp.yaml) with evaluations, credit log, workers of both rewards and

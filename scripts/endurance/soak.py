@@ -1,6 +1,6 @@
 """Soak test of the rewards: many checks, some of them hostile; nothing may grow.
 
-    python -m scripts.endurance.soak --math 100000 --code 20000 --seconds 7200 --output docs/results/soak
+    python -m scripts.endurance.soak --math 100000 --code 20000 --seconds 7200 --output scripts/endurance/results/soak
     accelerate launch --config_file accelerate_configs/cpu_ddp.yaml -m scripts.endurance.soak ...  # in two processes
 
 After every hundredth of the checks, the resident memory of the process and of its workers is noted, with the memory in

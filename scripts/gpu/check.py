@@ -1,5 +1,5 @@
 """
-Tests and measurements that need a GPU, in stages of at most nine minutes. docs/gpu.md says what each settles.
+Tests and measurements that need a GPU, in stages of at most nine minutes. README.md says what each settles.
 
     python -m scripts.gpu.check                           # every stage, 28 minutes at most on an H200
     python -m scripts.gpu.check --stage environment tests --minutes 3

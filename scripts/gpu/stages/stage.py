@@ -11,7 +11,7 @@ from typing import Any
 
 
 ROOT = Path(__file__).resolve().parents[3]
-STAGES = {  # minutes on an H200; what each one settles is in docs/gpu.md
+STAGES = {  # minutes on an H200; what each one settles is in scripts/gpu/README.md
     "environment": 1.0,
     "tests": 4.0,
     "coefficients": 3.0,
