@@ -62,7 +62,8 @@ def completion(prompt: str, number: int) -> list[int]:
 
 
 def rollout_func(prompts, trainer):
-    completions = [completion(prompt, i % G) for i, prompt in enumerate(prompts)]
+    row = trainer.accelerator.process_index * len(prompts)
+    completions = [completion(prompt, (row + i) % G) for i, prompt in enumerate(prompts)]
     return {
         "prompt_ids": trainer.processing_class(prompts)["input_ids"],
         "completion_ids": completions,
