@@ -6,28 +6,24 @@ Completions are generated and rewarded first, in rounds. TRL then scores, logs a
 that are trained: it gets their completions from a `rollout_func`, and their rewards again.
 """
 
-import json
 import math
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
-from pathlib import Path
 
 import torch
 from accelerate.logging import get_logger
-from accelerate.utils import broadcast_object_list, gather_object
+from accelerate.utils import gather_object
 from transformers.trainer_utils import has_length
 from trl import GRPOTrainer
 
-from ..files import write_json
-from .contrast import has_contrast
+from .contrast import has_contrast, total_rewards
+from .prompt_order import PromptOrder
 
 
 logger = get_logger(__name__)
 
-PROMPT_ORDER = "prompt_order.json"  # in a checkpoint
 ROLLOUT = ("prompt_ids", "completion_ids", "env_mask", "logprobs")  # what a `rollout_func` returns
 
 
@@ -47,16 +43,18 @@ class DynamicSampling(GRPOTrainer):
 
     TRL's metrics and logs are those of the trained groups alone; values that rewards give to `log_metric` are averaged
     over all rounds. Metrics of its own, once per rollout batch, under `dynamic_sampling/`: `rounds` (further ones),
-    `prompts` (of all rounds), `no_contrast_before` and `no_contrast` (share of groups, in the first round and in the
-    trained batch), `dropped` (groups with contrast), `tokens_per_trained_token` (tokens of completions).
+    `prompts` (of all rounds), `reward_before` (mean over the first round), `no_contrast_before` and `no_contrast`
+    (share of groups, in the first round and in the trained batch), `dropped` (groups with contrast),
+    `tokens_per_trained_token` (tokens of completions).
 
     Attributes:
         dynamic_sampling (`bool`, defaults to `False`): Whether to do so; `False` is `GRPOTrainer` bit for bit.
         dynamic_sampling_max_rounds (`int`, defaults to `4`): How many further rounds a rollout batch may take.
-        prompt_order ([`PromptOrder`]): Which prompts come next.
+        prompt_order ([`~prompt_order.PromptOrder`]): Which prompts come next.
 
     Raises:
-        ValueError: At construction, with streamed data, images, tools or environments.
+        ValueError: At construction, with streamed data, images, tools or environments; in training, if messages hold
+            images.
     """
 
     dynamic_sampling = False
@@ -71,11 +69,11 @@ class DynamicSampling(GRPOTrainer):
         for what, is_given, instead in (
             ("a streamed train_dataset", not has_length(self.train_dataset), "Load the data as a whole"),
             ("images", not {"image", "images"}.isdisjoint(columns), "Train on text"),
-            ("tools", bool(self.tools), "Train without tools"),
             ("environment_factory", self.environment_factories is not None, "Train without environments"),
+            ("tools", bool(self.tools), "Train without tools"),
         ):
             if self.dynamic_sampling and is_given:
-                raise ValueError(f"dynamic_sampling=True does not work with {what}. {instead}, or turn it off.")
+                refuse(what, instead)
 
     def get_train_dataloader(self):
         self._train_dataloader = super().get_train_dataloader()
@@ -119,11 +117,13 @@ class DynamicSampling(GRPOTrainer):
         own, loader = self._own_part(len(order)), self._train_dataloader
         inputs = loader.collate_fn([loader.dataset[row] for row in order[own]])
         texts = [row["prompt"] for row in inputs]
-        prompt_ids, completion_ids, env_mask, completions, logprobs, fields, *_ = self._generate(texts)
+        prompt_ids, completion_ids, env_mask, completions, logprobs, fields, images, _ = self._generate(texts)
+        if images is not None:  # in messages
+            refuse("images", "Train on text")
         for i, row in enumerate(inputs):  # what a `rollout_func` has for the rewards
             row |= {name: values[i] if isinstance(values, list) else values for name, values in fields.items()}
         rewards = super()._calculate_rewards(inputs, texts, completions, completion_ids)
-        first = len(sample.rewards) + own.start
+        first = sum(map(len, sample.rounds)) + own.start
         for i, row in enumerate(inputs):
             sample.rows[first + i] = {
                 "inputs": row,
@@ -185,6 +185,7 @@ class DynamicSampling(GRPOTrainer):
         for name, value in {
             "rounds": len(sample.rounds) - 1,
             "prompts": len(contrast),
+            "reward_before": total_rewards(self, sample.rounds[0]).nanmean().item(),
             "no_contrast_before": 1 - contrast[:size].float().mean().item(),
             "no_contrast": 1 - contrast[chosen].float().mean().item(),
             "dropped": max(found - size, 0),
@@ -218,48 +219,8 @@ class Sample:
 
     @property
     def rewards(self) -> torch.Tensor:
-        return torch.cat(self.rounds) if self.rounds else torch.zeros(0)
+        return torch.cat(self.rounds)
 
 
-class PromptOrder:
-    """
-    The rows of the training data in the order of TRL's sampler, pass after pass, alike on all processes. A checkpoint
-    holds how many were taken.
-
-    Args:
-        trainer (`GRPOTrainer`): Whose data.
-    """
-
-    def __init__(self, trainer: GRPOTrainer):
-        self._trainer = trainer
-        self.start()
-
-    def start(self, taken: int = 0) -> None:
-        """Begin after so many rows."""
-        self.taken, self._rows = taken, islice(self._order(), taken, None)
-
-    def take(self, count: int) -> list[int]:
-        """The numbers of the next `count` rows."""
-        self.taken += count
-        return list(islice(self._rows, count))
-
-    def _order(self) -> Iterator[int]:
-        trainer, args = self._trainer, self._trainer.args
-        sampler = trainer._get_train_sampler()  # repeats rows for their completions, and batches of them for steps
-        repeated = args.generation_batch_size * trainer.num_iterations * args.steps_per_generation
-        while True:
-            for number, row in enumerate(sampler):
-                position = number % repeated
-                if position < args.generation_batch_size and not position % trainer.num_generations:
-                    yield row
-
-    def save(self, folder: Path) -> None:
-        if self._trainer.args.should_save:
-            write_json({"taken": self.taken}, folder / PROMPT_ORDER)
-
-    def load(self, folder: Path) -> None:
-        path, taken = folder / PROMPT_ORDER, 0
-        if self._trainer.accelerator.is_main_process and path.is_file():
-            taken = json.loads(path.read_text())["taken"]
-        [taken] = broadcast_object_list([taken])  # nodes without a common file system do not all have the file
-        self.start(taken)
+def refuse(what: str, instead: str) -> None:
+    raise ValueError(f"dynamic_sampling=True does not work with {what}. {instead}, or turn it off.")

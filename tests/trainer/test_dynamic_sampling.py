@@ -14,6 +14,7 @@ import pytest
 import torch
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
+from trl.chat_template_utils import qwen3_chat_template
 
 from delta_trl import DeltaGRPOConfig
 from delta_trl.trainer.checkpoints import SafeCheckpoints
@@ -24,7 +25,15 @@ from ..trainers import LORA, logged
 
 
 SIZE, G, ROUNDS = 2, 4, 2  # groups of a rollout batch, completions of a group, further rounds
-METRICS = ("rounds", "prompts", "no_contrast_before", "no_contrast", "dropped", "tokens_per_trained_token")
+METRICS = (
+    "rounds",
+    "prompts",
+    "reward_before",
+    "no_contrast_before",
+    "no_contrast",
+    "dropped",
+    "tokens_per_trained_token",
+)
 SPLIT = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 1, "steps_per_generation": 2}
 # By prompt, what two functions give to the completions of a group
 REWARDS = [
@@ -109,21 +118,35 @@ def passes(prompts: list[str], shuffled: bool):
         yield from (prompts[i] for i in order[: len(prompts) // SIZE * SIZE])
 
 
+def mean_reward(prompts: list[str]) -> float | None:
+    """The mean over the completions that have a reward."""
+    known = [
+        [reward for reward in rewards if reward is not None]
+        for prompt in prompts
+        for rewards in zip(*REWARDS[kind(prompt)], strict=True)
+    ]
+    sums = [sum(rewards) for rewards in known if rewards]
+    return sum(sums) / len(sums) if sums else None
+
+
 def brute_force(prompts, batches: int, contrast: set[int], shuffled: bool):
     """The prompts that are trained, and the metrics of each rollout batch, in the order of `METRICS`."""
     order, trained, metrics = passes(prompts, shuffled), [], []
     for _ in range(batches):
-        good, bad, equal, needed = [], [], [], SIZE
-        while needed and len(equal) <= ROUNDS:
-            for prompt in islice(order, needed):
-                (good if kind(prompt) in contrast else bad).append(prompt)
-            equal.append(len(bad))
+        first = taken = list(islice(order, SIZE))
+        for rounds in range(ROUNDS + 1):
+            good = [prompt for prompt in taken if kind(prompt) in contrast]
+            bad = [prompt for prompt in taken if kind(prompt) not in contrast]
             missing = max(SIZE - len(good), 0)
-            needed = min(SIZE, math.ceil(missing / (len(good) / len(good + bad)))) if good else SIZE
+            if not missing or rounds == ROUNDS:
+                break
+            needed = min(SIZE, math.ceil(missing / (len(good) / len(taken)))) if good else SIZE
+            taken = [*taken, *islice(order, needed)]
         batch = (good + bad)[:SIZE]
         trained += batch
-        costs = tokens(good + bad) / tokens(batch)
-        metrics.append([len(equal) - 1, len(good + bad), equal[0] / SIZE, missing / SIZE, len(good[SIZE:]), costs])
+        without = sum(kind(prompt) not in contrast for prompt in first) / SIZE
+        values = rounds, len(taken), mean_reward(first), without, missing / SIZE, len(good[SIZE:])
+        metrics.append([*values, tokens(taken) / tokens(batch)])
     return trained, metrics
 
 
@@ -192,7 +215,7 @@ def test_trains_what_a_loop_chooses(make_trainer, tmp_path, trainers, options):
     same_training(ours, theirs)
     logs = zip(*(logged(ours, f"dynamic_sampling/{name}") for name in METRICS), strict=True)
     for values, expected_values in zip(logs, expected, strict=True):
-        assert values == pytest.approx(expected_values)
+        assert list(values) == pytest.approx(expected_values)
     assert len({rounds for rounds, *_ in expected}) > 1
 
 
@@ -252,17 +275,45 @@ def test_a_resumed_run_equals_an_uninterrupted_one(make_trainer, tmp_path, chang
     assert len(set(logged(whole, "dynamic_sampling/prompts"))) > 1
 
 
+class Game:
+    def reset(self, **kwargs):
+        pass
+
+    def add(self, a: int) -> int:
+        """
+        Add one.
+
+        Args:
+            a: To what.
+        """
+        return a + 1
+
+
+WITH_TOOLS = tiny.tokenizer()
+WITH_TOOLS.chat_template = qwen3_chat_template
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"train_dataset": tiny.dataset().to_iterable_dataset(), "max_steps": 1}, "a streamed train_dataset. Load"),
+        ({"train_dataset": tiny.dataset().to_iterable_dataset()}, "a streamed train_dataset. Load"),
         ({"train_dataset": tiny.dataset().add_column("image", [None] * 16)}, "images. Train on text"),
+        ({"trainer_options": {"tools": [Game().add], "processing_class": WITH_TOOLS}}, "tools. Train without tools"),
+        ({"trainer_options": {"environment_factory": Game, "processing_class": WITH_TOOLS}}, "environment_factory"),
     ],
-    ids=["stream", "images"],
+    ids=["stream", "images", "tools", "environment"],
 )
 def test_what_it_cannot_do_is_refused(make_trainer, changes, message):
     with pytest.raises(ValueError, match=f"dynamic_sampling=True does not work with {message}"):
         make_trainer(**changes, **PLAIN[0])
+
+
+def test_images_in_messages_are_refused_when_they_come(make_trainer, rollout):
+    content = [{"type": "image", "image": "picture"}, {"type": "text", "text": "1+1="}]
+    data = Dataset.from_dict({"prompt": [[{"role": "user", "content": content}]] * 4})
+    trainer = make_trainer(train_dataset=data, trainer_options={"processing_class": WITH_TOOLS}, **PLAIN[0])
+    with pytest.raises(ValueError, match="dynamic_sampling=True does not work with images"):
+        rollout(trainer)
 
 
 @pytest.mark.parametrize(
