@@ -93,7 +93,7 @@ def kind(prompt: str) -> int:
 
 def rewards(function: int, prompts, completion_ids, doubled, log_extra):
     assert doubled == [2 * prompt for prompt in prompts]
-    log_extra(f"first_{function}", [ids[0] for ids in completion_ids])
+    log_extra(f"sum_{function}", [sum(ids) for ids in completion_ids])
     return [REWARDS[kind(prompt)][function][ids[0] - 2] for prompt, ids in zip(prompts, completion_ids, strict=True)]
 
 
