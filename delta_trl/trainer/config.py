@@ -86,12 +86,8 @@ class CreditArguments:
         metadata={"help": "Where hidden states stay until the coefficients are computed.", "choices": CACHES},
     )
     trim_padding: bool = field(default=True, metadata={"help": "Run micro-batches only as wide as their own rows."})
-    dynamic_sampling: bool = field(
-        default=False, metadata={"help": "Replace groups of equal rewards by groups of further prompts, as in DAPO."}
-    )
-    dynamic_sampling_max_rounds: int = field(
-        default=4, metadata={"help": "How many further rounds a rollout batch may take for `dynamic_sampling`."}
-    )
+    dynamic_sampling: bool = field(default=False, metadata={"help": "Replace groups of equal rewards, as in DAPO."})
+    dynamic_sampling_max_rounds: int = field(default=4, metadata={"help": "Most further rounds of dynamic sampling."})
     log_token_credit: int = field(
         default=0, metadata={"help": "Record token credit every n optimiser steps; 0 or false: never."}
     )

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 import torch
 from accelerate.logging import get_logger
@@ -222,5 +223,6 @@ class Sample:
         return torch.cat(self.rounds)
 
 
-def refuse(what: str, instead: str) -> None:
+def refuse(what: str, instead: str) -> NoReturn:
+    """Raise `ValueError` for what dynamic sampling cannot be combined with."""
     raise ValueError(f"dynamic_sampling=True does not work with {what}. {instead}, or turn it off.")
