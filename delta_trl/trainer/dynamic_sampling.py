@@ -78,12 +78,13 @@ class DynamicSampling(GRPOTrainer):
 
     def get_train_dataloader(self):
         self._train_dataloader = super().get_train_dataloader()
-        self.prompt_order.start()
+        self.prompt_order.start()  # a run that resumes loads its place later
         return self._train_dataloader
 
     def _generate_and_score_completions(self, inputs):
         if not (self.dynamic_sampling and self.model.training):
             return super()._generate_and_score_completions(inputs)
+        # only their number counts: the prompts are the next ones of `prompt_order`, the same while none was replaced
         size = len(inputs) * self.accelerator.num_processes // self.num_generations
         with self._without_logs():
             sample = self._sample(size)
