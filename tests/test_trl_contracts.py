@@ -256,3 +256,29 @@ def test_reward_functions_are_called_by_keyword(make_trainer, rollout):
 def test_tiny_prompts_differ_in_length():
     """Left padding is exercised only if they do."""
     assert len({len(prompt) for prompt in tiny.dataset()["prompt"]}) > 1
+
+
+def test_completions_may_come_again_from_a_rollout_func(make_trainer):
+    """`DynamicSampling` keeps what `_generate` returns and gives it back: the same metrics, and twice the tokens."""
+    trainer = make_trainer(trainer_class=GRPOTrainer, config_class=GRPOConfig)
+    prompts = ["1+1="] * 8
+    generated = trainer._generate(prompts)
+    prompt_ids, completion_ids, env_mask, _, logprobs, fields, images, _ = generated
+    assert (env_mask, logprobs, fields, images) == (None, None, {}, None)
+    metrics = dict(trainer._metrics["train"])
+    trainer._metrics["train"].clear()
+    output = {"prompt_ids": prompt_ids, "completion_ids": completion_ids, "logprobs": None, "env_mask": None}
+    trainer.rollout_func = lambda prompts, trainer: output
+    assert trainer._generate(prompts)[:7] == generated[:7]
+    [tokens] = metrics["num_tokens"]
+    assert trainer._metrics["train"] == {**metrics, "num_tokens": [2 * tokens]}
+    assert trainer.state.num_input_tokens_seen == 2 * tokens
+
+
+def test_the_sampler_repeats_each_prompt_and_each_batch(make_trainer):
+    """`PromptOrder` takes the first of each."""
+    split = {"per_device_train_batch_size": 4, "steps_per_generation": 2, "num_iterations": 3}
+    trainer = make_trainer(trainer_class=GRPOTrainer, config_class=GRPOConfig, **split)
+    rows = torch.tensor(list(trainer._get_train_sampler())).view(8, 6, 2, 4)  # batches, repetitions, prompts, rows
+    assert torch.equal(rows, rows[:, :1, :, :1].expand_as(rows))
+    assert rows[:, 0, :, 0].flatten().sort().values.tolist() == list(range(16))

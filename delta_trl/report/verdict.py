@@ -64,6 +64,7 @@ def verdict(run: Run, table: TokenTable, min_count: int) -> list[Sentence]:
         *_reward(run),
         *_evaluation(run),
         *_health(run),
+        *_sampling(run),
         *_between_sides(run, table),
         *_relations(table),
         *_types(run.token_types, min_count),
@@ -291,6 +292,20 @@ def _health(run: Run) -> list[Sentence]:
     if fine:
         found.append(Sentence(f"{'Otherwise n' if found else 'N'}othing to warn of in {_listed(fine)}."))
     return found
+
+
+def _sampling(run: Run) -> list[Sentence]:
+    names = ("no_contrast_before", "no_contrast", "tokens_per_trained_token", "reward_before")
+    logged = [run.logged(f"dynamic_sampling/{name}")[1] for name in names]
+    if not all(map(len, logged)):
+        return []
+    before, after, tokens, reward = (values.mean() for values in logged)
+    text = (
+        f"Dynamic sampling left {_percent(after)} of groups without contrast instead of {_percent(before)}, for "
+        f"{tokens:.2f} generated tokens per trained one; before it, the mean reward was {reward:.3f} (means of "
+        f"{len(logged[0]):,} logged values)."
+    )
+    return [Sentence(text, plot="Groups without contrast")]
 
 
 def _last(run: Run, key: str) -> float:

@@ -56,6 +56,12 @@ class CreditArguments:
             Run micro-batches only as wide as their own rows, and put rows of similar length together within an
             optimiser step, unless the loss or the rule depends on which rows share a micro-batch. Losses are the same
             up to rounding. Where lengths differ, this takes a fraction of the time. Text-only models.
+        dynamic_sampling (`bool`, *optional*, defaults to `False`):
+            Replace groups of completions with equal rewards, from which nothing is learned, by groups of further
+            prompts, as in DAPO. See [`~trainer.dynamic_sampling.DynamicSampling`].
+        dynamic_sampling_max_rounds (`int`, *optional*, defaults to `4`):
+            How many further rounds of generation a rollout batch may take for that. What is then missing is filled
+            with the groups there are.
         log_token_credit (`int`, *optional*, defaults to `0`):
             Record token credit in `output_dir/token_credit` every n optimiser steps, at the next rollout batch; `0` or
             `False` never, `True` every step. Also sends a table to the trackers in `report_to`.
@@ -80,6 +86,8 @@ class CreditArguments:
         metadata={"help": "Where hidden states stay until the coefficients are computed.", "choices": CACHES},
     )
     trim_padding: bool = field(default=True, metadata={"help": "Run micro-batches only as wide as their own rows."})
+    dynamic_sampling: bool = field(default=False, metadata={"help": "Replace groups of equal rewards, as in DAPO."})
+    dynamic_sampling_max_rounds: int = field(default=4, metadata={"help": "Most further rounds of dynamic sampling."})
     log_token_credit: int = field(
         default=0, metadata={"help": "Record token credit every n optimiser steps; 0 or false: never."}
     )
@@ -94,6 +102,11 @@ class CreditArguments:
             raise ValueError(
                 f"hidden_state_cache={self.hidden_state_cache!r}: expected one of {', '.join(map(repr, CACHES))}."
             )
+        if type(self.dynamic_sampling_max_rounds) is not int or self.dynamic_sampling_max_rounds < 1:
+            raise ValueError(
+                f"dynamic_sampling_max_rounds={self.dynamic_sampling_max_rounds!r}: expected an integer >= 1."
+            )
+        refuse_idle(self, "dynamic_sampling=False", dynamic_sampling_max_rounds=self.dynamic_sampling)
         if not isinstance(self.log_token_credit, int) or self.log_token_credit < 0:
             raise ValueError(f"log_token_credit={self.log_token_credit!r}: expected a number of steps >= 0.")
         self.log_token_credit = int(self.log_token_credit)  # True is every step

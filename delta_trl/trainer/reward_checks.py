@@ -6,6 +6,7 @@ from trl import GRPOTrainer
 
 from ..rewards.failures import explain_failures, without_middle
 from ..rewards.grader.extraction import message_text
+from .contrast import has_contrast, total_rewards
 
 
 logger = get_logger(__name__)
@@ -34,18 +35,11 @@ class RewardChecks(GRPOTrainer):
 
     def total_rewards(self) -> torch.Tensor:  # (completions of all processes,)
         """The last rewards as TRL sums them, with the weights of the functions; NaN where none could score."""
-        total = (self.last_rewards * self.reward_weights.to(self.last_rewards.device)).nansum(dim=1)
-        return total.masked_fill(self.last_rewards.isnan().all(dim=1), torch.nan)
+        return total_rewards(self, self.last_rewards)
 
     def groups_with_variance(self) -> torch.Tensor:  # (groups of all processes,)
         """Whether the last rewards of each group differ."""
-        summed = self.multi_objective_aggregation == "sum_then_normalize"
-        rewards = self.total_rewards()[:, None] if summed else self.last_rewards
-        groups = rewards.view(-1, self.num_generations, rewards.size(1))
-        missing = groups.isnan()
-        highest = groups.masked_fill(missing, -torch.inf).amax(dim=1)
-        lowest = groups.masked_fill(missing, torch.inf).amin(dim=1)
-        return (highest > lowest).any(dim=1)
+        return has_contrast(self, self.last_rewards)
 
     def _calculate_rewards(self, inputs, prompts, completions, *args, **kwargs):
         self.last_rewards = super()._calculate_rewards(inputs, prompts, completions, *args, **kwargs)

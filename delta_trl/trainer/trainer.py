@@ -30,6 +30,7 @@ from .checkpoints import SafeCheckpoints
 from .compatibility import check_arguments, check_trainer, refuse_what_hides_states
 from .config import CreditArguments, DeltaGRPOConfig
 from .credit_rule import DELTA, RuleState, card_text, choose_rule, comparable, describe_rule, paper_of
+from .dynamic_sampling import DynamicSampling
 from .fsdp_precision import FSDPPrecision
 from .model_card import DetailedModelCard
 from .notebook import show_reward_in_notebook
@@ -45,7 +46,14 @@ TOTAL_REWARDS, GROUPS = "token_credit_rewards", "token_credit_groups"
 
 
 class DeltaGRPOTrainer(
-    TrimmedPadding, SafeCheckpoints, RewardChecks, ReportsAvgAtK, DetailedModelCard, FSDPPrecision, GRPOTrainer
+    TrimmedPadding,
+    SafeCheckpoints,
+    RewardChecks,
+    ReportsAvgAtK,
+    DetailedModelCard,
+    FSDPPrecision,
+    DynamicSampling,  # last: the others see the groups that are trained, not the rounds
+    GRPOTrainer,
 ):
     """
     Drop-in for [`~trl.GRPOTrainer`] that gives every token credit of its own, by default DelTA's.
@@ -102,7 +110,8 @@ class DeltaGRPOTrainer(
             name = model if isinstance(model, str) else get_config_model_id(model.config)
             args = DeltaGRPOConfig(f"{name.split('/')[-1]}-DelTA")
         self.credit_args = args if isinstance(args, CreditArguments) else CreditArguments()
-        self.trim_padding = self.credit_args.trim_padding
+        for option in ("trim_padding", "dynamic_sampling", "dynamic_sampling_max_rounds"):
+            setattr(self, option, getattr(self.credit_args, option))
         self.token_credit = rule = choose_rule(token_credit, args)
         self.method, self.paper = {"token credit": card_text(rule)}, paper_of(rule)
         self._tag_names = [tag for tag in self._tag_names if tag != "delta" or self.paper is DELTA]
@@ -110,6 +119,8 @@ class DeltaGRPOTrainer(
         check_arguments(given)
         super().__init__(model, reward_funcs, args, *other_args, **kwargs)
         check_trainer(self, given)
+        if self.dynamic_sampling:
+            self.checkpoint_parts.append(self.prompt_order)
         self._prepare_credit()
         show_reward_in_notebook(self)
 

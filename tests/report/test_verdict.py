@@ -183,3 +183,13 @@ def test_two_runs(tmp_path):
     assert apart.text.startswith("The reward of a ends higher: c 0.")
     assert "another seed" in apart.text
     assert compared([a, read(tmp_path / "d", reward=[1.0])], ["a", "d"]) == []
+
+
+def test_dynamic_sampling(tmp_path):
+    means = {"no_contrast_before": [0.5, 0.7], "no_contrast": [0.0, 0.2]}
+    means |= {"tokens_per_trained_token": [2.0, 3.0], "reward_before": [0.2, 0.3]}
+    run = read(tmp_path, reward=[0.5, 0.5], **{f"dynamic_sampling/{name}": values for name, values in means.items()})
+    assert (
+        "Dynamic sampling left 10 % of groups without contrast instead of 60 %, for 2.50 generated tokens per trained "
+        "one; before it, the mean reward was 0.250 (means of 2 logged values)."
+    ) in sentences(run)

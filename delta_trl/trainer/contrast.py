@@ -1,0 +1,42 @@
+"""Which groups of completions have contrast: rewards that differ, and advantages other than 0."""
+
+import torch
+from trl import GRPOTrainer
+
+
+def total_rewards(trainer: GRPOTrainer, rewards: torch.Tensor) -> torch.Tensor:
+    """
+    Rewards as TRL sums them, with the weights of the functions; NaN where none could score.
+
+    Args:
+        trainer (`GRPOTrainer`): Whose weights.
+        rewards (`torch.Tensor` of shape `(completions, functions)`): NaN where a function could not score.
+
+    Returns:
+        `torch.Tensor` of shape `(completions,)`.
+    """
+    total = (rewards * trainer.reward_weights.to(rewards.device)).nansum(dim=1)
+    return total.masked_fill(rewards.isnan().all(dim=1), torch.nan)
+
+
+def has_contrast(trainer: GRPOTrainer, rewards: torch.Tensor) -> torch.Tensor:
+    """
+    Whether the rewards of each group differ: their sums, or, where TRL normalises before it sums, those of any
+    function that has a weight. Completions without a reward are left out, as TRL does.
+
+    Args:
+        trainer (`GRPOTrainer`): Whose groups and weights.
+        rewards (`torch.Tensor` of shape `(completions, functions)`): Those of whole groups, one after the other.
+
+    Returns:
+        `torch.Tensor` of shape `(groups,)`.
+    """
+    if trainer.multi_objective_aggregation == "sum_then_normalize":
+        rewards = total_rewards(trainer, rewards)[:, None]
+    else:
+        rewards = rewards[:, (trainer.reward_weights != 0).to(rewards.device)]
+    groups = rewards.view(-1, trainer.num_generations, rewards.size(1))
+    missing = groups.isnan()
+    highest = groups.masked_fill(missing, -torch.inf).amax(dim=1)
+    lowest = groups.masked_fill(missing, torch.inf).amin(dim=1)
+    return (highest > lowest).any(dim=1)

@@ -1,0 +1,229 @@
+"""
+Dynamic sampling, for any `GRPOTrainer`: groups whose rewards are equal give way to groups of further prompts, as in
+DAPO (arXiv 2503.14476).
+
+Completions are generated and rewarded first, in rounds. TRL then scores, logs and gives advantages once, to the groups
+that are trained: it gets their completions from a `rollout_func`, and their rewards again.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+import torch
+from accelerate.logging import get_logger
+from accelerate.utils import gather_object
+from transformers.trainer_utils import has_length
+from trl import GRPOTrainer
+
+from .contrast import has_contrast, total_rewards
+from .prompt_order import PromptOrder
+
+
+logger = get_logger(__name__)
+
+ROLLOUT = ("prompt_ids", "completion_ids", "env_mask", "logprobs")  # what a `rollout_func` returns
+
+
+class DynamicSampling(GRPOTrainer):
+    """
+    [`~trl.GRPOTrainer`] that replaces groups of completions whose rewards are equal: their advantages would all be 0.
+
+    A rollout batch takes the next prompts of the training data, in the order of TRL's sampler. While groups with
+    contrast are missing, a further round generates for the prompts that follow: as many as it should need by the share
+    of groups with contrast so far, at most a rollout batch. The first groups with contrast are trained. If some are
+    missing after the last round, the first groups without contrast fill up the batch. Groups with contrast that are
+    too many are dropped: the next rollout batch has another policy.
+
+    Training thus passes over the data more often. `max_steps` counts optimiser steps, and an epoch as many rollout
+    batches as the data has prompts for, both as without dynamic sampling. Runs resume exactly if checkpoints hold
+    `prompt_order`.
+
+    TRL's metrics and logs are those of the trained groups alone; values that rewards give to `log_metric` are averaged
+    over all rounds. Metrics of its own, once per rollout batch, under `dynamic_sampling/`: `rounds` (further ones),
+    `prompts` (of all rounds), `reward_before` (mean over the first round), `no_contrast_before` and `no_contrast`
+    (share of groups, in the first round and in the trained batch), `dropped` (groups with contrast),
+    `tokens_per_trained_token` (tokens of completions).
+
+    Attributes:
+        dynamic_sampling (`bool`, defaults to `False`): Whether to do so; `False` is `GRPOTrainer` bit for bit.
+        dynamic_sampling_max_rounds (`int`, defaults to `4`): How many further rounds a rollout batch may take.
+        prompt_order ([`~prompt_order.PromptOrder`]): Which prompts come next.
+
+    Raises:
+        ValueError: At construction, with streamed data, images, tools or environments; in training, if messages hold
+            images.
+    """
+
+    dynamic_sampling = False
+    dynamic_sampling_max_rounds = 4
+    _replayed_rewards: torch.Tensor | None = None  # while TRL scores the groups that are trained
+    _warned_of_missing_groups = False
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.prompt_order = PromptOrder(self)
+        columns = getattr(self.train_dataset, "column_names", None) or ()
+        for what, is_given, instead in (
+            ("a streamed train_dataset", not has_length(self.train_dataset), "Load the data as a whole"),
+            ("images", not {"image", "images"}.isdisjoint(columns), "Train on text"),
+            ("environment_factory", self.environment_factories is not None, "Train without environments"),
+            ("tools", bool(self.tools), "Train without tools"),
+        ):
+            if self.dynamic_sampling and is_given:
+                refuse(what, instead)
+
+    def get_train_dataloader(self):
+        self._train_dataloader = super().get_train_dataloader()
+        self.prompt_order.start()  # a run that resumes loads its place later
+        return self._train_dataloader
+
+    def _generate_and_score_completions(self, inputs):
+        if not (self.dynamic_sampling and self.model.training):
+            return super()._generate_and_score_completions(inputs)
+        # only their number counts: the prompts are the next ones of `prompt_order`, the same while none was replaced
+        size = len(inputs) * self.accelerator.num_processes // self.num_generations
+        with self._without_logs():
+            sample = self._sample(size)
+        contrast = has_contrast(self, sample.rewards).cpu()
+        chosen = (~contrast).int().argsort(stable=True)[:size]  # those with contrast first
+        numbers = torch.arange(len(sample.rewards)).view(-1, self.num_generations)[chosen].flatten()
+        rows = self._own_rows(sample, numbers.tolist())
+        with self._replay(rows, sample.rewards[numbers]):
+            batch = super()._generate_and_score_completions([row["inputs"] for row in rows])
+        self._log_sampling(sample, contrast, chosen)
+        return batch
+
+    # --- rounds ---
+
+    def _sample(self, size: int) -> "Sample":
+        """Generate until `size` groups have contrast or the rounds are over."""
+        sample, prompts = Sample(), size
+        while prompts > 0 and len(sample.rounds) <= self.dynamic_sampling_max_rounds:
+            self._add_round(sample, prompts)
+            contrast = has_contrast(self, sample.rewards)
+            prompts = self._prompts_needed(size, len(contrast), int(contrast.sum()))
+        return sample
+
+    def _prompts_needed(self, size: int, sampled: int, found: int) -> int:
+        """How many prompts the next round takes, so that all processes have equal parts of its completions."""
+        needed = min(size, math.ceil((size - found) * sampled / found)) if found else size
+        even = self.accelerator.num_processes // math.gcd(self.accelerator.num_processes, self.num_generations)
+        return math.ceil(needed / even) * even
+
+    def _add_round(self, sample: "Sample", prompts: int) -> None:
+        order = [row for row in self.prompt_order.take(prompts) for _ in range(self.num_generations)]
+        own, loader = self._own_part(len(order)), self._train_dataloader
+        inputs = loader.collate_fn([loader.dataset[row] for row in order[own]])
+        texts = [row["prompt"] for row in inputs]
+        prompt_ids, completion_ids, env_mask, completions, logprobs, fields, images, _ = self._generate(texts)
+        if images is not None:  # in messages
+            refuse("images", "Train on text")
+        for i, row in enumerate(inputs):  # what a `rollout_func` has for the rewards
+            row |= {name: values[i] if isinstance(values, list) else values for name, values in fields.items()}
+        rewards = super()._calculate_rewards(inputs, texts, completions, completion_ids)
+        first = sum(map(len, sample.rounds)) + own.start
+        for i, row in enumerate(inputs):
+            sample.rows[first + i] = {
+                "inputs": row,
+                "prompt_ids": prompt_ids[i],
+                "completion_ids": completion_ids[i],
+                "env_mask": env_mask and env_mask[i],
+                "logprobs": logprobs and logprobs[i],
+                "logged": {name: values[i] for name, values in self._pending_extra_logs.items()},
+            }
+        self._pending_extra_logs.clear()
+        sample.rounds.append(rewards)
+        sample.tokens += self._metrics["train"]["completions/mean_length"][-1] * len(order)
+
+    def _own_part(self, rows: int) -> slice:
+        """This process's part of the rows of all processes."""
+        size = rows // self.accelerator.num_processes
+        return slice(self.accelerator.process_index * size, (self.accelerator.process_index + 1) * size)
+
+    def _own_rows(self, sample: "Sample", numbers: list[int]) -> list[dict]:
+        """This process's part of the rows with these numbers, which other processes may have generated."""
+        known = {number: sample.rows[number] for number in numbers if number in sample.rows}
+        if len(sample.rounds) > 1:  # else none has moved
+            known = {number: row for part in gather_object([known]) for number, row in part.items()}
+        return [known[number] for number in numbers[self._own_part(len(numbers))]]
+
+    @contextmanager
+    def _without_logs(self) -> Iterator[None]:
+        """Keep TRL's metrics and its count of tokens as they are."""
+        metrics, tokens = self._metrics["train"], self.state.num_input_tokens_seen
+        self._metrics["train"] = defaultdict(list)
+        try:
+            yield
+        finally:
+            self._metrics["train"], self.state.num_input_tokens_seen = metrics, tokens
+
+    # --- TRL's own pass over the groups that are trained ---
+
+    @contextmanager
+    def _replay(self, rows: list[dict], rewards: torch.Tensor) -> Iterator[None]:
+        """Let TRL's next completions be these rows of this process, with these rewards of all processes."""
+        output = {name: [row[name] for row in rows] if rows[0][name] is not None else None for name in ROLLOUT}
+        for name in dict.fromkeys(name for row in rows for name in row["logged"]):
+            self._pending_extra_logs[name] = [row["logged"].get(name) for row in rows]
+        rollout_func, self._replayed_rewards = self.rollout_func, rewards
+        self.rollout_func = lambda prompts, trainer: output
+        try:
+            yield
+        finally:
+            self.rollout_func, self._replayed_rewards = rollout_func, None
+
+    def _calculate_rewards(self, *args, **kwargs):
+        if self._replayed_rewards is not None:
+            return self._replayed_rewards
+        return super()._calculate_rewards(*args, **kwargs)
+
+    def _log_sampling(self, sample: "Sample", contrast: torch.Tensor, chosen: torch.Tensor) -> None:
+        metrics, size, found = self._metrics["train"], len(chosen), int(contrast.sum())
+        tokens = metrics["completions/mean_length"][-1] * size * self.num_generations
+        for name, value in {
+            "rounds": len(sample.rounds) - 1,
+            "prompts": len(contrast),
+            "reward_before": total_rewards(self, sample.rounds[0]).nanmean().item(),
+            "no_contrast_before": 1 - contrast[:size].float().mean().item(),
+            "no_contrast": 1 - contrast[chosen].float().mean().item(),
+            "dropped": max(found - size, 0),
+            "tokens_per_trained_token": sample.tokens / max(tokens, 1),
+        }.items():
+            metrics[f"dynamic_sampling/{name}"].append(float(value))
+        if found < size and not self._warned_of_missing_groups:
+            self._warned_of_missing_groups = True
+            logger.warning(
+                f"dynamic_sampling: only {found} of {len(contrast)} groups had completions with different rewards, "
+                f"after dynamic_sampling_max_rounds={self.dynamic_sampling_max_rounds} further rounds: {size - found} "
+                f"of the rollout batch's {size} groups train nothing. Allow more rounds, or choose prompts that the "
+                "model solves sometimes. This is said once; see dynamic_sampling/no_contrast."
+            )
+
+
+@dataclass
+class Sample:
+    """
+    The completions of all rounds, numbered over all processes, those of a prompt in a row.
+
+    Attributes:
+        rows (`dict[int, dict]`): Those of this process.
+        rounds (`list[torch.Tensor]`): The rewards of each round, (completions of all processes, functions).
+        tokens (`float`): How many the completions have together.
+    """
+
+    rows: dict[int, dict] = field(default_factory=dict)
+    rounds: list[torch.Tensor] = field(default_factory=list)
+    tokens: float = 0.0
+
+    @property
+    def rewards(self) -> torch.Tensor:
+        return torch.cat(self.rounds)
+
+
+def refuse(what: str, instead: str) -> NoReturn:
+    """Raise `ValueError` for what dynamic sampling cannot be combined with."""
+    raise ValueError(f"dynamic_sampling=True does not work with {what}. {instead}, or turn it off.")

@@ -1,0 +1,330 @@
+"""
+Dynamic sampling on a plain `GRPOTrainer` and under token credit. The oracle is TRL itself, trained on the prompts that
+a loop of a few lines chooses: completions and rewards depend on the prompt, so that both see the same.
+"""
+
+import math
+import random
+import re
+from itertools import islice
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from datasets import Dataset
+from trl import GRPOConfig, GRPOTrainer
+from trl.chat_template_utils import qwen3_chat_template
+
+from delta_trl import DeltaGRPOConfig
+from delta_trl.trainer.checkpoints import SafeCheckpoints
+from delta_trl.trainer.dynamic_sampling import DynamicSampling
+
+from ..corpus import tiny
+from ..trainers import LORA, logged
+
+
+SIZE, G, ROUNDS = 2, 4, 2  # groups of a rollout batch, completions of a group, further rounds
+METRICS = (
+    "rounds",
+    "prompts",
+    "reward_before",
+    "no_contrast_before",
+    "no_contrast",
+    "dropped",
+    "tokens_per_trained_token",
+)
+SPLIT = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 1, "steps_per_generation": 2}
+# By prompt, what two functions give to the completions of a group
+REWARDS = [
+    ([0.1, 0.1, 0.1, 0.1], [0.2, 0.2, 0.2, 0.2]),
+    ([0.0, 1.0, 1.0, 0.0], [None, None, None, None]),
+    ([None, None, None, None], [None, None, None, None]),
+    ([1.0, None, None, None], [None, 1.0, 1.0, None]),  # the same sums, and one completion without a reward
+    ([None, 0.5, None, 1.0], [0.5, None, 0.5, None]),
+    ([1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 0.0, 1.0]),  # the same sums
+    ([0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]),
+]
+CONTRAST = {"sum_then_normalize": {1, 4}, "normalize_then_sum": {1, 4, 5}}
+
+
+class Plain(DynamicSampling, SafeCheckpoints, GRPOTrainer):
+    dynamic_sampling, dynamic_sampling_max_rounds = True, ROUNDS
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.checkpoint_parts.append(self.prompt_order)
+
+
+PLAIN = (
+    {"trainer_class": Plain, "config_class": GRPOConfig},
+    {"trainer_class": GRPOTrainer, "config_class": GRPOConfig},
+)
+CREDIT = ({"dynamic_sampling": True, "dynamic_sampling_max_rounds": ROUNDS}, {})
+
+
+def completion(prompt: str, number: int) -> list[int]:
+    """Token ids, of many lengths; the first is the completion's number in its group, the second the environment's."""
+    draw = random.Random(f"{prompt} {number}")
+    ids = [2 + number, *(draw.randrange(2, 30) for _ in range(draw.randrange(1, 9)))]
+    return ids if draw.random() < 0.2 else [*ids, 1]  # some are cut off
+
+
+def rollout_func(prompts, trainer):
+    row = trainer.accelerator.process_index * len(prompts)
+    completions = [completion(prompt, (row + i) % G) for i, prompt in enumerate(prompts)]
+    return {
+        "prompt_ids": trainer.processing_class(prompts)["input_ids"],
+        "completion_ids": completions,
+        "logprobs": None,
+        "env_mask": [[int(t != 1) for t in range(len(ids))] for ids in completions],
+        "doubled": [2 * prompt for prompt in prompts],
+    }
+
+
+def tokens(prompts: list[str]) -> int:
+    """How many tokens the model sampled for these prompts."""
+    return sum(len(completion(prompt, number)) - 1 for prompt in prompts for number in range(G))
+
+
+def kind(prompt: str) -> int:
+    return len(prompt) % len(REWARDS)
+
+
+def rewards(function: int, prompts, completion_ids, doubled, log_extra):
+    assert doubled == [2 * prompt for prompt in prompts]
+    log_extra(f"sum_{function}", [sum(ids) for ids in completion_ids])
+    return [REWARDS[kind(prompt)][function][ids[0] - 2] for prompt, ids in zip(prompts, completion_ids, strict=True)]
+
+
+def first(prompts, completions, completion_ids, doubled, log_extra, **kwargs):
+    return rewards(0, prompts, completion_ids, doubled, log_extra)
+
+
+async def second(prompts, completions, completion_ids, doubled, log_extra, **kwargs):
+    return rewards(1, prompts, completion_ids, doubled, log_extra)
+
+
+def texts(n: int) -> list[str]:
+    """Prompts whose lengths say which rewards they get."""
+    return [(f"{i}+" * 10)[: 1 + random.Random(i).randrange(14)] for i in range(n)]
+
+
+def passes(prompts: list[str], shuffled: bool):
+    """TRL's order of prompts: pass after pass, without the last ones that fill no rollout batch."""
+    generator = torch.Generator().manual_seed(42)
+    while True:
+        order = torch.randperm(len(prompts), generator=generator).tolist() if shuffled else range(len(prompts))
+        yield from (prompts[i] for i in order[: len(prompts) // SIZE * SIZE])
+
+
+def mean_reward(prompts: list[str]) -> float | None:
+    """The mean over the completions that have a reward."""
+    known = [
+        [reward for reward in rewards if reward is not None]
+        for prompt in prompts
+        for rewards in zip(*REWARDS[kind(prompt)], strict=True)
+    ]
+    sums = [sum(rewards) for rewards in known if rewards]
+    return sum(sums) / len(sums) if sums else None
+
+
+def brute_force(prompts, batches: int, contrast: set[int], shuffled: bool):
+    """The prompts that are trained, and the metrics of each rollout batch, in the order of `METRICS`."""
+    order, trained, metrics = passes(prompts, shuffled), [], []
+    for _ in range(batches):
+        first = taken = list(islice(order, SIZE))
+        for rounds in range(ROUNDS + 1):
+            good = [prompt for prompt in taken if kind(prompt) in contrast]
+            bad = [prompt for prompt in taken if kind(prompt) not in contrast]
+            missing = max(SIZE - len(good), 0)
+            if not missing or rounds == ROUNDS:
+                break
+            needed = min(SIZE, math.ceil(missing / (len(good) / len(taken)))) if good else SIZE
+            taken = [*taken, *islice(order, needed)]
+        batch = (good + bad)[:SIZE]
+        trained += batch
+        without = sum(kind(prompt) not in contrast for prompt in first) / SIZE
+        values = rounds, len(taken), mean_reward(first), without, missing / SIZE, len(good[SIZE:])
+        metrics.append([*values, tokens(taken) / tokens(batch)])
+    return trained, metrics
+
+
+def run(make_trainer, folder: Path, prompts: list[str], **options):
+    trainer_options = {"rollout_func": rollout_func, **options.pop("trainer_options", {})}
+    trainer = make_trainer(
+        reward_funcs=[first, second],
+        train_dataset=Dataset.from_dict({"prompt": prompts}),
+        trainer_options=trainer_options,
+        output_dir=str(folder),
+        max_completion_length=10,
+        log_completions=True,
+        num_completions_to_print=0,
+        **options,
+    )
+    trainer.train()
+    return trainer
+
+
+def same_training(ours, theirs):
+    """Weights, logs and tables of completions, bit for bit."""
+    for a, b in zip(ours.model.parameters(), theirs.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+    logs = [
+        [{name: value for name, value in entry.items() if not is_free(name)} for entry in trainer.state.log_history]
+        for trainer in (ours, theirs)
+    ]
+    for a, b in zip(*logs, strict=True):
+        assert a == b
+    tables = [sorted(Path(trainer.args.output_dir, "completions").glob("*")) for trainer in (ours, theirs)]
+    for a, b in zip(*tables, strict=True):
+        a, b = (pq.read_table(path).to_pandas() for path in (a, b))
+        assert a.equals(b)
+
+
+def is_free(name: str) -> bool:
+    """Whether a logged value may differ: it is of dynamic sampling, of time, or of the run as a whole."""
+    return name.startswith("dynamic_sampling/") or bool(re.search("epoch|time|second|train_loss", name))
+
+
+@pytest.mark.parametrize(
+    ("trainers", "options"),
+    [
+        (PLAIN, {}),
+        (PLAIN, {**SPLIT, "num_iterations": 2, "scale_rewards": "batch", "shuffle_dataset": False}),
+        (PLAIN, {"multi_objective_aggregation": "normalize_then_sum", "mask_truncated_completions": True}),
+        (PLAIN, {"beta": 0.1, "trainer_options": LORA}),
+        (CREDIT, {}),
+        (CREDIT, {**SPLIT, "max_steps": 8, "log_token_credit": 1}),
+        (CREDIT, {"token_credit": "fipo", "num_iterations": 2, "trim_padding": False, "max_steps": 8}),
+    ],
+    ids=["plain", "split", "normalised", "lora", "credit", "credit split", "fipo"],
+)
+def test_trains_what_a_loop_chooses(make_trainer, tmp_path, trainers, options):
+    options = {"max_steps": 6, **options}
+    per_rollout = options.get("steps_per_generation", 1) * options.get("num_iterations", 1)
+    prompts = texts(13)
+    trained, expected = brute_force(
+        prompts,
+        math.ceil(options["max_steps"] / per_rollout),
+        contrast=CONTRAST[options.get("multi_objective_aggregation", "sum_then_normalize")],
+        shuffled=options.get("shuffle_dataset", True),
+    )
+    ours = run(make_trainer, tmp_path / "ours", prompts, **options, **trainers[0])
+    theirs = run(make_trainer, tmp_path / "theirs", trained, **{**options, "shuffle_dataset": False}, **trainers[1])
+    same_training(ours, theirs)
+    logs = zip(*(logged(ours, f"dynamic_sampling/{name}") for name in METRICS), strict=True)
+    for values, expected_values in zip(logs, expected, strict=True):
+        assert list(values) == pytest.approx(expected_values)
+    assert len({rounds for rounds, *_ in expected}) > 1
+
+
+def test_ends_after_the_last_round(make_trainer, tmp_path, caplog):
+    """And trains on the groups there were."""
+    prompts = [prompt for prompt in texts(40) if kind(prompt) == 0]
+    options = {"shuffle_dataset": False, "beta": 0.1, "trainer_options": LORA, "max_steps": 3}
+    ours = run(make_trainer, tmp_path / "ours", prompts[:6], **options, **PLAIN[0])
+    assert logged(ours, "dynamic_sampling/prompts") == [6.0] * 3
+    assert logged(ours, "dynamic_sampling/no_contrast") == [1.0] * 3
+    [told] = [message for message in caplog.messages if "dynamic_sampling" in message]
+    assert "only 0 of 6 groups had completions with different rewards" in told
+    assert "2 of the rollout batch's 2 groups train nothing" in told
+    same_training(ours, run(make_trainer, tmp_path / "theirs", prompts[:2], **options, **PLAIN[1]))
+
+
+def alternating(completions, **kwargs):
+    return [float(i % 2) for i in range(len(completions))]
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [PLAIN, CREDIT], ids=["plain", "credit"])
+@pytest.mark.parametrize("options", [{}, {**SPLIT, "num_iterations": 2}], ids=["together", "split"])
+def test_changes_nothing_where_all_groups_have_contrast(make_trainer, tmp_path, ours, theirs, options):
+    """Also not the evaluation, nor a second pass over the data, in another order."""
+    options |= {"max_steps": 8, "eval_strategy": "steps", "eval_steps": 4, "log_completions": True}
+    options |= {"per_device_eval_batch_size": 4, "num_completions_to_print": 0}
+    trained = []
+    for changes in (ours, theirs):
+        trainer = make_trainer(
+            reward_funcs=alternating,
+            train_dataset=tiny.dataset(7),
+            trainer_options={"eval_dataset": tiny.dataset(2)},
+            output_dir=str(tmp_path / str(len(trained))),
+            **options,
+            **changes,
+        )
+        trainer.train()
+        trained.append(trainer)
+    same_training(*trained)
+    assert set(logged(trained[0], "dynamic_sampling/tokens_per_trained_token")) == {1.0}
+
+
+@pytest.mark.parametrize("changes", [PLAIN[0], CREDIT[0]], ids=["plain", "credit"])
+def test_a_resumed_run_equals_an_uninterrupted_one(make_trainer, tmp_path, changes):
+    def mine(prompts, completions, **kwargs):  # two of five prompts may have contrast
+        rewards = tiny.reward_letters(completions)
+        return [reward * (len(prompt) > 4) for prompt, reward in zip(prompts, rewards, strict=True)]
+
+    options = {"reward_funcs": mine, "train_dataset": tiny.dataset(5), "max_steps": 8, **changes}
+    options |= {"save_strategy": "steps", "save_steps": 4}
+    whole = make_trainer(**options)
+    whole.train()
+    resumed = make_trainer(**options)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-4"))
+    same_training(resumed, whole)
+    assert resumed.prompt_order.taken == whole.prompt_order.taken
+    assert len(set(logged(whole, "dynamic_sampling/prompts"))) > 1
+
+
+class Game:
+    def reset(self, **kwargs):
+        pass
+
+    def add(self, a: int) -> int:
+        """
+        Add one.
+
+        Args:
+            a: To what.
+        """
+        return a + 1
+
+
+WITH_TOOLS = tiny.tokenizer()
+WITH_TOOLS.chat_template = qwen3_chat_template
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train_dataset": tiny.dataset().to_iterable_dataset()}, "a streamed train_dataset. Load"),
+        ({"train_dataset": tiny.dataset().add_column("image", [None] * 16)}, "images. Train on text"),
+        ({"trainer_options": {"tools": [Game().add], "processing_class": WITH_TOOLS}}, "tools. Train without tools"),
+        ({"trainer_options": {"environment_factory": Game, "processing_class": WITH_TOOLS}}, "environment_factory"),
+    ],
+    ids=["stream", "images", "tools", "environment"],
+)
+def test_what_it_cannot_do_is_refused(make_trainer, changes, message):
+    with pytest.raises(ValueError, match=f"dynamic_sampling=True does not work with {message}"):
+        make_trainer(**changes, **PLAIN[0])
+
+
+def test_images_in_messages_are_refused_when_they_come(make_trainer, rollout):
+    content = [{"type": "image", "image": "picture"}, {"type": "text", "text": "1+1="}]
+    data = Dataset.from_dict({"prompt": [[{"role": "user", "content": content}]] * 4})
+    trainer = make_trainer(train_dataset=data, trainer_options={"processing_class": WITH_TOOLS}, **PLAIN[0])
+    with pytest.raises(ValueError, match="dynamic_sampling=True does not work with images"):
+        rollout(trainer)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dynamic_sampling": True, "dynamic_sampling_max_rounds": 0}, "max_rounds=0: expected an integer >= 1"),
+        ({"dynamic_sampling": True, "dynamic_sampling_max_rounds": 1.5}, "max_rounds=1.5: expected an integer >= 1"),
+        ({"dynamic_sampling_max_rounds": 2}, "without effect beside dynamic_sampling=False"),
+    ],
+    ids=str,
+)
+def test_options_without_meaning_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        DeltaGRPOConfig("unused", **options)
