@@ -195,7 +195,7 @@ def test_every_rule_trains(make_trainer, name, misaligned):
 def test_every_rule_of_ours_is_described_and_tested_by_itself(name):
     kind = NAMES[name].__name__
     table = [line for line in Path("docs/token_credit.md").read_text().splitlines() if line.startswith("| `")]
-    assert any(f"`{name}`" in line and f"`{kind}" in line for line in table), f"docs/token_credit.md has no row for {name}"
+    assert any(f"`{name}`" in line and f"`{kind}" in line for line in table), f"docs/token_credit.md lacks {name}"
     tests = "".join(path.read_text() for path in Path(__file__).parents[1].rglob("test_*.py"))
     assert re.search(rf'\b{kind}\(|\bcredit\("{name}"', tests), f"no test is of {name} alone"
 
