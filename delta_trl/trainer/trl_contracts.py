@@ -9,6 +9,7 @@ tests.
 import dataclasses
 import dis
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.metadata import version
@@ -113,7 +114,7 @@ def broken_contracts() -> Iterator[str]:
 
 
 def _release(number: str) -> tuple[int, ...]:
-    return tuple(map(int, number.split(".")[:2]))
+    return tuple(map(int, re.findall(r"\d+", number)[:2]))
 
 
 def _changes_of_trainer(trainer: type) -> Iterator[str]:
