@@ -68,6 +68,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"delta-trl: error: {_why_trl_fails(error)}", file=sys.stderr)
         return 2
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != "trl":
+            raise
+        print(f"delta-trl: error: {_all_that_trl_lacks(error)}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print(f"delta-trl: interrupted; {AFTER_INTERRUPT[command]}", file=sys.stderr)
         return 130
@@ -95,6 +100,15 @@ def _why_trl_fails(error: RuntimeError) -> str:
     except PackageNotFoundError:
         return why
     return f"{why} vLLM {vllm} is installed: is it a version that this TRL supports? If you do not need it, remove it."
+
+
+def _all_that_trl_lacks(error: ImportError) -> str:
+    """The trainer's error about this TRL, which names more than the first import that has failed."""
+    try:
+        from . import trainer  # noqa: F401
+    except ImportError as refused:
+        return str(refused)
+    return str(error)
 
 
 def _train(args: list[str]) -> None:

@@ -1,8 +1,16 @@
 """
-What the trainer relies on in TRL, one canary each. If one fails, TRL changed under us: its message says what to adapt.
+What the trainer relies on in TRL: the check of its list (delta_trl/trainer/trl_contracts.py), and a canary for each
+thing that only a run shows. If one fails, TRL changed under us: its message says what to adapt.
 """
 
+import functools
 import inspect
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import version
+from types import FunctionType
 
 import pytest
 import torch
@@ -12,9 +20,111 @@ from trl.extras.profiling import profiling_decorator
 from trl.models.utils import prepare_fsdp
 from trl.trainer.utils import shuffle_sequence_dict
 
-from delta_trl.policy.padding import MULTIMODAL
+from delta_trl import DeltaGRPOTrainer
+from delta_trl.trainer import trl_contracts
+from delta_trl.trainer.config import VALID
+from delta_trl.trainer.scoring import MULTIMODAL
+from delta_trl.trainer.trl_contracts import ATTRIBUTES, IMPORTED, METHODS, OLDEST, OPTIONS, SCORING, TESTED
 
 from .corpus import tiny
+from .test_layers import ROOT, files, imported
+
+
+CHANGES = {
+    "renamed": ("_compute_loss", "self, model, batch", "self, model, inputs"),
+    "optional, which ours would drop": ("_compute_loss", "self, model, inputs, scale=1", "self, model, inputs"),
+    "required": (
+        SCORING,
+        "self, model, input_ids, attention_mask, logits_to_keep, batch_size, tools, compute_entropy=False",
+        METHODS[SCORING],
+    ),
+    "no longer an option": ("evaluation_loop", "self, dataloader, prefix='eval'", METHODS["evaluation_loop"]),
+}
+
+
+def refused() -> str:
+    """The lines of the check's error about what has changed."""
+    with pytest.raises(ImportError) as error:
+        trl_contracts.check()
+    first, *changes, last = str(error.value).splitlines()
+    assert f"TRL {version('trl')} " in first
+    assert f'pip install "trl=={TESTED["trl"]}.*"' in last
+    return "\n".join(changes)
+
+
+def take(monkeypatch, name: str, parameters: str) -> None:
+    """Give a method other parameters, and nothing else."""
+    changed = functools.wraps(getattr(GRPOTrainer, name))(lambda: None)
+    changed.__signature__ = inspect.signature(eval(f"lambda {parameters}: None"))
+    monkeypatch.setattr(GRPOTrainer, name, changed)
+
+
+@pytest.mark.parametrize(("name", "parameters", "expected"), CHANGES.values(), ids=CHANGES)
+def test_changed_parameters_are_refused(monkeypatch, name, parameters, expected):
+    take(monkeypatch, name, parameters)
+    assert refused() == f"- GRPOTrainer.{name} takes ({parameters}), expected ({expected})"
+
+
+def test_more_options_are_passed_on(monkeypatch):
+    options = "batch_size=None, compute_entropy=False, videos=None"
+    take(monkeypatch, SCORING, f"self, model, input_ids, attention_mask, logits_to_keep, {options}")
+    trl_contracts.check()
+
+
+def test_what_is_gone_is_refused_with_one_error(monkeypatch):
+    loss = GRPOTrainer._compute_loss
+    constants = tuple("gains" if constant == "advantages" else constant for constant in loss.__code__.co_consts)
+    changed = FunctionType(loss.__code__.replace(co_consts=constants), loss.__globals__)
+    monkeypatch.setattr(GRPOTrainer, "_compute_loss", changed)
+    monkeypatch.delattr(GRPOTrainer, "_generate_and_score_completions")
+    assert refused().splitlines()[:2] == [
+        "- GRPOTrainer._generate_and_score_completions is gone",
+        "- GRPOTrainer._compute_loss has no batch entry 'advantages'",
+    ]
+
+
+def test_a_command_refuses_before_anything_breaks(tmp_path):
+    """Other rooms work; the error is the same if an import would fail."""
+    (tmp_path / "recipe.yaml").write_text(
+        "model_name_or_path: none\ndataset_name: none\nreward_funcs: math\noutput_dir: run\n"
+    )
+    lines = (
+        "from trl import GRPOTrainer",
+        "from trl.models import utils",
+        "del utils.disable_gradient_checkpointing",
+        "import delta_trl.rewards",
+        "from delta_trl.cli import main",
+        "raise SystemExit(main(['train', '--config', 'recipe.yaml']))",
+    )
+    run = subprocess.run([sys.executable, "-c", "\n".join(lines)], cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 2, run.stderr
+    assert "Traceback" not in run.stderr
+    assert "- trl.models.utils.disable_gradient_checkpointing cannot be imported" in run.stderr
+
+
+def test_the_list_has_all_that_ours_use():
+    ours = DeltaGRPOTrainer.__mro__[: DeltaGRPOTrainer.__mro__.index(GRPOTrainer)]
+    functions = {name for cls in ours for name, value in vars(cls).items() if inspect.isfunction(value)}
+    assert {name for name in functions if hasattr(GRPOTrainer, name)} <= METHODS.keys(), "or TRL has taken our name"
+    paths = files("delta_trl")
+    assert {".".join(name) for path in paths for name in imported(path) if name[0] == "trl"} == IMPORTED.keys()
+    text = "".join(path.read_text() for path in paths)
+    options = set(GRPOConfig.__annotations__) & {*re.findall(r"\bargs\.(\w+)", text), *VALID}
+    assert options <= set(OPTIONS)
+    text = "".join(path.read_text() for path in files("delta_trl/trainer") if path.name != "config.py")
+    stored = set(re.findall(r"self\.(\w+) = ", inspect.getsource(GRPOTrainer.__init__)))
+    assert stored & {*re.findall(r"\b(?:self|trainer)\.(\w+)", text)} <= set(ATTRIBUTES)
+
+
+def test_versions_of_the_list_are_those_of_the_project():
+    [range_of_trl] = (
+        requirement
+        for requirement in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+        if requirement.startswith("trl")
+    )
+    assert range_of_trl.startswith(f"trl>={OLDEST},")
+    pins = (ROOT / "constraints.txt").read_text()
+    assert all(f"\n{package}=={known}." in pins for package, known in TESTED.items())
 
 
 def test_scoring_calls(make_trainer, rollout, monkeypatch):
@@ -119,7 +229,6 @@ def test_a_rollout_batch_is_shuffled_by_the_next_random_numbers(make_trainer):
 
 
 def test_generate_and_score_takes_the_rows_of_a_process(make_trainer, rollout):
-    assert list(inspect.signature(GRPOTrainer._generate_and_score_completions).parameters) == ["self", "inputs"]
     trainer = make_trainer(trainer_class=GRPOTrainer, config_class=GRPOConfig)
     inputs = []
     generate = trainer._generate_and_score_completions
@@ -161,7 +270,7 @@ def test_the_loss_scores_before_it_reads_the_advantages(make_trainer, rollout, m
     assert calls == [True], "one scoring call, with entropies"
 
 
-def test_batch_keys_and_old_log_probs(make_trainer, rollout, monkeypatch):
+def test_old_log_probs(make_trainer, rollout, monkeypatch):
     returned = []
     score = GRPOTrainer._get_per_token_logps_and_entropies
     monkeypatch.setattr(
@@ -171,7 +280,6 @@ def test_batch_keys_and_old_log_probs(make_trainer, rollout, monkeypatch):
     )
     grpo = {"trainer_class": GRPOTrainer, "config_class": GRPOConfig}
     batch = rollout(make_trainer(**grpo, num_iterations=2))
-    assert {"prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "advantages"} <= set(batch)
     assert batch["advantages"].shape == (8,)
     assert batch["old_per_token_logps"] is returned[0][0], (
         "DeltaGRPOTrainer recognises the policy's own scoring pass by the identity of its log-probabilities"
@@ -218,11 +326,9 @@ def test_extra_batch_entries_are_shuffled_and_split_along(make_trainer):
         assert torch.equal(piece["token_coefficients"], piece["completion_ids"].float())
 
 
-def test_metrics_and_log_columns_exist(make_trainer, rollout):
+def test_columns_keep_one_rollout_batch(make_trainer, rollout):
     trainer = make_trainer(trainer_class=GRPOTrainer, config_class=GRPOConfig)
     rollout(trainer)
-    assert trainer._metrics["train"]["reward"]
-    assert len(trainer._logs["prompt"]) == 8
     trainer._logs["extra"]["column"].extend([1] * 100)
     assert len(trainer._logs["extra"]["column"]) == 8, "columns of the completions table keep one rollout batch"
 

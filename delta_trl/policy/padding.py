@@ -23,26 +23,6 @@ from torch.nn.functional import pad
 from transformers import PreTrainedModel
 
 
-# Arguments of TRL's scoring method that stand for anything but text
-MULTIMODAL = (
-    "pixel_values",
-    "image_grid_thw",
-    "num_images",
-    "pixel_attention_mask",
-    "spatial_shapes",
-    "num_tiles",
-    "image_sizes",
-    "token_type_ids",
-    "mm_token_type_ids",
-    "image_position_ids",
-)
-
-
-def has_images(inputs: dict) -> bool:
-    """Whether a batch or the arguments of a scoring call hold anything but text."""
-    return any(inputs.get(name) is not None for name in MULTIMODAL)
-
-
 class Piece(NamedTuple):
     """
     A part of a scoring call whose rows are scored together.

@@ -8,9 +8,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ..credit import HiddenStates, LMHead, PolicyOutputs, RecomputedStates, all_reduce
 from ..policy.cache import Placement
-from ..policy.padding import MULTIMODAL
 from ..policy.recorder import ScoringPass, backbone_of, replayed_rng
-from .scoring import autocast_dtype, causal_model, rollout_scoring
+from .scoring import MULTIMODAL, autocast_dtype, causal_model, rollout_scoring
 from .trimmed_padding import TrimmedPadding
 
 

@@ -1,5 +1,9 @@
-"""What scoring calls of a trainer need: the model itself, its dtype, the context in which rollouts are scored."""
+"""
+What scoring calls of a trainer need: which arguments are no text, the model itself, its dtype, the context in which
+rollouts are scored.
+"""
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -8,6 +12,21 @@ from accelerate.utils import is_peft_model
 from torch import nn
 from trl import GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
+
+
+TEXT = (
+    *("self", "model", "input_ids", "attention_mask", "logits_to_keep"),
+    *("batch_size", "compute_entropy", "compute_aux_loss"),
+)
+# Arguments of TRL's scoring method that stand for anything but text, also those that a newer TRL has
+MULTIMODAL = tuple(
+    name for name in inspect.signature(GRPOTrainer._get_per_token_logps_and_entropies).parameters if name not in TEXT
+)
+
+
+def has_images(inputs: dict) -> bool:
+    """Whether a batch or the arguments of a scoring call hold anything but text."""
+    return any(inputs.get(name) is not None for name in MULTIMODAL)
 
 
 def causal_model(trainer: GRPOTrainer) -> nn.Module:

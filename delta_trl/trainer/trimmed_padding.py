@@ -11,7 +11,6 @@ from trl.extras.profiling import profiling_context
 from ..policy.padding import (
     Piece,
     Trim,
-    has_images,
     micro_batches,
     pieces,
     probe,
@@ -20,7 +19,7 @@ from ..policy.padding import (
     used,
 )
 from ..policy.recorder import get_rng_states, replayed_rng
-from .scoring import autocast_dtype, causal_model, rollout_scoring
+from .scoring import autocast_dtype, causal_model, has_images, rollout_scoring
 
 
 logger = get_logger(__name__)
