@@ -14,7 +14,8 @@ from scripts.endurance import chaos, chaos_machine
 
 @pytest.mark.processes
 @pytest.mark.parametrize(
-    ("what", "moments", "seed"), [("train", 3, 3), ("eval", 3, 1), ("audit", 2, 1), ("study", 2, 1)]
+    ("what", "moments", "seed"),
+    [("train", 2, 3), *(pytest.param(what, 2, 1, marks=pytest.mark.slow) for what in ("eval", "audit", "study"))],
 )
 def test_hit_at_random_moments(tmp_path, what, moments, seed):
     report = chaos.Chaos(what, seed, moments, tmp_path, tmp_path / "kept", tuple(chaos.HITS)).run(seconds=300)

@@ -130,7 +130,7 @@ def test_a_soak_that_says_nothing_is_a_problem():
         assert words in problem
 
 
-@pytest.mark.processes
+@pytest.mark.slow
 def test_a_soak_in_two_processes(tmp_path):
     output = tmp_path / "soak"
     options = "--math 80 --code 40 --batch 10 --hostile 0.01 --warm_ups 0 --timeout 5 --output".split()
@@ -140,7 +140,7 @@ def test_a_soak_in_two_processes(tmp_path):
     assert [run["done"] for run in runs] == [{"math": 80, "code": 40}] * 2
 
 
-@pytest.mark.processes
+@pytest.mark.slow
 def test_a_soak_that_is_stopped_writes_what_it_has(tmp_path):
     output = tmp_path / "soak"
     command = f"{sys.executable} -m scripts.endurance.soak --math 2000 --code 0 --batch 10 --output {output}".split()

@@ -94,7 +94,7 @@ def test_every_stage(tmp_path):
     assert real.returncode == 1
 
 
-@pytest.mark.processes
+@pytest.mark.slow
 def test_an_interrupted_stage_goes_on(tmp_path):
     process, path = gpu_check(tmp_path, "--dry", "--stage", "overhead"), tmp_path / "overhead.json"
     while not path.is_file():  # until something is measured
