@@ -83,6 +83,7 @@ def test_what_is_gone_is_refused_with_one_error(monkeypatch):
     ]
 
 
+@pytest.mark.processes
 def test_a_command_refuses_before_anything_breaks(tmp_path):
     """Other rooms work; the error is the same if an import would fail."""
     (tmp_path / "recipe.yaml").write_text(
