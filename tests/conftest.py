@@ -1,4 +1,6 @@
+import gc
 import os
+from functools import partial
 
 import pytest
 
@@ -7,16 +9,17 @@ import pytest
 # make models as small as these many times slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import torch
-from trl import GRPOTrainer
 
-from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
-
-from .corpus import tiny
+def pytest_collection_finish():
+    """Trainer collects garbage before each training, which takes .3 s if it looks at all that was imported."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
 def _seed():
+    import torch  # not above: the process that hands out the tests does without
+
     torch.manual_seed(0)
 
 
@@ -24,35 +27,9 @@ def _seed():
 def make_trainer(tmp_path):
     """A trainer of a tiny model on CPU. Draws from the global generator: train one before making the next."""
 
-    def make(
-        model=None,
-        trainer_class=DeltaGRPOTrainer,
-        config_class=DeltaGRPOConfig,
-        reward_funcs=tiny.reward_letters,
-        train_dataset=None,
-        trainer_options=None,
-        **options,
-    ) -> GRPOTrainer:
-        torch.manual_seed(0)
-        defaults = {
-            "output_dir": str(tmp_path / "run"),
-            **tiny.OPTIONS,
-            "max_steps": 2,
-            "learning_rate": 1e-3,
-            "logging_steps": 1,
-            "save_strategy": "no",
-            "report_to": "none",
-            "disable_tqdm": True,
-        }
-        return trainer_class(
-            model if model is not None else tiny.model(),
-            reward_funcs,
-            config_class(**{**defaults, **options}),
-            tiny.dataset() if train_dataset is None else train_dataset,
-            **{"processing_class": tiny.tokenizer(), **(trainer_options or {})},
-        )
+    from .trainers import make_trainer
 
-    return make
+    return partial(make_trainer, output_dir=str(tmp_path / "run"))
 
 
 @pytest.fixture

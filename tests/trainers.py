@@ -3,13 +3,45 @@
 import numpy as np
 import torch
 from peft import LoraConfig
+from trl import GRPOTrainer
 
+from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
+
+from .corpus import tiny
 from .credit import oracle
 
 
 MISALIGNED = {"num_iterations": 2}  # two optimiser steps per rollout batch: TRL scores old log-probs itself
 ALIGNED = {}
 LORA = {"peft_config": LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False)}
+
+
+def make_trainer(
+    model=None,
+    trainer_class=DeltaGRPOTrainer,
+    config_class=DeltaGRPOConfig,
+    reward_funcs=tiny.reward_letters,
+    train_dataset=None,
+    trainer_options=None,
+    **options,
+) -> GRPOTrainer:
+    torch.manual_seed(0)
+    defaults = {
+        **tiny.OPTIONS,
+        "max_steps": 2,
+        "learning_rate": 1e-3,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+    }
+    return trainer_class(
+        model if model is not None else tiny.model(),
+        reward_funcs,
+        config_class(**{**defaults, **options}),
+        tiny.dataset() if train_dataset is None else train_dataset,
+        **{"processing_class": tiny.tokenizer(), **(trainer_options or {})},
+    )
 
 
 def logged(trainer, name) -> list[float]:
