@@ -50,7 +50,9 @@ TASKS = {
 
 
 def make_rows(task: Task) -> list[dict]:
-    """Rows with `prompt`, a chat, and `solution`; the questions are distinct, and none is an example's."""
+    """
+    Rows with `prompt`, a chat, `solution` and `worked_answer`; the questions are distinct, and none is an example's.
+    """
     rng = random.Random(0)
     drawn: dict[str, tuple[str, str]] = {}
     while len(drawn) < task.examples + TRAIN_PROBLEMS + TEST_PROBLEMS:
@@ -61,8 +63,12 @@ def make_rows(task: Task) -> list[dict]:
     for question, (steps, _) in problems[: task.examples]:
         start += [{"role": "user", "content": question}, {"role": "assistant", "content": steps}]
     return [
-        {"prompt": [*start, {"role": "user", "content": question}], "solution": solution}
-        for question, (_, solution) in problems[task.examples :]
+        {
+            "prompt": [*start, {"role": "user", "content": question}],
+            "solution": solution,
+            "worked_answer": steps,  # for audits, which know by it where a completion goes wrong
+        }
+        for question, (steps, solution) in problems[task.examples :]
     ]
 
 

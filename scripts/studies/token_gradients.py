@@ -39,6 +39,7 @@ from delta_trl.credit import (
     token_coefficients,
 )
 from delta_trl.credit import group_advantages as advantages_of_groups
+from delta_trl.evaluation.evaluate import prompt_ids
 from delta_trl.rewards import math_reward
 
 
@@ -70,7 +71,8 @@ def parse_args():
 def sample_batch(model, tokenizer, rows, args, reward=math_reward) -> dict:
     """Completions of some problems, `args.generations` of each, with their rewards."""
     columns = {name: [row[name] for row in rows for _ in range(args.generations)] for name in rows[0]}
-    inputs = tokenizer(columns.pop("prompt"), return_tensors="pt", padding=True)
+    prompts = prompt_ids(tokenizer, columns.pop("prompt"))
+    inputs = tokenizer.pad({"input_ids": prompts}, return_tensors="pt")
     P = inputs.input_ids.size(1)
     with torch.no_grad():
         ids = model.generate(**inputs, do_sample=True, top_k=0, max_new_tokens=args.max_new_tokens)
