@@ -38,14 +38,19 @@ def most_frequent(rng: random.Random) -> tuple[str, str, str]:
 
 @dataclass(frozen=True)
 class Task:
+    name: str
     instruction: str
     examples: int
     draw: Callable[[random.Random], tuple[str, str, str]]  # question, worked answer, solution
+    max_completion_length: int = 40  # tokens; a worked answer has 20 to 35
 
 
 TASKS = {
-    "sums": Task("Add step by step.", 1, total),
-    "fruits": Task("Count each fruit. Answer with the most frequent one.", 2, most_frequent),
+    task.name: task
+    for task in (
+        Task("sums", "Add step by step.", 1, total),
+        Task("fruits", "Count each fruit. Answer with the most frequent one.", 2, most_frequent),
+    )
 }
 
 

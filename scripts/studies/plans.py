@@ -3,7 +3,7 @@ The studies of scripts/studies/study.py: variants, tasks, learning rates, seeds,
 
 `CREDIT` compares losses, DelTA and its ablations. `BALANCE` (docs/balance_plan.md) asks how much of the gain comes
 from the balance of winners against losers, and how much from the choice of tokens. README.md has the results of both.
-`MECHANISM` (docs/mechanism_plan.md) asks why the balance helps.
+`MECHANISM` (docs/mechanism_plan.md) asks why the balance helps. `LANGUAGE` compares them on a language model.
 """
 
 from collections.abc import Callable, Iterator
@@ -339,4 +339,25 @@ MECHANISM = Study(
     first_seed=3000,
     best_of=BEST,
 )
-STUDIES = {study.name: study for study in (CREDIT, BALANCE, MECHANISM)}
+
+# --- and on a language model? ---------------------------------------------------------------------------------------
+
+
+LANGUAGE_RATES = {"sums": 1e-5, "fruits": 1e-5}
+LANGUAGE_VARIANTS = {
+    "dapo": DAPO,
+    "losers_0.2": rule("side_weights", losers=0.2),
+    "winners_0.2": rule("side_weights", winners=0.2, losers=1.0),
+    "delta": rule("delta"),
+}
+
+LANGUAGE = Study(
+    name="language",
+    variants=LANGUAGE_VARIANTS,
+    rollouts={"study": 16},
+    samples=4,
+    sections=(Section("Main", [(task, arm) for task in LANGUAGE_RATES for arm in LANGUAGE_VARIANTS], 5),),
+    rates={task: (rate,) for task, rate in LANGUAGE_RATES.items()},
+    first_seed=5000,
+)
+STUDIES = {study.name: study for study in (CREDIT, BALANCE, MECHANISM, LANGUAGE)}

@@ -7,6 +7,7 @@ that is the balance of winners against losers, and why? `plans.py` lists the run
     python -m scripts.studies.study --report               # tables and pictures: results/credit*
     python -m scripts.studies.study --study balance --run  # the second study: results/balance.jsonl
     python -m scripts.studies.study --study mechanism --run  # the third (docs/mechanism_plan.md)
+    python -m scripts.studies.study --study language --run   # on a language model, after `make language-model`
 
 `--run` skips finished runs, so it can be stopped and started at will, and started several times at once: a run that
 another process is doing is skipped (by a lock on a file under outputs/study). Start one process per processor core,
@@ -37,12 +38,18 @@ import datasets
 import torch
 import transformers
 import trl
-from datasets import Dataset
+from datasets import Dataset, load_dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, TrainerCallback
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
+from delta_trl.evaluation.evaluate import prompt_ids
+from delta_trl.rewards import math_reward
 
-from .plans import CREDIT, MECHANISM, STUDIES, Study
+from ..build.language_model import MODEL as LANGUAGE_MODEL
+from ..build.language_tasks import FOLDER as LANGUAGE_PROBLEMS
+from ..build.language_tasks import TASKS as LANGUAGE_TASKS
+from ..build.language_tasks import Task as LanguageTask
+from .plans import CREDIT, LANGUAGE, MECHANISM, STUDIES, Study
 from .rules import labelled
 from .runs import GENERATIONS, MINIBATCHES, PROMPTS, Run, read_rows, work
 from .start_models import FOLDER
@@ -107,6 +114,10 @@ class Runner:
     start models in `models`. Grades are remembered in `folder`. Trainers write to a temporary folder of this process.
     """
 
+    prompts = PROMPTS  # of a rollout batch
+    bf16 = False
+    sampled_at_once = 1024  # completions of test problems
+
     def __init__(
         self,
         study: Study = CREDIT,
@@ -146,7 +157,7 @@ class Runner:
         model, tokenizer, train, _, reward = self.load(task)
         trainer = DeltaGRPOTrainer(
             model=copy.deepcopy(model),
-            reward_funcs=labelled(reward, task, tokenizer),
+            reward_funcs=self.training_reward(task, reward, tokenizer),
             args=self.config(run, task),
             train_dataset=train,
             processing_class=tokenizer,
@@ -156,6 +167,9 @@ class Runner:
         trainer.remove_callback(PrinterCallback)
         trainer.train()
         return trainer
+
+    def training_reward(self, task: Task, reward: Callable, tokenizer) -> Callable:
+        return labelled(reward, task, tokenizer)
 
     def __call__(self, run: Run) -> dict:
         start = time.perf_counter()
@@ -215,12 +229,14 @@ class Runner:
         right: list[float] = []
         was_training = model.training
         model.eval()
-        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+        precision = torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16)
+        with precision, torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(run.seed)
-            for start in range(0, len(every), 1024):
-                part = every[start : start + 1024]
+            for start in range(0, len(every), self.sampled_at_once):
+                part = every[start : start + self.sampled_at_once]
                 columns = {name: [problem[name] for problem in part] for name in part[0]}
-                inputs = tokenizer(columns["prompt"], return_tensors="pt", padding=True).to(self.device)
+                prompts = {"input_ids": prompt_ids(tokenizer, columns["prompt"])}
+                inputs = tokenizer.pad(prompts, return_tensors="pt").to(self.device)
                 ids = model.generate(
                     **inputs,
                     max_new_tokens=task.max_completion_length,
@@ -230,7 +246,7 @@ class Runner:
                     top_p=1.0,
                 )
                 texts = tokenizer.batch_decode(ids[:, inputs.input_ids.size(1) :], skip_special_tokens=True)
-                right += reward(texts, columns.pop("prompt"), **columns)
+                right += reward(completions=texts, prompts=columns.pop("prompt"), **columns)
         model.train(was_training)
         counts = torch.tensor(right).view(len(test), samples).sum(dim=1).long()
         return counts.bincount(minlength=samples + 1).tolist()
@@ -242,12 +258,12 @@ class Runner:
             learning_rate=run.learning_rate,
             lr_scheduler_type="constant",
             max_steps=self.rollouts[run.phase] * MINIBATCHES,
-            per_device_train_batch_size=PROMPTS * GENERATIONS // MINIBATCHES,
+            per_device_train_batch_size=self.prompts * GENERATIONS // MINIBATCHES,
             steps_per_generation=MINIBATCHES,
             num_generations=GENERATIONS,
             max_completion_length=task.max_completion_length,
             use_cpu=self.device.type == "cpu",
-            bf16=False,
+            bf16=self.bf16,
             gradient_checkpointing=False,
             logging_steps=1,
             save_strategy="no",
@@ -255,6 +271,30 @@ class Runner:
             disable_tqdm=True,
             **self.study.variants[run.variant],
         )
+
+
+class LanguageRunner(Runner):
+    """Runs of SmolLM2-135M-Instruct, as `make language-model` builds it in `models`, at the sizes of its recipes."""
+
+    prompts = 8
+    bf16 = True
+    sampled_at_once = 128
+
+    def load(self, task: LanguageTask) -> tuple:
+        if task.name not in self.loaded:
+            train, test = (
+                load_dataset("json", data_files=str(LANGUAGE_PROBLEMS / f"{task.name}_{split}.jsonl"), split="train")
+                for split in ("train", "test")
+            )
+            folder = self.models / LANGUAGE_MODEL.name
+            model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to(self.device)
+            tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
+            self.loaded[task.name] = (model, tokenizer, train, test.to_list()[: self.test_problems], math_reward)
+            gc.freeze()
+        return self.loaded[task.name]
+
+    def training_reward(self, task: LanguageTask, reward: Callable, tokenizer) -> Callable:
+        return reward
 
 
 class Looks(TrainerCallback):
@@ -290,8 +330,8 @@ def commit() -> str | None:
     return git("rev-parse", "HEAD") + "-dirty" * bool(changed) or None
 
 
-def task_of(run: Run) -> Task:
-    return TASKS[run.task.removesuffix("+lora")]
+def task_of(run: Run) -> Task | LanguageTask:
+    return (TASKS | LANGUAGE_TASKS)[run.task.removesuffix("+lora")]
 
 
 def accuracy(solved: list[int]) -> float:
@@ -317,7 +357,8 @@ def main() -> None:
         parser.error("--report is of all rows: --tasks, --variants and --seeds are for --run")
     if args.run:
         torch.set_num_threads(1)
-        runner, locks = Runner(study), ROOT / "outputs" / "study" / "locks"
+        runner = LanguageRunner(study, models=LANGUAGE_MODEL.parent) if study is LANGUAGE else Runner(study)
+        locks = ROOT / "outputs" / "study" / "locks"
 
         def execute(run: Run) -> dict:
             row = runner(run)

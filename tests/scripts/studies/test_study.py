@@ -28,6 +28,8 @@ from scripts.studies import start_models as make_study_models
 from scripts.studies import statistics as study_statistics
 from scripts.studies.tasks import TASKS, first_mistake, right_tokens
 
+from ...corpus import tiny
+
 
 ROOT = Path(__file__).parents[3]
 
@@ -457,6 +459,19 @@ def test_two_rollout_batches_of_two_variants(tmp_path):
     again = runner(runs[0])
     assert again["reward"] == dapo["reward"]
     assert again["grad_norm"] == dapo["grad_norm"]
+
+
+@pytest.mark.processes
+def test_a_language_model_takes_chats(tmp_path):
+    tokenizer = tiny.tokenizer()
+    tokenizer.chat_template = "{% for message in messages %}{{ message['content'] }}={% endfor %}"
+    for part in (tokenizer, tiny.model()):
+        part.save_pretrained(tmp_path / study.LANGUAGE_MODEL.name)
+    runner = study.LanguageRunner(study_plans.LANGUAGE, {"study": 1}, test_problems=4, models=tmp_path)
+    row = runner(study_runs.Run("study", "sums", "winners_0.2", 1e-5, 0))
+    assert len(row["grad_norm"]) == study_runs.MINIBATCHES
+    assert row["solved_before"] == row["solved_after"] == [4, 0, 0, 0, 0]  # a random model answers nothing
+    assert row["length"][0] > 20
 
 
 def test_processes_share_no_working_folder_and_rows_tell_what_made_them(tmp_path):
