@@ -34,7 +34,7 @@ $(VENV)-vllm/.installed: pyproject.toml constraints-vllm.txt delta_trl/version.p
 	touch $@
 
 test-vllm: $(VENV)-vllm/.installed
-	$(VENV)-vllm/bin/python -m pytest -m vllm tests/vllm
+	$(VENV)-vllm/bin/python -m pytest -m "vllm and not slow" tests/vllm
 
 test-slow: install
 	$(BIN)/python -m pytest -m slow

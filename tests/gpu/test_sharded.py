@@ -14,7 +14,7 @@ from .conftest import CUDA
 WORKER = "tests/gpu/worker.py"
 
 
-@pytest.fixture(params=[pytest.param("cpu", marks=pytest.mark.processes), CUDA], scope="module")
+@pytest.fixture(params=[pytest.param("cpu", marks=pytest.mark.slow), CUDA], scope="module")
 def place(request) -> str:
     return request.param.partition(":")[0]
 

@@ -13,7 +13,14 @@ import torch
 import torch.distributed as dist
 from accelerate.utils import DistributedType
 
-from tests.distributed.worker import MODES, WHOLE_PARAMETERS, let_fsdp_run_on_cpu, make, save_model
+from tests.distributed.worker import (
+    MODES,
+    WHOLE_PARAMETERS,
+    let_deepspeed_do_without_a_compiler,
+    let_fsdp_run_on_cpu,
+    make,
+    save_model,
+)
 
 
 SCENARIOS = {"full": {}, "lora": {}, **WHOLE_PARAMETERS}
@@ -37,6 +44,8 @@ def main(folder: Path, mode: str, device: str) -> None:
 if __name__ == "__main__":
     if sys.argv[2:] == ["fsdp2", "cpu"]:
         let_fsdp_run_on_cpu()
+    if sys.argv[2:] in (["zero2", "cpu"], ["zero3", "cpu"]):
+        let_deepspeed_do_without_a_compiler()
     main(Path(sys.argv[1]), *sys.argv[2:])
     if dist.is_initialized():
         dist.barrier()

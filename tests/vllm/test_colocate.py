@@ -27,9 +27,10 @@ def _vllm(monkeypatch):
         monkeypatch.delenv(name)
 
 
-@pytest.mark.parametrize("lora", [False, True])
-@pytest.mark.parametrize("steps", [1, 4])
-@pytest.mark.parametrize("correction", [True, False])
+# each pair of values once
+@pytest.mark.parametrize(
+    ("lora", "steps", "correction"), [(False, 1, True), (False, 4, False), (True, 1, False), (True, 4, True)]
+)
 def test_sampling_and_coefficients(tmp_path, lora, steps, correction):
     options = {"steps_per_generation": steps, "vllm_importance_sampling_correction": correction}
     trainer = make(tmp_path, lora, **options)

@@ -26,7 +26,12 @@ def _no_shared_memory_left():
 
 @pytest.mark.parametrize(
     ("mode", "scenarios"),
-    [("ddp", ["full"]), ("zero2", ["full", "lora"]), ("zero3", ["full", "lora"]), ("ddp", ["tensor_parallel"])],
+    [
+        ("ddp", ["full"]),
+        pytest.param("zero2", ["full", "lora"], marks=pytest.mark.slow),
+        ("zero3", ["full", "lora"]),
+        ("ddp", ["tensor_parallel"]),
+    ],
     ids=lambda value: value if isinstance(value, str) else "+".join(value),
 )
 def test_sampling_and_coefficients(tmp_path, mode, scenarios):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
+from tests.distributed.worker import let_deepspeed_do_without_a_compiler
 from tests.vllm import engine
 from tests.vllm.checked import make
 
@@ -24,6 +25,7 @@ SCENARIOS = {
 
 def main(folder: Path, scenarios: list[str]) -> None:
     engine.install()
+    let_deepspeed_do_without_a_compiler()
     for scenario in scenarios:
         trainer = make(folder / scenario, processes=2, steps_per_generation=4, **SCENARIOS[scenario])
         trainer.train()

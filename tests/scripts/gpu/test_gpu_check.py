@@ -56,7 +56,7 @@ def check_spread(value: dict) -> None:
     assert len(value["all"]) > 0
 
 
-@pytest.mark.processes
+@pytest.mark.slow
 def test_every_stage(tmp_path):
     process = gpu_check(tmp_path, "--dry")
     output = told(process)
