@@ -4,6 +4,7 @@ The studies of scripts/studies/study.py: variants, tasks, learning rates, seeds,
 `CREDIT` compares losses, DelTA and its ablations. `BALANCE` (docs/balance_plan.md) asks how much of the gain comes
 from the balance of winners against losers, and how much from the choice of tokens. README.md has the results of both.
 `MECHANISM` (docs/mechanism_plan.md) asks why the balance helps. `LANGUAGE` compares them on a language model.
+`DYNAMIC_SAMPLING` compares DAPO with and without it where 5 % of the answers are right.
 """
 
 from collections.abc import Callable, Iterator
@@ -360,4 +361,16 @@ LANGUAGE = Study(
     rates={task: (rate,) for task, rate in LANGUAGE_RATES.items()},
     first_seed=5000,
 )
-STUDIES = {study.name: study for study in (CREDIT, BALANCE, MECHANISM, LANGUAGE)}
+# --- groups without contrast ----------------------------------------------------------------------------------------
+
+
+DYNAMIC_SAMPLING = Study(
+    name="dynamic_sampling",
+    variants={"dapo": DAPO, "dynamic_sampling": {**DAPO, "dynamic_sampling": True}},
+    rollouts={"long": 64},
+    samples=4,
+    sections=(Section("5 % right", [("sparse", arm) for arm in ("dapo", "dynamic_sampling")], 8, "long"),),
+    rates={"sparse": (COMMON_RATE,)},
+    first_seed=6000,
+)
+STUDIES = {study.name: study for study in (CREDIT, BALANCE, MECHANISM, LANGUAGE, DYNAMIC_SAMPLING)}

@@ -49,7 +49,7 @@ from ..build.language_model import MODEL as LANGUAGE_MODEL
 from ..build.language_tasks import FOLDER as LANGUAGE_PROBLEMS
 from ..build.language_tasks import TASKS as LANGUAGE_TASKS
 from ..build.language_tasks import Task as LanguageTask
-from .plans import CREDIT, LANGUAGE, MECHANISM, STUDIES, Study
+from .plans import CREDIT, DYNAMIC_SAMPLING, LANGUAGE, MECHANISM, STUDIES, Study
 from .rules import labelled
 from .runs import GENERATIONS, MINIBATCHES, PROMPTS, Run, read_rows, work
 from .start_models import FOLDER
@@ -193,6 +193,12 @@ class Runner:
             "winners": curve("credit/coefficient_mean_positive"),
             "losers": curve("credit/coefficient_mean_negative"),
             "between_sides_variance": curve("credit/between_sides_variance"),
+            "step_seconds": curve("step_time"),
+            "dynamic_sampling": {
+                name.removeprefix("dynamic_sampling/"): curve(name)
+                for name in logged[0]
+                if name.startswith("dynamic_sampling/")
+            },
             "credit_seconds": round(sum(curve("credit/seconds")), 3),
             "versions": {
                 "python": platform.python_version(),
@@ -375,6 +381,8 @@ def main() -> None:
         # here, because they need matplotlib and scipy, and runs do not
         if study is MECHANISM:
             from .mechanism import write_report
+        elif study is DYNAMIC_SAMPLING:
+            from .dynamic_sampling import write_report
         else:
             from .report import write_report
 
