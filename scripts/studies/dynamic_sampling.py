@@ -1,4 +1,4 @@
-"""Tables of the study `dynamic_sampling`, for study.py: DAPO with and without, at the same effort by three measures."""
+"""Tables of the study `dynamic_sampling`, for study.py: DAPO with and without, at the same effort."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,8 +16,8 @@ DYNAMIC = "dynamic_sampling"
 HOW_TO_READ = """\
 Written by `python -m scripts.studies.study --study dynamic_sampling --report` from
 `scripts/studies/results/dynamic_sampling.jsonl`: DAPO with `dynamic_sampling` and without, held-out accuracy at
-temperature 1, paired by seed, ± 95 % (Student's t), then p of a paired t-test, uncorrected. At the same effort both are
-read at what the one that took less had spent in the end, by a straight line between the evaluations.
+temperature 1, paired by seed, ± 95 % (Student's t), then p of a paired t-test, uncorrected. At the same effort both
+are read at what the one that took less had spent in the end, by a straight line between the evaluations.
 """
 
 
@@ -81,9 +81,8 @@ def write_report(study: Study, rows: list[dict], stem: Path) -> None:
             entry = compare_pairs(dynamic, without)
             shown = f"{difference(entry)}, {p_value(entry['p_t'])}"
             lines.append([f"{np.mean(ends):.3g} {name}", f"{without.mean():.3f}", f"{dynamic.mean():.3f}", shown])
-        parts.append(
-            f"## `{task}`, {len(pairs)} seeds, {np.mean([a['accuracy_before'] for a, _ in pairs]):.3f} before\n"
-        )
+        before = np.mean([row["accuracy_before"] for row, _ in pairs])
+        parts.append(f"## `{task}`, {len(pairs)} seeds, {before:.3f} before training\n")
         parts.append(table(["after", "DAPO", "with dynamic sampling", "difference"], lines))
         logged = {name: np.mean([curve_mean(b["dynamic_sampling"][name]) for _, b in pairs]) for name in LOGGED}
         parts.append(", ".join(f"{LOGGED[name]} {value:.2f}" for name, value in logged.items()) + ".\n")

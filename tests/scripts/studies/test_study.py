@@ -19,7 +19,7 @@ from scipy import stats
 from delta_trl.credit import Tokens, make_rule
 from scripts.studies import answers as study_answers
 from scripts.studies import mechanism as study_mechanism
-from scripts.studies import pages, stability, study
+from scripts.studies import dynamic_sampling, pages, stability, study
 from scripts.studies import plans as study_plans
 from scripts.studies import report as study_report
 from scripts.studies import rules as study_rules
@@ -472,6 +472,23 @@ def test_a_language_model_takes_chats(tmp_path):
     assert len(row["grad_norm"]) == study_runs.MINIBATCHES
     assert row["solved_before"] == row["solved_after"] == [4, 0, 0, 0, 0]  # a random model answers nothing
     assert row["length"][0] > 20
+
+
+def test_dynamic_sampling_is_compared_at_the_same_effort(tmp_path):
+    def row(variant, seed, ratio, seconds, accuracy):
+        dynamic = {name: [ratio] * 2 for name in dynamic_sampling.LOGGED} if ratio > 1 else {}
+        looks = [{"rollouts": n, "accuracy": a} for n, a in enumerate((None, accuracy / 2, accuracy))]
+        return {
+            **{"task": "sparse", "variant": variant, "seed": seed, "accuracy_before": 0.0, "looks": looks},
+            **{"length": [62.5] * 2, "step_seconds": [seconds] * 8, "dynamic_sampling": dynamic},
+        }
+
+    rows = [row("dapo", s, 1, 1.0, 0.4) for s in (1, 2)] + [row("dynamic_sampling", s, 4, 2.0, 0.8) for s in (1, 2)]
+    dynamic_sampling.write_report(study_plans.DYNAMIC_SAMPLING, rows, tmp_path / "page")
+    page = (tmp_path / "page.md").read_text()
+    assert "| 2 rollout batches | 0.400 | 0.800 |" in page
+    assert "| 0.016 million generated tokens | 0.400 | 0.200 |" in page  # a quarter of the way
+    assert "| 0.133 minutes of training | 0.400 | 0.400 |" in page  # half of the way
 
 
 def test_processes_share_no_working_folder_and_rows_tell_what_made_them(tmp_path):
