@@ -18,8 +18,8 @@ from scipy import stats
 
 from delta_trl.credit import Tokens, make_rule
 from scripts.studies import answers as study_answers
-from scripts.studies import mechanism as study_mechanism
 from scripts.studies import dynamic_sampling, pages, stability, study
+from scripts.studies import mechanism as study_mechanism
 from scripts.studies import plans as study_plans
 from scripts.studies import report as study_report
 from scripts.studies import rules as study_rules
