@@ -51,6 +51,15 @@ def test_another_temperature(tmp_path, caplog):
     assert_agree(trainer.checks)
 
 
+def test_dynamic_sampling(tmp_path):
+    """Pairs of completions, most of them without contrast: TRL gets what vLLM sampled in several rounds."""
+    trainer = make(tmp_path, steps_per_generation=4, num_generations=2, dynamic_sampling=True)
+    trainer.train()
+    assert_agree(trainer.checks)
+    assert min(logged(trainer, "dynamic_sampling/no_contrast_before")) > 0.1
+    assert logged(trainer, "dynamic_sampling/no_contrast") == [0.0] * len(trainer.checks)
+
+
 def test_an_engine_in_lower_precision(tmp_path, monkeypatch, caplog):
     """What vLLM makes of a checkpoint in float32 where nobody tells it otherwise."""
     monkeypatch.setattr(engine.vllm_generation, "LLM", lambda model, **_: engine.engine(model, 1, "auto"))

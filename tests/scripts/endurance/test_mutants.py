@@ -25,7 +25,11 @@ def test_every_room_has_tests():
 
 def test_a_mistake_is_killed(tmp_path: Path):
     (tmp_path / "twice.py").write_text("def twice(x):\n    return 2 * x\n")
-    (tmp_path / "test_twice.py").write_text("from twice import twice\n\n\ndef test():\n    assert twice(3) == 6\n")
-    assert survives(tmp_path, ["test_twice.py"])
-    (tmp_path / "twice.py").write_text(mutate((tmp_path / "twice.py").read_text(), 1)[0])
-    assert not survives(tmp_path, ["test_twice.py"])
+    test = "import pytest\nfrom twice import twice\n\n\n{}def test():\n    assert twice(3) == 6\n"
+    for mark in ("", "@pytest.mark.processes\n"):
+        (tmp_path / "test_twice.py").write_text(test.format(mark))
+        assert survives(tmp_path, ["test_twice.py"])
+        whole = (tmp_path / "twice.py").read_text()
+        (tmp_path / "twice.py").write_text(mutate(whole, 1)[0])
+        assert not survives(tmp_path, ["test_twice.py"])
+        (tmp_path / "twice.py").write_text(whole)
