@@ -37,19 +37,23 @@ def equal_cases(gold: list[tuple[str, str]], answer: list[tuple[str, str]], equa
     """Whether both have the same values for the same conditions; each may have one condition "otherwise"."""
     if len(gold) != len(answer):
         return False
-    remaining = list(answer)
-    for value, condition in sorted(gold, key=lambda case: case[1] == OTHERWISE):
+    remaining, left = list(answer), []
+    for value, condition in gold:
         found = [
             case
             for case in remaining
             if case[1] == condition or (OTHERWISE not in (case[1], condition) and equal(condition, case[1]))
         ]
-        if not found and len(remaining) == 1 and OTHERWISE in (condition, remaining[0][1]):
-            found = remaining
-        if not found or not equal(value, found[0][0]):
+        if not found:
+            left.append((value, condition))
+        elif not equal(value, found[0][0]):
             return False
-        remaining.remove(found[0])
-    return True
+        else:
+            remaining.remove(found[0])
+    if not left:
+        return True
+    (value, condition), (given, under) = left[0], remaining[0]
+    return len(left) == 1 and OTHERWISE in (condition, under) and equal(value, given)
 
 
 def _condition(text: str) -> str:
