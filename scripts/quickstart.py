@@ -78,7 +78,7 @@ def main() -> None:
     seconds = time.perf_counter() - start
     print(f"accuracy on 512 unseen problems, sampled as in training; everything took {seconds:.0f} s")
     print(f"\nsummary  {summary_path}", *(f"report   {run['report']}" for run in summary["runs"].values()), sep="\n")
-    print("\nNext: open a report in a browser. It shows how training went, and which tokens got credit.")
+    print("\nNext: open a report in a browser, or see DelTA's rule: python scripts/quickstart.py --token_credit delta")
 
 
 def start_training(options: list[str], log: Path) -> subprocess.Popen:
@@ -128,9 +128,9 @@ def sum_logged(history: list[dict], key: str) -> float:
 def parse_args() -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0, help="of training and of the evaluations' sampling")
-    parser.add_argument("--token_credit", nargs="+", default=RULES, metavar="RULE", help="one run each")
-    parser.add_argument("--max_steps", type=int, default=40, help="optimiser steps, instead of the recipe's 80")
-    parser.add_argument("--output_dir", type=Path, default=ROOT / "outputs/quickstart")
+    parser.add_argument("--token_credit", "--token-credit", nargs="+", default=RULES, help="one run each")
+    parser.add_argument("--max_steps", "--max-steps", type=int, default=40, help="instead of the recipe's 80")
+    parser.add_argument("--output_dir", "--output-dir", type=Path, default=ROOT / "outputs/quickstart")
     return parser.parse_known_args()
 
 
