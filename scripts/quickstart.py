@@ -54,18 +54,20 @@ def main() -> None:
     write_json(summary, summary_path)
 
     command = f"{TRAIN} {EVALUATE} --seed {args.seed} --max_steps {args.max_steps}".split() + options
-    print("$ delta-trl", *command, f"--token_credit RULE --output_dir {folder}/RULE\n")
+    print("$ delta-trl", *command, f"--token_credit RULE --output_dir {folder}/RULE")
+    print(f"\nA run for each of {len(recorded)} rules, all at once. The first numbers take some seconds.\n")
     print(f"{'step':17}", *(f"{rule:>14}" for rule in recorded), flush=True)
-    runs = {}
+    runs = []
     for rule in recorded:
         own_options = ["--token_credit", rule, "--output_dir", str(folder / rule)]
         own_options += [] if recorded[rule] else ["--log_token_credit", "0"]
-        runs[rule] = start_training([*command, *own_options], folder / f"{rule}.log")
+        log = folder / f"{rule}.log"
+        runs.append((start_training([*command, *own_options], log), log))
     try:
-        for cells in zip_longest(*(progress(run, folder / f"{rule}.log") for rule, run in runs.items())):
+        for cells in zip_longest(*(progress(*run) for run in runs), fillvalue=("", "")):
             print(f"{cells[0][0]:17}", *(f"{value:>14}" for _, value in cells), flush=True)
     finally:
-        for run in runs.values():
+        for run, _ in runs:
             run.terminate()
 
     print(f"\n{'token_credit':14} {'before':>8} {'halfway':>8} {'after':>8} {'seconds':>8} {'of them credit':>15}")
@@ -76,7 +78,7 @@ def main() -> None:
         print(f"{name:14} {accuracies} {found['train_seconds']:8.0f} {found['credit_seconds']:15.2f}", flush=True)
     write_json(summary, summary_path)
     seconds = time.perf_counter() - start
-    print(f"accuracy on 512 unseen problems, sampled as in training; everything took {seconds:.0f} s")
+    print(f"accuracy on unseen problems, sampled as in training; everything took {seconds:.0f} s")
     print(f"\nsummary  {summary_path}", *(f"report   {run['report']}" for run in summary["runs"].values()), sep="\n")
     print("\nNext: open a report in a browser, or see DelTA's rule: python scripts/quickstart.py --token_credit delta")
 
