@@ -8,9 +8,10 @@ BIN := $(VENV)/bin
 .PHONY: install quickstart test test-browser test-processes test-vllm test-slow gpu-check language-model fuzz soak chaos lint docs
 
 $(VENV)/.installed: pyproject.toml constraints.txt delta_trl/version.py
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev]"
-	touch $@
+	@echo "Installing delta_trl and its tools into $(VENV), with the versions of constraints.txt. Takes some minutes, most of them for torch."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@
 
 install: $(VENV)/.installed
 

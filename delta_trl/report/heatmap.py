@@ -103,7 +103,7 @@ class TokenHeatmap:
         return self.html
 
     def __repr__(self) -> str:
-        console = Console()
+        console = Console(force_jupyter=False)  # in a notebook, rich would display what it captures, too
         with console.capture() as captured:
             console.print(self._text, soft_wrap=True)
         return captured.get().rstrip("\n")

@@ -1,7 +1,7 @@
 """
 A picture of a run's report: the verdict beside the reward, settings, and completions shaded relative to their side.
 
-    make quickstart
+    python scripts/quickstart.py --token_credit delta
     python -m scripts.build.report_picture outputs/quickstart/delta docs/report.png
 
 Needs a Chromium of the system and `pip install playwright pillow jinja2 plotly wordcloud`.

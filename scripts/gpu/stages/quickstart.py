@@ -19,7 +19,7 @@ def run(stage: Stage) -> None:
     if torch.cuda.is_available():
         options += ["--use_cpu", "false"]
     if stage.dry:
-        options += ["--max-steps", "4", "--eval-problems", "16"]
+        options += ["--max_steps", "4"]
     stage.settings = {"options": options, "seeds": SEEDS[stage.dry]}
     stage.go_on()
     runs = stage.results.setdefault("runs", [])
@@ -29,7 +29,7 @@ def run(stage: Stage) -> None:
             stage.left_out.append(f"seed {seed}")
             continue
         folder, start = stage.work / f"quickstart-{seed}", time.perf_counter()
-        command = [sys.executable, "scripts/quickstart.py", "--seed", str(seed), "--output-dir", str(folder), *options]
+        command = [sys.executable, "scripts/quickstart.py", "--seed", str(seed), "--output_dir", str(folder), *options]
         try:
             done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=max(1, stage.left() - 5))
         except subprocess.TimeoutExpired:
@@ -38,7 +38,7 @@ def run(stage: Stage) -> None:
         if done.returncode:
             raise RuntimeError(f"the quickstart ended with {done.returncode}: {(done.stdout + done.stderr)[-3000:]}")
         summary = json.loads((folder / "summary.json").read_text())
-        known = {"seed": seed, "seconds": time.perf_counter() - start, "accuracy_before": summary["accuracy_before"]}
+        known = {"seed": seed, "seconds": time.perf_counter() - start}
         runs.append({name: value for name, value in summary["runs"]["delta"].items() if name != "report"} | known)
         for name in ("accuracy_before", "accuracy", "train_seconds", "credit_seconds"):
             stage.results[name] = spread([run[name] for run in runs])

@@ -1,0 +1,35 @@
+"""The notebook runs from top to bottom on a CPU, and stays small."""
+
+import os
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOK = ROOT / "notebooks" / "quickstart.ipynb"
+
+
+@pytest.mark.processes
+def test_the_notebook_runs(tmp_path):
+    (tmp_path / "recipes").symlink_to(ROOT / "recipes")  # what it looks for; it writes to outputs/ beside them
+    notebook = nbformat.read(NOTEBOOK, 4)
+    client = NotebookClient(notebook, timeout=300, resources={"metadata": {"path": tmp_path}})
+    client.execute(env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)})
+    install, _, train, heat_maps, report, own = (cell.outputs for cell in notebook.cells if cell.cell_type == "code")
+    assert not install  # the package is there
+    [table] = [html for html in displayed(train) if "Training Reward" in html]
+    assert table.count("<tr>") == 4
+    for shown in (displayed(heat_maps), displayed(own)[1:]):  # a winner and a loser; ours after its own table
+        assert ['class="tokens"' in html for html in shown] == [True, True]
+    assert 'srcdoc="&lt;!doctype html&gt;' in displayed(report)[0]
+
+
+def displayed(outputs: list) -> list[str]:
+    return [output.data["text/html"] for output in outputs if "text/html" in output.get("data", {})]
+
+
+def test_the_notebook_is_small():
+    assert NOTEBOOK.stat().st_size < 150_000
