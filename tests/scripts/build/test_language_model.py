@@ -12,8 +12,8 @@ from delta_trl.audit.arguments import AuditArguments
 from delta_trl.cli import main
 from delta_trl.report.run import read_run
 from scripts.build import language_model
-from scripts.build.language_tasks import FOLDER
 from scripts.studies.audit_benchmarks import LanguageBenchmark
+from scripts.studies.tasks.language import FOLDER
 
 from ...trainers import expected_coefficients, logged
 

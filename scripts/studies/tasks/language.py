@@ -1,6 +1,6 @@
 """Make the problems of recipes/SmolLM2-135M: tasks that SmolLM2-135M-Instruct solves one time in four.
 
-    python -m scripts.build.language_tasks
+    python -m scripts.studies.tasks.language
 
 Each prompt is a chat with one or two worked examples. Without them the model is right in less than 6 % of its answers.
 """
@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 
-FOLDER = Path(__file__).parents[2] / "recipes" / "SmolLM2-135M"
+ROOT = Path(__file__).parents[3]
+FOLDER = ROOT / "recipes" / "SmolLM2-135M"
+MODEL = ROOT / "outputs" / "models" / "SmolLM2-135M-Instruct"  # scripts/build/language_model.py puts it there
 TRAIN_PROBLEMS, TEST_PROBLEMS = 256, 128
 FRUITS = ["apple", "pear", "plum", "fig", "lemon", "grape"]
 

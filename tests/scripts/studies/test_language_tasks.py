@@ -3,7 +3,7 @@ import json
 import pytest
 
 from delta_trl.rewards import math_reward
-from scripts.build.language_tasks import FOLDER, TASKS, TEST_PROBLEMS, TRAIN_PROBLEMS, make_rows
+from scripts.studies.tasks.language import FOLDER, TASKS, TEST_PROBLEMS, TRAIN_PROBLEMS, make_rows
 
 
 @pytest.mark.parametrize("task", TASKS)
