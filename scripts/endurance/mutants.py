@@ -30,8 +30,14 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = "delta_trl"
 SECONDS, PROCESSES = 1800, 100  # for the tests of one mutant: one that starts workers without end takes all memory
-# Packages that are tested by the tests of others, in this order
-TESTED_BY = {"arguments": ("commands",), "policy": ("policy", "trainer", "credit")}
+# What is tested by the tests of other packages, in this order
+TESTED_BY = {
+    "arguments": ("commands",),
+    "policy": ("policy", "trainer", "credit", "commands"),
+    "sandbox": ("sandbox", "rewards"),
+    "cli.py": ("commands", "evaluation"),
+    "files.py": ("report", "commands", "evaluation"),
+}
 OTHER_OPERATOR = {
     **{
         ast.Eq: ast.NotEq,
@@ -111,11 +117,11 @@ def mutate(source: str, number: int) -> tuple[str, dict]:
 
 def concerned(file: str, root: Path) -> list[str]:
     """The test files that concern a file of the package, those named after it first."""
-    room = Path(file).parts[1]
-    if room.endswith(".py"):
-        return sorted(path.relative_to(root).as_posix() for path in (root / "tests").glob("test_*.py"))
-    folders = [root / "tests" / name for name in TESTED_BY.get(room, (room,))]
-    found = [path for folder in folders for path in sorted(folder.rglob("test_*.py"))]
+    room, tests = Path(file).parts[1], root / "tests"
+    is_module = room.endswith(".py")
+    found = sorted(tests.glob("test_*.py")) if is_module else []
+    for name in TESTED_BY.get(room, () if is_module else (room,)):
+        found += sorted((tests / name).rglob("test_*.py"))
     found.sort(key=lambda path: Path(file).stem not in path.stem)  # stable
     return [path.relative_to(root).as_posix() for path in found]
 
