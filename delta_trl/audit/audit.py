@@ -15,7 +15,7 @@ from transformers import AutoConfig
 
 from ..arguments.errors import UsageError
 from ..arguments.options import Options
-from ..credit import Credit, TokenCredit, alone, credit_at_rollout, read_rule
+from ..credit import Credit, TokenCredit, alone, credit_at_rollout, make_rule
 from ..evaluation.evaluate import fingerprint, sample_seed
 from ..evaluation.generation import ModelSource, Sampling, TransformersGenerator
 from ..evaluation.processes import share_work, start_processes
@@ -222,7 +222,7 @@ def make_rules(names: list[str]) -> dict[str, TokenCredit]:
     rules = {}
     for name in names:
         try:
-            rule = read_rule(name)
+            rule = make_rule(name)
         except ValueError as error:
             raise UsageError(f"rules: {error}") from error
         if name in rules:

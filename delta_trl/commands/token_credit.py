@@ -9,7 +9,7 @@ import torch
 from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from ..arguments.errors import UsageError
-from ..credit import credit_at_rollout, read_rule
+from ..credit import credit_at_rollout, make_rule
 from ..data.columns import refuse_chats_without_template
 from ..evaluation.generation import ModelSource, load_model
 from ..files import write_atomically
@@ -41,7 +41,7 @@ def explain(rows: list[dict], options: argparse.Namespace, report: Path) -> Path
     except (RuntimeError, AssertionError) as error:  # the latter from a torch without CUDA
         raise UsageError(f"--device {device}: {str(error).splitlines()[0]}") from error
     try:
-        rule = read_rule(options.rule)
+        rule = make_rule(options.rule)
     except ValueError as error:
         raise UsageError(f"--rule {options.rule}: {error}") from error
     tokenizer = tokenize(rows, options.model_name_or_path, options.data)

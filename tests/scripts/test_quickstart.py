@@ -73,7 +73,7 @@ def test_rules_are_known_before_any_training(tmp_path, monkeypatch):
     monkeypatch.setattr(
         sys, "argv", ["quickstart.py", "--token_credit", "none", "detla", "--output-dir", str(tmp_path)]
     )
-    with pytest.raises(SystemExit, match="Did you mean 'delta'"):
+    with pytest.raises(SystemExit, match="did you mean 'delta'"):
         quickstart.main()
 
 
