@@ -165,7 +165,7 @@ def _audit(args: list[str]) -> None:
 
 COMMANDS = {"train": _train, "inspect": _inspect, "eval": _eval, "explain": _explain, "audit": _audit}
 AFTER_INTERRUPT = {
-    "train": "`--resume_from_checkpoint true` goes on from the last checkpoint.",
+    "train": "`--resume_from_checkpoint true` goes on from the last checkpoint, if one was saved.",
     "inspect": "no report was written.",
     "eval": "the same command goes on where it stopped.",
     "explain": "no report was written.",

@@ -15,7 +15,10 @@ def read_mappings(arguments, *names: str) -> None:
     """Convert fields to dicts: on the command line, they are YAML texts. Raises `UsageError` for other values."""
     for name in names:
         value = getattr(arguments, name)
-        value = yaml.safe_load(value) if isinstance(value, str) else value
+        try:
+            value = yaml.safe_load(value) if isinstance(value, str) else value
+        except yaml.YAMLError:
+            pass  # a text that is no mapping
         if value is not None and not isinstance(value, dict):
             raise UsageError(f"{name}={value!r}: expected a mapping.")
         setattr(arguments, name, value or {})

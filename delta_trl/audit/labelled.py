@@ -7,10 +7,10 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from ..arguments.errors import UsageError
-from ..data.columns import refuse_chats_without_template
 from ..evaluation.benchmarks import BOXED
 from ..evaluation.evaluate import prompt_ids
 from ..evaluation.generation import Generate
+from ..policy.checks import refuse_chats_without_template
 from ..rewards import math_reward
 from .labels import Labelled, UnfitError, fingerprint, text_of, to_row
 from .loading import LabelledData, by_problem, has_contrast, load_answers, load_labelled
@@ -96,7 +96,7 @@ class LabelledBenchmark:
     def _fitting(self, group: list[Labelled]) -> list[dict]:
         """The rows of a prompt's completions; empty if those that fit the model have no label or no contrast."""
         prompt = self._prompt(group[0])
-        refuse_chats_without_template([{"prompt": prompt}], self.tokenizer, self.name)
+        refuse_chats_without_template([prompt], self.tokenizer, self.name)
         (ids,) = prompt_ids(self.tokenizer, [prompt])
         rows = []
         for one in group:

@@ -1,7 +1,6 @@
 """`delta-trl explain`. Reads and checks the call without torch; `token_credit.py` does the work."""
 
 import argparse
-import os
 import warnings
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from ..arguments.errors import UsageError
 from ..data.completions import read_completions
 from ..report.token_log.records import COMPLETIONS_FILE, FOLDER, TOKEN_TYPES_FILE
 from .checks import check_model_path
-from .folder import RECORDS
+from .folder import RECORDS, refuse_unwritable
 
 
 DESCRIPTION = """\
@@ -102,9 +101,7 @@ def _new_name(arg: str) -> str:
 def _check_output(output: Path, overwrite: bool) -> None:
     """Raise `UsageError` if the folder is not writable, or holds records that would be lost or mixed with new ones."""
     folder = output / FOLDER
-    existing = next(path for path in (folder, *folder.parents) if os.path.exists(path))
-    if not existing.is_dir() or not os.access(existing, os.W_OK):
-        raise UsageError(f"--output_dir {output}: {existing} is not a folder that can be written to.")
+    refuse_unwritable(folder)
     own = {folder / COMPLETIONS_FILE.format(step=0), folder / TOKEN_TYPES_FILE, output / REPORT}
     patterns = (*RECORDS, f"{FOLDER}/*.parquet", "completions/*.parquet", "checkpoint-*", REPORT)
     found = {path: None for pattern in patterns for path in sorted(output.glob(pattern))}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 from trl import ModelConfig
 
@@ -117,18 +118,18 @@ def get_rewards(run_args: RunArguments) -> list[Callable]:
     return [get_reward(name, **(run_args.reward_kwargs.get(name) or {})) for name in run_args.reward_funcs]
 
 
-def weigh_rewards(run_args: RunArguments, training_args: DeltaGRPOConfig) -> None:
-    """Split `reward_funcs`, a mapping of names to weights, into lists of names and weights. Raises `UsageError`."""
-    for name, weight in run_args.reward_funcs.items():
+def weigh_rewards(recipe: dict[str, Any]) -> dict[str, Any]:
+    """A recipe whose `reward_funcs` maps names to weights, with lists of both. Raises `UsageError`."""
+    weights = recipe["reward_funcs"]
+    for name, weight in weights.items():
         if not isinstance(weight, (int, float)) or isinstance(weight, bool):
             raise UsageError(
                 f"reward_funcs: the weight of {name!r} is {weight!r}: expected a number. Options go into "
                 "reward_kwargs."
             )
-    if training_args.reward_weights is not None:
+    if recipe.get("reward_weights") is not None:
         raise UsageError("Set either the weights in `reward_funcs` or `reward_weights`.")
-    training_args.reward_weights = list(map(float, run_args.reward_funcs.values()))
-    run_args.reward_funcs = list(run_args.reward_funcs)
+    return {**recipe, "reward_funcs": list(weights), "reward_weights": list(map(float, weights.values()))}
 
 
 class RecipeParser(StrictParser):
@@ -143,7 +144,9 @@ class RecipeParser(StrictParser):
         return short_help(self, {"data and rewards": data, "token credit": [*credit, "epsilon_high"]})
 
     def parse(self, options: Options) -> tuple[RunArguments, DeltaGRPOConfig, ModelConfig]:
-        run_args, training_args, model_args = super().parse(options)
-        if isinstance(run_args.reward_funcs, dict):
-            weigh_rewards(run_args, training_args)
-        return run_args, training_args, model_args
+        recipe, flags = options.recipe, options.flags
+        if isinstance(recipe.get("reward_funcs"), dict) and "reward_funcs" not in flags:
+            recipe = weigh_rewards(recipe)
+        if flags.get("token_credit") not in (None, [recipe.get("token_credit", "delta")]):
+            recipe = {name: value for name, value in recipe.items() if name != "token_credit_kwargs"}  # another rule's
+        return super().parse(Options(recipe, flags))

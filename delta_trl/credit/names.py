@@ -40,8 +40,8 @@ def make_rule(name: str, options: dict[str, Any] | None = None) -> TokenCredit:
             )
     else:
         raise ValueError(
-            f"token_credit={name!r}{nearest(name, RULES)}: expected one of {', '.join(map(repr, RULES))}, or the "
-            "dotted path of your own class."
+            f"token_credit={name!r}: expected one of {', '.join(map(repr, RULES))}, or the dotted path of your own "
+            f"class{nearest(name, RULES)}."
         )
     wrapped = options.pop("rule_kwargs", None)
     if wrapped is not None or isinstance(options.get("rule"), str):

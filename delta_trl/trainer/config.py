@@ -1,5 +1,6 @@
 """Configuration of [`DeltaGRPOTrainer`]: TRL's `GRPOConfig` plus what belongs to token credit."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,8 +23,9 @@ POSITIVE = (lambda value: value > 0), "a number above 0"
 SHARE = (lambda value: 0 <= value <= 1), "a number from 0 to 1"
 POSITIVE_SHARE = (lambda value: 0 < value <= 1), "a number above 0, at most 1"
 VALID: dict[str, tuple[Callable[[Any], bool], str]] = {
-    **dict.fromkeys(("learning_rate", "weight_decay", "max_grad_norm", "beta", "epsilon_high"), NOT_NEGATIVE),
+    **dict.fromkeys(("learning_rate", "weight_decay", "max_grad_norm", "beta", "epsilon_high", "top_k"), NOT_NEGATIVE),
     **dict.fromkeys(("temperature", "repetition_penalty", "delta", "num_train_epochs", "num_iterations"), POSITIVE),
+    **dict.fromkeys(("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation"), POSITIVE),
     **dict.fromkeys(("sapo_temperature_neg", "sapo_temperature_pos", "ref_model_sync_steps"), POSITIVE),
     **dict.fromkeys(("epsilon", "min_p", "top_entropy_quantile", "ref_model_mixup_alpha"), SHARE),
     **dict.fromkeys(("top_p", "vllm_gpu_memory_utilization"), POSITIVE_SHARE),
@@ -31,6 +33,7 @@ VALID: dict[str, tuple[Callable[[Any], bool], str]] = {
     "max_completion_length": ((lambda value: value > 0), "a number of tokens above 0"),
     # with 0, transformers takes one step
     "max_steps": ((lambda value: value != 0), "a number of optimiser steps above 0, or -1 for epochs"),
+    "reward_weights": ((lambda values: all(map(math.isfinite, values))), "finite numbers"),
     "loss_type": ((lambda value: value in LOSS_TYPES), f"one of {', '.join(LOSS_TYPES)}"),
 }
 
@@ -148,6 +151,12 @@ class DeltaGRPOConfig(CreditArguments, GRPOConfig):
 
     def __post_init__(self):
         CreditArguments.__post_init__(self)
+        if isinstance(self.reward_weights, (int, float)):
+            self.reward_weights = [self.reward_weights]
+        # TRL reads JSON; YAML needs no quotes on the command line
+        for name in self._VALID_DICT_FIELDS:
+            if str(getattr(self, name)).startswith("{"):
+                read_mappings(self, name)
         _check_values({name: getattr(self, name) for name in VALID})
         # TRL sets `gradient_checkpointing`; newer transformers call it `activation_checkpointing` and would warn
         for old in ("gradient_checkpointing", "gradient_checkpointing_kwargs"):

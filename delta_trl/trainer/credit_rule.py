@@ -13,7 +13,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from ..credit import FIPO, ChangedCredit, DelTA, RandomCredit, TokenCredit, make_rule
 from ..credit.rule import check_rule
-from .compatibility import why_credit_is_ignored
+from .checks import why_credit_is_ignored
 from .config import CreditArguments
 from .model_card import Paper
 

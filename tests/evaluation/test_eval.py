@@ -664,7 +664,7 @@ def test_mistakes_in_a_comparison(call, data, tmp_path, capsys):
         ({"conversational": True}, "no chat template"),
         ({"system_prompt": "add"}, "conversational"),
         ({"prompt_template": "Solve it."}, "{prompt}"),
-        ({"model_name_or_path": "tests/fixtures"}, "model_name_or_path='tests/fixtures': no tokenizer"),
+        ({"model_name_or_path": "tests/fixtures"}, "The model 'tests/fixtures': no tokenizer"),
         ({"dataset_format": "gsm8k", "column_mapping": "{a: b}"}, "either `dataset_format` or `column_mapping`"),
     ],
     ids=str,

@@ -1,12 +1,14 @@
 """Failing rewards and rewards without variance, on a plain `GRPOTrainer`."""
 
 import math
+import re
 
 import numpy as np
 import pytest
 import torch
 from trl import GRPOConfig, GRPOTrainer
 
+from delta_trl.rewards import failures
 from delta_trl.trainer.reward_checks import RewardChecks
 
 from ..corpus import tiny
@@ -72,7 +74,7 @@ def test_a_failing_reward_is_not_called_again(make_plain, end, error):
         (
             [0.0, 1e300] * 4,
             ValueError,
-            "'mine' returned 1e\+300 for completion 2 of 8, .*: expected a finite number .of float32., or",
+            r"'mine' returned 1e\+300 for completion 2 of 8, .*: expected a finite number .of float32., or",
         ),
     ],
     ids=repr,

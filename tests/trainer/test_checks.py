@@ -10,7 +10,7 @@ import pytest
 
 from delta_trl import DeltaGRPOConfig
 from delta_trl.credit import AdaptiveSides, DelTA, WithinSide
-from delta_trl.trainer.compatibility import refuse_what_hides_states
+from delta_trl.trainer.checks import refuse_what_hides_states
 
 
 def config(**options) -> DeltaGRPOConfig:
