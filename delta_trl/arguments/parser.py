@@ -1,7 +1,10 @@
 """Arguments of the commands as dataclasses: names are checked, types converted."""
 
+import dataclasses
+import inspect
 import re
 from importlib.metadata import PackageNotFoundError
+from types import MappingProxyType
 
 import yaml
 from trl import TrlParser
@@ -9,6 +12,20 @@ from trl import TrlParser
 from .command_line import CommandParser
 from .errors import UsageError
 from .options import Options
+
+
+OPTION = re.compile(r"^    ([\w, ]+?)(?: \(.*?\))?:(.*(?:\n {8}.*)*)", re.MULTILINE)
+LINK = re.compile(r"\[`~?(?:\w+\.)*(\w+)`\]")
+
+
+def documented(arguments: type) -> type:
+    """Decorates a dataclass: what its docstring says of an option is the option's help on the command line."""
+    for names, text in OPTION.findall(inspect.getdoc(arguments)):
+        for option in dataclasses.fields(arguments):
+            if option.name in names.split(", "):
+                described = LINK.sub(r"\1", " ".join(text.split())).replace("%", "%%")
+                option.metadata = MappingProxyType({**option.metadata, "help": described})
+    return arguments
 
 
 def read_mappings(arguments, *names: str) -> None:

@@ -22,6 +22,7 @@ from ..trainer import checks
 from ..trainer.config import DeltaGRPOConfig
 from ..trainer.rollouts import (
     optimiser_steps_per_rollout,
+    refuse_too_few_rows,
     scores_rollouts,
     warn_of_checkpoints_inside_a_rollout,
 )
@@ -259,7 +260,9 @@ def check_data(run_args: RunArguments, args: DeltaGRPOConfig, rewards: list[Call
     source = evaluation_source(run_args)
     if args.eval_strategy != "no" and source is not run_args and Path(source.dataset_name).exists():
         evaluated = load_prepared(source, rewards, run_args.dataset_test_split, rows)
-    checks.check_data(args, data, evaluated, rewards)
+    if data is not None:
+        refuse_too_few_rows(args, len(data))
+    checks.check_data(data, evaluated, rewards)
     return data
 
 

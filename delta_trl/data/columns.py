@@ -20,15 +20,15 @@ FROM_TRAINER = {
 NOT_PASSED = {"prompt", "completion", "completion_ids"}  # columns that TRL keeps from rewards
 
 
-def check_datasets(train_dataset: Any, evaluated: dict[str, Any], reward_funcs: list | None) -> None:
+def check_datasets(datasets: dict[str, Any], reward_funcs: list | None) -> None:
     """
-    Check the datasets of a trainer against its rewards, in any form that `GRPOTrainer` takes. `evaluated` has names of
-    those to evaluate on. `reward_funcs` is `None` if rewards get their columns from elsewhere. Raises `ValueError` for
-    an empty dataset, and as [`check_columns`]. Streams that do not know their columns pass.
+    Check the datasets of a trainer, by name, against its rewards, in any form that `GRPOTrainer` takes. `reward_funcs`
+    is `None` if rewards get their columns from elsewhere. Raises `ValueError` for an empty dataset, and as
+    [`check_columns`]. Streams that do not know their columns pass.
     """
     functions = [reward for reward in reward_funcs or [] if _is_function(reward)]
     names = [getattr(function, "__name__", type(function).__name__) for function in functions]
-    for name, dataset in {"train_dataset": train_dataset, **evaluated}.items():
+    for name, dataset in datasets.items():
         columns = getattr(dataset, "column_names", None)
         if hasattr(dataset, "__len__") and len(dataset) == 0:
             raise ValueError(f"{name} is empty.")

@@ -102,8 +102,12 @@ def check_prompts(
                     f"{name}: the chat template of the tokenizer leaves out {question!r}: it makes {text!r}. Mend it, "
                     "or use a model with another one."
                 )
-        ids = tokenizer(text, add_special_tokens=not chat).input_ids
-        check_ids(ids, tokenizer, config, f"{name}, row {row + 1}: the prompt", completion)
+        what = f"{name}, row {row + 1}: the prompt"
+        try:
+            ids = tokenizer(text, add_special_tokens=not chat).input_ids
+        except Exception as error:  # of the tokenizers library, which has no other type
+            raise ValueError(f"{what} cannot be tokenised: {error}. Does the tokenizer know its words?") from error
+        check_ids(ids, tokenizer, config, what, completion)
 
 
 def check_ids(ids: list[int], tokenizer: Any, config: Any, what: str, completion: int = 0) -> None:

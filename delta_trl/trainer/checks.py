@@ -44,10 +44,12 @@ def check_arguments(given: dict[str, Any]) -> None:
     rewards = given.get("reward_funcs")
     rewards = rewards if isinstance(rewards, list) else [rewards]
     evaluated = given.get("eval_dataset") if args.eval_strategy != "no" else None
+    if has_length(data):
+        refuse_too_few_rows(args, len(data))
     if given.get("environment_factory"):  # environments make the prompts themselves
         data = evaluated = None
     # `rollout_func` may add columns that rewards need
-    check_data(args, data, evaluated, None if given.get("rollout_func") else rewards)
+    check_data(data, evaluated, None if given.get("rollout_func") else rewards)
     options = args.model_init_kwargs or {}
     name = model if isinstance(model, str) else get_config_model_id(model.config)
     source = ModelSource(name, options.get("revision"), trust_remote_code=args.trust_remote_code)
@@ -58,8 +60,8 @@ def check_arguments(given: dict[str, Any]) -> None:
     check_model(args, tokenizer, config, name, None if given.get("rollout_func") else data)
 
 
-def check_data(args: GRPOConfig, data: Any, evaluated: Any, rewards: list | None) -> None:
-    """Raise `ValueError` for data that does not fit the rewards, and for too few rows. `None` where there is none."""
+def check_data(data: Any, evaluated: Any, rewards: list | None) -> None:
+    """Raise `ValueError` for data that does not fit the rewards. `None` where there is none."""
     for reward in rewards or ():
         if isinstance(reward, str) and reward in REWARDS:
             raise ValueError(
@@ -68,9 +70,7 @@ def check_data(args: GRPOConfig, data: Any, evaluated: Any, rewards: list | None
             )
     named = evaluated if isinstance(evaluated, dict) else {"": evaluated}
     names = {f"eval_dataset {key!r}" if key else "eval_dataset": value for key, value in named.items()}
-    check_datasets(data, names, rewards)
-    if has_length(data):
-        refuse_too_few_rows(args, len(data))
+    check_datasets({"train_dataset": data, **names}, rewards)
 
 
 def check_model(args: GRPOConfig, tokenizer: Any, config: Any, name: str, data: Any) -> None:

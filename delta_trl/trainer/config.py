@@ -9,7 +9,7 @@ from transformers import GenerationConfig
 from trl import GRPOConfig
 
 from ..arguments.lookup import check_known
-from ..arguments.parser import read_mappings
+from ..arguments.parser import documented, read_mappings
 from ..credit import TokenCredit, make_rule
 from ..credit.options import refuse_idle
 
@@ -38,6 +38,7 @@ VALID: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
+@documented
 @dataclass
 class CreditArguments:
     """
@@ -45,29 +46,34 @@ class CreditArguments:
 
     Args:
         token_credit (`str`, *optional*, defaults to `"delta"`):
-            How tokens are credited: `"delta"` (arXiv 2605.21467), another name of `credit.RULES`, such as its ablation
-            `"within_side"`, the control `"side_mean"` or `"fipo"`; `"none"`, which is `GRPOTrainer`, bit for bit
-            with `trim_padding` off; or the dotted path of your own [`~credit.TokenCredit`]. In Python,
-            `DeltaGRPOTrainer(token_credit=...)` also takes an instance.
+            How tokens are credited: `delta`, another rule's name, or the dotted path of your own. `"delta"` is arXiv
+            2605.21467; others of `credit.RULES` are its ablation `"within_side"`, the control `"side_mean"` or
+            `"fipo"`; `"none"` is `GRPOTrainer`, bit for bit with `trim_padding` off. Options may follow a colon,
+            `delta:lambda_max=1.5`. In Python, `DeltaGRPOTrainer(token_credit=...)` also takes an instance of
+            [`~credit.TokenCredit`].
         token_credit_kwargs (`dict`, *optional*):
-            Options of `token_credit`, such as `{lambda_max: 1.5}`.
+            Options of `token_credit`, such as `{lambda_max: 1.5}`. Another `--token_credit` on the command line drops
+            those of the recipe.
         hidden_state_cache (`str`, *optional*, defaults to `"auto"`):
-            Where hidden states stay between a scoring pass and the coefficients: in `"device"` memory, in `"cpu"`
-            memory (pinned), or nowhere, at the price of forward passes (`"recompute"`). `"auto"` takes device memory,
-            then main memory, and leaves a tenth of each free; else it recomputes.
+            Where hidden states stay until the coefficients are computed. In `"device"` memory, in `"cpu"` memory
+            (pinned), or nowhere, at the price of forward passes (`"recompute"`). `"auto"` takes device memory, then
+            main memory, and leaves a tenth of each free; else it recomputes. Change it if memory runs out.
         trim_padding (`bool`, *optional*, defaults to `True`):
-            Run micro-batches only as wide as their own rows, and put rows of similar length together within an
+            Run micro-batches only as wide as their own rows. Rows of similar length are put together within an
             optimiser step, unless the loss or the rule depends on which rows share a micro-batch. Losses are the same
-            up to rounding. Where lengths differ, this takes a fraction of the time. Text-only models.
+            up to rounding. Where lengths differ, this takes a fraction of the time. Turn it off to compare bit for bit
+            with `GRPOTrainer`. Text-only models.
         dynamic_sampling (`bool`, *optional*, defaults to `False`):
             Replace groups of completions with equal rewards, from which nothing is learned, by groups of further
-            prompts, as in DAPO. See [`~trainer.dynamic_sampling.DynamicSampling`].
+            prompts, as in DAPO. It costs generation: turn it on if many groups are all right or all wrong. See
+            [`~trainer.dynamic_sampling.DynamicSampling`].
         dynamic_sampling_max_rounds (`int`, *optional*, defaults to `4`):
             How many further rounds of generation a rollout batch may take for that. What is then missing is filled
             with the groups there are.
         log_token_credit (`int`, *optional*, defaults to `0`):
-            Record token credit in `output_dir/token_credit` every n optimiser steps, at the next rollout batch; `0` or
-            `False` never, `True` every step. Also sends a table to the trackers in `report_to`.
+            Record token credit for `delta-trl inspect` every n optimiser steps, at the next rollout batch. `0` or
+            `False` never, `True` every step. The records are in `output_dir/token_credit`; the trackers in `report_to`
+            get a table.
         log_token_credit_completions (`int`, *optional*, defaults to `16`):
             How many completions to record each time at most: whole groups, those with winners and losers first. Fewer
             than `num_generations` record the best and worst completions of one group.
@@ -78,26 +84,15 @@ class CreditArguments:
         ValueError: If an option is unknown or out of range, or has no effect or no meaning beside another.
     """
 
-    token_credit: str = field(
-        default="delta", metadata={"help": "How tokens are credited: 'delta', another name, or a dotted path."}
-    )
-    token_credit_kwargs: dict[str, Any] | str | None = field(
-        default=None, metadata={"help": "Options of `token_credit`, {lambda_max: 1.5}."}
-    )
-    hidden_state_cache: str = field(
-        default="auto",
-        metadata={"help": "Where hidden states stay until the coefficients are computed.", "choices": CACHES},
-    )
-    trim_padding: bool = field(default=True, metadata={"help": "Run micro-batches only as wide as their own rows."})
-    dynamic_sampling: bool = field(default=False, metadata={"help": "Replace groups of equal rewards, as in DAPO."})
-    dynamic_sampling_max_rounds: int = field(default=4, metadata={"help": "Most further rounds of dynamic sampling."})
-    log_token_credit: int = field(
-        default=0, metadata={"help": "Record token credit every n optimiser steps; 0 or false: never."}
-    )
-    log_token_credit_completions: int = field(
-        default=16, metadata={"help": "How many completions to record each time at most, in whole groups."}
-    )
-    log_token_credit_max_mb: float = field(default=200, metadata={"help": "Room for recorded completions, in MB."})
+    token_credit: str = "delta"
+    token_credit_kwargs: dict[str, Any] | str | None = None
+    hidden_state_cache: str = field(default="auto", metadata={"choices": CACHES})
+    trim_padding: bool = True
+    dynamic_sampling: bool = False
+    dynamic_sampling_max_rounds: int = 4
+    log_token_credit: int = 0
+    log_token_credit_completions: int = 16
+    log_token_credit_max_mb: float = 200
 
     def __post_init__(self):
         read_mappings(self, "token_credit_kwargs")
@@ -137,17 +132,19 @@ class CreditArguments:
         )
 
 
+@documented
 @dataclass
 class DeltaGRPOConfig(CreditArguments, GRPOConfig):
     """
-    [`~trl.GRPOConfig`] plus the options of [`CreditArguments`]. One default differs from TRL's: `epsilon_high` is 0.28
-    as in DAPO and in the paper.
+    [`~trl.GRPOConfig`] plus the options of [`CreditArguments`].
+
+    Args:
+        epsilon_high (`float`, *optional*, defaults to `0.28`):
+            Upper clip bound of the probability ratio is 1 plus this. 0.28 is DAPO's and the paper's; TRL's default is
+            `epsilon`.
     """
 
-    epsilon_high: float | None = field(
-        default=0.28,
-        metadata={"help": "Upper clip bound, ε_high. The paper follows DAPO: 0.28 (TRL's default is `epsilon`)."},
-    )
+    epsilon_high: float | None = 0.28
 
     def __post_init__(self):
         CreditArguments.__post_init__(self)
