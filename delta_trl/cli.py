@@ -12,7 +12,7 @@ from .version import __version__
 SECONDS_AFTER_FIRST = 5.0  # seconds
 USAGE = """\
 usage: delta-trl train --config RECIPE.yaml [--option value …]
-       delta-trl inspect RUN_DIR [RUN_DIR2] [--output FILE] [--step N] [--terminal]
+       delta-trl inspect RUN_DIR [RUN_DIR2] [--output_dir DIR] [--step N] [--terminal]
        delta-trl eval --model_name_or_path MODEL --benchmarks NAME … --output_dir DIR [--option value …]
        delta-trl eval --compare DIR_A DIR_B
        delta-trl explain --model_name_or_path MODEL --data FILE.jsonl --output_dir DIR [--option value …]

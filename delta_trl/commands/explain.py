@@ -33,7 +33,7 @@ example:
                     --data completions.jsonl --output_dir outputs/explained
 """
 REPORT = "report.html"
-OLD_NAMES = {"--model": "--model_name_or_path", "--output": "--output_dir"}
+OLD_NAMES = {"--model": "--model_name_or_path", "--output": "--output_dir", "--rule": "--rules"}
 
 
 def main(args: list[str]) -> None:
@@ -52,10 +52,10 @@ def main(args: list[str]) -> None:
     parser.add_argument("--output_dir", type=Path, metavar="DIR", help=f"folder for the records and {REPORT}")
     parser.add_argument("--overwrite", action="store_true", help="replace what this command wrote there before")
     parser.add_argument(
-        "--rule",
+        "--rules",
         default="delta",
         metavar="NAME[:OPTION=VALUE,…]",
-        help="as in recipes, such as delta:token_gradient=lm_head or your_module.YourRule (%(default)s)",
+        help="one rule, as in recipes, such as delta:token_gradient=lm_head or your_module.YourRule (%(default)s)",
     )
     parser.add_argument(
         "--batch_size", type=int, default=4, metavar="N", help="completions in a forward pass (%(default)s)"

@@ -23,34 +23,34 @@ class RunArguments:
     The data and rewards of a run. Options that TRL's scripts have, too, mean the same there.
 
     Args:
-        dataset_name (`str`): Id of a hub dataset, or path of a `.json`, `.jsonl` or `.parquet` file, or of a folder.
+        dataset_name (`str`): Hub id, or a `.json`, `.jsonl` or `.parquet` file. Or a folder of such files.
         dataset_config (`str`, *optional*): Configuration of a hub dataset.
         dataset_format (`str`, *optional*):
-            Schema of a public dataset, in place of `column_mapping`. See docs/datasets.md.
+            Schema of a public dataset. In place of `column_mapping`, see docs/datasets.md.
         dataset_train_split (`str`, *optional*, defaults to `"train"`): Split to train on.
         eval_dataset_name (`str`, *optional*):
             Like `dataset_name`, for evaluation. Defaults to `dataset_name`, with its configuration, format and column
             mapping. If given, these are set by `eval_dataset_config` and its like alone.
         eval_dataset_config, eval_dataset_format, eval_column_mapping (*optional*):
-            Like those without `eval_`, of `eval_dataset_name`.
-        dataset_test_split (`str`, *optional*, defaults to `"test"`): Split to evaluate on, if `eval_strategy` is set.
+            Of `eval_dataset_name`. Like those without `eval_`.
+        dataset_test_split (`str`, *optional*, defaults to `"test"`): Split to evaluate on. Needs `eval_strategy`.
         column_mapping (`dict`, *optional*):
-            New names of columns, `{question: prompt, answer: solution}`. Training reads `prompt`, rewards the others.
-        prompt_template (`str`, *optional*): Text around each prompt; `{prompt}` stands for it.
-        system_prompt (`str`, *optional*): System message of prompts that are chats.
+            New names of columns. `{question: prompt, answer: solution}`: training reads `prompt`, rewards the others.
+        prompt_template (`str`, *optional*): Text around each prompt, with `{prompt}`.
+        system_prompt (`str`, *optional*): System message of chats.
         conversational (`bool`, *optional*, defaults to `False`):
-            Make a prompt that is text the user's message of a chat. Set it for models that were trained on chats.
+            Turn text prompts into chats, as the user's message. Set it for models that were trained on chats.
         max_prompt_length (`int`, *optional*):
-            Leave out rows whose prompt has more tokens than this. Set it if prompt and completion exceed the model's
+            Leave out rows with longer prompts, in tokens. Set it if prompt and completion exceed the model's
             context.
         reward_funcs (`list[str]` or `dict[str, float]`):
-            Names of rewards, or dotted paths of your own functions; in a recipe also with their weights,
-            `{math_reward: 1, my_rewards.shorter: 0.2}`, in place of `reward_weights`.
-        reward_kwargs (`dict`, *optional*): Options of rewards, by their names, `{math_reward: {timeout: 3}}`.
+            Names of rewards, or paths of your own. A path is dotted, `my_rewards.shorter`. In a recipe also with
+            their weights, `{math_reward: 1, my_rewards.shorter: 0.2}`, in place of `reward_weights`.
+        reward_kwargs (`dict`, *optional*): Options by reward name. `{math_reward: {timeout: 3}}`.
         overwrite_output_dir (`bool`, *optional*, defaults to `False`):
             Remove the run that `output_dir` holds. Without it, such a folder is refused.
         terminal (`str`, *optional*, defaults to `"lines"`):
-            What training prints: a line per rollout batch, or `"trl"`, TRL's dicts and tables.
+            Print a line per rollout batch, or as TRL does. `trl` prints TRL's dicts and tables.
     """
 
     dataset_name: str | None = None

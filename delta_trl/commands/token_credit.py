@@ -40,9 +40,9 @@ def explain(rows: list[dict], options: argparse.Namespace, report: Path) -> Path
     except (RuntimeError, AssertionError) as error:  # the latter from a torch without CUDA
         raise UsageError(f"--device {device}: {str(error).splitlines()[0]}") from error
     try:
-        rule = make_rule(options.rule)
+        rule = make_rule(options.rules)
     except ValueError as error:
-        raise UsageError(f"--rule {options.rule}: {error}") from error
+        raise UsageError(f"--rules {options.rules}: {error}") from error
     source = ModelSource(options.model_name_or_path, dtype=options.dtype)
     tokenizer = tokenize(rows, source, options.data)
     try:

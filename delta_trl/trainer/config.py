@@ -46,37 +46,37 @@ class CreditArguments:
 
     Args:
         token_credit (`str`, *optional*, defaults to `"delta"`):
-            How tokens are credited: `delta`, another rule's name, or the dotted path of your own. `"delta"` is arXiv
+            How tokens are credited. A rule's name, or the dotted path of your own: `"delta"` is arXiv
             2605.21467; others of `credit.RULES` are its ablation `"within_side"`, the control `"side_mean"` or
             `"fipo"`; `"none"` is `GRPOTrainer`, bit for bit with `trim_padding` off. Options may follow a colon,
             `delta:lambda_max=1.5`. In Python, `DeltaGRPOTrainer(token_credit=...)` also takes an instance of
             [`~credit.TokenCredit`].
         token_credit_kwargs (`dict`, *optional*):
-            Options of `token_credit`, such as `{lambda_max: 1.5}`. Another `--token_credit` on the command line drops
-            those of the recipe.
+            Options of `token_credit`. For example `{lambda_max: 1.5}`; another `--token_credit` on the command line
+            drops those of the recipe.
         hidden_state_cache (`str`, *optional*, defaults to `"auto"`):
-            Where hidden states stay until the coefficients are computed. In `"device"` memory, in `"cpu"` memory
+            Where hidden states are kept. They wait for the coefficients in `"device"` memory, in `"cpu"` memory
             (pinned), or nowhere, at the price of forward passes (`"recompute"`). `"auto"` takes device memory, then
             main memory, and leaves a tenth of each free; else it recomputes. Change it if memory runs out.
         trim_padding (`bool`, *optional*, defaults to `True`):
-            Run micro-batches only as wide as their own rows. Rows of similar length are put together within an
-            optimiser step, unless the loss or the rule depends on which rows share a micro-batch. Losses are the same
-            up to rounding. Where lengths differ, this takes a fraction of the time. Turn it off to compare bit for bit
-            with `GRPOTrainer`. Text-only models.
+            Run micro-batches without common padding. Each is only as wide as its own rows, and rows of similar length
+            are put together within an optimiser step, unless the loss or the rule depends on which rows share a
+            micro-batch. Losses are the same up to rounding. Where lengths differ, this takes a fraction of the time.
+            Turn it off to compare bit for bit with `GRPOTrainer`. Text-only models.
         dynamic_sampling (`bool`, *optional*, defaults to `False`):
-            Replace groups of completions with equal rewards, from which nothing is learned, by groups of further
-            prompts, as in DAPO. It costs generation: turn it on if many groups are all right or all wrong. See
+            Replace groups of equal rewards, as in DAPO. Nothing is learned from them; groups of further prompts take
+            their place. It costs generation: turn it on if many groups are all right or all wrong. See
             [`~trainer.dynamic_sampling.DynamicSampling`].
         dynamic_sampling_max_rounds (`int`, *optional*, defaults to `4`):
-            How many further rounds of generation a rollout batch may take for that. What is then missing is filled
-            with the groups there are.
+            Most further rounds of generation for that. What is then missing of a rollout batch is filled with the
+            groups there are.
         log_token_credit (`int`, *optional*, defaults to `0`):
-            Record token credit for `delta-trl inspect` every n optimiser steps, at the next rollout batch. `0` or
+            Record token credit every n optimiser steps. For `delta-trl inspect`, at the next rollout batch: `0` or
             `False` never, `True` every step. The records are in `output_dir/token_credit`; the trackers in `report_to`
             get a table.
         log_token_credit_completions (`int`, *optional*, defaults to `16`):
-            How many completions to record each time at most: whole groups, those with winners and losers first. Fewer
-            than `num_generations` record the best and worst completions of one group.
+            Most completions to record each time. Whole groups, those with winners and losers first; fewer than
+            `num_generations` record the best and worst completions of one group.
         log_token_credit_max_mb (`float`, *optional*, defaults to `200`):
             Room for recorded completions, in MB. Later ones that do not fit are left out.
 
@@ -140,8 +140,8 @@ class DeltaGRPOConfig(CreditArguments, GRPOConfig):
 
     Args:
         epsilon_high (`float`, *optional*, defaults to `0.28`):
-            Upper clip bound of the probability ratio is 1 plus this. 0.28 is DAPO's and the paper's; TRL's default is
-            `epsilon`.
+            Upper clip bound, ε_high. Of the probability ratio, 1 plus this: 0.28 is DAPO's and the paper's; TRL's
+            default is `epsilon`.
     """
 
     epsilon_high: float | None = 0.28
