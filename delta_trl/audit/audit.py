@@ -69,8 +69,7 @@ class Audit:
                 f"model_name_or_path={self.source.name!r}: cannot be loaded: {beginning(error)}"
             ) from error
         with state.main_process_first():  # the other processes read the data from the cache
-            limit = getattr(config, "max_position_embeddings", None)
-            self.benchmarks = make_benchmarks(args, tokenizer, limit, config.vocab_size)
+            self.benchmarks = make_benchmarks(args, tokenizer, config)
         self.texts = TokenTexts(tokenizer)
         chunks: dict[ChunkKey, int] = {}
         for name, benchmark in self.benchmarks.items():

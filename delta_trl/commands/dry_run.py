@@ -272,11 +272,10 @@ def check_model(run_args: RunArguments, args: DeltaGRPOConfig, source: ModelSour
         data = Dataset.from_dict({"prompt": [[{"role": "user", "content": "a question"}]]})
     if not (Path(source.name).is_dir() or try_to_load_from_cache(source.name, "tokenizer.json", source.revision)):
         return
-    tokenizer = source.tokenizer()
     if run_args.max_prompt_length is not None and data is not None:
         template = args.chat_template_kwargs
-        data = drop_long_prompts(data, tokenizer, run_args.max_prompt_length, run_args.dataset_name, template)
-    checks.check_model(args, tokenizer, source.config(), source.name, data)
+        data = drop_long_prompts(data, source.tokenizer(), run_args.max_prompt_length, run_args.dataset_name, template)
+    checks.check_model(args, source.processor(), source.config(), source.name, data)
 
 
 def main(options: Options, num_processes: int) -> None:

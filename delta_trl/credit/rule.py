@@ -108,7 +108,8 @@ def check_rule(rule: TokenCredit) -> None:
     Raise `ValueError` for a subclass that overrides neither hook, for example because of a misspelt name, and for an
     option that is true or false and has another value.
     """
-    for option in dataclasses.fields(rule) if dataclasses.is_dataclass(rule) else ():
+    options: tuple = dataclasses.fields(rule) if dataclasses.is_dataclass(rule) else ()
+    for option in options:
         value = getattr(rule, option.name)
         if option.type in (bool, "bool") and type(value) is not bool:
             raise ValueError(f"{option.name}={value!r}: expected true or false.")

@@ -55,12 +55,14 @@ def check_columns(dataset: Any, reward_funcs: list[Callable], names: list[str], 
         ValueError: If a prompt is neither text nor a chat, or is not of the first one's kind; and as
             [`check_reward_columns`].
     """
-    first = None
+    kind: Any = None
     for number, prompt in enumerate(dataset["prompt"] if isinstance(dataset, Dataset) else (), start=1):
-        first = first or type(prompt)
-        if first not in (str, list) or type(prompt) is not first:
-            expected = {str: "a text as in row 1", list: "a chat as in row 1"}.get(first, "a text or a chat")
-            raise ValueError(f"{name}, row {number}, column 'prompt': expected {expected}, got {prompt!r}.")
+        kind = kind or type(prompt)
+        if kind not in (str, list) or type(prompt) is not kind:
+            same = f", like that of row 1, a {kind.__name__}" if number > 1 else ""
+            raise ValueError(
+                f"{name}, row {number}, column 'prompt': expected a text or a list of messages{same}; got {prompt!r}."
+            )
     check_reward_columns(dataset.column_names, reward_funcs, names)
 
 

@@ -56,7 +56,13 @@ def load(
         if path.suffix not in LOCAL_FORMATS:
             raise ValueError(f"dataset_name={name!r}: expected a file of {', '.join(LOCAL_FORMATS)}.")
         if path.suffix != ".parquet":
-            _check_text(path, name)
+            try:
+                with path.open(encoding="utf-8") as file:
+                    lines = sum(not line.isspace() for line in file)  # decodes all of it, which Arrow does not
+            except UnicodeDecodeError as error:
+                raise ValueError(f"dataset_name={name!r}: save the file as UTF-8 ({error}).") from error
+            if not lines:
+                raise ValueError(f"dataset_name={name!r}: the file is empty.")
         try:
             dataset = load_dataset(
                 LOCAL_FORMATS[path.suffix], data_files=str(path), split="train", streaming=rows is not None
@@ -76,22 +82,6 @@ def load(
             raise ValueError(f"dataset_name={name!r}: no split {split!r}, it has {', '.join(map(repr, dataset))}.")
         dataset = dataset[split]
     return dataset
-
-
-def _check_text(path: Path, name: str) -> None:
-    """Raise `ValueError` for a file that is empty or not in UTF-8."""
-    with path.open("rb") as file:
-        empty = True
-        for number, line in enumerate(file, start=1):
-            try:
-                empty = not line.decode().strip() and empty
-            except UnicodeDecodeError as error:
-                raise ValueError(
-                    f"dataset_name={name!r}, line {number} is not UTF-8 ({error.reason} at byte {error.start}): save "
-                    "the file as UTF-8."
-                ) from error
-    if empty:
-        raise ValueError(f"dataset_name={name!r}: the file is empty.")
 
 
 def _first_bad_line(path: Path) -> str | None:

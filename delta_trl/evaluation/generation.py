@@ -11,6 +11,7 @@ from huggingface_hub import snapshot_download
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
+    AutoProcessor,
     AutoTokenizer,
     GenerationConfig,
     PretrainedConfig,
@@ -81,6 +82,10 @@ class ModelSource:
             raise ValueError(f"The model {self.name!r}: no tokenizer can be loaded: {beginning(error)}") from error
         check_tokenizer(found, self.name)
         return found
+
+    def processor(self) -> Any:
+        """As TRL loads it: of a model that reads images, too, its processor, of others the tokenizer."""
+        return AutoProcessor.from_pretrained(self.name, padding_side="left", **self.hub_options)
 
     def model(self) -> PreTrainedModel:
         """The causal language model, with its adapter if it is one."""

@@ -49,7 +49,8 @@ def check_tokenizer(tokenizer: Any, name: str) -> None:
 def check_weights(model: nn.Module, name: str) -> None:
     """Raise `ValueError` for weights that are not finite."""
     for weight, values in model.named_parameters():
-        if not values.is_meta and not values.detach().sum(dtype=torch.float32).isfinite():
+        loaded = values.is_floating_point() and values.itemsize > 1 and not values.is_meta
+        if loaded and not values.detach().sum(dtype=torch.float32).isfinite():
             raise ValueError(f"The model {name!r}: {weight} is not finite. Did its training diverge?")
 
 

@@ -56,7 +56,7 @@ def check_arguments(given: dict[str, Any]) -> None:
     if isinstance(model, str):
         check_files(name)
     config = source.config() if isinstance(model, str) else model.config
-    tokenizer = given.get("processing_class") or source.tokenizer()
+    tokenizer = given.get("processing_class") or source.processor()
     check_model(args, tokenizer, config, name, None if given.get("rollout_func") else data)
 
 

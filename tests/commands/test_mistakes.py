@@ -159,7 +159,7 @@ MISTAKES = [
     (T + "--dataset_name ~/none.jsonl", "none.jsonl"),
     *((D + f"--dataset_name {name}.jsonl", "row 2", "'prompt'") for name in ("mixed", "nulls")),
     (D + "--dataset_name completions.jsonl", "'completions'"),
-    (D + "--dataset_name latin.jsonl", "line 1", "UTF-8"),
+    (D + "--dataset_name latin.jsonl", "latin.jsonl", "UTF-8"),
     (D + "--dataset_name long.jsonl", "row 1", "40,000 tokens"),
     (T + "--conversational true --max_prompt_length 5", "chat template"),
     # rewards
@@ -245,6 +245,9 @@ def furnish(folder: Path) -> None:
         )
     for name, credit in (("off", False), ("in_list", ["delta"])):
         (folder / f"credit_{name}.yaml").write_text(yaml.safe_dump({**RECIPE, "token_credit": credit}))
+    taken = {"weighed_once": {"reward_weights": 0.5}, "credit_kwargs": {"token_credit_kwargs": {"lambda_max": 1.5}}}
+    for name, keys in taken.items():
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump({**RECIPE, **keys}))
     (folder / "broken.yaml").write_text("a: [1")
     (folder / "list.yaml").write_text("- a")
     (folder / "braces.yaml").write_text("prompt_template: {{prompt}}\n")
@@ -325,6 +328,22 @@ def test_mistakes_are_named(folder, monkeypatch, mistake):
         assert words[-1] in error or options[-1].removeprefix("--") in error
     assert "Traceback" not in error
     assert modified(folder) == before
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        D + "--token_credit delta:lambda_max=1.5",
+        "train --config credit_kwargs.yaml --dry-run --token_credit none",  # the options were another rule's
+        "train --config weighed_once.yaml --dry-run",
+        D + "--generation_kwargs {top_k:\x1f5}",
+        D + "--dataset_name ~/data.jsonl",
+    ],
+)
+def test_what_is_no_mistake(folder, monkeypatch, line):
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOME", str(folder))
+    assert call(line)[0] == 0
 
 
 @pytest.mark.parametrize("command", [E, A])
