@@ -44,12 +44,12 @@ def check_arguments(given: dict[str, Any]) -> None:
     rewards = given.get("reward_funcs")
     rewards = rewards if isinstance(rewards, list) else [rewards]
     evaluated = given.get("eval_dataset") if args.eval_strategy != "no" else None
-    if has_length(data):
-        refuse_too_few_rows(args, len(data))
     if given.get("environment_factory"):  # environments make the prompts themselves
         data = evaluated = None
     # `rollout_func` may add columns that rewards need
     check_data(data, evaluated, None if given.get("rollout_func") else rewards)
+    if has_length(given.get("train_dataset")):
+        refuse_too_few_rows(args, len(given["train_dataset"]))
     options = args.model_init_kwargs or {}
     name = model if isinstance(model, str) else get_config_model_id(model.config)
     source = ModelSource(name, options.get("revision"), trust_remote_code=args.trust_remote_code)
