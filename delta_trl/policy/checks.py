@@ -121,10 +121,12 @@ def check_ids(ids: list[int], tokenizer: Any, config: Any, what: str, completion
             f"{what} has a token beyond the vocabulary, {config.vocab_size:,}. Does the tokenizer saved there belong "
             "to the model?"
         )
-    if tokenizer.unk_token_id is not None and ids.count(tokenizer.unk_token_id) > UNKNOWN * len(ids):
+    unknown = ids.count(tokenizer.unk_token_id)
+    # some tokenizers begin or end a text with the same token
+    if unknown > UNKNOWN * len(ids) and tokenizer.unk_token_id not in (tokenizer.bos_token_id, tokenizer.eos_token_id):
         raise ValueError(
-            f"{what} has {ids.count(tokenizer.unk_token_id):,} tokens of {len(ids):,} that the tokenizer of "
-            f"{tokenizer.name_or_path!r} does not know ({tokenizer.unk_token}). Use data that it was made for."
+            f"{what} has {unknown:,} tokens of {len(ids):,} that the tokenizer of {tokenizer.name_or_path!r} does not "
+            f"know ({tokenizer.unk_token}). Use data that it was made for."
         )
     if limit is not None and len(ids) + completion > limit:
         more = f", with max_completion_length={completion:,} more" if completion else ""
