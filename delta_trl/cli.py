@@ -12,7 +12,7 @@ from .version import __version__
 SECONDS_AFTER_FIRST = 5.0  # seconds
 USAGE = """\
 usage: delta-trl train --config RECIPE.yaml [--option value …]
-       delta-trl inspect RUN_DIR [RUN_DIR2] [--output FILE] [--step N] [--terminal]
+       delta-trl inspect RUN_DIR [RUN_DIR2] [--output_dir DIR] [--step N] [--terminal]
        delta-trl eval --model_name_or_path MODEL --benchmarks NAME … --output_dir DIR [--option value …]
        delta-trl eval --compare DIR_A DIR_B
        delta-trl explain --model_name_or_path MODEL --data FILE.jsonl --output_dir DIR [--option value …]
@@ -165,7 +165,7 @@ def _audit(args: list[str]) -> None:
 
 COMMANDS = {"train": _train, "inspect": _inspect, "eval": _eval, "explain": _explain, "audit": _audit}
 AFTER_INTERRUPT = {
-    "train": "`--resume_from_checkpoint true` goes on from the last checkpoint.",
+    "train": "`--resume_from_checkpoint true` goes on from the last checkpoint, if one was saved.",
     "inspect": "no report was written.",
     "eval": "the same command goes on where it stopped.",
     "explain": "no report was written.",

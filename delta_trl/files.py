@@ -41,7 +41,7 @@ class FolderLock:
     process that ends, however it ends. On a file system without locks, nobody is kept out.
 
     Raises:
-        UsageError: On entering, if another process is writing to the folder.
+        UsageError: On entering, if another process is writing to the folder, or nobody can.
     """
 
     def __init__(self, folder: Path):
@@ -61,8 +61,13 @@ class FolderLock:
             self._file = None
 
     def _locked_file(self) -> BinaryIO:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        file = (self.folder / ".lock").open("wb")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            file = (self.folder / ".lock").open("wb")
+        except OSError as error:
+            raise UsageError(
+                f"output_dir={str(self.folder)!r} cannot be written to ({error.strerror}): choose another one."
+            ) from error
         try:
             # not `flock`: forked processes would share its lock and could hold it longer than this one
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -12,10 +12,12 @@ from trl import GRPOConfig, ModelConfig
 
 import delta_trl
 from delta_trl.arguments.options import read_options
+from delta_trl.audit.arguments import AuditArguments
 from delta_trl.cli import main
 from delta_trl.commands.recipe import RecipeParser, RunArguments
 from delta_trl.credit import DelTA
-from delta_trl.trainer.config import CreditArguments
+from delta_trl.evaluation.arguments import EvalArguments
+from delta_trl.trainer.config import CreditArguments, DeltaGRPOConfig
 
 from .corpus import tiny
 from .trainers import logged
@@ -91,6 +93,13 @@ def test_help_of_train_is_ours_and_points_to_trls(capsys, monkeypatch):
     everything = capsys.readouterr().out
     trl = {field.name for group in (GRPOConfig, ModelConfig) for field in fields(group) if field.init}
     assert ours | trl <= set(re.findall(r"^  --(\w+)", everything, flags=re.MULTILINE))
+
+
+@pytest.mark.parametrize("group", [RunArguments, DeltaGRPOConfig, EvalArguments, AuditArguments])
+def test_every_option_of_ours_says_what_it_does(group):
+    trl = {field.name for field in fields(GRPOConfig)} - {"epsilon_high"}
+    texts = {field.name: field.metadata.get("help", "") for field in fields(group) if field.name not in trl}
+    assert not [name for name, text in texts.items() if len(text.split()) < 3 or "`~" in text]
 
 
 def test_help_shows_what_a_recipe_sets(recipe, capsys):

@@ -21,6 +21,8 @@ def import_dotted(kind: str, path: str, known: Iterable[str]) -> Any:
     Raises:
         ValueError: If there is no such module, or nothing of that name in it.
     """
+    if not all(map(str.isidentifier, path.split("."))):
+        raise ValueError(f"Unknown {kind} {path!r}: expected a dotted path of names, as in `my_module.my_name`.")
     module_name, attribute = path.rsplit(".", 1)
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
@@ -30,19 +32,17 @@ def import_dotted(kind: str, path: str, known: Iterable[str]) -> Any:
         # If the user's module lacks a module itself, Python's own message says more.
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
-        nearest = difflib.get_close_matches(path, known, n=1)
-        hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
         raise ValueError(
-            f"Unknown {kind} {path!r}: there is no module {error.name!r}.{hint} Known ones are "
+            f"Unknown {kind} {path!r}: there is no module {error.name!r}{nearest(path, known)}. Known ones are "
             f"{', '.join(sorted(known))}."
         ) from error
     except SyntaxError as error:
         where = f"{error.filename}, line {error.lineno}"
         raise ValueError(f"The {kind} {path!r} cannot be imported: {where}: {error.msg}.") from error
     if not hasattr(module, attribute):
-        nearest = difflib.get_close_matches(attribute, dir(module), n=1)
-        hint = f" Did you mean {module_name}.{nearest[0]}?" if nearest else ""
-        raise ValueError(f"Unknown {kind} {path!r}: module {module_name!r} has no {attribute!r}.{hint}")
+        raise ValueError(
+            f"Unknown {kind} {path!r}: module {module_name!r} has no {attribute!r}{nearest(attribute, dir(module))}."
+        )
     return getattr(module, attribute)
 
 
@@ -66,6 +66,7 @@ def check_known(name: str, options: Iterable[str], known: Iterable[str]) -> None
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The nearest known name in brackets, as a suggestion; an empty text if none is near."""
-    found = difflib.get_close_matches(name, known, n=1)
-    return f" (did you mean {found[0]!r}?)" if found else ""
+    """The nearest known name in brackets, as a suggestion; an empty text if none is near. Ignores case."""
+    names = {one.lower(): one for one in known}
+    found = difflib.get_close_matches(name.lower(), names, n=1)
+    return f" (did you mean {names[found[0]]!r}?)" if found else ""

@@ -58,11 +58,12 @@ def read_options(args: Iterable[str]) -> Options:
     for arg in args:
         if arg.startswith("--") or arg == "-h":
             name, has_value, value = arg.removeprefix("--").partition("=")
-            words = flags["help" if arg == "-h" else name.replace("-", "_")] = [value] if has_value else []
+            words = flags["help" if arg == "-h" else name.replace("-", "_")] = [at_home(value)] if has_value else []
         elif words is None:
-            raise UsageError(f"{arg!r} belongs to no option: expected --config RECIPE.yaml or --option value.")
+            recipe = arg if arg.endswith((".yaml", ".yml")) else "RECIPE.yaml"
+            raise UsageError(f"{arg!r} belongs to no option: expected --config {recipe} or --option value.")
         else:
-            words.append(arg)
+            words.append(at_home(arg))
     if "config" not in flags:
         return Options({}, flags)
     path = flags.pop("config")
@@ -73,7 +74,12 @@ def read_options(args: Iterable[str]) -> Options:
     if not isinstance(variables, dict):
         raise UsageError(f"env={variables!r}: expected a mapping of environment variables.")
     os.environ.update({name: str(value) for name, value in variables.items()})
-    return Options(recipe, flags)
+    return Options({name: at_home(value) for name, value in recipe.items()}, flags)
+
+
+def at_home(value: Any) -> Any:
+    """An option's value; `~/` at the start of a path is the home directory, which no shell replaces in a recipe."""
+    return os.path.expanduser(value) if isinstance(value, str) and value.startswith("~/") else value
 
 
 def _value(words: list[str]) -> bool | str | list[str]:

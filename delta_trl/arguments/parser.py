@@ -1,7 +1,10 @@
 """Arguments of the commands as dataclasses: names are checked, types converted."""
 
+import dataclasses
+import inspect
 import re
 from importlib.metadata import PackageNotFoundError
+from types import MappingProxyType
 
 import yaml
 from trl import TrlParser
@@ -11,11 +14,28 @@ from .errors import UsageError
 from .options import Options
 
 
+OPTION = re.compile(r"^    ([\w, ]+?)(?: \(.*?\))?:(.*(?:\n {8}.*)*)", re.MULTILINE)
+LINK = re.compile(r"\[`~?(?:\w+\.)*(\w+)`\]")
+
+
+def documented(arguments: type) -> type:
+    """Decorates a dataclass: what its docstring says of an option is the option's help on the command line."""
+    for names, text in OPTION.findall(inspect.getdoc(arguments)):
+        for option in dataclasses.fields(arguments):
+            if option.name in names.split(", "):
+                described = LINK.sub(r"\1", " ".join(text.split())).replace("%", "%%")
+                option.metadata = MappingProxyType({**option.metadata, "help": described})
+    return arguments
+
+
 def read_mappings(arguments, *names: str) -> None:
     """Convert fields to dicts: on the command line, they are YAML texts. Raises `UsageError` for other values."""
     for name in names:
         value = getattr(arguments, name)
-        value = yaml.safe_load(value) if isinstance(value, str) else value
+        try:
+            value = yaml.safe_load(value) if isinstance(value, str) else value
+        except yaml.YAMLError:
+            pass  # a text that is no mapping
         if value is not None and not isinstance(value, dict):
             raise UsageError(f"{name}={value!r}: expected a mapping.")
         setattr(arguments, name, value or {})

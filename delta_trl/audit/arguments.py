@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import torch
 
 from ..arguments.errors import UsageError
-from ..arguments.parser import CheckedArguments, StrictParser
+from ..arguments.parser import CheckedArguments, StrictParser, documented
 
 
 # Rules that cost no more than a forward pass, and controls. Exact credit needs backward passes and must be named.
@@ -25,6 +25,7 @@ DEFAULT_RULES = (
 )
 
 
+@documented
 @dataclass
 class AuditArguments(CheckedArguments):
     """
@@ -35,7 +36,7 @@ class AuditArguments(CheckedArguments):
         benchmarks (`list[str]`): Names of labelled benchmarks, paths of your own files, `name=source`, or dotted paths
             of benchmarks of your own.
         rules (`list[str]`, *optional*):
-            As `token_credit` in recipes, options after a colon: `delta:token_gradient=full`.
+            Rules to audit, as `token_credit` in recipes, options after a colon: `delta:token_gradient=full`.
         output_dir (`str`): Where scores and results go; the same command resumes an audit that was stopped.
         num_prompts (`int`, *optional*, defaults to `96`): Prompts of each benchmark.
         num_generations (`int`, *optional*, defaults to `8`): Completions sampled for a prompt.
@@ -46,39 +47,33 @@ class AuditArguments(CheckedArguments):
         temperature (`float`, *optional*, defaults to `1.0`): Temperature of sampling and of all probabilities.
         max_completion_length (`int`, *optional*, defaults to `2048`): Tokens of sampled siblings.
         seed (`int`, *optional*, defaults to `0`): Seed of prompts, sampling and random rules.
-        batch_size (`int`, *optional*, defaults to `32`): Completions in a forward pass.
-        model_revision, dtype, attn_implementation, trust_remote_code: As in recipes.
-        use_cpu (`bool`, *optional*, defaults to `False`): Stay on the CPU.
+        batch_size (`int`, *optional*, defaults to `32`):
+            Completions in a forward pass. Lower it if memory runs out.
+        model_revision (`str`, *optional*): Branch, tag or commit of the model's hub repository.
+        dtype (`str`, *optional*, defaults to `"auto"`):
+            Type of the weights, `bfloat16` or `float32`; `auto` is the checkpoint's.
+        attn_implementation (`str`, *optional*): Attention of transformers, such as `sdpa` or `flash_attention_2`.
+        trust_remote_code (`bool`, *optional*, defaults to `False`): Run code of the model's own hub repository.
+        use_cpu (`bool`, *optional*, defaults to `False`): Stay on the CPU, though there is a GPU.
     """
 
-    model_name_or_path: str | None = field(default=None, metadata={"help": "Model or PEFT adapter: hub id or path."})
-    benchmarks: list[str] | None = field(
-        default=None, metadata={"help": "Names of labelled benchmarks, paths of your own files, or name=source."}
-    )
-    rules: list[str] = field(
-        default_factory=lambda: list(DEFAULT_RULES),
-        metadata={"help": "Rules as in recipes, also your_module.YourRule; options as NAME:key=value,key=value."},
-    )
-    output_dir: str | None = field(default=None, metadata={"help": "Where scores and results go."})
-    num_prompts: int = field(default=96, metadata={"help": "Prompts of each benchmark."})
-    num_generations: int = field(default=8, metadata={"help": "Completions sampled for a prompt."})
-    prompts_per_batch: int = field(
-        default=16, metadata={"help": "Prompts of a rollout batch, which a rule sees together."}
-    )
-    reference_batches: int = field(
-        default=24, metadata={"help": "Rollout batches of the reference gradient; 0: no gradients are audited."}
-    )
-    temperature: float = field(default=1.0, metadata={"help": "Temperature of sampling and of all probabilities."})
-    max_completion_length: int = field(default=2048, metadata={"help": "Tokens of sampled siblings."})
-    seed: int = field(default=0, metadata={"help": "Seed of prompts, sampling and random rules."})
-    batch_size: int = field(default=32, metadata={"help": "Completions in a forward pass."})
-    model_revision: str | None = field(default=None, metadata={"help": "Revision of the hub repository."})
-    dtype: str = field(default="auto", metadata={"help": "Type of the weights; auto is the checkpoint's."})
-    attn_implementation: str | None = field(
-        default=None, metadata={"help": "Attention implementation of transformers."}
-    )
-    trust_remote_code: bool = field(default=False, metadata={"help": "Run the model repository's own code."})
-    use_cpu: bool = field(default=False, metadata={"help": "Stay on the CPU."})
+    model_name_or_path: str | None = None
+    benchmarks: list[str] | None = None
+    rules: list[str] = field(default_factory=lambda: list(DEFAULT_RULES))
+    output_dir: str | None = None
+    num_prompts: int = 96
+    num_generations: int = 8
+    prompts_per_batch: int = 16
+    reference_batches: int = 24
+    temperature: float = 1.0
+    max_completion_length: int = 2048
+    seed: int = 0
+    batch_size: int = 32
+    model_revision: str | None = None
+    dtype: str = "auto"
+    attn_implementation: str | None = None
+    trust_remote_code: bool = False
+    use_cpu: bool = False
 
     def __post_init__(self):
         self.require("model_name_or_path", "benchmarks", "output_dir")

@@ -11,13 +11,12 @@ import numpy as np
 import torch
 from accelerate import PartialState
 from tqdm.auto import tqdm
-from transformers import AutoConfig
 
 from ..arguments.errors import UsageError
 from ..arguments.options import Options
-from ..credit import Credit, TokenCredit, alone, credit_at_rollout, read_rule
+from ..credit import Credit, TokenCredit, alone, credit_at_rollout, make_rule
 from ..evaluation.evaluate import fingerprint, sample_seed
-from ..evaluation.generation import ModelSource, Sampling, TransformersGenerator
+from ..evaluation.generation import ModelSource, Sampling, TransformersGenerator, beginning
 from ..evaluation.processes import share_work, start_processes
 from ..evaluation.store import ChunkKey, Store
 from ..files import write_atomically
@@ -64,15 +63,13 @@ class Audit:
             args.model_name_or_path, args.model_revision, args.dtype, args.attn_implementation, args.trust_remote_code
         )
         try:
-            tokenizer = self.source.tokenizer()
-            name = self.source.base() if self.source.is_adapter() else self.source.name
-            config = AutoConfig.from_pretrained(name, **self.source.hub_options).get_text_config()
+            tokenizer, config = self.source.tokenizer(), self.source.config()
         except (ValueError, OSError, ImportError) as error:
-            reason = " ".join(str(error).split())
-            raise UsageError(f"model_name_or_path={self.source.name!r}: cannot be loaded: {reason}") from error
+            raise UsageError(
+                f"model_name_or_path={self.source.name!r}: cannot be loaded: {beginning(error)}"
+            ) from error
         with state.main_process_first():  # the other processes read the data from the cache
-            limit = getattr(config, "max_position_embeddings", None)
-            self.benchmarks = make_benchmarks(args, tokenizer, limit, config.vocab_size)
+            self.benchmarks = make_benchmarks(args, tokenizer, config)
         self.texts = TokenTexts(tokenizer)
         chunks: dict[ChunkKey, int] = {}
         for name, benchmark in self.benchmarks.items():
@@ -222,7 +219,7 @@ def make_rules(names: list[str]) -> dict[str, TokenCredit]:
     rules = {}
     for name in names:
         try:
-            rule = read_rule(name)
+            rule = make_rule(name)
         except ValueError as error:
             raise UsageError(f"rules: {error}") from error
         if name in rules:

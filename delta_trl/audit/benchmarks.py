@@ -5,12 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase
+from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from ..arguments.errors import UsageError
 from ..arguments.lookup import import_dotted
 from ..data.loading import LOCAL_FORMATS
 from ..evaluation.benchmarks import BENCHMARKS, NUMBER, load_problems
+from ..policy.checks import check_prompts
 from .labelled import LabelledBenchmark
 from .loading import LABELLED, own_file
 from .sampled import SampledBenchmark
@@ -19,9 +20,7 @@ from .sampled import SampledBenchmark
 Benchmark = SampledBenchmark | LabelledBenchmark
 
 
-def make_benchmarks(
-    args: Any, tokenizer: PreTrainedTokenizerBase, limit: int | None, vocab_size: int
-) -> dict[str, Benchmark]:
+def make_benchmarks(args: Any, tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig) -> dict[str, Benchmark]:
     """
     Benchmarks by name. `args.benchmarks` holds names of labelled data or of `delta-trl eval`'s benchmarks (these have
     no labels: only gradients are audited), `name=source` to load either from another place, paths of your own files,
@@ -40,15 +39,15 @@ def make_benchmarks(
             raise UsageError(f"The benchmark {name!r} is named twice.")
         try:
             if own:
-                made[name] = LabelledBenchmark(name, own_file(given), tokenizer, args, limit, vocab_size)
+                made[name] = LabelledBenchmark(name, own_file(given), tokenizer, args, config)
             elif name != path:
                 make = import_dotted("benchmark", path, [*LABELLED, *BENCHMARKS])
                 made[name] = make(name, tokenizer, args)
             elif name in LABELLED:
                 data = replace(LABELLED[name], source=source, data_file=None) if source else LABELLED[name]
-                made[name] = LabelledBenchmark(name, data, tokenizer, args, limit, vocab_size)
+                made[name] = LabelledBenchmark(name, data, tokenizer, args, config)
             elif name in BENCHMARKS:
-                made[name] = _of_evaluation(name, source, tokenizer, args)
+                made[name] = _of_evaluation(name, source, tokenizer, args, config)
             else:
                 raise _unknown(name)
         except (ValueError, OSError) as error:
@@ -56,13 +55,16 @@ def make_benchmarks(
     return made
 
 
-def _of_evaluation(name: str, source: str, tokenizer: PreTrainedTokenizerBase, args: Any) -> SampledBenchmark:
+def _of_evaluation(
+    name: str, source: str, tokenizer: PreTrainedTokenizerBase, args: Any, config: PretrainedConfig
+) -> SampledBenchmark:
     if not args.reference_batches:
         raise UsageError(f"{name} has no labels, so that only gradients can be audited: set reference_batches.")
     benchmark = replace(BENCHMARKS[name], source=source) if source else BENCHMARKS[name]
     if benchmark.conversational is None:
         benchmark = replace(benchmark, conversational=tokenizer.chat_template is not None)
     problems = load_problems(name, benchmark)
+    check_prompts(problems.rows["prompt"], tokenizer, config, args.max_completion_length, name)
     rows = [{key: value for key, value in row.items() if key != NUMBER} for row in problems.rows]
     return SampledBenchmark(name, rows, problems.reward, args.max_completion_length, tokenizer, args)
 

@@ -4,13 +4,13 @@ import random
 from collections import Counter
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase
+from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from ..arguments.errors import UsageError
-from ..data.columns import refuse_chats_without_template
 from ..evaluation.benchmarks import BOXED
 from ..evaluation.evaluate import prompt_ids
 from ..evaluation.generation import Generate
+from ..policy.checks import check_ids, context_length, refuse_chats_without_template
 from ..rewards import math_reward
 from .labels import Labelled, UnfitError, fingerprint, text_of, to_row
 from .loading import LabelledData, by_problem, has_contrast, load_answers, load_labelled
@@ -27,8 +27,7 @@ class LabelledBenchmark:
         name (`str`): Its name.
         data ([`LabelledData`]): Where the data is, and how it is read.
         tokenizer (`PreTrainedTokenizerBase`), args ([`AuditArguments`]): As in [`SampledBenchmark`].
-        limit (`int`, *optional*): The model's context length.
-        vocab_size (`int`): The model's vocabulary size.
+        config (`PretrainedConfig`): The model's.
 
     Attributes:
         sizes, references, left_out, fingerprint: As in [`SampledBenchmark`].
@@ -47,11 +46,10 @@ class LabelledBenchmark:
         data: LabelledData,
         tokenizer: PreTrainedTokenizerBase,
         args: Any,
-        limit: int | None,
-        vocab_size: int,
+        config: PretrainedConfig,
     ):
         self.name, self.data, self.tokenizer, self.args = name, data, tokenizer, args
-        self._limit, self._vocab_size = limit, vocab_size
+        self._config, limit = config, context_length(config)
         if not tokenizer.is_fast:
             raise UsageError(
                 f"{name}: the tokenizer of {args.model_name_or_path} does not say which characters a token stands "
@@ -96,20 +94,16 @@ class LabelledBenchmark:
     def _fitting(self, group: list[Labelled]) -> list[dict]:
         """The rows of a prompt's completions; empty if those that fit the model have no label or no contrast."""
         prompt = self._prompt(group[0])
-        refuse_chats_without_template([{"prompt": prompt}], self.tokenizer, self.name)
+        refuse_chats_without_template([prompt], self.tokenizer, self.name)
         (ids,) = prompt_ids(self.tokenizer, [prompt])
         rows = []
         for one in group:
             try:
-                row = to_row(one, ids, self.tokenizer, self._limit)
+                row = to_row(one, ids, self.tokenizer, context_length(self._config))
             except UnfitError as reason:
                 self.left_out[f"completions: {reason}"] += 1
                 continue
-            if max(row["prompt_ids"] + row["token_ids"]) >= self._vocab_size:
-                raise UsageError(
-                    f"{self.name}: a token is beyond the vocabulary of {self.args.model_name_or_path}, "
-                    f"{self._vocab_size:,}. Does the tokenizer saved there belong to the model?"
-                )
+            check_ids(row["prompt_ids"] + row["token_ids"], self.tokenizer, self._config, f"{self.name}: a completion")
             rows.append(row)
         rewards = {row["reward"] for row in rows if row["reward"] is not None}
         if any(row["marked"] for row in rows) and (len(rewards) > 1 or not has_contrast(group)):

@@ -20,6 +20,7 @@ SWITCHES = {
     "sync_ref_model": ("ref_model_",),
     "use_adaptive_entropy": ("entropy_coef_", "entropy_target"),
 }
+FILES = (".json", ".jsonl", ".parquet", ".csv", ".txt", ".gz", ".zip", ".arrow")  # suffixes of no hub id
 TRACKERS = ("wandb", "trackio", "mlflow", "comet_ml", "swanlab")  # in report_to, and as packages
 
 
@@ -33,7 +34,7 @@ def check_call(options: Options, dry_run: bool = False) -> None:
     for name in REQUIRED:
         if not given.get(name) or given[name] is True:
             raise UsageError(f"`{name}` is missing: set it in the recipe or as --{name}.")
-    check_model_path(given["model_name_or_path"])
+    check_model_path(given["model_name_or_path"], adapters=False)
     for name in ("dataset_name", "eval_dataset_name"):
         if given.get(name):
             check_dataset_path(given[name], name)
@@ -77,22 +78,33 @@ def refuse_options_without_effect(given: dict[str, Any]) -> None:
             raise UsageError(f"{', '.join(unused)} {are} without effect unless {switch} is set.")
 
 
-def check_model_path(name: str) -> None:
-    """Raise `UsageError` for a local path that holds no saved model."""
-    path = Path(str(name)).expanduser()
-    looks_local = str(name).startswith((".", "/", "~")) or str(name).count("/") > 1
-    if looks_local and not path.exists():
+def _is_missing(path: Path) -> bool:
+    """Whether a path is no hub id and does not exist."""
+    local = str(path).startswith((".", "/")) or len(path.parts) > 2 or path.suffix in FILES
+    return local and not path.exists()
+
+
+def check_model_path(name: str, adapters: bool = True) -> None:
+    """Raise `UsageError` for a local path that holds no saved model; without `adapters`, also for a PEFT adapter."""
+    path = Path(str(name))
+    if _is_missing(path):
         raise UsageError(f"model_name_or_path={name!r}: no such folder (from {Path.cwd()}).")
     if path.is_file():
         raise UsageError(f"model_name_or_path={name!r} is a file: name the folder of a saved model, or a hub id.")
-    if path.is_dir() and not any((path / file).is_file() for file in ("config.json", "adapter_config.json")):
+    found = [file for file in ("config.json", "adapter_config.json") if (path / file).is_file()]
+    if path.is_dir() and not found:
         raise UsageError(f"model_name_or_path={name!r}: no config.json in that folder: not a saved model.")
+    if found == ["adapter_config.json"] and not adapters:
+        raise UsageError(
+            f"model_name_or_path={name!r} is a PEFT adapter: train from its base model, or from the two merged "
+            "(PeftModel.merge_and_unload)."
+        )
 
 
 def check_dataset_path(name: str, option: str = "dataset_name") -> None:
     """Raise `UsageError` for a local data file that is missing or empty."""
     path = Path(str(name))
-    if path.suffix in (".json", ".jsonl", ".parquet") and not path.is_file():
+    if _is_missing(path):
         raise UsageError(f"{option}={name!r}: no such file (from {Path.cwd()}).")
     if path.is_file() and not path.stat().st_size:
         raise UsageError(f"{option}={name!r}: the file is empty.")

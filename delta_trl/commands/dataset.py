@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from datasets import Dataset
 
-from ..data.columns import check_reward_columns
+from ..data.columns import check_columns
 from ..data.formats import FORMATS
 from ..data.loading import drop_rows_without_gold, load, prepare, standardize
 from .recipe import RunArguments
@@ -29,7 +29,7 @@ def load_prepared(run_args: RunArguments, rewards: list[Callable], split: str, r
         conversational=run_args.conversational,
         name=name,
     )
-    check_reward_columns(dataset.column_names, rewards, run_args.reward_funcs)
+    check_columns(dataset, rewards, run_args.reward_funcs, name)
     return dataset if rows else drop_rows_without_gold(dataset, rewards, name)
 
 

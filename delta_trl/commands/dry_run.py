@@ -4,17 +4,21 @@ local data.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig, AutoTokenizer
+from datasets import Dataset
+from huggingface_hub import try_to_load_from_cache
+from transformers import AutoConfig
 from trl import ModelConfig
 
 from ..arguments.options import Options
 from ..credit import Requirements
-from ..data.columns import refuse_chats_without_template
+from ..data.loading import drop_long_prompts
+from ..evaluation.generation import ModelSource
+from ..trainer import checks
 from ..trainer.config import DeltaGRPOConfig
 from ..trainer.rollouts import (
     optimiser_steps_per_rollout,
@@ -24,6 +28,7 @@ from ..trainer.rollouts import (
 )
 from .best_checkpoint import keeps_best
 from .dataset import evaluation_source, load_prepared
+from .model import model_source
 from .recipe import RecipeParser, RunArguments, UsageError, get_rewards
 
 
@@ -233,63 +238,53 @@ def describe(plan: Plan, run_args: RunArguments, args: DeltaGRPOConfig, model_ar
     }
     lines = [f"{name:<16} {value}" for name, value in rows.items()]
     lines += [f"warning: {warning}" for warning in plan.warnings]
+    if model_args.use_peft and model_args.lora_dropout > 0:
+        lines.append(
+            f"warning: lora_dropout={model_args.lora_dropout:g} (TRL's default is 0.05): the policy that is trained "
+            "differs from the one that sampled. Set lora_dropout to 0."
+        )
     return "\n".join(lines)
 
 
-def check_data(run_args: RunArguments, args: DeltaGRPOConfig, rewards: list[Callable]) -> list:
+def check_data(run_args: RunArguments, args: DeltaGRPOConfig, rewards: list[Callable]) -> Dataset | None:
     """
-    The first prompts of a local dataset. Like training, raises `UsageError` if its first rows are invalid, or if it
-    has too few rows.
+    The first rows of local training data; `None` if it is not local. Raises `ValueError` and `OSError` as training
+    does for invalid rows, also those to evaluate on, and for too few.
     """
-    sources = [(run_args, run_args.dataset_train_split)]
-    if args.eval_strategy != "no" and run_args.eval_dataset_name:
-        sources.append((evaluation_source(run_args), run_args.dataset_test_split))
-    prompts: list = []
     rows = max(FIRST_ROWS, args.generation_batch_size // args.num_generations)
-    for source, split in sources:
-        if Path(source.dataset_name).is_file():
-            try:
-                dataset = load_prepared(source, rewards, split, rows)
-                if source is run_args and len(dataset) < rows:  # a short file, or one that holds other rows, too
-                    dataset = load_prepared(source, rewards, split)
-                    refuse_too_few_rows(args, len(dataset))
-                prompts += dataset["prompt"]
-            except (ValueError, OSError) as error:
-                raise UsageError(str(error)) from error
-    return prompts
+    data = evaluated = None
+    if Path(run_args.dataset_name).exists():
+        data = load_prepared(run_args, rewards, run_args.dataset_train_split, rows)
+        if len(data) < rows:  # a short file, or one that holds other rows, too
+            data = load_prepared(run_args, rewards, run_args.dataset_train_split)
+    source = evaluation_source(run_args)
+    if args.eval_strategy != "no" and source is not run_args and Path(source.dataset_name).exists():
+        evaluated = load_prepared(source, rewards, run_args.dataset_test_split, rows)
+    if data is not None:
+        refuse_too_few_rows(args, len(data))
+    checks.check_data(data, evaluated, rewards)
+    return data
 
 
-def warn_of_model(run_args: RunArguments, model_args: ModelConfig, prompts: list) -> Iterator[str]:
-    """A warning for each option that does not fit the model."""
-    if model_args.use_peft and model_args.lora_dropout > 0:
-        yield (
-            f"lora_dropout={model_args.lora_dropout:g} (TRL's default is 0.05): the policy that is trained differs "
-            "from the one that sampled. Set lora_dropout to 0."
-        )
-    chats = [prompt for prompt in prompts if not isinstance(prompt, str)]
-    if run_args.conversational and not chats:  # the data is not local
-        chats = [[{"role": "user", "content": "a question"}]]
-    if not chats:
+def check_model(run_args: RunArguments, args: DeltaGRPOConfig, source: ModelSource, data: Dataset | None) -> None:
+    """Raise `ValueError` as training does, if the model's tokenizer and configuration are on this machine."""
+    if data is None and run_args.conversational:  # the data is not local
+        data = Dataset.from_dict({"prompt": [[{"role": "user", "content": "a question"}]]})
+    if not (Path(source.name).is_dir() or try_to_load_from_cache(source.name, "tokenizer.json", source.revision)):
         return
-    try:
-        source = {"revision": model_args.model_revision, "local_files_only": True}
-        tokenizer = AutoTokenizer.from_pretrained(model_args.model_name_or_path, **source)
-    except (OSError, ValueError):  # not on this machine
-        return
-    try:
-        refuse_chats_without_template([{"prompt": chats[0]}], tokenizer, run_args.dataset_name)
-    except ValueError as error:
-        yield str(error)
+    if run_args.max_prompt_length is not None and data is not None:
+        template = args.chat_template_kwargs
+        data = drop_long_prompts(data, source.tokenizer(), run_args.max_prompt_length, run_args.dataset_name, template)
+    checks.check_model(args, source.processor(), source.config(), source.name, data)
 
 
 def main(options: Options, num_processes: int) -> None:
     """Print the plan of a recipe. Raises `UsageError` for a mistake in it, its data, or its rewards' options."""
     run_args, training_args, model_args = parse(options, num_processes)
     try:
-        rewards = get_rewards(run_args)
-    except (ValueError, ImportError) as error:
+        data = check_data(run_args, training_args, get_rewards(run_args))
+        check_model(run_args, training_args, model_source(model_args, training_args, local_files_only=True), data)
+    except (ValueError, OSError, ImportError) as error:
         raise UsageError(str(error)) from error
-    prompts = check_data(run_args, training_args, rewards)
     plan = make_plan(training_args, hidden_size(model_args, training_args.trust_remote_code))
-    plan = replace(plan, warnings=(*plan.warnings, *warn_of_model(run_args, model_args, prompts)))
     print(describe(plan, run_args, training_args, model_args))

@@ -1,7 +1,6 @@
 """`delta-trl explain`. Reads and checks the call without torch; `token_credit.py` does the work."""
 
 import argparse
-import os
 import warnings
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from ..arguments.errors import UsageError
 from ..data.completions import read_completions
 from ..report.token_log.records import COMPLETIONS_FILE, FOLDER, TOKEN_TYPES_FILE
 from .checks import check_model_path
-from .folder import RECORDS
+from .folder import RECORDS, refuse_unwritable
 
 
 DESCRIPTION = """\
@@ -34,7 +33,7 @@ example:
                     --data completions.jsonl --output_dir outputs/explained
 """
 REPORT = "report.html"
-OLD_NAMES = {"--model": "--model_name_or_path", "--output": "--output_dir"}
+OLD_NAMES = {"--model": "--model_name_or_path", "--output": "--output_dir", "--rule": "--rules"}
 
 
 def main(args: list[str]) -> None:
@@ -53,10 +52,10 @@ def main(args: list[str]) -> None:
     parser.add_argument("--output_dir", type=Path, metavar="DIR", help=f"folder for the records and {REPORT}")
     parser.add_argument("--overwrite", action="store_true", help="replace what this command wrote there before")
     parser.add_argument(
-        "--rule",
+        "--rules",
         default="delta",
         metavar="NAME[:OPTION=VALUE,…]",
-        help="as in recipes, such as delta:token_gradient=lm_head or your_module.YourRule (%(default)s)",
+        help="one rule, as in recipes, such as delta:token_gradient=lm_head or your_module.YourRule (%(default)s)",
     )
     parser.add_argument(
         "--batch_size", type=int, default=4, metavar="N", help="completions in a forward pass (%(default)s)"
@@ -102,9 +101,7 @@ def _new_name(arg: str) -> str:
 def _check_output(output: Path, overwrite: bool) -> None:
     """Raise `UsageError` if the folder is not writable, or holds records that would be lost or mixed with new ones."""
     folder = output / FOLDER
-    existing = next(path for path in (folder, *folder.parents) if os.path.exists(path))
-    if not existing.is_dir() or not os.access(existing, os.W_OK):
-        raise UsageError(f"--output_dir {output}: {existing} is not a folder that can be written to.")
+    refuse_unwritable(folder)
     own = {folder / COMPLETIONS_FILE.format(step=0), folder / TOKEN_TYPES_FILE, output / REPORT}
     patterns = (*RECORDS, f"{FOLDER}/*.parquet", "completions/*.parquet", "checkpoint-*", REPORT)
     found = {path: None for pattern in patterns for path in sorted(output.glob(pattern))}

@@ -20,6 +20,13 @@ MODEL = (
 )
 
 
+def refuse_unwritable(folder: Path) -> None:
+    """Raise `UsageError` if a folder is a file, or cannot be made or written to."""
+    existing = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        raise UsageError(f"output_dir={str(folder)!r}: {existing} is not a folder that can be written to.")
+
+
 def refuse_another_run(output_dir: object, resume: object = None, overwrite: object = False, *inputs: object) -> None:
     """
     Raise `UsageError` if training into a folder would mix with, or write over, what it holds.
@@ -31,8 +38,7 @@ def refuse_another_run(output_dir: object, resume: object = None, overwrite: obj
         *inputs (`str`, *optional*): The model and the data; hub ids or paths.
     """
     folder = Path(str(output_dir))
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"output_dir={str(output_dir)!r} is a file: name a folder.")
+    refuse_unwritable(folder)
     for given in filter(None, map(str, filter(None, inputs))):
         path = Path(given).resolve()
         inside = path == folder.resolve() or (is_true(overwrite) and folder.resolve() in path.parents)

@@ -15,10 +15,10 @@ def main(args: list[str]) -> None:
     )
     parser.add_argument("runs", nargs="+", metavar="RUN_DIR", help="output_dir of a run; two are compared")
     parser.add_argument(
-        "--output",
+        "--output_dir",
         type=Path,
-        metavar="FILE",
-        help="the HTML file; if not given, report.html in the first RUN_DIR, or report-vs-NAME.html of two",
+        metavar="DIR",
+        help="folder for report.html, or report-vs-NAME.html of two; if not given, the first RUN_DIR",
     )
     parser.add_argument("--step", type=int, metavar="N", help="only the completions recorded at this step")
     parser.add_argument("--min_count", type=int, default=MIN_COUNT, metavar="N",
@@ -32,7 +32,7 @@ def main(args: list[str]) -> None:
     if options.min_count < 1:
         raise UsageError(f"--min_count {options.min_count}: expected a positive number.")
     if options.terminal:
-        if len(options.runs) > 1 or options.output:
+        if len(options.runs) > 1 or options.output_dir:
             raise UsageError("--terminal shows one run, and writes no file.")
         from ..report.terminal import show
 
@@ -42,5 +42,5 @@ def main(args: list[str]) -> None:
         raise UsageError("--relative goes with --terminal: the page has a switch for it.")
     # The name of a comparison has the second run's name, so that the first run's own report stays.
     name = "-vs-".join(["report", *(Path(run).resolve().name for run in options.runs[1:])])
-    output = options.output or Path(options.runs[0]) / f"{name}.html"
+    output = (options.output_dir or Path(options.runs[0])) / f"{name}.html"
     print(write_report(options.runs, output, min_count=options.min_count, step=options.step))

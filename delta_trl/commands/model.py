@@ -1,15 +1,23 @@
 """Model settings that a recipe leaves open: the attention kernel, and the tokens that end a completion."""
 
+from typing import Any
+
 import torch
 from accelerate.logging import get_logger
-from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
+from transformers import GenerationConfig, PreTrainedTokenizerBase
 from transformers.utils import is_flash_attn_2_available
-from trl import GRPOConfig
+from trl import GRPOConfig, ModelConfig
 
-from ..evaluation.generation import end_tokens
+from ..evaluation.generation import ModelSource, end_tokens
 
 
 logger = get_logger(__name__)
+
+
+def model_source(model_args: ModelConfig, args: GRPOConfig, **options: Any) -> ModelSource:
+    """The model of a recipe."""
+    name, revision = model_args.model_name_or_path, model_args.model_revision
+    return ModelSource(name, revision, trust_remote_code=args.trust_remote_code, **options)
 
 
 def choose_attention(asked: str | None, args: GRPOConfig) -> str | None:
@@ -36,12 +44,12 @@ def turn_end(tokenizer: PreTrainedTokenizerBase) -> int | None:
         return None
     said = "a reply that no template has"
     messages = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": said}]
-    text = tokenizer.apply_chat_template(messages, tokenize=False)
-    ids = tokenizer(text[text.rindex(said) + len(said) :], add_special_tokens=False).input_ids
+    _, found, rest = tokenizer.apply_chat_template(messages, tokenize=False).rpartition(said)
+    ids = tokenizer(rest, add_special_tokens=False).input_ids if found else []
     return ids[0] if ids and ids[0] in tokenizer.all_special_ids else None
 
 
-def end_turns(args: GRPOConfig, model: str, **source) -> list[int] | None:
+def end_turns(args: GRPOConfig, source: ModelSource) -> list[int] | None:
     """
     The tokens that end a completion of a chat, if the model does not declare all of them; else `None`. Changes `args`
     so that generation stops there.
@@ -51,13 +59,12 @@ def end_turns(args: GRPOConfig, model: str, **source) -> list[int] | None:
 
     Args:
         args (`GRPOConfig`): Its `generation_kwargs` get the end tokens, unless they set their own.
-        model (`str`): Hub id or path.
-        **source: `revision` and `trust_remote_code`.
+        source ([`~evaluation.generation.ModelSource`]): The model.
     """
-    tokenizer = AutoTokenizer.from_pretrained(model, **source)
+    tokenizer = source.tokenizer()
     end = turn_end(tokenizer)
     try:
-        declared = GenerationConfig.from_pretrained(model, **source)
+        declared = GenerationConfig.from_pretrained(source.name, **source.hub_options)
     except OSError:  # none beside the model
         declared = None
     known = end_tokens(tokenizer, declared)

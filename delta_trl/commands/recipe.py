@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 from trl import ModelConfig
 
 from ..arguments.errors import UsageError
 from ..arguments.options import Options
-from ..arguments.parser import StrictParser, read_mappings
+from ..arguments.parser import StrictParser, documented, read_mappings
 from ..data.formats import FORMATS
 from ..rewards import get_reward
 from ..trainer.config import CreditArguments, DeltaGRPOConfig
@@ -15,77 +16,61 @@ from .help import HelpAll, short_help
 from .terminal import TERMINALS
 
 
+@documented
 @dataclass
 class RunArguments:
     """
     The data and rewards of a run. Options that TRL's scripts have, too, mean the same there.
 
     Args:
-        dataset_name (`str`): Id of a hub dataset, or path of a local `.json`, `.jsonl` or `.parquet` file.
+        dataset_name (`str`): Hub id, or a `.json`, `.jsonl` or `.parquet` file. Or a folder of such files.
         dataset_config (`str`, *optional*): Configuration of a hub dataset.
-        dataset_format (`str`, *optional*): Schema of a public dataset, `deepmath`, `gsm8k`, …, see docs/datasets.md.
+        dataset_format (`str`, *optional*):
+            Schema of a public dataset. In place of `column_mapping`, see docs/datasets.md.
         dataset_train_split (`str`, *optional*, defaults to `"train"`): Split to train on.
         eval_dataset_name (`str`, *optional*):
             Like `dataset_name`, for evaluation. Defaults to `dataset_name`, with its configuration, format and column
-            mapping. If given, these are set by the three keys below alone.
-        eval_dataset_config, eval_dataset_format, eval_column_mapping (*optional*): Of `eval_dataset_name`.
-        dataset_test_split (`str`, *optional*, defaults to `"test"`): Split to evaluate on, with `eval_strategy`.
-        column_mapping (`dict`, *optional*): New names of columns, `{question: prompt, answer: solution}`.
-        prompt_template (`str`, *optional*): Text around each prompt; `{prompt}` stands for it.
-        system_prompt (`str`, *optional*): System message of conversational prompts.
-        conversational (`bool`, *optional*, defaults to `False`): Make a string prompt the user's message of a chat.
-        max_prompt_length (`int`, *optional*): Leave out rows whose prompt has more tokens than this.
+            mapping. If given, these are set by `eval_dataset_config` and its like alone.
+        eval_dataset_config, eval_dataset_format, eval_column_mapping (*optional*):
+            Of `eval_dataset_name`. Like those without `eval_`.
+        dataset_test_split (`str`, *optional*, defaults to `"test"`): Split to evaluate on. Needs `eval_strategy`.
+        column_mapping (`dict`, *optional*):
+            New names of columns. `{question: prompt, answer: solution}`: training reads `prompt`, rewards the others.
+        prompt_template (`str`, *optional*): Text around each prompt, with `{prompt}`.
+        system_prompt (`str`, *optional*): System message of chats.
+        conversational (`bool`, *optional*, defaults to `False`):
+            Turn text prompts into chats, as the user's message. Set it for models that were trained on chats.
+        max_prompt_length (`int`, *optional*):
+            Leave out rows with longer prompts, in tokens. Set it if prompt and completion exceed the model's
+            context.
         reward_funcs (`list[str]` or `dict[str, float]`):
-            Names of rewards, or dotted paths of your own functions; in a recipe also with their weights,
-            `{math_reward: 1, my_rewards.shorter: 0.2}`, in place of `reward_weights`.
-        reward_kwargs (`dict`, *optional*): Options by reward name, `{math_reward: {…}}`.
+            Names of rewards, or paths of your own. A path is dotted, `my_rewards.shorter`. In a recipe also with
+            their weights, `{math_reward: 1, my_rewards.shorter: 0.2}`, in place of `reward_weights`.
+        reward_kwargs (`dict`, *optional*): Options by reward name. `{math_reward: {timeout: 3}}`.
         overwrite_output_dir (`bool`, *optional*, defaults to `False`):
             Remove the run that `output_dir` holds. Without it, such a folder is refused.
         terminal (`str`, *optional*, defaults to `"lines"`):
-            What training prints: a line per rollout batch, or `"trl"`, TRL's dicts and tables.
+            Print a line per rollout batch, or as TRL does. `trl` prints TRL's dicts and tables.
     """
 
-    dataset_name: str | None = field(default=None, metadata={"help": "Hub id, or a .json/.jsonl/.parquet file."})
-    dataset_config: str | None = field(default=None, metadata={"help": "Configuration of a hub dataset."})
-    dataset_format: str | None = field(
-        default=None,
-        metadata={"help": "Schema of a public dataset, in place of column_mapping.", "choices": tuple(FORMATS)},
-    )
-    dataset_train_split: str = field(default="train", metadata={"help": "Split to train on."})
-    eval_dataset_name: str | None = field(
-        default=None, metadata={"help": "Dataset to evaluate on; `dataset_name` if not given."}
-    )
-    eval_dataset_config: str | None = field(default=None, metadata={"help": "Configuration of `eval_dataset_name`."})
-    eval_dataset_format: str | None = field(
-        default=None, metadata={"help": "Like dataset_format, of `eval_dataset_name`.", "choices": tuple(FORMATS)}
-    )
-    eval_column_mapping: dict | str | None = field(
-        default=None, metadata={"help": "Like column_mapping, of `eval_dataset_name`."}
-    )
-    dataset_test_split: str = field(default="test", metadata={"help": "Split to evaluate on."})
-    column_mapping: dict | str | None = field(
-        default=None, metadata={"help": "New names of columns, {question: prompt, answer: solution}."}
-    )
-    prompt_template: str | None = field(default=None, metadata={"help": "Text around each prompt, with {prompt}."})
-    system_prompt: str | None = field(default=None, metadata={"help": "System message of conversational prompts."})
-    conversational: bool = field(
-        default=False, metadata={"help": "Make a string prompt the user's message of a chat."}
-    )
-    max_prompt_length: int | None = field(
-        default=None, metadata={"help": "Leave out rows whose prompt has more tokens than this."}
-    )
-    reward_funcs: list[str] | None = field(
-        default=None, metadata={"help": "Names of rewards, or dotted paths of your own functions."}
-    )
-    reward_kwargs: dict | str | None = field(default=None, metadata={"help": "Options by reward name."})
-    overwrite_output_dir: bool = field(default=False, metadata={"help": "Remove the run that output_dir holds."})
-    terminal: str = field(
-        default="lines",
-        metadata={
-            "help": "What training prints: a line per rollout batch, or TRL's dicts and tables.",
-            "choices": TERMINALS,
-        },
-    )
+    dataset_name: str | None = None
+    dataset_config: str | None = None
+    dataset_format: str | None = field(default=None, metadata={"choices": tuple(FORMATS)})
+    dataset_train_split: str = "train"
+    eval_dataset_name: str | None = None
+    eval_dataset_config: str | None = None
+    eval_dataset_format: str | None = field(default=None, metadata={"choices": tuple(FORMATS)})
+    eval_column_mapping: dict | str | None = None
+    dataset_test_split: str = "test"
+    column_mapping: dict | str | None = None
+    prompt_template: str | None = None
+    system_prompt: str | None = None
+    conversational: bool = False
+    max_prompt_length: int | None = None
+    reward_funcs: list[str] | None = None
+    reward_kwargs: dict | str | None = None
+    overwrite_output_dir: bool = False
+    terminal: str = field(default="lines", metadata={"choices": TERMINALS})
 
     def __post_init__(self):
         read_mappings(self, "column_mapping", "eval_column_mapping", "reward_kwargs")
@@ -117,18 +102,18 @@ def get_rewards(run_args: RunArguments) -> list[Callable]:
     return [get_reward(name, **(run_args.reward_kwargs.get(name) or {})) for name in run_args.reward_funcs]
 
 
-def weigh_rewards(run_args: RunArguments, training_args: DeltaGRPOConfig) -> None:
-    """Split `reward_funcs`, a mapping of names to weights, into lists of names and weights. Raises `UsageError`."""
-    for name, weight in run_args.reward_funcs.items():
+def weigh_rewards(recipe: dict[str, Any]) -> dict[str, Any]:
+    """A recipe whose `reward_funcs` maps names to weights, with lists of both. Raises `UsageError`."""
+    weights = recipe["reward_funcs"]
+    for name, weight in weights.items():
         if not isinstance(weight, (int, float)) or isinstance(weight, bool):
             raise UsageError(
                 f"reward_funcs: the weight of {name!r} is {weight!r}: expected a number. Options go into "
                 "reward_kwargs."
             )
-    if training_args.reward_weights is not None:
+    if recipe.get("reward_weights") is not None:
         raise UsageError("Set either the weights in `reward_funcs` or `reward_weights`.")
-    training_args.reward_weights = list(map(float, run_args.reward_funcs.values()))
-    run_args.reward_funcs = list(run_args.reward_funcs)
+    return {**recipe, "reward_funcs": list(weights), "reward_weights": list(map(float, weights.values()))}
 
 
 class RecipeParser(StrictParser):
@@ -143,7 +128,9 @@ class RecipeParser(StrictParser):
         return short_help(self, {"data and rewards": data, "token credit": [*credit, "epsilon_high"]})
 
     def parse(self, options: Options) -> tuple[RunArguments, DeltaGRPOConfig, ModelConfig]:
-        run_args, training_args, model_args = super().parse(options)
-        if isinstance(run_args.reward_funcs, dict):
-            weigh_rewards(run_args, training_args)
-        return run_args, training_args, model_args
+        recipe, flags = options.recipe, options.flags
+        if isinstance(recipe.get("reward_funcs"), dict) and "reward_funcs" not in flags:
+            recipe = weigh_rewards(recipe)
+        if flags.get("token_credit") not in (None, [recipe.get("token_credit", "delta")]):
+            recipe = {name: value for name, value in recipe.items() if name != "token_credit_kwargs"}  # another rule's
+        return super().parse(Options(recipe, flags))

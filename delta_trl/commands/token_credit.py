@@ -1,18 +1,17 @@
 """Token credit of completions from a file, recorded as training records a rollout batch: the work of `explain`."""
 
 import argparse
-import textwrap
 from pathlib import Path
 
 import pyarrow as pa
 import torch
-from transformers import AutoConfig, PreTrainedTokenizerBase
+from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from ..arguments.errors import UsageError
-from ..credit import credit_at_rollout, read_rule
-from ..data.columns import refuse_chats_without_template
-from ..evaluation.generation import ModelSource, load_model
+from ..credit import credit_at_rollout, make_rule
+from ..evaluation.generation import ModelSource, beginning
 from ..files import write_atomically
+from ..policy.checks import check_ids, refuse_chats_without_template
 from ..policy.standalone import add_advantages, given_tokens
 from ..report import write_report
 from ..report.token_log.log import TokenTypes, serialize
@@ -41,12 +40,13 @@ def explain(rows: list[dict], options: argparse.Namespace, report: Path) -> Path
     except (RuntimeError, AssertionError) as error:  # the latter from a torch without CUDA
         raise UsageError(f"--device {device}: {str(error).splitlines()[0]}") from error
     try:
-        rule = read_rule(options.rule)
+        rule = make_rule(options.rules)
     except ValueError as error:
-        raise UsageError(f"--rule {options.rule}: {error}") from error
-    tokenizer = tokenize(rows, options.model_name_or_path, options.data)
+        raise UsageError(f"--rules {options.rules}: {error}") from error
+    source = ModelSource(options.model_name_or_path, dtype=options.dtype)
+    tokenizer = tokenize(rows, source, options.data)
     try:
-        model = load_model(options.model_name_or_path, dtype=options.dtype).to(device).eval()
+        model = source.model().to(device).eval()
     except Exception as error:  # what loading raises has no common type
         raise _not_loaded(options.model_name_or_path, error) from error
     add_advantages(rows)
@@ -75,13 +75,13 @@ def explain(rows: list[dict], options: argparse.Namespace, report: Path) -> Path
     return write_report([options.output_dir], report, min_count=options.min_count)
 
 
-def tokenize(rows: list[dict], model: str, path: Path) -> PreTrainedTokenizerBase:
+def tokenize(rows: list[dict], source: ModelSource, path: Path) -> PreTrainedTokenizerBase:
     """
     Add `prompt_ids` and `token_ids` to the rows; a chat becomes the text that the model reads.
 
     Args:
         rows (`list[dict]`): As `read_completions` returns them.
-        model (`str`): Hub id or folder.
+        source ([`~evaluation.generation.ModelSource`]): The model.
         path (`Path`): The data's file, for messages.
 
     Returns:
@@ -91,47 +91,30 @@ def tokenize(rows: list[dict], model: str, path: Path) -> PreTrainedTokenizerBas
         UsageError: If the tokenizer cannot be loaded, or a line does not fit it or the model.
     """
     try:
-        source = ModelSource(model)
-        config = AutoConfig.from_pretrained(source.base() if source.is_adapter() else model).get_text_config()
-        tokenizer = source.tokenizer()
+        config, tokenizer = source.config(), source.tokenizer()
     except Exception as error:  # what loading raises has no common type
-        raise _not_loaded(model, error) from error
-    limit = getattr(config, "max_position_embeddings", None)
+        raise _not_loaded(source.name, error) from error
     for row in rows:
         try:
-            _tokenize_row(row, tokenizer, config.vocab_size, limit)
+            _tokenize_row(row, tokenizer, config)
         except Exception as error:  # what tokenizers and chat templates raise has no common type
-            raise UsageError(f"{path}, line {row['line']}, does not fit {model}: {_beginning(error)}") from error
+            raise UsageError(f"{path}, line {row['line']}, does not fit {source.name}: {beginning(error)}") from error
     return tokenizer
 
 
-def _tokenize_row(row: dict, tokenizer: PreTrainedTokenizerBase, vocab_size: int, limit: int | None) -> None:
+def _tokenize_row(row: dict, tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig) -> None:
     chat = isinstance(row["prompt"], list)
     if chat:
-        refuse_chats_without_template([row], tokenizer)
+        refuse_chats_without_template([row["prompt"]], tokenizer, "The data")
         row["prompt"] = tokenizer.apply_chat_template(row["prompt"], tokenize=False, add_generation_prompt=True)
     row["prompt_ids"] = tokenizer(row["prompt"], add_special_tokens=not chat).input_ids
     row["token_ids"] = tokenizer(row["completion"], add_special_tokens=False).input_ids
-    if not row["prompt_ids"]:
-        raise ValueError("the prompt has no token, so nothing predicts the completion's first one.")
-    if not row["token_ids"]:
-        raise ValueError("the completion has no token.")
-    ids = row["prompt_ids"] + row["token_ids"]
-    if max(ids) >= vocab_size:
-        raise ValueError(
-            f"a token is beyond the vocabulary, {vocab_size:,}. Does the tokenizer saved there belong to the model?"
-        )
-    if limit is not None and len(ids) > limit:
-        raise ValueError(f"prompt and completion have {len(ids):,} tokens, max_position_embeddings is {limit:,}.")
+    check_ids(row["prompt_ids"], tokenizer, config, "the prompt", len(row["token_ids"]))
+    check_ids(row["token_ids"], tokenizer, config, "the completion")
 
 
 def _not_loaded(model: str, error: Exception) -> UsageError:
-    return UsageError(f"model_name_or_path={model!r}: cannot be loaded: {_beginning(error)}")
-
-
-def _beginning(error: Exception) -> str:
-    """The beginning of a message, where transformers says what is wrong; lists and advice follow."""
-    return textwrap.shorten(str(error) or type(error).__name__, 300, placeholder=" …")
+    return UsageError(f"model_name_or_path={model!r}: cannot be loaded: {beginning(error)}")
 
 
 def _write_records(rows: list[dict], types: TokenTypes, texts: TokenTexts, folder: Path) -> None:

@@ -6,7 +6,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 from accelerate.logging import get_logger
-from transformers import AutoTokenizer
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
 from ..arguments.options import Options, is_true
@@ -19,7 +18,7 @@ from ..trainer.trainer import DeltaGRPOTrainer
 from .best_checkpoint import SaveBestCallback, keeps_best
 from .dataset import evaluation_source, load_prepared
 from .folder import remove_run
-from .model import choose_attention, end_turns
+from .model import choose_attention, end_turns, model_source
 from .recipe import RecipeParser, RunArguments, UsageError, get_rewards
 from .terminal import lines, no_progress_bars_in_files
 
@@ -86,8 +85,7 @@ def build(
     keep_best = keeps_best(training_args)
     ends = None
     if not isinstance(train_dataset[0]["prompt"], str):  # a chat
-        source = {"revision": model_args.model_revision, "trust_remote_code": training_args.trust_remote_code}
-        ends = end_turns(training_args, model_args.model_name_or_path, **source)
+        ends = end_turns(training_args, model_source(model_args, training_args))
     # the recipe's model keys, as in TRL's own scripts; `model_init_kwargs` takes precedence
     training_args.model_init_kwargs = {
         "revision": model_args.model_revision,
@@ -116,11 +114,7 @@ def build(
 def _dataset(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args: ModelConfig, rewards, split):
     dataset = load_prepared(run_args, rewards, split)
     if run_args.max_prompt_length is not None:
-        tokenizer = AutoTokenizer.from_pretrained(
-            model_args.model_name_or_path,
-            revision=model_args.model_revision,
-            trust_remote_code=training_args.trust_remote_code,
-        )
+        tokenizer = model_source(model_args, training_args).tokenizer()
         template = training_args.chat_template_kwargs
         dataset = drop_long_prompts(dataset, tokenizer, run_args.max_prompt_length, run_args.dataset_name, template)
     return dataset

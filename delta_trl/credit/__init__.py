@@ -13,7 +13,7 @@ from .gradients.topk_hidden import TopKHiddenGradients
 from .groups import group_advantages
 from .head import LMHead
 from .hidden_states import HiddenStates, RecomputedStates
-from .names import make_rule, read_rule
+from .names import make_rule
 from .rule import Cost as Cost
 from .rule import Requirements, TokenCredit, credit_at_rollout
 from .rules import (
@@ -86,6 +86,5 @@ __all__ = [
     "credit_at_rollout",
     "group_advantages",
     "make_rule",
-    "read_rule",
     "token_coefficients",
 ]

@@ -1,13 +1,12 @@
 """Rules of token credit from the names and options of recipes and command lines."""
 
-import difflib
 import inspect
 from typing import Any
 
 import yaml
 
-from ..arguments.lookup import check_options, import_dotted
-from .rule import TokenCredit, check_hooks
+from ..arguments.lookup import check_options, import_dotted, nearest
+from .rule import TokenCredit, check_rule
 from .rules import RULES
 
 
@@ -16,7 +15,9 @@ def make_rule(name: str, options: dict[str, Any] | None = None) -> TokenCredit:
     The rule of a recipe's `token_credit` and `token_credit_kwargs`.
 
     Args:
-        name (`str`): One of `RULES`, or the dotted path of a class of your own.
+        name (`str`):
+            One of `RULES`, or the dotted path of a class of your own. Options may follow a colon:
+            `delta:token_gradient=lm_head,refinement_steps=0`.
         options (`dict`, *optional*):
             Arguments of the class. If the class wraps another rule, `rule` is that one's name and `rule_kwargs` are
             its options.
@@ -24,40 +25,37 @@ def make_rule(name: str, options: dict[str, Any] | None = None) -> TokenCredit:
     Raises:
         ValueError: If there is no such rule, or it does not take these options or values.
     """
+    if not isinstance(name, str):
+        hint = " YAML reads `no` and `off` as False: without token credit is `none`." if name is False else ""
+        raise ValueError(f"token_credit={name!r}: expected the name of one rule, such as 'delta'.{hint}")
+    name, _, written = name.partition(":")
+    options = {**(options or {}), **_read_options(written)}
     if name in RULES:
         kind = RULES[name]
-    elif "." in str(name):
+    elif "." in name:
         kind = import_dotted("rule of token credit", name, RULES)
         if not (inspect.isclass(kind) and issubclass(kind, TokenCredit)):
             raise ValueError(
                 f"token_credit={name!r}: expected a subclass of delta_trl.credit.TokenCredit, not {kind}."
             )
     else:
-        nearest = difflib.get_close_matches(str(name), RULES, n=1)
         raise ValueError(
             f"token_credit={name!r}: expected one of {', '.join(map(repr, RULES))}, or the dotted path of your own "
-            f"class.{f' Did you mean {nearest[0]!r}?' if nearest else ''}"
+            f"class{nearest(name, RULES)}."
         )
-    options = dict(options or {})
     wrapped = options.pop("rule_kwargs", None)
     if wrapped is not None or isinstance(options.get("rule"), str):
         options["rule"] = make_rule(options.get("rule", "delta"), wrapped)
     check_options(f"token_credit={name!r}", kind, options)
     rule = kind(**options)
-    check_hooks(rule)
+    check_rule(rule)
     return rule
 
 
-def read_rule(text: str) -> TokenCredit:
-    """
-    The rule that a command line names: `delta`, or with options `delta:token_gradient=lm_head,refinement_steps=0`.
-
-    Raises:
-        ValueError: As [`make_rule`], and if an option is not `key=value`.
-    """
-    name, _, options = text.partition(":")
+def _read_options(text: str) -> dict[str, Any]:
+    """Options as `key=value,key=value`. Raises `ValueError` if they are written in another way."""
     given = {}
-    for option in filter(None, options.split(",")):
+    for option in filter(None, text.split(",")):
         key, equals, value = option.partition("=")
         if not equals:
             raise ValueError(f"{text!r}: expected options as NAME:key=value,key=value, got {option!r}.")
@@ -65,4 +63,4 @@ def read_rule(text: str) -> TokenCredit:
             given[key.strip()] = yaml.safe_load(value)
         except yaml.YAMLError as error:
             raise ValueError(f"{text!r}: {option!r} has no value that can be read.") from error
-    return make_rule(name, given)
+    return given

@@ -1,5 +1,6 @@
 """The interface of a rule of token credit, and the checks of what a rule returns. See docs/token_credit.md."""
 
+import dataclasses
 import difflib
 import warnings
 from dataclasses import dataclass
@@ -102,8 +103,16 @@ class TokenCredit:
         return type(self).of_micro_batch is not TokenCredit.of_micro_batch
 
 
-def check_hooks(rule: TokenCredit) -> None:
-    """Raise `ValueError` for a subclass that overrides neither hook, for example because of a misspelt name."""
+def check_rule(rule: TokenCredit) -> None:
+    """
+    Raise `ValueError` for a subclass that overrides neither hook, for example because of a misspelt name, and for an
+    option that is true or false and has another value.
+    """
+    options: tuple = dataclasses.fields(rule) if dataclasses.is_dataclass(rule) else ()
+    for option in options:
+        value = getattr(rule, option.name)
+        if option.type in (bool, "bool") and type(value) is not bool:
+            raise ValueError(f"{option.name}={value!r}: expected true or false.")
     kind, hooks = type(rule), ("of_rollout", "of_micro_batch")
     if kind is TokenCredit or rule.credits_rollouts or rule.credits_micro_batches:
         return

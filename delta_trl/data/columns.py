@@ -17,19 +17,17 @@ FROM_TRAINER = {
     "log_metric",
     "environments",
 }
+NOT_PASSED = {"prompt", "completion", "completion_ids"}  # columns that TRL keeps from rewards
 
 
-def check_datasets(train_dataset: Any, eval_dataset: Any, reward_funcs: list | None) -> None:
+def check_datasets(datasets: dict[str, Any], reward_funcs: list | None) -> None:
     """
-    Check the datasets of a trainer against its rewards, in any form that `GRPOTrainer` takes. `reward_funcs` is `None`
-    if rewards get their columns from elsewhere. Raises `ValueError` for an empty dataset, and where there is no prompt
-    or a reward lacks a column. Streams that do not know their columns pass.
+    Check the datasets of a trainer, by name, against its rewards, in any form that `GRPOTrainer` takes. `reward_funcs`
+    is `None` if rewards get their columns from elsewhere. Raises `ValueError` for an empty dataset, and as
+    [`check_columns`]. Streams that do not know their columns pass.
     """
     functions = [reward for reward in reward_funcs or [] if _is_function(reward)]
     names = [getattr(function, "__name__", type(function).__name__) for function in functions]
-    evaluated = eval_dataset if isinstance(eval_dataset, dict) else {"": eval_dataset}
-    datasets = {"train_dataset": train_dataset}
-    datasets |= {f"eval_dataset {key!r}" if key else "eval_dataset": value for key, value in evaluated.items()}
     for name, dataset in datasets.items():
         columns = getattr(dataset, "column_names", None)
         if hasattr(dataset, "__len__") and len(dataset) == 0:
@@ -41,25 +39,31 @@ def check_datasets(train_dataset: Any, eval_dataset: Any, reward_funcs: list | N
                 f"{name} has no column 'prompt', only {', '.join(map(repr, columns))}. Rename the one that holds the "
                 "prompts: dataset.rename_column('<its name>', 'prompt')."
             )
-        check_reward_columns(columns, functions, names)
+        if taken := sorted(FROM_TRAINER.intersection(columns) - NOT_PASSED):
+            raise ValueError(
+                f"{name}: the column {taken[0]!r} has the name of an argument that TRL passes to rewards. Rename or "
+                "remove it."
+            )
+        check_columns(dataset, functions, names, name)
 
 
-def refuse_chats_without_template(rows: Any, tokenizer: Any, name: str = "The dataset") -> None:
+def check_columns(dataset: Any, reward_funcs: list[Callable], names: list[str], name: str) -> None:
     """
-    Raise `ValueError` if prompts are chats, and the tokenizer cannot make text of them.
+    Check the prompts of a dataset, and the columns that its rewards get.
 
-    Args:
-        rows (`Dataset` or `list[dict]`): Rows with a `prompt`; only the first is checked. Anything else passes.
-        tokenizer (`PreTrainedTokenizerBase` or `ProcessorMixin`): The model's.
-        name (`str`, *optional*, defaults to `"The dataset"`): What the rows are called in the message.
+    Raises:
+        ValueError: If a prompt is neither text nor a chat, or is not of the first one's kind; and as
+            [`check_reward_columns`].
     """
-    chats = isinstance(rows, (Dataset, list)) and not isinstance(rows[0]["prompt"], str)
-    if chats and getattr(tokenizer, "chat_template", None) is None:
-        raise ValueError(
-            f"{name}: the prompts are chats, but the tokenizer of {getattr(tokenizer, 'name_or_path', '')!r} has no "
-            "chat template. Use plain text as prompts (`conversational: false` in a recipe), or a model whose "
-            "tokenizer has a template, as instruction-tuned models have."
-        )
+    kind: Any = None
+    for number, prompt in enumerate(dataset["prompt"] if isinstance(dataset, Dataset) else (), start=1):
+        kind = kind or type(prompt)
+        if kind not in (str, list) or type(prompt) is not kind:
+            same = f", like that of row 1, a {kind.__name__}" if number > 1 else ""
+            raise ValueError(
+                f"{name}, row {number}, column 'prompt': expected a text or a list of messages{same}; got {prompt!r}."
+            )
+    check_reward_columns(dataset.column_names, reward_funcs, names)
 
 
 def _is_function(reward: Any) -> bool:
@@ -68,13 +72,16 @@ def _is_function(reward: Any) -> bool:
 
 
 def check_reward_columns(columns: list[str], reward_funcs: list[Callable], names: list[str]) -> None:
-    """Raise `ValueError` if a reward function requires an argument that is not a column of the dataset."""
+    """
+    Raise `ValueError` if a reward function requires an argument that is not a column of the dataset, or does not take
+    what TRL passes.
+    """
     for func, name in zip(reward_funcs, names, strict=True):
         try:
-            parameters = inspect.signature(func).parameters.values()
+            parameters = inspect.signature(func).parameters
         except (ValueError, TypeError):  # builtins may have no signature
             continue
-        for parameter in parameters:
+        for parameter in parameters.values():
             required = parameter.default is parameter.empty and parameter.kind in (
                 parameter.POSITIONAL_OR_KEYWORD,
                 parameter.KEYWORD_ONLY,
@@ -85,3 +92,13 @@ def check_reward_columns(columns: list[str], reward_funcs: list[Callable], names
                     f"{', '.join(map(repr, columns))}. Rename one: `column_mapping: {{<its name>: {parameter.name}}}` "
                     f"in a recipe, dataset.rename_column('<its name>', {parameter.name!r}) in Python."
                 )
+        passed = [
+            *sorted(FROM_TRAINER - {"environments"}),
+            *(column for column in columns if column not in NOT_PASSED),
+        ]
+        refused = [argument for argument in passed if argument not in parameters]
+        if refused and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+            raise ValueError(
+                f"The reward {name!r} does not take {', '.join(map(repr, refused))}, which TRL passes to it: add "
+                f"`**kwargs` to its arguments."
+            )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from datasets import Dataset, DatasetDict, load_dataset
 
+from ..policy.checks import refuse_chats_without_template
 from .formats import FORMATS, CellError, check_prompt
 
 
@@ -36,7 +37,8 @@ def load(
     Load one split of a dataset.
 
     Args:
-        name (`str`): Id of a dataset on the hub, or path of a local `.json`, `.jsonl` or `.parquet` file.
+        name (`str`):
+            Id of a dataset on the hub, path of a local `.json`, `.jsonl` or `.parquet` file, or of a folder of such.
         config (`str`, *optional*): Configuration of a hub dataset.
         split (`str`, *optional*, defaults to `"train"`): Split of a hub dataset. A local file is one split.
         columns (`tuple[str, ...]`, *optional*): Columns to read from a hub dataset in Parquet; by default all.
@@ -53,8 +55,13 @@ def load(
             raise FileNotFoundError(f"dataset_name={name!r}: no such file (from {Path.cwd()}).")
         if path.suffix not in LOCAL_FORMATS:
             raise ValueError(f"dataset_name={name!r}: expected a file of {', '.join(LOCAL_FORMATS)}.")
-        with path.open("rb") as file:
-            if path.suffix != ".parquet" and not any(map(bytes.strip, file)):
+        if path.suffix != ".parquet":
+            try:
+                with path.open(encoding="utf-8") as file:
+                    lines = sum(not line.isspace() for line in file)  # decodes all of it, which Arrow does not
+            except UnicodeDecodeError as error:
+                raise ValueError(f"dataset_name={name!r}: save the file as UTF-8 ({error}).") from error
+            if not lines:
                 raise ValueError(f"dataset_name={name!r}: the file is empty.")
         try:
             dataset = load_dataset(
@@ -65,7 +72,11 @@ def load(
             cause = _first_bad_line(path) or error.__cause__ or error
             raise ValueError(f"dataset_name={name!r}: the file cannot be read: {cause}") from error
     options = {"columns": list(columns)} if columns else {}
-    dataset = load_dataset(name, name=config, data_files=data_file, **options)
+    try:
+        dataset = load_dataset(name, name=config, data_files=data_file, **options)
+    except Exception as error:  # `datasets` wraps errors of every kind
+        why = " ".join(str(error.__cause__ or error).split())[:300]
+        raise ValueError(f"dataset_name={name!r}: the data cannot be loaded: {why}") from error
     if isinstance(dataset, DatasetDict):
         if split not in dataset:
             raise ValueError(f"dataset_name={name!r}: no split {split!r}, it has {', '.join(map(repr, dataset))}.")
@@ -78,7 +89,7 @@ def _first_bad_line(path: Path) -> str | None:
     if path.suffix != ".jsonl":
         return None
     kinds: dict[str, type] = {}  # column -> type of its first value
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         if not line.strip():
             continue
         try:
@@ -255,6 +266,8 @@ def drop_long_prompts(
     Raises:
         ValueError: If no row is left.
     """
+
+    refuse_chats_without_template(dataset["prompt"][:1], tokenizer, name)
 
     def short(prompts: list) -> list[bool]:
         if isinstance(prompts[0], str):

@@ -3,10 +3,11 @@
 from dataclasses import dataclass, field
 
 from ..arguments.errors import UsageError
-from ..arguments.parser import CheckedArguments, StrictParser, read_mappings
+from ..arguments.parser import CheckedArguments, StrictParser, documented, read_mappings
 from ..data.formats import FORMATS
 
 
+@documented
 @dataclass
 class EvalArguments(CheckedArguments):
     """
@@ -17,16 +18,19 @@ class EvalArguments(CheckedArguments):
         benchmarks (`list[str]`):
             Names of benchmarks, groups of them, paths of local files, `label=path`, or `name=source`.
         output_dir (`str`): Where samples and results go; the same command continues a stopped evaluation.
-        num_generations (`int`, *optional*, defaults to `16`): k, samples per problem.
+        num_generations (`int`, *optional*, defaults to `16`): k, samples per problem. More narrow the interval.
         temperature (`float`, *optional*, defaults to `1.0`): Sampling temperature; 0 is greedy.
-        top_p (`float`, *optional*, defaults to `0.7`): Nucleus sampling.
-        max_completion_length (`int`, *optional*, defaults to `30000`): Tokens after which a completion is cut off.
+        top_p (`float`, *optional*, defaults to `0.7`):
+            Sample among the likeliest tokens that have this share of the probability; 1 is all.
+        max_completion_length (`int`, *optional*, defaults to `30000`):
+            Tokens after which a completion is cut off. With the prompt, at most the model's context.
         seed (`int`, *optional*, defaults to `0`): Seed of the sampling.
         batch_size (`int`, *optional*):
-            Completions sampled together, and written together. Defaults to 16, and to 128 with vLLM.
+            Completions sampled together, and written together. Defaults to 16, and to 128 with vLLM. Lower it if
+            memory runs out.
         num_problems (`int`, *optional*): Size of a fixed random sample of the problems of each benchmark.
         reward (`str`, *optional*): Score files with this reward: a name, or the dotted path of your own.
-        reward_kwargs (`dict`, *optional*): Options by reward name, `{code_reward: {timeout: 10}}`.
+        reward_kwargs (`dict`, *optional*): Options of rewards, by their names, `{code_reward: {timeout: 10}}`.
         dataset_format (`str`, *optional*): Schema of the files, see docs/datasets.md.
         column_mapping (`dict`, *optional*): New names of the files' columns.
         prompt_template (`str`, *optional*): Text around each prompt, in place of the benchmark's own.
@@ -34,54 +38,47 @@ class EvalArguments(CheckedArguments):
         conversational (`bool`, *optional*):
             Turn prompts into chats. By default for benchmarks, if the tokenizer has a chat template; not for files.
         chat_template_kwargs (`dict`, *optional*): For the chat template, `{enable_thinking: false}`.
-        model_revision (`str`, *optional*): As in recipes.
-        dtype (`str`, *optional*, defaults to `"auto"`): As in recipes.
-        attn_implementation (`str`, *optional*): As in recipes.
-        trust_remote_code (`bool`, *optional*, defaults to `False`): As in recipes.
-        use_cpu (`bool`, *optional*, defaults to `False`): Stay on the CPU.
-        use_vllm (`bool`, *optional*, defaults to `False`): Sample with vLLM instead of transformers.
-        vllm_gpu_memory_utilization (`float`, *optional*, defaults to `0.9`): As in recipes.
-        vllm_tensor_parallel_size (`int`, *optional*, defaults to `1`): As in recipes.
-        vllm_max_model_length (`int`, *optional*): As in recipes.
+        model_revision (`str`, *optional*): Branch, tag or commit of the model's hub repository.
+        dtype (`str`, *optional*, defaults to `"auto"`):
+            Type of the weights, `bfloat16` or `float32`; `auto` is the checkpoint's.
+        attn_implementation (`str`, *optional*): Attention of transformers, such as `sdpa` or `flash_attention_2`.
+        trust_remote_code (`bool`, *optional*, defaults to `False`): Run code of the model's own hub repository.
+        use_cpu (`bool`, *optional*, defaults to `False`): Stay on the CPU, though there is a GPU.
+        use_vllm (`bool`, *optional*, defaults to `False`): Sample with vLLM instead of transformers: much faster.
+        vllm_gpu_memory_utilization (`float`, *optional*, defaults to `0.9`):
+            Share of the GPU's memory that vLLM takes. Lower it if others use the GPU.
+        vllm_tensor_parallel_size (`int`, *optional*, defaults to `1`):
+            GPUs of one vLLM engine. Raise it for a model that one GPU cannot hold.
+        vllm_max_model_length (`int`, *optional*): Longest prompt plus completion for vLLM, in tokens.
     """
 
-    model_name_or_path: str | None = field(default=None, metadata={"help": "Model or PEFT adapter: hub id or path."})
-    benchmarks: list[str] | None = field(
-        default=None, metadata={"help": "Names of benchmarks or groups, files, label=path, or name=source."}
-    )
-    output_dir: str | None = field(default=None, metadata={"help": "Where samples and results go."})
-    num_generations: int = field(default=16, metadata={"help": "k, samples per problem."})
-    temperature: float = field(default=1.0, metadata={"help": "Sampling temperature; 0 is greedy."})
-    top_p: float = field(default=0.7, metadata={"help": "Nucleus sampling."})
-    max_completion_length: int = field(default=30000, metadata={"help": "Tokens after which a completion is cut off."})
-    seed: int = field(default=0, metadata={"help": "Seed of the sampling."})
-    batch_size: int | None = field(
-        default=None, metadata={"help": "Completions sampled and written together: 16, with vLLM 128."}
-    )
-    num_problems: int | None = field(
-        default=None, metadata={"help": "Size of a fixed random sample of each benchmark's problems."}
-    )
-    reward: str | None = field(default=None, metadata={"help": "Reward that scores files: a name or a dotted path."})
-    reward_kwargs: dict | str | None = field(default=None, metadata={"help": "Options by reward name."})
-    dataset_format: str | None = field(
-        default=None, metadata={"help": "Schema of the files.", "choices": tuple(FORMATS)}
-    )
-    column_mapping: dict | str | None = field(default=None, metadata={"help": "New names of the files' columns."})
-    prompt_template: str | None = field(default=None, metadata={"help": "Text around each prompt, with {prompt}."})
-    system_prompt: str | None = field(default=None, metadata={"help": "System message of chats."})
-    conversational: bool | None = field(
-        default=None, metadata={"help": "Turn prompts into chats. Default: for benchmarks, given a chat template."}
-    )
-    chat_template_kwargs: dict | str | None = field(default=None, metadata={"help": "For the chat template."})
-    model_revision: str | None = field(default=None, metadata={"help": "Revision of the hub repository."})
-    dtype: str = field(default="auto", metadata={"help": "Dtype of the weights; auto is the checkpoint's."})
-    attn_implementation: str | None = field(default=None, metadata={"help": "Attention of transformers."})
-    trust_remote_code: bool = field(default=False, metadata={"help": "Run the model repository's own code."})
-    use_cpu: bool = field(default=False, metadata={"help": "Stay on the CPU."})
-    use_vllm: bool = field(default=False, metadata={"help": "Sample with vLLM instead of transformers."})
-    vllm_gpu_memory_utilization: float = field(default=0.9, metadata={"help": "Share of the GPU for vLLM."})
-    vllm_tensor_parallel_size: int = field(default=1, metadata={"help": "GPUs of one vLLM engine."})
-    vllm_max_model_length: int | None = field(default=None, metadata={"help": "Prompt plus completion, for vLLM."})
+    model_name_or_path: str | None = None
+    benchmarks: list[str] | None = None
+    output_dir: str | None = None
+    num_generations: int = 16
+    temperature: float = 1.0
+    top_p: float = 0.7
+    max_completion_length: int = 30000
+    seed: int = 0
+    batch_size: int | None = None
+    num_problems: int | None = None
+    reward: str | None = None
+    reward_kwargs: dict | str | None = None
+    dataset_format: str | None = field(default=None, metadata={"choices": tuple(FORMATS)})
+    column_mapping: dict | str | None = None
+    prompt_template: str | None = None
+    system_prompt: str | None = None
+    conversational: bool | None = None
+    chat_template_kwargs: dict | str | None = None
+    model_revision: str | None = None
+    dtype: str = "auto"
+    attn_implementation: str | None = None
+    trust_remote_code: bool = False
+    use_cpu: bool = False
+    use_vllm: bool = False
+    vllm_gpu_memory_utilization: float = 0.9
+    vllm_tensor_parallel_size: int = 1
+    vllm_max_model_length: int | None = None
 
     def __post_init__(self):
         read_mappings(self, "reward_kwargs", "column_mapping", "chat_template_kwargs")

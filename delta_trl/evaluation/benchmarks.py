@@ -11,7 +11,7 @@ from typing import Any
 
 from datasets import Dataset
 
-from ..data.columns import check_reward_columns
+from ..data.columns import check_columns
 from ..data.formats import FORMATS
 from ..data.loading import LOCAL_FORMATS, drop_rows_without_gold, load, prepare, standardize
 from ..rewards import get_reward
@@ -172,7 +172,7 @@ def load_problems(
     dataset = dataset.add_column(NUMBER, list(range(1, len(dataset) + 1)))
     reward_name = benchmark.reward or ("code_reward" if "tests" in dataset.column_names else "math_reward")
     reward = get_reward(reward_name, **((reward_kwargs or {}).get(reward_name) or {}))
-    check_reward_columns(dataset.column_names, [reward], [reward_name])
+    check_columns(dataset, [reward], [reward_name], benchmark.source)
     usable = drop_rows_without_gold(dataset, [reward], name)
     left_out = len(dataset) - len(usable)
     if benchmark.num_problems is not None and benchmark.num_problems < len(usable):

@@ -12,7 +12,7 @@ from ..arguments.errors import UsageError
 from ..files import write_json
 from .metrics import compare_runs, paired_bootstrap
 from .sampling import describe
-from .summary import Samples, load_samples, percent, print_table
+from .summary import Samples, load_samples, mean, print_table
 
 
 # settings that may differ between two evaluations without a warning
@@ -113,10 +113,10 @@ def show(comparison: dict) -> None:
         table.add_row(
             name,
             str(one["problems"]),
-            percent(runs["first"]),
-            percent(runs["second"]),
-            percent(paired["difference"]),
-            " – ".join(map(percent, paired["interval"])),
+            mean(runs["first"]),
+            mean(runs["second"]),
+            mean(paired["difference"]),
+            " – ".join(map(mean, paired["interval"])),
             f"{paired['p']:.4f}",
             *(["–", "k = 1: no runs to compare"] if runs["p"] is None else [f"{runs['u']:g}", f"{runs['p']:.4f}"]),
         )

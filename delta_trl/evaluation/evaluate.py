@@ -18,7 +18,7 @@ from trl.trainer.utils import is_async_callable
 
 from ..arguments.errors import UsageError
 from ..arguments.options import Options
-from ..data.columns import refuse_chats_without_template
+from ..policy.checks import check_prompts
 from ..rewards.failures import explain_failures
 from .arguments import EvalArguments, EvalParser
 from .benchmarks import NUMBER, Problems, load_problems, resolve
@@ -71,13 +71,8 @@ class Evaluation:
             args.attn_implementation,
             args.trust_remote_code,
         )
-        try:
-            self.tokenizer = self.source.tokenizer()
-        except (ValueError, OSError) as error:
-            reason = " ".join(str(error).split())
-            raise ValueError(
-                f"model_name_or_path={self.source.name!r}: no tokenizer can be loaded: {reason}"
-            ) from error
+        self.tokenizer = self.source.tokenizer()
+        self.config = self.source.config()
         if not state.is_main_process:
             logging.getLogger("delta_trl.data").setLevel(logging.ERROR)  # the first process reports what is left out
         with state.main_process_first():  # the others find its results in the cache
@@ -111,7 +106,9 @@ class Evaluation:
                 args.system_prompt,
                 _mapping(args.reward_kwargs),
             )
-            refuse_chats_without_template(problems[name].rows, self.tokenizer, name)
+            template = _mapping(args.chat_template_kwargs)
+            prompts = problems[name].rows["prompt"]
+            check_prompts(prompts, self.tokenizer, self.config, args.max_completion_length, name, template)
             self.benchmarks[name] = replace(benchmark, reward=problems[name].reward_name)
         rewards = {one.reward_name for one in problems.values()}
         unknown = set(_mapping(args.reward_kwargs)) - rewards

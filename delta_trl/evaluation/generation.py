@@ -1,20 +1,26 @@
 """Sampling completions: with transformers, or with vLLM where it is installed."""
 
+import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from huggingface_hub import snapshot_download
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
+    AutoProcessor,
     AutoTokenizer,
     GenerationConfig,
+    PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 from transformers.utils import find_adapter_config_file
+
+from ..policy.checks import check_config, check_files, check_tokenizer, check_weights
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,10 @@ class ModelSource:
         dtype (`str`, *optional*, defaults to `"auto"`): A torch dtype's name, or "auto" for the checkpoint's own.
         attn_implementation (`str`, *optional*): See transformers.
         trust_remote_code (`bool`, *optional*, defaults to `False`): See transformers.
+        local_files_only (`bool`, *optional*, defaults to `False`): Do not ask the hub.
+
+    Raises:
+        ValueError: By each method, if the model or its tokenizer cannot be loaded or is not what is expected.
     """
 
     name: str
@@ -35,40 +45,77 @@ class ModelSource:
     dtype: str = "auto"
     attn_implementation: str | None = None
     trust_remote_code: bool = False
+    local_files_only: bool = False
 
     @property
     def hub_options(self) -> dict:
-        return {"revision": self.revision, "trust_remote_code": self.trust_remote_code}
+        names = ("revision", "trust_remote_code", "local_files_only")
+        return {name: getattr(self, name) for name in names}
 
     def is_adapter(self) -> bool:
-        return find_adapter_config_file(self.name, revision=self.revision) is not None
+        options = {"revision": self.revision, "local_files_only": self.local_files_only}
+        return find_adapter_config_file(self.name, **options) is not None
 
     def base(self) -> str:
         """The model that an adapter belongs to. Raises `ImportError` without peft."""
         return _peft().PeftConfig.from_pretrained(self.name, revision=self.revision).base_model_name_or_path
 
+    def _underlying(self) -> "ModelSource":
+        """The model that an adapter belongs to, or the model itself."""
+        return replace(self, name=self.base(), revision=None) if self.is_adapter() else self
+
+    def config(self) -> PretrainedConfig:
+        """That of the text model."""
+        source = self._underlying()
+        config = AutoConfig.from_pretrained(source.name, **source.hub_options)
+        check_config(config, source.name)
+        return config.get_text_config()
+
     def tokenizer(self) -> PreTrainedTokenizerBase:
         try:
-            return AutoTokenizer.from_pretrained(self.name, padding_side="left", **self.hub_options)
-        except (OSError, ValueError):
-            if not self.is_adapter():
-                raise
-        # an adapter saved without its tokenizer
-        return AutoTokenizer.from_pretrained(
-            self.base(), padding_side="left", trust_remote_code=self.trust_remote_code
-        )
+            try:
+                found = AutoTokenizer.from_pretrained(self.name, padding_side="left", **self.hub_options)
+            except (OSError, ValueError):  # perhaps an adapter saved without its tokenizer
+                source = self._underlying()
+                found = AutoTokenizer.from_pretrained(source.name, padding_side="left", **source.hub_options)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"The model {self.name!r}: no tokenizer can be loaded: {beginning(error)}") from error
+        check_tokenizer(found, self.name)
+        return found
+
+    def processor(self) -> Any:
+        """As TRL loads it: of a model that reads images, too, its processor, of others the tokenizer."""
+        return AutoProcessor.from_pretrained(self.name, padding_side="left", **self.hub_options)
 
     def model(self) -> PreTrainedModel:
         """The causal language model, with its adapter if it is one."""
-        options = {"dtype": self.dtype, "attn_implementation": self.attn_implementation, **self.hub_options}
-        if self.is_adapter():
-            return _peft().AutoPeftModelForCausalLM.from_pretrained(self.name, **options)
-        return load_model(self.name, **options)
+        source = self._underlying()
+        options = {"dtype": self.dtype, "attn_implementation": self.attn_implementation, **source.hub_options}
+        model = load_model(source.name, **options)
+        if source is self:
+            return model
+        if (tokens := len(self.tokenizer())) > model.get_input_embeddings().num_embeddings:
+            model.resize_token_embeddings(tokens)  # as PEFT's own AutoPeftModelForCausalLM does
+        return _peft().PeftModelForCausalLM.from_pretrained(model, self.name, revision=self.revision)
+
+
+def beginning(error: Exception) -> str:
+    """The beginning of a message, where transformers says what is wrong; lists and advice follow."""
+    return textwrap.shorten(str(error) or type(error).__name__, 300, placeholder=" …")
 
 
 def load_model(name: str, **options: Any) -> PreTrainedModel:
-    """A causal language model. Raises `ValueError` if weights are missing, which transformers would draw at random."""
+    """
+    A causal language model.
+
+    Raises:
+        ValueError: If it is of another kind, a file is damaged, or weights are missing, which transformers would draw
+            at random, or are not finite.
+    """
+    check_files(name)
     model, found = AutoModelForCausalLM.from_pretrained(name, output_loading_info=True, **options)
+    check_config(model.config, name)
+    check_weights(model, name)
     if missing := sorted(found["missing_keys"]):
         raise ValueError(
             f"{name!r}: these weights are missing: {', '.join(missing[:3])}"

@@ -1,6 +1,12 @@
 """Describes in words how completions were sampled: an accuracy means little without that."""
 
-from trl import GRPOConfig
+from typing import TYPE_CHECKING
+
+
+if TYPE_CHECKING:  # reports need no TRL
+    from trl import GRPOConfig
+
+SAMPLING = ("temperature", "top_p", "top_k", "min_p")
 
 
 def describe(
@@ -17,8 +23,7 @@ def describe(
     return f"sampled at {', '.join(words)}"
 
 
-def describe_training(args: GRPOConfig) -> str:
+def describe_training(args: "GRPOConfig") -> str:
     """As [`describe`], of a [`~trl.GRPOConfig`]; `generation_kwargs` take precedence, as in TRL."""
-    names = ("temperature", "top_p", "top_k", "min_p")
-    chosen = {name: getattr(args, name) for name in names} | (args.generation_kwargs or {})
-    return describe(**{name: chosen[name] for name in names})
+    chosen = {name: getattr(args, name) for name in SAMPLING} | (args.generation_kwargs or {})
+    return describe(**{name: chosen[name] for name in SAMPLING})

@@ -27,9 +27,14 @@ class Store:
     Args:
         folder (`Path`): The output directory.
         chunks (`dict[ChunkKey, int]`): How many samples each chunk has.
+
+    Raises:
+        UsageError: If the folder holds a model.
     """
 
     def __init__(self, folder: Path, chunks: dict[ChunkKey, int]):
+        if (folder / "config.json").is_file() or (folder / "adapter_config.json").is_file():
+            raise UsageError(f"output_dir={str(folder)!r} holds a model: choose another --output_dir for the results.")
         self.folder = folder
         self.chunks = chunks
         self.lock = FolderLock(folder)
@@ -40,13 +45,14 @@ class Store:
 
     def check_settings(self, settings: dict) -> None:
         """
-        Write the settings, or compare them with those of the evaluation that is continued.
+        Write the settings, or compare them with those of the evaluation that is continued. One that has not sampled
+        anything, as its model could not be loaded, does not count.
 
         Raises:
             UsageError: If they differ; names the differences.
         """
         path = self.folder / "settings.json"
-        if not path.is_file():
+        if not path.is_file() or not any(part.stat().st_size for part in self.folder.glob("samples*")):
             write_json(settings, path)
             return
         if changed := differences(json.loads(path.read_text()), json.loads(json.dumps(settings))):

@@ -113,10 +113,10 @@ def show(results: dict) -> None:
         table.add_row(
             name,
             str(one["problems"]),
-            percent(one["avg_at_k"]),
-            " – ".join(map(percent, one["interval"])),
-            percent(one["pass_at_k"][str(k)]),
-            f"{percent(one['truncated'])} %",
+            mean(one["avg_at_k"]),
+            " – ".join(map(mean, one["interval"])),
+            mean(one["pass_at_k"][str(k)]),
+            f"{one['truncated']:.1%}",
             f"{one['mean_length']:.0f}",
             str(one["unscored"]),
         )
@@ -131,5 +131,6 @@ def print_table(table: Table) -> None:
     console.print(table)
 
 
-def percent(value: float | None) -> str:
-    return "?" if value is None else f"{100 * value:.2f}"
+def mean(value: float | None) -> str:
+    """A mean reward, on the scale of the rewards, as training prints it."""
+    return "?" if value is None else f"{value:.3f}"

@@ -53,7 +53,7 @@ PANELS = (
     Panel(
         "Mean coefficient by side",
         {"credit/coefficient_mean_positive": "winners", "credit/coefficient_mean_negative": "losers"},
-        "above 1: the side gets more credit than in DAPO",
+        "above 1: more credit for winners, more blame for losers, than in DAPO",
         COEFFICIENTS,
     ),
     Panel("Coefficient spread", {"credit/coefficient_std": "standard deviation"}, "0 is plain DAPO", Span(0.1, 0, 0)),
@@ -78,7 +78,7 @@ PANELS = (
     Panel(
         "Centroid length",
         {"credit/centroid_norm_ratio": "winners / losers"},
-        "below 1: tokens that the model was sure of get more credit in winners, less in losers",
+        "below 1: tokens that the model was sure of get more credit in winners, less blame in losers",
         Span(0.5, 0, 0),
     ),
     Panel(

@@ -82,7 +82,7 @@ STYLE = Path(__file__).with_name("tokens.css").read_text(encoding="utf-8") + sha
 
 def legend(full: float, relative: bool = False) -> str:
     """HTML of the colour scale: of coefficients, or of their distance from the mean of their side if `relative`."""
-    less, more = ("less", "more") if relative else ("less credit", "more credit")
+    less, more = ("less", "more") if relative else ("less credit or blame", "more")
     low, high = (f"−{full:.2f}", f"+{full:.2f}") if relative else (f"{1 - full:.2f}", f"{1 + full:.2f}")
     steps = [*range(-SHADES, 0, 2), 0, *range(2, SHADES + 1, 2)]
     cells = "".join(f'<span class="{shade(k, SHADES, middle=0)}">&nbsp;</span>' for k in steps)
@@ -142,7 +142,7 @@ def token_heatmap(tokens: Sequence[str], coefficients: Sequence[float]) -> Token
     spans = "".join(token_html(t, s, describe(c)) for t, s, c in zip(tokens, shades, coefficients, strict=True))
     text = Text.assemble(
         *map(token_text, tokens, shades),
-        f"\ncoefficients from {1 - full:.2f} to {1 + full:.2f}, more credit than 1 blue, less orange",
+        f"\ncoefficients from {1 - full:.2f} to {1 + full:.2f}, more credit (or blame) than 1 blue, less orange",
     )
     html = f'<style>{STYLE}</style><div class="tokens" dir="auto">{spans}</div><p>{legend(full)}</p>'
     return TokenHeatmap(html, text)

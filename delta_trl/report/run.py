@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..arguments.errors import UsageError
+from ..evaluation.sampling import SAMPLING, describe
 from ..files import SETTINGS
 from .token_log import records as token_records
 
@@ -93,6 +94,12 @@ class Run:
             return "eval_reward", "mean reward"
         arguments = (self.settings or {}).get("arguments", {})
         return "eval_avg_at_k", f"avg@{arguments.get('num_generations_eval') or arguments.get('num_generations', 'k')}"
+
+    def sampling(self) -> str | None:
+        """How completions were sampled, as in [`~evaluation.sampling.describe`]; `None` if that is not recorded."""
+        arguments = (self.settings or {}).get("arguments", {})
+        known = arguments | (arguments.get("generation_kwargs") or {})
+        return describe(**{name: known.get(name) for name in SAMPLING}) if "temperature" in known else None
 
     def logged(self, key: str) -> tuple[np.ndarray, np.ndarray]:
         """Steps and finite values of what was logged as `key`."""

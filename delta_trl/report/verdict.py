@@ -125,6 +125,8 @@ def _reward(run: Run) -> list[Sentence]:
 
 def _evaluation(run: Run) -> list[Sentence]:
     key, measure = run.evaluation
+    if sampling := run.sampling():
+        measure += f" ({sampling})"
     steps, values = run.logged(key)
     if not len(values):
         return []
@@ -164,16 +166,16 @@ def _between_sides(run: Run, table: TokenTable) -> list[Sentence]:
     else:
         meaning = "it both reweights winners against losers and tells tokens of one side apart"
     text = (
-        f"{_percent(share)} of the credit's variance lies between the sides ({over}; a winner's token gets {won:.2f}, "
-        f"a loser's {lost:.2f}): {meaning}."
+        f"{_percent(share)} of the credit's variance lies between the sides ({over}; a winner's token gets {won:.2f} "
+        f"times the credit, a loser's {lost:.2f} times the blame): {meaning}."
     )
     return [Sentence(text, plot=plot)]
 
 
 def _relations(table: TokenTable) -> list[Sentence]:
-    """Which kinds of tokens get more or less credit than the rest of their side, as differences of means."""
+    """Which kinds of tokens get more or less credit, or blame, than the rest of their side: differences of means."""
     unlikely, late = [], []
-    for side, name in ((1, "winners"), (-1, "losers")):
+    for side, name in ((1, "credit in winners"), (-1, "blame in losers")):
         for found, values, limit in (
             (unlikely, -table.probabilities, -UNLIKELY),
             (late, table.positions, _middle(table.positions[table.sides == side])),
@@ -183,7 +185,7 @@ def _relations(table: TokenTable) -> list[Sentence]:
                 table.relative[known & (values > limit)], table.relative[known & (values <= limit)]
             )
             if difference is not None:
-                found.append(f"{abs(difference):.2f} {'more' if difference > 0 else 'less'} in {name}")
+                found.append(f"{abs(difference):.2f} {'more' if difference > 0 else 'less'} {name}")
     whose = [
         f"{tokens} get, against the rest of their side, {' and '.join(found)}"
         for tokens, found in (

@@ -1,26 +1,25 @@
-"""Adds the function's name and the completion to errors of reward functions, and checks what they return."""
+"""Adds the function's name and its first completion to errors of reward functions, and checks what they return."""
 
 import functools
 import math
-import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from torch import nn
 from trl.trainer.utils import is_async_callable
 
 
-SEARCH_SECONDS = 30.0  # spent looking for the completion on which a reward function fails
+LARGEST = 3.4e38  # of float32, in which TRL keeps rewards
 
 
 def explain_failures(func: Callable | nn.Module, name: str) -> Callable | nn.Module:
     """
-    Wrap a reward function. An exception gets a note with the function's name and the completion that caused it, and
-    the rewards that it returns are checked, see [`check_rewards`].
+    Wrap a reward function. An exception gets a note with the function's name and the batch's first completion, and the
+    rewards that it returns are checked, see [`check_rewards`]. It is not called again: a call may cost money or time.
 
-    A reward function gets a whole batch. After a failure it is called again with one completion at a time, until one
-    fails alone or `SEARCH_SECONDS` have passed. Reward models are not wrapped. Rewards of a call without completions,
-    as TRL makes for environments, are not checked.
+    Reward models are not wrapped. Rewards of a call without completions, as TRL makes for environments, are not
+    checked.
     """
     if isinstance(func, nn.Module):
         return func
@@ -29,39 +28,37 @@ def explain_failures(func: Callable | nn.Module, name: str) -> Callable | nn.Mod
 
         @functools.wraps(func)
         async def wrapped(**kwargs):
-            try:
+            with _named(name, kwargs):
                 rewards = await func(**kwargs)
-            except Exception as error:
-                found = None
-                for index, single in _one_by_one(kwargs):
-                    try:
-                        await func(**single)
-                    except Exception:
-                        found = index
-                        break
-                error.add_note(_note(name, kwargs["completions"], found))
-                raise
             return check_rewards(name, rewards, kwargs["completions"]) if "completions" in kwargs else rewards
 
     else:
 
         @functools.wraps(func)
         def wrapped(**kwargs):
-            try:
+            with _named(name, kwargs):
                 rewards = func(**kwargs)
-            except Exception as error:
-                found = None
-                for index, single in _one_by_one(kwargs):
-                    try:
-                        func(**single)
-                    except Exception:
-                        found = index
-                        break
-                error.add_note(_note(name, kwargs["completions"], found))
-                raise
             return check_rewards(name, rewards, kwargs["completions"]) if "completions" in kwargs else rewards
 
     return wrapped
+
+
+@contextmanager
+def _named(name: str, kwargs: dict) -> Iterator[None]:
+    """Add to an error which function raised it. A function that ends the process raises an error, too."""
+    try:
+        try:
+            yield
+        except SystemExit as end:
+            raise RuntimeError(f"sys.exit({end.code!r}) was called, which would end the training.") from end
+    except Exception as error:
+        completions = kwargs.get("completions") or [None]
+        error.add_note(
+            f"The reward function '{name}' raised this on a batch of {len(completions)} completions, the first of "
+            f"which is {_short(completions[0])}. A reward function should return None for a completion that it cannot "
+            "score."
+        )
+        raise
 
 
 def check_rewards(name: str, rewards: Any, completions: list) -> list[float | None]:
@@ -70,7 +67,7 @@ def check_rewards(name: str, rewards: Any, completions: list) -> list[float | No
 
     Raises:
         TypeError: If they are not a list of numbers and `None`.
-        ValueError: If there is not one for each completion, or one is infinite.
+        ValueError: If there is not one for each completion, or one is infinite in float32.
     """
     expected = f"expected a list of {len(completions)} numbers, one for each completion, None if it cannot be scored."
     if isinstance(rewards, (str, bytes, dict)) or not hasattr(rewards, "__iter__") or _is_scalar(rewards):
@@ -88,36 +85,15 @@ def check_rewards(name: str, rewards: Any, completions: list) -> list[float | No
             raise TypeError(f"{said}: {expected}") from error
         if math.isnan(rewards[i]):
             rewards[i] = None
-        elif math.isinf(rewards[i]):
-            raise ValueError(f"{said}, {_short(completions[i])}: expected a finite number, or None for no reward.")
+        elif abs(rewards[i]) > LARGEST:
+            raise ValueError(
+                f"{said}, {_short(completions[i])}: expected a finite number (of float32), or None for no reward."
+            )
     return rewards
 
 
 def _is_scalar(value: Any) -> bool:
     return getattr(value, "ndim", 1) == 0  # NumPy's and torch's scalars have an __iter__, too
-
-
-def _one_by_one(kwargs: dict) -> Iterator[tuple[int, dict]]:
-    size, start = len(kwargs["completions"]), time.monotonic()
-    per_completion = {key for key, value in kwargs.items() if isinstance(value, list) and len(value) == size}
-    for index in range(size):
-        if time.monotonic() - start > SEARCH_SECONDS:
-            return
-        single = {key: [value[index]] if key in per_completion else value for key, value in kwargs.items()}
-        # a repeated call must not log to the completions table again
-        yield index, {**single, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
-
-
-def _note(name: str, completions: list, index: int | None) -> str:
-    if index is None:
-        return (
-            f"The reward function '{name}' raised this on a batch of {len(completions)} completions, though not on "
-            f"any single one of those that were tried within {SEARCH_SECONDS:g} s."
-        )
-    return (
-        f"The reward function '{name}' raised this on completion {index + 1} of {len(completions)}: "
-        f"{_short(completions[index])}. A reward function should return None for a completion that it cannot score."
-    )
 
 
 def _short(value: Any) -> str:

@@ -1,5 +1,6 @@
 """Configuration of [`DeltaGRPOTrainer`]: TRL's `GRPOConfig` plus what belongs to token credit."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,7 +9,7 @@ from transformers import GenerationConfig
 from trl import GRPOConfig
 
 from ..arguments.lookup import check_known
-from ..arguments.parser import read_mappings
+from ..arguments.parser import documented, read_mappings
 from ..credit import TokenCredit, make_rule
 from ..credit.options import refuse_idle
 
@@ -22,8 +23,9 @@ POSITIVE = (lambda value: value > 0), "a number above 0"
 SHARE = (lambda value: 0 <= value <= 1), "a number from 0 to 1"
 POSITIVE_SHARE = (lambda value: 0 < value <= 1), "a number above 0, at most 1"
 VALID: dict[str, tuple[Callable[[Any], bool], str]] = {
-    **dict.fromkeys(("learning_rate", "weight_decay", "max_grad_norm", "beta", "epsilon_high"), NOT_NEGATIVE),
+    **dict.fromkeys(("learning_rate", "weight_decay", "max_grad_norm", "beta", "epsilon_high", "top_k"), NOT_NEGATIVE),
     **dict.fromkeys(("temperature", "repetition_penalty", "delta", "num_train_epochs", "num_iterations"), POSITIVE),
+    **dict.fromkeys(("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation"), POSITIVE),
     **dict.fromkeys(("sapo_temperature_neg", "sapo_temperature_pos", "ref_model_sync_steps"), POSITIVE),
     **dict.fromkeys(("epsilon", "min_p", "top_entropy_quantile", "ref_model_mixup_alpha"), SHARE),
     **dict.fromkeys(("top_p", "vllm_gpu_memory_utilization"), POSITIVE_SHARE),
@@ -31,10 +33,12 @@ VALID: dict[str, tuple[Callable[[Any], bool], str]] = {
     "max_completion_length": ((lambda value: value > 0), "a number of tokens above 0"),
     # with 0, transformers takes one step
     "max_steps": ((lambda value: value != 0), "a number of optimiser steps above 0, or -1 for epochs"),
+    "reward_weights": ((lambda values: all(map(math.isfinite, values))), "finite numbers"),
     "loss_type": ((lambda value: value in LOSS_TYPES), f"one of {', '.join(LOSS_TYPES)}"),
 }
 
 
+@documented
 @dataclass
 class CreditArguments:
     """
@@ -42,32 +46,37 @@ class CreditArguments:
 
     Args:
         token_credit (`str`, *optional*, defaults to `"delta"`):
-            How tokens are credited: `"delta"` (arXiv 2605.21467), another name of `credit.RULES`, such as its ablation
-            `"within_side"`, the control `"side_mean"` or `"fipo"`; `"none"`, which is `GRPOTrainer`, bit for bit
-            with `trim_padding` off; or the dotted path of your own [`~credit.TokenCredit`]. In Python,
-            `DeltaGRPOTrainer(token_credit=...)` also takes an instance.
+            How tokens are credited. A rule's name, or the dotted path of your own: `"delta"` is arXiv
+            2605.21467; others of `credit.RULES` are its ablation `"within_side"`, the control `"side_mean"` or
+            `"fipo"`; `"none"` is `GRPOTrainer`, bit for bit with `trim_padding` off. Options may follow a colon,
+            `delta:lambda_max=1.5`. In Python, `DeltaGRPOTrainer(token_credit=...)` also takes an instance of
+            [`~credit.TokenCredit`].
         token_credit_kwargs (`dict`, *optional*):
-            Options of `token_credit`, such as `{lambda_max: 1.5}`.
+            Options of `token_credit`. For example `{lambda_max: 1.5}`; another `--token_credit` on the command line
+            drops those of the recipe.
         hidden_state_cache (`str`, *optional*, defaults to `"auto"`):
-            Where hidden states stay between a scoring pass and the coefficients: in `"device"` memory, in `"cpu"`
-            memory (pinned), or nowhere, at the price of forward passes (`"recompute"`). `"auto"` takes device memory,
-            then main memory, and leaves a tenth of each free; else it recomputes.
+            Where hidden states are kept. They wait for the coefficients in `"device"` memory, in `"cpu"` memory
+            (pinned), or nowhere, at the price of forward passes (`"recompute"`). `"auto"` takes device memory, then
+            main memory, and leaves a tenth of each free; else it recomputes. Change it if memory runs out.
         trim_padding (`bool`, *optional*, defaults to `True`):
-            Run micro-batches only as wide as their own rows, and put rows of similar length together within an
-            optimiser step, unless the loss or the rule depends on which rows share a micro-batch. Losses are the same
-            up to rounding. Where lengths differ, this takes a fraction of the time. Text-only models.
+            Run micro-batches without common padding. Each is only as wide as its own rows, and rows of similar length
+            are put together within an optimiser step, unless the loss or the rule depends on which rows share a
+            micro-batch. Losses are the same up to rounding. Where lengths differ, this takes a fraction of the time.
+            Turn it off to compare bit for bit with `GRPOTrainer`. Text-only models.
         dynamic_sampling (`bool`, *optional*, defaults to `False`):
-            Replace groups of completions with equal rewards, from which nothing is learned, by groups of further
-            prompts, as in DAPO. See [`~trainer.dynamic_sampling.DynamicSampling`].
+            Replace groups of equal rewards, as in DAPO. Nothing is learned from them; groups of further prompts take
+            their place. It costs generation: turn it on if many groups are all right or all wrong. See
+            [`~trainer.dynamic_sampling.DynamicSampling`].
         dynamic_sampling_max_rounds (`int`, *optional*, defaults to `4`):
-            How many further rounds of generation a rollout batch may take for that. What is then missing is filled
-            with the groups there are.
+            Most further rounds of generation for that. What is then missing of a rollout batch is filled with the
+            groups there are.
         log_token_credit (`int`, *optional*, defaults to `0`):
-            Record token credit in `output_dir/token_credit` every n optimiser steps, at the next rollout batch; `0` or
-            `False` never, `True` every step. Also sends a table to the trackers in `report_to`.
+            Record token credit every n optimiser steps. For `delta-trl inspect`, at the next rollout batch: `0` or
+            `False` never, `True` every step. The records are in `output_dir/token_credit`; the trackers in `report_to`
+            get a table.
         log_token_credit_completions (`int`, *optional*, defaults to `16`):
-            How many completions to record each time at most: whole groups, those with winners and losers first. Fewer
-            than `num_generations` record the best and worst completions of one group.
+            Most completions to record each time. Whole groups, those with winners and losers first; fewer than
+            `num_generations` record the best and worst completions of one group.
         log_token_credit_max_mb (`float`, *optional*, defaults to `200`):
             Room for recorded completions, in MB. Later ones that do not fit are left out.
 
@@ -75,26 +84,15 @@ class CreditArguments:
         ValueError: If an option is unknown or out of range, or has no effect or no meaning beside another.
     """
 
-    token_credit: str = field(
-        default="delta", metadata={"help": "How tokens are credited: 'delta', another name, or a dotted path."}
-    )
-    token_credit_kwargs: dict[str, Any] | str | None = field(
-        default=None, metadata={"help": "Options of `token_credit`, {lambda_max: 1.5}."}
-    )
-    hidden_state_cache: str = field(
-        default="auto",
-        metadata={"help": "Where hidden states stay until the coefficients are computed.", "choices": CACHES},
-    )
-    trim_padding: bool = field(default=True, metadata={"help": "Run micro-batches only as wide as their own rows."})
-    dynamic_sampling: bool = field(default=False, metadata={"help": "Replace groups of equal rewards, as in DAPO."})
-    dynamic_sampling_max_rounds: int = field(default=4, metadata={"help": "Most further rounds of dynamic sampling."})
-    log_token_credit: int = field(
-        default=0, metadata={"help": "Record token credit every n optimiser steps; 0 or false: never."}
-    )
-    log_token_credit_completions: int = field(
-        default=16, metadata={"help": "How many completions to record each time at most, in whole groups."}
-    )
-    log_token_credit_max_mb: float = field(default=200, metadata={"help": "Room for recorded completions, in MB."})
+    token_credit: str = "delta"
+    token_credit_kwargs: dict[str, Any] | str | None = None
+    hidden_state_cache: str = field(default="auto", metadata={"choices": CACHES})
+    trim_padding: bool = True
+    dynamic_sampling: bool = False
+    dynamic_sampling_max_rounds: int = 4
+    log_token_credit: int = 0
+    log_token_credit_completions: int = 16
+    log_token_credit_max_mb: float = 200
 
     def __post_init__(self):
         read_mappings(self, "token_credit_kwargs")
@@ -134,20 +132,28 @@ class CreditArguments:
         )
 
 
+@documented
 @dataclass
 class DeltaGRPOConfig(CreditArguments, GRPOConfig):
     """
-    [`~trl.GRPOConfig`] plus the options of [`CreditArguments`]. One default differs from TRL's: `epsilon_high` is 0.28
-    as in DAPO and in the paper.
+    [`~trl.GRPOConfig`] plus the options of [`CreditArguments`].
+
+    Args:
+        epsilon_high (`float`, *optional*, defaults to `0.28`):
+            Upper clip bound, ε_high. Of the probability ratio, 1 plus this: 0.28 is DAPO's and the paper's; TRL's
+            default is `epsilon`.
     """
 
-    epsilon_high: float | None = field(
-        default=0.28,
-        metadata={"help": "Upper clip bound, ε_high. The paper follows DAPO: 0.28 (TRL's default is `epsilon`)."},
-    )
+    epsilon_high: float | None = 0.28
 
     def __post_init__(self):
         CreditArguments.__post_init__(self)
+        if isinstance(self.reward_weights, (int, float)):
+            self.reward_weights = [self.reward_weights]
+        # TRL reads JSON; YAML needs no quotes on the command line
+        for name in self._VALID_DICT_FIELDS:
+            if str(getattr(self, name)).startswith("{"):
+                read_mappings(self, name)
         _check_values({name: getattr(self, name) for name in VALID})
         # TRL sets `gradient_checkpointing`; newer transformers call it `activation_checkpointing` and would warn
         for old in ("gradient_checkpointing", "gradient_checkpointing_kwargs"):

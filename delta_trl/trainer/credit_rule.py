@@ -12,8 +12,8 @@ from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from ..credit import FIPO, ChangedCredit, DelTA, RandomCredit, TokenCredit, make_rule
-from ..credit.rule import check_hooks
-from .compatibility import why_credit_is_ignored
+from ..credit.rule import check_rule
+from .checks import why_credit_is_ignored
 from .config import CreditArguments
 from .model_card import Paper
 
@@ -70,7 +70,7 @@ def _given_rule(given: TokenCredit | str, options: CreditArguments) -> TokenCred
             f"token_credit={given!r}: expected an instance of delta_trl.credit.TokenCredit, such as "
             "DelTA(lambda_max=1.5), or a name."
         )
-    check_hooks(rule)
+    check_rule(rule)
     options.check_rule(rule)
     return rule
 

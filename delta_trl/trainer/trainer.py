@@ -27,7 +27,7 @@ from ..policy.recorder import ScoringPass, backbone_of
 from ..report.token_log.log import TokenLog
 from .avg_at_k import ReportsAvgAtK
 from .checkpoints import SafeCheckpoints
-from .compatibility import check_arguments, check_trainer, refuse_what_hides_states
+from .checks import check_arguments, check_trainer, refuse_what_hides_states
 from .config import CreditArguments, DeltaGRPOConfig
 from .credit_rule import DELTA, RuleState, card_text, choose_rule, comparable, describe_rule, paper_of
 from .dynamic_sampling import DynamicSampling

@@ -60,7 +60,7 @@ def test_records_and_report(data, tmp_path, capsys, gradient, lines):
     (tmp_path / "some.jsonl").write_text("\n".join(map(json.dumps, rows)))
     explain(
         "--model_name_or_path", MODEL, "--data", tmp_path / "some.jsonl", "--output_dir", tmp_path,
-        "--rule", f"delta:token_gradient={gradient}",
+        "--rules", f"delta:token_gradient={gradient}",
         "--batch_size", 3, "--dtype", "float32", "--min_count", 1,
     )  # fmt: skip
     assert capsys.readouterr().out.strip() == str(tmp_path / "report.html")
@@ -120,7 +120,7 @@ def test_other_token_gradients(data, tmp_path, gradient):
         data,
         "--output_dir",
         tmp_path,
-        "--rule",
+        "--rules",
         f"delta:token_gradient={gradient}",
     )
     coefficients = np.concatenate([c.coefficients for group in read_run(tmp_path).groups for c in group.completions])
@@ -237,7 +237,7 @@ def test_a_wrong_value_names_its_option(refused, tmp_path, option, value):
 
 
 def test_unknown_options(refused):
-    assert "`--rule`" in refused("--ruel", "delta")
+    assert "`--rules`" in refused("--ruels", "delta")
     assert "`more.jsonl`" in refused("more.jsonl")
 
 

@@ -6,6 +6,7 @@ nothing is written. `python -m tests.commands.test_mistakes` prints them all.
 import contextlib
 import io
 import json
+import math
 import os
 import re
 import subprocess
@@ -17,6 +18,9 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
+from transformers import BertConfig, BertForMaskedLM, GPT2Config, Qwen3Config, Qwen3ForSequenceClassification
 
 from delta_trl.cli import SECONDS_AFTER_FIRST, main
 
@@ -36,6 +40,7 @@ RECIPE = {
 T = "train --config recipe.yaml "
 D = T + "--dry-run "
 E = "eval --model_name_or_path model --benchmarks data.jsonl --output_dir evaluated --num_generations 2 "
+A = "audit --model_name_or_path model --benchmarks labelled.jsonl --output_dir audited "
 
 # The call, whose last option or its value the message names; or the call and the names in the message.
 MISTAKES = [
@@ -46,6 +51,7 @@ MISTAKES = [
     "train --config none.yaml",
     "train --config=none.yaml",
     ("train --config folder", "recipe"),
+    ("train recipe.yaml", "--config recipe.yaml"),
     *(f"train --config {name}" for name in ("broken.yaml", "list.yaml", "empty.jsonl", "braces.yaml")),
     ("train --config twice.yaml", "`learning_rate`"),
     ("train --model_name_or_path model", "`dataset_name`"),
@@ -86,6 +92,11 @@ MISTAKES = [
     (D + '--generation_kwargs {"top_kk":5}', "'top_k'"),
     D + "--max_grad_norm nan",
     D + "--terminal loud",
+    *(D + f"--{name} 0" for name in ("steps_per_generation", "per_device_train_batch_size")),
+    D + "--top_k -5",
+    (D + "--generation_kwargs {top_kk:\x1f5}", "'top_k'"),
+    D + "--reward_weights nan",
+    (T + "--reward_weights 1 2", "reward weights"),  # TRL's words
     # options that do nothing without another
     (T + "--lora_r 4", "lora_r", "use_peft"),
     (D + "--use_dora true --lora-alpha=8", "use_dora", "lora_alpha", "use_peft"),
@@ -104,11 +115,26 @@ MISTAKES = [
     T + "--log_token_credit -1",
     T + "--token_credit none --log_token_credit 1",
     T + "--importance_sampling_level sequence",
+    (T + "--token_credit DelTA", "'delta'"),
+    (T + "--token_credit delta:lamda_max=1.5", "'lambda_max'"),
+    (T + "--token_credit_kwargs {normalize_coefficients:\x1f1}", "normalize_coefficients=1"),
+    *((f"train --config credit_{how}.yaml", "token_credit=") for how in ("off", "in_list")),
     # the model
     D + "--model_name_or_path ./none",
     T + "--model_name_or_path data.jsonl",
     T + "--model_name_or_path folder",
     (T + "--conversational true", "chat template"),
+    (D + "--conversational true", "chat template"),
+    *((T + f"--model_name_or_path {name}", name) for name in ("no_tokenizer", "no_eos", "bert", "classifier")),
+    *((D + f"--model_name_or_path {name}", name) for name in ("no_tokenizer", "no_eos", "bert", "classifier")),
+    *((T + f"--model_name_or_path {name}", "max_completion_length") for name in ("gpt2", "short")),
+    (D + "--model_name_or_path short", "max_completion_length"),
+    (D + "--model_name_or_path no_words", "no_words"),
+    (D + "--model_name_or_path few_words", "vocabulary"),
+    (T + "--model_name_or_path truncated", "model.safetensors"),
+    (T + "--model_name_or_path nan", "down_proj"),
+    T + "--model_name_or_path adapter",
+    (T + "--model_name_or_path templated --conversational true", "'1+1='"),
     # data
     *(T + f"--dataset_name {name}.jsonl" for name in ("none", "empty", "blank")),
     (T + "--dataset_name broken.jsonl", "row 2"),
@@ -129,12 +155,21 @@ MISTAKES = [
     (D + "--num-processes 4", "4 rows", "8 prompts"),
     (T + "--eval_strategy steps --eval_steps 1", "eval_dataset_name"),
     T + "--eval_dataset_name none.jsonl",
+    *(D + f"--dataset_name {name}" for name in ("folder", "model", "none.jsonl.gz", "none.csv")),
+    (T + "--dataset_name ~/none.jsonl", "none.jsonl"),
+    *((D + f"--dataset_name {name}.jsonl", "row 2", "'prompt'") for name in ("mixed", "nulls")),
+    (D + "--dataset_name completions.jsonl", "'completions'"),
+    (D + "--dataset_name latin.jsonl", "latin.jsonl", "UTF-8"),
+    (D + "--dataset_name long.jsonl", "row 1", "40,000 tokens"),
+    (T + "--conversational true --max_prompt_length 5", "chat template"),
     # rewards
     (T + "--reward_funcs math_rewrd", "'math_reward'"),
     T + "--reward_funcs my_rewards.nothing",
     T + "--reward_funcs no_module.reward",
     (T + "--reward_funcs my_slip.reward", "my_slip.py, line 2"),
     T + "--reward_funcs my_rewards.number",
+    T + "--reward_funcs ./my_rewards.number",
+    (D + "--reward_funcs my_rewards.bare", "'my_rewards.bare'", "**kwargs"),
     (D + "--reward_funcs math_rewrd", "'math_reward'"),
     (T + "--reward_kwargs {math_reward:\x1f{time:\x1f3}}", "'math_reward'", "'timeout'"),
     T + "--reward_kwargs {code_reward:\x1f{}}",
@@ -146,6 +181,7 @@ MISTAKES = [
     (T + "--output_dir model", "output_dir='model'"),
     (T + "--output_dir . --overwrite_output_dir true", "output_dir='.'", "'model'"),
     T + "--output_dir",
+    T + "--output_dir data.jsonl/run",
     T + "--resume_from_checkpoint checkpoint-7",
     T + "--output_dir taken --resume_from_checkpoint true --overwrite_output_dir true",
     # evaluation
@@ -158,6 +194,10 @@ MISTAKES = [
     (E + "--benchmarks math501", "'math_500'"),
     E + "--benchmarks none.jsonl",
     E + "--model_name_or_path folder",
+    *(E + f"--model_name_or_path {name}" for name in ("no_tokenizer", "bert", "classifier")),
+    (E + "--model_name_or_path short", "max_completion_length"),
+    *(E + f"--output_dir {name}" for name in ("/proc/none", "data.jsonl", "model")),
+    *(A + f"--output_dir {name}" for name in ("/proc/none", "data.jsonl", "model")),
     "eval --compare evaluated",
     # reports
     ("inspect none", "none"),
@@ -171,16 +211,25 @@ def furnish(folder: Path) -> None:
     torch.manual_seed(0)
     tiny.model().save_pretrained(folder / "model")
     tiny.tokenizer().save_pretrained(folder / "model")
+    furnish_models(folder)
     (folder / "folder").mkdir()
+    chat = [{"role": "user", "content": "1+1="}]
+    marked = [{"prompt": "1+1=", "completion": str(i), "reward": i == 2, "marks": [[0, 1]]} for i in (2, 3)]
     rows = {
         "data": [{"prompt": "1+1=", "solution": "2"}] * 4,
         "questions": [{"question": "1+1=", "answer": "2"}],
         "prompts": [{"prompt": "1+1="}],
         "numbers": [{"prompt": 3, "solution": "2"}],
+        "mixed": [{"prompt": "1+1=", "solution": "2"}, {"prompt": chat, "solution": "2"}] * 2,
+        "nulls": [{"prompt": "1+1=", "solution": "2"}, {"prompt": None, "solution": "2"}] * 2,
+        "completions": [{"prompt": "1+1=", "solution": "2", "completions": "2"}] * 4,
+        "long": [{"prompt": "1+1=" * 10_000, "solution": "2"}] * 4,
+        "labelled": marked,
     }
     for name, lines in rows.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "empty.jsonl").touch()
+    (folder / "latin.jsonl").write_bytes('{"prompt": "é=", "solution": "2"}\n'.encode("latin-1") * 4)
     (folder / "blank.jsonl").write_text("\n\n")
     (folder / "broken.jsonl").write_text('{"prompt": "1+1=", "solution": "2"}\n{"prompt":')
     (folder / "recipe.yaml").write_text(yaml.safe_dump(RECIPE))
@@ -194,14 +243,54 @@ def furnish(folder: Path) -> None:
         (folder / f"weighed_{'' if name == 'twice' else 'in_'}{name}.yaml").write_text(
             yaml.safe_dump({**RECIPE, **keys})
         )
+    for name, credit in (("off", False), ("in_list", ["delta"])):
+        (folder / f"credit_{name}.yaml").write_text(yaml.safe_dump({**RECIPE, "token_credit": credit}))
+    taken = {"weighed_once": {"reward_weights": 0.5}, "credit_kwargs": {"token_credit_kwargs": {"lambda_max": 1.5}}}
+    for name, keys in taken.items():
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump({**RECIPE, **keys}))
     (folder / "broken.yaml").write_text("a: [1")
     (folder / "list.yaml").write_text("- a")
     (folder / "braces.yaml").write_text("prompt_template: {{prompt}}\n")
     (folder / "twice.yaml").write_text("learning_rate: 1.0e-5\nbeta: 0\nlearning_rate: 1.0e-6\n")
-    (folder / "my_rewards.py").write_text("number = 7\n")
+    (folder / "my_rewards.py").write_text("number = 7\ndef bare(completions): ...\n")
     (folder / "my_slip.py").write_text("def reward(completions, **kwargs):\n    return [0.0 for _ in completions\n")
     (folder / "taken" / "checkpoint-7").mkdir(parents=True)
     (folder / "taken" / "checkpoint-7" / "trainer_state.json").write_text("{}")
+
+
+def furnish_models(folder: Path) -> None:
+    """Models, each with one thing wrong. `adapter` is LoRA of a model that lacks weights."""
+    sizes = {"vocab_size": 40, "num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2}
+    models = {
+        "bert": BertForMaskedLM(BertConfig(**sizes, intermediate_size=32)),
+        "classifier": Qwen3ForSequenceClassification(Qwen3Config(**tiny.SIZES, head_dim=8)),
+        "gpt2": tiny.model(GPT2Config(**sizes, n_positions=11, bos_token_id=1, eos_token_id=1)),
+        "short": tiny.model(max_position_embeddings=11),
+        "few_words": tiny.model(vocab_size=11),
+    }
+    models |= dict.fromkeys(("no_tokenizer", "no_eos", "no_words", "templated", "truncated", "nan"), tiny.model())
+    for name, model in models.items():
+        model.save_pretrained(folder / name)
+        tokenizer = tiny.tokenizer("01" if name == "no_words" else None)
+        tokenizer.unk_token = "<pad>"
+        if name == "no_eos":
+            tokenizer.eos_token = None
+        if name == "templated":
+            tokenizer.chat_template = "{question}"
+        if name != "no_tokenizer":
+            tokenizer.save_pretrained(folder / name)
+    weights = load_file(folder / "nan" / "model.safetensors")
+    wrong = weights.pop("model.layers.0.mlp.down_proj.weight")
+    lora = get_peft_model(tiny.model(), LoraConfig(target_modules=["q_proj"], task_type="CAUSAL_LM"))
+    lora.peft_config["default"].base_model_name_or_path = str(folder / "adapter" / "base")
+    lora.save_pretrained(folder / "adapter")
+    tiny.model().save_pretrained(folder / "adapter" / "base")
+    tiny.tokenizer().save_pretrained(folder / "adapter" / "base")
+    save_file(weights, folder / "adapter" / "base" / "model.safetensors", {"format": "pt"})
+    weights["model.layers.0.mlp.down_proj.weight"] = wrong * math.nan
+    save_file(weights, folder / "nan" / "model.safetensors", {"format": "pt"})
+    whole = folder / "truncated" / "model.safetensors"
+    whole.write_bytes(whole.read_bytes()[:5000])
 
 
 def call(line: str) -> tuple[int, str]:
@@ -239,6 +328,34 @@ def test_mistakes_are_named(folder, monkeypatch, mistake):
         assert words[-1] in error or options[-1].removeprefix("--") in error
     assert "Traceback" not in error
     assert modified(folder) == before
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        D + "--token_credit delta:lambda_max=1.5",
+        "train --config credit_kwargs.yaml --dry-run --token_credit none",  # the options were another rule's
+        "train --config weighed_once.yaml --dry-run",
+        D + "--generation_kwargs {top_k:\x1f5}",
+        D + "--dataset_name ~/data.jsonl",
+    ],
+)
+def test_what_is_no_mistake(folder, monkeypatch, line):
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOME", str(folder))
+    assert call(line)[0] == 0
+
+
+@pytest.mark.parametrize("command", [E, A])
+@pytest.mark.parametrize(
+    ("name", "wrong"), [("truncated", "safetensors"), ("nan", "down_proj"), ("adapter", "down_proj")]
+)
+def test_weights_that_are_wrong(folder, monkeypatch, command, name, wrong):
+    """Found after the work has been divided: what is written of it stops no evaluation with another model."""
+    monkeypatch.chdir(folder)
+    code, error = call(f"{command} --model_name_or_path {name}")
+    assert code == 2
+    assert wrong in error
 
 
 def test_deepspeed_that_is_missing(folder, monkeypatch):

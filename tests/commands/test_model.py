@@ -14,6 +14,7 @@ from delta_trl.commands import model as module
 from delta_trl.commands.model import choose_attention, end_turns, turn_end
 from delta_trl.commands.recipe import RecipeParser
 from delta_trl.commands.train import build
+from delta_trl.evaluation.generation import ModelSource
 
 from ..corpus import tiny
 
@@ -50,7 +51,7 @@ def test_a_base_model_may_end_its_turn_either_way(tmp_path, caplog, use_vllm):
     end, text = tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"])
     assert turn_end(tokenizer) == end
     args = config(tmp_path, use_vllm=use_vllm, generation_kwargs={"no_repeat_ngram_size": 3})
-    assert end_turns(args, str(tmp_path)) == [text, end]
+    assert end_turns(args, ModelSource(str(tmp_path))) == [text, end]
     stops = {"stop_token_ids": [end]} if use_vllm else {"eos_token_id": [text, end]}
     assert args.generation_kwargs == {"no_repeat_ngram_size": 3, **stops}
     assert "ends the assistant's turn with '<|im_end|>'" in caplog.text
@@ -59,11 +60,11 @@ def test_a_base_model_may_end_its_turn_either_way(tmp_path, caplog, use_vllm):
 def test_what_is_declared_or_asked_for_stays(tmp_path):
     save_tokenizer(tmp_path, eos_token="<|im_end|>")
     args = config(tmp_path)
-    assert end_turns(args, str(tmp_path)) is None
+    assert end_turns(args, ModelSource(str(tmp_path))) is None
     assert args.generation_kwargs is None
     save_tokenizer(tmp_path)
     args = config(tmp_path, generation_kwargs={"eos_token_id": [0]})
-    end_turns(args, str(tmp_path))
+    end_turns(args, ModelSource(str(tmp_path)))
     assert args.generation_kwargs == {"eos_token_id": [0]}
 
 

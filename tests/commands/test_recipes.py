@@ -310,17 +310,14 @@ def test_what_a_plan_warns_of(capsys, monkeypatch, changes, extra_passes, warnin
 def test_what_a_plan_warns_of_with_local_data(tmp_path, monkeypatch, capsys):
     furnish(tmp_path)
     monkeypatch.chdir(tmp_path)
-    flags = ["--conversational", "true", "--use_peft", "true"]
-    assert main(["train", "--config", "recipe.yaml", "--dry-run", *flags]) == 0
+    assert main(["train", "--config", "recipe.yaml", "--dry-run", "--use_peft", "true"]) == 0
     out = capsys.readouterr().out
     assert "warning: 2 prompts per" not in out
-    assert "has no chat template" in out
     assert "warning: lora_dropout=0.05 (TRL's default is 0.05)" in out
     assert main(["train", "--config", "recipe.yaml", "--dry-run", "--num_generations", "8"]) == 0
     out = capsys.readouterr().out
     assert "warning: 1 prompts per optimiser step" in out
     assert "lora_dropout" not in out
-    assert "chats" not in out
 
 
 def test_processes_of_the_environment(capsys, monkeypatch):

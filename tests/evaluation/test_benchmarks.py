@@ -18,6 +18,8 @@ from delta_trl.data.livecodebench import livecodebench_tests
 from delta_trl.data.loading import load, standardize
 from delta_trl.evaluation.benchmarks import BENCHMARKS, BOXED, GROUPS, NUMBER, load_problems, resolve
 
+from ..corpus import tiny
+
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 SHIFT = "from typing import List\n\ndef shift(numbers: List[float], by: float):\n    return [n + by for n in numbers]"
@@ -278,8 +280,10 @@ def test_the_hub_s_columns_are_read_by_name(tmp_path):
 
 
 def recipe(tmp_path, **changes):
+    tiny.model().save_pretrained(tmp_path / "model")
+    tiny.tokenizer().save_pretrained(tmp_path / "model")
     values = {
-        "model_name_or_path": "recipes/quickstart/model",
+        "model_name_or_path": str(tmp_path / "model"),
         "dataset_name": str(FIXTURES / "deepmath.jsonl"),
         "dataset_format": "deepmath",
         "reward_funcs": ["math_reward"],

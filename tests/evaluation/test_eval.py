@@ -106,7 +106,7 @@ def test_an_evaluation(call, data, tmp_path, capsys, caplog):
     assert low < numbers["avg_at_k"] < high
     assert set(numbers["pass_at_k"]) == {"1", "2", "4"}
     printed = capsys.readouterr().out
-    assert f"{100 * numbers['avg_at_k']:.2f}" in printed
+    assert f"{numbers['avg_at_k']:.3f}" in printed
     assert "sampled at temperature 1, top-p 1, k = 4" in " ".join(printed.split())
     assert f"{numbers['unscored']} of 40 samples could not be scored" in caplog.text
 
@@ -664,7 +664,7 @@ def test_mistakes_in_a_comparison(call, data, tmp_path, capsys):
         ({"conversational": True}, "no chat template"),
         ({"system_prompt": "add"}, "conversational"),
         ({"prompt_template": "Solve it."}, "{prompt}"),
-        ({"model_name_or_path": "tests/fixtures"}, "model_name_or_path='tests/fixtures': no tokenizer"),
+        ({"model_name_or_path": "tests/fixtures"}, "The model 'tests/fixtures': no tokenizer"),
         ({"dataset_format": "gsm8k", "column_mapping": "{a: b}"}, "either `dataset_format` or `column_mapping`"),
     ],
     ids=str,

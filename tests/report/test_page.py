@@ -246,8 +246,8 @@ def test_without_javascript_the_page_says_so(run_dir, open_page):
 
 def test_two_runs_are_overlaid(run_dir, tmp_path, open_page):
     other = runs.write_run(tmp_path / "other", steps=120, recorded_steps=2, seed=5)
-    output = tmp_path / "sub" / "both.html"
-    assert main(["inspect", str(run_dir), str(other), "--output", str(output)]) == 0
+    output = tmp_path / "sub" / "report-vs-other.html"
+    assert main(["inspect", str(run_dir), str(other), "--output_dir", str(output.parent)]) == 0
     page = open_page(output)
     reward = page.locator(".canvas").first
     assert "my run, training from" in reward.get_attribute("aria-label")

@@ -249,7 +249,7 @@ def test_mistakes_in_the_call(tmp_path, capsys):
         ([run_dir, "--step", "8"], "The nearest ones: 0, 9, 19"),
         ([run_dir, "--step", "8", "--terminal"], "The nearest ones: 0, 9, 19"),
         ([run_dir, run_dir, "--terminal"], "one run"),
-        ([run_dir, "--output", run_dir], "cannot be written"),
+        ([run_dir, "--output_dir", __file__], "cannot be written"),
         ([run_dir, "--relative"], "--terminal"),
     ]:
         assert main(["inspect", *args]) == 2, args

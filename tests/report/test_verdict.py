@@ -101,7 +101,8 @@ def test_warnings(tmp_path):
     ("share", "spread", "expected"),
     [
         (0.93, 0.15, "93 % of the credit's variance lies between the sides (mean of 30 logged values; a winner's "
-         "token gets 1.10, a loser's 0.93): it is mostly a reweighting of winners against losers"),
+         "token gets 1.10 times the credit, a loser's 0.93 times the blame): it is mostly a reweighting of "
+         "winners against losers"),
         (0.5, 0.15, "it both reweights"),
         (0.05, 0.15, "it mostly tells tokens of one side apart"),
         (0.93, 0.004, "Token credit changes little: the coefficients' standard deviation is 0.004"),
@@ -151,7 +152,7 @@ def test_what_stands_out(tmp_path):
     texts = sentences(run)
     (text,) = (text for text in texts if text.startswith("What stands out"))
     assert text.endswith(
-        "tokens with a probability under 0.5 get, against the rest of their side, 0.20 less in winners."
+        "tokens with a probability under 0.5 get, against the rest of their side, 0.20 less credit in winners."
     )
     assert "Against the mean of their side, more for “·a” (+0.05); less for “·b” (-0.05)." in texts
     assert not any("token type" in text or "more for" in text for text in sentences(run, min_count=401))

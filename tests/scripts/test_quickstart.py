@@ -72,7 +72,7 @@ def test_somebody_elses_run_is_left_alone(tmp_path, monkeypatch):
 def test_rules_are_known_before_any_training(tmp_path, monkeypatch):
     command = ["quickstart.py", "--token_credit", "none", "detla", "--output_dir", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", command)
-    with pytest.raises(SystemExit, match="Did you mean 'delta'"):
+    with pytest.raises(SystemExit, match="did you mean 'delta'"):
         quickstart.main()
 
 

@@ -87,7 +87,7 @@ def test_an_instance_is_what_the_name_means(make_trainer):
     [
         (credit("fipo"), DelTA(), "beside args.token_credit='fipo'"),
         (credit(lambda_max=1.5), DelTA(), "beside.*lambda_max"),
-        ({}, "dleta", "Did you mean 'delta'"),
+        ({}, "dleta", "did you mean 'delta'"),
         ({}, DelTA, "expected an instance"),
         ({"hidden_state_cache": "cpu"}, "random", "hidden_state_cache='cpu': without effect"),
     ],

@@ -2,7 +2,6 @@
 
 import math
 import re
-import time
 
 import numpy as np
 import pytest
@@ -41,32 +40,23 @@ def test_a_failing_reward_names_itself_and_the_completion(make_plain, func):
     with pytest.raises(KeyError, match="e") as error:
         trainer.train()
     [note] = error.value.__notes__
-    assert re.match(rf"The reward function '{func.__name__}' raised this on completion \d of 8: '.*e.*'", note)
+    assert note.startswith(f"The reward function '{func.__name__}' raised this on a batch of 8 completions, the first")
 
 
-def test_a_reward_that_fails_on_the_whole_batch_only(make_plain):
-    def fails_together(completions, **kwargs):
-        return [1 / (1 - len(completions) // 8) for _ in completions]
-
-    trainer = make_plain(reward_funcs=fails_together)
-    with pytest.raises(ZeroDivisionError) as error:
-        trainer.train()
-    assert "'fails_together' raised this on a batch of 8 completions" in error.value.__notes__[0]
-
-
-def test_the_search_for_a_failing_completion_ends(make_plain, monkeypatch):
-    monkeypatch.setattr(failures, "SEARCH_SECONDS", 0.05)
+@pytest.mark.parametrize(("end", "error"), [(ConnectionError, ConnectionError), (SystemExit, RuntimeError)])
+def test_a_failing_reward_is_not_called_again(make_plain, end, error):
     calls = []
 
-    def slow(completions, **kwargs):
+    def fails_once(completions, **kwargs):
         calls.append(len(completions))
-        time.sleep(0.03)
-        return [1 / (8 - len(completions)) for _ in completions]
+        if len(calls) == 1:
+            raise end("busy")
+        return [0.0] * len(completions)
 
-    with pytest.raises(ZeroDivisionError) as error:
-        make_plain(reward_funcs=slow).train()
-    assert "not on any single one of those that were tried within 0.05 s" in error.value.__notes__[0]
-    assert 1 < len(calls) < 5
+    with pytest.raises(error, match="busy") as raised:
+        make_plain(reward_funcs=fails_once).train()
+    assert calls == [8]
+    assert "'fails_once' raised this" in raised.value.__notes__[0]
 
 
 @pytest.mark.parametrize(
@@ -82,9 +72,9 @@ def test_the_search_for_a_failing_completion_ends(make_plain, monkeypatch):
         (["1"] * 8, TypeError, "'mine' returned '1' for completion 1 of 8: expected a list of 8 numbers"),
         ([0.0] * 7 + [[1.0]], TypeError, "for completion 8 of 8"),
         (
-            [0.0, math.inf] * 4,
+            [0.0, 1e300] * 4,
             ValueError,
-            "'mine' returned inf for completion 2 of 8, .*: expected a finite number, or",
+            r"'mine' returned 1e\+300 for completion 2 of 8, .*: expected a finite number .of float32., or",
         ),
     ],
     ids=repr,

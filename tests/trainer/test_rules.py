@@ -274,7 +274,7 @@ def test_a_rule_starts_anew_with_every_training(make_trainer):
         (credit(lambda_max="high"), "lambda_max='high'"),
         ({"token_credit_kwargs": "high"}, "token_credit_kwargs='high': expected a mapping"),
         (credit("tests.corpus.tiny.model"), "expected a subclass of delta_trl.credit.TokenCredit"),
-        (credit("tests.corpus.tiny.mode"), "has no 'mode'. Did you mean tests.corpus.tiny.model"),
+        (credit("tests.corpus.tiny.mode"), "has no 'mode' .did you mean 'model'"),
         (credit("no_such_module.Rule"), "no module 'no_such_module'"),
     ],
     ids=str,

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from delta_trl.trainer.compatibility import _dtype_of_vllm
+from delta_trl.trainer.checks import _dtype_of_vllm
 
 from ..trainers import logged
 

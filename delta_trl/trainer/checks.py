@@ -1,4 +1,7 @@
-"""Checks of arguments, data, model and vLLM at construction: errors and warnings."""
+"""
+Checks of a run before training: model, tokenizer, context, data, rewards, options. The trainer makes them at
+construction, and the dry run as far as it has what they need.
+"""
 
 import re
 from collections.abc import Iterator
@@ -8,12 +11,17 @@ from typing import Any
 import psutil
 import torch
 from accelerate.logging import get_logger
+from datasets import Dataset
 from torch import nn
 from transformers.trainer_utils import has_length
 from trl import GRPOConfig, GRPOTrainer
+from trl.trainer.utils import get_config_model_id
 
 from ..arguments.lookup import nearest
-from ..data.columns import check_datasets, refuse_chats_without_template
+from ..data.columns import check_datasets
+from ..evaluation.generation import ModelSource
+from ..policy.checks import check_files, check_prompts, check_tokenizer, check_weights
+from ..rewards.registry import REWARDS
 from .rollouts import refuse_too_few_rows
 from .scoring import autocast_dtype
 
@@ -31,23 +39,62 @@ def check_arguments(given: dict[str, Any]) -> None:
     Args:
         given (`dict`): The arguments by name.
     """
-    args, data, rewards = (given.get(name) for name in ("args", "train_dataset", "reward_funcs"))
+    args, data, model = (given.get(name) for name in ("args", "train_dataset", "model"))
     refuse_missing_vllm(args)
-    if not given.get("environment_factory"):  # environments make the prompts themselves
-        rewards = rewards if isinstance(rewards, list) else [rewards]
-        evaluated = given.get("eval_dataset") if args.eval_strategy != "no" else None
-        # `rollout_func` may add columns that rewards need
-        check_datasets(data, evaluated, None if given.get("rollout_func") else rewards)
-    if has_length(data):
-        refuse_too_few_rows(args, len(data))
+    rewards = given.get("reward_funcs")
+    rewards = rewards if isinstance(rewards, list) else [rewards]
+    evaluated = given.get("eval_dataset") if args.eval_strategy != "no" else None
+    if given.get("environment_factory"):  # environments make the prompts themselves
+        data = evaluated = None
+    # `rollout_func` may add columns that rewards need
+    check_data(data, evaluated, None if given.get("rollout_func") else rewards)
+    if has_length(given.get("train_dataset")):
+        refuse_too_few_rows(args, len(given["train_dataset"]))
+    options = args.model_init_kwargs or {}
+    name = model if isinstance(model, str) else get_config_model_id(model.config)
+    source = ModelSource(name, options.get("revision"), trust_remote_code=args.trust_remote_code)
+    if isinstance(model, str):
+        check_files(name)
+    config = source.config() if isinstance(model, str) else model.config
+    tokenizer = given.get("processing_class") or source.processor()
+    check_model(args, tokenizer, config, name, None if given.get("rollout_func") else data)
+
+
+def check_data(data: Any, evaluated: Any, rewards: list | None) -> None:
+    """Raise `ValueError` for data that does not fit the rewards. `None` where there is none."""
+    for reward in rewards or ():
+        if isinstance(reward, str) and reward in REWARDS:
+            raise ValueError(
+                f"reward_funcs={reward!r}: a text is the hub id of a reward model. Give the function: "
+                f"delta_trl.rewards.get_reward({reward!r})."
+            )
+    named = evaluated if isinstance(evaluated, dict) else {"": evaluated}
+    names = {f"eval_dataset {key!r}" if key else "eval_dataset": value for key, value in named.items()}
+    check_datasets({"train_dataset": data, **names}, rewards)
+
+
+def check_model(args: GRPOConfig, tokenizer: Any, config: Any, name: str, data: Any) -> None:
+    """Raise `ValueError` for a tokenizer that cannot train, and for prompts that the model cannot read."""
+    check_tokenizer(tokenizer, name)
+    if getattr(tokenizer, "tokenizer", tokenizer).eos_token is None:
+        raise ValueError(
+            f"The tokenizer of {name!r} has no eos_token, which ends a completion. Set one (tokenizer.eos_token = "
+            "'<its text>') and save the tokenizer."
+        )
+    if isinstance(data, Dataset):
+        template = args.chat_template_kwargs
+        check_prompts(data["prompt"], tokenizer, config, args.max_completion_length, "train_dataset", template)
 
 
 def check_trainer(trainer: GRPOTrainer, given: dict[str, Any]) -> None:
-    """Raise an error, or warn, about what can only be seen with the model and tokenizer loaded."""
-    if not given.get("rollout_func") and not given.get("environment_factory"):
-        refuse_chats_without_template(trainer.train_dataset, trainer.processing_class)
+    """Raise an error, or warn, about what can only be seen with the weights loaded."""
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    if trainer.accelerator.is_main_process:  # with FSDP, others may have no weights yet
+        check_weights(model, get_config_model_id(model.config))
+    if not any(weight.requires_grad for weight in model.parameters()):
+        raise ValueError("All weights of the model are frozen (requires_grad=False): nothing would be trained.")
     if given.get("peft_config"):  # an adapter that the model came with may have been made for several models
-        refuse_missing_targets(trainer.accelerator.unwrap_model(trainer.model))
+        refuse_missing_targets(model)
     for warning in (*warn_of_missing_processes(trainer.args.world_size), *warn_of_sampling(trainer)):
         logger.warning(warning)
 

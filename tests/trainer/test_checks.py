@@ -1,5 +1,6 @@
 """What is refused or corrected at construction because it would fail on GPUs only."""
 
+import math
 import os
 import subprocess
 import sys
@@ -7,10 +8,13 @@ from importlib.util import find_spec
 from types import SimpleNamespace
 
 import pytest
+from datasets import Dataset
 
 from delta_trl import DeltaGRPOConfig
 from delta_trl.credit import AdaptiveSides, DelTA, WithinSide
-from delta_trl.trainer.compatibility import refuse_what_hides_states
+from delta_trl.trainer.checks import refuse_what_hides_states
+
+from ..corpus import tiny
 
 
 def config(**options) -> DeltaGRPOConfig:
@@ -89,6 +93,22 @@ def test_a_temperature_that_log_probabilities_do_not_know(make_trainer, caplog):
     caplog.clear()
     make_trainer(temperature=0.5, generation_kwargs={"top_p": 0.9})
     assert not caplog.text
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"reward_funcs": "math_reward"}, "reward_funcs='math_reward'.*get_reward"),
+        ({"model": tiny.model().requires_grad_(False)}, "frozen"),
+        ({"train_dataset": Dataset.from_dict({"prompt": ["1+1=", None] * 4})}, "row 2, column 'prompt'"),
+        ({"trainer_options": {"token_credit": DelTA(normalize_coefficients=1)}}, "normalize_coefficients=1"),
+        ({"reward_weights": [math.nan]}, "reward_weights"),
+    ],
+    ids=["name of a reward", "frozen", "no prompt", "not a bool", "weight"],
+)
+def test_mistakes_in_python(make_trainer, change, message):
+    with pytest.raises(ValueError, match=message):
+        make_trainer(**change)
 
 
 @pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed")
