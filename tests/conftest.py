@@ -1,6 +1,7 @@
 import gc
+import importlib.metadata
 import os
-from functools import partial
+from functools import cache, partial
 
 import pytest
 
@@ -8,6 +9,8 @@ import pytest
 # Before torch is imported, and for the processes that tests start: on busy cores, threads that wait for each other
 # make models as small as these many times slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# accelerate asks in every optimiser step which packages there are, and reads a file for each
+importlib.metadata.metadata = cache(importlib.metadata.metadata)
 
 
 def pytest_collection_finish():

@@ -103,7 +103,8 @@ def test_terminal_card_and_report_say_the_same(recipe, tmp_path, capsys):
     assert "avg@4 0.200" in (tmp_path / "run" / "README.md").read_text()
     run = read_run(tmp_path / "run")
     assert run.logged("eval_reward")[1] != pytest.approx([0.2])
-    assert "In evaluation avg@4 was 0.200, at step 1." in [
+    sampled = "avg@4 (sampled at temperature 1, top-p 1)"
+    assert f"In evaluation {sampled} was 0.200, at step 1." in [
         sentence.text for sentence in verdict(run, token_table(run), 20)
     ]
     assert page_summary(run, "run")["figures"]["avg@4 in evaluation"] == "0.200 → 0.200"

@@ -3,6 +3,8 @@
 import ast
 from pathlib import Path
 
+import pytest
+
 from scripts.endurance.mutants import ROOT, concerned, mutants, mutate, places, survives
 
 
@@ -23,6 +25,7 @@ def test_every_room_has_tests():
     assert not [file for file in files if file.count("/") > 1 and not concerned(file, ROOT)]
 
 
+@pytest.mark.processes
 def test_a_mistake_is_killed(tmp_path: Path):
     (tmp_path / "twice.py").write_text("def twice(x):\n    return 2 * x\n")
     test = "import pytest\nfrom twice import twice\n\n\n{}def test():\n    assert twice(3) == 6\n"

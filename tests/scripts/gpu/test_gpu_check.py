@@ -115,6 +115,7 @@ def test_an_interrupted_stage_goes_on(tmp_path):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="is for machines without a GPU")
+@pytest.mark.processes
 def test_without_a_gpu(tmp_path):
     process = gpu_check(tmp_path, "--stage", "environment")
     assert "torch sees no CUDA device. `--dry` runs" in told(process)
@@ -187,6 +188,7 @@ def test_what_a_box_has_counts_if_it_is_new_enough(tmp_path):
     assert not {"pyarrow", "huggingface-hub", "pytest", "numpy"} & set(found)
 
 
+@pytest.mark.processes
 def test_unpacking_takes_what_is_missing(tmp_path, monkeypatch):
     """Everything is here, so nothing; and with a requirement that no wheel meets, what is not here at all."""
     monkeypatch.setenv("PIP_NO_INDEX", "1")
