@@ -226,6 +226,7 @@ def test_other_data_and_other_code_are_not_gone_on_with(reader, tmp_path, monkey
     assert "code_fingerprints.edited_rule.Early was" in capsys.readouterr().err
 
 
+@pytest.mark.processes
 def test_an_adapter_that_changes_nothing_is_its_base(tmp_path):
     model = AutoModelForCausalLM.from_pretrained(MODEL)
     adapted = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj"]))  # B = 0

@@ -66,13 +66,13 @@ def test_projections_keep_inner_products(batch, monkeypatch):
     monkeypatch.setattr(gradients, "PART", 100)  # parts of parameters have places of their own
     lengths = whole.norm(dim=1)
     errors = []
-    for seed in range(20):
+    for seed in range(8):
         small = torch.stack(list(policy_gradients(tokens, weights, seed=seed).values()))
         assert small.shape == (4, 2**9)
         errors.append((small @ small.T - whole @ whole.T) / (lengths[:, None] * lengths))
     errors = torch.stack(errors)
     assert errors.abs().mean() < 2 / 2**4.5
-    assert errors.mean(dim=0).abs().max() < 3 / 2**4.5 / 20**0.5 * 1.5  # without bias
+    assert errors.mean(dim=0).abs().max() < 3 / 2**4.5 / 8**0.5 * 1.5  # without bias
     again = policy_gradients(tokens, weights, seed=0)
     assert torch.equal(again["0"], policy_gradients(tokens, weights, seed=0)["0"])
 

@@ -417,6 +417,7 @@ def test_larger_recordings_are_thinned_out_evenly(tmp_path, monkeypatch):
     assert steps(write_report([run_dir], tmp_path / "step.html", step=2).read_text()) == [2]
 
 
+@pytest.mark.processes
 def test_long_prompts_are_thinned_out_too(tmp_path):
     rng = np.random.default_rng(0)
     letters = np.array(list("abcdefghijklmnopqrstuvwxyz0123456789+-=() "))
