@@ -50,9 +50,9 @@ def check_arguments(given: dict[str, Any]) -> None:
     check_data(data, evaluated, None if given.get("rollout_func") else rewards)
     if has_length(given.get("train_dataset")):
         refuse_too_few_rows(args, len(given["train_dataset"]))
-    options = args.model_init_kwargs or {}
+    options = {"trust_remote_code": args.trust_remote_code, **(args.model_init_kwargs or {})}
     name = model if isinstance(model, str) else get_config_model_id(model.config)
-    source = ModelSource(name, options.get("revision"), trust_remote_code=args.trust_remote_code)
+    source = ModelSource(name, options.get("revision"), trust_remote_code=options["trust_remote_code"])
     if isinstance(model, str):
         check_files(name)
     config = source.config() if isinstance(model, str) else model.config
