@@ -56,7 +56,8 @@ def check_columns(dataset: Any, reward_funcs: list[Callable], names: list[str], 
             [`check_reward_columns`].
     """
     kind: Any = None
-    for number, prompt in enumerate(dataset["prompt"] if isinstance(dataset, Dataset) else (), start=1):
+    # [:] reads the column at once: row by row, a million prompts take half a minute
+    for number, prompt in enumerate(dataset["prompt"][:] if isinstance(dataset, Dataset) else (), start=1):
         kind = kind or type(prompt)
         if kind not in (str, list) or type(prompt) is not kind:
             same = f", like that of row 1, a {kind.__name__}" if number > 1 else ""

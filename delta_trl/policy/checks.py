@@ -88,7 +88,7 @@ def check_prompts(
     Raises:
         ValueError: If there is no chat template, it leaves the question out, or `check_ids` refuses a prompt.
     """
-    prompts = list(prompts)  # one row of a dataset at a time would be slow
+    prompts = prompts[:]  # a dataset's column at once: row by row is slow
     refuse_chats_without_template(prompts, tokenizer, name)
     if hasattr(tokenizer, "tokenizer"):
         return

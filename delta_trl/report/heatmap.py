@@ -142,7 +142,7 @@ def token_heatmap(tokens: Sequence[str], coefficients: Sequence[float]) -> Token
     spans = "".join(token_html(t, s, describe(c)) for t, s, c in zip(tokens, shades, coefficients, strict=True))
     text = Text.assemble(
         *map(token_text, tokens, shades),
-        f"\ncoefficients from {1 - full:.2f} to {1 + full:.2f}, more credit (or blame) than 1 blue, less orange",
+        f"\ncolours from {1 - full:.2f}, orange, to {1 + full:.2f}, blue; above 1 is more credit, or blame in a loser",
     )
     html = f'<style>{STYLE}</style><div class="tokens" dir="auto">{spans}</div><p>{legend(full)}</p>'
     return TokenHeatmap(html, text)
