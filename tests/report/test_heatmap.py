@@ -51,10 +51,8 @@ def test_takes_tensors_and_shows_in_a_notebook():
 def test_a_terminal_shows_the_tokens_and_shades_them(monkeypatch):
     heatmap = token_heatmap(["two", "\n", "\x1b[2J", "[red]"], [0.8, 1.0, 1.0, 1.2])
     plain = repr(heatmap)
-    assert (
-        plain
-        == "two⏎\n␛[2J[red]\ncolours from 0.80, orange, to 1.20, blue; above 1 is more credit, or blame in a loser"
-    )
+    legend = "colours from 0.80, orange, to 1.20, blue; above 1 is more credit, or blame in a loser"
+    assert plain == f"two⏎\n␛[2J[red]\n{legend}"
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLORTERM", "truecolor")
     monkeypatch.setenv("TERM", "xterm-256color")
