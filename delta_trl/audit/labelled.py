@@ -10,7 +10,7 @@ from ..arguments.errors import UsageError
 from ..evaluation.benchmarks import BOXED
 from ..evaluation.evaluate import prompt_ids
 from ..evaluation.generation import Generate
-from ..policy.checks import check_ids, context_length, refuse_chats_without_template
+from ..policy.checks import check_ids, context_length, doubts, refuse_chats_without_template
 from ..rewards import math_reward
 from .labels import Labelled, UnfitError, fingerprint, text_of, to_row
 from .loading import LabelledData, by_problem, has_contrast, load_answers, load_labelled
@@ -103,7 +103,10 @@ class LabelledBenchmark:
             except UnfitError as reason:
                 self.left_out[f"completions: {reason}"] += 1
                 continue
-            check_ids(row["prompt_ids"] + row["token_ids"], self.tokenizer, self._config, f"{self.name}: a completion")
+            ids, what = row["prompt_ids"] + row["token_ids"], f"{self.name}: a completion"
+            check_ids(ids, self._config, what)
+            for doubt in doubts(ids, self.tokenizer, self._config, what):
+                raise UsageError(doubt)
             rows.append(row)
         rewards = {row["reward"] for row in rows if row["reward"] is not None}
         if any(row["marked"] for row in rows) and (len(rewards) > 1 or not has_contrast(group)):

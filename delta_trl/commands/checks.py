@@ -78,16 +78,17 @@ def refuse_options_without_effect(given: dict[str, Any]) -> None:
             raise UsageError(f"{', '.join(unused)} {are} without effect unless {switch} is set.")
 
 
-def _is_missing(path: Path) -> bool:
-    """Whether a path is no hub id and does not exist."""
-    local = str(path).startswith((".", "/")) or len(path.parts) > 2 or path.suffix in FILES
+def _is_missing(name: str) -> bool:
+    """Whether a name is no hub id, and no such file exists."""
+    path = Path(name)
+    local = name.startswith((".", "/")) or len(path.parts) > 2 or path.suffix in FILES
     return local and not path.exists()
 
 
 def check_model_path(name: str, adapters: bool = True) -> None:
     """Raise `UsageError` for a local path that holds no saved model; without `adapters`, also for a PEFT adapter."""
     path = Path(str(name))
-    if _is_missing(path):
+    if _is_missing(str(name)):
         raise UsageError(f"model_name_or_path={name!r}: no such folder (from {Path.cwd()}).")
     if path.is_file():
         raise UsageError(f"model_name_or_path={name!r} is a file: name the folder of a saved model, or a hub id.")
@@ -104,7 +105,7 @@ def check_model_path(name: str, adapters: bool = True) -> None:
 def check_dataset_path(name: str, option: str = "dataset_name") -> None:
     """Raise `UsageError` for a local data file that is missing or empty."""
     path = Path(str(name))
-    if _is_missing(path):
+    if _is_missing(str(name)):
         raise UsageError(f"{option}={name!r}: no such file (from {Path.cwd()}).")
     if path.is_file() and not path.stat().st_size:
         raise UsageError(f"{option}={name!r}: the file is empty.")

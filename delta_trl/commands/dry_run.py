@@ -10,7 +10,6 @@ from pathlib import Path
 
 import torch
 from datasets import Dataset
-from huggingface_hub import try_to_load_from_cache
 from transformers import AutoConfig
 from trl import ModelConfig
 
@@ -270,12 +269,16 @@ def check_model(run_args: RunArguments, args: DeltaGRPOConfig, source: ModelSour
     """Raise `ValueError` as training does, if the model's tokenizer and configuration are on this machine."""
     if data is None and run_args.conversational:  # the data is not local
         data = Dataset.from_dict({"prompt": [[{"role": "user", "content": "a question"}]]})
-    if not (Path(source.name).is_dir() or try_to_load_from_cache(source.name, "tokenizer.json", source.revision)):
-        return
+    try:
+        processor, config = source.processor(), source.config()
+    except OSError:
+        if Path(source.name).is_dir():
+            raise
+        return  # not on this machine
     if run_args.max_prompt_length is not None and data is not None:
         template = args.chat_template_kwargs
         data = drop_long_prompts(data, source.tokenizer(), run_args.max_prompt_length, run_args.dataset_name, template)
-    checks.check_model(args, source.processor(), source.config(), source.name, data)
+    checks.check_model(args, processor, config, source.name, data)
 
 
 def main(options: Options, num_processes: int) -> None:

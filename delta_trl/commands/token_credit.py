@@ -11,7 +11,7 @@ from ..arguments.errors import UsageError
 from ..credit import credit_at_rollout, make_rule
 from ..evaluation.generation import ModelSource, beginning
 from ..files import write_atomically
-from ..policy.checks import check_ids, refuse_chats_without_template
+from ..policy.checks import check_ids, doubts, refuse_chats_without_template
 from ..policy.standalone import add_advantages, given_tokens
 from ..report import write_report
 from ..report.token_log.log import TokenTypes, serialize
@@ -109,8 +109,10 @@ def _tokenize_row(row: dict, tokenizer: PreTrainedTokenizerBase, config: Pretrai
         row["prompt"] = tokenizer.apply_chat_template(row["prompt"], tokenize=False, add_generation_prompt=True)
     row["prompt_ids"] = tokenizer(row["prompt"], add_special_tokens=not chat).input_ids
     row["token_ids"] = tokenizer(row["completion"], add_special_tokens=False).input_ids
-    check_ids(row["prompt_ids"], tokenizer, config, "the prompt", len(row["token_ids"]))
-    check_ids(row["token_ids"], tokenizer, config, "the completion")
+    check_ids(row["prompt_ids"], config, "the prompt")
+    check_ids(row["token_ids"], config, "the completion")
+    for doubt in doubts(row["prompt_ids"] + row["token_ids"], tokenizer, config, "it"):
+        raise ValueError(doubt)
 
 
 def _not_loaded(model: str, error: Exception) -> UsageError:

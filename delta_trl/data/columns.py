@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from datasets import Dataset
+from datasets import Dataset, LargeList, List
 
 
 # What TRL itself passes to every reward function, besides the dataset's columns
@@ -32,14 +32,15 @@ def check_datasets(datasets: dict[str, Any], reward_funcs: list | None) -> None:
         columns = getattr(dataset, "column_names", None)
         if hasattr(dataset, "__len__") and len(dataset) == 0:
             raise ValueError(f"{name} is empty.")
-        if not isinstance(columns, list):
+        # a stream may not know its columns, and `with_transform` makes others
+        if not isinstance(columns, list) or getattr(dataset, "format", {}).get("type") == "custom":
             continue
         if "prompt" not in columns:
             raise ValueError(
                 f"{name} has no column 'prompt', only {', '.join(map(repr, columns))}. Rename the one that holds the "
                 "prompts: dataset.rename_column('<its name>', 'prompt')."
             )
-        if taken := sorted(FROM_TRAINER.intersection(columns) - NOT_PASSED):
+        if functions and (taken := sorted({"prompts", "completions"}.intersection(columns))):
             raise ValueError(
                 f"{name}: the column {taken[0]!r} has the name of an argument that TRL passes to rewards. Rename or "
                 "remove it."
@@ -55,16 +56,24 @@ def check_columns(dataset: Any, reward_funcs: list[Callable], names: list[str], 
         ValueError: If a prompt is neither text nor a chat, or is not of the first one's kind; and as
             [`check_reward_columns`].
     """
-    kind: Any = None
-    # [:] reads the column at once: row by row, a million prompts take half a minute
-    for number, prompt in enumerate(dataset["prompt"][:] if isinstance(dataset, Dataset) else (), start=1):
-        kind = kind or type(prompt)
+    prompts = _doubtful_prompts(dataset)
+    kind: Any = type(prompts[0]) if prompts else str
+    for number, prompt in enumerate(prompts, start=1):
         if kind not in (str, list) or type(prompt) is not kind:
             same = f", like that of row 1, a {kind.__name__}" if number > 1 else ""
             raise ValueError(
                 f"{name}, row {number}, column 'prompt': expected a text or a list of messages{same}; got {prompt!r}."
             )
     check_reward_columns(dataset.column_names, reward_funcs, names)
+
+
+def _doubtful_prompts(dataset: Any) -> list:
+    """The prompts, unless the type of their column says that all are texts, or all are lists, and none is missing."""
+    if not isinstance(dataset, Dataset):
+        return []
+    kind, missing = dataset.features["prompt"], dataset.data.column("prompt").null_count
+    alike = isinstance(kind, (list, List, LargeList)) or getattr(kind, "dtype", "") in ("string", "large_string")
+    return [] if alike and not missing else dataset.with_format(None)["prompt"][:]
 
 
 def _is_function(reward: Any) -> bool:
@@ -79,7 +88,7 @@ def check_reward_columns(columns: list[str], reward_funcs: list[Callable], names
     """
     for func, name in zip(reward_funcs, names, strict=True):
         try:
-            parameters = inspect.signature(func).parameters
+            parameters = inspect.signature(func, follow_wrapped=False).parameters
         except (ValueError, TypeError):  # builtins may have no signature
             continue
         for parameter in parameters.values():

@@ -13,6 +13,7 @@ import torch
 from accelerate.logging import get_logger
 from datasets import Dataset
 from torch import nn
+from transformers import ProcessorMixin
 from transformers.trainer_utils import has_length
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import get_config_model_id
@@ -76,14 +77,14 @@ def check_data(data: Any, evaluated: Any, rewards: list | None) -> None:
 def check_model(args: GRPOConfig, tokenizer: Any, config: Any, name: str, data: Any) -> None:
     """Raise `ValueError` for a tokenizer that cannot train, and for prompts that the model cannot read."""
     check_tokenizer(tokenizer, name)
-    if getattr(tokenizer, "tokenizer", tokenizer).eos_token is None:
+    if not isinstance(tokenizer, ProcessorMixin) and tokenizer.eos_token is None:
         raise ValueError(
             f"The tokenizer of {name!r} has no eos_token, which ends a completion. Set one (tokenizer.eos_token = "
             "'<its text>') and save the tokenizer."
         )
-    if isinstance(data, Dataset):
-        template = args.chat_template_kwargs
-        check_prompts(data["prompt"], tokenizer, config, args.max_completion_length, "train_dataset", template)
+    if isinstance(data, Dataset) and data.format["type"] != "custom":
+        prompts, template = data.with_format(None)["prompt"], args.chat_template_kwargs
+        check_prompts(prompts, tokenizer, config, args.max_completion_length, "train_dataset", template)
 
 
 def check_trainer(trainer: GRPOTrainer, given: dict[str, Any]) -> None:
@@ -92,7 +93,7 @@ def check_trainer(trainer: GRPOTrainer, given: dict[str, Any]) -> None:
     if trainer.accelerator.is_main_process:  # with FSDP, others may have no weights yet
         check_weights(model, get_config_model_id(model.config))
     if not any(weight.requires_grad for weight in model.parameters()):
-        raise ValueError("All weights of the model are frozen (requires_grad=False): nothing would be trained.")
+        logger.warning("All weights of the model are frozen (requires_grad=False): it can be evaluated, not trained.")
     if given.get("peft_config"):  # an adapter that the model came with may have been made for several models
         refuse_missing_targets(model)
     for warning in (*warn_of_missing_processes(trainer.args.world_size), *warn_of_sampling(trainer)):

@@ -1,5 +1,6 @@
 """Configuration of [`DeltaGRPOTrainer`]: TRL's `GRPOConfig` plus what belongs to token credit."""
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,13 +24,14 @@ POSITIVE = (lambda value: value > 0), "a number above 0"
 SHARE = (lambda value: 0 <= value <= 1), "a number from 0 to 1"
 POSITIVE_SHARE = (lambda value: 0 < value <= 1), "a number above 0, at most 1"
 VALID: dict[str, tuple[Callable[[Any], bool], str]] = {
-    **dict.fromkeys(("learning_rate", "weight_decay", "max_grad_norm", "beta", "epsilon_high", "top_k"), NOT_NEGATIVE),
+    **dict.fromkeys(("learning_rate", "weight_decay", "max_grad_norm", "beta", "epsilon_high"), NOT_NEGATIVE),
     **dict.fromkeys(("temperature", "repetition_penalty", "delta", "num_train_epochs", "num_iterations"), POSITIVE),
     **dict.fromkeys(("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation"), POSITIVE),
     **dict.fromkeys(("sapo_temperature_neg", "sapo_temperature_pos", "ref_model_sync_steps"), POSITIVE),
     **dict.fromkeys(("epsilon", "min_p", "top_entropy_quantile", "ref_model_mixup_alpha"), SHARE),
     **dict.fromkeys(("top_p", "vllm_gpu_memory_utilization"), POSITIVE_SHARE),
     **dict.fromkeys(("adam_beta1", "adam_beta2"), ((lambda value: 0 <= value < 1), "0 or more, below 1")),
+    "top_k": ((lambda value: value >= -1), "a number of tokens, or 0 (with vLLM also -1) for all"),
     "max_completion_length": ((lambda value: value > 0), "a number of tokens above 0"),
     # with 0, transformers takes one step
     "max_steps": ((lambda value: value != 0), "a number of optimiser steps above 0, or -1 for epochs"),
@@ -150,10 +152,9 @@ class DeltaGRPOConfig(CreditArguments, GRPOConfig):
         CreditArguments.__post_init__(self)
         if isinstance(self.reward_weights, (int, float)):
             self.reward_weights = [self.reward_weights]
-        # TRL reads JSON; YAML needs no quotes on the command line
         for name in self._VALID_DICT_FIELDS:
-            if str(getattr(self, name)).startswith("{"):
-                read_mappings(self, name)
+            if str(getattr(self, name)).startswith("{") and not _is_json(getattr(self, name)):
+                read_mappings(self, name)  # YAML, which needs no quotes on the command line; JSON is TRL's to read
         _check_values({name: getattr(self, name) for name in VALID})
         # TRL sets `gradient_checkpointing`; newer transformers call it `activation_checkpointing` and would warn
         for old in ("gradient_checkpointing", "gradient_checkpointing_kwargs"):
@@ -165,6 +166,13 @@ class DeltaGRPOConfig(CreditArguments, GRPOConfig):
             _check_values(self.generation_kwargs)
             if not self.use_vllm:  # vLLM refuses unknown options itself
                 check_known("generation_kwargs", self.generation_kwargs, vars(GenerationConfig()))
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        return isinstance(value, dict) or isinstance(json.loads(value), dict)
+    except ValueError:
+        return False
 
 
 def _check_values(values: dict[str, Any]) -> None:

@@ -127,9 +127,7 @@ MISTAKES = [
     (D + "--conversational true", "chat template"),
     *((T + f"--model_name_or_path {name}", name) for name in ("no_tokenizer", "no_eos", "bert", "classifier")),
     *((D + f"--model_name_or_path {name}", name) for name in ("no_tokenizer", "no_eos", "bert", "classifier")),
-    *((T + f"--model_name_or_path {name}", "max_completion_length") for name in ("gpt2", "short")),
-    (D + "--model_name_or_path short", "max_completion_length"),
-    (D + "--model_name_or_path no_words", "no_words"),
+    *((one + "--model_name_or_path gpt2", "max_completion_length") for one in (T, D)),
     (D + "--model_name_or_path few_words", "vocabulary"),
     (T + "--model_name_or_path truncated", "model.safetensors"),
     (T + "--model_name_or_path nan", "down_proj"),
@@ -160,7 +158,7 @@ MISTAKES = [
     *((D + f"--dataset_name {name}.jsonl", "row 2", "'prompt'") for name in ("mixed", "nulls")),
     (D + "--dataset_name completions.jsonl", "'completions'"),
     (D + "--dataset_name latin.jsonl", "latin.jsonl", "UTF-8"),
-    (D + "--dataset_name long.jsonl", "row 1", "40,000 tokens"),
+    (D + "--dataset_name long.jsonl --model_name_or_path gpt2", "row 1", "40,000 tokens"),
     (T + "--conversational true --max_prompt_length 5", "chat template"),
     # rewards
     (T + "--reward_funcs math_rewrd", "'math_reward'"),
@@ -195,7 +193,7 @@ MISTAKES = [
     E + "--benchmarks none.jsonl",
     E + "--model_name_or_path folder",
     *(E + f"--model_name_or_path {name}" for name in ("no_tokenizer", "bert", "classifier")),
-    (E + "--model_name_or_path short", "max_completion_length"),
+    (E + "--model_name_or_path gpt2", "max_completion_length"),
     *(E + f"--output_dir {name}" for name in ("/proc/none", "data.jsonl", "model")),
     *(A + f"--output_dir {name}" for name in ("/proc/none", "data.jsonl", "model")),
     "eval --compare evaluated",
@@ -265,13 +263,12 @@ def furnish_models(folder: Path) -> None:
         "bert": BertForMaskedLM(BertConfig(**sizes, intermediate_size=32)),
         "classifier": Qwen3ForSequenceClassification(Qwen3Config(**tiny.SIZES, head_dim=8)),
         "gpt2": tiny.model(GPT2Config(**sizes, n_positions=11, bos_token_id=1, eos_token_id=1)),
-        "short": tiny.model(max_position_embeddings=11),
         "few_words": tiny.model(vocab_size=11),
     }
-    models |= dict.fromkeys(("no_tokenizer", "no_eos", "no_words", "templated", "truncated", "nan"), tiny.model())
+    models |= dict.fromkeys(("no_tokenizer", "no_eos", "templated", "truncated", "nan"), tiny.model())
     for name, model in models.items():
         model.save_pretrained(folder / name)
-        tokenizer = tiny.tokenizer("01" if name == "no_words" else None)
+        tokenizer = tiny.tokenizer()
         tokenizer.unk_token = "<pad>"
         if name == "no_eos":
             tokenizer.eos_token = None

@@ -661,7 +661,7 @@ def test_mistakes_in_a_comparison(call, data, tmp_path, capsys):
         ({"temperature": -1}, "temperature=-1"),
         ({"temperature": 0}, "set --num_generations 1"),
         ({"temprature": 1}, "`--temprature` (did you mean `--temperature`?)"),
-        ({"conversational": True}, "no chat template"),
+        ({"conversational": True}, "chat template"),
         ({"system_prompt": "add"}, "conversational"),
         ({"prompt_template": "Solve it."}, "{prompt}"),
         ({"model_name_or_path": "tests/fixtures"}, "The model 'tests/fixtures': no tokenizer"),

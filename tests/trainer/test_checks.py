@@ -1,5 +1,6 @@
 """What is refused or corrected at construction because it would fail on GPUs only."""
 
+import functools
 import math
 import os
 import subprocess
@@ -99,16 +100,77 @@ def test_a_temperature_that_log_probabilities_do_not_know(make_trainer, caplog):
     ("change", "message"),
     [
         ({"reward_funcs": "math_reward"}, "reward_funcs='math_reward'.*get_reward"),
-        ({"model": tiny.model().requires_grad_(False)}, "frozen"),
         ({"train_dataset": Dataset.from_dict({"prompt": ["1+1=", None] * 4})}, "row 2, column 'prompt'"),
         ({"trainer_options": {"token_credit": DelTA(normalize_coefficients=1)}}, "normalize_coefficients=1"),
         ({"reward_weights": [math.nan]}, "reward_weights"),
     ],
-    ids=["name of a reward", "frozen", "no prompt", "not a bool", "weight"],
+    ids=["name of a reward", "no prompt", "not a bool", "weight"],
 )
 def test_mistakes_in_python(make_trainer, change, message):
     with pytest.raises(ValueError, match=message):
         make_trainer(**change)
+
+
+def few_words() -> dict:
+    tokenizer = tiny.tokenizer("01")
+    tokenizer.unk_token = "<pad>"
+    return {"processing_class": tokenizer}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model": tiny.model().requires_grad_(False)}, "frozen"),
+        (
+            {"model": tiny.model(max_position_embeddings=11)},
+            "max_completion_length=8 more: the model has 11",
+        ),
+        ({"trainer_options": few_words()}, "does not know"),
+    ],
+    ids=["frozen", "positions", "words"],
+)
+def test_what_grpo_trainer_does_is_only_doubted(make_trainer, caplog, change, message):
+    make_trainer(**change)
+    assert message in caplog.text
+
+
+@functools.wraps(lambda completion, solution: 1.0)  # of which Python knows the signature
+def adapted(completions, solution, **kwargs):
+    return tiny.reward_letters(completions)
+
+
+def transformed():
+    return (
+        tiny.dataset()
+        .rename_column("prompt", "question")
+        .with_transform(lambda rows: {"prompt": rows["question"], "solution": rows["solution"]})
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"reward_funcs": adapted},
+        {"top_k": -1},
+        {"train_dataset": tiny.dataset().with_format("numpy")},
+        {"train_dataset": tiny.dataset().add_column("trainer_state", ["-"] * 16)},
+        {"model": tiny.model(rope_parameters={"rope_type": "linear", "factor": 4.0, "rope_theta": 1e4})},
+        {"model_init_kwargs": '{"max_position_embeddings": 4e3}'},
+    ],
+    ids=["wrapped", "top_k", "numpy", "column", "stretched", "json"],
+)
+def test_what_grpo_trainer_takes_is_taken(make_trainer, change):
+    make_trainer(**change)
+
+
+def test_a_dataset_that_is_transformed(make_trainer):
+    make_trainer(train_dataset=transformed())
+
+
+def test_json_is_read_as_trl_reads_it():
+    given = '{"min_lr": 1e-7, "split": "false"}'
+    assert config(lr_scheduler_kwargs=given).lr_scheduler_kwargs["min_lr"] == 1e-7
+    assert config(generation_kwargs="{top_p: 0.5}").generation_kwargs == {"top_p": 0.5}
 
 
 @pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed")

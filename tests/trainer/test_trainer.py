@@ -512,7 +512,11 @@ def test_the_profiler_sees_calls_and_not_their_pieces(make_trainer, monkeypatch)
         ({"prompt": ["1+1="]}, None, "The reward 'graded' needs a column 'solution', the dataset has 'prompt'"),
         ({}, {"prompt": ["1+1="]}, "needs a column 'solution'"),
         ({}, {"hard": {"question": ["?"]}}, "eval_dataset 'hard' has no column 'prompt'"),
-        ({"prompt": [[{"role": "user", "content": "1+1="}]] * 2, "solution": ["2"] * 2}, None, "has no chat template"),
+        (
+            {"prompt": [[{"role": "user", "content": "1+1="}]] * 2, "solution": ["2"] * 2},
+            None,
+            "cannot apply a chat template",
+        ),
     ],
     ids=str,
 )
