@@ -119,10 +119,8 @@ def check_prompts(
             ids = tokenizer(text, add_special_tokens=not chat).input_ids
         except Exception as error:  # of the tokenizers library, which has no other type
             raise ValueError(f"{what} cannot be tokenised: {error}. Does the tokenizer know its words?") from error
-        check_ids(ids, config, what)
+        check_ids(ids, config, what, completion)
         for doubt in doubts(ids, tokenizer, config, what, completion):
-            if config.get_text_config().model_type in POSITION_TABLES and "positions" in doubt:
-                raise ValueError(doubt)
             logger.warning(doubt)
 
 
@@ -142,15 +140,19 @@ def _rendered(chat: list[dict], tokenizer: Any, name: str, template: dict | None
     return text
 
 
-def check_ids(ids: list[int], config: Any, what: str) -> None:
-    """Raise `ValueError` for no tokens, or some beyond the model's vocabulary."""
+def check_ids(ids: list[int], config: Any, what: str, completion: int = 0) -> None:
+    """Raise `ValueError` for what a model fails on: no tokens, or some beyond its vocabulary or table of positions."""
+    config = config.get_text_config()
     if not ids:
         raise ValueError(f"{what} has no token.")
-    if max(ids) >= config.get_text_config().vocab_size:
+    if max(ids) >= config.vocab_size:
         raise ValueError(
-            f"{what} has a token beyond the vocabulary, {config.get_text_config().vocab_size:,}. Does the tokenizer "
-            "saved there belong to the model?"
+            f"{what} has a token beyond the vocabulary, {config.vocab_size:,}. Does the tokenizer saved there belong "
+            "to the model?"
         )
+    problem = _too_long(ids, config, what, completion)
+    if problem and config.model_type in POSITION_TABLES:
+        raise ValueError(problem)
 
 
 def doubts(ids: list[int], tokenizer: Any, config: Any, what: str, completion: int = 0) -> Iterator[str]:
@@ -162,8 +164,14 @@ def doubts(ids: list[int], tokenizer: Any, config: Any, what: str, completion: i
             f"{what} has {unknown:,} tokens of {len(ids):,} that the tokenizer of {tokenizer.name_or_path!r} does not "
             f"know ({tokenizer.unk_token}). Use data that it was made for."
         )
+    if problem := _too_long(ids, config, what, completion):
+        yield problem
+
+
+def _too_long(ids: list[int], config: Any, what: str, completion: int) -> str | None:
     limit = context_length(config)
-    if limit is not None and len(ids) + completion > limit:
-        more = f", with max_completion_length={completion:,} more" if completion else ""
-        hint = " Lower it, or use shorter prompts (max_prompt_length in a recipe)." if completion else ""
-        yield f"{what} has {len(ids):,} tokens{more}: the model has {limit:,} positions.{hint}"
+    if limit is None or len(ids) + completion <= limit:
+        return None
+    more = f", with max_completion_length={completion:,} more" if completion else ""
+    hint = " Lower it, or use shorter prompts (max_prompt_length in a recipe)." if completion else ""
+    return f"{what} has {len(ids):,} tokens{more}: the model has {limit:,} positions.{hint}"
