@@ -1,6 +1,6 @@
 """
-What scoring calls of a trainer need: which arguments are no text, the model itself, its dtype, the context in which
-rollouts are scored.
+What scoring calls of a trainer need: which arguments are no text, the model itself, its dtype, the contexts in which
+it scores.
 """
 
 import inspect
@@ -12,6 +12,7 @@ from accelerate.utils import is_peft_model
 from torch import nn
 from trl import GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
+from trl.trainer import utils as trl_utils
 
 
 TEXT = (
@@ -45,3 +46,21 @@ def rollout_scoring(trainer: GRPOTrainer) -> Iterator[None]:
     """The context in which TRL scores rollouts: no gradients, and no gradient checkpointing."""
     with torch.no_grad(), disable_gradient_checkpointing(trainer.model, trainer.args.gradient_checkpointing_kwargs):
         yield
+
+
+@contextmanager
+def only_labels_in_lm_head(device: torch.device) -> Iterator[None]:
+    """
+    The context in which TRL computes log-probs of completion tokens alone. On a GPU it always does so. On a CPU, its
+    LM head computes those of prompts and padding as well, and hides them: half of a step with 49,152 tokens to choose
+    from. A TRL that asks otherwise than by `_use_triton` stays as it is.
+    """
+    before = getattr(trl_utils, "_use_triton", None)
+    if device.type != "cpu" or before is None:
+        yield
+        return
+    trl_utils._use_triton = lambda device: True  # in this module, it decides about the labels and nothing else
+    try:
+        yield
+    finally:
+        trl_utils._use_triton = before

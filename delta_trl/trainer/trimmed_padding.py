@@ -1,6 +1,7 @@
 """Micro-batches without unnecessary padding, for any `GRPOTrainer`; `policy/padding.py` has the parts."""
 
 import inspect
+from contextlib import nullcontext
 from functools import cached_property, partial
 
 import torch
@@ -19,7 +20,7 @@ from ..policy.padding import (
     used,
 )
 from ..policy.recorder import get_rng_states, replayed_rng
-from .scoring import autocast_dtype, causal_model, has_images, rollout_scoring
+from .scoring import autocast_dtype, causal_model, has_images, only_labels_in_lm_head, rollout_scoring
 
 
 logger = get_logger(__name__)
@@ -30,7 +31,8 @@ ROWS = "rollout_rows"  # entry of a rollout batch: its row numbers, which TRL sh
 class TrimmedPadding(GRPOTrainer):
     """
     [`~trl.GRPOTrainer`] whose micro-batches are only as wide as their own rows. Rows of similar length share a
-    micro-batch, within an optimiser step. Losses are the same up to rounding. Batches with images stay as they are.
+    micro-batch, within an optimiser step. On a CPU, the LM head leaves out prompts and padding, as TRL does on a GPU.
+    Losses are the same up to rounding. Batches with images stay as they are.
 
     Attributes:
         trim_padding (`bool`, defaults to `True`): Whether to do so; `False` is `GRPOTrainer` bit for bit.
@@ -64,13 +66,14 @@ class TrimmedPadding(GRPOTrainer):
         self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, **options
     ):
         plan = self.scoring_plan(attention_mask, logits_to_keep, batch_size, **options)
-        if len(plan) == 1 and plan[0][1:] == (0, logits_to_keep):
-            return super()._get_per_token_logps_and_entropies(
-                model, input_ids, attention_mask, logits_to_keep, batch_size, **options
-            )
-        with profiling_context(self, "_get_per_token_logps_and_entropies"):  # once for all pieces
-            score = partial(self._score_piece, model)
-            return score_in_pieces(score, input_ids, attention_mask, logits_to_keep, plan, **options)
+        with only_labels_in_lm_head(self.accelerator.device) if self.trim_padding else nullcontext():
+            if len(plan) == 1 and plan[0][1:] == (0, logits_to_keep):
+                return super()._get_per_token_logps_and_entropies(
+                    model, input_ids, attention_mask, logits_to_keep, batch_size, **options
+                )
+            with profiling_context(self, "_get_per_token_logps_and_entropies"):  # once for all pieces
+                score = partial(self._score_piece, model)
+                return score_in_pieces(score, input_ids, attention_mask, logits_to_keep, plan, **options)
 
     def _score_piece(self, model, positions, *args, **options):
         """Score as the base class does, without its profiler. `positions`: position ids, if the model needs them."""

@@ -24,7 +24,7 @@ TESTED = {"trl": "1.16", "transformers": "5.23"}  # the newest ones: those of co
 # What any module of this package imports from TRL; of functions, the parameters. `*args` stands for any more of them,
 # `**options` for any that have defaults; those after a `*` are given by keyword.
 IMPORTED = {
-    **dict.fromkeys(("trl.GRPOConfig", "trl.GRPOTrainer", "trl.ModelConfig", "trl.TrlParser")),
+    **dict.fromkeys(("trl.GRPOConfig", "trl.GRPOTrainer", "trl.ModelConfig", "trl.TrlParser", "trl.trainer.utils")),
     "trl.get_peft_config": "model_args, **options",
     "trl.get_quantization_config": "model_args, **options",
     "trl.extras.profiling.profiling_context": "trainer, name, **options",

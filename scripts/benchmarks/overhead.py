@@ -3,8 +3,9 @@ Measures what token credit costs: DeltaGRPOTrainer and GRPOTrainer take turns in
 
 Generation is replaced by fixed random completions, and timed separately. The rest of a step is scoring, rewards,
 coefficients and optimisation. Models have random weights. Reports medians over all timed rollout batches, with
-quartiles. On a machine without a GPU, seconds are processor time. Memory is the peak during training: the resident
-set, with a GPU the allocated memory.
+quartiles. On a machine without a GPU, seconds are processor time, and all variants compute log-probs of completions
+alone, which GRPOTrainer does by itself on a GPU only. Memory is the peak during training: the resident set, with a GPU
+the allocated memory.
 
     python -m scripts.benchmarks.overhead --model 5m --repetitions 5 --output outputs/overhead_5m.json
     python -m scripts.benchmarks.overhead --model 50m --repetitions 2 --rollouts 1 \\
@@ -50,6 +51,7 @@ from delta_trl.arguments.options import read_options
 from delta_trl.commands.recipe import RecipeParser
 from delta_trl.commands.train import build
 from delta_trl.credit import RULES
+from delta_trl.trainer.scoring import only_labels_in_lm_head
 
 from .timing import spread
 
@@ -71,6 +73,7 @@ MODELS = {
     "tiny": shape(32, 2, 64, 4, 2, 8, 256),  # to see that it runs
     "5m": shape(256, 6, 768, 8, 4, 32, 2048),
     "50m": shape(640, 8, 1920, 10, 5, 64, 8192),
+    "135m": shape(576, 30, 1536, 9, 3, 64, 49152, tied=True),  # as SmolLM2's
     # the shapes of Qwen3's models
     "0.6b": shape(1024, 28, 3072, 16, 8, 128, 151936, tied=True),
     "1.7b": shape(2048, 28, 6144, 16, 8, 128, 151936, tied=True),
@@ -266,7 +269,7 @@ def measure(trainer: GRPOTrainer) -> dict:
     clock, result = StepClock(trainer), {}
     trainer.add_callback(clock)
     trainer.remove_callback(PrinterCallback)
-    with peak_memory(result):
+    with peak_memory(result), only_labels_in_lm_head(trainer.accelerator.device):
         trainer.train()
     n = steps_per_rollout(vars(trainer.args))
     result["seconds"] = [sum(clock.steps[i : i + n]) for i in range(0, len(clock.steps), n)][1:]

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import trl.trainer.utils
 from transformers import (
     CLIPVisionConfig,
     GPT2Config,
@@ -18,6 +19,7 @@ from transformers import (
     RecurrentGemmaConfig,
 )
 from trl import GRPOConfig, GRPOTrainer
+from trl.kernels import ChunkedLogProbFunction
 
 from delta_trl.policy.padding import Trim
 from delta_trl.trainer.trimmed_padding import TrimmedPadding
@@ -140,6 +142,25 @@ def test_off_it_is_grpo_bit_for_bit(make_trainer):
     )
     assert logged(ours, "loss") == logged(theirs, "loss")
     assert torch.equal(our_weights, their_weights)
+
+
+def test_lm_head_sees_completion_tokens_alone(make_trainer, monkeypatch):
+    """On a CPU, too, where TRL gives it all columns. If a new TRL does not, `only_labels_in_lm_head` can go."""
+    trained = {}
+    for kind in (TRIMMED, TRLS):
+        trained[kind["trainer_class"]] = rows = []
+
+        class Head(ChunkedLogProbFunction):
+            @staticmethod
+            def forward(ctx, hidden, *args, rows=rows):
+                rows.append(len(hidden) * ctx.needs_input_grad[0])
+                return ChunkedLogProbFunction.forward(ctx, hidden, *args)
+
+        monkeypatch.setattr(trl.trainer.utils, "_ChunkedLogProbFunction", Head)
+        trainer, *_ = run(make_trainer, **kind)
+    tokens = sum(int(batch["completion_mask"].sum()) for batch in trainer._buffered_inputs)
+    assert sum(trained[Plain]) == tokens
+    assert sum(trained[GRPOTrainer]) > 1.5 * tokens
 
 
 def test_a_subclass_may_forbid_exchanging_rows(make_trainer):
