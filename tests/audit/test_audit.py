@@ -18,7 +18,9 @@ from tokenizers import decoders
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from delta_trl.audit import labelled, loading
+from delta_trl.audit.audit import code_of
 from delta_trl.cli import main
+from delta_trl.credit.names import make_rule
 from delta_trl.evaluation.store import read_samples
 
 from ..corpus import tiny
@@ -224,6 +226,13 @@ def test_other_data_and_other_code_are_not_gone_on_with(reader, tmp_path, monkey
     linecache.checkcache()
     assert main(["audit", *call]) == 2
     assert "code_fingerprints.edited_rule.Early was" in capsys.readouterr().err
+
+
+def test_code_is_hashed_of_users_rules_alone(own, monkeypatch):
+    monkeypatch.syspath_prepend(str(own))
+    assert code_of(make_rule("delta")) is code_of(make_rule("side_mean")) is None
+    assert code_of(make_rule("own_audited.Early")) is not None
+    assert code_of(make_rule("own_audited.Early")) == code_of(make_rule("side_mean:rule=own_audited.Early"))
 
 
 @pytest.mark.processes

@@ -1,6 +1,10 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
+from trl import GRPOConfig
 
+from delta_trl.credit import FIPO, Tokens
 from delta_trl.credit.rules.fipo import discounted_future_sum, fipo_weights
 
 
@@ -42,3 +46,19 @@ def test_padding_and_dual_clipped_tokens_have_no_future():
 def test_nothing_moved():
     x = torch.randn(2, 7)
     assert (fipo_weights(x, x, torch.tensor([1.0, -1.0]), torch.ones(2, 7)) == 1).all()
+
+
+@pytest.mark.parametrize(("given", "loss", "used"), [(None, None, None), (None, 4.0, 4.0), (3.0, 40.0, 3.0)])
+def test_the_dual_clip_is_that_of_the_loss_unless_it_is_given(given, loss, used):
+    args = GRPOConfig("unused", delta=loss, steps_per_generation=2, use_cpu=True)
+    rule = FIPO(dual_clip=given)
+    rule.check(SimpleNamespace(args=args))
+    new, old, mask, advantages = (
+        torch.tensor([[0.0, 0.05, 1.2, 2.0]]),
+        torch.zeros(1, 4),
+        torch.ones(1, 4),
+        torch.ones(1),
+    )
+    tokens = Tokens(torch.zeros(1, 4).long(), mask, advantages, log_probs=new, old_log_probs=old)
+    expected = fipo_weights(new, old, advantages, mask, dual_clip=used)
+    torch.testing.assert_close(rule.of_micro_batch(tokens).weights, expected[0])

@@ -13,7 +13,7 @@ import pytest
 from delta_trl.cli import main
 from delta_trl.report import read_run, write_report
 from delta_trl.report.clouds import FULL, LARGEST, SMALLEST, TokenType, cloud, farthest, frequent_types
-from delta_trl.report.figures import Span, axis_range, curves, distributions, relations, run_name
+from delta_trl.report.figures import LOSERS, WINNERS, Span, axis_range, curves, distributions, relations, run_name
 from delta_trl.report.run import Run
 from delta_trl.report.token_log.records import COMPLETIONS, FOLDER, TOKEN_TYPES
 from delta_trl.report.tokens import token_table
@@ -103,6 +103,9 @@ def test_curves_leave_out_what_was_not_logged(tmp_path):
     assert "Temperatures" not in [plot.title for plot in curves([one])]
     both = {plot.title: plot.figure for plot in curves([one, two])}
     assert [trace.name for trace in both["Temperatures"].data][::2] == ["b, winners", "b, losers"]  # raw and mean
+    alone = {plot.title: plot.figure for plot in curves([two])}["Temperatures"]
+    assert {trace.line.color for trace in alone.data if trace.name == "winners"} == {WINNERS}
+    assert {trace.line.color for trace in alone.data if trace.name == "losers"} == {LOSERS}
     reward = both["Reward"].data[0]
     assert list(reward.y) == [entry["reward"] for entry in one.history]
     raw, mean = both["Reward"].data[1:]
