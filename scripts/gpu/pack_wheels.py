@@ -21,8 +21,8 @@ from pathlib import Path
 
 
 ROOT = Path(__file__).resolve().parents[2]
-# beside the project's own dependencies: LoRA, and the stage `tests`
-MORE = ("peft>=0.18", "pytest>=8", "pytest-timeout>=2.3")
+# beside the project's own dependencies: LoRA, the language model's file, and the stage `tests`
+MORE = ("peft>=0.18", "gguf>=0.19", "pytest>=8", "pytest-timeout>=2.3")
 REPORT = ("jinja2>=3.1", "plotly>=6.3", "wordcloud>=1.9")  # for the quickstart, which also works without
 PLATFORMS = [f"manylinux_2_{n}_x86_64" for n in (28, 27, 26, 24, 17, 12, 5)] + ["manylinux2014_x86_64"]
 

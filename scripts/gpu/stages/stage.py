@@ -15,8 +15,9 @@ STAGES = {  # minutes on an H200; what each one settles is in scripts/gpu/README
     "environment": 1.0,
     "tests": 4.0,
     "coefficients": 3.0,
-    "overhead": 9.0,
-    "quickstart": 3.0,
+    "overhead": 8.0,
+    "quickstart": 2.0,
+    "language": 10.0,
     "study": 8.5,
 }
 STATUS = ("finished", "partial", "failed")

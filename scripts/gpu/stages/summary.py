@@ -89,9 +89,9 @@ def quickstart(results: dict) -> Iterator[str]:
             yield f"| {name.replace('_', ' ')} | {interval(results[name])} |"
 
 
-def study(results: dict) -> Iterator[str]:
+def comparison(results: dict) -> Iterator[str]:
     if "rollouts" in results:
-        yield f"{results['rollouts']} rollout batches a run; {results.get('parameters', 0) / 1e6:.1f} M parameters."
+        yield f"{results['rollouts']} rollout batches a run."
     yield ""
     yield "| variant | accuracy before | after | quartiles | n | above DAPO, by seed | s a run |"
     yield "|---|---|---|---|---|---|---|"
@@ -109,5 +109,6 @@ SECTIONS: dict[str, Callable[[dict], Iterator[str]]] = {
     "coefficients": coefficients,
     "overhead": overhead,
     "quickstart": quickstart,
-    "study": study,
+    "language": comparison,
+    "study": comparison,
 }

@@ -25,6 +25,7 @@ RESULTS = {  # what a finished stage tells
     "coefficients": {"rates", "cases"},
     "overhead": {"bfloat16_rate", "not_here", "cases"},
     "quickstart": {"runs", "accuracy_before", "accuracy", "train_seconds", "credit_seconds"},
+    "language": {"rollouts", "rows", "variants", "seconds_of_runs"},
     "study": {"rollouts", "rows", "variants", "seconds_of_runs", "warm_up_seconds", "parameters"},
 }
 
@@ -79,9 +80,10 @@ def test_every_stage(tmp_path):
             check_spread(entry["seconds"])
             assert entry["roofline_seconds"] > 0
     assert overhead["tiny"]["recompute"]["extra_forward_passes"] == 5
-    study = found["study"]["results"]
-    assert set(study["variants"]) == {"dapo", "delta", "losers_0.2"}
-    assert study["variants"]["dapo"]["above_dapo"] == [0.0]
+    language, study = (found[name]["results"]["variants"] for name in ("language", "study"))
+    assert set(study) == {"dapo", "delta", "losers_0.2"}
+    assert set(language) == {*study, "winners_0.1"}
+    assert language["dapo"]["above_dapo"] == study["dapo"]["above_dapo"] == [0.0]
     page = (tmp_path / "summary.md").read_text()
     assert "A dry run" in page
     assert all(f"## {name}" in page for name in STAGES)
