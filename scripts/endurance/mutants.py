@@ -71,7 +71,7 @@ def mutated(node: ast.AST) -> ast.AST | None:
             node.value = value * 2 + 1
         case ast.If(test=test) | ast.IfExp(test=test):
             node.test = ast.UnaryOp(ast.Not(), test)
-        case ast.Return(value=ast.expr()):
+        case ast.Return(value=ast.expr() as value) if ast.unparse(value) != "None":
             node.value = ast.Constant(None)
         case ast.Expr(value=ast.Call()):
             return ast.Pass()

@@ -126,14 +126,15 @@ def test_mann_whitney_over_runs():
     assert result.p < 0.05 < compare_runs(worse, better).p
 
 
-def test_mann_whitney_exact_of_few_runs():
+@pytest.mark.parametrize("k", [2, 4])
+def test_mann_whitney_exact_of_few_runs(k):
     """Without ties and with few runs: the share of all divisions of the runs whose U is as large."""
-    a, b = np.array([[9, 7, 8, 3.0]]) / 10, np.array([[1, 2, 4, 6.0]]) / 10
+    a, b = np.array([[9, 7, 8, 3.0]])[:, :k] / 10, np.array([[1, 2, 4, 6.0]])[:, :k] / 10
     runs = [*a[0], *b[0]]
     observed = u_by_hand(a[0], b[0])[0]
-    divisions = list(combinations(range(8), 4))
+    divisions = list(combinations(range(2 * k), k))
     larger = sum(
-        u_by_hand([runs[i] for i in chosen], [runs[i] for i in range(8) if i not in chosen])[0] >= observed
+        u_by_hand([runs[i] for i in chosen], [runs[i] for i in range(2 * k) if i not in chosen])[0] >= observed
         for chosen in divisions
     )
     assert compare_runs(a, b).p == pytest.approx(larger / len(divisions))
