@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 from functools import cache
+from itertools import takewhile
 
 import jinja2
 import numpy as np
@@ -56,7 +57,8 @@ def shown_groups(
         unit = "tokens" if run.has_credit else "characters"
         notes.append(f"{name}: completions are cut after {limit:,} {unit} here.")
     means = side_means(run)
-    return [_shown(group, means, limit, spreads) for group in kept], notes
+    shared = _shared([group.prompt for group in kept])
+    return [_shown(group, means, limit, spreads, shared) for group in kept], notes
 
 
 def _evenly(groups: list[Group], has_credit: bool, budget: int) -> tuple[list[Group], int | None]:
@@ -87,7 +89,7 @@ def _size(text: str) -> int:
 
 
 def _shown(
-    group: Group, means: dict[tuple[int, int], float], limit: int | None, spreads: tuple[float, float]
+    group: Group, means: dict[tuple[int, int], float], limit: int | None, spreads: tuple[float, float], shared: int
 ) -> ShownGroup:
     sides = {side: [c for c in group.completions if c.side == side] for side in SIDES}
     won, lost = len(sides[1]), len(sides[-1])
@@ -112,8 +114,15 @@ def _shown(
         ],
     )
     outcome = f"{won} winners, {lost} losers" if won or lost else "no contrast"
-    prompt = " ".join(visible(group.prompt[:80]).split())
-    return ShownGroup(f"step {group.step} · {outcome} · {prompt}", bool(won and lost), html)
+    prompt = " ".join(visible(group.prompt[shared : shared + 80]).split())
+    return ShownGroup(f"step {group.step} · {outcome} · {'… ' * bool(shared)}{prompt}", bool(won and lost), html)
+
+
+def _shared(prompts: list[str]) -> int:
+    """The length of what all prompts begin with, as whole words: a system message, examples. 0 if all are the same."""
+    same = takewhile(lambda characters: len(set(characters)) == 1, zip(*prompts, strict=False))
+    common = "".join(characters[0] for characters in same)
+    return 0 if common in prompts else 1 + max(common.rfind(space) for space in " \n")
 
 
 @cache

@@ -263,7 +263,7 @@ def test_two_runs_are_overlaid(run_dir, tmp_path, open_page):
     assert [group.locator("option").count() for group in groups.all()] == [8, 4]
     title = groups.nth(1).locator("option").last.inner_text()
     page.locator("#group").select_option(title)
-    page.locator(".prompt", has_text=title.split(" · ")[-1]).wait_for()
+    page.locator(".prompt", has_text=title.split(" · … ")[-1]).wait_for()
 
 
 def test_a_run_of_trls_own_trainer(make_trainer, tmp_path, open_page):
@@ -281,7 +281,11 @@ def test_a_run_of_trls_own_trainer(make_trainer, tmp_path, open_page):
     files = sorted((tmp_path / "run" / "completions").glob("*.parquet"))
     rows = [row for file in files for row in pq.read_table(file).to_pylist()]
     assert page.locator("#group option").count() == len({(row["step"], row["prompt"]) for row in rows})
-    group = [row for row in rows if row["prompt"] == page.locator(".prompt").evaluate("node => node.lastChild.data")]
+    group = [
+        row
+        for row in rows
+        if row["prompt"] == page.locator(".prompt").evaluate("node => node.firstChild.lastChild.data")
+    ]
     shown = page.locator("article .tokens").all_inner_texts()
     assert {row["completion"].rstrip() for row in group} >= {text.rstrip() for text in shown}
     assert main(["inspect", str(tmp_path / "run"), "--terminal"]) == 0
@@ -415,6 +419,27 @@ def test_larger_recordings_are_thinned_out_evenly(tmp_path, monkeypatch):
     assert steps(html) == recorded[::3]
     assert "7 of 20 recorded groups" in html
     assert steps(write_report([run_dir], tmp_path / "step.html", step=2).read_text()) == [2]
+
+
+def test_prompts_with_the_same_examples_are_told_apart(tmp_path, open_page):
+    examples = "".join(f"{i} + {i} = ?\nThat is {2 * i}.\n" for i in range(20))
+    rows = [runs.completion(["a"], prompt_index=i, prompt=f"{examples}{i} + 30 = ?") for i in range(2)]
+    runs.write_completions(tmp_path, rows)
+    page = open_page(write_report([tmp_path], tmp_path / "report.html"))
+    assert page.locator("#group option").all_inner_texts() == [
+        f"step 0 · 1 winners, 0 losers · … {i} + 30 = ?" for i in (0, 1)
+    ]
+    box = page.locator(".prompt").bounding_box()
+    question = page.evaluate(
+        """() => {
+            const text = document.querySelector(".prompt div").lastChild, range = document.createRange();
+            range.setStart(text, text.length - 1);
+            range.setEnd(text, text.length);
+            return range.getBoundingClientRect().bottom;
+        }"""
+    )
+    assert box["y"] < question <= box["y"] + box["height"]  # in sight without scrolling
+    assert page.locator(".prompt").evaluate("box => box.scrollHeight > box.clientHeight")
 
 
 @pytest.mark.processes
