@@ -1,8 +1,8 @@
 """
 A picture of a run's report: the verdict beside the reward, settings, and completions shaded relative to their side.
 
-    python scripts/quickstart.py --token_credit delta
-    python -m scripts.build.report_picture outputs/quickstart/delta docs/report.png
+    delta-trl train --config recipes/SmolLM2-135M/sums_full.yaml --seed 0     # after `make language-model`
+    python -m scripts.build.report_picture outputs/smollm2-135m-sums docs/report.png
 
 Needs a Chromium of the system and `pip install playwright pillow jinja2 plotly wordcloud`.
 """
@@ -20,7 +20,7 @@ from playwright.sync_api import sync_playwright
 from delta_trl.report import write_report
 
 
-WIDTH, HEIGHT = 1240, 1620
+WIDTH, HEIGHT = 1240, 1710
 HIDE = "#curves, #completions .note, .how, #coefficients, .path { display: none !important }"
 
 

@@ -3,7 +3,8 @@ The studies of scripts/studies/study.py: variants, tasks, learning rates, seeds,
 
 `CREDIT` compares losses, DelTA and its ablations. `BALANCE` (docs/balance_plan.md) asks how much of the gain comes
 from the balance of winners against losers, and how much from the choice of tokens. README.md has the results of both.
-`MECHANISM` (docs/mechanism_plan.md) asks why the balance helps. `LANGUAGE` compares them on a language model.
+`MECHANISM` (docs/mechanism_plan.md) asks why the balance helps. `LANGUAGE` (docs/language_plan.md) compares them on a
+language model.
 `DYNAMIC_SAMPLING` compares DAPO with and without it where 5 % of the answers are right.
 """
 
@@ -355,11 +356,13 @@ LANGUAGE_VARIANTS = {
 LANGUAGE = Study(
     name="language",
     variants=LANGUAGE_VARIANTS,
-    rollouts={"study": 16},
-    samples=4,
+    rollouts={"study": 10},
+    samples=8,
     sections=(Section("Main", [(task, arm) for task in LANGUAGE_RATES for arm in LANGUAGE_VARIANTS], 5),),
     rates={task: (rate,) for task, rate in LANGUAGE_RATES.items()},
     first_seed=5000,
+    tests_pooled=True,
+    drawn=tuple(LANGUAGE_VARIANTS),
 )
 # --- groups without contrast ----------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ that is the balance of winners against losers, and why? `plans.py` lists the run
     python -m scripts.studies.study --report               # tables and pictures: results/credit*
     python -m scripts.studies.study --study balance --run  # the second study: results/balance.jsonl
     python -m scripts.studies.study --study mechanism --run  # the third (docs/mechanism_plan.md)
-    python -m scripts.studies.study --study language --run   # on a language model, after `make language-model`
+    python -m scripts.studies.study --study language --run   # the fourth, on a language model (docs/language_plan.md)
 
 `--run` skips finished runs, so it can be stopped and started at will, and started several times at once: a run that
 another process is doing is skipped (by a lock on a file under outputs/study). Start one process per processor core,
@@ -363,7 +363,10 @@ def main() -> None:
         parser.error("--report is of all rows: --tasks, --variants and --seeds are for --run")
     if args.run:
         torch.set_num_threads(1)
-        runner = LanguageRunner(study, models=LANGUAGE_MODEL.parent) if study is LANGUAGE else Runner(study)
+        if study is LANGUAGE:
+            runner = LanguageRunner(study, test_problems=64, models=LANGUAGE_MODEL.parent)
+        else:
+            runner = Runner(study)
         locks = ROOT / "outputs" / "study" / "locks"
 
         def execute(run: Run) -> dict:
