@@ -351,6 +351,7 @@ LANGUAGE_VARIANTS = {
     "losers_0.2": rule("side_weights", losers=0.2),
     "winners_0.2": rule("side_weights", winners=0.2, losers=1.0),
     "delta": rule("delta"),
+    "dynamic_sampling": {**DAPO, "dynamic_sampling": True},
 }
 
 LANGUAGE = Study(
