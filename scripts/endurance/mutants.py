@@ -71,8 +71,8 @@ def mutated(node: ast.AST) -> ast.AST | None:
             node.value = value * 2 + 1
         case ast.If(test=test) | ast.IfExp(test=test):
             node.test = ast.UnaryOp(ast.Not(), test)
-        case ast.Return(value=ast.expr() as value) if ast.unparse(value) != "None":
-            node.value = ast.Constant(None)
+        case ast.Return(value=ast.expr() as value) if ast.unparse(value) not in ("None", "True", "False"):
+            node.value = ast.Constant(None)  # in place of `False` it would mean the same to most who ask
         case ast.Expr(value=ast.Call()):
             return ast.Pass()
         case _:
