@@ -207,10 +207,7 @@ def _equal_sets(gold: str, answer: str) -> bool | None:
     if squeeze(gold) == squeeze(answer):
         return True
     refuse_restatement(re.sub(SIZE, "x", gold), re.sub(SIZE, "x", answer))
-    names = [
-        set(re.findall(r"[A-Za-z]", re.sub(r"\\mathbb\s*\{[A-Z]\}|\\[A-Za-z]+|\bor\b|\band\b", "", text).lower()))
-        for text in (gold, answer)
-    ]
+    names = [_letters(gold), _letters(answer)]
     if all(names) and names[0] != names[1]:
         return False
     try:
@@ -225,21 +222,20 @@ def _equal_sets(gold: str, answer: str) -> bool | None:
 def _as_set(text: str, is_answer: bool = False) -> sympy.Set | None:
     """The numbers that a condition or a union allows; None if the text is neither."""
     if len(pieces := split_top_level(text, OR)) > 1:
-        return _joined([_as_set(piece.strip(), is_answer) for piece in pieces], sympy.Union)
+        return _joined(pieces, sympy.Union, is_answer)
     text = MEMBER.sub("", re.sub(r"(\\neq)(?=[^<>]*$)", r"\1 ", text))
     if len(pieces := split_elements(text)) > 1:
         if INEQUALITY.search(text):
             if "\\neq" in pieces[0]:  # `x \neq 1, 2` excludes both
                 name = pieces[0].partition("\\neq")[0]
                 pieces = [piece if INEQUALITY.search(piece) else rf"{name}\neq {piece}" for piece in pieces]
-            sets = [_as_set(piece, is_answer) for piece in pieces]
-            both = _joined(sets, sympy.Intersection)
+            both = _joined(pieces, sympy.Intersection, is_answer)
+            if both is None or not both.is_empty:
+                return both
             # "x > 1, x < 3" means both, "x < 1, x > 3" one of them
-            return (
-                both if both is None or not both.is_empty else None if AND.search(text) else _joined(sets, sympy.Union)
-            )
+            return None if AND.search(text) else _joined(pieces, sympy.Union, is_answer)
         if is_answer and all(read_list(piece)[0] for piece in pieces):
-            return _joined([_as_set(piece, is_answer) for piece in pieces], sympy.Union)
+            return _joined(pieces, sympy.Union, is_answer)
     expression = parse(text, False, True)
     refuse_large(expression)
     if is_answer and is_undone(expression):
@@ -256,5 +252,15 @@ def _as_set(text: str, is_answer: bool = False) -> sympy.Set | None:
     return sympy.Intersection(*[relation.doit().as_set() for relation in relations])
 
 
-def _joined(sets: list[sympy.Set | None], how: Callable[..., sympy.Set]) -> sympy.Set | None:
-    return None if None in sets else how(*sets)
+def _joined(pieces: list[str], how: Callable[..., sympy.Set], is_answer: bool) -> sympy.Set | None:
+    """The sets of several pieces as one; None if one is no set, or if they are about different unknowns."""
+    sets = [_as_set(piece.strip(), is_answer) for piece in pieces]
+    if None in sets or len(set().union(*map(_letters, pieces)) - {"e"}) > 1:
+        return None
+    return how(*sets)
+
+
+def _letters(text: str) -> set[str]:
+    """Names in a text, in lower case."""
+    text = re.sub(r"\\mathbb\s*\{[A-Z]\}|\\[A-Za-z]+|\bor\b|\band\b", "", text)
+    return set(re.findall(r"[a-z]", text.lower()))

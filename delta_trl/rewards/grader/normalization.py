@@ -63,6 +63,12 @@ QUOTIENT = re.compile(
 DERIVATIVE = re.compile(
     r"\\frac\s*\{\s*d\s*(?:\^\s*\{?\s*([2-4])\s*\}?)?\s*([a-z])\s*\}\s*\{\s*d\s*[xt]\s*(?:\^\s*\{?\s*\1\s*\}?)?\s*\}"
 )
+# 42nd, 42^{nd}, 42^{\text{nd}}; of `42\text{nd term}`, which has more in its braces, `42\text{ term}` is left
+ND = r"(?:st|nd|rd|th)\b"
+TEXT_ND = rf"\\text\s*\{{\s*{ND}\s*\}}"
+ORDINAL = re.compile(
+    rf"(?<=\d)\s*\^?\s*(?:{ND}|\{{\s*{ND}\s*\}}|{TEXT_ND}|\{{\s*{TEXT_ND}\s*\}}|(\\text\s*\{{)\s*{ND})"
+)
 BRACKET_COMMAND = re.compile(r"\\(begin|lbrace|langle|lfloor|lceil|end|rbrace|rangle|rfloor|rceil)(?![A-Za-z])")
 SIMPLE_NUMBER = r"\d+(?:\.\d+)?"
 
@@ -113,7 +119,7 @@ def normalize(text: str) -> str:
         text = re.sub(r"(\\(?:mathrm|text|operatorname)\s*\{[^{}]*\^\s*)\{\s*(-?\d)\s*\}", r"\1\2", text)
     for _ in range(3):  # fonts nest: \textbf{\text{(B)}}
         text = FONT.sub(_font, text)
-    text = re.sub(r"(?<=\d)\s*\^?\s*\{?\s*(?:\\text\s*\{\s*)?(?:st|nd|rd|th)\b(?:\s*\}){0,2}", "", text)  # 42nd
+    text = ORDINAL.sub(lambda match: match[1] or "", text)
     text = _plain_functions(text)
     text = re.sub(
         r"\\text\s*\{\s*\(?\s*mod(?:ulo)?\s*(\w*)\s*\)?\s*\}|(?<![\\A-Za-z])mod(?![A-Za-z])", r"\\mod \1 ", text

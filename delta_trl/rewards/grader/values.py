@@ -115,13 +115,15 @@ def _equal_equations(gold: str, gold_sides: list[str], answer: str, sides: list[
     """Compare two texts when at least one is an equation or a chain of equalities."""
     if not all(sides) or not all(gold_sides):
         raise RefusedError("unreadable")
+    if len(gold_sides) > 1 and not APPROXIMATELY.search(gold) and None not in map(numeric, gold_sides):
+        gold, gold_sides = gold_sides[-1], gold_sides[-1:]  # 6 * 7 = 42 says 42
     if len(gold_sides) > 1:
         if APPROXIMATELY.search(gold):
             return any(equal_values(side, answer) for side in gold_sides if not is_name(side))
         if not is_name(gold_sides[0]) or relates_unknowns(gold):
             if len(gold_sides) > 2 or len(sides) != 2:
                 return False
-            return _equal_expressions(gold, answer)
+            return _has_symbols(answer) and _equal_expressions(gold, answer)  # 0 = 1 is no equation of a curve
         if len(sides) == 1:
             return equal_values(gold_sides[-1], answer)
         if not same_name(gold_sides[0], sides[0]):

@@ -45,6 +45,9 @@ SYMBOLS = {
 OPPOSITES = {"yes": "no", "no": "yes", "true": "false", "false": "true"}
 MONTHS = "january february march april may june july august september october november december".split()
 DROPPED = frozenset("a an the is are it its answer option choice".split())
+# A word, a number or a sign. The hyphen of "non-negative" is none, nor are parentheses around words.
+WORD = re.compile(r"[^\W_]+(?:\.\d+)?|(?<![^\W\d_])-|-(?![^\W\d_])|[^\w\s.,;:!?'\"`{}$\\~=-]|_")
+PARENTHESES = re.compile(r"\(([^\W\d_][^()\d\\+<>=^/_-]+)\)")
 TIME = re.compile(r"(\d{1,2}):(\d{2})\s*(?:([ap])\.?\s?m\b\.?)?|(\d{1,2})\s*([ap])\.?\s?m\b\.?", re.IGNORECASE)
 CHOICE = re.compile(r"(?:option|choice|answer)?\s*(?:\(\s*([A-Ja-j])\s*\)|([A-Ja-j]))\s*[.:)]?", re.IGNORECASE)
 OTHER_CHOICE = re.compile(r"^\W*(?:text\W*)?(?:or|and|nor|not|but|maybe)\b|^[,/&]|\([A-J]\)|\bor\s+[A-J]\b")
@@ -59,9 +62,12 @@ def unwrap(text: str) -> str:
 
 
 def plain_words(text: str) -> str:
-    """Lower case, no punctuation, no articles, synonyms replaced: equal strings mean the same."""
+    """
+    Lower case, no punctuation, no articles, synonyms replaced: equal strings mean the same. Signs and operators stay,
+    as in `-2 or x < 3`.
+    """
     text = unwrap(text).lower().replace("'", "").replace("\\emptyset", "empty set")
-    words = [word for word in re.findall(r"[^\W_]+(?:\.\d+)?", text) if word not in DROPPED]
+    words = [word for word in WORD.findall(PARENTHESES.sub(r" \1 ", text)) if word not in DROPPED]
     joined = " ".join(words)
     if NO_SOLUTION.fullmatch(joined):
         return "no, a solution" if re.search(r"\bno\s*[,;.:]", text) else "no solution"
@@ -81,7 +87,7 @@ def is_wordy(text: str) -> bool:
 
 def number_of(text: str) -> Fraction | None:
     """The number that words such as "forty-two", "three hundred and five" or "two thirds" spell."""
-    words = re.sub(r"[-,]", " ", unwrap(text).lower()).split()
+    words = re.sub(r"(?<=[a-z])-(?=[a-z])|,", " ", re.sub(r"^\s*-", "minus ", unwrap(text).lower())).split()
     sign = -1 if words[:1] in (["minus"], ["negative"]) else 1
     words = words[1:] if sign < 0 else words
     if len(words) > 1 and words[-1] in FRACTION_WORDS:
