@@ -159,7 +159,6 @@ STDIN = [
     ("opens descriptor 1 and leaves it open", "out = open(1, 'w', closefd=False)\nout.write(str(sum(map(int, input().split()))))", SUM),
     ("writes with the original stdout", "import sys\nsys.__stdout__.write(str(sum(map(int, sys.__stdin__.read().split()))))", SUM),
     ("a stdout of its own class", "import os, sys\nclass Out:\n    def write(self, s): os.write(1, s.encode())\n    def flush(self): pass\nsys.stdout = Out()\nprint(sum(map(int, input().split())))", SUM),
-    ("finds Python's recursion limit in every case", "import sys\nprint(sys.getrecursionlimit())\nsys.setrecursionlimit(5000)", {"inputs": ["", ""], "outputs": ["1000", "1000"]}),
     ("grows mapped memory", "import mmap\nm = mmap.mmap(-1, 4096)\nm.resize(8192)\nprint(len(m))", once("8192")),
     ("input prompt is output", "x = input('x? ')\nprint(x)", once("x? 5", "5")),
 ]  # fmt: skip

@@ -239,12 +239,15 @@ def test_a_program_at_the_gate_loses_no_worker(tier, end, busy_host, caplog):
     assert "failed" not in caplog.text
 
 
-def test_what_a_case_leaves_in_its_directory_is_tidied_up():
+def test_what_a_case_leaves_is_tidied_up():
     """So that all cases of a program run in one process, each in an empty directory (which only tier A has)."""
-    code = "import os; print(os.listdir()); os.makedirs('a/b'); open('a/b/c', 'w').close(); open('d', 'w').close()"
+    code = (
+        "import os, sys; print(os.listdir(), sys.getrecursionlimit())\n"
+        "sys.setrecursionlimit(5000); os.makedirs('a/b'); open('a/b/c', 'w').close(); open('d', 'w').close()"
+    )
     with Sandbox(tier="A", workers=1) as sandbox:
         result = sandbox.execute([{"kind": "stdin", "code": code, "inputs": [""] * 3}], Limits(), 3)
-    assert (result.stdout, len(result.reports)) == (b"[]\n" * 3, 3)
+    assert (result.stdout, len(result.reports)) == (b"[] 1000\n" * 3, 3)
 
 
 def test_attempts_are_apart(tier, monkeypatch, caplog):
