@@ -159,6 +159,7 @@ STDIN = [
     ("opens descriptor 1 and leaves it open", "out = open(1, 'w', closefd=False)\nout.write(str(sum(map(int, input().split()))))", SUM),
     ("writes with the original stdout", "import sys\nsys.__stdout__.write(str(sum(map(int, sys.__stdin__.read().split()))))", SUM),
     ("a stdout of its own class", "import os, sys\nclass Out:\n    def write(self, s): os.write(1, s.encode())\n    def flush(self): pass\nsys.stdout = Out()\nprint(sum(map(int, input().split())))", SUM),
+    ("grows mapped memory", "import mmap\nm = mmap.mmap(-1, 4096)\nm.resize(8192)\nprint(len(m))", once("8192")),
     ("input prompt is output", "x = input('x? ')\nprint(x)", once("x? 5", "5")),
 ]  # fmt: skip
 
@@ -180,6 +181,8 @@ CALLS = [
     ("bool", "def f(x): return x > 1", calls("f", (2, True), (0, False))),
     ("string keys", "def f(): return {1: 'a', 2: 'b'}", calls("f", ({"1": "a", "2": "b"},))),
     ("large integers", "def f(x): return x + 1", calls("f", (2**53, 2**53 + 1), (10**5000, 10**5000 + 1))),
+    ("integers about powers of two", "def f(k): return [sign * (2**k + d) for sign in (1, -1) for d in (-1, 0, 1)]",
+     calls("f", *[(k, [sign * (2**k + d) for sign in (1, -1) for d in (-1, 0, 1)]) for k in (31, 32, 53, 62, 63, 64, 65, 127, 128)])),
     ("printing", "def f(x):\n    print('debug')\n    return x", calls("f", (1, 1))),
     ("guarded example", "def f(x): return x\nif __name__ == '__main__':\n    print(f(input()))", calls("f", (1, 1))),
     ("subclasses", "import enum\nclass C(enum.IntEnum):\n    A = 3\ndef f(): return [C.A, Counter('ab'), defaultdict(int, {'k': 1})]",
@@ -229,7 +232,7 @@ ASSERTS = [
     ("returns its argument", "def f(x):\n    x.append(1)\n    return x", {"test": "x = []\nassert f(x) is x and x == [1]"}),
     ("state lives on", "n = 0\ndef f():\n    global n\n    n += 1\n    return n", {"test_list": ["assert f() == 1", "assert f() == 2"]}),
     ("class", POINT + "    def norm(self): return (self.x**2 + self.y**2) ** 0.5",
-     {"test": "p = Point(3, 4)\nassert p.norm() == 5 and isinstance(p, Point)\np.x = 0\nassert p.norm() == 4\nassert not hasattr(p, 'z')"}),
+     {"test": "p = Point(3, 4)\nassert p.norm() == 5 and isinstance(p, Point)\np.x = 0\nassert p.norm() == 4\nassert not hasattr(p, 'z')\ndel p.x\nassert not hasattr(p, 'x')"}),
     ("operators", POINT + "    def __add__(self, o): return Point(self.x + o.x, self.y + o.y)\n    def __eq__(self, o): return (self.x, self.y) == (o.x, o.y)\n"
      "    def __lt__(self, o): return self.x < o.x\n    def __repr__(self): return f'P({self.x})'\n    def __len__(self): return 2\n    def __getitem__(self, i): return (self.x, self.y)[i]",
      {"test": "a, b = Point(1, 2), Point(3, 4)\nassert a + b == Point(4, 6) and a != b and a < b\nassert str(a) == 'P(1)' and len(a) == 2 and a[1] == 2 and list(a) == [1, 2]\n"
@@ -318,6 +321,7 @@ BENIGN = [
 NEEDS_TEMPORARY_DIRECTORY = [  # tier A only
     ("tempfile", "import tempfile, os\nwith tempfile.TemporaryDirectory() as d:\n    p = os.path.join(d, 'x')\n"
      "    open(p, 'w').write('7')\n    print(open(p).read())", {"inputs": ["", ""], "outputs": ["7", "7"]}),
+    ("file in /tmp", "open('/tmp/x.txt', 'w').write('7')\nprint(open('/tmp/x.txt').read())", once("7")),
     ("file in the working directory", "open('x.txt', 'w').write('7')\nprint(open('x.txt').read())", once("7")),
     ("database", "import sqlite3\nc = sqlite3.connect('x.db')\nc.execute('create table t (a)')\nc.execute('insert into t values (7)')\n"
      "c.commit()\nprint(*c.execute('select * from t').fetchone())", once("7")),

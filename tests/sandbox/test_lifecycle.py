@@ -35,7 +35,8 @@ def test_starts_late_and_leaves_nothing(each_tier):
     with Sandbox(tier=each_tier, workers=1) as sandbox:
         assert set(psutil.Process().children(recursive=True)) == before
         sandbox.run("print(1)")
-        assert family(sandbox)
+        *_, zygote = family(sandbox)  # programs run as the user that it is, also for the host
+        assert os.getuid() != 0 or 0 not in zygote.uids()
         descriptors = len(os.listdir("/proc/self/fd"))
         for _ in range(3):
             sandbox.run("print(1)")
@@ -238,10 +239,22 @@ def test_a_program_at_the_gate_loses_no_worker(tier, end, busy_host, caplog):
     assert "failed" not in caplog.text
 
 
-def test_attempts_are_apart(tier, monkeypatch):
+def test_what_a_case_leaves_is_tidied_up():
+    """So that all cases of a program run in one process, each in an empty directory (which only tier A has)."""
+    code = (
+        "import os, sys; print(os.listdir(), sys.getrecursionlimit())\n"
+        "sys.setrecursionlimit(5000); os.makedirs('a/b'); open('a/b/c', 'w').close(); open('d', 'w').close()"
+    )
+    with Sandbox(tier="A", workers=1) as sandbox:
+        result = sandbox.execute([{"kind": "stdin", "code": code, "inputs": [""] * 3}], Limits(), 3)
+    assert (result.stdout, len(result.reports)) == (b"[] 1000\n" * 3, 3)
+
+
+def test_attempts_are_apart(tier, monkeypatch, caplog):
     waits = []
     monkeypatch.setattr(sandbox_module.time, "sleep", waits.append)
     with Sandbox(tier=tier, workers=1) as sandbox:
         monkeypatch.setattr(sandbox, "_attempt", lambda *_: None)
         assert sandbox.run("").outcome is Outcome.SANDBOX_ERROR
     assert waits == [0.1, 0.2]
+    assert [f"attempt {n} of 3" in message for n, message in enumerate(caplog.messages, start=1)] == [True] * 3

@@ -2,6 +2,7 @@
 
 import pytest
 
+from delta_trl.rewards.code import get_sandbox
 from delta_trl.sandbox import Limits, Outcome, Sandbox
 
 
@@ -23,6 +24,43 @@ def test_outcomes(sandbox, code, outcome, stdout):
     result = sandbox.run(code, "abc\n", Limits(wall_seconds=1))
     assert result.outcome is outcome
     assert stdout is None or result.stdout == stdout
+
+
+DESCRIPTORS = """
+import os, stat
+for descriptor in range(64):
+    try:
+        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            print(descriptor)
+    except OSError:
+        pass
+"""
+
+
+def test_a_program_has_no_descriptors_but_its_own(each_tier):
+    """Standard input, output and error, and where its results go; besides, the library's directories."""
+    result = get_sandbox(2, each_tier, False).run(DESCRIPTORS)
+    assert result.stdout.split() == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_program_has_its_limits_and_cannot_raise_them(sandbox):
+    names = "AS FSIZE NPROC NOFILE CPU CORE MEMLOCK MSGQUEUE".split()
+    code = f"import resource\nfor name in {names}: print(*resource.getrlimit(getattr(resource, 'RLIMIT_' + name)))"
+    limits = Limits(cpu_seconds=3, memory_mb=300, output_bytes=10_000, threads=7, open_files=20)
+    pairs = [tuple(map(int, line.split())) for line in sandbox.run(code, "", limits).stdout.splitlines()]
+    soft, hard = (dict(zip(names, values, strict=True)) for values in zip(*pairs, strict=True))
+    wanted = {
+        "AS": 300 << 20,
+        "FSIZE": 10_000,
+        "NPROC": 7,
+        "NOFILE": 20,
+        "CPU": 3,
+        "CORE": 0,
+        "MEMLOCK": 0,
+        "MSGQUEUE": 0,
+    }
+    assert soft == wanted
+    assert hard == {**wanted, "CPU": 4}  # a second for an orderly end
 
 
 def test_run_many_keeps_the_order(sandbox):

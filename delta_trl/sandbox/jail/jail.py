@@ -127,7 +127,6 @@ def empty(directory: str) -> bool:
         path = f"{directory}/{name}"
         try:
             if stat.S_ISDIR(os.lstat(path).st_mode):
-                os.chmod(path, 0o700)  # it may have been made unreadable
                 if not empty(path):
                     return False
                 os.rmdir(path)

@@ -61,7 +61,9 @@ def test_changing_a_coefficient_changes_everything(terms, data):
 @given(st.integers(-(10**25), 10**25), st.integers(1, 9))
 @example(10**18, 1)
 def test_integers_of_any_length_are_exact(number, difference):
-    assert judge(str(number), [f"{number:,}"]) == "right"
+    for separator in (",", "{,}", "\\,", " ", "\u202f"):
+        written = f"{number:,}".replace(",", separator)
+        assert judge(str(number), [written]) == judge(written, [str(number)]) == "right", written
     assert judge(str(number), [str(number + difference)]) != "right"
 
 

@@ -47,7 +47,10 @@ def test_fractions(count, ordinal):
     assert number_of(f"{spelled(count)} {name}{plural}") == Fraction(count, denominator)
 
 
-@pytest.mark.parametrize("text", ["twenty-ten", "two three", "five thousand thousand", "hundred and", "", "and"])
+@pytest.mark.parametrize(
+    "text",
+    ["twenty-ten", "twenty-zero", "zero hundred", "two three", "five thousand thousand", "hundred and", "", "and"],
+)
 def test_what_is_no_number(text):
     assert number_of(text) is None
 
@@ -62,6 +65,7 @@ def test_times_of_day():
         may_be = one.hour == other.hour or (other.hour == (one.hour % 12 or 12) and one.minute == other.minute)
         assert same_time(twelve, clock) == (may_be and one.minute == other.minute)
         assert same_time(clock, twelve) == same_time(twelve, clock)
+        assert same_time(one.strftime("%H:%M"), clock) == (one == other)
         if not one.minute:
             assert same_time(twelve.replace(":00", ""), clock) == same_time(twelve, clock)
     assert not same_time("12:60", "12:60")

@@ -1,0 +1,114 @@
+"""The filter, in a small machine that runs it, for both architectures. The oracle is the kernel's headers."""
+
+import errno
+import fcntl
+import os
+import platform
+import re
+import socket
+import struct
+import termios
+from pathlib import Path
+
+import pytest
+
+from delta_trl.sandbox.jail import libc, seccomp
+
+
+INCLUDED = (Path("/usr/include"), Path("/usr/include/x86_64-linux-gnu"))
+NUMBERS = {"x86_64": ("asm/unistd_64.h", "EM_X86_64"), "aarch64": ("asm-generic/unistd.h", "EM_AARCH64")}
+PID = 4321
+CLONE_VM, CLONE_THREAD, PR_SET_DUMPABLE, PR_SET_NAME = 0x100, 0x10000, 4, 15
+ALLOWED = [
+    ("kill", PID, 9),
+    ("tgkill", PID, PID, 9),
+    ("clone", CLONE_VM | CLONE_THREAD),
+    ("prctl", PR_SET_NAME),
+    ("prlimit64", 0),
+    ("prlimit64", PID),
+    ("ioctl", 1, termios.TIOCGWINSZ),
+    ("fcntl", 1, fcntl.F_GETFL),
+    ("socketpair", socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC),
+    ("sendto", 3, 1 << 40, 1),
+    ("openat", 0, 1 << 40, os.O_RDONLY | os.O_CLOEXEC),
+]
+REFUSED = [
+    ("kill", PID + 1, 9),
+    ("kill", 0, 9),
+    ("tgkill", PID + 1, PID, 9),
+    ("clone", CLONE_VM),
+    ("clone3", 1 << 40),
+    ("prctl", PR_SET_DUMPABLE, 1),
+    ("prlimit64", PID + 1),
+    ("ioctl", 1, termios.TIOCSTI),
+    ("fcntl", 1, fcntl.F_SETOWN),
+    ("socketpair", socket.AF_UNIX, socket.SOCK_DGRAM),
+    ("socketpair", socket.AF_INET, socket.SOCK_STREAM),
+    ("sendto", 3, 1 << 40, 1, 0, 1),
+    ("sendto", 3, 1 << 40, 1, 0, 1 << 40),
+]
+
+
+def defined(header: str) -> dict[str, str]:
+    """What a header of the kernel defines."""
+    for folder in INCLUDED:
+        if (folder / header).exists():
+            found = dict(re.findall(r"#define (\w+)\s+(\w+)", (folder / header).read_text()))
+            return {name: found.get(value, value) for name, value in found.items()}
+    pytest.skip(f"needs the kernel's headers: {header} (linux-libc-dev)")
+
+
+def decide(program: bytes, number: int, architecture: int, *arguments: int) -> int:
+    """What a filter answers to a call."""
+    data = struct.pack("<IIQ6Q", number, architecture, 0, *arguments, *[0] * (6 - len(arguments)))
+    at = value = 0
+    while True:
+        code, yes, no, k = struct.unpack_from("<HBBI", program, 8 * at)
+        at += 1
+        if code == 0x20:
+            (value,) = struct.unpack_from("<I", data, k)
+        elif code == 0x54:
+            value &= k
+        elif code == 0x05:
+            at += k
+        elif code == 0x06:
+            return k
+        else:
+            at += yes if {0x15: value == k, 0x35: value >= k, 0x45: value & k}[code] else no
+
+
+@pytest.fixture(params=NUMBERS)
+def machine(request, monkeypatch):
+    """Numbers of all system calls of an architecture, and its own, as the kernel reports it to filters."""
+    header, name = NUMBERS[request.param]
+    monkeypatch.setattr(platform, "machine", lambda: request.param)
+    calls = {
+        call[5:]: int(value) for call, value in defined(header).items() if call.startswith("__NR_") and value.isdigit()
+    }
+    return calls, 0xC0000000 | int(defined("linux/elf-em.h")[name])
+
+
+def test_what_is_not_in_the_list_is_refused(machine):
+    numbers, architecture = machine
+    program = seccomp.build(PID, writable=True)
+    allowed = {number for number in range(1000) if decide(program, number, architecture) == seccomp.ALLOW}
+    conditional = {numbers[name] for name in seccomp.CONDITIONAL}
+    assert allowed - conditional == {numbers[name] for name in seccomp.ALLOWED if name in numbers}
+    number = numbers["read"]
+    assert decide(program, number, architecture ^ 1) == decide(program, number, 0) == seccomp.KILL_PROCESS
+    for name, number in libc.SYSCALLS[platform.machine()].items() | libc.COMMON.items():
+        assert numbers[name] == number
+
+
+def test_what_depends_on_arguments(machine):
+    numbers, architecture = machine
+    program, reader = (seccomp.build(PID, writable=writable) for writable in (True, False))
+    for name, *arguments in ALLOWED:
+        assert decide(program, numbers[name], architecture, *arguments) == seccomp.ALLOW, (name, arguments)
+    for name, *arguments in REFUSED:
+        code = errno.ENOSYS if name == "clone3" else errno.EPERM  # without clone3, libc uses clone
+        assert decide(program, numbers[name], architecture, *arguments) == seccomp.ERROR | code, (name, arguments)
+    for flag in (os.O_WRONLY, os.O_RDWR, os.O_CREAT, os.O_TRUNC):
+        assert decide(program, numbers["openat"], architecture, 0, 0, flag) == seccomp.ALLOW
+        assert decide(reader, numbers["openat"], architecture, 0, 0, flag) == seccomp.ERROR | errno.EACCES
+    assert decide(reader, numbers["openat"], architecture, 0, 0, os.O_RDONLY) == seccomp.ALLOW
