@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from accelerate.logging import get_logger
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from ..arguments.errors import UsageError
@@ -16,6 +17,8 @@ from .labelled import LabelledBenchmark
 from .loading import LABELLED, own_file
 from .sampled import SampledBenchmark
 
+
+logger = get_logger(__name__)
 
 Benchmark = SampledBenchmark | LabelledBenchmark
 
@@ -64,7 +67,8 @@ def _of_evaluation(
     if benchmark.conversational is None:
         benchmark = replace(benchmark, conversational=tokenizer.chat_template is not None)
     problems = load_problems(name, benchmark)
-    check_prompts(problems.rows["prompt"], tokenizer, config, args.max_completion_length, name)
+    for warning in check_prompts(problems.rows["prompt"], tokenizer, config, args.max_completion_length, name):
+        logger.warning(warning)
     rows = [{key: value for key, value in row.items() if key != NUMBER} for row in problems.rows]
     return SampledBenchmark(name, rows, problems.reward, args.max_completion_length, tokenizer, args)
 

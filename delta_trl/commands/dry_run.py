@@ -265,8 +265,8 @@ def check_data(run_args: RunArguments, args: DeltaGRPOConfig, rewards: list[Call
     return data
 
 
-def check_model(run_args: RunArguments, args: DeltaGRPOConfig, source: ModelSource, data: Dataset | None) -> None:
-    """Raise `ValueError` as training does, if the model's tokenizer and configuration are on this machine."""
+def check_model(run_args: RunArguments, args: DeltaGRPOConfig, source: ModelSource, data: Dataset | None) -> list[str]:
+    """Raise `ValueError` and return warnings as training does, if tokenizer and configuration are on this machine."""
     if data is None and run_args.conversational:  # the data is not local
         data = Dataset.from_dict({"prompt": [[{"role": "user", "content": "a question"}]]})
     try:
@@ -274,11 +274,11 @@ def check_model(run_args: RunArguments, args: DeltaGRPOConfig, source: ModelSour
     except OSError:
         if Path(source.name).is_dir():
             raise
-        return  # not on this machine
+        return []  # not on this machine
     if run_args.max_prompt_length is not None and data is not None:
         template = args.chat_template_kwargs
         data = drop_long_prompts(data, source.tokenizer(), run_args.max_prompt_length, run_args.dataset_name, template)
-    checks.check_model(args, processor, config, source.name, data)
+    return checks.check_model(args, processor, config, source.name, data)
 
 
 def main(options: Options, num_processes: int) -> None:
@@ -286,8 +286,11 @@ def main(options: Options, num_processes: int) -> None:
     run_args, training_args, model_args = parse(options, num_processes)
     try:
         data = check_data(run_args, training_args, get_rewards(run_args))
-        check_model(run_args, training_args, model_source(model_args, training_args, local_files_only=True), data)
+        source = model_source(model_args, training_args, local_files_only=True)
+        warnings = check_model(run_args, training_args, source, data)
     except (ValueError, OSError, ImportError) as error:
         raise UsageError(str(error)) from error
     plan = make_plan(training_args, hidden_size(model_args, training_args.trust_remote_code))
     print(describe(plan, run_args, training_args, model_args))
+    for warning in warnings:
+        print(f"warning: {warning}")

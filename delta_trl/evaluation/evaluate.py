@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
+from accelerate.logging import get_logger
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase, TrainerState
 from transformers.utils import cached_file, find_adapter_config_file
@@ -28,7 +29,7 @@ from .store import ChunkKey, Store
 from .summary import show, summarise
 
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 def main(options: Options) -> None:
@@ -108,7 +109,10 @@ class Evaluation:
             )
             template = _mapping(args.chat_template_kwargs)
             prompts = problems[name].rows["prompt"]
-            check_prompts(prompts, self.tokenizer, self.config, args.max_completion_length, name, template)
+            for warning in check_prompts(
+                prompts, self.tokenizer, self.config, args.max_completion_length, name, template
+            ):
+                logger.warning(warning)
             self.benchmarks[name] = replace(benchmark, reward=problems[name].reward_name)
         rewards = {one.reward_name for one in problems.values()}
         unknown = set(_mapping(args.reward_kwargs)) - rewards

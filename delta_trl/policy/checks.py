@@ -6,13 +6,10 @@ from typing import Any
 
 import torch
 import transformers
-from accelerate.logging import get_logger
 from safetensors import SafetensorError, safe_open
 from torch import nn
 from transformers import ProcessorMixin
 
-
-logger = get_logger(__name__)
 
 UNKNOWN = 0.1  # share of a prompt's tokens that may be unknown to the tokenizer without a word
 MEASURED = 1000  # prompts of a dataset, its first ones
@@ -88,10 +85,9 @@ def refuse_chats_without_template(prompts: Sequence, tokenizer: Any, name: str, 
 
 def check_prompts(
     prompts: Sequence, tokenizer: Any, config: Any, completion: int, name: str, template: dict | None = None
-) -> None:
+) -> list[str]:
     """
-    Check that a model can read prompts: the first, and the longest in characters of the first `MEASURED`. Warns where
-    the model may go on, but was not made for it.
+    Check that a model can read prompts: the first, and the longest in characters of the first `MEASURED`.
 
     Args:
         prompts (`Sequence`): All texts, or all chats.
@@ -101,13 +97,16 @@ def check_prompts(
         name (`str`): What the prompts are called in messages.
         template (`dict`, *optional*): Arguments of the chat template.
 
+    Returns:
+        `list[str]`: Warnings, where the model may go on, but was not made for it.
+
     Raises:
         ValueError: If the chat template cannot be applied or leaves the question out, a prompt cannot be tokenised, or
             the model fails on it.
     """
     if isinstance(tokenizer, ProcessorMixin):
-        return
-    prompts = prompts[:MEASURED]
+        return []
+    prompts, warnings = prompts[:MEASURED], []
     refuse_chats_without_template(prompts, tokenizer, name, template)
     longest = max(range(len(prompts)), key=lambda i: len(str(prompts[i])))
     for row in dict.fromkeys((0, longest)):
@@ -120,8 +119,8 @@ def check_prompts(
         except Exception as error:  # of the tokenizers library, which has no other type
             raise ValueError(f"{what} cannot be tokenised: {error}. Does the tokenizer know its words?") from error
         check_ids(ids, config, what, completion)
-        for doubt in doubts(ids, tokenizer, config, what, completion):
-            logger.warning(doubt)
+        warnings += doubts(ids, tokenizer, config, what, completion)
+    return warnings
 
 
 def _rendered(chat: list[dict], tokenizer: Any, name: str, template: dict | None) -> str:

@@ -58,7 +58,8 @@ def check_arguments(given: dict[str, Any]) -> None:
         check_files(name)
     config = source.config() if isinstance(model, str) else model.config
     tokenizer = given.get("processing_class") or source.processor()
-    check_model(args, tokenizer, config, name, None if given.get("rollout_func") else data)
+    for warning in check_model(args, tokenizer, config, name, None if given.get("rollout_func") else data):
+        logger.warning(warning)
 
 
 def check_data(data: Any, evaluated: Any, rewards: list | None) -> None:
@@ -74,8 +75,10 @@ def check_data(data: Any, evaluated: Any, rewards: list | None) -> None:
     check_datasets({"train_dataset": data, **names}, rewards)
 
 
-def check_model(args: GRPOConfig, tokenizer: Any, config: Any, name: str, data: Any) -> None:
-    """Raise `ValueError` for a tokenizer that cannot train, and for prompts that the model cannot read."""
+def check_model(args: GRPOConfig, tokenizer: Any, config: Any, name: str, data: Any) -> list[str]:
+    """
+    Raise `ValueError` for a tokenizer that cannot train, and for prompts that the model cannot read. Returns warnings.
+    """
     check_tokenizer(tokenizer, name)
     if not isinstance(tokenizer, ProcessorMixin) and tokenizer.eos_token is None:
         raise ValueError(
@@ -84,7 +87,8 @@ def check_model(args: GRPOConfig, tokenizer: Any, config: Any, name: str, data: 
         )
     if isinstance(data, Dataset) and data.format["type"] != "custom":
         prompts, template = data.with_format(None)["prompt"], args.chat_template_kwargs
-        check_prompts(prompts, tokenizer, config, args.max_completion_length, "train_dataset", template)
+        return check_prompts(prompts, tokenizer, config, args.max_completion_length, "train_dataset", template)
+    return []
 
 
 def check_trainer(trainer: GRPOTrainer, given: dict[str, Any]) -> None:

@@ -1,6 +1,8 @@
 """Every recipe and accelerate config: the batch arithmetic, the plan of a dry run, and the launched processes."""
 
 import re
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -253,6 +255,17 @@ def test_dry_run(recipe, capsys):
     assert f"{expected.steps_per_rollout} per rollout batch, {completions // 4} completions each" in out
     assert "unknown" not in out
     assert "warning" not in out
+
+
+def test_a_dry_run_warns_of_prompts_as_training_does():
+    """In a process of its own: here, other tests have started accelerate."""
+    recipe = "recipes/quickstart/addition.yaml"
+    command = ["train", "--config", recipe, "--dry-run", "--max_completion_length", "1000"]
+    done = subprocess.run([sys.executable, "-m", "delta_trl.cli", *command], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (
+        "warning: train_dataset, row 1: the prompt has 8 tokens, with max_completion_length=1,000 more" in done.stdout
+    )
 
 
 @pytest.mark.parametrize("config", GPU_CONFIGS)

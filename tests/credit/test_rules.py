@@ -283,6 +283,19 @@ def test_shuffling_keeps_what_each_response_gets(rule):
         assert not torch.equal(after, before)
 
 
+@pytest.mark.parametrize("known", [(), ("log_probs",), ("entropies", "hidden")])
+def test_what_tokens_know(known):
+    """A report records what costs no forward pass."""
+    values = {
+        "log_probs": torch.zeros(2, 3),
+        "entropies": torch.zeros(2, 3),
+        "hidden": HiddenStates([torch.ones(6, 2)]),
+    }
+    given = {name: values[name] for name in known}
+    tokens = Tokens(torch.zeros(2, 3).long(), torch.ones(2, 3), torch.tensor([1.0, -1.0]), **given)
+    assert [name for name in values if tokens.knows(name)] == [*known]
+
+
 def test_shuffling_is_fair():
     """Every token of a response gets each of its weights equally often."""
     tokens = Tokens(torch.zeros(2, 3).long(), torch.ones(2, 3), torch.tensor([1.0, -1.0]), log_probs=torch.zeros(2, 3))
@@ -292,7 +305,10 @@ def test_shuffling_is_fair():
     assert (drawn[:, :3].sum(dim=1) == 3).all()
 
 
-@pytest.mark.parametrize("rule", [rule for rule, _ in RULES.values()] + [GroupContrast()], ids=repr)
+ONE_SIDED = [SideWeights(winners=0, losers=1), SideWeights(winners=1, losers=0)]
+
+
+@pytest.mark.parametrize("rule", [rule for rule, _ in RULES.values()] + [GroupContrast(), *ONE_SIDED], ids=repr)
 @pytest.mark.parametrize("advantage", [0.0, 1.0, -1.0])
 def test_without_contrast_and_without_tokens(rule, advantage):
     batch = Batch()

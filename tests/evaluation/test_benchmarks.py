@@ -155,11 +155,23 @@ def test_malformed_choices():
     row = {"question_id": 1, "question": "Q?", "options": ["a", "b"], "answer_index": 1, "category": "math"}
     for change, message in [
         ({"answer_index": 2}, "column 'answer_index': expected a number from 0 to 1, got 2"),
-        ({"options": ["a"]}, "column 'options': expected a list of 2 to 10"),
         ({"question": " "}, "column 'question': expected a text"),
     ]:
         with pytest.raises(ValueError, match=message):
             standardize(Dataset.from_list([row | change]), "mmlu_pro", "x")
+
+
+@pytest.mark.parametrize("n", [1, 2, 10, 11])
+def test_as_many_choices_as_there_are_letters(n):
+    options = [f"choice {i}" for i in range(n)]
+    row = {"question_id": 1, "question": "Q?", "options": options, "answer_index": n - 1, "category": "math"}
+    if 2 <= n <= 10:
+        (found,) = standardize(Dataset.from_list([row]), "mmlu_pro", "x").to_list()
+        assert found["choices"]["ABCDEFGHIJ".index(found["solution"])] == options[-1]
+        assert all(f". {option}" in found["prompt"] for option in options)
+    else:
+        with pytest.raises(ValueError, match="column 'options': expected a list of 2 to 10"):
+            standardize(Dataset.from_list([row]), "mmlu_pro", "x")
 
 
 # --- LiveCodeBench's hidden tests ---

@@ -167,6 +167,10 @@ def test_a_model_with_missing_weights_is_refused(model, call, capsys):
 def test_greedy_decoding_of_a_padded_batch_is_that_of_each_prompt_alone(model):
     prompts = [[2, 3, 4], [5], [6, 7, 8, 9, 10, 11, 12]]
     batch = generator(model, temperature=0.0)(prompts, [1, 2, 3])
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer.pad_token = None  # as base models' tokenizers: what a batch is padded with means nothing
+    tokenizer.save_pretrained(model)
+    assert generator(model, temperature=0.0)(prompts, [1, 2, 3]) == batch
     net = AutoModelForCausalLM.from_pretrained(model)
     for prompt, completion in zip(prompts, batch, strict=True):
         ids = list(prompt)

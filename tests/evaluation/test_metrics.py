@@ -186,6 +186,12 @@ def test_paired_bootstrap_takes_problems_scored_for_both(first, second):
         assert paired_bootstrap([a], [b], resamples=10)[0] == pytest.approx(float(sum(pairs) / len(pairs)))
 
 
+def test_models_are_compared_on_the_same_benchmarks():
+    one = np.zeros((2, 2))
+    with pytest.raises(ValueError, match="shorter"):
+        paired_bootstrap([one, one], [one], resamples=10)
+
+
 def test_without_scipy(monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy.stats", None)
     with pytest.raises(ImportError, match=r"pip install scipy"):

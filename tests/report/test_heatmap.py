@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delta_trl.report import token_heatmap
-from delta_trl.report.heatmap import describe, shade, spread
+from delta_trl.report.heatmap import describe, shade, shades_css, spread
 from delta_trl.report.text import visible
 
 from .test_text import ANY_TEXT
@@ -33,6 +33,27 @@ def test_shades():
     assert [shade(c, 0.2, middle=1.1) for c in (1.0, 1.1, 1.2)] == ["b5", "", "a5"]
     assert spread([0.0]) == spread([]) == spread([float("nan")]) == 0.05
     assert spread([-0.2, 0.0, 0.2]) == pytest.approx(0.2)
+
+
+def luminance(colour) -> float:
+    """WCAG's relative luminance of a colour of three parts from 0 to 255."""
+    parts = [part / 255 / 12.92 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in colour]
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+
+def test_every_shade_has_a_colour_on_which_text_is_readable():
+    rules = re.findall(r"([ab]\d+) \{ background: rgb\((\d+) (\d+) (\d+) / ([\d.]+)\) \}", shades_css("."))
+    colours = {name: ([int(part) for part in rgb], float(opacity)) for name, *rgb, opacity in rules}
+    shades = [shade(k / 1000, 1, middle=0) for k in range(-1000, 1001)]
+    assert set(shades) - {""} == colours.keys()
+    deeper = [colours[name][1] for name in dict.fromkeys(shades[1001:]) if name]
+    assert deeper == sorted(set(deeper))
+    for rgb, opacity in colours.values():
+        for background, text in ((255, 0), (0, 255)):
+            shown = luminance([opacity * part + (1 - opacity) * background for part in rgb])
+            low, high = sorted((shown, luminance([text] * 3)))
+            assert (high + 0.05) / (low + 0.05) >= 7  # WCAG's contrast at level AAA
+            assert opacity <= 1
 
 
 def test_what_is_not_known_is_left_out():

@@ -71,6 +71,9 @@ def test_figures_show_what_was_recorded(tmp_path):
         for x, y in zip(median.x, median.y, strict=True):
             assert y == pytest.approx(np.median([c for row in side if row["step"] == x for c in row["coefficients"]]))
 
+    for plot in distributions(table) + relations(table):  # the coefficient of DAPO
+        assert [shape.y0 for shape in plot.figure.layout.shapes] == [1]
+
     position = relations(table)[0].figure
     for name, side in (("winners", winners), ("losers", losers)):
         trace = next(trace for trace in position.data if trace.name == name)
@@ -140,6 +143,7 @@ def test_clouds_show_distances_as_they_are(tmp_path):
     assert close[0] - close[-1] <= 3
     assert max(sizes([1.007, 1.006, 1.001])) <= SMALLEST + 3  # nothing stands out, and nothing is large
     assert len(sizes([1 + 0.1 / (i + 1) for i in range(40)])) == 40
+    assert sizes([]) == []
     assert farthest([], 1.0) == 0
 
 

@@ -163,6 +163,23 @@ def test_what_stands_out(tmp_path):
     assert side_means(run)[10, -1] == pytest.approx(0.9, abs=0.01)
 
 
+@pytest.mark.parametrize(("length", "side", "name"), [(100, 1.0, "credit in winners"), (900, -1.0, "blame in losers")])
+def test_the_later_half_is_that_of_a_side(tmp_path, length, side, name):
+    """However long the other side's completions are."""
+    rng = np.random.default_rng(0)
+    rise = np.arange(length) >= length / 2
+    rows = [
+        runs.completion(
+            ["x"] * length, advantage=side, coefficients=(1 + 0.2 * rise + rng.normal(0, 0.01, length)).tolist()
+        ),
+        runs.completion(["x"] * 300, advantage=-side, coefficients=rng.normal(1, 0.001, 300).tolist()),
+    ]
+    runs.write_completions(tmp_path, rows)
+    assert f"tokens in the later half get, against the rest of their side, 0.20 more {name}." in " ".join(
+        sentences(read_run(tmp_path))
+    )
+
+
 def test_equal_coefficients_have_nothing_that_stands_out(tmp_path):
     rng = np.random.default_rng(0)
     for step in (0, 10):
