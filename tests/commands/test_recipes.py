@@ -57,8 +57,8 @@ EXPECTED = {
     "recipes/Qwen3-8B-Base/eurus_code_delta.yaml": Arithmetic(**PAPER, rollouts=None),
     "recipes/Qwen3-1.7B-Base/gsm8k_lora.yaml": Arithmetic(**ONE_GPU, learning_rate=1e-5),
     "recipes/Qwen3-0.6B/gsm8k_full.yaml": Arithmetic(**ONE_GPU, learning_rate=1e-6),
-    "recipes/SmolLM2-135M/sums_full.yaml": Arithmetic(1, 8, 8, 4, 30, 40, 1e-5, 0.0),
-    "recipes/SmolLM2-135M/fruits_lora.yaml": Arithmetic(1, 8, 8, 4, 30, 40, 2e-4, 0.0),
+    "recipes/SmolLM2-135M/sums_full.yaml": Arithmetic(1, 8, 8, 4, 10, 40, 1e-5, 0.0),
+    "recipes/SmolLM2-135M/fruits_lora.yaml": Arithmetic(1, 8, 8, 4, 10, 40, 2e-4, 0.0),
     "recipes/quickstart/addition.yaml": Arithmetic(1, 32, 8, 4, 20, 56, 1e-4, 0.0),
 }
 PAPER_RECIPES = [path for path, expected in EXPECTED.items() if expected.processes == 8]

@@ -7,8 +7,16 @@ import pytest
 from delta_trl.sandbox.pool import map_in_threads
 
 
+@pytest.fixture
+def ctrl_c():
+    """A shell's background process ignores Ctrl-C, and so do those that it starts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("where", ["here", "in a thread"])
-def test_after_an_exception_no_item_is_started(where):
+def test_after_an_exception_no_item_is_started(where, ctrl_c):
     started = []
 
     def work(item):
