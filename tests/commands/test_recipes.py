@@ -1,14 +1,13 @@
 """Every recipe and accelerate config: the batch arithmetic, the plan of a dry run, and the launched processes."""
 
 import re
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
+from accelerate import PartialState
 from accelerate.commands.config import load_config_from_file
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env
@@ -257,15 +256,12 @@ def test_dry_run(recipe, capsys):
     assert "warning" not in out
 
 
-def test_a_dry_run_warns_of_prompts_as_training_does():
-    """In a process of its own: here, other tests have started accelerate."""
-    recipe = "recipes/quickstart/addition.yaml"
-    command = ["train", "--config", recipe, "--dry-run", "--max_completion_length", "1000"]
-    done = subprocess.run([sys.executable, "-m", "delta_trl.cli", *command], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert (
-        "warning: train_dataset, row 1: the prompt has 8 tokens, with max_completion_length=1,000 more" in done.stdout
-    )
+def test_a_dry_run_warns_of_prompts_as_training_does(capsys, monkeypatch):
+    monkeypatch.setattr(PartialState, "_shared_state", {})  # nothing has started accelerate
+    command = ["train", "--config", "recipes/quickstart/addition.yaml", "--dry-run", "--max_completion_length", "1000"]
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert "warning: train_dataset, row 1: the prompt has 8 tokens, with max_completion_length=1,000 more" in said
 
 
 @pytest.mark.parametrize("config", GPU_CONFIGS)
