@@ -52,8 +52,8 @@ def rollout_scoring(trainer: GRPOTrainer) -> Iterator[None]:
 def only_labels_in_lm_head(device: torch.device) -> Iterator[None]:
     """
     The context in which TRL computes log-probs of completion tokens alone. On a GPU it always does so. On a CPU, its
-    LM head computes those of prompts and padding as well, and hides them: half of a step with 49,152 tokens to choose
-    from. A TRL that asks otherwise than by `_use_triton` stays as it is.
+    LM head computes those of prompts and padding as well, and hides them, which a large vocabulary makes slow. A TRL
+    that asks otherwise than by `_use_triton` stays as it is.
     """
     before = getattr(trl_utils, "_use_triton", None)
     if device.type != "cpu" or before is None:
