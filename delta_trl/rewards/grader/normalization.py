@@ -119,7 +119,7 @@ def normalize(text: str) -> str:
         text = re.sub(r"(\\(?:mathrm|text|operatorname)\s*\{[^{}]*\^\s*)\{\s*(-?\d)\s*\}", r"\1\2", text)
     for _ in range(3):  # fonts nest: \textbf{\text{(B)}}
         text = FONT.sub(_font, text)
-    text = ORDINAL.sub(lambda match: match[1] or "", text)
+    text = ORDINAL.sub(r"\1", text)
     text = _plain_functions(text)
     text = re.sub(
         r"\\text\s*\{\s*\(?\s*mod(?:ulo)?\s*(\w*)\s*\)?\s*\}|(?<![\\A-Za-z])mod(?![A-Za-z])", r"\\mod \1 ", text

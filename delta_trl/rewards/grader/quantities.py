@@ -30,8 +30,8 @@ def equal_quantities(gold: str, answer: str) -> bool:
     """Compare two values with or without units: a missing unit is accepted, a different one is not."""
     if squeeze(gold) == squeeze(answer):
         return True
-    bare = answer.replace(r"\usd", " ")
-    if len(chain := split_equation(answer)) > 1 and bare != answer and not any(map(_unit, split_equation(bare))):
+    chain, bare = split_equation(answer), answer.replace(r"\usd", " ")
+    if len(chain) > 1 and bare != answer and not any(split_unit(side)[1] for side in split_equation(bare)):
         answer = rf"\usd {bare}"  # 40 + 2 = $42, $40 + $2 = $42
     elif len(chain) > 1:
         units = [UNIT_SIGN.findall(side)[-1:] or [split_unit(side)[1]] for side in chain]
@@ -83,10 +83,6 @@ def equal_quantities(gold: str, answer: str) -> bool:
         if not re.search(r"\\text|\s|\\circ|[€¢°]", gold[len(gold_value) :]):
             return False  # a gold 5m is five times m, not five metres
     return equal_values(gold_value, value)
-
-
-def _unit(text: str) -> str:
-    return split_unit(text)[1]
 
 
 def _strip_text_name(text: str) -> tuple[str, str]:

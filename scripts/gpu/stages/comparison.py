@@ -19,12 +19,14 @@ from pathlib import Path
 import torch
 
 from ...benchmarks.timing import spread
-from ...studies.plans import Study
+from ...studies.plans import DAPO, Study, rule
 from ...studies.runs import Run, append_row, claimed, read_rows, run_key, study_runs
 from ...studies.study import Runner, accuracy
 from .stage import ROOT, Stage, read
 
 
+# what both stages compare
+VARIANTS = {"dapo": DAPO, "delta": rule("delta"), "losers_0.2": rule("side_weights", losers=0.2)}
 CROWDED = 1.5  # how much longer a rollout batch takes beside other processes: a guess
 START = 30  # seconds until a process is at work
 

@@ -7,12 +7,12 @@ import string
 import sys
 from pathlib import Path
 
-from ...studies.plans import DAPO
+from ...studies.plans import rule
 from ...studies.study import LanguageRunner
 from ...studies.tasks.language import MODEL
 from ...studies.tasks.models import make_model, make_tokenizer
 from ...studies.tasks.task import END
-from .comparison import Comparison
+from .comparison import VARIANTS, Comparison
 from .stage import Stage
 
 
@@ -31,12 +31,7 @@ def take_model(stage: Stage, size: dict, folder: Path) -> None:
 
 COMPARISON = Comparison(
     name="language",
-    variants={
-        "dapo": DAPO,
-        "delta": {"token_credit": "delta"},
-        "losers_0.2": {"token_credit": "side_weights", "token_credit_kwargs": {"losers": 0.2}},
-        "winners_0.1": {"token_credit": "side_weights", "token_credit_kwargs": {"winners": 0.1, "losers": 1.0}},
-    },
+    variants={**VARIANTS, "winners_0.1": rule("side_weights", winners=0.1, losers=1.0)},
     learning_rate=1e-5,
     size={"task": "sums", "rollouts": 40, "seeds": 3, "problems": 128},
     dry_size={"task": "sums", "rollouts": 1, "seeds": 1, "problems": 4},

@@ -11,11 +11,10 @@ from pathlib import Path
 import torch
 from transformers import set_seed
 
-from ...studies.plans import DAPO
 from ...studies.study import Runner
 from ...studies.tasks import TASKS
 from ...studies.tasks.models import demonstrations, make_model, tokenizer_of, warm_up
-from .comparison import Comparison
+from .comparison import VARIANTS, Comparison
 from .stage import Stage
 
 
@@ -44,11 +43,7 @@ def make_start_model(stage: Stage, size: dict, folder: Path) -> None:
 WARM_UP = {"warm_up": 600, "warm_up_rate": 1e-3}  # the study's 5e-3 is for a tenth of the width
 COMPARISON = Comparison(
     name="study",
-    variants={
-        "dapo": DAPO,
-        "delta": {"token_credit": "delta"},
-        "losers_0.2": {"token_credit": "side_weights", "token_credit_kwargs": {"losers": 0.2}},
-    },
+    variants=VARIANTS,
     learning_rate=5e-5,  # the study's 2.5e-4 is for a tenth of the width
     size={"task": "longest", "rollouts": 60, "seeds": 3, "problems": 512, "width": 640, "layers": 3} | WARM_UP,
     dry_size={"task": "arithmetic", "rollouts": 1, "seeds": 1, "problems": 16, "width": 32, "layers": 1}
