@@ -65,6 +65,7 @@ DOUBTED_BEFORE = re.compile(
     r"|\b(?:refus|den[iy]|declin|hesitat|reluctan|pretend|contradict)\w*\b|\bis\s+(?:the|my)\s*$|\b(?:wrong|incorrect|false)\s*$)[^.\n]{0,30}$",
     re.IGNORECASE,
 )
+REMARK_BEFORE = re.compile(r"\b(?:this|that)\s+$", re.IGNORECASE)  # "This answer is reasonable" follows the answer
 SENTENCE_END = re.compile(r"\.(?=\s|$)(?<!\b[a-z]\.)|\n")
 # A match starts at the first of several spaces only: started at each of them, it would take quadratic time.
 REASON = re.compile(r"(?<!\bor)(?<!\s),?\s+\(?(?:because|since|as|where|which|so|by|for|(?:and )?not)\b.*", re.DOTALL)
@@ -142,7 +143,7 @@ def extract_answer(text: str, parts: int = 1, require_boxed: bool = False) -> li
     elif bare := BARE_BOX.findall(text):
         answers = bare[-1:]
     elif "####" in text or ANSWER_WORD.search(text):
-        answers = [_announced(text)]
+        answers = _announced(text)
     else:
         answers = [_concluded(text)]
     usable = [answer for answer in answers if answer and len(answer) <= MAX_ANSWER_LENGTH]
@@ -236,10 +237,8 @@ def _choose(text: str, spans: list[Span], parts: int) -> list[str]:
     offered = offered_before(before)
     if offered is None:
         return []
-    later = _announced(after)
-    if later is not None and (re.match(r"[-+\d\\$(.]|[A-Za-z]\s?=", later) or CHOICE.fullmatch(later)):
-        offered.append(later)
-    return [answer, *offered, *stated_after(after, answer)]
+    later = [a for a in _announced(after) if re.match(r"[-+\d\\$(.]|[A-Za-z]\s?=", a) or CHOICE.fullmatch(a)]
+    return [answer, *offered, *later, *stated_after(after, answer)]
 
 
 def _last_group(text: str, spans: list[Span]) -> list[Span]:
@@ -270,27 +269,35 @@ def _connects(between: str) -> bool:
     return all(word.lower() in CONNECTIVES or word.isdigit() for word in re.findall(r"\w+", between))
 
 
-def _announced(text: str) -> str | None:
-    """What follows the last `####` or "answer"; None if it is not a plain statement of an answer."""
+def _announced(text: str) -> list[str]:
+    """What follows the last `####` or "answer", with the alternatives after it; none if it is denied or uncertain."""
     hashes = text.rfind("####")
-    match = next(reversed(list(ANSWER_WORD.finditer(text))), None)
-    if hashes >= 0 and (match is None or match.start() < hashes):
-        return _first_line(text[hashes:].lstrip("#")) or None
-    if match is None:
-        return None
-    if _is_uncertain(match["link"] or "") or DOUBTED_BEFORE.search(text[max(0, match.start() - 60) : match.start()]):
-        return None
-    answer = _first_line(text[match.end() :])
-    if re.match(r"[\s.,]*or\b", answer[len(_sentence(answer)) :], re.IGNORECASE):
-        return None
+    matches = list(ANSWER_WORD.finditer(text))
+    while len(matches) > 1 and REMARK_BEFORE.search(text, max(0, matches[-1].start() - 10), matches[-1].start()):
+        matches.pop()
+    if hashes >= 0 and (not matches or matches[-1].start() < hashes):
+        start = hashes + len("####")
+        answer = _first_line(text[start:].lstrip("#"))
+    elif matches:
+        match = matches[-1]
+        start = match.end()
+        before = text[max(0, match.start() - 60) : match.start()]
+        if _is_uncertain(match["link"] or "") or DOUBTED_BEFORE.search(before):
+            return []
+        line = _first_line(text[start:])
+        value = TOKEN.search(line)
+        if value is not None and is_denied(line[value.end() :]):
+            return []
+        if words(line.partition(" ")[0]) & UNCERTAIN or words(line) & {"maybe", "perhaps", "possibly"}:
+            return []
+        answer = _first_sentence(LEADING_ADVERB.sub("", line))
+    else:
+        return []
     if not answer or "?" in answer:
-        return None
-    value = TOKEN.search(answer)
-    if value is not None and is_denied(answer[value.end() :]):
-        return None
-    if words(answer.partition(" ")[0]) & UNCERTAIN or words(answer) & {"maybe", "perhaps", "possibly"}:
-        return None
-    return _first_sentence(LEADING_ADVERB.sub("", answer)) or None
+        return []
+    end = text.replace("\n", " ").index(answer, start) + len(answer)
+    after = text[end : end + MAX_ANSWER_LENGTH]
+    return [] if is_denied(after) else [answer, *stated_after(after, answer)]
 
 
 def _concluded(text: str) -> str | None:

@@ -95,7 +95,7 @@ def _denies(sentence: list[re.Match]) -> bool | None:
         if not word or (negated and word in ("the", "a", "my", "quite", "actually")):
             continue
         if negated:
-            return word in AFFIRMED
+            return word in AFFIRMED and following != "to"  # "not possible to get more" is not about the value
         if word == "not" or word.endswith("n't"):
             negated = True
         elif word in DENIALS:
