@@ -44,6 +44,7 @@ def test_starts_late_and_leaves_nothing(each_tier):
     assert set(psutil.Process().children(recursive=True)) == before
 
 
+@pytest.mark.processes
 def test_nothing_outlives_the_trainer(each_tier):
     """However it ends: three trainers at once, as most of the time is a worker's for noticing."""
     code = (

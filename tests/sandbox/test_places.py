@@ -46,12 +46,10 @@ EXPECTED = {
     "no /proc": ("REFUSED", "/proc is not mounted"),
     "unprivileged, no /proc": ("REFUSED", "/proc/loadavg"),
 }
-QUICK = ("container", "old kernel")
 
 
-@pytest.mark.parametrize(
-    "place", [name if name in QUICK else pytest.param(name, marks=pytest.mark.processes) for name in PLACES]
-)
+@pytest.mark.processes
+@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.skipif(bool(supported_platform()), reason="needs Linux")
 def test_a_place_that_says_no(place):
     if place in NEED_ROOT and os.getuid() != 0:

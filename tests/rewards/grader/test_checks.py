@@ -159,6 +159,7 @@ def gone(pid):
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "then",
     ["time.sleep(60)", f"check_answers(pool, [({HARD_GOLD!r}, ('1',))] * 2, 1.0)"],
@@ -174,6 +175,7 @@ def test_nothing_is_left_after_kill_9(then):
     wait_until(lambda: all(map(gone, workers)), seconds=8.0)
 
 
+@pytest.mark.processes
 def test_nothing_is_left_at_exit():
     process, workers = start_script("")
     assert process.wait(timeout=20) == 0
@@ -181,6 +183,7 @@ def test_nothing_is_left_at_exit():
     wait_until(lambda: all(map(gone, workers)))
 
 
+@pytest.mark.processes
 def test_a_daemon_thread_at_work_does_not_hold_up_the_exit():
     batch = f"lambda: check_answers(pool, [({HARD_GOLD!r}, (str(k),)) for k in range(40)], 1.0)"
     process, workers = start_script(f"threading.Thread(target={batch}, daemon=True).start(); time.sleep(0.5)")
@@ -189,6 +192,7 @@ def test_a_daemon_thread_at_work_does_not_hold_up_the_exit():
     wait_until(lambda: all(map(gone, workers)))
 
 
+@pytest.mark.processes
 def test_the_users_script_is_not_run_again(tmp_path):
     """No `if __name__ == "__main__"` guard, as most training scripts have none."""
     (tmp_path / "train.py").write_text(
