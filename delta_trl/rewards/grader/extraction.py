@@ -9,7 +9,7 @@ In this order:
 4. else, with no such mark: a completion that is only a value, or a last sentence that concludes
    ("Therefore $x = 42$.").
 
-`surroundings.py` reads the text around a box. An answer that is negated, questioned or taken back does not count.
+An answer is read up to a remark ("42, rounded"). `surroundings.py` reads the text around it. An answer that is negated, questioned or taken back does not count.
 Answers side by side ("42, or 43") are alternatives, and each of them has to be right.
 """
 
@@ -21,6 +21,7 @@ from .surroundings import CHOICE, TOKEN, is_denied, offered_before, stated_after
 
 
 MAX_ANSWER_LENGTH = 1000
+MARKS = 8  # announcements that are read, from the last one back: more would take quadratic time
 
 Completions = list[str] | list[list[dict]]
 """Texts, or conversations as lists of messages."""
@@ -61,14 +62,27 @@ OPERATOR_AFTER = re.compile(
     r"|[ \t~$]*(?:\\text\{\s*)?(?:dozens?|(?:hundred|thousand)(?:th)?s?|(?:m|b|tr)illions?|halves|thirds|tenths)\b"
 )
 DOUBTED_BEFORE = re.compile(
-    r"(?:\bif\b|\bwhether\b|\bdoubt\b|n['’]t\s+(?:think|believe)|\bnot\s+(?:think|believe|sure)|\bunless\b|\bsuppose\b"
+    r"(?:\bif\b|\bwhether\b|\bdoubt\b|\bassume\b|\bfalse\s+that\b|n['’]t\s+(?:think|believe)|\bnot\s+(?:think|believe|sure)|\bunless\b|\bsuppose\b"
     r"|\b(?:refus|den[iy]|declin|hesitat|reluctan|pretend|contradict)\w*\b|\bis\s+(?:the|my)\s*$|\b(?:wrong|incorrect|false)\s*$)[^.\n]{0,30}$",
     re.IGNORECASE,
 )
-REMARK_BEFORE = re.compile(r"\b(?:this|that)\s+$", re.IGNORECASE)  # "This answer is reasonable" follows the answer
 SENTENCE_END = re.compile(r"\.(?=\s|$)(?<!\b[a-z]\.)|\n")
-# A match starts at the first of several spaces only: started at each of them, it would take quadratic time.
-REASON = re.compile(r"(?<!\bor)(?<!\s),?\s+\(?(?:because|since|as|where|which|so|by|for|(?:and )?not)\b.*", re.DOTALL)
+HASHES = re.compile(r"####+")
+ITEM = r"[*_: \t]*(?:\n[*_ \t]*)+(?:[-+*•>]|\d{1,2}[.)])[ \t]+(?=\S)"  # its line break and its marker
+LIST = re.compile(rf"(?:{ITEM}[^\n]+){{2,}}")
+# What a value begins with, as opposed to words
+VALUE = r"[*_]{0,2}(?:[-+−±$\\({\[]|\.?\d|[A-Za-z](?:_\{?\w\}?)?\s?=|[B-HJ](?![\w'])|[A-Za-z](?![\w']|\s+[A-Za-z]))"
+STATED_VALUE = re.compile(rf"\b(?:is|are|was|were|be|equals)[ \t]+(?={VALUE})")
+# Where a reason begins, and after a value any other remark. A match starts at the first of several spaces only:
+# started at each of them, it would take quadratic time.
+REASON = re.compile(
+    r"(?<!\bor)(?<!\s)(?:,?\s+\(?(?:because|since|as(?!\s+well)|where|which|so|by(?!\s+[-\d$])|for)\b"
+    r"|,\s+\(?(?:and )?not\b)"
+)
+REMARK = re.compile(
+    rf"{REASON.pattern}|(?<!\s),\s+(?!(?:and|or)\b\s+{VALUE})[A-Za-z]{{2,}}"
+    r"|(?<!\s)\s+\((?:(?!or\b|and\b|mod\b)[A-Za-z]{2,}|[=≈~])|(?<!\s),?\s+(?:when|with|after|using|i\.e\.|not)(?!\w)"
+)
 LEADING_ADVERB = re.compile(
     r"^(?:(?:therefore|thus|hence|simply|just|clearly|obviously|definitely|certainly|indeed|now|exactly|precisely"
     r"|equal to|given by|then)\b[\s:,]*)+",
@@ -78,6 +92,8 @@ UNCERTAIN = frozenset(
     "not n't never neither cannot maybe perhaps possibly unsure unclear unknown undetermined something somewhere "
     "between either might could wrong incorrect".split()
 )
+DOUBTFUL = frozenset("maybe perhaps possibly".split())
+STATING = frozenset("is are was were be equal equals get have obtain find conclude that answer gives value".split())
 OTHERS = frozenset("or about approximately roughly least most if when need must assume suppose try let want".split())
 RETRACTIONS = frozenset("wait actually instead correction mistake wrong incorrect error sorry oops no".split())
 COMMENT_LINE = re.compile(r"^[ \t]{0,40}%.*$", re.MULTILINE)
@@ -140,8 +156,8 @@ def extract_answer(text: str, parts: int = 1, require_boxed: bool = False) -> li
         answers = _choose(text, boxes, parts)
     elif tags := [Span(m.start(), m.end(), m[1].strip("# \t\n")) for m in ANSWER_TAG.finditer(text) if m[1].strip()]:
         answers = _choose(text, tags, parts)
-    elif bare := BARE_BOX.findall(text):
-        answers = bare[-1:]
+    elif bare := [Span(m.start(), m.end(), m[1]) for m in BARE_BOX.finditer(text)]:
+        answers = _choose(text, bare, parts)
     elif "####" in text or ANSWER_WORD.search(text):
         answers = _announced(text)
     else:
@@ -238,6 +254,10 @@ def _choose(text: str, spans: list[Span], parts: int) -> list[str]:
     if offered is None:
         return []
     later = [a for a in _announced(after) if re.match(r"[-+\d\\$(.]|[A-Za-z]\s?=", a) or CHOICE.fullmatch(a)]
+    choices = [choice[1] for a in (answer, *later) if (choice := CHOICE.fullmatch(a))]
+    if len(later) == len(choices) == 1:  # "\\boxed{42}. The answer is B." is one answer, (B) 42
+        value = answer if CHOICE.fullmatch(later[0]) else later[0]
+        answer, later = f"({choices[0]}) {value}", []
     return [answer, *offered, *later, *stated_after(after, answer)]
 
 
@@ -270,34 +290,49 @@ def _connects(between: str) -> bool:
 
 
 def _announced(text: str) -> list[str]:
-    """What follows the last `####` or "answer", with the alternatives after it; none if it is denied or uncertain."""
-    hashes = text.rfind("####")
-    matches = list(ANSWER_WORD.finditer(text))
-    while len(matches) > 1 and REMARK_BEFORE.search(text, max(0, matches[-1].start() - 10), matches[-1].start()):
-        matches.pop()
-    if hashes >= 0 and (not matches or matches[-1].start() < hashes):
-        start = hashes + len("####")
-        answer = _first_line(text[start:].lstrip("#"))
-    elif matches:
-        match = matches[-1]
-        start = match.end()
-        before = text[max(0, match.start() - 60) : match.start()]
-        if _is_uncertain(match["link"] or "") or DOUBTED_BEFORE.search(before):
+    """
+    What follows the last `####` or "answer", with the alternatives after it; none if it is denied or uncertain. If
+    that is no value ("The answer makes sense"), the one before counts, if it is one.
+    """
+    last: list[str] = []
+    marks = sorted([*ANSWER_WORD.finditer(text), *HASHES.finditer(text)], key=re.Match.start)
+    for mark in reversed(marks[-MARKS:]):
+        before = text[max(0, mark.start() - 60) : mark.start()]
+        if _is_uncertain(mark.groupdict().get("link") or "") or DOUBTED_BEFORE.search(before):
             return []
-        line = _first_line(text[start:])
-        value = TOKEN.search(line)
-        if value is not None and is_denied(line[value.end() :]):
+        answer, end = _statement(text, mark.end())
+        after = text[end : end + MAX_ANSWER_LENGTH]
+        value = TOKEN.search(answer)
+        if "?" in answer or is_denied((answer[value.end() :] if value else "") + after):
             return []
-        if words(line.partition(" ")[0]) & UNCERTAIN or words(line) & {"maybe", "perhaps", "possibly"}:
+        if words(answer.partition(" ")[0]) & UNCERTAIN or words(answer + _sentence(after)) & DOUBTFUL:
             return []
-        answer = _first_sentence(LEADING_ADVERB.sub("", line))
-    else:
-        return []
-    if not answer or "?" in answer:
-        return []
-    end = text.replace("\n", " ").index(answer, start) + len(answer)
-    after = text[end : end + MAX_ANSWER_LENGTH]
-    return [] if is_denied(after) else [answer, *stated_after(after, answer)]
+        is_value = bool(re.match(VALUE, answer))
+        if answer and (is_value or not last):
+            last = [answer, *stated_after(after, answer)]
+        if is_value:
+            break
+    return last
+
+
+def _statement(text: str, start: int) -> tuple[str, int]:
+    """What is stated from a position on, up to the end of the sentence, a reason or a remark; and where it ends."""
+    text = text[: start + 2 * MAX_ANSWER_LENGTH]
+    if several := LIST.match(text, start):
+        return ", ".join(item.strip(" \t*_.") for item in re.split(ITEM, several[0])[1:]), several.end()
+    if item := re.compile(ITEM).match(text, start):
+        start = item.end()
+    sentence = LEADING_ADVERB.sub("", _sentence(_first_line(text[start:])))
+    stated = None if re.match(VALUE, sentence) else next(reversed(list(STATED_VALUE.finditer(sentence))), None)
+    if stated and not words(sentence[: stated.start()]) & (UNCERTAIN | OTHERS):
+        sentence = sentence[stated.end() :]
+    for remark in (REMARK if re.match(VALUE, sentence) else REASON).finditer(sentence):
+        head = sentence[: remark.start()]
+        if head.count("{") == head.count("}") and not _in_formula(head):
+            sentence = head
+            break
+    answer = sentence.strip(" \t*_`,;")
+    return answer, text.replace("\n", " ").index(answer, start) + len(answer)
 
 
 def _concluded(text: str) -> str | None:
@@ -319,6 +354,9 @@ def _concluded(text: str) -> str | None:
     prose = MATH.sub(" x ", sentence)
     if _is_uncertain(prose) or words(prose) & OTHERS or SENTENCE_END.search(prose.strip().rstrip(".")):
         return None
+    stated_by = WORD.findall(sentence[: formulas[0].start()]) if formulas else []
+    if stated_by and stated_by[-1].lower() not in STATING:
+        return None
     if len(formulas) == 1 and not sentence[formulas[0].end() :].strip(" .*\n"):
         return next(filter(None, formulas[0].groups()))
     equation = EQUATION_LAST.search(prose) if not formulas else None
@@ -339,7 +377,3 @@ def _first_line(text: str) -> str:
 def _sentence(text: str) -> str:
     end = SENTENCE_END.search(text)
     return text[: end.start()] if end else text
-
-
-def _first_sentence(text: str) -> str:
-    return REASON.sub("", _sentence(text)).strip(" \t*_`,;")

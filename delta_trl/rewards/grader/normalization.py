@@ -89,11 +89,14 @@ def normalize(text: str) -> str:
     text = THOUSANDS_LATEX.sub("", text)
     text = re.sub(r"\\{2}(?=[A-Za-z$%])(?!\\)", r"\\", text) if "\\begin" not in text else text
     text = re.sub(r"\\\$|(?<![\w}$\\)])\$(?=\s?[\d.][\d,.]*(?:\s|$)[^$]*$)", r"\\usd ", text)
+    text = re.sub(r"(?<=[\w)}\]])\*\*(?=[\w({\\-])", "^", text)
     text = re.sub(r"(?:\$|\\[()\[\]]|\*\*|`|\s)+", " ", text).replace("{:}", ":")
     text = re.sub(r"\\(?:checkmark|blacksquare|qed)(?![A-Za-z])", " ", text)
     if re.search(r"\\begin\s*\{(?:aligned|align\*?|gathered|split|equation\*?)\}", text):
         text = re.sub(r"\\(?:begin|end)\s*\{(?:aligned|align\*?|gathered|split|equation\*?)\}", " ", text)
         text = text if "\\begin" in text else text.replace("&", " ")
+    if "\\begin" not in text:  # the next equation
+        text = re.sub(r"(?:\\{2}|\\q?quad(?![A-Za-z]))\s*(?=[A-Za-z](?:_\{?\w\}?)?\s{0,3}=)", ", ", text)
     text = LAYOUT.sub(" ", text)
     text = re.sub(r"\s+", " ", SPACES.sub(" ", text))
     text = text.replace("\\{", "\\lbrace ").replace("\\}", "\\rbrace ")
@@ -269,7 +272,6 @@ def _short_arguments(text: str) -> str:
     text = re.sub(r"\\frac\s*(\\(?:pi|theta|alpha|beta))(?![A-Za-z])\s*(?=[\d{])", r"\\frac{\1}", text)
     text = re.sub(r"(\\frac\s*\{[^{}]*\})\s*([A-Za-z\d])", r"\1{\2}", text)
     text = re.sub(r"\^\s*(-?\d{2,}|-\d)", r"^{\1}", text)
-    text = text.replace("**", "^")
     position = 0
     while match := re.compile(r"\^\s*\(").search(text, position):
         end = closing(text, match.end() - 1)
