@@ -9,9 +9,9 @@ In this order:
 4. else, with no such mark: a completion that is only a value, or a last sentence that concludes
    ("Therefore $x = 42$.").
 
-An answer without a box ends where a remark begins ("42, rounded"). `surroundings.py` reads the text around it. An answer
-that is negated, questioned or taken back does not count. Answers side by side ("42, or 43") are alternatives, and each
-of them has to be right.
+An answer without a box ends where a remark begins ("42, rounded"). `surroundings.py` reads the text around it. An
+answer that is negated, questioned or taken back does not count. Answers side by side ("42, or 43") are alternatives,
+and each of them has to be right.
 """
 
 import re
