@@ -66,9 +66,10 @@ class Trim:
 def probe(score: Callable, model: PreTrainedModel, multiple: int, device: torch.device, eps: float) -> Trim | None:
     """
     Find out what may be cut off a model's batches. Scores one short row with padding on both sides several times: as
-    TRL does; with its positions given; with wrong positions; and with other padding tokens, the last of them at the
-    model's last position. All of these have one shape, so results that should be equal are equal to the last bit. A
-    mixture of experts computes tokens and padding together and may round differently: a small difference is allowed.
+    TRL does; with its positions given; with wrong positions; with other padding tokens, the last of them at the
+    model's last position; and with all padding on the right. All of these have one shape, so results that should be
+    equal are equal almost to the last bit. A mixture of experts computes tokens and padding together and may round
+    differently: a small difference is allowed.
 
     Nothing is cut off batches that are wider than the model's config declares positions: "dynamic" rotary embeddings
     begin to depend on the width there.
@@ -106,7 +107,11 @@ def probe(score: Callable, model: PreTrainedModel, multiple: int, device: torch.
     given = log_probs(0, positions)
     if not same(given, log_probs(1, far)):
         return None
-    return Trim(same(plain, given) and not same(plain, log_probs(0, positions // 2)), multiple, limit)
+    takes_positions = same(plain, given) and not same(plain, log_probs(0, positions // 2))
+    # without padding before it, the row begins 3 columns earlier, at the same positions
+    ids, mask = ids.roll(-3), mask.roll(-3)
+    shifted = log_probs(0, positions.roll(-3))
+    return Trim(takes_positions and same(given[:, 3:], shifted[:, :-3]), multiple, limit)
 
 
 def micro_batches(lengths: torch.Tensor, order: torch.Tensor, size: int, per_step: int) -> list[torch.Tensor]:
@@ -166,7 +171,8 @@ def score_in_pieces(
     `GRPOTrainer._get_per_token_logps_and_entropies`, piece by piece.
 
     Args:
-        score (`Callable`): That method, taking positions (1, P + T) or `None`, and its arguments without the model.
+        score (`Callable`):
+            That method, taking the piece, positions (1, P + T) or `None`, and its arguments without the model.
         input_ids, attention_mask (`torch.Tensor` of shape `(B, P + T)`), length (`int`): Its arguments; T.
         plan (`list[Piece]`): The pieces.
         **options: More of its arguments, the same for all pieces.
@@ -176,10 +182,11 @@ def score_in_pieces(
     """
     P = input_ids.size(1) - length
     outputs = []
-    for rows, first, width in plan:
+    for piece in plan:
+        rows, first, width = piece
         columns = slice(first, P + width)
         positions = torch.arange(first, P + width, device=input_ids.device)[None] if first else None
-        output = score(positions, input_ids[rows, columns], attention_mask[rows, columns], width, **options)
+        output = score(piece, positions, input_ids[rows, columns], attention_mask[rows, columns], width, **options)
         outputs.append([None if x is None else pad(x, (0, length - width)) for x in output[:2]] + [output[2]])
     log_probs, entropies, losses = zip(*outputs, strict=True)
     back = torch.cat([piece.rows for piece in plan]).argsort()
@@ -195,20 +202,21 @@ def regrouped(batches: list[dict], together: list[torch.Tensor], rows: str) -> l
     The micro-batches of a rollout batch with their rows exchanged.
 
     Args:
-        batches (`list[dict]`): The micro-batches. Tensors have one entry for each row; scalars are about all rows.
+        batches (`list[dict]`): The micro-batches. Tensors and lists have an entry for each row; others are kept.
         together (`list[torch.Tensor]`): Numbers of the rows that each new micro-batch holds.
         rows (`str`): The entry with the rows' numbers.
     """
-    whole = {
-        name: torch.cat([batch[name] for batch in batches])
-        for name, value in batches[0].items()
-        if isinstance(value, torch.Tensor) and value.ndim
-    }
-    place = whole[rows].argsort()
-    return [
-        {**batch, **{name: value[place[chosen]] for name, value in whole.items()}}
-        for batch, chosen in zip(batches, together, strict=True)
-    ]
+    place = torch.cat([batch[rows] for batch in batches]).argsort()
+    result = [dict(batch) for batch in batches]
+    for name, value in batches[0].items():
+        parts = [batch[name] for batch in batches]
+        for batch, chosen in zip(result, together, strict=True):
+            if isinstance(value, torch.Tensor) and value.ndim:
+                batch[name] = torch.cat(parts)[place[chosen]]
+            elif isinstance(value, list):
+                entries = [entry for part in parts for entry in part]
+                batch[name] = [entries[i] for i in place[chosen].tolist()]
+    return result
 
 
 def used(mask: torch.Tensor) -> torch.Tensor:

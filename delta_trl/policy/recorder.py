@@ -20,6 +20,8 @@ class ScoringPass:
         backbone (`torch.nn.Module`, *optional*):
             The module whose last hidden states enter the LM head; `None` to record no hidden states.
         placement (`Placement`, *optional*): Where to keep hidden states; `None` to keep none.
+        piece (`Callable`, *optional*):
+            Returns the piece that is being scored, or `None` while all rows are scored in their order at full width.
 
     Attributes:
         log_probs, entropies (`torch.Tensor` of shape `(B, T)` or `None`): What the pass returned.
@@ -27,20 +29,25 @@ class ScoringPass:
         rng_states (`list[torch.Tensor]`): States of the random generators when the pass began.
     """
 
-    def __init__(self, backbone: nn.Module | None, placement: Placement | None = None):
+    def __init__(
+        self,
+        backbone: nn.Module | None,
+        placement: Placement | None = None,
+        piece: Callable[[], Piece | None] = lambda: None,
+    ):
         self.log_probs: torch.Tensor | None = None
         self.entropies: torch.Tensor | None = None
         self.dim, self.dtype = 0, torch.float32
         self.rng_states: list[torch.Tensor] = []
-        self._backbone, self._placement = backbone, placement
+        self._backbone, self._placement, self._piece = backbone, placement, piece
         self._cache: HiddenStateCache | None = None
         self._ends: list[int] = []  # where each row's tokens end among the tokens of all rows
-        self._seen = 0  # rows
+        self._seen: set[int] = set()  # rows
 
     @property
     def complete(self) -> bool:
         """Whether every row was seen. A hook may not fire at all, as on a compiled module."""
-        return self._backbone is None or self._seen == len(self._ends)
+        return self._backbone is None or len(self._seen) == len(self._ends)
 
     @property
     def hidden(self) -> HiddenStates | None:
@@ -56,13 +63,12 @@ class ScoringPass:
         """Free the memory of the hidden states."""
         self._cache = None
 
-    def record(self, score: Callable, plan: list[Piece], tokens: torch.Tensor):
+    def record(self, score: Callable, tokens: torch.Tensor):
         """
         Make the scoring call and record it.
 
         Args:
             score (`Callable`): The call: `GRPOTrainer._get_per_token_logps_and_entropies` with its arguments.
-            plan (`list[Piece]`): Which rows it scores together, in which order and how wide.
             tokens (`torch.Tensor` of shape `(B, T)`): The tokens whose hidden states are kept.
 
         Returns:
@@ -75,7 +81,7 @@ class ScoringPass:
         else:
             if tokens.is_cuda:
                 torch.cuda.reset_peak_memory_stats(tokens.device)
-            handle = self._backbone.register_forward_hook(self._hook(plan, tokens.bool()))
+            handle = self._backbone.register_forward_hook(self._hook(tokens.bool()))
             try:
                 output = score(compute_entropy=True)
             finally:
@@ -83,21 +89,27 @@ class ScoringPass:
         self.log_probs, self.entropies = output[:2]
         return output
 
-    def _hook(self, plan: list[Piece], tokens: torch.Tensor) -> Callable:
-        """A forward hook that walks through the rows of the plan, however many a forward has."""
-        rows = torch.cat([piece.rows for piece in plan])
-        widths = [piece.width for piece in plan for _ in piece.rows]
+    def _hook(self, tokens: torch.Tensor) -> Callable:
+        """A forward hook that keeps the states of the rows that a forward has."""
 
         def keep(module, args, output):
             states = output.last_hidden_state
-            here = rows[self._seen :][: len(states)]
-            states = predicting_states(states, tokens[here, : widths[self._seen]])  # (n, d)
+            following = torch.arange(len(self._seen), len(self._seen) + len(states), device=tokens.device)
+            piece = self._piece() or Piece(following, 0, tokens.size(1))
+            rows = piece.rows.tolist()
+            if not self._seen.isdisjoint(rows) or rows[-1] >= len(tokens):
+                raise RuntimeError(
+                    "Token credit needs to know which rows a forward pass has, but a subclass's "
+                    "_get_per_token_logps_and_entropies scores them in parts: give all rows to the base class in one "
+                    "call, or run the model on them in their order."
+                )
+            self._seen.update(rows)
+            states = predicting_states(states, tokens[piece.rows, : piece.width])  # (n, d)
             if not self.dim:
                 self.dim, self.dtype = states.size(1), states.dtype
                 self._cache = self._allocate(states.device)
-            self._seen += len(here)
             if self._cache is not None:
-                self._cache.write(states, [(self._ends[i - 1] if i else 0, self._ends[i]) for i in here.tolist()])
+                self._cache.write(states, [(self._ends[i - 1] if i else 0, self._ends[i]) for i in rows])
 
         return keep
 

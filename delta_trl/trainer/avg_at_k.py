@@ -24,8 +24,10 @@ class ReportsAvgAtK(GRPOTrainer):
 
     def evaluation_loop(self, dataloader, *args, metric_key_prefix="eval", **kwargs):
         self._eval_rewards, k = [], self.num_generations_eval
-        output = super().evaluation_loop(dataloader, *args, metric_key_prefix=metric_key_prefix, **kwargs)
-        batches, self._eval_rewards = self._eval_rewards, None
+        try:
+            output = super().evaluation_loop(dataloader, *args, metric_key_prefix=metric_key_prefix, **kwargs)
+        finally:
+            batches, self._eval_rewards = self._eval_rewards, None
         if not batches:  # `dataloader_drop_last` has left none
             return output
         rewards = torch.cat(batches).view(-1, k)  # unscorable completions are NaN

@@ -3,6 +3,7 @@ Checks of a run before training: model, tokenizer, context, data, rewards, optio
 construction, and the dry run as far as it has what they need.
 """
 
+import inspect
 import re
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -24,7 +25,7 @@ from ..evaluation.generation import ModelSource
 from ..policy.checks import check_files, check_prompts, check_tokenizer, check_weights
 from ..rewards.registry import REWARDS
 from .rollouts import refuse_too_few_rows
-from .scoring import autocast_dtype
+from .scoring import LOSSES, autocast_dtype, changed_losses
 
 
 logger = get_logger(__name__)
@@ -98,14 +99,24 @@ def check_trainer(trainer: GRPOTrainer, given: dict[str, Any]) -> None:
         check_weights(model, get_config_model_id(model.config))
     if not any(weight.requires_grad for weight in model.parameters()):
         logger.warning("All weights of the model are frozen (requires_grad=False): it can be evaluated, not trained.")
+    warnings = [*warn_of_missing_processes(trainer.args.world_size), *warn_of_sampling(trainer)]
     if given.get("peft_config"):  # an adapter that the model came with may have been made for several models
-        refuse_missing_targets(model)
-    for warning in (*warn_of_missing_processes(trainer.args.world_size), *warn_of_sampling(trainer)):
+        warnings += warn_of_missing_targets(model)
+    for warning in warnings:
         logger.warning(warning)
 
 
-def why_credit_is_ignored(args: GRPOConfig) -> str | None:
-    """The error message for a loss that gives all tokens of a response the same gradient; `None` for other losses."""
+def why_credit_is_ignored(args: GRPOConfig, trainer_class: type[GRPOTrainer]) -> str | None:
+    """
+    The error message for a loss that gives all tokens of a response the same gradient, or takes the place of
+    `GRPOTrainer`'s; `None` for other losses.
+    """
+    for method in changed_losses(trainer_class):
+        if not LOSSES.intersection(inspect.unwrap(method).__code__.co_names):  # a call of the base class's names it
+            return (
+                f"{method.__qualname__} replaces the loss of GRPOTrainer, which token credit works on. Change the "
+                f"loss by calling super().{method.__name__}, or use token_credit='none'."
+            )
     if args.importance_sampling_level != "sequence" or args.loss_type not in SPREAD_EVENLY:
         return None
     return (
@@ -124,8 +135,8 @@ def refuse_what_hides_states(args: GRPOConfig, is_fsdp_enabled: bool) -> None:
         )
 
 
-def refuse_missing_targets(model: nn.Module) -> None:
-    """Raise `ValueError` if LoRA is asked for modules that the model lacks: PEFT ignores these silently."""
+def warn_of_missing_targets(model: nn.Module) -> Iterator[str]:
+    """A warning for each module that LoRA is asked for and the model lacks: PEFT ignores these silently."""
     for config in getattr(model, "peft_config", {}).values():
         for option in ("target_modules", "modules_to_save"):
             wanted = getattr(config, option, None) or ()
@@ -133,7 +144,7 @@ def refuse_missing_targets(model: nn.Module) -> None:
             for target in () if isinstance(wanted, str) else sorted(wanted):
                 if not any(name.endswith(f".{target}") for name in names):
                     hint = nearest(target, {name.rsplit(".", 1)[1] for name in names})
-                    raise ValueError(f"lora_{option}: the model has no module {target!r}{hint}.")
+                    yield f"lora_{option}: the model has no module {target!r}{hint}. It is left out."
 
 
 def refuse_missing_vllm(args: GRPOConfig) -> None:

@@ -40,7 +40,7 @@ FUTURE_KL = Paper(
 )
 
 
-def choose_rule(given: TokenCredit | str | None, args: GRPOConfig) -> TokenCredit:
+def choose_rule(given: TokenCredit | str | None, args: GRPOConfig, trainer_class: type[GRPOTrainer]) -> TokenCredit:
     """
     The rule to train with: the trainer's argument `token_credit`, or the one that `args` name.
 
@@ -49,7 +49,7 @@ def choose_rule(given: TokenCredit | str | None, args: GRPOConfig) -> TokenCredi
     """
     options = args if isinstance(args, CreditArguments) else CreditArguments()
     rule = options.make_rule() if given is None else _given_rule(given, options)
-    ignored = why_credit_is_ignored(args)
+    ignored = why_credit_is_ignored(args, trainer_class)
     if not ignored or not (rule.credits_rollouts or rule.credits_micro_batches):
         return rule
     if given is not None or isinstance(args, CreditArguments):

@@ -28,8 +28,6 @@ class RewardChecks(GRPOTrainer):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        names = self.reward_func_names
-        self.reward_funcs = [explain_failures(*pair) for pair in zip(self.reward_funcs, names, strict=True)]
         self._batches_without_variance = 0  # in a row
         self._warned_of_variance = False
 
@@ -42,7 +40,12 @@ class RewardChecks(GRPOTrainer):
         return has_contrast(self, self.last_rewards)
 
     def _calculate_rewards(self, inputs, prompts, completions, *args, **kwargs):
-        self.last_rewards = super()._calculate_rewards(inputs, prompts, completions, *args, **kwargs)
+        given = self.reward_funcs  # which others may look at, and change
+        self.reward_funcs = [explain_failures(*pair) for pair in zip(given, self.reward_func_names, strict=True)]
+        try:
+            self.last_rewards = super()._calculate_rewards(inputs, prompts, completions, *args, **kwargs)
+        finally:
+            self.reward_funcs = given
         if self.model.training:
             self._warn_of_zero_variance(message_text(completions[0]))
         return self.last_rewards

@@ -102,13 +102,13 @@ class RolloutPolicy:
         trainer, (args, options) = self._trainer, self._scoring_call(self._batch, rows)
         score = partial(trainer._get_per_token_logps_and_entropies, trainer.model, *args, **options)
         with rollout_scoring(trainer):
-            scoring.record(score, trainer.scoring_plan(*args[1:], **options), self._mask[rows])
+            scoring.record(score, self._mask[rows])
 
     def _score(self, hidden: bool) -> ScoringPass:
         """Run and record one more pass over the rollout batch."""
         self.forward_passes += 1
         backbone = backbone_of(self.model) if hidden else None
-        scoring = ScoringPass(backbone, self._placement)
+        scoring = ScoringPass(backbone, self._placement, self._trainer.piece_in_progress)
         self._record(scoring)
         if not scoring.complete:
             raise RuntimeError(
@@ -132,9 +132,10 @@ class RolloutPolicy:
         numbers[self._mask] = torch.arange(int(self._mask.sum()), device=device)
         (_, *masks), options = self._scoring_call(self._batch)
         with replayed_rng(rng_states, device):
-            for piece in self._trainer.scoring_plan(*masks, **options):
+            for piece in self._trainer.scoring_plan(self._trainer.model, *masks, **options):
                 for rows in piece.rows.split(self.micro_batch_size):
-                    part = ScoringPass(backbone_of(self.model), Placement("device", device))
+                    kept = Placement("device", device)
+                    part = ScoringPass(backbone_of(self.model), kept, self._trainer.piece_in_progress)
                     self._record(part, rows)
                     yield numbers[rows][self._mask[rows]], torch.cat(part.hidden.blocks)
 

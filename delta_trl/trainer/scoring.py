@@ -4,8 +4,9 @@ it scores.
 """
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 
 import torch
 from accelerate.utils import is_peft_model
@@ -24,21 +25,31 @@ MULTIMODAL = tuple(
     name for name in inspect.signature(GRPOTrainer._get_per_token_logps_and_entropies).parameters if name not in TEXT
 )
 
+LOSSES = {"compute_loss", "_compute_loss"}  # methods of TRL that compute the loss
+
 
 def has_images(inputs: dict) -> bool:
     """Whether a batch or the arguments of a scoring call hold anything but text."""
     return any(inputs.get(name) is not None for name in MULTIMODAL)
 
 
-def causal_model(trainer: GRPOTrainer) -> nn.Module:
-    """The causal language model in training, without wrappers of distributed training or PEFT."""
-    model = trainer.accelerator.unwrap_model(trainer.model)
+def causal_model(trainer: GRPOTrainer, model: nn.Module | None = None) -> nn.Module:
+    """A causal language model, by default the one in training, without wrappers of distributed training or PEFT."""
+    model = trainer.accelerator.unwrap_model(trainer.model if model is None else model)
     return model.get_base_model() if is_peft_model(model) else model
 
 
 def autocast_dtype(trainer: GRPOTrainer) -> torch.dtype | None:
     """The dtype of autocast; `None` if it is off."""
     return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(trainer.accelerator.mixed_precision)
+
+
+def changed_losses(trainer_class: type[GRPOTrainer]) -> list[Callable]:
+    """The methods with which classes outside this package change `GRPOTrainer`'s loss."""
+    package = __name__.split(".")[0]
+    classes = takewhile(lambda kind: kind is not GRPOTrainer, trainer_class.__mro__)
+    others = [vars(kind) for kind in classes if kind.__module__.split(".")[0] != package]
+    return [methods[name] for methods in others for name in LOSSES.intersection(methods)]
 
 
 @contextmanager

@@ -112,7 +112,7 @@ class DeltaGRPOTrainer(
         self.credit_args = args if isinstance(args, CreditArguments) else CreditArguments()
         for option in ("trim_padding", "dynamic_sampling", "dynamic_sampling_max_rounds"):
             setattr(self, option, getattr(self.credit_args, option))
-        self.token_credit = rule = choose_rule(token_credit, args)
+        self.token_credit = rule = choose_rule(token_credit, args, type(self))
         self.method, self.paper = {"token credit": card_text(rule)}, paper_of(rule)
         self._tag_names = [tag for tag in self._tag_names if tag != "delta" or self.paper is DELTA]
         given = inspect.signature(GRPOTrainer).bind(model, reward_funcs, args, *other_args, **kwargs).arguments
@@ -157,7 +157,8 @@ class DeltaGRPOTrainer(
             if rule.credits_rollouts:
                 self._log_columns([None] * len(inputs), [None] * len(inputs))
             return batch
-        recorder = ScoringPass(backbone_of(causal_model(self)) if self._keeps_hidden else None, self._placement)
+        backbone = backbone_of(causal_model(self)) if self._keeps_hidden else None
+        recorder = ScoringPass(backbone, self._placement, self.piece_in_progress)
         self._recorder = recorder if scores_rollouts(self.args) else None
         try:
             batch = super()._generate_and_score_completions(inputs)
@@ -215,8 +216,8 @@ class DeltaGRPOTrainer(
         recorder, self._recorder = self._recorder, None
         micro_batch, self._micro_batch = self._micro_batch, None
         if recorder is not None:
-            plan = self.scoring_plan(*inputs[1:], **options)
-            return recorder.record(score, plan, attention_mask[:, -logits_to_keep:])
+            log_probs, entropies, *others = recorder.record(score, attention_mask[:, -logits_to_keep:])
+            return log_probs, entropies if options.get("compute_entropy") else None, *others
         output = score()
         if micro_batch is not None:
             self._credit_micro_batch(*micro_batch, log_probs=output[0], entropies=output[1])

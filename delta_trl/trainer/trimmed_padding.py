@@ -2,10 +2,11 @@
 
 import inspect
 from contextlib import nullcontext
-from functools import cached_property, partial
+from functools import partial
 
 import torch
 from accelerate.logging import get_logger
+from torch import nn
 from trl import GRPOTrainer
 from trl.extras.profiling import profiling_context
 
@@ -19,8 +20,7 @@ from ..policy.padding import (
     score_in_pieces,
     used,
 )
-from ..policy.recorder import get_rng_states, replayed_rng
-from .scoring import autocast_dtype, causal_model, has_images, only_labels_in_lm_head, rollout_scoring
+from .scoring import autocast_dtype, causal_model, changed_losses, has_images, only_labels_in_lm_head, rollout_scoring
 
 
 logger = get_logger(__name__)
@@ -32,40 +32,53 @@ class TrimmedPadding(GRPOTrainer):
     """
     [`~trl.GRPOTrainer`] whose micro-batches are only as wide as their own rows. Rows of similar length share a
     micro-batch, within an optimiser step. On a CPU, the LM head leaves out prompts and padding, as TRL does on a GPU.
-    Losses are the same up to rounding. Batches with images stay as they are.
+    Losses are the same up to rounding. Batches with images stay as they are, and rollout batches whose rows a subclass
+    has left out or replaced keep TRL's micro-batches.
 
     Attributes:
         trim_padding (`bool`, defaults to `True`): Whether to do so; `False` is `GRPOTrainer` bit for bit.
     """
 
     trim_padding = True
-    # the rows of the rollout batch in the order in which they will be trained on; drawn when they are first scored
+    _rollout_size = 0  # rows of the rollout batch of this process
+    # these rows in the order in which they will be trained on; drawn when they are first scored
     _row_order: torch.Tensor | None = None
+    _piece: Piece | None = None  # that is being scored
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._trims: dict[nn.Module, Trim | None] = {}  # of models that were probed
+
+    def piece_in_progress(self) -> Piece | None:
+        """The piece of a scoring call that is being scored; `None` if the rows are not scored in pieces."""
+        return self._piece
 
     def scoring_plan(
-        self, attention_mask: torch.Tensor, logits_to_keep: int, batch_size: int | None = None, **inputs
+        self, model, attention_mask: torch.Tensor, logits_to_keep: int, batch_size: int | None = None, **inputs
     ) -> list[Piece]:
         """
         Which rows of a scoring call are scored together, in which order, from which column and how wide. Without
         trimming, one piece with all rows, which TRL itself splits into batches of `batch_size`.
 
         Args:
-            attention_mask, logits_to_keep, batch_size, **inputs: The arguments of
+            model, attention_mask, logits_to_keep, batch_size, **inputs: The arguments of
                 `_get_per_token_logps_and_entropies`.
         """
-        size = len(attention_mask)
-        rows = torch.arange(size, device=attention_mask.device)
-        if not self.model.training or has_images(inputs) or self._trim is None:
+        rows = torch.arange(len(attention_mask), device=attention_mask.device)
+        trim = None if has_images(inputs) or not self.model.training else self._trim(model)
+        if trim is None:
             return [Piece(rows, 0, logits_to_keep)]
         P = attention_mask.size(1) - logits_to_keep
         prompt_mask, mask = attention_mask[:, :P], attention_mask[:, P:]
-        is_rollout = size > (batch_size or size)
-        return pieces(prompt_mask, mask, self._micro_batches(mask) if is_rollout else [rows], self._trim)
+        together = list(rows.split(batch_size or len(rows)))
+        if len(rows) == self._rollout_size and len(together) > 1:
+            together = self._micro_batches(mask)
+        return pieces(prompt_mask, mask, together, trim)
 
     def _get_per_token_logps_and_entropies(
         self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, **options
     ):
-        plan = self.scoring_plan(attention_mask, logits_to_keep, batch_size, **options)
+        plan = self.scoring_plan(model, attention_mask, logits_to_keep, batch_size, **options)
         with only_labels_in_lm_head(self.accelerator.device) if self.trim_padding else nullcontext():
             if len(plan) == 1 and plan[0][1:] == (0, logits_to_keep):
                 return super()._get_per_token_logps_and_entropies(
@@ -75,11 +88,15 @@ class TrimmedPadding(GRPOTrainer):
                 score = partial(self._score_piece, model)
                 return score_in_pieces(score, input_ids, attention_mask, logits_to_keep, plan, **options)
 
-    def _score_piece(self, model, positions, *args, **options):
+    def _score_piece(self, model, piece: Piece | None, positions, *args, **options):
         """Score as the base class does, without its profiler. `positions`: position ids, if the model needs them."""
         model = model if positions is None else partial(model, position_ids=positions)
         score = super()._get_per_token_logps_and_entropies.__func__
-        return inspect.unwrap(score)(self, model, *args, **options)
+        self._piece = piece
+        try:
+            return inspect.unwrap(score)(self, model, *args, **options)
+        finally:
+            self._piece = None
 
     def _generate_and_score_completions(self, inputs):
         if not self.model.training:
@@ -87,20 +104,23 @@ class TrimmedPadding(GRPOTrainer):
         # decided by columns, which are the same on all processes: in data with images, some rows have none
         if {"image", "images"} & inputs[0].keys():
             self.trim_padding = False
-        _ = self._trim  # probes the model, on all processes at the same time
-        self._row_order = None
+        self._trim(self.model)  # probes the model, on all processes at the same time
+        self._rollout_size, self._row_order = len(inputs), None
         batch = super()._generate_and_score_completions(inputs)
-        batch[ROWS] = torch.arange(len(inputs), device=self.accelerator.device)
+        batch[ROWS] = torch.arange(len(batch["completion_mask"]), device=self.accelerator.device)
         return batch
 
     def _prepare_inputs(self, generation_batch):
         buffered = self._buffered_inputs
         inputs = super()._prepare_inputs(generation_batch)
-        if self._buffered_inputs is buffered or has_images(inputs) or self._trim is None:
+        is_new, trim = self._buffered_inputs is not buffered, self._trim(self.model)
+        if not is_new or has_images(inputs) or trim is None or ROWS not in inputs:
             return inputs
         rows, mask = (
             torch.cat([batch[name] for batch in self._buffered_inputs]) for name in (ROWS, "completion_mask")
         )
+        if sorted(rows.tolist()) != list(range(self._rollout_size)):  # a subclass has left rows out
+            return inputs
         if self._row_order is None:  # nothing was scored: any rows may share a micro-batch
             self._row_order = rows
         self._buffered_inputs = regrouped(self._buffered_inputs, self._micro_batches(mask[rows.argsort()]), ROWS)
@@ -121,30 +141,36 @@ class TrimmedPadding(GRPOTrainer):
         steps, accumulated = args.steps_per_generation, args.gradient_accumulation_steps
         whole_steps = steps % accumulated == 0 or accumulated % steps == 0
         entropy = args.top_entropy_quantile < 1 or args.entropy_coef or args.use_adaptive_entropy
-        means = args.loss_type == "bnpo" or entropy or self.aux_loss_enabled
+        means = args.loss_type == "bnpo" or entropy or self.aux_loss_enabled or changed_losses(type(self))
         return accumulated > 1 and whole_steps and not means
 
-    @property
-    def _trim(self) -> Trim | None:
-        """Which padding may be cut off; `None` if none."""
-        return self._probed if self.trim_padding else None
+    def _trim(self, model) -> Trim | None:
+        """Which padding may be cut off what this model scores; `None` if none."""
+        if not self.trim_padding:
+            return None
+        causal = causal_model(self, model)
+        if causal not in self._trims:
+            self._trims[causal] = self._probe(model, causal)
+        return self._trims[causal]
 
-    @cached_property
-    def _probed(self) -> Trim | None:
-        """Which padding does not affect the model. Runs it in the first rollout: under ZeRO-3 it cannot run before."""
-        model, device = causal_model(self), self.accelerator.device
-        states = get_rng_states(device)
-
-        def score(*args):
-            with replayed_rng(states, device):  # the same dropout in all calls
-                return self._score_piece(self.model, *args)
-
-        with rollout_scoring(self):
-            eps = torch.finfo(autocast_dtype(self) or model.dtype).eps
-            found = probe(score, model, self.args.pad_to_multiple_of or 1, device, eps)
+    def _probe(self, model, causal) -> Trim | None:
+        """Which padding does not affect a model. Runs it in the first rollout: under ZeRO-3 it cannot run before."""
+        score, multiple = partial(self._score_piece, model, None), self.args.pad_to_multiple_of or 1
+        reason, found = "computes something else without padding", None
+        in_training = [module for module in causal.modules() if module.training]
+        causal.eval()  # no dropout
+        try:
+            with rollout_scoring(self):
+                eps = torch.finfo(autocast_dtype(self) or causal.dtype).eps
+                found = probe(score, causal, multiple, self.accelerator.device, eps)
+        except Exception as error:  # of a model that does not take text alone, say
+            reason = f"cannot score a plain row of tokens ({type(error).__name__}: {error})"
+        finally:
+            for module in in_training:
+                module.training = True
         if found is None:
             logger.warning(
-                f"trim_padding: {type(model).__name__} computes something else without padding. Nothing is cut off: "
-                "micro-batches are as wide as the longest completion, as in GRPOTrainer."
+                f"trim_padding: {type(causal).__name__} {reason}. Nothing is cut off: its micro-batches are as wide as "
+                "the longest completion, as in GRPOTrainer."
             )
         return found

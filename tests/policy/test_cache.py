@@ -88,7 +88,7 @@ def test_recomputing_says_what_it_costs(make_trainer, rollout, monkeypatch, opti
         trainer = make_trainer(
             **mode, token_credit=options["token_credit"], token_credit_kwargs=kwargs, hidden_state_cache="recompute"
         )
-        _ = trainer._trim  # asks the model what may be trimmed
+        trainer._trim(trainer.model)  # asks the model what may be trimmed
         calls = []
         score = GRPOTrainer._get_per_token_logps_and_entropies
         with monkeypatch.context() as patch:

@@ -71,6 +71,23 @@ def test_avg_at_k_of_the_first_reward(make_trainer, batch_size):
     assert metrics["eval_reward"] < -5  # TRL's sum of all rewards
 
 
+def test_after_an_evaluation_that_failed(make_trainer):
+    """Rewards of training are not kept for it."""
+
+    def fails_once(completions, calls=[], **kwargs):  # noqa: B006
+        calls.append(1)
+        if len(calls) == 1:
+            raise ConnectionError("busy")
+        return [1.0] * len(completions)
+
+    options = {"trainer_class": Plain, "config_class": GRPOConfig, "reward_funcs": fails_once}
+    trainer = make_trainer(**options, trainer_options={"eval_dataset": eval_dataset()})
+    with pytest.raises(ConnectionError):
+        trainer.evaluate()
+    trainer.train()
+    assert trainer._eval_rewards is None
+
+
 @pytest.mark.slow
 def test_avg_at_k_on_two_processes(tmp_path):
     """Five problems of four completions fill three batches of four for each of two processes, and leave four over."""

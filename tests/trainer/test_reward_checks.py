@@ -112,6 +112,22 @@ def test_nan_is_none_as_in_trl(make_trainer):
     assert losses[0] == losses[1] == losses[2]
 
 
+def test_the_functions_stay_those_that_were_given(make_plain):
+    """A callback may change a reward by the trainer's `reward_funcs`, which are wrapped only while they are called."""
+
+    class Growing:
+        __name__, bonus = "growing", 0.0
+
+        def __call__(self, completions, **kwargs):
+            return [self.bonus] * len(completions)
+
+    trainer = make_plain(reward_funcs=[tiny.reward_letters, Growing()])
+    trainer.reward_funcs[1].bonus = 2.0
+    trainer.train()
+    assert trainer.last_rewards[:, 1].tolist() == [2.0] * 8
+    assert trainer.reward_funcs[0] is tiny.reward_letters
+
+
 def test_sums_and_variance_of_rewards(make_plain, rollout):
     """Weighted as TRL sums them; NaN where no function could score."""
     first, second = [1.0, 1.0, 1.0, 1.0, 0.0, 1.0, None, None], [0.3] * 7 + [None]

@@ -275,7 +275,8 @@ def test_extra_forward_passes(make_trainer, monkeypatch, tmp_path, options, pass
     """Counted at the model, not taken from the metric alone; coefficients are the policy's, not the reference's."""
     tiny.model().save_pretrained(tmp_path / "model")  # TRL loads the reference model from the policy's path
     trainer = make_trainer(str(tmp_path / "model"), **options, max_steps=1, trainer_options=LORA if lora else {})
-    _ = trainer._trim  # asks the model what may be trimmed
+    for model in filter(None, (trainer.model, trainer.ref_model)):
+        trainer._trim(model)  # asks the model what may be trimmed
     rollouts, scored = [], []
     generate = GRPOTrainer._generate_and_score_completions
     monkeypatch.setattr(

@@ -66,7 +66,7 @@ def run(make_trainer, **options):
     trainer_options = {**defaults["trainer_options"], **options.pop("trainer_options", {})}
     trainer = make_trainer(model, **{**defaults, **options, "trainer_options": trainer_options})
     if isinstance(trainer, TrimmedPadding):
-        _ = trainer._trim  # what may be trimmed is found out once
+        trainer._trim(trainer.model)  # what may be trimmed is found out once
         widths.clear()
     trainer.train()
     return trainer, torch.cat([p.detach().flatten() for p in trainer.model.parameters()]), widths
@@ -273,7 +273,7 @@ def sharp(name: str):
 def test_the_model_says_what_may_be_cut_off(make_trainer, rollout, caplog, name):
     trainer = make_trainer(sharp(name), **TRIMMED)
     random_numbers = torch.get_rng_state()
-    trim = trainer._trim
+    trim = trainer._trim(trainer.model)
     assert torch.equal(torch.get_rng_state(), random_numbers)
     limit = getattr(trainer.model.config, "max_position_embeddings", None)
     assert trim == (None if name in NOTHING else Trim(name not in COMPLETIONS, limit=limit))

@@ -1,0 +1,220 @@
+"""Subclasses that score, change a batch, or compute a loss in their own way do with ours what they do with TRL's."""
+
+import pytest
+import torch
+from transformers import Lfm2Config, OPTConfig
+from trl import GRPOConfig, GRPOTrainer
+from trl.experimental.gmpo import GMPOConfig, GMPOTrainer
+from trl.trainer.utils import add_fused_lm_head
+
+from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
+
+from ..corpus import tiny
+from ..trainers import expected_coefficients, logged, plain_forward
+
+
+OPTIONS = {
+    "per_device_train_batch_size": 2,
+    "gradient_accumulation_steps": 4,
+    "steps_per_generation": 8,
+    "max_completion_length": 24,
+    "max_steps": 2,
+}
+
+
+def ragged(prompts, trainer) -> dict:
+    """Completions of 1 to 19 tokens."""
+    ids = [[2 + (7 * i + t * t) % 30 for t in range(1 + 3 * (i % 7))] for i in range(len(prompts))]
+    return {"prompt_ids": trainer.processing_class(prompts)["input_ids"], "completion_ids": ids, "logprobs": None}
+
+
+ROLLOUT = {"trainer_options": {"rollout_func": ragged}}
+
+
+def sharp(config=None):
+    """A random model whose predictions depend on what it attends to."""
+    torch.manual_seed(5)
+    model = tiny.model(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += torch.randn_like(parameter) if parameter.ndim == 1 else 4 * parameter
+    return model
+
+
+class ScoresItself:
+    """As one would for a model that takes one more argument."""
+
+    def _get_per_token_logps_and_entropies(self, model, input_ids, attention_mask, logits_to_keep, *args, **options):
+        parts = [
+            plain_forward(
+                model,
+                {
+                    "prompt_ids": ids[:, :-logits_to_keep],
+                    "prompt_mask": mask[:, :-logits_to_keep],
+                    "completion_ids": ids[:, -logits_to_keep:],
+                    "completion_mask": mask[:, -logits_to_keep:],
+                },
+            )[1]
+            for ids, mask in zip(input_ids.split(3), attention_mask.split(3), strict=True)
+        ]
+        return torch.cat(parts), torch.zeros(len(input_ids), logits_to_keep), None
+
+
+class ScoresInParts:
+    def _get_per_token_logps_and_entropies(self, model, input_ids, attention_mask, *args, **options):
+        score = super()._get_per_token_logps_and_entropies
+        halves = zip(input_ids.chunk(2), attention_mask.chunk(2), strict=True)
+        log_probs, entropies, _ = zip(*(score(model, *half, *args, **options) for half in halves), strict=True)
+        return torch.cat(log_probs), torch.cat(entropies) if options.get("compute_entropy") else None, None
+
+
+@pytest.mark.parametrize("steps_per_generation", [8, 4], ids=["recorded", "scored again"])
+def test_a_scoring_method_of_its_own(make_trainer, steps_per_generation):
+    kind = type("Own", (ScoresItself, DeltaGRPOTrainer), {})
+    options = {**OPTIONS, "steps_per_generation": steps_per_generation}
+    trainer = make_trainer(sharp(), kind, **ROLLOUT, **options)
+    batch = trainer._generate_and_score_completions(list(trainer.train_dataset)[: 2 * steps_per_generation])
+    expected = expected_coefficients(trainer.model, batch)
+    assert expected[batch["completion_mask"].bool()].std() > 0.05
+    torch.testing.assert_close(batch["token_coefficients"], expected, atol=1e-4, rtol=0)
+
+
+def test_scoring_in_parts_is_refused(make_trainer):
+    """The states of a part cannot be told from those of another."""
+    kind = type("Parts", (ScoresInParts, DeltaGRPOTrainer), {})
+    trainer = make_trainer(sharp(), kind, **ROLLOUT, **OPTIONS)
+    with pytest.raises(RuntimeError, match="scores them in parts: give all rows to the base class in one call"):
+        trainer.train()
+
+
+class LeavesRowsOut:
+    def _generate_and_score_completions(self, inputs):
+        batch = super()._generate_and_score_completions(inputs)
+        return {
+            name: value[::2] if isinstance(value, torch.Tensor) and value.ndim else value
+            for name, value in batch.items()
+        }
+
+
+class RebuildsTheBatch:
+    def _generate_and_score_completions(self, inputs):
+        batch = super()._generate_and_score_completions(inputs)
+        names = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "advantages", "num_items_in_batch")
+        return {name: batch[name] for name in (*names, "old_per_token_logps")}
+
+
+class ScoresMore:
+    """Twice as many rows as the rollout batch has, before and after it was scored."""
+
+    def score(self, rows):
+        ids = torch.arange(rows * 12).view(rows, 12) % 30 + 2
+        with torch.no_grad():
+            scored = self._get_per_token_logps_and_entropies(self.model, ids, torch.ones_like(ids), 6, batch_size=2)
+        assert scored[0].shape == (rows, 6)
+
+    def _generate_and_score_completions(self, inputs):
+        self.score(5)
+        batch = super()._generate_and_score_completions(inputs)
+        self.score(2 * len(inputs))
+        return batch
+
+
+class AddsAMean:
+    """A term that depends on which rows share a micro-batch."""
+
+    def _get_per_token_logps_and_entropies(self, *args, **options):
+        output = super()._get_per_token_logps_and_entropies(*args, **options)
+        self.log_probs = output[0]
+        return output
+
+    def _compute_loss(self, model, inputs):
+        loss, mask = super()._compute_loss(model, inputs), inputs["completion_mask"]
+        return loss - (self.log_probs * mask).sum() / mask.sum() / self.current_gradient_accumulation_steps
+
+
+@pytest.mark.parametrize("mixin", [LeavesRowsOut, RebuildsTheBatch, ScoresMore, AddsAMean])
+def test_trains_as_on_trls_trainer(make_trainer, mixin):
+    values = []
+    for base, kind in (
+        (DeltaGRPOTrainer, {"token_credit": "none", "epsilon_high": 0.2}),
+        (GRPOTrainer, {"config_class": GRPOConfig}),
+    ):
+        trainer = make_trainer(sharp(), type("Mixed", (mixin, base), {}), **kind, **ROLLOUT, **OPTIONS)
+        trainer.train()
+        values.append([*logged(trainer, "loss"), *logged(trainer, "grad_norm")])
+    assert values[0] == pytest.approx(values[1], abs=1e-5)
+
+
+class CarriesLists(DeltaGRPOTrainer):
+    def _generate_and_score_completions(self, inputs):
+        batch = super()._generate_and_score_completions(inputs)
+        return {**batch, "texts": [str(row.tolist()) for row in batch["completion_ids"]]}
+
+
+def test_lists_stay_with_their_rows(make_trainer):
+    trainer = make_trainer(sharp(), CarriesLists, token_credit="none", **ROLLOUT, **OPTIONS)
+    assert trainer._may_exchange_rows()
+    trainer.train()
+    for batch in trainer._buffered_inputs:
+        assert batch["texts"] == [str(row.tolist()) for row in batch["completion_ids"]]
+
+
+SMALL = {"vocab_size": tiny.SIZES["vocab_size"], "pad_token_id": 0, "bos_token_id": None, "eos_token_id": 1}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        OPTConfig(
+            **SMALL, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, ffn_dim=64, word_embed_proj_dim=32
+        ),
+        Lfm2Config(**{**tiny.SIZES, "bos_token_id": 1}, conv_bias=True, layer_types=["conv", "full_attention"]),
+    ],
+    ids=["takes no positions", "counts padding"],
+)
+def test_another_model_is_trimmed_as_it_allows(make_trainer, config):
+    """A teacher, scored with TRL's method."""
+    teacher = sharp(config).eval()
+    add_fused_lm_head(teacher, outputs=("log_probs", "entropy"))
+    ids = torch.randint(2, 38, (4, 28), generator=torch.Generator().manual_seed(0))
+    mask = torch.ones_like(ids)
+    mask[:, :12] = mask[0, :16] = mask[1, 24:] = 0
+    scores = []
+    for kind in ({}, {"trainer_class": GRPOTrainer, "config_class": GRPOConfig}):
+        trainer = make_trainer(**kind)
+        trainer.model.train()
+        with torch.no_grad():
+            scores.append(trainer._get_per_token_logps_and_entropies(teacher, ids, mask, 8)[0][mask[:, 20:] == 1])
+    torch.testing.assert_close(*scores, atol=2e-5, rtol=0)
+
+
+def test_a_model_that_cannot_be_probed_is_not_trimmed(make_trainer, caplog):
+    def look(module, args, inputs):
+        if inputs["input_ids"].size(1) == 16:  # the width of the probe
+            raise TypeError("an image is missing")
+
+    model = tiny.model()
+    model.base_model.register_forward_pre_hook(look, with_kwargs=True)
+    make_trainer(model).train()
+    assert "Qwen3ForCausalLM cannot score a plain row of tokens (TypeError: an image is missing)" in caplog.text
+
+
+class Replaces:
+    def _compute_loss(self, model, inputs):
+        return sum(weight.sum() for weight in model.parameters())
+
+
+@pytest.mark.parametrize("bases", [(DeltaGRPOTrainer, GMPOTrainer), (Replaces, DeltaGRPOTrainer)])
+def test_a_loss_that_takes_the_place_of_trls(make_trainer, caplog, bases):
+    """It would ignore token credit, or not know what to do with advantages of tokens."""
+    kind = type("Mixed", bases, {})
+    given = {
+        "model": tiny.model(),
+        "reward_funcs": tiny.reward_letters,
+        "train_dataset": tiny.dataset(),
+        "processing_class": tiny.tokenizer(),
+    }
+    with pytest.raises(ValueError, match=r"_compute_loss replaces the loss of GRPOTrainer.*token_credit='none'"):
+        kind(**given, args=DeltaGRPOConfig(**tiny.OPTIONS))
+    kind(**given, args=GMPOConfig(**tiny.OPTIONS, max_steps=2, report_to="none")).train()
+    assert "Trains without token credit, as GRPOTrainer does." in caplog.text
