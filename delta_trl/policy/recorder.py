@@ -17,10 +17,10 @@ class ScoringPass:
     predicted the tokens. Hidden states are kept in the dtype in which they enter the LM head, without padding.
 
     Args:
-        backbone (`torch.nn.Module`, *optional*):
+        backbone (`torch.nn.Module` or `None`):
             The module whose last hidden states enter the LM head; `None` to record no hidden states.
-        placement (`Placement`, *optional*): Where to keep hidden states; `None` to keep none.
-        piece (`Callable`, *optional*):
+        placement (`Placement` or `None`): Where to keep hidden states; `None` to keep none.
+        piece (`Callable`):
             Returns the piece that is being scored, or `None` while all rows are scored in their order at full width.
 
     Attributes:
@@ -29,12 +29,7 @@ class ScoringPass:
         rng_states (`list[torch.Tensor]`): States of the random generators when the pass began.
     """
 
-    def __init__(
-        self,
-        backbone: nn.Module | None,
-        placement: Placement | None = None,
-        piece: Callable[[], Piece | None] = lambda: None,
-    ):
+    def __init__(self, backbone: nn.Module | None, placement: Placement | None, piece: Callable[[], Piece | None]):
         self.log_probs: torch.Tensor | None = None
         self.entropies: torch.Tensor | None = None
         self.dim, self.dtype = 0, torch.float32

@@ -170,7 +170,7 @@ class TrimmedPadding(GRPOTrainer):
                 module.training = True
         if found is None:
             logger.warning(
-                f"trim_padding: {type(causal).__name__} {reason}. Nothing is cut off: its micro-batches are as wide as "
-                "the longest completion, as in GRPOTrainer."
+                f"trim_padding: {type(causal).__name__} {reason}. Nothing is cut off: its micro-batches are as wide "
+                "as the longest completion, as in GRPOTrainer."
             )
         return found

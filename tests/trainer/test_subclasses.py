@@ -205,7 +205,7 @@ class Replaces:
 
 
 @pytest.mark.parametrize("bases", [(DeltaGRPOTrainer, GMPOTrainer), (Replaces, DeltaGRPOTrainer)])
-def test_a_loss_that_takes_the_place_of_trls(make_trainer, caplog, bases):
+def test_a_loss_that_takes_the_place_of_trls(tmp_path, caplog, bases):
     """It would ignore token credit, or not know what to do with advantages of tokens."""
     kind = type("Mixed", bases, {})
     given = {
@@ -215,6 +215,6 @@ def test_a_loss_that_takes_the_place_of_trls(make_trainer, caplog, bases):
         "processing_class": tiny.tokenizer(),
     }
     with pytest.raises(ValueError, match=r"_compute_loss replaces the loss of GRPOTrainer.*token_credit='none'"):
-        kind(**given, args=DeltaGRPOConfig(**tiny.OPTIONS))
-    kind(**given, args=GMPOConfig(**tiny.OPTIONS, max_steps=2, report_to="none")).train()
+        kind(**given, args=DeltaGRPOConfig(tmp_path, **tiny.OPTIONS))
+    kind(**given, args=GMPOConfig(tmp_path, **tiny.OPTIONS, max_steps=2, report_to="none", save_strategy="no")).train()
     assert "Trains without token credit, as GRPOTrainer does." in caplog.text
