@@ -67,9 +67,12 @@ def test_figures_show_what_was_recorded(tmp_path):
     table = token_table(run)
 
     for plot, side in zip(distributions(table), (winners, losers), strict=True):
-        median = next(trace for trace in plot.figure.data if trace.name == "median")
-        for x, y in zip(median.x, median.y, strict=True):
-            assert y == pytest.approx(np.median([c for row in side if row["step"] == x for c in row["coefficients"]]))
+        traces = plot.figure.data  # lower and upper end of each band, of which the upper one stands in the legend
+        assert [trace.name for trace in traces if trace.showlegend is not False] == ["5–95 %", "25–75 %", "median"]
+        for trace, quantile in zip(traces, (0.05, 0.95, 0.25, 0.75, 0.5), strict=True):
+            for x, y in zip(trace.x, trace.y, strict=True):
+                values = [c for row in side if row["step"] == x for c in row["coefficients"]]
+                assert y == pytest.approx(np.quantile(values, quantile))
 
     for plot in distributions(table) + relations(table):  # the coefficient of DAPO
         assert [shape.y0 for shape in plot.figure.layout.shapes] == [1]
@@ -82,6 +85,9 @@ def test_figures_show_what_was_recorded(tmp_path):
         mean = np.mean([c for row in side for c in row["coefficients"]])
         assert np.average(trace.y, weights=counts) == pytest.approx(mean)
         assert np.average(trace.x, weights=counts) == pytest.approx(100.5)
+        lower, upper = (trace for trace in position.data if trace.name == f"{name}, quartiles")
+        assert (np.array(lower.y) < trace.y).all()
+        assert (np.array(upper.y) > trace.y).all()
 
     by_token = {t.token: t for t in frequent_types(run.token_types, 1)}
     values = [c for row in rows for token, c in zip(row["tokens"], row["coefficients"], strict=True) if token == " x"]
