@@ -320,6 +320,21 @@ def test_terminal_shades(tmp_path):
     assert "No training log is here" in capture.get()
 
 
+def test_a_terminal_shows_the_beginning_of_a_completion(tmp_path, capsys):
+    """The first 2,000 tokens, and without them four times as many characters."""
+    runs.write_completions(tmp_path / "run", [runs.completion(["@"] * 2000 + ["#"] * 1500)])
+    assert main(["inspect", str(tmp_path / "run"), "--terminal"]) == 0
+    output = capsys.readouterr().out
+    assert output.count("@") == 2000
+    assert "… 1,500 more tokens" in output
+    assert output.count("#") == 0
+    write_trl(tmp_path, completion=["@" * 8000, "@" * 9000])
+    assert main(["inspect", str(tmp_path), "--terminal"]) == 0
+    output = capsys.readouterr().out
+    assert output.count("@") == 8000 + 7999
+    assert "… (9,000 characters)" in " ".join(output.split())
+
+
 def test_missing_packages_are_named(tmp_path):
     run_dir = runs.write_run(tmp_path / "run")
     (tmp_path / "hide").mkdir()
