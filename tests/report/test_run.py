@@ -332,7 +332,6 @@ def test_a_terminal_shows_the_beginning_of_a_completion(tmp_path, capsys):
     assert main(["inspect", str(tmp_path), "--terminal"]) == 0
     output = capsys.readouterr().out
     assert output.count("@") == 8000 + 7999
-    assert "… (9,000 characters)" in " ".join(output.split())
 
 
 def test_missing_packages_are_named(tmp_path):
