@@ -55,10 +55,17 @@ def test_a_completion_with_its_numbers(tmp_path):
     assert tokens[-1][:2] == ("", "")  # at the mean, and at 1
 
 
-@pytest.mark.parametrize(("won", "lost", "more"), [(2, 1, "winners"), (1, 2, "losers"), (3, 2, ""), (2, 3, "")])
+@pytest.mark.parametrize(
+    ("won", "lost", "more"),
+    [(2, 1, "winners"), (1, 2, "losers"), (3, 2, ""), (2, 3, ""), (1, 0, "winners"), (0, 1, "losers")],
+)
 def test_a_side_with_twice_as_many_gets_twice_the_width(tmp_path, won, lost, more):
-    ((group,), _) = shown(tmp_path, [runs.completion(["a"], advantage=a) for a in [1.0] * won + [-1.0] * lost])
+    advantages = [1.0] * won + [-1.0] * lost + [0.0]
+    ((group,), _) = shown(tmp_path, [runs.completion(["a"], advantage=advantage) for advantage in advantages])
     assert f'data-more="{more}"' in group.html
+    assert "<h3>At the mean</h3>" in group.html
+    assert group.title.startswith(f"step 0 · {won} winners, {lost} losers · ")
+    assert group.has_contrast == (won > 0 and lost > 0)
 
 
 def test_no_contrast(tmp_path):
@@ -67,7 +74,7 @@ def test_no_contrast(tmp_path):
     assert "<h3>No contrast: equal rewards, nothing to learn</h3>" in group.html
 
 
-SIZE = len("a prompt") + COMPLETION_SIZE + 100 * TOKEN_SIZE
+SIZE = len("a prompt") + 2 * COMPLETION_SIZE + 100 * TOKEN_SIZE
 
 
 @pytest.mark.parametrize(
@@ -75,7 +82,7 @@ SIZE = len("a prompt") + COMPLETION_SIZE + 100 * TOKEN_SIZE
     [(6 * SIZE, 1), (6 * SIZE - 1, 2), (3 * SIZE, 2), (3 * SIZE - 1, 3), (2 * SIZE, 3), (2 * SIZE - 1, 6), (SIZE, 6)],
 )
 def test_as_many_groups_as_fit(tmp_path, budget, stride):
-    rows = [runs.completion(["a"] * 100, step=step) for step in range(6)]
+    rows = [runs.completion(["a"] * 50, step=step) for step in range(6) for _ in range(2)]
     groups, notes = shown(tmp_path, rows, budget)
     assert [group.title.split(" · ")[0] for group in groups] == [f"step {step}" for step in range(0, 6, stride)]
     told = (
@@ -85,8 +92,9 @@ def test_as_many_groups_as_fit(tmp_path, budget, stride):
 
 
 def test_a_group_that_does_not_fit_is_cut(tmp_path):
-    rows = [runs.completion(["a"] * 100), runs.completion(["b"] * 50, advantage=-1.0)]
-    for tokens, budget in ((30, len("a prompt") + 2 * (COMPLETION_SIZE + 30 * TOKEN_SIZE)), (1, 1)):
+    prompt = "?" * 500
+    rows = [runs.completion(["a"] * 100, prompt=prompt), runs.completion(["b"] * 50, prompt=prompt, advantage=-1.0)]
+    for tokens, budget in ((30, len(prompt) + 2 * (COMPLETION_SIZE + 30 * TOKEN_SIZE)), (1, 1)):
         ((group,), notes) = shown(tmp_path, rows, budget)
         assert notes == [f"run: completions are cut after {tokens} tokens here."]
         assert [group.html.count(f">{token}</span>") for token in "ab"] == [tokens, tokens]
