@@ -1,7 +1,7 @@
 import pytest
 from transformers import GPT2Config, ProcessorMixin, Qwen3Config
 
-from delta_trl.policy.checks import check_ids, check_prompts, doubts
+from delta_trl.policy.checks import check_ids, check_prompts, context_length, doubts
 
 from ..corpus import tiny
 
@@ -48,6 +48,37 @@ def test_words_that_the_tokenizer_does_not_know(unknown, said):
     ids = [tokenizer.unk_token_id] * unknown + [5] * (10 - unknown)
     found = list(doubts(ids, tokenizer, Qwen3Config(), "it"))
     assert [f"it has {unknown} tokens of 10 that the tokenizer of" in text for text in found] == [True] * said
+
+
+@pytest.mark.parametrize("row", [0, 1, 2])
+def test_the_first_prompt_and_the_longest_are_read(row):
+    prompts = ["1", "2", "3" * 4]
+    prompts[row] = "4" * len(prompts[row])
+    known = tiny.tokenizer()
+    size = known.convert_tokens_to_ids("4")
+    if row == 1:
+        assert check_prompts(prompts, known, Qwen3Config(vocab_size=size), 4, "data") == []
+    else:
+        with pytest.raises(ValueError, match=f"data, row {row + 1}: the prompt has a token beyond the vocabulary"):
+            check_prompts(prompts, known, Qwen3Config(vocab_size=size), 4, "data")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"max_position_embeddings": 1}, 1),
+        ({"max_position_embeddings": 0}, None),
+        (
+            {
+                "max_position_embeddings": 9,
+                "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4},
+            },
+            None,
+        ),
+    ],
+)
+def test_positions_that_a_model_was_made_for(options, expected):
+    assert context_length(Qwen3Config(**options)) == expected
 
 
 class Processor(ProcessorMixin):
