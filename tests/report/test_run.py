@@ -89,6 +89,15 @@ def test_figures_show_what_was_recorded(tmp_path):
         assert (np.array(lower.y) < trace.y).all()
         assert (np.array(upper.y) > trace.y).all()
 
+    for plot, column in zip(relations(table)[1:], ("log_probs", "entropies"), strict=True):
+        every, won = (np.concatenate([row[column] for row in some]) for some in (rows, winners))
+        end = 1.0 if column == "log_probs" else np.quantile(every, 0.995)  # the last bin has what lies beyond
+        values = np.minimum(np.exp(won) if column == "log_probs" else won, end)
+        counts, ends = np.histogram(values, 24, (0, end))
+        trace = next(trace for trace in plot.figure.data if trace.name == "winners")
+        assert list(trace.customdata) == [count for count in counts if count >= 10]
+        assert len(trace.x) == len(np.unique(np.digitize(trace.x, ends[:-1])))
+
     by_token = {t.token: t for t in frequent_types(run.token_types, 1)}
     values = [c for row in rows for token, c in zip(row["tokens"], row["coefficients"], strict=True) if token == " x"]
     assert by_token["·x"].count == len(values)
