@@ -100,10 +100,11 @@ def _marked_lines(folder: Path, names: Iterable[str]) -> dict[str, dict[str, lis
 
 def _examples(marked: dict[str, list[dict]], labels: list[str]) -> dict[str, list[dict]]:
     """Some completions of each side, evenly over the audit."""
-    return {
-        side: [_example(lines[i * len(lines) // SHOWN], labels) for i in range(min(SHOWN, len(lines)))]
-        for side, lines in marked.items()
-    }
+    examples = {}
+    for side, lines in marked.items():
+        count = min(SHOWN, len(lines))
+        examples[side] = [_example(lines[i * len(lines) // count], labels) for i in range(count)]
+    return examples
 
 
 def _example(line: dict, labels: list[str]) -> dict:

@@ -114,7 +114,7 @@ def _shown(
         ],
     )
     outcome = f"{won} winners, {lost} losers" if won or lost else "no contrast"
-    prompt = " ".join(visible(group.prompt[shared : shared + 80]).split())
+    prompt = " ".join(visible(group.prompt[shared : shared + 80], 80).split())
     return ShownGroup(f"step {group.step} · {outcome} · {'… ' * bool(shared)}{prompt}", bool(won and lost), html)
 
 

@@ -283,8 +283,8 @@ def relations(table: TokenTable) -> list[Plot]:
         if not known.any():
             continue
         # Bins of equal width up to the 99.5th percentile; larger values are in the last bin
-        low, high = (0, 1) if title == "Probability" else (0, max(np.quantile(values[known], 0.995), 1e-6))
-        bins = np.clip(((values - low) / (high - low) * BINS), 0, BINS - 1)
+        highest = 1 if title == "Probability" else max(np.quantile(values[known], 0.995), 1e-6)
+        bins = np.clip(values / highest * BINS, 0, BINS - 1)
         for side, name, colour, dash in SIDES:
             x, means, quartiles, counts = [], [], [], []
             for b in range(BINS):

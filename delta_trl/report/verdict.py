@@ -82,10 +82,15 @@ class Ends:
     count: int
 
     @property
+    def clear(self) -> float:
+        """What two such means must differ by, for the difference to be clear."""
+        return CLEAR * math.sqrt(2) * self.error
+
+    @property
     def rises(self) -> int:
         """1 or -1 for a clear change, 0 without."""
         change = self.last - self.first
-        return int(np.sign(change)) if abs(change) > CLEAR * math.sqrt(2) * self.error else 0
+        return int(np.sign(change)) if abs(change) > self.clear else 0
 
 
 def ends(values: np.ndarray) -> Ends | None:
@@ -117,7 +122,7 @@ def _reward(run: Run) -> list[Sentence]:
     found = [Sentence(text, known.rises < 0, "Reward")]
     running = np.convolve(values, np.ones(known.n) / known.n, "valid")
     peak = int(running.argmax())
-    if not known.rises < 0 and running[peak] - known.last > CLEAR * math.sqrt(2) * known.error:
+    if not known.rises < 0 and running[peak] - known.last > known.clear:
         text = f"It had been higher: {running[peak]:.3f} around step {steps[peak + known.n // 2]}."
         found.append(Sentence(text, True, "Reward"))
     return found
@@ -161,7 +166,7 @@ def _between_sides(run: Run, table: TokenTable) -> list[Sentence]:
         return [Sentence(text, plot=plot and "Coefficient spread")]
     if share >= MOSTLY:
         meaning = "it is mostly a reweighting of winners against losers, and hardly tells tokens of one side apart"
-    elif share <= 1 - MOSTLY:
+    elif 1 - share >= MOSTLY:
         meaning = "it mostly tells tokens of one side apart"
     else:
         meaning = "it both reweights winners against losers and tells tokens of one side apart"
@@ -176,11 +181,14 @@ def _relations(table: TokenTable) -> list[Sentence]:
     """Which kinds of tokens get more or less credit, or blame, than the rest of their side: differences of means."""
     unlikely, late = [], []
     for side, name in ((1, "credit in winners"), (-1, "blame in losers")):
+        of_side = table.sides == side
+        if not of_side.any():
+            continue
         for found, values, limit in (
             (unlikely, -table.probabilities, -UNLIKELY),
-            (late, table.positions, _middle(table.positions[table.sides == side])),
+            (late, table.positions, np.median(table.positions[of_side])),
         ):
-            known = (table.sides == side) & np.isfinite(values) & np.isfinite(table.relative)
+            known = of_side & np.isfinite(values) & np.isfinite(table.relative)
             difference = _difference(
                 table.relative[known & (values > limit)], table.relative[known & (values <= limit)]
             )
@@ -195,10 +203,6 @@ def _relations(table: TokenTable) -> list[Sentence]:
         if found
     ]
     return [Sentence(f"What stands out: {'; '.join(whose)}.")] if whose else []
-
-
-def _middle(values: np.ndarray) -> float:
-    return float(np.median(values)) if len(values) else 0.0
 
 
 def _difference(some: np.ndarray, others: np.ndarray) -> float | None:

@@ -18,6 +18,7 @@ from tokenizers import decoders
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from delta_trl.audit import labelled, loading
+from delta_trl.audit.arguments import AuditArguments
 from delta_trl.audit.audit import code_of
 from delta_trl.cli import main
 from delta_trl.credit.names import make_rule
@@ -26,6 +27,7 @@ from delta_trl.evaluation.store import read_samples
 from ..corpus import tiny
 from ..credit import oracle
 from ..distributed.launch import accelerate_launch
+from ..documented import defaults
 
 
 ROOT = Path(__file__).parents[2]
@@ -444,3 +446,8 @@ def test_a_rule_that_fails_is_named(tmp_path, own, monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(own))
     assert main(["audit", *arguments(tmp_path / "audit", rules=["broken_rule.Broken"])]) == 2
     assert "rules='broken_rule.Broken': Broken.of_rollout returned weights of shape (3,)" in capsys.readouterr().err
+
+
+def test_defaults_are_those_of_the_docstring():
+    said, real = defaults(AuditArguments)
+    assert said == real != {}

@@ -99,6 +99,24 @@ def test_a_known_effect():
     assert nothing["curve"] == pytest.approx(FRACTIONS)
 
 
+def test_p_counts_permutations():
+    """Against all of them: two marks in six units, and one in five, of different prompts."""
+    scores = [np.array([1.0, 5, 2, 6, 4, 3]), np.array([2.0, 1, 5, 3, 4])]
+    marks = [np.array([0, 1, 0, 0, 1, 0], bool), np.array([0, 0, 0, 0, 1], bool)]
+
+    def aucs(values, m):
+        """Share of pairs in which the marked one is higher, for all ways to mark m."""
+        for chosen in itertools.combinations(values, m):
+            yield np.mean([one > other for one in chosen for other in set(values) - set(chosen)])
+
+    expected = [(a + b) / 2 for a in aucs(scores[0], 2) for b in aucs(scores[1], 1)]
+    found = identification(Marked({"rule": scores}, marks, [0, 1]))["rule"]
+    assert found["auc"] == pytest.approx((6 / 8 + 3 / 4) / 2)
+    p = np.mean([abs(one - 0.5) >= found["auc"] - 0.5 - 1e-9 for one in expected])
+    assert 0.1 < p < 0.4
+    assert found["p"] == pytest.approx(p, abs=0.03)  # three standard errors of 2,000 permutations
+
+
 def alike(rng, prompts: int = 24, siblings: int = 4) -> Marked:
     """Siblings that score alike at the same positions, and winners' marks: none of it about the other."""
     scores, marks, groups = [], [], []

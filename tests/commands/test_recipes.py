@@ -282,7 +282,7 @@ def test_hidden_state_cache():
     assert dry_run.make_plan(arguments(recipe)[1], 4096).cache_gib == 256 * 20480 * 4096 * 2 / 2**30 == 40
     assert dry_run.make_plan(arguments(recipe, 16)[1], 4096).cache_gib == 20
     baseline = dry_run.parse(read_options(["--config", recipe, "--token_credit", "none"]), 8)[1]
-    assert dry_run.make_plan(baseline, 4096).cache_gib == 0
+    assert dry_run.make_plan(baseline, 4096).cache_gib == dry_run.make_plan(baseline, None).cache_gib == 0
     assert dry_run.make_plan(arguments(recipe)[1], None).cache_gib is None
     recomputed = dry_run.parse(read_options(["--config", recipe, "--hidden_state_cache", "recompute"]), 8)[1]
     assert dry_run.make_plan(recomputed, 4096).cache_gib == 0

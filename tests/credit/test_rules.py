@@ -34,6 +34,7 @@ from delta_trl.credit import (
     Tokens,
 )
 
+from ..documented import defaults
 from .test_controls import Given
 
 
@@ -208,6 +209,27 @@ RULES = {
     "position": (Position(), position),
     "sibling value": (SiblingValue(), sibling_value),
 }
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        FIPO,
+        RLCSD,
+        STARE,
+        TACO,
+        AdvantageReweighting,
+        DelTA,
+        RandomCredit,
+        Selected,
+        SiblingValue,
+        SideWeights,
+        Surprisal,
+    ],
+)
+def test_defaults_are_those_of_the_docstring(rule):
+    said, real = defaults(rule)
+    assert said == real != {}
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -12,10 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delta_trl.evaluation import avg_at_k, bootstrap_interval, compare_runs, paired_bootstrap, pass_at_k
+from delta_trl.evaluation.arguments import EvalArguments
+
+from ..documented import defaults
 
 
 NAN = float("nan")
 outcomes = st.lists(st.lists(st.sampled_from([0.0, 1.0, NAN]), min_size=4, max_size=4), min_size=1, max_size=6)
+
+
+@pytest.mark.parametrize("called", [EvalArguments, bootstrap_interval])
+def test_defaults_are_those_of_the_docstring(called):
+    said, real = defaults(called)
+    assert said == real != {}
 
 
 def right_and_scored(row):

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pyarrow as pa
@@ -67,9 +65,12 @@ def test_figures_show_what_was_recorded(tmp_path):
     table = token_table(run)
 
     for plot, side in zip(distributions(table), (winners, losers), strict=True):
-        median = next(trace for trace in plot.figure.data if trace.name == "median")
-        for x, y in zip(median.x, median.y, strict=True):
-            assert y == pytest.approx(np.median([c for row in side if row["step"] == x for c in row["coefficients"]]))
+        traces = plot.figure.data  # lower and upper end of each band, of which the upper one stands in the legend
+        assert [trace.name for trace in traces if trace.showlegend is not False] == ["5–95 %", "25–75 %", "median"]
+        for trace, quantile in zip(traces, (0.05, 0.95, 0.25, 0.75, 0.5), strict=True):
+            for x, y in zip(trace.x, trace.y, strict=True):
+                values = [c for row in side if row["step"] == x for c in row["coefficients"]]
+                assert y == pytest.approx(np.quantile(values, quantile))
 
     for plot in distributions(table) + relations(table):  # the coefficient of DAPO
         assert [shape.y0 for shape in plot.figure.layout.shapes] == [1]
@@ -82,6 +83,18 @@ def test_figures_show_what_was_recorded(tmp_path):
         mean = np.mean([c for row in side for c in row["coefficients"]])
         assert np.average(trace.y, weights=counts) == pytest.approx(mean)
         assert np.average(trace.x, weights=counts) == pytest.approx(100.5)
+        lower, upper = (trace for trace in position.data if trace.name == f"{name}, quartiles")
+        assert (np.array(lower.y) < trace.y).all()
+        assert (np.array(upper.y) > trace.y).all()
+
+    for plot, column in zip(relations(table)[1:], ("log_probs", "entropies"), strict=True):
+        every, won = (np.concatenate([row[column] for row in some]) for some in (rows, winners))
+        end = 1.0 if column == "log_probs" else np.quantile(every, 0.995)  # the last bin has what lies beyond
+        values = np.minimum(np.exp(won) if column == "log_probs" else won, end)
+        counts, ends = np.histogram(values, 24, (0, end))
+        trace = next(trace for trace in plot.figure.data if trace.name == "winners")
+        assert list(trace.customdata) == [count for count in counts if count >= 10]
+        assert len(trace.x) == len(np.unique(np.digitize(trace.x, ends[:-1])))
 
     by_token = {t.token: t for t in frequent_types(run.token_types, 1)}
     values = [c for row in rows for token, c in zip(row["tokens"], row["coefficients"], strict=True) if token == " x"]
@@ -242,36 +255,6 @@ def test_broken_files_of_trl_are_named(tmp_path, capsys):
         assert str(state) in capsys.readouterr().err
 
 
-def test_mistakes_in_the_call(tmp_path, capsys):
-    run_dir = str(runs.write_run(tmp_path / "run"))
-    (tmp_path / "nothing").mkdir()
-    for args, message in [
-        ([], "RUN_DIR"),
-        ([str(tmp_path / "none")], "no such folder"),
-        ([str(tmp_path / "nothing")], "log_token_credit"),
-        ([run_dir] * 3, "got 3"),
-        ([run_dir, "--min-count", "0"], "positive"),
-        ([run_dir, "--min-count", "few"], "few"),
-        ([run_dir, "--colour"], "--colour"),
-        ([run_dir, "--step", "8"], "The nearest ones: 0, 9, 19"),
-        ([run_dir, "--step", "8", "--terminal"], "The nearest ones: 0, 9, 19"),
-        ([run_dir, run_dir, "--terminal"], "one run"),
-        ([run_dir, "--output_dir", __file__], "cannot be written"),
-        ([run_dir, "--relative"], "--terminal"),
-    ]:
-        assert main(["inspect", *args]) == 2, args
-        assert message in capsys.readouterr().err
-    assert not list(tmp_path.glob("*.tmp"))
-
-
-def test_a_comparison_leaves_the_report_of_the_run(tmp_path, capsys):
-    one, two = (runs.write_run(tmp_path / name, recorded_steps=1) for name in ("one", "two"))
-    assert main(["inspect", str(one)]) == main(["inspect", str(one), str(two)]) == 0
-    assert capsys.readouterr().out.split() == [str(one / "report.html"), str(one / "report-vs-two.html")]
-    assert {file.name for file in one.iterdir() if "report" in file.name} == {"report.html", "report-vs-two.html"}
-    assert "<title>one · " in (one / "report.html").read_text()
-
-
 def test_terminal(tmp_path, capsys):
     run_dir = runs.write_run(tmp_path / "run", steps=41)
     rows = [
@@ -314,25 +297,18 @@ def test_terminal_shades(tmp_path):
     assert "No training log is here" in capture.get()
 
 
-def test_missing_packages_are_named(tmp_path):
-    run_dir = runs.write_run(tmp_path / "run")
-    (tmp_path / "hide").mkdir()
-    (tmp_path / "hide" / "plotly.py").write_text("raise ImportError('hidden', name='plotly')")
-    environment = {**os.environ, "PYTHONPATH": f"{tmp_path / 'hide'}:{os.getcwd()}"}
-    command = [sys.executable, "-m", "delta_trl.cli", "inspect", str(run_dir)]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert result.returncode == 2
-    assert result.stderr == "delta-trl: error: The report needs plotly: pip install jinja2 plotly wordcloud\n"
-
-
-def test_inspect_does_without_trl_and_torch(tmp_path):
-    """They take seconds to import."""
-    code = (
-        "import sys; from delta_trl.cli import main; assert main(sys.argv[1:]) == 0; "
-        "assert not {'torch', 'trl', 'transformers'} & set(sys.modules)"
-    )
-    run_dir = runs.write_run(tmp_path / "run")
-    subprocess.run([sys.executable, "-c", code, "inspect", str(run_dir)], check=True)
+def test_a_terminal_shows_the_beginning_of_a_completion(tmp_path, capsys):
+    """The first 2,000 tokens, and without them four times as many characters."""
+    runs.write_completions(tmp_path / "run", [runs.completion(["@"] * 2000 + ["#"] * 1500)])
+    assert main(["inspect", str(tmp_path / "run"), "--terminal"]) == 0
+    output = capsys.readouterr().out
+    assert output.count("@") == 2000
+    assert "… 1,500 more tokens" in output
+    assert output.count("#") == 0
+    write_trl(tmp_path, completion=["@" * 8000, "@" * 9000])
+    assert main(["inspect", str(tmp_path), "--terminal"]) == 0
+    output = capsys.readouterr().out
+    assert output.count("@") == 8000 + 7999
 
 
 def test_same_input_same_page(tmp_path):

@@ -3,7 +3,10 @@ import pickle
 import pytest
 
 from delta_trl import rewards
-from delta_trl.rewards import REWARDS, get_reward
+from delta_trl.rewards import REWARDS, CodeReward, MathReward, get_reward
+from delta_trl.rewards.choice import MultipleChoiceReward
+
+from ..documented import defaults
 
 
 OPTIONS = {"soft_overlong_punishment": {"max_completion_len": 100, "soft_punish_cache": 20}}
@@ -14,6 +17,12 @@ def test_every_reward_loads_has_a_name_and_pickles(name):
     reward = get_reward(name, **OPTIONS.get(name, {}))
     assert name in reward.__name__
     assert pickle.loads(pickle.dumps(reward)).__name__ == reward.__name__
+
+
+@pytest.mark.parametrize("called", [MathReward, CodeReward, MultipleChoiceReward])
+def test_defaults_are_those_of_the_docstring(called):
+    said, real = defaults(called)
+    assert said == real != {}
 
 
 @pytest.mark.parametrize("kind", ["math", "code"])

@@ -4,6 +4,15 @@ import pytest
 
 from delta_trl.rewards.code import get_sandbox
 from delta_trl.sandbox import Limits, Outcome, Sandbox
+from delta_trl.sandbox.remote import RemoteSandbox
+
+from ..documented import defaults
+
+
+@pytest.mark.parametrize("called", [Limits, Sandbox, RemoteSandbox])
+def test_defaults_are_those_of_the_docstring(called):
+    said, real = defaults(called)
+    assert said == real != {}
 
 
 @pytest.mark.parametrize(

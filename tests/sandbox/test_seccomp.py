@@ -12,18 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from delta_trl.sandbox.jail import libc, seccomp
+from delta_trl.sandbox.jail import landlock, libc, namespaces, seccomp
 
 
 INCLUDED = (Path("/usr/include"), Path("/usr/include/x86_64-linux-gnu"))
 NUMBERS = {"x86_64": ("asm/unistd_64.h", "EM_X86_64"), "aarch64": ("asm-generic/unistd.h", "EM_AARCH64")}
 PID = 4321
-CLONE_VM, CLONE_THREAD, PR_SET_DUMPABLE, PR_SET_NAME = 0x100, 0x10000, 4, 15
+CLONE_VM, CLONE_THREAD, PR_SET_DUMPABLE, PR_SET_NAME, PR_GET_NAME = 0x100, 0x10000, 4, 15, 16
 ALLOWED = [
     ("kill", PID, 9),
     ("tgkill", PID, PID, 9),
     ("clone", CLONE_VM | CLONE_THREAD),
     ("prctl", PR_SET_NAME),
+    ("prctl", PR_GET_NAME),
     ("prlimit64", 0),
     ("prlimit64", PID),
     ("ioctl", 1, termios.TIOCGWINSZ),
@@ -49,13 +50,18 @@ REFUSED = [
 ]
 
 
-def defined(header: str) -> dict[str, str]:
-    """What a header of the kernel defines."""
+def header(name: str) -> str:
+    """A header of the kernel."""
     for folder in INCLUDED:
-        if (folder / header).exists():
-            found = dict(re.findall(r"#define (\w+)\s+(\w+)", (folder / header).read_text()))
-            return {name: found.get(value, value) for name, value in found.items()}
-    pytest.skip(f"needs the kernel's headers: {header} (linux-libc-dev)")
+        if (folder / name).exists():
+            return (folder / name).read_text()
+    pytest.skip(f"needs the kernel's headers: {name} (linux-libc-dev)")
+
+
+def defined(name: str) -> dict[str, str]:
+    """What a header of the kernel defines."""
+    found = dict(re.findall(r"#define (\w+)\s+(\w+)", header(name)))
+    return {name: found.get(value, value) for name, value in found.items()}
 
 
 def decide(program: bytes, number: int, architecture: int, *arguments: int) -> int:
@@ -80,10 +86,10 @@ def decide(program: bytes, number: int, architecture: int, *arguments: int) -> i
 @pytest.fixture(params=NUMBERS)
 def machine(request, monkeypatch):
     """Numbers of all system calls of an architecture, and its own, as the kernel reports it to filters."""
-    header, name = NUMBERS[request.param]
+    unistd, name = NUMBERS[request.param]
     monkeypatch.setattr(platform, "machine", lambda: request.param)
     calls = {
-        call[5:]: int(value) for call, value in defined(header).items() if call.startswith("__NR_") and value.isdigit()
+        call[5:]: int(value) for call, value in defined(unistd).items() if call.startswith("__NR_") and value.isdigit()
     }
     return calls, 0xC0000000 | int(defined("linux/elf-em.h")[name])
 
@@ -112,3 +118,17 @@ def test_what_depends_on_arguments(machine):
         assert decide(program, numbers["openat"], architecture, 0, 0, flag) == seccomp.ALLOW
         assert decide(reader, numbers["openat"], architecture, 0, 0, flag) == seccomp.ERROR | errno.EACCES
     assert decide(reader, numbers["openat"], architecture, 0, 0, os.O_RDONLY) == seccomp.ALLOW
+
+
+def test_constants_are_the_kernels():
+    """By their names there, Landlock's without the prefix. Old headers do not have all of Landlock's."""
+    text = "".join(map(header, ("linux/sched.h", "linux/mount.h", "linux/prctl.h", "linux/landlock.h")))
+    kernel = {
+        re.sub(r"^LANDLOCK_(ACCESS_FS_|ACCESS_)?", "", name): int(base, 16 if "x" in base else 10) << int(shift or 0)
+        for name, base, shift in re.findall(r"#define (\w+)\s+\(?(0x[\da-f]+|\d+)(?:ULL)?(?: ?<< ?(\d+))?", text)
+    }
+    kernel["ALL_OF_ABI_1"] = 2 * kernel["MAKE_SYM"] - 1  # the last right of the first version
+    for module, least in ((namespaces, 17), (libc, 4), (landlock, 5)):
+        known = {name: value for name, value in vars(module).items() if name in kernel}
+        assert len(known) >= least
+        assert known == {name: kernel[name] for name in known}

@@ -11,11 +11,6 @@ import unicodedata
 from fractions import Fraction
 
 
-FRACTIONS = {
-    "½": (1, 2), "⅓": (1, 3), "⅔": (2, 3), "¼": (1, 4), "¾": (3, 4), "⅕": (1, 5), "⅖": (2, 5), "⅗": (3, 5), "⅘": (4, 5),
-    "⅙": (1, 6), "⅚": (5, 6), "⅐": (1, 7), "⅛": (1, 8), "⅜": (3, 8), "⅝": (5, 8), "⅞": (7, 8), "⅑": (1, 9),
-    "⅒": (1, 10),
-}  # fmt: skip
 SYMBOLS = str.maketrans({
     "−": "-", "–": "-", "—": "-", "﹣": "-", "‐": "-", "‑": "-", "×": r"\times ", "✕": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ",
     "∙": r"\cdot ", "•": r"\cdot ", "÷": r"\div ", "∕": "/", "⁄": "/", "≤": r"\le ", "⩽": r"\le ", "≥": r"\ge ",
@@ -198,13 +193,17 @@ def _is_wrapped(text: str, left: str, right: str) -> bool:
 def _from_unicode(text: str) -> str:
     if text.isascii():
         return text
-    for character, (top, bottom) in FRACTIONS.items():
-        text = text.replace(character, f"\\frac{{{top}}}{{{bottom}}}")
+    text = re.sub(r"[½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒]", _fraction, text)
     text = re.sub(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ⁽⁾]+", lambda m: "^{" + m[0].translate(SUPERSCRIPTS) + "}", text)
     text = re.sub(r"[₀₁₂₃₄₅₆₇₈₉₊₋ₙ]+", lambda m: "_{" + m[0].translate(SUBSCRIPTS) + "}", text)
     text = text.translate(SYMBOLS)
     text = re.sub(r"[√∛∜]", lambda m: {"√": "\\sqrt ", "∛": "\\sqrt[3]", "∜": "\\sqrt[4]"}[m[0]], text)
     return unicodedata.normalize("NFKC", text)
+
+
+def _fraction(match: re.Match) -> str:
+    value = Fraction(unicodedata.numeric(match[0])).limit_denominator(10)
+    return rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
 
 
 def _scaled(match: re.Match) -> str:

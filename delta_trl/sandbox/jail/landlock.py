@@ -12,11 +12,11 @@ from . import libc
 
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
-REFER, TRUNCATE, IOCTL_DEVICE = 1 << 13, 1 << 14, 1 << 15
+REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 ALL_OF_ABI_1 = (1 << 13) - 1
-FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEVICE
+FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
 NET_BIND_TCP, NET_CONNECT_TCP = 1, 2
-SCOPE_ABSTRACT_SOCKETS, SCOPE_SIGNALS = 1, 2
+SCOPE_ABSTRACT_UNIX_SOCKET, SCOPE_SIGNAL = 1, 2
 VERSION_FLAG, RULE_PATH_BENEATH = 1, 1
 
 
@@ -42,12 +42,12 @@ def restrict(readable: list[str], listable: list[str], devices: list[str], writa
     files = ALL_OF_ABI_1
     files |= REFER if version >= 2 else 0
     files |= TRUNCATE if version >= 3 else 0
-    files |= IOCTL_DEVICE if version >= 5 else 0
+    files |= IOCTL_DEV if version >= 5 else 0
     attributes = struct.pack("Q", files)
     if version >= 4:
         attributes += struct.pack("Q", NET_BIND_TCP | NET_CONNECT_TCP)
     if version >= 6:
-        attributes += struct.pack("Q", SCOPE_ABSTRACT_SOCKETS | SCOPE_SIGNALS)
+        attributes += struct.pack("Q", SCOPE_ABSTRACT_UNIX_SOCKET | SCOPE_SIGNAL)
     ruleset = libc.syscall("landlock_create_ruleset", attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0))
     try:
         for paths, rights in (

@@ -6,10 +6,13 @@ allowed for certain arguments (`_conditions`), or refused. Sources: seccomp(2), 
 
 import ctypes
 import errno
+import fcntl
 import functools
 import os
 import platform
+import socket
 import struct
+import termios
 
 from . import libc
 
@@ -69,17 +72,15 @@ CLONE_THREAD = 0x10000
 PLACEHOLDER = 0x5EEDF00D  # not a process id: those are below 2^22
 OPEN_TO_WRITE = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 TERMINAL_QUESTIONS = (
-    0x5401,
-    0x5413,
-    0x541B,
-    0x5421,
-    0x5450,
-    0x5451,
-)  # TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIO*CLEX
+    termios.TCGETS, termios.TIOCGWINSZ, termios.FIONREAD, termios.FIONBIO, termios.FIONCLEX, termios.FIOCLEX,
+)  # fmt: skip
 # Duplicate, flags, record locks, seals. Not F_SETOWN and F_SETSIG: they send signals to other processes.
-FCNTL_COMMANDS = (0, 1, 2, 3, 4, 5, 6, 7, 1030, 1034)
+FCNTL_COMMANDS = (
+    fcntl.F_DUPFD, fcntl.F_GETFD, fcntl.F_SETFD, fcntl.F_GETFL, fcntl.F_SETFL, fcntl.F_GETLK, fcntl.F_SETLK,
+    fcntl.F_SETLKW, fcntl.F_DUPFD_CLOEXEC, fcntl.F_GET_SEALS,
+)  # fmt: skip
 PR_SET_NAME, PR_GET_NAME = 15, 16
-AF_UNIX, SOCK_STREAM, SOCK_TYPE_MASK = 1, 1, 0xF
+SOCK_TYPE_MASK = 0xF
 
 
 def _instruction(code: int, value: int, jump_true: int = 0, jump_false: int = 0) -> bytes:
@@ -119,10 +120,10 @@ def _conditions(pid: int, writable: bool) -> dict[str, list[bytes]]:
         # A datagram pair could be connected to the host's sockets, a stream pair cannot.
         "socketpair": [
             _load_argument(0),
-            _instruction(JUMP_EQUAL, AF_UNIX, 0, 4),
+            _instruction(JUMP_EQUAL, socket.AF_UNIX, 0, 4),
             _load_argument(1),
             _instruction(AND, SOCK_TYPE_MASK),
-            _instruction(JUMP_EQUAL, SOCK_STREAM, 0, 1),
+            _instruction(JUMP_EQUAL, socket.SOCK_STREAM, 0, 1),
             _return(ALLOW),
             _refuse(),
         ],

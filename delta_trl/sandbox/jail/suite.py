@@ -175,8 +175,7 @@ def import_helpers(names: set[str], called: set[str]) -> dict[str, Any]:
     imports = {name: f"import {name}" for name in HELPER_MODULES - called} | {"np": "import numpy as np"}
     imports |= {name: f"from {module} import {name}" for module, public in HELPERS.items() for name in public}
     helpers: dict[str, Any] = {}
-    exec("\n".join(imports[name] for name in sorted(names & set(imports))), helpers)
-    helpers.pop("__builtins__", None)
+    exec("\n".join(imports[name] for name in sorted(names & set(imports))), {}, helpers)
     return helpers
 
 

@@ -1,4 +1,5 @@
 import multiprocessing
+import os
 import subprocess
 import sys
 import textwrap
@@ -9,6 +10,7 @@ import psutil
 import pytest
 
 from delta_trl.rewards import MathReward
+from delta_trl.rewards.grader import process
 from delta_trl.rewards.grader.checks import GraderProcess, check_answers
 from delta_trl.sandbox.pool import WorkerPool
 
@@ -157,6 +159,18 @@ def start_script(then):
 
 def gone(pid):
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_worker_waits_for_jobs_as_long_as_its_parent_is_there(monkeypatch):
+    monkeypatch.setattr(process, "PARENT_CHECK_SECONDS", 0.01)
+    reading, writing = os.pipe()
+    with open(reading, "rb", buffering=0) as jobs, open(writing, "wb", buffering=0) as host:
+        assert process.read_job(jobs, parent_pid=os.getppid() + 1) is None  # though the pipe is open
+        threading.Timer(0.1, host.write, [b'{"gold": "1"}\n{"gold": "2"}\n']).start()
+        assert process.read_job(jobs, parent_pid=os.getppid()) == {"gold": "1"}
+        assert process.read_job(jobs, parent_pid=os.getppid()) == {"gold": "2"}
+        host.close()
+        assert process.read_job(jobs, parent_pid=os.getppid()) is None
 
 
 @pytest.mark.processes
