@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from markupsafe import escape
 from peft import LoraConfig, get_peft_model
 from scipy import stats
 from tokenizers import decoders
@@ -20,6 +21,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from delta_trl.audit import labelled, loading
 from delta_trl.audit.arguments import AuditArguments
 from delta_trl.audit.audit import code_of
+from delta_trl.audit.page import verdict
 from delta_trl.cli import main
 from delta_trl.credit.names import make_rule
 from delta_trl.evaluation.store import read_samples
@@ -193,6 +195,15 @@ def test_numbers_against_scipy(audited):
     assert one["rules"]["delta"]["gradient"]["batches"] == 2
     assert one["metrics"]["delta"]["centroid_norm_ratio"] > 0
     assert "taco" not in one["metrics"]
+
+
+def test_the_page_has_the_numbers(audited):
+    (one,) = json.loads((audited / "results.json").read_text())["benchmarks"].values()
+    html = (audited / "audit.html").read_text()
+    for rule in one["rules"].values():
+        found = [rule[side]["auc"] for side in ("losers", "winners") if side in rule and not rule[side]["equal"]]
+        assert all(f"{number:.3f}" in html for number in [*found, rule["gradient"]["cosine"]])
+    assert all(str(escape(sentence)) in html for sentence in verdict(one["rules"]))
 
 
 def test_it_goes_on_where_it_was_stopped(audited, own, tmp_path, monkeypatch, capsys):

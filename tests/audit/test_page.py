@@ -50,7 +50,7 @@ def test_only_intervals_that_exclude_chance_are_spoken_of():
         "under none.",
     ]
     few = "Losers of 9 prompts have labels: too few to say what finds the tokens at which losers went wrong."
-    assert verdict({"some": rule(0.9, None, prompts=9)})[0] == few
+    assert verdict({"some": {"losers": rule(0.9, None, prompts=9)["losers"]}}) == [few]
 
 
 def example(scores, units=None, marked=(0,), **changes) -> dict:
