@@ -99,10 +99,9 @@ def check_trainer(trainer: GRPOTrainer, given: dict[str, Any]) -> None:
         check_weights(model, get_config_model_id(model.config))
     if not any(weight.requires_grad for weight in model.parameters()):
         logger.warning("All weights of the model are frozen (requires_grad=False): it can be evaluated, not trained.")
-    warnings = [*warn_of_missing_processes(trainer.args.world_size), *warn_of_sampling(trainer)]
     if given.get("peft_config"):  # an adapter that the model came with may have been made for several models
-        warnings += warn_of_missing_targets(model)
-    for warning in warnings:
+        refuse_missing_targets(model)
+    for warning in (*warn_of_missing_processes(trainer.args.world_size), *warn_of_sampling(trainer)):
         logger.warning(warning)
 
 
@@ -135,8 +134,8 @@ def refuse_what_hides_states(args: GRPOConfig, is_fsdp_enabled: bool) -> None:
         )
 
 
-def warn_of_missing_targets(model: nn.Module) -> Iterator[str]:
-    """A warning for each module that LoRA is asked for and the model lacks: PEFT ignores these silently."""
+def refuse_missing_targets(model: nn.Module) -> None:
+    """Raise `ValueError` if LoRA is asked for modules that the model lacks: PEFT ignores these silently."""
     for config in getattr(model, "peft_config", {}).values():
         for option in ("target_modules", "modules_to_save"):
             wanted = getattr(config, option, None) or ()
@@ -144,7 +143,7 @@ def warn_of_missing_targets(model: nn.Module) -> Iterator[str]:
             for target in () if isinstance(wanted, str) else sorted(wanted):
                 if not any(name.endswith(f".{target}") for name in names):
                     hint = nearest(target, {name.rsplit(".", 1)[1] for name in names})
-                    yield f"lora_{option}: the model has no module {target!r}{hint}. It is left out."
+                    raise ValueError(f"lora_{option}: the model has no module {target!r}{hint}.")
 
 
 def refuse_missing_vllm(args: GRPOConfig) -> None:

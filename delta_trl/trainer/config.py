@@ -24,12 +24,11 @@ POSITIVE = (lambda value: value > 0), "a number above 0"
 SHARE = (lambda value: 0 <= value <= 1), "a number from 0 to 1"
 POSITIVE_SHARE = (lambda value: 0 < value <= 1), "a number above 0, at most 1"
 VALID: dict[str, tuple[Callable[[Any], bool], str]] = {
-    **dict.fromkeys(("learning_rate", "weight_decay", "max_grad_norm", "beta"), NOT_NEGATIVE),
-    **dict.fromkeys(("epsilon", "epsilon_high"), NOT_NEGATIVE),
+    **dict.fromkeys(("learning_rate", "weight_decay", "max_grad_norm", "beta", "epsilon_high"), NOT_NEGATIVE),
     **dict.fromkeys(("temperature", "repetition_penalty", "delta", "num_train_epochs", "num_iterations"), POSITIVE),
     **dict.fromkeys(("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation"), POSITIVE),
     **dict.fromkeys(("sapo_temperature_neg", "sapo_temperature_pos", "ref_model_sync_steps"), POSITIVE),
-    **dict.fromkeys(("min_p", "top_entropy_quantile", "ref_model_mixup_alpha"), SHARE),
+    **dict.fromkeys(("epsilon", "min_p", "top_entropy_quantile", "ref_model_mixup_alpha"), SHARE),
     **dict.fromkeys(("top_p", "vllm_gpu_memory_utilization"), POSITIVE_SHARE),
     **dict.fromkeys(("adam_beta1", "adam_beta2"), ((lambda value: 0 <= value < 1), "0 or more, below 1")),
     "top_k": ((lambda value: value >= -1), "a number of tokens, or 0 (with vLLM also -1) for all"),
