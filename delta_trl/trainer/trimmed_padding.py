@@ -3,6 +3,7 @@
 import inspect
 from contextlib import nullcontext
 from functools import partial
+from weakref import WeakKeyDictionary
 
 import torch
 from accelerate.logging import get_logger
@@ -47,7 +48,7 @@ class TrimmedPadding(GRPOTrainer):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self._trims: dict[nn.Module, Trim | None] = {}  # of models that were probed
+        self._trims: WeakKeyDictionary[nn.Module, Trim | None] = WeakKeyDictionary()  # of models that were probed
 
     def piece_in_progress(self) -> Piece | None:
         """The piece of a scoring call that is being scored; `None` if the rows are not scored in pieces."""
@@ -113,8 +114,8 @@ class TrimmedPadding(GRPOTrainer):
     def _prepare_inputs(self, generation_batch):
         buffered = self._buffered_inputs
         inputs = super()._prepare_inputs(generation_batch)
-        is_new, trim = self._buffered_inputs is not buffered, self._trim(self.model)
-        if not is_new or has_images(inputs) or trim is None or ROWS not in inputs:
+        is_new = self._buffered_inputs is not buffered
+        if not is_new or ROWS not in inputs or has_images(inputs) or self._trim(self.model) is None:
             return inputs
         rows, mask = (
             torch.cat([batch[name] for batch in self._buffered_inputs]) for name in (ROWS, "completion_mask")
