@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from delta_trl.arguments.errors import UsageError
 from delta_trl.cli import main
 from delta_trl.report import read_run, write_report
 from delta_trl.report.clouds import FULL, LARGEST, SMALLEST, TokenType, cloud, farthest, frequent_types
@@ -263,6 +264,8 @@ def test_terminal(tmp_path, capsys):
         runs.completion(["between"], step=40, reward=0.5, advantage=0.0),
     ]
     runs.write_completions(run_dir, rows)
+    with pytest.raises(UsageError, match=r"--step 8: no completions were recorded .* The nearest ones: .*40"):
+        write_report([run_dir], run_dir / "report.html", step=8)
     assert main(["inspect", str(run_dir), "--step", "40", "--terminal"]) == 0
     output = capsys.readouterr().out
     assert "win␛[2J⟨U+202E⟩" in output  # escape sequences of a completion do not reach the terminal

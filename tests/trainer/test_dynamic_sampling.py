@@ -275,6 +275,13 @@ def test_a_resumed_run_equals_an_uninterrupted_one(make_trainer, tmp_path, chang
     assert len(set(logged(whole, "dynamic_sampling/prompts"))) > 1
 
 
+def test_a_checkpoint_without_an_order_begins_the_data_anew(make_trainer, tmp_path):
+    order = make_trainer(**PLAIN[0]).prompt_order
+    order.start(3)
+    order.load(tmp_path)
+    assert order.taken == 0
+
+
 class Game:
     def reset(self, **kwargs):
         pass
