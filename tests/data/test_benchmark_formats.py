@@ -46,6 +46,16 @@ def test_as_many_choices_as_there_are_letters(n):
             standardize(Dataset.from_list([row]), "mmlu_pro", "x")
 
 
+@pytest.mark.parametrize(
+    ("answer", "solution"),
+    [(42, "42"), (2.0, "2"), (2.5, "2.5"), ("\\frac12", "\\frac12"), ("\\boxed{7}", "7")],
+    ids=str,
+)
+def test_answers_are_numbers_or_texts(answer, solution):
+    row = {"id": 1, "problem": "1+1?", "answer": answer}
+    assert standardize(Dataset.from_list([row]), "aime", "x")["solution"][:] == [solution]
+
+
 # --- LiveCodeBench's hidden tests ---
 
 

@@ -1,0 +1,48 @@
+import importlib
+import sys
+
+import pytest
+
+from delta_trl.arguments.lookup import import_dotted
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    return tmp_path
+
+
+def test_what_lies_in_the_working_directory_is_found(folder):
+    (folder / "mine_here.py").write_text("value = 3")
+    assert import_dotted("rule", "mine_here.value", ()) == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("mine/here.value", "expected a dotted path of names"),
+        ("absent_here.value", "there is no module 'absent_here'.*Known ones are delta"),
+        ("json.absent.value", "there is no module 'json.absent'"),
+        ("json.lods", "module 'json' has no 'lods' .did you mean 'loads'"),
+    ],
+)
+def test_what_is_not_there_is_named(folder, path, message):
+    with pytest.raises(ValueError, match=message):
+        import_dotted("rule", path, ["delta"])
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        ("import absent_elsewhere", ModuleNotFoundError, "No module named 'absent_elsewhere'"),
+        ("raise ModuleNotFoundError('my own words')", ModuleNotFoundError, "my own words"),
+        ("def f(:", ValueError, "broken_here.py, line 1"),
+    ],
+    ids=["lacks a module", "says so itself", "syntax"],
+)
+def test_what_a_module_itself_says_is_passed_on(folder, text, kind, message):
+    (folder / "broken_here.py").write_text(text)
+    importlib.invalidate_caches()
+    with pytest.raises(kind, match=message):
+        import_dotted("rule", "broken_here.value", ())
