@@ -17,6 +17,7 @@ The checkpoints come from
 """
 
 import argparse
+import itertools
 import json
 import math
 import time
@@ -55,8 +56,10 @@ BINS = 5
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=[str(ROOT / "recipes/quickstart/model")])
-    parser.add_argument("--data", default=str(ROOT / "recipes/quickstart/train.jsonl"), help="prompt, solution")
-    parser.add_argument("--batches", type=int, default=5, help="rollout batches for each model")
+    parser.add_argument(
+        "--data", nargs="+", default=[str(ROOT / "recipes/quickstart/train.jsonl")], help="prompt, solution"
+    )
+    parser.add_argument("--batches", type=int, default=5, help="rollout batches for each model and file")
     parser.add_argument("--prompts", type=int, default=8, help="per rollout batch")
     parser.add_argument("--generations", type=int, default=8, help="completions of each prompt")
     parser.add_argument("--micro-batch", type=int, default=32)
@@ -191,8 +194,8 @@ def interval(values) -> tuple[float, float]:
 
 def table(results) -> str:
     lines = [
-        "| model | pass rate | token gradient | Spearman, all | within + | within - | upper halves, all / + / - | "
-        "variance between sides | mean α + / - | forward passes |",
+        "| model or task | pass rate | token gradient | Spearman, all | within + | within - | "
+        "upper halves, all / + / - | variance between sides | mean α + / - | forward passes |",
         "|" + "---|" * 10,
     ]
 
@@ -228,7 +231,7 @@ def picture(results, path):
             points = [interval([b["agreement"][name][side]["spearman"] for b in bs]) for bs in results.values()]
             x = [j + 0.12 * (i - 1) for j in range(len(points))]
             axis.errorbar(x, [p[0] for p in points], [p[1] for p in points], fmt="os^"[i % 3], capsize=3, label=name)
-        axis.set(title=title, ylim=(-0.7, 1.05), xticks=range(len(results)), xticklabels=list(results))
+        axis.set(title=title, ylim=(-1.05, 1.05), xticks=range(len(results)), xticklabels=list(results))
         axis.axhline(0, color="grey", linewidth=0.8)
     axes[0][0].set_ylabel("Spearman with the exact α")
     axes[0][0].legend(frameon=False)
@@ -237,9 +240,9 @@ def picture(results, path):
         for i, name in enumerate(proxies):
             values = [interval([b["agreement"][name][label][k] for bs in last for b in bs])[0] for k in range(BINS)]
             axis.plot(range(1, BINS + 1), values, "os^"[i % 3] + "-", label=name)
-        axis.set(xlabel=f"fifth of the tokens by {label}", ylim=(-0.7, 1.05), xticks=range(1, BINS + 1))
+        axis.set(xlabel=f"fifth of the tokens by {label}", ylim=(-1.05, 1.05), xticks=range(1, BINS + 1))
         axis.axhline(0, color="grey", linewidth=0.8)
-    axes[1][0].set_ylabel("Spearman within sides, all models")
+    axes[1][0].set_ylabel("Spearman within sides, all of them")
     for i, name in enumerate([*proxies, EXACT]):
         shares = [interval([b["agreement"][name]["between_sides"] for b in bs]) for bs in results.values()]
         x = [j + 0.12 * (i - 1.5) for j in range(len(shares))]
@@ -255,13 +258,14 @@ def picture(results, path):
 
 def main():
     args = parse_args()
-    data = load_dataset("json", data_files=args.data, split="train")
     results = {}
-    for path in args.models:
+    for path, file in itertools.product(args.models, args.data):
+        data = load_dataset("json", data_files=file, split="train")
         tokenizer = AutoTokenizer.from_pretrained(path, padding_side="left")
         model = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, args.dtype)).eval()
         set_seed(args.seed)
-        label, batches = Path(path).name, []
+        parts = [Path(path).name] * (len(args.models) > 1 or len(args.data) == 1)
+        label, batches = ", ".join([*parts, *[Path(file).stem] * (len(args.data) > 1)]), []
         progress = tqdm(total=args.batches, desc=label)
         for rows in data.shuffle(seed=args.seed).iter(args.prompts):
             rows = [dict(zip(rows, values, strict=True)) for values in zip(*rows.values(), strict=True)]
