@@ -58,7 +58,15 @@ class CheckedTrainer(DeltaGRPOTrainer):
         return batch
 
 
-def make(folder: Path, lora: bool = False, processes: int = 1, steps_per_generation: int = 1, **changes):
+def make(
+    folder: Path,
+    lora: bool = False,
+    processes: int = 1,
+    steps_per_generation: int = 1,
+    model: str = MODEL,
+    data: str = "recipes/quickstart/train.jsonl",
+    **changes,
+):
     """A trainer with vLLM for `ROLLOUTS` rollout batches of 8 prompts * 8 completions over all processes."""
     options = {
         "output_dir": str(folder),
@@ -78,10 +86,10 @@ def make(folder: Path, lora: bool = False, processes: int = 1, steps_per_generat
         "disable_tqdm": True,
     }
     return CheckedTrainer(
-        MODEL,
+        model,
         math_reward,
         DeltaGRPOConfig(**{**options, **changes}),
-        load_dataset("json", data_files="recipes/quickstart/train.jsonl", split="train"),
+        load_dataset("json", data_files=data, split="train"),
         peft_config=LoraConfig(r=4, target_modules=["q_proj", "v_proj"]) if lora else None,
     )
 

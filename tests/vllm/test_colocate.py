@@ -1,6 +1,7 @@
 """Training with vLLM in the training process."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -25,6 +26,21 @@ def _vllm(monkeypatch):
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):  # TRL sets them for vLLM, and the next trainer would use DDP
         monkeypatch.setenv(name, "0")
         monkeypatch.delenv(name)
+
+
+LANGUAGE = "outputs/models/SmolLM2-135M-Instruct"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path(LANGUAGE).is_dir(), reason="`make language-model` builds its model")
+def test_a_language_model(tmp_path):
+    options = {"per_device_train_batch_size": 8, "max_completion_length": 40, "max_steps": 4, "learning_rate": 3e-5}
+    data = "recipes/SmolLM2-135M/sums_train.jsonl"
+    trainer = make(tmp_path, steps_per_generation=2, model=LANGUAGE, data=data, vllm_max_model_length=512, **options)
+    trainer.train()
+    before, after = trainer.checks
+    assert max(check[name] for check in trainer.checks for name in ("sampling", "coefficients")) < 1e-4
+    assert before["moved"] < 1e-5 < 0.05 < after["moved"]
 
 
 # each pair of values once
