@@ -11,8 +11,9 @@ from .launch import accelerate_launch
 pytestmark = pytest.mark.processes
 
 
-def test_two_processes_sample_what_one_does(tmp_path):
-    accelerate_launch("ddp", "tests/distributed/sampling.py", tmp_path / "two")
+@pytest.mark.parametrize("mode", ["ddp", "fsdp2", "zero3"])
+def test_two_processes_sample_what_one_does(tmp_path, mode):
+    accelerate_launch(mode, "tests/distributed/sampling.py", tmp_path / "two")
     two, other = (json.loads((tmp_path / "two" / f"{rank}.json").read_text()) for rank in range(2))
     one = sampling.main(tmp_path / "one", 1)
     assert len({entry["dynamic_sampling/prompts"] for entry in one["whole"]}) > 1

@@ -44,7 +44,8 @@ def server(tmp_path_factory):
     process.wait(timeout=60)
 
 
-def test_sampling_and_coefficients(tmp_path, server, monkeypatch):
+@pytest.mark.parametrize("options", [{}, {"num_generations": 2, "dynamic_sampling": True}], ids=["plain", "dynamic"])
+def test_sampling_and_coefficients(tmp_path, server, monkeypatch, options):
     address, folder = server
 
     class FileClient(VLLMClient):
@@ -57,8 +58,10 @@ def test_sampling_and_coefficients(tmp_path, server, monkeypatch):
             assert response.status_code == 200, response.text
 
     monkeypatch.setattr(vllm_generation, "VLLMClient", FileClient)
-    trainer = make(tmp_path, vllm_mode="server", vllm_server_base_url=address)
+    trainer = make(tmp_path, vllm_mode="server", vllm_server_base_url=address, **options)
     assert _dtype_of_vllm(trainer) == torch.float32
     trainer.train()
     assert_agree(trainer.checks)
     assert logged(trainer, "credit/extra_forward_passes") == [0.0] * len(trainer.checks)
+    if "dynamic_sampling" in options:
+        assert max(logged(trainer, "dynamic_sampling/rounds")) > 0

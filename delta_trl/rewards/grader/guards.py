@@ -1,5 +1,6 @@
 r"""Refuses answers before anything is evaluated: restatements of the problem, and what is too large."""
 
+import math
 import re
 from collections.abc import Iterator
 
@@ -197,18 +198,33 @@ def _is_product_to_compute(product: sympy.Mul) -> bool:
     # -1 is only the sign, 2.8 * 10^1 is one number
     if sum(_is_plain(factor) and factor != -1 and factor.args[:1] != (10,) for factor in product.args) > 1:
         return True
-    numbers = list(_sides_of_fraction(product))
-    if numbers.count(True) > 1 or numbers.count(False) > 1:  # (2 * 3)/7, and (3/4)/(5/6)
-        return True
     factors = _flat(product, sympy.Mul)
+    numbers = list(_sides_of_fraction(product))
+    above = [number for number, is_above in numbers if is_above]
+    if len(above) > 1 or len(numbers) - len(above) > 1:  # (2 * 3)/7, and (3/4)/(5/6)
+        return True
+    if above and any(abs(above[0] * power) < MIN_CLOSED for power in _small_powers(factors)):  # \frac43 \pi 3^3
+        return True
+    roots = [factor for factor in factors if factor.is_Pow and factor.args[0].is_Rational and _is_root(factor)]
+    if len(roots) > 1 and sympy.Mul(*(root.doit() for root in roots)).is_Rational:  # \sqrt 8 \sqrt{50}
+        return True
     if sum(factor.is_Add and not factor.free_symbols - {I_SYMBOL} for factor in factors) > 1:
         return True
     imaginary = [factor for factor in factors if factor.has(sympy.I, I_SYMBOL)]
     return len(imaginary) > 1 and any(factor.has(sympy.Add) for factor in imaginary)
 
 
-def _sides_of_fraction(factor: sympy.Basic, above: bool = True) -> Iterator[bool]:
-    """For each number of a product, whether it is in the numerator."""
+def _small_powers(factors: list[sympy.Basic]) -> Iterator[sympy.Rational]:
+    """The values of powers like 3^3, but of 10^3: 6 * 10^3 is one number."""
+    for factor in factors:
+        if factor.is_Pow and factor.args[0].is_Rational and factor.args[1].is_Integer:
+            base, exponent = factor.args
+            if base != 10 and 1 < exponent < math.log2(MIN_CLOSED):
+                yield base**exponent
+
+
+def _sides_of_fraction(factor: sympy.Basic, above: bool = True) -> Iterator[tuple[sympy.Number, bool]]:
+    """The numbers of a product, but 1 and -1, and whether each is in the numerator."""
     if factor.is_Mul:
         for part in factor.args:
             yield from _sides_of_fraction(part, above)
@@ -216,11 +232,11 @@ def _sides_of_fraction(factor: sympy.Basic, above: bool = True) -> Iterator[bool
         yield from _sides_of_fraction(factor.args[0], not above)
     elif factor.is_Rational:
         if abs(factor.p) != 1:
-            yield above
+            yield sympy.Integer(factor.p), above
         if factor.q != 1:
-            yield not above
+            yield sympy.Integer(factor.q), not above
     elif factor.is_Float:
-        yield above
+        yield factor, above
 
 
 def _is_set_to_compute(expression: sympy.Set) -> bool:
