@@ -27,6 +27,7 @@ def main(folder: Path, processes: int) -> dict[str, list[dict]]:
     runs = {}
     for name in ("whole", "resumed"):
         torch.manual_seed(0)
+        model = tiny.model()  # before the arguments, which let DeepSpeed draw the weights in another way
         args = DeltaGRPOConfig(
             str(folder / "run"),
             **{**tiny.OPTIONS, "per_device_train_batch_size": GROUPS * G // processes},
@@ -44,7 +45,7 @@ def main(folder: Path, processes: int) -> dict[str, list[dict]]:
         )
         data = Dataset.from_dict({"prompt": texts(13)})
         options = {"processing_class": tiny.tokenizer(), "rollout_func": rollout_func}
-        trainer = DeltaGRPOTrainer(tiny.model(), [first, second], args, data, **options)
+        trainer = DeltaGRPOTrainer(model, [first, second], args, data, **options)
         trainer.train(str(folder / "run" / "checkpoint-2") if name == "resumed" else None)
         runs[name] = [entry for entry in trainer.state.log_history if "loss" in entry]
         if name == "whole" and trainer.accelerator.is_main_process:
