@@ -10,6 +10,8 @@ from .plans import BASELINE, Study
 from .report import table
 from .runs import GENERATIONS, MINIBATCHES, PROMPTS
 from .statistics import compare_pairs, curve_mean
+from .tasks.language import PROMPTS as LANGUAGE_PROMPTS
+from .tasks.language import TASKS as LANGUAGE_TASKS
 
 
 DYNAMIC = "dynamic_sampling"
@@ -17,7 +19,8 @@ HOW_TO_READ = """\
 Written by `python -m scripts.studies.study --study dynamic_sampling --report` from
 `scripts/studies/results/dynamic_sampling.jsonl`: DAPO with `dynamic_sampling` and without, held-out accuracy at
 temperature 1, paired by seed, ± 95 % (Student's t), then p of a paired t-test, uncorrected. At the same effort both
-are read at what the one that took less had spent in the end, by a straight line between the evaluations.
+are read at what the one that took less had spent in the end, by a straight line between the evaluations. The language
+model is not evaluated on the way: there, it is the mean reward of a rollout batch's first 64 completions.
 """
 
 
@@ -28,7 +31,8 @@ def rollout_batches(row: dict) -> np.ndarray:
 
 def generated_tokens(row: dict) -> np.ndarray:
     """In millions, of all rounds."""
-    trained = np.array(row["length"]) * PROMPTS * GENERATIONS / 1e6
+    prompts = LANGUAGE_PROMPTS if row["task"] in LANGUAGE_TASKS else PROMPTS
+    trained = np.array(row["length"]) * prompts * GENERATIONS / 1e6
     ratio = row["dynamic_sampling"].get("tokens_per_trained_token", np.ones_like(trained))
     return np.cumsum([0.0, *(trained * ratio)])
 
@@ -53,10 +57,18 @@ LOGGED = {
 }
 
 
+def accuracy_on_the_way(row: dict) -> dict[int, float]:
+    """The policy's accuracy after so many rollout batches."""
+    if "looks" in row:
+        found = {look["rollouts"]: look["accuracy"] for look in row["looks"]}
+        return {n: row["accuracy_before"] if a is None else a for n, a in found.items()}
+    first_round = row["dynamic_sampling"].get("reward_before", row["reward"])
+    return {**dict(enumerate(first_round)), len(first_round): row["accuracy_after"]}
+
+
 def accuracy_at(row: dict, spent: np.ndarray, effort: float) -> float:
-    looks = [(look["rollouts"], look["accuracy"]) for look in row["looks"]]
-    at, accuracy = zip(*((spent[n], row["accuracy_before"] if a is None else a) for n, a in looks), strict=True)
-    return float(np.interp(effort, at, accuracy))
+    found = accuracy_on_the_way(row)
+    return float(np.interp(effort, spent[list(found)], list(found.values())))
 
 
 def write_report(study: Study, rows: list[dict], stem: Path) -> None:
@@ -69,6 +81,8 @@ def write_report(study: Study, rows: list[dict], stem: Path) -> None:
             for (of, variant, seed), row in done.items()
             if (of, variant) == (task, BASELINE) and (task, DYNAMIC, seed) in done
         ]
+        if len(pairs) < 2:
+            continue
         lines = []
         for name, measure in EFFORTS.items():
             accuracies, ends = [], []

@@ -5,7 +5,7 @@ The studies of scripts/studies/study.py: variants, tasks, learning rates, seeds,
 from the balance of winners against losers, and how much from the choice of tokens. README.md has the results of both.
 `MECHANISM` (docs/mechanism_plan.md) asks why the balance helps. `LANGUAGE` (docs/language_plan.md) compares them on a
 language model.
-`DYNAMIC_SAMPLING` compares DAPO with and without it where 5 % of the answers are right.
+`DYNAMIC_SAMPLING` compares DAPO with and without it, where 5 % of the answers are right and on the language model.
 """
 
 from collections.abc import Callable, Iterator
@@ -351,7 +351,6 @@ LANGUAGE_VARIANTS = {
     "losers_0.2": rule("side_weights", losers=0.2),
     "winners_0.2": rule("side_weights", winners=0.2, losers=1.0),
     "delta": rule("delta"),
-    "dynamic_sampling": {**DAPO, "dynamic_sampling": True},
 }
 
 LANGUAGE = Study(
@@ -371,10 +370,14 @@ LANGUAGE = Study(
 DYNAMIC_SAMPLING = Study(
     name="dynamic_sampling",
     variants={"dapo": DAPO, "dynamic_sampling": {**DAPO, "dynamic_sampling": True}},
-    rollouts={"long": 64},
+    rollouts={"long": 64, "study": 10},
     samples=4,
-    sections=(Section("5 % right", [("sparse", arm) for arm in ("dapo", "dynamic_sampling")], 8, "long"),),
-    rates={"sparse": (COMMON_RATE,)},
+    sections=(
+        Section("5 % right", [("sparse", arm) for arm in ("dapo", "dynamic_sampling")], 8, "long"),
+        # docs/language_plan.md
+        Section("A language model", [("sums", arm) for arm in ("dapo", "dynamic_sampling")], 8),
+    ),
+    rates={"sparse": (COMMON_RATE,), "sums": (LANGUAGE_RATES["sums"],)},
     first_seed=6000,
 )
 STUDIES = {study.name: study for study in (CREDIT, BALANCE, MECHANISM, LANGUAGE, DYNAMIC_SAMPLING)}

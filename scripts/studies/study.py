@@ -45,13 +45,14 @@ from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.evaluation.evaluate import prompt_ids
 from delta_trl.rewards import math_reward
 
-from .plans import CREDIT, DYNAMIC_SAMPLING, LANGUAGE, MECHANISM, STUDIES, Study
+from .plans import CREDIT, DYNAMIC_SAMPLING, MECHANISM, STUDIES, Study
 from .rules import labelled
 from .runs import GENERATIONS, MINIBATCHES, PROMPTS, Run, read_rows, work
 from .start_models import FOLDER
 from .tasks import TASKS, Task, make_problems
 from .tasks.language import FOLDER as LANGUAGE_PROBLEMS
 from .tasks.language import MODEL as LANGUAGE_MODEL
+from .tasks.language import PROMPTS as LANGUAGE_PROMPTS
 from .tasks.language import TASKS as LANGUAGE_TASKS
 from .tasks.language import Task as LanguageTask
 
@@ -282,7 +283,7 @@ class Runner:
 class LanguageRunner(Runner):
     """Runs of SmolLM2-135M-Instruct, as `make language-model` builds it in `models`, at the sizes of its recipes."""
 
-    prompts = 8
+    prompts = LANGUAGE_PROMPTS
     bf16 = True
     sampled_at_once = 128
 
@@ -340,6 +341,13 @@ def task_of(run: Run) -> Task | LanguageTask:
     return (TASKS | LANGUAGE_TASKS)[run.task.removesuffix("+lora")]
 
 
+def runner_of(study: Study, task: str) -> Runner:
+    """What does a study's runs of a task."""
+    if task in LANGUAGE_TASKS:
+        return LanguageRunner(study, test_problems=64, models=LANGUAGE_MODEL.parent)
+    return Runner(study)
+
+
 def accuracy(solved: list[int]) -> float:
     """Share of right samples, from the counts of problems that 0, 1, ... of them solve."""
     return sum(i * count for i, count in enumerate(solved)) / ((len(solved) - 1) * sum(solved))
@@ -363,14 +371,13 @@ def main() -> None:
         parser.error("--report is of all rows: --tasks, --variants and --seeds are for --run")
     if args.run:
         torch.set_num_threads(1)
-        if study is LANGUAGE:
-            runner = LanguageRunner(study, test_problems=64, models=LANGUAGE_MODEL.parent)
-        else:
-            runner = Runner(study)
+        runners: dict[str, Runner] = {}
         locks = ROOT / "outputs" / "study" / "locks"
 
         def execute(run: Run) -> dict:
-            row = runner(run)
+            if run.task not in runners:
+                runners[run.task] = runner_of(study, run.task)
+            row = runners[run.task](run)
             print(*run.key, row["reward"][-1], row.get("accuracy_after"), f"{row['seconds']} s", flush=True)
             return row
 

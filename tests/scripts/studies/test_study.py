@@ -492,6 +492,16 @@ def test_dynamic_sampling_is_compared_at_the_same_effort(tmp_path):
     assert "| 0.133 minutes of training | 0.400 | 0.400 |" in page  # half of the way
 
 
+def test_a_language_model_s_accuracy_on_the_way_is_the_reward_before_groups_are_replaced():
+    row = {"task": "sums", "length": [62.5] * 2, "reward": [0.5, 0.6], "accuracy_after": 0.4, "dynamic_sampling": {}}
+    spent = dynamic_sampling.generated_tokens(row)
+    assert spent.tolist() == pytest.approx([0, 0.004, 0.008])
+    assert dynamic_sampling.accuracy_at(row, spent, 0.006) == pytest.approx(0.5)
+    replaced = row | {"dynamic_sampling": {"reward_before": [0.1, 0.2], "tokens_per_trained_token": [2.0, 2.0]}}
+    spent = dynamic_sampling.generated_tokens(replaced)
+    assert dynamic_sampling.accuracy_at(replaced, spent, 0.004) == pytest.approx(0.15)
+
+
 def test_processes_share_no_working_folder_and_rows_tell_what_made_them(tmp_path):
     """A trainer writes there, so another process's may be read or replaced half-written."""
     run = study_runs.Run("tune", "arithmetic", "delta", 2.5e-4, 0)
