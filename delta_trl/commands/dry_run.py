@@ -19,12 +19,14 @@ from ..data.loading import drop_long_prompts
 from ..evaluation.generation import ModelSource
 from ..trainer import checks
 from ..trainer.config import DeltaGRPOConfig
+from ..trainer.credit_rule import choose_rule
 from ..trainer.rollouts import (
     optimiser_steps_per_rollout,
     refuse_too_few_rows,
     scores_rollouts,
     warn_of_checkpoints_inside_a_rollout,
 )
+from ..trainer.trainer import DeltaGRPOTrainer
 from .best_checkpoint import keeps_best
 from .dataset import evaluation_source, load_prepared
 from .model import model_source
@@ -117,7 +119,7 @@ def make_plan(args: DeltaGRPOConfig, hidden_size: int | None) -> Plan:
     max_steps = args.max_steps if args.max_steps > 0 else None
     completions = args.generation_batch_size
     completions_per_step = args.per_device_train_batch_size * args.world_size * args.gradient_accumulation_steps
-    needs = args.make_rule().requirements()
+    needs = choose_rule(None, args, DeltaGRPOTrainer).requirements()
     keeps = needs.hidden_states and args.hidden_state_cache != "recompute"
     cached = completions // args.world_size * args.max_completion_length if keeps else 0
     bytes_each = 2 if args.bf16 or args.fp16 else 4
@@ -288,9 +290,9 @@ def main(options: Options, num_processes: int) -> None:
         data = check_data(run_args, training_args, get_rewards(run_args))
         source = model_source(model_args, training_args, local_files_only=True)
         warnings = check_model(run_args, training_args, source, data)
+        plan = make_plan(training_args, hidden_size(model_args, training_args.trust_remote_code))
     except (ValueError, OSError, ImportError) as error:
         raise UsageError(str(error)) from error
-    plan = make_plan(training_args, hidden_size(model_args, training_args.trust_remote_code))
     print(describe(plan, run_args, training_args, model_args))
     for warning in warnings:
         print(f"warning: {warning}")
