@@ -3,8 +3,10 @@
 import dataclasses
 import inspect
 import re
+from argparse import Action
 from importlib.metadata import PackageNotFoundError
 from types import MappingProxyType
+from typing import Any
 
 import yaml
 from trl import TrlParser
@@ -81,6 +83,8 @@ class StrictParser(CommandParser, TrlParser):
         unknown += [f"--{name}" for name in options.flags if f"--{name}" not in flags]
         if unknown:
             self.refuse(unknown)
+        for action in self._actions:
+            _check_value(action, options.recipe.get(action.dest))
         self.set_defaults(**options.recipe)
         try:
             *arguments, rest = self.parse_args_into_dataclasses(
@@ -95,3 +99,14 @@ class StrictParser(CommandParser, TrlParser):
         if rest:
             self.refuse(rest)
         return tuple(arguments)
+
+
+def _check_value(action: Action, value: Any) -> None:
+    """Raise `UsageError` for a value of a recipe that the command line would refuse: argparse checks only words."""
+    if action.choices and isinstance(value, str) and value not in action.choices:
+        raise UsageError(f"{action.dest}={value!r}: expected one of {', '.join(map(repr, action.choices))}.")
+    if isinstance(value, float) and callable(action.type):
+        try:
+            action.type(str(value))
+        except ValueError as error:
+            raise UsageError(f"{action.dest}={value!r}: expected a whole number.") from error

@@ -4,11 +4,11 @@ from typing import Any
 
 import torch
 from accelerate.logging import get_logger
-from transformers import GenerationConfig, PreTrainedTokenizerBase
+from transformers import GenerationConfig
 from transformers.utils import is_flash_attn_2_available
 from trl import GRPOConfig, ModelConfig
 
-from ..evaluation.generation import ModelSource, end_tokens
+from ..evaluation.generation import ModelSource, end_tokens, turn_end
 
 
 logger = get_logger(__name__)
@@ -36,17 +36,6 @@ def choose_attention(asked: str | None, args: GRPOConfig) -> str | None:
         "attn_implementation chooses another."
     )
     return None
-
-
-def turn_end(tokenizer: PreTrainedTokenizerBase) -> int | None:
-    """The special token with which the chat template ends the assistant's message; `None` without one."""
-    if tokenizer.chat_template is None:
-        return None
-    said = "a reply that no template has"
-    messages = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": said}]
-    _, found, rest = tokenizer.apply_chat_template(messages, tokenize=False).rpartition(said)
-    ids = tokenizer(rest, add_special_tokens=False).input_ids if found else []
-    return ids[0] if ids and ids[0] in tokenizer.all_special_ids else None
 
 
 def end_turns(args: GRPOConfig, source: ModelSource) -> list[int] | None:

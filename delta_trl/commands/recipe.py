@@ -133,4 +133,10 @@ class RecipeParser(StrictParser):
             recipe = weigh_rewards(recipe)
         if flags.get("token_credit") not in (None, [recipe.get("token_credit", "delta")]):
             recipe = {name: value for name, value in recipe.items() if name != "token_credit_kwargs"}  # another rule's
-        return super().parse(Options(recipe, flags))
+        arguments = super().parse(Options(recipe, flags))
+        given, weights = arguments[0].reward_funcs, arguments[1].reward_weights
+        if given and weights is not None and len(weights) != len(given):
+            raise UsageError(
+                f"reward_weights={weights}: expected {len(given)}, one for each of reward_funcs ({given})."
+            )
+        return arguments

@@ -40,7 +40,7 @@ def read_completions(path: Path) -> list[dict]:
             row = _read_line(line)
         except ValueError as error:
             raise UsageError(f"{path}, line {number}: {error}.") from error
-        group = groups.setdefault(json.dumps(row["prompt"]), len(groups))
+        group = groups.setdefault(json.dumps(row["prompt"], sort_keys=True), len(groups))
         rows.append({**row, "line": number, "group": group})
     if not rows:
         raise UsageError(f"{path} has no lines: expected objects with {FIELDS}, one a line.")

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -57,14 +58,20 @@ def _text(row: dict, column: str) -> str:
 
 def _gold_text(row: dict, column: str) -> str | None:
     """The gold in a text (see `extract_gold`), or `None` if there is none."""
+    return extract_gold(_optional_text(row, column)) or None
+
+
+def _optional_text(row: dict, column: str) -> str:
     if row[column] is not None and not isinstance(row[column], str):
         raise CellError(column, "a text", row[column])
-    return extract_gold(row[column] or "") or None
+    return row[column] or ""
 
 
 def _answer(row: dict, column: str = "answer") -> str | None:
     """A gold that is a text or a number."""
     if isinstance(row[column], (int, float)) and not isinstance(row[column], bool):
+        if not math.isfinite(row[column]):
+            return None
         return str(int(row[column]) if row[column] == int(row[column]) else row[column])
     return _gold_text(row, column)
 
@@ -78,12 +85,12 @@ def _dapo_math(row: dict) -> dict:
 
 
 def _gsm8k(row: dict) -> dict:
-    marked = "####" in (row["answer"] or "")  # without it, the text is reasoning without a final answer
+    marked = "####" in _optional_text(row, "answer")  # without it, the text is reasoning without a final answer
     return {"prompt": _text(row, "question"), "solution": _gold_text(row, "answer") if marked else None}
 
 
 def _math(row: dict) -> dict:
-    boxed = "\\boxed" in (row["solution"] or "") or "\\fbox" in (row["solution"] or "")
+    boxed = re.search(r"\\f?box", _optional_text(row, "solution")) is not None
     return {"prompt": _text(row, "problem"), "solution": _gold_text(row, "solution") if boxed else None}
 
 

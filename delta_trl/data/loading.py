@@ -1,9 +1,12 @@
 """Loads datasets from the hub or local files, and makes the columns that TRL expects: `prompt`, `solution`, …"""
 
+import hashlib
 import inspect
 import json
 import logging
 from collections.abc import Callable, Sequence
+from functools import cache
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,13 +68,14 @@ def load(
                 raise ValueError(f"dataset_name={name!r}: the file is empty.")
         try:
             dataset = load_dataset(
-                LOCAL_FORMATS[path.suffix], data_files=str(path), split="train", streaming=rows is not None
+                LOCAL_FORMATS[path.suffix], data_files=escape(str(path)), split="train", streaming=rows is not None
             )
             return dataset if rows is None else Dataset.from_list(list(dataset.take(rows)))
         except Exception as error:  # `datasets` wraps parser errors of every kind
             cause = _first_bad_line(path) or error.__cause__ or error
             raise ValueError(f"dataset_name={name!r}: the file cannot be read: {cause}") from error
-    options = {"columns": list(columns)} if columns else {}
+    in_parquet = not path.is_dir() or any(path.rglob("*.parquet"))  # files of other kinds are read as a whole
+    options = {"columns": list(columns)} if columns and in_parquet else {}
     try:
         dataset = load_dataset(name, name=config, data_files=data_file, **options)
     except Exception as error:  # `datasets` wraps errors of every kind
@@ -89,7 +93,7 @@ def _first_bad_line(path: Path) -> str | None:
     if path.suffix != ".jsonl":
         return None
     kinds: dict[str, type] = {}  # column -> type of its first value
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
         if not line.strip():
             continue
         try:
@@ -99,7 +103,8 @@ def _first_bad_line(path: Path) -> str | None:
         if not isinstance(row, dict):
             return f"row {number}: expected an object {{column: value}}, got {type(row).__name__}"
         for column, value in row.items():
-            if value is not None and kinds.setdefault(column, type(value)) is not type(value):
+            given = float if type(value) is int else type(value)  # a column may hold both
+            if value is not None and kinds.setdefault(column, given) is not given:
                 kind = kinds[column].__name__
                 return f"row {number}, column {column!r}: expected a {kind} as in the rows before, got {value!r}"
     return None
@@ -139,7 +144,7 @@ def standardize(dataset: Dataset, format_name: str, name: str) -> Dataset:
         logger.info(f"{name}: {len(numbers)} of {len(dataset)} rows have {column} {value!r}.")
         dataset = dataset.select([number - 1 for number in numbers])
 
-    def convert(row: dict, i: int) -> dict:
+    def convert(row: dict, i: int, code: str) -> dict:
         try:
             names = {"problem_id": str(row[form.id])} if form.id else {}
             return {**names, **form.convert(row), **{column: row[column] for column in form.keep}}
@@ -147,8 +152,21 @@ def standardize(dataset: Dataset, format_name: str, name: str) -> Dataset:
             raise ValueError(f"{name}, row {numbers[i]}, column {error.column!r}: {error}.") from error
 
     return dataset.map(
-        convert, with_indices=True, remove_columns=list(form.columns), desc=f"Reading {format_name} rows"
+        convert,
+        with_indices=True,
+        remove_columns=list(form.columns),
+        fn_kwargs={"code": _hash_of_code()},  # `datasets` would take the rows that an older version has cached
+        desc=f"Reading {format_name} rows",
     )
+
+
+@cache
+def _hash_of_code() -> str:
+    """Of all that decides what a gold is."""
+    package, content = Path(__file__).parents[1], hashlib.sha256()
+    for file in sorted([*(package / "data").rglob("*.py"), *(package / "rewards").rglob("*.py")]):
+        content.update(file.read_bytes())
+    return content.hexdigest()
 
 
 def prepare(
@@ -176,16 +194,17 @@ def prepare(
         ValueError: If a column is missing or named twice, a prompt is neither text nor messages, or the options do not
             fit the prompts.
     """
-    columns = dataset.column_names
-    prompt_column = "prompt"  # its name in the file
-    for source, target in (column_mapping or {}).items():
+    columns, mapping = dataset.column_names, column_mapping or {}
+    for source, target in mapping.items():
         if source not in columns:
             raise ValueError(f"column_mapping: no column {source!r}, the dataset has {', '.join(map(repr, columns))}.")
-        if source != target and target in columns:
-            # the mapped column is the one meant; keeping both under one name is impossible
-            dataset = dataset.remove_columns(target)
-        dataset = dataset.rename_column(source, target) if source != target else dataset
-        prompt_column = source if target == "prompt" else prompt_column
+        if list(mapping.values()).count(target) > 1:
+            both = ", ".join(repr(name) for name in mapping if mapping[name] == target)
+            raise ValueError(f"column_mapping: {both} are all to be called {target!r}. Map one of them.")
+    # the mapped column is the one meant; keeping both under one name is impossible
+    dataset = dataset.remove_columns([name for name in mapping.values() if name in columns and name not in mapping])
+    dataset = dataset.rename_columns(mapping)
+    prompt_column = {target: source for source, target in mapping.items()}.get("prompt", "prompt")
     if "prompt" not in dataset.column_names:
         known = [key for key, form in FORMATS.items() if set(form.columns) <= set(columns)]
         hint = f" This looks like `dataset_format: {known[0]}`." if known else ""
@@ -209,10 +228,15 @@ def prepare(
         template = prompt_template or "{prompt}"
         if isinstance(prompt, str) and not conversational:
             return template.replace("{prompt}", prompt)
-        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        last = {**messages[-1], "content": template.replace("{prompt}", messages[-1]["content"])}
+        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+        users = [i for i, message in enumerate(messages) if message["role"] == "user"]
+        if users and prompt_template is not None:
+            content = messages[users[-1]]["content"]
+            if not isinstance(content, str):
+                raise ValueError(f"{name}: prompt_template is for text, got a message with the content {content!r}.")
+            messages[users[-1]] = {**messages[users[-1]], "content": template.replace("{prompt}", content)}
         start = [{"role": "system", "content": system_prompt}] if system_prompt else []
-        return ([] if messages[0]["role"] == "system" else start) + messages[:-1] + [last]
+        return ([] if messages[0]["role"] == "system" else start) + messages
 
     if prompt_template is None and system_prompt is None and not conversational:
         return dataset
@@ -231,6 +255,12 @@ def drop_rows_without_gold(dataset: Dataset, reward_funcs: list[Callable], name:
     """
     taken = {parameter for func in reward_funcs for parameter in inspect.signature(func).parameters}
     golds = [column for column in GOLD_COLUMNS if column in dataset.column_names and column in taken]
+    for gold in golds:
+        if getattr(dataset.features[gold], "dtype", "").startswith("timestamp"):
+            raise ValueError(
+                f"{name}: `datasets` has read the texts of {gold!r} as dates, as they all look like dates. Save the "
+                "data as Parquet, which keeps texts."
+            )
     unusable = sorted(
         {i for gold in golds for i, cell in enumerate(dataset[gold]) if cell is None or not str(cell).strip()}
     )

@@ -178,8 +178,8 @@ def load_problems(
     if benchmark.num_problems is not None and benchmark.num_problems < len(usable):
         usable = usable.select(sorted(random.Random(0).sample(range(len(usable)), benchmark.num_problems)))
     content = hashlib.sha256()
-    for row in usable.select_columns([c for c in (NUMBER, "prompt", "solution", "tests") if c in usable.features]):
-        content.update(json.dumps(row, sort_keys=True).encode())
+    for row in usable:  # all columns: a reward may read any
+        content.update(json.dumps(row, sort_keys=True, default=str).encode())
     rows = prepare(
         usable,
         prompt_template=benchmark.template,

@@ -12,7 +12,7 @@ from ..arguments.errors import UsageError
 from ..files import write_json
 from .metrics import compare_runs, paired_bootstrap
 from .sampling import describe
-from .summary import Samples, load_samples, mean, print_table
+from .summary import Samples, load_samples, mean, number, print_table
 
 
 # settings that may differ between two evaluations without a warning
@@ -67,7 +67,7 @@ def compare(first: Path, second: Path) -> dict:
         "sampling": [describe(one["temperature"], one["top_p"]) for one in (settings_a, settings_b)],
         "different_settings": different,
         "benchmarks": {name: _tests([a[name]], [b[name]]) for name in a},
-        "all": _tests(list(a.values()), list(b.values())),
+        "all": _tests([a[name] for name in a], [b[name] for name in a]),
     }
 
 
@@ -88,10 +88,11 @@ def _load(folder: Path) -> tuple[dict, dict[str, Samples]]:
 
 def _tests(first: list[Samples], second: list[Samples]) -> dict:
     a, b = ([one.rewards for one in samples] for samples in (first, second))
-    difference, low, high, p = paired_bootstrap(a, b)
+    difference, low, high, p = map(number, paired_bootstrap(a, b))
+    runs = asdict(compare_runs(np.concatenate(a), np.concatenate(b)))
     return {
         "problems": sum(map(len, a)),
-        "mann_whitney": asdict(compare_runs(np.concatenate(a), np.concatenate(b))),
+        "mann_whitney": {name: None if value is None else number(value) for name, value in runs.items()},
         "paired_bootstrap": {"difference": difference, "interval": [low, high], "p": p},
     }
 
@@ -117,7 +118,7 @@ def show(comparison: dict) -> None:
             mean(runs["second"]),
             mean(paired["difference"]),
             " – ".join(map(mean, paired["interval"])),
-            f"{paired['p']:.4f}",
+            "–" if paired["p"] is None else f"{paired['p']:.4f}",
             *(["–", "k = 1: no runs to compare"] if runs["p"] is None else [f"{runs['u']:g}", f"{runs['p']:.4f}"]),
         )
     print_table(table)

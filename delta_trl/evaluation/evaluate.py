@@ -3,9 +3,11 @@
 import asyncio
 import hashlib
 import logging
+import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +59,7 @@ class Evaluation:
     """
 
     def __init__(self, args: EvalArguments, state: PartialState):
-        # as `EvalArguments` has checked
-        assert args.model_name_or_path
+        assert args.model_name_or_path  # as `EvalArguments` has checked, like the next three
         assert args.benchmarks
         assert args.output_dir
         assert args.batch_size
@@ -138,6 +139,7 @@ class Evaluation:
         return {
             **{name: getattr(args, name) for name in names},
             "model_fingerprint": fingerprint(self.source),
+            "versions": {name: version(name) for name in ("delta-trl", "math-verify")},  # they grade
             "chat_template_kwargs": args.chat_template_kwargs,
             "reward_kwargs": args.reward_kwargs,
             "benchmarks": {
@@ -186,7 +188,8 @@ class Evaluation:
 
     def _generator(self) -> Generate:
         args = self.args
-        sampling = Sampling(args.temperature, args.top_p, args.max_completion_length)
+        chats = any(not isinstance(problems.rows[0]["prompt"], str) for problems in self.problems.values())
+        sampling = Sampling(args.temperature, args.top_p, args.max_completion_length, chats)
         if not args.use_vllm:
             return TransformersGenerator(self.source, sampling, self.state.device)
         return VLLMGenerator(
@@ -204,7 +207,8 @@ class Evaluation:
         problems, k = self.problems[name], self.args.num_generations
         start = chunk * self.batch_size
         places = [divmod(i, k) for i in range(start, start + self.store.chunks[key])]
-        rows = [problems.rows[i] for i, _ in places]
+        problem = {i: problems.rows[i] for i, _ in dict(places).items()}  # once: tests can be large
+        rows = [problem[i] for i, _ in places]
         prompts = [row["prompt"] for row in rows]
         seeds = [sample_seed(self.args.seed, name, row[NUMBER], j) for row, (_, j) in zip(rows, places, strict=True)]
         completions = generate(prompt_ids(self.tokenizer, prompts, _mapping(self.args.chat_template_kwargs)), seeds)
@@ -280,17 +284,24 @@ def call_reward(
 
 
 MIB = 1 << 20
+MODEL_FILE = re.compile(
+    r".*\.(safetensors|bin|jinja|model)|.*config\.json|(tokenizer|vocab|merges|added_tokens|special).*"
+)
 
 
 def fingerprint(source: ModelSource) -> str | None:
-    """The commit of a hub repository; of a local model, a hash of its files: sizes, beginnings, ends."""
+    """
+    The commit of a hub repository; of a local model, a hash of its files and its tokenizer's: sizes, beginnings, ends.
+    A local adapter's also holds that of its base.
+    """
     folder = Path(source.name)
     if not folder.is_dir():
         file = find_adapter_config_file(source.name, revision=source.revision)
         return extract_commit_hash(file or cached_file(source.name, "config.json", revision=source.revision), None)
     content = hashlib.sha256()
-    files = [path for path in folder.iterdir() if path.suffix in (".safetensors", ".bin")]
-    for path in sorted([*files, *folder.glob("*config.json")]):
+    if source.is_adapter():
+        content.update(f"{fingerprint(ModelSource(source.base()))}\n".encode())
+    for path in sorted(path for path in folder.iterdir() if MODEL_FILE.fullmatch(path.name)):
         with path.open("rb") as file:
             content.update(f"{path.name} {path.stat().st_size}\n".encode() + file.read(MIB))
             file.seek(max(0, path.stat().st_size - MIB))

@@ -139,6 +139,7 @@ class Sampling:
     temperature: float
     top_p: float
     max_completion_length: int
+    chats: bool = False  # the token with which the chat template ends a turn ends a completion, too
 
 
 @dataclass(frozen=True)
@@ -153,12 +154,28 @@ Generate = Callable[[list[list[int]], list[int]], list[Completion]]
 """From token ids of prompts and a seed for each, to a completion for each."""
 
 
-def end_tokens(tokenizer: PreTrainedTokenizerBase, generation_config: GenerationConfig | None) -> list[int]:
-    """The tokens that end a completion, as in TRL's trainers: the tokenizer's and those that the model declares."""
+def end_tokens(
+    tokenizer: PreTrainedTokenizerBase, generation_config: GenerationConfig | None, chats: bool = False
+) -> list[int]:
+    """
+    The tokens that end a completion, as in TRL's trainers: the tokenizer's and those that the model declares; with
+    `chats` also that of the chat template, as `delta-trl train` trains.
+    """
     declared = generation_config.eos_token_id if generation_config else None
     declared = [declared] if isinstance(declared, int) else declared or []
-    own = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
-    return list(dict.fromkeys([*own, *declared]))
+    own = [tokenizer.eos_token_id, *declared, turn_end(tokenizer) if chats else None]
+    return list(dict.fromkeys(token for token in own if token is not None))
+
+
+def turn_end(tokenizer: PreTrainedTokenizerBase) -> int | None:
+    """The special token with which the chat template ends the assistant's message; `None` without one."""
+    if tokenizer.chat_template is None:
+        return None
+    said = "a reply that no template has"
+    messages = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": said}]
+    _, found, rest = tokenizer.apply_chat_template(messages, tokenize=False).rpartition(said)
+    ids = tokenizer(rest, add_special_tokens=False).input_ids if found else []
+    return ids[0] if ids and ids[0] in tokenizer.all_special_ids else None
 
 
 class TransformersGenerator:
@@ -173,7 +190,7 @@ class TransformersGenerator:
     ):
         self.tokenizer = source.tokenizer()
         self.model = source.model().to(device).eval() if model is None else model
-        self.end = end_tokens(self.tokenizer, self.model.generation_config)
+        self.end = end_tokens(self.tokenizer, self.model.generation_config, sampling.chats)
         self.pad = self.tokenizer.pad_token_id
         if self.pad is None:
             self.pad = self.end[0] if self.end else 0
@@ -260,7 +277,7 @@ class VLLMGenerator:
             declared = GenerationConfig.from_pretrained(name, revision=None if self.lora else source.revision)
         except OSError:
             declared = None  # the model has none
-        self.end = end_tokens(self.tokenizer, declared)
+        self.end = end_tokens(self.tokenizer, declared, sampling.chats)
 
     def __call__(self, prompts: list[list[int]], seeds: list[int]) -> list[Completion]:
         params = [

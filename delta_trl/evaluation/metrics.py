@@ -4,12 +4,14 @@ avg@k, pass@k, bootstrap intervals and tests on rewards of shape (problems, samp
 A missing reward is NaN: it counts as no sample, never as 0.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 
 RESAMPLES = 10_000
+ROUNDING = 1e-12  # a mean of differences as small as this is 0
 BLOCK = 10_000_000  # drawn indices held at a time
 
 
@@ -50,7 +52,7 @@ def bootstrap_interval(
     benchmarks: list[np.ndarray], level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[float, float]:
     """
-    Percentile bootstrap interval of avg@k over problems.
+    Percentile bootstrap interval of avg@k over problems. NaN with fewer than two scored problems: one shows no spread.
 
     Args:
         benchmarks (`list[np.ndarray]`):
@@ -62,6 +64,8 @@ def bootstrap_interval(
     """
     rng = np.random.default_rng(seed)
     means = [_scored(problem_means(rewards)) for rewards in benchmarks]
+    if sum(map(len, means)) < 2:
+        return math.nan, math.nan
     return _interval(_resampled_means(means, resamples, rng), level)
 
 
@@ -81,13 +85,16 @@ def paired_bootstrap(
     Returns:
         `tuple[float, float, float, float]`: avg@k of `first` minus that of `second` over the problems scored for both,
         the interval of it, and p, the share of resamples in which `first` is not ahead (with one added to both counts,
-        so that it is never 0).
+        so that it is never 0). With fewer than two such problems, interval and p are NaN.
     """
     rng = np.random.default_rng(seed)
     differences = [_scored(problem_means(a) - problem_means(b)) for a, b in zip(first, second, strict=True)]
     resampled = _resampled_means(differences, resamples, rng)
-    p = (1 + (resampled <= 0).sum()) / (resamples + 1)
-    return float(np.concatenate(differences).mean()), *_interval(resampled, level), float(p)
+    every = np.concatenate(differences)
+    if len(every) < 2:
+        return (float(every.mean()) if len(every) else math.nan), math.nan, math.nan, math.nan
+    p = (1 + (resampled <= ROUNDING).sum()) / (resamples + 1)
+    return float(every.mean()), *_interval(resampled, level), float(p)
 
 
 @dataclass(frozen=True)

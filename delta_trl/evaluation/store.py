@@ -102,6 +102,9 @@ def _read_chunks(path: Path) -> dict[ChunkKey, list[bytes]]:
             for line in file:
                 if not line.endswith(b"\n"):
                     break  # cut off in the middle of a write
-                row = json.loads(line)
+                try:
+                    row = json.loads(line)
+                except ValueError:
+                    continue  # damaged: its chunk is sampled again
                 chunks.setdefault((row["benchmark"], row["chunk"]), []).append(line)
     return chunks

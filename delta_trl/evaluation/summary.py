@@ -83,17 +83,18 @@ def numbers(samples: list[Samples]) -> dict:
     low, high = bootstrap_interval([one.rewards for one in samples])
     return {
         "problems": len(rewards),
-        "avg_at_k": _number(avg_at_k(rewards)),
-        "interval": [_number(low), _number(high)],
-        "pass_at_k": {str(n): _number(pass_at_k(rewards, n)) for n in (*powers, k)},
+        "avg_at_k": number(avg_at_k(rewards)),
+        "interval": [number(low), number(high)],
+        "pass_at_k": {str(n): number(pass_at_k(rewards, n)) for n in (*powers, k)},
         "truncated": float(np.concatenate([one.truncated for one in samples]).mean()),
         "mean_length": float(np.concatenate([one.lengths for one in samples]).mean()),
         "unscored": int(np.isnan(rewards).sum()),
-        "runs": [_number(run) for run in problem_means(rewards.T)],
+        "runs": [number(run) for run in problem_means(rewards.T)],
     }
 
 
-def _number(value: float) -> float | None:
+def number(value: float) -> float | None:
+    """A number for JSON, which has no NaN."""
     return None if np.isnan(value) else float(value)
 
 

@@ -186,7 +186,7 @@ def _curve(
 
 
 def _reward(runs: list[Run]) -> Panel:
-    evaluations = {key: f"evaluation, {name}" for key, name in (run.evaluation for run in runs)}
+    evaluations = {key: f"evaluation, {name}" for run in runs for key, name in run.evaluations.items()}
     return Panel("Reward", {"reward": "training", **evaluations}, "mean over the rollout batch", REWARD)
 
 

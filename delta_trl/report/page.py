@@ -131,13 +131,12 @@ def _packed(text: str) -> str:
 def _summary(run: Run, name: str) -> dict:
     """Name and key figures of a run, formatted."""
     figures = {}
-    evaluation, measure = run.evaluation
     steps = max((entry["step"] for entry in run.history), default=None)
     if steps is not None:
         figures["optimiser steps"] = f"{steps:,}"
     for key, title, digits in (
         ("reward", "reward", 3),
-        (evaluation, f"{measure} in evaluation", 3),
+        *((key, f"{measure} in evaluation", 3) for key, measure in run.evaluations.items()),
         ("completions/mean_length", "completion length", 0),
         ("entropy", "entropy", 3),
         ("credit/between_sides_variance", "variance between sides", 2),

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from ..arguments.errors import UsageError
 from ..evaluation.sampling import SAMPLING, describe
-from ..files import SETTINGS
+from ..files import SETTINGS, is_complete
 from .token_log import records as token_records
 
 
@@ -85,15 +85,18 @@ class Run:
         return self.path.resolve().name
 
     @property
-    def evaluation(self) -> tuple[str, str]:
+    def evaluations(self) -> dict[str, str]:
         """
-        The logged key of evaluations, and its name: avg@k, as on the terminal and in the model card. Runs of TRL's own
-        trainer have the mean reward instead.
+        The logged keys of evaluations, one for each named set, and their names: avg@k, as on the terminal and in the
+        model card. Runs of TRL's own trainer have the mean reward instead.
         """
-        if not any("eval_avg_at_k" in entry for entry in self.history):
-            return "eval_reward", "mean reward"
         arguments = (self.settings or {}).get("arguments", {})
-        return "eval_avg_at_k", f"avg@{arguments.get('num_generations_eval') or arguments.get('num_generations', 'k')}"
+        k = arguments.get("num_generations_eval") or arguments.get("num_generations", "k")
+        for pattern, name in (("eval_(?:(.+)_)?avg_at_k", f"avg@{k}"), ("eval_(?:(.+)_)?reward", "mean reward")):
+            found = [match for key in _keys(self.history) if (match := re.fullmatch(pattern, key))]
+            if found:
+                return {match[0]: f"{name} on {match[1]}" if match[1] else name for match in found}
+        return {}
 
     def sampling(self) -> str | None:
         """How completions were sampled, as in [`~evaluation.sampling.describe`]; `None` if that is not recorded."""
@@ -119,7 +122,7 @@ def read_run(path: str | Path) -> Run:
     path = Path(path)
     if not path.is_dir():
         raise UsageError(f"{path}: no such folder. Expected the `output_dir` of a run.")
-    history = _read_history(path)
+    history, settings = _read_history(path), _read_settings(path / SETTINGS)
     credit = path / token_records.FOLDER
     files = sorted(credit.glob(re.sub(r"\{.*\}", "*", token_records.COMPLETIONS_FILE)))
     has_credit = bool(files)
@@ -128,7 +131,7 @@ def read_run(path: str | Path) -> Run:
     else:
         rewards = [name[1] for key in _keys(history) if (name := re.fullmatch("rewards/(.*)/mean", key))]
         files = sorted((path / "completions").glob("completions_*.parquet"))
-        groups = [group for file in files for group in _read_completions(file, rewards)]
+        groups = [group for file in files for group in _read_completions(file, rewards, settings or {})]
     types_file = credit / token_records.TOKEN_TYPES_FILE
     token_types = _read_token_types(types_file) if types_file.is_file() else None
     if not (history or groups or token_types):
@@ -136,7 +139,7 @@ def read_run(path: str | Path) -> Run:
             f"{path}: nothing to show. Looked for trainer_state.json (here and in checkpoint-*), "
             f"token_credit/*.parquet ({HOW_TO_RECORD}) and completions/*.parquet (`log_completions`)."
         )
-    return Run(path, history, groups, token_types, has_credit, _read_settings(path / SETTINGS))
+    return Run(path, history, groups, token_types, has_credit, settings)
 
 
 def _keys(history: list[dict]) -> list[str]:
@@ -148,10 +151,15 @@ def _read_history(path: Path) -> list[dict]:
     checkpoints.sort(key=lambda folder: -int(folder.name[11:]))
     files = [folder / "trainer_state.json" for folder in (path, *checkpoints)]
     files = [file for file in files if file.is_file()]
-    if not files:
-        return []
+    files = [file for file in files if is_complete(file.parent)] or files[:1]  # one may be cut off by a kill
     # The folder's own file is written at the end of training; until then it is from an earlier run.
-    file = max(files, key=lambda file: file.stat().st_mtime_ns)  # the first of equal ones
+    files.sort(key=lambda file: -file.stat().st_mtime_ns)
+    newest, *others = [_read_state(file) for file in files] or [[]]
+    # a copy of the folder may have other times: the newest may be a part of another file's history
+    return max([newest, *(other for other in others if other[: len(newest)] == newest)], key=len)
+
+
+def _read_state(file: Path) -> list[dict]:
     try:
         history = json.loads(file.read_text(encoding="utf-8"))["log_history"]
         return [entry for entry in history if isinstance(entry["step"], int)]
@@ -262,8 +270,10 @@ def _is_text(kind: pa.DataType) -> bool:
     return is_messages or pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
-def _read_completions(file: Path, logged_rewards: list[str]) -> list[Group]:
-    """The groups of one of TRL's completions files: consecutive rows with the same prompt."""
+def _read_completions(file: Path, logged_rewards: list[str], settings: dict) -> list[Group]:
+    """The groups of one of TRL's completions files: consecutive rows with one prompt, as many as were generated."""
+    weights = settings.get("rewards") or {}
+    size = (settings.get("arguments") or {}).get("num_generations") or math.inf
     columns = {"step": pa.types.is_integer, "prompt": _is_text, "completion": _is_text, "advantage": _is_number}
     with _opened(file) as parquet:
         found = {column.name: column.type for column in parquet.schema_arrow}
@@ -283,10 +293,10 @@ def _read_completions(file: Path, logged_rewards: list[str]) -> list[Group]:
     groups: list[Group] = []
     for row in rows:
         prompt, text = _as_text(row["prompt"]), _as_text(row["completion"])
-        if not groups or groups[-1].prompt != prompt:
+        if not groups or groups[-1].prompt != prompt or len(groups[-1].completions) == size:
             groups.append(Group(row["step"] or 0, prompt))
         rewards = {name: _finite(row.get(name)) for name in reward_names}
-        scored = [value for value in rewards.values() if value is not None]
+        scored = [weights.get(name, 1) * value for name, value in rewards.items() if value is not None]
         groups[-1].completions.append(
             Completion(
                 reward=sum(scored) if scored else None,

@@ -62,7 +62,7 @@ def verdict(run: Run, table: TokenTable, min_count: int) -> list[Sentence]:
     """
     return [
         *_reward(run),
-        *_evaluation(run),
+        *(sentence for key, measure in run.evaluations.items() for sentence in _evaluation(run, key, measure)),
         *_health(run),
         *_sampling(run),
         *_between_sides(run, table),
@@ -128,8 +128,7 @@ def _reward(run: Run) -> list[Sentence]:
     return found
 
 
-def _evaluation(run: Run) -> list[Sentence]:
-    key, measure = run.evaluation
+def _evaluation(run: Run, key: str, measure: str) -> list[Sentence]:
     if sampling := run.sampling():
         measure += f" ({sampling})"
     steps, values = run.logged(key)

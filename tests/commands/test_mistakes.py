@@ -96,7 +96,9 @@ MISTAKES = [
     D + "--top_k -5",
     (D + "--generation_kwargs {top_kk:\x1f5}", "'top_k'"),
     D + "--reward_weights nan",
-    (T + "--reward_weights 1 2", "reward weights"),  # TRL's words
+    (T + "--reward_weights 1 2", "reward_weights"),
+    (D + "--reward_weights 1 2", "reward_weights"),
+    (D + "--importance_sampling_level sequence", "importance_sampling_level"),
     # options that do nothing without another
     (T + "--lora_r 4", "lora_r", "use_peft"),
     (D + "--use_dora true --lora-alpha=8", "use_dora", "lora_alpha", "use_peft"),

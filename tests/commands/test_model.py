@@ -11,10 +11,10 @@ from transformers import GenerationConfig
 from delta_trl import DeltaGRPOConfig
 from delta_trl.arguments.options import read_options
 from delta_trl.commands import model as module
-from delta_trl.commands.model import choose_attention, end_turns, turn_end
+from delta_trl.commands.model import choose_attention, end_turns
 from delta_trl.commands.recipe import RecipeParser
 from delta_trl.commands.train import build
-from delta_trl.evaluation.generation import ModelSource
+from delta_trl.evaluation.generation import ModelSource, Sampling, TransformersGenerator, turn_end
 
 from ..corpus import tiny
 
@@ -55,6 +55,16 @@ def test_a_base_model_may_end_its_turn_either_way(tmp_path, caplog, use_vllm):
     stops = {"stop_token_ids": [end]} if use_vllm else {"eos_token_id": [text, end]}
     assert args.generation_kwargs == {"no_repeat_ngram_size": 3, **stops}
     assert "ends the assistant's turn with '<|im_end|>'" in caplog.text
+
+
+def test_evaluations_of_chats_stop_where_training_does(tmp_path):
+    tokenizer = save_tokenizer(tmp_path)
+    end, text = tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"])
+    model = tiny.model()
+    model.generation_config = GenerationConfig(eos_token_id=text)
+    for chats, expected in ((True, [text, end]), (False, [text])):
+        sampling = Sampling(1.0, 1.0, 8, chats)
+        assert TransformersGenerator(ModelSource(str(tmp_path)), sampling, model.device, model).end == expected
 
 
 def test_what_is_declared_or_asked_for_stays(tmp_path):

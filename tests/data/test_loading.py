@@ -1,10 +1,12 @@
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from datasets import Dataset
 
+from delta_trl.data import formats, loading
 from delta_trl.data.columns import check_reward_columns
 from delta_trl.data.formats import FORMATS
 from delta_trl.data.loading import (
@@ -52,6 +54,53 @@ def test_mapping_onto_an_existing_column_replaces_it():
     assert prepare(Dataset.from_list(rows), {"question": "prompt"}).to_list() == [{"prompt": "new"}]
 
 
+def test_columns_are_renamed_at_once():
+    rows = [{"problem": "1+1?", "solution": "One and one.", "answer": "2"}]  # MATH-500's
+    mapping = {"problem": "prompt", "answer": "solution", "solution": "reasoning"}
+    expected = [{"prompt": "1+1?", "solution": "2", "reasoning": "One and one."}]
+    for order in (mapping.items(), reversed(mapping.items())):
+        assert [dict(row) for row in prepare(Dataset.from_list(rows), dict(order))] == expected
+    with pytest.raises(ValueError, match="'answer', 'solution' are all to be called 'solution'"):
+        prepare(Dataset.from_list(rows), {"answer": "solution", "solution": "solution"})
+
+
+def test_texts_that_were_read_as_dates_are_refused(tmp_path):
+    path = tmp_path / "data[1].jsonl"  # no pattern, either
+    path.write_text(json.dumps({"prompt": "When?", "solution": "2024-01-05"}))
+    dataset = load(str(path))
+    with pytest.raises(ValueError, match="'solution' as dates"):
+        drop_rows_without_gold(dataset, [math_like], str(path))
+    dataset = Dataset.from_list([{"prompt": "When?", "solution": "2024-01-05"}])
+    dataset.to_parquet(tmp_path / "data.parquet")
+    assert drop_rows_without_gold(load(str(tmp_path / "data.parquet")), [math_like], "").to_list() == dataset.to_list()
+
+
+def test_the_first_bad_line_is_named(tmp_path):
+    path = tmp_path / "data.jsonl"
+    good = json.dumps({"prompt": "one\u2028two", "level": 1}, ensure_ascii=False)
+    path.write_text(good + "\n" + good.replace("1", "1.5") + "\n{broken\n")
+    with pytest.raises(ValueError, match="row 3 is not JSON"):
+        load(str(path))
+
+
+def test_rows_are_converted_anew_by_other_code(tmp_path, monkeypatch):
+    """`datasets` caches rows by the converter's name alone."""
+    monkeypatch.setattr(loading, "_hash_of_code", lambda: "old")
+    row = [{"question": "1+1?", "answer": "#### 2"}]
+    path = tmp_path / "data.jsonl"
+    path.write_text(json.dumps(row[0]))
+    assert standardize(load(str(path)), "gsm8k", "gsm8k")["solution"][:] == ["2"]
+
+    def other(row: dict) -> dict:
+        return {"prompt": "", "solution": "new"}
+
+    other.__module__, other.__qualname__ = formats._gsm8k.__module__, formats._gsm8k.__qualname__
+    monkeypatch.setattr(formats, "_gsm8k", other)
+    monkeypatch.setitem(FORMATS, "gsm8k", replace(FORMATS["gsm8k"], convert=other))
+    monkeypatch.setattr(loading, "_hash_of_code", lambda: "new")
+    assert standardize(load(str(path)), "gsm8k", "gsm8k")["solution"][:] == ["new"]
+
+
 def test_conversational():
     dataset = Dataset.from_list([{"prompt": "1+1?"}])
     system, user = {"role": "system", "content": "Add."}, {"role": "user", "content": "Q: 1+1?"}
@@ -69,6 +118,9 @@ def test_prompts_that_are_conversations_already():
     ]
     prepared = prepare(Dataset.from_list([{"prompt": chat}]), prompt_template="Q: {prompt}", system_prompt="Add.")
     assert prepared[0]["prompt"] == [*chat[:3], {"role": "user", "content": "Q: 2+2?"}]
+    begun = [*chat, {"role": "assistant", "content": "It is"}]
+    prepared = prepare(Dataset.from_list([{"prompt": begun}]), prompt_template="Q: {prompt}")
+    assert prepared[0]["prompt"] == [*chat[:3], {"role": "user", "content": "Q: 2+2?"}, begun[-1]]
 
 
 @pytest.mark.parametrize(
@@ -147,6 +199,9 @@ def test_a_source_reads_only_its_columns_of_a_hub_dataset(tmp_path):
     form = FORMATS["deepmath"]
     dataset = load(str(tmp_path), columns=form.columns)
     assert dataset.column_names == list(form.columns)
+    (tmp_path / "json").mkdir()
+    dataset.to_json(tmp_path / "json" / "train.jsonl")
+    assert load(str(tmp_path / "json"), columns=form.columns).to_list() == dataset.to_list()
     assert standardize(dataset, "deepmath", "deepmath")["solution"][:] == EXPECTED["deepmath"]
 
 

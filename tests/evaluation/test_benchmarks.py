@@ -11,7 +11,7 @@ from datasets import Dataset
 from delta_trl.arguments.options import read_options
 from delta_trl.commands.recipe import RecipeParser
 from delta_trl.data.loading import load, standardize
-from delta_trl.evaluation.benchmarks import BENCHMARKS, BOXED, GROUPS, NUMBER, load_problems, resolve
+from delta_trl.evaluation.benchmarks import BENCHMARKS, BOXED, GROUPS, NUMBER, Benchmark, load_problems, resolve
 
 from ..corpus import tiny
 
@@ -186,6 +186,16 @@ def test_the_fingerprint_is_of_the_problems_not_of_the_template():
     assert plain.fingerprint == chat.fingerprint
     assert plain.fingerprint != problems("aime_2025", num_problems=2).fingerprint
     assert plain.fingerprint != problems("hmmt_feb_2025").fingerprint
+
+
+def test_the_fingerprint_is_of_all_columns(tmp_path):
+    """A reward may read any of them."""
+    found = set()
+    for i in range(2):
+        file = tmp_path / f"{i}.jsonl"
+        Dataset.from_list([{"prompt": "1+1=", "solution": "2", "tolerance": i}]).to_json(file)
+        found.add(load_problems("own", Benchmark(str(file), conversational=False)).fingerprint)
+    assert len(found) == 2
 
 
 def test_the_hub_s_columns_are_read_by_name(tmp_path):

@@ -22,6 +22,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from delta_trl.cli import main
 from delta_trl.evaluation.arguments import EvalArguments
+from delta_trl.evaluation.compare import compare
 from delta_trl.evaluation.evaluate import Evaluation, fingerprint, prompt_ids, sample_seed
 from delta_trl.evaluation.generation import Completion, ModelSource, Sampling, TransformersGenerator, VLLMGenerator
 from delta_trl.evaluation.store import Store, read_samples
@@ -373,9 +374,36 @@ def test_another_model_or_other_problems_under_the_same_path_are_refused(call, d
     assert call() == 2
     assert "problems_fingerprint was" in capsys.readouterr().err
     data.write_text(text)
+    (model / "chat_template.jinja").write_text(CHAT)
+    assert call() == 2
+    assert "model_fingerprint was" in capsys.readouterr().err
+    (model / "chat_template.jinja").unlink()
+    assert call() == 0
     tiny.model().save_pretrained(model)
     assert call() == 2
     assert "model_fingerprint was" in capsys.readouterr().err
+
+
+def test_a_damaged_line_is_sampled_again(call, tmp_path):
+    assert call() == 0
+    samples = tmp_path / "eval" / "samples.jsonl"
+    before = samples.read_bytes()
+    lines = before.splitlines(keepends=True)
+    samples.write_bytes(b"".join([lines[0], b"\0" * 80 + b"\n", *lines[2:]]))
+    assert call() == 0
+    assert samples.read_bytes() == before
+
+
+def test_a_recipe_s_values_are_checked_like_words(call, tmp_path, capsys):
+    recipe = tmp_path / "recipe.yaml"
+    for line, message in [
+        ("dataset_format: mth", "dataset_format='mth': expected one of"),
+        ("batch_size: 8.0", "batch_size=8.0: expected a whole number"),
+        ("num_generations: 2.5", "num_generations=2.5: expected a whole number"),
+    ]:
+        recipe.write_text(line)
+        assert call("eval", "--config", str(recipe)) == 2
+        assert message in capsys.readouterr().err
 
 
 def test_fingerprint_of_a_hub_model_is_its_commit(tmp_path, monkeypatch):
@@ -609,6 +637,15 @@ def test_compare(call, model, tmp_path, capsys):
     assert one["mann_whitney"]["u"] == sum((x > y) + 0.5 * (x == y) for x in runs[0] for y in runs[1])
     assert f"{one['mann_whitney']['p']:.4f}" in printed
     assert f"{one['paired_bootstrap']['p']:.4f}" in printed
+
+
+def test_compare_pairs_benchmarks_by_name(call, data, tmp_path, capsys):
+    tiny.dataset(3).to_json(tmp_path / "few.jsonl")
+    for folder, benchmarks in (("a", [data, tmp_path / "few.jsonl"]), ("b", [tmp_path / "few.jsonl", data])):
+        assert call(folder, "--benchmarks", *map(str, benchmarks), benchmarks=None) == 0
+    compared = compare(tmp_path / "a", tmp_path / "b")
+    assert compared["all"]["problems"] == 13
+    assert compared["all"]["paired_bootstrap"]["difference"] == 0  # the same samples
 
 
 def test_compare_single_runs(call, tmp_path, capsys):

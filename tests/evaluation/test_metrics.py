@@ -181,6 +181,23 @@ def test_paired_bootstrap():
     assert paired_bootstrap([a], [a])[::3] == (0.0, 1.0)
 
 
+def test_one_problem_or_none_shows_no_spread():
+    one, other, nothing = np.array([[1.0, 0.5]]), np.array([[0.5, 0.5]]), np.full((3, 2), NAN)
+    assert paired_bootstrap([one], [other])[0] == 0.25
+    assert np.isnan(paired_bootstrap([one], [other])[1:]).all()
+    assert np.isnan(paired_bootstrap([nothing], [nothing])).all()
+    assert np.isnan(bootstrap_interval([one])).all()
+    assert np.isfinite(bootstrap_interval([one, other])).all()
+
+
+def test_ties_are_not_ahead():
+    """Tenths cancel to ±1e-17."""
+    differences = np.array([0.1, 0.2, -0.3, 0.3, -0.1])
+    exact = sum(sum(draw) <= 0 for draw in product([1, 2, -3, 3, -1], repeat=5)) / 5**5
+    p = paired_bootstrap([differences[:, None]], [np.zeros((5, 1))], resamples=40_000)[3]
+    assert p == pytest.approx(exact, abs=0.01)
+
+
 @settings(max_examples=20)
 @given(outcomes, outcomes)
 def test_paired_bootstrap_takes_problems_scored_for_both(first, second):

@@ -10,6 +10,7 @@ import pytest
 
 from delta_trl.arguments.errors import UsageError
 from delta_trl.cli import main
+from delta_trl.files import SETTINGS
 from delta_trl.report import read_run, write_report
 from delta_trl.report.clouds import FULL, LARGEST, SMALLEST, TokenType, cloud, farthest, frequent_types
 from delta_trl.report.figures import LOSERS, WINNERS, Span, axis_range, curves, distributions, relations, run_name
@@ -55,6 +56,12 @@ def test_the_newest_history(tmp_path):
     assert read_run(tmp_path).history[-1]["step"] == 60
     write(tmp_path / "checkpoint-20", 20, time=1200)  # a second run in the same folder
     assert read_run(tmp_path).history[-1]["step"] == 20
+    state = tmp_path / "checkpoint-20" / "trainer_state.json"
+    state.write_text(state.read_text()[:50])  # killed in a save
+    assert read_run(tmp_path).history[-1]["step"] == 60
+    whole = json.loads((tmp_path / "trainer_state.json").read_text())
+    state.write_text(json.dumps(whole | {"log_history": whole["log_history"][:2]}))  # copied after its successor
+    assert read_run(tmp_path).history[-1]["step"] == 60
 
 
 def test_figures_show_what_was_recorded(tmp_path):
@@ -321,3 +328,25 @@ def test_same_input_same_page(tmp_path):
     nonces = [page.split("'nonce-")[1].split("'")[0] for page in pages]
     assert pages[0].replace(nonces[0], "") == pages[1].replace(nonces[1], "")
     assert json.dumps(nonces[0]) not in json.dumps(pages[1])
+
+
+def test_weights_and_sizes_of_groups_are_those_of_the_settings(tmp_path):
+    write_trl(tmp_path, prompt=["p"] * 4, step=[4] * 4, completion=list("abcd"), good=[1.0, 0.0, 1.0, 1.0],
+              right=[1, None, 0, 0], note=["x"] * 4, mean_token_coefficient=[1.0] * 4, trained_advantage=[1.0] * 4,
+              advantage=[1.0] * 4)  # fmt: skip
+    settings = {"rewards": {"good": 1.0, "right": 0.1}, "arguments": {"num_generations": 2}}
+    (tmp_path / SETTINGS).write_text(json.dumps(settings))
+    groups = read_run(tmp_path).groups
+    assert [[c.reward for c in group.completions] for group in groups] == [[1.1, 0.0], [1.0, 1.0]]
+
+
+def test_evaluations_on_named_sets(tmp_path):
+    history = [
+        {"step": step, "reward": 0.5, "eval_easy_avg_at_k": step / 10, "eval_hard_avg_at_k": step / 20}
+        for step in (1, 2)
+    ]
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"log_history": history}))
+    run = read_run(tmp_path)
+    assert run.evaluations == {"eval_easy_avg_at_k": "avg@k on easy", "eval_hard_avg_at_k": "avg@k on hard"}
+    reward = next(plot.figure for plot in curves([run]) if plot.title == "Reward")
+    assert {tuple(trace.y) for trace in reward.data} >= {(0.1, 0.2), (0.05, 0.1)}
