@@ -6,6 +6,7 @@ from the balance of winners against losers, and how much from the choice of toke
 `MECHANISM` (docs/mechanism_plan.md) asks why the balance helps. `LANGUAGE` (docs/language_plan.md) compares them on a
 language model.
 `DYNAMIC_SAMPLING` compares DAPO with and without it, where 5 % of the answers are right and on the language model.
+`ELICIT` (docs/elicit_plan.md) compares side weights on models that were taught one task, and on one that knows twelve.
 """
 
 from collections.abc import Callable, Iterator
@@ -51,9 +52,14 @@ class Study:
         variants (`dict[str, dict]`): Options of [`DeltaGRPOConfig`].
         rollouts (`dict[str, int]`): Rollout batches of a run, by phase.
         samples (`int`): Samples of each test problem after training.
+        look_samples (`int`, *optional*):
+            Samples of each test problem before training and at the looks of long runs. By default `samples`, and looks
+            also take many samples of few problems, for pass@k on the way.
         sections (`tuple[Section, ...]`):
             In the order of their runs. A task is one of `scripts.studies.tasks`; `"NAME+lora"` trains LoRA adapters.
         rates (`dict[str, tuple[float, ...]]`): By task, the learning rates to try, if not `RATES`.
+        wider_rates (`tuple[float, ...]`):
+            Rates to try after these, one by one, while the best of a task is the lowest or the highest that was tried.
         tuning_seeds (`dict[str, tuple[int, ...]]`): By task, the seeds of tuning, if not 1000 and 1001.
         first_seed (`int`, *optional*, defaults to `0`): First seed of the runs that are compared.
         best_of (`dict[str, tuple[str, ...]]`):
@@ -72,7 +78,9 @@ class Study:
     rollouts: dict[str, int]
     samples: int
     sections: tuple[Section, ...]
+    look_samples: int | None = None
     rates: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    wider_rates: tuple[float, ...] = ()
     tuning_seeds: dict[str, tuple[int, ...]] = field(default_factory=dict)
     first_seed: int = 0
     best_of: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -96,6 +104,7 @@ class Study:
         tuned = {cell: self.tuned_as(section, cell) for cell in cells}
         done = set(map(run_key, rows))
         complete = [base for base in set(tuned.values()) if done.issuperset(run.key for run in self.tuning([base]))]
+        complete = [base for base in complete if not self.wider_tuning([base], rows)]
         rates = {(task, variant): self.rate(task, variant, rows) for task, variant in complete}
         return {cell: rates[base] for cell, base in tuned.items() if base in rates}
 
@@ -116,7 +125,26 @@ class Study:
         """The tuning runs of (task, variant): none where there is nothing to choose."""
         choice = [cell for cell in cells if len(self.rates_of(cell[0])) > 1 or cell[1] in self.best_of]
         tried = [(task, variant) for task, name in choice for variant in self.best_of.get(name, (name,))]
-        return tuning_runs(dict.fromkeys(tried), self.rates_of, lambda task: self.tuning_seeds.get(task, (1000, 1001)))
+        return tuning_runs(dict.fromkeys(tried), self.rates_of, self.tuning_seeds_of)
+
+    def tuning_seeds_of(self, task: str) -> tuple[int, ...]:
+        return self.tuning_seeds.get(task, (1000, 1001))
+
+    def wider_tuning(self, cells: list[Cell], rows: list[dict]) -> list[Run]:
+        """Tuning runs of (task, variant) at the next of `wider_rates`, where the best so far is at an edge."""
+        runs = []
+        for task, variant in dict.fromkeys(cells):
+            tuning = [row for row in rows if (row["phase"], row["task"], row["variant"]) == ("tune", task, variant)]
+            tried = {row["learning_rate"] for row in tuning}
+            if not self.wider_rates or not tried:
+                continue
+            best = best_tuned(tuning, task, (variant,))[1]
+            lower = [rate for rate in self.wider_rates if rate < best] if best == min(tried) else []
+            higher = [rate for rate in self.wider_rates if rate > best] if best == max(tried) else []
+            following = {*sorted(lower)[-1:], *sorted(higher)[:1]}
+            runs += tuning_runs([(task, variant)], lambda _, f=following: sorted(f), self.tuning_seeds_of)
+        done = set(map(run_key, rows))
+        return [run for run in runs if run.key not in done]
 
     def stages(
         self, chosen: Callable[[Cell], bool], seeds: int, read: Callable[[], list[dict]]
@@ -132,8 +160,10 @@ class Study:
         """
         for section in self.sections:
             cells = [cell for cell in section.cells if chosen(cell)]
-            yield self.tuning([self.tuned_as(section, cell) for cell in cells])
-            rows = read()
+            tuned = [self.tuned_as(section, cell) for cell in cells]
+            yield self.tuning(tuned)
+            while wider := self.wider_tuning(tuned, rows := read()):
+                yield wider
             rates = self.learning_rates(section, [self.best(cell, rows) for cell in cells], rows)
             last = self.first_seed + min(seeds, section.seeds)
             yield study_runs(rates, range(self.first_seed, last), section.phase)
@@ -380,4 +410,37 @@ DYNAMIC_SAMPLING = Study(
     rates={"sparse": (COMMON_RATE,), "sums": (LANGUAGE_RATES["sums"],)},
     first_seed=6000,
 )
-STUDIES = {study.name: study for study in (CREDIT, BALANCE, MECHANISM, LANGUAGE, DYNAMIC_SAMPLING)}
+
+# --- and on models that know something? -----------------------------------------------------------------------------
+
+
+ELICIT_FAMILIES = ("programs", "edits", "walks")
+ELICIT_TASKS = [f"{family}_{start}" for family in ELICIT_FAMILIES for start in ("narrow", "broad")]
+ELICIT_ARMS = {
+    "dapo": DAPO,
+    "losers_0.2": rule("side_weights", losers=0.2),
+    "losers_5": rule("side_weights", losers=5.0),
+    "annealed": rule("scripts.studies.rules.Annealed"),
+}
+
+ELICIT = Study(
+    name="elicit",
+    variants=ELICIT_ARMS,
+    rollouts={"tune": 32, "long": 64},
+    samples=64,
+    sections=(
+        Section(
+            "64 rollout batches, at the learning rate that suits DAPO",
+            [(task, arm) for task in ELICIT_TASKS for arm in ELICIT_ARMS],
+            8,
+            "long",
+            rate_of_baseline=True,
+        ),
+    ),
+    look_samples=4,
+    rates=dict.fromkeys(ELICIT_TASKS, (4e-5, 1e-4, 2.5e-4)),
+    wider_rates=(6e-6, 1.6e-5, 6e-4, 1.5e-3),
+    tuning_seeds=dict.fromkeys(ELICIT_TASKS, (7100, 7101)),
+    first_seed=7000,
+)
+STUDIES = {study.name: study for study in (CREDIT, BALANCE, MECHANISM, LANGUAGE, DYNAMIC_SAMPLING, ELICIT)}

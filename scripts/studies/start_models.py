@@ -1,29 +1,43 @@
 """
 Warm up the start models of study.py and stability.py: one for each task of `scripts.studies.tasks`, by supervised
 training on demonstrations of the task's careless teacher, or on right ones of other problems (the task's
-`practice`). No test problem is shown. Everything is seeded; a model takes one to five minutes on one core:
+`practice`). No test problem is shown. Everything is seeded; a model takes one to ten minutes on one core:
 
     python -m scripts.studies.start_models             # scripts/studies/models/*
+    python -m scripts.studies.start_models --elicit    # outputs/models/elicit/*, which are not committed
+
+Those of the study `elicit` have 0.6 M parameters, as the quickstart's: one for each of its narrow tasks, and `broad`
+for all others. `start_rates.py` measures them.
 """
 
 import argparse
 from pathlib import Path
 
 from .tasks import TASKS
-from .tasks.models import make_task_model
+from .tasks.families import BROAD
+from .tasks.families import TASKS as ELICIT_TASKS
+from .tasks.models import broad_demonstrations, make_task_model
 
 
 FOLDER = Path(__file__).with_name("models")
+ELICIT_FOLDER = Path(__file__).parents[2] / "outputs" / "models" / "elicit"
+LARGER = {"width": 128, "layers": 4, "learning_rate": 3e-3}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output-dir", type=Path, default=FOLDER)
-    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--elicit", action="store_true", help="those of the study `elicit`")
+    parser.add_argument("--output-dir", type=Path)
+    parser.add_argument("--tasks", nargs="+", metavar="NAME", help="start models to make, all by default")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    for name in args.tasks:
-        make_task_model(TASKS[name], args.output_dir / name, args.seed)
+    tasks = {task.start_model or task.name: task for task in (ELICIT_TASKS if args.elicit else TASKS).values()}
+    if unknown := set(args.tasks or ()) - set(tasks):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(tasks)}")
+    for name in args.tasks or tasks:
+        folder = (args.output_dir or (ELICIT_FOLDER if args.elicit else FOLDER)) / name
+        shown = broad_demonstrations(args.seed) if name == BROAD else None
+        make_task_model(tasks[name], folder, args.seed, shown, **(LARGER if args.elicit else {}))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ that is the balance of winners against losers, and why? `plans.py` lists the run
     python -m scripts.studies.study --study balance --run  # the second study: results/balance.jsonl
     python -m scripts.studies.study --study mechanism --run  # the third (docs/mechanism_plan.md)
     python -m scripts.studies.study --study language --run   # the fourth, on a language model (docs/language_plan.md)
+    python -m scripts.studies.study --study elicit --run     # on models that know something (docs/elicit_plan.md)
 
 `--run` skips finished runs, so it can be stopped and started at will, and started several times at once: a run that
 another process is doing is skipped (by a lock on a file under outputs/study). Start one process per processor core,
@@ -45,11 +46,12 @@ from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.evaluation.evaluate import prompt_ids
 from delta_trl.rewards import math_reward
 
-from .plans import CREDIT, DYNAMIC_SAMPLING, MECHANISM, STUDIES, Study
+from .plans import CREDIT, DYNAMIC_SAMPLING, ELICIT, MECHANISM, STUDIES, Study
 from .rules import labelled
 from .runs import GENERATIONS, MINIBATCHES, PROMPTS, Run, read_rows, work
-from .start_models import FOLDER
+from .start_models import ELICIT_FOLDER, FOLDER
 from .tasks import TASKS, Task, make_problems
+from .tasks.families import TASKS as ELICIT_TASKS
 from .tasks.language import FOLDER as LANGUAGE_PROBLEMS
 from .tasks.language import MODEL as LANGUAGE_MODEL
 from .tasks.language import PROMPTS as LANGUAGE_PROMPTS
@@ -141,7 +143,9 @@ class Runner:
 
     def load(self, task: Task) -> tuple:
         if task.name not in self.loaded:
-            folder = self.models / task.name
+            folder = self.models / (task.start_model or task.name)
+            if not folder.is_dir():
+                raise SystemExit(f"No start model in {folder}. scripts/studies/start_models.py tells how it is made.")
             train, test = make_problems(task)
             self.loaded[task.name] = (
                 AutoModelForCausalLM.from_pretrained(folder).to(self.device),
@@ -209,7 +213,7 @@ class Runner:
             },
         }
         if run.phase != "tune":  # tuning does not use the test problems
-            row["solved_before"] = self.solved_before(run)
+            row["solved_before"] = self.solved_before(run, None, self.study.look_samples)
             row["solved_after"] = self.solved(run, trainer.model)
             row |= {f"accuracy_{when}": accuracy(row[f"solved_{when}"]) for when in ("before", "after")}
         if looks:
@@ -310,15 +314,16 @@ class Looks(TrainerCallback):
     def __init__(self, runner: Runner, run: Run):
         self.runner, self.run = runner, run
         self.every = max(1, runner.rollouts[run.phase] // LOOKS)
-        before = runner.solved_before(run, LOOK_PROBLEMS, LOOK_SAMPLES)
-        self.found = [{"rollouts": 0, "solved": before, "accuracy": None}]
+        few = runner.study.look_samples
+        self.shown = (None, few) if few else (LOOK_PROBLEMS, LOOK_SAMPLES)
+        self.found = [{"rollouts": 0, "solved": runner.solved_before(run, *self.shown), "accuracy": None}]
 
     def on_step_end(self, args, state, control, model=None, **kwargs):
         rollouts, within = divmod(state.global_step, MINIBATCHES)
         if not within and not rollouts % self.every:
-            solved = self.runner.solved(self.run, model, LOOK_PROBLEMS, LOOK_SAMPLES)
-            of_all = accuracy(self.runner.solved(self.run, model))
-            self.found.append({"rollouts": rollouts, "solved": solved, "accuracy": of_all})
+            solved = self.runner.solved(self.run, model, *self.shown)
+            of_all = solved if self.runner.study.look_samples else self.runner.solved(self.run, model)
+            self.found.append({"rollouts": rollouts, "solved": solved, "accuracy": accuracy(of_all)})
 
 
 def adapters():
@@ -338,13 +343,15 @@ def commit() -> str | None:
 
 
 def task_of(run: Run) -> Task | LanguageTask:
-    return (TASKS | LANGUAGE_TASKS)[run.task.removesuffix("+lora")]
+    return (TASKS | LANGUAGE_TASKS | ELICIT_TASKS)[run.task.removesuffix("+lora")]
 
 
 def runner_of(study: Study, task: str) -> Runner:
     """What does a study's runs of a task."""
     if task in LANGUAGE_TASKS:
         return LanguageRunner(study, test_problems=64, models=LANGUAGE_MODEL.parent)
+    if task in ELICIT_TASKS:
+        return Runner(study, test_problems=256, models=ELICIT_FOLDER)
     return Runner(study)
 
 
@@ -393,6 +400,8 @@ def main() -> None:
             from .mechanism import write_report
         elif study is DYNAMIC_SAMPLING:
             from .dynamic_sampling import write_report
+        elif study is ELICIT:
+            from .elicit import write_report
         else:
             from .report import write_report
 

@@ -4,6 +4,7 @@ import random
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 
 TRAIN_PROBLEMS, TEST_PROBLEMS = 3000, 512
@@ -33,6 +34,7 @@ class Task:
             are its own. Without it, the careless teacher demonstrates problems of the task.
         warm_up_steps (`int`, *optional*, defaults to `400`): Of the start model.
         max_length (`int`, *optional*, defaults to `128`): Positions that the start model has.
+        start_model (`str`, *optional*, defaults to `""`): The start model's name, if not the task's.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Task:
     practice: Callable[[random.Random], dict] | None = None
     warm_up_steps: int = 400
     max_length: int = 128
+    start_model: str = ""
 
     @property
     def pattern(self) -> str:
@@ -57,6 +60,35 @@ class Task:
         return "".join(piece if isinstance(piece, str) else rng.choice(piece) for piece in pieces)
 
 
+@dataclass(frozen=True)
+class Easier:
+    """
+    Problems for the practice of a task: chains of other lengths, those with hard operations mostly thrown away.
+
+    Args:
+        lengths (`dict[int, float]`): The share of each length among the chains that are drawn.
+        hard (`frozenset[str]`): Words of the prompt that are hard.
+        kept (`float`): Share of the chains with a hard word that is kept.
+    """
+
+    lengths: dict[int, float]
+    hard: frozenset[str]
+    kept: float
+
+    def of(self, make_problem: Callable[[random.Random, int], dict]) -> Callable[[random.Random], dict]:
+        """From what makes a chain of a length, what makes a problem for the practice."""
+
+        def draw(rng: random.Random) -> dict:
+            while True:
+                (length,) = rng.choices(list(self.lengths), list(self.lengths.values()))
+                problem = make_problem(rng, length)
+                if self.hard.isdisjoint(problem["prompt"].split()) or rng.random() < self.kept:
+                    return problem
+
+        return draw
+
+
+@cache
 def make_problems(task: Task) -> tuple[list[dict], list[dict]]:
     """Training and test problems, all different; always the same ones."""
     rng, problems = random.Random(0), dict[str, dict]()
