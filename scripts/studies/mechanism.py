@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from .answers import difference, p_value
+from .pictures import draw_differences
 from .plans import BASELINE, BEST, Study
 from .report import cells_table, table, without_nan
 from .statistics import OUTCOMES, compare_pairs, describe, holm, outcome
@@ -168,10 +169,18 @@ def page(study: Study, runs: Runs, stem: Path) -> str:
 
 
 def write_report(study: Study, rows: list[dict], stem: Path) -> None:
-    """Write STEM.md and STEM.json."""
+    """Write STEM.md, STEM.json and STEM_differences.png."""
     runs = complete_runs(study, rows)
     if not runs:
         raise SystemExit(f"{study.name}: nothing to report. No task has two seeds with all its arms.")
-    families = dict(zip(("gains", "halves", "tokens"), compare(runs), strict=True))
+    gains, halves, tokens = compare(runs)
+    families = {"gains": gains, "halves": halves, "tokens": tokens}
     stem.with_suffix(".json").write_text(json.dumps(without_nan(families), indent=1, allow_nan=False) + "\n")
     stem.with_suffix(".md").write_text(page(study, runs, stem))
+    comparisons = [
+        {"outcome": "accuracy", "family": "baseline", "task": task, "variant": arm, **entry}
+        for task, arms in gains.items()
+        for arm, entry in arms.items()
+    ]
+    cells = [{"task": task} for task in runs]
+    draw_differences({"cells": cells, "comparisons": comparisons}, stem.with_name(f"{stem.name}_differences.png"))
