@@ -338,7 +338,7 @@ def commit() -> str | None:
     def git(*arguments: str) -> str:
         return subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, text=True).stdout.strip()
 
-    changed = git("status", "--porcelain", "--", "delta_trl", "scripts", "scripts/studies/models")
+    changed = git("status", "--porcelain", "--", "delta_trl", "scripts", f":!{RESULTS.relative_to(ROOT)}")
     return git("rev-parse", "HEAD") + "-dirty" * bool(changed) or None
 
 
