@@ -11,7 +11,7 @@ from .launch import accelerate_launch
 pytestmark = pytest.mark.processes
 
 
-@pytest.mark.parametrize("mode", ["ddp", "fsdp2", "zero3"])
+@pytest.mark.parametrize("mode", ["ddp", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("fsdp2", "zero3"))])
 def test_two_processes_sample_what_one_does(tmp_path, mode):
     accelerate_launch(mode, "tests/distributed/sampling.py", tmp_path / "two")
     two, other = (json.loads((tmp_path / "two" / f"{rank}.json").read_text()) for rank in range(2))

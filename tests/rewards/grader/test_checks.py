@@ -80,7 +80,7 @@ def test_a_worker_killed_at_work_costs_nothing(pool):
 
     killer = threading.Thread(target=kill_one_at_work)
     killer.start()
-    assert run(pool, (HARD_GOLD, "1"), ("1", "1"), seconds=1.0) == ["timeout", "right"]
+    assert run(pool, (HARD_GOLD, "1"), ("1", "1"), seconds=2.0) == ["timeout", "right"]
     killer.join()
 
 

@@ -19,7 +19,8 @@ from scripts.studies.tasks.models import broad_demonstrations, demonstrations, t
 
 MODELS = Path(__file__).parents[3] / "scripts" / "studies" / "models"
 SHIPPED = pytest.mark.parametrize("task", TASKS.values(), ids=lambda task: task.name)
-EVERY = pytest.mark.parametrize("task", [*TASKS.values(), *families.TASKS.values()], ids=lambda task: task.name)
+FAMILIES = [pytest.param(task, marks=pytest.mark.processes) for task in families.TASKS.values()]  # for their time
+EVERY = pytest.mark.parametrize("task", [*TASKS.values(), *FAMILIES], ids=lambda task: task.name)
 
 
 @EVERY
