@@ -8,7 +8,7 @@ from transformers import GenerationConfig
 from transformers.utils import is_flash_attn_2_available
 from trl import GRPOConfig, ModelConfig
 
-from ..evaluation.generation import ModelSource, end_tokens, turn_end
+from ..evaluation.generation import ModelSource, end_tokens
 
 
 logger = get_logger(__name__)
@@ -51,15 +51,14 @@ def end_turns(args: GRPOConfig, source: ModelSource) -> list[int] | None:
         source ([`~evaluation.generation.ModelSource`]): The model.
     """
     tokenizer = source.tokenizer()
-    end = turn_end(tokenizer)
     try:
         declared = GenerationConfig.from_pretrained(source.name, **source.hub_options)
     except OSError:  # none beside the model
         declared = None
-    known = end_tokens(tokenizer, declared)
-    if end is None or end in known:
+    known, ids = (end_tokens(tokenizer, declared, chats) for chats in (False, True))
+    if ids == known:
         return None
-    ids = [*known, end]
+    end = ids[-1]
     key, value = ("stop_token_ids", [end]) if args.use_vllm else ("eos_token_id", ids)
     args.generation_kwargs = {key: value, **(args.generation_kwargs or {})}
     logger.warning(

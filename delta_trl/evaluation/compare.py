@@ -92,7 +92,7 @@ def _tests(first: list[Samples], second: list[Samples]) -> dict:
     runs = asdict(compare_runs(np.concatenate(a), np.concatenate(b)))
     return {
         "problems": sum(map(len, a)),
-        "mann_whitney": {name: None if value is None else number(value) for name, value in runs.items()},
+        "mann_whitney": {name: number(value) for name, value in runs.items()},
         "paired_bootstrap": {"difference": difference, "interval": [low, high], "p": p},
     }
 

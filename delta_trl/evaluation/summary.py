@@ -93,9 +93,9 @@ def numbers(samples: list[Samples]) -> dict:
     }
 
 
-def number(value: float) -> float | None:
+def number(value: float | None) -> float | None:
     """A number for JSON, which has no NaN."""
-    return None if np.isnan(value) else float(value)
+    return None if value is None or np.isnan(value) else float(value)
 
 
 def show(results: dict) -> None:
