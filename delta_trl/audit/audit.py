@@ -126,8 +126,8 @@ class Audit:
     def _generator(self, name: str, generators: dict[str, TransformersGenerator]) -> TransformersGenerator:
         """The benchmark's generator; all of them share the model, which is loaded once."""
         if name not in generators:
-            length = self.benchmarks[name].max_completion_length
-            sampling = Sampling(self.args.temperature, 1.0, length)
+            benchmark = self.benchmarks[name]
+            sampling = Sampling(self.args.temperature, 1.0, benchmark.max_completion_length, benchmark.chats)
             try:
                 model = next(iter(generators.values())).model if generators else None
                 generator = TransformersGenerator(self.source, sampling, self.state.device, model)

@@ -8,9 +8,9 @@ from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from ..arguments.errors import UsageError
 from ..evaluation.benchmarks import BOXED
-from ..evaluation.evaluate import prompt_ids
 from ..evaluation.generation import Generate
 from ..policy.checks import check_ids, context_length, doubts, refuse_chats_without_template
+from ..policy.prompts import prompt_ids
 from ..rewards import math_reward
 from .labels import Labelled, UnfitError, fingerprint, text_of, to_row
 from .loading import LabelledData, by_problem, has_contrast, load_answers, load_labelled
@@ -30,7 +30,7 @@ class LabelledBenchmark:
         config (`PretrainedConfig`): The model's.
 
     Attributes:
-        sizes, references, left_out, fingerprint: As in [`SampledBenchmark`].
+        sizes, references, left_out, chats, fingerprint: As in [`SampledBenchmark`].
         max_completion_length (`int`): Tokens of a sampled completion, at most as many as fit after the longest prompt.
 
     Raises:
@@ -60,6 +60,7 @@ class LabelledBenchmark:
         if not self._groups:
             reasons = "; ".join(f"{count} {reason}" for reason, count in self.left_out.items() if count)
             raise UsageError(f"{name}: nothing is left to audit: {reasons or 'it has no completions'}.")
+        self.chats = not isinstance(self._prompt(self._groups[0][0]), str)
         size = args.prompts_per_batch
         self._batches = [self._groups[i : i + size] for i in range(0, len(self._groups), size)]
         self.sizes = [

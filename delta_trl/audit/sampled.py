@@ -9,8 +9,9 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from ..arguments.errors import UsageError
-from ..evaluation.evaluate import call_reward, prompt_ids, sample_seed
+from ..evaluation.evaluate import call_reward, sample_seed
 from ..evaluation.generation import Generate
+from ..policy.prompts import prompt_ids
 from .labels import fingerprint, text_of
 
 
@@ -31,6 +32,7 @@ class SampledBenchmark:
         sizes (`list[int]`): How many completions each rollout batch has.
         references (`int`): How many more batches there are, for the reference gradient.
         left_out (`Counter`): Why data is not audited: reasons with their counts.
+        chats (`bool`): Whether its prompts are chats, not texts.
         fingerprint (`str`): A hash of the problems.
 
     Raises:
@@ -66,6 +68,7 @@ class SampledBenchmark:
         scored = len(self._batches) - self.references
         self.sizes = [len(batch) * args.num_generations for batch in self._batches[:scored]]
         self.left_out: Counter = Counter()
+        self.chats = not isinstance(chosen[0]["prompt"], str)
         self.fingerprint = fingerprint(chosen)
 
     def rows(self, number: int, generate: Generate) -> list[dict]:

@@ -8,7 +8,8 @@ from transformers import GenerationConfig
 from transformers.utils import is_flash_attn_2_available
 from trl import GRPOConfig, ModelConfig
 
-from ..evaluation.generation import ModelSource, end_tokens
+from ..evaluation.generation import ModelSource
+from ..policy.prompts import end_tokens
 
 
 logger = get_logger(__name__)

@@ -12,6 +12,7 @@ from ..credit import credit_at_rollout, make_rule
 from ..evaluation.generation import ModelSource, beginning
 from ..files import write_atomically
 from ..policy.checks import check_ids, doubts, refuse_chats_without_template
+from ..policy.prompts import prompt_ids
 from ..policy.standalone import add_advantages, given_tokens
 from ..report import write_report
 from ..report.token_log.log import TokenTypes, serialize
@@ -103,11 +104,10 @@ def tokenize(rows: list[dict], source: ModelSource, path: Path) -> PreTrainedTok
 
 
 def _tokenize_row(row: dict, tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig) -> None:
-    chat = isinstance(row["prompt"], list)
-    if chat:
-        refuse_chats_without_template([row["prompt"]], tokenizer, "The data")
+    refuse_chats_without_template([row["prompt"]], tokenizer, "The data")
+    (row["prompt_ids"],) = prompt_ids(tokenizer, [row["prompt"]])
+    if not isinstance(row["prompt"], str):
         row["prompt"] = tokenizer.apply_chat_template(row["prompt"], tokenize=False, add_generation_prompt=True)
-    row["prompt_ids"] = tokenizer(row["prompt"], add_special_tokens=not chat).input_ids
     row["token_ids"] = tokenizer(row["completion"], add_special_tokens=False).input_ids
     check_ids(row["prompt_ids"], config, "the prompt")
     check_ids(row["token_ids"], config, "the completion")

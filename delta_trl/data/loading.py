@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from datasets import Dataset, DatasetDict, load_dataset
 
 from ..policy.checks import refuse_chats_without_template
+from ..policy.prompts import prompt_ids
 from .formats import FORMATS, CellError, check_prompt
 
 
@@ -300,13 +301,7 @@ def drop_long_prompts(
     refuse_chats_without_template(dataset["prompt"][:1], tokenizer, name)
 
     def short(prompts: list) -> list[bool]:
-        if isinstance(prompts[0], str):
-            ids = tokenizer(prompts)["input_ids"]
-        else:
-            ids = tokenizer.apply_chat_template(
-                prompts, add_generation_prompt=True, return_dict=True, **(chat_template_kwargs or {})
-            )["input_ids"]
-        return [len(row) <= max_length for row in ids]
+        return [len(ids) <= max_length for ids in prompt_ids(tokenizer, prompts, chat_template_kwargs)]
 
     kept = dataset.filter(short, batched=True, input_columns="prompt", desc="Measuring prompts")
     if len(kept) == 0:

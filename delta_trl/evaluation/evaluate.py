@@ -14,7 +14,7 @@ from typing import Any
 from accelerate import PartialState
 from accelerate.logging import get_logger
 from tqdm.auto import tqdm
-from transformers import PreTrainedTokenizerBase, TrainerState
+from transformers import TrainerState
 from transformers.utils import cached_file, find_adapter_config_file
 from transformers.utils.hub import extract_commit_hash
 from trl.trainer.utils import is_async_callable
@@ -22,6 +22,7 @@ from trl.trainer.utils import is_async_callable
 from ..arguments.errors import UsageError
 from ..arguments.options import Options
 from ..policy.checks import check_prompts
+from ..policy.prompts import prompt_ids
 from ..rewards.failures import explain_failures
 from .arguments import EvalArguments, EvalParser
 from .benchmarks import NUMBER, Problems, load_problems, resolve
@@ -243,17 +244,6 @@ def sample_seed(seed: int, benchmark: str, problem: int, sample: int) -> int:
     """A 63-bit seed for one sample, the same in every run and on every process."""
     digest = hashlib.sha256(f"{seed}/{benchmark}/{problem}/{sample}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
-
-
-def prompt_ids(
-    tokenizer: PreTrainedTokenizerBase, prompts: list, chat_template_kwargs: dict | None = None
-) -> list[list[int]]:
-    """Token ids of prompts, texts or chats, as in TRL's trainers."""
-    if isinstance(prompts[0], str):
-        return tokenizer(text=prompts)["input_ids"]
-    return tokenizer.apply_chat_template(
-        prompts, add_generation_prompt=True, tokenize=True, return_dict=True, **(chat_template_kwargs or {})
-    )["input_ids"]
 
 
 def call_reward(

@@ -10,6 +10,8 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 from transformers import ProcessorMixin
 
+from .prompts import prompt_ids
+
 
 UNKNOWN = 0.1  # share of a prompt's tokens that may be unknown to the tokenizer without a word
 MEASURED = 1000  # prompts of a dataset, its first ones
@@ -110,12 +112,11 @@ def check_prompts(
     refuse_chats_without_template(prompts, tokenizer, name, template)
     longest = max(range(len(prompts)), key=lambda i: len(str(prompts[i])))
     for row in dict.fromkeys((0, longest)):
-        text = prompts[row]
-        if chat := not isinstance(text, str):
-            text = _rendered(text, tokenizer, name, template)
+        if not isinstance(prompts[row], str):
+            _refuse_lost_question(prompts[row], tokenizer, name, template)
         what = f"{name}, row {row + 1}: the prompt"
         try:
-            ids = tokenizer(text, add_special_tokens=not chat).input_ids
+            (ids,) = prompt_ids(tokenizer, [prompts[row]], template)
         except Exception as error:  # of the tokenizers library, which has no other type
             raise ValueError(f"{what} cannot be tokenised: {error}. Does the tokenizer know its words?") from error
         check_ids(ids, config, what, completion)
@@ -123,8 +124,8 @@ def check_prompts(
     return warnings
 
 
-def _rendered(chat: list[dict], tokenizer: Any, name: str, template: dict | None) -> str:
-    """The text of a chat. Raises `ValueError` if it is the same whatever the user says last."""
+def _refuse_lost_question(chat: list[dict], tokenizer: Any, name: str, template: dict | None) -> None:
+    """Raise `ValueError` if the chat template makes the same text whatever the user says last."""
     options = {"tokenize": False, "add_generation_prompt": True, **(template or {})}
     text = tokenizer.apply_chat_template(chat, **options)
     said = [i for i, message in enumerate(chat) if message["role"] == "user" and isinstance(message["content"], str)]
@@ -136,7 +137,6 @@ def _rendered(chat: list[dict], tokenizer: Any, name: str, template: dict | None
                 f"{name}: the chat template of the tokenizer leaves out {question['content']!r}: it makes {text!r}. "
                 "Mend it, or use a model with another one."
             )
-    return text
 
 
 def check_ids(ids: list[int], config: Any, what: str, completion: int = 0) -> None:

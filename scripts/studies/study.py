@@ -43,7 +43,7 @@ from datasets import Dataset, load_dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, TrainerCallback
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
-from delta_trl.evaluation.evaluate import prompt_ids
+from delta_trl.policy.prompts import prompt_ids
 from delta_trl.rewards import math_reward
 
 from .plans import CREDIT, DYNAMIC_SAMPLING, ELICIT, MECHANISM, STUDIES, Study

@@ -40,7 +40,7 @@ from delta_trl.credit import (
     token_coefficients,
 )
 from delta_trl.credit import group_advantages as advantages_of_groups
-from delta_trl.evaluation.evaluate import prompt_ids
+from delta_trl.policy.prompts import prompt_ids
 from delta_trl.rewards import math_reward
 
 

@@ -23,9 +23,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from delta_trl.cli import main
 from delta_trl.evaluation.arguments import EvalArguments
 from delta_trl.evaluation.compare import compare
-from delta_trl.evaluation.evaluate import Evaluation, fingerprint, prompt_ids, sample_seed
+from delta_trl.evaluation.evaluate import Evaluation, fingerprint, sample_seed
 from delta_trl.evaluation.generation import Completion, ModelSource, Sampling, TransformersGenerator, VLLMGenerator
 from delta_trl.evaluation.store import Store, read_samples
+from delta_trl.policy.prompts import prompt_ids
 
 from ..corpus import tiny
 from ..locks import locked_elsewhere

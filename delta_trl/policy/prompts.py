@@ -1,0 +1,38 @@
+"""What a model reads, and where it stops."""
+
+from transformers import GenerationConfig, PreTrainedTokenizerBase
+
+
+def prompt_ids(
+    tokenizer: PreTrainedTokenizerBase, prompts: list, chat_template_kwargs: dict | None = None
+) -> list[list[int]]:
+    """Token ids of prompts, texts or chats, as in TRL's trainers."""
+    if isinstance(prompts[0], str):
+        return tokenizer(text=prompts)["input_ids"]
+    return tokenizer.apply_chat_template(
+        prompts, add_generation_prompt=True, tokenize=True, return_dict=True, **(chat_template_kwargs or {})
+    )["input_ids"]
+
+
+def end_tokens(
+    tokenizer: PreTrainedTokenizerBase, generation_config: GenerationConfig | None, chats: bool = False
+) -> list[int]:
+    """
+    The tokens that end a completion, as in TRL's trainers: the tokenizer's and those that the model declares; with
+    `chats` also that of the chat template, as `delta-trl train` trains.
+    """
+    declared = generation_config.eos_token_id if generation_config else None
+    declared = [declared] if isinstance(declared, int) else declared or []
+    own = [tokenizer.eos_token_id, *declared, turn_end(tokenizer) if chats else None]
+    return list(dict.fromkeys(token for token in own if token is not None))
+
+
+def turn_end(tokenizer: PreTrainedTokenizerBase) -> int | None:
+    """The special token with which the chat template ends the assistant's message; `None` without one."""
+    if tokenizer.chat_template is None:
+        return None
+    said = "a reply that no template has"
+    messages = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": said}]
+    _, found, rest = tokenizer.apply_chat_template(messages, tokenize=False).rpartition(said)
+    ids = tokenizer(rest, add_special_tokens=False).input_ids if found else []
+    return ids[0] if ids and ids[0] in tokenizer.all_special_ids else None
