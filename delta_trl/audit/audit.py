@@ -112,8 +112,8 @@ class Audit:
                     self._audit(key, generators)
                 except torch.OutOfMemoryError as error:
                     raise UsageError(
-                        f"{key[0]}: out of memory ({error}). Lower --batch_size {self.args.batch_size}, or set "
-                        "--reference_batches 0, which computes no gradients."
+                        f"{key[0]}: out of memory ({error}). Start again in another --output_dir, with a smaller "
+                        f"--batch_size than {self.args.batch_size}, or with --reference_batches 0 (no gradients)."
                     ) from error
                 bar.update(len(todo[i * state.num_processes :][: state.num_processes]))  # others are about as far
         state.wait_for_everyone()

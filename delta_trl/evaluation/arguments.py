@@ -26,8 +26,8 @@ class EvalArguments(CheckedArguments):
             Tokens after which a completion is cut off. With the prompt, at most the model's context.
         seed (`int`, *optional*, defaults to `0`): Seed of the sampling.
         batch_size (`int`, *optional*):
-            Completions sampled together, and written together. Defaults to 16, and to 128 with vLLM. Lower it if
-            memory runs out.
+            Completions sampled together, and written together. Defaults to 16, and to 128 with vLLM. Without vLLM,
+            what memory cannot hold is sampled in two halves.
         num_problems (`int`, *optional*): Size of a fixed random sample of the problems of each benchmark.
         reward (`str`, *optional*): Score files with this reward: a name, or the dotted path of your own.
         reward_kwargs (`dict`, *optional*): Options of rewards, by their names, `{code_reward: {timeout: 10}}`.

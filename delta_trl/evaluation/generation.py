@@ -1,5 +1,6 @@
 """Sampling completions: with transformers, or with vLLM where it is installed."""
 
+import logging
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,6 +23,9 @@ from transformers.utils import find_adapter_config_file
 
 from ..policy.checks import check_config, check_files, check_tokenizer, check_weights
 from ..policy.prompts import end_tokens
+
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -159,7 +163,8 @@ class TransformersGenerator:
     """
     Samples a batch of prompts together.
 
-    The batch is seeded by its first prompt's seed, so that equal batches give equal completions on equal hardware.
+    The batch is seeded by its first prompt's seed, so that equal batches give equal completions on equal hardware. One
+    that memory cannot hold is sampled in two halves.
     """
 
     def __init__(
@@ -191,8 +196,16 @@ class TransformersGenerator:
         mask = torch.tensor([[0] * n + [1] * (longest - n) for n in padding])
         device = self.model.device
         self.model.generation_config = self.config
-        sequences = self.model.generate(input_ids=ids.to(device), attention_mask=mask.to(device))
-        return [self._completion(row) for row in sequences[:, longest:].tolist()]
+        try:
+            sequences = self.model.generate(input_ids=ids.to(device), attention_mask=mask.to(device))
+            return [self._completion(row) for row in sequences[:, longest:].tolist()]
+        except torch.OutOfMemoryError:
+            half = len(prompts) // 2
+            if not half:
+                raise
+            logger.warning(f"Out of memory: {len(prompts)} completions are sampled in two halves.")
+        # here, where the error no longer holds the tensors of the batch
+        return self(prompts[:half], seeds[:half]) + self(prompts[half:], seeds[half:])
 
     def _completion(self, ids: list[int]) -> Completion:
         length = next((i + 1 for i, token in enumerate(ids) if token in self.end), None)

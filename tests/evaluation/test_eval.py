@@ -195,6 +195,26 @@ def test_sampling_has_the_asked_distribution(model):
         assert counts[token] / 4000 == pytest.approx(expected, abs=5 * (expected / 4000) ** 0.5)
 
 
+def test_what_memory_cannot_hold_is_sampled_in_parts(model, caplog):
+    """An allocation that fails by size, as on a GPU, is simulated."""
+    small = generator(model)
+    prompts, seeds = [[2, 3], [4], [5, 6, 7], [8], [9]], [1, 2, 3, 4, 5]
+    expected = [*small(prompts[:2], seeds[:2]), *small(prompts[2:3], seeds[2:3]), *small(prompts[3:], seeds[3:])]
+    generate, room = small.model.generate, 2
+
+    def limited(input_ids, **kwargs):
+        if len(input_ids) > room:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return generate(input_ids=input_ids, **kwargs)
+
+    small.model.generate = limited
+    assert small(prompts, seeds) == expected
+    assert "5 completions are sampled in two halves" in caplog.text
+    room = 0
+    with pytest.raises(torch.OutOfMemoryError):
+        small(prompts, seeds)
+
+
 def test_the_model_s_own_sampling_defaults_do_not_count(model):
     plain = generator(model)([[2, 3]] * 4, [5] * 4)
     config = GenerationConfig(do_sample=True, temperature=0.1, top_k=1, top_p=0.1, repetition_penalty=5.0, min_p=0.9)
