@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass, field
 
-import torch
-
 from ..arguments.errors import UsageError
-from ..arguments.parser import CheckedArguments, StrictParser, documented
+from ..arguments.parser import documented
+from ..evaluation.arguments import ModelArguments
 
 
 # Rules that cost no more than a forward pass, and controls. Exact credit needs backward passes and must be named.
@@ -26,13 +25,12 @@ DEFAULT_RULES = (
 
 
 @documented
-@dataclass
-class AuditArguments(CheckedArguments):
+@dataclass(kw_only=True)
+class AuditArguments(ModelArguments):
     """
-    An audit of rules of token credit.
+    An audit of rules of token credit, with the options of [`ModelArguments`].
 
     Args:
-        model_name_or_path (`str`): Hub id or path of the policy, or of a PEFT adapter of one.
         benchmarks (`list[str]`): Names of labelled benchmarks, paths of your own files, `name=source`, or dotted paths
             of benchmarks of your own.
         rules (`list[str]`, *optional*):
@@ -49,15 +47,8 @@ class AuditArguments(CheckedArguments):
         seed (`int`, *optional*, defaults to `0`): Seed of prompts, sampling and random rules.
         batch_size (`int`, *optional*, defaults to `32`):
             Completions in a forward pass. Lower it if memory runs out.
-        model_revision (`str`, *optional*): Branch, tag or commit of the model's hub repository.
-        dtype (`str`, *optional*, defaults to `"auto"`):
-            Type of the weights, `bfloat16` or `float32`; `auto` is the checkpoint's.
-        attn_implementation (`str`, *optional*): Attention of transformers, such as `sdpa` or `flash_attention_2`.
-        trust_remote_code (`bool`, *optional*, defaults to `False`): Run code of the model's own hub repository.
-        use_cpu (`bool`, *optional*, defaults to `False`): Stay on the CPU, though there is a GPU.
     """
 
-    model_name_or_path: str | None = None
     benchmarks: list[str] | None = None
     rules: list[str] = field(default_factory=lambda: list(DEFAULT_RULES))
     output_dir: str | None = None
@@ -69,14 +60,10 @@ class AuditArguments(CheckedArguments):
     max_completion_length: int = 2048
     seed: int = 0
     batch_size: int = 32
-    model_revision: str | None = None
-    dtype: str = "auto"
-    attn_implementation: str | None = None
-    trust_remote_code: bool = False
-    use_cpu: bool = False
 
     def __post_init__(self):
-        self.require("model_name_or_path", "benchmarks", "output_dir")
+        super().__post_init__()
+        self.require("benchmarks", "output_dir")
         if not self.rules:
             raise UsageError("`rules` is empty: name one, or leave it out for the default ones.")
         self.make_lists("benchmarks", "rules")
@@ -85,14 +72,3 @@ class AuditArguments(CheckedArguments):
         self.expect("num_generations", self.num_generations >= 2, "at least 2, or nothing can be contrasted")
         self.expect("reference_batches", self.reference_batches == 0 or self.reference_batches >= 2, "0, or 2 or more")
         self.expect("temperature", self.temperature > 0, "a number above 0")
-        known = self.dtype == "auto" or isinstance(getattr(torch, self.dtype, None), torch.dtype)
-        self.expect("dtype", known, "auto, float32, bfloat16 or float16")
-
-
-class AuditParser(StrictParser):
-    """Parser of `delta-trl audit`."""
-
-    command = "delta-trl audit"
-
-    def __init__(self):
-        super().__init__([AuditArguments], prog=self.command)

@@ -14,15 +14,16 @@ from tqdm.auto import tqdm
 
 from ..arguments.errors import UsageError
 from ..arguments.options import Options
+from ..arguments.parser import StrictParser
 from ..credit import Credit, TokenCredit, alone, credit_at_rollout, make_rule
 from ..evaluation.evaluate import fingerprint, sample_seed
-from ..evaluation.generation import ModelSource, Sampling, TransformersGenerator, beginning
+from ..evaluation.generation import Sampling, TransformersGenerator, beginning
 from ..evaluation.processes import share_work, start_processes
 from ..evaluation.store import ChunkKey, Store
 from ..files import write_atomically
 from ..policy.standalone import add_advantages, given_tokens
 from ..report.token_log.texts import TokenTexts
-from .arguments import AuditArguments, AuditParser
+from .arguments import AuditArguments
 from .benchmarks import make_benchmarks
 from .gradients import policy_gradients
 from .page import write_page
@@ -32,7 +33,7 @@ from .summary import REFERENCE, UNIFORM, check_not_empty, gradient_file, show, s
 def main(options: Options) -> None:
     """Run an audit, or resume it. Raises `UsageError` for a user's mistake."""
     arguments: AuditArguments
-    (arguments,) = AuditParser().parse(options)
+    (arguments,) = StrictParser([AuditArguments], prog="delta-trl audit").parse(options)
     state = start_processes(arguments.use_cpu)
     audit = Audit(arguments, state)
     with audit.store.lock if state.is_main_process else nullcontext():
@@ -54,14 +55,10 @@ class Audit:
     """
 
     def __init__(self, args: AuditArguments, state: PartialState):
-        # `AuditArguments` has checked this
-        assert args.model_name_or_path
-        assert args.output_dir
+        assert args.output_dir  # as `AuditArguments` has checked
         self.args, self.state = args, state
         self.rules = make_rules(args.rules)
-        self.source = ModelSource(
-            args.model_name_or_path, args.model_revision, args.dtype, args.attn_implementation, args.trust_remote_code
-        )
+        self.source = args.source()
         try:
             tokenizer, config = self.source.tokenizer(), self.source.config()
         except (ValueError, OSError, ImportError) as error:

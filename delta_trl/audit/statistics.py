@@ -25,7 +25,6 @@ RESAMPLES = 2000
 PERMUTATIONS = 2000
 MOST_DRAWN = 2e8  # random numbers for the permutations of one side
 ENOUGH = 10  # prompts for an interval; with fewer it would mislead
-FRACTIONS = np.linspace(0, 1, 21)  # of a response, from its highest score
 
 
 @dataclass(frozen=True)
@@ -55,20 +54,11 @@ def auc(ranks: np.ndarray, marks: np.ndarray) -> float:
     return float((ranks[marks].sum() - m * (m + 1) / 2) / (m * (n - m)))
 
 
-def found_at(scores: np.ndarray, marks: np.ndarray, fractions: np.ndarray = FRACTIONS) -> np.ndarray:
-    """Share of the marked units that are in the highest-scored fractions of a response; its expectation for ties."""
-    ranks, n = stats.rankdata(scores), len(scores)
-    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    tied = counts[inverse][marks]
-    above = n - (ranks[marks] + (tied - 1) / 2)
-    return np.clip((fractions[:, None] * n - above) / tied, 0, 1).mean(axis=1)
-
-
 def identification(marked: Marked, seed: int = 0) -> dict[str, dict]:
     """
     For each rule: `auc` and its `interval`; `equal`, whether all units of a response have the same score;
-    `percentile`, the mean rank of the marked units in their responses, 0 to 1; `p` of the permutation test; `curve`,
-    the share of marked units among the highest-scored `FRACTIONS`; and the numbers of `responses` and `prompts`.
+    `percentile`, the mean rank of the marked units in their responses, 0 to 1; `p` of the permutation test;
+    and the numbers of `responses` and `prompts`.
     """
     rng = np.random.default_rng(seed)
     R, longest = len(marked.marks), max(map(len, marked.marks))
@@ -82,7 +72,6 @@ def identification(marked: Marked, seed: int = 0) -> dict[str, dict]:
         sums, counts = np.bincount(numbers, aucs), np.bincount(numbers)
         resampled = (draws @ sums) / (draws @ counts)
         places = [(r[m] - 0.5).mean() / len(m) for r, m in zip(of_rule, marked.marks, strict=True)]
-        curves = [found_at(s, m) for s, m in zip(marked.scores[name], marked.marks, strict=True)]
         away = abs(aucs.mean() - 0.5) - 1e-12
         results[name] = {
             "auc": float(aucs.mean()),
@@ -90,7 +79,6 @@ def identification(marked: Marked, seed: int = 0) -> dict[str, dict]:
             "equal": bool(all(np.ptp(one) == 0 for one in marked.scores[name])),
             "percentile": float(np.mean(places)),
             "p": float((1 + (abs(nulls[name] - 0.5) >= away).sum()) / (1 + len(nulls[name]))),
-            "curve": [float(x) for x in np.mean(curves, axis=0)],
             "responses": R,
             "prompts": int(numbers.max() + 1),
         }

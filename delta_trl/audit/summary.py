@@ -13,7 +13,7 @@ from ..arguments.errors import UsageError
 from ..evaluation.store import ChunkKey, read_samples
 from ..evaluation.summary import print_table
 from ..files import write_json
-from .statistics import FRACTIONS, Marked, agreement, identification
+from .statistics import Marked, agreement, identification
 
 
 UNIFORM = "uniform"  # credit without a rule; no rule has this name
@@ -40,7 +40,6 @@ def summarise(folder: Path) -> dict:
     results: dict[str, Any] = {
         "settings": settings,
         "versions": {name: version(name) for name in ("delta-trl", "torch", "transformers")},
-        "fractions": [float(x) for x in FRACTIONS],
         "benchmarks": {},
     }
     for name, found in lines.items():

@@ -53,8 +53,6 @@ class Plan:
         processes: training processes, one per GPU.
         prompts_per_rollout, completions_per_rollout: of a rollout batch, over all processes.
         max_tokens_per_rollout: completion tokens of a rollout batch if every completion is as long as allowed.
-        micro_batches_per_rollout: forward-backward passes of each process over one rollout batch, `num_iterations`
-            included.
         completions_per_step: completions of each optimiser step, over all processes.
         optimiser_steps_per_rollout: a fraction if TRL starts a rollout batch in the middle of an optimiser step.
         max_steps: optimiser steps of the run, or `None` if epochs decide.
@@ -70,7 +68,6 @@ class Plan:
     prompts_per_rollout: int
     completions_per_rollout: int
     max_tokens_per_rollout: int
-    micro_batches_per_rollout: int
     completions_per_step: int
     optimiser_steps_per_rollout: float
     max_steps: int | None
@@ -114,7 +111,6 @@ def make_plan(args: DeltaGRPOConfig, hidden_size: int | None) -> Plan:
         args (`DeltaGRPOConfig`): From `parse`.
         hidden_size (`int` or `None`): Of the model, `None` if it is not known.
     """
-    micro_batches = args.steps_per_generation * args.num_iterations
     steps = optimiser_steps_per_rollout(args)
     max_steps = args.max_steps if args.max_steps > 0 else None
     completions = args.generation_batch_size
@@ -128,7 +124,6 @@ def make_plan(args: DeltaGRPOConfig, hidden_size: int | None) -> Plan:
         prompts_per_rollout=completions // args.num_generations,
         completions_per_rollout=completions,
         max_tokens_per_rollout=completions * args.max_completion_length,
-        micro_batches_per_rollout=micro_batches,
         completions_per_step=completions_per_step,
         optimiser_steps_per_rollout=float(steps),
         max_steps=max_steps,

@@ -1,7 +1,6 @@
 """`delta-trl explain`. Reads and checks the call without torch; `token_credit.py` does the work."""
 
 import argparse
-import warnings
 from pathlib import Path
 
 from ..arguments.command_line import CommandParser
@@ -33,7 +32,6 @@ example:
                     --data completions.jsonl --output_dir outputs/explained
 """
 REPORT = "report.html"
-OLD_NAMES = {"--model": "--model_name_or_path", "--output": "--output_dir", "--rule": "--rules"}
 
 
 def main(args: list[str]) -> None:
@@ -74,7 +72,7 @@ def main(args: list[str]) -> None:
         metavar="N",
         help="how often a token type must occur to be in the clouds (%(default)s)",
     )
-    options = parser.read([_new_name(arg) for arg in args])
+    options = parser.read(args)
     for name in ("model_name_or_path", "data", "output_dir"):
         if not getattr(options, name):
             parser.error(f"--{name} is missing. `{parser.prog} --help` shows an example.")
@@ -88,14 +86,6 @@ def main(args: list[str]) -> None:
     from .token_credit import explain
 
     print(explain(rows, options, options.output_dir / REPORT))
-
-
-def _new_name(arg: str) -> str:
-    name, *value = arg.split("=", 1)
-    if name not in OLD_NAMES:
-        return arg
-    warnings.warn(f"{name} is now called {OLD_NAMES[name]}; the next release drops {name}.", FutureWarning, 2)
-    return "=".join([OLD_NAMES[name], *value])
 
 
 def _check_output(output: Path, overwrite: bool) -> None:

@@ -76,8 +76,6 @@ class RunArguments:
         read_mappings(self, "column_mapping", "eval_column_mapping", "reward_kwargs")
         if isinstance(self.reward_funcs, str):
             self.reward_funcs = [self.reward_funcs]
-        if self.terminal not in TERMINALS:
-            raise UsageError(f"terminal={self.terminal!r}: expected one of {', '.join(map(repr, TERMINALS))}.")
         for prefix in ("", "eval_"):
             form, mapping = f"{prefix}dataset_format", f"{prefix}column_mapping"
             if getattr(self, form) and getattr(self, mapping):

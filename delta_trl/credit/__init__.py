@@ -14,7 +14,6 @@ from .groups import group_advantages
 from .head import LMHead
 from .hidden_states import HiddenStates, RecomputedStates
 from .names import make_rule
-from .rule import Cost as Cost
 from .rule import Requirements, TokenCredit, credit_at_rollout
 from .rules import (
     FIPO,

@@ -2,7 +2,6 @@
 
 import dataclasses
 import difflib
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,15 +33,6 @@ class Requirements:
     recomputable: bool = True
 
 
-def Cost(  # noqa: N802
-    hidden_states: int = 0, scores: bool = False, forwards: int = 0, backwards: int = 0, recomputable: bool = True
-) -> Requirements:
-    """The former name of [`Requirements`]. Will be removed."""
-    message = "delta_trl.credit.Cost is called Requirements now, and its `scores` is called `log_probs`."
-    warnings.warn(message, FutureWarning, stacklevel=2)
-    return Requirements(hidden_states, scores, forwards, backwards, recomputable)
-
-
 class TokenCredit:
     """
     A rule of token credit: how much of a response's advantage each of its tokens gets. This base changes nothing.
@@ -66,18 +56,6 @@ class TokenCredit:
         What `of_rollout` needs. Hidden states that are not announced here cost a forward pass, even if TRL makes one.
         """
         return Requirements()
-
-    cost = requirements
-
-    def __init_subclass__(cls, **kwargs: Any):
-        super().__init_subclass__(**kwargs)
-        # `cost` is the former name, which will be removed
-        if "requirements" in vars(cls):
-            cls.cost = cls.requirements
-        elif "cost" in vars(cls):
-            message = f"{cls.__name__}.cost: the method is called `requirements` now."
-            warnings.warn(message, FutureWarning, stacklevel=2)
-            cls.requirements = vars(cls)["cost"]  # type: ignore[method-assign]
 
     def check(self, trainer: Any) -> None:
         """Raise `ValueError`, with a suggested fix, if it cannot work with the trainer. Called at construction."""

@@ -28,10 +28,9 @@ class DatasetFormat:
     Args:
         source (`str`): Id on the hub, for error messages and documentation.
         columns (`tuple[str, ...]`): The columns that are read; others are dropped.
-        gold (`str`): The column that `convert` writes beside `prompt`: `solution` or `tests`.
         convert (`Callable[[dict], dict]`):
-            Turns a row into `{"prompt": …, gold: …}`; the gold is `None` if the row has none that can be used. Raises
-            `CellError` on a malformed row.
+            Turns a row into `{"prompt": …, "solution": …}` or `{"prompt": …, "tests": …}`; the gold is `None` if the
+            row has none that can be used. Raises `CellError` on a malformed row.
         keep (`tuple[str, ...]`, *optional*, defaults to `()`): Columns passed on unchanged, to rewards and logs.
         id (`str`, *optional*): The column that names a problem; it becomes `problem_id`.
         read_columns (`bool`, *optional*, defaults to `False`):
@@ -42,7 +41,6 @@ class DatasetFormat:
 
     source: str
     columns: tuple[str, ...]
-    gold: str
     convert: Callable[[dict], dict]
     keep: tuple[str, ...] = ()
     id: str | None = None
@@ -67,13 +65,14 @@ def _optional_text(row: dict, column: str) -> str:
     return row[column] or ""
 
 
-def _answer(row: dict, column: str = "answer") -> str | None:
-    """A gold that is a text or a number."""
-    if isinstance(row[column], (int, float)) and not isinstance(row[column], bool):
-        if not math.isfinite(row[column]):
+def _answer(row: dict) -> str | None:
+    """The gold in `answer`, a text or a number."""
+    answer = row["answer"]
+    if isinstance(answer, (int, float)) and not isinstance(answer, bool):
+        if not math.isfinite(answer):
             return None
-        return str(int(row[column]) if row[column] == int(row[column]) else row[column])
-    return _gold_text(row, column)
+        return str(int(answer) if answer == int(answer) else answer)
+    return _gold_text(row, "answer")
 
 
 def _deepmath(row: dict) -> dict:
@@ -195,7 +194,6 @@ FORMATS = {
     "deepmath": DatasetFormat(
         source="zwhe99/DeepMath-103K",
         columns=("question", "final_answer", "difficulty", "topic"),
-        gold="solution",
         convert=_deepmath,
         keep=("difficulty", "topic"),
         read_columns=True,  # three worked solutions a row make up most of its 2 GB
@@ -203,47 +201,40 @@ FORMATS = {
     "dapo_math": DatasetFormat(
         source="open-r1/DAPO-Math-17k-Processed",
         columns=("prompt", "solution"),
-        gold="solution",
         convert=_dapo_math,
     ),
     "gsm8k": DatasetFormat(
         source="openai/gsm8k",
         columns=("question", "answer"),
-        gold="solution",
         convert=_gsm8k,
     ),
     "math": DatasetFormat(
         source="DigitalLearningGmbH/MATH-lighteval",
         columns=("problem", "level", "type", "solution"),
-        gold="solution",
         convert=_math,
         keep=("level", "type"),
     ),
     "eurus_code": DatasetFormat(
         source="PRIME-RL/Eurus-2-RL-Data",
         columns=("prompt", "ability", "reward_model"),
-        gold="tests",
         convert=_eurus_code,
         only=("ability", "code"),
     ),
     "aime": DatasetFormat(
         source="HuggingFaceH4/aime_2024",
         columns=("id", "problem", "answer"),
-        gold="solution",
         convert=_problem_and_answer,
         id="id",
     ),
     "matharena": DatasetFormat(
         source="MathArena/aime_2025 and its other competitions",
         columns=("problem_idx", "problem", "answer"),
-        gold="solution",
         convert=_problem_and_answer,
         id="problem_idx",
     ),
     "math_500": DatasetFormat(
         source="HuggingFaceH4/MATH-500",
         columns=("problem", "answer", "subject", "level", "unique_id"),
-        gold="solution",
         convert=_problem_and_answer,
         keep=("subject", "level"),
         id="unique_id",
@@ -251,14 +242,12 @@ FORMATS = {
     "humanevalplus": DatasetFormat(
         source="evalplus/humanevalplus",
         columns=("task_id", "prompt", "entry_point", "test"),
-        gold="tests",
         convert=_humanevalplus,
         id="task_id",
     ),
     "mbppplus": DatasetFormat(
         source="evalplus/mbppplus",
         columns=("task_id", "prompt", "test_imports", "test_list", "test"),
-        gold="tests",
         convert=_mbppplus,
         id="task_id",
     ),
@@ -273,7 +262,6 @@ FORMATS = {
             "metadata",
             "difficulty",
         ),
-        gold="tests",
         convert=_livecodebench,
         keep=("difficulty",),
         id="question_id",
@@ -288,14 +276,12 @@ FORMATS = {
             "Incorrect Answer 2",
             "Incorrect Answer 3",
         ),
-        gold="solution",
         convert=_gpqa,
         id="Record ID",
     ),
     "mmlu_pro": DatasetFormat(
         source="TIGER-Lab/MMLU-Pro",
         columns=("question_id", "question", "options", "answer_index", "category"),
-        gold="solution",
         convert=_mmlu_pro,
         keep=("category",),
         id="question_id",

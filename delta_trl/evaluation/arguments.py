@@ -2,19 +2,57 @@
 
 from dataclasses import dataclass, field
 
+import torch
+
 from ..arguments.errors import UsageError
-from ..arguments.parser import CheckedArguments, StrictParser, documented, read_mappings
+from ..arguments.parser import CheckedArguments, documented, read_mappings
 from ..data.formats import FORMATS
+from .generation import ModelSource
 
 
 @documented
-@dataclass
-class EvalArguments(CheckedArguments):
+@dataclass(kw_only=True)
+class ModelArguments(CheckedArguments):
     """
-    Options of an evaluation. Names shared with training recipes mean the same; the defaults are the paper's.
+    Which model a command loads, and how.
 
     Args:
         model_name_or_path (`str`): Hub id or path of a model, or of a PEFT adapter, whose base is loaded with it.
+        model_revision (`str`, *optional*): Branch, tag or commit of the model's hub repository.
+        dtype (`str`, *optional*, defaults to `"auto"`):
+            Type of the weights, `bfloat16` or `float32`; `auto` is the checkpoint's.
+        attn_implementation (`str`, *optional*): Attention of transformers, such as `sdpa` or `flash_attention_2`.
+        trust_remote_code (`bool`, *optional*, defaults to `False`): Run code of the model's own hub repository.
+        use_cpu (`bool`, *optional*, defaults to `False`): Stay on the CPU, though there is a GPU.
+    """
+
+    model_name_or_path: str | None = None
+    model_revision: str | None = None
+    dtype: str = "auto"
+    attn_implementation: str | None = None
+    trust_remote_code: bool = False
+    use_cpu: bool = False
+
+    def __post_init__(self):
+        self.require("model_name_or_path")
+        known = self.dtype == "auto" or isinstance(getattr(torch, self.dtype, None), torch.dtype)
+        self.expect("dtype", known, "auto, float32, bfloat16 or float16")
+
+    def source(self) -> ModelSource:
+        assert self.model_name_or_path
+        return ModelSource(
+            self.model_name_or_path, self.model_revision, self.dtype, self.attn_implementation, self.trust_remote_code
+        )
+
+
+@documented
+@dataclass(kw_only=True)
+class EvalArguments(ModelArguments):
+    """
+    Options of an evaluation, with those of [`ModelArguments`]. Names shared with training recipes mean the same; the
+    defaults are the paper's.
+
+    Args:
         benchmarks (`list[str]`):
             Names of benchmarks, groups of them, paths of local files, `label=path`, or `name=source`.
         output_dir (`str`): Where samples and results go; the same command continues a stopped evaluation.
@@ -38,12 +76,6 @@ class EvalArguments(CheckedArguments):
         conversational (`bool`, *optional*):
             Turn prompts into chats. By default for benchmarks, if the tokenizer has a chat template; not for files.
         chat_template_kwargs (`dict`, *optional*): For the chat template, `{enable_thinking: false}`.
-        model_revision (`str`, *optional*): Branch, tag or commit of the model's hub repository.
-        dtype (`str`, *optional*, defaults to `"auto"`):
-            Type of the weights, `bfloat16` or `float32`; `auto` is the checkpoint's.
-        attn_implementation (`str`, *optional*): Attention of transformers, such as `sdpa` or `flash_attention_2`.
-        trust_remote_code (`bool`, *optional*, defaults to `False`): Run code of the model's own hub repository.
-        use_cpu (`bool`, *optional*, defaults to `False`): Stay on the CPU, though there is a GPU.
         use_vllm (`bool`, *optional*, defaults to `False`): Sample with vLLM instead of transformers: much faster.
         vllm_gpu_memory_utilization (`float`, *optional*, defaults to `0.9`):
             Share of the GPU's memory that vLLM takes. Lower it if others use the GPU.
@@ -52,7 +84,6 @@ class EvalArguments(CheckedArguments):
         vllm_max_model_length (`int`, *optional*): Longest prompt plus completion for vLLM, in tokens.
     """
 
-    model_name_or_path: str | None = None
     benchmarks: list[str] | None = None
     output_dir: str | None = None
     num_generations: int = 16
@@ -70,19 +101,15 @@ class EvalArguments(CheckedArguments):
     system_prompt: str | None = None
     conversational: bool | None = None
     chat_template_kwargs: dict | str | None = None
-    model_revision: str | None = None
-    dtype: str = "auto"
-    attn_implementation: str | None = None
-    trust_remote_code: bool = False
-    use_cpu: bool = False
     use_vllm: bool = False
     vllm_gpu_memory_utilization: float = 0.9
     vllm_tensor_parallel_size: int = 1
     vllm_max_model_length: int | None = None
 
     def __post_init__(self):
+        super().__post_init__()
         read_mappings(self, "reward_kwargs", "column_mapping", "chat_template_kwargs")
-        self.require("model_name_or_path", "benchmarks", "output_dir")
+        self.require("benchmarks", "output_dir")
         self.make_lists("benchmarks")
         if self.batch_size is None:
             self.batch_size = 128 if self.use_vllm else 16
@@ -98,12 +125,3 @@ class EvalArguments(CheckedArguments):
             )
         if self.dataset_format and self.column_mapping:
             raise UsageError("Set either `dataset_format` or `column_mapping`: a format names its own columns.")
-
-
-class EvalParser(StrictParser):
-    """Parser of `delta-trl eval`."""
-
-    command = "delta-trl eval"
-
-    def __init__(self):
-        super().__init__([EvalArguments], prog=self.command)

@@ -21,10 +21,11 @@ from trl.trainer.utils import is_async_callable
 
 from ..arguments.errors import UsageError
 from ..arguments.options import Options
+from ..arguments.parser import StrictParser
 from ..policy.checks import check_prompts
 from ..policy.prompts import prompt_ids
 from ..rewards.failures import explain_failures
-from .arguments import EvalArguments, EvalParser
+from .arguments import EvalArguments
 from .benchmarks import NUMBER, Problems, load_problems, resolve
 from .generation import Generate, ModelSource, Sampling, TransformersGenerator, VLLMGenerator
 from .processes import share_work, start_processes
@@ -38,7 +39,7 @@ logger = get_logger(__name__)
 def main(options: Options) -> None:
     """Run or continue an evaluation. Raises `UsageError` for a user's mistake."""
     arguments: EvalArguments
-    (arguments,) = EvalParser().parse(options)
+    (arguments,) = StrictParser([EvalArguments], prog="delta-trl eval").parse(options)
     state = start_processes(arguments.use_cpu)
     try:
         evaluation = Evaluation(arguments, state)
@@ -60,20 +61,13 @@ class Evaluation:
     """
 
     def __init__(self, args: EvalArguments, state: PartialState):
-        assert args.model_name_or_path  # as `EvalArguments` has checked, like the next three
-        assert args.benchmarks
+        assert args.benchmarks  # as `EvalArguments` has checked, like the next two
         assert args.output_dir
         assert args.batch_size
         self.args = args
         self.state = state
         self.batch_size = args.batch_size
-        self.source = ModelSource(
-            args.model_name_or_path,
-            args.model_revision,
-            args.dtype,
-            args.attn_implementation,
-            args.trust_remote_code,
-        )
+        self.source = args.source()
         self.tokenizer = self.source.tokenizer()
         self.config = self.source.config()
         if not state.is_main_process:

@@ -3,8 +3,6 @@
 import functools
 import logging
 import re
-import threading
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,7 +13,6 @@ from .inputs import check_inputs
 
 logger = logging.getLogger(__name__)
 
-PROGRESS_SECONDS = 30.0
 PYTHON = re.compile(r"\W{0,2}py(?:thon)?[\d.]*(?![\w-])", re.IGNORECASE)
 TAGS = re.compile(r"(?:[ \t]*<[^<>`\s]{1,30}>)*")
 
@@ -166,12 +163,10 @@ class CodeReward:
         check_inputs(self.__name__, completions, tests=tests)
         tests = list(tests)  # a data set's column builds new rows at each access, but `_key` compares them by `id`
         programs = [extract_program(message_text(one), not self.require_fence) for one in completions]
-        progress = Progress(len(programs))
         jobs = {(program, _key(test)): test for program, test in zip(programs, tests, strict=True)}
 
         def run(key: tuple) -> Grade | str:
-            with progress:
-                return self._grade(key[0], jobs[key])
+            return self._grade(key[0], jobs[key])
 
         grades = dict(zip(jobs, self.sandbox.map(run, jobs), strict=True))
         results = [grades[program, _key(test)] for program, test in zip(programs, tests, strict=True)]
@@ -204,29 +199,6 @@ class CodeReward:
 
 def _key(test: dict | str) -> int | str:
     return test if isinstance(test, str) else id(test)
-
-
-class Progress:
-    """Logs the progress of a batch that takes long. Many threads enter it at once."""
-
-    def __init__(self, total: int):
-        self.total = total
-        self.done = 0
-        self.started = self.logged = time.monotonic()
-        self.lock = threading.Lock()
-
-    def __enter__(self) -> "Progress":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        with self.lock:
-            self.done += 1
-            now = time.monotonic()
-            if now - self.logged > PROGRESS_SECONDS:
-                self.logged = now
-                logger.info(
-                    "code_reward: %d of %d programs graded in %.0f s", self.done, self.total, now - self.started
-                )
 
 
 @functools.cache

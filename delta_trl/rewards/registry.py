@@ -4,7 +4,6 @@ import difflib
 import functools
 import importlib
 import inspect
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -62,12 +61,6 @@ def get_reward(name: str, **options: Any) -> Callable:
             what is accepted.
         ImportError: If the user's module exists and fails to import something itself.
     """
-    if name in ("async_math_reward", "async_code_reward"):  # for one release
-        plain = name.removeprefix("async_")
-        warnings.warn(
-            f"Reward {name!r} is called {plain!r} now, and the old name will be removed.", FutureWarning, stacklevel=2
-        )
-        name = plain
     if name in REWARDS:
         return _load_registered(name, REWARDS[name], options)
     if "." in name:

@@ -132,13 +132,11 @@ class Suite:
         setup (`str`): Code to run first.
         units (`list[str]`): The tests; they can use the program's names.
         entry_point (`str`, *optional*): What `check` is called with after each unit: `f`, or `Solution().f`.
-        called (`tuple[str, ...]`, *optional*, defaults to `()`): Names that the units call.
     """
 
     setup: str
     units: list[str]
     entry_point: str | None = None
-    called: tuple[str, ...] = ()
 
     def grade(self, sandbox: Sandbox, code: str, limits: Limits, stop_at_failure: bool) -> Grade:
         """All tests of a program in one execution: the tests in one process, the program in another."""
@@ -220,15 +218,13 @@ def _parse_suite(tests: dict) -> Suite:
     units = [*(tests.get("test_list") or []), *filter(None, [tests.get("test")])]
     if not all(isinstance(text, str) for text in (*setup, *units)):
         raise TestsError("'test' is a text, and 'test_list' and 'test_imports' are lists of texts.")
-    called = []
     for unit in units:
         try:
-            tree = ast.parse(unit)
+            ast.parse(unit)
         except (SyntaxError, ValueError) as error:
             raise TestsError(f"A test is not Python: {error}") from error
-        called += [node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and hasattr(node.func, "id")]
     entry_point = _function("entry_point", tests["entry_point"]) if tests.get("entry_point") else None
-    return Suite("\n".join(setup), units, entry_point, tuple(dict.fromkeys(called)))
+    return Suite("\n".join(setup), units, entry_point)
 
 
 def _function(key: str, name: object) -> str:

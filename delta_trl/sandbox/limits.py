@@ -70,7 +70,6 @@ class Result:
             As `os.waitstatus_to_exitcode` gives it (negative: the signal); `None` if the sandbox failed.
         wall_seconds (`float`, *optional*, defaults to `0.0`): Wall-clock time.
         cpu_seconds (`float`, *optional*, defaults to `0.0`): Processor time.
-        peak_memory_mb (`float`, *optional*, defaults to `0.0`): Peak of resident memory, in MiB.
         reports (`tuple[bytes, ...]`, *optional*, defaults to `()`):
             Lines that the harness in the process wrote, at most one for each case. The program can forge them.
         at_gate (`Result`, *optional*):
@@ -83,6 +82,5 @@ class Result:
     exit_status: int | None = None
     wall_seconds: float = 0.0
     cpu_seconds: float = 0.0
-    peak_memory_mb: float = 0.0
     reports: tuple[bytes, ...] = ()
     at_gate: "Result | None" = None

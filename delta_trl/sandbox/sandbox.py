@@ -287,7 +287,6 @@ def read_result(reply: dict, group: list[int], limits: Limits, cases: int) -> Re
         exit_status=status,
         wall_seconds=reply["wall_seconds"],
         cpu_seconds=process["cpu_seconds"],
-        peak_memory_mb=process["peak_kilobytes"] / 1024,
         **read_output(group, limits, cases),
     )
 

@@ -226,7 +226,7 @@ def test_no_causal_language_model(refused, models, model):
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        *(("rule", rule) for rule in ("dleta", "delta:lm_head", "delta:token_gradient=half")),
+        *(("rules", rule) for rule in ("dleta", "delta:lm_head", "delta:token_gradient=half")),
         *(("device", "nonsense"), ("dtype", "float3"), ("batch_size", 0), ("min_count", 0), ("data", "none")),
         ("model_name_or_path", ""),
     ],
@@ -239,14 +239,6 @@ def test_a_wrong_value_names_its_option(refused, tmp_path, option, value):
 def test_unknown_options(refused):
     assert "`--rules`" in refused("--ruels", "delta")
     assert "`more.jsonl`" in refused("more.jsonl")
-
-
-def test_the_old_names_still_work(refused, tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.warns(FutureWarning, match="--output_dir"):
-        assert "file" in refused("--output", str(tmp_path / "file"))
-    with pytest.warns(FutureWarning, match="--model_name_or_path"):
-        assert "nowhere" in refused("--model=./nowhere")
 
 
 @pytest.mark.parametrize(

@@ -81,9 +81,14 @@ def test_audits_of_chats_stop_where_training_does(tmp_path, template):
     row = Path("tests/fixtures/gsm8k.jsonl").read_text().splitlines()[0]
     (tmp_path / "gsm8k.jsonl").write_text("\n".join([row] * 6))
     args = AuditArguments(
-        str(tmp_path), [f"gsm8k={tmp_path}/gsm8k.jsonl"], ["delta"], str(tmp_path / "audit"),
-        num_prompts=2, prompts_per_batch=2, reference_batches=2, max_completion_length=8, use_cpu=True,
-    )  # fmt: skip
+        model_name_or_path=str(tmp_path),
+        benchmarks=[f"gsm8k={tmp_path}/gsm8k.jsonl"],
+        output_dir=str(tmp_path / "audit"),
+        num_prompts=2,
+        prompts_per_batch=2,
+        reference_batches=2,
+        use_cpu=True,
+    )
     generator = Audit(args, PartialState())._generator("gsm8k", {})
     assert generator.end == ([text, end] if template else [text])
 

@@ -5,13 +5,11 @@ import pytest
 import torch
 
 from delta_trl.credit import (
-    Cost,
     Credit,
     LMHead,
     LMHeadGradients,
     OutputRowGradients,
     RandomCredit,
-    Requirements,
     Selected,
     SideMean,
     TokenCredit,
@@ -144,14 +142,3 @@ def test_neutral_credit_stays_as_it_is(rule):
     inner = Given(None)
     inner.of_rollout = lambda tokens: neutral
     assert rule(inner).of_rollout(tokens_with(torch.ones(3))) is neutral
-
-
-def test_former_names_of_requirements_warn():
-    with pytest.warns(FutureWarning, match="Old.cost: the method is called `requirements` now"):
-
-        class Old(TokenCredit):
-            def cost(self):
-                return Cost(hidden_states=1, scores=True)
-
-    with pytest.warns(FutureWarning, match="Cost is called Requirements"):
-        assert Old().requirements() == Requirements(hidden_states=1, log_probs=True)

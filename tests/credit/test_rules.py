@@ -1,6 +1,5 @@
 """Rules beside DelTA against explicit loops in plain Python, on one process and on two."""
 
-import dataclasses
 import math
 import os
 import pickle
@@ -399,17 +398,6 @@ def test_two_processes_equal_one(tmp_path, share):
     for name, (rule, _) in RULES.items():
         together = torch.cat([part[name] for part in parts])
         torch.testing.assert_close(together, credit_of(rule, tokens).weights, atol=1e-6, rtol=0, msg=name)
-
-
-def test_former_names_of_requirements():
-    with pytest.warns(FutureWarning, match="called `requirements` now"):
-
-        class Former(DelTA):
-            def cost(self):
-                return dataclasses.replace(super().cost(), forwards=3)
-
-    assert Former().requirements() == dataclasses.replace(DelTA().requirements(), forwards=3)
-    assert SideMean(Former()).cost() == Former().requirements()
 
 
 @pytest.mark.parametrize(

@@ -617,7 +617,10 @@ def test_vllm_on_several_processes(vllm, model):
 
 def test_every_process_starts_its_vllm_engine(vllm, model, data, tmp_path):
     """Also the second of two where one chunk is left: the engines wait for each other."""
-    args = EvalArguments(str(model), [str(data)], str(tmp_path / "eval"), use_vllm=True, num_generations=1)
+    args = EvalArguments(
+        model_name_or_path=str(model), benchmarks=[str(data)], output_dir=str(tmp_path / "eval"),
+        use_vllm=True, num_generations=1,
+    )  # fmt: skip
     processes = {"is_main_process": True, "process_index": 1, "num_processes": 2}
     state = SimpleNamespace(**processes, main_process_first=nullcontext, wait_for_everyone=lambda: None)
     evaluation = Evaluation(args, state)

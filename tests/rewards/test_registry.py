@@ -2,7 +2,6 @@ import pickle
 
 import pytest
 
-from delta_trl import rewards
 from delta_trl.rewards import REWARDS, CodeReward, MathReward, get_reward
 from delta_trl.rewards.choice import MultipleChoiceReward
 
@@ -23,19 +22,6 @@ def test_every_reward_loads_has_a_name_and_pickles(name):
 def test_defaults_are_those_of_the_docstring(called):
     said, real = defaults(called)
     assert said == real != {}
-
-
-@pytest.mark.parametrize("kind", ["math", "code"])
-def test_names_of_asynchronous_forms_work_for_one_release(kind):
-    plain = getattr(rewards, f"{kind}_reward")
-    with pytest.warns(FutureWarning, match=f"is called '{kind}_reward' now"):
-        assert get_reward(f"async_{kind}_reward") is plain
-    with pytest.warns(FutureWarning, match="asyncio.to_thread"):
-        assert getattr(rewards, f"async_{kind}_reward") is plain
-    with pytest.warns(FutureWarning, match="asyncio.to_thread"):
-        assert getattr(rewards, f"Async{kind.title()}Reward") is getattr(rewards, f"{kind.title()}Reward")
-    with pytest.raises(AttributeError, match="async_choice"):
-        rewards.async_choice  # noqa: B018
 
 
 def test_unknown_name_says_what_was_given_the_nearest_and_all():

@@ -64,7 +64,6 @@ TEXT_ND = rf"\\text\s*\{{\s*{ND}\s*\}}"
 ORDINAL = re.compile(
     rf"(?<=\d)\s*\^?\s*(?:{ND}|\{{\s*{ND}\s*\}}|{TEXT_ND}|\{{\s*{TEXT_ND}\s*\}}|(\\text\s*\{{)\s*{ND})"
 )
-BRACKET_COMMAND = re.compile(r"\\(begin|lbrace|langle|lfloor|lceil|end|rbrace|rangle|rfloor|rceil)(?![A-Za-z])")
 SIMPLE_NUMBER = r"\d+(?:\.\d+)?"
 
 

@@ -96,7 +96,9 @@ def test_explain(model, tmp_path):
 )
 def test_the_first_wrong_token(model, task, right, wrong):
     tokenizer = AutoTokenizer.from_pretrained(model)
-    args = AuditArguments(model, [task], output_dir="none", num_prompts=1, reference_batches=0)
+    args = AuditArguments(
+        model_name_or_path=model, benchmarks=[task], output_dir="none", num_prompts=1, reference_batches=0
+    )
     benchmark = LanguageBenchmark(task, tokenizer, args, task)
     problem = json.loads((FOLDER / f"{task}_train.jsonl").read_text().splitlines()[0])
     first = benchmark.first_wrong(tokenizer(right + wrong + tokenizer.eos_token)["input_ids"], problem)
