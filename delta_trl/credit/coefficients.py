@@ -53,7 +53,7 @@ def check_credit_options(refinement_steps: int, lambda_min: float, lambda_max: f
             "integer >= 0."
         )
     for name, value in (("lambda_min", lambda_min), ("lambda_max", lambda_max)):
-        if not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < math.inf:
             raise ValueError(f"{name}={value!r}: a coefficient bound must be a finite number >= 0.")
     if lambda_min > lambda_max or lambda_max == 0:
         raise ValueError(

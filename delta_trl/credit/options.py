@@ -14,7 +14,7 @@ def check_choices(rule: Any, **choices: tuple) -> None:
 def check_number(rule: Any, name: str, interval: str) -> None:
     """Raise `ValueError` for an option that is not a number in an interval such as `"(0, 1]"`."""
     value, (low, high) = getattr(rule, name), map(float, interval[1:-1].split(","))
-    if isinstance(value, (int, float)):
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
         above = value > low if interval[0] == "(" else value >= low
         below = value < high if interval[-1] == ")" else value <= high
         if above and below:
@@ -54,6 +54,14 @@ def check_backward(trainer: Any, what: str, instead: str) -> None:
         raise ValueError(
             f"{what} does not work with reentrant gradient checkpointing, which only supports `backward`. Set "
             "gradient_checkpointing_kwargs: {use_reentrant: false}."
+        )
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    inside = model.get_base_model() if hasattr(model, "get_base_model") else model
+    trained = [any(weight.requires_grad for weight in part.parameters()) for part in (model, inside)]
+    if trained == [True, False]:
+        raise ValueError(
+            f"{what} needs the gradient of parameters of the model, and none is trained: prompt and prefix tuning "
+            f"add theirs outside of it. Use LoRA, or {instead}."
         )
 
 

@@ -2,12 +2,12 @@
 
 import torch
 from transformers.trainer_utils import has_length
-from trl import GRPOTrainer
 
 from ..evaluation.metrics import avg_at_k
+from .contrast import KnowsRewards
 
 
-class ReportsAvgAtK(GRPOTrainer):
+class ReportsAvgAtK(KnowsRewards):
     """
     [`~trl.GRPOTrainer`] whose evaluations also report `eval_avg_at_k`: the first reward function's mean over the
     `num_generations_eval` completions of each problem, averaged over problems.
@@ -16,11 +16,11 @@ class ReportsAvgAtK(GRPOTrainer):
     # during an evaluation: the first reward function's rewards of each batch, of all processes
     _eval_rewards: list[torch.Tensor] | None = None
 
-    def _calculate_rewards(self, *args, **kwargs):
-        rewards = super()._calculate_rewards(*args, **kwargs)
+    def _generate_and_score_completions(self, inputs):
+        batch = super()._generate_and_score_completions(inputs)
         if self._eval_rewards is not None:
-            self._eval_rewards.append(rewards[:, 0])
-        return rewards
+            self._eval_rewards.append(self.last_rewards[:, 0])
+        return batch
 
     def evaluation_loop(self, dataloader, *args, metric_key_prefix="eval", **kwargs):
         self._eval_rewards, k = [], self.num_generations_eval

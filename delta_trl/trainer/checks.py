@@ -101,7 +101,8 @@ def check_trainer(trainer: GRPOTrainer, given: dict[str, Any]) -> None:
         logger.warning("All weights of the model are frozen (requires_grad=False): it can be evaluated, not trained.")
     if given.get("peft_config"):  # an adapter that the model came with may have been made for several models
         refuse_missing_targets(model)
-    for warning in (*warn_of_missing_processes(trainer.args.world_size), *warn_of_sampling(trainer)):
+    args = trainer.args
+    for warning in (*warn_of_missing_processes(args.world_size), *warn_of_sampling(trainer), *warn_of_cap(args)):
         logger.warning(warning)
 
 
@@ -121,7 +122,8 @@ def why_credit_is_ignored(args: GRPOConfig, trainer_class: type[GRPOTrainer]) ->
     return (
         f"importance_sampling_level='sequence' (GSPO) with loss_type={args.loss_type!r} spreads the gradient evenly "
         "over the tokens of a response: of their credit, only the mean would count. Use "
-        "importance_sampling_level='token', loss_type 'cispo' or 'vespo', or token_credit='none'."
+        "importance_sampling_level='token', loss_type 'cispo' (its epsilon_high is 5.0) or 'vespo', or "
+        "token_credit='none'."
     )
 
 
@@ -184,6 +186,16 @@ def warn_of_sampling(trainer: GRPOTrainer) -> Iterator[str]:
             f"vLLM samples in {names[0]}, the policy trains in {names[1]}: their log-probabilities differ (of the "
             f"quickstart's model by up to 0.16). To make them agree, {server}train as vLLM samples, with "
             "`bf16: true`; vllm_importance_sampling_correction (on by default) corrects for the rest."
+        )
+
+
+def warn_of_cap(args: GRPOConfig) -> Iterator[str]:
+    """A warning if CISPO caps ratios with the epsilon of other losses, which stands for the distance from 1."""
+    high = args.epsilon if args.epsilon_high is None else args.epsilon_high
+    if args.loss_type == "cispo" and high < 1:
+        yield (
+            f"loss_type='cispo' caps the ratios of all tokens at epsilon_high={high:g}, and they are 1 where the "
+            "policy has not moved. TRL recommends epsilon_high=5.0 for it."
         )
 
 

@@ -1,7 +1,45 @@
-"""Which groups of completions have contrast: rewards that differ, and advantages other than 0."""
+"""Rewards as TRL uses them, and which groups of completions have contrast: rewards that differ."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from trl import GRPOTrainer
+
+
+class KnowsRewards(GRPOTrainer):
+    """
+    [`~trl.GRPOTrainer`] that keeps the rewards from which TRL computes advantages, whichever class has computed them.
+
+    Attributes:
+        last_rewards (`torch.Tensor` of shape `(completions of all processes, functions)`):
+            Those of the last rollout batch, or of the last one in an evaluation; NaN where there is none.
+    """
+
+    last_rewards = torch.zeros(0)
+
+    def _generate_and_score_completions(self, inputs):
+        calculate = self._calculate_rewards  # as the last subclass overrides it
+
+        def keep(*args, **kwargs):
+            self.last_rewards = calculate(*args, **kwargs)
+            return self.last_rewards
+
+        with rewards_by(self, keep):
+            return super()._generate_and_score_completions(inputs)
+
+
+@contextmanager
+def rewards_by(trainer: GRPOTrainer, calculate: Callable[..., torch.Tensor]) -> Iterator[None]:
+    """Let TRL get its rewards from a function in place of the method."""
+    own = vars(trainer).get("_calculate_rewards")
+    trainer._calculate_rewards = calculate
+    try:
+        yield
+    finally:
+        del trainer._calculate_rewards
+        if own is not None:
+            trainer._calculate_rewards = own
 
 
 def total_rewards(trainer: GRPOTrainer, rewards: torch.Tensor) -> torch.Tensor:

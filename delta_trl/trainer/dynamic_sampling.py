@@ -17,9 +17,8 @@ import torch
 from accelerate.logging import get_logger
 from accelerate.utils import gather_object
 from transformers.trainer_utils import has_length
-from trl import GRPOTrainer
 
-from .contrast import has_contrast, total_rewards
+from .contrast import KnowsRewards, has_contrast, rewards_by, total_rewards
 from .prompt_order import PromptOrder
 
 
@@ -28,7 +27,7 @@ logger = get_logger(__name__)
 ROLLOUT = ("prompt_ids", "completion_ids", "env_mask", "logprobs")  # what a `rollout_func` returns
 
 
-class DynamicSampling(GRPOTrainer):
+class DynamicSampling(KnowsRewards):
     """
     [`~trl.GRPOTrainer`] that replaces groups of completions whose rewards are equal: their advantages would all be 0.
 
@@ -60,7 +59,6 @@ class DynamicSampling(GRPOTrainer):
 
     dynamic_sampling = False
     dynamic_sampling_max_rounds = 4
-    _replayed_rewards: torch.Tensor | None = None  # while TRL scores the groups that are trained
     _warned_of_missing_groups = False
 
     def __init__(self, *args, **kwargs):
@@ -92,8 +90,9 @@ class DynamicSampling(GRPOTrainer):
         chosen = (~contrast).int().argsort(stable=True)[:size]  # those with contrast first
         numbers = torch.arange(len(sample.rewards)).view(-1, self.num_generations)[chosen].flatten()
         rows = self._own_rows(sample, numbers.tolist())
+        inputs[:] = [row["inputs"] for row in rows]  # a subclass may look at them afterwards
         with self._replay(rows, sample.rewards[numbers]):
-            batch = super()._generate_and_score_completions([row["inputs"] for row in rows])
+            batch = super()._generate_and_score_completions(inputs)
         self._log_sampling(sample, contrast, chosen)
         return batch
 
@@ -124,7 +123,7 @@ class DynamicSampling(GRPOTrainer):
             refuse("images", "Train on text")
         for i, row in enumerate(inputs):  # what a `rollout_func` has for the rewards
             row |= {name: values[i] if isinstance(values, list) else values for name, values in fields.items()}
-        rewards = super()._calculate_rewards(inputs, texts, completions, completion_ids)
+        rewards = self._calculate_rewards(inputs, texts, completions, completion_ids)
         first = sum(map(len, sample.rounds)) + own.start
         for i, row in enumerate(inputs):
             sample.rows[first + i] = {
@@ -169,17 +168,12 @@ class DynamicSampling(GRPOTrainer):
         output = {name: [row[name] for row in rows] if rows[0][name] is not None else None for name in ROLLOUT}
         for name in dict.fromkeys(name for row in rows for name in row["logged"]):
             self._pending_extra_logs[name] = [row["logged"].get(name) for row in rows]
-        rollout_func, self._replayed_rewards = self.rollout_func, rewards
-        self.rollout_func = lambda prompts, trainer: output
+        rollout_func, self.rollout_func = self.rollout_func, lambda prompts, trainer: output
         try:
-            yield
+            with rewards_by(self, lambda *args, **kwargs: rewards):
+                yield
         finally:
-            self.rollout_func, self._replayed_rewards = rollout_func, None
-
-    def _calculate_rewards(self, *args, **kwargs):
-        if self._replayed_rewards is not None:
-            return self._replayed_rewards
-        return super()._calculate_rewards(*args, **kwargs)
+            self.rollout_func = rollout_func
 
     def _log_sampling(self, sample: "Sample", contrast: torch.Tensor, chosen: torch.Tensor) -> None:
         metrics, size, found = self._metrics["train"], len(chosen), int(contrast.sum())

@@ -35,7 +35,7 @@ def has_images(inputs: dict) -> bool:
 
 def causal_model(trainer: GRPOTrainer, model: nn.Module | None = None) -> nn.Module:
     """A causal language model, by default the one in training, without wrappers of distributed training or PEFT."""
-    model = trainer.accelerator.unwrap_model(trainer.model if model is None else model)
+    model = trainer.accelerator.unwrap_model(trainer.model if model is None else model, keep_torch_compile=False)
     return model.get_base_model() if is_peft_model(model) else model
 
 

@@ -10,6 +10,7 @@ The base classes do the rest. Each of them works on any `GRPOTrainer`.
 """
 
 import inspect
+import math
 import time
 from collections.abc import Callable
 from functools import partial
@@ -29,6 +30,7 @@ from .avg_at_k import ReportsAvgAtK
 from .checkpoints import SafeCheckpoints
 from .checks import check_arguments, check_trainer, refuse_what_hides_states
 from .config import CreditArguments, DeltaGRPOConfig
+from .contrast import has_contrast, total_rewards
 from .credit_rule import DELTA, RuleState, card_text, choose_rule, comparable, describe_rule, paper_of
 from .dynamic_sampling import DynamicSampling
 from .fsdp_precision import FSDPPrecision
@@ -43,6 +45,7 @@ from .trimmed_padding import TrimmedPadding
 
 # Entries of a rollout batch, whose rows TRL shuffles
 TOTAL_REWARDS, GROUPS = "token_credit_rewards", "token_credit_groups"
+RESIDUE = 1e-2  # rounding leaves advantages of up to 1e-3; others, as of a subclass that has its own baseline, stay
 
 
 class DeltaGRPOTrainer(
@@ -165,10 +168,17 @@ class DeltaGRPOTrainer(
         finally:  # also if generation raises
             self._recorder = None
         rows = len(inputs) * self.accelerator.process_index + torch.arange(len(inputs), device=self.accelerator.device)
-        batch |= {TOTAL_REWARDS: self.total_rewards()[rows], GROUPS: rows // self.num_generations}
-        # Where the rewards of a group are equal and have no exact binary form, rounding leaves advantages of up to
-        # 1e-3, which would count as winners or losers.
-        batch["advantages"] = batch["advantages"] * self.groups_with_variance()[batch[GROUPS]]
+        batch |= {TOTAL_REWARDS: total_rewards(self, self.last_rewards)[rows], GROUPS: rows // self.num_generations}
+        advantages = batch["advantages"]
+        if advantages.ndim != 1:
+            raise ValueError(
+                f"{type(self).__name__} has advantages of shape {tuple(advantages.shape)}: token credit takes one for "
+                "each completion, and multiplies it. Use token_credit='none' to train on your own."
+            )
+        # Where the rewards of a group are equal and have no exact binary form, rounding leaves small advantages, which
+        # would count as winners or losers.
+        is_residue = ~has_contrast(self, self.last_rewards)[batch[GROUPS]] & (advantages.abs() < RESIDUE)
+        batch["advantages"] = advantages.masked_fill(is_residue, 0.0)
         if rule.credits_rollouts:
             self._credit_rollout(batch, recorder)
         return batch
@@ -267,7 +277,8 @@ class DeltaGRPOTrainer(
 
     def _log_credit(self, metrics: dict[str, float]) -> None:
         for name, value in metrics.items():
-            self._metrics["train"][f"credit/{name}"].append(value)
+            if not math.isnan(value):  # undefined in a rollout batch without contrast, say
+                self._metrics["train"][f"credit/{name}"].append(value)
 
     def _log_columns(self, coefficients: list, advantages: list) -> None:
         """Add columns to TRL's completions table."""

@@ -90,12 +90,14 @@ class TrimmedPadding(GRPOTrainer):
                 return score_in_pieces(score, input_ids, attention_mask, logits_to_keep, plan, **options)
 
     def _score_piece(self, model, piece: Piece | None, positions, *args, **options):
-        """Score as the base class does, without its profiler. `positions`: position ids, if the model needs them."""
+        """Score as the base class does, without TRL's profiler. `positions`: position ids, if the model needs them."""
         model = model if positions is None else partial(model, position_ids=positions)
         score = super()._get_per_token_logps_and_entropies.__func__
+        if score is GRPOTrainer._get_per_token_logps_and_entropies:
+            score = inspect.unwrap(score)
         self._piece = piece
         try:
-            return inspect.unwrap(score)(self, model, *args, **options)
+            return score(self, model, *args, **options)
         finally:
             self._piece = None
 

@@ -283,6 +283,7 @@ def test_where_the_model_is_sure_the_shorter_centroid_decides():
         ({"refinement_steps": 1.5}, "refinement_steps=1.5"),
         ({"lambda_min": 1.3}, "lambda_min=1.3, lambda_max=1.2"),
         ({"lambda_min": -0.1}, "lambda_min=-0.1"),
+        ({"lambda_min": True}, "lambda_min=True"),
         ({"lambda_max": math.inf}, "lambda_max=inf"),
         ({"lambda_min": 0, "lambda_max": 0}, "lambda_max > 0"),
         ({"assignment": "half"}, "assignment='half'"),

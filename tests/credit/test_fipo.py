@@ -62,3 +62,9 @@ def test_the_dual_clip_is_that_of_the_loss_unless_it_is_given(given, loss, used)
     tokens = Tokens(torch.zeros(1, 4).long(), mask, advantages, log_probs=new, old_log_probs=old)
     expected = fipo_weights(new, old, advantages, mask, dual_clip=used)
     torch.testing.assert_close(rule.of_micro_batch(tokens).weights, expected[0])
+
+
+@pytest.mark.parametrize("value", [-1.0, 0, "a", True])
+def test_a_dual_clip_out_of_range(value):
+    with pytest.raises(ValueError, match="dual_clip="):
+        FIPO(dual_clip=value)

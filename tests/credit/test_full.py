@@ -30,12 +30,12 @@ def models():
 RANDOM_IDS = torch.randint(2, 39, (4, 10), generator=torch.Generator().manual_seed(0))
 
 
-def scorer(model, ids=RANDOM_IDS, autocast=False):
+def scorer(model, ids=RANDOM_IDS, autocast=False, dtype=torch.bfloat16):
     """Log-probs of two micro-batches, by default of two sequences of ten tokens each."""
 
     def log_probs(i):
         x = ids[: len(ids) // 2] if i == 0 else ids[len(ids) // 2 :]
-        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        with torch.autocast("cpu", dtype, enabled=autocast):
             logits = model(input_ids=x).logits[:, :-1]
         log_p = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)
         return log_p.gather(2, x[:, 1:, None]).flatten()
@@ -209,6 +209,23 @@ def test_frozen_parameters_do_not_count():
     v, c = brute_force(model), torch.randn(36, dtype=torch.float64)
     gradients = FullGradients(model, scorer(model), 2, "central")
     assert relative_error(gradients.score(gradients.combine(c)), v @ (c @ v)) < 1e-4
+
+
+def test_small_weights_do_not_vanish_in_float16():
+    """Those of a rollout batch of ten million tokens."""
+    model = sharp = tiny.model(hidden_size=64)
+    with torch.no_grad():
+        for p in sharp.parameters():
+            p *= 4 if p.ndim == 2 else 1
+    weights = torch.randn(36, generator=torch.Generator().manual_seed(1)) / 1e7
+    exact, half = (
+        torch.cat([d.flatten() for d in FullGradients(model, scores, 2, dtype=dtype).combine(weights)])
+        for scores, dtype in (
+            (scorer(model), None),
+            (scorer(model, autocast=True, dtype=torch.float16), torch.float16),
+        )
+    )
+    assert relative_error(half, exact.double()) < 0.01
 
 
 def test_errors():

@@ -99,6 +99,8 @@ def test_options_out_of_range(name):
         RLCSD(**{name: 0})
     with pytest.raises(ValueError, match="threshold=-1"):
         RLCSD(threshold=-1)
+    with pytest.raises(ValueError, match=r"wrong=2.5: expected a whole number"):
+        RLCSD(wrong=2.5)
 
 
 def test_groups_must_be_whole(make_trainer):

@@ -10,12 +10,15 @@ from types import SimpleNamespace
 
 import pytest
 from datasets import Dataset
+from peft import PromptTuningConfig
+from torch import nn
 
 from delta_trl import DeltaGRPOConfig
 from delta_trl.credit import AdaptiveSides, DelTA, WithinSide
 from delta_trl.trainer.checks import refuse_what_hides_states
 
 from ..corpus import tiny
+from ..trainers import credit
 
 
 def config(**options) -> DeltaGRPOConfig:
@@ -37,8 +40,10 @@ def trainer(fsdp=0, zero=0, **options) -> SimpleNamespace:
     return SimpleNamespace(
         args=SimpleNamespace(**{**vars(args), "deepspeed_plugin": plugin}),
         is_fsdp_enabled=fsdp > 0,
-        accelerator=SimpleNamespace(is_fsdp2=fsdp == 2),
-        model=SimpleNamespace(config=SimpleNamespace(get_text_config=lambda: sizes)),
+        accelerator=SimpleNamespace(is_fsdp2=fsdp == 2, unwrap_model=lambda model: model),
+        model=SimpleNamespace(
+            config=SimpleNamespace(get_text_config=lambda: sizes), parameters=nn.Linear(1, 1).parameters
+        ),
         processing_class=SimpleNamespace(),
     )
 
@@ -88,6 +93,12 @@ def test_what_works_is_not(rule, setup):
     rule.check(trainer(**setup))
 
 
+def test_gradients_outside_of_the_model_are_refused(make_trainer):
+    adapter = {"peft_config": PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)}
+    with pytest.raises(ValueError, match="prompt and prefix tuning"):
+        make_trainer(trainer_options=adapter, **credit(token_gradient="full"))
+
+
 def test_a_temperature_that_log_probabilities_do_not_know(make_trainer, caplog):
     make_trainer(generation_kwargs={"temperature": 0.5, "top_p": 0.9})
     assert "samples at temperature 0.5, but log-probabilities are computed at temperature=1" in caplog.text
@@ -126,8 +137,9 @@ def few_words() -> dict:
             "max_completion_length=8 more: the model has 11",
         ),
         ({"trainer_options": few_words()}, "does not know"),
+        ({"loss_type": "cispo"}, "at epsilon_high=0.28, and they are 1"),
     ],
-    ids=["frozen", "positions", "words"],
+    ids=["frozen", "positions", "words", "cap"],
 )
 def test_what_grpo_trainer_does_is_only_doubted(make_trainer, caplog, change, message):
     make_trainer(**change)

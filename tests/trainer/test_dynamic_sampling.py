@@ -16,7 +16,7 @@ from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 from trl.chat_template_utils import qwen3_chat_template
 
-from delta_trl import DeltaGRPOConfig
+from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.trainer.checkpoints import SafeCheckpoints
 from delta_trl.trainer.dynamic_sampling import DynamicSampling
 
@@ -280,6 +280,50 @@ def test_a_checkpoint_without_an_order_begins_the_data_anew(make_trainer, tmp_pa
     order.start(3)
     order.load(tmp_path)
     assert order.taken == 0
+
+
+def test_contrast_is_that_of_a_subclass_s_rewards(make_trainer):
+    class AddsToRewards(DeltaGRPOTrainer):
+        def _calculate_rewards(self, *args, **kwargs):
+            rewards = super()._calculate_rewards(*args, **kwargs)
+            return rewards + torch.arange(len(rewards))[:, None] % G
+
+    def equal(completions, **kwargs):
+        return [0.0] * len(completions)
+
+    trainer = make_trainer(trainer_class=AddsToRewards, dynamic_sampling=True, reward_funcs=equal)
+    trainer.train()
+    assert max(logged(trainer, "dynamic_sampling/rounds")) == 0
+    assert logged(trainer, "reward") == [1.5] * 2
+    assert min(logged(trainer, "grad_norm")) > 0
+
+
+def test_a_subclass_s_inputs_are_the_rows_that_are_trained(make_trainer):
+    class Reads(DeltaGRPOTrainer):
+        def _generate_and_score_completions(self, inputs):
+            batch = super()._generate_and_score_completions(inputs)
+            pairs = zip(batch["prompt_ids"], batch["prompt_mask"].bool(), strict=True)
+            given = [self.processing_class(row["prompt"]).input_ids for row in inputs]
+            assert given == [ids[mask].tolist() for ids, mask in pairs]
+            return batch
+
+    def of_odd_prompts(completions, prompts, **kwargs):
+        return [float(i % 2) * (len(prompt) % 2) for i, prompt in enumerate(prompts)]
+
+    data = Dataset.from_dict({"prompt": texts(24)})
+    trainer = make_trainer(
+        trainer_class=Reads, dynamic_sampling=True, reward_funcs=of_odd_prompts, train_dataset=data, max_steps=3
+    )
+    trainer.train()
+    assert max(logged(trainer, "dynamic_sampling/rounds")) > 0
+
+
+def test_a_reward_that_fails_is_named(make_trainer):
+    def mine(completions, **kwargs):
+        return [math.inf] * len(completions)
+
+    with pytest.raises(ValueError, match="'mine' returned inf for completion 1 of 8"):
+        make_trainer(dynamic_sampling=True, reward_funcs=mine).train()
 
 
 class Game:

@@ -9,6 +9,7 @@ import torch
 from trl import GRPOConfig, GRPOTrainer
 
 from delta_trl.rewards import failures
+from delta_trl.trainer.contrast import has_contrast, total_rewards
 from delta_trl.trainer.reward_checks import RewardChecks
 
 from ..corpus import tiny
@@ -134,8 +135,21 @@ def test_sums_and_variance_of_rewards(make_plain, rollout):
     funcs = [lambda completions, **_: list(first), lambda completions, **_: list(second)]
     trainer = make_plain(reward_funcs=funcs, reward_weights=[1.0, 0.1])
     rollout(trainer)
-    assert trainer.total_rewards().tolist() == pytest.approx([1.03] * 4 + [0.03, 1.03, 0.03, math.nan], nan_ok=True)
-    assert trainer.groups_with_variance().tolist() == [False, True]
+    total = total_rewards(trainer, trainer.last_rewards).tolist()
+    assert total == pytest.approx([1.03] * 4 + [0.03, 1.03, 0.03, math.nan], nan_ok=True)
+    assert has_contrast(trainer, trainer.last_rewards).tolist() == [False, True]
+
+
+def test_a_warning_does_without_what_a_subclass_does_not_log(make_trainer, caplog):
+    class LogsNothing(Plain):
+        def _generate(self, prompts):
+            generated = super()._generate(prompts)
+            del self._metrics["train"]["completions/clipped_ratio"]
+            return generated
+
+    equal = lambda completions, **_: [1.0] * len(completions)  # noqa: E731
+    make_trainer(trainer_class=LogsNothing, config_class=GRPOConfig, reward_funcs=equal, max_steps=3).train()
+    assert "The last one's 8 rewards: <lambda> all 1. One completion: " in caplog.text
 
 
 def test_rewards_of_environments_may_be_asked_without_completions():

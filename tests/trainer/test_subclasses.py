@@ -1,5 +1,7 @@
 """Subclasses that score, change a batch, or compute a loss in their own way do with ours what they do with TRL's."""
 
+import functools
+
 import pytest
 import torch
 from transformers import Lfm2Config, OPTConfig
@@ -8,9 +10,10 @@ from trl.experimental.gmpo import GMPOConfig, GMPOTrainer
 from trl.trainer.utils import add_fused_lm_head
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
+from delta_trl.trainer.trimmed_padding import TrimmedPadding
 
 from ..corpus import tiny
-from ..trainers import expected_coefficients, logged, plain_forward
+from ..trainers import credit, expected_coefficients, logged, plain_forward
 
 
 OPTIONS = {
@@ -197,6 +200,85 @@ def test_a_model_that_cannot_be_probed_is_not_trimmed(make_trainer, caplog):
     model.base_model.register_forward_pre_hook(look, with_kwargs=True)
     make_trainer(model).train()
     assert "Qwen3ForCausalLM cannot score a plain row of tokens (TypeError: an image is missing)" in caplog.text
+
+
+class AddsToRewards:
+    def _calculate_rewards(self, *args, **kwargs):
+        rewards = super()._calculate_rewards(*args, **kwargs)
+        return rewards + torch.arange(len(rewards))[:, None] % 4
+
+
+class RewardsItself:
+    def _calculate_rewards(self, inputs, prompts, completions, *args, **kwargs):
+        return torch.arange(len(completions))[:, None] % 4 * 1.0
+
+
+class HasBaseline(GRPOTrainer):
+    """Completions of equal rewards have an advantage over a fixed baseline."""
+
+    def _generate_and_score_completions(self, inputs):
+        batch = super()._generate_and_score_completions(inputs)
+        return batch | {"advantages": torch.full_like(batch["advantages"], 0.5)}
+
+
+def equal(completions, **kwargs):
+    return [1.0] * len(completions)
+
+
+@pytest.mark.parametrize(
+    ("bases", "theirs"),
+    [
+        ((AddsToRewards, DeltaGRPOTrainer), (AddsToRewards, GRPOTrainer)),
+        ((RewardsItself, DeltaGRPOTrainer), (RewardsItself, GRPOTrainer)),
+        ((DeltaGRPOTrainer, HasBaseline), (HasBaseline,)),
+    ],
+    ids=["adds to rewards", "rewards itself", "has a baseline"],
+)
+def test_rewards_and_advantages_of_its_own(make_trainer, bases, theirs):
+    """Where the reward functions see no difference: with coefficients of 1, the training of TRL's trainer."""
+    options = {"reward_funcs": equal, **ROLLOUT, **OPTIONS}
+    plain = make_trainer(
+        trainer_class=type("Plain", theirs, {}), config_class=GRPOConfig, epsilon_high=0.28, **options
+    )
+    plain.train()
+    ours = make_trainer(trainer_class=type("Own", bases, {}), **options, **credit(lambda_min=1.0, lambda_max=1.0))
+    ours.train()
+    assert logged(ours, "grad_norm") == pytest.approx(logged(plain, "grad_norm"), rel=1e-3)
+    assert min(logged(plain, "grad_norm")) > 0.01
+
+
+def test_advantages_of_tokens_are_refused(make_trainer):
+    class OfTokens(GRPOTrainer):
+        def _generate_and_score_completions(self, inputs):
+            batch = super()._generate_and_score_completions(inputs)
+            return batch | {"advantages": batch["advantages"][:, None] * batch["completion_mask"]}
+
+    trainer = make_trainer(trainer_class=type("Own", (DeltaGRPOTrainer, OfTokens), {}))
+    with pytest.raises(ValueError, match=r"Own has advantages of shape \(8, \d+\): .*token_credit='none'"):
+        trainer.train()
+
+
+def test_a_scoring_method_keeps_its_decorator(make_trainer):
+    def halved(method):
+        @functools.wraps(method)
+        def score(*args, **kwargs):
+            log_probs, *others = method(*args, **kwargs)
+            return 0.5 * log_probs, *others
+
+        return score
+
+    class Decorated(GRPOTrainer):
+        @halved
+        def _get_per_token_logps_and_entropies(self, *args, **kwargs):
+            return super()._get_per_token_logps_and_entropies(*args, **kwargs)
+
+    norms = []
+    for bases in ((Decorated,), (TrimmedPadding, Decorated)):
+        kind = type("Own", bases, {})
+        trainer = make_trainer(sharp(), trainer_class=kind, config_class=GRPOConfig, **ROLLOUT, **OPTIONS)
+        trainer.train()
+        norms.append(logged(trainer, "grad_norm"))
+    assert norms[0] == pytest.approx(norms[1], rel=1e-3)
 
 
 class Replaces:

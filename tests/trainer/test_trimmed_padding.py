@@ -135,6 +135,14 @@ def test_lora_with_a_reference(make_trainer):
     assert logged(ours, "kl") == pytest.approx(logged(theirs, "kl"), rel=0.2)
 
 
+def test_a_compiled_model_is_trimmed_as_itself(make_trainer):
+    compiled = {"torch_compile": True, "torch_compile_backend": "eager"}
+    trainer, _, widths = run(make_trainer, **compiled, **TRIMMED)
+    (trim,) = trainer._trims.values()
+    assert trim.prompts
+    agree((trainer, _, widths), run(make_trainer, **compiled, **TRLS), 2e-5)
+
+
 def test_off_it_is_grpo_bit_for_bit(make_trainer):
     off = type("Off", (Plain,), {"trim_padding": False})
     (ours, our_weights, _), (theirs, their_weights, _) = (

@@ -138,7 +138,10 @@ class FullGradients:
     def combine(self, weights: torch.Tensor) -> list[torch.Tensor]:
         self.forward_passes += 1
         self.weights, self.total_weight = weights, float(all_reduce(weights.abs().sum()))
-        weights = weights[self.tokens]
+        # The weights of a side add up to 1: in float16, the gradients of a million tokens would vanish
+        largest = all_reduce(torch.cat([weights.abs(), weights.new_zeros(1)]).amax(), "MAX")
+        scale = 2.0 ** (math.frexp(float(largest))[1] + 8)  # rounds nothing; up to 1/256, sums do not overflow
+        weights = weights[self.tokens] / scale
         direction = [torch.zeros_like(_local(p), dtype=_accumulator(p)) for p in self.parameters]
         seen, start = [], 0
         for i in range(self.n_batches):
@@ -150,7 +153,7 @@ class FullGradients:
             start += len(log_probs)
             for d, gradient in zip(direction, gradients, strict=True):
                 if gradient is not None:
-                    d += gradient
+                    d.add_(gradient, alpha=scale)
         self.log_probs = torch.cat(seen)
         return direction if self.sharded else [all_reduce(d) for d in direction]
 

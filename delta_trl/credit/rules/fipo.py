@@ -44,7 +44,7 @@ class FIPO(TokenCredit):
     dual_clip: float | None = None
 
     def __post_init__(self):
-        for name in ("decay", "clip", "safety_threshold"):
+        for name in ("decay", "clip", "safety_threshold", *(["dual_clip"] if self.dual_clip is not None else [])):
             check_number(self, name, "(0, inf]")
         self._dual_clip = self.dual_clip
 

@@ -49,6 +49,8 @@ class RLCSD(TokenCredit):
     def __post_init__(self):
         for name in ("strength", "temperature", "wrong"):
             check_number(self, name, "(0, inf)")
+        if not isinstance(self.wrong, int):
+            raise ValueError(f"wrong={self.wrong!r}: expected a whole number of siblings.")
         check_number(self, "clip", "(0, inf]")
         check_number(self, "threshold", "[0, inf)")
 
