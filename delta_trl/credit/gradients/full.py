@@ -250,7 +250,8 @@ class FullGradients:
 @contextmanager
 def _same_dropout(i: int) -> Iterator[None]:
     """Every forward of micro-batch i drops the same units: log-probabilities must be a function of θ alone."""
-    with torch.random.fork_rng():
+    device = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []  # by default, of all GPUs
+    with torch.random.fork_rng(devices=device):
         torch.manual_seed(i)
         yield
 

@@ -4,6 +4,7 @@ import re
 
 import sympy
 
+from .guards import RefusedError, is_undone, refuse_large
 from .lists import split_elements
 from .normalization import squeeze
 from .parsing import UnreadableError, fraction, parse
@@ -55,6 +56,9 @@ def _general(text: str, modulus: str) -> tuple[str, list[str], str] | None:
         return None
     if not (isinstance(expression, sympy.Expr) and len(expression.free_symbols) == 1 and modulus.isdigit()):
         return None
+    refuse_large(expression)
+    if is_undone(expression) or any(part.is_number for part in expression.atoms(sympy.Pow)):
+        raise RefusedError("restates the problem: arithmetic")
     polynomial = expression.as_poly(*expression.free_symbols)
     if polynomial is None or polynomial.degree() != 1 or abs(polynomial.LC()) != int(modulus):
         return None

@@ -7,11 +7,12 @@ the problem or is too large to evaluate is refused, and a "yes" is vetoed where 
 
 import functools
 import re
+from collections.abc import Iterator
 
 from .cases import equal_cases, read_cases, without_braces
 from .congruences import MODULUS, equal_congruences
 from .guards import RefusedError, refuse_shape
-from .lists import MEMBER, equal_lists, read_list
+from .lists import MEMBER, equal_lists, equal_named, read_list
 from .normalization import normalize, split_top_level, squeeze
 from .parsing import REPEATING, UnreadableError, fraction, parse
 from .structures import read_structures, same_structures
@@ -32,6 +33,7 @@ CONDITION = re.compile(
     rf"(?:\s*[,;]|,?\s*{FOR}\s*\}}|\s*(?=\())\s*\(?\s*(?:{IN_SET}|{INDICES})\s*\)?\s*$"
     rf"|,?\s*{FOR}(?:\s*\}}\s*[a-z]|\s+[a-z]\s*\}})\s*$"
 )
+DOMAIN = re.compile(r"(?<=[^\s=,])\s*\(\s*([a-z]\s*(?:[<>]|\\(?:le|ge|neq)(?![A-Za-z]))[^()]*)\)$")  # y = x^2 (x > 0)
 SET_BUILDER = re.compile(
     r"\\lbrace\s*([a-z])\s*(?:\\in\s*\\mathbb\s*\{R\}\s*)?(?:\||:)\s*((?=.*[<>]|.*\\(?:le|ge|neq)(?![A-Za-z]))[^|:]*)\\rbrace\s*"
 )
@@ -122,7 +124,7 @@ def read_gold(gold: str) -> str | None:
     if read_structures(text) or read_cases(text) or SYMBOLIC.search(text):
         return text
     text = _bare_set(text)
-    for element in read_list(text)[1]:
+    for element in _leaves(text):
         if element == "\\ldots":
             continue
         value, unit = split_unit(element)
@@ -132,8 +134,15 @@ def read_gold(gold: str) -> str | None:
     return text
 
 
+def _leaves(text: str) -> Iterator[str]:
+    """The elements of a list, and of the lists in it."""
+    brackets, elements = read_list(text)
+    for element in elements:
+        yield from _leaves(element) if brackets or len(elements) > 1 else [element]
+
+
 def _normal(text: str) -> str:
-    return total_of(without_braces(normalize(text)))
+    return DOMAIN.sub(r", \1", total_of(without_braces(normalize(text))))
 
 
 def _parses(text: str) -> bool:
@@ -191,6 +200,8 @@ def _equal(gold: str, answer: str) -> bool:
             raise RefusedError("an implication that gives no equation")
     gold, answer = (_bare_set(MEMBER.sub("", CONDITION.sub("", text))) for text in (gold, answer))
     if (same := equal_congruences(gold, answer)) is not None:
+        return same
+    if (same := equal_named(gold, answer)) is not None:
         return same
     gold, answer = _strip_names(gold, answer)
     return equal_lists(gold, answer)

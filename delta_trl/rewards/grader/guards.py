@@ -61,6 +61,7 @@ SIMPLE_FRACTION = re.compile(rf"\\frac\s*\{{{NUMBER}\}}\s*\{{{NUMBER}\}}|[\d.]+\
 FRACTION_OF_FRACTIONS = re.compile(
     r"Q\s*\)?\s*(?:/|\\div)|(?:/|\\div)\s*\(?\s*Q|\\frac\s*\{\s*-?Q\s*\}(?!\s*\{\s*1\s*\})|\\frac\s*\{[^{}]*\}\s*\{\s*Q\s*\}"
 )
+MIXED = re.compile(r"\d\s*\\frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}")
 BIG_BINOMIAL = re.compile(r"\\binom\s*\{\s*\d{5,}|\d{5,}\s*\\choose")
 
 
@@ -93,8 +94,9 @@ def refuse_shape(gold: str, answer: str) -> None:
 
 def refuse_restatement(gold: str, answer: str) -> None:
     """Refuse an operation that is not carried out, unless the gold has it too."""
-    if divides_fractions(answer) and not divides_fractions(gold):
-        raise RefusedError("restates the problem: arithmetic")
+    for is_left in (divides_fractions, has_improper_part):
+        if is_left(answer) and not is_left(gold):
+            raise RefusedError("restates the problem: arithmetic")
     for name, pattern in OPERATIONS.items():
         if pattern.search(answer) and not pattern.search(gold):
             implied = IMPLIED.get(name)
@@ -107,6 +109,11 @@ def refuse_restatement(gold: str, answer: str) -> None:
 def divides_fractions(text: str) -> bool:
     """Whether plain numbers are divided twice, as in `48/2/3`: latex2sympy evaluates that while it parses."""
     return bool(FRACTION_OF_FRACTIONS.search(SIMPLE_FRACTION.sub("Q", text.replace("Q", "q"))))
+
+
+def has_improper_part(text: str) -> bool:
+    r"""Whether a mixed number has a fraction of 1 or more, `41\frac{2}{2}`: latex2sympy adds it up."""
+    return any(int(above) >= int(below) for above, below in MIXED.findall(text))
 
 
 def refuse_zeros(gold: str, answer: str) -> None:
@@ -147,6 +154,9 @@ def is_undone(expression: sympy.Basic | sympy.MatrixBase) -> bool:
             under_roots.add(part.args[0])
         if isinstance(part, sympy.Add) and _has_like_terms(part):
             return True
+        if isinstance(part, sympy.Pow) and part.args[0].has(sympy.I, I_SYMBOL) and part.args[1].is_Integer:
+            if part.args[1] > 1 and not part.free_symbols - {I_SYMBOL}:  # i^{2022}, (1 + i)^{10}
+                return True
         if isinstance(part, sympy.Mul) and part not in under_roots and _is_product_to_compute(part):
             return True
         if isinstance(part, sympy.Set) and _is_set_to_compute(part):
@@ -237,6 +247,8 @@ def _sides_of_fraction(factor: sympy.Basic, above: bool = True) -> Iterator[tupl
             yield sympy.Integer(factor.q), not above
     elif factor.is_Float:
         yield factor, above
+    elif factor.is_Pow and not factor.args[1].is_Integer and _is_plain(factor):
+        yield factor.doit(), above
 
 
 def _is_set_to_compute(expression: sympy.Set) -> bool:
@@ -268,6 +280,8 @@ def _is_plain(factor: sympy.Basic) -> bool:
         return factor.args[0].is_Number
     if factor.is_Pow and factor.args[1] == -1:
         return factor.args[0].is_Number and not factor.args[0].is_Integer
+    if factor.is_Pow and all(part.is_Rational for part in factor.args) and not factor.args[1].is_Integer:
+        return bool(factor.doit().is_Rational)  # \sqrt 4
     return factor.is_Number
 
 

@@ -12,7 +12,7 @@ from .normalization import split_top_level, squeeze
 from .parsing import UnreadableError, parse
 from .quantities import equal_quantities
 from .units import is_quantity
-from .values import INEQUALITY
+from .values import INEQUALITY, is_name, split_equation
 from .words import is_wordy, unwrap
 
 
@@ -29,13 +29,14 @@ VECTOR = re.compile(  # may be written (1, 2)
     r"\\begin\s*\{[pb]matrix\}((?:(?!&|\\end).)*|(?:(?!\\\\|\\end).)*)\\end\s*\{[pb]matrix\}"
 )
 NAMED = re.compile(r"([A-Za-z](?:_\{?\d\}?)?)\s*=")  # `y = 2, x = 1` is the point (1, 2)
-NAMED_TUPLE = re.compile(r"^\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])+\s*\)\s*=\s*")
+NAMED_TUPLE = re.compile(r"^\(\s*([A-Za-z](?:\s*,\s*[A-Za-z])+)\s*\)\s*=\s*")
 VARIABLE = re.compile(
     r"\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|varphi|rho|sigma|omega|tau|psi|xi|eta|nu)(?![A-Za-z])"
     r"|(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])"
 )
 WORDS = re.compile(r"\\(?:mathbb|text)\s*\{[^{}]*\}|_\s*\{\w+\}|_\s*\w")
 SIZE = re.compile(r"\|\s*[A-Za-z]\s*\|")  # |x| < 2 may stay
+BRACKET = re.compile(r"[()\[\]{}]|\\(?:[lr]brace|[lr]angle)(?![A-Za-z])")
 BRACKETS = {"(": ")", "[": "]", "\\lbrace": "\\rbrace", "\\langle": "\\rangle", "]": "["}
 
 
@@ -57,8 +58,8 @@ def read_list(text: str) -> tuple[str, list[str]]:
 
 def _balanced(text: str) -> bool:
     depth = 0
-    for character in text:
-        depth += (character in "([{") - (character in ")]}")
+    for bracket in BRACKET.findall(text):
+        depth += 1 if bracket in ("(", "[", "{", "\\lbrace", "\\langle") else -1
         if depth < 0:
             return False
     return depth == 0
@@ -91,6 +92,8 @@ def equal_lists(gold: str, answer: str) -> bool:
     if _are_sets(gold, answer) and (equal := _equal_sets(gold, answer)) is not None:
         return equal
     gold, answer = _points(gold), _points(answer)
+    if _about_several(gold) and bool(OR.search(gold)) != bool(OR.search(answer)):
+        return False
     tuples = ("()", "\\langle\\rangle")
     if VECTOR.fullmatch(gold) and read_list(answer)[0] in tuples:
         gold = _tuple(gold)
@@ -126,6 +129,50 @@ def equal_lists(gold: str, answer: str) -> bool:
     elif gold_brackets and not brackets and gold_brackets not in ("()", "\\lbrace\\rbrace", "\\langle\\rangle"):
         return False
     return _match(wanted, given, ordered)
+
+
+def equal_named(gold: str, answer: str) -> bool | None:
+    """Compare the values of several names, which also stand in their order; None if the gold has no such values."""
+    wanted, given = _named_values(gold), _named_values(answer)
+    if wanted is None:
+        return None
+    if given is not None:
+        if len({name.lower() for name in wanted}) == len(wanted):  # R and r are not the same
+            wanted, given = ({name.lower(): value for name, value in of.items()} for of in (wanted, given))
+        if wanted.keys() != given.keys():
+            return None
+        return all(_equal_elements(value, given[name]) for name, value in wanted.items())
+    brackets, values = read_list(answer)
+    if "=" in answer or len(values) != len(wanted):
+        return None
+    if OR.search(answer) or brackets == "\\lbrace\\rbrace":
+        return False
+    orders = [list(wanted), *([sorted(wanted)] if brackets else [])]
+    return any(_match([wanted[name] for name in names], values, ordered=True) for names in orders)
+
+
+def _named_values(text: str) -> dict[str, str] | None:
+    """The values of `x = 2, y = 3`, `(x, y) = (2, 3)` or `x = y = 2` by name; None unless the names differ."""
+    if OR.search(text) or INEQUALITY.search(text):
+        return None
+    if match := NAMED_TUPLE.match(text.strip()):
+        names, (brackets, values) = match[1].split(","), read_list(text.strip()[match.end() :])
+        pairs = list(zip(names, values, strict=False)) if brackets == "()" and len(names) == len(values) else []
+    else:
+        equations = [split_equation(element) for element in split_elements(text)]
+        pairs = [(name, sides[-1]) for sides in equations for name in sides[:-1]]
+        if any(len(sides) < 2 or not sides[-1] for sides in equations):
+            return None
+    named = {squeeze(name): value for name, value in pairs}
+    several = len({re.sub(r"_\{?\w+\}?$", "", name) for name in named})  # x_1 and x_2 are values of x
+    return named if 1 < several == len(pairs) and all(map(is_name, named)) else None
+
+
+def _about_several(text: str) -> bool:
+    """Whether statements are about different unknowns: `x > 0, y > 0`."""
+    pieces = [piece for piece in split_elements(text) if "=" in piece or INEQUALITY.search(piece)]
+    unknowns = [set(VARIABLE.findall(WORDS.sub(" ", piece))) for piece in pieces]
+    return len(unknowns) > 1 and not set.intersection(*unknowns)
 
 
 def refuse_unsolved(gold: str, answer: str) -> None:

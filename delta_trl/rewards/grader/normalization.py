@@ -65,6 +65,7 @@ ORDINAL = re.compile(
     rf"(?<=\d)\s*\^?\s*(?:{ND}|\{{\s*{ND}\s*\}}|{TEXT_ND}|\{{\s*{TEXT_ND}\s*\}}|(\\text\s*\{{)\s*{ND})"
 )
 SIMPLE_NUMBER = r"\d+(?:\.\d+)?"
+SEMICOLONS = re.compile(r"[(\[][^()\[\],;]*;[^()\[\],]*[)\]]")  # (0;1], but not (0,5;1)
 
 
 def normalize(text: str) -> str:
@@ -131,6 +132,7 @@ def normalize(text: str) -> str:
     text = _short_arguments(text)
     text = re.sub(r"(?<=\d)\s+(\d+)\s*/\s*(\d+)(?!\d)", r"\\frac{\1}{\2}", text)  # the mixed number "2 1/2"
     text = re.sub(r"\s+", " ", text).strip()
+    text = SEMICOLONS.sub(lambda m: m[0].replace(";", ","), text)
     text = re.sub(r"^[\s,;:=]+", "", text)
     text = text if text.endswith("...") else text.rstrip(" .,;:")
     while _is_wrapped(text, "{", "}"):

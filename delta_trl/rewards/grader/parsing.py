@@ -4,6 +4,7 @@ import functools
 import re
 import zlib
 from fractions import Fraction
+from typing import Any
 
 import sympy
 from latex2sympy2_extended import latex2sympy
@@ -55,7 +56,22 @@ def parse(text: str, is_complex: bool, lowercase: bool) -> sympy.Basic | sympy.M
         expression = expression.subs(
             {symbol: sympy.I for symbol in expression.free_symbols if symbol.name in ("i", "I")}
         )
-    return expression
+    return expression if is_complex else _with_real_roots(expression)
+
+
+def _with_real_roots(expression: Any) -> Any:
+    """With odd roots of negative numbers that are real: sympy takes complex ones."""
+    if not isinstance(expression, sympy.Expr) or not expression.args:
+        return expression
+    parts = [_with_real_roots(part) for part in expression.args]
+    if isinstance(expression, sympy.Pow):
+        base, exponent = parts
+        if base.is_number and base.is_negative and exponent.is_Rational and exponent.q > 1 and exponent.q % 2:
+            root = sympy.Pow(-base, exponent, evaluate=False)
+            return sympy.Mul(-1, root, evaluate=False) if exponent.p % 2 else root
+    if all(new is old for new, old in zip(parts, expression.args, strict=True)):
+        return expression
+    return expression.func(*parts, evaluate=False)
 
 
 def opaque(text: str) -> str:
@@ -101,7 +117,7 @@ def fraction(text: str) -> Fraction | None:
             return None
         value = top / bottom
     elif match := MIXED.fullmatch(text):
-        if int(match[4]) == 0:
+        if int(match[3]) >= int(match[4]):
             return None
         value = int(match[2]) + Fraction(int(match[3]), int(match[4]))
     else:

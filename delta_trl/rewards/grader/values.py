@@ -5,8 +5,9 @@ where a numerical comparison does not decide.
 """
 
 import itertools
+import random
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -30,6 +31,7 @@ from .parsing import UnreadableError, fraction, is_complex_number, opaque, parse
 DIGITS = 100
 TOLERANCE = sympy.Float("1e-9")
 EXACT_TOLERANCE = sympy.Float("1e-80")  # without decimals nothing is rounded
+AGREEING = 2  # random points at which expressions with variables agree in all digits only if they are equal
 DECIMAL = re.compile(r"-?\d*\.\d+")
 EQUALITY = re.compile(r"(?<![<>!:])=+(?![<>])|\\equiv(?![A-Za-z])|(\\approx)(?![A-Za-z])")
 INEQUALITY = re.compile(r"[<>]|\\(?:le|ge|neq|lt|gt|leq|geq)(?![A-Za-z])")
@@ -248,10 +250,6 @@ def _is_rounded(gold: str, rounded: Any, value: Any) -> bool:
     return bool(difference < unit and difference <= abs(rounded) / 10**9)
 
 
-def _point(symbols: Iterable[sympy.Symbol], seed: int) -> dict[sympy.Symbol, sympy.Rational]:
-    return {symbol: sympy.Rational(seed * (k + 2) + 5, 4 * k + 7) for k, symbol in enumerate(sorted(symbols, key=str))}
-
-
 def _has_decimals(expression: sympy.Basic) -> bool:
     return isinstance(expression, sympy.Basic) and expression.has(sympy.Float)
 
@@ -266,26 +264,64 @@ def _compare_numerically(first: sympy.Basic, second: sympy.Basic) -> bool | None
     """
     Whether two expressions have the same value; None where evaluating them does not decide.
 
-    A difference is final and spares sympy the simplification. Agreement in all digits is final for exact numbers only:
-    expressions with variables may differ at other points.
+    With variables they are compared at random points. A difference is final. So is agreement in all digits at
+    `AGREEING` points: no simplifier finds as much.
     """
     if not isinstance(first, sympy.Expr) or not isinstance(second, sympy.Expr):
         return None
     exact = not (_has_decimals(first) or _has_decimals(second))
+    tolerance = EXACT_TOLERANCE if exact else TOLERANCE
     symbols = first.free_symbols | second.free_symbols
-    for seed in (3, 7):
-        point = _point(symbols, seed)
-        values = [_evaluate(expression.subs(point) if point else expression) for expression in (first, second)]
+    if not symbols:
+        values = [_evaluate(expression) for expression in (first, second)]
         if None in values:
-            continue
-        if not nearly_equal(values[0], values[1], EXACT_TOLERANCE if exact else TOLERANCE):
+            return None
+        if not nearly_equal(values[0], values[1], tolerance):
             return False
-        if not symbols:
-            values = [first.doit(), second.doit()]
-            if all(isinstance(value, sympy.Rational) for value in values):  # digits do not tell large integers apart
-                return values[0] == values[1]
+        values = [first.doit(), second.doit()]
+        if all(isinstance(value, sympy.Rational) for value in values):  # digits do not tell large integers apart
+            return values[0] == values[1]
+        return True if exact else None
+    is_complex = first.has(sympy.I) or second.has(sympy.I)
+    for points in (_points(symbols), _whole_points(symbols)):  # (-1)^n is real at whole numbers only
+        agreed = 0
+        for point in points:
+            if not is_complex and not (_is_real(first, point) and _is_real(second, point)):
+                continue
+            values = [_evaluate(expression.subs(point)) for expression in (first, second)]
+            if None in values:
+                continue
+            if not nearly_equal(values[0], values[1], tolerance):
+                return False
+            agreed += 1
+        if agreed >= AGREEING:
             return True if exact else None
     return None
+
+
+def _points(symbols: Iterable[sympy.Symbol]) -> Iterator[dict[sympy.Symbol, sympy.Float]]:
+    """Below 1 and above, with all signs. As decimals: sympy would factor the powers of fractions."""
+    rng, names = random.Random(0), sorted(symbols, key=str)
+    for low, high in ((0.1, 1), (1, 3), (3, 30), (0.1, 1), (3, 30)):
+        yield {name: sympy.Float(rng.uniform(low, high), 2 * DIGITS) for name in names}
+    for signs in ((-1, -1), (1, -1), (-1, 1)):
+        yield {name: sympy.Float(signs[k % 2] * rng.uniform(0.1, 3), 2 * DIGITS) for k, name in enumerate(names)}
+
+
+def _whole_points(symbols: Iterable[sympy.Symbol]) -> Iterator[dict[sympy.Symbol, sympy.Float]]:
+    rng, names = random.Random(0), sorted(symbols, key=str)
+    for _ in range(8):
+        yield {name: sympy.Float(rng.randint(1, 9), 2 * DIGITS) for name in names}
+
+
+def _is_real(expression: sympy.Expr, point: dict) -> bool:
+    """Whether all roots, powers and functions in an expression are real at a point."""
+    for part in sympy.preorder_traversal(expression):
+        if isinstance(part, sympy.Function) or (isinstance(part, sympy.Pow) and not part.args[1].is_Integer):
+            value = _evaluate(part.subs(point))
+            if value is None or abs(sympy.im(value)) > EXACT_TOLERANCE * abs(value):
+                return False
+    return True
 
 
 def numeric(text: str) -> sympy.Expr | None:

@@ -45,6 +45,7 @@ SYMBOLS = {
 OPPOSITES = {"yes": "no", "no": "yes", "true": "false", "false": "true"}
 MONTHS = "january february march april may june july august september october november december".split()
 DROPPED = frozenset("a an the is are it its answer option choice".split())
+ARTICLE = re.compile(r"^A(?= (?!(?:and|or|will|can|has)\b)[a-z-]*[^\Ws]\b)")  # "A square", but not "A wins"
 # A word, a number or a sign. The hyphen of "non-negative" is none, nor are parentheses around words.
 WORD = re.compile(r"[^\W_]+(?:\.\d+)?|(?<![^\W\d_])-|-(?![^\W\d_])|[^\w\s.,;:!?'\"`{}$\\~=-]|_")
 PARENTHESES = re.compile(r"\(([^\W\d_][^()\d\\+<>=^/_-]+)\)")
@@ -66,9 +67,10 @@ def plain_words(text: str) -> str:
     Lower case, no punctuation, no articles, synonyms replaced: equal strings mean the same. Signs and operators stay,
     as in `-2 or x < 3`.
     """
-    text = unwrap(text).lower().replace("'", "").replace("\\emptyset", "empty set")
-    words = [word for word in WORD.findall(PARENTHESES.sub(r" \1 ", text)) if word not in DROPPED]
-    joined = " ".join(words)
+    text = ARTICLE.sub("", unwrap(text)).replace("'", "").replace("\\emptyset", "empty set")
+    words = WORD.findall(PARENTHESES.sub(r" \1 ", text))
+    joined = " ".join(word for word in words if word == "A" or word.lower() not in DROPPED).lower()
+    text = text.lower()
     if NO_SOLUTION.fullmatch(joined):
         return "no, a solution" if re.search(r"\bno\s*[,;.:]", text) else "no solution"
     return SYNONYMS.get(joined, joined)
@@ -187,11 +189,18 @@ def same_words(gold: str, answer: str) -> bool:
     wanted, given = plain_words(gold), plain_words(answer)
     if wanted == given:
         return bool(wanted)
+    if len(listed := _listed(gold)) > 1 and listed == _listed(answer):
+        return True
     if wanted in OPPOSITES:  # "Yes, it converges"
         head, comma, rest = unwrap(answer).lower().partition(",")
         said = set(re.findall(r"\w+", rest))
         return bool(comma) and plain_words(head) == wanted and not said & {OPPOSITES[wanted], "or", "but", "maybe"}
     return False
+
+
+def _listed(text: str) -> list[str]:
+    """The words of "red and blue" or "red, blue"."""
+    return [plain_words(part) for part in re.split(r"\s*(?:[,;]|\band\b)+\s*", unwrap(text)) if part]
 
 
 def _date(text: str) -> list[str]:
