@@ -102,7 +102,7 @@ def _eurus_code(row: dict) -> dict:
 def _tests(ground_truth: str | None) -> str | None:
     """
     The JSON text of {inputs, outputs, optional fn_name}, or `None` if it holds no test. It stays a text because the
-    types of inputs differ from row to row.
+    types of inputs differ from row to row. Rows that come from APPS have each output of a function in a list.
     """
     try:
         tests = json.loads(ground_truth or "")
@@ -111,8 +111,11 @@ def _tests(ground_truth: str | None) -> str | None:
     if not isinstance(tests, dict):
         return None
     inputs, outputs = tests.get("inputs"), tests.get("outputs")
-    complete = isinstance(inputs, list) and isinstance(outputs, list) and 0 < len(inputs) == len(outputs)
-    return ground_truth if complete else None
+    if not (isinstance(inputs, list) and isinstance(outputs, list) and 0 < len(inputs) == len(outputs)):
+        return None
+    if tests.get("fn_name") and all(isinstance(output, list) and len(output) == 1 for output in outputs):
+        return json.dumps({**tests, "outputs": [output for (output,) in outputs]})
+    return ground_truth
 
 
 def _problem_and_answer(row: dict) -> dict:
