@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -110,6 +111,12 @@ def names_disk(folder: Path) -> Iterator[None]:
                 left = shutil.disk_usage(next(filter(Path.exists, (folder, *folder.parents)))).free / 2**20
                 error.add_note(f"This was raised while {folder} was written, with {left:.1f} MiB left on its disk.")
         raise
+
+
+def checkpoints(folder: Path) -> dict[int, Path]:
+    """The checkpoints of a run by their optimiser steps, in order; complete or not."""
+    found = {path: re.fullmatch(r"checkpoint-(\d+)", path.name) for path in folder.glob("checkpoint-*")}
+    return dict(sorted((int(step[1]), path) for path, step in found.items() if step))
 
 
 def begin_checkpoint(folder: Path) -> None:

@@ -3,12 +3,11 @@
 import os
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 from ..arguments.errors import UsageError
 from ..arguments.options import is_given, is_true
-from ..files import LAST_FILE, SETTINGS, is_complete
+from ..files import LAST_FILE, SETTINGS, checkpoints, is_complete
 
 
 # Files by which a run is recognised
@@ -51,7 +50,7 @@ def refuse_another_run(output_dir: object, resume: object = None, overwrite: obj
         if is_given(resume):
             raise UsageError("Set either resume_from_checkpoint or overwrite_output_dir: they contradict each other.")
         return
-    steps = [int(path.name.removeprefix("checkpoint-")) for path in _checkpoints(folder) if is_complete(path)]
+    steps = [step for step, path in checkpoints(folder).items() if is_complete(path)]
     records = [path for pattern in RECORDS for path in folder.glob(pattern)]
     if not steps and not records:
         return
@@ -91,10 +90,6 @@ def _is_restart() -> bool:
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
 
 
-def _checkpoints(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name))
-
-
 def remove_run(output_dir: str | Path) -> None:
     """
     Remove the files of a run from a folder, and no others. Does nothing if a launcher has restarted this process after
@@ -104,7 +99,7 @@ def remove_run(output_dir: str | Path) -> None:
     if _is_restart():
         return
     ended = any((folder / name).is_file() for name in (LAST_FILE, "training_args.bin"))
-    for path in _checkpoints(folder):
+    for path in checkpoints(folder).values():
         if path.is_symlink():
             path.unlink()
         else:

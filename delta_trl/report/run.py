@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from ..arguments.errors import UsageError
 from ..evaluation.sampling import SAMPLING, describe
-from ..files import SETTINGS, is_complete
+from ..files import SETTINGS, checkpoints, is_complete
 from .token_log import records as token_records
 
 
@@ -147,9 +147,7 @@ def _keys(history: list[dict]) -> list[str]:
 
 
 def _read_history(path: Path) -> list[dict]:
-    checkpoints = [folder for folder in path.glob("checkpoint-*") if folder.name[11:].isdecimal()]
-    checkpoints.sort(key=lambda folder: -int(folder.name[11:]))
-    files = [folder / "trainer_state.json" for folder in (path, *checkpoints)]
+    files = [folder / "trainer_state.json" for folder in (path, *reversed(checkpoints(path).values()))]
     files = [file for file in files if file.is_file()]
     files = [file for file in files if is_complete(file.parent)] or files[:1]  # one may be cut off by a kill
     # The folder's own file is written at the end of training; until then it is from an earlier run.

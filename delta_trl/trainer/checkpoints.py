@@ -1,7 +1,6 @@
 """Checkpoints that count only when complete, and runs that resume from them exactly, for any `GRPOTrainer`."""
 
 import json
-import re
 from contextlib import nullcontext
 from fractions import Fraction
 from pathlib import Path
@@ -12,7 +11,16 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
 from ..arguments.options import is_given, is_true
-from ..files import ENTROPY_STATE, LAST_FILE, FolderLock, begin_checkpoint, is_complete, names_disk, write_json
+from ..files import (
+    ENTROPY_STATE,
+    LAST_FILE,
+    FolderLock,
+    begin_checkpoint,
+    checkpoints,
+    is_complete,
+    names_disk,
+    write_json,
+)
 from .rollouts import optimiser_steps_per_rollout, warn_of_checkpoints_inside_a_rollout
 from .settings import changes, record_settings, settings_of
 
@@ -124,15 +132,11 @@ def last_complete_checkpoint(output_dir: str | Path, every: Fraction | int = 1) 
     The newest complete checkpoint under `output_dir`, or `None`. Prefers one saved between rollout batches, at a
     multiple of `every` optimiser steps: after any other, the rest of a rollout batch is dropped.
     """
-    checkpoints = {}
-    for path in Path(output_dir).glob("checkpoint-*"):
-        step = re.fullmatch(r"checkpoint-(\d+)", path.name)
-        if step and is_complete(path):
-            checkpoints[int(step[1])] = path
-    if not checkpoints:
+    complete = {step: path for step, path in checkpoints(Path(output_dir)).items() if is_complete(path)}
+    if not complete:
         return None
-    newest = max(checkpoints)
-    between = max((step for step in checkpoints if not step % every), default=None)
+    newest = max(complete)
+    between = max((step for step in complete if not step % every), default=None)
     if between is None:
         logger.warning(
             f"checkpoint-{newest} was saved inside a rollout batch of {float(every):g} optimiser steps, the rest of "
@@ -144,7 +148,7 @@ def last_complete_checkpoint(output_dir: str | Path, every: Fraction | int = 1) 
             f"{float(every):g} optimiser steps, the rest of which would be dropped. Name it to go on from there "
             "all the same."
         )
-    return checkpoints[newest if between is None else between]
+    return complete[newest if between is None else between]
 
 
 def resolve_resume(value: bool | str | None, output_dir: str | Path, every: Fraction | int = 1) -> Path | None:

@@ -71,7 +71,8 @@ def _with_real_roots(expression: Any) -> Any:
             return sympy.Mul(-1, root, evaluate=False) if exponent.p % 2 else root
     if all(new is old for new, old in zip(parts, expression.args, strict=True)):
         return expression
-    return expression.func(*parts, evaluate=False)
+    unevaluated = {"evaluate": False} if isinstance(expression, (sympy.Add, sympy.Mul, sympy.Pow)) else {}
+    return expression.func(*parts, **unevaluated)
 
 
 def opaque(text: str) -> str:
