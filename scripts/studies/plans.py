@@ -7,6 +7,7 @@ from the balance of winners against losers, and how much from the choice of toke
 language model.
 `DYNAMIC_SAMPLING` compares DAPO with and without it, where 5 % of the answers are right and on the language model.
 `ELICIT` (docs/elicit_plan.md) compares side weights on models that were taught one task, and on one that knows twelve.
+`WEIGHTS` (docs/weights_plan.md) maps the best weight of losers by pass rate, staleness, length and kind of errors.
 """
 
 from collections.abc import Callable, Iterator
@@ -443,4 +444,33 @@ ELICIT = Study(
     tuning_seeds=dict.fromkeys(ELICIT_TASKS, (7100, 7101)),
     first_seed=7000,
 )
-STUDIES = {study.name: study for study in (CREDIT, BALANCE, MECHANISM, LANGUAGE, DYNAMIC_SAMPLING, ELICIT)}
+
+# --- which weight, where? -------------------------------------------------------------------------------------------
+
+
+WEIGHTS_OF = {"losers_0.04": 0.04, "losers_0.2": 0.2, BASELINE: 1.0, "losers_5": 5.0}  # of losers; winners have 1
+FRESH_SUFFIX = "_fresh"  # one optimiser step per rollout batch
+WEIGHTS_TASKS = ("sparse", "arithmetic", "taught_more", "own_fewer", "own_errors", "own_more", "long", "programs")
+WEIGHTS_VARIANTS = {name: rule("side_weights", losers=weight) for name, weight in WEIGHTS_OF.items()} | {
+    BASELINE: DAPO
+}
+WEIGHTS_VARIANTS |= {name + FRESH_SUFFIX: {**of, "steps_per_generation": 1} for name, of in WEIGHTS_VARIANTS.items()}
+
+WEIGHTS = Study(
+    name="weights",
+    variants=WEIGHTS_VARIANTS,
+    rollouts={"tune": 16, "study": 16},
+    samples=4,
+    sections=(Section("Map", [(task, arm) for task in WEIGHTS_TASKS for arm in WEIGHTS_VARIANTS], 8),),
+    rates=dict.fromkeys(WEIGHTS_TASKS, (1e-4, 2.5e-4, 6e-4)),
+    wider_rates=(1.6e-5, 4e-5, 1.5e-3, 4e-3),
+    tuning_seeds=dict.fromkeys(WEIGHTS_TASKS, (8100, 8101)),
+    first_seed=8000,
+    # all weights at the rate that suits DAPO there
+    controls={
+        name: BASELINE + (FRESH_SUFFIX if name.endswith(FRESH_SUFFIX) else "")
+        for name in WEIGHTS_VARIANTS
+        if not name.startswith(BASELINE)
+    },
+)
+STUDIES = {study.name: study for study in (CREDIT, BALANCE, MECHANISM, LANGUAGE, DYNAMIC_SAMPLING, ELICIT, WEIGHTS)}

@@ -9,6 +9,7 @@ that is the balance of winners against losers, and why? `plans.py` lists the run
     python -m scripts.studies.study --study mechanism --run  # the third (docs/mechanism_plan.md)
     python -m scripts.studies.study --study language --run   # the fourth, on a language model (docs/language_plan.md)
     python -m scripts.studies.study --study elicit --run     # on models that know something (docs/elicit_plan.md)
+    python -m scripts.studies.study --study weights --run    # which weight, where (docs/weights_plan.md)
 
 `--run` skips finished runs, so it can be stopped and started at will, and started several times at once: a run that
 another process is doing is skipped (by a lock on a file under outputs/study). Start one process per processor core,
@@ -46,10 +47,10 @@ from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.policy.prompts import prompt_ids
 from delta_trl.rewards import math_reward
 
-from .plans import CREDIT, DYNAMIC_SAMPLING, ELICIT, MECHANISM, STUDIES, Study
+from .plans import CREDIT, DYNAMIC_SAMPLING, ELICIT, MECHANISM, STUDIES, WEIGHTS, Study
 from .rules import labelled
 from .runs import GENERATIONS, MINIBATCHES, PROMPTS, Run, read_rows, work
-from .start_models import ELICIT_FOLDER, FOLDER
+from .start_models import ELICIT_FOLDER, FOLDER, STARTS_FOLDER
 from .tasks import TASKS, Task, make_problems
 from .tasks.families import TASKS as ELICIT_TASKS
 from .tasks.language import FOLDER as LANGUAGE_PROBLEMS
@@ -57,6 +58,7 @@ from .tasks.language import MODEL as LANGUAGE_MODEL
 from .tasks.language import PROMPTS as LANGUAGE_PROMPTS
 from .tasks.language import TASKS as LANGUAGE_TASKS
 from .tasks.language import Task as LanguageTask
+from .tasks.starts import TASKS as START_TASKS
 
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -263,14 +265,15 @@ class Runner:
         return counts.bincount(minlength=samples + 1).tolist()
 
     def config(self, run: Run, task: Task) -> DeltaGRPOConfig:
+        options = {"steps_per_generation": MINIBATCHES, **self.study.variants[run.variant]}
+        steps = options["steps_per_generation"]
         return DeltaGRPOConfig(
             output_dir=self.scratch.name,
             seed=run.seed,
             learning_rate=run.learning_rate,
             lr_scheduler_type="constant",
-            max_steps=self.rollouts[run.phase] * MINIBATCHES,
-            per_device_train_batch_size=self.prompts * GENERATIONS // MINIBATCHES,
-            steps_per_generation=MINIBATCHES,
+            max_steps=self.rollouts[run.phase] * steps,
+            per_device_train_batch_size=self.prompts * GENERATIONS // steps,
             num_generations=GENERATIONS,
             max_completion_length=task.max_completion_length,
             use_cpu=self.device.type == "cpu",
@@ -280,7 +283,7 @@ class Runner:
             save_strategy="no",
             report_to="none",
             disable_tqdm=True,
-            **self.study.variants[run.variant],
+            **options,
         )
 
 
@@ -343,7 +346,7 @@ def commit() -> str | None:
 
 
 def task_of(run: Run) -> Task | LanguageTask:
-    return (TASKS | LANGUAGE_TASKS | ELICIT_TASKS)[run.task.removesuffix("+lora")]
+    return (TASKS | LANGUAGE_TASKS | ELICIT_TASKS | START_TASKS)[run.task.removesuffix("+lora")]
 
 
 def runner_of(study: Study, task: str) -> Runner:
@@ -352,7 +355,7 @@ def runner_of(study: Study, task: str) -> Runner:
         return LanguageRunner(study, test_problems=64, models=LANGUAGE_MODEL.parent)
     if task in ELICIT_TASKS:
         return Runner(study, test_problems=256, models=ELICIT_FOLDER)
-    return Runner(study)
+    return Runner(study, models=STARTS_FOLDER) if task in START_TASKS else Runner(study)
 
 
 def accuracy(solved: list[int]) -> float:
@@ -402,6 +405,8 @@ def main() -> None:
             from .dynamic_sampling import write_report
         elif study is ELICIT:
             from .elicit import write_report
+        elif study is WEIGHTS:
+            from .weights import write_report
         else:
             from .report import write_report
 
