@@ -64,6 +64,7 @@ TEXT_ND = rf"\\text\s*\{{\s*{ND}\s*\}}"
 ORDINAL = re.compile(
     rf"(?<=\d)\s*\^?\s*(?:{ND}|\{{\s*{ND}\s*\}}|{TEXT_ND}|\{{\s*{TEXT_ND}\s*\}}|(\\text\s*\{{)\s*{ND})"
 )
+BRACKET_COMMAND = re.compile(r"\\(begin|lbrace|langle|lfloor|lceil|end|rbrace|rangle|rfloor|rceil)(?![A-Za-z])")
 SIMPLE_NUMBER = r"\d+(?:\.\d+)?"
 SEMICOLONS = re.compile(r"[(\[][^()\[\],;]*;[^()\[\],]*[)\]]")  # (0;1], but not (0,5;1)
 
@@ -160,9 +161,7 @@ def split_top_level(text: str, pattern: re.Pattern) -> list[str]:
             parts.append(text[start:position])
             start = position = match.end()
             continue
-        if match := re.compile(
-            r"\\(begin|lbrace|langle|lfloor|lceil|end|rbrace|rangle|rfloor|rceil)(?![A-Za-z])"
-        ).match(text, position):
+        if match := BRACKET_COMMAND.match(text, position):
             depth += 1 if match[1] in ("begin", "lbrace", "langle", "lfloor", "lceil") else -1
             position = match.end()
             continue
