@@ -135,6 +135,7 @@ def test_lora_with_a_reference(make_trainer):
     assert logged(ours, "kl") == pytest.approx(logged(theirs, "kl"), rel=0.2)
 
 
+@pytest.mark.processes  # for its time
 def test_a_compiled_model_is_trimmed_as_itself(make_trainer):
     compiled = {"torch_compile": True, "torch_compile_backend": "eager"}
     trainer, _, widths = run(make_trainer, **compiled, **TRIMMED)
