@@ -36,13 +36,17 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", metavar="NAME", help="start models to make, all by default")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    chosen = ELICIT_TASKS if args.elicit else START_TASKS if args.starts else TASKS
+    if args.elicit:
+        chosen, folder_of_all = ELICIT_TASKS, ELICIT_FOLDER
+    elif args.starts:
+        chosen, folder_of_all = START_TASKS, STARTS_FOLDER
+    else:
+        chosen, folder_of_all = TASKS, FOLDER
     tasks = {task.start_model or task.name: task for task in chosen.values()}
     if unknown := set(args.tasks or ()) - set(tasks):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(tasks)}")
     for name in args.tasks or tasks:
-        usual = ELICIT_FOLDER if args.elicit else STARTS_FOLDER if args.starts else FOLDER
-        folder = (args.output_dir or usual) / name
+        folder = (args.output_dir or folder_of_all) / name
         shown = broad_demonstrations(args.seed) if name == BROAD else None
         make_task_model(tasks[name], folder, args.seed, shown, **(LARGER if args.elicit else {}))
 

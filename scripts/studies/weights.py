@@ -20,12 +20,8 @@ import matplotlib.pyplot as plt
 
 TAUGHT, OWN = "taught", "own"  # errors of the teacher, or the model's own
 KINDS = {"own_errors": OWN, "own_fewer": OWN, "own_more": OWN}
-FITTED = (
-    "sparse",
-    "taught_more",
-    "own_fewer",
-    "own_more",
-)  # four steps per rollout batch; the formula is made of these
+# With four steps per rollout batch, what the formula is made of
+FITTED = ("sparse", "taught_more", "own_fewer", "own_more")
 BASE = 5.0  # weights are compared by their logarithm to this base
 RESAMPLES = 2000
 HOW_TO_READ = """\
@@ -143,12 +139,13 @@ def judge(places: list[Spot], formula: np.ndarray) -> dict:
     }
     errors = np.abs(np.array([predict(formula, spot) for spot in others]) - tops)
     against = {name: np.abs(value - tops) for name, value in constants.items()}
+    better = {name: compare_pairs(of, errors) for name, of in against.items()}
     return {
         "spots": len(others),
         "formula": float(errors.mean()),
         "constants": {name: float(of.mean()) for name, of in against.items()},
-        "better by": {name: compare_pairs(of, errors) for name, of in against.items()},
-        "predicts": all(compare_pairs(of, errors)["low"] > 0 for of in against.values()),
+        "better by": better,
+        "predicts": all(entry["low"] > 0 for entry in better.values()),
     }
 
 
