@@ -138,17 +138,28 @@ def finished_runs(study: Study, section: Section, rows: list[dict]) -> dict[Cell
     """
     Rows by task and variant, then by seed, of all that a section compares: those at the section's learning rate, on
     the seeds that all of the task's variants have.
+
+    Raises:
+        `ValueError`: If a task's rows began at different start models.
     """
     cells = list(
         dict.fromkeys([*section.cells, *(cell for _, *pair in planned_pairs(study, section) for cell in pair)])
     )
     rates = study.learning_rates(section, cells, rows)
     found: dict[Cell, dict[int, dict]] = {cell: {} for cell in cells}
+    begun: dict[str, set] = {}
     for row in rows:
         cell = (row["task"], row["variant"])
         is_ours = row["phase"] == section.phase and row["seed"] - study.first_seed in range(section.seeds)
         if is_ours and cell in rates and row["learning_rate"] == rates[cell]:
             found[cell][row["seed"]] = row
+            if "start_model" in row:  # rows of the first studies do not tell
+                begun.setdefault(row["task"], set()).add(row["start_model"])
+    if mixed := [task for task, models in begun.items() if len(models) > 1]:
+        raise ValueError(
+            f"The rows of {', '.join(mixed)} began at different start models (their `start_model` differs), so they "
+            "cannot be compared. Keep those of one start model."
+        )
     complete = {}
     for task in dict.fromkeys(task for task, _ in cells):
         of_task = {cell: runs for cell, runs in found.items() if cell[0] == task}

@@ -26,6 +26,7 @@ The plans of the others are docs/balance_plan.md and docs/mechanism_plan.md.
 import argparse
 import copy
 import gc
+import hashlib
 import logging
 import platform
 import re
@@ -138,6 +139,7 @@ class Runner:
         self.rollouts = rollouts or study.rollouts
         self.test_problems = test_problems
         self.loaded: dict[str, tuple] = {}
+        self.digests: dict[str, str] = {}  # of the start models' weights, by task
         self.before: dict[tuple, list[int]] = {}  # what the start model solves, by task, seed, problems and samples
         logging.getLogger("transformers").setLevel(logging.ERROR)
         transformers.utils.logging.disable_progress_bar()
@@ -158,6 +160,16 @@ class Runner:
             )
             gc.freeze()  # makes the trainer's garbage collections faster: they skip imports
         return self.loaded[task.name]
+
+    def digest(self, task: Task) -> str:
+        """Tells start models apart: two machines may make slightly different ones."""
+        if task.name not in self.digests:
+            weights = self.load(task)[0].state_dict()
+            found = hashlib.sha256()
+            for name in sorted(weights):
+                found.update(weights[name].cpu().numpy().tobytes())
+            self.digests[task.name] = found.hexdigest()[:12]
+        return self.digests[task.name]
 
     def train(self, run: Run, callbacks: tuple[TrainerCallback, ...] = ()) -> DeltaGRPOTrainer:
         task = task_of(run)
@@ -193,6 +205,7 @@ class Runner:
             **dict(zip(("phase", "task", "variant", "learning_rate", "seed"), run.key, strict=True)),
             "settings": self.study.variants[run.variant],
             "commit": self.commit,
+            "start_model": self.digest(task_of(run)),
             "reward": curve("reward"),
             "grad_norm": curve("grad_norm"),
             "entropy": curve("entropy"),

@@ -101,3 +101,11 @@ def test_the_grid_is_widened_where_the_best_rate_is_at_its_edge():
     assert {run.learning_rate for run in ELICIT.wider_tuning([base], at_edge + wider)} == {6e-6}
     least = [row_of(run, reward=[0.0]) for run in tuning_runs([base], lambda _: (6e-6,), lambda _: (7100, 7101))]
     assert ELICIT.learning_rates(SECTION, [base], at_edge + wider + least) == {base: 1.6e-5}
+
+
+def test_rows_of_two_start_models_are_not_compared():
+    made = [row | {"start_model": "one"} for row in rows(NOTHING, NOTHING)]
+    assert elicit.complete_runs(ELICIT, [*tuning_rows(), *made])
+    made[0]["start_model"] = "another"
+    with pytest.raises(ValueError, match="programs_narrow began at different start models"):
+        elicit.complete_runs(ELICIT, [*tuning_rows(), *made])

@@ -512,6 +512,12 @@ def test_processes_share_no_working_folder_and_rows_tell_what_made_them(tmp_path
     assert row["settings"] == {"token_credit": "delta"}
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
     assert (row["commit"] or "").removesuffix("-dirty") == head  # both empty outside a checkout
+    task = TASKS["arithmetic"]
+    assert row["start_model"] == runners[1].digest(task)
+    with torch.no_grad():
+        runners[1].load(task)[0].lm_head.weight[0, 0] += 1e-6
+    runners[1].digests.clear()
+    assert row["start_model"] != runners[1].digest(task)
     del runners[0]
     gc.collect()
     assert [folder.exists() for folder in folders] == [False, True]
