@@ -2,7 +2,8 @@
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 
 import matplotlib
@@ -63,12 +64,12 @@ class Spot:
     def kind(self) -> str:
         return KINDS.get(self.task, TAUGHT)
 
-    @property
+    @cached_property
     def top(self) -> float:
         """Logarithm of the best weight."""
         return float(best(self.values.mean(axis=0, keepdims=True))[0])
 
-    @property
+    @cached_property
     def interval(self) -> tuple[float, float]:
         """The 95 % interval of `top`, over resampled seeds."""
         drawn = np.random.default_rng(0).integers(len(self.values), size=(RESAMPLES, len(self.values)))
@@ -241,7 +242,10 @@ def write_report(study: Study, rows: list[dict], stem: Path) -> None:
         raise SystemExit(f"{study.name}: nothing to report. No task has two seeds with all weights.")
     formula = fit(places)
     numbers = {
-        "spots": [{**vars(spot), "values": spot.values.tolist(), "best": spot.top} for spot in places],
+        "spots": [
+            {**asdict(spot), "values": spot.values.tolist(), "best": spot.top, "interval": spot.interval}
+            for spot in places
+        ],
         "formula": None if formula is None else formula.tolist(),
         "judged": None if formula is None else judge(places, formula),
     }

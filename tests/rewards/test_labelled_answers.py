@@ -26,7 +26,7 @@ def test_each_case_once_and_enough_of_every_kind():
     assert min(Counter(case["kind"] for case in CASES).values()) >= 5
 
 
-@pytest.mark.parametrize("every", [16, pytest.param(1, marks=pytest.mark.processes)])
+@pytest.mark.parametrize("every", [32, pytest.param(1, marks=pytest.mark.processes)])
 def test_labelled_answers(every):
     """All in one test: several, on several workers, would each fill a parser's caches."""
     columns, cases = {}, CASES[::every]

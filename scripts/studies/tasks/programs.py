@@ -13,7 +13,8 @@ The careless teacher confuses instructions and misreads numbers.
 import json
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 
 from delta_trl.rewards import code_reward
 
@@ -67,7 +68,7 @@ def programs(
             chain = [rng.choice(list(INSTRUCTIONS)).replace("N", str(rng.randint(2, 9))) for _ in range(instructions)]
             outputs = list(TEST_INPUTS)
             for instruction in chain:
-                outputs = [eval(meaning(instruction)[0], {"x": x}) for x in outputs]
+                outputs = list(map(function(instruction), outputs))
         tests = {"fn_name": "f", "inputs": [[x] for x in TEST_INPUTS], "outputs": outputs}
         return {"prompt": " ; ".join(chain) + " :", "tests": json.dumps(tests)}
 
@@ -93,6 +94,12 @@ def programs(
         max_completion_length=7 * instructions + 19,
         practice=practice.of(make_problem) if practice else None,
     )
+
+
+@cache
+def function(instruction: str) -> Callable[[int], int]:
+    """What an instruction does to x."""
+    return eval(f"lambda x: {meaning(instruction)[0]}")
 
 
 def meaning(instruction: str) -> tuple[str, str | None, str]:

@@ -329,6 +329,7 @@ def mechanism_rows(gains: dict[str, float], seeds: int = 8) -> list[dict]:
     return rows
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("gains", "general", "wrong_word"),
     [

@@ -74,6 +74,7 @@ def test_staleness_moves_the_best_weight():
     assert weights.staleness(places)["difference"] == pytest.approx(0.25)
 
 
+@pytest.mark.processes
 def test_the_page(tmp_path):
     weights.write_report(WEIGHTS, rows(), tmp_path / "weights")
     page = (tmp_path / "weights.md").read_text()
@@ -82,6 +83,7 @@ def test_the_page(tmp_path):
     assert (tmp_path / "weights_map.png").stat().st_size > 10_000
     numbers = json.loads((tmp_path / "weights.json").read_text(), parse_constant=pytest.fail)
     assert len(numbers["spots"]) == 16
+    assert all(low <= of["best"] <= high for of in numbers["spots"] for low, high in [of["interval"]])
     with pytest.raises(SystemExit, match="nothing to report"):
         weights.write_report(WEIGHTS, rows()[:100], tmp_path / "weights")
 
