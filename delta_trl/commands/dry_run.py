@@ -253,8 +253,8 @@ def check_data(run_args: RunArguments, args: DeltaGRPOConfig, rewards: list[Call
         data = load_prepared(run_args, rewards, run_args.dataset_train_split, rows)
         if len(data) < rows:  # a short file, or one that holds other rows, too
             data = load_prepared(run_args, rewards, run_args.dataset_train_split)
-    source = evaluation_source(run_args)
-    if args.eval_strategy != "no" and source is not run_args and Path(source.dataset_name).exists():
+    source = evaluation_source(run_args, args)
+    if source is not None and source is not run_args and Path(source.dataset_name).exists():
         evaluated = load_prepared(source, rewards, run_args.dataset_test_split, rows)
     if data is not None:
         refuse_too_few_rows(args, len(data))

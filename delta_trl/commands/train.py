@@ -61,12 +61,7 @@ def build(
     run_args: RunArguments, training_args: DeltaGRPOConfig, model_args: ModelConfig
 ) -> tuple[DeltaGRPOTrainer, Path | None]:
     """The trainer of a recipe and the checkpoint to resume from, if any. Checks what is cheap to check first."""
-    evaluates = training_args.eval_strategy != "no"
-    if evaluates and not run_args.eval_dataset_name and Path(run_args.dataset_name).is_file():
-        raise UsageError(
-            f"eval_strategy={training_args.eval_strategy.value!r}, but dataset_name={run_args.dataset_name!r} is a "
-            "file, which has no split to evaluate on: give `eval_dataset_name`."
-        )
+    evaluated = evaluation_source(run_args, training_args)
     every = optimiser_steps_per_rollout(training_args)
     checkpoint = resolve_resume(training_args.resume_from_checkpoint, training_args.output_dir, every)
     if is_true(training_args.resume_from_checkpoint) and checkpoint is None:
@@ -79,8 +74,8 @@ def build(
     with training_args.main_process_first():  # the other processes find its results in the cache
         train_dataset = _dataset(*arguments, run_args.dataset_train_split)
         eval_dataset = None
-        if evaluates:
-            eval_dataset = _dataset(evaluation_source(run_args), *arguments[1:], run_args.dataset_test_split)
+        if evaluated is not None:
+            eval_dataset = _dataset(evaluated, *arguments[1:], run_args.dataset_test_split)
 
     keep_best = keeps_best(training_args)
     ends = None
@@ -105,7 +100,7 @@ def build(
     )
     trainer.dataset_name = run_args.dataset_name
     trainer.recipe = asdict(run_args) | asdict(model_args)
-    trainer.eval_dataset_name = evaluation_source(run_args).dataset_name
+    trainer.eval_dataset_name = evaluated and evaluated.dataset_name
     if ends is not None:  # the saved model has them, too
         trainer.eos_token_ids = trainer.model.generation_config.eos_token_id = ends
     return trainer, checkpoint

@@ -3,7 +3,7 @@
 import dataclasses
 import difflib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -38,7 +38,12 @@ class TokenCredit:
     A rule of token credit: how much of a response's advantage each of its tokens gets. This base changes nothing.
 
     Override the hook whose timing fits; both are called on every rank. Options should be dataclass fields.
+
+    Attributes:
+        arxiv (`str`, *optional*): The arXiv number of the rule's paper, for the model card.
     """
+
+    arxiv: ClassVar[str | None] = None
 
     def of_rollout(self, tokens: Tokens) -> Credit | None:
         """The credit of a rollout batch before it is trained on, for all optimiser steps over it."""

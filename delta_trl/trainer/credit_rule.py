@@ -11,7 +11,7 @@ from accelerate.utils import broadcast_object_list
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from ..credit import FIPO, ChangedCredit, DelTA, RandomCredit, TokenCredit, make_rule
+from ..credit import ChangedCredit, TokenCredit, make_rule
 from ..credit.rule import check_rule
 from .checks import why_credit_is_ignored
 from .config import CreditArguments
@@ -38,6 +38,7 @@ FUTURE_KL = Paper(
     author="Chiyu Ma and Shuo Yang and Kexin Huang and Jinda Lu and Haoming Meng and Shangshang Wang and "
     "Bolin Ding and Soroush Vosoughi and Guoyin Wang and Jingren Zhou",
 )
+PAPERS = {paper.id: paper for paper in (DELTA, FUTURE_KL)}  # that model cards cite with BibTeX; others are linked
 
 
 def choose_rule(given: TokenCredit | str | None, args: GRPOConfig, trainer_class: type[GRPOTrainer]) -> TokenCredit:
@@ -155,13 +156,9 @@ def comparable(before: dict[str, Any], now: dict[str, Any]) -> list[dict[str, An
     ]
 
 
-def paper_of(rule: TokenCredit) -> Paper | None:
-    """The paper that a rule is from; the ablations and controls are DelTA's."""
-    if isinstance(rule, FIPO):
-        return FUTURE_KL
-    if isinstance(rule, ChangedCredit):
-        return paper_of(rule.rule)
-    return DELTA if isinstance(rule, (DelTA, RandomCredit)) else None
+def arxiv_of(rule: TokenCredit) -> str | None:
+    """The arXiv number of the paper that a rule, or the one that it changes, is from."""
+    return arxiv_of(rule.rule) if isinstance(rule, ChangedCredit) else rule.arxiv
 
 
 def card_text(rule: TokenCredit) -> str:
@@ -169,5 +166,8 @@ def card_text(rule: TokenCredit) -> str:
     if type(rule) is TokenCredit:
         return "none"
     options = re.sub(r", \w+=None\b|\b\w+=None(, )?", "", repr(rule))  # options that are not set
-    paper = paper_of(rule)
-    return f"`{options}`" + (f", see [{paper.title}](https://arxiv.org/abs/{paper.id})" if paper else "")
+    number = arxiv_of(rule)
+    if number is None:
+        return f"`{options}`"
+    title = PAPERS[number].title if number in PAPERS else f"arXiv {number}"
+    return f"`{options}`, see [{title}](https://arxiv.org/abs/{number})"

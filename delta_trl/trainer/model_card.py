@@ -152,7 +152,7 @@ def _citation(paper: Paper) -> str:
         @article{{{paper.key},
             title  = {{{{{paper.title}}}}},
             author = {{{paper.author}}},
-            year   = 2026,
+            year   = 20{paper.id[:2]},
             eprint = {{arXiv:{paper.id}}},
         }}
         ```""")

@@ -31,7 +31,7 @@ from .checkpoints import SafeCheckpoints
 from .checks import check_arguments, check_trainer, refuse_what_hides_states
 from .config import CreditArguments, DeltaGRPOConfig
 from .contrast import has_contrast, total_rewards
-from .credit_rule import DELTA, RuleState, card_text, choose_rule, comparable, describe_rule, paper_of
+from .credit_rule import DELTA, PAPERS, RuleState, arxiv_of, card_text, choose_rule, comparable, describe_rule
 from .dynamic_sampling import DynamicSampling
 from .fsdp_precision import FSDPPrecision
 from .model_card import DetailedModelCard
@@ -116,7 +116,7 @@ class DeltaGRPOTrainer(
         for option in ("trim_padding", "dynamic_sampling", "dynamic_sampling_max_rounds"):
             setattr(self, option, getattr(self.credit_args, option))
         self.token_credit = rule = choose_rule(token_credit, args, type(self))
-        self.method, self.paper = {"token credit": card_text(rule)}, paper_of(rule)
+        self.method, self.paper = {"token credit": card_text(rule)}, PAPERS.get(arxiv_of(rule))
         self._tag_names = [tag for tag in self._tag_names if tag != "delta" or self.paper is DELTA]
         given = inspect.signature(GRPOTrainer).bind(model, reward_funcs, args, *other_args, **kwargs).arguments
         check_arguments(given)

@@ -3,9 +3,10 @@ Audit rules of token credit on the study's tasks at three moments of training: t
 rollout batches of DAPO as in scripts/studies/study.py.
 
     OMP_NUM_THREADS=1 python -m scripts.studies.audit            # docs/results/audit.*, the tables in docs/audit.md
-    python -m scripts.studies.audit --report                     # tables and picture again, from results/audit.json
+    OMP_NUM_THREADS=1 python -m scripts.studies.audit --language # likewise of SmolLM2-135M-Instruct on its tasks
+    python -m scripts.studies.audit --report                     # tables and picture again, from results/audit*.json
 
-Every audit is `delta-trl audit` on one model, in outputs/audit/TASK-MOMENT, and resumes where it was stopped.
+Every audit is `delta-trl audit` on one model, in outputs/audit, and resumes where it was stopped.
 """
 
 import argparse
@@ -28,6 +29,8 @@ from .runs import Run
 from .start_models import FOLDER
 from .study import Runner
 from .tasks import TASKS
+from .tasks.language import MODEL as LANGUAGE_MODEL
+from .tasks.language import TASKS as LANGUAGE_TASKS
 
 
 matplotlib.use("Agg")
@@ -37,6 +40,7 @@ import matplotlib.pyplot as plt
 ROOT = Path(__file__).resolve().parents[2]
 OUTPUTS = ROOT / "outputs" / "audit"
 RESULTS = Path(__file__).parent / "results" / "audit.json"
+LANGUAGE_RESULTS = RESULTS.with_name("audit_language.json")
 PAGE, TABLES = ROOT / "docs" / "audit.md", ROOT / "docs" / "results" / "audit.md"
 BENCHMARKS = "scripts.studies.audit_benchmarks"
 AUDITED = ("arithmetic", "programs", "own_errors", "sparse")
@@ -57,13 +61,26 @@ def model_at(task: str, moment: int) -> Path:
     return folder
 
 
+def run_audit(model: Path, benchmark: str, folder: Path, **options) -> dict:
+    """The `results.json` of `delta-trl audit`."""
+    command = [sys.executable, "-m", "delta_trl.cli", "audit", "--use_cpu", "true", "--output_dir", str(folder)]
+    command += ["--model_name_or_path", str(model), "--benchmarks", f"{BENCHMARKS}.{benchmark}"]
+    for name, value in options.items():
+        command += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
+    subprocess.run(command, check=True)
+    return json.loads((folder / "results.json").read_text())
+
+
+def audit_language(task: str) -> dict:
+    options = {"reference_batches": 0, "max_completion_length": LANGUAGE_TASKS[task].max_completion_length}
+    found = run_audit(LANGUAGE_MODEL, f"language_{task}", OUTPUTS / f"language-{task}", **options)
+    return found["benchmarks"][f"language_{task}"]
+
+
 def audit(task: str, moment: int) -> dict:
     """The results of `delta-trl audit` on a task's model, without machine-specific settings."""
     folder = OUTPUTS / f"{task}-{moment}" / "audit"
-    command = [sys.executable, "-m", "delta_trl.cli", "audit", "--use_cpu", "true", "--num_prompts", str(PROMPTS)]
-    command += ["--model_name_or_path", str(model_at(task, moment)), "--benchmarks", f"{BENCHMARKS}.study_{task}"]
-    subprocess.run([*command, "--output_dir", str(folder), "--rules", *RULES], check=True)
-    found = json.loads((folder / "results.json").read_text())
+    found = run_audit(model_at(task, moment), f"study_{task}", folder, num_prompts=PROMPTS, rules=RULES)
     return {
         "task": task,
         "moment": moment,
@@ -158,6 +175,29 @@ def task_tables(entries: list[dict]) -> str:
     return "\n\n".join(parts)
 
 
+def language_table(entries: dict[str, dict]) -> str:
+    """AUC with intervals, of the sides with enough prompts, without rules that score all tokens alike."""
+    (first, *_), sides = entries.values(), ("losers", "winners")
+    columns = [
+        (task, side)
+        for task in entries
+        for side in sides
+        if entries[task]["rules"]["delta"][side]["prompts"] >= ENOUGH
+    ]
+    lines = [f"| rule | {' | '.join(f'`{task}`, {side}' for task, side in columns)} |"]
+    lines.append("|---" * (len(columns) + 1) + "|")
+    for rule, found in first["rules"].items():
+        if not found or all(numbers["equal"] for numbers in found.values()):
+            continue
+        cells = []
+        for task, side in columns:
+            numbers = entries[task]["rules"][rule][side]
+            low, high = numbers["interval"]
+            cells.append(f"{numbers['auc']:.2f} ({low:.2f} to {high:.2f})")
+        lines.append(f"| {short(rule)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def plain(value: float | None, digits: int = 2) -> str:
     return "?" if value is None else f"{value:.{digits}f}"
 
@@ -211,15 +251,19 @@ def draw(entries: list[dict], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--report", action="store_true", help="tables and picture only")
+    parser.add_argument("--language", action="store_true", help="audit the language model, not the study's models")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(AUDITED))
     args = parser.parse_args()
-    if not args.report:
+    if args.language and not args.report:
+        LANGUAGE_RESULTS.write_text(json.dumps({task: audit_language(task) for task in LANGUAGE_TASKS}) + "\n")
+    elif not args.report:
         entries = [audit(task, moment) for task in args.tasks for moment in MOMENTS]
         RESULTS.write_text(json.dumps(entries, indent=1) + "\n")
     entries = json.loads(RESULTS.read_text())
     put_tables(PAGE, summary_table(entries), "summary")
     put_tables(TABLES, task_tables(entries), "tables")
     put_tables(PAGE, mechanism_table(entries), "mechanism")
+    put_tables(PAGE, language_table(json.loads(LANGUAGE_RESULTS.read_text())), "language")
     draw(entries, TABLES.with_suffix(".png"))
 
 

@@ -154,6 +154,7 @@ MISTAKES = [
     (D + "--per_device_train_batch_size 20", "4 rows", "5 prompts"),
     (D + "--num-processes 4", "4 rows", "8 prompts"),
     (T + "--eval_strategy steps --eval_steps 1", "eval_dataset_name"),
+    (D + "--eval_strategy steps --eval_steps 2", "eval_dataset_name"),
     T + "--eval_dataset_name none.jsonl",
     *(D + f"--dataset_name {name}" for name in ("folder", "model", "none.jsonl.gz", "none.csv")),
     (T + "--dataset_name ~/none.jsonl", "none.jsonl"),

@@ -36,7 +36,6 @@ RULES = {
     "delta, lm_head": ("delta", {"token_gradient": "lm_head"}),
     "delta, lm_head, group": ("delta", {"token_gradient": "lm_head", "centroid_scope": "group"}),
     "delta, full": ("delta", FULL),
-    "delta, full, central": ("delta", {**FULL, "full_gradient_estimator": "central"}),
     "within_side": ("within_side", {}),
     "side_mean": ("side_mean", {}),
     "random": ("random", {}),

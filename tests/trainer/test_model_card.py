@@ -1,5 +1,6 @@
 """The model card: true for local models and data, and without gaps."""
 
+import inspect
 import re
 
 import pytest
@@ -12,7 +13,8 @@ from trl import GRPOConfig, GRPOTrainer
 
 from delta_trl import DeltaGRPOTrainer
 from delta_trl.cli import main
-from delta_trl.credit import Selected
+from delta_trl.credit import RULES, Selected
+from delta_trl.trainer.credit_rule import card_text
 from delta_trl.trainer.model_card import DetailedModelCard, Paper
 
 from ..corpus import tiny
@@ -141,6 +143,18 @@ def test_the_method_and_its_paper(make_trainer, card, rule, method, paper):
     assert method in found.text
     assert re.findall(r"eprint = \{arXiv:(.*)\}", found.text) == ([paper] if paper else [])
     assert ("delta" in found.data.tags) is (paper == "2605.21467")
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_the_paper_is_that_of_the_docstring(name):
+    rule = RULES[name]()
+    said = re.search(r"arXiv (\d+\.\d+)", inspect.getmodule(rule).__doc__ + inspect.getdoc(rule))
+    if name == "entropy":  # names a paper that does it otherwise
+        assert rule.arxiv is None
+    elif said:
+        assert f"https://arxiv.org/abs/{said[1]})" in card_text(rule)
+    else:
+        assert rule.arxiv in (None, "2605.21467")
 
 
 def test_chats_and_weighted_rewards(make_trainer, card, monkeypatch):

@@ -31,10 +31,9 @@ def brute_force(trainer, batch, parameters) -> tuple[torch.Tensor, torch.Tensor]
 
 @pytest.mark.parametrize("lora", [False, True], ids=["full fine-tune", "lora"])
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["", "gradient checkpointing"])
-@pytest.mark.parametrize("estimator", ["auto", "central"])
-def test_full_gradients_are_exact(make_trainer, rollout, estimator, lora, checkpointing):
+def test_full_gradients_are_exact(make_trainer, rollout, lora, checkpointing):
     trainer = make_trainer(
-        **credit(token_gradient="full", full_gradient_estimator=estimator),
+        **credit(token_gradient="full"),
         gradient_checkpointing=checkpointing,
         per_device_train_batch_size=4,
         steps_per_generation=2,
@@ -153,7 +152,6 @@ TRAINED = {
     "lm_head": (credit(token_gradient="lm_head"), 1),
     "topk_hidden": (credit(token_gradient="topk_hidden", token_gradient_top_k=41), 1),
     "full": (credit(token_gradient="full"), 4),
-    "full, central": (credit(token_gradient="full", full_gradient_estimator="central"), 6),
 }
 MISALIGNED = ("side_mean", "random", "lm_head", "full")  # the others with the slow tests
 WITHOUT_CREDIT: dict[bool, list[float]] = {}  # losses, with and without passes of TRL's own
@@ -259,8 +257,6 @@ def test_a_rule_starts_anew_with_every_training(make_trainer):
         (credit("fipo", lambda_max=1.5), "'fipo' does not know 'lambda_max'"),
         (credit("fipo", decay=0), "decay=0"),
         (credit(token_gradient_top_k=5), "token_gradient_top_k=5: without effect"),
-        (credit(full_gradient_estimator="central"), "full_gradient_estimator='central': without effect"),
-        (credit(token_gradient="full", full_gradient_estimator="forward"), "full_gradient_estimator='forward'"),
         (credit(assignment="hard", temperature_mode="initial"), "temperature_mode='initial': without effect"),
         (credit("selected", rule="side_mean"), "equal weights"),
         (credit("selected", which="middle"), "which='middle'"),

@@ -103,7 +103,7 @@ class FullGradients:
         self.correction: float | None = None  # of the guessed ε, measured at the first `score`
 
     @classmethod
-    def of(cls, tokens: Tokens, estimator: str = "auto", only: torch.Tensor | None = None) -> "FullGradients":
+    def of(cls, tokens: Tokens, only: torch.Tensor | None = None) -> "FullGradients":
         """
         The gradients of a rollout batch's tokens. Responses without advantage do not train, and their tokens'
         coefficients do not depend on a score: as many of them as possible are left out. All ranks keep the same
@@ -111,7 +111,6 @@ class FullGradients:
 
         Args:
             tokens ([`Tokens`]): With a policy.
-            estimator: As above.
             only (`torch.Tensor` of shape `(N,)`, *optional*):
                 True for tokens whose completions are kept. By default, tokens with A ≠ 0.
         """
@@ -130,7 +129,6 @@ class FullGradients:
             policy.model,
             lambda i: tokens.log_probs_at(rows[i]),
             len(rows),
-            estimator=estimator,
             dtype=policy.dtype,
             tokens=torch.cat([numbers[i][tokens.mask[i]] for i in rows]),
         )

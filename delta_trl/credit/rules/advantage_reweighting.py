@@ -16,6 +16,8 @@ class AdvantageReweighting(TokenCredit):
         alpha (`float`, *optional*, defaults to `0.3`): α, in [0, 1].
     """
 
+    arxiv = "2505.12929"
+
     alpha: float = 0.3
 
     def __post_init__(self):

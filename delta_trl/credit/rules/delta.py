@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..coefficients import ASSIGNMENTS, check_credit_options, compare_centroids, contrast_credit
-from ..gradients.full import ESTIMATORS, FullGradients
+from ..gradients.full import FullGradients
 from ..gradients.lm_head import LMHeadGradients
 from ..gradients.output_row import OutputRowGradients
 from ..gradients.topk_hidden import TopKHiddenGradients
@@ -41,13 +41,12 @@ class DelTA(TokenCredit):
             Contrast the winners and losers of the rollout batch, or of each prompt's `"group"`.
         balance_sides (`bool`, *optional*, defaults to `False`):
             Centre each side's margins on their mean, which leaves token-level information only.
-        full_gradient_estimator (`str`, *optional*, defaults to `"auto"`):
-            How `"full"` takes directional derivatives: `"one_sided"` or `"central"` differences of log-probabilities.
-            `"auto"`: `"one_sided"` in float32, otherwise `"central"`.
 
     Raises:
         ValueError: If an option is unknown or out of range, or has no effect or no meaning beside another.
     """
+
+    arxiv = "2605.21467"
 
     token_gradient: str = "output_row"
     token_gradient_top_k: int = 20
@@ -59,7 +58,6 @@ class DelTA(TokenCredit):
     temperature_mode: str = "adaptive"
     centroid_scope: str = "batch"
     balance_sides: bool = False
-    full_gradient_estimator: str = "auto"
 
     _margin: ClassVar[str] = "contrast"
 
@@ -70,7 +68,6 @@ class DelTA(TokenCredit):
             assignment=ASSIGNMENTS,
             temperature_mode=("adaptive", "initial"),
             centroid_scope=("batch", "group"),
-            full_gradient_estimator=ESTIMATORS,
         )
         check_credit_options(self.refinement_steps, self.lambda_min, self.lambda_max)
         if not isinstance(self.token_gradient_top_k, int) or self.token_gradient_top_k < 1:
@@ -79,7 +76,6 @@ class DelTA(TokenCredit):
             self,
             f"token_gradient={self.token_gradient!r}, assignment={self.assignment!r}",
             token_gradient_top_k=self.token_gradient == "topk_hidden",
-            full_gradient_estimator=self.token_gradient == "full",
             temperature_mode=self.assignment == "soft",
         )
         if self.centroid_scope == "group" and self.token_gradient == "full":
@@ -121,7 +117,7 @@ class DelTA(TokenCredit):
 
     def _gradients(self, tokens: Tokens) -> Any:  # `TokenGradients`
         if self.token_gradient == "full":
-            return FullGradients.of(tokens, estimator=self.full_gradient_estimator)
+            return FullGradients.of(tokens)
         if self.token_gradient == "output_row":
             return OutputRowGradients(tokens.hidden, tokens.log_probs)
         arguments = (tokens.hidden, tokens.ids, tokens.head)
@@ -132,8 +128,7 @@ class DelTA(TokenCredit):
     def requirements(self) -> Requirements:
         directions = self.refinement_steps + 1
         if self.token_gradient == "full":
-            probes = 1 if self.full_gradient_estimator == "one_sided" else 2
-            return Requirements(forwards=directions * (1 + probes), backwards=directions)
+            return Requirements(forwards=3 * directions, backwards=directions)  # two in float32
         # `output_row`: a combine and a score for every direction, and the centroids' cosine. `lm_head`: no cosine, but
         # a first pass for the normaliser. `topk_hidden`: this first pass only.
         readings = {"output_row": 2 * directions + 1, "topk_hidden": 1, "lm_head": 2 * directions + 1}

@@ -15,7 +15,7 @@ class Entropy(TopOfResponse):
     Wang et al. (arXiv 2506.01939) are a quantile over the batch instead: TRL's `top_entropy_quantile`.
 
     Args:
-        fraction, side, rest, normalize: As in [`Surprisal`].
+        fraction, side, rest: As in [`Surprisal`].
     """
 
     def token_scores(self, tokens: Tokens) -> torch.Tensor:

@@ -38,6 +38,8 @@ class FIPO(TokenCredit):
             training arguments.
     """
 
+    arxiv = "2603.19835"
+
     decay: float = 32.0
     clip: float = 0.2
     safety_threshold: float = 10.0

@@ -19,6 +19,8 @@ class RandomCredit(ShareInRange):
         normalize_coefficients (`bool`, *optional*, defaults to `True`): Divide by the mean over the rollout batch.
     """
 
+    arxiv = "2605.21467"
+
     def shares(self, tokens: Tokens) -> torch.Tensor:
         A, sides = split_sides(tokens.advantages)
         return torch.rand_like(A) * sides.any(dim=0)

@@ -40,6 +40,8 @@ class RLCSD(TokenCredit):
         wrong (`int`, *optional*, defaults to `4`): K, the largest number of wrong siblings.
     """
 
+    arxiv = "2606.11709"
+
     strength: float = 0.5
     temperature: float = 0.02
     threshold: float = 0.02

@@ -82,15 +82,17 @@ class ShareInRange(TokenCredit):
 
 @dataclass
 class TopOfResponse(TokenCredit):
-    """Base class of rules that keep the tokens of each response with the highest scores; the others get `rest`."""
+    """
+    Base class of rules that keep the tokens of each response with the highest scores; the others get `rest`. Weights
+    are divided by their mean over the tokens with A ≠ 0.
+    """
 
     fraction: float = 0.2
     side: str = "losers"
     rest: float = 0.0
-    normalize: bool = True
 
     def __post_init__(self):
-        check_choices(self, side=("winners", "losers", "both"), normalize=(True, False))
+        check_choices(self, side=("winners", "losers", "both"))
         check_number(self, "fraction", "(0, 1]")
         check_number(self, "rest", "[0, 1)")
 
@@ -103,7 +105,7 @@ class TopOfResponse(TokenCredit):
         scores = self.token_scores(tokens)
         below = masked & ~top_of_rows(scores, tokens, self.fraction)
         weights = torch.where(below, self.rest, 1.0)
-        return Credit(with_mean_one(weights, sides) if self.normalize else weights, scores=scores)
+        return Credit(with_mean_one(weights, sides), scores=scores)
 
     def requirements(self) -> Requirements:
         return Requirements(log_probs=True)

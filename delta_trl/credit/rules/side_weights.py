@@ -14,20 +14,18 @@ from .shared import with_mean_one
 @dataclass
 class SideWeights(TokenCredit):
     """
-    One weight for the tokens of winners (A > 0) and one for those of losers (A < 0). All tokens of a side have the
-    same weight: a rule that weighs the sides differently has to beat this one.
+    One weight for the tokens of winners (A > 0) and one for those of losers (A < 0), divided by their mean over all
+    tokens with A ≠ 0, so that the step does not shrink with the weights. All tokens of a side have the same weight: a
+    rule that weighs the sides differently has to beat this one.
 
     Without the losers (`losers=0`) it is rejection sampling with the advantages as weights.
 
     Args:
         winners, losers (`float`, *optional*, defaults to `1.0` and `0.2`): The weights, not negative.
-        normalize (`bool`, *optional*, defaults to `True`):
-            Divide by the mean over all tokens with A ≠ 0, so that the step does not shrink with the weights.
     """
 
     winners: float = 1.0
     losers: float = 0.2
-    normalize: bool = True
 
     def __post_init__(self):
         for name in ("winners", "losers"):
@@ -38,4 +36,4 @@ class SideWeights(TokenCredit):
     def of_rollout(self, tokens: Tokens) -> Credit:
         _, sides = split_sides(tokens.advantages)
         weights = torch.where(sides[0], self.winners, torch.where(sides[1], self.losers, 1.0))
-        return Credit(with_mean_one(weights, sides) if self.normalize else weights)
+        return Credit(with_mean_one(weights, sides))

@@ -27,6 +27,8 @@ class STARE(TokenCredit):
         entropy (`float`, *optional*, defaults to `0.3`): The rule applies while the mean entropy, in nats, is lower.
     """
 
+    arxiv = "2606.19236"
+
     fraction: float = 0.1
     winners: float = 1.1
     losers: float = 0.9

@@ -25,6 +25,8 @@ class TACO(TokenCredit):
         strength (`float`, *optional*, defaults to `0.9`): λ, in [0, 1].
     """
 
+    arxiv = "2607.07976"
+
     alpha: float = 0.01
     strength: float = 0.9
 
