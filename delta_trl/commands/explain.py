@@ -22,7 +22,7 @@ Every line of FILE is a JSON object, such as
 
 A prompt may be a list of chat messages. A reward is null where it is unknown.
 Completions of the same prompt are a group: their rewards become advantages as
-in GRPO. The coefficients are those that DelTA would train with if the file
+in GRPO. The coefficients are those that the rule would train with if the file
 were one rollout batch, sampled from the model at temperature 1. Writes what
 training records, and the report of `delta-trl inspect` over it.
 """

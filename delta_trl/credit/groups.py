@@ -33,6 +33,7 @@ def group_credit(
     n_groups: int,
     *,
     lambda_min: float = 0.8,
+    lambda_max: float = 1.2,
     normalize: bool = True,
     **options: Any,
 ) -> Credit:
@@ -49,8 +50,8 @@ def group_credit(
         **options: Those of [`contrast_credit`].
 
     Returns:
-        [`Credit`]: Weights of shape `(N,)`, float32; within a group without contrast, all tokens with A ≠ 0 weigh the
-        same. Neutral if no group had a contrast. Temperatures are NaN.
+        [`Credit`]: Weights of shape `(N,)`, float32; within a group without contrast, all tokens with A ≠ 0 have
+        the middle of the range. Neutral if no group had a contrast. Temperatures are NaN.
     """
     A, _ = split_sides(advantages)
     lambdas, margins = torch.ones_like(A), torch.zeros_like(A)
@@ -60,13 +61,18 @@ def group_credit(
     for group in ((here > 0) | (ranks > 1)).nonzero()[:, 0].tolist():
         tokens = (groups == group).nonzero()[:, 0]
         with alone() if ranks[group] == 1 else nullcontext():
-            credit = contrast_credit(gradients[tokens], A[tokens], lambda_min=lambda_min, normalize=False, **options)
-        lambdas[tokens] = credit.weights.to(A)
+            credit = contrast_credit(
+                gradients[tokens], A[tokens], lambda_min=lambda_min, lambda_max=lambda_max, normalize=False, **options
+            )
+        # without a contrast all margins are 0, and α is 1/2
+        lambdas[tokens] = (lambda_min + lambda_max) / 2 if credit.neutral else credit.weights.to(A)
         assert credit.scores is not None
         margins[tokens] = credit.scores
         neutral = neutral and credit.neutral
     neutral = bool(all_reduce(A.new_tensor(float(neutral)), "MIN"))
-    if not neutral:
+    if neutral:
+        lambdas.fill_(1.0)
+    else:
         lambdas[A == 0] = lambda_min
         lambdas = divide_by_mean(lambdas, lambda_min) if normalize else lambdas
     metrics = {"temperature_positive": math.nan, "temperature_negative": math.nan}

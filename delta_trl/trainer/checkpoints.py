@@ -1,6 +1,7 @@
 """Checkpoints that count only when complete, and runs that resume from them exactly, for any `GRPOTrainer`."""
 
 import json
+from collections.abc import Iterable
 from contextlib import nullcontext
 from fractions import Fraction
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, Protocol
 from accelerate.logging import get_logger
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
+from trl.trainer.utils import RepeatSampler
 
 from ..arguments.options import is_given, is_true
 from ..files import (
@@ -81,6 +83,11 @@ class SafeCheckpoints(GRPOTrainer):
         if checkpoint is None and is_true(resume_from_checkpoint):
             raise ValueError(f"resume_from_checkpoint=True: no complete checkpoint under {self.args.output_dir!r}.")
         done = json.loads((checkpoint / LAST_FILE).read_text())["global_step"] if checkpoint else None
+        if checkpoint and self.args.sync_ref_model:
+            logger.warning(
+                "sync_ref_model=True: the reference model, which has moved, is in no checkpoint. It starts again from "
+                "the base model, and the run will differ from an uninterrupted one."
+            )
         with self.folder_lock:
             if self.is_world_process_zero():
                 record_settings(self, checkpoint)
@@ -92,11 +99,18 @@ class SafeCheckpoints(GRPOTrainer):
             )
         return output
 
-    def _run_epoch(self, *args, **kwargs):
-        if self.state.global_step < self.state.max_steps:
-            super()._run_epoch(*args, **kwargs)
-        else:  # transformers checks after each step, and would take one step too many
+    def _run_epoch(self, *args, epoch, train_dataloader, epochs_trained, **kwargs):
+        if self.state.global_step >= self.state.max_steps:
+            # transformers checks after each step, and would take one step too many
             self.control.should_training_stop = True
+            return
+        if epoch == epochs_trained:
+            # TRL's sampler draws a new order for each epoch, and starts anew in a resumed run
+            sampler = _sampler_of(train_dataloader)
+            for _ in range(epochs_trained):
+                next(iter(sampler), None)
+        kwargs |= {"epoch": epoch, "train_dataloader": train_dataloader, "epochs_trained": epochs_trained}
+        super()._run_epoch(*args, **kwargs)
 
     def _save_checkpoint(self, model, trial):
         # before the rest: a checkpoint counts as complete once its last file, trainer_state.json, is written
@@ -125,6 +139,14 @@ class SafeCheckpoints(GRPOTrainer):
         if checkpoint is not None:
             for part in self.checkpoint_parts:
                 part.load(Path(checkpoint))
+
+
+def _sampler_of(dataloader) -> Iterable[int]:
+    """The sampler that orders a data loader's rows, within what accelerate has put around it; empty for a stream."""
+    found = dataloader.batch_sampler
+    while found is not None and not isinstance(found, RepeatSampler):
+        found = getattr(found, "batch_sampler", None) or getattr(found, "sampler", None)
+    return found or ()
 
 
 def last_complete_checkpoint(output_dir: str | Path, every: Fraction | int = 1) -> Path | None:

@@ -30,7 +30,7 @@ from .avg_at_k import ReportsAvgAtK
 from .checkpoints import SafeCheckpoints
 from .checks import check_arguments, check_trainer, refuse_what_hides_states
 from .config import CreditArguments, DeltaGRPOConfig
-from .contrast import has_contrast, total_rewards
+from .contrast import has_contrast, rounding_error, total_rewards
 from .credit_rule import DELTA, PAPERS, RuleState, arxiv_of, card_text, choose_rule, comparable, describe_rule
 from .dynamic_sampling import DynamicSampling
 from .fsdp_precision import FSDPPrecision
@@ -45,7 +45,6 @@ from .trimmed_padding import TrimmedPadding
 
 # Entries of a rollout batch, whose rows TRL shuffles
 TOTAL_REWARDS, GROUPS = "token_credit_rewards", "token_credit_groups"
-RESIDUE = 1e-2  # rounding leaves advantages of up to 1e-3; others, as of a subclass that has its own baseline, stay
 
 
 class DeltaGRPOTrainer(
@@ -175,9 +174,11 @@ class DeltaGRPOTrainer(
                 f"{type(self).__name__} has advantages of shape {tuple(advantages.shape)}: token credit takes one for "
                 "each completion, and multiplies it. Use token_credit='none' to train on your own."
             )
-        # Where the rewards of a group are equal and have no exact binary form, rounding leaves small advantages, which
-        # would count as winners or losers.
-        is_residue = ~has_contrast(self, self.last_rewards)[batch[GROUPS]] & (advantages.abs() < RESIDUE)
+        # Where the rewards of a group are equal, rounding leaves small advantages, which would count as winners or
+        # losers. Larger ones stay: a subclass may have a baseline of its own.
+        error = rounding_error(self, self.last_rewards).amax(dim=1)
+        is_residue = advantages.abs() <= (error / (error + 1e-4))[batch[GROUPS]]  # TRL divides by the spread and 1e-4
+        is_residue &= ~has_contrast(self, self.last_rewards)[batch[GROUPS]]
         batch["advantages"] = advantages.masked_fill(is_residue, 0.0)
         if rule.credits_rollouts:
             self._credit_rollout(batch, recorder)

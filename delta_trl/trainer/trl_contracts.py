@@ -25,6 +25,7 @@ TESTED = {"trl": "1.16", "transformers": "5.23"}  # the newest ones: those of co
 # `**options` for any that have defaults; those after a `*` are given by keyword.
 IMPORTED = {
     **dict.fromkeys(("trl.GRPOConfig", "trl.GRPOTrainer", "trl.ModelConfig", "trl.TrlParser", "trl.trainer.utils")),
+    "trl.trainer.utils.RepeatSampler": None,
     "trl.get_peft_config": "model_args, **options",
     "trl.get_quantization_config": "model_args, **options",
     "trl.extras.profiling.profiling_context": "trainer, name, **options",
@@ -50,7 +51,7 @@ METHODS = {
     "evaluation_loop": "self, dataloader, *args, metric_key_prefix, **options",
     "train": "self, resume_from_checkpoint, *args, **options",
     "save_model": "self, output_dir, _internal_call",
-    "_run_epoch": "self, *args, **options",
+    "_run_epoch": "self, *args, epoch, train_dataloader, epochs_trained, **options",
     "_save_checkpoint": "self, model, trial",
     "_save_rng_state": "self, output_dir",
     "_load_optimizer_and_scheduler": "self, checkpoint",
@@ -78,8 +79,8 @@ OPTIONS = """
     importance_sampling_level learning_rate loss_type max_completion_length min_p model_init_kwargs
     num_completions_to_print num_generations num_generations_eval num_iterations pad_to_multiple_of
     ref_model_mixup_alpha ref_model_sync_steps repetition_penalty reward_weights sapo_temperature_neg
-    sapo_temperature_pos steps_per_generation temperature top_entropy_quantile top_k top_p trust_remote_code
-    use_adaptive_entropy use_vllm vllm_gpu_memory_utilization vllm_importance_sampling_correction
+    sapo_temperature_pos steps_per_generation sync_ref_model temperature top_entropy_quantile top_k top_p
+    trust_remote_code use_adaptive_entropy use_vllm vllm_gpu_memory_utilization vllm_importance_sampling_correction
     vllm_max_model_length vllm_mode vllm_tensor_parallel_size
 """.split()
 

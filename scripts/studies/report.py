@@ -14,7 +14,7 @@ HOW_TO_READ = """\
 Written by `python -m scripts.studies.study --study {name} --report` from `scripts/studies/results/{name}.jsonl`, which
 has one row for each finished run; what the tables of comparisons are made of is in `{stem}.json`, with Wilcoxon's p
 and all digits. What it says:
-[the study's page](../README.md).
+[the study's page]({page}).
 
 ± and intervals are 95 % (Student's t over seeds). Comparisons are paired by seed: mean difference ± 95 %, then p of a
 paired t-test after Holm's correction over the variants of that column, then the smallest true difference that this
@@ -106,7 +106,10 @@ def without_nan(value):
 
 def page(study: Study, summaries: list[dict], stem: Path) -> str:
     parts = [f"# Tables of the study `{study.name}`\n"]
-    parts.append(HOW_TO_READ.format(name=study.name, stem=f"scripts/studies/results/{stem.name}", pooled=POOLED))
+    own = "../docs/credit.md" if study.name == "credit" else "../README.md"
+    parts.append(
+        HOW_TO_READ.format(name=study.name, stem=f"scripts/studies/results/{stem.name}", page=own, pooled=POOLED)
+    )
     parts.append(f"![Learning curves]({stem.name}_curves.png)\n\n![Differences]({stem.name}_differences.png)\n")
     parts += answers(study, summaries)
     for summary in summaries:

@@ -7,6 +7,7 @@ that is the balance of winners against losers, and why? `plans.py` lists the run
     python -m scripts.studies.study --report               # tables and pictures: results/credit*
     python -m scripts.studies.study --study balance --run  # the second study: results/balance.jsonl
     python -m scripts.studies.study --study mechanism --run  # the third (docs/mechanism_plan.md)
+    python -m scripts.studies.study --study dynamic_sampling --run  # with and without (docs/language_plan.md)
     python -m scripts.studies.study --study language --run   # the fourth, on a language model (docs/language_plan.md)
     python -m scripts.studies.study --study elicit --run     # on models that know something (docs/elicit_plan.md)
     python -m scripts.studies.study --study weights --run    # which weight, where (docs/weights_plan.md)
@@ -20,7 +21,7 @@ seeds, in shorter runs, and keeps the one with the best mean training reward in 
 with every seed. Last, every variant runs at the rate that suits DAPO, where its own is another: tuning is noisy, too.
 A seed fixes the order of the problems and the start of all random numbers, so variants are compared seed by seed
 (paired). The main outcome is held-out accuracy after training; the second is the area under the reward curve.
-The plans of the others are docs/balance_plan.md and docs/mechanism_plan.md.
+The plans of the others are in docs/.
 """
 
 import argparse

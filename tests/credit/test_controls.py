@@ -50,6 +50,18 @@ def test_groups_are_contrasted_on_their_own():
     np.testing.assert_allclose(ours.numpy(), lam / lam.mean(), rtol=1e-6)
 
 
+@pytest.mark.parametrize("low_high", [(0.0, 0.5), (1.5, 2.0)])
+def test_tokens_of_a_group_without_contrast_have_the_middle_of_the_range(low_high):
+    hidden, log_probs, advantages = random_batch(0)
+    groups = torch.arange(len(advantages)) % 3
+    advantages[groups == 2] = advantages[groups == 2].abs()  # no losers
+    options = dict(zip(("lambda_min", "lambda_max"), low_high, strict=True))
+    ours = group_credit(OutputRowGradients(hidden, log_probs), advantages, groups, 3, normalize=False, **options)
+    trained = advantages != 0
+    assert ours.weights[(groups == 2) & trained].unique().tolist() == [sum(low_high) / 2]
+    assert ours.weights[(groups != 2) & trained].unique().numel() > 2
+
+
 def test_one_group_is_the_batch():
     hidden, log_probs, advantages = random_batch(1)
     gradients = OutputRowGradients(hidden, log_probs)

@@ -60,7 +60,7 @@ def plain_math_verify(gold: str, completion: str) -> float | None:
 
 @pytest.mark.slow
 def test_against_todays_graders(capsys):
-    """Prints what TRL's reward and math-verify make of the same cases: the README's claim is this test."""
+    """Prints the table of docs/rewards.md: what TRL's reward and math-verify make of the same cases."""
     usable = [
         (case, reward)
         for case, reward in zip(CASES, score(CASES), strict=True)
@@ -77,17 +77,24 @@ def test_against_todays_graders(capsys):
         for case, _ in usable:
             try:
                 table[name].append(grade(case["gold"], case["completion"]))
-            except Exception:  # a grader that crashes has not graded; it counts as an error
-                table[name].append("crash")
+            except Exception:  # a grader that crashes has not graded
+                table[name].append(None)
     labels = [case["label"] for case, _ in usable]
     accuracy = {}
     with capsys.disabled():
-        print(f"\n{len(labels)} labelled cases{'':20} right  false +  false -")
+        print(f"\n{len(labels)} labelled cases{'':20} right  false +  false -  none  0 for an unusable gold")
         for name, rewards in table.items():
             pairs = list(zip(rewards, labels, strict=True))
             accuracy[name] = sum(reward == label for reward, label in pairs) / len(pairs)
             false_positives = sum(reward == 1.0 and label != 1.0 for reward, label in pairs)
-            false_negatives = sum(reward != 1.0 and label == 1.0 for reward, label in pairs)
-            print(f"  {name:35} {accuracy[name]:6.1%} {false_positives:8} {false_negatives:8}")
+            false_negatives = sum(reward == 0.0 and label == 1.0 for reward, label in pairs)
+            ungraded = sum(reward is None and label is not None for reward, label in pairs)
+            unusable = sum(reward == 0.0 and label is None for reward, label in pairs)
+            print(
+                f"  {name:35} {accuracy[name]:6.1%} {false_positives:8} {false_negatives:8} {ungraded:5} {unusable:5}"
+            )
+            assert round((1 - accuracy[name]) * len(pairs)) == (
+                false_positives + false_negatives + ungraded + unusable
+            )
     assert accuracy["math_reward"] >= 0.98
     assert all(accuracy["math_reward"] > accuracy[name] for name in graders)

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 from accelerate import PartialState
+from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
 from delta_trl.arguments.errors import UsageError
 from delta_trl.files import is_complete, names_disk
 from delta_trl.trainer.checkpoints import SafeCheckpoints, last_complete_checkpoint, resolve_resume
 
+from ..corpus import tiny
 from ..locks import locked_elsewhere
 from ..trainers import LORA
 
@@ -181,6 +183,41 @@ def test_resumed_run_continues_bit_for_bit(make_plain, tmp_path, mode):
     assert losses(resumed) == losses(whole)
     for a, b in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("shuffled", [True, False])
+def test_a_resumed_run_takes_the_prompts_of_its_epoch(make_plain, tmp_path, shuffled):
+    """At the end of the first epoch of three rollout batches, and within the second and third one."""
+    seen = []
+
+    def reward(prompts, completions, **_):
+        seen.append(list(dict.fromkeys(prompts)))
+        return [float(len(set(completion))) for completion in completions]
+
+    data = Dataset.from_dict({"prompt": [f"{i}+{i}=" for i in range(6)]})
+    options = {"reward_funcs": reward, "train_dataset": data, "max_steps": 9, "shuffle_dataset": shuffled}
+    options |= {"save_strategy": "steps", "save_steps": 1, "output_dir": str(tmp_path / "run")}
+    whole = make_plain(**options)
+    whole.train()
+    of_whole = seen.copy()
+    assert (of_whole[:3] == of_whole[3:6]) is not shuffled
+    for step in (3, 4, 7):
+        seen.clear()
+        resumed = make_plain(**options)
+        resumed.train(resume_from_checkpoint=str(tmp_path / "run" / f"checkpoint-{step}"))
+        assert seen == of_whole[step:]
+        for ours, theirs in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
+            assert torch.equal(ours, theirs)
+
+
+def test_a_moving_reference_model_is_said_to_start_again(make_plain, tmp_path, caplog):
+    tiny.model().save_pretrained(tmp_path / "model")
+    options = {"model": str(tmp_path / "model"), "output_dir": str(tmp_path / "run"), "beta": 0.1}
+    options |= {"sync_ref_model": True, "save_strategy": "steps", "save_steps": 1, "max_steps": 2}
+    make_plain(**options).train()
+    assert "starts again from the base model" not in caplog.text
+    make_plain(**options).train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-1"))
+    assert "starts again from the base model" in caplog.text
 
 
 def test_training_resumes_from_whole_checkpoints_only(make_plain, tmp_path):

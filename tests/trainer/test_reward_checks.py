@@ -140,6 +140,18 @@ def test_sums_and_variance_of_rewards(make_plain, rollout):
     assert has_contrast(trainer, trainer.last_rewards).tolist() == [False, True]
 
 
+def test_sums_that_differ_by_rounding_are_no_contrast(make_plain, rollout):
+    first, second = [0.1, 0.2] * 2 + [1000.0, 1000.1, 1000.0, 1000.0], [0.6, 0.5] * 2 + [0.0] * 4
+    funcs = [lambda completions, **_: list(first), lambda completions, **_: list(second)]
+    trainer = make_plain(reward_funcs=funcs)
+    rollout(trainer)
+    totals = total_rewards(trainer, trainer.last_rewards)
+    assert totals[0] != totals[1]
+    assert has_contrast(trainer, trainer.last_rewards).tolist() == [False, True]
+    trainer.reward_weights = torch.tensor([1.0, -1.0])  # sizes are those of the summands
+    assert has_contrast(trainer, trainer.last_rewards).tolist() == [True, True]
+
+
 def test_a_warning_does_without_what_a_subclass_does_not_log(make_trainer, caplog):
     class LogsNothing(Plain):
         def _generate(self, prompts):

@@ -190,14 +190,15 @@ def test_losses_that_ignore_credit_are_refused(make_trainer, loss_type, rule):
     make_trainer(**options, token_credit="none")
 
 
-def test_equal_rewards_that_are_not_exact_are_no_contrast(make_trainer, rollout):
+@pytest.mark.parametrize("value", [0.3, 66.7, 998.9])
+def test_equal_rewards_that_are_not_exact_are_no_contrast(make_trainer, rollout, value):
     """0.3 is no binary fraction: the mean of several is another number, and TRL divides the difference by 1e-4."""
-    rewards = [0.3, 0.3, 0.3, None, 1.0, 0.0, 0.0, 1.0]
-    equal = lambda completions, **_: list(rewards)  # noqa: E731
-    ours = rollout(make_trainer(reward_funcs=equal))
-    exact = make_trainer(reward_funcs=lambda completions, **_: [x and float(x > 0.5) for x in rewards])
+    options = {"num_generations": 8, "per_device_train_batch_size": 16}
+    others = [1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0]
+    ours = rollout(make_trainer(reward_funcs=lambda completions, **_: [value] * 7 + [None, *others], **options))
+    exact = make_trainer(reward_funcs=lambda completions, **_: [1.0] * 7 + [None, *others], **options)
     expected = rollout(exact)
-    assert ours["advantages"][:4].tolist() == [0.0] * 4
+    assert ours["advantages"][:8].tolist() == [0.0] * 8
     torch.testing.assert_close(ours["token_coefficients"], expected["token_coefficients"])
 
 
