@@ -50,9 +50,9 @@ class CreditArguments:
         token_credit (`str`, *optional*, defaults to `"delta"`):
             How tokens are credited. A rule's name, or the dotted path of your own: `"delta"` is arXiv
             2605.21467; others of `credit.RULES` are its ablation `"within_side"`, the control `"side_mean"` or
-            `"fipo"`; `"none"` is `GRPOTrainer`, bit for bit with `trim_padding` off and the same `epsilon_high`. Options
-            may follow a colon, `delta:lambda_max=1.5`. In Python, `DeltaGRPOTrainer(token_credit=...)` also takes an instance of
-            [`~credit.TokenCredit`].
+            `"fipo"`; `"none"` is `GRPOTrainer`, bit for bit with `trim_padding` off and the same `epsilon_high`.
+            Options may follow a colon, `delta:lambda_max=1.5`. In Python, `DeltaGRPOTrainer(token_credit=...)` also
+            takes an instance of [`~credit.TokenCredit`].
         token_credit_kwargs (`dict`, *optional*):
             Options of `token_credit`. For example `{lambda_max: 1.5}`; another `--token_credit` on the command line
             drops those of the recipe.

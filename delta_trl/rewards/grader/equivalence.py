@@ -18,7 +18,7 @@ from .parsing import REPEATING, UnreadableError, fraction, parse
 from .structures import read_structures, same_structures
 from .units import Unit, parse_unit, split_unit, total_of
 from .values import EQUALITY, INEQUALITY, is_name, relates_unknowns, same_name, split_equation
-from .words import choice_of, in_symbols, is_wordy, same_time, same_words, split_label, time_of, unwrap
+from .words import choice_of, choices_of, in_symbols, is_wordy, same_time, same_words, split_label, time_of, unwrap
 
 
 RIGHT, WRONG, NO_ANSWER, UNUSABLE_GOLD = "right", "wrong", "no answer", "unusable gold"
@@ -123,7 +123,7 @@ def read_gold(gold: str) -> str | None:
         return text
     if read_structures(text) or read_cases(text) or SYMBOLIC.search(text):
         return text
-    text = _bare_set(text)
+    text = _bare_set(CONDITION.sub("", text))
     for element in _leaves(text):
         if element == "\\ldots":
             continue
@@ -176,13 +176,15 @@ def _equal(gold: str, answer: str) -> bool:
     answer = VALUE_OF.sub(r"\1 = ", LABEL.sub("", answer)).strip() or answer
     if "." in gold:  # a decimal gold may be rounded, so an answer may begin with \approx
         answer = re.sub(r"^\\approx(?![A-Za-z])\s*", "", answer)
+    if (wanted := choices_of(gold)) and (chosen := choices_of(answer)):
+        return wanted == chosen
     letter, gold_content = split_label(gold)
     given, content = split_label(answer)
     if choice := letter or (choice_of(gold) if re.fullmatch(r"\W*[A-J]\W*", unwrap(gold)) else None):
-        chosen = given or choice_of(answer)
-        if chosen is not None:
+        chosen_one = given or choice_of(answer)
+        if chosen_one is not None:
             contradicts = letter and given and not _equal(gold_content, content)
-            return chosen == choice and not contradicts
+            return chosen_one == choice and not contradicts
         return letter is not None and _equal(gold_content, answer)
     if given is not None:
         answer = content

@@ -13,6 +13,7 @@ MAX_DIGITS = 20_000
 MAX_NESTING = 20
 MAX_FACTORED = 10**12
 MIN_CLOSED = 1000  # 2^{10} - 1 is a closed form of 1023; 3^2 + 16 is not one of 25, nor is a sum of two powers
+MIN_SQUARE = 10**9  # nor is 40^2 + 9^2, or with cubes
 COMPUTED = (sympy.factorial, sympy.binomial)
 I_SYMBOL = sympy.Symbol("i", real=True)  # how latex2sympy reads the letter i
 
@@ -32,7 +33,7 @@ PATTERNS = {
     "trigonometry": r"\\(?:arc)?(?:sin|cos|tan|cot|sec|csc)(?!h)",
     "hyperbolic": r"\\(?:arc|ar)?(?:sinh|cosh|tanh|coth)",
     "dots": r"\\[lcv]?dots[cbmio]?|\.\.\.",
-    "derivative": r"\\frac\s*\{\s*(?:d|\\partial)\s*\}\s*\{\s*(?:d|\\partial)\s*[A-Za-z\\]|\\nabla\b",
+    "derivative": r"\\frac\s*\{\s*(?:d|\\partial)[^{}]*\}\s*\{\s*(?:d|\\partial)\s*[A-Za-z\\]|\\nabla\b",
     "gamma": r"\\Gamma\s*\(|\\zeta|\\operatorname",
     "transform": r"\\xrightarrow",
     "negation": r"\\neg|\\lnot",
@@ -136,13 +137,22 @@ def refuse_symbols(gold: sympy.Basic, answer: sympy.Basic) -> None:
 
 def refuse_undone(gold: sympy.Basic | sympy.MatrixBase, answer: sympy.Basic | sympy.MatrixBase) -> None:
     """Refuse an answer that leaves operations to the grader, unless the gold does: `40 + 2` for 42."""
-    if is_undone(answer) and not is_undone(gold):
+    if is_undone(answer, _keeps_closed_forms(gold)) and not is_undone(gold):
         raise RefusedError("restates the problem: arithmetic")
 
 
-def is_undone(expression: sympy.Basic | sympy.MatrixBase) -> bool:
+def _keeps_closed_forms(gold: sympy.Basic | sympy.MatrixBase) -> bool:
+    """Whether the gold has factorials or binomials, or a sum that keeps a large power, as in `1 - (5/6)^{10}`."""
+    sums = (part for part in sympy.preorder_traversal(gold) if isinstance(part, sympy.Add))
+    return gold.has(*COMPUTED) or any(
+        {"a power"} == _kinds(term) for total in sums for term in _flat(total, sympy.Add)
+    )
+
+
+def is_undone(expression: sympy.Basic | sympy.MatrixBase, may_keep_powers: bool = False) -> bool:
     r"""
-    Whether an expression holds an operation that is still to be carried out.
+    Whether an expression holds an operation that is still to be carried out. `may_keep_powers`: large powers may stay
+    beside each other, and factorials over each other.
 
     These are sums of like terms (`40 + 2`, `10\pi + 6\pi`, `\ln 6 - \ln 3`), products of several numbers, of sums
     without variables (`(\sqrt 2 + 1)(\sqrt 2 - 1)`) and of complex numbers, and sets that overlap. Powers, roots,
@@ -152,13 +162,16 @@ def is_undone(expression: sympy.Basic | sympy.MatrixBase) -> bool:
     for part in sympy.preorder_traversal(expression):
         if isinstance(part, sympy.Pow) and _is_root(part):
             under_roots.add(part.args[0])
-        if isinstance(part, sympy.Add) and _has_like_terms(part):
+        if isinstance(part, sympy.Pow) and _is_power_to_compute(part):
+            return True
+        if isinstance(part, sympy.Add) and _has_like_terms(part, may_keep_powers):
             return True
         if isinstance(part, sympy.Pow) and part.args[0].has(sympy.I, I_SYMBOL) and part.args[1].is_Integer:
             if part.args[1] > 1 and not part.free_symbols - {I_SYMBOL}:  # i^{2022}, (1 + i)^{10}
                 return True
-        if isinstance(part, sympy.Mul) and part not in under_roots and _is_product_to_compute(part):
-            return True
+        if isinstance(part, sympy.Mul) and part not in under_roots:
+            if _is_product_to_compute(part) or (_cancels(part) and not may_keep_powers):
+                return True
         if isinstance(part, sympy.Set) and _is_set_to_compute(part):
             return True
     return False
@@ -170,10 +183,30 @@ def _is_root(power: sympy.Pow) -> bool:
     return bool(exponent.is_Rational and not exponent.is_Integer and not power.doit().is_Rational)
 
 
-def _has_like_terms(total: sympy.Add) -> bool:
+def _is_power_to_compute(power: sympy.Pow) -> bool:
+    r"""A root of a sum of numbers, `\sqrt{40^2 + 9^2}`, a power of `6/2`, and one to a root, `7^{\sqrt 4}`."""
+    base, exponent = power.args
+    if isinstance(base, sympy.Add) and exponent.is_Rational and not exponent.is_Integer:
+        return not base.free_symbols and all(term.doit().is_Rational for term in _flat(base, sympy.Add))
+    if exponent.is_Integer and exponent > 1 and isinstance(base, sympy.Mul):
+        sides = list(_sides_of_fraction(base))
+        if [is_above for _, is_above in sides] == [True, False] and _have_common_factor(sides[0][0], sides[1][0]):
+            return True
+    return any(
+        isinstance(part, sympy.Pow) and not part.args[1].is_Integer for part in exponent.atoms(sympy.Pow)
+    ) and bool(exponent.doit().is_Rational)
+
+
+def _have_common_factor(first: sympy.Number, second: sympy.Number) -> bool:
+    return bool(first.is_Integer and second.is_Integer and math.gcd(int(first), int(second)) > 1)
+
+
+def _has_like_terms(total: sympy.Add, may_keep_powers: bool) -> bool:
     found: set[object] = set()
     for term in _flat(total, sympy.Add):
         kinds = _kinds(term)
+        if may_keep_powers and kinds == {"a power"}:
+            kinds = {str(term)}
         if kinds & found:
             return True
         found |= kinds
@@ -199,9 +232,11 @@ def _kinds(term: sympy.Basic) -> set[object]:
 
 
 def _has_closed_form(term: sympy.Basic) -> bool:
-    """Whether a number is written as a power, a factorial or a binomial."""
-    powers = (power.args for power in term.atoms(sympy.Pow))
-    return term.has(*COMPUTED) or any(base.is_Rational and n.is_Integer and abs(n) > 1 for base, n in powers)
+    """Whether a number is written as a power, a factorial or a binomial. Squares and cubes count if they are huge."""
+    powers = [(base, abs(n)) for base, n in (power.args for power in term.atoms(sympy.Pow)) if n.is_Integer]
+    rational = [(base, n) for base, n in powers if base.doit().is_Rational and n > 1]
+    large = [n > 3 or base == 10 or max(abs(base.doit().p), base.doit().q) ** n >= MIN_SQUARE for base, n in rational]
+    return term.has(*COMPUTED) or any(large)
 
 
 def _is_product_to_compute(product: sympy.Mul) -> bool:
@@ -215,13 +250,57 @@ def _is_product_to_compute(product: sympy.Mul) -> bool:
         return True
     if above and any(abs(above[0] * power) < MIN_CLOSED for power in _small_powers(factors)):  # \frac43 \pi 3^3
         return True
-    roots = [factor for factor in factors if factor.is_Pow and factor.args[0].is_Rational and _is_root(factor)]
+    sides = list(_sides(product))
+    if sum(bool(factor.is_Number and factor < 0) for factor, _ in sides) > 1:  # (-42)(-1)
+        return True
+    roots = [factor if is_above else 1 / factor for factor, is_above in sides if _is_root_of_number(factor)]
     if len(roots) > 1 and sympy.Mul(*(root.doit() for root in roots)).is_Rational:  # \sqrt 8 \sqrt{50}
         return True
     if sum(factor.is_Add and not factor.free_symbols - {I_SYMBOL} for factor in factors) > 1:
         return True
     imaginary = [factor for factor in factors if factor.has(sympy.I, I_SYMBOL)]
     return len(imaginary) > 1 and any(factor.has(sympy.Add) for factor in imaginary)
+
+
+def _sides(product: sympy.Basic, above: bool = True) -> Iterator[tuple[sympy.Basic, bool]]:
+    """All factors of a product or quotient, and whether each is in the numerator."""
+    if product.is_Mul:
+        for part in product.args:
+            yield from _sides(part, above)
+    elif product.is_Pow and product.args[1].is_Integer and product.args[1] < 0:
+        base, exponent = product.args
+        yield from _sides(base if exponent == -1 else sympy.Pow(base, -exponent, evaluate=False), not above)
+    else:
+        yield product, above
+
+
+def _cancels(product: sympy.Mul) -> bool:
+    r"""
+    Whether a quotient of numbers can be reduced by more than a common factor of two that are written out: `\pi` over
+    `\pi`, `4^3` over `2^3`, `7!` over `6!`, 126 over `\sqrt 9`.
+    """
+    sides = [
+        (factor, is_above) for factor, is_above in _sides(product) if abs(factor) != 1 and factor.args[:1] != (10,)
+    ]
+    above, below = ([factor for factor, is_above in sides if is_above is wanted] for wanted in (True, False))
+    constants = [{factor.args[0] if factor.is_Pow else factor for factor in side} for side in (above, below)]
+    if constants[0] & constants[1] & {sympy.pi, sympy.E}:
+        return True
+    written = [factor for factor in (*above, *below) if _is_number_to_compute(factor)]
+    numbers = [[int(abs(f.doit())) for f in side if f in written or f.is_Integer] for side in (above, below)]
+    if not written or math.prod(numbers[0]) >= MIN_CLOSED * math.prod(numbers[1]):
+        return False
+    several = len(numbers[0]) > 1 and any(factor.has(*COMPUTED) for factor in written)  # 42 * 0!, but not 2^3 * 3^2
+    return several or any(math.gcd(one, other) > 1 for one in numbers[0] for other in numbers[1])
+
+
+def _is_number_to_compute(factor: sympy.Basic) -> bool:
+    """Whether it is a power, a root, a factorial or the like whose value is an integer."""
+    return not (factor.is_Integer or factor.free_symbols or factor.is_Add) and bool(factor.doit().is_Integer)
+
+
+def _is_root_of_number(factor: sympy.Basic) -> bool:
+    return bool(factor.is_Pow and factor.args[0].is_Rational and _is_root(factor))
 
 
 def _small_powers(factors: list[sympy.Basic]) -> Iterator[sympy.Rational]:

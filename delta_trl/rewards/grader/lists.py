@@ -135,6 +135,9 @@ def equal_named(gold: str, answer: str) -> bool | None:
     """Compare the values of several names, which also stand in their order; None if the gold has no such values."""
     wanted, given = _named_values(gold), _named_values(answer)
     if wanted is None:
+        name, several = split_equation(split_elements(gold)[0])[0], len(split_elements(gold)) > 1
+        if given is not None and several and NAMED.match(gold) and {squeeze(name)} != set(given):
+            return False  # x = 1, y = 2 are no two values of x
         return None
     if given is not None:
         if len({name.lower() for name in wanted}) == len(wanted):  # R and r are not the same

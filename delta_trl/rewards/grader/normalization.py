@@ -22,6 +22,7 @@ SYMBOLS = str.maketrans({
     "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "，": ",", "。": ".", "∫": r"\int ", "∑": r"\sum ",
     "\u200b": "", "\ufeff": "", "\u2061": "", "\u2062": "",
 })  # fmt: skip
+CIRCLED = {ord("①") + i: rf"\text{{({i + 1})}}" for i in range(20)}  # numbers of statements, which NFKC unmarks
 SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ⁽⁾", "0123456789+-n()")
 SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋ₙ", "0123456789+-n")
 
@@ -46,6 +47,7 @@ THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d|,\d)")
 THOUSANDS_SWISS = re.compile(r"(?<![\w'.,])[1-9]\d{0,2}(?:'\d{3})+(?![\w'])")
 THOUSANDS_SPACED = re.compile(r"(?<![\d.,] )(?<![\d.,])[1-9]\d{0,2}(?: \d{3})+(?![\d,])(?! \d)")
 SCALES = {"dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+SCALES |= {"quadrillion": 10**15, "quintillion": 10**18}
 SCALED = re.compile(
     rf"(?<![\d}}.,])(\d{{1,3}}(?:,\d{{3}})+|\d{{1,15}})(\.\d{{1,9}})?\s*(?:\\text\s*\{{\s*({'|'.join(SCALES)})s?\b([^{{}}]*)\}}"
     rf"|({'|'.join(SCALES)})s?(?![A-Za-z]))",
@@ -57,6 +59,13 @@ QUOTIENT = re.compile(
 )
 DERIVATIVE = re.compile(
     r"\\frac\s*\{\s*d\s*(?:\^\s*\{?\s*([2-4])\s*\}?)?\s*([a-z])\s*\}\s*\{\s*d\s*[xt]\s*(?:\^\s*\{?\s*\1\s*\}?)?\s*\}"
+)
+# The number of degrees that a function is taken of, and a number or a product before a root
+TRIGONOMETRIC = r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])(?:\s?\^\s?(?:\d|\{\s?-?\d\s?\}))?"
+DEGREES = re.compile(rf"({TRIGONOMETRIC}\s?)(\(?)\s?(\d+(?:\.\d+)?)\s?\^\\circ(?![A-Za-z])\s?(\)?)")
+DEGREES_BEFORE_ANGLE = re.compile(r"(?<![\d.])(\d+)\s?\^\\circ\s?(?=[-+]\s?\\arc)")
+BARE_ARGUMENT = re.compile(
+    r"(\\(?:(?:arc)?(?:sin|cos|tan)|ln|log))\s*(\d+\s*\\sqrt\s*(?:\[\d+\])?\s*\{[^{}]*\})(?!\s*[\^(])"
 )
 # 42nd, 42^{nd}, 42^{\text{nd}}; of `42\text{nd term}`, which has more in its braces, `42\text{ term}` is left
 ND = r"(?:st|nd|rd|th)\b"
@@ -78,6 +87,8 @@ def normalize(text: str) -> str:
     text = re.sub(r"\\{1,2}(?:boxed|fbox)\s*(?=\{)", "", text)
     text = re.sub(r"\\\\\s*\[\s*-?[\d.]+\s*[a-z]{2}\s*\]", r"\\\\ ", text)  # the line skip of a matrix
     text = re.sub(r"\\mathbb\s+([A-Z])", r"\\mathbb{\1}", text)
+    text = re.sub(r"(\\in\s?|^\s?)\\mathbf\s?\{([NZQRC])\}(?=\s?[\^_),}]|\s?$)", r"\1\\mathbb{\2}", text)
+    text = re.sub(r"\\in\s([NZQRC])(?![A-Za-z])", r"\\in\\mathbb{\1}", text)
     text = re.sub(r"\\mathbb\s?\{R\}\s?(?:\^\s?(?:\+|\{\s?\+\s?\})|_\s?\{\s?>\s?0\s?\})", r"(0,\\infty)", text)
     text = re.sub(r"\{\s?([^{}\\]+)\\choose(?![A-Za-z])([^{}]+)\}", r"\\binom{\1}{\2}", text)
     text = re.sub(r"(?<=\d)\s?[xX]\s?(?=10\s?\^)", r"\\times ", text)
@@ -108,16 +119,20 @@ def normalize(text: str) -> str:
     text = re.sub(r"(?<![<>!:])<=(?!>)", r"\\le ", text)
     text = re.sub(r">=", r"\\ge ", text)
     text = re.sub(r"!=(?!=)", r"\\neq ", text) if not re.search(r"\d\s*!\s*=", text) else text
-    text = re.sub(r"\^\s*\{?\s*(?:\\circ|\\degree)(?![A-Za-z])\s*\}?|\\degree(?![A-Za-z])", r"^\\circ ", text)
+    text = re.sub(
+        r"\^\s*(?:\{\s*\\(?:circ|degree)\s*\}|\\(?:circ|degree)(?![A-Za-z]))|\\degree(?![A-Za-z])", r"^\\circ ", text
+    )
     text = re.sub(r"\\dots(?:[cbmio])?(?![A-Za-z])", r"\\ldots ", text)
     text = re.sub(r"\\%", "%", text)
     text = OLD_FONT.sub("", text)
-    text = re.sub(r"\\(vec|hat|bar)\s+([A-Za-z])(?![A-Za-z])", r"\\\1{\2}", text)
+    text = re.sub(r"\\overrightarrow(?![A-Za-z])", r"\\vec", text)
+    text = re.sub(r"\\(vec|hat|bar|d?dot|tilde)(?:\s+([A-Za-z])|\s*(\\[a-z]+))(?![A-Za-z])", r"\\\1{\2\3}", text)
     text = re.sub(r"\\mathcal\s*(?:\{\s*([A-Z])\s*\}|([A-Z]))", r"\1\2", text)
     for _ in range(3 if "\\mathrm" in text else 0):  # the braces of \\mathrm{m/s^{2}}
         text = re.sub(r"(\\(?:mathrm|text|operatorname)\s*\{[^{}]*\^\s*)\{\s*(-?\d)\s*\}", r"\1\2", text)
     for _ in range(3):  # fonts nest: \textbf{\text{(B)}}
         text = FONT.sub(_font, text)
+    text = re.sub(r"(?<=[\d}])\s*\\text\s*\{\s*to\s*\}\s*(?=[\d\\])", ":", text)  # the ratio 1 to 2
     text = ORDINAL.sub(r"\1", text)
     text = _plain_functions(text)
     text = re.sub(
@@ -131,6 +146,11 @@ def normalize(text: str) -> str:
     text = QUOTIENT.sub(lambda m: rf"{m[1]}({m[2] or m[3]})/" + "\\", text)
     text = _plain_roots(text)
     text = _short_arguments(text)
+    text = DEGREES.sub(
+        lambda m: m[0] if m[2] and not m[4] else f"{m[1]}({_in_radians(m[3])}){'' if m[2] else m[4]}", text
+    )
+    text = DEGREES_BEFORE_ANGLE.sub(lambda m: _in_radians(m[1]), text)
+    text = BARE_ARGUMENT.sub(r"\1(\2)", text)
     text = re.sub(r"(?<=\d)\s+(\d+)\s*/\s*(\d+)(?!\d)", r"\\frac{\1}{\2}", text)  # the mixed number "2 1/2"
     text = re.sub(r"\s+", " ", text).strip()
     text = SEMICOLONS.sub(lambda m: m[0].replace(";", ","), text)
@@ -196,7 +216,7 @@ def _from_unicode(text: str) -> str:
     text = re.sub(r"[½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒]", _fraction, text)
     text = re.sub(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ⁽⁾]+", lambda m: "^{" + m[0].translate(SUPERSCRIPTS) + "}", text)
     text = re.sub(r"[₀₁₂₃₄₅₆₇₈₉₊₋ₙ]+", lambda m: "_{" + m[0].translate(SUBSCRIPTS) + "}", text)
-    text = text.translate(SYMBOLS)
+    text = text.translate(SYMBOLS).translate(CIRCLED)
     text = re.sub(r"[√∛∜]", lambda m: {"√": "\\sqrt ", "∛": "\\sqrt[3]", "∜": "\\sqrt[4]"}[m[0]], text)
     return unicodedata.normalize("NFKC", text)
 
@@ -226,6 +246,11 @@ def _font(match: re.Match) -> str:
     if len(word) == 1 and command.startswith("\\mathrm") and word in "eidx":
         return word
     return f"\\text{{{content}}}"
+
+
+def _in_radians(degrees: str) -> str:
+    angle = Fraction(degrees) / 180
+    return rf"\frac{{{angle.numerator}\pi}}{{{angle.denominator}}}" if angle.denominator > 1 else rf"{angle}\pi "
 
 
 def _plain_functions(text: str) -> str:

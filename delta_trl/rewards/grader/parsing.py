@@ -16,6 +16,8 @@ LATEX = NormalizationConfig(
 )
 IMAGINARY = re.compile(r"(?<![A-Za-z\\_])i(?![A-Za-z])")
 OF_LETTERS = re.compile(r"\\(gcd|lcm)\s*\(([^()]*(?<!\\)[A-Za-z][^()]*)\)")
+LETTER = r"\s*(?:[A-Za-z]|\\[a-z]+)\s*"
+DERIVATIVE = re.compile(rf"\\frac\s*\{{\s*(d|\\partial){LETTER}\}}\s*\{{\s*\1{LETTER}\}}")
 REPEATING = re.compile(r"(-?)(\d*)\.(\d*)(?:\\(?:overline|bar|dot)\s*\{?(\d+)\}?|\((\d+)\))")
 ELLIPSIS = re.compile(r"(-?)(\d*)\.(\d*?)(\d{1,6}?)\4{2,}\s*(?:\\[lc]?dots|\.\.\.)")
 NUMBER = re.compile(r"([-+]?)\s*(\d+(?:\.\d*)?|\.\d+)")
@@ -76,13 +78,20 @@ def _with_real_roots(expression: Any) -> Any:
 
 
 def opaque(text: str) -> str:
-    r"""Put a symbol for each `\gcd(m, n)`: sympy takes m and n for polynomials without a common factor."""
-    return OF_LETTERS.sub(_symbol, text)
+    r"""
+    Put a symbol for each `\gcd(m, n)`, whose letters sympy takes for polynomials without a common factor, and for each
+    derivative of a letter, `\frac{dV}{dr}`, which it takes for 0.
+    """
+    return DERIVATIVE.sub(lambda match: _symbol_of("D", match[0]), OF_LETTERS.sub(_symbol, text))
 
 
 def _symbol(function: re.Match) -> str:
     arguments = ",".join(sorted(re.sub(r"\s+", "", function[2]).split(",")))
-    return f" {function[1][0].upper()}_{{{zlib.crc32(arguments.encode())}}} "
+    return _symbol_of(function[1][0].upper(), arguments)
+
+
+def _symbol_of(letter: str, text: str) -> str:
+    return f" {letter}_{{{zlib.crc32(text.replace(' ', '').encode())}}} "
 
 
 def is_complex_number(text: str) -> bool:

@@ -86,6 +86,10 @@ NOT_UNITS = frozenset(
     double doubled triple tripled quadruple quadrupled halved fold
     negative reciprocal inverse opposite fewer greater larger bigger smaller""".split()
 ) | (FRACTION_WORDS.keys() - {"quarters"})  # fmt: skip
+# Scales ("zillion"), parts ("twelfths"), and what hedges or takes back ("ish", "upwards", "rejected", "etc")
+NOT_A_UNIT = re.compile(
+    r"\w*illions?|(?:eleven|twelf|\w+teen|\w+tie)ths?|\w*ish|\w+wards?|etc|(?:ex|in)clu(?:ded|sive)|rejected|minimum|maximum"
+)
 FILLERS = frozenset("the a an total all of each respectively".split())
 TOKEN = re.compile(
     r"\s*(?:(?P<word>°\s?[CF]\b|[A-Za-zµμ]+|[€£¥₹¢°])\.?(?:\s*\^\s*\{?\s*(?P<power>-?\d)\s*\}?)?|(?P<slash>/)|(?P<dot>\\cdot\b|[*·]))"
@@ -185,7 +189,7 @@ def parse_unit(text: str) -> Unit | None:
             unit.powers[found[1]] += extra
         elif lower in FILLERS:
             continue
-        elif lower in NOT_UNITS or lower in NUMBER_WORDS:
+        elif lower in NOT_UNITS or lower in NUMBER_WORDS or NOT_A_UNIT.fullmatch(lower):
             return None
         elif lower in SPEEDS:
             rate = parse_unit(SPEEDS[lower])

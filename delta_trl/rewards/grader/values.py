@@ -35,6 +35,7 @@ AGREEING = 2  # random points at which expressions with variables agree in all d
 DECIMAL = re.compile(r"-?\d*\.\d+")
 EQUALITY = re.compile(r"(?<![<>!:])=+(?![<>])|\\equiv(?![A-Za-z])|(\\approx)(?![A-Za-z])")
 INEQUALITY = re.compile(r"[<>]|\\(?:le|ge|neq|lt|gt|leq|geq)(?![A-Za-z])")
+COLON = re.compile(r":")
 APPROXIMATELY = re.compile(r"\\approx(?![A-Za-z])")
 NAME_COMMAND = re.compile(
     r"\\(?:frac|overline|vec|overrightarrow|mathbf|mathbb|hat|bar|angle|triangle|widehat|tilde|sin|cos|tan|ell"
@@ -62,14 +63,31 @@ def equal_values(gold: str, answer: str) -> bool:
     if not answer or not gold:
         return False
     refuse_shape(gold, answer)
-    if gold.count(":") != answer.count(":") and max(gold.count(":"), answer.count(":")) > 1:
-        return False
+    ratios = [split_top_level(split_equation(text)[-1], COLON) for text in (gold, answer)]
+    if max(map(len, ratios)) > 2:
+        return _equal_ratios(*ratios)
     if ":" in answer and first is not None and first.denominator == 1:  # the ratio 100:1 is not 100
         return False
     gold_sides, answer_sides = split_equation(gold), split_equation(answer)
     if len(gold_sides) == 1 and len(answer_sides) == 1:
         return _equal_expressions(gold, answer)
     return _equal_equations(gold, gold_sides, answer, answer_sides)
+
+
+def _equal_ratios(gold: list[str], answer: list[str]) -> bool:
+    """Whether ratios of three or more numbers are proportional, or those of letters alike: 3:4:5 and 6:8:10."""
+    if len(gold) != len(answer):
+        return False
+    numbers = [list(map(numeric, parts)) for parts in (gold, answer)]
+    if None in numbers[0] or None in numbers[1]:
+        return all(itertools.starmap(equal_values, zip(gold, answer, strict=True)))
+    for wanted, given in zip(gold, answer, strict=True):
+        refuse_restatement(wanted, given)
+        refuse_undone(read_number(wanted), read_number(given))
+    (first, *_), (scale, *_) = numbers
+    if not first or not scale:
+        return numbers[0] == numbers[1]
+    return all(nearly_equal(a * scale, b * first, tolerance_of(*gold)) for a, b in zip(*numbers, strict=True))
 
 
 def split_equation(text: str) -> list[str]:
@@ -90,7 +108,7 @@ def is_name(text: str) -> bool:
     rest = re.sub(r"_\s*(?:\{[^{}]*\}|\w)|(?<=\\sin|\\cos|\\tan)\s*\^\s*\{?\s*2\s*\}?", "", rest)
     rest = re.sub(r"[A-Za-z]\s*'*(?:\^\{?(?:-1|'+|\\prime)\}?)?\s*\([^()=]{1,20}\)", "x", rest)
     rest = NAME_COMMAND.sub("x", rest)
-    return bool(re.fullmatch(r"[A-Za-z'{}+\s]+", rest)) and bool(re.search(r"[A-Za-z]", rest))
+    return bool(re.fullmatch(r"[A-Za-z'{}+:\s]+", rest)) and bool(re.search(r"[A-Za-z]", rest))
 
 
 def _is_operation(text: str) -> bool:
@@ -236,6 +254,8 @@ def _equal_expressions(gold: str, answer: str) -> bool:
         return _is_rounded(gold, sympy.Rational(gold), value)
     if (equal := _compare_numerically(first, second)) is not None:
         return equal
+    if _compare_numerically(_with_fractions(first), _with_fractions(second)):  # 1.1 \cdot 10^5 is 110000
+        return True
     return verify(
         first, second, float_rounding=12, numeric_precision=15, allow_set_relation_comp=True, timeout_seconds=None
     )

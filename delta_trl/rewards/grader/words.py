@@ -21,7 +21,8 @@ FRACTION_WORDS = {
     name + plural: denominator
     for names, denominator in (
         ("half", 2), ("third", 3), ("quarter", 4), ("fourth", 4), ("fifth", 5), ("sixth", 6), ("seventh", 7),
-        ("eighth", 8), ("ninth", 9), ("tenth", 10), ("hundredth", 100), ("thousandth", 1000),
+        ("eighth", 8), ("ninth", 9), ("tenth", 10), ("eleventh", 11), ("twelfth", 12), ("fifteenth", 15),
+        ("sixteenth", 16), ("twentieth", 20), ("hundredth", 100), ("thousandth", 1000),
     )
     for name, plural in ((names, ""), (names, "s"))
 } | {"halves": 2}  # fmt: skip
@@ -42,7 +43,7 @@ SYMBOLS = {
     "no solution": r"\emptyset", "all real numbers": r"(-\infty,\infty)", "infinity": r"\infty",
     "negative infinity": r"-\infty",
 }  # fmt: skip
-OPPOSITES = {"yes": "no", "no": "yes", "true": "false", "false": "true"}
+YES_OR_NO = {"yes", "no", "true", "false"}
 MONTHS = "january february march april may june july august september october november december".split()
 DROPPED = frozenset("a an the is are it its answer option choice".split())
 ARTICLE = re.compile(r"^A(?= (?!(?:and|or|will|can|has)\b)[a-z-]*[^\Ws]\b)")  # "A square", but not "A wins"
@@ -51,7 +52,11 @@ WORD = re.compile(r"[^\W_]+(?:\.\d+)?|(?<![^\W\d_])-|-(?![^\W\d_])|[^\w\s.,;:!?'
 PARENTHESES = re.compile(r"\(([^\W\d_][^()\d\\+<>=^/_-]+)\)")
 TIME = re.compile(r"(\d{1,2}):(\d{2})\s*(?:([ap])\.?\s?m\b\.?)?|(\d{1,2})\s*([ap])\.?\s?m\b\.?", re.IGNORECASE)
 CHOICE = re.compile(r"(?:option|choice|answer)?\s*(?:\(\s*([A-Ja-j])\s*\)|([A-Ja-j]))\s*[.:)]?", re.IGNORECASE)
-OTHER_CHOICE = re.compile(r"^\W*(?:text\W*)?(?:or|and|nor|not|but|maybe)\b|^[,/&]|\([A-J]\)|\bor\s+[A-J]\b")
+OTHER_CHOICE = re.compile(
+    r"^\W*(?:text\W*)?(?:or|and|nor|not|but|maybe)\b|^[,/&]|\([A-J]\)|\bor\s+[A-J]\b|[,;]\s*[A-J][.:)]"
+)
+CHOICES = re.compile(r"[A-J](?:[A-J]+|(?:(?:\s*,\s*|\s*,?\s+and\s+)[A-J])+)")
+STATEMENTS = re.compile(r"\(\d+\)(?:\s*(?:,|and|,\s*and)?\s*\(\d+\))*")
 LABELLED = re.compile(
     r"(?:(?:[Oo]ption|[Cc]hoice|[Aa]nswer)\s+)?(?:\(([A-J])\)\s*[.:]?|([A-J])[.:)](?=\s))\s*(.+)", re.DOTALL
 )
@@ -144,6 +149,16 @@ def choice_of(text: str) -> str | None:
     return (match[1] or match[2]).upper() if match else None
 
 
+def choices_of(text: str) -> set[str] | None:
+    """The letters of several choices, `AC` or "A, C", or the numbers of statements, "(1)(3)"; None for other texts."""
+    text = unwrap(text)
+    if CHOICES.fullmatch(text):
+        letters = re.findall(r"[A-J]", text)
+        in_order = letters == sorted(set(letters)) or not text.isalpha()  # CA is a name
+        return set(letters) if in_order and len(set(letters)) == len(letters) else None
+    return set(re.findall(r"\d+", text)) if STATEMENTS.fullmatch(text) else None
+
+
 def split_label(text: str) -> tuple[str | None, str]:
     """`("B", "42")` for `(B) 42`; `(None, text)` if it has no label."""
     match = LABELLED.fullmatch(re.sub(r"^\\text\s*\{\s*([^{}]*)\}", r"\1 ", text).strip())
@@ -191,10 +206,12 @@ def same_words(gold: str, answer: str) -> bool:
         return bool(wanted)
     if len(listed := _listed(gold)) > 1 and listed == _listed(answer):
         return True
-    if wanted in OPPOSITES:  # "Yes, it converges"
+    if wanted in YES_OR_NO:  # "Yes, it converges"
         head, comma, rest = unwrap(answer).lower().partition(",")
         said = set(re.findall(r"\w+", rest))
-        return bool(comma) and plain_words(head) == wanted and not said & {OPPOSITES[wanted], "or", "but", "maybe"}
+        denials = {"no", "false"} if wanted in ("yes", "true") else {"yes", "true"}
+        contradicts = said & (denials | {"or", "but", "maybe", "perhaps"}) or said <= {"never", "not"}
+        return bool(comma) and plain_words(head) == wanted and not contradicts
     return False
 
 
