@@ -27,8 +27,8 @@ def same_output(actual: bytes, expected: str) -> bool:
     """
     Whether standard output is the expected one.
 
-    Line by line; white space around lines and blank lines around the text do not count. Where an expected line has
-    numbers with a decimal point or an exponent, it is compared token by token: these as floats, all else exactly.
+    Line by line; white space around lines and blank lines around the text do not count. An expected line of numbers,
+    or with one that has a decimal point or an exponent, is compared token by token: these as floats, all else exactly.
     """
     try:
         text = actual.decode("utf-8").strip()
@@ -43,7 +43,7 @@ def _same_line(actual: str, expected: str) -> bool:
     if actual == expected:
         return True
     tokens = expected.split()
-    if not any(map(_is_decimal, tokens)):
+    if not any(map(_is_decimal, tokens)) and not all(map(NUMBER.fullmatch, tokens)):
         return False
     actual_tokens = actual.split(None, len(tokens))
     return len(actual_tokens) == len(tokens) and all(map(_same_token, actual_tokens, tokens))

@@ -118,9 +118,11 @@ def _as_few_parts(line: bytes, wanted: bytes) -> bool:
     """
     Whether an encoding is small enough to be that of an equal value: reading millions of lists takes too long.
 
-    An equal value has the same strings and containers, but keys may be numbers (lists of two) instead of strings.
+    An equal value has the same strings and containers, but integers and keys may be floats: lists of two.
     """
-    return all(line.count(mark) <= 2 * wanted.count(mark) + 1 for mark in (b"[", b",", b"{"))
+    marks = (b"[", b",", b"{")
+    parts = sum(map(wanted.count, marks))
+    return all(line.count(mark) <= 2 * parts + 1 for mark in marks)
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,21 @@ def test_a_hostile_output_is_soon_refused(output, expected):
     assert fastest(lambda: not same_output(OUTPUTS[output], expected)) < SECONDS
 
 
+@pytest.mark.parametrize(
+    ("given", "expected", "same"),
+    [
+        ("1  2\t3 \n", "1 2 3", True),
+        ("1.0 2", "1 2", False),
+        ("12", "1 2", False),
+        ("a  b", "a b", False),
+        ("case  1: 0.3333333", "case 1: 0.33333333", True),
+        ("1\n2", "1 2", False),
+    ],
+)
+def test_outputs(given, expected, same):
+    assert same_output(given.encode(), expected) is same
+
+
 def test_output_is_read_once():
     """Ends of cases that go back and forth would have it read as often as there are cases."""
     reports = tuple(json.dumps({"end": end, "status": 0}).encode() for end in [SIZE, 0] * 25)
@@ -102,6 +117,7 @@ def test_output_is_read_once():
         ([], {}, False),
         ({2: "a", 2.5: "b", None: 0, True: 3}, {"2": "a", "2.5": "b", "null": 0, "true": 3}, True),
         ({number: number for number in range(1000)}, {str(number): number for number in range(1000)}, True),
+        ([float(number) for number in range(1000)], list(range(1000)), True),
         ({1: 1, "1": 1}, {"1": 1, "2": 1}, False),
         ({(1, 2): 1}, {"(1, 2)": 1}, False),
         ({1 << 20_000: 1}, {"1": 1}, False),

@@ -157,7 +157,7 @@ def extract_answer(text: str, parts: int = 1, require_boxed: bool = False) -> li
         answers = _choose(text, boxes, parts)
     elif tags := [Span(m.start(), m.end(), m[1].strip("# \t\n")) for m in ANSWER_TAG.finditer(text) if m[1].strip()]:
         answers = _choose(text, tags, parts)
-    elif bare := [Span(m.start(), m.end(), m[1]) for m in BARE_BOX.finditer(text)]:
+    elif bare := _bare_boxes(text):
         answers = _choose(text, bare, parts)
     elif "####" in text or ANSWER_WORD.search(text):
         answers = _announced(text)
@@ -172,10 +172,10 @@ def extract_gold(solution: str) -> str:
     if "####" in solution:
         return solution.rpartition("####")[2].strip().strip("$").strip()
     boxes = find_boxes(solution)
-    if boxes:
-        return ", ".join(box.content for box in _last_group(solution, boxes))
     if boxes is None:
         return ""
+    if boxes := boxes or _bare_boxes(solution):
+        return ", ".join(box.content for box in _last_group(solution, boxes))
     if tags := ANSWER_TAG.findall(solution):
         return tags[-1].strip().strip("$").strip()
     solution = re.sub(r"^\s*\**(?:the\s+)?(?:final\s+)?answer\**\s*(?:is\s*:?|:)\**", "", solution, flags=re.I)
@@ -226,6 +226,10 @@ def find_boxes(text: str) -> list[Span] | None:
         return None
     spans = (Span(start, end + 1, text[content:end].strip()) for start, content, end in boxes)
     return [box for box in spans if box.content]
+
+
+def _bare_boxes(text: str) -> list[Span]:
+    return [Span(match.start(), match.end(), match[1]) for match in BARE_BOX.finditer(text)]
 
 
 def _choose(text: str, spans: list[Span], parts: int) -> list[str]:
