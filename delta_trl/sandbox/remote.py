@@ -58,21 +58,9 @@ class RemoteSandbox:
         self.limits = limits or Limits()
         self.workers = workers
 
-    def run(self, code: str, stdin: str = "", limits: Limits | None = None) -> Result:
-        """Run a program; as `Sandbox.run`."""
-        job = {"kind": "stdin", "code": code, "inputs": [stdin]}
-        return self.execute([job], limits or self.limits)
-
-    def run_many(self, programs: Iterable[tuple[str, str]], limits: Limits | None = None) -> list[Result]:
-        """Run pairs of a program and its input; as `Sandbox.run_many`."""
-        return self.map(lambda program: self.run(program[0], program[1], limits), programs)
-
     def map(self, function: Callable, items: Iterable) -> list:
         """`function` of each item, as many at a time as there may be requests."""
         return map_in_threads(function, items, self.workers)
-
-    def close(self) -> None:
-        """Nothing to close: requests end by themselves."""
 
     def execute(self, jobs: list[dict], limits: Limits) -> Result:
         """Execute one job of one case. Retries if the server fails; in the end this is `Outcome.SANDBOX_ERROR`."""
