@@ -10,7 +10,7 @@ from .normalization import split_top_level
 
 
 MAX_DIGITS = 20_000
-MAX_NESTING = 20
+MAX_NESTING = 12  # sympy takes seconds for the value of deeper fractions
 MAX_FACTORED = 10**12
 MIN_CLOSED = 1000  # 2^{10} - 1 is a closed form of 1023; 3^2 + 16 is not one of 25, nor is a sum of two powers
 MIN_SQUARE = 10**9  # nor is 40^2 + 9^2, or with cubes
