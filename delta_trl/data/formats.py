@@ -123,7 +123,9 @@ def _problem_and_answer(row: dict) -> dict:
 
 
 def _humanevalplus(row: dict) -> dict:
-    tests = {"test": _text(row, "test"), "entry_point": _text(row, "entry_point")}
+    # HumanEval/32 as published takes the root for the coefficients, so that no right program passes
+    test = _text(row, "test").replace("_poly(*candidate(*inp), inp)", "abs(_poly(*inp, candidate(*inp)))")
+    tests = {"test": test, "entry_point": _text(row, "entry_point")}
     prompt = f"Complete this function:\n\n```python\n{_text(row, 'prompt').strip()}\n```"
     return {"prompt": prompt, "tests": json.dumps(tests)}
 
@@ -133,7 +135,8 @@ def _mbppplus(row: dict) -> dict:
     prompt = "\n".join(
         [_text(row, "prompt").strip(), "", "Your code should pass these tests:", *(row["test_list"] or [])]
     )
-    tests = {column: row[column] for column in ("test_imports", "test_list", "test")}
+    # Without those in the prompt, which would earn a part of the reward by themselves
+    tests = {column: row[column] for column in ("test_imports", "test" if row["test"] else "test_list")}
     return {"prompt": prompt, "tests": json.dumps(tests)}
 
 

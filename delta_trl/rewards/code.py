@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ..sandbox import Grade, Limits, RemoteSandbox, Sandbox, TestsError, grade, parse_tests
+from ..sandbox import Grade, Limits, RemoteSandbox, Sandbox, Tests, TestsError, check_tests, grade, parse_tests
 from .grader.extraction import Completions, message_text
 from .inputs import check_inputs
 
@@ -14,12 +14,13 @@ from .inputs import check_inputs
 logger = logging.getLogger(__name__)
 
 PYTHON = re.compile(r"\W{0,2}py(?:thon)?[\d.]*(?![\w-])", re.IGNORECASE)
+HEADED = re.compile(r"py(?:thon)?3?\s*", re.IGNORECASE)  # Solution: ```python
 TAGS = re.compile(r"(?:[ \t]*<[^<>`\s]{1,30}>)*")
 
 
 def extract_program(text: str, whole_text: bool = True) -> str | None:
     """
-    The program of a completion: its last fenced block marked as Python, else its last block without a mark.
+    The program of a completion: its last fenced block marked as Python, else its last without a mark, else its last.
 
     Args:
         text (`str`): The completion. Only what follows `</think>` counts.
@@ -46,7 +47,7 @@ def extract_program(text: str, whole_text: bool = True) -> str | None:
         _keep(blocks, opening, lines)
     if not fenced and whole_text:
         return text if text.strip() else None
-    return blocks.get("python", blocks.get(""))
+    return blocks.get("python", blocks.get("", next(reversed(blocks.values()), None)))
 
 
 class Fence(NamedTuple):
@@ -62,11 +63,14 @@ class Fence(NamedTuple):
 
     def closes(self, opening: "Fence") -> bool:
         """Whether it closes a block. A fence that is indented further is part of it, as in a docstring's example."""
-        bare = not self.info or self.info.startswith("<")  # ```</answer>
-        return bare and self.mark.startswith(opening.mark) and self.indent <= opening.indent + 3
+        is_mark = re.fullmatch(r"\w[\w.:+-]*", self.info)  # unlike ```</answer> and "``` It works."
+        return not is_mark and self.mark.startswith(opening.mark) and self.indent <= opening.indent + 3
 
 
 def read_fence(line: str) -> Fence | None:
+    heading, mark, info = line.partition("```")
+    if HEADED.fullmatch(info) and re.search(r"\w", heading) and "<" not in heading:
+        return Fence(0, mark, info)
     tags = TAGS.match(line)
     text = line[tags.end() if tags else 0 :].lstrip(" \t")  # <answer>```python
     info = text.lstrip(text[:1])
@@ -79,6 +83,7 @@ def read_fence(line: str) -> Fence | None:
 def _keep(blocks: dict[str, str], opening: Fence, lines: list[str]) -> None:
     """Keep a language's last block that is not empty. A truncated completion may end with an empty one."""
     if opening.language not in blocks or any(map(str.strip, lines)):
+        blocks.pop(opening.language, None)  # the last one comes last
         blocks[opening.language] = _outdent(lines, opening.indent)
 
 
@@ -163,13 +168,16 @@ class CodeReward:
         check_inputs(self.__name__, completions, tests=tests)
         tests = list(tests)  # a data set's column builds new rows at each access, but `_key` compares them by `id`
         programs = [extract_program(message_text(one), not self.require_fence) for one in completions]
-        jobs = {(program, _key(test)): test for program, test in zip(programs, tests, strict=True)}
+        rows = {_key(test): test for test in tests}
+        parsed = dict(zip(rows, self.sandbox.map(self._parse, rows.values()), strict=True))
+        jobs = [(program, _key(test)) for program, test in zip(programs, tests, strict=True)]
+        distinct = list(dict.fromkeys(jobs))
 
-        def run(key: tuple) -> Grade | str:
-            return self._grade(key[0], jobs[key])
+        def run(job: tuple) -> Grade | str:
+            return self._grade(job[0], parsed[job[1]])
 
-        grades = dict(zip(jobs, self.sandbox.map(run, jobs), strict=True))
-        results = [grades[program, _key(test)] for program, test in zip(programs, tests, strict=True)]
+        grades = dict(zip(distinct, self.sandbox.map(run, distinct), strict=True))
+        results = [grades[job] for job in jobs]
         if log_extra is not None:
             log_extra("code_verdict", [str(result) for result in results])
         rewards = [self._reward(result) for result in results]
@@ -177,15 +185,23 @@ class CodeReward:
             log_metric("code_reward/ungraded", sum(reward is None for reward in rewards) / len(rewards))
         return rewards
 
-    def _grade(self, program: str | None, test: dict | str) -> Grade | str:
+    def _parse(self, test: dict | str) -> Tests | str:
         try:
-            parsed = parse_tests(test)
-            if program is None:
-                return "no code"
-            return grade(self.sandbox, program, parsed, self.limits, stop_at_failure=not self.partial_credit)
+            tests = parse_tests(test)
+            check_tests(self.sandbox, tests, self.limits)
         except TestsError as error:
-            logger.warning("code_reward: tests that cannot be used: %.500r", str(error))  # it may quote the tests
-            return "unusable tests"
+            return _unusable(error)
+        return tests
+
+    def _grade(self, program: str | None, tests: Tests | str) -> Grade | str:
+        if isinstance(tests, str):
+            return tests
+        if program is None:
+            return "no code"
+        try:
+            return grade(self.sandbox, program, tests, self.limits, stop_at_failure=not self.partial_credit)
+        except TestsError as error:
+            return _unusable(error)
 
     def _reward(self, result: Grade | str) -> float | None:
         if isinstance(result, str):
@@ -195,6 +211,11 @@ class CodeReward:
         if self.partial_credit:
             return result.passed / result.total
         return float(result.passed == result.total)
+
+
+def _unusable(error: TestsError) -> str:
+    logger.warning("code_reward: tests that cannot be used: %.500r", str(error))  # it may quote the tests
+    return "unusable tests"
 
 
 def _key(test: dict | str) -> int | str:

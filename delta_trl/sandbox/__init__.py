@@ -11,7 +11,7 @@ Not covered: bugs of the kernel; side channels through shared hardware; in tier 
 sandbox refuses to run, unless `allow_unsafe` is set. Formats, policy and tiers: docs/sandbox.md.
 """
 
-from .grading import Grade, TestsError, grade, parse_tests
+from .grading import Grade, Tests, TestsError, check_tests, grade, parse_tests
 from .limits import Limits, Outcome, Result
 from .remote import RemoteSandbox
 from .sandbox import Sandbox, SandboxUnavailableError
@@ -25,7 +25,9 @@ __all__ = [
     "Result",
     "Sandbox",
     "SandboxUnavailableError",
+    "Tests",
     "TestsError",
+    "check_tests",
     "grade",
     "parse_tests",
 ]

@@ -18,6 +18,7 @@ REPORT_BYTES = 500  # the report on a case's end is shorter
 METHOD = "Solution()."  # prefix of methods in LeetCode's data sets
 MAX_LEVELS = 100  # of nesting in a call's input or output
 JSON_SCALARS = (type(None), bool, int, float, str)
+ASKING: set[int] = set()  # hashes of the tests that are known to fail without a program
 
 
 @dataclass(frozen=True)
@@ -132,18 +133,26 @@ class Suite:
 
     Args:
         setup (`str`): Code to run first.
-        units (`list[str]`): The tests; they can use the program's names.
+        units (`tuple[str, ...]`): The tests; they can use the program's names.
         entry_point (`str`, *optional*): What `check` is called with after each unit: `f`, or `Solution().f`.
     """
 
     setup: str
-    units: list[str]
+    units: tuple[str, ...]
     entry_point: str | None = None
 
-    def grade(self, sandbox: Sandbox, code: str, limits: Limits, stop_at_failure: bool) -> Grade:
-        """All tests of a program in one execution: the tests in one process, the program in another."""
-        job = {"kind": "suite", "stop_at_failure": stop_at_failure} | vars(self)
-        result = sandbox.execute([job, {"kind": "program", "code": code}], limits)
+    def grade(
+        self, sandbox: Sandbox | RemoteSandbox, code: str | None, limits: Limits, stop_at_failure: bool
+    ) -> Grade:
+        """
+        All tests of a program in one execution: the tests in one process, the program in another. If `code` is `None`,
+        there is no program: its names can be called, but give nothing.
+        """
+        if not sandbox.is_local:
+            raise TestsError("Tests that are code need a process beside the program's: run them in a local Sandbox.")
+        job: dict = {"kind": "suite", "stop_at_failure": stop_at_failure, "without_program": code is None} | vars(self)
+        jobs = [job] if code is None else [job, {"kind": "program", "code": code}]
+        result = sandbox.execute(jobs, limits)
         total = len(self.units)
         if result.outcome is Outcome.SANDBOX_ERROR:
             return Grade(0, total, "sandbox error")
@@ -178,7 +187,11 @@ def load_report(line: bytes) -> Any:
         return None
 
 
-def parse_tests(tests: dict | str) -> StdinTests | CallTests | Suite:
+Tests = StdinTests | CallTests | Suite
+"""What `parse_tests` gives."""
+
+
+def parse_tests(tests: dict | str) -> Tests:
     """
     Tests from a data set's row.
 
@@ -194,7 +207,7 @@ def parse_tests(tests: dict | str) -> StdinTests | CallTests | Suite:
         raise TestsError("The tests are nested too deeply.") from error
 
 
-def _parse_tests(tests: dict | str) -> StdinTests | CallTests | Suite:
+def _parse_tests(tests: dict | str) -> Tests:
     if isinstance(tests, str):
         try:
             tests = parse_json(tests)
@@ -203,6 +216,8 @@ def _parse_tests(tests: dict | str) -> StdinTests | CallTests | Suite:
     if not isinstance(tests, dict):
         raise TestsError(f"Tests are a dict or its JSON, got {type(tests).__name__}.")
     if tests.get("test") or tests.get("test_list"):
+        if tests.get("outputs"):
+            raise TestsError("Tests are code ('test', 'test_list'), or 'inputs' and 'outputs'; got both.")
         return _parse_suite(tests)
     inputs, outputs = tests.get("inputs"), tests.get("outputs")
     if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs) or not inputs:
@@ -212,7 +227,10 @@ def _parse_tests(tests: dict | str) -> StdinTests | CallTests | Suite:
         )
     if tests.get("fn_name"):
         return _parse_calls(_function("fn_name", tests["fn_name"]).removeprefix(METHOD), inputs, outputs)
-    return StdinTests([_text(item) for item in inputs], [_text(item) for item in outputs])
+    wanted = [_text(item) for item in outputs]
+    if not any(map(str.strip, wanted)):
+        raise TestsError("All outputs are blank: a program that does nothing would pass.")
+    return StdinTests([_text(item) for item in inputs], wanted)
 
 
 def _parse_suite(tests: dict) -> Suite:
@@ -226,7 +244,7 @@ def _parse_suite(tests: dict) -> Suite:
         except (SyntaxError, ValueError) as error:
             raise TestsError(f"A test is not Python: {error}") from error
     entry_point = _function("entry_point", tests["entry_point"]) if tests.get("entry_point") else None
-    return Suite("\n".join(setup), units, entry_point)
+    return Suite("\n".join(setup), tuple(units), entry_point)
 
 
 def _function(key: str, name: object) -> str:
@@ -236,7 +254,11 @@ def _function(key: str, name: object) -> str:
 
 
 def _text(item: object) -> str:
-    return "\n".join(map(str, item)) if isinstance(item, list) else str(item)
+    if isinstance(item, list):
+        return "\n".join(map(_text, item))
+    if not isinstance(item, (str, int, float)):
+        raise TestsError(f"An input or output is a text, got {item!r:.200}.")
+    return str(item)
 
 
 def _check_depth(value: Any, levels: int = MAX_LEVELS) -> None:
@@ -269,13 +291,36 @@ def _parse_calls(name: str, inputs: list, outputs: list) -> CallTests:
             raise TestsError(f"A call's output is a JSON value, got {wanted!r:.200}.")
         arguments.append(given)
         expected.append(wanted)
+    if all(one is None for one in expected):
+        raise TestsError("All outputs are null: a program that does nothing would pass.")
     return CallTests(name, arguments, expected)
+
+
+def check_tests(sandbox: Sandbox | RemoteSandbox, tests: Tests, limits: Limits) -> None:
+    """
+    Run tests that are code without a program, once in each process of the trainer.
+
+    Args:
+        sandbox (`Sandbox | RemoteSandbox`): Where to run them.
+        tests (`Tests`): From `parse_tests`, which has checked the other two kinds.
+        limits (`Limits`): As for `grade`.
+
+    Raises:
+        TestsError: If they pass, so that every program would, or cannot be run, as on a server.
+    """
+    if not isinstance(tests, Suite) or hash(tests) in ASKING:
+        return
+    without_program = tests.grade(sandbox, None, limits, stop_at_failure=True)
+    if without_program.verdict == "passed":
+        raise TestsError("They pass without a program, so every program would pass them.")
+    if without_program.graded:
+        ASKING.add(hash(tests))
 
 
 def grade(
     sandbox: Sandbox | RemoteSandbox,
     code: str,
-    tests: StdinTests | CallTests | Suite,
+    tests: Tests,
     limits: Limits | None = None,
     stop_at_failure: bool = True,
 ) -> Grade:
@@ -285,7 +330,7 @@ def grade(
     Args:
         sandbox (`Sandbox | RemoteSandbox`): Where to run it.
         code (`str`): Its text.
-        tests (`StdinTests | CallTests | Suite`): From `parse_tests`.
+        tests (`Tests`): From `parse_tests`.
         limits (`Limits`, *optional*): For each test; by default the sandbox's.
         stop_at_failure (`bool`, *optional*, defaults to `True`): Run no further tests after the first that fails.
 
@@ -295,8 +340,6 @@ def grade(
     """
     limits = limits or sandbox.limits
     if isinstance(tests, Suite):
-        if not sandbox.is_local:
-            raise TestsError("Tests that are code need a process beside the program's: run them in a local Sandbox.")
         return tests.grade(sandbox, code, limits, stop_at_failure)
     return _grade_cases(sandbox, code, tests, limits, stop_at_failure)
 

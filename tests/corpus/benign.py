@@ -177,7 +177,7 @@ CALLS = [
     ("float for int", "def f(): return 4 / 2", calls("f", (2,))),
     ("long integers in JSON", "def f(x): return x * 10", {"fn_name": "f", "inputs": ["1" + ZEROS], "outputs": ["1" + ZEROS + "0"]}),
     ("float tolerance", "def f(): return 0.1 + 0.2", calls("f", (0.3,))),
-    ("none", "def f(): pass", calls("f", (None,))),
+    ("none", "def f(x): return x or None", calls("f", (0, None), (1, 1))),
     ("bool", "def f(x): return x > 1", calls("f", (2, True), (0, False))),
     ("string keys", "def f(): return {1: 'a', 2: 'b'}", calls("f", ({"1": "a", "2": "b"},))),
     ("large integers", "def f(x): return x + 1", calls("f", (2**53, 2**53 + 1), (10**5000, 10**5000 + 1))),

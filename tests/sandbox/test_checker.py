@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from delta_trl.sandbox import Outcome, Result, TestsError, codec, grade, parse_tests
+from delta_trl.sandbox import Limits, Outcome, Result, TestsError, check_tests, codec, grade, parse_tests
 from delta_trl.sandbox.checker import same_output, same_value
 
 
@@ -131,7 +131,7 @@ def test_output_is_read_once():
 def test_values(given, expected, same):
     encoding = json.dumps(codec.encode(given))
     assert same_value(json.loads(encoding), expected) is same
-    tests = parse_tests({"fn_name": "f", "inputs": [[]], "outputs": [expected]})
+    tests = parse_tests({"fn_name": "f", "inputs": [[], []], "outputs": [expected, 0]})
     assert tests.batch(Result(Outcome.OK, reports=(encoding.encode(),)), range(1)) == [same]
 
 
@@ -165,8 +165,7 @@ UNITTEST = "import unittest\nclass T(unittest.TestCase):\n    def test_a(self): 
 
 
 UNUSABLE = (
-    r"do not call the program|no function `check`|would not be run|fixtures|a generator|neither define nor import|"
-    r"not a plain function|'test_setup_code'|any of"
+    "would not be run|without a program|neither define nor import|decorated by the program|'test_setup_code'|any of"
 )
 
 
@@ -189,11 +188,54 @@ UNUSABLE = (
         {"test": "assert sum([abs(-1)]) == 1"},
         {"test": "from solution import f\ndef test_a(): assert f(1) == approx(2)"},
         {"test": "import unittest\nf(1)\nclass T(unittest.TestCase):\n    def testA(self): self.assertEqual(f(1), 2)"},
-        {"test": "import functools\nf(1)\n@functools.partial\ndef test_a(): assert f(1) == 2"},
+        {"test": "from solution import f, g\n@g\ndef test_a(): assert f(1) == 2"},
+        {"test": "def check(candidate): assert candidate(1) == 2", "test_list": ["assert f(0) == 1"]},
+        {"test": "assert f(0) == 1\nclass TestF:\n    def testA(self): assert f(1) == 2"},
+        {"test": "assert f(0) == 1\ndef verify(): assert f(1) == 2"},
+        {"test": "assert f(0) == 1\ndef setup_module(): f.reset()"},
+        {"test": "assert f(0) == 1\nif __name__ == '__main__':\n    assert f(1) == 2"},
+        {"test": "def main(): assert f(1) == 2\nassert f(0) == 1\nif __name__ == '__main__':\n    main()"},
+        {"test": "assert (f(1) == 2, 'wrong')"},
+        {"test": "f(1) == 2"},
+        {"test_list": ["f(1) == 2", "print(f(2) == 3)"]},
+        {"test": "def test_a(): return f(1) == 2"},
+        {"test": "def check(candidate): return candidate(1) == 2", "entry_point": "f"},
+        {"test": "try:\n    assert f(1) == 2\nexcept Exception as error:\n    print(error)"},
     ],
-    ids=lambda tests: tests["test"][-40:],
+    ids=lambda tests: str(tests)[-40:],
 )
-@pytest.mark.parametrize("program", ["def f(x): return x + 1", "def f(x): return 0\ndef check(candidate): pass"])
-def test_tests_that_a_wrong_program_could_pass_cannot_be_used(sandbox, tests, program):
+def test_tests_that_a_wrong_program_could_pass_cannot_be_used(sandbox, tests):
     with pytest.raises(TestsError, match=UNUSABLE):
-        grade(sandbox, program, parse_tests(tests))
+        check_tests(sandbox, parse_tests(tests), Limits())
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        {"inputs": ["1", "2"], "outputs": ["", "\n"]},
+        {"inputs": ["1"], "outputs": [None]},
+        {"inputs": ["1"], "outputs": [{"a": 1}]},
+        {"fn_name": "f", "inputs": [[[1, 2]], [[]]], "outputs": [None, None]},
+        {"fn_name": "f", "inputs": [[1]], "outputs": [2], "test": "assert f(0) == 1"},
+    ],
+    ids=str,
+)
+def test_tests_that_ask_nothing_or_two_things_cannot_be_used(tests):
+    with pytest.raises(TestsError, match=r"does nothing would pass|is a text, got|got both"):
+        parse_tests(tests)
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        {"test_list": ["assert f(1) == 2"], "entry_point": "f"},
+        {"test_list": ["assert f(1) == 2"], "test": "def check(g): assert g(2) == 3", "entry_point": "f"},
+        {"test": "def test_a(): assert f(1) == 2\nif __name__ == '__main__':\n    import pytest\n    pytest.main()"},
+    ],
+    ids=lambda tests: str(tests)[-40:],
+)
+def test_whether_tests_can_be_used_does_not_depend_on_the_program(sandbox, tests):
+    parsed = parse_tests(tests)
+    check_tests(sandbox, parsed, Limits())
+    verdicts = [grade(sandbox, f"def f(x): return {value}", parsed).verdict for value in ("x + 1", "0")]
+    assert verdicts == ["passed", "wrong answer"]

@@ -135,6 +135,7 @@ def test_tests_that_end_before_the_program_begins_have_decided(tier, unit):
             "setup": "",
             "units": [unit],
             "entry_point": None,
+            "without_program": False,
         }
         attempts, attempt = [], sandbox._attempt
         sandbox._attempt = lambda *arguments: attempts.append(1) or attempt(*arguments)
@@ -155,6 +156,7 @@ def test_a_program_whose_process_fails_at_its_start_is_not_judged(tier):
             "setup": "",
             "units": ["f()"],
             "entry_point": None,
+            "without_program": False,
         }
         assert sandbox._attempt([suite, {"no": "kind", "inputs": 5}], Limits(), 1, lambda result: True) is None
 

@@ -13,6 +13,7 @@ import collections
 import contextlib
 import importlib
 import io
+import itertools
 import json
 import operator
 import os
@@ -34,15 +35,16 @@ OPERATIONS = {
     "await": lambda coroutine: importlib.import_module("asyncio").run(coroutine),
     "isinstance": isinstance,
     "issubclass": issubclass,
-    "base": lambda value: codec.decode(codec.encode(value)),
+    "base": lambda value: content(value),
     "enter": lambda manager: manager.__enter__(),
     "exit": lambda manager: manager.__exit__(None, None, None),
     **{function.__name__: function for function in (getattr, setattr, delattr, len, iter, next, bool, str, repr, int,
                                                     float, hash, reversed)},
     **{name: getattr(operator, name) for name in (*ARITHMETIC, *ORDER, *UNARY, "eq", "getitem", "setitem", "delitem")},
 }  # fmt: skip
-READING = {"len", "iter", "next", "getitem", "reversed", "isinstance", "issubclass", "bool", "str", "repr", "hash",
-           "state", "base", "name"}  # fmt: skip
+# Questions that change nothing. Until anything else is done, the first answer to each counts.
+READING = {"len", "iter", "getitem", "reversed", "isinstance", "issubclass", "bool", "str", "repr", "int", "float",
+           "hash", "state", "base", "name"}  # fmt: skip
 # What the program may do with an object that the tests have passed to it, besides using its public attributes.
 PUBLIC_OPERATIONS = {"call", "isinstance", "issubclass", "enter", "exit", "len", "iter", "next", "bool", "str", "repr",
                      "int", "float", "hash", "reversed", "getitem", "setitem", "delitem", *ARITHMETIC, *ORDER,
@@ -77,8 +79,10 @@ class Peer:
         self.export_keys: dict[int, int] = {}
         self.imports: dict[int, object] = {}
         self.served: dict[str, object] = {}
-        self.used = False  # whether a value or an answer has come from the other side
-        self.lengths: dict[int, int] = {}  # of remote objects, reported since the last request that is not in READING
+        self.reading = False  # whether it waits for the answer to a question in READING
+        self.answers: dict[str, dict] = {}  # to these questions
+        self.contents: dict[int, Any] = {}  # of containers, and what iterators have given so far
+        self.lengths: dict[int, int] = {}  # of other objects
         self.lock = threading.RLock()  # one conversation at a time; callbacks nest within it
 
     # messages
@@ -118,14 +122,15 @@ class Peer:
             return self._request(operation, *args, **kwargs)
 
     def _request(self, operation: str, *args: Any, **kwargs: Any) -> Any:
-        if operation not in READING:
-            self.lengths.clear()
-        self.used |= operation not in ("load", "name")
         encoded = [self.encode(argument) for argument in args]
         named = {name: self.encode(value) for name, value in kwargs.items()}
-        self.send({"operation": operation, "args": encoded, "kwargs": named})
-        while "operation" in (message := self.receive()):
-            self.answer(message)
+        question = {"operation": operation, "args": encoded, "kwargs": named}
+        if operation in READING:
+            message = self.ask_once(question)
+        else:
+            if operation != "next":
+                self.forget()
+            message = self.converse(question)
         if "changed" in message:
             for argument, changed in zip(args, message["changed"], strict=True):
                 update(argument, self.decode(changed))
@@ -133,9 +138,29 @@ class Peer:
             raise self.exception(message["error"], stops=operation == "next")
         if "argument" in message:  # it returned what it was given
             return args[message["argument"]]
-        value = self.decode(message["value"])
-        self.used |= operation == "name" and type(value) not in (*REMOTE_TYPES, type)
-        return value
+        return self.decode(message["value"])
+
+    def ask_once(self, question: dict) -> dict:
+        key = json.dumps(question)
+        if key not in self.answers:
+            self.reading, before = True, self.reading
+            try:
+                self.answers[key] = self.converse(question)
+            finally:
+                self.reading = before
+        return self.answers[key]
+
+    def forget(self) -> None:
+        """Something may have changed, but not because of what the other side does when it is only asked."""
+        if not self.reading:
+            self.answers, self.contents, self.lengths = {}, {}, {}
+
+    def converse(self, question: dict) -> dict:
+        """Send a request and serve the other side's until its answer comes."""
+        self.send(question)
+        while "operation" in (message := self.receive()):
+            self.answer(message)
+        return message
 
     # calls in
 
@@ -149,6 +174,7 @@ class Peer:
             self.answer(message)
 
     def answer(self, message: dict) -> None:
+        self.forget()
         try:
             args = [self.decode(argument) for argument in message["args"]]
             kwargs = {name: self.decode(value) for name, value in message["kwargs"].items()}
@@ -367,26 +393,41 @@ class Remote:
                 return ask(self, "eq", other) is True
             ours, theirs = ask(self, "state"), ask(other, "state")
             return ours is not None and ours == theirs
-        return object.__getattribute__(self, "_base") is not None and plain(self) == other
+        return is_container(self) and plain(self) == other
 
     def __iter__(self):
+        if is_container(self):
+            return iter(plain(self))
         items = ask(self, "iter")
-        return counted(self, items) if object.__getattribute__(self, "_key") in lengths_of(self) else items
+        return items if items is self else replayed(self, items)
 
     def __reversed__(self):
-        return counted(self, ask(self, "reversed"))
+        return reversed(plain(self)) if is_container(self) else replayed(self, ask(self, "reversed"))
 
     def __len__(self):
+        if is_container(self):
+            return len(plain(self))
         length = ask(self, "len")
         if type(length) is not int:
             raise TypeError("__len__ gave no int")
         lengths_of(self)[object.__getattribute__(self, "_key")] = length
         return length
 
+    def __getitem__(self, key):
+        if is_container(self) and isinstance(key, slice):
+            return plain(self)[key]
+        item = ask(self, "getitem", key)
+        if is_container(self):
+            encode = object.__getattribute__(self, "_peer").encode
+            with contextlib.suppress(LookupError, TypeError):
+                if encode(item) != encode(plain(self)[key]):
+                    raise RemoteError("a container has given another item than the one that it holds")
+        return item
+
     def __contains__(self, item):
         found = (item is each or item == each for each in self)
         if object.__getattribute__(self, "_key") in lengths_of(self):
-            return any(list(found))  # reads to the end, so that `counted` can check
+            return any(list(found))  # reads to the end, where the length is checked
         return any(found)
 
     def __enter__(self):
@@ -396,7 +437,7 @@ class Remote:
         return ask(self, "exit")
 
     def __bool__(self):
-        return bool(plain(ask(self, "bool")))
+        return bool(plain(self) if is_container(self) else ask(self, "bool"))
 
 
 class RemoteClass(Remote):
@@ -418,31 +459,42 @@ def ask(remote: Remote, operation: str, *args: Any, **kwargs: Any) -> Any:
     return object.__getattribute__(remote, "_peer").request(operation, remote, *args, **kwargs)
 
 
+def is_container(remote):
+    """Whether it is of a program's own class of lists, dicts, sets or deques."""
+    return object.__getattribute__(remote, "_base") is not None
+
+
+def plain(remote):
+    """The content of a remote container, read by its base class's own methods."""
+    peer, key, base = (object.__getattribute__(remote, name) for name in ("_peer", "_key", "_base"))
+    if key not in peer.contents:
+        items = ask(remote, "base")
+        if type(items) is not base:
+            raise TypeError("a container has no content")
+        peer.contents[key] = items
+    return peer.contents[key]
+
+
 def lengths_of(remote):
     return object.__getattribute__(remote, "_peer").lengths
 
 
-def counted(remote, items):
+def replayed(remote, items):
     """
-    The items of a remote object. Raises RemoteError if their number is not the length that it has just given: a loop
-    over fewer would test too little.
+    The items of a remote object: if it is read again, the same ones. Raises RemoteError if their number is not the
+    length that it has given: a loop over fewer would test too little.
     """
     length = lengths_of(remote).get(object.__getattribute__(remote, "_key"))
-    number = 0
-    while True:
-        try:
-            item = next(items)
-        except StopIteration:
-            break
-        number += 1
-        yield item
-    if length not in (None, number):
-        raise RemoteError(f"an object of length {length} has given {number} items")
-
-
-def plain(value):
-    """The content of a remote container, read by its base class's own methods; plain data as it is."""
-    return ask(value, "base") if type(value) in REMOTE_TYPES else value
+    known = object.__getattribute__(remote, "_peer").contents.setdefault(object.__getattribute__(items, "_key"), [])
+    for position in itertools.count():
+        if position == len(known):
+            try:
+                known.append(next(items))
+            except StopIteration:
+                break
+        yield known[position]
+    if length not in (None, position):
+        raise RemoteError(f"an object of length {length} has given {position} items")
 
 
 def _define(name: str, operation: str, result: type | None = None) -> None:
@@ -487,7 +539,7 @@ for _name in UNARY:
     _define(f"__{_name}__", _name)
 for _name in ORDER:
     _define_order(_name)
-for _name in ("getitem", "setitem", "delitem", "next"):
+for _name in ("setitem", "delitem", "next"):
     _define(f"__{_name}__", _name)
 for _name, _type in (("hash", int), ("str", str), ("repr", str), ("int", int), ("float", float)):
     _define(f"__{_name}__", _name, _type)
@@ -507,8 +559,10 @@ def state(value):
             return ["object", str(id(part)), None]
         return ["object", str(id(type(part))), codec.encode(attributes, refer) if attributes else str(id(part))]
 
-    base = next((base for base in codec.MUTABLE if isinstance(value, base)), None)
-    content = codec.encode(
-        base(base.__iter__(value)) if base not in (None, dict) else dict.copy(value) if base else None, refer
-    )
-    return json.dumps([refer(value), content])
+    return json.dumps([refer(value), codec.encode(content(value), refer)])
+
+
+def content(container):
+    """What a list, dict, set or deque of any class holds; `None` for other values."""
+    base = next((base for base in codec.MUTABLE if isinstance(container, base)), None)
+    return dict.copy(container) if base is dict else base and base(base.__iter__(container))

@@ -10,7 +10,7 @@ import re
 import symtable
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from ..calls import DEFAULT_MODULES, compile_program, load
@@ -21,6 +21,8 @@ from .peer import REMOTE_TYPES, Peer, state
 
 MODULE, SOLUTION = "tests", "solution"  # names of the modules of the tests and of the program
 TESTS_FILE = "/tmp/test_solution.py"
+CHECK = "check"  # what HumanEval's tests call their function
+PYTEST = re.compile("test|(setup|teardown)_(module|function)$")  # functions that pytest runs
 
 
 def serve(job: dict) -> int:
@@ -59,20 +61,35 @@ def run(job: dict) -> int:
     except Exception as error:  # the program is not loaded yet, so it is not the reason
         program.write_result({"unusable": str(error) or type(error).__name__})
         return 0
-    peer = Peer(LINK, guarded_module=MODULE)
-    peer.served = {"input": lambda prompt: input(prompt if isinstance(prompt, str) else "")}
-    try:
-        report: dict[str, Any] = {"passed": run_units(peer, job, names, setup, units)}
-        if not peer.used and all(one is True for one in report["passed"]):
-            report = {"unusable": "they do not call the program"}
-    except UnusableError as error:
-        report = {"unusable": str(error)}
-    program.write_result(report)
+    if job["without_program"]:
+        load, lookup = (lambda: names.program), (lambda name: Nothing())
+    else:
+        peer = Peer(LINK, guarded_module=MODULE)
+        peer.served = {"input": lambda prompt: input(prompt if isinstance(prompt, str) else "")}
+        load, lookup = functools.partial(peer.request, "load"), functools.partial(peer.request, "name")
+    program.write_result({"passed": run_units(load, lookup, job, names, setup, units)})
     return 0
 
 
 class UnusableError(Exception):
     """Tests that no program can pass, or that a wrong program could pass."""
+
+
+class Nothing:
+    """What the tests get without a program. It can be called and has every attribute, but equals nothing else."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __getattr__(self, name: str) -> "Nothing":
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Nothing()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> "Nothing":
+        return Nothing()
+
+    def __bool__(self) -> bool:
+        raise TypeError("nothing is neither true nor false")
 
 
 def compare_no_empty_arrays(numpy: Any, testing: bool) -> None:
@@ -81,16 +98,21 @@ def compare_no_empty_arrays(numpy: Any, testing: bool) -> None:
     def strict(function: Callable) -> Callable:
         @functools.wraps(function)
         def compare(*args, **kwargs):
-            sizes = [numpy.asanyarray(one).size for one in [*args, *kwargs.values()][:2]]
+            # Arrays from here on: a program's object may answer otherwise when it is read again.
+            sides = [numpy.asanyarray(one) for one in [*args, *kwargs.values()][:2]]
+            sizes = [side.size for side in sides]
             if 0 in sizes and any(sizes):
                 raise AssertionError("one side is empty")
-            return function(*args, **kwargs)
+            kwargs.update(zip(kwargs, sides[len(args) :], strict=False))
+            return function(*sides[: len(args)], *args[2:], **kwargs)
 
         return compare
 
     functions = [(numpy, name) for name in ("allclose", "isclose", "array_equiv")]
     if testing:  # takes long to import
-        functions += [(numpy.testing, name) for name in dir(numpy.testing) if re.match("assert.*(equal|close)", name)]
+        functions += [
+            (numpy.testing, name) for name in dir(numpy.testing) if re.match("assert.*(equal|close|less)", name)
+        ]
     for owner, name in functions:
         setattr(owner, name, strict(getattr(owner, name)))
 
@@ -118,7 +140,7 @@ class Names(NamedTuple):
         hidden (`set[str]`):
             Of these, the one that a star import, a helper or Python provides as well, but that is what they test.
         bound (`set[str]`): What the tests define or import.
-        tests (`set[str]`): Pytest-style tests, to be run.
+        tests (`set[str]`): Functions to be run: pytest-style tests, or `check`, which gets the entry point.
     """
 
     helpers: dict[str, Any]
@@ -140,13 +162,15 @@ class Names(NamedTuple):
             ImportError: If they import what is not installed.
             UnusableError: If it is not clear which names are the program's, or a test would not be run.
         """
-        nodes = [node for text in sources for node in ast.walk(ast.parse(text))]
+        modules = [without_main(ast.parse(text)) for text in sources]
+        nodes = [node for module in modules for node in ast.walk(module)]
         read, bound = global_names(sources)
         read = {name for name in read if not name.startswith("__")}
         starred = imported_by_star(nodes)
         called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
         python = set(dir(builtins))
-        tests = tests_to_run(nodes, called)
+        mentioned = {node.id for node in nodes if isinstance(node, ast.Name)}
+        tests = tests_to_run(modules, mentioned, entry_point is not None)
         helpers = import_helpers((read - bound - starred) - python, called)
         free = read - bound - starred - python - set(helpers)
         if entry_point:
@@ -154,11 +178,13 @@ class Names(NamedTuple):
             if others:
                 raise UnusableError(f"define {sorted(others)} in 'test_setup_code': only the entry point "
                                     f"{entry_point} is taken from the program")  # fmt: skip
+            refuse_decorated(nodes, tests, free)
             return cls(helpers, free, set(), bound, tests)
         imported = imported_from_solution(nodes)
         if imported and "*" not in imported:
             if free:
                 raise UnusableError(f"they import from {SOLUTION}, but neither define nor import {sorted(free)}")
+            refuse_decorated(nodes, tests, imported)
             return cls(helpers, set(), set(), bound, tests)
         hidden: set[str] = set()
         if not free:
@@ -167,7 +193,19 @@ class Names(NamedTuple):
             if len(hidden) > 1:
                 raise UnusableError(f"they may test any of {sorted(hidden)}: name it as 'entry_point'")
         own = free or hidden or read & bound  # `total = total([1, 2])`
+        refuse_decorated(nodes, tests, own)
         return cls({name: value for name, value in helpers.items() if name not in hidden}, own, hidden, bound, tests)
+
+
+def without_main(module: ast.Module) -> ast.Module:
+    """Without `if __name__ == "__main__":`, which does not hold here."""
+    kept = []
+    for one in module.body:
+        if not isinstance(one, ast.If) or "__main__" not in ast.unparse(one.test):
+            kept.append(one)
+        elif asserts(one):
+            raise UnusableError("what they assert under `__main__` would not be run")
+    return ast.Module(kept, [])
 
 
 def import_helpers(names: set[str], called: set[str]) -> dict[str, Any]:
@@ -226,30 +264,49 @@ def imported_from_solution(nodes: list[ast.AST]) -> set[str]:
     return {SOLUTION if isinstance(node, ast.Import) else alias.name for node in found for alias in node.names}
 
 
-def tests_to_run(nodes: list[ast.AST], called: set[str]) -> set[str]:
-    """Pytest-style tests. Raises `UnusableError` for tests that would not run, which any program would pass."""
-    tests, methods = set(), set()
-    for node in nodes:
-        if isinstance(node, ast.ClassDef):
-            methods |= {id(one) for one in node.body}
-            names = [one.name for one in node.body if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef))]
-            unittests = any("TestCase" in ast.unparse(base) for base in node.bases)
-            if unittests or any(name.startswith("test_") for name in names):
-                raise UnusableError(f"the tests of {node.name} would not be run: tests must be plain functions")
-    for node in nodes:
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or not node.name.startswith("test"):
-            continue
-        if id(node) in methods:
-            continue
-        if isinstance(node, ast.AsyncFunctionDef):
-            raise UnusableError(f"{node.name} would not be run: tests are not async")
-        if yields(node):
-            raise UnusableError(f"{node.name} is a generator, which would not run to its end")
-        if not has_parameters(node):
-            tests.add(node.name)
-        elif node.name not in called:  # not a helper of other tests
-            raise UnusableError(f"{node.name} has parameters: fixtures and marks are not supported")
+def tests_to_run(modules: list[ast.Module], mentioned: set[str], has_entry_point: bool) -> set[str]:
+    """
+    Pytest-style tests, and `check` if there is an entry point.
+
+    Raises:
+        UnusableError: For tests that nobody runs, which any program would pass.
+    """
+    tests = set()
+    for one in definitions(modules):
+        if isinstance(one, ast.FunctionDef):
+            plain = one.name.startswith("test") and not yields(one) and not has_parameters(one)
+            if plain or (one.name == CHECK and has_entry_point):
+                tests.add(one.name)
+        if one.name not in tests | mentioned and (PYTEST.match(one.name) or asserts(one)):
+            raise UnusableError(f"{one.name} would not be run: tests are plain functions without parameters, and not "
+                                "generators")  # fmt: skip
     return tests
+
+
+def definitions(nodes: Iterable[ast.AST]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
+    """The functions and classes of modules, without those in other functions and classes."""
+    for node in nodes:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node
+        elif isinstance(node, (ast.Module, ast.stmt, ast.ExceptHandler)):
+            yield from definitions(ast.iter_child_nodes(node))
+
+
+def asserts(node: ast.AST) -> bool:
+    """Whether it has an assert, or a method such as unittest's `assertEqual`."""
+    return any(
+        isinstance(one, ast.Assert) or (isinstance(one, ast.Attribute) and one.attr.startswith("assert"))
+        for one in ast.walk(node)
+    )
+
+
+def refuse_decorated(nodes: list[ast.AST], tests: set[str], program: set[str]) -> None:
+    """Raise `UnusableError` if the program decorates a test: it would decide it."""
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef) and node.name in tests:
+            used = {one.id for part in node.decorator_list for one in ast.walk(part) if isinstance(one, ast.Name)}
+            if used & (program | {SOLUTION}):
+                raise UnusableError(f"{node.name} is decorated by the program")
 
 
 def yields(function: ast.FunctionDef) -> bool:
@@ -270,16 +327,23 @@ def has_parameters(function: ast.FunctionDef) -> bool:
     return len(given.posonlyargs + given.args) > len(given.defaults) or None in given.kw_defaults
 
 
-def run_units(peer: Peer, job: dict, names: Names, setup: types.CodeType, units: list[types.CodeType]) -> list:
-    """For each test True, or the name of the exception that it failed with."""
+def run_units(
+    load: Callable, lookup: Callable, job: dict, names: Names, setup: types.CodeType, units: list[types.CodeType]
+) -> list:
+    """
+    Run the tests on a program, of which `load` gives the names, and `lookup` what has a name.
+
+    Returns:
+        `list`: For each test True, or the name of the exception that it failed with.
+    """
     module = types.ModuleType(MODULE)
     module.__file__ = TESTS_FILE
     sys.modules[MODULE] = module
     results: list = []
     tests_run: list = []
     try:
-        given = {name: peer.request("name", name) for name in peer.request("load") if name in names.program}
-        sys.modules[SOLUTION] = solution(peer, sorted(given.keys() - names.bound))
+        given = {name: lookup(name) for name in load() if name in names.program}
+        sys.modules[SOLUTION] = solution(lookup, sorted(given.keys() - names.bound))
         vars(module).update(given)
         vars(module).update(names.helpers)
         exec(setup, module.__dict__)
@@ -289,20 +353,13 @@ def run_units(peer: Peer, job: dict, names: Names, setup: types.CodeType, units:
     for unit in units:
         try:
             exec(unit, module.__dict__)
-            if job["entry_point"]:
-                check = vars(module).get("check")
-                if not callable(check) or type(check) in REMOTE_TYPES:
-                    raise UnusableError("an entry point is named, but no function `check` is defined")
-                check(entry_point(peer, job["entry_point"]))
             for name, value in list(vars(module).items()):
                 if name in names.tests and not any(value is test for test in tests_run):
-                    if not isinstance(value, types.FunctionType):
-                        raise UnusableError(f"{name} is not a plain function: something has decorated it")
+                    if type(value) in REMOTE_TYPES:
+                        raise TypeError(f"{name} is the program's")
                     tests_run.append(value)
-                    value()
+                    value(entry_point(lookup, job["entry_point"])) if name == CHECK else value()
             results.append(True)
-        except UnusableError:
-            raise
         except BaseException as error:
             results.append(describe(error))
             if job["stop_at_failure"]:
@@ -314,23 +371,23 @@ def describe(error: BaseException) -> str:
     return type(error).__name__
 
 
-def entry_point(peer: Peer, name: str) -> Any:
+def entry_point(lookup: Callable, name: str) -> Any:
     """What the tests check: a function, or as `Solution().f` a method of a new object."""
     owner, _, method = name.rpartition("().")
-    return getattr(peer.request("name", owner)(), method) if owner else peer.request("name", name)
+    return getattr(lookup(owner)(), method) if owner else lookup(name)
 
 
-def solution(peer: Peer, public: list[str]) -> types.ModuleType:
+def solution(lookup: Callable, public: list[str]) -> types.ModuleType:
     """The program as a module that the tests import; `public` is what a star import takes from it."""
     module = types.ModuleType(SOLUTION)
 
-    def lookup(name: str) -> Any:
+    def attribute(name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         try:
-            return peer.request("name", name)
+            return lookup(name)
         except KeyError:
             raise AttributeError(name) from None
 
-    vars(module).update(__getattr__=lookup, __all__=public)
+    vars(module).update(__getattr__=attribute, __all__=public)
     return module

@@ -99,7 +99,7 @@ ATTACKS = [
     ("patches the harness", "import sys\nfor m in list(sys.modules.values()):\n    for n in ('write_result', 'same_value', 'encode', 'report_exception', 'finish'):\n        if hasattr(m, n): setattr(m, n, lambda *a, **k: 0)\nf = sys._getframe()\nwhile f:\n    for n in ('write_result', 'call', 'finish', 'guarded'):\n        if n in f.f_globals: f.f_globals[n] = lambda *a, **k: 0\n    f = f.f_back\ndef f(x): return 0", CALL),
     ("replaces stdout", "import sys, io\nsys.stdout = io.StringIO()\nprint('y')", {"inputs": [""], "outputs": ["y"]}),
     ("a hook for exceptions", "import sys, os\nsys.excepthook = lambda *a: os._exit(0)\nprint('y')\nraise ValueError", {"inputs": [""], "outputs": ["y"]}),
-    ("deleted object prints", "class A:\n    def __del__(self): print('y')\na = A()", {"inputs": ["", ""], "outputs": ["", ""]}),
+    ("deleted object prints", "class A:\n    def __del__(self): print('y')\na = A()\nprint(input())", {"inputs": ["1", "2"], "outputs": ["1", "2"]}),
     ("thread that outlives main", "import threading, time\nthreading.Thread(target=lambda: (time.sleep(1000), print('y')), daemon=True).start()", {"inputs": [""], "outputs": ["y"]}),
     ("pickles code into the answer", "class P:\n    def __reduce__(self): return (print, ('y',))\ndef f(x): return P()", CALL),
     ("an integer for a bool", "def f(x): return 1", {"fn_name": "f", "inputs": [[1]], "outputs": [True]}),

@@ -9,8 +9,8 @@ def call(name: str, arguments: list, value: object) -> dict:
 DEFAULTS = [
     call("lcm", [4, 6], 12), call("factorial", [4], 24), call("median", [[1, 2, 9]], 2), call("gcd", [4, 6], 2),
     call("comb", [4, 2], 6), call("isqrt", [17], 4), call("add", [1, 2], 3), call("sorted", [[2, 1]], [1, 2]),
-    call("sum", [[2, 1]], 3), call("reduce", [[1]], 1), call("print", [], None), call("deepcopy", [[1]], [1]),
-    call("Solution().gcd", [4, 6], 2), call("__import__", ["math"], None),
+    call("sum", [[2, 1]], 3), call("reduce", [[1]], 1), call("deepcopy", [[1]], [1]),
+    call("Solution().gcd", [4, 6], 2), call("__import__", ["math"], "math"),
 ]  # fmt: skip
 # What tests import or define, and a program that defines it as well. f is wrong everywhere.
 F = "def f(*a, **k): return 0\n"
@@ -91,6 +91,11 @@ ATTACKS = [
     ("a length that is known once", "class R:\n    n = 0\n    def __len__(self):\n        self.n += 1\n        if self.n > 1: raise TypeError\n        return 3\n    def __iter__(self): return iter(())\ndef f(x): return R()", SHORT),
     ("items by index that end at once", "class R:\n    def __len__(self): return 3\n    def __getitem__(self, i): raise IndexError\ndef f(x): return R()", SHORT),
     ("nothing in reverse", "class R(list):\n    def __reversed__(self): return iter(())\ndef f(x): return R([0, 0, 0])", {"test": "r = f(1)\nassert len(r) == 3\nfor a, b in zip(reversed(r), [3, 2, 1]):\n    assert a == b"}),
+    *[(f"empty when it is read again, {test}", "class R:\n    n = 0\n    def __len__(self):\n        self.n += 1\n        return int(self.n == 1)\n    def __iter__(self): return iter([0.0] * (self.n == 1))\n    def __getitem__(self, i): return list(self)[i]\ndef f(*a): return R()", {"test": f"import numpy as np\n{test}"}) for test in ("assert np.allclose(f(1), 2.5)", "assert np.isclose(f(1), 2.5).all()", "np.testing.assert_allclose(desired=2.5, actual=f(1))")],
+    ("a list of other items by index", "class L(list):\n    def __getitem__(self, i): return i\ndef f(x): return L(x)", {"test": "for x in ([3, 1, 2], [9, 7, 8, 1], [5, 4]):\n    r = f(x)\n    assert isinstance(r, list) and len(r) == len(x) and sorted(r) == sorted(x)\n    assert all(r[i] <= r[i + 1] for i in range(len(r) - 1))"}),
+    ("a list of other items when it is read again", "class L(list):\n    k = 0\n    def __iter__(self):\n        self.k += 1\n        return iter([self[0]] if self.k == 1 else [2])\ndef f(x): return L([x])", {"test": "import math\nfor n in (12, 35, 221):\n    r = f(n)\n    assert math.prod(r) == n and all(p > 1 and all(p % d for d in range(2, p)) for p in r)"}),
+    ("an object of other items when it is read again", "class R:\n    k = 0\n    def __init__(self, x): self.x = x\n    def __iter__(self):\n        self.k += 1\n        return iter([self.x] if self.k == 1 else [2])\ndef f(x): return R(x)", {"test": "import math\nfor n in (12, 35, 221):\n    r = f(n)\n    assert math.prod(r) == n and all(p > 1 and all(p % d for d in range(2, p)) for p in r)"}),
+    ("a number that changes", "class N:\n    k = 0\n    def __float__(self):\n        self.k += 1\n        return [2.0, 3.0][self.k % 2]\ndef f(x): return N()", {"test": "r = f(1)\nassert float(r) == 3.0 and float(r) == 2.0"}),
     ("more than it says", "class R:\n    def __len__(self): return 3\n    def __iter__(self): return iter(range(100))\ndef f(x): return R()", {"test": "r = f(1)\nassert len(r) == 3 and all(x in r for x in [2, 4, 6])"}),
     *[(f"an empty array, {test}", f"import numpy as np\ndef f(*a): return np.zeros({shape})", {"test": f"import numpy as np\ne = np.array([2, 4, 6])\n{test}"}) for shape in ("(0, 1)", "(0, 1, 1, 1)") for test in EMPTY],
     *[(f"an empty list, {test}", "def f(*a): return []", {"test": f"import numpy as np\n{test}"}) for test in ("np.testing.assert_almost_equal(f(1), 4.5)", "np.testing.assert_array_almost_equal(f(1), 4.5)", "np.testing.assert_equal(f(1), 4.5)", "assert np.array_equiv(f(1), 4.5)")],
