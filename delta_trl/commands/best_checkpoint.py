@@ -9,6 +9,8 @@ def keeps_best(args: GRPOConfig) -> bool:
     keeps = args.eval_strategy != "no" and args.save_strategy != "no"
     if keeps and args.metric_for_best_model in (None, "loss"):
         args.metric_for_best_model, args.greater_is_better = "avg_at_k", True
+        if args.lr_scheduler_type in ("reduce_lr_on_plateau", "greedy"):  # they follow the metric
+            args.lr_scheduler_kwargs = {"mode": "max", **(args.lr_scheduler_kwargs or {})}
     return keeps
 
 

@@ -9,7 +9,7 @@ from transformers.utils import is_flash_attn_2_available
 from trl import GRPOConfig, ModelConfig
 
 from ..evaluation.generation import ModelSource
-from ..policy.prompts import end_tokens
+from ..policy.prompts import end_tokens, stop_tokens
 
 
 logger = get_logger(__name__)
@@ -57,7 +57,7 @@ def end_turns(args: GRPOConfig, source: ModelSource) -> list[int] | None:
     except OSError:  # none beside the model
         declared = None
     known, ids = (end_tokens(tokenizer, declared, chats) for chats in (False, True))
-    if ids == known:
+    if ids == known or stop_tokens(args):
         return None
     end = ids[-1]
     key, value = ("stop_token_ids", [end]) if args.use_vllm else ("eos_token_id", ids)

@@ -102,7 +102,7 @@ def build(
     trainer.recipe = asdict(run_args) | asdict(model_args)
     trainer.eval_dataset_name = evaluated and evaluated.dataset_name
     if ends is not None:  # the saved model has them, too
-        trainer.eos_token_ids = trainer.model.generation_config.eos_token_id = ends
+        trainer.model.generation_config.eos_token_id = trainer.eos_token_ids
     return trainer, checkpoint
 
 

@@ -29,7 +29,10 @@ def make_rule(name: str, options: dict[str, Any] | None = None) -> TokenCredit:
         hint = " YAML reads `no` and `off` as False: without token credit is `none`." if name is False else ""
         raise ValueError(f"token_credit={name!r}: expected the name of one rule, such as 'delta'.{hint}")
     name, _, written = name.partition(":")
-    options = {**(options or {}), **_read_options(written)}
+    options, more = dict(options or {}), _read_options(written)
+    if twice := sorted(options.keys() & more.keys()):
+        raise ValueError(f"token_credit={name + ':' + written!r}: also in token_credit_kwargs: {', '.join(twice)}.")
+    options |= more
     if name in RULES:
         kind = RULES[name]
     elif "." in name:

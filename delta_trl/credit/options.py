@@ -29,7 +29,7 @@ def refuse_idle(options: Any, beside: str, **used: bool) -> None:
     if idle:
         raise ValueError(
             f"{', '.join(f'{name}={getattr(options, name)!r}' for name in idle)}: without effect beside {beside}. "
-            "Remove the options that you do not need."
+            "Remove the options that you do not need; on the command line, set those of the recipe to their defaults."
         )
 
 

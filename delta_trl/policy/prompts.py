@@ -1,6 +1,7 @@
 """What a model reads, and where it stops."""
 
 from transformers import GenerationConfig, PreTrainedTokenizerBase
+from trl import GRPOConfig
 
 
 def prompt_ids(
@@ -12,6 +13,13 @@ def prompt_ids(
     return tokenizer.apply_chat_template(
         prompts, add_generation_prompt=True, tokenize=True, return_dict=True, **(chat_template_kwargs or {})
     )["input_ids"]
+
+
+def stop_tokens(args: GRPOConfig) -> list[int]:
+    """The ids of tokens at which `generation_kwargs` stop generation."""
+    options = args.generation_kwargs or {}
+    named = (options.get("eos_token_id"), options.get("stop_token_ids"))  # transformers', vLLM's
+    return [token for one in named if one is not None for token in (one if isinstance(one, list) else [one])]
 
 
 def end_tokens(

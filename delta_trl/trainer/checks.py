@@ -169,6 +169,15 @@ def warn_of_missing_processes(world_size: int) -> Iterator[str]:
         )
 
 
+# Options of generation that change the distribution of tokens, with the values that do not
+RESHAPING: dict[str, tuple] = {
+    "do_sample": (True,), "num_beams": (1,), "top_p": (1,), "top_k": (0, -1), "min_p": (0,), "typical_p": (1,),
+    "epsilon_cutoff": (0,), "eta_cutoff": (0,), "repetition_penalty": (1,), "frequency_penalty": (0,),
+    "presence_penalty": (0,), "no_repeat_ngram_size": (0,), "guidance_scale": (1,), "bad_words_ids": (),
+    "suppress_tokens": (), "sequence_bias": (), "logit_bias": (), "exponential_decay_length_penalty": (),
+}  # fmt: skip
+
+
 def warn_of_sampling(trainer: GRPOTrainer) -> Iterator[str]:
     """A warning for each way in which completions are sampled from another distribution than the trained one."""
     args = trainer.args
@@ -177,6 +186,17 @@ def warn_of_sampling(trainer: GRPOTrainer) -> Iterator[str]:
         yield (
             f"generation_kwargs samples at temperature {temperature:g}, but log-probabilities are computed at "
             f"temperature={args.temperature:g}: set `temperature` alone."
+        )
+    others = {
+        name: value
+        for name, value in (args.generation_kwargs or {}).items()
+        if name in RESHAPING and value not in (None, *RESHAPING[name])
+    }
+    if others:
+        written = ", ".join(f"{name}={value!r}" for name, value in others.items())
+        yield (
+            f"generation_kwargs samples with {written}, but log-probabilities are computed without: the policy is "
+            "trained on tokens of another distribution than its own."
         )
     engine, policy = _dtype_of_vllm(trainer), autocast_dtype(trainer) or trainer.model.dtype
     if engine is not None and torch.finfo(engine).eps > torch.finfo(policy).eps:

@@ -15,7 +15,14 @@ from ..credit import TokenCredit, make_rule
 from ..credit.options import refuse_idle
 
 
-LOSS_TYPES = ("dapo", "grpo", "dr_grpo", "bnpo", "cispo", "luspo", "sapo", "vespo")  # of TRL 1.16
+# of TRL 1.16
+CHOICES = {
+    "loss_type": ("dapo", "grpo", "dr_grpo", "bnpo", "cispo", "luspo", "sapo", "vespo"),
+    "scale_rewards": ("group", "batch", "none", True, False),
+    "importance_sampling_level": ("token", "sequence"),
+    "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
+    "vllm_importance_sampling_mode": ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"),
+}
 CACHES = ("auto", "device", "cpu", "recompute")
 
 # Valid values. With others, TRL and transformers would fail in the middle of the first step, or not at all.
@@ -36,8 +43,9 @@ VALID: dict[str, tuple[Callable[[Any], bool], str]] = {
     # with 0, transformers takes one step
     "max_steps": ((lambda value: value != 0), "a number of optimiser steps above 0, or -1 for epochs"),
     "reward_weights": ((lambda values: all(map(math.isfinite, values))), "finite numbers"),
-    "loss_type": ((lambda value: value in LOSS_TYPES), f"one of {', '.join(LOSS_TYPES)}"),
-}
+    **{name: ((lambda value, known=known: value in known), f"one of {', '.join(map(str, known))}")
+       for name, known in CHOICES.items()},
+}  # fmt: skip
 
 
 @documented
@@ -126,9 +134,13 @@ class CreditArguments:
         """Raise `ValueError` for options that have no effect beside this rule."""
         refuse_idle(
             self,
-            f"{rule!r}, log_token_credit={self.log_token_credit!r}",
+            "token_credit='none'" if type(rule) is TokenCredit else repr(rule),
             hidden_state_cache=rule.requirements().hidden_states > 0,
             log_token_credit=rule.credits_rollouts,
+        )
+        refuse_idle(
+            self,
+            "log_token_credit=0",
             log_token_credit_completions=self.log_token_credit > 0,
             log_token_credit_max_mb=self.log_token_credit > 0,
         )
@@ -155,7 +167,11 @@ class DeltaGRPOConfig(CreditArguments, GRPOConfig):
         for name in self._VALID_DICT_FIELDS:
             if str(getattr(self, name)).startswith("{") and not _is_json(getattr(self, name)):
                 read_mappings(self, name)  # YAML, which needs no quotes on the command line; JSON is TRL's to read
+        if str(self.scale_rewards).lower() in ("true", "false"):  # from the command line
+            self.scale_rewards = str(self.scale_rewards).lower() == "true"
         _check_values({name: getattr(self, name) for name in VALID})
+        if self.top_k < 0 and not self.use_vllm:
+            raise ValueError(f"top_k={self.top_k}: expected 0 for all tokens; -1 is vLLM's.")
         # TRL sets `gradient_checkpointing`; newer transformers call it `activation_checkpointing` and would warn
         for old in ("gradient_checkpointing", "gradient_checkpointing_kwargs"):
             new = old.replace("gradient", "activation")

@@ -59,8 +59,9 @@ def total_rewards(trainer: GRPOTrainer, rewards: torch.Tensor) -> torch.Tensor:
 
 def has_contrast(trainer: GRPOTrainer, rewards: torch.Tensor) -> torch.Tensor:
     """
-    Whether the rewards of each group differ by more than rounding: their sums, or, where TRL normalises before it
-    sums, those of any function that has a weight. Completions without a reward are left out, as TRL does.
+    Whether the rewards of each group differ by more than the rounding of their sum (in float32, `0.1 + 0.6` and
+    `0.2 + 0.5` differ). Where TRL normalises before it sums, those of any function that has a weight. Completions
+    without a reward are left out, as TRL does.
 
     Args:
         trainer (`GRPOTrainer`): Whose groups and weights.
@@ -69,39 +70,15 @@ def has_contrast(trainer: GRPOTrainer, rewards: torch.Tensor) -> torch.Tensor:
     Returns:
         `torch.Tensor` of shape `(groups,)`.
     """
-    groups, _ = _compared(trainer, rewards)
-    missing = groups.isnan()
-    highest = groups.masked_fill(missing, -torch.inf).amax(dim=1)
-    lowest = groups.masked_fill(missing, torch.inf).amin(dim=1)
-    return (highest - lowest > rounding_error(trainer, rewards)).any(dim=1)
-
-
-def rounding_error(trainer: GRPOTrainer, rewards: torch.Tensor) -> torch.Tensor:
-    """
-    How far equal rewards may lie from each other and from their mean by rounding: in float32, `0.1 + 0.6` and
-    `0.2 + 0.5` differ.
-
-    Args:
-        trainer (`GRPOTrainer`): Whose groups and weights.
-        rewards (`torch.Tensor` of shape `(completions, functions)`): Those of whole groups, one after the other.
-
-    Returns:
-        `torch.Tensor` of shape `(groups, 1)`; where TRL normalises before it sums, with a column for each function
-        that has a weight.
-    """
-    _, sizes = _compared(trainer, rewards)
-    terms = trainer.num_generations + rewards.size(1)  # of the sums over functions and over the group
-    return terms * torch.finfo(torch.float32).eps * sizes.amax(dim=1)
-
-
-def _compared(trainer: GRPOTrainer, rewards: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """What must differ within a group, NaN if missing, and its summands' size: (groups, completions, columns) each."""
     weights = trainer.reward_weights.to(rewards.device)
     if trainer.multi_objective_aggregation == "sum_then_normalize":
         values = total_rewards(trainer, rewards)[:, None]
-        sizes = (rewards * weights).abs().nansum(dim=1, keepdim=True)
+        rounding = rewards.size(1) * torch.finfo(torch.float32).eps * (rewards * weights).abs().nansum(dim=1)[:, None]
     else:
         values = rewards[:, weights != 0]
-        sizes = values.abs().nan_to_num(0)
-    shape = (-1, trainer.num_generations, values.size(1))
-    return values.view(shape), sizes.view(shape)
+        rounding = torch.zeros_like(values)
+    values, rounding = (each.view(-1, trainer.num_generations, values.size(1)) for each in (values, rounding))
+    missing = values.isnan()
+    highest = values.masked_fill(missing, -torch.inf).amax(dim=1)
+    lowest = values.masked_fill(missing, torch.inf).amin(dim=1)
+    return (highest - lowest > rounding.amax(dim=1)).any(dim=1)

@@ -128,10 +128,13 @@ def _settings(args: GRPOConfig) -> dict[str, str]:
 
 
 def _results(trainer: DetailedModelCard) -> str:
-    """What the last logged rollout batches and the last evaluation measured."""
+    """What the last logged rollout batches and the last evaluation of the saved model measured."""
     state, history = trainer.state, trainer.state.log_history
     sampling = describe_training(trainer.args)
     lines = [f"{state.global_step} optimiser steps."]
+    is_best = trainer.args.load_best_model_at_end and state.best_model_checkpoint
+    if is_best:
+        history = [entry for entry in history if entry["step"] <= state.best_global_step]
     trained = [entry for entry in history if entry.get("reward") is not None]
     if trained:
         last = trained[-1]
@@ -141,7 +144,7 @@ def _results(trainer: DetailedModelCard) -> str:
         last, k = evaluated[-1], trainer.num_generations_eval
         on = f" on {_link(trainer.eval_dataset_name, 'datasets/')}" if trainer.eval_dataset_name else ""
         lines.append(f"Evaluation{on} at step {last['step']}: avg@{k} {last['eval_avg_at_k']:.3f}, {sampling}.")
-    if trainer.args.load_best_model_at_end and state.best_model_checkpoint:
+    if is_best:
         lines.append(f"The model is that of {Path(state.best_model_checkpoint).name}, the best one.")
     return "\n".join(f"- {line}" for line in lines)
 

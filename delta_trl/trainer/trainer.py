@@ -24,13 +24,14 @@ from trl.trainer.utils import get_config_model_id
 from ..credit import Credit, TokenCredit, Tokens, coefficient_statistics
 from ..credit.rule import credit_micro_batch, credit_rollout
 from ..policy.cache import choose_placement
+from ..policy.prompts import stop_tokens
 from ..policy.recorder import ScoringPass, backbone_of
 from ..report.token_log.log import TokenLog
 from .avg_at_k import ReportsAvgAtK
 from .checkpoints import SafeCheckpoints
 from .checks import check_arguments, check_trainer, refuse_what_hides_states
 from .config import CreditArguments, DeltaGRPOConfig
-from .contrast import has_contrast, rounding_error, total_rewards
+from .contrast import has_contrast, total_rewards
 from .credit_rule import DELTA, PAPERS, RuleState, arxiv_of, card_text, choose_rule, comparable, describe_rule
 from .dynamic_sampling import DynamicSampling
 from .fsdp_precision import FSDPPrecision
@@ -120,6 +121,8 @@ class DeltaGRPOTrainer(
         given = inspect.signature(GRPOTrainer).bind(model, reward_funcs, args, *other_args, **kwargs).arguments
         check_arguments(given)
         super().__init__(model, reward_funcs, args, *other_args, **kwargs)
+        # TRL cuts completions at these tokens only, and would train on the padding after others that stop generation
+        self.eos_token_ids = list(dict.fromkeys([*self.eos_token_ids, *stop_tokens(self.args)]))
         check_trainer(self, given)
         if self.dynamic_sampling:
             self.checkpoint_parts.append(self.prompt_order)
@@ -174,11 +177,10 @@ class DeltaGRPOTrainer(
                 f"{type(self).__name__} has advantages of shape {tuple(advantages.shape)}: token credit takes one for "
                 "each completion, and multiplies it. Use token_credit='none' to train on your own."
             )
-        # Where the rewards of a group are equal, rounding leaves small advantages, which would count as winners or
-        # losers. Larger ones stay: a subclass may have a baseline of its own.
-        error = rounding_error(self, self.last_rewards).amax(dim=1)
-        is_residue = advantages.abs() <= (error / (error + 1e-4))[batch[GROUPS]]  # TRL divides by the spread and 1e-4
-        is_residue &= ~has_contrast(self, self.last_rewards)[batch[GROUPS]]
+        # Where the rewards of a group are equal, rounding leaves TRL small advantages, which would count as winners or
+        # losers. Others stay: a subclass may have a baseline of its own.
+        of_trl = advantages.new_tensor([*self._logs["advantages"]][-len(self.last_rewards) :])[rows]
+        is_residue = (advantages == of_trl) & ~has_contrast(self, self.last_rewards)[batch[GROUPS]]
         batch["advantages"] = advantages.masked_fill(is_residue, 0.0)
         if rule.credits_rollouts:
             self._credit_rollout(batch, recorder)

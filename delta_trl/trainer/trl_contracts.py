@@ -64,7 +64,7 @@ ENTRIES = """
 """.split()
 # Metrics and columns of `_metrics` and `_logs`, wherever TRL writes them
 LOGGED = """
-    reward entropy completions/mean_length completions/clipped_ratio prompt completion rewards extra
+    reward entropy completions/mean_length completions/clipped_ratio prompt completion rewards advantages extra
 """.split()
 # What the constructor sets
 ATTRIBUTES = """

@@ -100,7 +100,7 @@ def test_what_is_declared_or_asked_for_stays(tmp_path):
     assert args.generation_kwargs is None
     save_tokenizer(tmp_path)
     args = config(tmp_path, generation_kwargs={"eos_token_id": [0]})
-    end_turns(args, ModelSource(str(tmp_path)))
+    assert end_turns(args, ModelSource(str(tmp_path))) is None
     assert args.generation_kwargs == {"eos_token_id": [0]}
 
 

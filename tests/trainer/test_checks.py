@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from types import SimpleNamespace
 
 import pytest
+import torch
 from datasets import Dataset
 from peft import PromptTuningConfig
 from torch import nn
@@ -100,10 +101,10 @@ def test_gradients_outside_of_the_model_are_refused(make_trainer):
 
 
 def test_a_temperature_that_log_probabilities_do_not_know(make_trainer, caplog):
-    make_trainer(generation_kwargs={"temperature": 0.5, "top_p": 0.9})
+    make_trainer(generation_kwargs={"temperature": 0.5, "use_cache": True})
     assert "samples at temperature 0.5, but log-probabilities are computed at temperature=1" in caplog.text
     caplog.clear()
-    make_trainer(temperature=0.5, generation_kwargs={"top_p": 0.9})
+    make_trainer(temperature=0.5, generation_kwargs={"use_cache": True})
     assert not caplog.text
 
 
@@ -163,13 +164,12 @@ def transformed():
     "change",
     [
         {"reward_funcs": adapted},
-        {"top_k": -1},
         {"train_dataset": tiny.dataset().with_format("numpy")},
         {"train_dataset": tiny.dataset().add_column("trainer_state", ["-"] * 16)},
         {"model": tiny.model(rope_parameters={"rope_type": "linear", "factor": 4.0, "rope_theta": 1e4})},
         {"model_init_kwargs": '{"max_position_embeddings": 4e3}'},
     ],
-    ids=["wrapped", "top_k", "numpy", "column", "stretched", "json"],
+    ids=["wrapped", "numpy", "column", "stretched", "json"],
 )
 def test_what_grpo_trainer_takes_is_taken(make_trainer, change):
     make_trainer(**change)
@@ -207,3 +207,55 @@ def test_vllm_that_trl_cannot_import(tmp_path):
     assert done.returncode == 2
     assert "vLLM 0.21.0 is installed: is it a version that this TRL supports?" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "options", [{"do_sample": False}, {"num_beams": 2}, {"top_p": 0.5}, {"no_repeat_ngram_size": 2}], ids=str
+)
+def test_generation_from_another_distribution_is_told_of(make_trainer, caplog, options):
+    make_trainer(generation_kwargs={"top_k": 0, "repetition_penalty": 1.0, "eos_token_id": [1, 2]})
+    assert "of another distribution" not in caplog.text
+    make_trainer(generation_kwargs=options)
+    [(name, value)] = options.items()
+    assert (
+        f"generation_kwargs samples with {name}={value!r}, but log-probabilities are computed without" in caplog.text
+    )
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"scale_rewards": "groups"}, {"importance_sampling_level": "sequences"}, {"multi_objective_aggregation": "sum"},
+     {"vllm_importance_sampling_mode": "mask"}, {"top_k": -1}],
+    ids=str,
+)  # fmt: skip
+def test_choices_are_checked_at_construction(wrong):
+    [(name, value)] = wrong.items()
+    with pytest.raises(ValueError, match=f"{name}={value!r}: expected "):
+        config(**wrong)
+    assert config(scale_rewards="false").scale_rewards == "none" == config(scale_rewards=False).scale_rewards
+
+
+def test_what_has_no_effect_is_told_with_what_decides_it():
+    with pytest.raises(ValueError, match=r"^log_token_credit=8: without effect beside token_credit='none'"):
+        config(token_credit="none", log_token_credit=8)
+    with pytest.raises(ValueError, match=r"^log_token_credit_max_mb=8: without effect beside log_token_credit=0"):
+        config(log_token_credit_max_mb=8)
+    with pytest.raises(ValueError, match=r"also in token_credit_kwargs: lambda_max"):
+        config(token_credit="delta:lambda_max=1.5", token_credit_kwargs={"lambda_max": 2.0})
+
+
+def test_what_stops_generation_ends_a_completion(make_trainer):
+    """Else padding would be trained."""
+    tokenizer = tiny.tokenizer()
+    stops = tokenizer.convert_tokens_to_ids(list("abcdefgh"))
+    trainer = make_trainer(generation_kwargs={"eos_token_id": [tokenizer.eos_token_id, *stops]})
+    batch = {}
+    compute, trainer._compute_loss = (
+        trainer._compute_loss,
+        lambda model, inputs: batch.update(inputs) or compute(model, inputs),
+    )
+    trainer.train()
+    ends = torch.isin(batch["completion_ids"], torch.tensor(stops)).int()
+    after = ends.cumsum(dim=1) - ends > 0
+    assert after.any()
+    assert not batch["completion_mask"][after].any()

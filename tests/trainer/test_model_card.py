@@ -168,6 +168,17 @@ def test_chats_and_weighted_rewards(make_trainer, card, monkeypatch):
     assert 'prompt = [{"role": "user"' in found.text
 
 
+def test_the_results_are_those_of_the_saved_model(make_trainer, card):
+    trainer = make_trainer(**PLAIN, max_steps=3)
+    trainer.train()
+    trainer.args.load_best_model_at_end = True
+    trainer.state.best_global_step, trainer.state.best_model_checkpoint = 2, "run/checkpoint-2"
+    text = card(trainer).text
+    assert "Training, last logged at step 2:" in text
+    assert "The model is that of checkpoint-2, the best one." in text
+    assert "at step 3" not in text
+
+
 def test_data_without_prompts(make_trainer, card):
     """As that of environments; a checkpoint must not fail for the sake of its card."""
     trainer = make_trainer(**PLAIN)

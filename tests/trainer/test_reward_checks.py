@@ -141,7 +141,7 @@ def test_sums_and_variance_of_rewards(make_plain, rollout):
 
 
 def test_sums_that_differ_by_rounding_are_no_contrast(make_plain, rollout):
-    first, second = [0.1, 0.2] * 2 + [1000.0, 1000.1, 1000.0, 1000.0], [0.6, 0.5] * 2 + [0.0] * 4
+    first, second = [0.1, 0.2] * 2 + [1000.0, 1000.001, 1000.0, 1000.0], [0.6, 0.5] * 2 + [0.0] * 4
     funcs = [lambda completions, **_: list(first), lambda completions, **_: list(second)]
     trainer = make_plain(reward_funcs=funcs)
     rollout(trainer)

@@ -222,7 +222,7 @@ class HasBaseline(GRPOTrainer):
 
 
 def equal(completions, **kwargs):
-    return [1.0] * len(completions)
+    return [100.0] * len(completions)
 
 
 @pytest.mark.parametrize(
