@@ -1,10 +1,9 @@
 """`delta-trl audit`: sample or load completions, score their tokens by every rule, summarise."""
 
 import copy
-import hashlib
-import inspect
 import io
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ from ..arguments.errors import UsageError
 from ..arguments.options import Options
 from ..arguments.parser import StrictParser
 from ..credit import Credit, TokenCredit, alone, credit_at_rollout, make_rule
-from ..evaluation.evaluate import fingerprint, sample_seed
+from ..evaluation.evaluate import code_of, fingerprint, sample_seed
 from ..evaluation.generation import Sampling, TransformersGenerator, beginning
 from ..evaluation.processes import share_work, start_processes
 from ..evaluation.store import ChunkKey, Store
@@ -84,7 +83,11 @@ class Audit:
             **{name: getattr(args, name) for name in [*names, "batch_size", "seed"]},
             "model_fingerprint": fingerprint(self.source),
             "data_fingerprints": {name: benchmark.fingerprint for name, benchmark in self.benchmarks.items()},
-            "code_fingerprints": {name: code for name, rule in self.rules.items() if (code := code_of(rule))},
+            "code_fingerprints": {
+                **{name: code_of(rule, getattr(rule, "rule", None)) for name, rule in self.rules.items()},
+                **{name: code_of(benchmark) for name, benchmark in self.benchmarks.items()},
+            },
+            "versions": {"delta-trl": version("delta-trl")},
             "left_out": {name: dict(benchmark.left_out) for name, benchmark in self.benchmarks.items()},
             "rules": {name: repr(rule) for name, rule in self.rules.items()},
         }
@@ -198,17 +201,6 @@ class Audit:
         file = io.BytesIO()
         np.savez(file, rules=np.array(list(gradients)), gradients=torch.stack(list(gradients.values())).numpy())
         write_atomically(file.getvalue(), gradient_file(self.store.folder, chunk))
-
-
-def code_of(rule: TokenCredit) -> str | None:
-    """A hash of the source of a user's rule and of the one it wraps; `None` for our rules, or without source."""
-    sources = []
-    for one in (rule, getattr(rule, "rule", None)):
-        module = inspect.getmodule(type(one))
-        if one is not None and module is not None and not module.__name__.startswith("delta_trl."):
-            with suppress(OSError, TypeError):
-                sources.append(inspect.getsource(module))
-    return hashlib.sha256("".join(sources).encode()).hexdigest()[:16] if sources else None
 
 
 def make_rules(names: list[str]) -> dict[str, TokenCredit]:

@@ -1,7 +1,7 @@
 """
 Policy gradients of a rollout batch under the weights of several rules, from the same forward passes. Gradients of
-large models are reduced by a seeded random projection: inner products have errors of up to 0.3 % of the product of the
-lengths.
+large models are reduced by a seeded random projection: the errors of inner products have a standard deviation of 0.3 %
+of the product of the lengths.
 """
 
 from collections.abc import Sequence

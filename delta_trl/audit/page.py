@@ -6,12 +6,13 @@ from pathlib import Path
 import numpy as np
 from markupsafe import Markup
 
+from ..evaluation.metrics import ENOUGH
 from ..evaluation.store import read_samples
 from ..files import write_atomically
 from ..report.heatmap import STYLE, shade, token_html
 from ..report.templates import template
 from ..report.text import visible
-from .statistics import ENOUGH, percentiles
+from .statistics import SIGNIFICANT, percentiles
 from .summary import REFERENCE, SIDES, UNIFORM, unit_scores
 
 
@@ -67,8 +68,9 @@ def verdict(rules: dict[str, dict]) -> list[str]:
             )
             continue
         order = sorted(found, key=lambda label: -found[label]["auc"])
-        above = [label for label in order if found[label]["interval"][0] > 0.5]
-        below = [label for label in reversed(order) if found[label]["interval"][1] < 0.5]
+        certain = [label for label in order if found[label]["p"] <= SIGNIFICANT]
+        above = [label for label in certain if found[label]["auc"] > 0.5]
+        below = [label for label in reversed(certain) if found[label]["auc"] < 0.5]
         sentences.append(f"Rank {what} high: {_listed(above, found) or 'none'}.")
         if below:
             sentences.append(f"Rank them low, against their purpose: {_listed(below, found)}.")

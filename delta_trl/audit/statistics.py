@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..arguments.errors import UsageError
+from ..evaluation.metrics import ENOUGH
 
 
 try:
@@ -24,7 +25,7 @@ except ImportError as error:
 RESAMPLES = 2000
 PERMUTATIONS = 2000
 MOST_DRAWN = 2e8  # random numbers for the permutations of one side
-ENOUGH = 10  # prompts for an interval; with fewer it would mislead
+SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 from ..arguments.command_line import CommandParser
 from ..arguments.errors import UsageError
 from ..data.completions import read_completions
+from ..report import check_packages
 from ..report.token_log.records import COMPLETIONS_FILE, FOLDER, TOKEN_TYPES_FILE
 from .checks import check_model_path
 from .folder import RECORDS, refuse_unwritable
@@ -80,6 +81,7 @@ def main(args: list[str]) -> None:
         if getattr(options, name) < 1:
             parser.error(f"--{name} {getattr(options, name)}: expected a positive number.")
     check_model_path(options.model_name_or_path)
+    check_packages()
     rows = read_completions(options.data)
     _check_output(options.output_dir, options.overwrite)
     # torch and transformers take seconds to import

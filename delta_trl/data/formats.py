@@ -150,27 +150,18 @@ def _livecodebench(row: dict) -> dict:
     return {"prompt": f"{_text(row, 'question_content').strip()}\n\n{how}", "tests": livecodebench_tests(row)}
 
 
-# Choices that refer to other choices by position: a question with one keeps the source's order
-BY_PLACE = re.compile(r"\b(above|below|preceding|following|(choice|option)s? [A-J]|[A-J] (and|or) [A-J])\b")
-
-
 def _choices(question: str, choices: list[str], right: int) -> dict:
-    """A multiple-choice prompt. Choices are ordered by a hash of their texts: fixed, and the same everywhere."""
-    order = list(range(len(choices)))
-    if not any(BY_PLACE.search(choice) for choice in choices):
-        order.sort(key=lambda i: hashlib.sha256(f"{question}\n{choices[i]}".encode()).digest())
-    shuffled = [choices[i] for i in order]
-    lines = [f"{letter}. {choice}" for letter, choice in zip("ABCDEFGHIJ", shuffled, strict=False)]
-    return {
-        "prompt": "\n".join([question, "", *lines]),
-        "solution": "ABCDEFGHIJ"[order.index(right)],
-        "choices": shuffled,
-    }
+    """A multiple-choice prompt."""
+    lines = [f"{letter}. {choice}" for letter, choice in zip("ABCDEFGHIJ", choices, strict=False)]
+    return {"prompt": "\n".join([question, "", *lines]), "solution": "ABCDEFGHIJ"[right], "choices": choices}
 
 
 def _gpqa(row: dict) -> dict:
+    """The right answer has a column of its own, so choices are ordered by a hash: fixed, and the same everywhere."""
     columns = ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
-    return _choices(_text(row, "Question").strip(), [_text(row, column).strip() for column in columns], right=0)
+    question, (right, *others) = _text(row, "Question").strip(), [_text(row, column).strip() for column in columns]
+    choices = sorted([right, *others], key=lambda choice: hashlib.sha256(f"{question}\n{choice}".encode()).digest())
+    return _choices(question, choices, choices.index(right))
 
 
 def _mmlu_pro(row: dict) -> dict:

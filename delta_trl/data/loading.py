@@ -10,6 +10,7 @@ from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow.compute as pc
 from datasets import Dataset, DatasetDict, load_dataset
 
 from ..policy.checks import refuse_chats_without_template
@@ -71,10 +72,13 @@ def load(
             dataset = load_dataset(
                 LOCAL_FORMATS[path.suffix], data_files=escape(str(path)), split="train", streaming=rows is not None
             )
-            return dataset if rows is None else Dataset.from_list(list(dataset.take(rows)))
+            dataset = dataset if rows is None else Dataset.from_list(list(dataset.take(rows)))
         except Exception as error:  # `datasets` wraps parser errors of every kind
             cause = _first_bad_line(path) or error.__cause__ or error
             raise ValueError(f"dataset_name={name!r}: the file cannot be read: {cause}") from error
+        if path.suffix != ".parquet":
+            _refuse_lost_digits(dataset, name)
+        return dataset
     in_parquet = not path.is_dir() or any(path.rglob("*.parquet"))  # files of other kinds are read as a whole
     options = {"columns": list(columns)} if columns and in_parquet else {}
     try:
@@ -87,6 +91,17 @@ def load(
             raise ValueError(f"dataset_name={name!r}: no split {split!r}, it has {', '.join(map(repr, dataset))}.")
         dataset = dataset[split]
     return dataset
+
+
+def _refuse_lost_digits(dataset: Dataset, name: str) -> None:
+    """Raise `ValueError` for columns of integers that Arrow has read as decimals."""
+    for column, feature in dataset.features.items():
+        is_float = getattr(feature, "dtype", None) == "float64"
+        if is_float and (pc.max(pc.abs(dataset.data.column(column))).as_py() or 0) >= 2**53:
+            raise ValueError(
+                f"dataset_name={name!r}, column {column!r}: integers that are this long, or that are mixed with "
+                "decimals, lose digits. Write them as texts."
+            )
 
 
 def _first_bad_line(path: Path) -> str | None:
@@ -252,16 +267,16 @@ def drop_rows_without_gold(dataset: Dataset, reward_funcs: list[Callable], name:
     has a parameter of that name. Logs their number and the first of them.
 
     Raises:
-        ValueError: If no row is left.
+        ValueError: If no row is left, or a column of a reward function was read as dates.
     """
     taken = {parameter for func in reward_funcs for parameter in inspect.signature(func).parameters}
-    golds = [column for column in GOLD_COLUMNS if column in dataset.column_names and column in taken]
-    for gold in golds:
-        if getattr(dataset.features[gold], "dtype", "").startswith("timestamp"):
+    for column in taken.intersection(dataset.column_names):
+        if str(getattr(dataset.features[column], "dtype", "")).startswith("timestamp"):
             raise ValueError(
-                f"{name}: `datasets` has read the texts of {gold!r} as dates, as they all look like dates. Save the "
+                f"{name}: `datasets` has read the texts of {column!r} as dates, as they all look like dates. Save the "
                 "data as Parquet, which keeps texts."
             )
+    golds = [column for column in GOLD_COLUMNS if column in dataset.column_names and column in taken]
     unusable = sorted(
         {i for gold in golds for i, cell in enumerate(dataset[gold]) if cell is None or not str(cell).strip()}
     )

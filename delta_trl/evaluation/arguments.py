@@ -61,7 +61,7 @@ class EvalArguments(ModelArguments):
         top_p (`float`, *optional*, defaults to `0.7`):
             Sample among the likeliest tokens that have this share of the probability; 1 is all.
         max_completion_length (`int`, *optional*, defaults to `30000`):
-            Tokens after which a completion is cut off. With the prompt, at most the model's context.
+            Tokens after which a completion is cut off. vLLM also stops at the model's context; transformers does not.
         seed (`int`, *optional*, defaults to `0`): Seed of the sampling.
         batch_size (`int`, *optional*):
             Completions sampled together, and written together. Defaults to 16, and to 128 with vLLM. Without vLLM,

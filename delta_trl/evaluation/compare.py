@@ -102,9 +102,19 @@ def show(comparison: dict) -> None:
     for key, (a, b) in comparison["different_settings"].items():
         print(f"warning: the evaluations differ in {key}: {a!r} and {b!r}")
     models = zip("AB", (comparison["first"], comparison["second"]), comparison["sampling"], strict=True)
-    table = Table(title="\n".join(f"{name}: {model}, {sampling}" for name, model, sampling in models))
+    lines = [f"{name}: {model}, {sampling}" for name, model, sampling in models]
+    table = Table(title="\n".join([*lines, "p: one-sided, of A being ahead"]))
     table.add_column("benchmark")
-    for column in ("problems", "A", "B", "A - B", "95 % interval", "p (bootstrap)", "U", "p (Mann–Whitney)"):
+    for column in (
+        "problems",
+        "A",
+        "B",
+        "A - B",
+        "95 % interval",
+        "p (bootstrap)",
+        "U",
+        "p (Mann–Whitney)",
+    ):
         table.add_column(column, justify="right")
     rows = dict(comparison["benchmarks"])
     if len(rows) > 1:

@@ -2,10 +2,11 @@
 
 import asyncio
 import hashlib
+import inspect
 import logging
 import re
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -143,6 +144,7 @@ class Evaluation:
                     "num_problems": len(problems.rows),
                     "left_out": problems.left_out,
                     "problems_fingerprint": problems.fingerprint,
+                    "reward_fingerprint": code_of(problems.reward),
                 }
                 for name, problems in self.problems.items()
             },
@@ -267,7 +269,18 @@ def call_reward(
     return rewards, extra
 
 
-MIB = 1 << 20
+def code_of(*objects: Any) -> str | None:
+    """A hash of the modules of a user's functions and objects; `None` for those of this package, or without source."""
+    sources = []
+    for one in objects:
+        module = inspect.getmodule(one if inspect.isroutine(one) else type(one))
+        if module is not None and not module.__name__.startswith(("delta_trl.", "builtins")):
+            with suppress(OSError, TypeError):
+                sources.append(inspect.getsource(module))
+    return hashlib.sha256("".join(sources).encode()).hexdigest()[:16] if sources else None
+
+
+PARTS, PART_BYTES = 1024, 8192  # of a file of weights that are read
 MODEL_FILE = re.compile(
     r".*\.(safetensors|bin|jinja|model)|.*config\.json|(tokenizer|vocab|merges|added_tokens|special).*"
 )
@@ -275,8 +288,8 @@ MODEL_FILE = re.compile(
 
 def fingerprint(source: ModelSource) -> str | None:
     """
-    The commit of a hub repository; of a local model, a hash of its files and its tokenizer's: sizes, beginnings, ends.
-    A local adapter's also holds that of its base.
+    The commit of a hub repository; of a local model, a hash of its files and its tokenizer's: their sizes, and parts
+    that are evenly spread over each. A local adapter's also holds that of its base.
     """
     folder = Path(source.name)
     if not folder.is_dir():
@@ -287,7 +300,9 @@ def fingerprint(source: ModelSource) -> str | None:
         content.update(f"{fingerprint(ModelSource(source.base()))}\n".encode())
     for path in sorted(path for path in folder.iterdir() if MODEL_FILE.fullmatch(path.name)):
         with path.open("rb") as file:
-            content.update(f"{path.name} {path.stat().st_size}\n".encode() + file.read(MIB))
-            file.seek(max(0, path.stat().st_size - MIB))
-            content.update(file.read(MIB))
+            size = path.stat().st_size
+            content.update(f"{path.name} {size}\n".encode())
+            for part in range(PARTS):
+                file.seek(size * part // PARTS)
+                content.update(file.read(min(PART_BYTES, -(-size // PARTS))))
     return content.hexdigest()[:16]

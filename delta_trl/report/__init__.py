@@ -1,5 +1,6 @@
 """See what token credit does to a run: `delta-trl inspect`, and [`token_heatmap`] for notebooks."""
 
+from importlib import import_module
 from pathlib import Path
 
 from ..arguments.errors import UsageError
@@ -33,18 +34,26 @@ def write_report(
         UsageError: If a run cannot be read, has nothing to show or no such step, if a package is missing, or if the
             file cannot be written.
     """
+    check_packages()
+    from .page import write_page
+
     read = [read_run(run) for run in runs]
     if step is not None:
         check_step(read, step)
-    try:
-        from .page import write_page
-    except ImportError as error:
-        raise UsageError(f"The report needs {error.name}: pip install jinja2 plotly wordcloud") from error
     try:
         write_page(read, Path(output), min_count=min_count, step=step)
     except OSError as error:
         raise UsageError(f"{output}: the report cannot be written ({error.strerror}).") from error
     return Path(output)
+
+
+def check_packages() -> None:
+    """Raise `UsageError` if a package that reports need is missing."""
+    for package in ("jinja2", "plotly", "wordcloud"):
+        try:
+            import_module(package)
+        except ImportError as error:
+            raise UsageError(f"The report needs {package}: pip install jinja2 plotly wordcloud") from error
 
 
 def check_step(runs: list[Run], step: int) -> None:

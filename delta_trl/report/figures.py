@@ -127,6 +127,7 @@ def _curves(panel: Panel, runs: list[Run]) -> Plot | None:
     figure, labels, dashes, values = _figure("step"), [], {}, []
     for r, run in enumerate(runs):
         for s, (key, name) in enumerate(panel.series.items()):
+            name = f"evaluation, {run.evaluations[key]}" if key in run.evaluations else name
             x, y = run.logged(key)
             if not len(x):
                 continue

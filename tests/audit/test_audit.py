@@ -20,10 +20,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from delta_trl.audit import labelled, loading
 from delta_trl.audit.arguments import AuditArguments
-from delta_trl.audit.audit import code_of
 from delta_trl.audit.page import verdict
 from delta_trl.cli import main
 from delta_trl.credit.names import make_rule
+from delta_trl.evaluation.evaluate import code_of
 from delta_trl.evaluation.store import read_samples
 
 from ..corpus import tiny
@@ -245,7 +245,8 @@ def test_code_is_hashed_of_users_rules_alone(own, monkeypatch):
     monkeypatch.syspath_prepend(str(own))
     assert code_of(make_rule("delta")) is code_of(make_rule("side_mean")) is None
     assert code_of(make_rule("own_audited.Early")) is not None
-    assert code_of(make_rule("own_audited.Early")) == code_of(make_rule("side_mean:rule=own_audited.Early"))
+    wraps = make_rule("side_mean:rule=own_audited.Early")
+    assert code_of(make_rule("own_audited.Early")) == code_of(wraps, wraps.rule)
 
 
 @pytest.mark.processes

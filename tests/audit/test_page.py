@@ -20,22 +20,22 @@ def test_a_window_around_the_first_mark(length, data):
     assert len(shown) == length or example["before"] or example["after"]
 
 
-def rule(auc=0.5, interval=(0.4, 0.6), difference=(-0.1, 0.1), prompts=10, side="losers") -> dict:
+def rule(auc=0.5, p=0.5, difference=(-0.1, 0.1), prompts=10, side="losers") -> dict:
     return {
-        side: {"auc": auc, "interval": interval, "prompts": prompts},
+        side: {"auc": auc, "interval": (0.4, 0.6), "p": p, "prompts": prompts},
         "gradient": {"difference_interval": difference},
     }
 
 
-def test_only_intervals_that_exclude_chance_are_spoken_of():
+def test_only_what_is_hardly_chance_is_spoken_of():
     rules = {
         "uniform": {"gradient": {"difference_interval": (0, 0)}},
-        "good": rule(0.7, (0.6, 0.8), (0.1, 0.2)),
-        "best": rule(0.8, (0.51, 0.9), (0.0, 0.2)),
-        "chance": rule(0.6, (0.5, 0.8)),
-        "bad": rule(0.3, (0.2, 0.49), (-0.2, -0.1)),
-        "worst": rule(0.2, (0.1, 0.3), None),
-        "none": rule(0.4, (0.3, 0.5), (-0.2, 0.0)),
+        "good": rule(0.7, 0.001, (0.1, 0.2)),
+        "best": rule(0.8, 0.05, (0.0, 0.2)),
+        "chance": rule(0.6, 0.06),
+        "bad": rule(0.3, 0.03, (-0.2, -0.1)),
+        "worst": rule(0.2, 0.001, None),
+        "none": rule(0.4, 0.2, (-0.2, 0.0)),
     }
     assert verdict(rules) == [
         "Rank the tokens at which losers went wrong high: best (0.80), good (0.70).",
@@ -50,7 +50,7 @@ def test_only_intervals_that_exclude_chance_are_spoken_of():
         "under none.",
     ]
     few = "Losers of 9 prompts have labels: too few to say what finds the tokens at which losers went wrong."
-    assert verdict({"some": {"losers": rule(0.9, None, prompts=9)["losers"]}}) == [few]
+    assert verdict({"some": {"losers": rule(0.9, prompts=9)["losers"]}}) == [few]
 
 
 def example(scores, units=None, marked=(0,), **changes) -> dict:

@@ -39,6 +39,7 @@ def test_as_many_choices_as_there_are_letters(n):
     row = {"question_id": 1, "question": "Q?", "options": options, "answer_index": n - 1, "category": "math"}
     if 2 <= n <= 10:
         (found,) = standardize(Dataset.from_list([row]), "mmlu_pro", "x").to_list()
+        assert found["choices"] == options  # some speak of others: "Both A and B", "None of the Above"
         assert found["choices"]["ABCDEFGHIJ".index(found["solution"])] == options[-1]
         assert all(f". {option}" in found["prompt"] for option in options)
     else:

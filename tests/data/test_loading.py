@@ -70,9 +70,22 @@ def test_texts_that_were_read_as_dates_are_refused(tmp_path):
     dataset = load(str(path))
     with pytest.raises(ValueError, match="'solution' as dates"):
         drop_rows_without_gold(dataset, [math_like], str(path))
+    with pytest.raises(ValueError, match="'expected' as dates"):
+        drop_rows_without_gold(dataset.rename_column("solution", "expected"), [lambda completions, expected: []], "")
+    assert drop_rows_without_gold(dataset, [lambda completions, **kwargs: []], "") is dataset
     dataset = Dataset.from_list([{"prompt": "When?", "solution": "2024-01-05"}])
     dataset.to_parquet(tmp_path / "data.parquet")
     assert drop_rows_without_gold(load(str(tmp_path / "data.parquet")), [math_like], "").to_list() == dataset.to_list()
+
+
+@pytest.mark.parametrize("cells", [["123456789012345678901"], ["9007199254740993", "0.5"]], ids=str)
+def test_integers_that_lose_digits_are_refused(tmp_path, cells):
+    path = tmp_path / "data.jsonl"
+    path.write_text("\n".join(f'{{"prompt": "How many?", "solution": {cell}}}' for cell in cells))
+    with pytest.raises(ValueError, match=r"column 'solution': integers .* lose digits. Write them as texts"):
+        load(str(path))
+    path.write_text('{"solution": 9007199254740993}\n{"solution": null}')
+    assert load(str(path))["solution"] == [9007199254740993, None]
 
 
 def test_the_first_bad_line_is_named(tmp_path):

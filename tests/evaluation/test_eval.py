@@ -1,6 +1,7 @@
 """`delta-trl eval` as a user calls it: samples, resuming, several processes, comparison, mistakes."""
 
 import json
+import linecache
 import os
 import random
 import signal
@@ -12,6 +13,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import psutil
 import pytest
 import torch
@@ -437,6 +439,27 @@ def test_fingerprint_of_a_hub_model_is_its_commit(tmp_path, monkeypatch):
     monkeypatch.setattr("transformers.utils.hub.TRANSFORMERS_CACHE", str(tmp_path), raising=False)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     assert fingerprint(ModelSource("org/name")) == "c" * 40
+
+
+def test_fingerprint_sees_changes_in_the_middle_of_a_file(tmp_path):
+    weights = np.zeros(4 << 20, np.uint8)
+    found = set()
+    for changed in (slice(0), slice(2 << 20, 2 << 20 | 1 << 16), slice(-(1 << 16), None)):
+        weights[changed] += 1
+        (tmp_path / "model.safetensors").write_bytes(weights.tobytes())
+        found.add(fingerprint(ModelSource(str(tmp_path))))
+    assert len(found) == 3
+
+
+def test_a_reward_that_was_edited_is_refused(call, tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    path = tmp_path / "edited_reward.py"
+    path.write_text("def mine(completions, **kwargs):\n    return [1.0] * len(completions)\n")
+    assert call(reward="edited_reward.mine") == 0
+    path.write_text(path.read_text().replace("1.0", "0.0"))
+    linecache.checkcache()
+    assert call(reward="edited_reward.mine") == 2
+    assert "reward_fingerprint was" in capsys.readouterr().err
 
 
 # --- processes ---

@@ -1,6 +1,7 @@
 """Numbers of an evaluation against independent calculations."""
 
 import sys
+from collections import Counter
 from fractions import Fraction
 from itertools import combinations, product
 from math import comb, erf, sqrt
@@ -42,11 +43,11 @@ def test_avg_at_k(rows):
 @given(outcomes, st.integers(1, 4))
 def test_pass_at_k_is_the_share_of_subsets_with_a_right_sample(rows, k):
     shares = []
-    for row in rows:
-        subsets = list(combinations([x for x in row if x == x], k))
-        if subsets:
-            shares.append(Fraction(sum(1.0 in subset for subset in subsets), len(subsets)))
-    expected = float(sum(shares) / len(shares)) if shares else NAN
+    scored = [[x for x in row if x == x] for row in rows]
+    for row in filter(None, scored):
+        subsets = list(combinations(row, k))
+        shares.append(Fraction(sum(1.0 in subset for subset in subsets), len(subsets)) if subsets else None)
+    expected = float(sum(shares) / len(shares)) if shares and None not in shares else NAN
     assert pass_at_k(np.array(rows), k) == pytest.approx(expected, nan_ok=True)
 
 
@@ -80,11 +81,12 @@ def test_interval_is_scipy_s():
     assert bootstrap_interval([rewards], seed=1) != bootstrap_interval([rewards])
 
 
-def test_interval_of_two_problems_by_enumeration():
-    """Resampling two problems gives 0, 1/2 and 1 with probabilities 1/4, 1/2 and 1/4."""
-    rewards = np.array([[0.0], [1.0]])
-    assert bootstrap_interval([rewards], level=0.54) == (0.0, 1.0)  # tails of 0.23
-    assert bootstrap_interval([rewards], level=0.46) == (0.5, 0.5)  # tails of 0.27
+def test_interval_of_ten_problems_by_enumeration():
+    """Resampling five wrong and five right ones gives a binomial distribution."""
+    rewards = np.array([[0.0], [1.0]] * 5)
+    for level in (0.95, 0.5):
+        expected = scipy.stats.binom(10, 0.5).interval(level)
+        assert bootstrap_interval([rewards], level) == pytest.approx(tuple(x / 10 for x in expected))
 
 
 def test_interval_of_several_benchmarks_resamples_each():
@@ -101,9 +103,9 @@ def test_interval_of_several_benchmarks_resamples_each():
 
 
 def test_interval_in_blocks(monkeypatch):
-    rewards = random_rewards(7, 3, seed=4)
+    rewards = random_rewards(17, 3, seed=4)
     whole = bootstrap_interval([rewards])
-    monkeypatch.setattr("delta_trl.evaluation.metrics.BLOCK", 7 * 123)
+    monkeypatch.setattr("delta_trl.evaluation.metrics.BLOCK", 17 * 123)
     assert bootstrap_interval([rewards]) == whole
 
 
@@ -181,20 +183,25 @@ def test_paired_bootstrap():
     assert paired_bootstrap([a], [a])[::3] == (0.0, 1.0)
 
 
-def test_one_problem_or_none_shows_no_spread():
-    one, other, nothing = np.array([[1.0, 0.5]]), np.array([[0.5, 0.5]]), np.full((3, 2), NAN)
-    assert paired_bootstrap([one], [other])[0] == 0.25
-    assert np.isnan(paired_bootstrap([one], [other])[1:]).all()
+def test_few_problems_get_no_interval():
+    nine, one, nothing = random_rewards(9, 2, 0), np.array([[0.5, 0.5]]), np.full((12, 2), NAN)
+    assert paired_bootstrap([nine], [nine + 1])[0] == -1.0
+    assert np.isnan(paired_bootstrap([nine], [nine + 1])[1:]).all()
     assert np.isnan(paired_bootstrap([nothing], [nothing])).all()
-    assert np.isnan(bootstrap_interval([one])).all()
-    assert np.isfinite(bootstrap_interval([one, other])).all()
+    assert np.isnan(bootstrap_interval([nine, nothing])).all()
+    assert np.isfinite(bootstrap_interval([nine, one])).all()
+    assert np.isfinite(paired_bootstrap([nine, one], [one.repeat(9, axis=0), one])).all()
 
 
 def test_ties_are_not_ahead():
     """Tenths cancel to ±1e-17."""
     differences = np.array([0.1, 0.2, -0.3, 0.3, -0.1])
-    exact = sum(sum(draw) <= 0 for draw in product([1, 2, -3, 3, -1], repeat=5)) / 5**5
-    p = paired_bootstrap([differences[:, None]], [np.zeros((5, 1))], resamples=40_000)[3]
+    sums = Counter({0: 1})
+    for _ in range(10):
+        drawn = (Counter({total + tenths: n for total, n in sums.items()}) for tenths in (1, 2, -3, 3, -1))
+        sums = sum(drawn, Counter())
+    exact = sum(n for total, n in sums.items() if total <= 0) / 5**10
+    p = paired_bootstrap([np.tile(differences, 2)[:, None]], [np.zeros((10, 1))], resamples=40_000)[3]
     assert p == pytest.approx(exact, abs=0.01)
 
 

@@ -350,3 +350,16 @@ def test_evaluations_on_named_sets(tmp_path):
     assert run.evaluations == {"eval_easy_avg_at_k": "avg@k on easy", "eval_hard_avg_at_k": "avg@k on hard"}
     reward = next(plot.figure for plot in curves([run]) if plot.title == "Reward")
     assert {tuple(trace.y) for trace in reward.data} >= {(0.1, 0.2), (0.05, 0.1)}
+
+
+def test_evaluations_of_two_runs_have_each_their_own_k(tmp_path):
+    runs = []
+    for k in (1, 16):
+        (tmp_path / str(k)).mkdir()
+        history = [{"step": step, "reward": 0.5, "eval_avg_at_k": step / 10} for step in (1, 2)]
+        (tmp_path / str(k) / "trainer_state.json").write_text(json.dumps({"log_history": history}))
+        (tmp_path / str(k) / SETTINGS).write_text(json.dumps({"arguments": {"num_generations_eval": k}}))
+        runs.append(read_run(tmp_path / str(k)))
+    label = next(plot.label for plot in curves(runs) if plot.title == "Reward")
+    assert "1, evaluation, avg@1 from" in label
+    assert "16, evaluation, avg@16 from" in label

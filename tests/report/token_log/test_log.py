@@ -370,7 +370,10 @@ def test_in_a_recipe(tmp_path, value, expected):
     [
         ({"log_token_credit": -1}, "log_token_credit=-1"),
         ({"log_token_credit": 2.5}, "log_token_credit=2.5"),
-        ({"log_token_credit": 1, "token_credit": "none"}, "log_token_credit=1.*without effect.*TokenCredit"),
+        (
+            {"log_token_credit": 1, "token_credit": "none"},
+            "=1: without effect beside token_credit='none'",
+        ),
         ({"log_token_credit": 1, "token_credit": "fipo"}, "log_token_credit=1.*without effect.*FIPO"),
         ({"log_token_credit": 1, "log_token_credit_completions": 0}, "log_token_credit_completions=0"),
         ({"log_token_credit": 1, "log_token_credit_max_mb": 0}, "log_token_credit_max_mb=0"),
