@@ -235,6 +235,9 @@ def prepare(
             check_prompt(prompt, prompt_column)
         except CellError as error:
             raise ValueError(f"{name}, row {number}, column {error.column!r}: {error}.") from error
+    begun = (not isinstance(prompt, str) and prompt[0]["role"] == "system" for prompt in dataset["prompt"])
+    if system_prompt is not None and all(begun):
+        raise ValueError(f"{name}: system_prompt has no effect, every prompt begins with a system message.")
     if prompt_template is not None and "{prompt}" not in prompt_template:
         raise ValueError(f"prompt_template={prompt_template!r}: expected the text to contain {{prompt}}.")
     if system_prompt is not None and not conversational and isinstance(dataset[0]["prompt"], str):

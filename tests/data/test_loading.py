@@ -129,7 +129,9 @@ def test_prompts_that_are_conversations_already():
         {"role": "assistant", "content": "2"},
         {"role": "user", "content": "2+2?"},
     ]
-    prepared = prepare(Dataset.from_list([{"prompt": chat}]), prompt_template="Q: {prompt}", system_prompt="Add.")
+    with pytest.raises(ValueError, match="system_prompt has no effect"):
+        prepare(Dataset.from_list([{"prompt": chat}]), system_prompt="Add.")
+    prepared = prepare(Dataset.from_list([{"prompt": chat}]), prompt_template="Q: {prompt}")
     assert prepared[0]["prompt"] == [*chat[:3], {"role": "user", "content": "Q: 2+2?"}]
     begun = [*chat, {"role": "assistant", "content": "It is"}]
     prepared = prepare(Dataset.from_list([{"prompt": begun}]), prompt_template="Q: {prompt}")
