@@ -77,11 +77,12 @@ ATTRIBUTES = """
 OPTIONS = """
     beta chat_template_kwargs delta entropy_coef epsilon epsilon_high generation_batch_size generation_kwargs
     importance_sampling_level learning_rate loss_type max_completion_length min_p model_init_kwargs
-    num_completions_to_print num_generations num_generations_eval num_iterations pad_to_multiple_of
-    ref_model_mixup_alpha ref_model_sync_steps repetition_penalty reward_weights sapo_temperature_neg
-    sapo_temperature_pos steps_per_generation sync_ref_model temperature top_entropy_quantile top_k top_p
-    trust_remote_code use_adaptive_entropy use_vllm vllm_gpu_memory_utilization vllm_importance_sampling_correction
-    vllm_max_model_length vllm_mode vllm_tensor_parallel_size
+    multi_objective_aggregation num_completions_to_print num_generations num_generations_eval num_iterations
+    pad_to_multiple_of ref_model_mixup_alpha ref_model_sync_steps repetition_penalty reward_weights
+    sapo_temperature_neg sapo_temperature_pos scale_rewards steps_per_generation sync_ref_model temperature
+    top_entropy_quantile top_k top_p trust_remote_code use_adaptive_entropy use_vllm vllm_gpu_memory_utilization
+    vllm_importance_sampling_correction vllm_importance_sampling_mode vllm_max_model_length vllm_mode
+    vllm_tensor_parallel_size
 """.split()
 
 
