@@ -41,6 +41,9 @@ def extract_program(text: str, whole_text: bool = True) -> str | None:
         elif fence is not None and fence.closes(opening):
             _keep(blocks, opening, [*lines, ""])
             opening = None
+        elif fence is not None and fence.begins_anew(opening):
+            _keep(blocks, opening, [*lines, ""])
+            opening, lines = fence, []
         else:
             lines.append(line)
     if opening is not None:  # the completion ends inside its last block
@@ -65,6 +68,11 @@ class Fence(NamedTuple):
         """Whether it closes a block. A fence that is indented further is part of it, as in a docstring's example."""
         is_mark = re.fullmatch(r"\w[\w.:+-]*", self.info)  # unlike ```</answer> and "``` It works."
         return not is_mark and self.mark.startswith(opening.mark) and self.indent <= opening.indent + 3
+
+
+    def begins_anew(self, opening: "Fence") -> bool:
+        """Whether it opens a block of Python, although the one before was not closed."""
+        return self.language == "python" and self.mark == opening.mark and self.indent <= opening.indent
 
 
 def read_fence(line: str) -> Fence | None:
