@@ -2,6 +2,7 @@
 
 import math
 import weakref
+from itertools import accumulate
 from pathlib import Path
 
 import psutil
@@ -114,7 +115,7 @@ class Placement:
         on_device = 0 if self.cache == "cpu" else len(sizes)
         if self.cache == "auto":
             room = self._room(self.device) - reserve
-            on_device = sum(size <= room for size in _running_sums(size * row for size in sizes))
+            on_device = sum(size <= room for size in accumulate(size * row for size in sizes))
             rest = row * sum(sizes[on_device:])
             if (
                 rest
@@ -170,14 +171,6 @@ def choose_placement(cache: str, device: torch.device, may_recompute: bool) -> P
     return None
 
 
-def _running_sums(sizes) -> list[int]:
-    total, sums = 0, []
-    for size in sizes:
-        total += size
-        sums.append(total)
-    return sums
-
-
 class HiddenStateCache:
     """
     Stores the hidden states of N tokens in any order. Copies to main memory run while the device computes on.
@@ -190,7 +183,7 @@ class HiddenStateCache:
     def __init__(self, blocks: list[tuple[torch.Tensor, bool]], device: torch.device):
         self.device = device
         self._blocks, self._staged = [block for block, _ in blocks], [staged for _, staged in blocks]
-        self._starts = [0, *_running_sums(len(block) for block in self._blocks)]
+        self._starts = [0, *accumulate(len(block) for block in self._blocks)]
         self._module = torch.get_device_module(device)
         self._stream = self._copied = None  # only where there are copies: not every device has streams
         if any(self._staged):

@@ -69,7 +69,6 @@ class Fence(NamedTuple):
         is_mark = re.fullmatch(r"\w[\w.:+-]*", self.info)  # unlike ```</answer> and "``` It works."
         return not is_mark and self.mark.startswith(opening.mark) and self.indent <= opening.indent + 3
 
-
     def begins_anew(self, opening: "Fence") -> bool:
         """Whether it opens a block of Python, although the one before was not closed."""
         return self.language == "python" and self.mark == opening.mark and self.indent <= opening.indent

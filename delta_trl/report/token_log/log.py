@@ -132,7 +132,7 @@ class TokenLog(TrainerCallback):
         if self._last_step is not None and step < (self._last_step // self.every + 1) * self.every:
             return
         self._last_step = step
-        rows = gather_object(self._rows(batch, tokens, rewards))
+        rows = gather_object(self._rows(batch, tokens, coefficients, rewards))
         self._write_types()
         if self._accelerator.is_main_process:
             self._write_completions([{"step": step, **row} for row in rows], step)
@@ -150,7 +150,7 @@ class TokenLog(TrainerCallback):
         if self._accelerator.is_main_process and (folder / TOKEN_TYPES_FILE).is_file():
             self.types.load(pq.read_table(folder / TOKEN_TYPES_FILE))
 
-    def _rows(self, batch: dict, tokens: Tokens, rewards: torch.Tensor) -> list[dict]:
+    def _rows(self, batch: dict, tokens: Tokens, coefficients: torch.Tensor, rewards: torch.Tensor) -> list[dict]:
         """This process's share of the completions to record."""
         trainer = self._trainer
         advantages = self._accelerator.gather(batch["advantages"]).cpu().numpy()
@@ -175,7 +175,7 @@ class TokenLog(TrainerCallback):
                     "advantage": advantages[row].item(),
                     "token_ids": ids,
                     "tokens": self.texts.of_sequence(ids),
-                    "coefficients": tokens.flat(batch["token_coefficients"])[mine].tolist(),
+                    "coefficients": coefficients[mine].tolist(),
                     **{name: None if values is None else values[mine].tolist() for name, values in known.items()},
                 }
             )
