@@ -105,16 +105,7 @@ def show(comparison: dict) -> None:
     lines = [f"{name}: {model}, {sampling}" for name, model, sampling in models]
     table = Table(title="\n".join([*lines, "p: one-sided, of A being ahead"]))
     table.add_column("benchmark")
-    for column in (
-        "problems",
-        "A",
-        "B",
-        "A - B",
-        "95 % interval",
-        "p (bootstrap)",
-        "U",
-        "p (Mann–Whitney)",
-    ):
+    for column in ("problems", "A", "B", "A - B", "95 % interval", "p (bootstrap)", "U", "p (Mann–Whitney)"):
         table.add_column(column, justify="right")
     rows = dict(comparison["benchmarks"])
     if len(rows) > 1:

@@ -135,7 +135,7 @@ class Evaluation:
         return {
             **{name: getattr(args, name) for name in names},
             "model_fingerprint": fingerprint(self.source),
-            "versions": {name: version(name) for name in ("delta-trl", "math-verify")},  # they grade
+            "versions": {name: version(name) for name in ("delta-trl", "torch", "transformers", "math-verify")},
             "chat_template_kwargs": args.chat_template_kwargs,
             "reward_kwargs": args.reward_kwargs,
             "benchmarks": {

@@ -2,7 +2,6 @@
 
 import json
 import logging
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +59,6 @@ def summarise(folder: Path) -> dict:
     settings, samples = load_samples(folder)
     results = {
         "settings": settings,
-        "versions": {name: version(name) for name in ("delta-trl", "torch", "transformers", "math-verify")},
         "benchmarks": {name: numbers([one]) for name, one in samples.items()},
         "average": numbers(list(samples.values())),  # over problems: a benchmark weighs as much as it has
     }
