@@ -312,22 +312,18 @@ def _small_powers(factors: list[sympy.Basic]) -> Iterator[sympy.Rational]:
                 yield base**exponent
 
 
-def _sides_of_fraction(factor: sympy.Basic, above: bool = True) -> Iterator[tuple[sympy.Number, bool]]:
+def _sides_of_fraction(product: sympy.Basic) -> Iterator[tuple[sympy.Number, bool]]:
     """The numbers of a product, but 1 and -1, and whether each is in the numerator."""
-    if factor.is_Mul:
-        for part in factor.args:
-            yield from _sides_of_fraction(part, above)
-    elif factor.is_Pow and factor.args[1] == -1:
-        yield from _sides_of_fraction(factor.args[0], not above)
-    elif factor.is_Rational:
-        if abs(factor.p) != 1:
-            yield sympy.Integer(factor.p), above
-        if factor.q != 1:
-            yield sympy.Integer(factor.q), not above
-    elif factor.is_Float:
-        yield factor, above
-    elif factor.is_Pow and not factor.args[1].is_Integer and _is_plain(factor):
-        yield factor.doit(), above
+    for factor, above in _sides(product):
+        if factor.is_Rational:
+            if abs(factor.p) != 1:
+                yield sympy.Integer(factor.p), above
+            if factor.q != 1:
+                yield sympy.Integer(factor.q), not above
+        elif factor.is_Float:
+            yield factor, above
+        elif factor.is_Pow and not factor.args[1].is_Integer and _is_plain(factor):
+            yield factor.doit(), above
 
 
 def _is_set_to_compute(expression: sympy.Set) -> bool:
