@@ -1,5 +1,6 @@
 """Named dataset formats: how each public source's rows become `prompt` and `solution` or `tests`."""
 
+import builtins
 import hashlib
 import json
 import math
@@ -124,7 +125,7 @@ def _problem_and_answer(row: dict) -> dict:
 
 def _humanevalplus(row: dict) -> dict:
     # HumanEval/32 as published takes the root for the coefficients, so that no right program passes
-    test = _text(row, "test").replace("_poly(*candidate(*inp), inp)", "abs(_poly(*inp, candidate(*inp)))")
+    test = _text(row, "test").replace("_poly(*candidate(*inp), inp)", "abs(_poly(list(inp[0]), candidate(*inp)))")
     tests = {"test": test, "entry_point": _text(row, "entry_point")}
     prompt = f"Complete this function:\n\n```python\n{_text(row, 'prompt').strip()}\n```"
     return {"prompt": prompt, "tests": json.dumps(tests)}
@@ -137,6 +138,11 @@ def _mbppplus(row: dict) -> dict:
     )
     # Without those in the prompt, which would earn a part of the reward by themselves
     tests = {column: row[column] for column in ("test_imports", "test" if row["test"] else "test_list")}
+    if row["test"]:  # a program that empties its argument must not empty that of the reference
+        tests["test"] = _text(row, "test").replace("(*inp), ref_func(*inp)", "(*deepcopy(inp)), ref_func(*inp)")
+    called = set(re.findall(r"(\w+)\(", " ".join(row["test_list"] or [])))
+    if len(called) == 1 and hasattr(builtins, *called):  # MBPP/126 asks for a function `sum`
+        tests["entry_point"] = called.pop()
     return {"prompt": prompt, "tests": json.dumps(tests)}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..sandbox import Grade, Limits, RemoteSandbox, Sandbox, Tests, TestsError, check_tests, grade, parse_tests
-from .grader.extraction import Completions, message_text
+from .grader.extraction import THINK_TAG, Completions, message_text
 from .inputs import check_inputs
 
 
@@ -15,6 +15,7 @@ logger = logging.getLogger(__name__)
 
 PYTHON = re.compile(r"\W{0,2}py(?:thon)?[\d.]*(?![\w-])", re.IGNORECASE)
 HEADED = re.compile(r"py(?:thon)?3?\s*", re.IGNORECASE)  # Solution: ```python
+OPEN_FENCE = re.compile(r"^(?:```|~~~)[ \t]*py(?:thon)?3?[ \t]*\n?\Z", re.IGNORECASE | re.MULTILINE)  # ends a prompt
 TAGS = re.compile(r"(?:[ \t]*<[^<>`\s]{1,30}>)*")
 
 
@@ -23,10 +24,11 @@ def extract_program(text: str, whole_text: bool = True) -> str | None:
     The program of a completion: its last fenced block marked as Python, else its last without a mark, else its last.
 
     Args:
-        text (`str`): The completion. Only what follows `</think>` counts.
+        text (`str`): The completion. Only what follows its reasoning (`</think>`) counts.
         whole_text (`bool`, *optional*, defaults to `True`): Take a text without any fence as the program itself.
     """
-    text = text.rpartition("</think>")[2]
+    reasoning = [tag.end() for tag in THINK_TAG.finditer(text) if tag[1]]
+    text = text[reasoning[-1] if reasoning else 0 :]
     blocks: dict[str, str] = {}
     opening: Fence | None = None
     lines: list[str] = []
@@ -34,7 +36,7 @@ def extract_program(text: str, whole_text: bool = True) -> str | None:
     for line in text.split("\n"):
         fence = read_fence(line)
         if opening is None:
-            if "<think>" in line:
+            if THINK_TAG.search(line):
                 return None  # unclosed reasoning; inside a block the tag is part of the program
             if fence is not None:
                 opening, lines, fenced = fence, [], True
@@ -111,7 +113,8 @@ class CodeReward:
         workers (`int`, *optional*):
             Tests that run at the same time in each training process; by default its share of the processors.
         partial_credit (`bool`, *optional*, defaults to `False`):
-            Reward the fraction of tests passed; otherwise 1.0 for all tests and 0.0 for fewer.
+            Reward the fraction of tests passed, of those that fail without a program; otherwise 1.0 for all tests and
+            0.0 for fewer.
         require_fence (`bool`, *optional*, defaults to `False`):
             Give a completion without a fenced block 0, instead of running its whole text.
         tier (`str`, *optional*): See `Sandbox`.
@@ -152,6 +155,7 @@ class CodeReward:
         tests: list[dict | str],
         log_extra: Callable[[str, list], None] | None = None,
         log_metric: Callable[[str, float], None] | None = None,
+        prompts: list | None = None,
         **kwargs: Any,
     ) -> list[float | None]:
         """
@@ -164,6 +168,7 @@ class CodeReward:
                 TRL's hook for the completions table; gets each verdict.
             log_metric (`Callable[[str, float], None]`, *optional*):
                 TRL's hook for metrics; gets the share of completions that could not be graded.
+            prompts (`list`, *optional*): A text that ends with ```` ```python ```` has opened the completion's block.
 
         Returns:
             `list[float | None]`: 1.0 or 0.0 (or the fraction of tests passed); `None` where the tests cannot be used
@@ -174,7 +179,10 @@ class CodeReward:
         """
         check_inputs(self.__name__, completions, tests=tests)
         tests = list(tests)  # a data set's column builds new rows at each access, but `_key` compares them by `id`
-        programs = [extract_program(message_text(one), not self.require_fence) for one in completions]
+        texts = [message_text(completion) for completion in completions]
+        if prompts:
+            texts = [_opened(prompt) + text for prompt, text in zip(prompts, texts, strict=True)]
+        programs = [extract_program(text, not self.require_fence) for text in texts]
         rows = {_key(test): test for test in tests}
         parsed = dict(zip(rows, self.sandbox.map(self._parse, rows.values()), strict=True))
         jobs = [(program, _key(test)) for program, test in zip(programs, tests, strict=True)]
@@ -194,11 +202,9 @@ class CodeReward:
 
     def _parse(self, test: dict | str) -> Tests | str:
         try:
-            tests = parse_tests(test)
-            check_tests(self.sandbox, tests, self.limits)
+            return check_tests(self.sandbox, parse_tests(test), self.limits)
         except TestsError as error:
             return _unusable(error)
-        return tests
 
     def _grade(self, program: str | None, tests: Tests | str) -> Grade | str:
         if isinstance(tests, str):
@@ -216,8 +222,13 @@ class CodeReward:
         if not result.graded:
             return None
         if self.partial_credit:
-            return result.passed / result.total
+            return result.share
         return float(result.passed == result.total)
+
+
+def _opened(prompt: Any) -> str:
+    opened = OPEN_FENCE.search(prompt) if isinstance(prompt, str) else None
+    return opened[0].rstrip() + "\n" if opened else ""
 
 
 def _unusable(error: TestsError) -> str:

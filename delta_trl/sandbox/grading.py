@@ -2,7 +2,7 @@
 
 import ast
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -18,7 +18,7 @@ REPORT_BYTES = 500  # the report on a case's end is shorter
 METHOD = "Solution()."  # prefix of methods in LeetCode's data sets
 MAX_LEVELS = 100  # of nesting in a call's input or output
 JSON_SCALARS = (type(None), bool, int, float, str)
-ASKING: set[int] = set()  # hashes of the tests that are known to fail without a program
+GIVEN: dict[int, int] = {}  # by the hash of tests that are code, how many of them pass without a program
 
 
 @dataclass(frozen=True)
@@ -33,16 +33,23 @@ class Grade:
             "passed", or the first failure: "wrong answer", "exception", "timeout", "memory", "output limit", "killed".
             "sandbox error" if the program could not be graded.
         failed_test (`int`, *optional*): Number of the first test that failed, from 1.
+        given (`int`, *optional*, defaults to 0): How many tests pass without a program: they earn nothing.
     """
 
     passed: int
     total: int
     verdict: str
     failed_test: int | None = None
+    given: int = 0
 
     @property
     def graded(self) -> bool:
         return self.verdict != Outcome.SANDBOX_ERROR.value
+
+    @property
+    def share(self) -> float:
+        """The share of tests passed, among those that fail without a program."""
+        return max(0, self.passed - self.given) / (self.total - self.given)
 
     def __str__(self) -> str:
         if self.failed_test is None:
@@ -135,11 +142,13 @@ class Suite:
         setup (`str`): Code to run first.
         units (`tuple[str, ...]`): The tests; they can use the program's names.
         entry_point (`str`, *optional*): What `check` is called with after each unit: `f`, or `Solution().f`.
+        given (`int`, *optional*, defaults to 0): How many units pass without a program, see `check_tests`.
     """
 
     setup: str
     units: tuple[str, ...]
     entry_point: str | None = None
+    given: int = 0
 
     def grade(
         self, sandbox: Sandbox | RemoteSandbox, code: str | None, limits: Limits, stop_at_failure: bool
@@ -150,18 +159,17 @@ class Suite:
         """
         if not sandbox.is_local:
             raise TestsError("Tests that are code need a process beside the program's: run them in a local Sandbox.")
-        job: dict = {"kind": "suite", "stop_at_failure": stop_at_failure, "without_program": code is None} | vars(self)
+        job: dict = {"kind": "suite", "setup": self.setup, "units": self.units, "entry_point": self.entry_point}
+        job |= {"stop_at_failure": stop_at_failure, "without_program": code is None}
         jobs = [job] if code is None else [job, {"kind": "program", "code": code}]
         result = sandbox.execute(jobs, limits)
         total = len(self.units)
         if result.outcome is Outcome.SANDBOX_ERROR:
             return Grade(0, total, "sandbox error")
-        report = load_report(result.reports[0]) if result.reports else None
-        if result.outcome is not Outcome.OK or not isinstance(report, dict):
-            return Grade(0, total, "exception" if result.outcome is Outcome.OK else result.outcome.value, 1)
-        if isinstance(report.get("unusable"), str):
+        report = load_report(result.reports[0]) if result.reports else {"passed": []}
+        if isinstance(report, dict) and isinstance(report.get("unusable"), str):
             raise TestsError(f"The tests cannot be run: {report['unusable']}")
-        passed = report.get("passed")
+        passed = report.get("passed") if isinstance(report, dict) else None
         if (
             not isinstance(passed, list)
             or len(passed) > total
@@ -170,9 +178,11 @@ class Suite:
             return Grade(0, total, "exception", 1)
         named = {True: "passed", "AssertionError": "wrong answer", "MemoryError": "memory"}
         verdicts = {number: named.get(one, "exception") for number, one in enumerate(passed)}
-        if len(verdicts) < total and set(verdicts.values()) <= {"passed"}:
-            verdicts[len(verdicts)] = "exception"  # the tests ended before this one ran
-        return summarize(verdicts, total)
+        if result.outcome is not Outcome.OK:
+            verdicts[min(len(passed), total - 1)] = result.outcome.value
+        elif len(passed) < total and set(verdicts.values()) <= {"passed"}:
+            verdicts[len(passed)] = "exception"  # the tests ended before this one ran
+        return replace(summarize(verdicts, total), given=self.given)
 
 
 def parse_json(text: str) -> Any:
@@ -236,8 +246,11 @@ def _parse_tests(tests: dict | str) -> Tests:
 def _parse_suite(tests: dict) -> Suite:
     setup = [*(tests.get("test_imports") or []), tests.get("test_setup_code") or ""]
     units = [*(tests.get("test_list") or []), *filter(None, [tests.get("test")])]
-    if not all(isinstance(text, str) for text in (*setup, *units)):
-        raise TestsError("'test' is a text, and 'test_list' and 'test_imports' are lists of texts.")
+    lists = [tests.get(key) or [] for key in ("test_list", "test_imports")]
+    if not all(isinstance(one, list) for one in lists) or not all(isinstance(text, str) for text in (*setup, *units)):
+        raise TestsError(
+            "'test' and 'test_setup_code' are texts, and 'test_list' and 'test_imports' are lists of texts."
+        )
     for unit in units:
         try:
             ast.parse(unit)
@@ -296,25 +309,35 @@ def _parse_calls(name: str, inputs: list, outputs: list) -> CallTests:
     return CallTests(name, arguments, expected)
 
 
-def check_tests(sandbox: Sandbox | RemoteSandbox, tests: Tests, limits: Limits) -> None:
+def check_tests(sandbox: Sandbox | RemoteSandbox, tests: Tests, limits: Limits) -> Tests:
     """
-    Run tests that are code without a program, once in each process of the trainer.
+    Run tests that are code without a program, once in each process of the trainer. Those that pass ask nothing.
 
     Args:
         sandbox (`Sandbox | RemoteSandbox`): Where to run them.
         tests (`Tests`): From `parse_tests`, which has checked the other two kinds.
         limits (`Limits`): As for `grade`.
 
+    Returns:
+        `Tests`: For `grade`.
+
     Raises:
-        TestsError: If they pass, so that every program would, or cannot be run, as on a server.
+        TestsError:
+            If all pass, so that every program would; if they do not end within the limits, so that none would; or if
+            they cannot be run, as on a server.
     """
-    if not isinstance(tests, Suite) or hash(tests) in ASKING:
-        return
-    without_program = tests.grade(sandbox, None, limits, stop_at_failure=True)
-    if without_program.verdict == "passed":
-        raise TestsError("They pass without a program, so every program would pass them.")
-    if without_program.graded:
-        ASKING.add(hash(tests))
+    if not isinstance(tests, Suite):
+        return tests
+    if hash(tests) not in GIVEN:
+        without_program = tests.grade(sandbox, None, limits, stop_at_failure=False)
+        if not without_program.graded:
+            return tests
+        if without_program.verdict == "passed":
+            raise TestsError("They pass without a program, so every program would pass them.")
+        if without_program.verdict not in ("wrong answer", "exception"):
+            raise TestsError(f"Without a program they end with '{without_program.verdict}': raise that limit.")
+        GIVEN[hash(tests)] = without_program.passed
+    return replace(tests, given=GIVEN[hash(tests)])
 
 
 def grade(

@@ -10,8 +10,10 @@ from datasets import Dataset
 
 from delta_trl.arguments.options import read_options
 from delta_trl.commands.recipe import RecipeParser
+from delta_trl.data.formats import FORMATS
 from delta_trl.data.loading import load, standardize
 from delta_trl.evaluation.benchmarks import BENCHMARKS, BOXED, GROUPS, NUMBER, Benchmark, load_problems, resolve
+from delta_trl.rewards import code_reward
 
 from ..corpus import tiny
 
@@ -74,6 +76,56 @@ def test_benchmarks_score_as_training_does(name):
             right, wrong = boxed(letter(row, right)), boxed(letter(row, wrong))
         columns = {key: [value] * 2 for key, value in row.items() if key != "prompt"}
         assert loaded.reward(completions=[right, wrong], **columns) == [1.0, 0.0], row
+
+
+MBPP = {"task_id": 1, "prompt": "Write it.", "test_imports": [], "test_list": ["assert count([1]) == {1: 1}"]}
+REFERENCE = """\
+def ref_func(x):
+    return {one: x.count(one) for one in x}
+def assertion(out, exp, atol):
+    assert out == exp
+for i, inp in enumerate([[[1, 1, 2]], [[3]]]):
+    assertion(count(*inp), ref_func(*inp), 0)
+"""
+
+
+SUM = """\
+for inp, exp in zip([[10, 15]], [6]):
+    assert sum(*inp) == exp and all([1])
+"""
+ROOT = """\
+def _poly(xs, x):
+    return sum(c * x**i for i, c in enumerate(xs))
+def check(candidate):
+    for inp in [[[-2, 1]], [[3, 1]]]:
+        assert _poly(*candidate(*inp), inp) <= 1e-6
+"""
+COUNTER = "from collections import Counter as count"
+
+
+@pytest.mark.parametrize(
+    ("form", "row", "right", "wrong"),
+    [
+        ("mbppplus", MBPP | {"test": REFERENCE}, COUNTER, "def count(x): return x"),
+        ("mbppplus", MBPP | {"test": REFERENCE}, COUNTER, "def count(x):\n    x.clear()\n    return {}"),
+        (
+            "mbppplus",
+            MBPP | {"test_list": ["assert sum(10, 15) == 6"], "test": SUM},
+            "def sum(a, b): return 6",
+            "def total(a, b): return 6",
+        ),
+        (
+            "humanevalplus",
+            {"task_id": "HumanEval/32", "prompt": "def find_zero(xs):", "entry_point": "find_zero", "test": ROOT},
+            "def find_zero(xs): return -xs[0] / xs[1]",
+            "def find_zero(xs):\n    xs.clear()\n    return 0.0",
+        ),
+    ],
+    ids=["wrong", "mbppplus", "sum", "humanevalplus"],
+)
+def test_programs_cannot_change_what_a_reference_gets(form, row, right, wrong):
+    tests = FORMATS[form].convert(row)["tests"]
+    assert code_reward([program(right), program(wrong)], tests=[tests] * 2) == [1.0, 0.0]
 
 
 def test_every_benchmark_has_a_fixture_or_shares_a_format_with_one():

@@ -135,6 +135,34 @@ def test_partial_credit():
     assert reward(completions, [ADD, ADD, suite]) == [0.5, 0.5, pytest.approx(2 / 3)]
 
 
+@pytest.mark.parametrize("require_fence", [True, False])
+def test_a_prompt_may_open_the_block(require_fence):
+    right = "print(1)\n```"
+    prompts = [
+        "Print 1.\n```python\n",
+        "Print 1.\n```python",
+        "Print 1.",
+        "Complete:\n```python\npass\n```",
+        [{"role": "user"}],
+    ]
+    completions = [
+        right + "\nIt prints 1.",
+        right,
+        f"```python\n{right}",
+        f"```python\n{right}",
+        f"```python\n{right}",
+    ]
+    reward = CodeReward(workers=2, require_fence=require_fence)
+    assert reward(completions, [{"inputs": [""], "outputs": ["1"]}] * 5, prompts=prompts) == [1.0] * 5
+
+
+@pytest.mark.parametrize("tag", ["think", "thinking", "reasoning"])
+def test_what_stands_in_reasoning_is_not_graded(tag):
+    block = "```python\nprint(1)\n```"
+    completions = [f"<{tag}>{block}</{tag}> I cannot.", f"<{tag}>\n{block}\nno", f"<{tag}>no</{tag}>\n{block}"]
+    assert code_reward(completions, [{"inputs": [""], "outputs": ["1"]}] * 3) == [0.0, 0.0, 1.0]
+
+
 def test_fence_can_be_required():
     tests = {"inputs": [""], "outputs": ["1"]}
     assert CodeReward(workers=2)(["print(1)"], [tests]) == [1.0]

@@ -217,11 +217,12 @@ def test_tests_that_a_wrong_program_could_pass_cannot_be_used(sandbox, tests):
         {"inputs": ["1"], "outputs": [{"a": 1}]},
         {"fn_name": "f", "inputs": [[[1, 2]], [[]]], "outputs": [None, None]},
         {"fn_name": "f", "inputs": [[1]], "outputs": [2], "test": "assert f(0) == 1"},
+        {"test_imports": "import math", "test_list": ["assert f(0) == 1"]},
     ],
     ids=str,
 )
 def test_tests_that_ask_nothing_or_two_things_cannot_be_used(tests):
-    with pytest.raises(TestsError, match=r"does nothing would pass|is a text, got|got both"):
+    with pytest.raises(TestsError, match=r"does nothing would pass|is a text, got|got both|are lists of texts"):
         parse_tests(tests)
 
 
@@ -239,3 +240,61 @@ def test_whether_tests_can_be_used_does_not_depend_on_the_program(sandbox, tests
     check_tests(sandbox, parsed, Limits())
     verdicts = [grade(sandbox, f"def f(x): return {value}", parsed).verdict for value in ("x + 1", "0")]
     assert verdicts == ["passed", "wrong answer"]
+
+
+def test_tests_that_do_not_end_without_a_program_cannot_be_used(sandbox):
+    for text, verdict in (("while True: pass", "timeout"), ("x = bytearray(1 << 33)", "memory")):
+        with pytest.raises(TestsError, match=f"Without a program they end with '{verdict}'"):
+            check_tests(sandbox, parse_tests({"test": f"{text}\nassert f(1) == 2"}), Limits(wall_seconds=1))
+
+
+@pytest.mark.parametrize(
+    ("units", "share"),
+    [
+        (
+            [
+                "from solution import f\nimport math",
+                "def test_a(): assert f(1) == 2",
+                "def test_b(): assert f(3) == 6",
+            ],
+            0,
+        ),
+        (["from solution import f", "x = 5", "assert f(1) == 2"], 0),
+        (["def helper(a, b): assert a == b", "helper(f(1), 2)", "helper(f(0), 0)"], 0.5),
+        (["assert f(1) != 7", "assert f(1) == 2"], 0),
+        (["assert f(1) == 0", "assert f(1) != 7"], 1),
+        (["assert f(1) == 0", "assert f(1) != 0"], 0),
+    ],
+)
+def test_tests_that_pass_without_a_program_earn_nothing(sandbox, units, share):
+    tests = check_tests(sandbox, parse_tests({"test_list": units}), Limits())
+    assert grade(sandbox, "def f(x): return 0", tests, stop_at_failure=False).share == share
+
+
+def test_a_test_that_hangs_takes_no_credit_from_the_others(sandbox):
+    tests = parse_tests(
+        {"test_list": ["assert f(1) == 2", "assert f(2) == 3", "assert f(3) == 4", "assert f(4) == 5"]}
+    )
+    code = "def f(x):\n    while x == 3: pass\n    return x + 1"
+    result = grade(sandbox, code, tests, Limits(wall_seconds=1), stop_at_failure=False)
+    assert str(result) == "timeout on test 3 of 4"
+    assert result.passed == 2
+
+
+def test_a_function_may_be_called_like_one_of_python(sandbox):
+    tests = check_tests(sandbox, parse_tests({"test": "assert sum(10, 15) == 6", "entry_point": "sum"}), Limits())
+    verdicts = [grade(sandbox, f"def {name}(a, b): return 6", tests).verdict for name in ("sum", "total")]
+    assert verdicts[0] == "passed"
+    assert verdicts[1] != "passed"
+
+
+def test_numpy_compares_what_it_is_given(sandbox):
+    units = {
+        "assert_equal(f(1), [[1], [2, 3]])": ("[[1], [2, 3]]", "[[1], [2, 4]]"),
+        "assert_equal(f(1), [1, 'a'])": ("[1, 'a']", "['1', 'a']"),
+        "assert_string_equal(f(1), 'abc')": ("'abc'", "'abd'"),
+    }
+    for unit, values in units.items():
+        tests = parse_tests({"test": f"import numpy as np\nnp.testing.{unit}"})
+        verdicts = [grade(sandbox, f"def f(x): return {value}", tests).verdict for value in values]
+        assert verdicts == ["passed", "wrong answer"], unit

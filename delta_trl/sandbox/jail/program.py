@@ -151,6 +151,12 @@ def write_result(value: object) -> None:
         data = data[os.write(RESULT, data) :]
 
 
+def rewrite_result(value: object) -> None:
+    """Instead of the result so far, which is shorter. What is there if the process is killed counts."""
+    os.lseek(RESULT, 0, os.SEEK_SET)
+    write_result(value)
+
+
 def run_calls(job: dict) -> int:
     """Call the program's function for each case, in a fresh module. Reports the value, as plain data."""
     open_streams("")

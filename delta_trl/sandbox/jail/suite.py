@@ -67,7 +67,7 @@ def run(job: dict) -> int:
         peer = Peer(LINK, guarded_module=MODULE)
         peer.served = {"input": lambda prompt: input(prompt if isinstance(prompt, str) else "")}
         load, lookup = functools.partial(peer.request, "load"), functools.partial(peer.request, "name")
-    program.write_result({"passed": run_units(load, lookup, job, names, setup, units)})
+    run_units(load, lookup, job, names, setup, units)
     return 0
 
 
@@ -98,15 +98,23 @@ def compare_no_empty_arrays(numpy: Any, testing: bool) -> None:
     def strict(function: Callable) -> Callable:
         @functools.wraps(function)
         def compare(*args, **kwargs):
-            # Arrays from here on: a program's object may answer otherwise when it is read again.
-            sides = [numpy.asanyarray(one) for one in [*args, *kwargs.values()][:2]]
-            sizes = [side.size for side in sides]
+            args, kwargs = tuple(map(array, args)), {name: array(one) for name, one in kwargs.items()}
+            sizes = [size(one) for one in [*args, *kwargs.values()][:2]]
             if 0 in sizes and any(sizes):
                 raise AssertionError("one side is empty")
-            kwargs.update(zip(kwargs, sides[len(args) :], strict=False))
-            return function(*sides[: len(args)], *args[2:], **kwargs)
+            return function(*args, **kwargs)
 
         return compare
+
+    def array(value: Any) -> Any:
+        # a program's object may answer otherwise when it is read again
+        return numpy.asanyarray(value) if type(value) in REMOTE_TYPES else value
+
+    def size(value: Any) -> int:
+        try:
+            return numpy.asanyarray(value).size
+        except ValueError:  # lists of several lengths
+            return len(value)
 
     functions = [(numpy, name) for name in ("allclose", "isclose", "array_equiv")]
     if testing:  # takes long to import
@@ -174,12 +182,15 @@ class Names(NamedTuple):
         helpers = import_helpers((read - bound - starred) - python, called)
         free = read - bound - starred - python - set(helpers)
         if entry_point:
-            others = free - {entry_point.partition("().")[0]}
+            name = entry_point.partition("().")[0]
+            others = free - {name}
             if others:
                 raise UnusableError(f"define {sorted(others)} in 'test_setup_code': only the entry point "
                                     f"{entry_point} is taken from the program")  # fmt: skip
-            refuse_decorated(nodes, tests, free)
-            return cls(helpers, free, set(), bound, tests)
+            refuse_decorated(nodes, tests, {name})
+            # `check` gets the function, so that a `sum` in it is Python's
+            own = set() if CHECK in tests else {name} - bound
+            return cls(helpers, free | own, own, bound, tests)
         imported = imported_from_solution(nodes)
         if imported and "*" not in imported:
             if free:
@@ -329,12 +340,10 @@ def has_parameters(function: ast.FunctionDef) -> bool:
 
 def run_units(
     load: Callable, lookup: Callable, job: dict, names: Names, setup: types.CodeType, units: list[types.CodeType]
-) -> list:
+) -> None:
     """
-    Run the tests on a program, of which `load` gives the names, and `lookup` what has a name.
-
-    Returns:
-        `list`: For each test True, or the name of the exception that it failed with.
+    Run the tests on a program, of which `load` gives the names, and `lookup` what has a name. After each test, report
+    for all so far True, or the name of the exception that it failed with.
     """
     module = types.ModuleType(MODULE)
     module.__file__ = TESTS_FILE
@@ -349,7 +358,8 @@ def run_units(
         exec(setup, module.__dict__)
         vars(module).update({name: value for name, value in given.items() if name in names.hidden})
     except BaseException as error:
-        return [describe(error)]
+        program.rewrite_result({"passed": [describe(error)]})
+        return
     for unit in units:
         try:
             exec(unit, module.__dict__)
@@ -362,9 +372,9 @@ def run_units(
             results.append(True)
         except BaseException as error:
             results.append(describe(error))
-            if job["stop_at_failure"]:
-                break
-    return results
+        program.rewrite_result({"passed": results})
+        if job["stop_at_failure"] and results[-1] is not True:
+            break
 
 
 def describe(error: BaseException) -> str:
