@@ -16,6 +16,7 @@ from ..arguments.options import is_given, is_true
 from ..files import (
     ENTROPY_STATE,
     LAST_FILE,
+    SETTINGS,
     FolderLock,
     begin_checkpoint,
     checkpoints,
@@ -45,9 +46,9 @@ class SafeCheckpoints(GRPOTrainer):
     [`~trl.GRPOTrainer`] that resumes from complete checkpoints only.
 
     A checkpoint counts as complete once its last file is there, which is written after every process has written its
-    part. A run keeps other processes out of its folder, records its settings in `training_settings.json`, and resumes
-    from a checkpoint only with the settings that it was started with. Errors while a checkpoint is written name its
-    folder and the space left on the disk.
+    part. A run keeps other processes out of its folder, records its settings in `training_settings.json`, there and in
+    its checkpoints, and resumes from a checkpoint only with the settings that this was saved with. Errors while a
+    checkpoint is written name its folder and the space left on the disk.
 
     Attributes:
         checkpoint_parts (`list[CheckpointPart]`): State beyond `GRPOTrainer`'s own; subclasses add to it.
@@ -90,7 +91,7 @@ class SafeCheckpoints(GRPOTrainer):
             )
         with self.folder_lock:
             if self.is_world_process_zero():
-                record_settings(self, checkpoint)
+                self._settings = record_settings(self, checkpoint)
             output = super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
         if output.global_step == done:
             logger.warning(
@@ -118,6 +119,7 @@ class SafeCheckpoints(GRPOTrainer):
         with names_disk(folder):
             if self.args.should_save:
                 begin_checkpoint(folder)
+                write_json(self._settings, folder / SETTINGS)
             self.accelerator.wait_for_everyone()
             for part in self.checkpoint_parts:
                 part.save(folder)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from accelerate.logging import get_logger
+from datasets import Dataset
 from transformers.trainer_pt_utils import get_model_param_count
 from transformers.trainer_utils import has_length
 from trl.trainer.utils import get_config_model_id
@@ -41,17 +42,23 @@ MAY_CHANGE = re.compile(
 )
 
 
-def record_settings(trainer, checkpoint: Path | None) -> None:
+def record_settings(trainer, checkpoint: Path | None) -> dict[str, Any]:
     """
-    Write `trainer.settings()` to `output_dir/training_settings.json`. A run that goes on from a checkpoint must have
-    the settings that it was started with: otherwise the record and the model card would hold for a part of it only.
+    Write `trainer.settings()` to `output_dir/training_settings.json`, and return them for its checkpoints. A run that
+    goes on from a checkpoint must have the settings that this holds: otherwise the record and the model card would be
+    those of a part of it only.
 
     Raises:
         UsageError: If a setting that affects learning has changed. Other changes cause a warning.
     """
     now = json.loads(ADDRESS.sub("", json.dumps(trainer.settings(), default=str)))
-    before = checkpoint.parent / SETTINGS if checkpoint else None
-    if before is not None and before.is_file():
+    before = checkpoint / SETTINGS if checkpoint else None
+    if before is not None and not before.is_file():
+        logger.warning(
+            f"{checkpoint} has no record of its settings (those of GRPOTrainer have none), so that they may be others "
+            "than these. Its optimizer and learning rate go on."
+        )
+    elif before is not None:
         changed = trainer.changed_settings(json.loads(ADDRESS.sub("", before.read_text())), now)
         refused = {name: values for name, values in changed.items() if not may_change(name, trainer.harmless_options)}
         if refused:
@@ -63,6 +70,7 @@ def record_settings(trainer, checkpoint: Path | None) -> None:
         if changed:
             logger.warning(f"The run goes on with other settings than before: {in_words(changed)}.")
     write_json(now, Path(trainer.args.output_dir, SETTINGS))
+    return now
 
 
 def may_change(name: str, harmless: Set[str] = frozenset()) -> bool:
@@ -91,10 +99,13 @@ def changes(before: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple[Any,
 def settings_of(trainer) -> dict[str, Any]:
     """Model, data, rewards, all arguments, the options of a recipe, and versions. Leaves out secrets."""
     args, data = trainer.args, trainer.train_dataset
+    adapters = getattr(trainer.accelerator.unwrap_model(trainer.model), "peft_config", {})
     return {
         "model": get_config_model_id(trainer.model.config),
         "dataset": trainer.dataset_name,
         "rows": len(data) if has_length(data) else None,
+        "first_prompt": _first_prompt(data),
+        "adapters": {name: _sorted(config.to_dict()) for name, config in adapters.items()},
         "rewards": dict(zip(trainer.reward_func_names, trainer.reward_weights.tolist(), strict=True)),
         "trainable_parameters": get_model_param_count(trainer.model, trainable_only=True),
         "optimiser_steps_per_rollout": str(optimiser_steps_per_rollout(args)),
@@ -104,6 +115,16 @@ def settings_of(trainer) -> dict[str, Any]:
         "recipe": _open(trainer.recipe),
         "versions": {"delta_trl": __version__, **{package: version(package) for package in VERSIONS}},
     }
+
+
+def _first_prompt(data: Any) -> str | None:
+    """It tells another dataset, or another order, with as many rows."""
+    known = isinstance(data, Dataset) and "prompt" in data.column_names and data.format["type"] != "custom"
+    return str(data.with_format(None)[0]["prompt"])[:200] if known else None
+
+
+def _sorted(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: sorted(value) if isinstance(value, set) else value for name, value in options.items()}
 
 
 def _open(options: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -168,6 +168,7 @@ WITHOUT_CREDIT: dict[bool, list[float]] = {}  # losses, with and without passes 
 def test_every_rule_trains(make_trainer, name, misaligned):
     options, passes = TRAINED[name]
     mode = {"steps_per_generation": 2} if misaligned else {}
+    mode["reward_funcs"] = tiny.reward_every_other  # so that all tokens train, and their mean is 1
     trainer = make_trainer(**mode, **options, max_steps=2)
     trainer.train()
     losses = logged(trainer, "loss")
@@ -224,7 +225,7 @@ def test_another_rule_s_state_is_not_gone_on_with(make_trainer, tmp_path, caplog
     options = {"save_strategy": "steps", "save_steps": 2, "max_steps": 3}
     make_trainer(**options, **credit(temperature_mode="initial")).train()
     checkpoint = str(tmp_path / "run" / "checkpoint-2")
-    settings = tmp_path / "run" / "training_settings.json"
+    settings = tmp_path / "run" / "checkpoint-2" / "training_settings.json"
     settings.unlink()  # with which no other rule would go on at all
     adaptive = make_trainer(**options)
     adaptive.train(resume_from_checkpoint=checkpoint)
@@ -235,7 +236,8 @@ def test_another_rule_s_state_is_not_gone_on_with(make_trainer, tmp_path, caplog
     )
     assert adaptive.token_credit.state_dict() == {}
     assert "starts without one" not in caplog.text
-    settings.unlink()
+    assert "has no record of its settings" in caplog.text
+    settings.unlink(missing_ok=True)
     make_trainer(**options, **credit("within_side", temperature_mode="initial")).train(
         resume_from_checkpoint=checkpoint
     )

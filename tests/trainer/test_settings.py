@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from peft import LoraConfig
 from trl import GRPOConfig
 
 from delta_trl import __version__
@@ -105,12 +106,34 @@ def test_a_run_goes_on_with_its_own_settings(go_on, tmp_path, changed, message):
     assert read(tmp_path) == before
 
 
+def test_two_runs_in_one_folder_are_two(make_trainer):
+    options = {"save_strategy": "steps", "save_steps": 2}
+    make_trainer(**options, max_steps=4).train()
+    make_trainer(**options, max_steps=2, learning_rate=1e-2).train()  # leaves checkpoint-4 of the first
+    with pytest.raises(UsageError, match=r"learning_rate was 0.001 and is 0.01"):
+        make_trainer(**options, max_steps=6, learning_rate=1e-2).train(resume_from_checkpoint=True)
+
+
+def test_another_adapter_or_other_data_are_refused(make_trainer):
+    options = {"save_strategy": "steps", "save_steps": 2}
+    make_trainer(**options, trainer_options=LORA).train()
+    other = {"peft_config": LoraConfig(r=2, lora_alpha=64, target_modules=["q_proj", "v_proj"])}
+    with pytest.raises(UsageError, match="lora_alpha was 8 and is 64"):
+        make_trainer(**options, trainer_options=other).train(resume_from_checkpoint=True)
+    data = tiny.dataset()
+    with pytest.raises(UsageError, match="first_prompt was"):
+        make_trainer(**options, trainer_options=LORA, train_dataset=data.select(range(len(data) - 1, -1, -1))).train(
+            resume_from_checkpoint=True
+        )
+    make_trainer(**options, trainer_options=LORA, max_steps=3).train(resume_from_checkpoint=True)
+
+
 def test_what_changes_nothing_may_change(go_on, tmp_path, caplog):
     """Half of a batch at a time, for longer, and with other records."""
     record = read(tmp_path) | {"versions": {"trl": "1.0", "python": "2.7"}}
     record["arguments"] |= {"an_option_of_old": 3, "run_name": "earlier", "deepspeed": {"zero": {"stage": 2}}}
     del record["rows"], record["arguments"]["beta"]  # which an older version did not record
-    (tmp_path / "run" / "training_settings.json").write_text(json.dumps(record))
+    (tmp_path / "run" / "checkpoint-1" / "training_settings.json").write_text(json.dumps(record))
     halves = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
     go_on(max_steps=3, trim_padding=False, log_token_credit=1, **halves)
     (warning,) = [line for line in caplog.messages if "The run goes on with other settings" in line]
