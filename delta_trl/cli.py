@@ -23,7 +23,7 @@ Reinforcement learning from verifiable rewards with DelTA token credit.
 
   train   train from a recipe; options override its keys (`delta-trl train --help` lists ours,
           `--help-all` TRL's, too)
-          --dry-run prints the plan of the run without loading weights, and checks the first rows of local data;
+          --dry-run prints the plan of the run without loading weights, and checks local data;
           --num-processes N plans for N processes instead of the number that is running
   inspect write a run's records as one HTML file: curves, completions shaded by token credit, token clouds;
           two runs are compared; --terminal shows a step's completions in the terminal
@@ -149,9 +149,12 @@ def _eval(args: list[str]) -> None:
 
 
 def _explain(args: list[str]) -> None:
+    from .arguments.options import read_options
+
+    options = read_options(args)
     from .commands.explain import main as explain
 
-    explain(args)
+    explain(options)
 
 
 def _audit(args: list[str]) -> None:

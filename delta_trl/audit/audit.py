@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from accelerate import PartialState
-from tqdm.auto import tqdm
 
 from ..arguments.errors import UsageError
 from ..arguments.options import Options
@@ -17,7 +16,7 @@ from ..arguments.parser import StrictParser
 from ..credit import Credit, TokenCredit, alone, credit_at_rollout, make_rule
 from ..evaluation.evaluate import code_of, fingerprint, sample_seed
 from ..evaluation.generation import Sampling, TransformersGenerator, beginning
-from ..evaluation.processes import share_work, start_processes
+from ..evaluation.processes import do_chunks, start_processes
 from ..evaluation.store import ChunkKey, Store
 from ..files import write_atomically
 from ..policy.standalone import add_advantages, given_tokens
@@ -73,6 +72,7 @@ class Audit:
             sizes = [*benchmark.sizes, *[1] * benchmark.references]
             chunks |= {(name, i): size for i, size in enumerate(sizes)}
         self.store = Store(Path(args.output_dir), chunks)
+        self._generators: dict[str, TransformersGenerator] = {}
 
     def _settings(self) -> dict:
         """All settings that the scores depend on."""
@@ -97,34 +97,13 @@ class Audit:
         Score the batches that are missing, and merge the files of all processes.
 
         Raises:
-            UsageError: If the folder holds an audit with other settings, or the model cannot be loaded.
+            UsageError: If the model cannot be loaded or memory does not suffice, and as [`do_chunks`].
         """
-        state = self.state
-        done, todo = share_work(self.store, self._settings(), state)
-        mine = todo[state.process_index :: state.num_processes]
-        hidden = not state.is_main_process
-        with tqdm(
-            total=len(self.store.chunks), initial=len(done), unit="batch", desc="Auditing", disable=hidden
-        ) as bar:
-            generators: dict[str, TransformersGenerator] = {}
-            for i, key in enumerate(mine):
-                try:
-                    self._audit(key, generators)
-                except torch.OutOfMemoryError as error:
-                    raise UsageError(
-                        f"{key[0]}: out of memory ({error}). Start again in another --output_dir, with a smaller "
-                        f"--batch_size than {self.args.batch_size}, or with --reference_batches 0 (no gradients)."
-                    ) from error
-                bar.update(len(todo[i * state.num_processes :][: state.num_processes]))  # others are about as far
-        state.wait_for_everyone()
-        if state.is_main_process and len(self.store.merge()) < len(self.store.chunks):
-            raise UsageError(
-                f"Some batches in {self.args.output_dir} are missing or damaged: run the same command again, which "
-                "audits them."
-            )
+        do_chunks(self.store, self._settings(), self.state, lambda: self._audit, "Auditing")
 
-    def _generator(self, name: str, generators: dict[str, TransformersGenerator]) -> TransformersGenerator:
+    def _generator(self, name: str) -> TransformersGenerator:
         """The benchmark's generator; all of them share the model, which is loaded once."""
+        generators = self._generators
         if name not in generators:
             benchmark = self.benchmarks[name]
             sampling = Sampling(self.args.temperature, 1.0, benchmark.max_completion_length, benchmark.chats)
@@ -138,18 +117,26 @@ class Audit:
                 raise UsageError(str(error)) from error
         return generators[name]
 
-    def _audit(self, chunk: ChunkKey, generators: dict[str, TransformersGenerator]) -> None:
+    def _audit(self, chunk: ChunkKey) -> list[dict]:
+        try:
+            return self._score(chunk, self._generator(chunk[0]))
+        except torch.OutOfMemoryError as error:
+            raise UsageError(
+                f"{chunk[0]}: out of memory ({error}). Start again in another --output_dir, with a smaller "
+                f"--batch_size than {self.args.batch_size}, or with --reference_batches 0 (no gradients)."
+            ) from error
+
+    def _score(self, chunk: ChunkKey, generator: TransformersGenerator) -> list[dict]:
+        """The lines of a batch; its gradients go into a file."""
         name, number = chunk
         benchmark, args = self.benchmarks[name], self.args
-        generator = self._generator(name, generators)
         rows = benchmark.rows(number, generator)
         add_advantages(rows)
         tokens = given_tokens(generator.model, rows, temperature=args.temperature, micro_batch_size=args.batch_size)
         uniform = torch.ones_like(tokens.advantages)
         if number >= len(benchmark.sizes):
             self._write_gradients(chunk, policy_gradients(tokens, {UNIFORM: uniform}, args.seed))
-            self.store.write(self.state.process_index, [{"benchmark": name, "chunk": number, REFERENCE: True}])
-            return
+            return [{"benchmark": name, "chunk": number, REFERENCE: True}]
         _ = tokens.hidden  # asked for first: the same pass then also gives log-probabilities
         weights, scores, metrics = {UNIFORM: uniform}, {}, {}
         for label, rule in self.rules.items():
@@ -170,7 +157,7 @@ class Audit:
             metrics[label] = credit.metrics
         if benchmark.references:
             self._write_gradients(chunk, policy_gradients(tokens, weights, args.seed))
-        self.store.write(self.state.process_index, self._lines(chunk, rows, scores, metrics))
+        return self._lines(chunk, rows, scores, metrics)
 
     def _lines(self, chunk: ChunkKey, rows: list[dict], scores: dict, metrics: dict) -> list[dict]:
         lengths = [len(row["token_ids"]) for row in rows]

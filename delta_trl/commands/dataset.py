@@ -13,14 +13,14 @@ from ..trainer.config import DeltaGRPOConfig
 from .recipe import RunArguments, UsageError
 
 
-def load_prepared(run_args: RunArguments, rewards: list[Callable], split: str, rows: int | None = None) -> Dataset:
+def load_prepared(run_args: RunArguments, rewards: list[Callable], split: str) -> Dataset:
     """
-    Load a split, bring it into TRL's columns and leave out rows that cannot be graded. With `rows`, load only the
-    first ones and leave out none. Raises `ValueError` and `OSError` like the functions of `data/loading.py`.
+    Load a split, bring it into TRL's columns and leave out rows that cannot be graded. Raises `ValueError` and
+    `OSError` like the functions of `data/loading.py`.
     """
     name = run_args.dataset_name
     form = FORMATS.get(run_args.dataset_format)
-    dataset = load(name, run_args.dataset_config, split, form.columns if form and form.read_columns else None, rows)
+    dataset = load(name, run_args.dataset_config, split, form.columns if form and form.read_columns else None)
     if run_args.dataset_format:
         dataset = standardize(dataset, run_args.dataset_format, name)
     dataset = prepare(
@@ -32,7 +32,7 @@ def load_prepared(run_args: RunArguments, rewards: list[Callable], split: str, r
         name=name,
     )
     check_columns(dataset, rewards, run_args.reward_funcs, name)
-    return dataset if rows else drop_rows_without_gold(dataset, rewards, name)
+    return drop_rows_without_gold(dataset, rewards, name)
 
 
 def evaluation_source(run_args: RunArguments, args: DeltaGRPOConfig) -> RunArguments | None:

@@ -1,6 +1,5 @@
 """
-`delta-trl train --dry-run`: the plan of a run on a number of processes. Loads no weights, and checks the first rows of
-local data.
+`delta-trl train --dry-run`: the plan of a run on a number of processes. Loads no weights, and checks local data.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,7 +32,6 @@ from .model import model_source
 from .recipe import RecipeParser, RunArguments, UsageError, get_rewards
 
 
-FIRST_ROWS = 100  # rows of a local dataset to check; more if a rollout batch takes more
 # Hidden sizes of the recipes' models, so that planning needs no download
 HIDDEN_SIZES = {
     "Qwen/Qwen3-0.6B": 1024,
@@ -98,17 +96,12 @@ def plan_config(num_processes: int) -> type[DeltaGRPOConfig]:
     return PlannedConfig
 
 
-def parse(options: Options, num_processes: int) -> tuple[RunArguments, DeltaGRPOConfig, ModelConfig]:
-    """The arguments of a recipe on `num_processes` processes. Raises `UsageError` like `RecipeParser.parse`."""
-    return RecipeParser(plan_config(num_processes)).parse(options)
-
-
 def make_plan(args: DeltaGRPOConfig, hidden_size: int | None) -> Plan:
     """
     The plan of a run.
 
     Args:
-        args (`DeltaGRPOConfig`): From `parse`.
+        args (`DeltaGRPOConfig`): As `plan_config` makes them.
         hidden_size (`int` or `None`): Of the model, `None` if it is not known.
     """
     steps = optimiser_steps_per_rollout(args)
@@ -244,18 +237,15 @@ def describe(plan: Plan, run_args: RunArguments, args: DeltaGRPOConfig, model_ar
 
 def check_data(run_args: RunArguments, args: DeltaGRPOConfig, rewards: list[Callable]) -> Dataset | None:
     """
-    The first rows of local training data; `None` if it is not local. Raises `ValueError` and `OSError` as training
-    does for invalid rows, also those to evaluate on, and for too few.
+    Local training data; `None` if it is not local. Raises `ValueError` and `OSError` as training does for invalid
+    rows, also those to evaluate on, and for too few.
     """
-    rows = max(FIRST_ROWS, args.generation_batch_size // args.num_generations)
     data = evaluated = None
     if Path(run_args.dataset_name).exists():
-        data = load_prepared(run_args, rewards, run_args.dataset_train_split, rows)
-        if len(data) < rows:  # a short file, or one that holds other rows, too
-            data = load_prepared(run_args, rewards, run_args.dataset_train_split)
+        data = load_prepared(run_args, rewards, run_args.dataset_train_split)
     source = evaluation_source(run_args, args)
     if source is not None and source is not run_args and Path(source.dataset_name).exists():
-        evaluated = load_prepared(source, rewards, run_args.dataset_test_split, rows)
+        evaluated = load_prepared(source, rewards, run_args.dataset_test_split)
     if data is not None:
         refuse_too_few_rows(args, len(data))
     checks.check_data(data, evaluated, rewards)
@@ -280,7 +270,7 @@ def check_model(run_args: RunArguments, args: DeltaGRPOConfig, source: ModelSour
 
 def main(options: Options, num_processes: int) -> None:
     """Print the plan of a recipe. Raises `UsageError` for a mistake in it, its data, or its rewards' options."""
-    run_args, training_args, model_args = parse(options, num_processes)
+    run_args, training_args, model_args = RecipeParser(plan_config(num_processes)).parse(options)
     try:
         data = check_data(run_args, training_args, get_rewards(run_args))
         source = model_source(model_args, training_args, local_files_only=True)

@@ -1,93 +1,181 @@
-"""`delta-trl explain`. Reads and checks the call without torch; `token_credit.py` does the work."""
+"""`delta-trl explain`: token credit of completions from a file, recorded as training records a rollout batch."""
 
-import argparse
+from dataclasses import dataclass
 from pathlib import Path
 
-from ..arguments.command_line import CommandParser
+import pyarrow as pa
+import torch
+from transformers import PretrainedConfig, PreTrainedTokenizerBase
+
 from ..arguments.errors import UsageError
+from ..arguments.options import Options
+from ..arguments.parser import StrictParser, documented
+from ..credit import credit_at_rollout, make_rule
 from ..data.completions import read_completions
-from ..report import check_packages
-from ..report.token_log.records import COMPLETIONS_FILE, FOLDER, TOKEN_TYPES_FILE
+from ..evaluation.arguments import ModelArguments
+from ..evaluation.generation import ModelSource, beginning
+from ..files import write_atomically
+from ..policy.checks import check_ids, doubts, refuse_chats_without_template
+from ..policy.prompts import prompt_ids
+from ..policy.standalone import add_advantages, given_tokens
+from ..report import check_packages, write_report
+from ..report.token_log.log import TokenTypes, serialize
+from ..report.token_log.records import COMPLETIONS, COMPLETIONS_FILE, FOLDER, TOKEN_TYPES_FILE
+from ..report.token_log.texts import TokenTexts
 from .checks import check_model_path
 from .folder import RECORDS, refuse_unwritable
 
 
-DESCRIPTION = """\
-Token credit of completions that you already have, by any causal language
-model, without training.
-
-Every line of FILE is a JSON object, such as
-
-  {"prompt": "2+3=", "completion": "5", "reward": 1.0}
-  {"prompt": "2+3=", "completion": "6", "reward": 0.0}
-
-A prompt may be a list of chat messages. A reward is null where it is unknown.
-Completions of the same prompt are a group: their rewards become advantages as
-in GRPO. The coefficients are those that the rule would train with if the file
-were one rollout batch, sampled from the model at temperature 1. Writes what
-training records, and the report of `delta-trl inspect` over it.
-"""
-EXAMPLE = """\
-example:
-  delta-trl explain --model_name_or_path Qwen/Qwen3-0.6B \\
-                    --data completions.jsonl --output_dir outputs/explained
-"""
 REPORT = "report.html"
 
 
-def main(args: list[str]) -> None:
-    """Compute the token credit of a file's completions, and write it. Raises `UsageError` for a mistake."""
-    parser = CommandParser(
-        prog="delta-trl explain",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="%(prog)s --model_name_or_path MODEL --data FILE --output_dir DIR [--option …]",
-        description=DESCRIPTION,
-        epilog=EXAMPLE,
-    )
-    parser.add_argument(
-        "--model_name_or_path", metavar="MODEL", help="hub id or folder of a causal language model, or PEFT adapter"
-    )
-    parser.add_argument("--data", type=Path, metavar="FILE", help="JSON lines: prompt, completion, reward")
-    parser.add_argument("--output_dir", type=Path, metavar="DIR", help=f"folder for the records and {REPORT}")
-    parser.add_argument("--overwrite", action="store_true", help="replace what this command wrote there before")
-    parser.add_argument(
-        "--rules",
-        default="delta",
-        metavar="NAME[:OPTION=VALUE,…]",
-        help="one rule, as in recipes, such as delta:token_gradient=lm_head or your_module.YourRule (%(default)s)",
-    )
-    parser.add_argument(
-        "--batch_size", type=int, default=4, metavar="N", help="completions in a forward pass (%(default)s)"
-    )
-    parser.add_argument(
-        "--dtype",
-        default="auto",
-        choices=["auto", "bfloat16", "float32"],
-        help="of the weights; auto is the checkpoint's",
-    )
-    parser.add_argument("--device", help="such as cuda:1; if not given, a GPU if there is one")
-    parser.add_argument(
-        "--min_count",
-        type=int,
-        default=5,
-        metavar="N",
-        help="how often a token type must occur to be in the clouds (%(default)s)",
-    )
-    options = parser.read(args)
-    for name in ("model_name_or_path", "data", "output_dir"):
-        if not getattr(options, name):
-            parser.error(f"--{name} is missing. `{parser.prog} --help` shows an example.")
-    for name in ("batch_size", "min_count"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name} {getattr(options, name)}: expected a positive number.")
-    check_model_path(options.model_name_or_path)
-    check_packages()
-    rows = read_completions(options.data)
-    _check_output(options.output_dir, options.overwrite)
-    # torch and transformers take seconds to import
-    from .token_credit import explain
+@documented
+@dataclass(kw_only=True)
+class ExplainArguments(ModelArguments):
+    """
+    Options of `delta-trl explain`, with those of [`ModelArguments`].
 
-    print(explain(rows, options, options.output_dir / REPORT))
+    Args:
+        data (`str`):
+            JSON lines: `prompt`, a text or chat messages, `completion`, and `reward`, null where it is unknown.
+        output_dir (`str`): Where the records and the report go.
+        rules (`str`, *optional*, defaults to `"delta"`):
+            One rule, as in recipes, such as `delta:token_gradient=lm_head` or `your_module.YourRule`.
+        batch_size (`int`, *optional*, defaults to `4`): Completions in a forward pass.
+        min_count (`int`, *optional*, defaults to `5`): How often a token type must occur to be in the clouds.
+        overwrite (`bool`, *optional*, defaults to `False`): Replace what this command wrote there before.
+    """
+
+    data: str | None = None
+    output_dir: str | None = None
+    rules: str = "delta"
+    batch_size: int = 4
+    min_count: int = 5
+    overwrite: bool = False
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.require("data", "output_dir")
+        for name in ("batch_size", "min_count"):
+            self.expect(name, getattr(self, name) >= 1, "a positive number")
+
+
+def main(options: Options) -> None:
+    """Compute the token credit of a file's completions, and write it. Raises `UsageError` for a mistake."""
+    args: ExplainArguments
+    (args,) = StrictParser([ExplainArguments], prog="delta-trl explain").parse(options)
+    check_model_path(args.model_name_or_path)
+    check_packages()
+    rows = read_completions(Path(args.data))
+    _check_output(Path(args.output_dir), args.overwrite)
+    print(explain(rows, args))
+
+
+def explain(rows: list[dict], args: ExplainArguments) -> Path:
+    """
+    Compute token credit, and write the records and the report.
+
+    Args:
+        rows (`list[dict]`): As `read_completions` returns them.
+        args ([`ExplainArguments`]): The command's.
+
+    Returns:
+        `Path`: The HTML file.
+
+    Raises:
+        UsageError: If there is no such rule or model, a line does not fit it, or nothing can be written.
+    """
+    try:
+        rule = make_rule(args.rules)
+    except ValueError as error:
+        raise UsageError(f"--rules {args.rules}: {error}") from error
+    source, output = args.source(), Path(args.output_dir)
+    tokenizer = tokenize(rows, source, args.data)
+    device = "cuda" if torch.cuda.is_available() and not args.use_cpu else "cpu"
+    try:
+        model = source.model().to(device).eval()
+    except Exception as error:  # what loading raises has no common type
+        raise _not_loaded(source.name, error) from error
+    add_advantages(rows)
+    tokens = given_tokens(model, rows, micro_batch_size=args.batch_size, progress=True)
+    try:
+        credit = credit_at_rollout(rule, tokens)
+        values = {
+            "coefficients": torch.ones_like(tokens.advantages) if credit is None else credit.weights,
+            "log_probs": tokens.log_probs,
+            "entropies": tokens.entropies,
+        }
+    except ValueError as error:  # an LM head that does not reproduce the model's log-probabilities
+        raise UsageError(f"model_name_or_path={source.name!r}: {error}") from error
+    lengths = [len(row["token_ids"]) for row in rows]
+    for name, column in values.items():
+        for row, part in zip(rows, column.cpu().split(lengths), strict=True):
+            row[name] = part.tolist()
+    types = TokenTypes(max(len(tokenizer), model.config.get_text_config().vocab_size))
+    types.add(*(x.cpu().numpy() for x in (tokens.ids, values["coefficients"], tokens.advantages)))
+    try:
+        _write_records(rows, types, TokenTexts(tokenizer), output / FOLDER)
+    except OSError as error:
+        raise UsageError(f"--output_dir {output}: the records cannot be written ({error.strerror}).") from error
+    return write_report([output], output / REPORT, min_count=args.min_count)
+
+
+def tokenize(rows: list[dict], source: ModelSource, path: str) -> PreTrainedTokenizerBase:
+    """
+    Add `prompt_ids` and `token_ids` to the rows; a chat becomes the text that the model reads.
+
+    Args:
+        rows (`list[dict]`): As `read_completions` returns them.
+        source ([`~evaluation.generation.ModelSource`]): The model.
+        path (`str`): The data's file, for messages.
+
+    Returns:
+        `PreTrainedTokenizerBase`: The model's tokenizer.
+
+    Raises:
+        UsageError: If the tokenizer cannot be loaded, or a line does not fit it or the model.
+    """
+    try:
+        config, tokenizer = source.config(), source.tokenizer()
+    except Exception as error:  # what loading raises has no common type
+        raise _not_loaded(source.name, error) from error
+    for row in rows:
+        try:
+            _tokenize_row(row, tokenizer, config)
+        except Exception as error:  # what tokenizers and chat templates raise has no common type
+            raise UsageError(f"{path}, line {row['line']}, does not fit {source.name}: {beginning(error)}") from error
+    return tokenizer
+
+
+def _tokenize_row(row: dict, tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig) -> None:
+    refuse_chats_without_template([row["prompt"]], tokenizer, "The data")
+    (row["prompt_ids"],) = prompt_ids(tokenizer, [row["prompt"]])
+    if not isinstance(row["prompt"], str):
+        row["prompt"] = tokenizer.apply_chat_template(row["prompt"], tokenize=False, add_generation_prompt=True)
+    row["token_ids"] = tokenizer(row["completion"], add_special_tokens=False).input_ids
+    check_ids(row["prompt_ids"], config, "the prompt")
+    check_ids(row["token_ids"], config, "the completion")
+    for doubt in doubts(row["prompt_ids"] + row["token_ids"], tokenizer, config, "it"):
+        raise ValueError(doubt)
+
+
+def _not_loaded(model: str, error: Exception) -> UsageError:
+    return UsageError(f"model_name_or_path={model!r}: cannot be loaded: {beginning(error)}")
+
+
+def _write_records(rows: list[dict], types: TokenTypes, texts: TokenTexts, folder: Path) -> None:
+    records = [
+        {
+            **row,
+            "step": 0,
+            "prompt_index": row["group"],
+            "rewards": [("reward", row["reward"])],
+            "tokens": texts.of_sequence(row["token_ids"]),
+        }
+        for row in rows
+    ]
+    write_atomically(serialize(pa.Table.from_pylist(records, COMPLETIONS)), folder / COMPLETIONS_FILE.format(step=0))
+    write_atomically(serialize(types.table(texts)), folder / TOKEN_TYPES_FILE)
 
 
 def _check_output(output: Path, overwrite: bool) -> None:

@@ -35,7 +35,6 @@ def load(
     config: str | None = None,
     split: str = "train",
     columns: tuple[str, ...] | None = None,
-    rows: int | None = None,
     data_file: str | None = None,
 ) -> Dataset:
     """
@@ -47,7 +46,6 @@ def load(
         config (`str`, *optional*): Configuration of a hub dataset.
         split (`str`, *optional*, defaults to `"train"`): Split of a hub dataset. A local file is one split.
         columns (`tuple[str, ...]`, *optional*): Columns to read from a hub dataset in Parquet; by default all.
-        rows (`int`, *optional*): Read only this many rows of a local file.
         data_file (`str`, *optional*): The file of a hub dataset to read, where it has no configuration of its own.
 
     Raises:
@@ -69,10 +67,7 @@ def load(
             if not lines:
                 raise ValueError(f"dataset_name={name!r}: the file is empty.")
         try:
-            dataset = load_dataset(
-                LOCAL_FORMATS[path.suffix], data_files=escape(str(path)), split="train", streaming=rows is not None
-            )
-            dataset = dataset if rows is None else Dataset.from_list(list(dataset.take(rows)))
+            dataset = load_dataset(LOCAL_FORMATS[path.suffix], data_files=escape(str(path)), split="train")
         except Exception as error:  # `datasets` wraps parser errors of every kind
             cause = _first_bad_line(path) or error.__cause__ or error
             raise ValueError(f"dataset_name={name!r}: the file cannot be read: {cause}") from error

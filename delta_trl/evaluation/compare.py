@@ -1,7 +1,6 @@
 """`delta-trl eval --compare A B`: is A ahead of B?"""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -89,7 +88,7 @@ def _load(folder: Path) -> tuple[dict, dict[str, Samples]]:
 def _tests(first: list[Samples], second: list[Samples]) -> dict:
     a, b = ([one.rewards for one in samples] for samples in (first, second))
     difference, low, high, p = map(number, paired_bootstrap(a, b))
-    runs = asdict(compare_runs(np.concatenate(a), np.concatenate(b)))
+    runs = compare_runs(np.concatenate(a), np.concatenate(b))
     return {
         "problems": sum(map(len, a)),
         "mann_whitney": {name: number(value) for name, value in runs.items()},

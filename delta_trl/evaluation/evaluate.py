@@ -14,7 +14,6 @@ from typing import Any
 
 from accelerate import PartialState
 from accelerate.logging import get_logger
-from tqdm.auto import tqdm
 from transformers import TrainerState
 from transformers.utils import cached_file, find_adapter_config_file
 from transformers.utils.hub import extract_commit_hash
@@ -29,7 +28,7 @@ from ..rewards.failures import explain_failures
 from .arguments import EvalArguments
 from .benchmarks import NUMBER, Problems, load_problems, resolve
 from .generation import Generate, ModelSource, Sampling, TransformersGenerator, VLLMGenerator
-from .processes import share_work, start_processes
+from .processes import Do, do_chunks, start_processes
 from .store import ChunkKey, Store
 from .summary import show, summarise
 
@@ -155,33 +154,16 @@ class Evaluation:
         Sample and score what is missing, and merge the files of all processes.
 
         Raises:
-            UsageError: If the folder holds an evaluation with other settings, the model cannot be loaded, or samples
-                are missing in the end.
+            UsageError: If the model cannot be loaded, and as [`do_chunks`].
         """
-        state, size = self.state, sum(self.store.chunks.values())
-        done, todo = share_work(self.store, self.settings, state)
-        mine = todo[state.process_index :: state.num_processes]
+        do_chunks(self.store, self.settings, self.state, self._begin, "Sampling")
+
+    def _begin(self) -> Do:
         try:
-            # vLLM's engines start together, also on processes that have no chunk to do
-            generate = self._generator() if (todo if self.args.use_vllm else mine) else None
+            generate = self._generator()
         except (ValueError, OSError, ImportError) as error:
             raise UsageError(str(error)) from error
-        finished = sum(self.store.chunks[key] for key in done)
-        hidden = not state.is_main_process
-        with tqdm(total=size, initial=finished, unit="sample", desc="Sampling", disable=hidden) as progress:
-            for i, key in enumerate(mine):
-                assert generate is not None
-                self.store.write(state.process_index, self._sample(key, generate))
-                round_ = todo[i * state.num_processes :][: state.num_processes]  # assumes the others are as far
-                progress.update(sum(self.store.chunks[other] for other in round_))
-        state.wait_for_everyone()
-        if state.is_main_process:
-            missing = len(self.store.chunks) - len(self.store.merge())
-            if missing:
-                raise UsageError(
-                    f"{missing} of {len(self.store.chunks)} chunks of samples in {self.args.output_dir} are missing "
-                    "or damaged: run the same command again, which samples them."
-                )
+        return lambda key: self._sample(key, generate)
 
     def _generator(self) -> Generate:
         args = self.args

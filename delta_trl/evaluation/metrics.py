@@ -5,12 +5,12 @@ A missing reward is NaN: it counts as no sample, never as 0.
 """
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 
 RESAMPLES = 10_000
+ENDS = (0.025, 0.975)  # of an interval of 95 %, as quantiles of the resamples
 ENOUGH = 10  # problems, or an audit's prompts: of 3, intervals of 95 % hold the mean 77 % of the time
 ROUNDING = 1e-12  # a mean of differences as small as this is 0
 BLOCK = 10_000_000  # drawn indices held at a time
@@ -48,34 +48,25 @@ def pass_at_k(rewards: np.ndarray, k: int) -> float:
     return float(1.0 - factors.prod(axis=1).mean())
 
 
-def bootstrap_interval(
-    benchmarks: list[np.ndarray], level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
-) -> tuple[float, float]:
+def bootstrap_interval(benchmarks: list[np.ndarray]) -> tuple[float, float]:
     """
-    Percentile bootstrap interval of avg@k over problems. NaN with fewer than `ENOUGH` scored problems: it would be far
-    too narrow.
+    Percentile bootstrap interval, of 95 %, of avg@k over problems. NaN with fewer than `ENOUGH` scored problems: it
+    would be far too narrow.
 
     Args:
         benchmarks (`list[np.ndarray]`):
             Rewards (P_b, k) of each benchmark. Problems are resampled within each; the interval is that of the average
             over all problems.
-        level (`float`, *optional*, defaults to `0.95`): Coverage.
-        resamples (`int`, *optional*, defaults to `10000`): How often to resample.
-        seed (`int`, *optional*, defaults to `0`): Of the resampling.
     """
-    rng = np.random.default_rng(seed)
     means = [_scored(problem_means(rewards)) for rewards in benchmarks]
     if sum(map(len, means)) < ENOUGH:
         return math.nan, math.nan
-    return _interval(_resampled_means(means, resamples, rng), level)
+    return _interval(_resampled_means(means))
 
 
 def paired_bootstrap(
     first: list[np.ndarray],
     second: list[np.ndarray],
-    level: float = 0.95,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
 ) -> tuple[float, float, float, float]:
     """
     Paired bootstrap over problems: the same problems are drawn for both models.
@@ -88,40 +79,27 @@ def paired_bootstrap(
         the interval of it, and p, the share of resamples in which `first` is not ahead (with one added to both counts,
         so that it is never 0). With fewer than `ENOUGH` such problems, interval and p are NaN.
     """
-    rng = np.random.default_rng(seed)
     differences = [_scored(problem_means(a) - problem_means(b)) for a, b in zip(first, second, strict=True)]
-    resampled = _resampled_means(differences, resamples, rng)
+    resampled = _resampled_means(differences)
     every = np.concatenate(differences)
     if len(every) < ENOUGH:
         return (float(every.mean()) if len(every) else math.nan), math.nan, math.nan, math.nan
-    p = (1 + (resampled <= ROUNDING).sum()) / (resamples + 1)
-    return float(every.mean()), *_interval(resampled, level), float(p)
+    p = (1 + (resampled <= ROUNDING).sum()) / (RESAMPLES + 1)
+    return float(every.mean()), *_interval(resampled), float(p)
 
 
-@dataclass(frozen=True)
-class RunTest:
+def compare_runs(first: np.ndarray, second: np.ndarray) -> dict[str, float | None]:
     """
-    One-sided Mann–Whitney U test over evaluation runs.
-
-    Args:
-        first, second (`float`): Mean accuracy over the runs of each model.
-        u (`float | None`): The U statistic of the first; `None` where a model has a single run.
-        p (`float | None`): The p-value of the first being ahead; `None` likewise.
-    """
-
-    first: float
-    second: float
-    u: float | None
-    p: float | None
-
-
-def compare_runs(first: np.ndarray, second: np.ndarray) -> RunTest:
-    """
-    The paper's test: is the first model ahead? Run i of a model is its accuracy over all problems on sample i of each.
+    The paper's one-sided Mann–Whitney U test over evaluation runs: is the first model ahead? Run i of a model is its
+    accuracy over all problems on sample i of each.
     Problems that are not scored for both models are left out.
 
     Args:
         first, second (`np.ndarray`): Rewards (P, k) and (P, k'), of one benchmark or of several joined along P.
+
+    Returns:
+        `dict`: `first` and `second`, the mean accuracy over the runs of each model; `u`, the statistic of the first,
+        and `p`, both `None` where a model has a single run.
 
     Raises:
         ImportError: If scipy is missing.
@@ -134,28 +112,30 @@ def compare_runs(first: np.ndarray, second: np.ndarray) -> RunTest:
     both = ~np.isnan(problem_means(first) + problem_means(second))
     runs = [_scored(problem_means(rewards[both].T)) for rewards in (first, second)]
     if min(map(len, runs)) < 2:
-        return RunTest(float(runs[0].mean()), float(runs[1].mean()), None, None)
-    result = mannwhitneyu(*runs, alternative="greater")
-    return RunTest(float(runs[0].mean()), float(runs[1].mean()), float(result.statistic), float(result.pvalue))
+        u = p = None
+    else:
+        result = mannwhitneyu(*runs, alternative="greater")
+        u, p = float(result.statistic), float(result.pvalue)
+    return {"first": float(runs[0].mean()), "second": float(runs[1].mean()), "u": u, "p": p}
 
 
 def _scored(means: np.ndarray) -> np.ndarray:
     return means[~np.isnan(means)]
 
 
-def _resampled_means(groups: list[np.ndarray], resamples: int, rng: np.random.Generator) -> np.ndarray:  # (resamples,)
+def _resampled_means(groups: list[np.ndarray]) -> np.ndarray:  # (RESAMPLES,)
     """Means over all groups, each resampled within itself."""
-    size = sum(map(len, groups))
-    totals = np.zeros(resamples)
+    rng, size = np.random.default_rng(0), sum(map(len, groups))
+    totals = np.zeros(RESAMPLES)
     for values in groups:
         block = max(1, BLOCK // max(1, len(values)))
-        for start in range(0, resamples, block):
-            rows = min(block, resamples - start)
+        for start in range(0, RESAMPLES, block):
+            rows = min(block, RESAMPLES - start)
             drawn = rng.integers(0, len(values), (rows, len(values))) if len(values) else np.zeros((rows, 0), int)
             totals[start : start + rows] += values[drawn].sum(axis=1)
-    return totals / size if size else np.full(resamples, np.nan)
+    return totals / size if size else np.full(RESAMPLES, np.nan)
 
 
-def _interval(resampled: np.ndarray, level: float) -> tuple[float, float]:
-    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
+def _interval(resampled: np.ndarray) -> tuple[float, float]:
+    low, high = np.quantile(resampled, ENDS)
     return float(low), float(high)

@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 from scipy import optimize, stats
 
-from delta_trl.evaluation import pass_at_k
+from delta_trl.evaluation.metrics import pass_at_k
 
 from .plans import BASELINE, Cell, Section, Study
 from .token_gradients import interval

@@ -89,7 +89,7 @@ def test_audits_of_chats_stop_where_training_does(tmp_path, template):
         reference_batches=2,
         use_cpu=True,
     )
-    generator = Audit(args, PartialState())._generator("gsm8k", {})
+    generator = Audit(args, PartialState())._generator("gsm8k")
     assert generator.end == ([text, end] if template else [text])
 
 

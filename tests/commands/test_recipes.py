@@ -63,8 +63,12 @@ EXPECTED = {
 PAPER_RECIPES = [path for path, expected in EXPECTED.items() if expected.processes == 8]
 
 
+def parse(options, processes):
+    return RecipeParser(dry_run.plan_config(processes)).parse(options)
+
+
 def arguments(recipe, processes=None):
-    return dry_run.parse(read_options(["--config", recipe]), processes or EXPECTED[recipe].processes)
+    return parse(read_options(["--config", recipe]), processes or EXPECTED[recipe].processes)
 
 
 def needs_registered_rewards(recipe):
@@ -155,7 +159,7 @@ def test_documented_baselines_differ_in_the_method_only():
         recipe = f"recipes/{model}/deepmath_delta.yaml"
         delta = vars(arguments(recipe)[1])
         for name, options in rows:
-            _, args, _ = dry_run.parse(read_options(["--config", recipe, *options.split()]), 8)
+            _, args, _ = parse(read_options(["--config", recipe, *options.split()]), 8)
             changed = {key: value for key, value in vars(args).items() if repr(value) != repr(delta[key])}
             assert changed == BASELINES[name]
             assert dry_run.make_plan(args, 4096).warnings == ()
@@ -281,10 +285,10 @@ def test_hidden_state_cache():
     recipe = "recipes/Qwen3-8B-Base/deepmath_delta.yaml"
     assert dry_run.make_plan(arguments(recipe)[1], 4096).cache_gib == 256 * 20480 * 4096 * 2 / 2**30 == 40
     assert dry_run.make_plan(arguments(recipe, 16)[1], 4096).cache_gib == 20
-    baseline = dry_run.parse(read_options(["--config", recipe, "--token_credit", "none"]), 8)[1]
+    baseline = parse(read_options(["--config", recipe, "--token_credit", "none"]), 8)[1]
     assert dry_run.make_plan(baseline, 4096).cache_gib == dry_run.make_plan(baseline, None).cache_gib == 0
     assert dry_run.make_plan(arguments(recipe)[1], None).cache_gib is None
-    recomputed = dry_run.parse(read_options(["--config", recipe, "--hidden_state_cache", "recompute"]), 8)[1]
+    recomputed = parse(read_options(["--config", recipe, "--hidden_state_cache", "recompute"]), 8)[1]
     assert dry_run.make_plan(recomputed, 4096).cache_gib == 0
 
 

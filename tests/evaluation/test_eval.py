@@ -357,7 +357,7 @@ def test_missing_samples_are_not_summarised(call, tmp_path, monkeypatch, capsys)
         write = Store.write
         patch.setattr(Store, "write", lambda *args: (write(*args), write(*args)))  # two processes, the same chunk
         assert call() == 2
-    assert "1 of 7 chunks of samples" in capsys.readouterr().err
+    assert "1 of 7 chunks in" in capsys.readouterr().err
     assert call() == 0
     assert samples.read_text() == whole
 
