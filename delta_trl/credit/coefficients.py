@@ -233,21 +233,22 @@ def _temperatures(delta: torch.Tensor, sides: torch.Tensor, count: torch.Tensor,
 @torch.no_grad()
 def coefficient_statistics(coefficients: torch.Tensor, advantages: torch.Tensor) -> dict[str, float]:
     """
-    Statistics of the coefficients over all ranks: `coefficient_{min,mean,max,std}`, the means on each side, and
-    `between_sides_variance`, the share of the variance over tokens with A ≠ 0 that lies between the two sides. NaN
+    Statistics of the coefficients that train, those with A ≠ 0, over all ranks: `coefficient_{min,mean,max,std}`, the
+    means on each side, and `between_sides_variance`, the share of the variance that lies between the two sides. NaN
     where undefined. Collective, like `token_coefficients`.
     """
     A, sides = split_sides(advantages)
     coefficients = coefficients.to(A)
-    groups = torch.cat([torch.ones_like(sides[:1]), sides])  # all, +, -
+    trains = sides.any(dim=0)
+    groups = torch.cat([trains[None], sides])  # both, +, -
     count = all_reduce(groups.sum(dim=1).to(A))
     mean = all_reduce((groups * coefficients).sum(dim=1)) / count  # (3,)
     variance = all_reduce((groups * (coefficients - mean[:, None]).nan_to_num() ** 2).sum(dim=1)) / count
     within = (count[1:] * variance[1:]).nansum() / count[1:].sum()
     between = (count[1:].prod() * (mean[1] - mean[2]) ** 2).nan_to_num() / count[1:].sum() ** 2
     infinity = coefficients.new_tensor([math.inf])
-    smallest = all_reduce(torch.cat([coefficients, infinity]).min(), "MIN").item()
-    largest = all_reduce(torch.cat([coefficients, -infinity]).max(), "MAX").item()
+    smallest = all_reduce(torch.cat([coefficients[trains], infinity]).min(), "MIN").item()
+    largest = all_reduce(torch.cat([coefficients[trains], -infinity]).max(), "MAX").item()
     return {
         "coefficient_min": smallest if count[0] else math.nan,
         "coefficient_mean": mean[0].item(),

@@ -55,6 +55,11 @@ def dataset(n: int = 16) -> Dataset:
     )
 
 
+def reward_every_other(completions, **kwargs) -> list[float]:
+    """A reward with which every group has contrast."""
+    return [float(number % 2) for number in range(len(completions))]
+
+
 def reward_letters(completions, **kwargs) -> list[float]:
     """A reward that a random model earns about half of the time: an even number of letters."""
     return [float(sum(c.isalpha() for c in text) % 2 == 0) for text in completions]

@@ -227,10 +227,10 @@ def test_statistics():
     both = torch.cat([plus, minus])
     between = sum(len(side) * (side.mean() - both.mean()) ** 2 for side in (plus, minus)) / len(both)
     expected = {
-        "coefficient_min": c.min(),
-        "coefficient_mean": c.mean(),
-        "coefficient_max": c.max(),
-        "coefficient_std": c.std(correction=0),
+        "coefficient_min": both.min(),
+        "coefficient_mean": both.mean(),
+        "coefficient_max": both.max(),
+        "coefficient_std": both.std(correction=0),
         "coefficient_mean_positive": plus.mean(),
         "coefficient_mean_negative": minus.mean(),
         "between_sides_variance": between / both.var(correction=0),
@@ -241,7 +241,7 @@ def test_statistics():
 
 
 def test_statistics_where_undefined():
-    statistics = coefficient_statistics(torch.ones(3), torch.tensor([1.0, 0, 0]))
+    statistics = coefficient_statistics(torch.tensor([1.0, 2, 0]), torch.tensor([1.0, 0, 0]))
     assert statistics["coefficient_mean"] == statistics["coefficient_mean_positive"] == 1
     assert math.isnan(statistics["coefficient_mean_negative"])
     assert math.isnan(statistics["between_sides_variance"])
