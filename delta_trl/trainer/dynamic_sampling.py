@@ -76,8 +76,11 @@ class DynamicSampling(KnowsRewards):
 
     def get_train_dataloader(self):
         self._train_dataloader = super().get_train_dataloader()
-        self.prompt_order.start()  # a run that resumes loads its place later
         return self._train_dataloader
+
+    def train(self, *args, **kwargs):
+        self.prompt_order.start()  # a run that resumes loads its place later
+        return super().train(*args, **kwargs)
 
     def _generate_and_score_completions(self, inputs):
         if not (self.dynamic_sampling and self.model.training):
@@ -125,6 +128,12 @@ class DynamicSampling(KnowsRewards):
             row |= {name: values[i] if isinstance(values, list) else values for name, values in fields.items()}
         rewards = self._calculate_rewards(inputs, texts, completions, completion_ids)
         first = sum(map(len, sample.rounds)) + own.start
+        for name, values in self._pending_extra_logs.items():
+            if len(values) != len(inputs):
+                raise ValueError(
+                    f"dynamic_sampling: a reward gave log_extra {len(values)} values for {name!r}, and there are "
+                    f"{len(inputs)} completions. Give one value for each."
+                )
         for i, row in enumerate(inputs):
             sample.rows[first + i] = {
                 "inputs": row,

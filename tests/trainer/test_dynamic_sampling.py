@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from datasets import Dataset
+from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 from trl.chat_template_utils import qwen3_chat_template
 
@@ -280,6 +281,28 @@ def test_a_checkpoint_without_an_order_begins_the_data_anew(make_trainer, tmp_pa
     order.start(3)
     order.load(tmp_path)
     assert order.taken == 0
+
+
+def test_a_callback_may_ask_for_the_data(make_trainer):
+    class Asks(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            len(trainer.get_train_dataloader())
+
+    trainer = make_trainer(dynamic_sampling=True, trainer_options={"callbacks": [Asks()]}, max_steps=3)
+    trainer.train()
+    undisturbed = make_trainer(dynamic_sampling=True, max_steps=3)
+    undisturbed.train()
+    assert trainer.prompt_order.taken == undisturbed.prompt_order.taken > 2
+    same_training(trainer, undisturbed)
+
+
+def test_a_column_of_another_length_is_named(make_trainer):
+    def mine(completions, log_extra, **kwargs):
+        log_extra("first", completions[:1])
+        return tiny.reward_letters(completions)
+
+    with pytest.raises(ValueError, match=r"gave log_extra 1 values for 'first', and there are 8 completions"):
+        make_trainer(dynamic_sampling=True, reward_funcs=mine).train()
 
 
 def test_contrast_is_that_of_a_subclass_s_rewards(make_trainer):
