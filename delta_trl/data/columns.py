@@ -1,6 +1,7 @@
 """Checks that a dataset has the columns that training and its rewards need."""
 
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -53,8 +54,9 @@ def check_columns(dataset: Any, reward_funcs: list[Callable], names: list[str], 
     Check the prompts of a dataset, and the columns that its rewards get.
 
     Raises:
-        ValueError: If a prompt is neither text nor a chat, or is not of the first one's kind; and as
-            [`check_reward_columns`].
+        ValueError:
+            If a prompt is neither text nor a chat, or is not of the first one's kind; if Arrow may have changed the
+            column `tests`; and as [`check_reward_columns`].
     """
     prompts = _doubtful_prompts(dataset)
     kind: Any = type(prompts[0]) if prompts else str
@@ -64,6 +66,13 @@ def check_columns(dataset: Any, reward_funcs: list[Callable], names: list[str], 
             raise ValueError(
                 f"{name}, row {number}, column 'prompt': expected a text or a list of messages{same}; got {prompt!r}."
             )
+    features = dataset.features
+    kind_of_tests = str(features.arrow_schema.field("tests").type) if features and "tests" in features else ""
+    if "inputs:" in kind_of_tests and (changed := re.search(r"double|timestamp|date", kind_of_tests)):
+        raise ValueError(
+            f"{name}, column 'tests': write the tests as JSON texts. Arrow gives all rows one type, and has read some "
+            f"as {changed[0]}: integers beside decimals, and texts that look like dates, are no longer what they were."
+        )
     check_reward_columns(dataset.column_names, reward_funcs, names)
 
 

@@ -26,6 +26,7 @@ from ..policy.checks import check_files, check_prompts, check_tokenizer, check_w
 from ..rewards.registry import REWARDS
 from .rollouts import refuse_too_few_rows
 from .scoring import LOSSES, autocast_dtype, changed_losses
+from .trl_contracts import code_objects
 
 
 logger = get_logger(__name__)
@@ -61,6 +62,14 @@ def check_arguments(given: dict[str, Any]) -> None:
     tokenizer = given.get("processing_class") or source.processor()
     for warning in check_model(args, tokenizer, config, name, None if given.get("rollout_func") else data):
         logger.warning(warning)
+    for dataset, rows in _named(evaluated).items():
+        for warning in check_prompts_of(rows, args, tokenizer, config, dataset):
+            logger.warning(warning)
+
+
+def _named(evaluated: Any) -> dict[str, Any]:
+    named = evaluated if isinstance(evaluated, dict) else {"": evaluated}
+    return {f"eval_dataset {key!r}" if key else "eval_dataset": value for key, value in named.items()}
 
 
 def check_data(data: Any, evaluated: Any, rewards: list | None) -> None:
@@ -71,9 +80,7 @@ def check_data(data: Any, evaluated: Any, rewards: list | None) -> None:
                 f"reward_funcs={reward!r}: a text is the hub id of a reward model. Give the function: "
                 f"delta_trl.rewards.get_reward({reward!r})."
             )
-    named = evaluated if isinstance(evaluated, dict) else {"": evaluated}
-    names = {f"eval_dataset {key!r}" if key else "eval_dataset": value for key, value in named.items()}
-    check_datasets({"train_dataset": data, **names}, rewards)
+    check_datasets({"train_dataset": data, **_named(evaluated)}, rewards)
 
 
 def check_model(args: GRPOConfig, tokenizer: Any, config: Any, name: str, data: Any) -> list[str]:
@@ -86,10 +93,15 @@ def check_model(args: GRPOConfig, tokenizer: Any, config: Any, name: str, data: 
             f"The tokenizer of {name!r} has no eos_token, which ends a completion. Set one (tokenizer.eos_token = "
             "'<its text>') and save the tokenizer."
         )
-    if isinstance(data, Dataset) and data.format["type"] != "custom":
-        prompts, template = data.with_format(None)["prompt"], args.chat_template_kwargs
-        return check_prompts(prompts, tokenizer, config, args.max_completion_length, "train_dataset", template)
-    return []
+    return check_prompts_of(data, args, tokenizer, config, "train_dataset")
+
+
+def check_prompts_of(data: Any, args: GRPOConfig, tokenizer: Any, config: Any, name: str) -> list[str]:
+    """Raise `ValueError` for prompts of a dataset that the model cannot read. Returns warnings."""
+    if not isinstance(data, Dataset) or data.format["type"] == "custom":
+        return []
+    prompts, template = data.with_format(None)["prompt"], args.chat_template_kwargs
+    return check_prompts(prompts, tokenizer, config, args.max_completion_length, name, template)
 
 
 def check_trainer(trainer: GRPOTrainer, given: dict[str, Any]) -> None:
@@ -112,7 +124,11 @@ def why_credit_is_ignored(args: GRPOConfig, trainer_class: type[GRPOTrainer]) ->
     `GRPOTrainer`'s; `None` for other losses.
     """
     for method in changed_losses(trainer_class):
-        if not LOSSES.intersection(inspect.unwrap(method).__code__.co_names):  # a call of the base class's names it
+        if not inspect.isfunction(method):  # a `partialmethod`, say: it cannot be told
+            continue
+        if not any(
+            LOSSES.intersection(code.co_names) for code in code_objects(method)
+        ):  # a call of the base's names it
             return (
                 f"{method.__qualname__} replaces the loss of GRPOTrainer, which token credit works on. Change the "
                 f"loss by calling super().{method.__name__}, or use token_credit='none'."

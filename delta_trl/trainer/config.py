@@ -170,7 +170,7 @@ class DeltaGRPOConfig(CreditArguments, GRPOConfig):
         if str(self.scale_rewards).lower() in ("true", "false"):  # from the command line
             self.scale_rewards = str(self.scale_rewards).lower() == "true"
         _check_values({name: getattr(self, name) for name in VALID})
-        if self.top_k < 0 and not self.use_vllm:
+        if self.top_k is not None and self.top_k < 0 and not self.use_vllm:
             raise ValueError(f"top_k={self.top_k}: expected 0 for all tokens; -1 is vLLM's.")
         # TRL sets `gradient_checkpointing`; newer transformers call it `activation_checkpointing` and would warn
         for old in ("gradient_checkpointing", "gradient_checkpointing_kwargs"):

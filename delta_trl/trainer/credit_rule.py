@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from ..credit import ChangedCredit, TokenCredit, make_rule
-from ..credit.rule import check_rule
+from ..credit.rule import TokenCreditError, check_rule
 from .checks import why_credit_is_ignored
 from .config import CreditArguments
 from .model_card import Paper
@@ -96,6 +97,13 @@ class RuleState(TrainerCallback):
         state = self._rule.state_dict()
         if state and self._trainer.args.should_save:
             torch.save({"rule": rule_name(self._rule), "state": state}, folder / RULE_STATE)
+            try:
+                torch.load(folder / RULE_STATE)
+            except UnpicklingError as error:
+                raise TokenCreditError(
+                    f"The state of {rule_name(self._rule)} cannot be read back from a checkpoint: state_dict() may "
+                    f"hold tensors, numbers of Python, texts, lists and dicts; got {state!r:.300}."
+                ) from error
 
     def load(self, folder: Path) -> None:
         self._rule.load_state_dict({})

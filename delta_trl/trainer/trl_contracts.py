@@ -137,9 +137,9 @@ def _changes_of_trainer(trainer: type) -> Iterator[str]:
             yield f"GRPOTrainer.{name} returns {outputs} values, expected log-probabilities, entropies, auxiliary loss"
     members = [vars(cls) for cls in trainer.__mro__ if cls.__module__.partition(".")[0] == "trl"]
     functions = [value for values in members for value in values.values() if inspect.isfunction(value)]
-    codes = [code for function in functions for code in _codes(function)]
+    codes = [code for function in functions for code in code_objects(function)]
     yield from (f"GRPOTrainer logs no {x!r}" for x in LOGGED if not any(x in code.co_consts for code in codes))
-    made = [code for function in functions if function.__name__ == "__init__" for code in _codes(function)]
+    made = [code for function in functions if function.__name__ == "__init__" for code in code_objects(function)]
     stored = {step.argval for code in made for step in dis.get_instructions(code) if step.opname == "STORE_ATTR"}
     yield from (f"GRPOTrainer has no attribute {name}" for name in ATTRIBUTES if name not in stored)
 
@@ -161,7 +161,7 @@ def _changed(name: str, function: Callable, expected: str) -> Iterator[str]:
         yield f"{name} takes {inspect.Signature(bare)}, expected ({expected})"
 
 
-def _codes(function: Callable) -> Iterator[CodeType]:
+def code_objects(function: Callable) -> Iterator[CodeType]:
     """The code of a function and of those defined in it, without decorators."""
     codes = [inspect.unwrap(function).__code__]
     while codes:
@@ -173,7 +173,7 @@ def _codes(function: Callable) -> Iterator[CodeType]:
 def _strings(function: Callable) -> set[str]:
     """The string constants of a function, without the names of keyword arguments, which its code holds as well."""
     strings = set()
-    for code in _codes(function):
+    for code in code_objects(function):
         strings |= {constant for constant in code.co_consts if isinstance(constant, str)}
         for step, following in pairwise(dis.get_instructions(code)):
             if following.opname == "BUILD_CONST_KEY_MAP":  # a dict, up to Python 3.13

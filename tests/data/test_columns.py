@@ -1,7 +1,11 @@
+import json
+from datetime import datetime
+
 import pytest
 from datasets import Dataset
 
 from delta_trl.data.columns import check_datasets
+from delta_trl.rewards import code_reward
 
 from ..corpus import tiny
 
@@ -26,3 +30,18 @@ def test_a_missing_prompt_is_named(prompts, row):
         ValueError, match=f"train_dataset, row {row}, column 'prompt': expected a text or a list of .*None"
     ):
         check_datasets({"train_dataset": dataset}, [tiny.reward_letters])
+
+
+@pytest.mark.parametrize(
+    ("tests", "kind"),
+    [
+        ([{"inputs": [[3]], "outputs": [3]}, {"inputs": [[2.5]], "outputs": [5.0]}], "double"),
+        ([{"inputs": [datetime(2020, 1, 1)], "outputs": ["Wednesday"]}], "timestamp"),
+    ],
+)  # fmt: skip
+def test_tests_that_arrow_may_have_changed_are_refused(tests, kind):
+    rows = Dataset.from_dict({"prompt": ["1+1="] * len(tests), "tests": tests})
+    with pytest.raises(ValueError, match=f"write the tests as JSON texts.*has read some as {kind}"):
+        check_datasets({"train_dataset": rows}, [code_reward])
+    texts = [json.dumps(one, default=str) for one in tests]
+    check_datasets({"train_dataset": Dataset.from_dict({"prompt": rows["prompt"][:], "tests": texts})}, [code_reward])

@@ -15,7 +15,7 @@ from peft import PromptTuningConfig
 from torch import nn
 
 from delta_trl import DeltaGRPOConfig
-from delta_trl.credit import AdaptiveSides, DelTA, WithinSide
+from delta_trl.credit import RLCSD, AdaptiveSides, DelTA, OptimalTokenBaseline, WithinSide
 from delta_trl.trainer.checks import refuse_what_hides_states
 
 from ..corpus import tiny
@@ -115,8 +115,19 @@ def test_a_temperature_that_log_probabilities_do_not_know(make_trainer, caplog):
         ({"train_dataset": Dataset.from_dict({"prompt": ["1+1=", None] * 4})}, "row 2, column 'prompt'"),
         ({"trainer_options": {"token_credit": DelTA(normalize_coefficients=1)}}, "normalize_coefficients=1"),
         ({"reward_weights": [math.nan]}, "reward_weights"),
+        (
+            {"trainer_options": {"token_credit": RLCSD()}, "model": tiny.model(max_position_embeddings=15)},
+            "15 positions",
+        ),
+        (
+            {
+                "trainer_options": {"token_credit": OptimalTokenBaseline()},
+                "multi_objective_aggregation": "normalize_then_sum",
+            },
+            "OptimalTokenBaseline trains on the sum of the rewards",
+        ),
     ],
-    ids=["name of a reward", "no prompt", "not a bool", "weight"],
+    ids=["name of a reward", "no prompt", "not a bool", "weight", "positions", "sum of rewards"],
 )
 def test_mistakes_in_python(make_trainer, change, message):
     with pytest.raises(ValueError, match=message):
@@ -137,10 +148,19 @@ def few_words() -> dict:
             {"model": tiny.model(max_position_embeddings=11)},
             "max_completion_length=8 more: the model has 11",
         ),
+        (
+            {
+                "model": tiny.model(max_position_embeddings=30),
+                "trainer_options": {"eval_dataset": {"long": Dataset.from_dict({"prompt": ["1+1=" * 9, "1+1="]})}},
+                "eval_strategy": "steps",
+                "eval_steps": 2,
+            },
+            "eval_dataset 'long'",
+        ),
         ({"trainer_options": few_words()}, "does not know"),
         ({"loss_type": "cispo"}, "at epsilon_high=0.28, and they are 1"),
     ],
-    ids=["frozen", "positions", "words", "cap"],
+    ids=["frozen", "positions", "evaluation", "words", "cap"],
 )
 def test_what_grpo_trainer_does_is_only_doubted(make_trainer, caplog, change, message):
     make_trainer(**change)
@@ -168,8 +188,9 @@ def transformed():
         {"train_dataset": tiny.dataset().add_column("trainer_state", ["-"] * 16)},
         {"model": tiny.model(rope_parameters={"rope_type": "linear", "factor": 4.0, "rope_theta": 1e4})},
         {"model_init_kwargs": '{"max_position_embeddings": 4e3}'},
+        {"top_k": None},
     ],
-    ids=["wrapped", "numpy", "column", "stretched", "json"],
+    ids=["wrapped", "numpy", "column", "stretched", "json", "top_k"],
 )
 def test_what_grpo_trainer_takes_is_taken(make_trainer, change):
     make_trainer(**change)

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 import torch
 
 from delta_trl.credit import RULES, Credit, DelTA, TokenCredit
+from delta_trl.credit.rule import TokenCreditError
 from delta_trl.trainer.credit_rule import RULE_STATE, public_name, rule_name
 
 
@@ -44,6 +46,14 @@ def test_a_rule_goes_on_where_its_checkpoint_was_saved(make_trainer, tmp_path):
         assert torch.equal(ours, theirs)
     resumed.train()
     assert resumed.token_credit.seen == 3  # from the start
+
+
+def test_a_state_that_cannot_be_read_back_is_refused(make_trainer):
+    rule = Counting()
+    rule.seen = np.float64(0.5)
+    rule.load_state_dict = lambda state: None
+    with pytest.raises(TokenCreditError, match=r"Counting cannot be read back.*np.float64"):
+        make_trainer(**OPTIONS, trainer_options={"token_credit": rule}).train()
 
 
 def test_a_checkpoint_without_state_starts_the_rule_anew(make_trainer, tmp_path):

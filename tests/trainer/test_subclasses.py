@@ -286,6 +286,28 @@ class Replaces:
         return sum(weight.sum() for weight in model.parameters())
 
 
+class CallsInside(GRPOTrainer):
+    def _compute_loss(self, model, inputs):
+        def inner():
+            return super(CallsInside, self)._compute_loss(model, inputs)
+
+        return inner()
+
+
+class Partial(GRPOTrainer):
+    def _scaled(self, model, inputs, factor):
+        return factor * super()._compute_loss(model, inputs)
+
+    _compute_loss = functools.partialmethod(_scaled, factor=2)
+
+
+@pytest.mark.parametrize("kind", [CallsInside, Partial])
+def test_a_loss_that_calls_trls_in_its_own_way(make_trainer, kind):
+    trainer = make_trainer(trainer_class=type("Mixed", (kind, DeltaGRPOTrainer), {}))
+    trainer.train()
+    assert min(logged(trainer, "grad_norm")) > 0
+
+
 @pytest.mark.parametrize("bases", [(DeltaGRPOTrainer, GMPOTrainer), (Replaces, DeltaGRPOTrainer)])
 def test_a_loss_that_takes_the_place_of_trls(tmp_path, caplog, bases):
     """It would ignore token credit, or not know what to do with advantages of tokens."""

@@ -29,7 +29,8 @@ from ..tokens import Credit, Tokens
 class OptimalTokenBaseline(TokenCredit):
     """
     Replaces the group's mean reward by the baseline with the least variance at every position. Weights may be
-    negative: where a winner's reward is below the baseline of a position, the token there is pushed down.
+    negative: where a winner's reward is below the baseline of a position, the token there is pushed down. Steps are of
+    the rewards' scale, as nothing divides by their standard deviation.
     """
 
     def of_rollout(self, tokens: Tokens) -> Credit:
@@ -56,3 +57,8 @@ class OptimalTokenBaseline(TokenCredit):
 
     def check(self, trainer: Any) -> None:
         check_whole_parameters(trainer, "OptimalTokenBaseline", "a rule that needs no LM head")
+        if trainer.multi_objective_aggregation == "normalize_then_sum":
+            raise ValueError(
+                "OptimalTokenBaseline trains on the sum of the rewards, which "
+                "multi_objective_aggregation='normalize_then_sum' asks not to: use 'sum_then_normalize'."
+            )
