@@ -235,10 +235,10 @@ def describe(plan: Plan, run_args: RunArguments, args: DeltaGRPOConfig, model_ar
     return "\n".join(lines)
 
 
-def check_data(run_args: RunArguments, args: DeltaGRPOConfig, rewards: list[Callable]) -> Dataset | None:
+def check_data(run_args: RunArguments, args: DeltaGRPOConfig, rewards: list[Callable]) -> dict[str, Dataset | None]:
     """
-    Local training data; `None` if it is not local. Raises `ValueError` and `OSError` as training does for invalid
-    rows, also those to evaluate on, and for too few.
+    Local data to train and to evaluate on; `None` if it is not local. Raises `ValueError` and `OSError` as training
+    does for invalid rows, and for too few.
     """
     data = evaluated = None
     if Path(run_args.dataset_name).exists():
@@ -248,33 +248,38 @@ def check_data(run_args: RunArguments, args: DeltaGRPOConfig, rewards: list[Call
         evaluated = load_prepared(source, rewards, run_args.dataset_test_split)
     if data is not None:
         refuse_too_few_rows(args, len(data))
-    checks.check_data(data, evaluated, rewards)
-    return data
+    datasets = {"train_dataset": data, **checks.named(evaluated)}
+    checks.check_data(datasets, rewards)
+    return datasets
 
 
-def check_model(run_args: RunArguments, args: DeltaGRPOConfig, source: ModelSource, data: Dataset | None) -> list[str]:
+def check_model(
+    run_args: RunArguments, args: DeltaGRPOConfig, source: ModelSource, datasets: dict[str, Dataset | None]
+) -> list[str]:
     """Raise `ValueError` and return warnings as training does, if tokenizer and configuration are on this machine."""
-    if data is None and run_args.conversational:  # the data is not local
-        data = Dataset.from_dict({"prompt": [[{"role": "user", "content": "a question"}]]})
+    if datasets["train_dataset"] is None and run_args.conversational:  # the data is not local
+        datasets["train_dataset"] = Dataset.from_dict({"prompt": [[{"role": "user", "content": "a question"}]]})
     try:
         processor, config = source.processor(), source.config()
     except OSError:
         if Path(source.name).is_dir():
             raise
         return []  # not on this machine
-    if run_args.max_prompt_length is not None and data is not None:
-        template = args.chat_template_kwargs
-        data = drop_long_prompts(data, source.tokenizer(), run_args.max_prompt_length, run_args.dataset_name, template)
-    return checks.check_model(args, processor, config, source.name, data)
+    if (limit := run_args.max_prompt_length) is not None:
+        tokenizer, template = source.tokenizer(), args.chat_template_kwargs
+        datasets = {
+            name: data and drop_long_prompts(data, tokenizer, limit, name, template) for name, data in datasets.items()
+        }
+    return checks.check_model(args, processor, config, source.name, datasets)
 
 
 def main(options: Options, num_processes: int) -> None:
     """Print the plan of a recipe. Raises `UsageError` for a mistake in it, its data, or its rewards' options."""
     run_args, training_args, model_args = RecipeParser(plan_config(num_processes)).parse(options)
     try:
-        data = check_data(run_args, training_args, get_rewards(run_args))
+        datasets = check_data(run_args, training_args, get_rewards(run_args))
         source = model_source(model_args, training_args, local_files_only=True)
-        warnings = check_model(run_args, training_args, source, data)
+        warnings = check_model(run_args, training_args, source, datasets)
         plan = make_plan(training_args, hidden_size(model_args, training_args.trust_remote_code))
     except (ValueError, OSError, ImportError) as error:
         raise UsageError(str(error)) from error

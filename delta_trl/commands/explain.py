@@ -14,6 +14,7 @@ from ..credit import credit_at_rollout, make_rule
 from ..data.completions import read_completions
 from ..evaluation.arguments import ModelArguments
 from ..evaluation.generation import ModelSource, beginning
+from ..evaluation.processes import start_processes
 from ..files import write_atomically
 from ..policy.checks import check_ids, doubts, refuse_chats_without_template
 from ..policy.prompts import prompt_ids
@@ -37,10 +38,12 @@ class ExplainArguments(ModelArguments):
 
     Args:
         data (`str`):
-            JSON lines: `prompt`, a text or chat messages, `completion`, and `reward`, null where it is unknown.
+            JSON lines such as {"prompt": "2+3=", "completion": "5", "reward": 1.0}. A prompt may be a list of chat
+            messages, a reward null where it is unknown. Completions of the same prompt are a group: their rewards
+            become advantages as in GRPO.
         output_dir (`str`): Where the records and the report go.
         rules (`str`, *optional*, defaults to `"delta"`):
-            One rule, as in recipes, such as `delta:token_gradient=lm_head` or `your_module.YourRule`.
+            One rule, as in recipes, options after a colon: `delta:token_gradient=lm_head` or `your_module.YourRule`.
         batch_size (`int`, *optional*, defaults to `4`): Completions in a forward pass.
         min_count (`int`, *optional*, defaults to `5`): How often a token type must occur to be in the clouds.
         overwrite (`bool`, *optional*, defaults to `False`): Replace what this command wrote there before.
@@ -91,9 +94,8 @@ def explain(rows: list[dict], args: ExplainArguments) -> Path:
         raise UsageError(f"--rules {args.rules}: {error}") from error
     source, output = args.source(), Path(args.output_dir)
     tokenizer = tokenize(rows, source, args.data)
-    device = "cuda" if torch.cuda.is_available() and not args.use_cpu else "cpu"
     try:
-        model = source.model().to(device).eval()
+        model = source.model().to(start_processes(args.use_cpu).device).eval()
     except Exception as error:  # what loading raises has no common type
         raise _not_loaded(source.name, error) from error
     add_advantages(rows)

@@ -238,17 +238,17 @@ def coefficient_statistics(coefficients: torch.Tensor, advantages: torch.Tensor)
     where undefined. Collective, like `token_coefficients`.
     """
     A, sides = split_sides(advantages)
-    coefficients = coefficients.to(A)
     trains = sides.any(dim=0)
-    groups = torch.cat([trains[None], sides])  # both, +, -
+    coefficients, sides = coefficients.to(A)[trains], sides[:, trains]
+    groups = torch.cat([torch.ones_like(sides[:1]), sides])  # all, +, -
     count = all_reduce(groups.sum(dim=1).to(A))
     mean = all_reduce((groups * coefficients).sum(dim=1)) / count  # (3,)
     variance = all_reduce((groups * (coefficients - mean[:, None]).nan_to_num() ** 2).sum(dim=1)) / count
     within = (count[1:] * variance[1:]).nansum() / count[1:].sum()
     between = (count[1:].prod() * (mean[1] - mean[2]) ** 2).nan_to_num() / count[1:].sum() ** 2
     infinity = coefficients.new_tensor([math.inf])
-    smallest = all_reduce(torch.cat([coefficients[trains], infinity]).min(), "MIN").item()
-    largest = all_reduce(torch.cat([coefficients[trains], -infinity]).max(), "MAX").item()
+    smallest = all_reduce(torch.cat([coefficients, infinity]).min(), "MIN").item()
+    largest = all_reduce(torch.cat([coefficients, -infinity]).max(), "MAX").item()
     return {
         "coefficient_min": smallest if count[0] else math.nan,
         "coefficient_mean": mean[0].item(),

@@ -1,11 +1,13 @@
 """Checks that a dataset has the columns that training and its rewards need."""
 
 import inspect
-import re
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 from datasets import Dataset, LargeList, List
+
+from ..rewards.code import CodeReward, code_reward
 
 
 # What TRL itself passes to every reward function, besides the dataset's columns
@@ -56,7 +58,7 @@ def check_columns(dataset: Any, reward_funcs: list[Callable], names: list[str], 
     Raises:
         ValueError:
             If a prompt is neither text nor a chat, or is not of the first one's kind; if Arrow may have changed the
-            column `tests`; and as [`check_reward_columns`].
+            tests of `code_reward`; and as [`check_reward_columns`].
     """
     prompts = _doubtful_prompts(dataset)
     kind: Any = type(prompts[0]) if prompts else str
@@ -66,14 +68,32 @@ def check_columns(dataset: Any, reward_funcs: list[Callable], names: list[str], 
             raise ValueError(
                 f"{name}, row {number}, column 'prompt': expected a text or a list of messages{same}; got {prompt!r}."
             )
-    features = dataset.features
-    kind_of_tests = str(features.arrow_schema.field("tests").type) if features and "tests" in features else ""
-    if "inputs:" in kind_of_tests and (changed := re.search(r"double|timestamp|date", kind_of_tests)):
-        raise ValueError(
-            f"{name}, column 'tests': write the tests as JSON texts. Arrow gives all rows one type, and has read some "
-            f"as {changed[0]}: integers beside decimals, and texts that look like dates, are no longer what they were."
-        )
     check_reward_columns(dataset.column_names, reward_funcs, names)
+    features = dataset.features
+    if (
+        features
+        and "tests" in features
+        and any(isinstance(one, CodeReward) or one is code_reward for one in reward_funcs)
+    ):
+        _check_tests(features.arrow_schema.field("tests").type, name)
+
+
+def _check_tests(kind: pa.DataType, name: str) -> None:
+    """Raise `ValueError` for inputs and outputs of a type in which Arrow may have changed them."""
+    kinds = [field.type for field in _fields(kind) if field.name in ("inputs", "outputs")]
+    while kinds:
+        kind = kinds.pop()
+        if pa.types.is_floating(kind) or pa.types.is_temporal(kind) or pa.types.is_struct(kind):
+            raise ValueError(
+                f"{name}, column 'tests': write the tests as JSON texts. Arrow gives all rows one type, here {kind}: "
+                "integers beside decimals become decimals, texts that look like dates become dates, and all dicts "
+                "get the same keys."
+            )
+        kinds += [field.type for field in _fields(kind)]
+
+
+def _fields(kind: pa.DataType) -> list[pa.Field]:
+    return [kind.field(i) for i in range(kind.num_fields)]
 
 
 def _doubtful_prompts(dataset: Any) -> list:

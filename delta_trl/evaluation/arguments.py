@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass, field
 
-import torch
-
 from ..arguments.errors import UsageError
 from ..arguments.parser import CheckedArguments, documented, read_mappings
 from ..data.formats import FORMATS
 from .generation import ModelSource
+
+
+DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
 @documented
@@ -20,7 +21,7 @@ class ModelArguments(CheckedArguments):
         model_name_or_path (`str`): Hub id or path of a model, or of a PEFT adapter, whose base is loaded with it.
         model_revision (`str`, *optional*): Branch, tag or commit of the model's hub repository.
         dtype (`str`, *optional*, defaults to `"auto"`):
-            Type of the weights, `bfloat16` or `float32`; `auto` is the checkpoint's.
+            Type of the weights, `bfloat16`, `float16` or `float32`; `auto` is the checkpoint's.
         attn_implementation (`str`, *optional*): Attention of transformers, such as `sdpa` or `flash_attention_2`.
         trust_remote_code (`bool`, *optional*, defaults to `False`): Run code of the model's own hub repository.
         use_cpu (`bool`, *optional*, defaults to `False`): Stay on the CPU, though there is a GPU.
@@ -35,8 +36,7 @@ class ModelArguments(CheckedArguments):
 
     def __post_init__(self):
         self.require("model_name_or_path")
-        known = self.dtype == "auto" or isinstance(getattr(torch, self.dtype, None), torch.dtype)
-        self.expect("dtype", known, "auto, float32, bfloat16 or float16")
+        self.expect("dtype", self.dtype in DTYPES, "auto, float32, bfloat16 or float16")
 
     def source(self) -> ModelSource:
         assert self.model_name_or_path

@@ -64,10 +64,7 @@ def bootstrap_interval(benchmarks: list[np.ndarray]) -> tuple[float, float]:
     return _interval(_resampled_means(means))
 
 
-def paired_bootstrap(
-    first: list[np.ndarray],
-    second: list[np.ndarray],
-) -> tuple[float, float, float, float]:
+def paired_bootstrap(first: list[np.ndarray], second: list[np.ndarray]) -> tuple[float, float, float, float]:
     """
     Paired bootstrap over problems: the same problems are drawn for both models.
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..sandbox import Grade, Limits, RemoteSandbox, Sandbox, Tests, TestsError, check_tests, grade, parse_tests
-from .grader.extraction import THINK_TAG, Completions, message_text
+from .grader.extraction import Completions, message_text
 from .inputs import check_inputs
 
 
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 PYTHON = re.compile(r"\W{0,2}py(?:thon)?[\d.]*(?![\w-])", re.IGNORECASE)
 HEADED = re.compile(r"py(?:thon)?3?\s*", re.IGNORECASE)  # Solution: ```python
-OPEN_FENCE = re.compile(r"^(?:```|~~~)[ \t]*py(?:thon)?3?[ \t]*\n?\Z", re.IGNORECASE | re.MULTILINE)  # ends a prompt
+THINK = "<think>"
 TAGS = re.compile(r"(?:[ \t]*<[^<>`\s]{1,30}>)*")
 
 
@@ -27,8 +27,7 @@ def extract_program(text: str, whole_text: bool = True) -> str | None:
         text (`str`): The completion. Only what follows its reasoning (`</think>`) counts.
         whole_text (`bool`, *optional*, defaults to `True`): Take a text without any fence as the program itself.
     """
-    reasoning = [tag.end() for tag in THINK_TAG.finditer(text) if tag[1]]
-    text = text[reasoning[-1] if reasoning else 0 :]
+    text = text.rpartition("</think>")[2]
     blocks: dict[str, str] = {}
     opening: Fence | None = None
     lines: list[str] = []
@@ -36,7 +35,7 @@ def extract_program(text: str, whole_text: bool = True) -> str | None:
     for line in text.split("\n"):
         fence = read_fence(line)
         if opening is None:
-            if THINK_TAG.search(line):
+            if THINK in line:
                 return None  # unclosed reasoning; inside a block the tag is part of the program
             if fence is not None:
                 opening, lines, fenced = fence, [], True
@@ -113,8 +112,8 @@ class CodeReward:
         workers (`int`, *optional*):
             Tests that run at the same time in each training process; by default its share of the processors.
         partial_credit (`bool`, *optional*, defaults to `False`):
-            Reward the fraction of tests passed, of those that fail without a program; otherwise 1.0 for all tests and
-            0.0 for fewer.
+            Reward the fraction of tests passed, of those that doing nothing would fail; otherwise 1.0 for all tests
+            and 0.0 for fewer.
         require_fence (`bool`, *optional*, defaults to `False`):
             Give a completion without a fenced block 0, instead of running its whole text.
         tier (`str`, *optional*): See `Sandbox`.
@@ -168,7 +167,8 @@ class CodeReward:
                 TRL's hook for the completions table; gets each verdict.
             log_metric (`Callable[[str, float], None]`, *optional*):
                 TRL's hook for metrics; gets the share of completions that could not be graded.
-            prompts (`list`, *optional*): A text that ends with ```` ```python ```` has opened the completion's block.
+            prompts (`list`, *optional*):
+                Of each completion. A text that ends with ```` ```python ```` opens one that has no such block.
 
         Returns:
             `list[float | None]`: 1.0 or 0.0 (or the fraction of tests passed); `None` where the tests cannot be used
@@ -181,7 +181,7 @@ class CodeReward:
         tests = list(tests)  # a data set's column builds new rows at each access, but `_key` compares them by `id`
         texts = [message_text(completion) for completion in completions]
         if prompts:
-            texts = [_opened(prompt) + text for prompt, text in zip(prompts, texts, strict=True)]
+            texts = [_continued(prompt, text) for prompt, text in zip(prompts, texts, strict=True)]
         programs = [extract_program(text, not self.require_fence) for text in texts]
         rows = {_key(test): test for test in tests}
         parsed = dict(zip(rows, self.sandbox.map(self._parse, rows.values()), strict=True))
@@ -226,9 +226,13 @@ class CodeReward:
         return float(result.passed == result.total)
 
 
-def _opened(prompt: Any) -> str:
-    opened = OPEN_FENCE.search(prompt) if isinstance(prompt, str) else None
-    return opened[0].rstrip() + "\n" if opened else ""
+def _continued(prompt: Any, text: str) -> str:
+    """The completion after the prompt's last line, if that opens a block of Python and the completion opens none."""
+    last = prompt.rstrip().rpartition("\n")[2] if isinstance(prompt, str) else ""
+    opens, *own = (
+        fence is not None and fence.language == "python" for fence in map(read_fence, [last, *text.split("\n")])
+    )
+    return f"{last}\n{text}" if opens and not any(own) and THINK not in text else text
 
 
 def _unusable(error: TestsError) -> str:
@@ -265,7 +269,7 @@ def code_reward(
             For each completion a dict, or its JSON: inputs and outputs of a program, calls of a function, or asserts;
             docs/sandbox.md has the formats.
         timeout, memory_mb, workers (*optional*): See `CodeReward`.
-        **kwargs: `log_extra` and `log_metric` of TRL's trainers; further columns are not used.
+        **kwargs: `prompts`, `log_extra` and `log_metric` of TRL's trainers; further columns are not used.
 
     Returns:
         `list[float | None]`: 1.0, 0.0, or `None` where the tests cannot be used or the sandbox failed.

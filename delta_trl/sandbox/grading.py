@@ -18,7 +18,7 @@ REPORT_BYTES = 500  # the report on a case's end is shorter
 METHOD = "Solution()."  # prefix of methods in LeetCode's data sets
 MAX_LEVELS = 100  # of nesting in a call's input or output
 JSON_SCALARS = (type(None), bool, int, float, str)
-GIVEN: dict[int, int] = {}  # by the hash of tests that are code, how many of them pass without a program
+GIVEN: dict[int, frozenset[int]] = {}  # by the hash of tests that are code, which of them pass without a program
 
 
 @dataclass(frozen=True)
@@ -33,23 +33,18 @@ class Grade:
             "passed", or the first failure: "wrong answer", "exception", "timeout", "memory", "output limit", "killed".
             "sandbox error" if the program could not be graded.
         failed_test (`int`, *optional*): Number of the first test that failed, from 1.
-        given (`int`, *optional*, defaults to 0): How many tests pass without a program: they earn nothing.
+        share (`float`, *optional*, defaults to `0.0`): Partial credit: of the tests that doing nothing would fail.
     """
 
     passed: int
     total: int
     verdict: str
     failed_test: int | None = None
-    given: int = 0
+    share: float = 0.0
 
     @property
     def graded(self) -> bool:
         return self.verdict != Outcome.SANDBOX_ERROR.value
-
-    @property
-    def share(self) -> float:
-        """The share of tests passed, among those that fail without a program."""
-        return max(0, self.passed - self.given) / (self.total - self.given)
 
     def __str__(self) -> str:
         if self.failed_test is None:
@@ -69,6 +64,10 @@ class StdinTests:
 
     inputs: list[str]
     outputs: list[str]
+
+    @property
+    def given(self) -> frozenset[int]:
+        return frozenset(case for case, output in enumerate(self.outputs) if not output.strip())
 
     def job(self, code: str, cases: range) -> dict:
         return {"kind": "stdin", "code": code, "inputs": [self.inputs[case] for case in cases]}
@@ -99,6 +98,10 @@ class CallTests:
     function: str
     inputs: list[list]
     outputs: list
+
+    @property
+    def given(self) -> frozenset[int]:
+        return frozenset(case for case, output in enumerate(self.outputs) if output is None)
 
     def job(self, code: str, cases: range) -> dict:
         arguments = [codec.encode(self.inputs[case]) for case in cases]
@@ -142,20 +145,20 @@ class Suite:
         setup (`str`): Code to run first.
         units (`tuple[str, ...]`): The tests; they can use the program's names.
         entry_point (`str`, *optional*): What `check` is called with after each unit: `f`, or `Solution().f`.
-        given (`int`, *optional*, defaults to 0): How many units pass without a program, see `check_tests`.
+        given (`frozenset[int]`, *optional*): Numbers of the units that pass without a program, see `check_tests`.
     """
 
     setup: str
     units: tuple[str, ...]
     entry_point: str | None = None
-    given: int = 0
+    given: frozenset[int] = frozenset()
 
-    def grade(
+    def run(
         self, sandbox: Sandbox | RemoteSandbox, code: str | None, limits: Limits, stop_at_failure: bool
-    ) -> Grade:
+    ) -> dict[int, str]:
         """
-        All tests of a program in one execution: the tests in one process, the program in another. If `code` is `None`,
-        there is no program: its names can be called, but give nothing.
+        The verdicts on a program, of one execution: the tests in one process, the program in another. If `code` is
+        `None`, there is no program: its names can be called, but give nothing.
         """
         if not sandbox.is_local:
             raise TestsError("Tests that are code need a process beside the program's: run them in a local Sandbox.")
@@ -165,7 +168,7 @@ class Suite:
         result = sandbox.execute(jobs, limits)
         total = len(self.units)
         if result.outcome is Outcome.SANDBOX_ERROR:
-            return Grade(0, total, "sandbox error")
+            return {0: result.outcome.value}
         report = load_report(result.reports[0]) if result.reports else {"passed": []}
         if isinstance(report, dict) and isinstance(report.get("unusable"), str):
             raise TestsError(f"The tests cannot be run: {report['unusable']}")
@@ -175,14 +178,14 @@ class Suite:
             or len(passed) > total
             or not all(one is True or isinstance(one, str) for one in passed)
         ):
-            return Grade(0, total, "exception", 1)
+            return {0: "exception"}
         named = {True: "passed", "AssertionError": "wrong answer", "MemoryError": "memory"}
         verdicts = {number: named.get(one, "exception") for number, one in enumerate(passed)}
         if result.outcome is not Outcome.OK:
             verdicts[min(len(passed), total - 1)] = result.outcome.value
         elif len(passed) < total and set(verdicts.values()) <= {"passed"}:
             verdicts[len(passed)] = "exception"  # the tests ended before this one ran
-        return replace(summarize(verdicts, total), given=self.given)
+        return verdicts
 
 
 def parse_json(text: str) -> Any:
@@ -237,10 +240,10 @@ def _parse_tests(tests: dict | str) -> Tests:
         )
     if tests.get("fn_name"):
         return _parse_calls(_function("fn_name", tests["fn_name"]).removeprefix(METHOD), inputs, outputs)
-    wanted = [_text(item) for item in outputs]
-    if not any(map(str.strip, wanted)):
+    texts = StdinTests([_text(item) for item in inputs], [_text(item) for item in outputs])
+    if len(texts.given) == len(inputs):
         raise TestsError("All outputs are blank: a program that does nothing would pass.")
-    return StdinTests([_text(item) for item in inputs], wanted)
+    return texts
 
 
 def _parse_suite(tests: dict) -> Suite:
@@ -304,9 +307,10 @@ def _parse_calls(name: str, inputs: list, outputs: list) -> CallTests:
             raise TestsError(f"A call's output is a JSON value, got {wanted!r:.200}.")
         arguments.append(given)
         expected.append(wanted)
-    if all(one is None for one in expected):
+    calls = CallTests(name, arguments, expected)
+    if len(calls.given) == len(expected):
         raise TestsError("All outputs are null: a program that does nothing would pass.")
-    return CallTests(name, arguments, expected)
+    return calls
 
 
 def check_tests(sandbox: Sandbox | RemoteSandbox, tests: Tests, limits: Limits) -> Tests:
@@ -322,22 +326,19 @@ def check_tests(sandbox: Sandbox | RemoteSandbox, tests: Tests, limits: Limits) 
         `Tests`: For `grade`.
 
     Raises:
-        TestsError:
-            If all pass, so that every program would; if they do not end within the limits, so that none would; or if
-            they cannot be run, as on a server.
+        TestsError: If all pass, so that every program would, or if they cannot be run, as on a server.
     """
     if not isinstance(tests, Suite):
         return tests
     if hash(tests) not in GIVEN:
-        without_program = tests.grade(sandbox, None, limits, stop_at_failure=False)
-        if not without_program.graded:
+        verdicts = tests.run(sandbox, None, limits, stop_at_failure=False)
+        if Outcome.SANDBOX_ERROR.value in verdicts.values():
             return tests
-        if without_program.verdict == "passed":
-            raise TestsError("They pass without a program, so every program would pass them.")
-        if without_program.verdict not in ("wrong answer", "exception"):
-            raise TestsError(f"Without a program they end with '{without_program.verdict}': raise that limit.")
-        GIVEN[hash(tests)] = without_program.passed
-    return replace(tests, given=GIVEN[hash(tests)])
+        GIVEN[hash(tests)] = frozenset(number for number, verdict in verdicts.items() if verdict == "passed")
+    given = GIVEN[hash(tests)]
+    if len(given) == len(tests.units):
+        raise TestsError("They pass without a program, so every program would pass them.")
+    return replace(tests, given=given)
 
 
 def grade(
@@ -363,7 +364,8 @@ def grade(
     """
     limits = limits or sandbox.limits
     if isinstance(tests, Suite):
-        return tests.grade(sandbox, code, limits, stop_at_failure)
+        verdicts = tests.run(sandbox, code, limits, stop_at_failure)
+        return summarize(verdicts, len(tests.units), tests.given)
     return _grade_cases(sandbox, code, tests, limits, stop_at_failure)
 
 
@@ -404,7 +406,7 @@ def _grade_cases(
             verdicts[case] = tests.single(result, case)
             if case in doubtful and verdicts[case] == "passed":
                 return _grade_cases(sandbox, code, tests, limits, stop_at_failure, together=False)
-    return summarize(verdicts, len(everything))
+    return summarize(verdicts, len(everything), tests.given)
 
 
 def _batch(
@@ -442,11 +444,13 @@ def first_failure(reports: tuple[bytes, ...], stderr: bytes) -> str:
     return "wrong answer"
 
 
-def summarize(verdicts: dict[int, str], total: int) -> Grade:
-    if "sandbox error" in verdicts.values():
-        return Grade(0, total, "sandbox error")
-    passed = sum(verdict == "passed" for verdict in verdicts.values())
-    failed = min((case for case, verdict in verdicts.items() if verdict != "passed"), default=None)
-    if failed is None:
-        return Grade(passed, total, "passed")
-    return Grade(passed, total, verdicts[failed], failed + 1)
+def summarize(verdicts: dict[int, str], total: int, given: frozenset[int]) -> Grade:
+    """The grade of a program. A test that is `given`, passed by doing nothing, earns nothing, but failing it costs."""
+    if Outcome.SANDBOX_ERROR.value in verdicts.values():
+        return Grade(0, total, Outcome.SANDBOX_ERROR.value)
+    passed = {case for case, verdict in verdicts.items() if verdict == "passed"}
+    failed = verdicts.keys() - passed
+    share = max(0, len(passed - given) - len(failed & given)) / (total - len(given))
+    if not failed:
+        return Grade(len(passed), total, "passed", share=share)
+    return Grade(len(passed), total, verdicts[min(failed)], min(failed) + 1, share)

@@ -16,7 +16,6 @@ from ..arguments.options import is_given, is_true
 from ..files import (
     ENTROPY_STATE,
     LAST_FILE,
-    SETTINGS,
     FolderLock,
     begin_checkpoint,
     checkpoints,
@@ -25,7 +24,7 @@ from ..files import (
     write_json,
 )
 from .rollouts import optimiser_steps_per_rollout, warn_of_checkpoints_inside_a_rollout
-from .settings import changes, record_settings, settings_of
+from .settings import changes, check_settings, settings_of, write_settings
 
 
 logger = get_logger(__name__)
@@ -91,7 +90,9 @@ class SafeCheckpoints(GRPOTrainer):
             )
         with self.folder_lock:
             if self.is_world_process_zero():
-                self._settings = record_settings(self, checkpoint)
+                if checkpoint is not None:
+                    check_settings(self, checkpoint)
+                write_settings(self, Path(self.args.output_dir))
             output = super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
         if output.global_step == done:
             logger.warning(
@@ -119,7 +120,8 @@ class SafeCheckpoints(GRPOTrainer):
         with names_disk(folder):
             if self.args.should_save:
                 begin_checkpoint(folder)
-                write_json(self._settings, folder / SETTINGS)
+            if self.is_world_process_zero():
+                write_settings(self, folder)
             self.accelerator.wait_for_everyone()
             for part in self.checkpoint_parts:
                 part.save(folder)

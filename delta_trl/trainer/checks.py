@@ -49,8 +49,9 @@ def check_arguments(given: dict[str, Any]) -> None:
     evaluated = given.get("eval_dataset") if args.eval_strategy != "no" else None
     if given.get("environment_factory"):  # environments make the prompts themselves
         data = evaluated = None
-    # `rollout_func` may add columns that rewards need
-    check_data(data, evaluated, None if given.get("rollout_func") else rewards)
+    datasets = {"train_dataset": data, **named(evaluated)}
+    makes_ids = given.get("rollout_func") is not None  # and may add columns that rewards need
+    check_data(datasets, None if makes_ids else rewards)
     if has_length(given.get("train_dataset")):
         refuse_too_few_rows(args, len(given["train_dataset"]))
     options = {"trust_remote_code": args.trust_remote_code, **(args.model_init_kwargs or {})}
@@ -60,30 +61,29 @@ def check_arguments(given: dict[str, Any]) -> None:
         check_files(name)
     config = source.config() if isinstance(model, str) else model.config
     tokenizer = given.get("processing_class") or source.processor()
-    for warning in check_model(args, tokenizer, config, name, None if given.get("rollout_func") else data):
+    for warning in check_model(args, tokenizer, config, name, {} if makes_ids else datasets):
         logger.warning(warning)
-    for dataset, rows in _named(evaluated).items():
-        for warning in check_prompts_of(rows, args, tokenizer, config, dataset):
-            logger.warning(warning)
 
 
-def _named(evaluated: Any) -> dict[str, Any]:
-    named = evaluated if isinstance(evaluated, dict) else {"": evaluated}
-    return {f"eval_dataset {key!r}" if key else "eval_dataset": value for key, value in named.items()}
+def named(evaluated: Any) -> dict[str, Any]:
+    """Datasets to evaluate on, one or several by their names, by what messages call them."""
+    if not isinstance(evaluated, dict):
+        return {"eval_dataset": evaluated}
+    return {f"eval_dataset {name!r}": dataset for name, dataset in evaluated.items()}
 
 
-def check_data(data: Any, evaluated: Any, rewards: list | None) -> None:
-    """Raise `ValueError` for data that does not fit the rewards. `None` where there is none."""
+def check_data(datasets: dict[str, Any], rewards: list | None) -> None:
+    """Raise `ValueError` for data that does not fit the rewards. Keys are for messages, and datasets may be `None`."""
     for reward in rewards or ():
         if isinstance(reward, str) and reward in REWARDS:
             raise ValueError(
                 f"reward_funcs={reward!r}: a text is the hub id of a reward model. Give the function: "
                 f"delta_trl.rewards.get_reward({reward!r})."
             )
-    check_datasets({"train_dataset": data, **_named(evaluated)}, rewards)
+    check_datasets(datasets, rewards)
 
 
-def check_model(args: GRPOConfig, tokenizer: Any, config: Any, name: str, data: Any) -> list[str]:
+def check_model(args: GRPOConfig, tokenizer: Any, config: Any, name: str, datasets: dict[str, Any]) -> list[str]:
     """
     Raise `ValueError` for a tokenizer that cannot train, and for prompts that the model cannot read. Returns warnings.
     """
@@ -93,15 +93,12 @@ def check_model(args: GRPOConfig, tokenizer: Any, config: Any, name: str, data: 
             f"The tokenizer of {name!r} has no eos_token, which ends a completion. Set one (tokenizer.eos_token = "
             "'<its text>') and save the tokenizer."
         )
-    return check_prompts_of(data, args, tokenizer, config, "train_dataset")
-
-
-def check_prompts_of(data: Any, args: GRPOConfig, tokenizer: Any, config: Any, name: str) -> list[str]:
-    """Raise `ValueError` for prompts of a dataset that the model cannot read. Returns warnings."""
-    if not isinstance(data, Dataset) or data.format["type"] == "custom":
-        return []
-    prompts, template = data.with_format(None)["prompt"], args.chat_template_kwargs
-    return check_prompts(prompts, tokenizer, config, args.max_completion_length, name, template)
+    warnings = []
+    for title, data in datasets.items():
+        if isinstance(data, Dataset) and data.format["type"] != "custom":
+            prompts, template = data.with_format(None)["prompt"], args.chat_template_kwargs
+            warnings += check_prompts(prompts, tokenizer, config, args.max_completion_length, title, template)
+    return warnings
 
 
 def check_trainer(trainer: GRPOTrainer, given: dict[str, Any]) -> None:
@@ -124,11 +121,8 @@ def why_credit_is_ignored(args: GRPOConfig, trainer_class: type[GRPOTrainer]) ->
     `GRPOTrainer`'s; `None` for other losses.
     """
     for method in changed_losses(trainer_class):
-        if not inspect.isfunction(method):  # a `partialmethod`, say: it cannot be told
-            continue
-        if not any(
-            LOSSES.intersection(code.co_names) for code in code_objects(method)
-        ):  # a call of the base's names it
+        # a call of the base class's names it; of a `partialmethod`, say, it cannot be told
+        if inspect.isfunction(method) and not any(LOSSES.intersection(code.co_names) for code in code_objects(method)):
             return (
                 f"{method.__qualname__} replaces the loss of GRPOTrainer, which token credit works on. Change the "
                 f"loss by calling super().{method.__name__}, or use token_credit='none'."

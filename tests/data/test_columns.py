@@ -37,11 +37,20 @@ def test_a_missing_prompt_is_named(prompts, row):
     [
         ([{"inputs": [[3]], "outputs": [3]}, {"inputs": [[2.5]], "outputs": [5.0]}], "double"),
         ([{"inputs": [datetime(2020, 1, 1)], "outputs": ["Wednesday"]}], "timestamp"),
+        ([{"inputs": [[{"a": 1}]], "outputs": [1]}, {"inputs": [[{"b": 2}]], "outputs": [2]}], "struct"),
     ],
 )  # fmt: skip
 def test_tests_that_arrow_may_have_changed_are_refused(tests, kind):
     rows = Dataset.from_dict({"prompt": ["1+1="] * len(tests), "tests": tests})
-    with pytest.raises(ValueError, match=f"write the tests as JSON texts.*has read some as {kind}"):
+    with pytest.raises(ValueError, match=f"write the tests as JSON texts.*one type, here {kind}"):
         check_datasets({"train_dataset": rows}, [code_reward])
+    check_datasets({"train_dataset": rows}, [lambda tests, **kwargs: None])
     texts = [json.dumps(one, default=str) for one in tests]
     check_datasets({"train_dataset": Dataset.from_dict({"prompt": rows["prompt"][:], "tests": texts})}, [code_reward])
+
+
+@pytest.mark.parametrize(
+    "tests", [{"inputs": [[3]], "outputs": [3]}, {"inputs": ["3"], "outputs": ["3"], "date": 0.5}]
+)
+def test_tests_that_arrow_leaves_as_they_are(tests):
+    check_datasets({"train_dataset": Dataset.from_dict({"prompt": ["1+1="], "tests": [tests]})}, [code_reward])

@@ -138,29 +138,15 @@ def test_partial_credit():
 @pytest.mark.parametrize("require_fence", [True, False])
 def test_a_prompt_may_open_the_block(require_fence):
     right = "print(1)\n```"
-    prompts = [
-        "Print 1.\n```python\n",
-        "Print 1.\n```python",
-        "Print 1.",
-        "Complete:\n```python\npass\n```",
-        [{"role": "user"}],
-    ]
-    completions = [
-        right + "\nIt prints 1.",
-        right,
-        f"```python\n{right}",
-        f"```python\n{right}",
-        f"```python\n{right}",
-    ]
+    own = f"```python\n{right}"
+    reasoning = f"<think>\n{own}\nhm"
+    opened = [*("Print 1.\n```python\n", "Print 1.\n```python", "In short: ```python\r\n", "1.\n  ~~~py\n\n")]
+    cases = [(prompt, right.replace("```", "~~~") if "~" in prompt else right, 1.0) for prompt in opened]
+    cases += [(opened[0], right + "\nIt prints 1.", 1.0), (opened[0], own, 1.0), (opened[0], reasoning, 0.0)]
+    cases += [(prompt, own, 1.0) for prompt in ("Print 1.", "Go on:\n```python\npass\n```", [{"role": "user"}])]
+    prompts, completions, expected = map(list, zip(*cases, strict=True))
     reward = CodeReward(workers=2, require_fence=require_fence)
-    assert reward(completions, [{"inputs": [""], "outputs": ["1"]}] * 5, prompts=prompts) == [1.0] * 5
-
-
-@pytest.mark.parametrize("tag", ["think", "thinking", "reasoning"])
-def test_what_stands_in_reasoning_is_not_graded(tag):
-    block = "```python\nprint(1)\n```"
-    completions = [f"<{tag}>{block}</{tag}> I cannot.", f"<{tag}>\n{block}\nno", f"<{tag}>no</{tag}>\n{block}"]
-    assert code_reward(completions, [{"inputs": [""], "outputs": ["1"]}] * 3) == [0.0, 0.0, 1.0]
+    assert reward(completions, [{"inputs": [""], "outputs": ["1"]}] * len(cases), prompts=prompts) == expected
 
 
 def test_fence_can_be_required():

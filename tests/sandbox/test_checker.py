@@ -242,10 +242,10 @@ def test_whether_tests_can_be_used_does_not_depend_on_the_program(sandbox, tests
     assert verdicts == ["passed", "wrong answer"]
 
 
-def test_tests_that_do_not_end_without_a_program_cannot_be_used(sandbox):
-    for text, verdict in (("while True: pass", "timeout"), ("x = bytearray(1 << 33)", "memory")):
-        with pytest.raises(TestsError, match=f"Without a program they end with '{verdict}'"):
-            check_tests(sandbox, parse_tests({"test": f"{text}\nassert f(1) == 2"}), Limits(wall_seconds=1))
+def test_tests_that_only_a_program_ends_can_be_used(sandbox):
+    tests = parse_tests({"test": "n = 6\nwhile n != 1:\n    n = step(n)\nassert step(1) == 4"})
+    tests = check_tests(sandbox, tests, Limits(wall_seconds=1))
+    assert grade(sandbox, "def step(n): return n // 2 if n % 2 == 0 else 3 * n + 1", tests).verdict == "passed"
 
 
 @pytest.mark.parametrize(
@@ -263,6 +263,7 @@ def test_tests_that_do_not_end_without_a_program_cannot_be_used(sandbox):
         (["def helper(a, b): assert a == b", "helper(f(1), 2)", "helper(f(0), 0)"], 0.5),
         (["assert f(1) != 7", "assert f(1) == 2"], 0),
         (["assert f(1) == 0", "assert f(1) != 7"], 1),
+        (["assert f(1) == 0", "assert f(1) == 1", "import math", "x = 5"], 0.5),
         (["assert f(1) == 0", "assert f(1) != 0"], 0),
     ],
 )
@@ -281,20 +282,44 @@ def test_a_test_that_hangs_takes_no_credit_from_the_others(sandbox):
     assert result.passed == 2
 
 
-def test_a_function_may_be_called_like_one_of_python(sandbox):
-    tests = check_tests(sandbox, parse_tests({"test": "assert sum(10, 15) == 6", "entry_point": "sum"}), Limits())
-    verdicts = [grade(sandbox, f"def {name}(a, b): return 6", tests).verdict for name in ("sum", "total")]
-    assert verdicts[0] == "passed"
-    assert verdicts[1] != "passed"
+def test_cases_without_output_earn_nothing(sandbox):
+    cases = [
+        ({"inputs": ["1", "2"], "outputs": ["", "5"]}, "pass"),
+        ({"fn_name": "f", "inputs": [[1], [2]], "outputs": [None, 5]}, "def f(x): pass"),
+    ]
+    for tests, code in cases:
+        result = grade(sandbox, code, parse_tests(tests), stop_at_failure=False)
+        assert (result.passed, result.share) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("tests", "right", "wrong"),
+    [
+        ({"test": "assert sum(10, 15) == 6", "entry_point": "sum"}, "def sum(a, b): return 6", "def total(a, b): 6"),
+        (
+            {"test": "assert sum(1, 2) == T", "test_setup_code": "T = sum([1, 2])", "entry_point": "sum"},
+            "def sum(a, b): return a + b",
+            "def sum(a, b): return a",
+        ),
+        ({"test": "assert max(1, 2) == 2", "entry_point": "max"}, "def max(a, b): return b", "x = 1"),
+        ({"test": "assert max(1, 2) == 2"}, "def max(a, b): return b", "x = 1"),
+    ],
+)
+def test_a_function_may_be_called_like_one_of_python(sandbox, tests, right, wrong):
+    tests = check_tests(sandbox, parse_tests(tests), Limits())
+    assert [grade(sandbox, code, tests).verdict == "passed" for code in (right, wrong)] == [True, False]
 
 
 def test_numpy_compares_what_it_is_given(sandbox):
     units = {
         "assert_equal(f(1), [[1], [2, 3]])": ("[[1], [2, 3]]", "[[1], [2, 4]]"),
         "assert_equal(f(1), [1, 'a'])": ("[1, 'a']", "['1', 'a']"),
+        "assert_equal(f(1), {'a': 1.0, 'b': 2})": ("{'a': 1, 'b': 2}", "dict.fromkeys('ab', np.zeros(0))"),
+        "assert_equal(f(1), (3, [1, 2]))": ("(3, [1, 2])", "(np.zeros(0), [np.zeros(0)] * 2)"),
         "assert_string_equal(f(1), 'abc')": ("'abc'", "'abd'"),
     }
     for unit, values in units.items():
         tests = parse_tests({"test": f"import numpy as np\nnp.testing.{unit}"})
-        verdicts = [grade(sandbox, f"def f(x): return {value}", tests).verdict for value in values]
+        code = "import numpy as np\ndef f(x): return "
+        verdicts = [grade(sandbox, code + value, tests).verdict for value in values]
         assert verdicts == ["passed", "wrong answer"], unit

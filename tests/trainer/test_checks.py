@@ -15,7 +15,7 @@ from peft import PromptTuningConfig
 from torch import nn
 
 from delta_trl import DeltaGRPOConfig
-from delta_trl.credit import RLCSD, AdaptiveSides, DelTA, OptimalTokenBaseline, WithinSide
+from delta_trl.credit import AdaptiveSides, DelTA, OptimalTokenBaseline, WithinSide
 from delta_trl.trainer.checks import refuse_what_hides_states
 
 from ..corpus import tiny
@@ -116,22 +116,22 @@ def test_a_temperature_that_log_probabilities_do_not_know(make_trainer, caplog):
         ({"trainer_options": {"token_credit": DelTA(normalize_coefficients=1)}}, "normalize_coefficients=1"),
         ({"reward_weights": [math.nan]}, "reward_weights"),
         (
-            {"trainer_options": {"token_credit": RLCSD()}, "model": tiny.model(max_position_embeddings=15)},
-            "15 positions",
-        ),
-        (
             {
                 "trainer_options": {"token_credit": OptimalTokenBaseline()},
+                "reward_funcs": [tiny.reward_letters, tiny.reward_letters],
                 "multi_objective_aggregation": "normalize_then_sum",
             },
             "OptimalTokenBaseline trains on the sum of the rewards",
         ),
     ],
-    ids=["name of a reward", "no prompt", "not a bool", "weight", "positions", "sum of rewards"],
+    ids=["name of a reward", "no prompt", "not a bool", "weight", "sum of rewards"],
 )
 def test_mistakes_in_python(make_trainer, change, message):
     with pytest.raises(ValueError, match=message):
         make_trainer(**change)
+
+
+QUESTION = {"role": "user", "content": "1+1="}
 
 
 def few_words() -> dict:
@@ -189,8 +189,12 @@ def transformed():
         {"model": tiny.model(rope_parameters={"rope_type": "linear", "factor": 4.0, "rope_theta": 1e4})},
         {"model_init_kwargs": '{"max_position_embeddings": 4e3}'},
         {"top_k": None},
+        {
+            "trainer_options": {"rollout_func": print, "eval_dataset": Dataset.from_dict({"prompt": [[QUESTION]]})},
+            "eval_strategy": "steps",
+        },
     ],
-    ids=["wrapped", "numpy", "column", "stretched", "json", "top_k"],
+    ids=["wrapped", "numpy", "column", "stretched", "json", "top_k", "own ids"],
 )
 def test_what_grpo_trainer_takes_is_taken(make_trainer, change):
     make_trainer(**change)

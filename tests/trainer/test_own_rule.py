@@ -48,7 +48,7 @@ def test_in_python(make_trainer, rollout, mode, passes):
     trains = batch["token_coefficients"][valid & (batch["advantages"] != 0)[:, None]]
     assert trainer._metrics["train"]["credit/coefficient_mean"] == pytest.approx([trains.mean().item()])
     trainer.train()
-    assert logged(trainer, "credit/raw_mean")
+    assert min(logged(trainer, "credit/raw_mean")) > 1
 
 
 @pytest.fixture

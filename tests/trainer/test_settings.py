@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from peft import LoraConfig
@@ -114,7 +115,7 @@ def test_two_runs_in_one_folder_are_two(make_trainer):
         make_trainer(**options, max_steps=6, learning_rate=1e-2).train(resume_from_checkpoint=True)
 
 
-def test_another_adapter_or_other_data_are_refused(make_trainer):
+def test_another_adapter_or_other_data_are_refused(make_trainer, caplog):
     options = {"save_strategy": "steps", "save_steps": 2}
     make_trainer(**options, trainer_options=LORA).train()
     other = {"peft_config": LoraConfig(r=2, lora_alpha=64, target_modules=["q_proj", "v_proj"])}
@@ -125,7 +126,14 @@ def test_another_adapter_or_other_data_are_refused(make_trainer):
         make_trainer(**options, trainer_options=LORA, train_dataset=data.select(range(len(data) - 1, -1, -1))).train(
             resume_from_checkpoint=True
         )
-    make_trainer(**options, trainer_options=LORA, max_steps=3).train(resume_from_checkpoint=True)
+    trainer = make_trainer(**options, trainer_options=LORA, max_steps=3)
+    record = Path(trainer.args.output_dir, "checkpoint-2", "training_settings.json")
+    settings = json.loads(record.read_text())
+    settings["adapter"]["peft_version"] = "0.1"
+    del settings["adapter"]["use_dora"]  # which an older version did not have
+    record.write_text(json.dumps(settings))
+    trainer.train(resume_from_checkpoint=True)
+    assert "adapter.peft_version was '0.1'" in caplog.text
 
 
 def test_what_changes_nothing_may_change(go_on, tmp_path, caplog):

@@ -57,7 +57,7 @@ class OptimalTokenBaseline(TokenCredit):
 
     def check(self, trainer: Any) -> None:
         check_whole_parameters(trainer, "OptimalTokenBaseline", "a rule that needs no LM head")
-        if trainer.multi_objective_aggregation == "normalize_then_sum":
+        if len(trainer.reward_funcs) > 1 and trainer.multi_objective_aggregation == "normalize_then_sum":
             raise ValueError(
                 "OptimalTokenBaseline trains on the sum of the rewards, which "
                 "multi_objective_aggregation='normalize_then_sum' asks not to: use 'sum_then_normalize'."

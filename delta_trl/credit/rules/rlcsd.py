@@ -77,13 +77,6 @@ class RLCSD(TokenCredit):
         check_whole_groups("RLCSD", trainer)
         if hasattr(trainer.processing_class, "tokenizer"):  # a processor of several modalities
             raise ValueError("RLCSD puts completions into prompts, which it can do with text only.")
-        longest = 2 * trainer.args.max_completion_length
-        limit = getattr(trainer.model.config.get_text_config(), "max_position_embeddings", None)
-        if limit is not None and longest > limit:
-            raise ValueError(
-                f"RLCSD reads a completion after another one, up to {longest} tokens and twice the prompt; the "
-                f"model has {limit} positions. Lower max_completion_length."
-            )
 
 
 def _siblings(tokens: Tokens, sign: int, count: int) -> torch.Tensor:

@@ -122,7 +122,10 @@ def compare_no_empty_arrays(numpy: Any, testing: bool) -> None:
             (numpy.testing, name) for name in dir(numpy.testing) if re.match("assert.*(equal|close|less)", name)
         ]
     for owner, name in functions:
-        setattr(owner, name, strict(getattr(owner, name)))
+        function = getattr(owner, name)
+        setattr(owner, name, strict(function))
+        if owner is not numpy:  # where it calls itself, for the items of lists and dicts
+            function.__globals__[name] = getattr(owner, name)
 
 
 # What tests use without importing it, since many programs import it. The tests get their own.
@@ -353,10 +356,10 @@ def run_units(
     try:
         given = {name: lookup(name) for name in load() if name in names.program}
         sys.modules[SOLUTION] = solution(lookup, sorted(given.keys() - names.bound))
-        vars(module).update(given)
+        vars(module).update({name: value for name, value in given.items() if name not in names.hidden})
         vars(module).update(names.helpers)
         exec(setup, module.__dict__)
-        vars(module).update({name: value for name, value in given.items() if name in names.hidden})
+        vars(module).update({name: given[name] for name in names.hidden})  # an error if the program has none
     except BaseException as error:
         program.rewrite_result({"passed": [describe(error)]})
         return
