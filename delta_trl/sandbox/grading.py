@@ -378,70 +378,32 @@ def _grade_cases(
     together: bool = True,
 ) -> Grade:
     """
-    Run all cases `together` in one process (a batch), or each in its own.
+    Run the first case by itself, and then all `together` in one process (a batch), or each in its own.
 
-    If the first case of a batch fails, `stop_at_failure` ends the batch. All its later cases together have the time
-    limit of one, since only the program knows which one it is at. Cases that it does not reach run alone. So do later
-    cases that fail in the batch, because an earlier case may have left something behind. If such a case passes alone,
-    the program answers differently there, by chance or on purpose. Then no answer of the batch counts: taking some
-    answers from the batch and others from single runs would give it two guesses for every case.
+    All cases of a batch together have the time limit of one, since only the program knows which one it is at. Cases
+    that it does not reach run alone. So do cases that fail in the batch, because an earlier case may have left
+    something behind. If such a case passes alone, the program answers differently there, by chance or on purpose. Then
+    no answer of the batch counts: taking some answers from the batch and others from single runs would give it two
+    guesses for every case.
     """
     everything = range(len(tests.inputs))
     verdicts: dict[int, str] = {}
-    doubtful: set[int] = set()
-    if together and sandbox.is_local and len(everything) > 1:
-        verdicts, doubtful = _batch(sandbox, code, tests, limits, stop_at_failure)
-
-    def stop() -> bool:
-        failures = [verdict for verdict in verdicts.values() if verdict != "passed"]
-        return bool(failures) and (
-            stop_at_failure or failures.count("timeout") >= MAX_TIMEOUTS or "sandbox error" in failures
-        )
-
+    in_batch: dict[int, bool] = {}
     for case in everything:
-        if stop():
+        failures = [verdict for verdict in verdicts.values() if verdict != "passed"]
+        if failures and (stop_at_failure or failures.count("timeout") >= MAX_TIMEOUTS or "sandbox error" in failures):
             break
-        if case not in verdicts:
+        if case == 1 and together and sandbox.is_local:
+            result = sandbox.execute([tests.job(code, everything)], limits)
+            in_batch = dict(enumerate(tests.batch(result, everything)))
+        if in_batch.get(case):
+            verdicts[case] = "passed"
+        else:
             result = sandbox.execute([tests.job(code, range(case, case + 1))], limits)
             verdicts[case] = tests.single(result, case)
-            if case in doubtful and verdicts[case] == "passed":
-                return _grade_cases(sandbox, code, tests, limits, stop_at_failure, together=False)
+        if any(verdicts[other] == "passed" and not in_batch.get(other, True) for other in (0, case)):
+            return _grade_cases(sandbox, code, tests, limits, stop_at_failure, together=False)
     return summarize(verdicts, len(everything), tests.given)
-
-
-def _batch(
-    sandbox: Sandbox, code: str, tests: StdinTests | CallTests, limits: Limits, stop_at_failure: bool
-) -> tuple[dict[int, str], set[int]]:
-    """Run all cases in one process: the final verdicts, and the failures that must run again alone."""
-    everything = range(len(tests.inputs))
-    at_gate: list[bool] = []
-
-    def go_on(so_far: Result) -> bool:
-        at_gate[:] = tests.batch(so_far, everything)[:1]
-        return not stop_at_failure or at_gate == [True]
-
-    result = sandbox.execute([tests.job(code, everything)], limits, len(everything), go_on)
-    passed = tests.batch(result, everything)
-    first = result
-    if result.at_gate is not None:  # it has learned whether its first answer was right, so that answer is final
-        first = result.at_gate
-        passed[:1] = at_gate or [False]
-    verdicts = {case: "passed" for case, good in enumerate(passed) if good}
-    if not passed:  # it did not finish the first case: judged as if that were the only one
-        verdicts[0] = tests.single(result, 0)
-    elif not passed[0]:
-        verdicts[0] = first_failure(first.reports, result.stderr)
-    if result.outcome is Outcome.TIMEOUT and len(passed) == 1 < len(everything):
-        verdicts[1] = "timeout"  # it had the whole time of a case; later ones had only what was left
-    return verdicts, {case for case, good in enumerate(passed) if not good}
-
-
-def first_failure(reports: tuple[bytes, ...], stderr: bytes) -> str:
-    """The verdict on a first case that finished but did not pass."""
-    report = load_report(reports[0][:REPORT_BYTES]) if reports else None
-    if isinstance(report, dict) and report.get("status") != 0:
-        return "memory" if stderr.rstrip().rpartition(b"\n")[2].startswith(b"MemoryError") else "exception"
-    return "wrong answer"
 
 
 def summarize(verdicts: dict[int, str], total: int, given: frozenset[int]) -> Grade:

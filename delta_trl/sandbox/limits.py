@@ -34,10 +34,10 @@ class Limits:
             if value is not None and not value > 0:
                 raise ValueError(f"Limits need positive numbers, got {name}={value!r}.")
 
-    def as_request(self, cases: int = 1) -> dict:
-        """The limits as the jail reads them. The first case has a time of its own, and all others share another."""
+    def as_request(self) -> dict:
+        """The limits as the jail reads them."""
         return {
-            "cpu_seconds": math.ceil((self.cpu_seconds or self.wall_seconds + 1) * min(cases, 2)),
+            "cpu_seconds": math.ceil(self.cpu_seconds or self.wall_seconds + 1),
             "memory_bytes": self.memory_mb << 20,
             "output_bytes": self.output_bytes,
             "threads": self.threads,
@@ -72,8 +72,6 @@ class Result:
         cpu_seconds (`float`, *optional*, defaults to `0.0`): Processor time.
         reports (`tuple[bytes, ...]`, *optional*, defaults to `()`):
             Lines that the harness in the process wrote, at most one for each case. The program can forge them.
-        at_gate (`Result`, *optional*):
-            For a job of several cases, the result after the first one, when the host was asked whether to go on.
     """
 
     outcome: Outcome
@@ -83,4 +81,3 @@ class Result:
     wall_seconds: float = 0.0
     cpu_seconds: float = 0.0
     reports: tuple[bytes, ...] = ()
-    at_gate: "Result | None" = None

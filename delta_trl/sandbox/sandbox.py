@@ -6,7 +6,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Literal
 
 from .limits import Limits, Outcome, Result
@@ -116,18 +115,9 @@ class Sandbox:
         """`function` of each item, as many at a time as there are workers."""
         return map_in_threads(function, items, self.workers)
 
-    def execute(
-        self,
-        jobs: list[dict],
-        limits: Limits,
-        cases: int = 1,
-        go_on: Callable[[Result], bool] = lambda result: True,
-    ) -> Result:
+    def execute(self, jobs: list[dict], limits: Limits) -> Result:
         """
         Execute a job, or a pair of jobs that are linked by a socket; the result is the first one's.
-
-        After the first of several cases, `go_on` gets the result so far and decides whether to run the others. The
-        first case may take `limits.wall_seconds`, and so may all others together.
 
         If a worker is lost, the job is tried again on a new one. If all attempts fail but another program still runs,
         the job itself kills workers (`Outcome.KILLED`); otherwise the sandbox fails (`Outcome.SANDBOX_ERROR`).
@@ -136,7 +126,7 @@ class Sandbox:
             if attempt:
                 time.sleep(RETRY_SECONDS * 2 ** (attempt - 1))
             try:
-                result = self._attempt(jobs, limits, cases, go_on)
+                result = self._attempt(jobs, limits)
                 if result is not None:
                     return result
                 problem = "its process could not begin"
@@ -150,43 +140,15 @@ class Sandbox:
     def _works(self) -> bool:
         try:
             job = {"kind": "stdin", "code": "print('works')", "inputs": [""]}
-            result = self._attempt([job], Limits(), 1, lambda result: True)
+            result = self._attempt([job], Limits())
         except (WorkerError, OSError):
             return False
         return result is not None and result.stdout == b"works\n"
 
-    def _attempt(self, jobs: list[dict], limits: Limits, cases: int, go_on: Callable) -> Result | None:
+    def _attempt(self, jobs: list[dict], limits: Limits) -> Result | None:
         """One attempt; `None` if a process failed before its program began."""
-        with contextlib.ExitStack() as stack:
-            groups = []
-            for job in jobs:
-                text = open_memory(json.dumps(job).encode())
-                group = [text, *[open_memory() for _ in range(3)]]
-                groups.append(group)
-                for descriptor in group:
-                    stack.callback(os.close, descriptor)
-            request = {
-                "limits": limits.as_request(cases),
-                "wall_seconds": limits.wall_seconds,
-                "gate": cases > 1,
-                "processes": len(jobs),
-            }
-            at_gate: list[Result] = []
-
-            def gate() -> bool:
-                at_gate.append(Result(Outcome.OK, **read_output(groups[0], limits, cases)))
-                return go_on(at_gate[0])
-
-            with self._pool.borrow() as worker:
-                reply = worker.execute(
-                    request,
-                    [descriptor for group in groups for descriptor in group],
-                    limits.wall_seconds * 3 + GRACE_SECONDS,
-                    gate if cases > 1 else None,
-                )
-            if not reply["begun"]:
-                return None
-            return replace(read_result(reply, groups[0], limits, cases), at_gate=at_gate[0] if at_gate else None)
+        with self._pool.borrow() as worker:
+            return execute_on(worker, jobs, limits)
 
     def _start(self) -> Worker:
         with self._pool.lock:
@@ -207,7 +169,7 @@ class Sandbox:
             except TierError as error:
                 problems.append(f"tier {tier} ({TIERS[tier]}): {error}")
                 continue
-            if tier != "unsafe" and not self._is_jailed(worker):
+            if tier != "unsafe" and not is_jailed(worker):
                 worker.kill()
                 problems.append(f"tier {tier} ({TIERS[tier]}): set up, but a test program was not confined")
                 continue
@@ -222,19 +184,6 @@ class Sandbox:
             )
             return worker
         raise SandboxUnavailableError(f"Programs cannot be isolated on this machine: {'; '.join(problems)}. {ADVICE}")
-
-    def _is_jailed(self, worker: Worker) -> bool:
-        descriptors = [
-            open_memory(json.dumps({"kind": "stdin", "code": SELF_CHECK, "inputs": [""]}).encode()),
-            *[open_memory() for _ in range(3)],
-        ]
-        try:
-            request = {"limits": Limits().as_request(), "wall_seconds": 10, "gate": False, "processes": 1}
-            worker.execute(request, descriptors, 20)
-            return read_all(descriptors[1], 100) == b"jailed\n"
-        finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
 
 
 ADVICE = (
@@ -264,14 +213,32 @@ def read_all(descriptor: int, limit: int) -> bytes:
     return b"".join(parts)
 
 
+def is_jailed(worker: Worker) -> bool:
+    result = execute_on(worker, [{"kind": "stdin", "code": SELF_CHECK, "inputs": [""]}], Limits())
+    return result is not None and result.stdout == b"jailed\n"
+
+
+def execute_on(worker: Worker, jobs: list[dict], limits: Limits) -> Result | None:
+    """The result of the first job's process; `None` if a process failed before its program began."""
+    with contextlib.ExitStack() as stack:
+        files = []  # of each process: job, stdout, stderr, reports
+        for job in jobs:
+            files += [open_memory(json.dumps(job).encode()), *[open_memory() for _ in range(3)]]
+        for descriptor in files:
+            stack.callback(os.close, descriptor)
+        request = {"limits": limits.as_request(), "wall_seconds": limits.wall_seconds, "processes": len(jobs)}
+        reply = worker.execute(request, files, limits.wall_seconds * 2 + GRACE_SECONDS)
+        return read_result(reply, files[:4], limits, len(jobs[0].get("inputs", [""]))) if reply["begun"] else None
+
+
 def read_result(reply: dict, group: list[int], limits: Limits, cases: int) -> Result:
-    """The result of a process from the worker's reply and from its files: job, stdout, stderr, reports."""
+    """The result of a process from its files and the worker's reply, with at most one report for each case."""
     process = reply["processes"][0]
     sizes = [os.fstat(descriptor).st_size for descriptor in group[1:]]
     stderr = os.pread(group[2], STDERR_BYTES, max(0, sizes[1] - STDERR_BYTES))
     status = os.waitstatus_to_exitcode(process["status"])
     last_line = stderr.rstrip().rpartition(b"\n")[2]
-    if reply["timed_out"] or process["cpu_seconds"] >= limits.as_request(cases)["cpu_seconds"]:
+    if reply["timed_out"] or process["cpu_seconds"] >= limits.as_request()["cpu_seconds"]:
         outcome = Outcome.TIMEOUT
     elif status == 0 and max(sizes) <= limits.output_bytes:
         outcome = Outcome.OK
@@ -281,17 +248,13 @@ def read_result(reply: dict, group: list[int], limits: Limits, cases: int) -> Re
         outcome = Outcome.MEMORY
     else:
         outcome = Outcome.EXCEPTION if status > 0 else Outcome.KILLED
+    *reports, _ = read_all(group[3], limits.output_bytes).split(b"\n", cases)
     return Result(
         outcome=outcome,
+        stdout=read_all(group[1], limits.output_bytes),
         stderr=stderr,
         exit_status=status,
         wall_seconds=reply["wall_seconds"],
         cpu_seconds=process["cpu_seconds"],
-        **read_output(group, limits, cases),
+        reports=tuple(reports),
     )
-
-
-def read_output(group: list[int], limits: Limits, cases: int) -> dict:
-    """The output of a process so far, with at most one report for each case, whatever it wrote."""
-    *reports, _ = read_all(group[3], limits.output_bytes).split(b"\n", cases)
-    return {"stdout": read_all(group[1], limits.output_bytes), "reports": tuple(reports)}

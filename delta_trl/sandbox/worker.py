@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable
 
 from .pool import WorkerError
 
@@ -121,9 +120,7 @@ class Worker:
             raise WorkerError("A sandbox worker ended unexpectedly.")
         return json.loads(message)
 
-    def execute(
-        self, request: dict, descriptors: list[int], seconds: float, gate: Callable[[], bool] | None = None
-    ) -> dict:
+    def execute(self, request: dict, descriptors: list[int], seconds: float) -> dict:
         """
         Have a request executed (see `jail.zygote.execute`).
 
@@ -131,9 +128,6 @@ class Worker:
             request (`dict`): Limits and numbers, for the zygote.
             descriptors (`list[int]`): The processes' files.
             seconds (`float`): Time after which the worker counts as lost.
-            gate (`Callable[[], bool]`, *optional*):
-                Called when the process has run its first case; returns whether to run the others. The process's clock
-                is stopped meanwhile.
 
         Raises:
             WorkerError: If the worker is lost, and must be killed.
@@ -141,9 +135,6 @@ class Worker:
         try:
             socket.send_fds(self.channel, [json.dumps(request).encode()], descriptors)
             reply = self._receive(seconds)
-            if gate and "gate" in reply:
-                self.channel.send(b"open" if gate() else b"shut")
-                reply = self._receive(seconds)
         except OSError as error:
             raise WorkerError(f"A sandbox worker is gone: {error}") from error
         if "fatal" in reply:

@@ -158,7 +158,7 @@ def test_a_program_whose_process_fails_at_its_start_is_not_judged(tier):
             "entry_point": None,
             "without_program": False,
         }
-        assert sandbox._attempt([suite, {"no": "kind", "inputs": 5}], Limits(), 1, lambda result: True) is None
+        assert sandbox._attempt([suite, {"no": "kind", "inputs": 5}], Limits()) is None
 
 
 def test_refuses_where_nothing_can_be_isolated(monkeypatch):
@@ -190,16 +190,6 @@ def test_a_tier_that_does_not_hold_is_refused(monkeypatch):
         Sandbox().run("print(1)")
 
 
-def test_the_first_case_has_its_time_and_so_have_the_others_together(tier):
-    with Sandbox(tier=tier, workers=1) as sandbox:
-        job = {"kind": "stdin", "code": "import time; time.sleep(float(input()))", "inputs": ["0.5"] * 4}
-        started = time.monotonic()
-        result = sandbox.execute([job], Limits(wall_seconds=0.8), 4)
-        assert result.outcome is Outcome.TIMEOUT
-        assert len(result.reports) == 2
-        assert 1.3 <= time.monotonic() - started < 3.0
-
-
 def test_cases_that_a_batch_had_no_time_for_have_their_own(tier):
     code = "import time; time.sleep(float(input())); print(1)"
     with Sandbox(Limits(wall_seconds=0.8), tier=tier, workers=1) as sandbox:
@@ -215,7 +205,7 @@ SUCCESSORS = {"fn_name": "f", "inputs": [[1], [2], [3]], "outputs": [2, 3, 4]}
 
 @pytest.fixture
 def busy_host(monkeypatch):
-    """A trainer that takes its time after the first case of a batch, and at its end."""
+    """A trainer that takes its time."""
     batch = CallTests.batch
     monkeypatch.setattr(CallTests, "batch", lambda *arguments: time.sleep(0.8) or batch(*arguments))
 
@@ -227,19 +217,6 @@ def test_a_program_does_not_pay_for_the_hosts_time(tier, busy_host):
         assert str(grade(sandbox, hangs, parse_tests(SUCCESSORS))) == "timeout on test 3 of 3"
 
 
-@pytest.mark.parametrize("end", ["os._exit(0)", "os.close(6)", "pass"])
-def test_a_program_at_the_gate_loses_no_worker(tier, end, busy_host, caplog):
-    """A worker that is lost is tried again: for a program that draws lots, another draw."""
-    ahead = "os.write(3, b'[\"int\", \"2\"]\\n'); os.write(6, b'.')"  # its first answer, and then to the gate
-    code = f"import os\ndef f(x):\n    {ahead}; {end}\n    return x + 1"
-    with Sandbox(tier=tier, workers=1) as sandbox:
-        grade(sandbox, code, parse_tests(SUCCESSORS))
-        (worker,) = sandbox._pool.idle
-        assert sandbox.run("print(1)").stdout == b"1\n"
-        assert sandbox._pool.idle == [worker]
-    assert "failed" not in caplog.text
-
-
 def test_what_a_case_leaves_is_tidied_up():
     """So that all cases of a program run in one process, each in an empty directory (which only tier A has)."""
     code = (
@@ -247,7 +224,7 @@ def test_what_a_case_leaves_is_tidied_up():
         "sys.setrecursionlimit(5000); os.makedirs('a/b'); open('a/b/c', 'w').close(); open('d', 'w').close()"
     )
     with Sandbox(tier="A", workers=1) as sandbox:
-        result = sandbox.execute([{"kind": "stdin", "code": code, "inputs": [""] * 3}], Limits(), 3)
+        result = sandbox.execute([{"kind": "stdin", "code": code, "inputs": [""] * 3}], Limits())
     assert (result.stdout, len(result.reports)) == (b"[] 1000\n" * 3, 3)
 
 

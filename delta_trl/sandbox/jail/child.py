@@ -8,16 +8,14 @@ import signal
 
 from ..calls import unlimited_integers
 from . import libc, program, seccomp, suite
-from .jail import BEGUN, GATE, LIBRARY, LINK, RESULT, Jail
+from .jail import BEGUN, LIBRARY, LINK, RESULT, Jail
 
 
 KINDS = {"stdin": program.run_stdin, "calls": program.run_calls, "program": suite.serve, "suite": suite.run}
 STACK_BYTES = 64 << 20
 
 
-def run(
-    files: list[int], begun: int, link: int | None, gate: int | None, limits: dict, jail: Jail, zygote_pid: int
-) -> None:
+def run(files: list[int], begun: int, link: int | None, limits: dict, jail: Jail, zygote_pid: int) -> None:
     """
     Become the job's process. Does not return.
 
@@ -25,7 +23,6 @@ def run(
         files (`list[int]`): Descriptors of the job, stdout, stderr and the reports.
         begun (`int`): Descriptor on which the process reports that the program begins.
         link (`int | None`): Socket to the other process of a pair.
-        gate (`int | None`): Socket where a job of several cases asks whether to go on.
         limits (`dict`): See `set_limits`.
         jail (`Jail`): What the zygote is confined to.
         zygote_pid (`int`): The parent; a child that outlived it must end.
@@ -38,7 +35,7 @@ def run(
         with open(os.dup(files[0]), "rb") as file:
             file.seek(0)
             job = json.load(file)
-        arrange({1: files[1], 2: files[2], RESULT: files[3], LINK: link, BEGUN: begun, GATE: gate}, len(jail.library))
+        arrange({1: files[1], 2: files[2], RESULT: files[3], LINK: link, BEGUN: begun}, len(jail.library))
         libc.prctl(libc.PR_SET_DUMPABLE, 0)
         largest_input = max((len(text) for text in job.get("inputs", []) if isinstance(text, str)), default=0)
         set_limits(limits, 4 * largest_input)

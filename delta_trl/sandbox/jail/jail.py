@@ -12,9 +12,8 @@ from . import landlock, libc, namespaces
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 # Descriptors of a child after the standard ones: for its reports to the host, for the link to the other process of a
-# pair, for telling the zygote that the program begins, for the gate where it waits for the host, and (from `LIBRARY`
-# on) for the directories of the library.
-RESULT, LINK, BEGUN, GATE, LIBRARY = 3, 4, 5, 6, 7
+# pair, for telling the zygote that the program begins, and (from `LIBRARY` on) for the directories of the library.
+RESULT, LINK, BEGUN, LIBRARY = 3, 4, 5, 6
 # Uids that belong to nobody, one per worker so that workers cannot signal each other. Containers with a user
 # namespace do not map them; there workers run as nobody.
 FIRST_SPARE_UID, SPARE_UIDS = 1_900_000_000, 200_000_000

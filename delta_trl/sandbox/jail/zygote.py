@@ -4,7 +4,6 @@ It sees limits and descriptors, never code, inputs or expected outputs, so no pr
 starts and ends processes: the host judges what a program wrote.
 """
 
-import contextlib
 import gc
 import json
 import os
@@ -89,8 +88,7 @@ def execute(request: dict, descriptors: list[int], channel: socket.socket, jail:
     the harness has failed, not the program; so the host can tell them apart. The second process of a pair need not
     have begun when the first ends, but must not have failed by itself.
 
-    If `request["gate"]` is set, the process waits at the gate after its first case. Its clock stops until the host has
-    answered, and then starts anew for all later cases. Nothing else that a program does gives it more time.
+    Nothing that a program does gives it more time.
     """
     limits, wall_seconds = request["limits"], request["wall_seconds"]
     if jail.tasks is not None:  # threads count per user there, so add those that exist
@@ -98,7 +96,6 @@ def execute(request: dict, descriptors: list[int], channel: socket.socket, jail:
     # No pipe: a program could reopen its reading end through /proc/self/fd, and take the reports back.
     # One for each process, so that it is known which of them has begun.
     beginnings = [socket.socketpair() for _ in range(request["processes"])]
-    gate, inner_gate = socket.socketpair() if request["gate"] else (None, None)
     started = time.monotonic()
     zygote_pid = os.getpid()
     pids: list[int] = []
@@ -109,7 +106,7 @@ def execute(request: dict, descriptors: list[int], channel: socket.socket, jail:
         if pid == 0:
             own = descriptors[FILES * index :][:FILES]
             beginning = beginnings[index][1].fileno()
-            child.run(own, beginning, descriptor(link), descriptor(inner_gate), limits, jail, zygote_pid)
+            child.run(own, beginning, link.fileno() if link else None, limits, jail, zygote_pid)
         pids.append(pid)
     for link in filter(None, links):
         link.close()
@@ -120,9 +117,6 @@ def execute(request: dict, descriptors: list[int], channel: socket.socket, jail:
     poll = select.poll()
     poll.register(main_process, select.POLLIN)
     poll.register(channel, select.POLLHUP | select.POLLRDHUP)
-    if gate and inner_gate:
-        inner_gate.close()
-        poll.register(gate, select.POLLIN)
     ready: dict[int, int] = {}
     timed_out = False
     begun = [False] * len(pids)
@@ -131,10 +125,6 @@ def execute(request: dict, descriptors: list[int], channel: socket.socket, jail:
     while not ready and not timed_out:
         remaining = deadline - time.monotonic()
         ready = dict(poll.poll(max(0, min(remaining, POLL_SECONDS)) * 1000))
-        if gate and ready.pop(gate.fileno(), None):
-            poll.unregister(gate)
-            pass_gate(gate, channel)
-            deadline = time.monotonic() + wall_seconds
         if not ready and not all(begun) and update(begun, beginnings):
             deadline = time.monotonic() + wall_seconds
         timed_out = not ready and deadline <= time.monotonic()
@@ -149,28 +139,12 @@ def execute(request: dict, descriptors: list[int], channel: socket.socket, jail:
     os.close(main_process)
     for outer, _ in beginnings:
         outer.close()
-    if gate:
-        gate.close()
     return {
         "processes": reports,
         "timed_out": timed_out,
         "begun": begun[0] and all(map(began_or_was_late, begun[1:], reports[1:], [timed_out])),
         "wall_seconds": time.monotonic() - started,
     }
-
-
-def descriptor(end: socket.socket | None) -> int | None:
-    return end.fileno() if end else None
-
-
-def pass_gate(gate: socket.socket, channel: socket.socket) -> None:
-    """A process has come to the gate, or has closed it: ask the host, once, whether it may go on."""
-    with contextlib.suppress(OSError):  # the process or the host has ended
-        if gate.recv(1):
-            channel.send(b'{"gate": true}')
-            if channel.recv(16) == b"open":
-                gate.send(b".")
-        gate.shutdown(socket.SHUT_RDWR)
 
 
 def began_or_was_late(begun: bool, report: dict, timed_out: bool) -> bool:
