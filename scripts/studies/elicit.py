@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from .answers import difference, p_value
+from .pictures import draw_curves
 from .plans import BASELINE, ELICIT_ARMS, ELICIT_FAMILIES, Study
 from .report import cells_table, table, without_nan
 from .statistics import OUTCOMES, compare_pairs, describe, finished_runs, solved_within
@@ -130,10 +131,11 @@ def page(study: Study, runs: Runs, comparisons: dict[str, dict], stem: Path) -> 
 
 
 def write_report(study: Study, rows: list[dict], stem: Path) -> None:
-    """Write STEM.md and STEM.json."""
+    """Write STEM.md, STEM.json and STEM_curves.png."""
     runs = complete_runs(study, rows)
     if len(runs[ELICIT_FAMILIES[0]][BROAD][BASELINE]) < 2:
         raise SystemExit(f"{study.name}: nothing to report. No two seeds have all arms of all families.")
     comparisons = {name: compare(runs, name) for name in MEASURES}
     stem.with_suffix(".json").write_text(json.dumps(without_nan(comparisons), indent=1, allow_nan=False) + "\n")
     stem.with_suffix(".md").write_text(page(study, runs, comparisons, stem))
+    draw_curves(study, rows, stem.with_name(f"{stem.name}_curves.png"))

@@ -34,8 +34,8 @@ def draw_curves(study: Study, rows: list[dict], path: Path) -> None:
         drawn = {cell: of_seeds for cell, of_seeds in runs.items() if cell[1] in study.drawn}
         tasks = dict.fromkeys(task for task, _ in drawn if (task, BASELINE) in section.cells)
         panels += [(section, task, drawn) for task in tasks]
-    columns = min(COLUMNS, len(panels))
-    lines = -(-len(panels) // columns)
+    lines = -(-len(panels) // COLUMNS)
+    columns = -(-len(panels) // lines)
     figure, axes = plt.subplots(
         lines, columns, figsize=(3.2 * columns, 3 * lines), layout="constrained", squeeze=False
     )
@@ -68,7 +68,7 @@ def draw_panel(axis, study: Study, section: Section, task: str, drawn: dict) -> 
         axis.fill_between(x, low, high, color=color, alpha=0.12, linewidth=0)
     seeds = len(next(of_seeds for (of_task, _), of_seeds in drawn.items() if of_task == task))
     rate = f", {BASELINE}'s rate" if section.rate_of_baseline else ""
-    axis.set_title(f"{task}, {study.rollouts[section.phase]} rollout batches{rate}, {seeds} seeds", fontsize=8)
+    axis.set_title(f"{task}\n{study.rollouts[section.phase]} rollout batches{rate}, {seeds} seeds", fontsize=8)
     axis.tick_params(labelsize=8)
     axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
 

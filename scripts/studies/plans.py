@@ -443,6 +443,7 @@ ELICIT = Study(
     wider_rates=(6e-6, 1.6e-5, 6e-4, 1.5e-3),
     tuning_seeds=dict.fromkeys(ELICIT_TASKS, (7100, 7101)),
     first_seed=7000,
+    drawn=tuple(ELICIT_ARMS),
 )
 
 # --- which weight, where? -------------------------------------------------------------------------------------------
