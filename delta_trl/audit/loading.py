@@ -8,9 +8,9 @@ Your own file has a line for each completion: `prompt`, `completion`, `reward`, 
 import difflib
 import json
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ..data.completions import check_completion
@@ -92,17 +92,12 @@ def _is_wrong(rated: Row, number: int, row: Row) -> bool:
 
 
 def read_humanevalpack(rows: Iterable[Row], lines: bool = False) -> Iterator[Labelled]:
-    """The right and the buggy solution of a function, marked where they differ."""
+    """The right and the buggy solution of a function, marked where they differ; perhaps line by line."""
     for row in rows:
         right, wrong = row["canonical_solution"], row["buggy_solution"]
         for text, other, reward in ((right, wrong, 1.0), (wrong, right, 0.0)):
             units = join(text.splitlines(keepends=True), "")[1] if lines else None
             yield Labelled(row["prompt"], text, reward, differences(text, other), units)
-
-
-def read_humanevalpack_lines(rows: Iterable[Row]) -> Iterator[Labelled]:
-    """The same, line by line."""
-    return read_humanevalpack(rows, lines=True)
 
 
 def differences(text: str, other: str) -> list[Range]:
@@ -158,7 +153,11 @@ LABELLED = {
         "bigcode/humanevalpack", read_humanevalpack, HUMANEVALPACK, config="python", template=False
     ),
     "humanevalpack_lines": LabelledData(
-        "bigcode/humanevalpack", read_humanevalpack_lines, HUMANEVALPACK, config="python", template=False
+        "bigcode/humanevalpack",
+        partial(read_humanevalpack, lines=True),
+        HUMANEVALPACK,
+        config="python",
+        template=False,
     ),
 }
 
@@ -217,4 +216,4 @@ def by_problem(labelled: Iterable[Labelled], exact: bool = False) -> dict[str, l
 
 def has_contrast(group: Iterable[Labelled]) -> bool:
     """Whether rewards differ."""
-    return len(Counter(one.reward for one in group if one.reward is not None)) > 1
+    return len({one.reward for one in group if one.reward is not None}) > 1

@@ -48,29 +48,21 @@ class Plan:
     What a run does, in numbers.
 
     Args:
-        processes: training processes, one per GPU.
-        prompts_per_rollout, completions_per_rollout: of a rollout batch, over all processes.
-        max_tokens_per_rollout: completion tokens of a rollout batch if every completion is as long as allowed.
+        prompts_per_rollout: of a rollout batch, over all processes.
         completions_per_step: completions of each optimiser step, over all processes.
         optimiser_steps_per_rollout: a fraction if TRL starts a rollout batch in the middle of an optimiser step.
-        max_steps: optimiser steps of the run, or `None` if epochs decide.
         rollouts: rollout batches of the run, or `None` if epochs decide.
-        cached_tokens_per_process: completion tokens whose hidden states one process keeps for a rollout batch at most.
-        cache_gib: memory of these hidden states, in GiB; 0 if none are kept, `None` if their size is not known.
+        cache_gib: memory of the hidden states that one process keeps at most, in GiB; 0 if none are kept, `None` if
+            their size is not known.
         extra_passes: forward passes per rollout batch beyond TRL's own, at most.
         backward_passes: backward passes per rollout batch beyond TRL's own.
         warnings: settings that are probably mistakes.
     """
 
-    processes: int
     prompts_per_rollout: int
-    completions_per_rollout: int
-    max_tokens_per_rollout: int
     completions_per_step: int
     optimiser_steps_per_rollout: float
-    max_steps: int | None
     rollouts: float | None
-    cached_tokens_per_process: int
     cache_gib: float | None
     extra_passes: int
     backward_passes: int
@@ -105,7 +97,6 @@ def make_plan(args: DeltaGRPOConfig, hidden_size: int | None) -> Plan:
         hidden_size (`int` or `None`): Of the model, `None` if it is not known.
     """
     steps = optimiser_steps_per_rollout(args)
-    max_steps = args.max_steps if args.max_steps > 0 else None
     completions = args.generation_batch_size
     completions_per_step = args.per_device_train_batch_size * args.world_size * args.gradient_accumulation_steps
     needs = choose_rule(None, args, DeltaGRPOTrainer).requirements()
@@ -113,15 +104,10 @@ def make_plan(args: DeltaGRPOConfig, hidden_size: int | None) -> Plan:
     cached = completions // args.world_size * args.max_completion_length if keeps else 0
     bytes_each = 2 if args.bf16 or args.fp16 else 4
     return Plan(
-        processes=args.world_size,
         prompts_per_rollout=completions // args.num_generations,
-        completions_per_rollout=completions,
-        max_tokens_per_rollout=completions * args.max_completion_length,
         completions_per_step=completions_per_step,
         optimiser_steps_per_rollout=float(steps),
-        max_steps=max_steps,
-        rollouts=float(max_steps / steps) if max_steps else None,
-        cached_tokens_per_process=cached,
+        rollouts=float(args.max_steps / steps) if args.max_steps > 0 else None,
         cache_gib=cached * hidden_size * bytes_each / 2**30 if hidden_size else None if cached else 0.0,
         extra_passes=_extra_passes(args, needs),
         backward_passes=needs.backwards,
@@ -177,8 +163,8 @@ def describe(plan: Plan, run_args: RunArguments, args: DeltaGRPOConfig, model_ar
     kind = "LoRA" if model_args.use_peft else "all weights"
     options = ", ".join(f"{name} {value}" for name, value in (args.token_credit_kwargs or {}).items())
     steps = f"{plan.optimiser_steps_per_rollout:g}"
-    if plan.max_steps:
-        length = f"{plan.max_steps:,} optimiser steps = {plan.rollouts:g} rollout batches"
+    if plan.rollouts:
+        length = f"{args.max_steps:,} optimiser steps = {plan.rollouts:g} rollout batches"
         prompts = f"{plan.rollouts * plan.prompts_per_rollout:,.0f} prompts"
         length += f", {prompts} (with repetition if the dataset has fewer, but {plan.prompts_per_rollout:,} or more)"
     else:
@@ -186,7 +172,7 @@ def describe(plan: Plan, run_args: RunArguments, args: DeltaGRPOConfig, model_ar
             f"{args.num_train_epochs:g} epochs: rows // {plan.prompts_per_rollout} rollout batches each, "
             f"{steps} optimiser steps per rollout batch"
         )
-    if not plan.cached_tokens_per_process:
+    if plan.cache_gib == 0:
         cache = "none kept"
     elif plan.cache_gib is None:
         cache = f"unknown: no hidden size for {model_args.model_name_or_path} (its config.json cannot be read)"
@@ -210,12 +196,13 @@ def describe(plan: Plan, run_args: RunArguments, args: DeltaGRPOConfig, model_ar
     rows = {
         "model": f"{model_args.model_name_or_path} ({kind})",
         "data": f"{run_args.dataset_name}, rewards {', '.join(rewards)}",
-        "processes": f"{plan.processes}",
+        "processes": f"{args.world_size}",
         "generation": f"{generation}, temperature {args.temperature:g}, top-p {args.top_p:g}",
         "rollout batch": f"{plan.prompts_per_rollout:,} prompts * {args.num_generations} responses = "
-        f"{plan.completions_per_rollout:,} completions, at most {plan.max_tokens_per_rollout:,} tokens",
+        f"{args.generation_batch_size:,} completions, at most "
+        f"{args.generation_batch_size * args.max_completion_length:,} tokens",
         "optimiser steps": f"{steps} per rollout batch, {plan.completions_per_step:,} completions each "
-        f"({args.per_device_train_batch_size} per device * {plan.processes} * {args.gradient_accumulation_steps} "
+        f"({args.per_device_train_batch_size} per device * {args.world_size} * {args.gradient_accumulation_steps} "
         "accumulated)",
         "length": length,
         "learning rate": f"{args.learning_rate:g}, {args.lr_scheduler_type.value}, "

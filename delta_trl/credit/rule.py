@@ -108,19 +108,9 @@ class TokenCreditError(ValueError):
     """A rule returned something that cannot be used in training."""
 
 
-def credit_rollout(rule: TokenCredit, tokens: Tokens, *, rehearse: bool) -> Credit | None:
-    """`rule.of_rollout`, with its result checked. `rehearse`: also check that all ranks take the same steps."""
-    return _checked(rule, "of_rollout", tokens, rehearse)
-
-
-def credit_micro_batch(rule: TokenCredit, tokens: Tokens, *, rehearse: bool) -> Credit | None:
-    """`rule.of_micro_batch`, checked like [`credit_rollout`]."""
-    return _checked(rule, "of_micro_batch", tokens, rehearse)
-
-
 def credit_at_rollout(rule: TokenCredit, tokens: Tokens) -> Credit | None:
     """A rule's credit while the policy is still that of the rollout: the product of both hooks' weights."""
-    given = [credit_rollout(rule, tokens, rehearse=False), credit_micro_batch(rule, tokens, rehearse=False)]
+    given = [checked_credit(rule, hook, tokens) for hook in ("of_rollout", "of_micro_batch")]
     found = [credit for credit in given if credit is not None]
     if len(found) < 2:
         return found[0] if found else None
@@ -128,7 +118,8 @@ def credit_at_rollout(rule: TokenCredit, tokens: Tokens) -> Credit | None:
     return Credit(one.weights * other.weights, one.metrics | other.metrics, one.neutral and other.neutral)
 
 
-def _checked(rule: TokenCredit, hook: str, tokens: Tokens, rehearse: bool) -> Credit | None:
+def checked_credit(rule: TokenCredit, hook: str, tokens: Tokens, rehearse: bool = False) -> Credit | None:
+    """What a hook of a rule returns, checked. `rehearse`: also check that all ranks take the same steps."""
     name = f"{type(rule).__name__}.{hook}"
     if not rehearse:
         return _check(name, getattr(rule, hook)(tokens), tokens)

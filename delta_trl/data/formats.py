@@ -16,8 +16,7 @@ class CellError(ValueError):
     """A cell does not hold what its column should."""
 
     def __init__(self, column: str, expected: str, value: object):
-        shown = repr(value)
-        super().__init__(f"expected {expected}, got {shown if len(shown) <= 80 else shown[:77] + '...'}")
+        super().__init__(f"expected {expected}, got {value!r:.80}")
         self.column = column
 
 

@@ -2,10 +2,8 @@
 
 import math
 from dataclasses import dataclass
-from functools import cache
 from itertools import takewhile
 
-import jinja2
 import numpy as np
 from markupsafe import Markup
 
@@ -98,7 +96,7 @@ def _shown(
         -1: f"Losers ({lost})",
         0: "At the mean" if won or lost else "No contrast: equal rewards, nothing to learn",
     }
-    html = _template().render(
+    html = template("report/group.html.j2").render(
         step=group.step,
         prompt=visible(group.prompt, TEXT_LIMIT),
         # a side with twice as many gets twice the width
@@ -123,11 +121,6 @@ def _shared(prompts: list[str]) -> int:
     same = takewhile(lambda characters: len(set(characters)) == 1, zip(*prompts, strict=False))
     common = "".join(characters[0] for characters in same)
     return 0 if common in prompts else 1 + max(common.rfind(space) for space in " \n")
-
-
-@cache
-def _template() -> jinja2.Template:
-    return template("report/group.html.j2")
 
 
 def _card(c: Completion, mean: float | None, limit: int | None, spreads: tuple[float, float]) -> dict:

@@ -290,7 +290,8 @@ def _health(run: Run) -> list[Sentence]:
     check("gradient norm", "Gradient norm", values if len(values) >= LEAST else [], text)
 
     for key in ("loss", "reward", "grad_norm"):
-        steps = [entry["step"] for entry in run.history if _is_not_finite(entry.get(key))]
+        logged = [(entry["step"], entry[key]) for entry in run.history if isinstance(entry.get(key), float)]
+        steps = [step for step, value in logged if not math.isfinite(value)]
         if steps:
             count = "one logged step" if len(steps) == 1 else f"{len(steps):,} logged steps"
             found.append(Sentence(f"{key} was not finite at {count}, first at step {steps[0]}.", True))
@@ -317,10 +318,6 @@ def _last(run: Run, key: str) -> float:
     """Mean of the last values; NaN without any."""
     _, values = run.logged(key)
     return float(values[-max(ENDS, len(values) // 10) :].mean()) if len(values) else math.nan
-
-
-def _is_not_finite(value) -> bool:
-    return isinstance(value, float) and not math.isfinite(value)
 
 
 def _listed(words: list[str]) -> str:

@@ -22,7 +22,7 @@ def check_inputs(reward: str, completions: Any, **column: Any) -> None:
     for what, given in (("completions", completions), (name, values)):
         if isinstance(given, (str, bytes, dict)) or not hasattr(given, "__len__"):
             raise TypeError(
-                f"{reward}: expected lists, with a `{name}` for each completion; got {what}={_short(given)}. For a "
+                f"{reward}: expected lists, with a `{name}` for each completion; got {what}={given!r:.200}. For a "
                 f"single completion: {reward}([completion], {name}=[...])."
             )
     if len(values) != len(completions):
@@ -30,7 +30,7 @@ def check_inputs(reward: str, completions: Any, **column: Any) -> None:
     for i, completion in enumerate(completions):
         if not (isinstance(completion, str) or (isinstance(completion, list) and all(map(_is_message, completion)))):
             raise TypeError(
-                f"{reward}: completion {i + 1} of {len(completions)} is {_short(completion)}: expected text or a list "
+                f"{reward}: completion {i + 1} of {len(completions)} is {completion!r:.200}: expected text or a list "
                 "of chat messages."
             )
 
@@ -46,7 +46,7 @@ def known_golds(reward: str, solution: Any, kinds: tuple[type, ...] = (str, bool
     for i, gold in enumerate(golds):
         if gold is not None and (not isinstance(gold, kinds) or (isinstance(gold, bool) and bool not in kinds)):
             raise TypeError(
-                f"{reward}: `solution` {i + 1} of {len(golds)} is {_short(gold)}, of type {type(gold).__name__}: "
+                f"{reward}: `solution` {i + 1} of {len(golds)} is {gold!r:.200}, of type {type(gold).__name__}: "
                 f"expected {'text or a number' if Real in kinds else 'a letter, or its number counted from 0'}, or "
                 "None where there is no gold. Convert the column with `dataset.map`."
             )
@@ -60,8 +60,3 @@ def _is_message(message: Any) -> bool:
     if isinstance(content, list):
         return all(isinstance(part, (str, dict)) for part in content)
     return content is None or isinstance(content, str)
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 200 else f"{text[:200]} …"

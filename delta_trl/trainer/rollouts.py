@@ -36,11 +36,7 @@ def warn_of_checkpoints_inside_a_rollout(args: GRPOConfig) -> Iterator[str]:
     keeps_best = args.save_strategy == "best" or (args.save_strategy != "no" and args.metric_for_best_model)
     for name, applies, every in (
         ("save_steps", args.save_strategy == "steps", args.save_steps),
-        (
-            "eval_steps",
-            args.eval_strategy == "steps" and (keeps_best or args.save_strategy == "best"),
-            args.eval_steps,
-        ),
+        ("eval_steps", args.eval_strategy == "steps" and keeps_best, args.eval_steps),
     ):
         given = f"{name}={every:g}" if every else ""
         if every and every < 1:  # a share of all steps; with epochs, their number is not known yet

@@ -12,7 +12,6 @@ The base classes do the rest. Each of them works on any `GRPOTrainer`.
 import inspect
 import math
 import time
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -22,7 +21,7 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import get_config_model_id
 
 from ..credit import Credit, TokenCredit, Tokens, coefficient_statistics
-from ..credit.rule import credit_micro_batch, credit_rollout
+from ..credit.rule import checked_credit
 from ..policy.cache import choose_placement
 from ..policy.prompts import stop_tokens
 from ..policy.recorder import ScoringPass, backbone_of
@@ -139,7 +138,7 @@ class DeltaGRPOTrainer(
             backbone_of(model)  # raises if there is none
             refuse_what_hides_states(self.args, self.is_fsdp_enabled)
         rule.check(self)
-        self._rehearsed: set[Callable] = set()  # hooks whose first call was checked: all ranks do the same
+        self._rehearsed: set[str] = set()  # hooks whose first call was checked: all ranks do the same
         # records TRL's first scoring call of a rollout batch; `None` afterwards
         self._recorder: ScoringPass | None = None
         # the micro-batch, and its copy for TRL, which the rule may weigh; `None` after a loss's first scoring call
@@ -190,7 +189,7 @@ class DeltaGRPOTrainer(
         start = time.perf_counter()
         policy = RolloutPolicy(self, batch, _valid_tokens(batch), recorder, self._placement, self._keeps_hidden)
         tokens = self._tokens(batch, policy=policy, **policy.known)
-        credit = self._credit(credit_rollout, tokens)
+        credit = self._credit("of_rollout", tokens)
         means = torch.ones_like(batch["advantages"])
         if credit is not None:
             batch["token_coefficients"] = tokens.padded(credit.weights)
@@ -213,10 +212,10 @@ class DeltaGRPOTrainer(
             **known,
         )
 
-    def _credit(self, hook: Callable, tokens: Tokens) -> Credit | None:
+    def _credit(self, hook: str, tokens: Tokens) -> Credit | None:
         rehearse = hook not in self._rehearsed
         self._rehearsed.add(hook)
-        return hook(self.token_credit, tokens, rehearse=rehearse)
+        return checked_credit(self.token_credit, hook, tokens, rehearse)
 
     # --- scoring and the loss ---
 
@@ -256,7 +255,7 @@ class DeltaGRPOTrainer(
         known = {"log_probs": log_probs.detach(), "entropies": entropies.detach()}
         old = inputs.get("old_per_token_logps", known["log_probs"])  # absent while the policy is the rollout's
         tokens = self._tokens(inputs, **known, old_log_probs=old)
-        credit = self._credit(credit_micro_batch, tokens)
+        credit = self._credit("of_micro_batch", tokens)
         if credit is not None:
             _weigh(weighted, tokens.padded(credit.weights))
             self._log_credit(credit.metrics)

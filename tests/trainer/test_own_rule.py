@@ -13,7 +13,7 @@ import delta_trl.trainer
 from delta_trl import DeltaGRPOTrainer
 from delta_trl.cli import main
 from delta_trl.credit import Credit, DelTA, Requirements, TokenCredit, Tokens
-from delta_trl.credit.rule import TokenCreditError, credit_rollout
+from delta_trl.credit.rule import TokenCreditError, checked_credit
 from delta_trl.trainer.rollout_policy import RolloutPolicy
 
 from ..commands.test_mistakes import furnish
@@ -114,16 +114,14 @@ class Both(TokenCredit):
 
 def test_both_hooks_are_rehearsed_once(make_trainer, monkeypatch):
     rehearsed = []
-    for name in ("credit_rollout", "credit_micro_batch"):
-        hook = getattr(delta_trl.trainer.trainer, name)
 
-        def look(rule, tokens, *, rehearse, hook=hook, name=name):
-            rehearsed.append((name, rehearse))
-            return hook(rule, tokens, rehearse=rehearse)
+    def look(rule, hook, tokens, rehearse):
+        rehearsed.append((hook, rehearse))
+        return checked_credit(rule, hook, tokens, rehearse)
 
-        monkeypatch.setattr(delta_trl.trainer.trainer, name, look)
+    monkeypatch.setattr(delta_trl.trainer.trainer, "checked_credit", look)
     make_trainer(max_steps=2, trainer_options={"token_credit": Both()}).train()
-    once = [(name, first) for first in (True, False) for name in ("credit_rollout", "credit_micro_batch")]
+    once = [(name, first) for first in (True, False) for name in ("of_rollout", "of_micro_batch")]
     assert rehearsed == once
 
 
@@ -289,7 +287,7 @@ def test_what_cannot_be_trained_with_is_named(make_trainer):
         """Tries every wrong answer at the trainer's own tokens; returns the last one."""
         for returns, message in WRONG.values():
             with pytest.raises(TokenCreditError, match=rf"Wrong.of_rollout.*{message}"):
-                credit_rollout(Wrong(returns), tokens, rehearse=False)
+                checked_credit(Wrong(returns), "of_rollout", tokens)
         return returns(tokens)
 
     trainer.token_credit.returns = returned

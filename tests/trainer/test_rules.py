@@ -10,7 +10,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from delta_trl import DeltaGRPOConfig
 from delta_trl.credit import RULES as NAMES
-from delta_trl.credit.rules.fipo import FIPO, fipo_weights
+from delta_trl.credit.rules.fipo import FIPO
 from delta_trl.trainer.rollout_policy import RolloutPolicy
 
 from ..corpus import tiny
@@ -339,7 +339,7 @@ def test_fipo_weighs_by_the_present_policy(make_trainer, rollout):
             parameter.add_(0.03 * torch.randn_like(parameter))
         _, log_probs = plain_forward(trainer.model, batch)
     valid = batch["completion_mask"].bool()
-    weights = fipo_weights(log_probs, batch["old_per_token_logps"], batch["advantages"], valid)
+    weights = FIPO().weights(log_probs, batch["old_per_token_logps"], batch["advantages"], valid)
     assert (weights[valid] > 1.01).any()
     by_hand = grpo(trainer, trainer.model, {**batch, "advantages": batch["advantages"][:, None] * weights})
     ours = trainer._compute_loss(trainer.model, batch)

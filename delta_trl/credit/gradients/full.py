@@ -23,22 +23,18 @@ from ..distributed import all_reduce
 from ..tokens import Tokens
 
 
-ESTIMATORS = ("auto", "one_sided", "central")
 # Root mean square change of the log-probabilities, by bytes per number. Smaller changes drown in rounding, larger ones
 # in curvature.
-MOVES = {"one_sided": {8: 4e-4, 4: 4e-4, 2: 4e-2}, "central": {8: 5e-4, 4: 2e-3, 2: 4e-2}}
+MOVES = {8: 5e-4, 4: 4e-4, 2: 4e-2}
 
 
 class FullGradients:
     r"""
     Exact token gradients ∇θ log π(o_j) over all trainable parameters of a model (under LoRA: the adapter's).
 
-    `score` is a difference quotient of log-probabilities, which any kernel supports:
-
-    - `"one_sided"`: one forward at θ + ε D, compared with the log-probabilities that `combine` saw;
-    - `"central"`: two forwards at θ ± ε D;
-    - `"auto"`: `"one_sided"` in float32, where its error is far below what moves a coefficient, otherwise `"central"`,
-      which allows the larger ε that rounding to 16 bits calls for.
+    `score` is a difference quotient of log-probabilities, which any kernel supports. In float32 it takes one forward,
+    at θ + ε D, compared with the log-probabilities that `combine` saw: its error moves no coefficient.
+    Otherwise it takes two, at θ ± ε D, which allows the larger ε that rounding to 16 bits calls for.
 
     ε is chosen by its effect, so that neither the parameters' scale nor the model's sharpness matters: the
     log-probabilities of the first micro-batch move by a fixed amount. The first guess follows from
@@ -62,8 +58,6 @@ class FullGradients:
             differentiable when gradients are enabled.
         n_batches (`int`):
             Number of micro-batches. Under FSDP2 the same on all ranks.
-        estimator (`str`, *optional*, defaults to `"auto"`):
-            `"auto"`, `"one_sided"` or `"central"`.
         dtype (`torch.dtype`, *optional*):
             The dtype that the forward computes in, if autocast makes it narrower than the model's parameters.
         tokens (`torch.Tensor` of shape `(Σ n_i,)`, *optional*):
@@ -71,7 +65,7 @@ class FullGradients:
             no micro-batch get a score of 0. By default, the micro-batches hold all N tokens in order.
 
     Raises:
-        ValueError: If no parameter is trainable or the estimator is unknown.
+        ValueError: If no parameter is trainable.
     """
 
     def __init__(
@@ -79,12 +73,9 @@ class FullGradients:
         model: nn.Module,
         log_probs: Callable[[int], torch.Tensor],
         n_batches: int,
-        estimator: str = "auto",
         dtype: torch.dtype | None = None,
         tokens: torch.Tensor | None = None,
     ):
-        if estimator not in ESTIMATORS:
-            raise ValueError(f"estimator={estimator!r}: expected one of {', '.join(map(repr, ESTIMATORS))}.")
         _reshard(model)
         self.model, self.log_probs_of = model, log_probs
         self.parameters = [p for p in model.parameters() if p.requires_grad]
@@ -95,9 +86,7 @@ class FullGradients:
         self.forward_passes = 0  # over all tokens, so far; each one of `combine` has a backward pass
         widths = [p.dtype.itemsize for p in model.parameters() if p.is_floating_point()]
         width = max(min(widths) if dtype is None else dtype.itemsize, 2)
-        if estimator == "auto":
-            estimator = "one_sided" if width == 4 else "central"
-        self.estimator, self.move = estimator, MOVES[estimator][width]
+        self.one_sided, self.move = width == 4, MOVES[width]
         # of the latest `combine`: its weights, their sum Σ_j |c_j| over all ranks, and the log-probabilities it saw
         self.weights, self.total_weight, self.log_probs = torch.zeros(0), 0.0, torch.zeros(0)
         self.correction: float | None = None  # of the guessed ε, measured at the first `score`
@@ -193,7 +182,7 @@ class FullGradients:
                 step *= self.correction
                 rescale(self.correction)
             above = self._all_log_probs()
-            if self.estimator == "one_sided":
+            if self.one_sided:
                 return (above - self.log_probs) / step
             rescale(-1.0)
             return (above - self._all_log_probs()) / (2 * step)

@@ -62,54 +62,22 @@ class FIPO(TokenCredit):
             )
 
     def of_micro_batch(self, tokens: Tokens) -> Credit:
-        weights = fipo_weights(
-            tokens.padded(tokens.log_probs),
-            tokens.padded(tokens.old_log_probs),
-            tokens.padded(tokens.advantages),
-            tokens.mask,
-            decay=self.decay,
-            clip=self.clip,
-            safety_threshold=self.safety_threshold,
-            dual_clip=self._dual_clip,
-        )
-        weights = tokens.flat(weights)
+        new, old, advantages = map(tokens.padded, (tokens.log_probs, tokens.old_log_probs, tokens.advantages))
+        weights = tokens.flat(self.weights(new, old, advantages, tokens.mask))
         total, count = all_reduce(torch.stack([weights.sum(), weights.new_tensor(float(len(weights)))]))
         return Credit(weights, {"fipo_weight_mean": (total / count.clamp(min=1)).item()})
 
-
-@torch.no_grad()
-def fipo_weights(
-    log_probs: torch.Tensor,
-    old_log_probs: torch.Tensor,
-    advantages: torch.Tensor,
-    mask: torch.Tensor,
-    *,
-    decay: float = 32.0,
-    clip: float = 0.2,
-    safety_threshold: float = 10.0,
-    dual_clip: float | None = None,
-) -> torch.Tensor:
-    """
-    Weights f of one micro-batch.
-
-    Args:
-        log_probs, old_log_probs (`torch.Tensor` of shape `(B, T)`): Of the sampled tokens, now and at the rollout.
-        advantages (`torch.Tensor` of shape `(B,)` or `(B, T)`): Of the responses.
-        mask (`torch.Tensor` of shape `(B, T)`): The tokens that the loss counts.
-        decay (`float`, *optional*, defaults to `32.0`): Tokens after which the future's influence has halved.
-        clip (`float`, *optional*, defaults to `0.2`): Upper clip of f above 1.
-        safety_threshold (`float`, *optional*, defaults to `10.0`): Ratio above which losers' tokens are not amplified.
-        dual_clip (`float`, *optional*): c; tokens with a higher ratio are left out of the future.
-
-    Returns:
-        `torch.Tensor` of shape `(B, T)`, 1 where nothing has moved.
-    """
-    shift = (log_probs - old_log_probs) * mask
-    ratio = shift.exp()
-    counted = shift if dual_clip is None else shift * (ratio <= dual_clip)
-    weights = discounted_future_sum(counted, 2 ** (-1 / decay)).exp()
-    risky = (advantages < 0).view(len(mask), -1) & (ratio > safety_threshold)
-    return torch.where(risky, weights.clamp(0.8, 1.0), weights.clamp(1.0, 1.0 + clip))
+    @torch.no_grad()
+    def weights(
+        self, log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, mask: torch.Tensor
+    ) -> torch.Tensor:
+        """f (B, T) of one micro-batch, from tensors (B, T), `advantages` also (B,); 1 where nothing has moved."""
+        shift = (log_probs - old_log_probs) * mask
+        ratio = shift.exp()
+        counted = shift if self._dual_clip is None else shift * (ratio <= self._dual_clip)
+        weights = discounted_future_sum(counted, 2 ** (-1 / self.decay)).exp()
+        risky = (advantages < 0).view(len(mask), -1) & (ratio > self.safety_threshold)
+        return torch.where(risky, weights.clamp(0.8, 1.0), weights.clamp(1.0, 1.0 + self.clip))
 
 
 def discounted_future_sum(x: torch.Tensor, gamma: float) -> torch.Tensor:

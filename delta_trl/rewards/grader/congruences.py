@@ -1,12 +1,13 @@
 r"""Golds that are congruences: for `x \equiv 5 \pmod 7` an answer may be it, 5, or `x = 7k + 5`."""
 
 import re
+from functools import partial
 
 import sympy
 
 from .guards import RefusedError, is_undone, refuse_large
 from .lists import split_elements
-from .normalization import squeeze
+from .normalization import matched, squeeze
 from .parsing import UnreadableError, fraction, parse
 from .values import equal_values, is_name, same_name, split_equation
 
@@ -23,7 +24,7 @@ def equal_congruences(gold: str, answer: str) -> bool | None:
     given = _read(answer) or _general(answer, modulus) or _plain(answer)
     if given is None or (name and given[0] and not same_name(name, given[0])) or given[2] not in (modulus, ""):
         return False
-    return _matches(residues, given[1], modulus if given[2] else "")
+    return matched(residues, given[1], partial(_same, modulus if given[2] else ""))
 
 
 def _read(text: str) -> tuple[str, list[str], str] | None:
@@ -73,19 +74,7 @@ def _plain(text: str) -> tuple[str, list[str], str] | None:
     return (names[0] if names else "", split_elements(values), "")
 
 
-def _matches(wanted: list[str], given: list[str], modulus: str) -> bool:
-    if len(given) != len(wanted):
-        return False
-    remaining = list(given)
-    for residue in wanted:
-        found = next((other for other in remaining if _same(residue, other, modulus)), None)
-        if found is None:
-            return False
-        remaining.remove(found)
-    return True
-
-
-def _same(first: str, second: str, modulus: str) -> bool:
+def _same(modulus: str, first: str, second: str) -> bool:
     one, other = fraction(first), fraction(second)
     if one is None or other is None or not modulus.isdigit() or int(modulus) == 0:
         return equal_values(first, second)

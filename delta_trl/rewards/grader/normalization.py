@@ -8,6 +8,7 @@ or as words.
 # ruff: noqa: E501 (tables of look-alikes)
 import re
 import unicodedata
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 
@@ -204,6 +205,17 @@ def closing(text: str, opening: int) -> int:
             if depth == 0:
                 return position
     return -1
+
+
+def matched(wanted: Sequence, given: Sequence, same: Callable[..., bool]) -> bool:
+    """Whether both have the same elements, in any order."""
+    left = list(given) if len(given) == len(wanted) else []
+    for one in wanted:
+        found = next((other for other in left if same(one, other)), None)
+        if found is None:
+            return False
+        left.remove(found)
+    return True
 
 
 def _is_wrapped(text: str, left: str, right: str) -> bool:

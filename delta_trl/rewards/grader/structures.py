@@ -5,12 +5,11 @@ as the product of cyclic groups of prime power order.
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import sympy
 
-from .normalization import closing, split_top_level
+from .normalization import closing, matched, split_top_level
 from .values import EQUALITY, equal_values, is_name
 
 
@@ -58,32 +57,16 @@ def read_structure(text: str) -> list[Part] | None:
 
 def same_structures(gold: list[list[Part]], answer: str) -> bool:
     given = [read_structure(one) for one in split_top_level(answer, SEPARATOR)]
-    remaining = [parts for parts in given if parts]
-    if len(remaining) != len(given) or len(given) != len(gold):
-        return False
-    return _matched(gold, remaining, _same)
-
-
-def _matched(wanted: list, given: list, same: Callable[..., bool]) -> bool:
-    given = list(given)
-    for one in wanted:
-        found = next((other for other in given if same(one, other)), None)
-        if found is None:
-            return False
-        given.remove(found)
-    return True
+    return all(given) and matched(gold, given, _same)
 
 
 def _same(first: list[Part], second: list[Part]) -> bool:
-    return len(first) == len(second) and _matched(first, second, _same_part)
+    return matched(first, second, _same_part)
 
 
 def _same_part(first: Part, second: Part) -> bool:
-    if (first.kind, first.name) != (second.kind, second.name):
-        return False
-    if len(first.generators) != len(second.generators):
-        return False
-    return _matched(list(first.generators), list(second.generators), equal_values)
+    names_agree = (first.kind, first.name) == (second.kind, second.name)
+    return names_agree and matched(first.generators, second.generators, equal_values)
 
 
 def _factors(text: str) -> list[Part] | None:

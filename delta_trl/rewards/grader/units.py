@@ -49,7 +49,7 @@ def _table() -> dict[str, tuple[Fraction | float, str]]:
         "time": {"second": "1", "sec": "1", "s": "1", "minute": "60", "min": "60", "hour": "3600", "hr": "3600",
                  "h": "3600", "day": "86400", "week": "604800", "wk": "604800", "ms": "1/1000"},
         "year": {"year": "1", "yr": "1", "month": "1/12", "decade": "10", "century": "100", "centuries": "100"},
-        "volume": {"gallon": "1", "gal": "1"},
+        "gallon": {"gallon": "1", "gal": "1"},
         "dollar": {"dollar": "1", "buck": "1", "usd": "1", "cent": "1/100", "¢": "1/100"},
         "euro": {"euro": "1", "eur": "1", "€": "1"},
         "rupee": {"rupee": "1", "rs": "1", "₹": "1"},
@@ -64,7 +64,6 @@ def _table() -> dict[str, tuple[Fraction | float, str]]:
     }  # fmt: skip
     for dimension, units in others.items():
         table |= {name: (Fraction(factor), dimension) for name, factor in units.items()}
-    table |= {"gallon": (Fraction(1), "gallon"), "gal": (Fraction(1), "gallon")}
     table |= dict.fromkeys(("degree", "deg", "°"), (math.pi / 180, "angle"))
     table |= dict.fromkeys(("radian", "rad"), (1.0, "angle"))
     return table

@@ -1,6 +1,7 @@
 """One execution: lock the process down, then run its job."""
 
 import ctypes  # noqa: F401 (imported before the jail closes)
+import fcntl
 import json
 import os
 import resource
@@ -59,17 +60,11 @@ def arrange(wanted: dict[int, int | None], library: int) -> None:
     wanted |= {LIBRARY + index: LIBRARY + index for index in range(library)}
     wanted[0] = os.memfd_create("stdin")
     # first out of the way, so that no move overwrites a descriptor that is still to be moved
-    high = {target: _duplicate_above(source, 64) for target, source in wanted.items() if source is not None}
+    high = {target: fcntl.fcntl(source, fcntl.F_DUPFD, 64) for target, source in wanted.items() if source is not None}
     os.closerange(0, 64)
     for target, source in high.items():
         os.dup2(source, target)
     os.closerange(LIBRARY + library, 65536)
-
-
-def _duplicate_above(descriptor: int, minimum: int) -> int:
-    import fcntl
-
-    return fcntl.fcntl(descriptor, fcntl.F_DUPFD, minimum)
 
 
 def set_limits(limits: dict, input_bytes: int) -> None:

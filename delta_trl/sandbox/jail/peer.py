@@ -119,26 +119,23 @@ class Peer:
     def request(self, operation: str, *args: Any, **kwargs: Any) -> Any:
         """Have the other side do an operation; returns its value or raises its exception."""
         with self.lock:
-            return self._request(operation, *args, **kwargs)
-
-    def _request(self, operation: str, *args: Any, **kwargs: Any) -> Any:
-        encoded = [self.encode(argument) for argument in args]
-        named = {name: self.encode(value) for name, value in kwargs.items()}
-        question = {"operation": operation, "args": encoded, "kwargs": named}
-        if operation in READING:
-            message = self.ask_once(question)
-        else:
-            if operation != "next":
-                self.forget()
-            message = self.converse(question)
-        if "changed" in message:
-            for argument, changed in zip(args, message["changed"], strict=True):
-                update(argument, self.decode(changed))
-        if "error" in message:
-            raise self.exception(message["error"], stops=operation == "next")
-        if "argument" in message:  # it returned what it was given
-            return args[message["argument"]]
-        return self.decode(message["value"])
+            encoded = [self.encode(argument) for argument in args]
+            named = {name: self.encode(value) for name, value in kwargs.items()}
+            question = {"operation": operation, "args": encoded, "kwargs": named}
+            if operation in READING:
+                message = self.ask_once(question)
+            else:
+                if operation != "next":
+                    self.forget()
+                message = self.converse(question)
+            if "changed" in message:
+                for argument, changed in zip(args, message["changed"], strict=True):
+                    update(argument, self.decode(changed))
+            if "error" in message:
+                raise self.exception(message["error"], stops=operation == "next")
+            if "argument" in message:  # it returned what it was given
+                return args[message["argument"]]
+            return self.decode(message["value"])
 
     def ask_once(self, question: dict) -> dict:
         key = json.dumps(question)

@@ -5,10 +5,12 @@ starts and ends processes: the host judges what a program wrote.
 """
 
 import gc
+import importlib
 import json
 import os
 import select
 import signal
+import site
 import socket
 import sys
 import time
@@ -20,6 +22,10 @@ from .jail import Jail
 POLL_SECONDS = 0.2
 FILES = 4  # that each process gets: job, stdout, stderr, reports
 MAX_DESCRIPTORS = 2 * FILES
+PRELOADED = (
+    "array bisect cmath collections copy dataclasses datetime decimal fractions functools heapq itertools math "
+    "operator queue random re string traceback typing"
+)
 
 
 def prepare(jail: Jail) -> None:
@@ -55,28 +61,8 @@ def changed(jail: Jail) -> int | None:
 
 def preload() -> None:
     """Import what most programs import, once."""
-    import array  # noqa: F401
-    import bisect  # noqa: F401
-    import cmath  # noqa: F401
-    import collections  # noqa: F401
-    import copy  # noqa: F401
-    import dataclasses  # noqa: F401
-    import datetime  # noqa: F401
-    import decimal  # noqa: F401
-    import fractions  # noqa: F401
-    import functools  # noqa: F401
-    import heapq  # noqa: F401
-    import itertools  # noqa: F401
-    import math  # noqa: F401
-    import operator  # noqa: F401
-    import queue  # noqa: F401
-    import random  # noqa: F401
-    import re  # noqa: F401
-    import site
-    import string  # noqa: F401
-    import traceback  # noqa: F401
-    import typing  # noqa: F401
-
+    for name in PRELOADED.split():
+        importlib.import_module(name)
     site.setquit()  # exit() and quit(), which an interpreter without site-packages does not have
 
 
