@@ -43,6 +43,7 @@ from .scoring import causal_model
 from .trimmed_padding import TrimmedPadding
 
 
+ROUNDING = 1e-5  # of the largest advantage in a group: what is smaller comes of rounding
 # Entries of a rollout batch, whose rows TRL shuffles
 TOTAL_REWARDS, GROUPS = "token_credit_rewards", "token_credit_groups"
 
@@ -176,10 +177,14 @@ class DeltaGRPOTrainer(
                 f"{type(self).__name__} has advantages of shape {tuple(advantages.shape)}: token credit takes one for "
                 "each completion, and multiplies it. Use token_credit='none' to train on your own."
             )
-        # Where the rewards of a group are equal, rounding leaves TRL small advantages, which would count as winners or
-        # losers. Others stay: a subclass may have a baseline of its own.
-        of_trl = advantages.new_tensor([*self._logs["advantages"]][-len(self.last_rewards) :])[rows]
-        is_residue = (advantages == of_trl) & ~has_contrast(self, self.last_rewards)[batch[GROUPS]]
+        # Where rewards are equal, or one is its group's mean, rounding leaves TRL small advantages, which would count
+        # as winners or losers. Others stay: a subclass may have a baseline of its own.
+        of_trl = advantages.new_tensor([*self._logs["advantages"]][-len(self.last_rewards) :])
+        largest = of_trl.view(-1, self.num_generations).abs().amax(dim=1)
+        if self.multi_objective_aggregation == "normalize_then_sum":  # a group's sums may all be 0 but for rounding
+            largest = largest.amax()
+        least = torch.where(has_contrast(self, self.last_rewards), ROUNDING * largest, math.inf)[batch[GROUPS]]
+        is_residue = (advantages == of_trl[rows]) & (advantages.abs() <= least)
         batch["advantages"] = advantages.masked_fill(is_residue, 0.0)
         if rule.credits_rollouts:
             self._credit_rollout(batch, recorder)

@@ -143,8 +143,8 @@ class TrimmedPadding(GRPOTrainer):
         args = self.args
         steps, accumulated = args.steps_per_generation, args.gradient_accumulation_steps
         whole_steps = steps % accumulated == 0 or accumulated % steps == 0
-        entropy = args.top_entropy_quantile < 1 or args.entropy_coef or args.use_adaptive_entropy
-        means = args.loss_type == "bnpo" or entropy or self.aux_loss_enabled or changed_losses(type(self))
+        entropy = self.top_entropy_quantile < 1 or self._entropy_bonus_enabled
+        means = self.loss_type == "bnpo" or entropy or self.aux_loss_enabled or changed_losses(type(self))
         return accumulated > 1 and whole_steps and not means
 
     def _trim(self, model) -> Trim | None:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from datasets import Dataset
-from peft import PromptTuningConfig
+from peft import LoraConfig, PromptTuningConfig
 from torch import nn
 
 from delta_trl import DeltaGRPOConfig
@@ -123,8 +123,17 @@ def test_a_temperature_that_log_probabilities_do_not_know(make_trainer, caplog):
             },
             "OptimalTokenBaseline trains on the sum of the rewards",
         ),
+        (
+            {
+                "trainer_options": {
+                    "token_credit": DelTA(token_gradient="full"),
+                    "peft_config": LoraConfig(use_dora=True, target_modules=["q_proj"]),
+                }
+            },
+            "does not work with DoRA",
+        ),
     ],
-    ids=["name of a reward", "no prompt", "not a bool", "weight", "sum of rewards"],
+    ids=["name of a reward", "no prompt", "not a bool", "weight", "sum of rewards", "DoRA"],
 )
 def test_mistakes_in_python(make_trainer, change, message):
     with pytest.raises(ValueError, match=message):

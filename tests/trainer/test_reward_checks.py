@@ -140,6 +140,26 @@ def test_sums_and_variance_of_rewards(make_plain, rollout):
     assert has_contrast(trainer, trainer.last_rewards).tolist() == [False, True]
 
 
+@pytest.mark.parametrize(
+    ("rewards", "options", "at_mean"),
+    [
+        ([[0.7, 0.6, 1.0, 0.1] * 2], {}, 2),
+        ([[1, 1, 0, 0] * 2, [1, 0, 1, 0, 0, 0, 1, 1]], {"multi_objective_aggregation": "normalize_then_sum"}, 6),
+    ],
+)
+def test_a_reward_at_its_groups_mean_has_no_credit(make_trainer, rollout, rewards, options, at_mean):
+    """Rounding makes its advantage 1e-8, and a rule that adds to advantages would weigh it by a million."""
+
+    def make(values):
+        return lambda completions, **kwargs: [float(values[i]) for i in range(len(completions))]
+
+    functions = [make(values) for values in rewards]
+    trainer = make_trainer(reward_funcs=functions, **options, trainer_options={"token_credit": "rlcsd"})
+    batch = rollout(trainer)
+    assert (batch["advantages"] == 0).sum() == at_mean
+    assert batch["token_coefficients"].max() < 10
+
+
 def test_sums_that_differ_by_rounding_are_no_contrast(make_plain, rollout):
     first, second = [0.1, 0.2] * 2 + [1000.0, 1000.001, 1000.0, 1000.0], [0.6, 0.5] * 2 + [0.0] * 4
     funcs = [lambda completions, **_: list(first), lambda completions, **_: list(second)]

@@ -405,3 +405,12 @@ def test_scores_as_its_base_class(make_trainer):
 
     _, _, widths = run(make_trainer, trainer_class=TrimmedOwn, config_class=GRPOConfig)
     assert [tuple(shape) for shape in scored[-len(widths) :]] == widths
+
+
+@pytest.mark.parametrize(("name", "value"), [("top_entropy_quantile", 0.3), ("loss_type", "bnpo")])
+def test_what_the_loss_reads_of_the_trainer_decides_about_rows(make_trainer, name, value):
+    """Both may be set after construction, and are means over a micro-batch."""
+    trainer = make_trainer(per_device_train_batch_size=4, gradient_accumulation_steps=2)
+    assert trainer._may_exchange_rows()
+    setattr(trainer, name, value)
+    assert not trainer._may_exchange_rows()

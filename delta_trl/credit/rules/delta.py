@@ -148,6 +148,11 @@ class DelTA(TokenCredit):
             check_whole_parameters(trainer, what, instead)
             return
         check_backward(trainer, what, instead)
+        if any(getattr(one, "use_dora", False) for one in getattr(trainer.model, "peft_config", {}).values()):
+            raise ValueError(
+                "token_gradient='full' does not work with DoRA, whose backward pass leaves out a part of the "
+                "derivative: set use_dora=False, or use another token_gradient."
+            )
         if args.deepspeed_plugin is not None and (args.bf16 or args.fp16):
             raise ValueError(
                 "token_gradient='full' does not work with DeepSpeed in 16 bits: it holds the parameters in 16 bits, "
