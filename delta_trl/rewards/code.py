@@ -229,10 +229,14 @@ class CodeReward:
 def _continued(prompt: Any, text: str) -> str:
     """The completion after the prompt's last line, if that opens a block of Python and the completion opens none."""
     last = prompt.rstrip().rpartition("\n")[2] if isinstance(prompt, str) else ""
-    opens, *own = (
-        fence is not None and fence.language == "python" for fence in map(read_fence, [last, *text.split("\n")])
-    )
-    return f"{last}\n{text}" if opens and not any(own) and THINK not in text else text
+    if not _opens_python(last) or THINK in text or any(map(_opens_python, text.split("\n"))):
+        return text
+    return f"{last}\n{text}"
+
+
+def _opens_python(line: str) -> bool:
+    fence = read_fence(line)
+    return fence is not None and fence.language == "python"
 
 
 def _unusable(error: TestsError) -> str:
