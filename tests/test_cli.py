@@ -2,11 +2,11 @@
 
 import json
 import re
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-import yaml
 
 import delta_trl
 from delta_trl.arguments.options import read_options
@@ -31,33 +31,8 @@ def reward_par(completions, value, **kwargs):
 
 @pytest.fixture
 def recipe(tmp_path):
-    """A complete recipe of a tiny run, as a dict; `write` it with changes."""
-    tiny.model().save_pretrained(tmp_path / "model")
-    tiny.tokenizer().save_pretrained(tmp_path / "model")
-    tiny.dataset().to_json(tmp_path / "train.jsonl")
-    base = {
-        "model_name_or_path": str(tmp_path / "model"),
-        "dataset_name": str(tmp_path / "train.jsonl"),
-        "reward_funcs": ["tests.test_cli.reward_mine"],
-        "output_dir": str(tmp_path / "run"),
-        "use_cpu": True,
-        "bf16": False,
-        "gradient_checkpointing": False,
-        "num_generations": 4,
-        "max_completion_length": 8,
-        "max_steps": 1,
-        "logging_steps": 1,
-        "report_to": "none",
-        "save_strategy": "no",
-    }
-
-    def write(remove=(), **changes):
-        values = {key: value for key, value in {**base, **changes}.items() if key not in remove}
-        path = tmp_path / "recipe.yaml"
-        path.write_text(yaml.safe_dump(values))
-        return str(path)
-
-    return write
+    """Writes a recipe of a tiny run."""
+    return partial(tiny.recipe, tmp_path, **{"reward_funcs": ["tests.test_cli.reward_mine"], "max_steps": 1})
 
 
 def test_version(capsys):

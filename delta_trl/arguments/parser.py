@@ -43,27 +43,6 @@ def read_mappings(arguments, *names: str) -> None:
         setattr(arguments, name, value or {})
 
 
-class CheckedArguments:
-    """Base class of the arguments of a command, with shared checks."""
-
-    def require(self, *names: str) -> None:
-        """Raise `UsageError` for an argument that is not given."""
-        for name in names:
-            if not getattr(self, name):
-                raise UsageError(f"`{name}` is missing: set it as --{name}.")
-
-    def make_lists(self, *names: str) -> None:
-        """Convert arguments that are a single string, as a YAML file may have them, to lists of one element."""
-        for name in names:
-            if isinstance(getattr(self, name), str):
-                setattr(self, name, [getattr(self, name)])
-
-    def expect(self, name: str, valid: bool, expected: str) -> None:
-        """Raise `UsageError` for an argument that is not valid."""
-        if not valid:
-            raise UsageError(f"{name}={getattr(self, name)}: expected {expected}.")
-
-
 class StrictParser(CommandParser, TrlParser):
     """
     Converts options to dataclasses. The command line overrides the recipe, which overrides the defaults. Values are

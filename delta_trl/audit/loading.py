@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from ..data.completions import check_completion
-from ..data.loading import load, standardize
+from ..data.loading import load
 from ..rewards import math_reward
 from .labels import Labelled, Range, join
 
@@ -193,7 +193,7 @@ def load_answers(data: LabelledData) -> Answers:
         return {}
     form, source, config, split = data.answers
     try:
-        rows = standardize(load(source, config, split), form, source)
+        rows = load(source, config, split, form)
     except (ValueError, OSError) as error:
         logger.warning(f"{source} cannot be loaded for its answers ({error}): no siblings are sampled.")
         return {}

@@ -7,8 +7,7 @@ from pathlib import Path
 from datasets import Dataset
 
 from ..data.columns import check_columns
-from ..data.formats import FORMATS
-from ..data.loading import drop_rows_without_gold, load, prepare, standardize
+from ..data.loading import drop_rows_without_gold, load, prepare
 from ..trainer.config import DeltaGRPOConfig
 from .recipe import RunArguments, UsageError
 
@@ -19,12 +18,8 @@ def load_prepared(run_args: RunArguments, rewards: list[Callable], split: str) -
     `OSError` like the functions of `data/loading.py`.
     """
     name = run_args.dataset_name
-    form = FORMATS.get(run_args.dataset_format)
-    dataset = load(name, run_args.dataset_config, split, form.columns if form and form.read_columns else None)
-    if run_args.dataset_format:
-        dataset = standardize(dataset, run_args.dataset_format, name)
     dataset = prepare(
-        dataset,
+        load(name, run_args.dataset_config, split, run_args.dataset_format),
         column_mapping=run_args.column_mapping,
         prompt_template=run_args.prompt_template,
         system_prompt=run_args.system_prompt,

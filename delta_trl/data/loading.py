@@ -34,7 +34,7 @@ def load(
     name: str,
     config: str | None = None,
     split: str = "train",
-    columns: tuple[str, ...] | None = None,
+    dataset_format: str | None = None,
     data_file: str | None = None,
 ) -> Dataset:
     """
@@ -45,46 +45,55 @@ def load(
             Id of a dataset on the hub, path of a local `.json`, `.jsonl` or `.parquet` file, or of a folder of such.
         config (`str`, *optional*): Configuration of a hub dataset.
         split (`str`, *optional*, defaults to `"train"`): Split of a hub dataset. A local file is one split.
-        columns (`tuple[str, ...]`, *optional*): Columns to read from a hub dataset in Parquet; by default all.
+        dataset_format (`str`, *optional*): The schema of its rows, which [`standardize`] turns into our columns.
         data_file (`str`, *optional*): The file of a hub dataset to read, where it has no configuration of its own.
 
     Raises:
         FileNotFoundError: If `name` looks like a local file that does not exist.
-        ValueError: If a local file is of another format or cannot be read, or the hub dataset lacks the split.
+        ValueError:
+            If a local file is of another format or cannot be read, or the hub dataset lacks the split; and as
+            [`standardize`].
     """
     path = Path(name)
     if path.is_file() or path.suffix in LOCAL_FORMATS:
-        if not path.is_file():
-            raise FileNotFoundError(f"dataset_name={name!r}: no such file (from {Path.cwd()}).")
-        if path.suffix not in LOCAL_FORMATS:
-            raise ValueError(f"dataset_name={name!r}: expected a file of {', '.join(LOCAL_FORMATS)}.")
-        if path.suffix != ".parquet":
-            try:
-                with path.open(encoding="utf-8") as file:
-                    lines = sum(not line.isspace() for line in file)  # decodes all of it, which Arrow does not
-            except UnicodeDecodeError as error:
-                raise ValueError(f"dataset_name={name!r}: save the file as UTF-8 ({error}).") from error
-            if not lines:
-                raise ValueError(f"dataset_name={name!r}: the file is empty.")
+        dataset = _load_file(name)
+    else:
+        form = FORMATS.get(dataset_format or "")
+        in_parquet = not path.is_dir() or any(path.rglob("*.parquet"))  # files of other kinds are read as a whole
+        options = {"columns": list(form.columns)} if form and form.read_columns and in_parquet else {}
         try:
-            dataset = load_dataset(LOCAL_FORMATS[path.suffix], data_files=escape(str(path)), split="train")
-        except Exception as error:  # `datasets` wraps parser errors of every kind
-            cause = _first_bad_line(path) or error.__cause__ or error
-            raise ValueError(f"dataset_name={name!r}: the file cannot be read: {cause}") from error
-        if path.suffix != ".parquet":
-            _refuse_lost_digits(dataset, name)
-        return dataset
-    in_parquet = not path.is_dir() or any(path.rglob("*.parquet"))  # files of other kinds are read as a whole
-    options = {"columns": list(columns)} if columns and in_parquet else {}
+            dataset = load_dataset(name, name=config, data_files=data_file, **options)
+        except Exception as error:  # `datasets` wraps errors of every kind
+            why = " ".join(str(error.__cause__ or error).split())[:300]
+            raise ValueError(f"dataset_name={name!r}: the data cannot be loaded: {why}") from error
+        if isinstance(dataset, DatasetDict):
+            if split not in dataset:
+                raise ValueError(f"dataset_name={name!r}: no split {split!r}, it has {', '.join(map(repr, dataset))}.")
+            dataset = dataset[split]
+    return standardize(dataset, dataset_format, name) if dataset_format else dataset
+
+
+def _load_file(name: str) -> Dataset:
+    path = Path(name)
+    if not path.is_file():
+        raise FileNotFoundError(f"dataset_name={name!r}: no such file (from {Path.cwd()}).")
+    if path.suffix not in LOCAL_FORMATS:
+        raise ValueError(f"dataset_name={name!r}: expected a file of {', '.join(LOCAL_FORMATS)}.")
+    if path.suffix != ".parquet":
+        try:
+            with path.open(encoding="utf-8") as file:
+                lines = sum(not line.isspace() for line in file)  # decodes all of it, which Arrow does not
+        except UnicodeDecodeError as error:
+            raise ValueError(f"dataset_name={name!r}: save the file as UTF-8 ({error}).") from error
+        if not lines:
+            raise ValueError(f"dataset_name={name!r}: the file is empty.")
     try:
-        dataset = load_dataset(name, name=config, data_files=data_file, **options)
-    except Exception as error:  # `datasets` wraps errors of every kind
-        why = " ".join(str(error.__cause__ or error).split())[:300]
-        raise ValueError(f"dataset_name={name!r}: the data cannot be loaded: {why}") from error
-    if isinstance(dataset, DatasetDict):
-        if split not in dataset:
-            raise ValueError(f"dataset_name={name!r}: no split {split!r}, it has {', '.join(map(repr, dataset))}.")
-        dataset = dataset[split]
+        dataset = load_dataset(LOCAL_FORMATS[path.suffix], data_files=escape(str(path)), split="train")
+    except Exception as error:  # `datasets` wraps parser errors of every kind
+        cause = _first_bad_line(path) or error.__cause__ or error
+        raise ValueError(f"dataset_name={name!r}: the file cannot be read: {cause}") from error
+    if path.suffix != ".parquet":
+        _refuse_lost_digits(dataset, name)
     return dataset
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from ..arguments.errors import UsageError
-from ..arguments.parser import CheckedArguments, documented, read_mappings
+from ..arguments.parser import documented, read_mappings
 from ..data.formats import FORMATS
 from .generation import ModelSource
 
@@ -13,7 +13,7 @@ DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 @documented
 @dataclass(kw_only=True)
-class ModelArguments(CheckedArguments):
+class ModelArguments:
     """
     Which model a command loads, and how.
 
@@ -37,6 +37,23 @@ class ModelArguments(CheckedArguments):
     def __post_init__(self):
         self.require("model_name_or_path")
         self.expect("dtype", self.dtype in DTYPES, "auto, float32, bfloat16 or float16")
+
+    def require(self, *names: str) -> None:
+        """Raise `UsageError` for an argument that is not given."""
+        for name in names:
+            if not getattr(self, name):
+                raise UsageError(f"`{name}` is missing: set it as --{name}.")
+
+    def make_lists(self, *names: str) -> None:
+        """Convert arguments that are a single string, as a YAML file may have them, to lists of one element."""
+        for name in names:
+            if isinstance(getattr(self, name), str):
+                setattr(self, name, [getattr(self, name)])
+
+    def expect(self, name: str, valid: bool, expected: str) -> None:
+        """Raise `UsageError` for an argument that is not valid."""
+        if not valid:
+            raise UsageError(f"{name}={getattr(self, name)}: expected {expected}.")
 
     def source(self) -> ModelSource:
         assert self.model_name_or_path

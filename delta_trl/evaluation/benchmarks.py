@@ -12,8 +12,7 @@ from typing import Any
 from datasets import Dataset
 
 from ..data.columns import check_columns
-from ..data.formats import FORMATS
-from ..data.loading import LOCAL_FORMATS, drop_rows_without_gold, load, prepare, standardize
+from ..data.loading import LOCAL_FORMATS, drop_rows_without_gold, load, prepare
 from ..rewards import get_reward
 
 
@@ -163,11 +162,7 @@ def load_problems(
     Raises:
         ValueError, OSError: See the functions of `delta_trl.data.loading`.
     """
-    form = FORMATS[benchmark.form] if benchmark.form else None
-    columns = form.columns if form and form.read_columns else None
-    dataset = load(benchmark.source, benchmark.config, benchmark.split, columns)
-    if benchmark.form:
-        dataset = standardize(dataset, benchmark.form, benchmark.source)
+    dataset = load(benchmark.source, benchmark.config, benchmark.split, benchmark.form)
     dataset = prepare(dataset, column_mapping, name=benchmark.source)  # renames columns, checks prompts
     dataset = dataset.add_column(NUMBER, list(range(1, len(dataset) + 1)))
     reward_name = benchmark.reward or ("code_reward" if "tests" in dataset.column_names else "math_reward")

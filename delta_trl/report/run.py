@@ -81,10 +81,6 @@ class Run:
     settings: dict | None = None  # as `delta_trl.trainer.settings` records them; older runs have none
 
     @property
-    def name(self) -> str:
-        return self.path.resolve().name
-
-    @property
     def evaluations(self) -> dict[str, str]:
         """
         The logged keys of evaluations, one for each named set, and their names: avg@k, as on the terminal and in the

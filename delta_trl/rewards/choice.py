@@ -85,9 +85,4 @@ class MultipleChoiceReward:
         return letter if letter and letter in self.letters else None
 
 
-_multiple_choice_reward = MultipleChoiceReward()
-
-
-def multiple_choice_reward(completions: Completions, solution: list[str], **kwargs: Any) -> list[float | None]:
-    """`MultipleChoiceReward` with its default options."""
-    return _multiple_choice_reward(completions, solution, **kwargs)
+multiple_choice_reward = MultipleChoiceReward()

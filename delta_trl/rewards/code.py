@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..sandbox import Grade, Limits, RemoteSandbox, Sandbox, Tests, TestsError, check_tests, grade, parse_tests
+from ..sandbox.pool import map_in_threads
 from .grader.extraction import Completions, message_text
 from .inputs import check_inputs
 
@@ -184,14 +185,14 @@ class CodeReward:
             texts = [_continued(prompt, text) for prompt, text in zip(prompts, texts, strict=True)]
         programs = [extract_program(text, not self.require_fence) for text in texts]
         rows = {_key(test): test for test in tests}
-        parsed = dict(zip(rows, self.sandbox.map(self._parse, rows.values()), strict=True))
+        parsed = dict(zip(rows, map_in_threads(self._parse, rows.values(), self.sandbox.workers), strict=True))
         jobs = [(program, _key(test)) for program, test in zip(programs, tests, strict=True)]
         distinct = list(dict.fromkeys(jobs))
 
         def run(job: tuple) -> Grade | str:
             return self._grade(job[0], parsed[job[1]])
 
-        grades = dict(zip(distinct, self.sandbox.map(run, distinct), strict=True))
+        grades = dict(zip(distinct, map_in_threads(run, distinct, self.sandbox.workers), strict=True))
         results = [grades[job] for job in jobs]
         if log_extra is not None:
             log_extra("code_verdict", [str(result) for result in results])

@@ -70,7 +70,8 @@ def check_rewards(name: str, rewards: Any, completions: list) -> list[float | No
         ValueError: If there is not one for each completion, or one is infinite in float32.
     """
     expected = f"expected a list of {len(completions)} numbers, one for each completion, None if it cannot be scored."
-    if isinstance(rewards, (str, bytes, dict)) or not hasattr(rewards, "__iter__") or _is_scalar(rewards):
+    is_scalar = getattr(rewards, "ndim", 1) == 0  # NumPy's and torch's scalars have an __iter__, too
+    if isinstance(rewards, (str, bytes, dict)) or not hasattr(rewards, "__iter__") or is_scalar:
         raise TypeError(f"The reward function '{name}' returned {_short(rewards)}: {expected}")
     rewards = list(rewards)
     if len(rewards) != len(completions):
@@ -90,10 +91,6 @@ def check_rewards(name: str, rewards: Any, completions: list) -> list[float | No
                 f"{said}, {_short(completions[i])}: expected a finite number (of float32), or None for no reward."
             )
     return rewards
-
-
-def _is_scalar(value: Any) -> bool:
-    return getattr(value, "ndim", 1) == 0  # NumPy's and torch's scalars have an __iter__, too
 
 
 def _short(value: Any) -> str:

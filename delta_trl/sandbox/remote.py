@@ -6,12 +6,10 @@ import json
 import logging
 import time
 import urllib.request
-from collections.abc import Callable, Iterable
 from typing import Literal
 
 from . import calls, codec
 from .limits import Limits, Outcome, Result
-from .pool import map_in_threads
 
 
 logger = logging.getLogger(__name__)
@@ -57,10 +55,6 @@ class RemoteSandbox:
         self.url = url.rstrip("/")
         self.limits = limits or Limits()
         self.workers = workers
-
-    def map(self, function: Callable, items: Iterable) -> list:
-        """`function` of each item, as many at a time as there may be requests."""
-        return map_in_threads(function, items, self.workers)
 
     def execute(self, jobs: list[dict], limits: Limits) -> Result:
         """Execute one job of one case. Retries if the server fails; in the end this is `Outcome.SANDBOX_ERROR`."""

@@ -5,7 +5,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from .limits import Limits, Outcome, Result
@@ -109,11 +109,7 @@ class Sandbox:
 
     def run_many(self, programs: Iterable[tuple[str, str]], limits: Limits | None = None) -> list[Result]:
         """Run pairs of a program and its input on all workers; the results come in the same order."""
-        return self.map(lambda program: self.run(program[0], program[1], limits), programs)
-
-    def map(self, function: Callable, items: Iterable) -> list:
-        """`function` of each item, as many at a time as there are workers."""
-        return map_in_threads(function, items, self.workers)
+        return map_in_threads(lambda program: self.run(program[0], program[1], limits), programs, self.workers)
 
     def execute(self, jobs: list[dict], limits: Limits) -> Result:
         """

@@ -210,8 +210,7 @@ MISTAKES = [
 def furnish(folder: Path) -> None:
     """A folder as somebody has it who has begun."""
     torch.manual_seed(0)
-    tiny.model().save_pretrained(folder / "model")
-    tiny.tokenizer().save_pretrained(folder / "model")
+    tiny.save(folder / "model")
     furnish_models(folder)
     (folder / "folder").mkdir()
     chat = [{"role": "user", "content": "1+1="}]
@@ -284,8 +283,7 @@ def furnish_models(folder: Path) -> None:
     lora = get_peft_model(tiny.model(), LoraConfig(target_modules=["q_proj"], task_type="CAUSAL_LM"))
     lora.peft_config["default"].base_model_name_or_path = str(folder / "adapter" / "base")
     lora.save_pretrained(folder / "adapter")
-    tiny.model().save_pretrained(folder / "adapter" / "base")
-    tiny.tokenizer().save_pretrained(folder / "adapter" / "base")
+    tiny.save(folder / "adapter" / "base")
     save_file(weights, folder / "adapter" / "base" / "model.safetensors", {"format": "pt"})
     weights["model.layers.0.mlp.down_proj.weight"] = wrong * math.nan
     save_file(weights, folder / "nan" / "model.safetensors", {"format": "pt"})

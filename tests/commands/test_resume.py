@@ -10,7 +10,6 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import torch
-import yaml
 from safetensors.torch import load_file
 
 from delta_trl.cli import main
@@ -37,27 +36,9 @@ def test_a_run_whose_removal_is_cut_off_is_none(tmp_path, monkeypatch):
 
 def make_recipe(folder: Path, name: str) -> str:
     """Six optimiser steps that save after every one, dropout on: its randomness must be restored, too."""
-    recipe = {
-        "model_name_or_path": str(folder / "model"),
-        "dataset_name": str(folder / "train.jsonl"),
-        "reward_funcs": ["tests.commands.killer.reward"],
-        "output_dir": str(folder / name),
-        "use_cpu": True,
-        "bf16": False,
-        "gradient_checkpointing": False,
-        "num_generations": 4,
-        "max_completion_length": 6,
-        "max_steps": 6,
-        "save_strategy": "steps",
-        "save_steps": 1,
-        "save_total_limit": 3,
-        "logging_steps": 1,
-        "learning_rate": 1e-3,
-        "log_token_credit": 2,
-    }
-    path = folder / f"{name}.yaml"
-    path.write_text(yaml.safe_dump(recipe))
-    return str(path)
+    options = {"reward_funcs": ["tests.commands.killer.reward"], "max_completion_length": 6, "max_steps": 6}
+    options |= {"save_strategy": "steps", "save_steps": 1, "save_total_limit": 3}
+    return tiny.recipe(folder, name, **options, learning_rate=1e-3, log_token_credit=2)
 
 
 def resume(recipe: str, **kill) -> subprocess.CompletedProcess:
@@ -78,9 +59,7 @@ def test_an_interrupted_run_resumes_as_if_nothing_had_happened(tmp_path):
     """Interrupted and terminated while it generates, killed in the middle of writing a checkpoint, and gone on with
     each time: same losses and weights."""
     torch.manual_seed(0)
-    tiny.model(attention_dropout=0.1).save_pretrained(tmp_path / "model")
-    tiny.tokenizer().save_pretrained(tmp_path / "model")
-    tiny.dataset().to_json(tmp_path / "train.jsonl")
+    tiny.save(tmp_path / "model", attention_dropout=0.1)
     assert main(["train", "--config", make_recipe(tmp_path, "whole")]) == 0
 
     recipe = make_recipe(tmp_path, "killed")

@@ -8,7 +8,6 @@ import warnings
 
 import pandas as pd
 import pytest
-import yaml
 from rich.cells import cell_len
 from rich.console import Console
 from transformers import TrainerState
@@ -36,27 +35,12 @@ def of_batches(text: str) -> list[str]:
 @pytest.fixture
 def train(tmp_path, capsys):
     """`delta-trl train` of a tiny run: what it printed, the logs without timings, and the saved completions."""
-    tiny.model().save_pretrained(tmp_path / "model")
-    tiny.tokenizer().save_pretrained(tmp_path / "model")
-    tiny.dataset().to_json(tmp_path / "train.jsonl")
-    capsys.readouterr()
 
     def run(**changes) -> tuple[str, list[dict], list[pd.DataFrame]]:
-        folder = tmp_path / f"run-{len(list(tmp_path.glob('run-*')))}"
-        recipe = {
-            "model_name_or_path": str(tmp_path / "model"),
-            "dataset_name": str(tmp_path / "train.jsonl"),
-            "reward_funcs": ["tests.corpus.tiny.reward_letters"],
-            "output_dir": str(folder),
-            **tiny.OPTIONS,
-            "max_steps": 3,
-            "logging_steps": 1,
-            "log_completions": True,
-            "report_to": "none",
-            "save_strategy": "no",
-        }
-        (tmp_path / "recipe.yaml").write_text(yaml.safe_dump({**recipe, **changes}))
-        assert main(["train", "--config", str(tmp_path / "recipe.yaml")]) == 0
+        folder = tmp_path / f"run-{len(list(tmp_path.glob('run-*.yaml')))}"
+        recipe = tiny.recipe(tmp_path, folder.name, **{"max_steps": 3, "log_completions": True, **changes})
+        capsys.readouterr()
+        assert main(["train", "--config", recipe]) == 0
         output = capsys.readouterr()
         history = json.loads((folder / "trainer_state.json").read_text())["log_history"]
         timed = ("seconds", "step_time", "runtime", "per_second")

@@ -1,5 +1,8 @@
 """Tiny random models, a tokenizer and a dataset that need no download."""
 
+from pathlib import Path
+
+import yaml
 from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config
@@ -53,6 +56,34 @@ def dataset(n: int = 16) -> Dataset:
     return Dataset.from_dict(
         {"prompt": [f"{i**3}+{i}=" for i in range(n)], "solution": [str(i**3 + i) for i in range(n)]}
     )
+
+
+def save(folder: Path, **overrides) -> None:
+    """Write the model and its tokenizer."""
+    model(**overrides).save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+
+
+def recipe(folder: Path, name: str = "run", **changes) -> str:
+    """Write the recipe of a short run into `folder / name`, its model and data unless they are there; its path."""
+    if not (folder / "model").exists():
+        save(folder / "model")
+    if not (folder / "train.jsonl").exists():
+        dataset().to_json(folder / "train.jsonl")
+    values = {
+        "model_name_or_path": str(folder / "model"),
+        "dataset_name": str(folder / "train.jsonl"),
+        "reward_funcs": ["tests.corpus.tiny.reward_letters"],
+        "output_dir": str(folder / name),
+        **OPTIONS,
+        "max_steps": 2,
+        "logging_steps": 1,
+        "report_to": "none",
+        "save_strategy": "no",
+    }
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump({**values, **changes}))
+    return str(path)
 
 
 def reward_every_other(completions, **kwargs) -> list[float]:

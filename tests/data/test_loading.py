@@ -102,7 +102,7 @@ def test_rows_are_converted_anew_by_other_code(tmp_path, monkeypatch):
     row = [{"question": "1+1?", "answer": "#### 2"}]
     path = tmp_path / "data.jsonl"
     path.write_text(json.dumps(row[0]))
-    assert standardize(load(str(path)), "gsm8k", "gsm8k")["solution"][:] == ["2"]
+    assert load(str(path), dataset_format="gsm8k")["solution"][:] == ["2"]
 
     def other(row: dict) -> dict:
         return {"prompt": "", "solution": "new"}
@@ -111,7 +111,7 @@ def test_rows_are_converted_anew_by_other_code(tmp_path, monkeypatch):
     monkeypatch.setattr(formats, "_gsm8k", other)
     monkeypatch.setitem(FORMATS, "gsm8k", replace(FORMATS["gsm8k"], convert=other))
     monkeypatch.setattr(loading, "_hash_of_code", lambda: "new")
-    assert standardize(load(str(path)), "gsm8k", "gsm8k")["solution"][:] == ["new"]
+    assert load(str(path), dataset_format="gsm8k")["solution"][:] == ["new"]
 
 
 def test_conversational():
@@ -180,7 +180,7 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 def source(format_name):
     name = str(FIXTURES / f"{format_name}.jsonl")
-    return standardize(load(name), format_name, name)
+    return load(name, dataset_format=format_name)
 
 
 def math_like(completions, solution, **kwargs): ...
@@ -209,16 +209,19 @@ def test_code_source():
     assert dataset["tests"][2:] == [None, None]
 
 
-def test_a_source_reads_only_its_columns_of_a_hub_dataset(tmp_path):
+def test_a_source_reads_only_its_columns_of_a_hub_dataset(tmp_path, monkeypatch):
     """A folder of Parquet files goes the way of a hub dataset; three worked solutions a row stay unread."""
     load(str(FIXTURES / "deepmath.jsonl")).to_parquet(tmp_path / "train.parquet")
-    form = FORMATS["deepmath"]
-    dataset = load(str(tmp_path), columns=form.columns)
-    assert dataset.column_names == list(form.columns)
-    (tmp_path / "json").mkdir()
-    dataset.to_json(tmp_path / "json" / "train.jsonl")
-    assert load(str(tmp_path / "json"), columns=form.columns).to_list() == dataset.to_list()
+    monkeypatch.setattr(loading, "standardize", lambda dataset, *args: dataset)
+    dataset = load(str(tmp_path), dataset_format="deepmath")
+    assert dataset.column_names == list(FORMATS["deepmath"].columns)
     assert standardize(dataset, "deepmath", "deepmath")["solution"][:] == EXPECTED["deepmath"]
+
+
+def test_a_source_reads_a_folder_of_json_files(tmp_path):
+    """Files that hold all columns in every row: nothing is read less of them."""
+    load(str(FIXTURES / "deepmath.jsonl")).to_json(tmp_path / "train.jsonl")
+    assert load(str(tmp_path), dataset_format="deepmath")["solution"][:] == EXPECTED["deepmath"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 
 from delta_trl.credit import Credit, TokenCredit, all_reduce
 from delta_trl.credit.rule import TokenCreditError
@@ -19,32 +18,15 @@ EXAMPLE = Path("docs/token_credit.md").read_text().split("```python\n")[1].split
 def write_recipe(folder: Path) -> Path:
     """The example as a module in `folder`, and a recipe that names it."""
     (folder / "my_credit.py").write_text(EXAMPLE)
-    tiny.model().save_pretrained(folder / "model")
-    tiny.tokenizer().save_pretrained(folder / "model")
-    tiny.dataset().to_json(folder / "train.jsonl")
-    values = {
-        "model_name_or_path": str(folder / "model"),
-        "dataset_name": str(folder / "train.jsonl"),
-        "reward_funcs": ["tests.corpus.tiny.reward_letters"],
-        "output_dir": str(folder / "run"),
-        "token_credit": "my_credit.Unexpected",
-        "token_credit_kwargs": {"strength": 1.0},
-        "use_cpu": True,
-        "bf16": False,
-        "gradient_checkpointing": False,
-        "per_device_train_batch_size": 4,
-        "steps_per_generation": 2,
-        "num_generations": 4,
-        "max_completion_length": 8,
-        "max_steps": 2,
-        "logging_steps": 1,
-        "log_token_credit": 1,
-        "report_to": "none",
-        "save_strategy": "no",
-    }
-    path = folder / "recipe.yaml"
-    path.write_text(yaml.safe_dump(values))
-    return path
+    recipe = tiny.recipe(
+        folder,
+        token_credit="my_credit.Unexpected",
+        token_credit_kwargs={"strength": 1.0},
+        per_device_train_batch_size=4,
+        steps_per_generation=2,
+        log_token_credit=1,
+    )
+    return Path(recipe)
 
 
 def check_run(folder: Path) -> None:

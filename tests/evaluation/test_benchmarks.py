@@ -264,21 +264,8 @@ def test_the_hub_s_columns_are_read_by_name(tmp_path):
 
 
 def recipe(tmp_path, **changes):
-    tiny.model().save_pretrained(tmp_path / "model")
-    tiny.tokenizer().save_pretrained(tmp_path / "model")
-    values = {
-        "model_name_or_path": str(tmp_path / "model"),
-        "dataset_name": str(FIXTURES / "deepmath.jsonl"),
-        "dataset_format": "deepmath",
-        "reward_funcs": ["math_reward"],
-        "output_dir": str(tmp_path / "run"),
-        "use_cpu": True,
-        "bf16": False,
-        **changes,
-    }
-    path = tmp_path / "recipe.yaml"
-    path.write_text(yaml.safe_dump(values))
-    return ["--config", str(path)]
+    data = {"dataset_name": str(FIXTURES / "deepmath.jsonl"), "dataset_format": "deepmath"}
+    return ["--config", tiny.recipe(tmp_path, **data, **{"reward_funcs": ["math_reward"], **changes})]
 
 
 def test_the_evaluation_set_brings_its_own_format(tmp_path):

@@ -48,8 +48,7 @@ def by_letters(completions, **kwargs):
 def model(tmp_path):
     """A folder with a tiny model, which ends its completions now and then."""
     torch.manual_seed(0)
-    tiny.model().save_pretrained(tmp_path / "model")
-    tiny.tokenizer().save_pretrained(tmp_path / "model")
+    tiny.save(tmp_path / "model")
     return tmp_path / "model"
 
 

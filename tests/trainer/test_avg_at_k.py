@@ -4,9 +4,9 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 
 import pytest
-import yaml
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
@@ -141,38 +141,20 @@ def reward_by_step(completions, trainer_state, **kwargs):
 
 @pytest.fixture
 def recipe(tmp_path):
-    tiny.model().save_pretrained(tmp_path / "model")
-    tiny.tokenizer().save_pretrained(tmp_path / "model")
     tiny.dataset(4).to_json(tmp_path / "train.jsonl")
-
-    def write(**changes):
-        values = {
-            "model_name_or_path": str(tmp_path / "model"),
-            "dataset_name": str(tmp_path / "train.jsonl"),
-            "eval_dataset_name": str(tmp_path / "train.jsonl"),
-            "reward_funcs": ["tests.trainer.test_avg_at_k.reward_by_step"],
-            "output_dir": str(tmp_path / "run"),
-            "use_cpu": True,
-            "bf16": False,
-            "gradient_checkpointing": False,
-            "num_generations": 4,
-            "max_completion_length": 4,
-            "max_steps": 4,
-            "logging_steps": 1,
-            "report_to": "none",
-            "eval_strategy": "steps",
-            "eval_steps": 1,
-            "per_device_eval_batch_size": 16,
-            "save_strategy": "steps",
-            "save_steps": 2,
-            "save_total_limit": 1,
-            **changes,
-        }
-        path = tmp_path / "recipe.yaml"
-        path.write_text(yaml.safe_dump(values))
-        return str(path)
-
-    return write
+    options = {
+        "eval_dataset_name": str(tmp_path / "train.jsonl"),
+        "reward_funcs": ["tests.trainer.test_avg_at_k.reward_by_step"],
+        "max_completion_length": 4,
+        "max_steps": 4,
+        "eval_strategy": "steps",
+        "eval_steps": 1,
+        "per_device_eval_batch_size": 16,
+        "save_strategy": "steps",
+        "save_steps": 2,
+        "save_total_limit": 1,
+    }
+    return partial(tiny.recipe, tmp_path, **options)
 
 
 def checkpoints(tmp_path):

@@ -5,7 +5,6 @@ import re
 
 import pytest
 import torch
-import yaml
 from datasets import Dataset
 from huggingface_hub import ModelCard
 from transformers import pipeline
@@ -45,31 +44,16 @@ def card(tmp_path):
 
 def test_of_a_local_run(tmp_path, card):
     """As `delta-trl train` leaves it; its example runs."""
-    tiny.model().save_pretrained(tmp_path / "model")
-    tiny.tokenizer().save_pretrained(tmp_path / "model")
-    tiny.dataset().to_json(tmp_path / "train.jsonl")
     tiny.dataset(2).to_json(tmp_path / "test.jsonl")
-    recipe = {
-        "model_name_or_path": str(tmp_path / "model"),
-        "dataset_name": str(tmp_path / "train.jsonl"),
-        "eval_dataset_name": str(tmp_path / "test.jsonl"),
-        "reward_funcs": ["tests.corpus.tiny.reward_letters"],
-        "output_dir": str(tmp_path / "run"),
-        "token_credit_kwargs": {"lambda_max": 1.5},
-        "use_cpu": True,
-        "bf16": False,
-        "num_generations": 4,
-        "max_completion_length": 8,
-        "max_steps": 2,
-        "logging_steps": 1,
-        "eval_strategy": "steps",
-        "eval_steps": 2,
-        "per_device_eval_batch_size": 4,
-        "report_to": "none",
-        "save_strategy": "no",
-    }
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    assert main(["train", "--config", str(tmp_path / "recipe.yaml")]) == 0
+    recipe = tiny.recipe(
+        tmp_path,
+        eval_dataset_name=str(tmp_path / "test.jsonl"),
+        token_credit_kwargs={"lambda_max": 1.5},
+        eval_strategy="steps",
+        eval_steps=2,
+        per_device_eval_batch_size=4,
+    )
+    assert main(["train", "--config", recipe]) == 0
     found = card()
     metadata = found.data.to_dict()
     assert "base_model" not in metadata

@@ -1,5 +1,7 @@
 """Recorded token credit for the experiment trackers of `report_to`, on the main process."""
 
+from importlib import import_module
+
 import pandas as pd
 from transformers.integrations import TensorBoardCallback
 
@@ -11,26 +13,13 @@ NAME = "token_credit"
 def track(rows: list[dict], step: int, trainer) -> None:
     """Send the recorded completions of a rollout batch to those trackers in use that show tables."""
     report_to = trainer.args.report_to
-    if "wandb" in report_to:
-        to_wandb(rows, step)
-    if "trackio" in report_to:
-        to_trackio(rows, step)
+    for name in {"wandb", "trackio"} & set(report_to):  # trackio has the functions of wandb
+        tracker = import_module(name)
+        if name == "trackio" or tracker.run is not None:
+            tracker.log({NAME: tracker.Table(dataframe=summary(rows, step)), "train/global_step": step})
     for callback in trainer.callback_handler.callbacks:
         if isinstance(callback, TensorBoardCallback) and callback.tb_writer is not None:
             to_tensorboard(rows, step, callback.tb_writer)
-
-
-def to_wandb(rows: list[dict], step: int) -> None:
-    import wandb
-
-    if wandb.run is not None:
-        wandb.log({NAME: wandb.Table(dataframe=summary(rows, step)), "train/global_step": step})
-
-
-def to_trackio(rows: list[dict], step: int) -> None:
-    import trackio
-
-    trackio.log({NAME: trackio.Table(dataframe=summary(rows, step)), "train/global_step": step})
 
 
 def to_tensorboard(rows: list[dict], step: int, writer) -> None:
