@@ -182,5 +182,5 @@ def write_report(study: Study, rows: list[dict], stem: Path) -> None:
         for task, arms in gains.items()
         for arm, entry in arms.items()
     ]
-    cells = [{"task": task} for task in runs]
-    draw_differences({"cells": cells, "comparisons": comparisons}, stem.with_name(f"{stem.name}_differences.png"))
+    summary = {"outcomes": OUTCOMES, "cells": [{"task": task} for task in runs], "comparisons": comparisons}
+    draw_differences(summary, stem.with_name(f"{stem.name}_differences.png"))

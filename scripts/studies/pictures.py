@@ -6,7 +6,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 
-from .plans import BASELINE, Section, Study
+from .plans import ALL, BASELINE, Section, Study
 from .statistics import FAMILIES, LEVEL, POWER, finished_runs
 from .token_gradients import interval
 
@@ -21,7 +21,7 @@ from matplotlib.ticker import MaxNLocator, MultipleLocator
 COLUMNS = 5
 DRAWN = (-0.2, 0.15)  # differences beyond are drawn at the edge
 # labels and colours of differences
-VERDICTS = {f"better, corrected p < {LEVEL}": "tab:blue", "worse": "tab:red", "not clear": "dimgrey"}
+VERDICTS = {f"better, corrected p < {LEVEL}": "tab:blue", "worse": "tab:red", "not clear, or not tested": "dimgrey"}
 COLORS = ("black", "tab:orange", "tab:red", "tab:purple", "tab:blue", "tab:green", "tab:brown")
 
 
@@ -75,11 +75,14 @@ def draw_panel(axis, study: Study, section: Section, task: str, drawn: dict) -> 
 
 def draw_differences(summary: dict, path: Path) -> None:
     """
-    Differences in accuracy with 95 % intervals, from DAPO and from the controls. They are coloured where Holm's p is
-    below `LEVEL`. Differences that the test would miss too often are shaded.
+    Differences in the main outcome with 95 % intervals, from DAPO and from the controls. They are coloured where
+    Holm's p is below `LEVEL`. Differences that the test would miss too often are shaded.
     """
-    entries = [entry for entry in summary["comparisons"] if entry["outcome"] == "accuracy"]
+    main, title = next(iter(summary["outcomes"].items()))
+    entries = [entry for entry in summary["comparisons"] if entry["outcome"] == main]
     tasks = list(dict.fromkeys(entry["task"] for entry in summary["cells"]))
+    if any(entry["task"] == ALL and not math.isnan(entry["p_holm"]) for entry in entries):
+        tasks.append(ALL)
     families = [family for family in FAMILIES if any(entry["family"] == family for entry in entries)]
     variants = {f: list(dict.fromkeys(e["variant"] for e in entries if e["family"] == f)) for f in families}
     figure, axes = plt.subplots(
@@ -113,7 +116,7 @@ def draw_differences(summary: dict, path: Path) -> None:
     keys.append(Patch(color="lightgrey", label=f"found less often than {POWER:.0%} if true"))
     columns = len(keys) if len(tasks) > 3 else 2
     figure.legend(handles=keys, loc="outside upper center", ncols=columns, frameon=False, fontsize=8)
-    figure.supxlabel("difference in held-out accuracy", fontsize=9)
+    figure.supxlabel(f"difference in {title[0].lower()}{title[1:]}", fontsize=9)
     figure.savefig(path, dpi=110)
     plt.close(figure)
 

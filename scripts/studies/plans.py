@@ -20,6 +20,7 @@ DAPO = {"token_credit": "none", "loss_type": "dapo"}  # with DeltaGRPOConfig's c
 GRPO = {"token_credit": "none", "loss_type": "grpo", "epsilon_high": 0.2}
 BASELINE = "dapo"
 RATES = (1e-4, 2.5e-4, 6e-4)
+EACH, ALL = "each task", "all tasks"
 COMMON_RATE = 2.5e-4  # what DAPO's tuning chose on both tasks of the first study
 Cell = tuple[str, str]  # task, variant
 
@@ -70,7 +71,9 @@ class Study:
             with DAPO.
         side_matched (`dict[str, str]`): Variants that choose tokens, and those with the same weight per side.
         shuffled (`dict[str, str]`): Variants that choose tokens, and those that choose as many at random.
-        tests_pooled (`bool`, *optional*, defaults to `False`): Whether its plan tests over all tasks together.
+        tests (`tuple[str, ...]`, *optional*, defaults to `(EACH,)`):
+            What its plan tests: `EACH` task, and `ALL` tasks together.
+        described (`tuple[str, ...]`): Outcomes that its plan describes beside the others, and does not test.
         drawn (`tuple[str, ...]`): Variants whose learning curves the report draws.
     """
 
@@ -88,7 +91,8 @@ class Study:
     controls: dict[str, str] = field(default_factory=dict)
     side_matched: dict[str, str] = field(default_factory=dict)
     shuffled: dict[str, str] = field(default_factory=dict)
-    tests_pooled: bool = False
+    tests: tuple[str, ...] = (EACH,)
+    described: tuple[str, ...] = ()
     drawn: tuple[str, ...] = (BASELINE,)
 
     @property
@@ -203,7 +207,7 @@ CREDIT = Study(
         Section("The learning rate that suits DAPO", CREDIT_CELLS, 8, rate_of_baseline=True),
     ),
     tuning_seeds={"arithmetic": (1000,)},  # one seed: the choice is clear there
-    tests_pooled=True,
+    tests=(EACH, ALL),
     drawn=(BASELINE, "delta", "delta_full", "side_mean", "select_top", "select_random"),
 )
 
@@ -392,7 +396,8 @@ LANGUAGE = Study(
     sections=(Section("Main", [(task, arm) for task in LANGUAGE_RATES for arm in LANGUAGE_VARIANTS], 5),),
     rates={task: (rate,) for task, rate in LANGUAGE_RATES.items()},
     first_seed=5000,
-    tests_pooled=True,
+    tests=(ALL,),
+    described=("accuracy", "pass@8", "entropy"),
     drawn=tuple(LANGUAGE_VARIANTS),
 )
 # --- groups without contrast ----------------------------------------------------------------------------------------

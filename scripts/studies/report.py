@@ -6,8 +6,8 @@ from pathlib import Path
 
 from .answers import answers, difference, p_value
 from .pictures import draw_curves, draw_differences
-from .plans import Study
-from .statistics import FAMILIES, LONG_OUTCOMES, POOLED, summarise
+from .plans import ALL, Study
+from .statistics import FAMILIES, summarise
 
 
 HOW_TO_READ = """\
@@ -71,7 +71,7 @@ def comparison_cell(entry: dict | None) -> str:
 
 def comparison_table(entries: list[dict]) -> str:
     tasks = list(dict.fromkeys(e["task"] for e in entries))
-    tasks = [*(task for task in tasks if task != POOLED), *([POOLED] if len(tasks) > 2 else [])]
+    tasks = [*(task for task in tasks if task != ALL), *([ALL] if len(tasks) > 2 else [])]
     by_cell = {(e["variant"], e["task"]): e for e in entries}
     named = {e["variant"]: f"{e['variant']} − {e['reference']}" for e in entries}
     lines = [
@@ -108,7 +108,7 @@ def page(study: Study, summaries: list[dict], stem: Path) -> str:
     parts = [f"# Tables of the study `{study.name}`\n"]
     own = "../docs/credit.md" if study.name == "credit" else "../README.md"
     parts.append(
-        HOW_TO_READ.format(name=study.name, stem=f"scripts/studies/results/{stem.name}", page=own, pooled=POOLED)
+        HOW_TO_READ.format(name=study.name, stem=f"scripts/studies/results/{stem.name}", page=own, pooled=ALL)
     )
     parts.append(f"![Learning curves]({stem.name}_curves.png)\n\n![Differences]({stem.name}_differences.png)\n")
     parts += answers(study, summaries)
@@ -116,8 +116,7 @@ def page(study: Study, summaries: list[dict], stem: Path) -> str:
         parts.append(f"## {summary['title']}\n\n{what_is_there(summary)}\n")
         if summary["rate_is_their_own"]:
             parts.append(what_ran_before(summary))
-        outcomes = {name: LONG_OUTCOMES[name] for name in dict.fromkeys(e["outcome"] for e in summary["comparisons"])}
-        for name, title in outcomes.items():
+        for name, title in summary["outcomes"].items():
             for family, against in FAMILIES.items():
                 entries = [e for e in summary["comparisons"] if (e["outcome"], e["family"]) == (name, family)]
                 if entries:
@@ -125,7 +124,7 @@ def page(study: Study, summaries: list[dict], stem: Path) -> str:
         for task in dict.fromkeys(e["task"] for e in summary["cells"]):
             entries = [e for e in summary["cells"] if e["task"] == task]
             parts.append(f"### {summary['title']}: `{task}`, {entries[0]['before']:.3f} before training\n")
-            parts.append(cells_table(entries, outcomes))
+            parts.append(cells_table(entries, summary["outcomes"]))
     return "\n".join(parts)
 
 

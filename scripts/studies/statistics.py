@@ -8,7 +8,7 @@ from scipy import optimize, stats
 
 from delta_trl.evaluation.metrics import pass_at_k
 
-from .plans import BASELINE, Cell, Section, Study
+from .plans import ALL, BASELINE, EACH, Cell, Section, Study
 from .token_gradients import interval
 
 
@@ -25,17 +25,20 @@ LONG_OUTCOMES = {
     "entropy": "Entropy of tokens in the last quarter (nats)",
     "looks": "Held-out accuracy, mean of the four looks on the way (added after results were seen)",
 }
+TITLES = {**LONG_OUTCOMES, "pass@8": "Pass@8 of 64 test problems after training"}
 POWER, LEVEL = 0.8, 0.05
-POOLED = "all tasks"
 MAX_GRAD_NORM = 1.0  # transformers' default, with which all runs were made
 
 
-def outcomes_of(section: Section) -> dict[str, str]:
-    return OUTCOMES if section.phase == "study" else LONG_OUTCOMES
+def outcomes_of(study: Study, section: Section) -> dict[str, str]:
+    """Titles of a section's outcomes: first what is tested."""
+    tested = OUTCOMES if section.phase == "study" else LONG_OUTCOMES
+    described = {name: f"{TITLES[name]} (described, not tested)" for name in study.described}
+    return {name: title for name, title in tested.items() if name not in described} | described
 
 
 def outcome(row: dict, name: str) -> float:
-    """One of `LONG_OUTCOMES`. The area is the mean of the reward curve, that is the area per rollout batch."""
+    """One of `TITLES`. The area is the mean of the reward curve, that is the area per rollout batch."""
     if name == "accuracy":
         return row["accuracy_after"]
     if name == "area":
@@ -44,7 +47,8 @@ def outcome(row: dict, name: str) -> float:
         return last_quarter(row["entropy"])
     if name == "looks":
         return float(np.mean([look["accuracy"] for look in row["looks"][1:]]))  # the first is before training
-    return solved_within(row["looks"][-1]["solved"], int(name.removeprefix("pass@")))
+    solved = row["looks"][-1]["solved"] if "looks" in row else row["solved_after"]
+    return solved_within(solved, int(name.removeprefix("pass@")))
 
 
 def curve_mean(values: list[float | None]) -> float:
@@ -199,13 +203,13 @@ def compare(
     pairs: list[tuple[str, Cell, Cell]],
     runs: dict[Cell, dict[int, dict]],
     outcomes: dict[str, str],
-    tests_pooled: bool,
+    study: Study,
 ) -> list[dict]:
     """
     One entry per outcome, family, task and variant. Holm's correction is over the variants of a task in a family.
-    Beside the tasks there is `POOLED`: the same over all pairs of tasks and seeds, without those of adapters. Unless
-    `tests_pooled`, it is an estimate without test: its corrected p is NaN. Where runs collapsed, an entry also has the
-    comparison without their seeds, untested.
+    Beside the tasks there is `ALL`: the same over all pairs of tasks and seeds, without those of adapters. What the
+    study's plan does not test has NaN for its corrected p. Where runs collapsed, an entry also has the comparison
+    without their seeds, untested.
     """
     entries: list[dict] = []
     for name in outcomes:
@@ -228,10 +232,10 @@ def compare(
                 both = pooled.setdefault(tuple(entry.items()), ([], []))
                 both[0].extend(values[cell])
                 both[1].extend(values[reference])
-        entries += [{**dict(key), "task": POOLED, **compare_pairs(*both)} for key, both in pooled.items()]
+        entries += [{**dict(key), "task": ALL, **compare_pairs(*both)} for key, both in pooled.items()]
     for family in {(e["outcome"], e["family"], e["task"]) for e in entries}:
         members = [e for e in entries if (e["outcome"], e["family"], e["task"]) == family]
-        tested = tests_pooled or family[2] != POOLED
+        tested = family[0] not in study.described and (ALL if family[2] == ALL else EACH) in study.tests
         for entry, p in zip(members, holm([e["p_t"] if tested else math.nan for e in members]), strict=True):
             entry["p_holm"] = p
     return entries
@@ -244,7 +248,7 @@ def summarise(study: Study, rows: list[dict]) -> list[dict]:
     """
     summaries = []
     for section in study.sections:
-        runs, outcomes = finished_runs(study, section, rows), outcomes_of(section)
+        runs, outcomes = finished_runs(study, section, rows), outcomes_of(study, section)
         before: dict[str, list[str]] = {}
         if section.rate_of_baseline:
             rates = study.learning_rates(section, section.cells, rows)
@@ -257,11 +261,12 @@ def summarise(study: Study, rows: list[dict]) -> list[dict]:
         summaries.append(
             {
                 "title": section.title,
+                "outcomes": outcomes,
                 "phase": section.phase,
                 "seeds": seeds,
                 "planned_seeds": section.seeds,
                 "cells": describe(runs, outcomes),
-                "comparisons": compare(planned_pairs(study, section), runs, outcomes, study.tests_pooled),
+                "comparisons": compare(planned_pairs(study, section), runs, outcomes, study),
                 "rate_is_their_own": before,
             }
         )

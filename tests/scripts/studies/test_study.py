@@ -111,6 +111,21 @@ def all_runs(plan: study_plans.Study, seeds: int = 99, chosen=lambda cell: True)
     return runs
 
 
+def test_of_the_language_model_only_the_area_over_both_tasks_is_tested():
+    plan = study_plans.LANGUAGE
+    rows = [fake_row(run, solved_after=[20, *[4] * 7, 16], entropy=[0.1]) for run in all_runs(plan)]
+    (main,) = study_statistics.summarise(plan, rows)
+    assert list(main["outcomes"]) == ["area", "accuracy", "pass@8", "entropy"]
+    tested = [e for e in main["comparisons"] if not math.isnan(e["p_holm"])]
+    assert {(e["outcome"], e["task"], e["pairs"]) for e in tested} == {("area", study_plans.ALL, 10)}
+    assert {e["variant"] for e in tested} == {"losers_0.2", "winners_0.2", "delta"}
+    expected = stats.ttest_rel(
+        *([np.mean(row["reward"]) for row in rows if row["variant"] == arm] for arm in ("delta", "dapo"))
+    )
+    assert [e["p_t"] for e in tested if e["variant"] == "delta"] == [pytest.approx(expected.pvalue)]
+    assert all(cell["pass@8"] == pytest.approx(44 / 64) for cell in main["cells"])
+
+
 def test_report_pairs_by_task_and_seed(tmp_path):
     plan = study_plans.CREDIT
     runs = dict.fromkeys(all_runs(plan, seeds=4))
@@ -135,7 +150,7 @@ def test_report_pairs_by_task_and_seed(tmp_path):
         assert min(e["p_holm"] for (of, _), e in entries.items() if of == task) == pytest.approx(
             min(1, p_values[0] * len(p_values))
         )
-    assert entries[study_statistics.POOLED, "delta"]["pairs"] == 6
+    assert entries[study_plans.ALL, "delta"]["pairs"] == 6
     assert common["rate_is_their_own"] == {
         task: [variant for variant in plan.variants if rates[task, variant] == rates[task, "dapo"]]
         for task in plan.tasks
@@ -220,7 +235,7 @@ def test_verdict_by_the_criteria_of_the_plan(undone):
     assert verdicts(one, "losers_0.2") == [None]
 
     main, _, rest = study_statistics.summarise(plan, rows)[:3]
-    assert not any(e["p_holm"] >= 0 for e in main["comparisons"] if e["task"] == study_statistics.POOLED)  # no test
+    assert not any(e["p_holm"] >= 0 for e in main["comparisons"] if e["task"] == study_plans.ALL)  # no test
     found = [study_answers.Comparisons(part) for part in (main, rest)]
     short = found[0].over(study_answers.FULL, "accuracy", "baseline", "losers_0.2")
     assert len(short) == 5
