@@ -105,7 +105,7 @@ def all_runs(plan: study_plans.Study, seeds: int = 99, chosen=lambda cell: True)
     """Every run that a study asks for, each made as soon as it is asked for."""
     rows, runs = [], []
     for stage in plan.stages(chosen, seeds, rows.copy):
-        assert len({run.phase for run in stage}) == 1
+        assert len({run.phase for run in stage}) <= 1
         runs += stage
         rows += [fake_row(run) for run in stage]
     return runs
