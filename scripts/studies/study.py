@@ -8,7 +8,7 @@ that is the balance of winners against losers, and why? `plans.py` lists the run
     python -m scripts.studies.study --study balance --run  # the second study: results/balance.jsonl
     python -m scripts.studies.study --study mechanism --run  # the third (docs/mechanism_plan.md)
     python -m scripts.studies.study --study dynamic_sampling --run  # with and without (docs/language_plan.md)
-    python -m scripts.studies.study --study elicit --run  # the fourth, on models that know something (docs/elicit_plan.md)
+    python -m scripts.studies.study --study elicit --run     # the fourth, on two kinds of models (docs/elicit_plan.md)
     python -m scripts.studies.study --study language --run   # on a language model (docs/language_plan.md)
     python -m scripts.studies.study --study weights --run    # which weight, where (docs/weights_plan.md)
 
