@@ -172,8 +172,8 @@ def doubts(ids: list[int], tokenizer: Any, config: Any, what: str, completion: i
         yield problem
 
 
-def _too_long(ids: list[int], config: Any, what: str, completion: int) -> str | None:
-    limit = context_length(config)
+def _too_long(ids: list[int], config: Any, what: str, completion: int | None) -> str | None:
+    limit, completion = context_length(config), completion or 0  # `None`: no limit of its own
     if limit is None or len(ids) + completion <= limit:
         return None
     more = f", with max_completion_length={completion:,} more" if completion else ""

@@ -16,6 +16,7 @@ from ..arguments.options import is_given, is_true
 from ..files import (
     ENTROPY_STATE,
     LAST_FILE,
+    SETTINGS,
     FolderLock,
     begin_checkpoint,
     checkpoints,
@@ -24,7 +25,7 @@ from ..files import (
     write_json,
 )
 from .rollouts import optimiser_steps_per_rollout, warn_of_checkpoints_inside_a_rollout
-from .settings import changes, check_settings, settings_of, write_settings
+from .settings import as_json, changes, check_settings, settings_of
 
 
 logger = get_logger(__name__)
@@ -60,6 +61,7 @@ class SafeCheckpoints(GRPOTrainer):
     harmless_options: frozenset[str] = frozenset()
     dataset_name: str | None = None
     recipe: dict | None = None
+    _settings: dict | None = None  # with which training began
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -90,9 +92,10 @@ class SafeCheckpoints(GRPOTrainer):
             )
         with self.folder_lock:
             if self.is_world_process_zero():
+                self._settings = as_json(self.settings())
                 if checkpoint is not None:
-                    check_settings(self, checkpoint)
-                write_settings(self, Path(self.args.output_dir))
+                    check_settings(self, checkpoint, self._settings)
+                write_json(self._settings, Path(self.args.output_dir, SETTINGS))
             output = super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
         if output.global_step == done:
             logger.warning(
@@ -120,8 +123,8 @@ class SafeCheckpoints(GRPOTrainer):
         with names_disk(folder):
             if self.args.should_save:
                 begin_checkpoint(folder)
-            if self.is_world_process_zero():
-                write_settings(self, folder)
+            if self.is_world_process_zero():  # those of the start: callbacks may have changed some since
+                write_json(self._settings or as_json(self.settings()), folder / SETTINGS)
             self.accelerator.wait_for_everyone()
             for part in self.checkpoint_parts:
                 part.save(folder)

@@ -25,22 +25,24 @@ from ..evaluation.generation import ModelSource
 from ..policy.checks import check_files, check_prompts, check_tokenizer, check_weights
 from ..rewards.registry import REWARDS
 from .rollouts import refuse_too_few_rows
-from .scoring import LOSSES, autocast_dtype, changed_losses
+from .scoring import LOSSES, autocast_dtype, overridden
 from .trl_contracts import code_objects
 
 
 logger = get_logger(__name__)
 
+SAMPLERS = {"_get_train_sampler", "get_train_dataloader"}
 # Losses whose gradient goes through the importance ratio: at sequence level, each token has an equal part in it
 SPREAD_EVENLY = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "sapo")
 
 
-def check_arguments(given: dict[str, Any]) -> None:
+def check_arguments(given: dict[str, Any], trainer_class: type[GRPOTrainer]) -> None:
     """
     Raise an error for arguments of a `GRPOTrainer` that would fail later. Called before the model is loaded.
 
     Args:
         given (`dict`): The arguments by name.
+        trainer_class (`type`): A subclass of [`~trl.GRPOTrainer`], which may add columns, or repeat rows.
     """
     args, data, model = (given.get(name) for name in ("args", "train_dataset", "model"))
     refuse_missing_vllm(args)
@@ -50,9 +52,10 @@ def check_arguments(given: dict[str, Any]) -> None:
     if given.get("environment_factory"):  # environments make the prompts themselves
         data = evaluated = None
     datasets = {"train_dataset": data, **named(evaluated)}
-    makes_ids = given.get("rollout_func") is not None  # and may add columns that rewards need
-    check_data(datasets, None if makes_ids else rewards)
-    if has_length(given.get("train_dataset")):
+    makes_ids = given.get("rollout_func") is not None  # and may add columns that rewards need, as a subclass may
+    adds_columns = makes_ids or overridden(trainer_class, {"_generate_and_score_completions"})
+    check_data(datasets, None if adds_columns else rewards)
+    if has_length(given.get("train_dataset")) and not overridden(trainer_class, SAMPLERS):
         refuse_too_few_rows(args, len(given["train_dataset"]))
     options = {"trust_remote_code": args.trust_remote_code, **(args.model_init_kwargs or {})}
     name = model if isinstance(model, str) else get_config_model_id(model.config)
@@ -120,7 +123,7 @@ def why_credit_is_ignored(args: GRPOConfig, trainer_class: type[GRPOTrainer]) ->
     The error message for a loss that gives all tokens of a response the same gradient, or takes the place of
     `GRPOTrainer`'s; `None` for other losses.
     """
-    for method in changed_losses(trainer_class):
+    for method in overridden(trainer_class, LOSSES):
         # a call of the base class's names it; of a `partialmethod`, say, it cannot be told
         if inspect.isfunction(method) and not any(LOSSES.intersection(code.co_names) for code in code_objects(method)):
             return (

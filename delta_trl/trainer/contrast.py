@@ -7,6 +7,9 @@ import torch
 from trl import GRPOTrainer
 
 
+ROUNDING = 1e-5  # of the largest advantage in a group: what is smaller comes of rounding
+
+
 class KnowsRewards(GRPOTrainer):
     """
     [`~trl.GRPOTrainer`] that keeps the rewards from which TRL computes advantages, whichever class has computed them.
@@ -82,3 +85,15 @@ def has_contrast(trainer: GRPOTrainer, rewards: torch.Tensor) -> torch.Tensor:
     highest = values.masked_fill(missing, -torch.inf).amax(dim=1)
     lowest = values.masked_fill(missing, torch.inf).amin(dim=1)
     return (highest - lowest > rounding.amax(dim=1)).any(dim=1)
+
+
+def is_rounding(trainer: GRPOTrainer, advantages: torch.Tensor, rewards: torch.Tensor) -> torch.Tensor:
+    """
+    Which of TRL's advantages (completions,) are 0 but for rounding: where the rewards (completions, functions) of a
+    group are equal, or one is its group's mean.
+    """
+    size = advantages.view(-1, trainer.num_generations).abs()
+    largest = size.amax(dim=1, keepdim=True)
+    if trainer.multi_objective_aggregation == "normalize_then_sum":  # a group's sums may all be 0 but for rounding
+        largest = largest.amax()
+    return ((size <= ROUNDING * largest) | ~has_contrast(trainer, rewards)[:, None]).flatten()

@@ -20,6 +20,7 @@ from transformers.trainer_utils import has_length
 
 from .contrast import KnowsRewards, has_contrast, rewards_by, total_rewards
 from .prompt_order import PromptOrder
+from .scoring import overridden
 
 
 logger = get_logger(__name__)
@@ -73,6 +74,11 @@ class DynamicSampling(KnowsRewards):
         ):
             if self.dynamic_sampling and is_given:
                 refuse(what, instead)
+        if self.dynamic_sampling and overridden(type(self), {"_generate_and_score_completions"}):
+            logger.warning(
+                "dynamic_sampling takes its prompts from the dataset: what a subclass's "
+                "_generate_and_score_completions changes in `inputs` before it calls super()'s is lost."
+            )
 
     def get_train_dataloader(self):
         self._train_dataloader = super().get_train_dataloader()

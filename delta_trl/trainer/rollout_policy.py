@@ -74,7 +74,7 @@ class RolloutPolicy:
         return scoring.hidden
 
     def head(self) -> LMHead:
-        return LMHead.of(self.model, self._trainer.args.temperature)
+        return LMHead.of(self.model, self._trainer.temperature)
 
     def log_probs_after(self, examples: torch.Tensor) -> torch.Tensor:
         self.forward_passes += 1

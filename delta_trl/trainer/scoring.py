@@ -44,12 +44,12 @@ def autocast_dtype(trainer: GRPOTrainer) -> torch.dtype | None:
     return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(trainer.accelerator.mixed_precision)
 
 
-def changed_losses(trainer_class: type[GRPOTrainer]) -> list[Callable]:
-    """The methods with which classes outside this package change `GRPOTrainer`'s loss."""
+def overridden(trainer_class: type[GRPOTrainer], names: set[str]) -> list[Callable]:
+    """The methods of these names with which classes outside this package change `GRPOTrainer`."""
     package = __name__.split(".")[0]
     classes = takewhile(lambda kind: kind is not GRPOTrainer, trainer_class.__mro__)
     others = [vars(kind) for kind in classes if kind.__module__.split(".")[0] != package]
-    return [methods[name] for methods in others for name in LOSSES.intersection(methods)]
+    return [methods[name] for methods in others for name in names.intersection(methods)]
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from transformers.trainer_utils import has_length
 from trl.trainer.utils import get_config_model_id
 
 from ..arguments.errors import UsageError
-from ..files import SETTINGS, differences, in_words, write_json
+from ..files import SETTINGS, differences, in_words
 from ..report.settings import BESIDE
 from ..version import __version__
 from .rollouts import optimiser_steps_per_rollout
@@ -43,12 +43,7 @@ MAY_CHANGE = re.compile(
 )
 
 
-def write_settings(trainer, folder: Path) -> None:
-    """Write `trainer.settings()` to a run's folder, or to a checkpoint."""
-    write_json(_as_json(trainer.settings()), folder / SETTINGS)
-
-
-def check_settings(trainer, checkpoint: Path) -> None:
+def check_settings(trainer, checkpoint: Path, now: dict[str, Any]) -> None:
     """
     A run that goes on from a checkpoint must have the settings that this holds: otherwise the record and the model
     card would be those of a part of it only.
@@ -64,7 +59,7 @@ def check_settings(trainer, checkpoint: Path) -> None:
         )
         return
     before = json.loads(ADDRESS.sub("", record.read_text()))
-    changed = trainer.changed_settings(before, _as_json(trainer.settings()))
+    changed = trainer.changed_settings(before, now)
     refused = {name: values for name, values in changed.items() if not may_change(name, trainer.harmless_options)}
     if refused:
         raise UsageError(
@@ -76,7 +71,7 @@ def check_settings(trainer, checkpoint: Path) -> None:
         logger.warning(f"The run goes on with other settings than before: {in_words(changed)}.")
 
 
-def _as_json(settings: dict[str, Any]) -> dict[str, Any]:
+def as_json(settings: dict[str, Any]) -> dict[str, Any]:
     text = json.dumps(settings, default=lambda value: sorted(value) if isinstance(value, set) else str(value))
     return json.loads(ADDRESS.sub("", text))
 

@@ -30,7 +30,7 @@ from .avg_at_k import ReportsAvgAtK
 from .checkpoints import SafeCheckpoints
 from .checks import check_arguments, check_trainer, refuse_what_hides_states
 from .config import CreditArguments, DeltaGRPOConfig
-from .contrast import has_contrast, total_rewards
+from .contrast import is_rounding, total_rewards
 from .credit_rule import DELTA, PAPERS, RuleState, arxiv_of, card_text, choose_rule, comparable, describe_rule
 from .dynamic_sampling import DynamicSampling
 from .fsdp_precision import FSDPPrecision
@@ -43,7 +43,6 @@ from .scoring import causal_model
 from .trimmed_padding import TrimmedPadding
 
 
-ROUNDING = 1e-5  # of the largest advantage in a group: what is smaller comes of rounding
 # Entries of a rollout batch, whose rows TRL shuffles
 TOTAL_REWARDS, GROUPS = "token_credit_rewards", "token_credit_groups"
 
@@ -119,7 +118,7 @@ class DeltaGRPOTrainer(
         self.method, self.paper = {"token credit": card_text(rule)}, PAPERS.get(arxiv_of(rule))
         self._tag_names = [tag for tag in self._tag_names if tag != "delta" or self.paper is DELTA]
         given = inspect.signature(GRPOTrainer).bind(model, reward_funcs, args, *other_args, **kwargs).arguments
-        check_arguments(given)
+        check_arguments(given, type(self))
         super().__init__(model, reward_funcs, args, *other_args, **kwargs)
         # TRL cuts completions at these tokens only, and would train on the padding after others that stop generation
         self.eos_token_ids = list(dict.fromkeys([*self.eos_token_ids, *stop_tokens(self.args)]))
@@ -177,14 +176,9 @@ class DeltaGRPOTrainer(
                 f"{type(self).__name__} has advantages of shape {tuple(advantages.shape)}: token credit takes one for "
                 "each completion, and multiplies it. Use token_credit='none' to train on your own."
             )
-        # Where rewards are equal, or one is its group's mean, rounding leaves TRL small advantages, which would count
-        # as winners or losers. Others stay: a subclass may have a baseline of its own.
+        # They would count as winners or losers. Only TRL's own: a subclass may have another baseline.
         of_trl = advantages.new_tensor([*self._logs["advantages"]][-len(self.last_rewards) :])
-        largest = of_trl.view(-1, self.num_generations).abs().amax(dim=1)
-        if self.multi_objective_aggregation == "normalize_then_sum":  # a group's sums may all be 0 but for rounding
-            largest = largest.amax()
-        least = torch.where(has_contrast(self, self.last_rewards), ROUNDING * largest, math.inf)[batch[GROUPS]]
-        is_residue = (advantages == of_trl[rows]) & (advantages.abs() <= least)
+        is_residue = (advantages == of_trl[rows]) & is_rounding(self, of_trl, self.last_rewards)[rows]
         batch["advantages"] = advantages.masked_fill(is_residue, 0.0)
         if rule.credits_rollouts:
             self._credit_rollout(batch, recorder)
@@ -243,6 +237,13 @@ class DeltaGRPOTrainer(
     def _compute_loss(self, model, inputs):
         if not self.model.training:
             return super()._compute_loss(model, inputs)
+        rule = self.token_credit
+        if (rule.credits_rollouts or rule.credits_micro_batches) and GROUPS not in inputs:
+            raise ValueError(
+                f"{type(self).__name__} makes rollout batches without token credit: a subclass's "
+                "_generate_and_score_completions must call super()'s and keep all entries of its batch. Or use "
+                "token_credit='none'."
+            )
         weighted = dict(inputs)
         if "token_coefficients" in inputs:
             _weigh(weighted, inputs["token_coefficients"])  # weights >= 0 commute with the clipped surrogate's min

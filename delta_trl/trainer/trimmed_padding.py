@@ -21,7 +21,15 @@ from ..policy.padding import (
     score_in_pieces,
     used,
 )
-from .scoring import autocast_dtype, causal_model, changed_losses, has_images, only_labels_in_lm_head, rollout_scoring
+from .scoring import (
+    LOSSES,
+    autocast_dtype,
+    causal_model,
+    has_images,
+    only_labels_in_lm_head,
+    overridden,
+    rollout_scoring,
+)
 
 
 logger = get_logger(__name__)
@@ -136,7 +144,7 @@ class TrimmedPadding(GRPOTrainer):
                 self._row_order = torch.randperm(len(mask)).to(mask.device)
         args = self.args
         per_step = min(args.gradient_accumulation_steps, args.steps_per_generation) if self._may_exchange_rows() else 1
-        return micro_batches(used(mask), self._row_order, args.per_device_train_batch_size, per_step)
+        return micro_batches(used(mask), self._row_order, len(mask) // args.steps_per_generation, per_step)
 
     def _may_exchange_rows(self) -> bool:
         """Whether rows may change places within an optimiser step: not if any value is a mean over a micro-batch."""
@@ -144,7 +152,7 @@ class TrimmedPadding(GRPOTrainer):
         steps, accumulated = args.steps_per_generation, args.gradient_accumulation_steps
         whole_steps = steps % accumulated == 0 or accumulated % steps == 0
         entropy = self.top_entropy_quantile < 1 or self._entropy_bonus_enabled
-        means = self.loss_type == "bnpo" or entropy or self.aux_loss_enabled or changed_losses(type(self))
+        means = self.loss_type == "bnpo" or entropy or self.aux_loss_enabled or overridden(type(self), LOSSES)
         return accumulated > 1 and whole_steps and not means
 
     def _trim(self, model) -> Trim | None:

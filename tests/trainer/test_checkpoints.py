@@ -9,6 +9,7 @@ import pytest
 import torch
 from accelerate import PartialState
 from datasets import Dataset
+from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from delta_trl.arguments.errors import UsageError
@@ -292,3 +293,22 @@ def test_a_run_goes_on_with_its_settings_only(make_plain, tmp_path, caplog):
         make_plain(**options, beta=0.1, trainer_options=LORA).train(resume_from_checkpoint=checkpoint)
     make_plain(**{**options, "max_steps": 3}).train(resume_from_checkpoint=checkpoint)
     assert "arguments.max_steps was 2 and is 3" in caplog.text
+
+
+class Anneals(TrainerCallback):
+    """A curriculum: TRL reads these at every step."""
+
+    def on_step_begin(self, args, state, control, model=None, **kwargs):
+        args.delta = 2.0 + state.global_step
+        next(iter(model.parameters())).requires_grad_(state.global_step == 0)
+
+
+def test_a_callback_may_change_settings(make_plain, tmp_path):
+    """Checkpoints hold the settings that the run began with, and the same script goes on."""
+    options = {"delta": 2.0, "save_strategy": "steps", "save_steps": 1, "trainer_options": {"callbacks": [Anneals()]}}
+    make_plain(**options, max_steps=2).train()
+    record = json.loads((tmp_path / "run" / "checkpoint-2" / "training_settings.json").read_text())
+    assert record["arguments"]["delta"] == 2.0
+    options["trainer_options"] = {"callbacks": [Anneals()]}
+    trainer = make_plain(**options, max_steps=3)
+    assert trainer.train(resume_from_checkpoint=True).global_step == 3

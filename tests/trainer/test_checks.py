@@ -293,3 +293,9 @@ def test_what_stops_generation_ends_a_completion(make_trainer):
     after = ends.cumsum(dim=1) - ends > 0
     assert after.any()
     assert not batch["completion_mask"][after].any()
+
+
+def test_completions_without_a_limit(make_trainer):
+    """As TRL documents `max_completion_length`."""
+    trainer = make_trainer(max_completion_length=None, generation_kwargs={"max_new_tokens": 4})
+    assert trainer.args.max_completion_length is None

@@ -322,3 +322,51 @@ def test_a_loss_that_takes_the_place_of_trls(tmp_path, caplog, bases):
         kind(**given, args=DeltaGRPOConfig(tmp_path, **tiny.OPTIONS))
     kind(**given, args=GMPOConfig(tmp_path, **tiny.OPTIONS, max_steps=2, report_to="none", save_strategy="no")).train()
     assert "Trains without token credit, as GRPOTrainer does." in caplog.text
+
+
+class ReplacesTheBatch:
+    def _generate_and_score_completions(self, inputs):
+        return GRPOTrainer._generate_and_score_completions(self, inputs)
+
+
+class KeepsWhatItKnows:
+    def _generate_and_score_completions(self, inputs):
+        batch = super()._generate_and_score_completions(inputs)
+        return {name: value for name, value in batch.items() if not name.startswith("token_")}
+
+
+@pytest.mark.parametrize("mixin", [ReplacesTheBatch, KeepsWhatItKnows])
+@pytest.mark.parametrize("rule", ["delta", "fipo", "none"])
+def test_a_batch_that_lost_its_credit(make_trainer, mixin, rule):
+    """It would train as GRPOTrainer does, and log DelTA's credit."""
+    kind = type("Own", (mixin, DeltaGRPOTrainer), {})
+    trainer = make_trainer(None, kind, token_credit=rule, **OPTIONS)
+    if rule == "none":
+        trainer.train()
+        return
+    with pytest.raises(ValueError, match=r"Own makes rollout batches without token credit.*super\(\)"):
+        trainer.train()
+
+
+class AddsAColumn:
+    def _generate_and_score_completions(self, inputs):
+        return super()._generate_and_score_completions([{**row, "wanted": 4} for row in inputs])
+
+
+class RepeatsRows:
+    def _get_train_sampler(self, dataset=None):
+        return [i for _ in range(4) for i in range(2) for _ in range(4)] * 8
+
+
+def reward_wanted(completions, wanted, **kwargs):
+    return [float(len(text) < size) for text, size in zip(completions, wanted, strict=True)]
+
+
+def test_columns_and_rows_of_its_own(make_trainer, caplog):
+    trainer = make_trainer(None, type("Own", (AddsAColumn, DeltaGRPOTrainer), {}), reward_funcs=[reward_wanted])
+    trainer.train()
+    make_trainer(None, type("Own", (RepeatsRows, DeltaGRPOTrainer), {}), train_dataset=tiny.dataset(2), **OPTIONS)
+    assert "dynamic_sampling" not in caplog.text
+    kind = type("Own", (AddsAColumn, DeltaGRPOTrainer), {})
+    make_trainer(None, kind, token_credit="none", dynamic_sampling=True)
+    assert "dynamic_sampling takes its prompts from the dataset" in caplog.text

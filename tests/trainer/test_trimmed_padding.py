@@ -17,6 +17,7 @@ from transformers import (
     Qwen3Config,
     Qwen3MoeConfig,
     RecurrentGemmaConfig,
+    TrainerCallback,
 )
 from trl import GRPOConfig, GRPOTrainer
 from trl.kernels import ChunkedLogProbFunction
@@ -414,3 +415,18 @@ def test_what_the_loss_reads_of_the_trainer_decides_about_rows(make_trainer, nam
     assert trainer._may_exchange_rows()
     setattr(trainer, name, value)
     assert not trainer._may_exchange_rows()
+
+
+class Halves(TrainerCallback):
+    def on_step_begin(self, args, state, control, **kwargs):
+        args.per_device_train_batch_size = 1
+
+
+def test_a_callback_may_change_the_batch_size(make_trainer):
+    """TRL splits a rollout batch into as many parts as it was generated for."""
+    options = {"trainer_options": {"rollout_func": ragged, "callbacks": [Halves()]}}
+    (ours, our_weights, _), (theirs, their_weights, _) = (
+        run(make_trainer, **options, **kind) for kind in (TRIMMED, TRLS)
+    )
+    assert logged(ours, "loss") == pytest.approx(logged(theirs, "loss"), abs=2e-5)
+    torch.testing.assert_close(our_weights, their_weights, atol=2e-5, rtol=2e-5)

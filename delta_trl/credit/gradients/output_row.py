@@ -1,5 +1,7 @@
 """The paper's default proxy for token gradients."""
 
+from copy import copy
+
 import torch
 
 from ..distributed import all_reduce
@@ -63,8 +65,8 @@ class OutputRowGradients:
     def __getitem__(self, tokens: torch.Tensor) -> "OutputRowGradients":
         """The gradients of some of the tokens."""
         assert isinstance(self.hidden, HiddenStates), "recomputed states are read all at a time"
-        part = object.__new__(OutputRowGradients)
-        part.hidden, part.dtype, part.scale = self.hidden[tokens], self.dtype, self.scale[tokens]
+        part = copy(self)
+        part.hidden, part.scale = self.hidden[tokens], self.scale[tokens]
         return part
 
 

@@ -1,6 +1,7 @@
 """The base of representations over the whole vocabulary. Logits are recomputed from hidden states in tiles."""
 
 from collections.abc import Iterator
+from copy import copy
 from typing import Any
 
 import torch
@@ -40,8 +41,8 @@ class VocabularyGradients:
 
     def __getitem__(self, tokens: torch.Tensor) -> Any:
         """The gradients of some of the tokens."""
-        part = object.__new__(type(self))
-        part.head, part.dtype, part._unchecked = self.head, self.dtype, None
+        part = copy(self)
+        part._unchecked = None
         for name in ("hidden", "tokens", *self._per_token):
             setattr(part, name, getattr(self, name)[tokens])
         return part
