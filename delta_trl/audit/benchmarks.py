@@ -1,6 +1,5 @@
 """The benchmarks that `--benchmarks` can name."""
 
-import difflib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ from accelerate.logging import get_logger
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from ..arguments.errors import UsageError
-from ..arguments.lookup import import_dotted
+from ..arguments.lookup import import_dotted, nearest
 from ..data.loading import LOCAL_FORMATS
 from ..evaluation.benchmarks import BENCHMARKS, NUMBER, load_problems
 from ..policy.checks import check_prompts
@@ -75,8 +74,7 @@ def _of_evaluation(
 
 def _unknown(name: str) -> UsageError:
     known = [*LABELLED, *BENCHMARKS]
-    (nearest,) = difflib.get_close_matches(name, known, n=1, cutoff=0)
     return UsageError(
-        f"Unknown benchmark {name!r}: did you mean {nearest!r}? Expected one of {', '.join(known)}, `name=source`, "
+        f"Unknown benchmark {name!r}{nearest(name, known)}. Expected one of {', '.join(known)}, `name=source`, "
         f"the path of a file of {', '.join(LOCAL_FORMATS)}, or your_module.YourBenchmark."
     )

@@ -95,7 +95,12 @@ def make_plan(args: DeltaGRPOConfig, hidden_size: int | None) -> Plan:
     Args:
         args (`DeltaGRPOConfig`): As `plan_config` makes them.
         hidden_size (`int` or `None`): Of the model, `None` if it is not known.
+
+    Raises:
+        ValueError: If completions have no longest length, with which the plan is made.
     """
+    if args.max_completion_length is None:
+        raise ValueError("max_completion_length is not set: a plan needs the length of the longest completion.")
     steps = optimiser_steps_per_rollout(args)
     completions = args.generation_batch_size
     completions_per_step = args.per_device_train_batch_size * args.world_size * args.gradient_accumulation_steps

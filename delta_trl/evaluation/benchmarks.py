@@ -1,6 +1,5 @@
 """Named benchmarks with the paper's settings, and loading them for `delta-trl eval`."""
 
-import difflib
 import hashlib
 import json
 import random
@@ -11,6 +10,7 @@ from typing import Any
 
 from datasets import Dataset
 
+from ..arguments.lookup import nearest
 from ..data.columns import check_columns
 from ..data.loading import LOCAL_FORMATS, drop_rows_without_gold, load, prepare
 from ..rewards import get_reward
@@ -109,9 +109,8 @@ def resolve(names: list[str]) -> dict[str, Benchmark]:
         else:
             if key not in BENCHMARKS:
                 known = [*BENCHMARKS, *GROUPS]
-                nearest = difflib.get_close_matches(key, known, n=1, cutoff=0)
                 raise ValueError(
-                    f"Unknown benchmark {key!r}: did you mean {nearest[0]!r}? Expected one of {', '.join(known)}, "
+                    f"Unknown benchmark {key!r}{nearest(key, known)}. Expected one of {', '.join(known)}, "
                     f"`name=source`, or the path of a file of {', '.join(LOCAL_FORMATS)}, also as `label=path`."
                 )
             benchmark = replace(BENCHMARKS[key], source=source) if source else BENCHMARKS[key]

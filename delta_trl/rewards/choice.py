@@ -5,7 +5,7 @@ from collections.abc import Callable
 from numbers import Integral
 from typing import Any
 
-from .grader.extraction import Completions, extract_answer, extract_gold, message_text
+from .grader.extraction import Completions, extract_answer, extract_gold, graded_texts
 from .grader.normalization import normalize
 from .grader.words import choice_of, split_label
 from .inputs import check_inputs, known_golds
@@ -40,6 +40,7 @@ class MultipleChoiceReward:
         completions: Completions,
         solution: list[str],
         log_extra: Callable[[str, list], None] | None = None,
+        prompts: list | None = None,
         **kwargs: Any,
     ) -> list[float | None]:
         """
@@ -51,6 +52,7 @@ class MultipleChoiceReward:
             solution (`list[str]`): The right letters, or their indices counted from 0, as in MMLU.
             log_extra (`Callable[[str, list], None]`, *optional*):
                 Called with columns for TRL's completions table: the gold and the chosen letter.
+            prompts (`list`, *optional*): Of each completion. One that ends with `<think>` opens its reasoning.
             **kwargs: The other columns of the data set; not used.
 
         Returns:
@@ -62,7 +64,7 @@ class MultipleChoiceReward:
         """
         check_inputs(self.__name__, completions, solution=solution)
         golds = [self._gold(gold) for gold in known_golds(self.__name__, solution, (str, Integral))]
-        chosen = [self._chosen(message_text(completion)) for completion in completions]
+        chosen = list(map(self._chosen, graded_texts(completions, prompts)))
         if log_extra is not None:
             log_extra("gold", [gold or "[unusable]" for gold in golds])
             log_extra("chosen", [letter or "[none]" for letter in chosen])

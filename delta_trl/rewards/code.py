@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ..sandbox import Grade, Limits, RemoteSandbox, Sandbox, Tests, TestsError, check_tests, grade, parse_tests
 from ..sandbox.pool import map_in_threads
-from .grader.extraction import Completions, message_text
+from .grader.extraction import Completions, graded_texts
 from .inputs import check_inputs
 
 
@@ -169,7 +169,8 @@ class CodeReward:
             log_metric (`Callable[[str, float], None]`, *optional*):
                 TRL's hook for metrics; gets the share of completions that could not be graded.
             prompts (`list`, *optional*):
-                Of each completion. A text that ends with ```` ```python ```` opens one that has no such block.
+                Of each completion. One that ends with ```` ```python ```` opens one that has no such block, and
+                `<think>` its reasoning.
 
         Returns:
             `list[float | None]`: 1.0 or 0.0 (or the fraction of tests passed); `None` where the tests cannot be used
@@ -180,7 +181,7 @@ class CodeReward:
         """
         check_inputs(self.__name__, completions, tests=tests)
         tests = list(tests)  # a data set's column builds new rows at each access, but `_key` compares them by `id`
-        texts = [message_text(completion) for completion in completions]
+        texts = graded_texts(completions, prompts)
         if prompts:
             texts = [_continued(prompt, text) for prompt, text in zip(prompts, texts, strict=True)]
         programs = [extract_program(text, not self.require_fence) for text in texts]

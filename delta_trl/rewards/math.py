@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .grader.checks import check_answers, get_pool
-from .grader.extraction import Completions, extract_answer, extract_gold, message_text
+from .grader.extraction import Completions, extract_answer, extract_gold, graded_texts
 from .inputs import check_inputs, known_golds
 
 
@@ -53,6 +53,7 @@ class MathReward:
         solution: list[str],
         log_extra: Callable[[str, list], None] | None = None,
         log_metric: Callable[[str, float], None] | None = None,
+        prompts: list | None = None,
         **kwargs: Any,
     ) -> list[float | None]:
         r"""
@@ -68,6 +69,7 @@ class MathReward:
                 Called with columns for TRL's completions table: the gold, the extracted answer, the verdict.
             log_metric (`Callable[[str, float], None]`, *optional*):
                 Called with the shares of timeouts, failed checks, golds that cannot be used, and answers not checked.
+            prompts (`list`, *optional*): Of each completion. One that ends with `<think>` opens its reasoning.
             **kwargs: The other columns of the data set; not used.
 
         Returns:
@@ -83,7 +85,7 @@ class MathReward:
         golds = [_read_gold(gold) for gold in known_golds(self.__name__, solution)]
         answers = [
             tuple(extract_answer(text, _count_parts(gold), self.require_boxed))
-            for text, gold in zip(map(message_text, completions), golds, strict=True)
+            for text, gold in zip(graded_texts(completions, prompts), golds, strict=True)
         ]
         keys = list(zip(golds, answers, strict=True))
         different = list(dict.fromkeys(keys))

@@ -1,12 +1,11 @@
 """Rewards by name, for recipes: a registered name, or a dotted path to the user's own function."""
 
-import difflib
 import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
 
-from ..arguments.lookup import check_options, import_dotted
+from ..arguments.lookup import check_options, import_dotted, nearest
 
 
 # By name, what makes a reward of the options. Nothing is imported before it is asked for.
@@ -39,9 +38,8 @@ def get_reward(name: str, **options: Any) -> Callable:
         ImportError: If the user's module exists and fails to import something itself.
     """
     if name not in REWARDS and "." not in name:
-        nearest = difflib.get_close_matches(name, REWARDS, n=1, cutoff=0)
         raise ValueError(
-            f"Unknown reward {name!r}: did you mean {nearest[0]!r}? Known rewards are {', '.join(sorted(REWARDS))}; "
+            f"Unknown reward {name!r}{nearest(name, REWARDS)}. Known rewards are {', '.join(sorted(REWARDS))}; "
             "your own is given by its dotted path, as in `my_module.my_reward`."
         )
     found = import_dotted("reward", REWARDS.get(name, name), REWARDS)

@@ -409,7 +409,7 @@ def test_completions_that_do_not_fit_are_counted(reader, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"benchmarks": ["gms8k"]}, "Unknown benchmark 'gms8k': did you mean 'gsm8k'?"),
+        ({"benchmarks": ["gms8k"]}, "Unknown benchmark 'gms8k' (did you mean 'gsm8k'?)"),
         ({"benchmarks": ["no_module.mine"]}, "Unknown benchmark 'no_module.mine': there is no module 'no_module'"),
         ({"benchmarks": [STUDY] * 2}, "The benchmark 'study_arithmetic' is named twice."),
         ({"benchmarks": ["none.jsonl"]}, "no such file"),

@@ -74,6 +74,7 @@ MISTAKES = [
     T + "--temperature 0",
     T + "--beta -1",
     T + "--max_completion_length 0",
+    (D + "--max_completion_length null", "length of the longest completion"),
     T + "--max_steps 0",
     T + "--num_train_epochs 0",
     (T + "--num_generations 1", "generations"),  # TRL's words

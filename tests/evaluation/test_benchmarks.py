@@ -206,8 +206,8 @@ def test_names():
         (["a/test.jsonl", "b/test.jsonl"], "'test' is named twice. Files can be named: `label=path`"),
         (["data/aime_2025.jsonl"], "use `aime_2025=data/aime_2025.jsonl` to evaluate the benchmark on it"),
         (["=a/test.jsonl"], "Unknown benchmark ''"),
-        (["aime_25"], "'aime_25': did you mean 'aime_2025'"),
-        (["amie2024=x"], "'amie2024': did you mean 'aime_2024'"),
+        (["aime_25"], "'aime_25' (did you mean 'aime_2025'"),
+        (["amie2024=x"], "'amie2024' (did you mean 'aime_2024'"),
         (["problems.csv"], "path of a file of .json, .jsonl, .parquet"),
         (["paper_math", "aime_2024"], "'aime_2024' is named twice"),
     ]:

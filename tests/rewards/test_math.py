@@ -121,3 +121,21 @@ def test_a_box_on_a_line_of_its_own(text):
 @pytest.mark.parametrize("text", ["1\\boxed{7}", "3 + \\boxed{7}", "\\boxed{7} - 3", "\\boxed{7}0", "2^\\boxed{7}"])
 def test_a_box_in_an_expression_is_no_answer(text):
     assert math_reward([text], ["7"]) == [0.0]
+
+
+@pytest.mark.parametrize("tag", ["<think>\n", "<reasoning>"])
+def test_reasoning_that_the_prompt_opens(tag):
+    """Templates end the prompt so: the completion has the closing tag only, or never ends its reasoning."""
+    closed = tag.strip().replace("<", "</")
+    completions = [r"Maybe \boxed{A}. Wait", rf"Maybe \boxed{{B}}. No.{closed}\boxed{{A}}"]
+    chat = [{"role": "user", "content": "1+1?"}]
+    prompts = [
+        [f"1+1? {tag}"] * 2,
+        [[*chat, {"role": "assistant", "content": tag}]] * 2,
+    ]
+    for given in prompts:
+        assert math_reward(completions, ["A", "A"], prompts=given) == [0.0, 1.0]
+        assert multiple_choice_reward(completions, ["A", "A"], prompts=given) == [0.0, 1.0]
+    others = [[f"Reason inside {tag}, then answer."] * 2, [[{"role": "user", "content": tag}]] * 2]
+    for given in others:
+        assert math_reward(completions, ["A", "A"], prompts=given) == [1.0, 1.0]

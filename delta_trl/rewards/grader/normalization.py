@@ -44,7 +44,7 @@ FONT = re.compile(
 )
 OLD_FONT = re.compile(r"\\(?:rm|bf|it|sf|tt|cal)(?![A-Za-z])\s*")
 THOUSANDS_LATEX = re.compile(r"(?<=\d)(?:\{,\}|\\text\{,\}|\\,|\\!\s*,?\s*(?:\\!)?|,\\!)\s*(?=\d{3}(?!\d))")
-THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d|,\d)")
+THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?!\d|,\d)")
 THOUSANDS_SWISS = re.compile(r"(?<![\w'.,])[1-9]\d{0,2}(?:'\d{3})+(?![\w'])")
 THOUSANDS_SPACED = re.compile(r"(?<![\d.,] )(?<![\d.,])[1-9]\d{0,2}(?: \d{3})+(?![\d,])(?! \d)")
 SCALES = {"dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
@@ -153,6 +153,9 @@ def normalize(text: str) -> str:
     text = DEGREES_BEFORE_ANGLE.sub(lambda m: _in_radians(m[1]), text)
     text = BARE_ARGUMENT.sub(r"\1(\2)", text)
     text = re.sub(r"(?<=\d)\s+(\d+)\s*/\s*(\d+)(?!\d)", r"\\frac{\1}{\2}", text)  # the mixed number "2 1/2"
+    text = re.sub(
+        r"(?<![\w}.])(\d+)/(\d+)(?=\s\s?(?:\\(?:pi|sqrt)(?![A-Za-z])|[a-z](?![A-Za-z])))", r"\\frac{\1}{\2}", text
+    )
     text = re.sub(r"\s+", " ", text).strip()
     text = SEMICOLONS.sub(lambda m: m[0].replace(";", ","), text)
     text = re.sub(r"^[\s,;:=]+", "", text)
@@ -306,6 +309,7 @@ def _short_arguments(text: str) -> str:
     text = re.sub(r"\\(frac|binom)\s*(\d)\s*(\d)|\\(binom)\s+([a-z])\s*(\w)", r"\\\1\4{\2\5}{\3\6}", text)
     text = re.sub(r"\\frac\s*(\d)\s*(?=\{)", r"\\frac{\1}", text)
     text = re.sub(r"\\frac\s*(\\(?:pi|theta|alpha|beta))(?![A-Za-z])\s*(?=[\d{])", r"\\frac{\1}", text)
+    text = re.sub(r"\\frac\s+([A-Za-z])\s*(?=[A-Za-z\d{])", r"\\frac{\1}", text)
     text = re.sub(r"(\\frac\s*\{[^{}]*\})\s*([A-Za-z\d])", r"\1{\2}", text)
     text = re.sub(r"\^\s*(-?\d{2,}|-\d)", r"^{\1}", text)
     position = 0

@@ -37,14 +37,18 @@ EQUALITY = re.compile(r"(?<![<>!:])=+(?![<>])|\\equiv(?![A-Za-z])|(\\approx)(?![
 INEQUALITY = re.compile(r"[<>]|\\(?:le|ge|neq|lt|gt|leq|geq)(?![A-Za-z])")
 COLON = re.compile(r":")
 APPROXIMATELY = re.compile(r"\\approx(?![A-Za-z])")
+GREEK = (  # but π, which is a number
+    r"(?:var)?(?:alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|rho|sigma|tau|upsilon|phi|chi|psi"
+    r"|omega)|Delta|Omega|Phi|Sigma|Gamma|Theta|Lambda|Psi"
+)
 NAME_COMMAND = re.compile(
-    r"\\(?:frac|overline|vec|overrightarrow|mathbf|mathbb|hat|bar|angle|triangle|widehat|tilde|sin|cos|tan|ell"
-    r"|[a-z]*(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|rho|sigma|omega|tau|psi|xi|eta|nu|epsilon)"
-    r"|Delta|Omega|Phi|Sigma|Gamma|Theta|Lambda|Psi)(?![A-Za-z])"
+    r"\\(?:frac|overline|vec|overrightarrow|mathbf|mathbb|hat|bar|angle|triangle|widehat|tilde|sin|cos|tan|ell|cdot|partial"
+    rf"|nabla|{GREEK})(?![A-Za-z])"
 )
 HEAD = re.compile(  # the start of what is written like a function: `P(`, `f_1(`
     r"(?:\\(?:mathbb|mathcal|text)\s*\{[^{}]*\}|[A-Za-z]"
-    r"|\\(?:Pr|det|deg|dim|gcd|lcm|max|min|phi|varphi|Phi|sigma|tau|mu)(?![A-Za-z]))(?:_\s*(?:\{[^{}]*\}|\w))?'*\s*[(\[]"
+    rf"|\\(?:Pr|Re|Im|det|deg|dim|gcd|lcm|max|min|{GREEK})(?![A-Za-z]))"
+    r"(?:_\s*(?:\{[^{}]*\}|\w))?'*\s*[(\[]"
 )
 OPERATION = re.compile(  # the quantity asked for, which an answer may repeat before its value
     r"\\(?:i*int|oint|sum|prod|lim|max|min|sup|inf|lfloor|lceil|deg|dim|det|rank|arg)(?![A-Za-z])|\d+\s*\\b?mod(?![A-Za-z])"
@@ -117,7 +121,9 @@ def _is_operation(text: str) -> bool:
         return True
     if head := HEAD.match(text):
         return closing(text, head.end() - 1) == len(text) - 1
-    return bool(re.fullmatch(r"\[[A-Z]{2,}\]|\\\|[^|]*\\\||\\#\s*\\lbrace[^{}]*\\rbrace", text))
+    return bool(
+        re.fullmatch(r"\[[A-Z]{1,3}:?[A-Z]{1,3}\]|\\\|[^|]*\\\|(?:_\s?\w)?|\\#\s*\\lbrace[^{}]*\\rbrace", text)
+    )
 
 
 def relates_unknowns(text: str) -> bool:

@@ -33,6 +33,7 @@ SYNONYMS = {
     "real numbers": "all real numbers", "any real number": "all real numbers", "infinite": "infinitely many",
     "infinitely many solutions": "infinitely many", "infinite solutions": "infinitely many", "y": "yes", "n": "no",
     "correct": "true", "incorrect": "false", "t": "true", "f": "false",
+    "divergent": "diverges", "convergent": "converges",
 }  # fmt: skip
 NO_SOLUTION = re.compile(  # "there are no real solutions", "the equation has no solution", "no such x exists"
     r"(?:there|it|(?:this |given )?(?:equation|inequality|system|problem)(?: of equations)?)?\s*(?:has|have|exists?)?"
@@ -51,14 +52,14 @@ ARTICLE = re.compile(r"^A(?= (?!(?:and|or|will|can|has)\b)[a-z-]*[^\Ws]\b)")  # 
 WORD = re.compile(r"[^\W_]+(?:\.\d+)?|(?<![^\W\d_])-|-(?![^\W\d_])|[^\w\s.,;:!?'\"`{}$\\~=-]|_")
 PARENTHESES = re.compile(r"\(([^\W\d_][^()\d\\+<>=^/_-]+)\)")
 TIME = re.compile(r"(\d{1,2}):(\d{2})\s*(?:([ap])\.?\s?m\b\.?)?|(\d{1,2})\s*([ap])\.?\s?m\b\.?", re.IGNORECASE)
-CHOICE = re.compile(r"(?:option|choice|answer)?\s*(?:\(\s*([A-Ja-j])\s*\)|([A-Ja-j]))\s*[.:)]?", re.IGNORECASE)
+CHOICE = re.compile(r"(?:option|choice|answer)?\s*(?:[(\[]\s*([A-Ja-j])\s*[)\]]|([A-Ja-j]))\s*[.:)]?", re.IGNORECASE)
 OTHER_CHOICE = re.compile(
     r"^\W*(?:text\W*)?(?:or|and|nor|not|but|maybe)\b|^[,/&]|\([A-J]\)|\bor\s+[A-J]\b|[,;]\s*[A-J][.:)]"
 )
 CHOICES = re.compile(r"[A-J](?:[A-J]+|(?:(?:\s*,\s*|\s*,?\s+and\s+)[A-J])+)")
 STATEMENTS = re.compile(r"\(\d+\)(?:\s*(?:,|and|,\s*and)?\s*\(\d+\))*")
 LABELLED = re.compile(
-    r"(?:(?:[Oo]ption|[Cc]hoice|[Aa]nswer)\s+)?(?:\(([A-J])\)\s*[.:]?|([A-J])[.:)](?=\s))\s*(.+)", re.DOTALL
+    r"(?:(?:[Oo]ption|[Cc]hoice|[Aa]nswer)\s+)?(?:\(([A-J])\)\s*[.:]?|([A-J])(?:[.:)]|\s-)(?=\s))\s*(.+)", re.DOTALL
 )
 
 
