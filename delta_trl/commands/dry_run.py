@@ -246,7 +246,11 @@ def check_data(run_args: RunArguments, args: DeltaGRPOConfig, rewards: list[Call
 
 
 def check_model(
-    run_args: RunArguments, args: DeltaGRPOConfig, source: ModelSource, datasets: dict[str, Dataset | None]
+    run_args: RunArguments,
+    args: DeltaGRPOConfig,
+    source: ModelSource,
+    datasets: dict[str, Dataset | None],
+    rewards: list[Callable],
 ) -> list[str]:
     """Raise `ValueError` and return warnings as training does, if tokenizer and configuration are on this machine."""
     if datasets["train_dataset"] is None and run_args.conversational:  # the data is not local
@@ -262,16 +266,17 @@ def check_model(
         datasets = {
             name: data and drop_long_prompts(data, tokenizer, limit, name, template) for name, data in datasets.items()
         }
-    return checks.check_model(args, processor, config, source.name, datasets)
+    return checks.check_model(args, processor, config, source.name, datasets, rewards)
 
 
 def main(options: Options, num_processes: int) -> None:
     """Print the plan of a recipe. Raises `UsageError` for a mistake in it, its data, or its rewards' options."""
     run_args, training_args, model_args = RecipeParser(plan_config(num_processes)).parse(options)
     try:
-        datasets = check_data(run_args, training_args, get_rewards(run_args))
+        rewards = get_rewards(run_args)
+        datasets = check_data(run_args, training_args, rewards)
         source = model_source(model_args, training_args, local_files_only=True)
-        warnings = check_model(run_args, training_args, source, datasets)
+        warnings = check_model(run_args, training_args, source, datasets, rewards)
         plan = make_plan(training_args, hidden_size(model_args, training_args.trust_remote_code))
     except (ValueError, OSError, ImportError) as error:
         raise UsageError(str(error)) from error

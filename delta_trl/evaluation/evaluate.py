@@ -25,6 +25,7 @@ from ..arguments.parser import StrictParser
 from ..policy.checks import check_prompts
 from ..policy.prompts import prompt_ids
 from ..rewards.failures import explain_failures
+from ..rewards.reasoning import warn_of_hidden_reasoning
 from .arguments import EvalArguments
 from .benchmarks import NUMBER, Problems, load_problems, resolve
 from .generation import Generate, ModelSource, Sampling, TransformersGenerator, VLLMGenerator
@@ -105,9 +106,9 @@ class Evaluation:
             )
             template = _mapping(args.chat_template_kwargs)
             prompts = problems[name].rows["prompt"]
-            for warning in check_prompts(
-                prompts, self.tokenizer, self.config, args.max_completion_length, name, template
-            ):
+            warnings = check_prompts(prompts, self.tokenizer, self.config, args.max_completion_length, name, template)
+            reward = [problems[name].reward]
+            for warning in (*warnings, *warn_of_hidden_reasoning(reward, prompts, self.tokenizer, template)):
                 logger.warning(warning)
             self.benchmarks[name] = replace(benchmark, reward=problems[name].reward_name)
         rewards = {one.reward_name for one in problems.values()}

@@ -5,10 +5,11 @@ from collections.abc import Callable
 from numbers import Integral
 from typing import Any
 
-from .grader.extraction import Completions, extract_answer, extract_gold, graded_texts
+from .grader.extraction import Completions, extract_answer, extract_gold
 from .grader.normalization import normalize
 from .grader.words import choice_of, split_label
 from .inputs import check_inputs, known_golds
+from .reasoning import graded_texts
 
 
 class MultipleChoiceReward:
@@ -22,6 +23,9 @@ class MultipleChoiceReward:
     Args:
         letters (`str`, *optional*, defaults to `"ABCDEFGHIJ"`): The letters of the choices.
         require_boxed (`bool`, *optional*, defaults to `False`): Whether an answer counts only inside `\boxed{...}`.
+        reasoning_opened (`bool`, *optional*, defaults to `False`):
+            Whether the chat template ends the prompt with `<think>`, which rewards do not see. A completion that does
+            not close it scores 0.
 
     Raises:
         ValueError: `letters` is empty or holds something other than distinct capital letters.
@@ -29,11 +33,12 @@ class MultipleChoiceReward:
 
     __name__ = "multiple_choice_reward"
 
-    def __init__(self, letters: str = "ABCDEFGHIJ", require_boxed: bool = False):
+    def __init__(self, letters: str = "ABCDEFGHIJ", require_boxed: bool = False, reasoning_opened: bool = False):
         if not re.fullmatch(r"[A-Z]+", letters) or len(set(letters)) < len(letters):
             raise ValueError(f"`letters` must be distinct capital letters, got {letters!r}.")
         self.letters = letters
         self.require_boxed = require_boxed
+        self.reasoning_opened = reasoning_opened
 
     def __call__(
         self,
@@ -64,7 +69,7 @@ class MultipleChoiceReward:
         """
         check_inputs(self.__name__, completions, solution=solution)
         golds = [self._gold(gold) for gold in known_golds(self.__name__, solution, (str, Integral))]
-        chosen = list(map(self._chosen, graded_texts(completions, prompts)))
+        chosen = list(map(self._chosen, graded_texts(completions, prompts, self.reasoning_opened)))
         if log_extra is not None:
             log_extra("gold", [gold or "[unusable]" for gold in golds])
             log_extra("chosen", [letter or "[none]" for letter in chosen])

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 from ..sandbox import Grade, Limits, RemoteSandbox, Sandbox, Tests, TestsError, check_tests, grade, parse_tests
 from ..sandbox.pool import map_in_threads
-from .grader.extraction import Completions, graded_texts
+from .grader.extraction import Completions
 from .inputs import check_inputs
+from .reasoning import graded_texts
 
 
 logger = logging.getLogger(__name__)
@@ -120,6 +121,9 @@ class CodeReward:
         tier (`str`, *optional*): See `Sandbox`.
         allow_unsafe (`bool`, *optional*, defaults to `False`): See `Sandbox`.
         remote_url (`str`, *optional*): Run programs on this server instead of this machine; see `RemoteSandbox`.
+        reasoning_opened (`bool`, *optional*, defaults to `False`):
+            Whether the chat template ends the prompt with `<think>`, which rewards do not see. A completion that does
+            not close it scores 0.
     """
 
     __name__ = "code_reward"
@@ -134,11 +138,13 @@ class CodeReward:
         tier: str | None = None,
         allow_unsafe: bool = False,
         remote_url: str | None = None,
+        reasoning_opened: bool = False,
     ):
         self.limits = Limits(wall_seconds=timeout, memory_mb=memory_mb)
         self.partial_credit = partial_credit
         self.require_fence = require_fence
         self.remote_url = remote_url
+        self.reasoning_opened = reasoning_opened
         self.options = (workers, tier, allow_unsafe)
         self.sandbox  # noqa: B018 (wrong options raise now, not at the first batch)
 
@@ -181,7 +187,7 @@ class CodeReward:
         """
         check_inputs(self.__name__, completions, tests=tests)
         tests = list(tests)  # a data set's column builds new rows at each access, but `_key` compares them by `id`
-        texts = graded_texts(completions, prompts)
+        texts = graded_texts(completions, prompts, self.reasoning_opened)
         if prompts:
             texts = [_continued(prompt, text) for prompt, text in zip(prompts, texts, strict=True)]
         programs = [extract_program(text, not self.require_fence) for text in texts]

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from .grader.checks import check_answers, get_pool
-from .grader.extraction import Completions, extract_answer, extract_gold, graded_texts
+from .grader.extraction import Completions, extract_answer, extract_gold
 from .inputs import check_inputs, known_golds
+from .reasoning import graded_texts
 
 
 logger = logging.getLogger(__name__)
@@ -33,6 +34,9 @@ class MathReward:
             Seconds that one check may take; an answer whose check takes longer scores 0.
         num_workers (`int`, *optional*, defaults to `2`):
             Worker processes of each training process. They start at the first call and end with the process.
+        reasoning_opened (`bool`, *optional*, defaults to `False`):
+            Whether the chat template ends the prompt with `<think>`, which rewards do not see. A completion that does
+            not close it scores 0.
 
     Raises:
         ValueError: If an option is out of range.
@@ -40,12 +44,19 @@ class MathReward:
 
     __name__ = "math_reward"
 
-    def __init__(self, require_boxed: bool = False, timeout: float = 3.0, num_workers: int = 2):
+    def __init__(
+        self,
+        require_boxed: bool = False,
+        timeout: float = 3.0,
+        num_workers: int = 2,
+        reasoning_opened: bool = False,
+    ):
         if timeout <= 0 or num_workers < 1:
             raise ValueError(f"Need timeout > 0 and num_workers >= 1, got {timeout} and {num_workers}.")
         self.require_boxed = require_boxed
         self.timeout = timeout
         self.num_workers = num_workers
+        self.reasoning_opened = reasoning_opened
 
     def __call__(
         self,
@@ -83,9 +94,10 @@ class MathReward:
         """
         check_inputs(self.__name__, completions, solution=solution)
         golds = [_read_gold(gold) for gold in known_golds(self.__name__, solution)]
+        texts = graded_texts(completions, prompts, self.reasoning_opened)
         answers = [
             tuple(extract_answer(text, _count_parts(gold), self.require_boxed))
-            for text, gold in zip(graded_texts(completions, prompts), golds, strict=True)
+            for text, gold in zip(texts, golds, strict=True)
         ]
         keys = list(zip(golds, answers, strict=True))
         different = list(dict.fromkeys(keys))

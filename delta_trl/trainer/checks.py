@@ -23,6 +23,7 @@ from ..arguments.lookup import nearest
 from ..data.columns import check_datasets
 from ..evaluation.generation import ModelSource
 from ..policy.checks import check_files, check_prompts, check_tokenizer, check_weights
+from ..rewards.reasoning import warn_of_hidden_reasoning
 from ..rewards.registry import REWARDS
 from .rollouts import refuse_too_few_rows
 from .scoring import LOSSES, autocast_dtype, overridden
@@ -64,7 +65,7 @@ def check_arguments(given: dict[str, Any], trainer_class: type[GRPOTrainer]) -> 
         check_files(name)
     config = source.config() if isinstance(model, str) else model.config
     tokenizer = given.get("processing_class") or source.processor()
-    for warning in check_model(args, tokenizer, config, name, {} if makes_ids else datasets):
+    for warning in check_model(args, tokenizer, config, name, {} if makes_ids else datasets, rewards):
         logger.warning(warning)
 
 
@@ -86,7 +87,9 @@ def check_data(datasets: dict[str, Any], rewards: list | None) -> None:
     check_datasets(datasets, rewards)
 
 
-def check_model(args: GRPOConfig, tokenizer: Any, config: Any, name: str, datasets: dict[str, Any]) -> list[str]:
+def check_model(
+    args: GRPOConfig, tokenizer: Any, config: Any, name: str, datasets: dict[str, Any], rewards: list
+) -> list[str]:
     """
     Raise `ValueError` for a tokenizer that cannot train, and for prompts that the model cannot read. Returns warnings.
     """
@@ -101,7 +104,8 @@ def check_model(args: GRPOConfig, tokenizer: Any, config: Any, name: str, datase
         if isinstance(data, Dataset) and data.format["type"] != "custom":
             prompts, template = data.with_format(None)["prompt"], args.chat_template_kwargs
             warnings += check_prompts(prompts, tokenizer, config, args.max_completion_length, title, template)
-    return warnings
+            warnings += warn_of_hidden_reasoning(rewards, prompts, tokenizer, template)
+    return list(dict.fromkeys(warnings))
 
 
 def check_trainer(trainer: GRPOTrainer, given: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from delta_trl.rewards import MathReward, code_reward, math_reward, multiple_choice_reward
+from delta_trl.rewards import MathReward, code_reward, get_reward, math_reward, multiple_choice_reward
 
 
 def test_columns_and_metrics():
@@ -139,3 +139,11 @@ def test_reasoning_that_the_prompt_opens(tag):
     others = [[f"Reason inside {tag}, then answer."] * 2, [[{"role": "user", "content": tag}]] * 2]
     for given in others:
         assert math_reward(completions, ["A", "A"], prompts=given) == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("name", ["math_reward", "multiple_choice_reward"])
+def test_reasoning_that_the_chat_template_opens(name):
+    completions = [r"Maybe \boxed{A}. Wait", r"Maybe \boxed{B}. No.</think>\boxed{A}", r"<think>B</think>\boxed{A}"]
+    prompts = [[{"role": "user", "content": "1+1?"}]] * 3
+    for opened, scores in ((False, [1.0, 1.0, 1.0]), (True, [0.0, 1.0, 1.0])):
+        assert get_reward(name, reasoning_opened=opened)(completions, ["A"] * 3, prompts=prompts) == scores

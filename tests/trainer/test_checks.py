@@ -16,6 +16,7 @@ from torch import nn
 
 from delta_trl import DeltaGRPOConfig
 from delta_trl.credit import AdaptiveSides, DelTA, OptimalTokenBaseline, WithinSide
+from delta_trl.rewards import get_reward, math_reward
 from delta_trl.trainer.checks import refuse_what_hides_states
 
 from ..corpus import tiny
@@ -299,3 +300,27 @@ def test_completions_without_a_limit(make_trainer):
     """As TRL documents `max_completion_length`."""
     trainer = make_trainer(max_completion_length=None, generation_kwargs={"max_new_tokens": 4})
     assert trainer.args.max_completion_length is None
+
+
+def test_a_chat_template_that_opens_the_reasoning(make_trainer, caplog):
+    """Rewards see the completion alone: `<think>` is in the prompt."""
+    tokenizer = tiny.tokenizer(tiny.CHARACTERS + "<>\n")
+    tokenizer.chat_template = (
+        "{% for message in messages %}{{ message.content }}{% endfor %}{% if not direct %}<think>\n{% endif %}"
+    )
+    chats = [{"prompt": [{"role": "user", "content": row["prompt"]}], "solution": "1"} for row in tiny.dataset()]
+    told = get_reward("math_reward", reasoning_opened=True)
+    for reward, template, warns in (
+        (math_reward, None, True),
+        (told, None, False),
+        (math_reward, {"direct": 1}, False),
+    ):
+        caplog.clear()
+        make_trainer(
+            tiny.model(vocab_size=len(tokenizer)),
+            reward_funcs=reward,
+            train_dataset=Dataset.from_list(chats),
+            chat_template_kwargs=template,
+            trainer_options={"processing_class": tokenizer},
+        )
+        assert ("{math_reward: {reasoning_opened: true}}" in caplog.text) is warns

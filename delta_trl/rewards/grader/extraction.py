@@ -2,8 +2,7 @@ r"""Finding the final answer in a completion. Strings only, and linear in the le
 
 In this order:
 
-1. the reasoning is dropped: only text after the last `</think>` counts, and none if a `<think>` is not closed, also
-   one with which the prompt ends;
+1. the reasoning is dropped: only text after the last `</think>` counts, and none if a `<think>` is not closed;
 2. the last balanced `\boxed{...}` or `\fbox{...}`. Boxes with nothing but connectives between them ("and", "or",
    "y =") are one list: several guesses in a row are several answers, not a last one;
 3. else `<answer>...</answer>`, and else what follows the last `####` or "Answer:" or "the answer is";
@@ -29,7 +28,6 @@ Completions = list[str] | list[list[dict]]
 """Texts, or conversations as lists of messages."""
 
 THINK_TAG = re.compile(r"<(/?)(?:think|thinking|reasoning)>")
-OPENED = re.compile(r"<(?:think|thinking|reasoning)>\s*\Z")
 BOX = re.compile(r"\\{1,2}(?:boxed|fbox)\s*\{")
 BOX_TOKEN = re.compile(r"(\\{1,2}(?:boxed|fbox)\s*\{)|\\.|[{}]", re.DOTALL)
 BARE_BOX = re.compile(r"\\boxed\s+(-?[\w.]{1,30})")
@@ -131,16 +129,6 @@ def message_text(completion: str | list[dict]) -> str:
                 content = "".join(part if isinstance(part, str) else part.get("text") or "" for part in content)
             return content or ""
     return ""
-
-
-def graded_texts(completions: Completions, prompts: list | None = None) -> list[str]:
-    """The texts to grade. Reasoning that a prompt opens at its end goes on in the completion."""
-    texts = list(map(message_text, completions))
-    if not prompts:
-        return texts
-    begun = [prompt if isinstance(prompt, str) else message_text(prompt[-1:]) for prompt in prompts]
-    opened = [OPENED.search(text[-40:]) for text in begun]
-    return [tag[0] + text if tag else text for tag, text in zip(opened, texts, strict=True)]
 
 
 def extract_answer(text: str, parts: int = 1, require_boxed: bool = False) -> list[str]:

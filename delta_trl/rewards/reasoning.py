@@ -1,0 +1,48 @@
+"""Reasoning that the prompt opens: a completion has the closing tag only, or none if its reasoning never ends."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase, ProcessorMixin
+
+from .grader.extraction import Completions, message_text
+
+
+OPENED = re.compile(r"<(?:think|thinking|reasoning)>\s*\Z")
+READERS = ("math_reward", "code_reward", "multiple_choice_reward")  # have the option `reasoning_opened`
+
+
+def graded_texts(completions: Completions, prompts: list | None = None, reasoning_opened: bool = False) -> list[str]:
+    """The texts to grade: completions after the tag with which their prompts, or the chat template, open reasoning."""
+    texts = list(map(message_text, completions))
+    if reasoning_opened:
+        return ["<think>" + text for text in texts]
+    if not prompts:
+        return texts
+    begun = [prompt if isinstance(prompt, str) else message_text(prompt[-1:]) for prompt in prompts]
+    opened = [OPENED.search(text[-40:]) for text in begun]
+    return [tag[0] + text if tag else text for tag, text in zip(opened, texts, strict=True)]
+
+
+def warn_of_hidden_reasoning(
+    rewards: Iterable, prompts: Sequence, tokenizer: PreTrainedTokenizerBase | ProcessorMixin, template: dict | None
+) -> Iterator[str]:
+    """A warning for each reward that is not told that the chat template opens the reasoning, which it does not see."""
+    untold = [name for name in map(_reader, rewards) if name]
+    if not untold or isinstance(prompts[0], str) or isinstance(tokenizer, ProcessorMixin):
+        return
+    if OPENED.search(
+        tokenizer.apply_chat_template(prompts[0], tokenize=False, add_generation_prompt=True, **(template or {}))
+    ):
+        for name in untold:
+            yield (
+                f"The chat template opens the reasoning, which {name} does not see: an answer in reasoning that never "
+                f"ends would count. Set `reward_kwargs: {{{name}: {{reasoning_opened: true}}}}`; in Python, give "
+                f"get_reward({name!r}, reasoning_opened=True)."
+            )
+
+
+def _reader(reward: Any) -> str | None:
+    name = getattr(reward, "__name__", None)
+    return name if name in READERS and not getattr(reward, "reasoning_opened", False) else None
