@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
-
-from transformers import PreTrainedTokenizerBase, ProcessorMixin
+from typing import TYPE_CHECKING, Any
 
 from .grader.extraction import Completions, message_text
+
+
+if TYPE_CHECKING:  # reward workers import this package, and stay light
+    from transformers import PreTrainedTokenizerBase
 
 
 OPENED = re.compile(r"<(?:think|thinking|reasoning)>\s*\Z")
@@ -26,11 +28,11 @@ def graded_texts(completions: Completions, prompts: list | None = None, reasonin
 
 
 def warn_of_hidden_reasoning(
-    rewards: Iterable, prompts: Sequence, tokenizer: PreTrainedTokenizerBase | ProcessorMixin, template: dict | None
+    rewards: Iterable, prompts: Sequence, tokenizer: "PreTrainedTokenizerBase", template: dict | None
 ) -> Iterator[str]:
     """A warning for each reward that is not told that the chat template opens the reasoning, which it does not see."""
     untold = [name for name in map(_reader, rewards) if name]
-    if not untold or isinstance(prompts[0], str) or isinstance(tokenizer, ProcessorMixin):
+    if not untold or isinstance(prompts[0], str):
         return
     if OPENED.search(
         tokenizer.apply_chat_template(prompts[0], tokenize=False, add_generation_prompt=True, **(template or {}))

@@ -104,7 +104,8 @@ def check_model(
         if isinstance(data, Dataset) and data.format["type"] != "custom":
             prompts, template = data.with_format(None)["prompt"], args.chat_template_kwargs
             warnings += check_prompts(prompts, tokenizer, config, args.max_completion_length, title, template)
-            warnings += warn_of_hidden_reasoning(rewards, prompts, tokenizer, template)
+            if not isinstance(tokenizer, ProcessorMixin):
+                warnings += warn_of_hidden_reasoning(rewards, prompts, tokenizer, template)
     return list(dict.fromkeys(warnings))
 
 
