@@ -227,7 +227,7 @@ def main(folder: Path, mode: str):
             (folder / f"{mode}-{scenario}.json").write_text(json.dumps(result))
     if mode == "ddp":  # last: a command ends its processes' group
         sys.path.insert(0, str(folder))  # where the recipe's rule is
-        assert command_line(["train", "--config", str(folder / "recipe.yaml")]) == 0
+        assert command_line(["train", "--config", str(folder / "run.yaml")]) == 0
 
 
 def be_late_with_checkpoints(path: Path) -> None:
