@@ -34,8 +34,9 @@ $(VENV)-vllm/.installed: pyproject.toml constraints-vllm.txt delta_trl/version.p
 	$(VENV)-vllm/bin/python -m pip install -q --disable-pip-version-check --no-deps -r constraints-vllm.txt -e .
 	touch $@
 
+# A file at a time: engines of several processes give their shared memory the same names.
 test-vllm: $(VENV)-vllm/.installed
-	$(VENV)-vllm/bin/python -m pytest -m "vllm and not slow" tests/vllm
+	$(VENV)-vllm/bin/python -m pytest -n 2 --dist loadfile -m "vllm and not slow" tests/vllm
 
 test-slow: install
 	$(BIN)/python -m pytest -m slow

@@ -19,7 +19,8 @@ def graded_texts(completions: Completions, prompts: list | None = None, reasonin
     """The texts to grade: completions after the tag with which their prompts, or the chat template, open reasoning."""
     texts = list(map(message_text, completions))
     if reasoning_opened:
-        return ["<think>" + text for text in texts]
+        pairs = zip(completions, texts, strict=True)
+        return [text if _is_parsed(completion) else "<think>" + text for completion, text in pairs]
     if not prompts:
         return texts
     begun = [prompt if isinstance(prompt, str) else message_text(prompt[-1:]) for prompt in prompts]
@@ -32,7 +33,8 @@ def warn_of_hidden_reasoning(
 ) -> Iterator[str]:
     """A warning for each reward that is not told that the chat template opens the reasoning, which it does not see."""
     untold = [name for name in map(_reader, rewards) if name]
-    if not untold or isinstance(prompts[0], str):
+    is_parsed = any(getattr(tokenizer, name, None) for name in ("response_template", "response_schema"))
+    if not untold or isinstance(prompts[0], str) or is_parsed:
         return
     if OPENED.search(
         tokenizer.apply_chat_template(prompts[0], tokenize=False, add_generation_prompt=True, **(template or {}))
@@ -45,6 +47,16 @@ def warn_of_hidden_reasoning(
             )
 
 
+def _is_parsed(completion: Any) -> bool:
+    """Whether TRL has taken the reasoning out of the text, as where a tokenizer says how to parse responses."""
+    keys = {"reasoning_content", "thinking"}
+    return not isinstance(completion, str) and any(keys.intersection(message) for message in completion)
+
+
 def _reader(reward: Any) -> str | None:
-    name = getattr(reward, "__name__", None)
-    return name if name in READERS and not getattr(reward, "reasoning_opened", False) else None
+    name, module = (getattr(reward, of, None) or "" for of in ("__name__", "__module__"))
+    return (
+        name
+        if module.startswith("delta_trl.") and name in READERS and not getattr(reward, "reasoning_opened", False)
+        else None
+    )

@@ -65,7 +65,8 @@ def check_arguments(given: dict[str, Any], trainer_class: type[GRPOTrainer]) -> 
         check_files(name)
     config = source.config() if isinstance(model, str) else model.config
     tokenizer = given.get("processing_class") or source.processor()
-    for warning in check_model(args, tokenizer, config, name, {} if makes_ids else datasets, rewards):
+    readers = [] if given.get("tools") else rewards  # with tools, TRL takes the reasoning out of completions
+    for warning in check_model(args, tokenizer, config, name, {} if makes_ids else datasets, readers):
         logger.warning(warning)
 
 

@@ -24,8 +24,6 @@ from delta_trl.rewards import MultipleChoiceReward, multiple_choice_reward
         ("B", "The answer is not B.", 0.0),
         ("B", r"\boxed{Because}", 0.0),
         ("B", "B", 1.0),
-        ("B", "Answer: B - Paris", 1.0),
-        ("B", "Answer: [B]", 1.0),
         ("B", "", 0.0),
         ("Z", r"\boxed{Z}", None),
         ("", r"\boxed{B}", None),

@@ -147,3 +147,5 @@ def test_reasoning_that_the_chat_template_opens(name):
     prompts = [[{"role": "user", "content": "1+1?"}]] * 3
     for opened, scores in ((False, [1.0, 1.0, 1.0]), (True, [0.0, 1.0, 1.0])):
         assert get_reward(name, reasoning_opened=opened)(completions, ["A"] * 3, prompts=prompts) == scores
+    parsed = [[{"role": "assistant", "reasoning_content": "Maybe B.", "content": r"\boxed{A}"}]]
+    assert get_reward(name, reasoning_opened=True)(parsed, ["A"]) == [1.0]

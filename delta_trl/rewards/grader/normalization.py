@@ -154,7 +154,7 @@ def normalize(text: str) -> str:
     text = BARE_ARGUMENT.sub(r"\1(\2)", text)
     text = re.sub(r"(?<=\d)\s+(\d+)\s*/\s*(\d+)(?!\d)", r"\\frac{\1}{\2}", text)  # the mixed number "2 1/2"
     text = re.sub(
-        r"(?<![\w}.])(\d+)/(\d+)(?=\s\s?(?:\\(?:pi|sqrt)(?![A-Za-z])|[a-z](?![A-Za-z])))", r"\\frac{\1}{\2}", text
+        r"(?<![\w}.^])(\d+)/(\d+)(?=\s\s?(?:\\(?:pi|sqrt)(?![A-Za-z])|[a-z](?![A-Za-z])))", r"\\frac{\1}{\2}", text
     )
     text = re.sub(r"\s+", " ", text).strip()
     text = SEMICOLONS.sub(lambda m: m[0].replace(";", ","), text)

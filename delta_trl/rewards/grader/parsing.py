@@ -18,12 +18,10 @@ IMAGINARY = re.compile(r"(?<![A-Za-z\\_])i(?![A-Za-z])")
 OF_LETTERS = re.compile(r"\\(gcd|lcm)\s*\(([^()]*(?<!\\)[A-Za-z][^()]*)\)")
 LETTER = r"\s*(?:[A-Za-z]|\\[a-z]+)\s*"
 DERIVATIVE = re.compile(rf"\\frac\s*\{{\s*(d|\\partial){LETTER}\}}\s*\{{\s*\1{LETTER}\}}")
-DIFFERENTIAL = re.compile(
-    r"\\i*int(?![A-Za-z])|\\oint|\\frac\s*\{\s*(d|\\partial)(?:[^{}]|\{[^{}]*\})*\}\s*\{\s*\1|d[a-z]?\s*/\s*d"
-)
-LETTER_D = re.compile(r"\\(?:text|operatorname|begin|end)\s*\{[^{}]*\}|\\[A-Za-z]+|([dD])(?!\s*[_'])")
-NO_CONSTANT = re.compile(
-    r"(?:\\(?:gamma|aleph|Gamma(?!\s*[(^]))(?![A-Za-z])|(?<![A-Za-z\\])e(?=\s*_))(?:\s*_\s*(?:\{[^{}]*\}|\w))?"
+NO_CONSTANT = re.compile(  # accents stay as they are
+    r"\\(?:vec|hat|bar|dot|ddot|tilde|overline|widehat|math[a-z]+|text)\s*\{[^{}]*\}"
+    r"|(?<![_])(?P<letter>\\(?:gamma|aleph)(?![A-Za-z])(?:\s*_\s*(?:\{[^{}]*\}|\w))?|\\Gamma(?![A-Za-z]|\s*[(\[^_])"
+    r"|(?<![A-Za-z\\])e\s*_\s*(?:\{[^{}]*\}|\w))"
 )
 REPEATING = re.compile(r"(-?)(\d*)\.(\d*)(?:\\(?:overline|bar|dot)\s*\{?(\d+)\}?|\((\d+)\))")
 ELLIPSIS = re.compile(r"(-?)(\d*)\.(\d*?)(\d{1,6}?)\4{2,}\s*(?:\\[lc]?dots|\.\.\.)")
@@ -43,6 +41,8 @@ class UnreadableError(Exception):
 def parse(text: str, is_complex: bool, lowercase: bool) -> sympy.Basic | sympy.MatrixBase:
     text = text.replace("\\lbrace", "\\{").replace("\\rbrace", "\\}")
     text = text.replace("\\\\", "\\\\ ")  # latex2sympy takes what follows the end of a row for a command
+    if "\\begin" in text:  # and, in a matrix, the letter d for a differential
+        text = re.sub(r"(?<![A-Za-z\\])d(?![A-Za-z])", "d_{0}", text)
     text = _plain_letters(opaque(text))
     text = re.sub(r"([A-Za-z])('+)", lambda match: f"{match[1]}_{{{'p' * len(match[2])}}}", text)
     try:
@@ -92,13 +92,18 @@ def opaque(text: str) -> str:
 
 def _plain_letters(text: str) -> str:
     r"""
-    With symbols for the letters that latex2sympy takes for something else: `d` for a differential, `e_1` for Euler's
-    number, `\gamma` and a `\Gamma` that is no function for Euler's constant, or the Γ function of what follows.
+    With symbols for the letters that latex2sympy takes for something else: `e_1` for Euler's number, `\gamma` and a
+    `\Gamma` that is no function for Euler's constant, or for the Γ function of what follows.
     """
-    text = NO_CONSTANT.sub(lambda match: _symbol_of("G", match[0]), re.sub(r"\\Gamma\s+\(", r"\\Gamma(", text))
-    if DIFFERENTIAL.search(text):
-        return text
-    return LETTER_D.sub(lambda match: f"{match[1]}_{{0}}" if match[1] else match[0], text)
+
+    def symbol(match: re.Match) -> str:
+        if match["letter"] is None:
+            return match[0]
+        name = _symbol_of("G", re.sub(r"[{}\s]", "", match[0]))
+        return f"{{{name.strip()}}}" if text[: match.start()].rstrip().endswith("^") else name
+
+    text = re.sub(r"\\Gamma\s+\(", r"\\Gamma(", text)
+    return NO_CONSTANT.sub(symbol, text)
 
 
 def _symbol(function: re.Match) -> str:

@@ -47,7 +47,7 @@ NAME_COMMAND = re.compile(
 )
 HEAD = re.compile(  # the start of what is written like a function: `P(`, `f_1(`
     r"(?:\\(?:mathbb|mathcal|text)\s*\{[^{}]*\}|[A-Za-z]"
-    rf"|\\(?:Pr|Re|Im|det|deg|dim|gcd|lcm|max|min|{GREEK})(?![A-Za-z]))"
+    r"|\\(?:Pr|Re|Im|det|deg|dim|gcd|lcm|max|min|phi|varphi|Phi|sigma|tau|mu|chi|alpha|omega|rho)(?![A-Za-z]))"
     r"(?:_\s*(?:\{[^{}]*\}|\w))?'*\s*[(\[]"
 )
 OPERATION = re.compile(  # the quantity asked for, which an answer may repeat before its value
@@ -122,7 +122,9 @@ def _is_operation(text: str) -> bool:
     if head := HEAD.match(text):
         return closing(text, head.end() - 1) == len(text) - 1
     return bool(
-        re.fullmatch(r"\[[A-Z]{1,3}:?[A-Z]{1,3}\]|\\\|[^|]*\\\|(?:_\s?\w)?|\\#\s*\\lbrace[^{}]*\\rbrace", text)
+        re.fullmatch(
+            r"\[(?:[A-Z]{2,}|[A-Z]{1,3}:[A-Z]{1,3})\]|\\\|[^|]*\\\|(?:_\s?\w)?|\\#\s*\\lbrace[^{}]*\\rbrace", text
+        )
     )
 
 

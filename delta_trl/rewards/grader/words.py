@@ -52,14 +52,14 @@ ARTICLE = re.compile(r"^A(?= (?!(?:and|or|will|can|has)\b)[a-z-]*[^\Ws]\b)")  # 
 WORD = re.compile(r"[^\W_]+(?:\.\d+)?|(?<![^\W\d_])-|-(?![^\W\d_])|[^\w\s.,;:!?'\"`{}$\\~=-]|_")
 PARENTHESES = re.compile(r"\(([^\W\d_][^()\d\\+<>=^/_-]+)\)")
 TIME = re.compile(r"(\d{1,2}):(\d{2})\s*(?:([ap])\.?\s?m\b\.?)?|(\d{1,2})\s*([ap])\.?\s?m\b\.?", re.IGNORECASE)
-CHOICE = re.compile(r"(?:option|choice|answer)?\s*(?:[(\[]\s*([A-Ja-j])\s*[)\]]|([A-Ja-j]))\s*[.:)]?", re.IGNORECASE)
+CHOICE = re.compile(r"(?:option|choice|answer)?\s*(?:\(\s*([A-Ja-j])\s*\)|([A-Ja-j]))\s*[.:)]?", re.IGNORECASE)
 OTHER_CHOICE = re.compile(
     r"^\W*(?:text\W*)?(?:or|and|nor|not|but|maybe)\b|^[,/&]|\([A-J]\)|\bor\s+[A-J]\b|[,;]\s*[A-J][.:)]"
 )
 CHOICES = re.compile(r"[A-J](?:[A-J]+|(?:(?:\s*,\s*|\s*,?\s+and\s+)[A-J])+)")
 STATEMENTS = re.compile(r"\(\d+\)(?:\s*(?:,|and|,\s*and)?\s*\(\d+\))*")
 LABELLED = re.compile(
-    r"(?:(?:[Oo]ption|[Cc]hoice|[Aa]nswer)\s+)?(?:\(([A-J])\)\s*[.:]?|([A-J])(?:[.:)]|\s-)(?=\s))\s*(.+)", re.DOTALL
+    r"(?:(?:[Oo]ption|[Cc]hoice|[Aa]nswer)\s+)?(?:\(([A-J])\)\s*[.:]?|([A-J])[.:)](?=\s))\s*(.+)", re.DOTALL
 )
 
 
