@@ -55,8 +55,5 @@ def _is_parsed(completion: Any) -> bool:
 
 def _reader(reward: Any) -> str | None:
     name, module = (getattr(reward, of, None) or "" for of in ("__name__", "__module__"))
-    return (
-        name
-        if module.startswith("delta_trl.") and name in READERS and not getattr(reward, "reasoning_opened", False)
-        else None
-    )
+    is_ours = module.startswith("delta_trl.") and name in READERS
+    return name if is_ours and not getattr(reward, "reasoning_opened", False) else None
