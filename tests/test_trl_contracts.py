@@ -114,7 +114,7 @@ def test_the_list_has_all_that_ours_use():
     assert options <= set(OPTIONS)
     text = "".join(path.read_text() for path in files("delta_trl/trainer") if path.name != "config.py")
     stored = set(re.findall(r"self\.(\w+) = ", inspect.getsource(GRPOTrainer.__init__)))
-    assert stored & {*re.findall(r"\b(?:self|trainer)\.(\w+)", text)} <= set(ATTRIBUTES)
+    assert stored & {*re.findall(r"\b(?:self|_?trainer)\.(?=(\w+))", text)} <= set(ATTRIBUTES)
 
 
 def test_versions_of_the_list_are_those_of_the_project():

@@ -70,7 +70,7 @@ LOGGED = """
 ATTRIBUTES = """
     environment_factories num_iterations _pending_extra_logs rollout_func tools
     aux_loss_enabled _buffered_inputs entropy_coef _entropy_bonus_enabled eos_token_ids _is_vlm _last_world_entropy
-    loss_type _logs _metrics top_entropy_quantile
+    loss_type _logs _metrics temperature top_entropy_quantile
     multi_objective_aggregation num_completions_to_print num_generations num_generations_eval reward_func_names
     reward_funcs reward_weights _step _tokenizer use_adaptive_entropy use_vllm vllm_generation
 """.split()

@@ -20,7 +20,7 @@ LETTER = r"\s*(?:[A-Za-z]|\\[a-z]+)\s*"
 DERIVATIVE = re.compile(rf"\\frac\s*\{{\s*(d|\\partial){LETTER}\}}\s*\{{\s*\1{LETTER}\}}")
 NO_CONSTANT = re.compile(  # accents stay as they are
     r"\\(?:vec|hat|bar|dot|ddot|tilde|overline|widehat|math[a-z]+|text)\s*\{[^{}]*\}"
-    r"|(?<![_])(?P<letter>\\(?:gamma|aleph)(?![A-Za-z])(?:\s*_\s*(?:\{[^{}]*\}|\w))?|\\Gamma(?![A-Za-z]|\s*[(\[^_])"
+    r"|(?<!_)(?P<letter>\\(?:gamma|aleph)(?![A-Za-z])(?:\s*_\s*(?:\{[^{}]*\}|\w))?|\\Gamma(?![A-Za-z]|\s*[(\[^_])"
     r"|(?<![A-Za-z\\])e\s*_\s*(?:\{[^{}]*\}|\w))"
 )
 REPEATING = re.compile(r"(-?)(\d*)\.(\d*)(?:\\(?:overline|bar|dot)\s*\{?(\d+)\}?|\((\d+)\))")
