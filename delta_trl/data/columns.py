@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 from datasets import Dataset, LargeList, List
 
-from ..rewards.code import CodeReward, code_reward
+from ..rewards.code import CodeReward
 
 
 # What TRL itself passes to every reward function, besides the dataset's columns
@@ -70,11 +70,7 @@ def check_columns(dataset: Any, reward_funcs: list[Callable], names: list[str], 
             )
     check_reward_columns(dataset.column_names, reward_funcs, names)
     features = dataset.features
-    if (
-        features
-        and "tests" in features
-        and any(isinstance(one, CodeReward) or one is code_reward for one in reward_funcs)
-    ):
+    if features and "tests" in features and any(isinstance(reward, CodeReward) for reward in reward_funcs):
         _check_tests(features.arrow_schema.field("tests").type, name)
 
 

@@ -105,7 +105,7 @@ def _outdent(lines: list[str], indent: int) -> str:
 
 
 class CodeReward:
-    """
+    r"""
     Unit tests as a reward.
 
     Args:
@@ -124,6 +124,14 @@ class CodeReward:
         reasoning_opened (`bool`, *optional*, defaults to `False`):
             Whether the chat template ends the prompt with `<think>`, which rewards do not see. A completion that does
             not close it scores 0.
+
+    Example:
+
+    ```python
+    >>> program = "```python\nprint(sum(map(int, input().split())))\n```"
+    >>> code_reward([program], tests=[{"inputs": ["1 2", "3 4"], "outputs": ["3", "7"]}])
+    [1.0]
+    ```
     """
 
     __name__ = "code_reward"
@@ -262,46 +270,4 @@ def get_sandbox(workers: int | None, tier: str | None, allow_unsafe: bool) -> Sa
     return Sandbox(workers=workers, tier=tier, allow_unsafe=allow_unsafe)
 
 
-def code_reward(
-    completions: Completions,
-    tests: list[dict | str],
-    *,
-    timeout: float = 6.0,
-    memory_mb: int = 1024,
-    workers: int | None = None,
-    **kwargs: Any,
-) -> list[float | None]:
-    r"""
-    Does the program in the completion pass its unit tests? All or nothing; `CodeReward` has more options.
-
-    Args:
-        completions (`list[str] | list[list[dict]]`):
-            Texts, or lists of chat messages. The program is the last fenced block marked as Python.
-        tests (`list[dict | str]`):
-            For each completion a dict, or its JSON: inputs and outputs of a program, calls of a function, or asserts;
-            docs/sandbox.md has the formats.
-        timeout, memory_mb, workers (*optional*): See `CodeReward`.
-        **kwargs: `prompts`, `log_extra` and `log_metric` of TRL's trainers; further columns are not used.
-
-    Returns:
-        `list[float | None]`: 1.0, 0.0, or `None` where the tests cannot be used or the sandbox failed.
-
-    Raises:
-        TypeError, ValueError:
-            If `completions` and `tests` are not lists of the same length, or a column has the name of an option.
-
-    Example:
-
-    ```python
-    >>> program = "```python\nprint(sum(map(int, input().split())))\n```"
-    >>> code_reward([program], tests=[{"inputs": ["1 2", "3 4"], "outputs": ["3", "7"]}])
-    [1.0]
-    ```
-    """
-    for name, option in {"timeout": timeout, "memory_mb": memory_mb, "workers": workers}.items():
-        if not isinstance(option, (int, float, type(None))):  # trainers pass each column of the data set by its name
-            raise TypeError(
-                f"code_reward: `{name}` is an option, expected a number; got {option!r:.200}. If it is a column of "
-                f"the data set, rename or remove it, or use CodeReward({name}=...), which ignores such a column."
-            )
-    return CodeReward(timeout, memory_mb, workers)(completions, tests, **kwargs)
+code_reward = CodeReward()

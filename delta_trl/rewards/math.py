@@ -40,6 +40,13 @@ class MathReward:
 
     Raises:
         ValueError: If an option is out of range.
+
+    Example:
+
+    ```python
+    >>> math_reward([r"Half of it: \boxed{\frac{1}{2}}", "The answer is 3."], solution=["0.5", "4"])
+    [1.0, 0.0]
+    ```
     """
 
     __name__ = "math_reward"
@@ -134,29 +141,4 @@ def _count_parts(gold: str) -> int:
     return len([part for part in LIST_SEPARATOR.split(inner) if part.strip()]) or 1
 
 
-_math_reward = MathReward()
-
-
-def math_reward(completions: Completions, solution: list[str], **kwargs: Any) -> list[float | None]:
-    r"""
-    Is the final answer right? `MathReward` with its default options; its docstring says what counts as an answer.
-
-    Args:
-        completions (`list[str] | list[list[dict]]`): Texts, or lists of chat messages.
-        solution (`list[str]`): For each completion the gold: LaTeX or words, bare, in `\boxed{...}` or after `####`.
-        **kwargs: `log_extra` and `log_metric` of TRL's trainers; further columns are not used.
-
-    Returns:
-        `list[float | None]`: 1.0, 0.0, or `None` where the gold cannot be used.
-
-    Raises:
-        TypeError, ValueError: If `completions` and `solution` are not lists of the same length.
-
-    Example:
-
-    ```python
-    >>> math_reward([r"Half of it: \boxed{\frac{1}{2}}", "The answer is 3."], solution=["0.5", "4"])
-    [1.0, 0.0]
-    ```
-    """
-    return _math_reward(completions, solution, **kwargs)
+math_reward = MathReward()

@@ -12,7 +12,6 @@ if TYPE_CHECKING:  # reward workers import this package, and stay light
 
 
 OPENED = re.compile(r"<(?:think|thinking|reasoning)>\s*\Z")
-READERS = ("math_reward", "code_reward", "multiple_choice_reward")  # have the option `reasoning_opened`
 
 
 def graded_texts(completions: Completions, prompts: list | None = None, reasoning_opened: bool = False) -> list[str]:
@@ -32,7 +31,7 @@ def warn_of_hidden_reasoning(
     rewards: Iterable, prompts: Sequence, tokenizer: "PreTrainedTokenizerBase", template: dict | None
 ) -> Iterator[str]:
     """A warning for each reward that is not told that the chat template opens the reasoning, which it does not see."""
-    untold = [name for name in map(_reader, rewards) if name]
+    untold = [reward.__name__ for reward in rewards if getattr(reward, "reasoning_opened", None) is False]
     is_parsed = any(getattr(tokenizer, name, None) for name in ("response_template", "response_schema"))
     if not untold or isinstance(prompts[0], str) or is_parsed:
         return
@@ -51,9 +50,3 @@ def _is_parsed(completion: Any) -> bool:
     """Whether TRL has taken the reasoning out of the text, as where a tokenizer says how to parse responses."""
     keys = {"reasoning_content", "thinking"}
     return not isinstance(completion, str) and any(keys.intersection(message) for message in completion)
-
-
-def _reader(reward: Any) -> str | None:
-    name, module = (getattr(reward, of, None) or "" for of in ("__name__", "__module__"))
-    is_ours = module.startswith("delta_trl.") and name in READERS
-    return name if is_ours and not getattr(reward, "reasoning_opened", False) else None

@@ -113,7 +113,7 @@ def test_rewards_and_verdicts():
     ]
     tests = [ADD, json.dumps(ADD), ADD, ADD, {"inputs": []}, {"test": "import no_such_module\nassert f(1)"}]
     rewards = code_reward(
-        completions, tests, workers=2, log_extra=logged.__setitem__, log_metric=metrics.__setitem__, prompts=["p"] * 6
+        completions, tests, log_extra=logged.__setitem__, log_metric=metrics.__setitem__, prompts=["p"] * 6
     )
     assert rewards == [1.0, 1.0, 0.0, 0.0, None, None]
     assert logged["code_verdict"] == [
@@ -164,16 +164,9 @@ def test_tests_may_be_a_column_that_makes_its_rows_anew():
         def __getitem__(self, index):
             return [dict(ADD), {"inputs": [""], "outputs": ["1"]}][index]
 
-    assert code_reward([RIGHT, "print(1)"], Column(), workers=2) == [1.0, 1.0]
+    assert code_reward([RIGHT, "print(1)"], Column()) == [1.0, 1.0]
     tests = datasets.Dataset.from_dict({"tests": [ADD, ADD]})["tests"]
-    assert code_reward([RIGHT, "print(1)"], tests, workers=2) == [1.0, 0.0]
-
-
-@pytest.mark.parametrize("name", ["timeout", "memory_mb", "workers"])
-def test_a_column_with_the_name_of_an_option_is_named(name):
-    with pytest.raises(TypeError, match=rf"`{name}` is an option, expected a number; got \[6\].*CodeReward\({name}="):
-        code_reward([RIGHT], [ADD], **{name: [6]})
-    assert CodeReward(workers=2)([RIGHT], [ADD], **{name: [6]}) == [1.0]
+    assert code_reward([RIGHT, "print(1)"], tests) == [1.0, 0.0]
 
 
 def test_a_function_that_no_program_can_define_is_the_tests_fault():
@@ -182,13 +175,13 @@ def test_a_function_that_no_program_can_define_is_the_tests_fault():
         logged = {}
         tests = [{"fn_name": name, "inputs": [[1]], "outputs": [2]}, {"test": check, "entry_point": name}]
         completions = ["```python\ndef f(x): return x + 1\n```"] * 2
-        assert code_reward(completions, tests, workers=2, log_extra=logged.__setitem__) == [None, None]
+        assert code_reward(completions, tests, log_extra=logged.__setitem__) == [None, None]
         assert logged["code_verdict"] == ["unusable tests"] * 2
 
 
 def test_a_failed_sandbox_is_no_zero(monkeypatch):
     monkeypatch.setattr(Sandbox, "execute", lambda *_, **__: Result(Outcome.SANDBOX_ERROR))
-    assert code_reward([RIGHT], [ADD], workers=2) == [None]
+    assert code_reward([RIGHT], [ADD]) == [None]
 
 
 def test_is_picklable():
