@@ -13,7 +13,6 @@ from transformers import AutoConfig
 from trl import ModelConfig
 
 from ..arguments.options import Options
-from ..credit import Requirements
 from ..data.loading import drop_long_prompts
 from ..evaluation.generation import ModelSource
 from ..trainer import checks
@@ -22,7 +21,6 @@ from ..trainer.credit_rule import choose_rule
 from ..trainer.rollouts import (
     optimiser_steps_per_rollout,
     refuse_too_few_rows,
-    scores_rollouts,
     warn_of_checkpoints_inside_a_rollout,
 )
 from ..trainer.trainer import DeltaGRPOTrainer
@@ -54,8 +52,6 @@ class Plan:
         rollouts: rollout batches of the run, or `None` if epochs decide.
         cache_gib: memory of the hidden states that one process keeps at most, in GiB; 0 if none are kept, `None` if
             their size is not known.
-        extra_passes: forward passes per rollout batch beyond TRL's own, at most.
-        backward_passes: backward passes per rollout batch beyond TRL's own.
         warnings: settings that are probably mistakes.
     """
 
@@ -64,8 +60,6 @@ class Plan:
     optimiser_steps_per_rollout: float
     rollouts: float | None
     cache_gib: float | None
-    extra_passes: int
-    backward_passes: int
     warnings: tuple[str, ...]
 
 
@@ -104,8 +98,8 @@ def make_plan(args: DeltaGRPOConfig, hidden_size: int | None) -> Plan:
     steps = optimiser_steps_per_rollout(args)
     completions = args.generation_batch_size
     completions_per_step = args.per_device_train_batch_size * args.world_size * args.gradient_accumulation_steps
-    needs = choose_rule(None, args, DeltaGRPOTrainer).requirements()
-    keeps = needs.hidden_states and args.hidden_state_cache != "recompute"
+    needs_states = choose_rule(None, args, DeltaGRPOTrainer).requirements().hidden_states
+    keeps = needs_states and args.hidden_state_cache != "recompute"
     cached = completions // args.world_size * args.max_completion_length if keeps else 0
     bytes_each = 2 if args.bf16 or args.fp16 else 4
     return Plan(
@@ -114,15 +108,8 @@ def make_plan(args: DeltaGRPOConfig, hidden_size: int | None) -> Plan:
         optimiser_steps_per_rollout=float(steps),
         rollouts=float(args.max_steps / steps) if args.max_steps > 0 else None,
         cache_gib=cached * hidden_size * bytes_each / 2**30 if hidden_size else None if cached else 0.0,
-        extra_passes=_extra_passes(args, needs),
-        backward_passes=needs.backwards,
         warnings=tuple(_warnings(args, steps, completions_per_step)),
     )
-
-
-def _extra_passes(args: DeltaGRPOConfig, needs: Requirements) -> int:
-    scoring = int(bool(needs.hidden_states or needs.log_probs) and not scores_rollouts(args))
-    return scoring + needs.forwards + (needs.hidden_states if args.hidden_state_cache == "recompute" else 0)
 
 
 def _warnings(args: DeltaGRPOConfig, steps: Fraction, completions_per_step: int) -> Iterator[str]:
@@ -190,9 +177,6 @@ def describe(plan: Plan, run_args: RunArguments, args: DeltaGRPOConfig, model_ar
         places = {"auto": "device memory, else main memory, else recomputed", "device": "device", "cpu": "main memory"}
         cache += f"; {places[args.hidden_state_cache]}"
     generation = f"vLLM, {args.vllm_mode}" if args.use_vllm else "transformers"
-    passes = f"{plan.extra_passes} forward passes per rollout batch beyond TRL's"
-    if plan.backward_passes:
-        passes = f"at most {passes}, and {plan.backward_passes} backward passes"
     weights = args.reward_weights or [1.0] * len(run_args.reward_funcs)
     rewards = [
         name if weight == 1 else f"{weight:g} * {name}"
@@ -215,7 +199,6 @@ def describe(plan: Plan, run_args: RunArguments, args: DeltaGRPOConfig, model_ar
         "loss": f"{args.loss_type}, beta {args.beta:g}, top entropy {args.top_entropy_quantile:g}",
         "token credit": args.token_credit + (f", {options}" if options else ""),
         "hidden states": cache,
-        "extra passes": passes,
     }
     lines = [f"{name:<16} {value}" for name, value in rows.items()]
     lines += [f"warning: {warning}" for warning in plan.warnings]

@@ -17,19 +17,14 @@ class Requirements:
     What `of_rollout` needs from the policy for every rollout batch.
 
     Args:
-        hidden_states (`int`, *optional*, defaults to `0`):
-            How often the hidden states of all tokens are read. They come from TRL's own scoring pass if it makes one,
-            else from one more pass. If there is no room for them, every reading is a forward pass.
-        log_probs (`bool`, *optional*, defaults to `False`): Whether log-probabilities or entropies are needed.
-        forwards, backwards (`int`, *optional*, defaults to `0`): Passes that the rule makes itself, at most.
+        hidden_states (`bool`, *optional*, defaults to `False`):
+            Whether hidden states are read. They come from TRL's own scoring pass if it makes one, else from one more
+            pass. If there is no room for them, every reading is a forward pass.
         recomputable (`bool`, *optional*, defaults to `True`):
             Whether a forward pass can stand in for stored hidden states. It cannot if a rule reads only some tokens'.
     """
 
-    hidden_states: int = 0
-    log_probs: bool = False
-    forwards: int = 0
-    backwards: int = 0
+    hidden_states: bool = False
     recomputable: bool = True
 
 

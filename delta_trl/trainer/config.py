@@ -135,7 +135,7 @@ class CreditArguments:
         refuse_idle(
             self,
             "token_credit='none'" if type(rule) is TokenCredit else repr(rule),
-            hidden_state_cache=rule.requirements().hidden_states > 0,
+            hidden_state_cache=rule.requirements().hidden_states,
             log_token_credit=rule.credits_rollouts,
         )
         refuse_idle(

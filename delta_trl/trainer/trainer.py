@@ -131,7 +131,7 @@ class DeltaGRPOTrainer(
     def _prepare_credit(self) -> None:
         rule, options, model = self.token_credit, self.credit_args, causal_model(self)
         needs = rule.requirements()
-        self._keeps_hidden = needs.hidden_states > 0
+        self._keeps_hidden = needs.hidden_states
         may_recompute = needs.recomputable and not self._is_vlm
         self._placement = choose_placement(options.hidden_state_cache, self.accelerator.device, may_recompute)
         if self._keeps_hidden:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from delta_trl.credit import ChangedCredit, Credit, RandomCredit, Requirements, TokenCredit, Tokens
+from delta_trl.credit import ChangedCredit, Credit, RandomCredit, TokenCredit, Tokens
 from delta_trl.credit.coefficients import split_sides
 from delta_trl.credit.rules.shared import top_of_rows, with_mean_one
 
@@ -130,9 +130,6 @@ class ProbableLosers(TokenCredit):
     def of_rollout(self, tokens: Tokens) -> Credit:
         _, sides = split_sides(tokens.advantages)
         return Credit(with_mean_one(torch.where(sides[1], tokens.log_probs.exp(), 1.0), sides))
-
-    def requirements(self) -> Requirements:
-        return Requirements(log_probs=True)
 
 
 @dataclass

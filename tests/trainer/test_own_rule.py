@@ -174,7 +174,7 @@ def test_everything_is_fetched_in_one_pass(make_trainer, rollout, monkeypatch, m
     """None where TRL scores the batch and hidden states are announced; a rule that returns None changes nothing."""
     rule = Everything()
     if announced:
-        rule.requirements = lambda: Requirements(hidden_states=1)
+        rule.requirements = lambda: Requirements(hidden_states=True)
     trainer = make_trainer(**mode, trainer_options={"token_credit": rule})
     passes = []
     score = RolloutPolicy._score

@@ -33,7 +33,7 @@ from ..coefficients import split_sides
 from ..distributed import all_gather, all_reduce
 from ..gradients.full import FullGradients
 from ..options import check_backward
-from ..rule import Requirements, TokenCredit
+from ..rule import TokenCredit
 from ..tokens import Credit, Tokens
 from .shared import with_mean_one
 
@@ -69,9 +69,6 @@ class AdaptiveSides(TokenCredit):
         metrics["losers"] = moments[0] / moments[1]
         weights = torch.where(sides[1], metrics["losers"], 1.0)
         return Credit(with_mean_one(weights, sides), metrics)
-
-    def requirements(self) -> Requirements:
-        return Requirements(forwards=2, backwards=2)
 
     def check(self, trainer: Any) -> None:
         check_backward(trainer, "AdaptiveSides", "SideWeights, whose weights are constant")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ..options import check_number
-from ..rule import Requirements, TokenCredit
+from ..rule import TokenCredit
 from ..tokens import Credit, Tokens
 
 
@@ -25,6 +25,3 @@ class AdvantageReweighting(TokenCredit):
 
     def of_rollout(self, tokens: Tokens) -> Credit:
         return Credit(self.alpha * tokens.log_probs.exp() + 1 - self.alpha)
-
-    def requirements(self) -> Requirements:
-        return Requirements(log_probs=True)

@@ -126,13 +126,7 @@ class DelTA(TokenCredit):
         return TopKHiddenGradients(*arguments, self.token_gradient_top_k, log_probs=tokens.log_probs)
 
     def requirements(self) -> Requirements:
-        directions = self.refinement_steps + 1
-        if self.token_gradient == "full":
-            return Requirements(forwards=3 * directions, backwards=directions)  # two in float32
-        # `output_row`: a combine and a score for every direction, and the centroids' cosine. `lm_head`: no cosine, but
-        # a first pass for the normaliser. `topk_hidden`: this first pass only.
-        readings = {"output_row": 2 * directions + 1, "topk_hidden": 1, "lm_head": 2 * directions + 1}
-        return Requirements(hidden_states=readings[self.token_gradient], recomputable=self.centroid_scope == "batch")
+        return Requirements(self.token_gradient != "full", recomputable=self.centroid_scope == "batch")
 
     def check(self, trainer: Any) -> None:
         gradient, args = self.token_gradient, trainer.args

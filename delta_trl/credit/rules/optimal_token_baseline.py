@@ -53,7 +53,7 @@ class OptimalTokenBaseline(TokenCredit):
         return Credit(torch.where(trains, (G - baseline) / torch.where(trains, A, 1.0), 1.0).float())
 
     def requirements(self) -> Requirements:
-        return Requirements(hidden_states=1)
+        return Requirements(hidden_states=True)
 
     def check(self, trainer: Any) -> None:
         check_whole_parameters(trainer, "OptimalTokenBaseline", "a rule that needs no LM head")

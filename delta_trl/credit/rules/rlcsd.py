@@ -22,7 +22,7 @@ import torch
 
 from ..distributed import all_reduce
 from ..options import check_number, check_whole_groups
-from ..rule import Requirements, TokenCredit
+from ..rule import TokenCredit
 from ..tokens import Credit, Tokens
 
 
@@ -69,9 +69,6 @@ class RLCSD(TokenCredit):
         change = torch.where((change.abs() > self.threshold) & (A != 0), change, 0.0)
         weights = ((A + change) / torch.where(A == 0, 1.0, A)).clamp(min=0)
         return Credit(torch.where(A == 0, 1.0, weights), scores=evidence * A.sign())
-
-    def requirements(self) -> Requirements:
-        return Requirements(forwards=1 + self.wrong)
 
     def check(self, trainer: Any) -> None:
         check_whole_groups("RLCSD", trainer)

@@ -107,9 +107,6 @@ class TopOfResponse(TokenCredit):
         weights = torch.where(below, self.rest, 1.0)
         return Credit(with_mean_one(weights, sides), scores=scores)
 
-    def requirements(self) -> Requirements:
-        return Requirements(log_probs=True)
-
 
 def with_mean_one(weights: torch.Tensor, sides: torch.Tensor) -> torch.Tensor:  # (N,), (2, N) -> (N,)
     """

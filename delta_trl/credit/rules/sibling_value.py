@@ -69,7 +69,7 @@ class SiblingValue(TokenCredit):
         return Credit(weights.float(), scores=jumps)
 
     def requirements(self) -> Requirements:
-        return Requirements(hidden_states=1, recomputable=False)
+        return Requirements(hidden_states=True, recomputable=False)
 
     def check(self, trainer: Any) -> None:
         check_whole_groups("SiblingValue", trainer)

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..rule import Requirements
 from .delta import DelTA
 
 
@@ -24,6 +23,3 @@ class WithinSide(DelTA):
                 f"computes, got {self.token_gradient!r}."
             )
 
-    def requirements(self) -> Requirements:
-        # in every pass the norms, and a combine and a score for each side; once, the centroids' cosine
-        return Requirements(5 * (self.refinement_steps + 1) + 1, recomputable=self.centroid_scope == "batch")
