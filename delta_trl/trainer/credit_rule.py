@@ -114,19 +114,14 @@ class RuleState(TrainerCallback):
         if saved is None:
             return
         name = rule_name(self._rule)
-        if public_name(saved["rule"]) == name:
+        if saved["rule"] == name:
             self._rule.load_state_dict(saved["state"])
         else:
             logger.warning(f"{folder} holds the state of {saved['rule']}: {name} starts without one.")
 
 
 def rule_name(rule: TokenCredit) -> str:
-    return public_name(f"{type(rule).__module__}.{type(rule).__qualname__}")
-
-
-def public_name(name: str) -> str:
-    """The name of our own rules as `delta_trl.credit.NAME`: their modules may differ between versions."""
-    return re.sub(r"^(delta_trl\.credit)\..+\.", r"\1.", name)
+    return f"{type(rule).__module__}.{type(rule).__qualname__}"
 
 
 def describe_rule(rule: TokenCredit) -> dict[str, Any]:

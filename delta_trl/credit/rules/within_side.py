@@ -22,4 +22,3 @@ class WithinSide(DelTA):
                 "WithinSide needs the length of every token's gradient, which only token_gradient='output_row' "
                 f"computes, got {self.token_gradient!r}."
             )
-
