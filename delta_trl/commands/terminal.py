@@ -21,6 +21,7 @@ from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 from trl import GRPOTrainer
 
 from ..evaluation.sampling import describe_training
+from ..report.run import training_reward
 from ..report.text import visible
 
 
@@ -105,7 +106,7 @@ class Lines(TrainerCallback):
         if not state.is_world_process_zero:
             return
         if "reward" in logs:
-            self._print_line({**logs, "seconds": self._seconds}, state)
+            self._print_line({**logs, "reward": training_reward(logs), "seconds": self._seconds}, state)
             self._seconds = 0.0
         elif "eval_reward" in logs:
             self._print_evaluation(logs, state)

@@ -138,6 +138,11 @@ def read_run(path: str | Path) -> Run:
     return Run(path, history, groups, token_types, has_credit, settings)
 
 
+def training_reward(logs: dict) -> float | None:
+    """The logged mean reward of the policy on the data. With dynamic sampling, TRL's own is that of chosen groups."""
+    return logs.get("dynamic_sampling/reward_before", logs.get("reward"))
+
+
 def _keys(history: list[dict]) -> list[str]:
     return list(dict.fromkeys(key for entry in history for key in entry))
 
@@ -156,7 +161,8 @@ def _read_history(path: Path) -> list[dict]:
 def _read_state(file: Path) -> list[dict]:
     try:
         history = json.loads(file.read_text(encoding="utf-8"))["log_history"]
-        return [entry for entry in history if isinstance(entry["step"], int)]
+        entries = [entry for entry in history if isinstance(entry["step"], int)]
+        return [{**entry, "reward": training_reward(entry)} if "reward" in entry else entry for entry in entries]
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{file}: not a trainer state ({type(error).__name__}: {error}).") from error
 

@@ -18,6 +18,16 @@ def side_means(run: Run) -> dict[tuple[int, int], float]:
     return {key: float(array.mean(dtype=np.float64)) for key, array in joined.items() if len(array)}
 
 
+def _mean(values: np.ndarray) -> float:
+    known = values[np.isfinite(values)]
+    return float(known.mean(dtype=np.float64)) if len(known) else np.nan
+
+
+def _late(length: int) -> np.ndarray:
+    places = np.arange(length) - (length - 1) / 2
+    return np.where(places == 0, np.nan, places > 0).astype(np.float32)
+
+
 @dataclass
 class TokenTable:
     """The recorded tokens of winners and losers: arrays of shape (N,), NaN where not known."""
@@ -27,6 +37,8 @@ class TokenTable:
     positions: np.ndarray
     coefficients: np.ndarray
     relative: np.ndarray  # coefficients less the mean of their side in their rollout batch
+    within: np.ndarray  # coefficients less the mean of their completion
+    late: np.ndarray  # 1 in the later half of a completion, else 0; NaN for the one in the middle
     probabilities: np.ndarray
     entropies: np.ndarray
 
@@ -46,6 +58,8 @@ def token_table(run: Run) -> TokenTable:
         positions=joined(np.arange(1, len(c.coefficients) + 1, dtype=np.float32) for _, c in rows),
         coefficients=joined(c.coefficients for _, c in rows),
         relative=joined(c.coefficients - means.get((step, c.side), np.nan) for step, c in rows),
+        within=joined(c.coefficients - _mean(c.coefficients) for _, c in rows),
+        late=joined(_late(len(c.coefficients)) for _, c in rows),
         probabilities=np.exp(joined(c.log_probs for _, c in rows)),
         entropies=joined(c.entropies for _, c in rows),
     )

@@ -37,8 +37,9 @@ HOW = (
     f"groups without contrast; over the run, {_percent(CLIPPED)} of tokens clipped, or {_percent(NEUTRAL)} of rollout "
     f"batches with nothing to credit; a gradient norm over {NORM:g} times its median; a value that is not finite. "
     f"Credit counts as a reweighting of the sides from {_percent(MOSTLY)} of its variance, as telling tokens apart up "
-    f"to {_percent(1 - MOSTLY)}. What stands out differs by {OFF_SIDE:g} or more from the rest of its side; where "
-    f"tokens are compared, also by {CLEAR} standard errors, with {LEAST_TOKENS} recorded ones of either kind."
+    f"to {_percent(1 - MOSTLY)}. What stands out differs by {OFF_SIDE:g} or more from what it is compared with; where "
+    f"tokens are compared, also by {CLEAR} standard errors, with {LEAST_TOKENS} recorded ones of either kind. The "
+    "reward is that of the policy on the data: with dynamic sampling, that of the first round."
 )
 
 
@@ -177,30 +178,24 @@ def _between_sides(run: Run, table: TokenTable) -> list[Sentence]:
 
 
 def _relations(table: TokenTable) -> list[Sentence]:
-    """Which kinds of tokens get more or less credit, or blame, than the rest of their side: differences of means."""
-    unlikely, late = [], []
-    for side, name in ((1, "credit in winners"), (-1, "blame in losers")):
-        of_side = table.sides == side
-        if not of_side.any():
-            continue
-        for found, values, limit in (
-            (unlikely, -table.probabilities, -UNLIKELY),
-            (late, table.positions, np.median(table.positions[of_side])),
-        ):
-            known = of_side & np.isfinite(values) & np.isfinite(table.relative)
-            difference = _difference(
-                table.relative[known & (values > limit)], table.relative[known & (values <= limit)]
-            )
+    """Which kinds of tokens get more or less credit, or blame, than others: differences of means."""
+    whose = []
+    for tokens, chosen, values in (
+        (
+            f"tokens with a probability under {UNLIKELY:g} get, against the rest of their side,",
+            np.where(np.isfinite(table.probabilities), table.probabilities < UNLIKELY, np.nan),
+            table.relative,
+        ),
+        ("tokens in the later half of their completion get, against its first,", table.late, table.within),
+    ):
+        found = []
+        for side, name in ((1, "credit in winners"), (-1, "blame in losers")):
+            known = (table.sides == side) & np.isfinite(chosen) & np.isfinite(values)
+            difference = _difference(values[known & (chosen == 1)], values[known & (chosen == 0)])
             if difference is not None:
                 found.append(f"{abs(difference):.2f} {'more' if difference > 0 else 'less'} {name}")
-    whose = [
-        f"{tokens} get, against the rest of their side, {' and '.join(found)}"
-        for tokens, found in (
-            (f"tokens with a probability under {UNLIKELY:g}", unlikely),
-            ("tokens in the later half", late),
-        )
-        if found
-    ]
+        if found:
+            whose.append(f"{tokens} {' and '.join(found)}")
     return [Sentence(f"What stands out: {'; '.join(whose)}.")] if whose else []
 
 
@@ -325,16 +320,25 @@ def _listed(words: list[str]) -> str:
 
 
 def compared(runs: list[Run], names: list[str]) -> list[Sentence]:
-    """Sentences that compare two runs."""
-    both = [ends(run.logged("reward")[1]) for run in runs]
-    if len(runs) != 2 or None in both:
+    """Sentences that compare two runs, up to the last step that both have logged."""
+    if len(runs) != 2:
         return []
+    rewards = [(run.settings or {}).get("rewards") for run in runs]
+    if None not in rewards and rewards[0] != rewards[1]:
+        return [Sentence("The runs have different rewards, or weights of them: their values are not compared.")]
+    curves = [run.logged("reward") for run in runs]
+    last = min((steps[-1] if len(steps) else 0) for steps, _ in curves)
+    both = [ends(values[steps <= last]) for steps, values in curves]
     a, b = both
+    if a is None or b is None:
+        return []
     difference = b.last - a.last
     values = f"{names[0]} {a.last:.3f}, {names[1]} {b.last:.3f}"
+    at = "in the end" if all(steps[-1] == last for steps, _ in curves) else f"at step {last:,}, where one run ends"
     if abs(difference) <= CLEAR * math.hypot(a.error, b.error):
-        text = f"The rewards end too close to tell apart: {values}."
+        text = f"The rewards are too close to tell apart {at}: {values}."
     else:
         higher = names[int(difference > 0)]
-        text = f"The reward of {higher} ends higher: {values}. These are single runs: another seed may reverse this."
+        text = f"The reward of {higher} is higher {at}: {values}. "
+        text += "These are single runs: another seed may reverse this."
     return [Sentence(text, plot="Reward")]

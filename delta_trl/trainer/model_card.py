@@ -14,6 +14,7 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import get_config_model_id
 
 from ..evaluation.sampling import describe_training
+from ..report.run import training_reward
 from ..version import __version__
 from .settings import VERSIONS
 
@@ -138,7 +139,8 @@ def _results(trainer: DetailedModelCard) -> str:
     trained = [entry for entry in history if entry.get("reward") is not None]
     if trained:
         last = trained[-1]
-        lines.append(f"Training, last logged at step {last['step']}: mean reward {last['reward']:.3f}, {sampling}.")
+        reward = training_reward(last)
+        lines.append(f"Training, last logged at step {last['step']}: mean reward {reward:.3f}, {sampling}.")
     evaluated = [entry for entry in history if entry.get("eval_avg_at_k") is not None]
     if evaluated:
         last, k = evaluated[-1], trainer.num_generations_eval

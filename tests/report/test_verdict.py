@@ -216,8 +216,8 @@ def test_what_stands_out(tmp_path):
 
 
 @pytest.mark.parametrize(("length", "side", "name"), [(100, 1.0, "credit in winners"), (900, -1.0, "blame in losers")])
-def test_the_later_half_is_that_of_a_side(tmp_path, length, side, name):
-    """However long the other side's completions are."""
+def test_the_later_half_is_that_of_a_completion(tmp_path, length, side, name):
+    """However long others are."""
     rng = np.random.default_rng(0)
     rise = np.arange(length) >= length / 2
     rows = [
@@ -227,9 +227,20 @@ def test_the_later_half_is_that_of_a_side(tmp_path, length, side, name):
         runs.completion(["x"] * 300, advantage=-side, coefficients=rng.normal(1, 0.001, 300).tolist()),
     ]
     runs.write_completions(tmp_path, rows)
-    assert f"tokens in the later half get, against the rest of their side, 0.20 more {name}." in " ".join(
+    assert f"tokens in the later half of their completion get, against its first, 0.20 more {name}." in " ".join(
         sentences(read_run(tmp_path))
     )
+
+
+def test_long_completions_with_more_credit_are_no_later_tokens(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [
+        runs.completion(["x"] * length, advantage=side, coefficients=rng.normal(mean, 0.01, length).tolist())
+        for length, mean in ((400, 1.05), (100, 0.95))
+        for side in (1.0, -1.0)
+    ]
+    runs.write_completions(tmp_path, rows)
+    assert not any("later half" in text for text in sentences(read_run(tmp_path)))
 
 
 def test_equal_coefficients_have_nothing_that_stands_out(tmp_path):
@@ -260,13 +271,11 @@ def test_a_probability_of_a_half_is_not_low(tmp_path, count, said):
     )
 
 
-def test_the_middle_token_of_a_side_is_not_late(tmp_path):
-    """Of 41 tokens, the 20 behind the middle one get 0.21 less than the others; without these 20 it is 0.2."""
+def test_the_middle_token_is_in_neither_half(tmp_path):
+    """Of 41 tokens, the 20 behind the middle one get 0.2 less than the 20 before it."""
     coefficients = [1.0] * 20 + [1.21] + [0.8] * 20
     runs.write_completions(tmp_path, [runs.completion(["a"] * 41, coefficients=coefficients)])
-    assert any(
-        "later half get, against the rest of their side, 0.21 less" in text for text in sentences(read_run(tmp_path))
-    )
+    assert any("of their completion get, against its first, 0.20 less" in t for t in sentences(read_run(tmp_path)))
 
 
 @pytest.mark.parametrize(
@@ -293,11 +302,31 @@ def test_two_runs(tmp_path):
     a, b, c = (read(tmp_path / name, reward=noisy(0.3, end, seed=s)) for s, (name, end) in
                enumerate([("a", 0.8), ("b", 0.81), ("c", 0.6)]))  # fmt: skip
     (close,) = compared([a, b], ["a", "b"])
-    assert close.text.startswith("The rewards end too close to tell apart: a 0.7")
+    assert close.text.startswith("The rewards are too close to tell apart in the end: a 0.7")
     (apart,) = compared([c, a], ["c", "a"])
-    assert apart.text.startswith("The reward of a ends higher: c 0.")
+    assert apart.text.startswith("The reward of a is higher in the end: c 0.")
     assert "another seed" in apart.text
     assert compared([a, read(tmp_path / "d", reward=[1.0])], ["a", "d"]) == []
+
+
+def test_two_runs_that_cannot_be_compared_as_they_end(tmp_path):
+    whole = noisy(0.2, 0.8, n=100)
+    a, b = read(tmp_path / "a", reward=whole), read(tmp_path / "b", reward=whole[:40])
+    (equal,) = compared([a, b], ["a", "b"])
+    assert equal.text.startswith("The rewards are too close to tell apart at step 40, where one run ends: a 0.4")
+    (higher,) = compared([a, read(tmp_path / "c", reward=noisy(0.8, 0.8, n=40))], ["a", "c"])
+    assert higher.text.startswith("The reward of c is higher at step 40, where one run ends: a 0.4")
+    a.settings, b.settings = {"rewards": {"math_reward": 1.0}}, {"rewards": {"math_reward": 0.5}}
+    (different,) = compared([a, b], ["a", "b"])
+    assert "different rewards" in different.text
+
+
+def test_the_reward_is_the_policy_s_with_dynamic_sampling(tmp_path):
+    before = noisy(0.2, 0.8, n=60)
+    run = read(tmp_path / "d", reward=noisy(0.5, 0.5, n=60), **{"dynamic_sampling/reward_before": before})
+    assert "The reward rose from 0.2" in sentences(run)[0]
+    (other,) = compared([run, read(tmp_path / "p", reward=noisy(0.2, 0.7, n=60))], ["dynamic", "plain"])
+    assert other.text.startswith("The reward of dynamic is higher in the end: dynamic 0.7")
 
 
 def test_dynamic_sampling(tmp_path):
