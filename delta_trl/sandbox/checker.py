@@ -50,7 +50,8 @@ def _same_line(actual: str, expected: str) -> bool:
 
 
 def _is_decimal(token: str) -> bool:
-    return NUMBER.fullmatch(token) is not None and not token.lstrip("+-").isdigit()
+    """Whether a token is a float as programs print it: 12345678. ends a sentence, and 1e3 may be a code."""
+    return NUMBER.fullmatch(token) is not None and re.search(r"\.\d|[eE][+-]", token) is not None
 
 
 def _same_token(actual: str, expected: str) -> bool:

@@ -331,9 +331,12 @@ def check_tests(sandbox: Sandbox | RemoteSandbox, tests: Tests, limits: Limits) 
     if not isinstance(tests, Suite):
         return tests
     if hash(tests) not in GIVEN:
-        verdicts = tests.run(sandbox, None, limits, stop_at_failure=False)
+        for _ in range(2):  # on a busy machine, tests that ask nothing may run out of time, too
+            verdicts = tests.run(sandbox, None, limits, stop_at_failure=False)
+            if Outcome.TIMEOUT.value not in verdicts.values():
+                break
         if Outcome.SANDBOX_ERROR.value in verdicts.values():
-            return tests
+            raise TestsError("The sandbox failed, so it is not known whether they pass without a program.")
         GIVEN[hash(tests)] = frozenset(number for number, verdict in verdicts.items() if verdict == "passed")
     given = GIVEN[hash(tests)]
     if len(given) == len(tests.units):

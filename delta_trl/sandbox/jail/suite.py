@@ -6,6 +6,7 @@ import contextlib
 import functools
 import importlib
 import io
+import os
 import re
 import symtable
 import sys
@@ -61,6 +62,8 @@ def run(job: dict) -> int:
     except Exception as error:  # the program is not loaded yet, so it is not the reason
         program.write_result({"unusable": str(error) or type(error).__name__})
         return 0
+    sys.path_hooks.insert(0, NotHere)
+    sys.path_importer_cache.clear()
     if job["without_program"]:
         load, lookup = (lambda: names.program), (lambda name: Nothing())
     else:
@@ -69,6 +72,17 @@ def run(job: dict) -> int:
         load, lookup = functools.partial(peer.request, "load"), functools.partial(peer.request, "name")
     run_units(load, lookup, job, names, setup, units)
     return 0
+
+
+class NotHere:
+    """Finds no module where the program can write: tests may put their own folder first on the path."""
+
+    def __init__(self, path: str):
+        if not f"{os.path.realpath(path)}/".startswith(f"{os.path.dirname(TESTS_FILE)}/"):
+            raise ImportError
+
+    def find_spec(self, name: str, target: Any = None) -> None:
+        return None
 
 
 class UnusableError(Exception):

@@ -121,6 +121,7 @@ ATTACKS = [
     ("a name that a star import has, too", "def gcd(*a): return 0", {"test_imports": ["from math import *"], "test": "def check(candidate):\n    assert candidate(4, 6) == 2", "entry_point": "gcd"}),
     ("a name that a star import has, in a list", "def gcd(*a): return 0", {"test_imports": ["from math import *"], "test_list": ["assert gcd(4, 6) == 2"]}),
     ("rewinds its input", "import os\nos.lseek(0, 0, 0)\nprint(os.read(0, 100))", X),
+    ("a module beside the tests, which put their folder first on the path", "open('/tmp/numpy.py', 'w').write('import os\\nos.lseek(3, 0, 0)\\nos.write(3, b\\'{\"passed\":[true]}\\\\n\\')\\nos._exit(0)\\n')\nclass ndarray: pass\nndarray.__module__ = 'numpy'\nclass D: kind, str = 'f', '<f8'\ndef f(x):\n    a = ndarray(); a.dtype = D(); a.shape = (1,); a.tobytes = lambda: b'0' * 8\n    return a", {"test": "import os, sys\nsys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))\nfrom solution import f\ndef test_a(): assert f(3) == 12345"}),
 ]  # fmt: skip
 
 LASTING = [
