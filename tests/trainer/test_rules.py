@@ -241,7 +241,10 @@ def test_another_rule_s_state_is_not_gone_on_with(make_trainer, tmp_path, caplog
     make_trainer(**options, **credit("within_side", temperature_mode="initial")).train(
         resume_from_checkpoint=checkpoint
     )
-    assert "delta_trl.credit.DelTA: delta_trl.credit.WithinSide starts without one" in caplog.text
+    assert (
+        "delta_trl.credit.rules.delta.DelTA: delta_trl.credit.rules.within_side.WithinSide starts without one"
+        in caplog.text
+    )
 
 
 def test_a_rule_starts_anew_with_every_training(make_trainer):
