@@ -28,7 +28,7 @@ def same_output(actual: bytes, expected: str) -> bool:
     Whether standard output is the expected one.
 
     Line by line; white space around lines and blank lines around the text do not count. An expected line of numbers,
-    or with one that has a decimal point or an exponent, is compared token by token: these as floats, all else exactly.
+    or with one that has decimals or a signed exponent, is compared token by token: these as floats, all else exactly.
     """
     try:
         text = actual.decode("utf-8").strip()

@@ -83,6 +83,9 @@ def test_a_hostile_output_is_soon_refused(output, expected):
         ("a  b", "a b", False),
         ("case  1: 0.3333333", "case 1: 0.33333333", True),
         ("1\n2", "1 2", False),
+        ("1.00000001e-07", "1e-07", True),
+        ("The total is 12345679.", "The total is 12345678.", False),
+        ("1000", "1e3", False),
     ],
 )
 def test_outputs(given, expected, same):
@@ -246,6 +249,18 @@ def test_tests_that_only_a_program_ends_can_be_used(sandbox):
     tests = parse_tests({"test": "n = 6\nwhile n != 1:\n    n = step(n)\nassert step(1) == 4"})
     tests = check_tests(sandbox, tests, Limits(wall_seconds=1))
     assert grade(sandbox, "def step(n): return n // 2 if n % 2 == 0 else 3 * n + 1", tests).verdict == "passed"
+
+
+@pytest.mark.parametrize("outcome", [Outcome.SANDBOX_ERROR, Outcome.TIMEOUT])
+def test_a_machine_that_failed_once_lets_no_tests_through(sandbox, monkeypatch, outcome):
+    """Tests that ask nothing would pay every program."""
+    tests = parse_tests({"test": f"from solution import f\ndef test_{outcome.name}(): f(5) == 25"})
+    execute, failures = sandbox.execute, [Result(outcome)]
+    monkeypatch.setattr(sandbox, "execute", lambda *a: failures.pop() if failures else execute(*a))
+    with pytest.raises(TestsError, match="sandbox failed" if outcome is Outcome.SANDBOX_ERROR else UNUSABLE):
+        check_tests(sandbox, tests, Limits())
+    with pytest.raises(TestsError, match=UNUSABLE):  # nothing was kept
+        check_tests(sandbox, tests, Limits())
 
 
 @pytest.mark.parametrize(
