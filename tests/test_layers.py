@@ -24,7 +24,7 @@ LAYERS_OF_CREDIT = (
 )
 KNOW_NOTHING_OF_TRL = ("credit", "sandbox", "data", "report")
 FOR_ANY_TRAINER = (
-    *("trimmed_padding", "checkpoints", "reward_checks", "avg_at_k", "model_card", "fsdp_precision"),
+    *("trimmed_padding", "checkpoints", "reward_checks", "avg_at_k", "model_card", "fsdp_precision", "notebook"),
     "dynamic_sampling",
 )
 SCRIPTS = ("gpu", "build", "endurance", "studies", "benchmarks")

@@ -4,10 +4,12 @@ construction, and the dry run as far as it has what they need.
 """
 
 import inspect
+import re
 from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
+import psutil
 import torch
 from accelerate.logging import get_logger
 from datasets import Dataset
@@ -118,7 +120,7 @@ def check_trainer(trainer: GRPOTrainer, given: dict[str, Any]) -> None:
     if given.get("peft_config"):  # an adapter that the model came with may have been made for several models
         refuse_missing_targets(model)
     args = trainer.args
-    for warning in (*warn_of_sampling(trainer), *warn_of_cap(args)):
+    for warning in (*warn_of_missing_processes(args.world_size), *warn_of_sampling(trainer), *warn_of_cap(args)):
         logger.warning(warning)
 
 
@@ -171,6 +173,30 @@ def refuse_missing_vllm(args: GRPOConfig) -> None:
         raise ImportError("use_vllm needs vLLM: pip install 'trl[vllm]'.")
 
 
+def warn_of_missing_processes(world_size: int) -> Iterator[str]:
+    """A warning if `accelerate launch` was asked for several processes and has silently started one."""
+    try:
+        command = psutil.Process().parent().cmdline()
+    except (psutil.Error, AttributeError):
+        return
+    asked = re.search(r"accelerate.*launch .*--num[_-]processes[ =](\d+)", " ".join(command))
+    if world_size == 1 and asked and int(asked[1]) > 1:
+        yield (
+            f"accelerate launch was asked for {asked[1]} processes and started one. On CPUs it needs a config with "
+            "`distributed_type: MULTI_GPU` and `use_cpu: true` (accelerate_configs/cpu_ddp.yaml); on GPUs, "
+            "--multi_gpu or a config, and as many GPUs as processes."
+        )
+
+
+# Options of generation that change the distribution of tokens, with the values that do not
+RESHAPING: dict[str, tuple] = {
+    "do_sample": (True,), "num_beams": (1,), "top_p": (1,), "top_k": (0, -1), "min_p": (0,), "typical_p": (1,),
+    "epsilon_cutoff": (0,), "eta_cutoff": (0,), "repetition_penalty": (1,), "frequency_penalty": (0,),
+    "presence_penalty": (0,), "no_repeat_ngram_size": (0,), "guidance_scale": (1,), "bad_words_ids": (),
+    "suppress_tokens": (), "sequence_bias": (), "logit_bias": (), "exponential_decay_length_penalty": (),
+}  # fmt: skip
+
+
 def warn_of_sampling(trainer: GRPOTrainer) -> Iterator[str]:
     """A warning for each way in which completions are sampled from another distribution than the trained one."""
     args = trainer.args
@@ -179,6 +205,17 @@ def warn_of_sampling(trainer: GRPOTrainer) -> Iterator[str]:
         yield (
             f"generation_kwargs samples at temperature {temperature:g}, but log-probabilities are computed at "
             f"temperature={args.temperature:g}: set `temperature` alone."
+        )
+    others = {
+        name: value
+        for name, value in (args.generation_kwargs or {}).items()
+        if name in RESHAPING and value not in (None, *RESHAPING[name])
+    }
+    if others:
+        written = ", ".join(f"{name}={value!r}" for name, value in others.items())
+        yield (
+            f"generation_kwargs samples with {written}, but log-probabilities are computed without: the policy is "
+            "trained on tokens of another distribution than its own."
         )
     engine, policy = _dtype_of_vllm(trainer), autocast_dtype(trainer) or trainer.model.dtype
     if engine is not None and torch.finfo(engine).eps > torch.finfo(policy).eps:

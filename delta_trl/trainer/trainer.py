@@ -35,6 +35,7 @@ from .credit_rule import DELTA, PAPERS, RuleState, arxiv_of, card_text, choose_r
 from .dynamic_sampling import DynamicSampling
 from .fsdp_precision import FSDPPrecision
 from .model_card import DetailedModelCard
+from .notebook import show_reward_in_notebook
 from .reward_checks import RewardChecks
 from .rollout_policy import RolloutPolicy
 from .rollouts import scores_rollouts
@@ -125,6 +126,7 @@ class DeltaGRPOTrainer(
         if self.dynamic_sampling:
             self.checkpoint_parts.append(self.prompt_order)
         self._prepare_credit()
+        show_reward_in_notebook(self)
 
     def _prepare_credit(self) -> None:
         rule, options, model = self.token_credit, self.credit_args, causal_model(self)

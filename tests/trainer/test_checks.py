@@ -245,6 +245,19 @@ def test_vllm_that_trl_cannot_import(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "options", [{"do_sample": False}, {"num_beams": 2}, {"top_p": 0.5}, {"no_repeat_ngram_size": 2}], ids=str
+)
+def test_generation_from_another_distribution_is_told_of(make_trainer, caplog, options):
+    make_trainer(generation_kwargs={"top_k": 0, "repetition_penalty": 1.0, "eos_token_id": [1, 2]})
+    assert "of another distribution" not in caplog.text
+    make_trainer(generation_kwargs=options)
+    [(name, value)] = options.items()
+    assert (
+        f"generation_kwargs samples with {name}={value!r}, but log-probabilities are computed without" in caplog.text
+    )
+
+
+@pytest.mark.parametrize(
     "wrong",
     [{"scale_rewards": "groups"}, {"importance_sampling_level": "sequences"}, {"multi_objective_aggregation": "sum"},
      {"vllm_importance_sampling_mode": "mask"}, {"top_k": -1}],
