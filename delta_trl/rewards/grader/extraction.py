@@ -5,7 +5,7 @@ In this order:
 1. the reasoning is dropped: only text after the last `</think>` counts, and none if a `<think>` is not closed;
 2. the last balanced `\boxed{...}` or `\fbox{...}`. Boxes with nothing but connectives between them ("and", "or",
    "y =") are one list: several guesses in a row are several answers, not a last one;
-3. else `<answer>...</answer>`, and else what follows the last `####` or "Answer:" or "the answer is";
+3. else `<answer>...</answer>`, and else what follows the last `####` or "Answer:" or, near the end, "the answer is";
 4. else, with no such mark: a completion that is only a value, or a last sentence that concludes
    ("Therefore $x = 42$.").
 
@@ -22,6 +22,7 @@ from .surroundings import CHOICE, TOKEN, is_denied, offered_before, stated_after
 
 
 MAX_ANSWER_LENGTH = 1000
+TAIL = 300  # characters at the end of a text, in which it concludes
 MARKS = 8  # announcements that are read, from the last one back: more would take quadratic time
 
 Completions = list[str] | list[list[dict]]
@@ -63,7 +64,7 @@ OPERATOR_AFTER = re.compile(
     r"|[ \t~$]*(?:\\text\{\s*)?(?:dozens?|(?:hundred|thousand)(?:th)?s?|(?:m|b|tr)illions?|halves|thirds|tenths)\b"
 )
 DOUBTED_BEFORE = re.compile(
-    r"(?:\bif\b|\bwhether\b|\bdoubt\b|\bassume\b|\bfalse\s+that\b|n['’]t\s+(?:think|believe)|\bnot\s+(?:think|believe|sure)|\bunless\b|\bsuppose\b"
+    r"(?:\b(?:if|maybe|perhaps|possibly)\b|\bwhether\b|\bdoubt\b|\bassume\b|\bfalse\s+that\b|n['’]t\s+(?:think|believe)|\bnot\s+(?:think|believe|sure)|\bunless\b|\bsuppose\b"
     r"|\b(?:refus|den[iy]|declin|hesitat|reluctan|pretend|contradict)\w*\b|\bis\s+(?:the|my)\s*$|\b(?:wrong|incorrect|false)\s*$)[^.\n]{0,30}$",
     re.IGNORECASE,
 )
@@ -104,7 +105,9 @@ MATH = re.compile(r"\$\$([^$]{1,200})\$\$|\$([^$]{1,200})\$|\\\(([^$\\]{1,200}(?
 CONCLUSION = re.compile(
     r"(?:^|(?<=[.\n*])[ \t]*)(?:therefore|thus|hence|so|consequently|finally|in conclusion)\b,?", re.IGNORECASE
 )
-EQUATION_LAST = re.compile(r"(?:^|\s)([A-Za-z]\s*=\s*[^\s=,][^\n=,]{0,60}?)[\s.]*$")
+VALUE_LAST = re.compile(
+    r"(?:(?:^|\s)(?=[A-Za-z]\s*=)|\b(?:is|are|equals)\s+(?=[-+]?\d))([A-Za-z]\s*=\s*[^\s=,][^\n=,]{0,60}?|[-+]?\d[\d,./]*?)[\s.*]*$"
+)
 PARTED = re.compile(r"[,;]|\band\b|\bor\b")
 NAME_BEFORE = re.compile(r"([A-Za-z](?:_\{?\w{1,3}\}?)?)\s*=\s*[$\s]*(?:\\[(\[])?\s*$")
 
@@ -160,7 +163,7 @@ def extract_answer(text: str, parts: int = 1, require_boxed: bool = False) -> li
     elif bare := _bare_boxes(text):
         answers = _choose(text, bare, parts)
     elif "####" in text or ANSWER_WORD.search(text):
-        answers = _announced(text)
+        answers = _announced(text, len(text.rstrip()) - TAIL)  # a sentence far from the end is a guess
     else:
         answers = [_concluded(text)]
     usable = [answer for answer in answers if answer and len(answer) <= MAX_ANSWER_LENGTH]
@@ -170,16 +173,22 @@ def extract_answer(text: str, parts: int = 1, require_boxed: bool = False) -> li
 def extract_gold(solution: str) -> str:
     r"""The gold: after the last `####`, else the last boxes, else `<answer>`, else the text without `$`."""
     if "####" in solution:
-        return solution.rpartition("####")[2].strip().strip("$").strip()
+        return _bare(solution.rpartition("####")[2])
     boxes = find_boxes(solution)
     if boxes is None:
         return ""
     if boxes := boxes or _bare_boxes(solution):
         return ", ".join(box.content for box in _last_group(solution, boxes))
     if tags := ANSWER_TAG.findall(solution):
-        return tags[-1].strip().strip("$").strip()
+        return _bare(tags[-1])
     solution = re.sub(r"^\s*\**(?:the\s+)?(?:final\s+)?answer\**\s*(?:is\s*:?|:)\**", "", solution, flags=re.I)
-    return solution.strip().strip("$").strip()
+    return _bare(solution)
+
+
+def _bare(gold: str) -> str:
+    r"""Without the `$` around it; a `\$` stays."""
+    bare = gold.strip().strip("$")
+    return (f"{bare}$" if bare.endswith("\\") else bare).strip()
 
 
 def after_reasoning(text: str) -> str | None:
@@ -294,13 +303,15 @@ def _connects(between: str) -> bool:
     return all(word.lower() in CONNECTIVES or word.isdigit() for word in re.findall(r"\w+", between))
 
 
-def _announced(text: str) -> list[str]:
+def _announced(text: str, sentences_from: int = 0) -> list[str]:
     """
     What follows the last `####` or "answer", with the alternatives after it; none if it is denied or uncertain. If
-    that is no value ("The answer makes sense"), the one before counts, if it is one.
+    that is no value ("The answer makes sense"), the one before counts, if it is one. Sentences ("the answer is 42")
+    count from a position on.
     """
     last: list[str] = []
-    marks = sorted([*ANSWER_WORD.finditer(text), *HASHES.finditer(text)], key=re.Match.start)
+    said = [mark for mark in ANSWER_WORD.finditer(text) if not mark["link"] or mark.end() >= sentences_from]
+    marks = sorted([*said, *HASHES.finditer(text)], key=re.Match.start)
     for mark in reversed(marks[-MARKS:]):
         before = text[max(0, mark.start() - 60) : mark.start()]
         if _is_uncertain(mark.groupdict().get("link") or "") or DOUBTED_BEFORE.search(before):
@@ -350,7 +361,7 @@ def _concluded(text: str) -> str | None:
         and len(WORD.findall(MATH.sub("", text))) <= 2
     ):
         return None if _is_uncertain(text) else text
-    tail = text[-300:]
+    tail = text[-TAIL:]
     conclusion = next(reversed(list(CONCLUSION.finditer(tail))), None)
     if conclusion is None:
         return None
@@ -364,8 +375,8 @@ def _concluded(text: str) -> str | None:
         return None
     if len(formulas) == 1 and not sentence[formulas[0].end() :].strip(" .*\n"):
         return next(filter(None, formulas[0].groups()))
-    equation = EQUATION_LAST.search(prose) if not formulas else None
-    return equation[1] if equation else None
+    value = VALUE_LAST.search(prose) if not formulas else None
+    return value[1] if value else None
 
 
 def _is_uncertain(text: str) -> bool:

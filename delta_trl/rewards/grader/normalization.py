@@ -99,7 +99,7 @@ def normalize(text: str) -> str:
     text = re.sub(r"\\\$|(?<![\w}$\\)])\$(?=\s?[\d.][\d,.]*(?:\s|$)[^$]*$)", r"\\usd ", text)
     text = re.sub(r"(?<=[\w)}\]])\*\*(?=[\w({\\-])", "^", text)
     text = re.sub(r"(?:\$|\\[()\[\]]|\*\*|`|\s)+", " ", text).replace("{:}", ":")
-    text = re.sub(r"\\(?:checkmark|blacksquare|qed)(?![A-Za-z])", " ", text)
+    text = re.sub(r"\\(?:checkmark|blacksquare|qed)(?![A-Za-z])|[✅✓✔☑■∎🎉]\ufe0f?", " ", text)
     if re.search(r"\\begin\s*\{(?:aligned|align\*?|gathered|split|equation\*?)\}", text):
         text = re.sub(r"\\(?:begin|end)\s*\{(?:aligned|align\*?|gathered|split|equation\*?)\}", " ", text)
         text = text if "\\begin" in text else text.replace("&", " ")
@@ -163,7 +163,7 @@ def normalize(text: str) -> str:
     while _is_wrapped(text, "{", "}"):
         text = text[1:-1].strip()
     bare = text.lstrip("-+ ").removeprefix("\\usd ")
-    if THOUSANDS.match(bare) or not re.search(r"[(\[{]|, ", text):
+    if THOUSANDS.match(bare) or not re.search(r"[(\[{]|\\lbrace|, ", text):
         text = THOUSANDS.sub(lambda m: m[0].replace(",", ""), text)
     if not re.search(r"[,;]", text):
         text = THOUSANDS_SPACED.sub(lambda m: m[0].replace(" ", ""), text)

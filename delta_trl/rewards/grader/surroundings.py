@@ -18,13 +18,15 @@ SILENT = frozenset(
     "then therefore think this thus to value was we would".split()
 )
 NEGATIONS = frozenset("not never neither nor cannot ne neq without except anything everything than instead".split())
-DENIALS = frozenset("wrong incorrect false mistaken invalid impossible".split())
-AFFIRMED = frozenset("answer correct right true valid possible".split())
+DENIALS = frozenset("wrong incorrect false mistaken invalid impossible contradicts".split())
+AFFIRMED = frozenset("answer case correct right true valid possible".split())
 JUDGED = frozenset("answer answers choice option value result".split())
 SUBJECTS = frozenset("that this it which answer result value".split())
 COPULAS = frozenset("is are was were be equals seems looks".split())
+AUXILIARIES = COPULAS | frozenset("can could did do does may might must should would".split())
+SEEMING = frozenset("seem look sound my quite".split())
 # Words that may precede a denial ("Hmm, but that is wrong"), that take a value back ("Wait, 43"), that hint at that.
-OPENINGS = frozenset("but and so oh ah my wait hmm actually sorry however clearly no".split()) | SUBJECTS | COPULAS
+OPENINGS = frozenset("but and so oh ah my wait hmm actually sorry however clearly no".split()) | SUBJECTS | AUXILIARIES
 CORRECTIONS = frozenset("wait actually no sorry oops hmm correction mean meant rather scratch thought".split())
 DOUBTS = frozenset("error mistake wrong mistaken forgot missed miscounted".split())
 ROUGHLY = frozenset("about approximately around roughly nearly approx".split())
@@ -86,24 +88,27 @@ def is_denied(after: str) -> bool:
 
 def _denies(sentence: list[re.Match]) -> bool | None:
     """Whether a sentence denies what stands before it; None if it says nothing at all."""
-    negated = False
+    negated, previous = False, ""
     for number, token in enumerate(sentence):
         following = _word(sentence[number + 1]) if number + 1 < len(sentence) else ""
         word = _word(token).removesuffix("'s")
         if token["value"]:
             return False
-        if not word or (negated and word in ("the", "a", "my", "quite", "actually")):
-            continue
-        if negated:
-            return word in AFFIRMED and following != "to"  # "not possible to get more" is not about the value
-        if word == "not" or word.endswith("n't"):
+        if negated and word in AFFIRMED:
+            return following != "to"  # "not possible to get more" is not about the value
+        if word == "not" or word.endswith("n't") or (word == "no" and number + 1 == len(sentence)):
             negated = True
+        elif negated and word and word not in SILENT | AUXILIARIES | SEEMING:
+            return False
         elif word in DENIALS:
             return following != "to"
         elif word in ("scratch", "ignore", "disregard"):
             return following in ("that", "this")
-        elif word not in OPENINGS or (word == "no" and following):
+        elif word and not negated and word not in OPENINGS and not (word in ("a", "the") and previous in COPULAS):
             return False
+        elif word == "no" and following:
+            return False
+        previous = word
     return True if negated else None
 
 
@@ -112,7 +117,7 @@ def stated_after(after: str, answer: str) -> list[str]:
     stated = []
     if (equal := EQUALS.match(after)) and (value := equal[1].strip(" .")):
         stated.append(_chain(value, answer))
-    beside, armed, corrects, subject, obliged = True, "", False, False, False
+    beside, armed, corrects, subject, obliged, previous = True, "", False, False, False, ""
     for token in TOKEN.finditer(after):
         word = _word(token)
         if token["value"]:
@@ -138,6 +143,8 @@ def stated_after(after: str, answer: str) -> list[str]:
             armed, beside = "choice", False
         elif word in CORRECTIONS and not (word == "no" and re.match(r"\s+[A-Za-z]", after[token.end() :])):
             beside, armed, corrects = False, "any", True
+        elif word in JUDGED and previous in DENIALS:  # "a wrong answer" is another one
+            armed, corrects, subject, obliged = "", False, False, False
         else:
             name = word.removesuffix("'s")
             obliged = obliged or (subject and word in ("should", "must"))
@@ -149,6 +156,7 @@ def stated_after(after: str, answer: str) -> list[str]:
                 armed, corrects = "", word in DOUBTS
                 subject = subject and word in ("should", "must")
             beside = beside and armed != ""
+        previous = word
     return stated
 
 
