@@ -14,14 +14,14 @@ from .tokens import Credit
 
 def group_advantages(rewards: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:  # (B,), (B,) -> (B,)
     """
-    (r - mean) / (std + 1e-4) over each group, as TRL's GRPO computes it. 0 where a reward is NaN, or the only one of
-    its group.
+    (r - mean) / (std + 1e-4) over each group, as TRL's GRPO computes it. 0 where a reward is NaN, and where all of its
+    group are equal (which differ from their mean by rounding).
     """
     advantages = torch.zeros_like(rewards)
     for group in groups.unique():
         inside = (groups == group) & ~rewards.isnan()
         r = rewards[inside]
-        if len(r) > 1:
+        if len(r.unique()) > 1:
             advantages[inside] = (r - r.mean()) / (r.std() + 1e-4)
     return advantages
 

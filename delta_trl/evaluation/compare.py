@@ -9,7 +9,7 @@ from rich.table import Table
 from ..arguments.command_line import CommandParser
 from ..arguments.errors import UsageError
 from ..files import write_json
-from .metrics import compare_runs, paired_bootstrap
+from .metrics import avg_at_k, compare_runs, paired_bootstrap, scored_for_both
 from .sampling import describe
 from .summary import Samples, load_samples, mean, number, print_table
 
@@ -86,12 +86,17 @@ def _load(folder: Path) -> tuple[dict, dict[str, Samples]]:
 
 
 def _tests(first: list[Samples], second: list[Samples]) -> dict:
-    a, b = ([one.rewards for one in samples] for samples in (first, second))
+    """All numbers are of the problems that are scored for both."""
+    pairs = [scored_for_both(one.rewards, other.rewards) for one, other in zip(first, second, strict=True)]
+    a, b = ([pair[i] for pair in pairs] for i in (0, 1))
+    every = np.concatenate(a), np.concatenate(b)
     difference, low, high, p = map(number, paired_bootstrap(a, b))
-    runs = compare_runs(np.concatenate(a), np.concatenate(b))
     return {
-        "problems": sum(map(len, a)),
-        "mann_whitney": {name: number(value) for name, value in runs.items()},
+        "problems": len(every[0]),
+        "left_out": sum(len(samples.rewards) for samples in first) - len(every[0]),
+        "first": number(avg_at_k(every[0])),
+        "second": number(avg_at_k(every[1])),
+        "mann_whitney": compare_runs(*every),
         "paired_bootstrap": {"difference": difference, "interval": [low, high], "p": p},
     }
 
@@ -113,9 +118,9 @@ def show(comparison: dict) -> None:
         runs, paired = one["mann_whitney"], one["paired_bootstrap"]
         table.add_row(
             name,
-            str(one["problems"]),
-            mean(runs["first"]),
-            mean(runs["second"]),
+            f"{one['problems']}" + (f" ({one['left_out']} left out)" if one["left_out"] else ""),
+            mean(one["first"]),
+            mean(one["second"]),
             mean(paired["difference"]),
             " – ".join(map(mean, paired["interval"])),
             "–" if paired["p"] is None else f"{paired['p']:.4f}",

@@ -50,8 +50,8 @@ def pass_at_k(rewards: np.ndarray, k: int) -> float:
 
 def bootstrap_interval(benchmarks: list[np.ndarray]) -> tuple[float, float]:
     """
-    Percentile bootstrap interval, of 95 %, of avg@k over problems. NaN with fewer than `ENOUGH` scored problems: it
-    would be far too narrow.
+    Percentile bootstrap interval, of 95 %, of avg@k over problems. NaN with fewer than `ENOUGH` scored problems, or if
+    all their means are equal: it would be far too narrow.
 
     Args:
         benchmarks (`list[np.ndarray]`):
@@ -59,9 +59,13 @@ def bootstrap_interval(benchmarks: list[np.ndarray]) -> tuple[float, float]:
             over all problems.
     """
     means = [_scored(problem_means(rewards)) for rewards in benchmarks]
-    if sum(map(len, means)) < ENOUGH:
-        return math.nan, math.nan
-    return _interval(_resampled_means(means))
+    return _interval(means, _resampled_means(means))
+
+
+def scored_for_both(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rewards (P, k) and (P, k') of those of P problems that have a scored sample of both models."""
+    both = ~np.isnan(problem_means(first) + problem_means(second))
+    return first[both], second[both]
 
 
 def paired_bootstrap(first: list[np.ndarray], second: list[np.ndarray]) -> tuple[float, float, float, float]:
@@ -69,34 +73,32 @@ def paired_bootstrap(first: list[np.ndarray], second: list[np.ndarray]) -> tuple
     Paired bootstrap over problems: the same problems are drawn for both models.
 
     Args:
-        first, second (`list[np.ndarray]`): Rewards (P_b, k) of each benchmark; the numbers of samples may differ.
+        first, second (`list[np.ndarray]`):
+            Rewards (P_b, k) of each benchmark, of problems scored for both; the numbers of samples may differ.
 
     Returns:
-        `tuple[float, float, float, float]`: avg@k of `first` minus that of `second` over the problems scored for both,
-        the interval of it, and p, the share of resamples in which `first` is not ahead (with one added to both counts,
-        so that it is never 0). With fewer than `ENOUGH` such problems, interval and p are NaN.
+        `tuple[float, float, float, float]`: avg@k of `first` minus that of `second`, the interval of it, and p, the
+        share of resamples in which `first` is not ahead (with one added to both counts, so that it is never 0). With
+        fewer than `ENOUGH` problems, interval and p are NaN; the interval also if all differences are equal.
     """
-    differences = [_scored(problem_means(a) - problem_means(b)) for a, b in zip(first, second, strict=True)]
-    resampled = _resampled_means(differences)
-    every = np.concatenate(differences)
-    if len(every) < ENOUGH:
-        return (float(every.mean()) if len(every) else math.nan), math.nan, math.nan, math.nan
-    p = (1 + (resampled <= ROUNDING).sum()) / (RESAMPLES + 1)
-    return float(every.mean()), *_interval(resampled), float(p)
+    differences = [problem_means(a) - problem_means(b) for a, b in zip(first, second, strict=True)]
+    every, resampled = np.concatenate(differences), _resampled_means(differences)
+    difference = float(every.mean()) if len(every) else math.nan
+    p = (1 + (resampled <= ROUNDING).sum()) / (RESAMPLES + 1) if len(every) >= ENOUGH else math.nan
+    return difference, *_interval(differences, resampled), float(p)
 
 
 def compare_runs(first: np.ndarray, second: np.ndarray) -> dict[str, float | None]:
     """
     The paper's one-sided Mann–Whitney U test over evaluation runs: is the first model ahead? Run i of a model is its
     accuracy over all problems on sample i of each.
-    Problems that are not scored for both models are left out.
 
     Args:
-        first, second (`np.ndarray`): Rewards (P, k) and (P, k'), of one benchmark or of several joined along P.
+        first, second (`np.ndarray`):
+            Rewards (P, k) and (P, k') of problems scored for both, of one benchmark or of several joined along P.
 
     Returns:
-        `dict`: `first` and `second`, the mean accuracy over the runs of each model; `u`, the statistic of the first,
-        and `p`, both `None` where a model has a single run.
+        `dict`: `u`, the statistic of the first, and `p`, both `None` where a model has a single run.
 
     Raises:
         ImportError: If scipy is missing.
@@ -106,14 +108,11 @@ def compare_runs(first: np.ndarray, second: np.ndarray) -> dict[str, float | Non
     except ImportError as error:
         raise ImportError("Comparing evaluations needs scipy: pip install scipy.") from error
 
-    both = ~np.isnan(problem_means(first) + problem_means(second))
-    runs = [_scored(problem_means(rewards[both].T)) for rewards in (first, second)]
+    runs = [_scored(problem_means(rewards.T)) for rewards in (first, second)]
     if min(map(len, runs)) < 2:
-        u = p = None
-    else:
-        result = mannwhitneyu(*runs, alternative="greater")
-        u, p = float(result.statistic), float(result.pvalue)
-    return {"first": float(runs[0].mean()), "second": float(runs[1].mean()), "u": u, "p": p}
+        return {"u": None, "p": None}
+    result = mannwhitneyu(*runs, alternative="greater")
+    return {"u": float(result.statistic), "p": float(result.pvalue)}
 
 
 def _scored(means: np.ndarray) -> np.ndarray:
@@ -133,6 +132,9 @@ def _resampled_means(groups: list[np.ndarray]) -> np.ndarray:  # (RESAMPLES,)
     return totals / size if size else np.full(RESAMPLES, np.nan)
 
 
-def _interval(resampled: np.ndarray) -> tuple[float, float]:
+def _interval(groups: list[np.ndarray], resampled: np.ndarray) -> tuple[float, float]:
+    every = np.concatenate(groups)
+    if len(every) < ENOUGH or np.ptp(every) <= ROUNDING:
+        return math.nan, math.nan
     low, high = np.quantile(resampled, ENDS)
     return float(low), float(high)

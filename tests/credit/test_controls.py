@@ -17,7 +17,7 @@ from delta_trl.credit import (
     TopKHiddenGradients,
     token_coefficients,
 )
-from delta_trl.credit.groups import group_credit
+from delta_trl.credit.groups import group_advantages, group_credit
 
 from . import oracle
 from .batches import explicit_vectors, random_batch
@@ -36,6 +36,14 @@ class Given(TokenCredit):
 def tokens_with(advantages) -> Tokens:
     """Completions of one token each."""
     return Tokens(torch.zeros(len(advantages), 1, dtype=torch.long), torch.ones(len(advantages), 1), advantages)
+
+
+def test_equal_rewards_are_no_advantage():
+    """Eight tenths differ from their mean by rounding."""
+    rewards = torch.tensor([*[0.1] * 8, 1.0, 0.0, torch.nan, 0.3])
+    advantages = group_advantages(rewards, torch.tensor([*[0] * 8, 1, 1, 1, 2]))
+    assert advantages[8:10].tolist() == pytest.approx([0.5**0.5, -(0.5**0.5)], abs=1e-3)
+    assert advantages.nonzero()[:, 0].tolist() == [8, 9]
 
 
 def test_groups_are_contrasted_on_their_own():

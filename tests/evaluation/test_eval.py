@@ -678,8 +678,10 @@ def test_compare(call, model, tmp_path, capsys):
     comparison = json.loads(output.read_text())
     one = comparison["benchmarks"]["problems"]
     assert comparison["all"] == one  # of one benchmark
-    runs = [results(tmp_path / name)["benchmarks"]["problems"]["runs"] for name in "ab"]
-    assert one["mann_whitney"]["first"] == pytest.approx(sum(runs[0]) / 4)
+    both = [results(tmp_path / name)["benchmarks"]["problems"] for name in "ab"]
+    runs = [numbers["runs"] for numbers in both]
+    assert [one["first"], one["second"]] == [numbers["avg_at_k"] for numbers in both]
+    assert one["paired_bootstrap"]["difference"] == pytest.approx(one["first"] - one["second"])
     assert one["mann_whitney"]["u"] == sum((x > y) + 0.5 * (x == y) for x in runs[0] for y in runs[1])
     assert f"{one['mann_whitney']['p']:.4f}" in printed
     assert f"{one['paired_bootstrap']['p']:.4f}" in printed

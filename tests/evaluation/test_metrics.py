@@ -13,7 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delta_trl.evaluation.arguments import EvalArguments
-from delta_trl.evaluation.metrics import avg_at_k, bootstrap_interval, compare_runs, paired_bootstrap, pass_at_k
+from delta_trl.evaluation.metrics import (
+    avg_at_k,
+    bootstrap_interval,
+    compare_runs,
+    paired_bootstrap,
+    pass_at_k,
+    scored_for_both,
+)
 
 from ..documented import defaults
 
@@ -130,7 +137,6 @@ def test_mann_whitney_over_runs():
     result = compare_runs(better, worse)
     assert result["u"] == u
     assert result["p"] == pytest.approx(p, rel=1e-9)
-    assert (result["first"], result["second"]) == (pytest.approx(np.mean(runs[0])), pytest.approx(np.mean(runs[1])))
     assert result["p"] < 0.05 < compare_runs(worse, better)["p"]
 
 
@@ -149,21 +155,20 @@ def test_mann_whitney_exact_of_few_runs(k):
 
 
 def test_an_unscored_sample_is_left_out_of_its_run():
-    a = np.array([[1.0, 0.0], [NAN, 1.0]])
-    result = compare_runs(a, np.array([[0.0, 0.0], [0.0, 0.0]]))
-    assert result["first"] == pytest.approx((1.0 + 0.5) / 2)
+    a = np.array([[1.0, 0.0, 1.0], [NAN, 1.0, NAN]])  # runs of 1, 1/2 and 1
+    b = np.array([[0.6, 0.7], [0.6, 0.7]])
+    assert compare_runs(a, b)["u"] == 4.0
 
 
-def test_runs_are_compared_on_problems_scored_for_both():
-    a, b = random_rewards(20, 4, 1), random_rewards(20, 4, 2)
-    expected = compare_runs(a[5:], b[5:])
-    a[:3], b[3:5] = NAN, NAN
-    assert compare_runs(a, b) == expected
+def test_models_are_compared_on_problems_scored_for_both():
+    a, b = random_rewards(20, 4, 1), random_rewards(20, 3, 2)
+    a[:3], b[3:5], a[7, 0] = NAN, NAN, NAN
+    for rewards, kept in zip((a, b), scored_for_both(a, b), strict=True):
+        np.testing.assert_array_equal(kept, rewards[5:])
 
 
 def test_a_single_run_is_not_compared():
-    result = compare_runs(np.array([[1.0], [0.0]]), np.array([[0.0], [0.0]]))
-    assert (result["first"], result["second"], result["u"], result["p"]) == (0.5, 0.0, None, None)
+    assert compare_runs(np.array([[1.0], [0.0]]), np.array([[0.0], [0.0]])) == {"u": None, "p": None}
 
 
 def test_paired_bootstrap():
@@ -184,10 +189,18 @@ def test_few_problems_get_no_interval():
     nine, one, nothing = random_rewards(9, 2, 0), np.array([[0.5, 0.5]]), np.full((12, 2), NAN)
     assert paired_bootstrap([nine], [nine + 1])[0] == -1.0
     assert np.isnan(paired_bootstrap([nine], [nine + 1])[1:]).all()
-    assert np.isnan(paired_bootstrap([nothing], [nothing])).all()
+    assert np.isnan(paired_bootstrap(*zip(scored_for_both(nothing, nothing), strict=True))).all()
     assert np.isnan(bootstrap_interval([nine, nothing])).all()
     assert np.isfinite(bootstrap_interval([nine, one])).all()
     assert np.isfinite(paired_bootstrap([nine, one], [one.repeat(9, axis=0), one])).all()
+
+
+def test_equal_problems_get_no_interval():
+    ones, tenths = np.ones((30, 2)), np.full((30, 2), 0.1)
+    assert np.isnan(bootstrap_interval([ones])).all()
+    difference, low, high, p = paired_bootstrap([ones], [tenths])
+    assert (difference, p) == (pytest.approx(0.9), 1 / 10_001)
+    assert np.isnan([low, high]).all()
 
 
 def test_ties_are_not_ahead():
@@ -204,7 +217,7 @@ def test_ties_are_not_ahead():
 
 @settings(max_examples=20)
 @given(outcomes, outcomes)
-def test_paired_bootstrap_takes_problems_scored_for_both(first, second):
+def test_paired_bootstrap_of_problems_scored_for_both(first, second):
     size = min(len(first), len(second))
     a, b = np.array(first[:size]), np.array(second[:size])
     pairs = [
@@ -213,7 +226,9 @@ def test_paired_bootstrap_takes_problems_scored_for_both(first, second):
         if right_and_scored(x)[1] and right_and_scored(y)[1]
     ]
     if pairs:
-        assert paired_bootstrap([a], [b])[0] == pytest.approx(float(sum(pairs) / len(pairs)))
+        assert paired_bootstrap(*zip(scored_for_both(a, b), strict=True))[0] == pytest.approx(
+            float(sum(pairs) / len(pairs))
+        )
 
 
 def test_models_are_compared_on_the_same_benchmarks():
