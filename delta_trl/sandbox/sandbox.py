@@ -115,12 +115,16 @@ class Sandbox:
         """
         Execute a job, or a pair of jobs that are linked by a socket; the result is the first one's.
 
-        If a worker is lost, the job is tried again on a new one. If all attempts fail but another program still runs,
-        the job itself kills workers (`Outcome.KILLED`); otherwise the sandbox fails (`Outcome.SANDBOX_ERROR`).
+        If a worker is lost, the job is tried again on a new one. If all attempts fail but another program ran right
+        before the last, the job itself kills workers (`Outcome.KILLED`); otherwise the sandbox fails
+        (`Outcome.SANDBOX_ERROR`).
         """
+        works = False
         for attempt in range(MAX_ATTEMPTS):
             if attempt:
                 time.sleep(RETRY_SECONDS * 2 ** (attempt - 1))
+            if attempt == MAX_ATTEMPTS - 1:  # not after it: a shortage that ends then would be blamed on the program
+                works = self._works()
             try:
                 result = self._attempt(jobs, limits)
                 if result is not None:
@@ -129,7 +133,7 @@ class Sandbox:
             except (WorkerError, OSError) as error:
                 problem = str(error)
             logger.warning("Sandbox execution failed (attempt %d of %d): %s", attempt + 1, MAX_ATTEMPTS, problem)
-        if self._works():
+        if works:
             return Result(Outcome.KILLED)
         return Result(Outcome.SANDBOX_ERROR, stderr=problem.encode())
 

@@ -236,3 +236,15 @@ def test_attempts_are_apart(tier, monkeypatch, caplog):
         assert sandbox.run("").outcome is Outcome.SANDBOX_ERROR
     assert waits == [0.1, 0.2]
     assert [f"attempt {n} of 3" in message for n, message in enumerate(caplog.messages, start=1)] == [True] * 3
+
+
+@pytest.mark.parametrize("failing", range(1, 6))
+def test_a_shortage_is_not_the_program_s_fault(tier, monkeypatch, failing):
+    monkeypatch.setattr(sandbox_module.time, "sleep", lambda seconds: None)
+    with Sandbox(tier=tier, workers=1) as sandbox:
+        attempt, calls = sandbox._attempt, []
+        monkeypatch.setattr(
+            sandbox, "_attempt", lambda *job: calls.append(job) or (None if len(calls) <= failing else attempt(*job))
+        )
+        outcome = sandbox.run("print(1)").outcome
+    assert outcome is (Outcome.OK if failing < 4 else Outcome.SANDBOX_ERROR)
