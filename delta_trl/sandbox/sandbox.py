@@ -4,6 +4,7 @@ import contextlib
 import json
 import logging
 import os
+import signal
 import time
 from collections.abc import Iterable, Sequence
 from typing import Literal
@@ -129,7 +130,7 @@ class Sandbox:
                 result = self._attempt(jobs, limits)
                 if result is not None:
                     return result
-                problem = "its process could not begin"
+                problem = "its process could not begin, or was killed"
             except (WorkerError, OSError) as error:
                 problem = str(error)
             logger.warning("Sandbox execution failed (attempt %d of %d): %s", attempt + 1, MAX_ATTEMPTS, problem)
@@ -146,7 +147,7 @@ class Sandbox:
         return result is not None and result.stdout == b"works\n"
 
     def _attempt(self, jobs: list[dict], limits: Limits) -> Result | None:
-        """One attempt; `None` if a process failed before its program began."""
+        """One attempt; `None` if it has no result."""
         with self._pool.borrow() as worker:
             return execute_on(worker, jobs, limits)
 
@@ -219,7 +220,7 @@ def is_jailed(worker: Worker) -> bool:
 
 
 def execute_on(worker: Worker, jobs: list[dict], limits: Limits) -> Result | None:
-    """The result of the first job's process; `None` if a process failed before its program began."""
+    """The result of the first job's process; `None` if a process failed before its program began, or it was killed."""
     with contextlib.ExitStack() as stack:
         files = []  # of each process: job, stdout, stderr, reports
         for job in jobs:
@@ -231,8 +232,11 @@ def execute_on(worker: Worker, jobs: list[dict], limits: Limits) -> Result | Non
         return read_result(reply, files[:4], limits, len(jobs[0].get("inputs", [""]))) if reply["begun"] else None
 
 
-def read_result(reply: dict, group: list[int], limits: Limits, cases: int) -> Result:
-    """The result of a process from its files and the worker's reply, with at most one report for each case."""
+def read_result(reply: dict, group: list[int], limits: Limits, cases: int) -> Result | None:
+    """
+    The result of a process from its files and the worker's reply, with at most one report for each case; `None` if the
+    process was killed from outside.
+    """
     process = reply["processes"][0]
     sizes = [os.fstat(descriptor).st_size for descriptor in group[1:]]
     stderr = os.pread(group[2], STDERR_BYTES, max(0, sizes[1] - STDERR_BYTES))
@@ -246,6 +250,8 @@ def read_result(reply: dict, group: list[int], limits: Limits, cases: int) -> Re
         outcome = Outcome.OUTPUT_LIMIT
     elif last_line.startswith(b"MemoryError"):
         outcome = Outcome.MEMORY
+    elif status == -signal.SIGKILL:  # by a kernel short of memory; a program that kills itself ends all attempts
+        return None
     else:
         outcome = Outcome.EXCEPTION if status > 0 else Outcome.KILLED
     *reports, _ = read_all(group[3], limits.output_bytes).split(b"\n", cases)

@@ -107,6 +107,16 @@ def test_a_worker_killed_at_work_is_replaced(tier):
         assert (result.outcome, result.stdout) == (Outcome.OK, b"1\n")
 
 
+def test_a_program_killed_from_outside_runs_again(tier):
+    with Sandbox(tier=tier, workers=1) as sandbox:
+        sandbox.run("")
+        supervisor = psutil.Process(sandbox._pool.idle[0].process.pid)
+        threading.Timer(0.3, lambda: supervisor.children(recursive=True)[-1].kill()).start()
+        result = sandbox.run("import time; time.sleep(0.6); print(1)")
+        assert (result.outcome, result.stdout) == (Outcome.OK, b"1\n")
+        assert supervisor.is_running()
+
+
 def test_a_program_that_ends_every_worker_is_at_fault(tier, monkeypatch):
     """Whatever it is that it does: another program runs, so the machine is not to blame."""
     with Sandbox(tier=tier, workers=1) as sandbox:
