@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ..sandbox import Grade, Limits, RemoteSandbox, Sandbox, Tests, TestsError, check_tests, grade, parse_tests
 from ..sandbox.pool import map_in_threads
-from .grader.extraction import Completions
+from .grader.extraction import THINK_TAG, Completions
 from .inputs import check_inputs
 from .reasoning import graded_texts
 
@@ -17,7 +17,6 @@ logger = logging.getLogger(__name__)
 
 PYTHON = re.compile(r"\W{0,2}py(?:thon)?[\d.]*(?![\w-])", re.IGNORECASE)
 HEADED = re.compile(r"py(?:thon)?3?\s*", re.IGNORECASE)  # Solution: ```python
-THINK = "<think>"
 TAGS = re.compile(r"(?:[ \t]*<[^<>`\s]{1,30}>)*")
 
 
@@ -26,10 +25,10 @@ def extract_program(text: str, whole_text: bool = True) -> str | None:
     The program of a completion: its last fenced block marked as Python, else its last without a mark, else its last.
 
     Args:
-        text (`str`): The completion. Only what follows its reasoning (`</think>`) counts.
+        text (`str`): The completion. Only what follows its reasoning (`</think>`, `</reasoning>`) counts.
         whole_text (`bool`, *optional*, defaults to `True`): Take a text without any fence as the program itself.
     """
-    text = text.rpartition("</think>")[2]
+    text = text[max((tag.end() for tag in THINK_TAG.finditer(text) if tag[1]), default=0) :]
     blocks: dict[str, str] = {}
     opening: Fence | None = None
     lines: list[str] = []
@@ -37,7 +36,7 @@ def extract_program(text: str, whole_text: bool = True) -> str | None:
     for line in text.split("\n"):
         fence = read_fence(line)
         if opening is None:
-            if THINK in line:
+            if THINK_TAG.search(line):
                 return None  # unclosed reasoning; inside a block the tag is part of the program
             if fence is not None:
                 opening, lines, fenced = fence, [], True
@@ -49,7 +48,8 @@ def extract_program(text: str, whole_text: bool = True) -> str | None:
             opening, lines = fence, []
         else:
             lines.append(line)
-    if opening is not None:  # the completion ends inside its last block
+    if opening is not None:  # the completion ends inside its last block, or with `print(1)```'
+        lines[-1:] = [line.rstrip().removesuffix(opening.mark) for line in lines[-1:]]
         _keep(blocks, opening, lines)
     if not fenced and whole_text:
         return text if text.strip() else None
@@ -245,7 +245,7 @@ class CodeReward:
 def _continued(prompt: Any, text: str) -> str:
     """The completion after the prompt's last line, if that opens a block of Python and the completion opens none."""
     last = prompt.rstrip().rpartition("\n")[2] if isinstance(prompt, str) else ""
-    if not _opens_python(last) or THINK in text or any(map(_opens_python, text.split("\n"))):
+    if not _opens_python(last) or THINK_TAG.search(text) or any(map(_opens_python, text.split("\n"))):
         return text
     return f"{last}\n{text}"
 

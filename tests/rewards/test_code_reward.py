@@ -40,6 +40,10 @@ RIGHT = "```python\nprint(sum(map(int, input().split())))\n```"
         ("", None),
         ("<think>```python\na\n```</think>```python\nb\n```", "b\n"),
         ("<think>```python\na\n```", None),
+        ("<reasoning>```python\na\n```", None),
+        ("<thinking>```python\na\n```</thinking>\n```python\nb\n```", "b\n"),
+        ("<reasoning>```python\na\n```</reasoning>", None),
+        ("```python\na\nb```", "a\nb"),
         ("text\r\n```python\r\na\r\n```\r\n", "a\r\n"),
         ("1. So:\n   ```python\n   a\n   ```", "a\n"),
         ("- So:\n\t```python\n\tif a:\n\t\tb\n\n\tc\n\t```", "if a:\n\tb\n\nc\n"),
@@ -143,7 +147,11 @@ def test_a_prompt_may_open_the_block(require_fence):
     opened = [*("Print 1.\n```python\n", "Print 1.\n```python", "In short: ```python\r\n", "1.\n  ~~~py\n\n")]
     cases = [(prompt, right.replace("```", "~~~") if "~" in prompt else right, 1.0) for prompt in opened]
     cases += [(opened[0], right + "\nIt prints 1.", 1.0), (opened[0], own, 1.0), (opened[0], reasoning, 0.0)]
-    cases += [("1.\n<think>\n", own, 0.0), ("1.\n<think>\n", f"Hm.</think>\n{own}", 1.0)]
+    cases += [
+        ("1.\n<think>\n", own, 0.0),
+        ("1.\n<reasoning>\n", own, 0.0),
+        ("1.\n<think>\n", f"Hm.</think>\n{own}", 1.0),
+    ]
     cases += [(prompt, own, 1.0) for prompt in ("Print 1.", "Go on:\n```python\npass\n```", [{"role": "user"}])]
     prompts, completions, expected = map(list, zip(*cases, strict=True))
     reward = CodeReward(workers=2, require_fence=require_fence)
