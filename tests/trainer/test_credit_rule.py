@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from delta_trl.credit import FIPO, RULES, Credit, DelTA, TokenCredit
+from delta_trl.credit import RULES, Credit, TokenCredit
 from delta_trl.credit.rule import TokenCreditError
 from delta_trl.trainer.credit_rule import RULE_STATE, rule_name
 
@@ -68,11 +68,3 @@ def test_a_checkpoint_without_state_starts_the_rule_anew(make_trainer, tmp_path)
 def test_names_of_rules_differ():
     names = {rule_name(kind()) for kind in set(RULES.values())}
     assert len(names) == len(set(RULES.values()))
-
-
-def test_the_state_of_another_rule_is_not_loaded(make_trainer, tmp_path, caplog):
-    make_trainer(**OPTIONS).train()
-    checkpoint = tmp_path / "run" / "checkpoint-1"
-    torch.save({"rule": rule_name(FIPO()), "state": {"x": 1}}, checkpoint / RULE_STATE)
-    make_trainer(**OPTIONS).train(resume_from_checkpoint=str(checkpoint))
-    assert f"holds the state of {rule_name(FIPO())}: {rule_name(DelTA())} starts without one" in caplog.text
