@@ -138,7 +138,9 @@ def _mbppplus(row: dict) -> dict:
     # Without those in the prompt, which would earn a part of the reward by themselves
     tests = {column: row[column] for column in ("test_imports", "test" if row["test"] else "test_list")}
     if row["test"]:  # a program that empties its argument must not empty that of the reference
-        tests["test"] = _text(row, "test").replace("(*inp), ref_func(*inp)", "(*deepcopy(inp)), ref_func(*inp)")
+        test = _text(row, "test").replace("(*inp), ref_func(*inp)", "(*deepcopy(inp)), ref_func(*inp)")
+        # MBPP/737, 787 and 794 as published compare, and assert nothing
+        tests["test"] = test.replace("(out is not None)\n", "(out is not None)\n    assert exact_match\n")
     called = set(re.findall(r"(\w+)\(", " ".join(row["test_list"] or [])))
     if len(called) == 1 and hasattr(builtins, *called):  # MBPP/126 asks for a function `sum`
         tests["entry_point"] = called.pop()

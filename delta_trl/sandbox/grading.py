@@ -218,6 +218,10 @@ def parse_tests(tests: dict | str) -> Tests:
         return _parse_tests(tests)
     except (RecursionError, MemoryError) as error:  # from Python's parser
         raise TestsError("The tests are nested too deeply.") from error
+    except TestsError:
+        raise
+    except (TypeError, ValueError) as error:  # integers too long for a text, arrays where lists are expected
+        raise TestsError(f"The tests cannot be read: {error}") from error
 
 
 def _parse_tests(tests: dict | str) -> Tests:
@@ -303,6 +307,7 @@ def _parse_calls(name: str, inputs: list, outputs: list) -> CallTests:
         if not isinstance(given, list):
             raise TestsError(f"A call's input is a list of arguments or JSON lines, got {type(given).__name__}.")
         _check_depth((given, wanted))
+        codec.encode(given)
         if not _is_json(wanted):
             raise TestsError(f"A call's output is a JSON value, got {wanted!r:.200}.")
         arguments.append(given)

@@ -101,6 +101,14 @@ def check(candidate):
         assert _poly(*candidate(*inp), inp) <= 1e-6
 """
 COUNTER = "from collections import Counter as count"
+WHETHER = """\
+def assertion(out, exp, atol):
+    exact_match = exp == (out is not None)
+inputs = [['ab'], ['b']]
+results = [True, False]
+for i, (inp, exp) in enumerate(zip(inputs, results)):
+    assertion(check_str(*inp), exp, 0)
+"""
 
 
 @pytest.mark.parametrize(
@@ -115,13 +123,19 @@ COUNTER = "from collections import Counter as count"
             "def total(a, b): return 6",
         ),
         (
+            "mbppplus",
+            MBPP | {"test_list": ["assert check_str('ab')"], "test": WHETHER},
+            "def check_str(text): return text.startswith('a') or None",
+            "def check_str(text): return True",
+        ),
+        (
             "humanevalplus",
             {"task_id": "HumanEval/32", "prompt": "def find_zero(xs):", "entry_point": "find_zero", "test": ROOT},
             "def find_zero(xs): return -xs[0] / xs[1]",
             "def find_zero(xs):\n    xs.clear()\n    return 0.0",
         ),
     ],
-    ids=["wrong", "mbppplus", "sum", "humanevalplus"],
+    ids=["wrong", "mbppplus", "sum", "whether", "humanevalplus"],
 )
 def test_programs_cannot_change_what_a_reference_gets(form, row, right, wrong):
     tests = FORMATS[form].convert(row)["tests"]

@@ -3,8 +3,10 @@
 import json
 import time
 
+import numpy as np
 import pytest
 
+from delta_trl.rewards import code_reward
 from delta_trl.sandbox import Limits, Outcome, Result, TestsError, check_tests, codec, grade, parse_tests
 from delta_trl.sandbox.checker import same_output, same_value
 
@@ -204,12 +206,28 @@ UNUSABLE = (
         {"test": "def test_a(): return f(1) == 2"},
         {"test": "def check(candidate): return candidate(1) == 2", "entry_point": "f"},
         {"test": "try:\n    assert f(1) == 2\nexcept Exception as error:\n    print(error)"},
+        {"test": "assert fast(10) == slow(10)"},
     ],
     ids=lambda tests: str(tests)[-40:],
 )
 def test_tests_that_a_wrong_program_could_pass_cannot_be_used(sandbox, tests):
     with pytest.raises(TestsError, match=UNUSABLE):
         check_tests(sandbox, parse_tests(tests), Limits())
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        json.dumps({"inputs": ["1"], "outputs": ["LONG"]}).replace('"LONG"', "1" * 5000),
+        {"fn_name": "f", "inputs": [[np.array([1])]], "outputs": [1]},
+        {"test_list": np.array(["assert f(1) == 1", "assert f(2) == 2"])},
+    ],
+    ids=["long", "array", "column"],
+)
+def test_tests_that_cannot_be_read_are_no_error_of_the_training(tests):
+    with pytest.raises(TestsError, match=r"cannot be read: .*(4300 digits|not plain data|ambiguous)"):
+        parse_tests(tests)
+    assert code_reward(["print(1)"], tests=[tests]) == [None]
 
 
 @pytest.mark.parametrize(

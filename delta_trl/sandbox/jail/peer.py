@@ -11,6 +11,7 @@ that the tests have passed to it, and these only as `guard` permits.
 import builtins
 import collections
 import contextlib
+import hashlib
 import importlib
 import io
 import itertools
@@ -80,9 +81,8 @@ class Peer:
         self.imports: dict[int, object] = {}
         self.served: dict[str, object] = {}
         self.reading = False  # whether it waits for the answer to a question in READING
-        self.answers: dict[str, dict] = {}  # to these questions
+        self.answers: dict[str, dict[str, dict]] = {}  # to these questions, by what they are asked of
         self.contents: dict[int, Any] = {}  # of containers, and what iterators have given so far
-        self.lengths: dict[int, int] = {}  # of other objects
         self.lock = threading.RLock()  # one conversation at a time; callbacks nest within it
 
     # messages
@@ -127,6 +127,8 @@ class Peer:
             else:
                 if operation != "next":
                     self.forget()
+                elif not self.reading:  # it changes only what it is asked of
+                    self.answers.pop(json.dumps(encoded[0]), None)
                 message = self.converse(question)
             if "changed" in message:
                 for argument, changed in zip(args, message["changed"], strict=True):
@@ -138,19 +140,19 @@ class Peer:
             return self.decode(message["value"])
 
     def ask_once(self, question: dict) -> dict:
-        key = json.dumps(question)
-        if key not in self.answers:
+        key, answers = json.dumps(question), self.answers.setdefault(json.dumps(question["args"][0]), {})
+        if key not in answers:
             self.reading, before = True, self.reading
             try:
-                self.answers[key] = self.converse(question)
+                answers[key] = self.converse(question)
             finally:
                 self.reading = before
-        return self.answers[key]
+        return answers[key]
 
     def forget(self) -> None:
         """Something may have changed, but not because of what the other side does when it is only asked."""
         if not self.reading:
-            self.answers, self.contents, self.lengths = {}, {}, {}
+            self.answers, self.contents = {}, {}
 
     def converse(self, question: dict) -> dict:
         """Send a request and serve the other side's until its answer comes."""
@@ -393,13 +395,10 @@ class Remote:
         return is_container(self) and plain(self) == other
 
     def __iter__(self):
-        if is_container(self):
-            return iter(plain(self))
-        items = ask(self, "iter")
-        return items if items is self else replayed(self, items)
+        return iter(plain(self)) if is_container(self) else items_of(self, "iter")
 
     def __reversed__(self):
-        return reversed(plain(self)) if is_container(self) else replayed(self, ask(self, "reversed"))
+        return reversed(plain(self)) if is_container(self) else items_of(self, "reversed")
 
     def __len__(self):
         if is_container(self):
@@ -407,7 +406,6 @@ class Remote:
         length = ask(self, "len")
         if type(length) is not int:
             raise TypeError("__len__ gave no int")
-        lengths_of(self)[object.__getattribute__(self, "_key")] = length
         return length
 
     def __getitem__(self, key):
@@ -423,7 +421,7 @@ class Remote:
 
     def __contains__(self, item):
         found = (item is each or item == each for each in self)
-        if object.__getattribute__(self, "_key") in lengths_of(self):
+        if length_of(self) is not None:
             return any(list(found))  # reads to the end, where the length is checked
         return any(found)
 
@@ -472,17 +470,25 @@ def plain(remote):
     return peer.contents[key]
 
 
-def lengths_of(remote):
-    return object.__getattribute__(remote, "_peer").lengths
+def items_of(remote, operation):
+    """An iterator over a remote object's items, as many as its length says if it has one."""
+    length, items = length_of(remote), ask(remote, operation)
+    if items is not remote:
+        items = replayed(items)
+    return items if length is None else counted(items, length)
 
 
-def replayed(remote, items):
-    """
-    The items of a remote object: if it is read again, the same ones. Raises RemoteError if their number is not the
-    length that it has given: a loop over fewer would test too little.
-    """
-    length = lengths_of(remote).get(object.__getattribute__(remote, "_key"))
-    known = object.__getattribute__(remote, "_peer").contents.setdefault(object.__getattribute__(items, "_key"), [])
+def length_of(remote):
+    """A program's object's length, if it has one."""
+    if object.__getattribute__(remote, "_peer").guarded_module is not None:
+        with contextlib.suppress(TypeError):
+            return len(remote)
+    return None
+
+
+def replayed(items):
+    """The items of a remote iterator: if an equal one is read again, the same ones."""
+    known = object.__getattribute__(items, "_peer").contents.setdefault(object.__getattribute__(items, "_key"), [])
     for position in itertools.count():
         if position == len(known):
             try:
@@ -490,8 +496,18 @@ def replayed(remote, items):
             except StopIteration:
                 break
         yield known[position]
-    if length not in (None, position):
-        raise RemoteError(f"an object of length {length} has given {position} items")
+
+
+def counted(items, length):
+    """The items of an iterator. Raises RemoteError if there are fewer or more: a loop would test too little."""
+    given = 0
+    with contextlib.suppress(StopIteration):
+        while True:
+            item = next(items)
+            given += 1
+            yield item
+    if given != length:
+        raise RemoteError(f"an object of length {length} has given {given} items")
 
 
 def _define(name: str, operation: str, result: type | None = None) -> None:
@@ -544,19 +560,55 @@ for _name, _type in (("hash", int), ("str", str), ("repr", str), ("int", int), (
 
 def state(value):
     """What `==` compares of the program's objects: the class, the attributes and the content, recursively."""
+    known: dict[int, str] = {}  # by id, what was read: without it, shared parts would take exponential time
+    path: list[int] = []  # of the objects that contain this one
 
     def refer(part: Any) -> list:
-        attributes = dict(getattr(part, "__dict__", {}))
-        for kind in type(part).__mro__:
-            slots = kind.__dict__.get("__slots__", ())
-            for name in (slots,) if isinstance(slots, str) else slots:
-                if hasattr(part, name):
-                    attributes[name] = getattr(part, name)
         if isinstance(part, (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType)):
             return ["object", str(id(part)), None]
-        return ["object", str(id(type(part))), codec.encode(attributes, refer) if attributes else str(id(part))]
+        if id(part) in path:  # it contains itself, as nodes of graphs do
+            return ["object", "above", len(path) - path.index(id(part))]
+        if id(part) not in known:
+            path.append(id(part))
+            try:
+                attributes, items = attributes_of(part), content(part)
+                own = id(part) if not attributes and items is None else None  # nothing else tells it from others
+                known[id(part)] = digest([codec.encode(each, refer) for each in (attributes, items, own)])
+            finally:
+                path.pop()
+        return ["object", str(id(type(part))), known[id(part)]]
 
-    return json.dumps([refer(value), codec.encode(content(value), refer)])
+    return json.dumps(refer(value))
+
+
+def attributes_of(value: Any) -> dict:
+    """The attributes of an object, also those in `__slots__`."""
+    attributes = dict(getattr(value, "__dict__", {}))
+    for kind in type(value).__mro__:
+        slots = kind.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if hasattr(value, name):
+                attributes[name] = getattr(value, name)
+    return attributes
+
+
+def digest(encoded: Any) -> str:
+    """Of an encoding, so that equal values have the same: of dicts and sets in any order, of 1 and 1.0."""
+
+    def ordered(data: Any) -> Any:
+        if not isinstance(data, list) or not data:
+            return data
+        tag, *rest = data
+        if tag == "float" and (number := float.fromhex(rest[0])).is_integer():
+            return codec.encode(int(number))
+        if tag in ("dict", "counter"):
+            return ["dict", *sorted(([*map(ordered, pair)] for pair in rest), key=json.dumps)]
+        if tag in codec.SEQUENCES:
+            items = [*map(ordered, rest)]
+            return [tag, *(sorted(items, key=json.dumps) if "set" in tag else items)]
+        return data
+
+    return hashlib.sha256(json.dumps([ordered(part) for part in encoded]).encode()).hexdigest()
 
 
 def content(container):

@@ -119,9 +119,18 @@ def finish(status: int) -> int:
 def flush(*streams: Any) -> int:
     status = 0
     for stream in streams:
-        if stream is not None and not getattr(stream, "closed", False):
+        if stream is not None and not is_closed(stream):
             status = guarded(stream.flush) or status
     return status
+
+
+def is_closed(stream: Any) -> bool:
+    try:
+        return stream.closed
+    except AttributeError:  # a program's own
+        return False
+    except ValueError:  # detached: another stream has its content
+        return True
 
 
 def open_streams(text: str) -> None:

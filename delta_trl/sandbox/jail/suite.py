@@ -90,7 +90,7 @@ class UnusableError(Exception):
 
 
 class Nothing:
-    """What the tests get without a program. It can be called and has every attribute, but equals nothing else."""
+    """What the tests get without a program. It can be called and has every attribute, and equals only its like."""
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -101,6 +101,9 @@ class Nothing:
 
     def __call__(self, *args: Any, **kwargs: Any) -> "Nothing":
         return Nothing()
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Nothing
 
     def __bool__(self) -> bool:
         raise TypeError("nothing is neither true nor false")
