@@ -48,8 +48,9 @@ def extract_program(text: str, whole_text: bool = True) -> str | None:
             opening, lines = fence, []
         else:
             lines.append(line)
-    if opening is not None:  # the completion ends inside its last block, or with `print(1)```'
-        lines[-1:] = [line.rstrip().removesuffix(opening.mark) for line in lines[-1:]]
+    if opening is not None:  # the completion ends inside its last block
+        if lines and lines[-1].rstrip().endswith(opening.mark):  # print(1)```
+            lines[-1] = lines[-1].rstrip().removesuffix(opening.mark)
         _keep(blocks, opening, lines)
     if not fenced and whole_text:
         return text if text.strip() else None

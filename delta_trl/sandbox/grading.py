@@ -307,7 +307,7 @@ def _parse_calls(name: str, inputs: list, outputs: list) -> CallTests:
         if not isinstance(given, list):
             raise TestsError(f"A call's input is a list of arguments or JSON lines, got {type(given).__name__}.")
         _check_depth((given, wanted))
-        codec.encode(given)
+        codec.encode(given)  # raises for what cannot be given to a program
         if not _is_json(wanted):
             raise TestsError(f"A call's output is a JSON value, got {wanted!r:.200}.")
         arguments.append(given)

@@ -64,7 +64,7 @@ OPERATOR_AFTER = re.compile(
     r"|[ \t~$]*(?:\\text\{\s*)?(?:dozens?|(?:hundred|thousand)(?:th)?s?|(?:m|b|tr)illions?|halves|thirds|tenths)\b"
 )
 DOUBTED_BEFORE = re.compile(
-    r"(?:\b(?:if|maybe|perhaps|possibly)\b|\bwhether\b|\bdoubt\b|\bassume\b|\bfalse\s+that\b|n['’]t\s+(?:think|believe)|\bnot\s+(?:think|believe|sure)|\bunless\b|\bsuppose\b"
+    r"(?:\b(?:if|whether|unless|suppose|assume|doubt|maybe|perhaps|possibly|false\s+that)\b|n['’]t\s+(?:think|believe)|\bnot\s+(?:think|believe|sure)"
     r"|\b(?:refus|den[iy]|declin|hesitat|reluctan|pretend|contradict)\w*\b|\bis\s+(?:the|my)\s*$|\b(?:wrong|incorrect|false)\s*$)[^.\n]{0,30}$",
     re.IGNORECASE,
 )
@@ -173,20 +173,20 @@ def extract_answer(text: str, parts: int = 1, require_boxed: bool = False) -> li
 def extract_gold(solution: str) -> str:
     r"""The gold: after the last `####`, else the last boxes, else `<answer>`, else the text without `$`."""
     if "####" in solution:
-        return _bare(solution.rpartition("####")[2])
+        return _without_dollars(solution.rpartition("####")[2])
     boxes = find_boxes(solution)
     if boxes is None:
         return ""
     if boxes := boxes or _bare_boxes(solution):
         return ", ".join(box.content for box in _last_group(solution, boxes))
     if tags := ANSWER_TAG.findall(solution):
-        return _bare(tags[-1])
+        return _without_dollars(tags[-1])
     solution = re.sub(r"^\s*\**(?:the\s+)?(?:final\s+)?answer\**\s*(?:is\s*:?|:)\**", "", solution, flags=re.I)
-    return _bare(solution)
+    return _without_dollars(solution)
 
 
-def _bare(gold: str) -> str:
-    r"""Without the `$` around it; a `\$` stays."""
+def _without_dollars(gold: str) -> str:
+    r"""A gold without the `$` around it; a `\$` stays."""
     bare = gold.strip().strip("$")
     return (f"{bare}$" if bare.endswith("\\") else bare).strip()
 

@@ -24,7 +24,8 @@ JUDGED = frozenset("answer answers choice option value result".split())
 SUBJECTS = frozenset("that this it which answer result value".split())
 COPULAS = frozenset("is are was were be equals seems looks".split())
 AUXILIARIES = COPULAS | frozenset("can could did do does may might must should would".split())
-SEEMING = frozenset("seem look sound my quite".split())
+# Words that may stand between a negation and what it negates ("does not seem to be right")
+BETWEEN = SILENT | AUXILIARIES | frozenset("seem look sound my quite".split())
 # Words that may precede a denial ("Hmm, but that is wrong"), that take a value back ("Wait, 43"), that hint at that.
 OPENINGS = frozenset("but and so oh ah my wait hmm actually sorry however clearly no".split()) | SUBJECTS | AUXILIARIES
 CORRECTIONS = frozenset("wait actually no sorry oops hmm correction mean meant rather scratch thought".split())
@@ -92,21 +93,23 @@ def _denies(sentence: list[re.Match]) -> bool | None:
     for number, token in enumerate(sentence):
         following = _word(sentence[number + 1]) if number + 1 < len(sentence) else ""
         word = _word(token).removesuffix("'s")
+        negates = word == "not" or word.endswith("n't") or (word == "no" and number + 1 == len(sentence))
         if token["value"]:
             return False
-        if negated and word in AFFIRMED:
-            return following != "to"  # "not possible to get more" is not about the value
-        if word == "not" or word.endswith("n't") or (word == "no" and number + 1 == len(sentence)):
+        if negated:
+            if word in AFFIRMED:
+                return following != "to"  # "not possible to get more" is not about the value
+            if word and not negates and word not in BETWEEN:
+                return False
+        elif negates:
             negated = True
-        elif negated and word and word not in SILENT | AUXILIARIES | SEEMING:
-            return False
         elif word in DENIALS:
             return following != "to"
         elif word in ("scratch", "ignore", "disregard"):
             return following in ("that", "this")
-        elif word and not negated and word not in OPENINGS and not (word in ("a", "the") and previous in COPULAS):
-            return False
         elif word == "no" and following:
+            return False
+        elif word and word not in OPENINGS and not (word in ("a", "the") and previous in COPULAS):
             return False
         previous = word
     return True if negated else None
