@@ -2,10 +2,14 @@
 Would the tests notice a mistake? Changes one line of the package at a time and runs the tests that concern it.
 
     python -m scripts.endurance.mutants --count 150 --seed 0 --output outputs/mutants.jsonl
+    python -m scripts.endurance.mutants --again outputs/mutants.jsonl --output outputs/after.jsonl
 
 A mutant is killed when a test fails or does not end, and survives when all tests pass. Some of those that survive
 mean the same as the original; their share does not depend on the tests. The seed decides which mutants are made.
 Rows that are in the output already are not done again.
+
+`--again` makes the mutants that were killed once more, after tests were deleted. A mutant whose code has gone is
+counted and not made.
 """
 
 import argparse
@@ -15,6 +19,7 @@ import copy
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -94,11 +99,39 @@ def places(tree: ast.AST) -> Iterator[tuple[ast.AST, str, int | None]]:
             yield from places(child)
 
 
-def mutants(root: Path, count: int, seed: int) -> list[tuple[str, int]]:
-    """Files of the package, and which of their places to change; each place of the package is as likely."""
+def mutants(root: Path, count: int, seed: int, only: str = "") -> list[tuple[str, int]]:
+    """Files of the package, and which of their places to change; each place is as likely. `only` is searched for in
+    the files' names."""
     files = sorted(path.relative_to(root).as_posix() for path in (root / PACKAGE).rglob("*.py"))
+    files = [file for file in files if re.search(only, file)]
     every = [(file, i) for file in files for i, _ in enumerate(places(ast.parse((root / file).read_text())))]
-    return random.Random(seed).sample(every, count)
+    return random.Random(seed).sample(every, min(count, len(every)))
+
+
+def what_is_changed(row: dict) -> tuple[str, ...]:
+    """What names a mutant when lines have moved."""
+    return row["file"], row["function"], row["was"], row["is"]
+
+
+def killed_before(root: Path, rows: list[dict]) -> list[tuple[str, int]]:
+    """The mutants of rows that were killed, as far as their code is still there."""
+    wanted = {what_is_changed(row) for row in rows if row["killed"]}
+    found = {}
+    for file in sorted({row["file"] for row in rows}):
+        source = (root / file).read_text() if (root / file).exists() else ""
+        for place in range(len(list(places(ast.parse(source))))):
+            key = what_is_changed({"file": file, **mutate(source, place)[1]})
+            if key in wanted:
+                found.setdefault(key, (file, place))
+    print(f"{len(wanted)} mutants were killed; the code of {len(found)} is still there")
+    return list(found.values())
+
+
+def function_at(tree: ast.AST, line: int) -> str:
+    """The functions and classes, from the outermost, in which a line stands."""
+    scopes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    around = [node for node in ast.walk(tree) if isinstance(node, scopes) and node.lineno <= line <= node.end_lineno]
+    return ".".join(node.name for node in sorted(around, key=lambda node: node.lineno))
 
 
 def mutate(source: str, number: int) -> tuple[str, dict]:
@@ -111,7 +144,8 @@ def mutate(source: str, number: int) -> tuple[str, dict]:
         setattr(parent, field, new)
     else:
         getattr(parent, field)[index] = new
-    record = {"line": old.lineno, "was": ast.unparse(old)[:200], "is": ast.unparse(new)[:200]}
+    was, now = ast.unparse(old)[:200], ast.unparse(new)[:200]
+    record = {"line": old.lineno, "function": function_at(tree, old.lineno), "was": was, "is": now}
     return ast.unparse(ast.fix_missing_locations(tree)), record
 
 
@@ -175,9 +209,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=150)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", metavar="REGEX", help="files of the package to change")
+    parser.add_argument("--again", type=Path, metavar="ROWS", help="make the mutants that were killed in these rows")
     parser.add_argument("--output", type=Path, default=Path("outputs/mutants.jsonl"))
     args = parser.parse_args()
-    chosen = mutants(ROOT, args.count, args.seed)
+    if args.again:
+        chosen = killed_before(ROOT, [json.loads(line) for line in args.again.read_text().splitlines()])
+    else:
+        chosen = mutants(ROOT, args.count, args.seed, args.only)
     args.output.parent.mkdir(parents=True, exist_ok=True)
     rows = [json.loads(line) for line in args.output.read_text().splitlines()] if args.output.exists() else []
     done = {(row["file"], row["place"]) for row in rows}
@@ -202,7 +241,7 @@ def main() -> None:
             with args.output.open("a") as output:
                 output.write(json.dumps(row) + "\n")
             print(
-                f"{number}/{args.count} {'killed' if killed else 'SURVIVED'} {file}:{record['line']} ({seconds:g} s)"
+                f"{number}/{len(chosen)} {'killed' if killed else 'SURVIVED'} {file}:{record['line']} ({seconds:g} s)"
             )
         if not survives(root, concerned(f"{PACKAGE}/files.py", root)):
             sys.exit("The tests fail without a mutant now: what has changed meanwhile may have killed some.")
