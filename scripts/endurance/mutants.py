@@ -224,7 +224,7 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         root = copied(Path(folder))
-        if not rows and not survives(root, concerned(f"{PACKAGE}/files.py", root)):
+        if not rows and not survives(root, concerned(chosen[0][0], root)):
             sys.exit("The tests fail without a mutant: run `make test`.")
         for number, (file, place) in enumerate(chosen, start=1):
             if (file, place) in done:
@@ -243,7 +243,7 @@ def main() -> None:
             print(
                 f"{number}/{len(chosen)} {'killed' if killed else 'SURVIVED'} {file}:{record['line']} ({seconds:g} s)"
             )
-        if not survives(root, concerned(f"{PACKAGE}/files.py", root)):
+        if not survives(root, concerned(chosen[0][0], root)):
             sys.exit("The tests fail without a mutant now: what has changed meanwhile may have killed some.")
     print(f"{sum(row['killed'] for row in rows)} of {len(rows)} mutants killed")
 
