@@ -81,6 +81,8 @@ class LanguageBenchmark(WorkedBenchmark):
 
 
 study_arithmetic = partial(StudyBenchmark, task=TASKS["arithmetic"])
+study_arithmetic_0 = partial(StudyBenchmark, task=TASKS["arithmetic_0"])
+study_arithmetic_24 = partial(StudyBenchmark, task=TASKS["arithmetic_24"])
 study_programs = partial(StudyBenchmark, task=TASKS["programs"])
 study_sparse = partial(StudyBenchmark, task=TASKS["sparse"])
 study_own_errors = partial(StudyBenchmark, task=TASKS["own_errors"])

@@ -8,6 +8,7 @@ language model.
 `DYNAMIC_SAMPLING` compares DAPO with and without it, where 5 % of the answers are right and on the language model.
 `ELICIT` (docs/elicit_plan.md) compares side weights on models that were taught one task, and on one that knows twelve.
 `WEIGHTS` (docs/weights_plan.md) maps the best weight of losers by pass rate, staleness, length and kind of errors.
+`CEILING` (docs/ceiling_plan.md) asks whether any token credit in DelTA's range could help where boilerplate dominates.
 """
 
 from collections.abc import Callable, Iterator
@@ -479,4 +480,40 @@ WEIGHTS = Study(
         if not name.startswith(BASELINE)
     },
 )
-STUDIES = {study.name: study for study in (CREDIT, BALANCE, MECHANISM, LANGUAGE, DYNAMIC_SAMPLING, ELICIT, WEIGHTS)}
+
+# --- could any token credit in DelTA's range help? ------------------------------------------------------------------
+
+
+def exact_labels(ratio: float) -> dict:
+    """Tokens that decide weigh `ratio` times the others, on both sides; the mean weight of either side is 1."""
+    labels = rule("scripts.studies.rules.Oracle", winners=True, rest=1 / ratio)
+    return changed("scripts.studies.rules.AtSideWeight", labels, losers=1.0)
+
+
+EXACT_10 = exact_labels(10)
+DELTA_LM_HEAD = rule("delta", token_gradient="lm_head")
+CEILING_TASKS = ("arithmetic_0", "arithmetic", "arithmetic_24")  # words of boilerplate in a line: 0, 12 and 24
+CEILING_ARMS = {
+    "dapo": DAPO,
+    "exact_1.5": exact_labels(1.5),
+    "exact_10": EXACT_10,
+    "exact_10_shuffled": changed("shuffled", EXACT_10),
+    "delta": rule("delta"),
+    "delta_lm_head": DELTA_LM_HEAD,
+    "delta_lm_head_side_mean": changed("side_mean", DELTA_LM_HEAD),
+    "delta_lm_head_wide": rule("delta", token_gradient="lm_head", lambda_min=0.2, lambda_max=2.0),
+}
+CEILING = Study(  # docs/ceiling_plan.md
+    name="ceiling",
+    variants={name: unit_steps(arm) for name, arm in CEILING_ARMS.items()},
+    rollouts={"tune": 16, "long": 16},
+    samples=4,
+    look_samples=4,
+    sections=(Section("Ceiling", [(task, arm) for task in CEILING_TASKS for arm in CEILING_ARMS], 24, "long"),),
+    rates=dict.fromkeys(CEILING_TASKS, (1e-4, 1.6e-4, 2.56e-4, 4.1e-4, 6.55e-4)),
+    tuning_seeds=dict.fromkeys(CEILING_TASKS, (9100, 9101, 9102, 9103)),
+    first_seed=9000,
+)
+STUDIES = {
+    study.name: study for study in (CREDIT, BALANCE, MECHANISM, LANGUAGE, DYNAMIC_SAMPLING, ELICIT, WEIGHTS, CEILING)
+}

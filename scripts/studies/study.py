@@ -11,6 +11,7 @@ that is the balance of winners against losers, and why? `plans.py` lists the run
     python -m scripts.studies.study --study elicit --run     # the fourth, on two kinds of models (docs/elicit_plan.md)
     python -m scripts.studies.study --study language --run   # on a language model (docs/language_plan.md)
     python -m scripts.studies.study --study weights --run    # which weight, where (docs/weights_plan.md)
+    python -m scripts.studies.study --study ceiling --run    # could token credit help at all (docs/ceiling_plan.md)
 
 `--run` skips finished runs, so it can be stopped and started at will, and started several times at once: a run that
 another process is doing is skipped (by a lock on a file under outputs/study). Start one process per processor core,
@@ -206,6 +207,7 @@ class Runner:
             **dict(zip(("phase", "task", "variant", "learning_rate", "seed"), run.key, strict=True)),
             "settings": self.study.variants[run.variant],
             "commit": self.commit,
+            "processor": processor(),
             "start_model": self.digest(task_of(run)),
             "reward": curve("reward"),
             "grad_norm": curve("grad_norm"),
@@ -357,6 +359,12 @@ def commit() -> str | None:
 
     changed = git("status", "--porcelain", "--", "delta_trl", "scripts", f":!{RESULTS.relative_to(ROOT)}")
     return git("rev-parse", "HEAD") + "-dirty" * bool(changed) or None
+
+
+def processor() -> str:
+    """The processor's name: two processors may round otherwise."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def task_of(run: Run) -> Task | LanguageTask:

@@ -12,6 +12,8 @@ TASKS = {
     task.name: task
     for task in (
         addition(),
+        addition("arithmetic_0", words_per_line=0),
+        addition("arithmetic_24", words_per_line=24),
         programs(),
         addition("sparse", digits=3, words_per_line=8, forgotten_carries=0.85, miscounted_sums=0.48),
         # one right demonstration in a hundred is as long as the task's
