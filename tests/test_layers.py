@@ -19,7 +19,7 @@ LAYERS = (
     *("credit", "sandbox", "files", "arguments", "version"),
 )
 LAYERS_OF_CREDIT = (
-    *("__init__", "names", "rules", "groups", "coefficients", "gradients", "rule", "tokens", "head"),
+    *("__init__", "names", "rules", "coefficients", "gradients", "rule", "tokens", "head"),
     *("hidden_states", "products", "options", "distributed"),
 )
 KNOW_NOTHING_OF_TRL = ("credit", "sandbox", "data", "report")

@@ -12,14 +12,7 @@ DEFAULT_RULES = (
     "delta",
     "delta:token_gradient=lm_head",
     "within_side",
-    "group_contrast",
-    "sibling_value",
-    "surprisal",
-    "entropy",
-    "advantage_reweighting",
-    "taco",
     "side_weights",
-    "position",
     "random",
 )
 

@@ -13,7 +13,7 @@ from accelerate import PartialState
 from ..arguments.errors import UsageError
 from ..arguments.options import Options
 from ..arguments.parser import StrictParser
-from ..credit import Credit, TokenCredit, alone, credit_at_rollout, make_rule
+from ..credit import Credit, TokenCredit, checked_credit, make_rule, over_this_rank_only
 from ..evaluation.evaluate import code_of, fingerprint, sample_seed
 from ..evaluation.generation import Sampling, TransformersGenerator, beginning
 from ..evaluation.processes import do_chunks, start_processes
@@ -143,8 +143,8 @@ class Audit:
             torch.manual_seed(sample_seed(args.seed, f"{name}/{label}", number, 0))
             own = copy.deepcopy(rule)  # its state must not depend on which batches came before
             try:
-                with alone():
-                    credit = credit_at_rollout(own, tokens)
+                with over_this_rank_only():
+                    credit = checked_credit(own, "of_rollout", tokens)
             except ValueError as error:  # `TokenCreditError` is a `ValueError`
                 raise UsageError(f"rules={label!r}: {error}") from error
             except Exception as error:
@@ -153,7 +153,7 @@ class Audit:
             if credit is None:
                 credit = Credit(uniform)
             weights[label] = credit.weights
-            scores[label] = (credit.weights if credit.scores is None else credit.scores).cpu()
+            scores[label] = credit.weights.cpu()
             metrics[label] = credit.metrics
         if benchmark.references:
             self._write_gradients(chunk, policy_gradients(tokens, weights, args.seed))

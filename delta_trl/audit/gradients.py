@@ -29,7 +29,6 @@ def policy_gradients(tokens: Tokens, weights: dict[str, torch.Tensor], seed: int
         projection to that size (count sketch).
     """
     policy = tokens.policy
-    assert policy is not None
     parameters = [p for p in policy.model.parameters() if p.requires_grad]
     total = sum(p.numel() for p in parameters)
     sums = {name: torch.zeros(min(total, SIZE), device=tokens.mask.device) for name in weights}

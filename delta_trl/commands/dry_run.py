@@ -98,8 +98,7 @@ def make_plan(args: DeltaGRPOConfig, hidden_size: int | None) -> Plan:
     steps = optimiser_steps_per_rollout(args)
     completions = args.generation_batch_size
     completions_per_step = args.per_device_train_batch_size * args.world_size * args.gradient_accumulation_steps
-    needs_states = choose_rule(None, args, DeltaGRPOTrainer).requirements().hidden_states
-    keeps = needs_states and args.hidden_state_cache != "recompute"
+    keeps = choose_rule(None, args, DeltaGRPOTrainer).needs_hidden_states
     cached = completions // args.world_size * args.max_completion_length if keeps else 0
     bytes_each = 2 if args.bf16 or args.fp16 else 4
     return Plan(
@@ -174,7 +173,7 @@ def describe(plan: Plan, run_args: RunArguments, args: DeltaGRPOConfig, model_ar
             f"{plan.cache_gib:.2f} GiB per process if every completion has {args.max_completion_length:,} tokens; "
             f"{per_thousand:.2f} GiB per 1,000 tokens of mean length"
         )
-        places = {"auto": "device memory, else main memory, else recomputed", "device": "device", "cpu": "main memory"}
+        places = {"auto": "device memory, else main memory", "device": "device", "cpu": "main memory"}
         cache += f"; {places[args.hidden_state_cache]}"
     generation = f"vLLM, {args.vllm_mode}" if args.use_vllm else "transformers"
     weights = args.reward_weights or [1.0] * len(run_args.reward_funcs)

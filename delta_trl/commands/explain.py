@@ -10,7 +10,7 @@ from transformers import PretrainedConfig, PreTrainedTokenizerBase
 from ..arguments.errors import UsageError
 from ..arguments.options import Options
 from ..arguments.parser import StrictParser, documented
-from ..credit import credit_at_rollout, make_rule
+from ..credit import checked_credit, make_rule
 from ..data.completions import read_completions
 from ..evaluation.arguments import ModelArguments
 from ..evaluation.generation import ModelSource, beginning
@@ -101,7 +101,7 @@ def explain(rows: list[dict], args: ExplainArguments) -> Path:
     add_advantages(rows)
     tokens = given_tokens(model, rows, micro_batch_size=args.batch_size, progress=True)
     try:
-        credit = credit_at_rollout(rule, tokens)
+        credit = checked_credit(rule, "of_rollout", tokens)
         values = {
             "coefficients": torch.ones_like(tokens.advantages) if credit is None else credit.weights,
             "log_probs": tokens.log_probs,

@@ -24,7 +24,7 @@ Departures from the paper:
 - A side's total weight is guarded against exactly 0 only, so coefficients do not depend on the advantages' scale.
 - A batch with an empty side, or with non-finite gradients, gets coefficients of exactly 1.
 - NaN advantages (unscorable responses) count as 0.
-The paper's ablations are options: hard assignment, kept temperatures, margins within a side. Balanced sides are ours.
+The paper's ablations are options: hard assignment, kept temperatures, margins within a side.
 Departures from the authors' code (a fork of verl, repository RUCBM/DelTA):
 - Centroids, temperatures and Σ λ are reduced over all ranks. There, each data-parallel rank uses its own.
 - An empty side is no contrast. There, its centroid is the zero vector and the other side is scored against that.
@@ -42,24 +42,6 @@ from .tokens import Credit
 
 
 ASSIGNMENTS = ("soft", "hard")
-MARGINS = ("contrast", "within_side")
-
-
-def check_credit_options(refinement_steps: int, lambda_min: float, lambda_max: float) -> None:
-    """Raise `ValueError`, naming option and value, if an option of `token_coefficients` is out of its range."""
-    if not isinstance(refinement_steps, int) or isinstance(refinement_steps, bool) or refinement_steps < 0:
-        raise ValueError(
-            f"refinement_steps={refinement_steps!r}: the number of centroid refinements (the paper's K) must be an "
-            "integer >= 0."
-        )
-    for name, value in (("lambda_min", lambda_min), ("lambda_max", lambda_max)):
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < math.inf:
-            raise ValueError(f"{name}={value!r}: a coefficient bound must be a finite number >= 0.")
-    if lambda_min > lambda_max or lambda_max == 0:
-        raise ValueError(
-            f"lambda_min={lambda_min!r}, lambda_max={lambda_max!r}: expected lambda_min <= lambda_max and "
-            "lambda_max > 0 (the paper uses 0.8 and 1.2)."
-        )
 
 
 @torch.no_grad()
@@ -73,7 +55,6 @@ def contrast_credit(
     normalize: bool = True,
     assignment: str = "soft",
     margin: str = "contrast",
-    balance_sides: bool = False,
     temperatures: tuple[float, float] | None = None,
     eps: float = 1e-8,
 ) -> Credit:
@@ -99,8 +80,6 @@ def contrast_credit(
         margin (`str`, *optional*, defaults to `"contrast"`):
             `"contrast"`, or the ablation `"within_side"`: Δ_j = -‖v_j - μ‖² with μ the centroid of the token's own
             side. Needs `gradients.squared_norms()`.
-        balance_sides (`bool`, *optional*, defaults to `False`):
-            Centre each side's margins on their mean, so that only differences within a side are left.
         temperatures (`tuple[float, float]`, *optional*):
             γ₊ and γ₋ to use instead of measured ones.
         eps (`float`, *optional*, defaults to `1e-8`):
@@ -111,39 +90,34 @@ def contrast_credit(
         `neutral`. Metrics `temperature_positive` and `temperature_negative`, the final γ₊ and γ₋, NaN if neutral.
 
     Raises:
-        ValueError: If an option is out of range or `advantages` is not one-dimensional.
+        ValueError: If an option is unknown or `advantages` is not one-dimensional.
     """
-    check_credit_options(refinement_steps, lambda_min, lambda_max)
-    if assignment not in ASSIGNMENTS or margin not in MARGINS:
-        raise ValueError(f"assignment={assignment!r}, margin={margin!r}: expected one of {ASSIGNMENTS} and {MARGINS}.")
+    if assignment not in ASSIGNMENTS:
+        raise ValueError(f"assignment={assignment!r}: expected one of {', '.join(map(repr, ASSIGNMENTS))}.")
+    margins = {"contrast": _contrast_margins, "within_side": _within_side_margins}[margin]
     A, sides = split_sides(advantages)  # (N,), (2, N)
     count = all_reduce(sides.sum(dim=1).to(A.dtype))  # (2,)
     neutral = not bool((count > 0).all())
     lambdas, gamma = torch.ones_like(A), A.new_full((2,), math.nan)
-    delta = torch.zeros_like(A)
+
+    def temperature(delta: torch.Tensor) -> torch.Tensor:  # (2,)
+        return A.new_tensor(temperatures) if temperatures else _temperatures(delta, sides, count, eps)
 
     if not neutral:
-        margins = _contrast_margins if margin == "contrast" else _within_side_margins
-        alpha = torch.ones_like(A)
-        for k in range(refinement_steps + 1):
-            weights = sides * (A.abs() * alpha)  # (2, N)
-            weights /= all_reduce(weights.sum(dim=1, keepdim=True)).clamp(min=torch.finfo(A.dtype).tiny)
-            lagged, delta = delta, margins(gradients, sides, weights)
-            if balance_sides:
-                mean = all_reduce((sides * delta).sum(dim=1)) / count
-                delta = delta - torch.where(sides[0], mean[0], mean[1])
-            if temperatures is None:
-                gamma = _temperatures(delta if k == 0 else lagged, sides, count, eps)  # (2,)
-            else:
-                gamma = A.new_tensor(temperatures)
+        delta = margins(gradients, sides, _centroid_weights(A, sides))
+        gamma = temperature(delta)
+        for _ in range(refinement_steps):
             alpha = _assign(delta, sides, gamma, assignment)
+            gamma = temperature(delta)  # lagged: of the margins of this pass, not of those to the new centroids
+            delta = margins(gradients, sides, _centroid_weights(A * alpha, sides))
+        alpha = _assign(delta, sides, gamma, assignment)
         lambdas = in_range(alpha, lambda_min, lambda_max, normalize)
         neutral = not bool(all_reduce(lambdas.isfinite().all().to(A.dtype), "MIN"))
         if neutral:
-            lambdas, gamma, delta = torch.ones_like(A), gamma.fill_(math.nan), torch.zeros_like(A)
+            lambdas, gamma = torch.ones_like(A), gamma.fill_(math.nan)
 
     metrics = dict(zip(("temperature_positive", "temperature_negative"), gamma.tolist(), strict=True))
-    return Credit(lambdas.float(), metrics, neutral, scores=delta)
+    return Credit(lambdas.float(), metrics, neutral)
 
 
 def token_coefficients(gradients: TokenGradients, advantages: torch.Tensor, **options: Any) -> torch.Tensor:
@@ -172,6 +146,13 @@ def divide_by_mean(lambdas: torch.Tensor, lambda_min: float) -> torch.Tensor:
     """λ N / Z over all ranks. Z / N comes from λ - λ_min: where all λ equal λ_min, the result is 1 to the last bit."""
     excess, n_tokens = all_reduce(torch.stack([(lambdas - lambda_min).sum(), lambdas.new_tensor(lambdas.numel())]))
     return lambdas / (lambda_min + excess / n_tokens)
+
+
+def _centroid_weights(A: torch.Tensor, sides: torch.Tensor) -> torch.Tensor:  # (N,), (2, N) -> (2, N)
+    """|A_j| over its sum over the side, of all ranks: the weights of the tokens in their side's centroid."""
+    weights = sides * A.abs()
+    weights /= all_reduce(weights.sum(dim=1, keepdim=True)).clamp(min=torch.finfo(A.dtype).tiny)
+    return weights
 
 
 def _assign(delta: torch.Tensor, sides: torch.Tensor, gamma: torch.Tensor, assignment: str) -> torch.Tensor:

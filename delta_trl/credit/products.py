@@ -17,7 +17,7 @@ def score_rows(states: torch.Tensor, direction: torch.Tensor) -> torch.Tensor:
     """<states_j, direction> for `states` (n, d) and `direction` (d,), in the dtype of `direction`; shape (n,)."""
     with torch.autocast(states.device.type, enabled=False):
         if direction.dtype == torch.float32 and _multiplies_as_it_is(states):
-            return torch.mm(states, split(direction).T, out_dtype=torch.float32).sum(dim=1)
+            return torch.mm(states, as_bfloat16_terms(direction).T, out_dtype=torch.float32).sum(dim=1)
         return torch.cat([part.to(direction.dtype) @ direction for part in _pieces(states, direction.dtype)])
 
 
@@ -26,7 +26,9 @@ def combine_rows(weights: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
     with torch.autocast(states.device.type, enabled=False):
         if weights.dtype == torch.float32 and _multiplies_as_it_is(states):
             rows = weights.reshape(-1, weights.size(-1))
-            parts = torch.stack([torch.mm(split(w), states, out_dtype=torch.float32).sum(dim=0) for w in rows])
+            parts = torch.stack(
+                [torch.mm(as_bfloat16_terms(w), states, out_dtype=torch.float32).sum(dim=0) for w in rows]
+            )
             return parts.reshape(*weights.shape[:-1], -1)
         total = weights.new_zeros(*weights.shape[:-1], states.size(1))
         start = 0
@@ -45,13 +47,13 @@ def matmul_rows(states: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return states.to(dtype) @ weight.to(dtype).T
 
 
-def split(x: torch.Tensor) -> torch.Tensor:
+def as_bfloat16_terms(x: torch.Tensor) -> torch.Tensor:
     """A float32 vector (n,) as bfloat16 rows (8, n) that sum to it. Five are 0: tensor cores take multiples of 8."""
-    parts = x.new_zeros(8, len(x), dtype=torch.bfloat16)
-    for part in parts[:3]:
-        part.copy_(x)
-        x = x - part.float()
-    return parts
+    terms = x.new_zeros(8, len(x), dtype=torch.bfloat16)
+    for term in terms[:3]:
+        term.copy_(x)
+        x = x - term.float()
+    return terms
 
 
 def _multiplies_as_it_is(states: torch.Tensor) -> bool:

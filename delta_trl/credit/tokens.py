@@ -1,15 +1,13 @@
 """The input of a rule of token credit, the tokens of a rollout batch, and its output, their credit."""
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Protocol
 
 import torch
 from torch import nn
 
-from .distributed import announce
 from .head import LMHead
-from .hidden_states import HiddenStates, RecomputedStates
+from .hidden_states import HiddenStates
 
 
 @dataclass
@@ -25,15 +23,11 @@ class Credit:
             passes over the rollout batch that the rule has made itself.
         neutral (`bool`, *optional*, defaults to `False`):
             Whether nothing told tokens apart, as in a batch without winners or without losers.
-        scores (`torch.Tensor` of shape `(N,)`, *optional*):
-            Numbers that rank the tokens of a response, if the weights are coarser, such as those of a mask. A higher
-            score counts more. For audits only.
     """
 
     weights: torch.Tensor
     metrics: dict[str, float] = field(default_factory=dict)
     neutral: bool = False
-    scores: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -43,12 +37,12 @@ class PolicyOutputs:
 
     Args:
         log_probs, entropies (`torch.Tensor` of shape `(B, T)`): Under the sampling temperature.
-        hidden ([`HiddenStates`] or [`RecomputedStates`], *optional*): Final states that predicted the N valid tokens.
+        hidden ([`HiddenStates`], *optional*): Final hidden states that predicted the N valid tokens.
     """
 
     log_probs: torch.Tensor
     entropies: torch.Tensor
-    hidden: HiddenStates | RecomputedStates | None = None
+    hidden: HiddenStates | None = None
 
 
 class Policy(Protocol):
@@ -72,9 +66,6 @@ class Policy(Protocol):
     def head(self) -> LMHead:
         """The layer that turns hidden states into log-probabilities."""
 
-    def log_probs_after(self, examples: torch.Tensor) -> torch.Tensor:
-        """Log-probabilities (B, T) after one example each, see [`Tokens.log_probs_after`]."""
-
     def log_probs_at(self, rows: torch.Tensor, length: int) -> torch.Tensor:
         """Log-probabilities (b, length) of some completions at the model's present parameters, differentiable."""
 
@@ -89,16 +80,15 @@ class Tokens:
         mask (`torch.Tensor` of shape `(B, T)`): The tokens that the loss counts, N of them.
         advantages (`torch.Tensor` of shape `(B,)`): Of the responses.
         rewards (`torch.Tensor` of shape `(B,)`, *optional*): NaN where a response could not be scored.
-        groups (`torch.Tensor` of shape `(B,)`, *optional*):
-            Index of each response's prompt, from 0 to `n_groups - 1` over all ranks.
-        n_groups (`int`, *optional*): How many prompts there are over all ranks.
+        groups (`torch.Tensor` of shape `(B,)`, *optional*): Number of each response's prompt, over all ranks.
         policy ([`Policy`], *optional*): Where values that are not known yet are fetched from.
-        **known: What is known already: `log_probs`, `old_log_probs` or `entropies`, `(B, T)`; `hidden` or `head`.
+        log_probs, old_log_probs, entropies (`torch.Tensor` of shape `(B, T)`, *optional*): What is known already.
+        hidden ([`HiddenStates`]), head ([`LMHead`]), *optional*: What is known already.
 
     Attributes:
         ids, advantages, rewards, group (`torch.Tensor` of shape `(N,)`): Of each token, or of its response.
         row (`torch.Tensor` of shape `(N,)`): Index of each token's completion on this rank.
-        mask (`torch.Tensor` of shape `(B, T)`), n_groups: As above.
+        mask (`torch.Tensor` of shape `(B, T)`): As above.
     """
 
     def __init__(
@@ -109,21 +99,26 @@ class Tokens:
         *,
         rewards: torch.Tensor | None = None,
         groups: torch.Tensor | None = None,
-        n_groups: int = 1,
         policy: Policy | None = None,
-        **known: Any,
+        log_probs: torch.Tensor | None = None,
+        old_log_probs: torch.Tensor | None = None,
+        entropies: torch.Tensor | None = None,
+        hidden: HiddenStates | None = None,
+        head: LMHead | None = None,
     ):
         self.mask = mask.bool()
-        self.policy = policy
+        self._policy = policy
         self.ids = self.flat(ids)
         self.advantages = self.flat(advantages)
         self.rewards = self.flat(torch.full_like(advantages, torch.nan) if rewards is None else rewards)
         rows = torch.arange(len(mask), device=mask.device)
         self.row = self.flat(rows)
         self.group = self.flat(torch.zeros_like(rows) if groups is None else groups)
-        self.n_groups = n_groups
-        for name, value in known.items():
-            vars(self)[name] = self.flat(value) if name in ("log_probs", "old_log_probs", "entropies") else value
+        per_token = {"log_probs": log_probs, "old_log_probs": old_log_probs, "entropies": entropies}
+        self._known: dict[str, Any] = {
+            **{name: self.flat(values) for name, values in per_token.items() if values is not None},
+            **{name: value for name, value in (("hidden", hidden), ("head", head)) if value is not None},
+        }
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -138,34 +133,44 @@ class Tokens:
 
     def knows(self, name: str) -> bool:
         """Whether `log_probs`, `old_log_probs`, `entropies`, `hidden` or `head` is known without a forward pass."""
-        return name in vars(self)
+        return name in self._known
 
-    @cached_property
+    @property
+    def policy(self) -> Policy:
+        """The policy in training. Raises `RuntimeError` where there is none, as in `of_micro_batch`."""
+        if self._policy is None:
+            raise RuntimeError(
+                "These tokens have no policy to run. In `of_micro_batch` there are `log_probs`, `old_log_probs` and "
+                "`entropies`; hidden states and forward passes are for `of_rollout`."
+            )
+        return self._policy
+
+    @property
     def log_probs(self) -> torch.Tensor:  # (N,)
         """log π of each token under the sampling temperature: at the rollout; in a micro-batch, at present."""
-        return self.flat(self._outputs("log_probs").log_probs)
+        return self._output("log_probs")
 
-    @cached_property
+    @property
     def old_log_probs(self) -> torch.Tensor:  # (N,)
         """log π at the rollout."""
-        return self.log_probs
+        return self._known["old_log_probs"] if self.knows("old_log_probs") else self.log_probs
 
-    @cached_property
+    @property
     def entropies(self) -> torch.Tensor:  # (N,)
         """Entropy of the distribution that each token was sampled from, in nats."""
-        return self.flat(self._outputs("entropies").entropies)
+        return self._output("entropies")
 
-    @cached_property
-    def hidden(self) -> HiddenStates | RecomputedStates:  # (N, d)
+    @property
+    def hidden(self) -> HiddenStates:  # (N, d)
         """The final hidden states that predicted the tokens, as they enter the LM head. They are read in chunks."""
-        hidden = self._outputs("hidden").hidden
-        assert hidden is not None, "a policy returns hidden states when asked for them"
-        return hidden
+        return self._output("hidden")
 
-    @cached_property
+    @property
     def head(self) -> LMHead:
         """The layer that turns hidden states into log-probabilities."""
-        return self._fetch("head").head()
+        if not self.knows("head"):
+            self._known["head"] = self.policy.head()
+        return self._known["head"]
 
     def log_probs_at(self, rows: torch.Tensor) -> torch.Tensor:  # (n,)
         """
@@ -177,31 +182,14 @@ class Tokens:
         mask = self.mask[rows]
         positions = mask.any(dim=0).nonzero()[:, 0]
         length = int(positions[-1]) + 1 if len(positions) else 1
-        return self._fetch("log_probs_at").log_probs_at(rows, length)[mask[:, :length]]
+        return self.policy.log_probs_at(rows, length)[mask[:, :length]]
 
-    def log_probs_after(self, examples: torch.Tensor) -> torch.Tensor:  # (B,) -> (N,)
-        """
-        Log-probabilities of the tokens with another completion as an example in their context: the prompt, the
-        example, and the prompt again. One forward pass, three times as long.
-
-        Args:
-            examples (`torch.Tensor` of shape `(B,)`):
-                Index of each completion's example, on this rank and of the same prompt; -1 for none, which gives the
-                log-probabilities without one.
-        """
-        return self.flat(self._fetch("log_probs_after").log_probs_after(examples))
-
-    def _outputs(self, name: str) -> PolicyOutputs:
-        outputs = self._fetch(name).outputs(hidden=name == "hidden")
-        for also in ("log_probs", "entropies"):
-            vars(self).setdefault(also, self.flat(getattr(outputs, also)))
-        return outputs
-
-    def _fetch(self, name: str) -> Policy:
-        if self.policy is None:
-            raise RuntimeError(
-                f"tokens.{name} is not at hand: in `of_micro_batch` there are `log_probs`, `old_log_probs` and "
-                "`entropies`; hidden states and forward passes are for `of_rollout`."
-            )
-        announce(f"tokens.{name}")
-        return self.policy
+    def _output(self, name: str) -> Any:
+        """`log_probs`, `entropies` or `hidden`. One forward pass gives all that it can; what is known stays."""
+        if not self.knows(name):
+            outputs = self.policy.outputs(hidden=name == "hidden")
+            found: dict[str, Any] = {name: self.flat(getattr(outputs, name)) for name in ("log_probs", "entropies")}
+            if outputs.hidden is not None:
+                found["hidden"] = outputs.hidden
+            self._known = found | self._known
+        return self._known[name]

@@ -1,13 +1,12 @@
 """Recording what a scoring pass computes beside log-probabilities: entropies and the final hidden states."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import torch
 from torch import nn
 
 from ..credit import HiddenStates
-from .cache import HiddenStateCache, Placement
+from .cache import HiddenStateCache
 from .padding import Piece
 
 
@@ -19,22 +18,18 @@ class ScoringPass:
     Args:
         backbone (`torch.nn.Module` or `None`):
             The module whose last hidden states enter the LM head; `None` to record no hidden states.
-        placement (`Placement` or `None`): Where to keep hidden states; `None` to keep none.
+        place (`str`): Where to keep hidden states, see [`HiddenStateCache`].
         piece (`Callable`):
             Returns the piece that is being scored, or `None` while all rows are scored in their order at full width.
 
     Attributes:
         log_probs, entropies (`torch.Tensor` of shape `(B, T)` or `None`): What the pass returned.
-        dim (`int`), dtype (`torch.dtype`): Of the hidden states; `dim` is 0 if the backbone was not seen.
-        rng_states (`list[torch.Tensor]`): States of the random generators when the pass began.
     """
 
-    def __init__(self, backbone: nn.Module | None, placement: Placement | None, piece: Callable[[], Piece | None]):
+    def __init__(self, backbone: nn.Module | None, place: str, piece: Callable[[], Piece | None]):
         self.log_probs: torch.Tensor | None = None
         self.entropies: torch.Tensor | None = None
-        self.dim, self.dtype = 0, torch.float32
-        self.rng_states: list[torch.Tensor] = []
-        self._backbone, self._placement, self._piece = backbone, placement, piece
+        self._backbone, self._place, self._piece = backbone, place, piece
         self._cache: HiddenStateCache | None = None
         self._ends: list[int] = []  # where each row's tokens end among the tokens of all rows
         self._seen: set[int] = set()  # rows
@@ -46,17 +41,13 @@ class ScoringPass:
 
     @property
     def hidden(self) -> HiddenStates | None:
-        """Hidden states row by row; `None` if none are kept or there was no room."""
+        """Hidden states row by row; `None` if none were recorded."""
         return self._cache.states() if self._cache is not None and self.complete else None
 
     def keep_only(self, wanted: torch.Tensor) -> None:
         """Keep the hidden states of the tokens in `wanted` (N,) and free the memory of the others."""
         if self._cache is not None:
             self._cache.keep_only(wanted)
-
-    def forget(self) -> None:
-        """Free the memory of the hidden states."""
-        self._cache = None
 
     def record(self, score: Callable, tokens: torch.Tensor):
         """
@@ -69,7 +60,6 @@ class ScoringPass:
         Returns:
             What `score` returns, with entropies: the fused LM head computes them anyway.
         """
-        self.rng_states = get_rng_states(tokens.device)
         self._ends = tokens.sum(dim=1).cumsum(0).tolist()
         if self._backbone is None:
             output = score(compute_entropy=True)
@@ -100,23 +90,18 @@ class ScoringPass:
                 )
             self._seen.update(rows)
             states = predicting_states(states, tokens[piece.rows, : piece.width])  # (n, d)
-            if not self.dim:
-                self.dim, self.dtype = states.size(1), states.dtype
-                self._cache = self._allocate(states.device)
-            if self._cache is not None:
-                self._cache.write(states, [(self._ends[i - 1] if i else 0, self._ends[i]) for i in rows])
+            if self._cache is None:
+                self._cache = self._allocate(states)
+            self._cache.write(states, [(self._ends[i - 1] if i else 0, self._ends[i]) for i in rows])
 
         return keep
 
-    def _allocate(self, device: torch.device) -> HiddenStateCache | None:
+    def _allocate(self, states: torch.Tensor) -> HiddenStateCache:
         """Memory for all tokens. Asked for once, after the first and widest forward: its peak memory stays free."""
-        if self._placement is None:
-            return None
-        reserve = 0
+        device, reserve = states.device, 0
         if device.type == "cuda":
             reserve = torch.cuda.max_memory_allocated(device) - torch.cuda.memory_allocated(device)
-        blocks = self._placement.allocate(self._ends[-1], self.dim, self.dtype, reserve)
-        return None if blocks is None else HiddenStateCache(blocks, self._placement.device)
+        return HiddenStateCache(self._place, device, self._ends[-1], states.size(1), states.dtype, reserve)
 
 
 def backbone_of(model: nn.Module) -> nn.Module:
@@ -152,18 +137,3 @@ def predicting_states(states: torch.Tensor, valid: torch.Tensor) -> torch.Tensor
         # float32 weights under autocast give float32 states, which the LM head then casts
         states = states.to(torch.get_autocast_dtype(states.device.type))
     return states
-
-
-def get_rng_states(device: torch.device) -> list[torch.Tensor]:
-    """States of the generators from which a forward pass on `device` draws dropout."""
-    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
-
-
-@contextmanager
-def replayed_rng(states: list[torch.Tensor], device: torch.device) -> Iterator[None]:
-    """Draw random numbers from `states` (of `get_rng_states`) within; then restore the generators."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.set_rng_state(states[0])
-        if device.type == "cuda":
-            torch.cuda.set_rng_state(states[1], device)
-        yield

@@ -6,7 +6,7 @@ import torch
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from ..credit import HiddenStates, LMHead, PolicyOutputs, Tokens, group_advantages
+from ..credit import HiddenStates, LMHead, PolicyOutputs, Tokens
 from .recorder import backbone_of
 
 
@@ -73,16 +73,6 @@ class StandalonePolicy:
     def head(self) -> LMHead:
         return LMHead.of(self.model, self._temperature)
 
-    def log_probs_after(self, examples: torch.Tensor) -> torch.Tensor:  # (B,) -> (B, T)
-        pairs = zip(self._prompts, examples.tolist(), strict=True)
-        prompts = [prompt if i < 0 else [*prompt, *self._completions[i], *prompt] for prompt, i in pairs]
-        size = self.micro_batch_size
-        return (
-            StandalonePolicy(self.model, prompts, self._completions, self._temperature, size, False)
-            .outputs(False)
-            .log_probs
-        )
-
     def log_probs_at(self, rows: torch.Tensor, length: int) -> torch.Tensor:  # (b, length)
         ids, attention, predicts = self._inputs(rows)
         longest = int(self.mask[rows].sum(dim=1).max())  # logits of the prompts are not needed
@@ -110,6 +100,20 @@ class StandalonePolicy:
         return ids.to(device), attention.to(device), predicts.to(device)
 
 
+def group_advantages(rewards: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:  # (B,), (B,) -> (B,)
+    """
+    (r - mean) / (std + 1e-4) over each group, as TRL's GRPO computes it. 0 where a reward is NaN, and where all of its
+    group are equal (which differ from their mean by rounding).
+    """
+    advantages = torch.zeros_like(rewards)
+    for group in groups.unique():
+        inside = (groups == group) & ~rewards.isnan()
+        r = rewards[inside]
+        if len(r.unique()) > 1:
+            advantages[inside] = (r - r.mean()) / (r.std() + 1e-4)
+    return advantages
+
+
 def add_advantages(rows: Sequence[dict]) -> None:
     """Add `advantage` to rows with `reward` and `group`: over each group as in GRPO, 0 without a reward."""
     rewards = torch.tensor([torch.nan if row["reward"] is None else row["reward"] for row in rows])
@@ -133,7 +137,7 @@ def given_tokens(
         model (`PreTrainedModel`): The policy that scores them.
         rows (`Sequence[dict]`):
             One for each completion, with `prompt_ids`, `token_ids`, `advantage`, `reward` (`None` if unknown) and
-            `group`, the number of the prompt from 0.
+            `group`, the number of the prompt.
         temperature (`float`, *optional*, defaults to `1.0`): The sampling temperature.
         micro_batch_size (`int`, *optional*, defaults to `4`): Completions in a forward pass.
         progress (`bool`, *optional*, defaults to `False`): Whether scoring shows a progress bar.
@@ -142,13 +146,11 @@ def given_tokens(
     policy = StandalonePolicy(model, prompts, completions, temperature, micro_batch_size, progress)
     device = policy.mask.device
     rewards = [torch.nan if row["reward"] is None else row["reward"] for row in rows]
-    groups = torch.tensor([row["group"] for row in rows], device=device)
     return Tokens(
         policy.ids,
         policy.mask,
         torch.tensor([row["advantage"] for row in rows], dtype=torch.float32, device=device),
         rewards=torch.tensor(rewards, dtype=torch.float32, device=device),
-        groups=groups,
-        n_groups=int(groups.max()) + 1,
+        groups=torch.tensor([row["group"] for row in rows], device=device),
         policy=policy,
     )

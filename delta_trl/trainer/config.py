@@ -12,7 +12,6 @@ from trl import GRPOConfig
 from ..arguments.lookup import check_known
 from ..arguments.parser import documented, read_mappings
 from ..credit import TokenCredit, make_rule
-from ..credit.options import refuse_idle
 
 
 # of TRL 1.16
@@ -23,7 +22,7 @@ CHOICES = {
     "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
     "vllm_importance_sampling_mode": ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"),
 }
-CACHES = ("auto", "device", "cpu", "recompute")
+CACHES = ("auto", "device", "cpu")
 
 # Valid values. With others, TRL and transformers would fail in the middle of the first step, or not at all.
 NOT_NEGATIVE = (lambda value: value >= 0), "0 or more"
@@ -65,9 +64,9 @@ class CreditArguments:
             Options of `token_credit`. For example `{lambda_max: 1.5}`; another `--token_credit` on the command line
             drops those of the recipe.
         hidden_state_cache (`str`, *optional*, defaults to `"auto"`):
-            Where hidden states are kept. They wait for the coefficients in `"device"` memory, in `"cpu"` memory
-            (pinned), or nowhere, at the price of forward passes (`"recompute"`). `"auto"` takes device memory, then
-            main memory, and leaves a tenth of each free; else it recomputes. Change it if memory runs out.
+            Where hidden states are kept. They wait for the coefficients in `"device"` memory or in `"cpu"` memory
+            (pinned). `"auto"` takes device memory if a tenth of it stays free, else main memory. Change it if memory
+            runs out.
         trim_padding (`bool`, *optional*, defaults to `True`):
             Run micro-batches without common padding. Each is only as wide as its own rows, and rows of similar length
             are put together within an optimiser step, unless the loss or the rule depends on which rows share a
@@ -91,7 +90,7 @@ class CreditArguments:
             Room for recorded completions, in MB. Later ones that do not fit are left out.
 
     Raises:
-        ValueError: If an option is unknown or out of range, or has no effect or no meaning beside another.
+        ValueError: If an option is unknown or out of range.
     """
 
     token_credit: str = "delta"
@@ -114,7 +113,6 @@ class CreditArguments:
             raise ValueError(
                 f"dynamic_sampling_max_rounds={self.dynamic_sampling_max_rounds!r}: expected an integer >= 1."
             )
-        refuse_idle(self, "dynamic_sampling=False", dynamic_sampling_max_rounds=self.dynamic_sampling)
         if not isinstance(self.log_token_credit, int) or self.log_token_credit < 0:
             raise ValueError(f"log_token_credit={self.log_token_credit!r}: expected a number of steps >= 0.")
         self.log_token_credit = int(self.log_token_credit)  # True is every step
@@ -124,26 +122,11 @@ class CreditArguments:
             )
         if not self.log_token_credit_max_mb > 0:
             raise ValueError(f"log_token_credit_max_mb={self.log_token_credit_max_mb!r}: expected a number > 0.")
-        self.check_rule(self.make_rule())
+        self.make_rule()  # raises if there is no such rule
 
     def make_rule(self) -> TokenCredit:
         """The rule that `token_credit` and `token_credit_kwargs` name."""
         return make_rule(self.token_credit, self.token_credit_kwargs)
-
-    def check_rule(self, rule: TokenCredit) -> None:
-        """Raise `ValueError` for options that have no effect beside this rule."""
-        refuse_idle(
-            self,
-            "token_credit='none'" if type(rule) is TokenCredit else repr(rule),
-            hidden_state_cache=rule.requirements().hidden_states,
-            log_token_credit=rule.credits_rollouts,
-        )
-        refuse_idle(
-            self,
-            "log_token_credit=0",
-            log_token_credit_completions=self.log_token_credit > 0,
-            log_token_credit_max_mb=self.log_token_credit > 0,
-        )
 
 
 @documented

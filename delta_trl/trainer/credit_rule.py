@@ -73,7 +73,6 @@ def _given_rule(given: TokenCredit | str, options: CreditArguments) -> TokenCred
             "DelTA(lambda_max=1.5), or a name."
         )
     check_rule(rule)
-    options.check_rule(rule)
     return rule
 
 

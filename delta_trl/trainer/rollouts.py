@@ -6,8 +6,6 @@ from fractions import Fraction
 
 from trl import GRPOConfig
 
-from ..credit.options import policy_moves
-
 
 def optimiser_steps_per_rollout(args: GRPOConfig) -> Fraction:
     """Optimiser steps that share a rollout batch; below 1 if a step takes several rollout batches."""
@@ -16,7 +14,9 @@ def optimiser_steps_per_rollout(args: GRPOConfig) -> Fraction:
 
 def scores_rollouts(args: GRPOConfig) -> bool:
     """Whether `GRPOTrainer` scores every rollout batch itself, for old log-probabilities."""
-    return policy_moves(args) or (args.use_vllm and args.vllm_importance_sampling_correction)
+    # the policy changes while the rollout batch is in use
+    policy_moves = args.gradient_accumulation_steps % (args.steps_per_generation * args.num_iterations) != 0
+    return policy_moves or (args.use_vllm and args.vllm_importance_sampling_correction)
 
 
 def refuse_too_few_rows(args: GRPOConfig, rows: int) -> None:

@@ -16,13 +16,12 @@ from functools import partial
 from typing import Any
 
 import torch
+from accelerate.logging import get_logger
 from accelerate.utils import gather_object
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import get_config_model_id
 
-from ..credit import Credit, TokenCredit, Tokens, coefficient_statistics
-from ..credit.rule import checked_credit
-from ..policy.cache import choose_placement
+from ..credit import Credit, TokenCredit, Tokens, checked_credit, coefficient_statistics
 from ..policy.prompts import stop_tokens
 from ..policy.recorder import ScoringPass, backbone_of
 from ..report.token_log.log import TokenLog
@@ -42,6 +41,8 @@ from .rollouts import scores_rollouts
 from .scoring import causal_model
 from .trimmed_padding import TrimmedPadding
 
+
+logger = get_logger(__name__)
 
 # Entries of a rollout batch, whose rows TRL shuffles
 TOTAL_REWARDS, GROUPS = "token_credit_rewards", "token_credit_groups"
@@ -130,21 +131,18 @@ class DeltaGRPOTrainer(
 
     def _prepare_credit(self) -> None:
         rule, options, model = self.token_credit, self.credit_args, causal_model(self)
-        needs = rule.requirements()
-        self._keeps_hidden = needs.hidden_states
-        may_recompute = needs.recomputable and not self._is_vlm
-        self._placement = choose_placement(options.hidden_state_cache, self.accelerator.device, may_recompute)
-        if self._keeps_hidden:
+        if rule.needs_hidden_states:
             backbone_of(model)  # raises if there is none
             refuse_what_hides_states(self.args, self.is_fsdp_enabled)
         rule.check(self)
-        self._rehearsed: set[str] = set()  # hooks whose first call was checked: all ranks do the same
         # records TRL's first scoring call of a rollout batch; `None` afterwards
         self._recorder: ScoringPass | None = None
         # the micro-batch, and its copy for TRL, which the rule may weigh; `None` after a loss's first scoring call
         self._micro_batch: tuple[dict, dict] | None = None
         self._token_log: TokenLog | None = None
-        if options.log_token_credit:
+        if options.log_token_credit and not rule.credits_rollouts:
+            logger.warning(f"log_token_credit is without effect: {card_text(rule)} gives rollout batches no credit.")
+        elif options.log_token_credit:
             self._token_log = TokenLog(self, self._tokenizer, model.config.get_text_config().vocab_size)
         for part in filter(None, (RuleState(rule, self), self._token_log)):
             self.add_callback(part)
@@ -161,8 +159,8 @@ class DeltaGRPOTrainer(
             if rule.credits_rollouts:
                 self._log_columns([None] * len(inputs), [None] * len(inputs))
             return batch
-        backbone = backbone_of(causal_model(self)) if self._keeps_hidden else None
-        recorder = ScoringPass(backbone, self._placement, self.piece_in_progress)
+        backbone = backbone_of(causal_model(self)) if rule.needs_hidden_states else None
+        recorder = ScoringPass(backbone, self.credit_args.hidden_state_cache, self.piece_in_progress)
         self._recorder = recorder if scores_rollouts(self.args) else None
         try:
             batch = super()._generate_and_score_completions(inputs)
@@ -186,9 +184,10 @@ class DeltaGRPOTrainer(
 
     def _credit_rollout(self, batch: dict, recorder: ScoringPass) -> None:
         start = time.perf_counter()
-        policy = RolloutPolicy(self, batch, _valid_tokens(batch), recorder, self._placement, self._keeps_hidden)
+        rule, place = self.token_credit, self.credit_args.hidden_state_cache
+        policy = RolloutPolicy(self, batch, _valid_tokens(batch), recorder, place, rule.needs_hidden_states)
         tokens = self._tokens(batch, policy=policy, **policy.known)
-        credit = self._credit("of_rollout", tokens)
+        credit = checked_credit(rule, "of_rollout", tokens)
         means = torch.ones_like(batch["advantages"])
         if credit is not None:
             batch["token_coefficients"] = tokens.padded(credit.weights)
@@ -200,21 +199,14 @@ class DeltaGRPOTrainer(
         self._log_columns(*([round(x, 4) for x in values.tolist()] for values in (means, batch["advantages"] * means)))
 
     def _tokens(self, batch: dict, **known) -> Tokens:
-        n_groups = self.args.generation_batch_size // self.num_generations
         return Tokens(
             batch["completion_ids"],
             _valid_tokens(batch),
             batch["advantages"],
             rewards=batch[TOTAL_REWARDS],
             groups=batch[GROUPS],
-            n_groups=n_groups,
             **known,
         )
-
-    def _credit(self, hook: str, tokens: Tokens) -> Credit | None:
-        rehearse = hook not in self._rehearsed
-        self._rehearsed.add(hook)
-        return checked_credit(self.token_credit, hook, tokens, rehearse)
 
     # --- scoring and the loss ---
 
@@ -261,7 +253,7 @@ class DeltaGRPOTrainer(
         known = {"log_probs": log_probs.detach(), "entropies": entropies.detach()}
         old = inputs.get("old_per_token_logps", known["log_probs"])  # absent while the policy is the rollout's
         tokens = self._tokens(inputs, **known, old_log_probs=old)
-        credit = self._credit("of_micro_batch", tokens)
+        credit = checked_credit(self.token_credit, "of_micro_batch", tokens)
         if credit is not None:
             _weigh(weighted, tokens.padded(credit.weights))
             self._log_credit(credit.metrics)

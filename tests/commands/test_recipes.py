@@ -287,8 +287,6 @@ def test_hidden_state_cache():
     baseline = parse(read_options(["--config", recipe, "--token_credit", "none"]), 8)[1]
     assert dry_run.make_plan(baseline, 4096).cache_gib == dry_run.make_plan(baseline, None).cache_gib == 0
     assert dry_run.make_plan(arguments(recipe)[1], None).cache_gib is None
-    recomputed = parse(read_options(["--config", recipe, "--hidden_state_cache", "recompute"]), 8)[1]
-    assert dry_run.make_plan(recomputed, 4096).cache_gib == 0
 
 
 @pytest.mark.parametrize(
@@ -297,7 +295,6 @@ def test_hidden_state_cache():
         ({"vllm_importance_sampling_correction": True}, "which the paper does not do"),
         ({"gradient_accumulation_steps": 128}, None),  # one optimiser step per rollout batch
         ({"gradient_accumulation_steps": 48}, "mix two rollout batches"),
-        ({"hidden_state_cache": "recompute"}, None),
         ({"token_credit_kwargs": "{token_gradient: full}"}, None),
         ({"save_steps": 10}, "save_steps=10 is not a multiple of the 4"),
         ({"eval_steps": 10}, "eval_steps=10 is not a multiple of the 4"),

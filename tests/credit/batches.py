@@ -3,6 +3,8 @@
 import numpy as np
 import torch
 
+from delta_trl.credit import Credit, HiddenStates, LMHead, TokenCredit, Tokens
+
 
 def random_batch(seed, n=200, d=16, dtype=torch.float64, zero_share=0.2):
     """Hidden states with a common background, log-probabilities and group-like advantages of n tokens."""
@@ -16,3 +18,24 @@ def random_batch(seed, n=200, d=16, dtype=torch.float64, zero_share=0.2):
 
 def explicit_vectors(hidden, log_probs):
     return (1 - np.exp(log_probs.double().numpy()))[:, None] * hidden.double().numpy()
+
+
+def tokens_of(batch, chosen=slice(None)) -> Tokens:
+    """Completions of one token each, of a vocabulary of 11: some of the tokens of a `random_batch`."""
+    hidden, _, advantages = batch
+    head = LMHead(torch.randn(11, hidden.size(1), generator=torch.Generator().manual_seed(0)).to(hidden.dtype))
+    ids = torch.arange(len(hidden)) % 11
+    log_probs = head.logits(hidden)[0].log_softmax(dim=1).gather(1, ids[:, None])
+    hidden, ids, log_probs, advantages = hidden[chosen], ids[chosen, None], log_probs[chosen], advantages[chosen]
+    known = {"log_probs": log_probs, "hidden": HiddenStates([hidden]), "head": head}
+    return Tokens(ids, torch.ones_like(ids), advantages, **known)
+
+
+class Given(TokenCredit):
+    """Weights that are known beforehand."""
+
+    def __init__(self, weights):
+        self.weights = weights
+
+    def of_rollout(self, tokens):
+        return Credit(self.weights)

@@ -16,7 +16,6 @@ def coefficients(
     eps=1e-8,
     assignment="soft",
     margin="contrast",
-    balance_sides=False,
     temperatures=None,
 ):
     """λ̄ of N tokens with explicit vectors `v` (N, d) and the final temperatures (γ₊, γ₋)."""
@@ -38,8 +37,6 @@ def coefficients(
             for j in tokens:
                 own, other = np.sum((v[j] - mu[side]) ** 2), np.sum((v[j] - mu[-side]) ** 2)
                 values[j] = other - own if margin == "contrast" else -own
-            if balance_sides:
-                values[tokens] -= np.mean(values[tokens])
         return values
 
     def temperature(margin):

@@ -1,6 +1,7 @@
-"""Coefficients do not depend on how many processes computed them."""
+"""Weights do not depend on how many processes computed them."""
 
 import os
+import pickle
 
 import pytest
 import torch
@@ -8,22 +9,35 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from delta_trl.credit import (
+    DelTA,
     OutputRowGradients,
     Selected,
+    SideMean,
+    SideWeights,
+    TokenCredit,
     coefficient_statistics,
-    compare_centroids,
+    over_this_rank_only,
+    token_coefficients,
 )
-from delta_trl.credit.coefficients import contrast_credit
-from delta_trl.credit.groups import group_credit
 
-from .batches import random_batch
-from .test_controls import Given, tokens_with
+from .batches import random_batch, tokens_of
 
 
-def share(batch: str, rank: int, world: int) -> slice | torch.Tensor:
+RULES: dict[str, TokenCredit] = {
+    "delta": DelTA(refinement_steps=2),
+    "lm_head": DelTA(token_gradient="lm_head"),
+    "topk_hidden": DelTA(token_gradient="topk_hidden", token_gradient_top_k=5),
+    "hard": DelTA(assignment="hard"),
+    "side_weights": SideWeights(),
+    "side_mean": SideMean(),
+    "selected": Selected(),
+}
+
+
+def share(batch: str, rank: int) -> torch.Tensor:
     """The tokens of a rank: uneven, none at all, or one side only."""
-    hidden, _, advantages = random_batch(0)
-    n = len(hidden)
+    _, _, advantages = random_batch(0)
+    n = len(advantages)
     if batch == "uneven":
         return torch.arange(n)[n // 4 :] if rank else torch.arange(n)[: n // 4]
     if batch == "empty rank":
@@ -31,22 +45,29 @@ def share(batch: str, rank: int, world: int) -> slice | torch.Tensor:
     return torch.where((advantages > 0) == (rank == 0))[0]
 
 
-def selected(coefficients, advantages) -> torch.Tensor:
-    return Selected(Given(coefficients)).of_rollout(tokens_with(advantages)).weights
+def credited(chosen: torch.Tensor) -> dict[str, tuple[torch.Tensor, dict]]:
+    """Weights and metrics by rule, of some tokens of a batch."""
+    tokens = tokens_of(random_batch(0), chosen)
+    found = {}
+    for name, rule in RULES.items():
+        credit = rule.of_rollout(tokens)
+        found[name] = credit.weights, credit.metrics | coefficient_statistics(credit.weights, tokens.advantages)
+    return found
 
 
-def work(rank: int, world: int, store: str, batch: str, results):
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
+def of_this_rank(chosen: torch.Tensor) -> torch.Tensor:
     hidden, log_probs, advantages = random_batch(0)
-    tokens = share(batch, rank, world)
-    gradients = OutputRowGradients(hidden[tokens], log_probs[tokens])
-    credit = contrast_credit(gradients, advantages[tokens], refinement_steps=2)
-    coefficients = credit.weights
-    statistics = credit.metrics | coefficient_statistics(coefficients, advantages[tokens])
-    statistics["selected"] = selected(coefficients, advantages[tokens]).tolist()
-    statistics |= compare_centroids(gradients, advantages[tokens])
-    results.put((tokens.tolist(), coefficients.tolist(), statistics))
+    return token_coefficients(OutputRowGradients(hidden[chosen], log_probs[chosen]), advantages[chosen])
+
+
+def work(rank: int, store: str, batch: str, folder):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    chosen = share(batch, rank)
+    found = credited(chosen)
+    with over_this_rank_only():
+        alone = of_this_rank(chosen)
+    (folder / str(rank)).write_bytes(pickle.dumps((found, alone)))
     dist.barrier()
     os._exit(0)  # gloo threads sometimes abort at interpreter exit
 
@@ -54,70 +75,20 @@ def work(rank: int, world: int, store: str, batch: str, results):
 @pytest.mark.processes
 @pytest.mark.parametrize("batch", ["uneven", "empty rank", "one side each"])
 def test_two_processes_equal_one(tmp_path, batch):
-    hidden, log_probs, advantages = random_batch(0)
-    gradients = OutputRowGradients(hidden, log_probs)
-    credit = contrast_credit(gradients, advantages, refinement_steps=2)
-    expected = credit.weights
-    expected_statistics = credit.metrics | coefficient_statistics(expected, advantages)
-    expected_statistics |= compare_centroids(gradients, advantages)
-
+    expected = credited(torch.arange(200))
     context = mp.get_context("spawn")
-    results = context.SimpleQueue()
-    workers = [context.Process(target=work, args=(r, 2, tmp_path / "store", batch, results)) for r in range(2)]
+    workers = [context.Process(target=work, args=(r, tmp_path / "store", batch, tmp_path)) for r in range(2)]
     for worker in workers:
         worker.start()
-    collected = [results.get() for _ in workers]
     for worker in workers:
-        worker.join(timeout=60)
-    ours, ours_selected = torch.zeros_like(expected), torch.zeros_like(expected)
-    for tokens, coefficients, statistics in collected:
-        ours[tokens] = torch.tensor(coefficients)
-        ours_selected[tokens] = torch.tensor(statistics.pop("selected"))
-        assert statistics == pytest.approx(expected_statistics, rel=1e-6)
-    torch.testing.assert_close(ours, expected, atol=1e-6, rtol=0)
-    torch.testing.assert_close(ours_selected, selected(expected, advantages))
-
-
-def grouped() -> tuple[OutputRowGradients, torch.Tensor, torch.Tensor]:
-    """Six groups of 20 tokens, the last of them losers only."""
-    torch.manual_seed(0)
-    groups = torch.arange(120) // 20
-    advantages = torch.where(torch.arange(120) % 20 < 9, 1.0, -0.5)
-    advantages[100:] = -1.0
-    return OutputRowGradients(torch.randn(120, 16), -torch.rand(120)), advantages, groups
-
-
-def work_on_groups(rank: int, store: str, share: list, results):
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
-    gradients, advantages, groups = grouped()
-    tokens = torch.tensor(share, dtype=torch.long)
-    sums, reduce = [], dist.all_reduce
-    dist.all_reduce = lambda tensor, *args: sums.append(tensor.numel()) or reduce(tensor, *args)
-    credit = group_credit(gradients[tokens], advantages[tokens], groups[tokens], 6)
-    results.put((share, credit.weights.tolist(), credit.scores.tolist(), credit.neutral, sums))
-    dist.barrier()
-    os._exit(0)  # gloo threads sometimes abort at interpreter exit
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize(("first", "spread"), [(60, 0), (50, 1), (120, 0)])
-def test_groups_are_summed_over_ranks_only_if_they_are_spread(tmp_path, first, spread):
-    """The same credit as on one process; one rank's whole groups cost no sums, however many they are."""
-    expected = group_credit(*grouped(), 6)
-    context = mp.get_context("spawn")
-    results = context.SimpleQueue()
-    shares = [list(range(first)), list(range(first, 120))]
-    workers = [
-        context.Process(target=work_on_groups, args=(rank, tmp_path / "store", share, results), daemon=True)
-        for rank, share in enumerate(shares)
-    ]
-    for worker in workers:
-        worker.start()
-    for share, weights, scores, neutral, sums in [results.get() for _ in workers]:
-        torch.testing.assert_close(torch.tensor(weights), expected.weights[share], atol=1e-6, rtol=1e-5)
-        torch.testing.assert_close(torch.tensor(scores), expected.scores[share], atol=1e-5, rtol=1e-5)
-        assert neutral == expected.neutral
-        assert len(sums) == 3 + 12 * spread  # who has what, whether any had a contrast, the mean
-    for worker in workers:
-        worker.join(timeout=60)
+        worker.join(timeout=120)
+    ours = {name: torch.zeros(200) for name in RULES}
+    for rank in range(2):
+        chosen = share(batch, rank)
+        found, alone = pickle.loads((tmp_path / str(rank)).read_bytes())
+        torch.testing.assert_close(alone, of_this_rank(chosen))
+        for name, (weights, metrics) in found.items():
+            ours[name][chosen] = weights.float()
+            assert metrics == pytest.approx(expected[name][1], rel=1e-5, abs=1e-6, nan_ok=True), name
+    for name, (weights, _) in expected.items():
+        torch.testing.assert_close(ours[name], weights.float(), atol=1e-6, rtol=0, msg=name)

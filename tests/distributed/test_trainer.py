@@ -35,7 +35,6 @@ def test_two_processes_equal_one(tmp_path, single, mode):
     two = results(tmp_path, mode)
     if mode == "ddp":
         own_rules.check_run(tmp_path / "run")
-        own_rules.check_errors(tmp_path)
         # a checkpoint is whole once its last file is there: only after every process has written its part
         assert {"rng_state_0.pth", "rng_state_1.pth"} <= set(json.loads((tmp_path / "present.json").read_text()))
     if mode == "fsdp2":  # which would cast log-probabilities to the parameters' precision
@@ -44,7 +43,7 @@ def test_two_processes_equal_one(tmp_path, single, mode):
             assert seen["log_probs"] == [["torch.float32", True]]
             assert seen["first_kl"] == pytest.approx(0.0, abs=1e-8)  # of a policy that is its reference
     more = worker.WHOLE_PARAMETERS if mode != "zero3" else ()
-    assert two.keys() == {*worker.SCENARIOS, *worker.SOURCES, *more}
+    assert two.keys() == {*worker.SCENARIOS, *more}
     for scenario, ours in two.items():
         expected = single[scenario]
         # the difference quotient divides rounding by a small step
@@ -61,10 +60,6 @@ def test_two_processes_equal_one(tmp_path, single, mode):
         trainer = worker.make(tmp_path, worker.save_model(tmp_path), "full", 1)
         trainer.train(resume_from_checkpoint=str(tmp_path / "full" / "checkpoint-2"))
         assert_same_records(worker.recorded(tmp_path / "full"), single["full"], TOLERANCE)
-    for rank in range(2 if mode == "ddp" else 0):  # one has room for hidden states, the other has not
-        assert json.loads((tmp_path / f"kept-{rank}.json").read_text()) == [0, 0]
-    passes = {scenario: extra_passes(two[scenario]) for scenario in worker.SOURCES}
-    assert passes == {"recompute": {5}, "one_rank_recomputes": {5}}  # K = 1, and the centroids' cosine
 
 
 def assert_same_records(ours: dict, expected: dict, tolerance: float):
@@ -109,9 +104,6 @@ def test_the_scenarios_are_what_they_say(single):
             assert max(values) > 1.1
             assert min(values) < 0.9
         assert extra_passes(single[scenario]) == {float(scenario in worker.ALIGNED)}
-    for scenario in ("adaptive", "adaptive_one_side_per_rank"):
-        values = [value for rollout in single[scenario]["rollouts"] for row in rollout.values() for value in row]
-        assert max(values) - min(values) > 0.02
     losses = [tuple(single[scenario]["losses"]) for scenario in worker.SCENARIOS]
     assert len(set(losses)) == len(losses)
 

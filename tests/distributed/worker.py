@@ -7,7 +7,6 @@ The rollouts come from `rollout_func` and depend on the prompt alone, so that th
 share them.
 """
 
-import gc
 import json
 import os
 import random
@@ -26,11 +25,8 @@ from transformers import Trainer, TrainerState
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.cli import main as command_line
-from delta_trl.credit import TokenCredit
-from delta_trl.policy import cache
 from delta_trl.report.token_log.records import FOLDER, TOKEN_TYPES_FILE
 from tests.corpus import tiny
-from tests.distributed import own_rules
 
 
 PROMPTS, RESPONSES, LONGEST = 4, 4, 12
@@ -47,13 +43,6 @@ WHOLE_PARAMETERS = {
     "lm_head": {"token_credit_kwargs": {"token_gradient": "lm_head"}},
     "exact": {"token_credit_kwargs": {"token_gradient": "full"}},
     "exact_lora": {"token_credit_kwargs": {"token_gradient": "full"}},
-    "adaptive": {"token_credit": "adaptive_sides"},
-    "adaptive_one_side_per_rank": {"token_credit": "adaptive_sides"},
-}
-# where hidden states come from
-SOURCES = {
-    "recompute": {"hidden_state_cache": "recompute"},
-    "one_rank_recomputes": {},
 }
 ALIGNED = ("reference", "empty_rank")  # token credit needs a forward pass of its own
 
@@ -86,15 +75,9 @@ class Recorder(DeltaGRPOTrainer):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.rollouts = []
-        self.kept = []  # bytes of hidden states, after each rollout batch
 
     def _generate_and_score_completions(self, inputs):
-        gc.collect()
-        gc.disable()  # nothing may wait for it
         batch = super()._generate_and_score_completions(inputs)
-        caches = [thing for thing in gc.get_objects() if isinstance(thing, cache.HiddenStateCache)]
-        self.kept.append(sum(block.nbytes for kept in caches for block in kept.states().blocks))
-        gc.enable()
         self.record(batch)
         return batch
 
@@ -122,9 +105,7 @@ def save_model(folder: Path) -> Path:
     return path
 
 
-def make(
-    folder: Path, model: Path, scenario: str, processes: int, rule: TokenCredit | None = None, **changes
-) -> Recorder:
+def make(folder: Path, model: Path, scenario: str, processes: int, **changes) -> Recorder:
     torch.manual_seed(0)  # of the adapter
     lora = scenario in ("lora", "reference", "exact_lora")
     one_side = scenario.endswith("one_side_per_rank")
@@ -169,7 +150,6 @@ def make(
         Dataset.from_dict({"prompt": [f"{i}+{i}=" for i in range(2 * prompts)]}),
         processing_class=tiny.tokenizer(),
         rollout_func=rollout(scenario),
-        token_credit=rule,
         peft_config=LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False) if lora else None,
     )
 
@@ -193,24 +173,16 @@ def main(folder: Path, mode: str):
     torch.set_num_threads(1)
     processes = int(os.environ.get("WORLD_SIZE", 1))
     model = save_model(folder)
-    if mode == "ddp":
-        own_rules.lose_step(folder, lambda rule: make(folder, model, "own", processes, rule, max_steps=1))
     if mode == "fsdp2":
         seen = precision(folder, model, processes)
         (folder / f"precision-{os.environ['RANK']}.json").write_text(json.dumps(seen))
-    for scenario in (*SCENARIOS, *SOURCES, *(WHOLE_PARAMETERS if mode != "zero3" else ())):
-        if scenario == "one_rank_recomputes" and os.environ.get("RANK") == "1":
-            cache.free_memory = lambda device: (0, 2**40)
-        else:
-            cache.free_memory = lambda device: (2**40, 2**40)
+    for scenario in (*SCENARIOS, *(WHOLE_PARAMETERS if mode != "zero3" else ())):
         saves = {"save_strategy": "steps", "save_steps": 2} if (mode, scenario) == ("ddp", "full") else {}
         if saves:
             be_late_with_checkpoints(folder / "present.json")
-        options = {**WHOLE_PARAMETERS, **SOURCES}.get(scenario, {})
+        options = WHOLE_PARAMETERS.get(scenario, {})
         trainer = make(folder, model, scenario, processes, **options, **saves)
         trainer.train()
-        if (mode, scenario) == ("ddp", "one_rank_recomputes"):
-            (folder / f"kept-{os.environ['RANK']}.json").write_text(json.dumps(trainer.kept))
         check_mode(trainer, mode, processes)
         rollouts = [dict(pair for rows in gather_object([rows]) for pair in rows.items()) for rows in trainer.rollouts]
         logs = [entry for entry in trainer.state.log_history if "loss" in entry]

@@ -14,7 +14,7 @@ TOKEN_GRADIENTS = {f"delta, {name}": credit(token_gradient=name) for name in ("t
 OPTIONS = {**{name: credit(name) for name in RULES}, **TOKEN_GRADIENTS}
 
 
-# tests/trainer/test_rules.py trains every rule on a processor
+# tests/trainer/test_rules.py trains a rule of each hook on a processor
 @pytest.mark.parametrize("device", [pytest.param("cpu", marks=pytest.mark.slow), CUDA], indirect=True)
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_every_rule_trains(make, on_gpu, options):

@@ -395,7 +395,6 @@ def test_images_in_messages_are_refused_when_they_come(make_trainer, rollout):
     [
         ({"dynamic_sampling": True, "dynamic_sampling_max_rounds": 0}, "max_rounds=0: expected an integer >= 1"),
         ({"dynamic_sampling": True, "dynamic_sampling_max_rounds": 1.5}, "max_rounds=1.5: expected an integer >= 1"),
-        ({"dynamic_sampling_max_rounds": 2}, "without effect beside dynamic_sampling=False"),
     ],
     ids=str,
 )

@@ -22,6 +22,7 @@ from transformers import (
 from trl import GRPOConfig, GRPOTrainer
 from trl.kernels import ChunkedLogProbFunction
 
+from delta_trl.credit import Credit, TokenCredit
 from delta_trl.policy.padding import Trim
 from delta_trl.trainer.trimmed_padding import TrimmedPadding
 
@@ -77,6 +78,13 @@ def area(widths) -> int:
     return sum(rows * columns for rows, columns in widths)
 
 
+class BelowTheMean(TokenCredit):
+    """Whatever is less probable than the mean over its micro-batch weighs more."""
+
+    def of_micro_batch(self, tokens):
+        return Credit(torch.where(tokens.log_probs < tokens.log_probs.mean(), 2.0, 1.0))
+
+
 MODES = {
     **{loss_type: {"loss_type": loss_type} for loss_type in LOSSES},
     "gspo": {"importance_sampling_level": "sequence"},
@@ -95,9 +103,8 @@ CREDIT_MODES = {
     "aligned": {"steps_per_generation": 4},
     "tools": {"trainer_options": {"rollout_func": rollout_with_environment}},
     "fipo": {"token_credit": "fipo", "num_iterations": 2, "max_steps": 4},
-    "across a micro-batch": credit("stare", entropy=9.0),
+    "across a micro-batch": {"trainer_options": {"token_credit": BelowTheMean()}},
     "exact": credit(token_gradient="full"),
-    "recomputed": {"hidden_state_cache": "recompute"},
 }
 
 

@@ -17,16 +17,9 @@ class TokenGradients(Protocol):
 
     def combine(self, weights: torch.Tensor) -> Any:
         """
-        Σ_j weights_j v_j over the tokens of all ranks, for `weights` of shape (N,). All but [`FullGradients`] also
-        take several rows of weights (..., N) and return as many directions.
+        Σ_j weights_j v_j over the tokens of all ranks, for `weights` of shape (N,). The paper's two proxies also take
+        several rows of weights (..., N) and return as many directions.
         """
 
     def score(self, direction: Any) -> torch.Tensor:
         """<v_j, direction> of this rank's tokens, shape (N,), for a `direction` that `combine` returned."""
-
-
-class IndexableGradients(TokenGradients, Protocol):
-    """Token gradients that can be indexed by tokens."""
-
-    def __getitem__(self, tokens: torch.Tensor) -> TokenGradients:
-        """The gradients of some tokens, given by their indices in ascending order."""

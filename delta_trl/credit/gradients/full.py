@@ -92,23 +92,15 @@ class FullGradients:
         self.correction: float | None = None  # of the guessed ε, measured at the first `score`
 
     @classmethod
-    def of(cls, tokens: Tokens, only: torch.Tensor | None = None) -> "FullGradients":
+    def of(cls, tokens: Tokens) -> "FullGradients":
         """
-        The gradients of a rollout batch's tokens. Responses without advantage do not train, and their tokens'
-        coefficients do not depend on a score: as many of them as possible are left out. All ranks keep the same
-        number of completions, because FSDP needs the same number of forwards on each.
-
-        Args:
-            tokens ([`Tokens`]): With a policy.
-            only (`torch.Tensor` of shape `(N,)`, *optional*):
-                True for tokens whose completions are kept. By default, tokens with A ≠ 0.
+        The gradients of a rollout batch's tokens, which have a policy. Responses without advantage do not train, and
+        their tokens' coefficients do not depend on a score: as many of them as possible are left out. All ranks keep
+        the same number of completions, because FSDP needs the same number of forwards on each.
         """
-        policy = tokens.policy
-        if policy is None:
-            raise ValueError("FullGradients.of: these tokens have no policy to differentiate.")
-        lengths = tokens.mask.sum(dim=1)
-        active = torch.zeros(len(lengths), device=lengths.device)  # 1 where some token matters
-        active[tokens.row[tokens.advantages.nan_to_num() != 0 if only is None else only]] = 1
+        policy, lengths = tokens.policy, tokens.mask.sum(dim=1)
+        active = torch.zeros(len(lengths), device=lengths.device)  # 1 where a completion trains
+        active[tokens.row[tokens.advantages.nan_to_num() != 0]] = 1
         n_rows = max(int(all_reduce(active.sum(), "MAX")), 1)
         # the longest first, so that a micro-batch can end where its own completions do
         order = (lengths * active).argsort(descending=True, stable=True)
@@ -159,7 +151,7 @@ class FullGradients:
             for p, gradient in zip(self.parameters, kept, strict=True):
                 p.grad = gradient
 
-    def square(self, direction: list[torch.Tensor]) -> float:
+    def _square(self, direction: list[torch.Tensor]) -> float:
         """‖D‖² of what `combine` returns, over all shards. Collective if they are sharded."""
         total = torch.stack([d.double().square().sum() for d in direction]).sum()
         return float(all_reduce(total) if self.sharded else total)
@@ -171,7 +163,7 @@ class FullGradients:
         return of_all
 
     def _difference_quotient(self, direction: list[torch.Tensor]) -> torch.Tensor:
-        square = self.square(direction)
+        square = self._square(direction)
         if square == 0 or not math.isfinite(square):
             return self.log_probs * (0.0 if square == 0 else math.nan)
         # a first guess: on the average over the weights, log-probabilities move by twice as much as they should

@@ -10,7 +10,8 @@ import torch
 
 from ..distributed import all_reduce
 from ..head import LMHead
-from .vocabulary import AnyStates, VocabularyGradients
+from ..hidden_states import AnyStates
+from .vocabulary import VocabularyGradients
 
 
 class LMHeadGradients(VocabularyGradients):
@@ -21,47 +22,25 @@ class LMHeadGradients(VocabularyGradients):
     A `direction` has the shape of the LM head. Work is tiled over tokens and vocabulary; per token only one number,
     the log-sum-exp of its logits, is kept.
 
-    Args:
-        hidden (`torch.Tensor` of shape `(N, d)`, [`HiddenStates`] or [`RecomputedStates`]):
-            Final hidden states, any floating dtype.
-        tokens (`torch.Tensor` of shape `(N,)`): Ids of the sampled tokens.
-        head (`LMHead`): The output layer.
-        log_probs (`torch.Tensor` of shape `(N,)`, *optional*):
-            The model's own log-probabilities. A few of them are compared with those of the head.
-
-    Raises:
-        ValueError: If the shapes do not fit, or the head does not reproduce `log_probs`.
+    Takes the arguments of [`VocabularyGradients`].
     """
-
-    _per_token = ("log_normalizer",)
 
     def __init__(self, hidden: AnyStates, tokens: torch.Tensor, head: LMHead, log_probs: torch.Tensor | None = None):
         super().__init__(hidden, tokens, head, log_probs)
-        self.log_normalizer = self._log_sum_exp(1)
-
-    def _log_sum_exp(self, factor: int) -> torch.Tensor:  # (N,)
-        """log Σ_v exp(factor · z_v) of every token. One pass over the LM head."""
-        total = torch.full((len(self.tokens),), -torch.inf, dtype=self.dtype, device=self.hidden.device)
+        # log Σ_v exp(z_v) of every token, (N,)
+        self.log_normalizer = torch.full((len(tokens),), -torch.inf, dtype=self.dtype, device=self.hidden.device)
         for ts, h, rows in self._tiles():
-            logits, _ = self.head.logits(h, rows)
-            total[ts] = torch.logaddexp(total[ts], logits.mul_(factor).logsumexp(dim=1))
-        return total
+            logits, _ = head.logits(h, rows)
+            self.log_normalizer[ts] = torch.logaddexp(self.log_normalizer[ts], logits.logsumexp(dim=1))
 
-    @torch.no_grad()
-    def collision_probabilities(self) -> torch.Tensor:  # (N,)
-        """Σ_v p_v² of the distribution that each token was sampled from. One pass over the LM head."""
-        return torch.exp(self._log_sum_exp(2) - 2 * self.log_normalizer)
-
-    def _logit_gradient(self, ts: torch.Tensor, h: torch.Tensor, rows: slice) -> torch.Tensor:  # (n, V')
+    def _logit_gradient(self, ts: slice, h: torch.Tensor, rows: slice) -> torch.Tensor:  # (n, V')
         """∂ log π(o_j) / ∂ (W h_j) for a tile: e_y - p, times the logits' own derivative."""
         logits, slope = self.head.logits(h, rows)
         gradient = -torch.exp(logits - self.log_normalizer[ts, None])
         gradient[self._own(ts, rows)] += 1
         return gradient * slope
 
-    def combine(self, weights: torch.Tensor) -> torch.Tensor:  # (..., N) -> (..., V, d)
-        if weights.ndim > 1:
-            return torch.stack([self.combine(w) for w in weights])
+    def combine(self, weights: torch.Tensor) -> torch.Tensor:  # (N,) -> (V, d)
         direction = torch.zeros(self.head.weight.shape, dtype=self.dtype, device=self.hidden.device)
         for ts, h, rows in self._tiles():
             gradient = self._logit_gradient(ts, h, rows) * weights[ts, None].to(self.dtype)

@@ -1,11 +1,9 @@
 """The paper's default proxy for token gradients."""
 
-from copy import copy
-
 import torch
 
 from ..distributed import all_reduce
-from ..hidden_states import HiddenStates, RecomputedStates
+from ..hidden_states import AnyStates, HiddenStates
 from ..products import combine_rows, score_rows
 
 
@@ -17,7 +15,7 @@ class OutputRowGradients:
     `combine` also takes weights of shape (..., N), and reads the hidden states once for all of them.
 
     Args:
-        hidden (`torch.Tensor` of shape `(N, d)`, [`HiddenStates`] or [`RecomputedStates`]):
+        hidden (`torch.Tensor` of shape `(N, d)` or [`HiddenStates`]):
             Final hidden states, those that entered the LM head to predict each token. Any floating dtype; sums are
             accumulated in float32 (float64 for float64 input).
         log_probs (`torch.Tensor` of shape `(N,)`):
@@ -27,7 +25,7 @@ class OutputRowGradients:
         ValueError: If the shapes do not fit each other or `hidden` is not floating point.
     """
 
-    def __init__(self, hidden: torch.Tensor | HiddenStates | RecomputedStates, log_probs: torch.Tensor):
+    def __init__(self, hidden: AnyStates, log_probs: torch.Tensor):
         if len(hidden.shape) != 2 or log_probs.shape != hidden.shape[:1] or not hidden.dtype.is_floating_point:
             raise ValueError(
                 "OutputRowGradients expects floating-point hidden states of shape (N, d) and log-probabilities of "
@@ -36,13 +34,10 @@ class OutputRowGradients:
             )
         self.hidden = HiddenStates([hidden]) if isinstance(hidden, torch.Tensor) else hidden  # (N, d)
         self.dtype = torch.float64 if hidden.dtype == torch.float64 else torch.float32
-        self.scale = one_minus_p(log_probs.to(hidden.device, self.dtype))  # (N,)
+        # 1 - p (N,), accurate for p near 1; rounding may have left a log-probability slightly above 0
+        self.scale = -torch.expm1(log_probs.to(hidden.device, self.dtype).clamp(max=0))
 
     def combine(self, weights: torch.Tensor) -> torch.Tensor:  # (..., N) -> (..., d)
-        if weights.shape[-1:] != self.scale.shape:
-            raise ValueError(
-                f"weights: expected one weight per token, shape {tuple(self.scale.shape)}, got {tuple(weights.shape)}."
-            )
         weights = weights.to(self.dtype) * self.scale
         direction = weights.new_zeros(*weights.shape[:-1], self.hidden.shape[1])
         for tokens, h in self.hidden.chunks():
@@ -61,15 +56,3 @@ class OutputRowGradients:
         for tokens, h in self.hidden.chunks():
             norms[tokens] = torch.linalg.vector_norm(h, dim=1, dtype=self.dtype) ** 2
         return self.scale.square() * norms
-
-    def __getitem__(self, tokens: torch.Tensor) -> "OutputRowGradients":
-        """The gradients of some of the tokens."""
-        assert isinstance(self.hidden, HiddenStates), "recomputed states are read all at a time"
-        part = copy(self)
-        part.hidden, part.scale = self.hidden[tokens], self.scale[tokens]
-        return part
-
-
-def one_minus_p(log_probs: torch.Tensor) -> torch.Tensor:
-    """1 - p, accurate for p near 1; rounding may have left a log-probability slightly above 0."""
-    return -torch.expm1(log_probs.clamp(max=0))

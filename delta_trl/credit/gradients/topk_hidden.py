@@ -9,8 +9,9 @@ import torch
 
 from ..distributed import all_reduce
 from ..head import LMHead
+from ..hidden_states import AnyStates
 from ..products import combine_rows, score_rows
-from .vocabulary import AnyStates, VocabularyGradients
+from .vocabulary import VocabularyGradients
 
 
 class TopKHiddenGradients(VocabularyGradients):
@@ -22,19 +23,11 @@ class TopKHiddenGradients(VocabularyGradients):
     `score` multiplies W once and gathers: per token, only K ids and probabilities are kept.
 
     Args:
-        hidden (`torch.Tensor` of shape `(N, d)`, [`HiddenStates`] or [`RecomputedStates`]):
-            Final hidden states, any floating dtype.
-        tokens (`torch.Tensor` of shape `(N,)`): Ids of the sampled tokens.
-        head (`LMHead`): The output layer.
-        k (`int`): How many of the largest logits to keep, at most V.
-        log_probs (`torch.Tensor` of shape `(N,)`, *optional*):
-            The model's own log-probabilities. A few of them are compared with those of the head.
+        k (`int`): How many of the largest logits to keep. The other arguments are those of [`VocabularyGradients`].
 
     Raises:
-        ValueError: If the shapes do not fit, `k` is not between 1 and V, or the head does not reproduce `log_probs`.
+        ValueError: If `k` is not between 1 and V, and as [`VocabularyGradients`].
     """
-
-    _per_token = ("ids", "slopes", "own_slope")
 
     def __init__(
         self, hidden: AnyStates, tokens: torch.Tensor, head: LMHead, k: int, log_probs: torch.Tensor | None = None
@@ -52,7 +45,7 @@ class TopKHiddenGradients(VocabularyGradients):
             logits, slope = head.logits(h, rows)
             slope = slope.expand_as(logits)
             own = self._own(ts, rows)
-            self.own_slope[ts[own[0]]] = slope[own]
+            self.own_slope[ts][own[0]] = slope[own]
             # the K largest of those so far and of this range
             here = logits.topk(min(k, logits.shape[1]), dim=1)
             merged = torch.cat([top[ts], here.values], dim=1).topk(k, dim=1)

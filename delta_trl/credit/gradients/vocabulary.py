@@ -1,30 +1,33 @@
 """The base of representations over the whole vocabulary. Logits are recomputed from hidden states in tiles."""
 
 from collections.abc import Iterator
-from copy import copy
-from typing import Any
 
 import torch
 
 from ..head import LMHead
-from ..hidden_states import HiddenStates, RecomputedStates
+from ..hidden_states import AnyStates, HiddenStates
 
 
-AnyStates = torch.Tensor | HiddenStates | RecomputedStates
 # Elements of a tile of logits: 64 MiB in float32, whatever N and V are
 _TILE = 2**24
 
 
 class VocabularyGradients:
-    """Base class of representations that need logits of the whole vocabulary: checks inputs, iterates over tiles."""
+    """
+    Base class of representations that need logits of the whole vocabulary: checks inputs, iterates over tiles.
 
-    def __init__(
-        self,
-        hidden: AnyStates,
-        tokens: torch.Tensor,
-        head: LMHead,
-        log_probs: torch.Tensor | None,
-    ):
+    Args:
+        hidden (`torch.Tensor` of shape `(N, d)` or [`HiddenStates`]): Final hidden states, any floating dtype.
+        tokens (`torch.Tensor` of shape `(N,)`): Ids of the sampled tokens.
+        head (`LMHead`): The output layer.
+        log_probs (`torch.Tensor` of shape `(N,)`, *optional*):
+            The model's own log-probabilities. A few of them are compared with those of the head.
+
+    Raises:
+        ValueError: If the shapes do not fit, or the head does not reproduce `log_probs`.
+    """
+
+    def __init__(self, hidden: AnyStates, tokens: torch.Tensor, head: LMHead, log_probs: torch.Tensor | None = None):
         V, d = head.weight.shape
         if len(hidden.shape) != 2 or hidden.shape[1] != d or tokens.shape != hidden.shape[:1]:
             raise ValueError(
@@ -36,31 +39,21 @@ class VocabularyGradients:
         self._unchecked = log_probs
         self.dtype = torch.float64 if hidden.dtype == torch.float64 else torch.float32
 
-    # attributes with an entry per token, besides `hidden` and `tokens`
-    _per_token: tuple[str, ...] = ()
-
-    def __getitem__(self, tokens: torch.Tensor) -> Any:
-        """The gradients of some of the tokens."""
-        part = copy(self)
-        part._unchecked = None
-        for name in ("hidden", "tokens", *self._per_token):
-            setattr(part, name, getattr(self, name)[tokens])
-        return part
-
-    def _tiles(self) -> Iterator[tuple[torch.Tensor, torch.Tensor, slice]]:
-        """Yield token indices (n,), their states (n, d) and a range of the vocabulary, with at most `_TILE` logits."""
+    def _tiles(self) -> Iterator[tuple[slice, torch.Tensor, slice]]:
+        """Yield ranges of n tokens, their states (n, d) and ranges of the vocabulary, with at most `_TILE` logits."""
         width = min(len(self.head.weight), 2**15)
+        size = max(1, _TILE // width)
         for chunk, states in self.hidden.chunks():
-            tokens = torch.arange(len(self.tokens), device=self.tokens.device)[chunk]
-            if self._unchecked is not None and len(tokens):
-                self.head.check(states, self.tokens[tokens], self._unchecked[tokens])
+            if self._unchecked is not None and len(states):
+                self.head.check(states, self.tokens[chunk], self._unchecked[chunk])
                 self._unchecked = None
-            size = max(1, _TILE // width)
-            for ts, h in zip(tokens.split(size), states.split(size), strict=True):
+            for first in range(0, len(states), size):
+                h = states[first : first + size]
+                ts = slice(chunk.start + first, chunk.start + first + len(h))
                 for start in range(0, len(self.head.weight), width):
                     yield ts, h, slice(start, start + width)
 
-    def _own(self, ts: torch.Tensor, rows: slice) -> tuple[torch.Tensor, torch.Tensor]:
+    def _own(self, ts: slice, rows: slice) -> tuple[torch.Tensor, torch.Tensor]:
         """Row and column, in a tile of logits, of the sampled tokens that fall into it."""
         local = self.tokens[ts] - rows.start
         inside = ((local >= 0) & (self.tokens[ts] < rows.stop)).nonzero()[:, 0]

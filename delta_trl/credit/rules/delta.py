@@ -3,14 +3,13 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..coefficients import ASSIGNMENTS, check_credit_options, compare_centroids, contrast_credit
+from ..coefficients import ASSIGNMENTS, compare_centroids, contrast_credit
 from ..gradients.full import FullGradients
 from ..gradients.lm_head import LMHeadGradients
 from ..gradients.output_row import OutputRowGradients
 from ..gradients.topk_hidden import TopKHiddenGradients
-from ..groups import group_credit
-from ..options import check_backward, check_choices, check_whole_parameters, refuse_idle
-from ..rule import Requirements, TokenCredit
+from ..options import check_choices, check_integer, check_range
+from ..rule import TokenCredit
 from ..tokens import Credit, Tokens
 
 
@@ -37,13 +36,9 @@ class DelTA(TokenCredit):
             α = σ(Δ / γ), or `"hard"`: 1 where Δ > 0, else 0.
         temperature_mode (`str`, *optional*, defaults to `"adaptive"`):
             Measure the temperatures γ in every rollout batch, or keep those of the first (`"initial"`).
-        centroid_scope (`str`, *optional*, defaults to `"batch"`):
-            Contrast the winners and losers of the rollout batch, or of each prompt's `"group"`.
-        balance_sides (`bool`, *optional*, defaults to `False`):
-            Centre each side's margins on their mean, which leaves token-level information only.
 
     Raises:
-        ValueError: If an option is unknown or out of range, or has no effect or no meaning beside another.
+        ValueError: If an option is unknown or out of range.
     """
 
     arxiv = "2605.21467"
@@ -56,8 +51,6 @@ class DelTA(TokenCredit):
     normalize_coefficients: bool = True
     assignment: str = "soft"
     temperature_mode: str = "adaptive"
-    centroid_scope: str = "batch"
-    balance_sides: bool = False
 
     _margin: ClassVar[str] = "contrast"
 
@@ -67,53 +60,33 @@ class DelTA(TokenCredit):
             token_gradient=("output_row", "topk_hidden", "lm_head", "full"),
             assignment=ASSIGNMENTS,
             temperature_mode=("adaptive", "initial"),
-            centroid_scope=("batch", "group"),
         )
-        check_credit_options(self.refinement_steps, self.lambda_min, self.lambda_max)
-        if not isinstance(self.token_gradient_top_k, int) or self.token_gradient_top_k < 1:
-            raise ValueError(f"token_gradient_top_k={self.token_gradient_top_k!r}: expected an integer >= 1.")
-        refuse_idle(
-            self,
-            f"token_gradient={self.token_gradient!r}, assignment={self.assignment!r}",
-            token_gradient_top_k=self.token_gradient == "topk_hidden",
-            temperature_mode=self.assignment == "soft",
-        )
-        if self.centroid_scope == "group" and self.token_gradient == "full":
-            raise ValueError(
-                "centroid_scope='group' would cost token_gradient='full' a backward pass for every prompt. Use "
-                "centroid_scope='batch' or another token_gradient."
-            )
-        if self.centroid_scope == "group" and self.temperature_mode == "initial":
-            raise ValueError(
-                "temperature_mode='initial' keeps one temperature per side, centroid_scope='group' has one per group "
-                "and side. Change one of them."
-            )
+        check_range(self)
+        check_integer(self, "refinement_steps", 0)
+        check_integer(self, "token_gradient_top_k", 1)
         # γ₊ and γ₋ of the first rollout batch with a contrast
         self._temperatures: tuple[float, float] | None = None
 
     def of_rollout(self, tokens: Tokens) -> Credit:
         gradients = self._gradients(tokens)
-        metrics: dict[str, float] = {}
-        if self.token_gradient in ("output_row", "topk_hidden"):  # the others would need more passes and memory
-            metrics |= compare_centroids(gradients, tokens.advantages)
-        options: dict[str, Any] = {
-            "refinement_steps": self.refinement_steps,
-            "lambda_min": self.lambda_min,
-            "lambda_max": self.lambda_max,
-            "normalize": self.normalize_coefficients,
-            "assignment": self.assignment,
-            "margin": self._margin,
-            "balance_sides": self.balance_sides,
-        }
-        if self.centroid_scope == "group":
-            credit = group_credit(gradients, tokens.advantages, tokens.group, tokens.n_groups, **options)
-        else:
-            credit = contrast_credit(gradients, tokens.advantages, temperatures=self._temperatures, **options)
+        credit = contrast_credit(
+            gradients,
+            tokens.advantages,
+            refinement_steps=self.refinement_steps,
+            lambda_min=self.lambda_min,
+            lambda_max=self.lambda_max,
+            normalize=self.normalize_coefficients,
+            assignment=self.assignment,
+            margin=self._margin,
+            temperatures=self._temperatures,
+        )
         if self.temperature_mode == "initial" and self._temperatures is None and not credit.neutral:
             self._temperatures = (credit.metrics["temperature_positive"], credit.metrics["temperature_negative"])
+        if self.token_gradient in ("output_row", "topk_hidden"):  # the others would need more passes and memory
+            credit.metrics |= compare_centroids(gradients, tokens.advantages)
         if isinstance(gradients, FullGradients):
-            metrics["extra_forward_passes"] = float(gradients.forward_passes)
-        return Credit(credit.weights, {**metrics, **credit.metrics}, credit.neutral, credit.scores)
+            credit.metrics["extra_forward_passes"] = float(gradients.forward_passes)
+        return credit
 
     def _gradients(self, tokens: Tokens) -> Any:  # `TokenGradients`
         if self.token_gradient == "full":
@@ -125,33 +98,33 @@ class DelTA(TokenCredit):
             return LMHeadGradients(*arguments, log_probs=tokens.log_probs)
         return TopKHiddenGradients(*arguments, self.token_gradient_top_k, log_probs=tokens.log_probs)
 
-    def requirements(self) -> Requirements:
-        return Requirements(self.token_gradient != "full", recomputable=self.centroid_scope == "batch")
+    @property
+    def needs_hidden_states(self) -> bool:
+        return self.token_gradient != "full"
 
     def check(self, trainer: Any) -> None:
-        gradient, args = self.token_gradient, trainer.args
-        if gradient == "output_row":
+        """Raise `ValueError` for gradients that the trainer's parameters would give wrongly, or not at all."""
+        if self.token_gradient == "output_row":
             return
-        config = trainer.model.config.get_text_config()
-        if gradient == "topk_hidden" and self.token_gradient_top_k > config.vocab_size:
-            raise ValueError(
-                f"token_gradient_top_k={self.token_gradient_top_k}: the model has a vocabulary of {config.vocab_size}."
-            )
-        what, instead = f"token_gradient={gradient!r}", "token_gradient='output_row'"
-        if gradient != "full":
-            check_whole_parameters(trainer, what, instead)
+        args, deepspeed = trainer.args, trainer.args.deepspeed_plugin
+        problem = None
+        if deepspeed is not None and deepspeed.zero_stage == 3:
+            problem = "DeepSpeed ZeRO-3, which holds no whole parameter. Use ZeRO-2"
+        elif trainer.is_fsdp_enabled and not trainer.accelerator.is_fsdp2:
+            problem = "FSDP1, which hides the parameters. Set fsdp_version: 2 in the accelerate config"
+        elif self.token_gradient != "full":
             return
-        check_backward(trainer, what, instead)
-        if any(getattr(one, "use_dora", False) for one in getattr(trainer.model, "peft_config", {}).values()):
+        elif trainer.is_fsdp_enabled and args.gradient_accumulation_steps > 1:
+            problem = "gradient accumulation under FSDP, which does not reduce gradients. Use larger micro-batches"
+        elif deepspeed is not None and (args.bf16 or args.fp16):
+            problem = "DeepSpeed in 16 bits, where parameters swallow small moves. Use DDP, FSDP2 or bf16: false"
+        elif any(getattr(one, "use_dora", False) for one in getattr(trainer.model, "peft_config", {}).values()):
+            problem = "DoRA, whose backward pass leaves out a part of the derivative. Set use_dora=False"
+        elif hasattr(trainer.processing_class, "tokenizer"):
+            problem = "a processor of images: its forward passes are over text. Use a tokenizer"
+        if problem:
             raise ValueError(
-                "token_gradient='full' does not work with DoRA, whose backward pass leaves out a part of the "
-                "derivative: set use_dora=False, or use another token_gradient."
-            )
-        if args.deepspeed_plugin is not None and (args.bf16 or args.fp16):
-            raise ValueError(
-                "token_gradient='full' does not work with DeepSpeed in 16 bits: it holds the parameters in 16 bits, "
-                "which swallow the small moves of a difference quotient (errors of up to 0.6). Use DDP or FSDP2, "
-                "which keep them in float32, or bf16: false, or another token_gradient."
+                f"token_gradient={self.token_gradient!r} does not work with {problem}, or token_gradient='output_row'."
             )
 
     def state_dict(self) -> dict[str, Any]:

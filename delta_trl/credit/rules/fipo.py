@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from ..distributed import all_reduce
-from ..options import check_number, policy_moves
+from ..options import check_number
 from ..rule import TokenCredit
 from ..tokens import Credit, Tokens
 
@@ -53,7 +53,7 @@ class FIPO(TokenCredit):
     def check(self, trainer: Any) -> None:
         args = trainer.args
         self._dual_clip = args.delta if self.dual_clip is None else self.dual_clip
-        if not policy_moves(args):
+        if args.gradient_accumulation_steps % (args.steps_per_generation * args.num_iterations) == 0:
             raise ValueError(
                 "FIPO weighs tokens by how the policy has moved since the rollout, and with one optimiser step per "
                 "rollout batch it has not: all weights are 1. Raise steps_per_generation * num_iterations "

@@ -4,13 +4,14 @@ from dataclasses import dataclass
 
 import torch
 
-from ..coefficients import split_sides
-from ..tokens import Tokens
-from .shared import ShareInRange
+from ..coefficients import in_range, split_sides
+from ..options import check_range
+from ..rule import TokenCredit
+from ..tokens import Credit, Tokens
 
 
 @dataclass
-class RandomCredit(ShareInRange):
+class RandomCredit(TokenCredit):
     """
     The paper's control without information: λ uniform in its range where A ≠ 0, and λ_min elsewhere.
 
@@ -21,6 +22,14 @@ class RandomCredit(ShareInRange):
 
     arxiv = "2605.21467"
 
-    def shares(self, tokens: Tokens) -> torch.Tensor:
+    lambda_min: float = 0.8
+    lambda_max: float = 1.2
+    normalize_coefficients: bool = True
+
+    def __post_init__(self):
+        check_range(self)
+
+    def of_rollout(self, tokens: Tokens) -> Credit:
         A, sides = split_sides(tokens.advantages)
-        return torch.rand_like(A) * sides.any(dim=0)
+        alpha = torch.rand_like(A) * sides.any(dim=0)
+        return Credit(in_range(alpha, self.lambda_min, self.lambda_max, self.normalize_coefficients).float())

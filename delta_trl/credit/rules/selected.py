@@ -8,8 +8,7 @@ from ..coefficients import divide_by_mean, split_sides
 from ..distributed import all_gather
 from ..options import check_choices, check_number
 from ..tokens import Tokens
-from .shared import ChangedCredit
-from .side_mean import SideMean
+from .changed import ChangedCredit
 
 
 @dataclass
@@ -33,10 +32,6 @@ class Selected(ChangedCredit):
     def __post_init__(self):
         check_choices(self, which=("top", "bottom", "random"))
         check_number(self, "fraction", "(0, 1]")
-        if isinstance(self.rule, SideMean) and self.which != "random":
-            raise ValueError(
-                f"which={self.which!r} cannot choose among equal weights, which SideMean gives a whole side."
-            )
 
     def change(self, weights: torch.Tensor, tokens: Tokens) -> torch.Tensor:
         _, sides = split_sides(tokens.advantages)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from ..tokens import Tokens
-from .shared import ChangedCredit
+from .changed import ChangedCredit
 
 
 @dataclass

@@ -7,7 +7,7 @@ import torch
 from ..coefficients import split_sides
 from ..distributed import all_reduce
 from ..tokens import Tokens
-from .shared import ChangedCredit
+from .changed import ChangedCredit
 
 
 @dataclass

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import torch
 
 from ..coefficients import split_sides
+from ..distributed import all_reduce
 from ..options import check_number
 from ..rule import TokenCredit
 from ..tokens import Credit, Tokens
-from .shared import with_mean_one
 
 
 @dataclass
@@ -36,4 +36,8 @@ class SideWeights(TokenCredit):
     def of_rollout(self, tokens: Tokens) -> Credit:
         _, sides = split_sides(tokens.advantages)
         weights = torch.where(sides[0], self.winners, torch.where(sides[1], self.losers, 1.0))
-        return Credit(with_mean_one(weights, sides))
+        trains = sides.any(dim=0)
+        total, count = all_reduce(torch.stack([(weights * trains).sum(), trains.sum().to(weights)]))
+        if not total > 0:  # only the side of weight 0 has tokens
+            return Credit(torch.ones_like(weights))
+        return Credit(torch.where(trains, weights * (count / total), 1.0))

@@ -1,13 +1,89 @@
-"""LM-head and top-K gradients against explicit outer products and autograd, in float64."""
+"""
+Fast paths against slow ones written out: coefficients against `oracle.py`, gradients of the vocabulary against
+autograd, FIPO's weights against sums. test_full.py has the exact gradients.
+"""
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
-from delta_trl.credit import LMHead, LMHeadGradients, OutputRowGradients, TopKHiddenGradients, token_coefficients
+from delta_trl.credit import (
+    FIPO,
+    LMHead,
+    LMHeadGradients,
+    OutputRowGradients,
+    TopKHiddenGradients,
+    token_coefficients,
+)
+from delta_trl.credit.coefficients import contrast_credit
 from delta_trl.credit.gradients import vocabulary as module
+from delta_trl.credit.rules.fipo import discounted_future_sum
 
+from . import oracle
+from .batches import explicit_vectors, random_batch
+
+
+# --- coefficients ---
+
+
+@pytest.mark.parametrize("K", [0, 1, 2, 3])
+@pytest.mark.parametrize("seed", range(5))
+def test_equals_the_oracle(K, seed):
+    hidden, log_probs, advantages = random_batch(seed)
+    credit = contrast_credit(OutputRowGradients(hidden, log_probs), advantages, refinement_steps=K)
+    expected, gamma = oracle.coefficients(explicit_vectors(hidden, log_probs), advantages, K=K)
+    assert credit.weights.dtype == torch.float32
+    np.testing.assert_allclose(credit.weights.numpy(), expected, rtol=1e-6)
+    temperatures = [credit.metrics["temperature_positive"], credit.metrics["temperature_negative"]]
+    np.testing.assert_allclose(temperatures, gamma, rtol=1e-9)
+    ours = token_coefficients(OutputRowGradients(hidden, log_probs), advantages, refinement_steps=K)
+    assert torch.equal(ours, credit.weights)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lambda_min": 0.0, "lambda_max": 1.0},
+        {"lambda_min": 0.5, "lambda_max": 1.5},
+        {"normalize": False},
+        {"assignment": "hard"},
+        {"margin": "within_side"},
+        {"temperatures": (0.5, 2.0)},
+        {"margin": "within_side", "temperatures": (0.5, 2.0)},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("K", [0, 1, 2])
+def test_options_equal_the_oracle(options, K):
+    hidden, log_probs, advantages = random_batch(7)
+    ours = token_coefficients(OutputRowGradients(hidden, log_probs), advantages, refinement_steps=K, **options)
+    expected, _ = oracle.coefficients(explicit_vectors(hidden, log_probs), advantages, K=K, **options)
+    np.testing.assert_allclose(ours.numpy(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_low_precision_states_are_accumulated_in_float32(dtype):
+    """bfloat16 states give the coefficients of those very states; only their rounding is lost, not the sums."""
+    hidden, log_probs, advantages = random_batch(3, n=5_000, d=32, dtype=dtype)
+    ours = token_coefficients(OutputRowGradients(hidden, log_probs), advantages)
+    expected, _ = oracle.coefficients(explicit_vectors(hidden, log_probs), advantages)
+    np.testing.assert_allclose(ours.numpy(), expected, atol=2e-5)
+
+
+def test_no_tokens_times_dimension_temporary():
+    """Allocations beyond the states stay far below their size, in a dtype that has to be converted."""
+    hidden = torch.randn(30_000, 256, dtype=torch.bfloat16)
+    log_probs, advantages = -torch.rand(30_000), torch.randn(30_000)
+    gradients = OutputRowGradients(hidden, log_probs)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        token_coefficients(gradients, advantages)
+    largest = max(event.self_cpu_memory_usage for event in profile.events())
+    assert 0 < largest < hidden.numel() * 4 / 10
+
+
+# --- gradients of the vocabulary ---
 
 N, V, D = 40, 23, 6
 HEADS = {
@@ -18,7 +94,7 @@ HEADS = {
 }
 
 
-def batch(dtype=torch.float64):
+def vocabulary_batch(dtype=torch.float64):
     generator = torch.Generator().manual_seed(0)
     hidden = torch.randn(N, D, generator=generator, dtype=torch.float64).to(dtype)
     weight = torch.randn(V, D, generator=generator, dtype=torch.float64).to(dtype)
@@ -53,7 +129,7 @@ def _tiles(request, monkeypatch):
 @pytest.mark.usefixtures("_tiles")
 @pytest.mark.parametrize("options", HEADS.values(), ids=HEADS)
 def test_lm_head_equals_autograd(options):
-    hidden, tokens, weight, c = batch()
+    hidden, tokens, weight, c = vocabulary_batch()
     v = by_autograd("weight", hidden, tokens, weight, options)
     gradients = LMHeadGradients(hidden, tokens, LMHead(weight, **options))
     direction = gradients.combine(c)
@@ -64,7 +140,7 @@ def test_lm_head_equals_autograd(options):
 @pytest.mark.usefixtures("_tiles")
 @pytest.mark.parametrize("options", HEADS.values(), ids=HEADS)
 def test_top_k_with_the_whole_vocabulary_is_the_hidden_gradient(options):
-    hidden, tokens, weight, c = batch()
+    hidden, tokens, weight, c = vocabulary_batch()
     v = by_autograd("hidden", hidden, tokens, weight, options)
     gradients = TopKHiddenGradients(hidden, tokens, LMHead(weight, **options), k=V)
     torch.testing.assert_close(gradients.combine(c), c @ v)
@@ -74,7 +150,7 @@ def test_top_k_with_the_whole_vocabulary_is_the_hidden_gradient(options):
 @pytest.mark.usefixtures("_tiles")
 @pytest.mark.parametrize("k", [1, 5])
 def test_top_k_equals_explicit_vectors(k):
-    hidden, tokens, weight, c = batch()
+    hidden, tokens, weight, c = vocabulary_batch()
     v = []
     for h, y in zip(hidden, tokens, strict=True):
         values, ids = (weight @ h).topk(k)
@@ -86,7 +162,7 @@ def test_top_k_equals_explicit_vectors(k):
 
 
 def test_output_row_is_a_row_of_the_lm_head_gradient():
-    hidden, tokens, weight, _ = batch()
+    hidden, tokens, weight, _ = vocabulary_batch()
     explicit = by_autograd("weight", hidden, tokens, weight, {}).view(N, V, D)[torch.arange(N), tokens]
     gradients = OutputRowGradients(hidden, log_probs(hidden, tokens, weight))
     for j in range(N):
@@ -96,7 +172,7 @@ def test_output_row_is_a_row_of_the_lm_head_gradient():
 @pytest.mark.parametrize("make", [LMHeadGradients, lambda *a: TopKHiddenGradients(*a, k=5)], ids=["lm_head", "top_k"])
 def test_low_precision_states(make):
     """bfloat16 states and weights give the coefficients of those very numbers."""
-    hidden, tokens, weight, advantages = batch(torch.bfloat16)
+    hidden, tokens, weight, advantages = vocabulary_batch(torch.bfloat16)
     ours = token_coefficients(make(hidden, tokens, LMHead(weight)), advantages)
     exact = token_coefficients(make(hidden.double(), tokens, LMHead(weight.double())), advantages)
     torch.testing.assert_close(ours, exact, atol=1e-4, rtol=0)
@@ -129,7 +205,7 @@ def test_never_tokens_times_vocabulary(monkeypatch):
     ids=str,
 )
 def test_a_model_s_head_scales_its_logits(settings, factor):
-    hidden, _, weight, _ = batch()
+    hidden, _, weight, _ = vocabulary_batch()
     config = SimpleNamespace(**{"model_type": "some", **settings})
     model = SimpleNamespace(
         config=SimpleNamespace(get_text_config=lambda: config),
@@ -142,12 +218,55 @@ def test_a_model_s_head_scales_its_logits(settings, factor):
 
 @pytest.mark.parametrize("k", [0, V + 1])
 def test_k_is_checked(k):
-    hidden, tokens, weight, _ = batch()
+    hidden, tokens, weight, _ = vocabulary_batch()
     with pytest.raises(ValueError, match=f"k={k} must be between 1 and the vocabulary's size, {V}"):
         TopKHiddenGradients(hidden, tokens, LMHead(weight), k=k)
 
 
 def test_shapes_are_checked():
-    hidden, tokens, weight, _ = batch()
+    hidden, tokens, weight, _ = vocabulary_batch()
     with pytest.raises(ValueError, match=r"\(N, 6\).*\(40, 5\)"):
         LMHeadGradients(hidden[:, :5], tokens, LMHead(weight))
+
+
+# --- FIPO ---
+
+
+@pytest.mark.parametrize("T", [1, 5, 128, 129, 300])
+def test_discounted_future_sum(T):
+    x, gamma = torch.randn(3, T, dtype=torch.float64), 0.97
+    powers = gamma ** torch.arange(T, dtype=torch.float64)
+    expected = torch.stack([(powers[: T - t] * x[:, t:]).sum(dim=1) for t in range(T)], dim=1)
+    torch.testing.assert_close(discounted_future_sum(x, gamma), expected)
+
+
+def test_weights_by_hand():
+    """Three tokens, decay 1 (γ = 1/2): a future that is being reinforced counts more, up to the clip."""
+    old = torch.zeros(2, 3)
+    new = torch.tensor([[0.0, 0.1, 0.1], [0.0, -1.0, 2.5]])
+    mask = torch.tensor([[1, 1, 1], [1, 1, 1]])
+    f = FIPO(decay=1.0).weights(new, old, torch.tensor([1.0, -1.0]), mask)
+    by_hand = torch.tensor([[0.075, 0.15, 0.1], [0.125, 0.25, 2.5]]).exp()
+    # the last token of the losing response has a ratio of e^2.5 > 10: it is not amplified
+    expected = torch.stack([by_hand[0].clamp(1, 1.2), by_hand[1].clamp(1, 1.2)])
+    expected[1, 2] = 1.0
+    torch.testing.assert_close(f, expected)
+
+
+def test_a_suppressed_future_does_not_weaken():
+    f = FIPO().weights(torch.full((1, 4), -1.0), torch.zeros(1, 4), torch.ones(1), torch.ones(1, 4))
+    assert (f == 1).all()
+
+
+def test_padding_and_dual_clipped_tokens_have_no_future():
+    new, old = torch.tensor([[0.0, 0.05, 3.0]]), torch.zeros(1, 3)
+    mask = torch.tensor([[1, 1, 0]])
+    masked = FIPO().weights(new, old, torch.ones(1), mask)
+    clipped = FIPO(dual_clip=10.0).weights(new, old, torch.ones(1), torch.ones(1, 3))
+    torch.testing.assert_close(masked[:, :2], clipped[:, :2])
+    assert masked[0, 0] < 1.06
+
+
+def test_nothing_moved():
+    x = torch.randn(2, 7)
+    assert (FIPO().weights(x, x, torch.tensor([1.0, -1.0]), torch.ones(2, 7)) == 1).all()
