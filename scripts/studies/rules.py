@@ -1,7 +1,7 @@
-r"""
-Rules of token credit that only the study needs: exact labels, masks of losers by any rule's weights, a balance of
-winners against losers that follows the pass rate, and the other effects of side weights alone. Named in a config by
-dotted path, `scripts.studies.rules.Oracle`.
+"""
+Rules of token credit that the studies' plans name, by dotted path (`scripts.studies.rules.Oracle`): exact labels,
+masks of losers by any rule's weights, a balance of winners against losers that follows the pass rate, and the other
+effects of side weights alone.
 """
 
 from collections.abc import Callable
@@ -124,7 +124,7 @@ class AtSideWeight(ChangedCredit):
 class ProbableLosers(TokenCredit):
     """
     The weight of losers' tokens is their probability, that of winners' tokens 1: pushing down improbable tokens makes
-    the largest gradients, see `delta_trl.credit.AdaptiveSides`.
+    the largest gradients.
     """
 
     def of_rollout(self, tokens: Tokens) -> Credit:
