@@ -138,7 +138,8 @@ def terms(text: str) -> dict[str, float]:
     weights: dict[str, float] = {}
     for i, part in enumerate(text.split(" - ")):
         *weight, name = part.split()
-        weights[name] = (float(weight[0]) if weight else 1.0) * (1 if i == 0 else -1)
+        size = (float(weight[0]) if weight else 1.0) * (1 if i == 0 else -1)
+        weights[name] = weights.get(name, 0.0) + size
     return weights
 
 
