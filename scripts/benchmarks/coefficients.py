@@ -18,7 +18,6 @@ from delta_trl.credit import (
     LMHead,
     LMHeadGradients,
     OutputRowGradients,
-    RecomputedStates,
     TopKHiddenGradients,
     compare_centroids,
     token_coefficients,
@@ -52,7 +51,7 @@ def keep_states(tokens: int, dim: int, dtype: torch.dtype, cache: str, device: t
 
 def computing(
     token_gradient: str,
-    states: HiddenStates | RecomputedStates,
+    states: HiddenStates,
     log_probs: torch.Tensor,
     advantages: torch.Tensor,
     tokens: torch.Tensor,

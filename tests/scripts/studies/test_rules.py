@@ -20,7 +20,7 @@ def a_batch() -> Tokens:
     study_rules.LABELS.mistakes = [1, 2, None, None, None, 3]
     advantages = torch.tensor([-0.5, -0.5, 1.0, 0.5, -1.0, 0.5])
     groups = torch.tensor([0, 0, 0, 1, 1, 1])
-    return Tokens(ids, mask, advantages, rewards=(advantages > 0).float(), groups=groups, n_groups=2)
+    return Tokens(ids, mask, advantages, rewards=(advantages > 0).float(), groups=groups)
 
 
 def relative(name: str, tokens: Tokens, **options) -> list[list[float]]:
@@ -61,12 +61,6 @@ def test_labels_are_the_first_mistakes_of_the_completions_in_their_order():
         assert mistake == first_mistake(right_tokens(task, problem), tokenizer.convert_ids_to_tokens(row))
         assert grade == 1 or mistake is not None  # two mistakes may cancel, but none of the losers has none
     assert 3 < sum(m is None for m in study_rules.LABELS.mistakes) < 17
-
-
-def test_mask_of_losers_by_another_rule():
-    tokens = a_batch()
-    weights = relative("scripts.studies.rules.TopOfLosers", tokens, fraction=0.4)
-    assert [sum(row) for row in weights] == [2, 2, 5, 4, 1, 5]
 
 
 def test_oracle_at_a_side_weight():
@@ -126,7 +120,7 @@ def test_side_weights_are_their_sides_and_their_annealing(losers):
     advantages = (rewards - rewards.mean(dim=1, keepdim=True)) / (rewards.std(dim=1, keepdim=True) + 1e-4)
     mask = torch.arange(9) < torch.tensor([rng.randint(1, 9) for _ in range(48)])[:, None]
     groups = torch.arange(6).repeat_interleave(8)
-    tokens = Tokens(mask.long(), mask, advantages.flatten(), rewards=rewards.flatten(), groups=groups, n_groups=6)
+    tokens = Tokens(mask.long(), mask, advantages.flatten(), rewards=rewards.flatten(), groups=groups)
     names = {"side_weights": "side_weights"}
     names |= {name: f"scripts.studies.rules.{name}" for name in ("Annealed", "NotAnnealed", "PromptWeights")}
     found = {
