@@ -11,7 +11,7 @@ from scripts.studies.tasks import TASKS, first_mistake, make_problems, right_tok
 from scripts.studies.tasks.models import tokenizer_of
 
 
-def a_batch() -> Tokens:
+def a_batch(**known) -> Tokens:
     """Two prompts of three responses: lost, lost, won; and won, lost (cut off), won. With labels."""
     ids = torch.arange(1, 31).view(6, 5)
     lengths = torch.tensor([5, 3, 5, 4, 2, 5])
@@ -20,7 +20,7 @@ def a_batch() -> Tokens:
     study_rules.LABELS.mistakes = [1, 2, None, None, None, 3]
     advantages = torch.tensor([-0.5, -0.5, 1.0, 0.5, -1.0, 0.5])
     groups = torch.tensor([0, 0, 0, 1, 1, 1])
-    return Tokens(ids, mask, advantages, rewards=(advantages > 0).float(), groups=groups)
+    return Tokens(ids, mask, advantages, rewards=(advantages > 0).float(), groups=groups, **known)
 
 
 def relative(name: str, tokens: Tokens, **options) -> list[list[float]]:
@@ -83,8 +83,7 @@ def test_exact_labels_on_both_sides_at_the_balance_of_dapo():
 
 
 def test_losers_weigh_what_was_probable():
-    tokens = a_batch()
-    tokens.log_probs = torch.linspace(-3, 0, len(tokens))
+    tokens = a_batch(log_probs=torch.linspace(-3, 0, 30).view(6, 5))
     weights = relative("scripts.studies.rules.ProbableLosers", tokens)
     assert weights[2] == [1] * 5
     assert weights[0] == pytest.approx(tokens.log_probs[:5].exp().tolist(), abs=1e-4)
