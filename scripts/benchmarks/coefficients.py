@@ -18,12 +18,10 @@ from delta_trl.credit import (
     LMHead,
     LMHeadGradients,
     OutputRowGradients,
-    RecomputedStates,
     TopKHiddenGradients,
     compare_centroids,
     token_coefficients,
 )
-from delta_trl.policy.cache import HiddenStateCache, Placement
 
 from .timing import repeated
 
@@ -33,7 +31,6 @@ def parse_args():
     parser.add_argument("--tokens", type=int, default=65536)
     parser.add_argument("--dim", type=int, default=1024)
     parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float16", "float32"])
-    parser.add_argument("--cache", default="device", choices=["device", "cpu"])
     parser.add_argument("--token-gradient", default="output_row", choices=["output_row", "topk_hidden", "lm_head"])
     parser.add_argument("--vocabulary", type=int, default=32768, help="of topk_hidden and lm_head")
     parser.add_argument("--refinement-steps", type=int, default=1)
@@ -41,18 +38,15 @@ def parse_args():
     return parser.parse_args()
 
 
-def keep_states(tokens: int, dim: int, dtype: torch.dtype, cache: str, device: torch.device) -> HiddenStates:
-    """Random hidden states, kept where `hidden_state_cache` keeps them."""
-    kept = HiddenStateCache(Placement(cache, device).allocate(tokens, dim, dtype), device)
-    for start in range(0, tokens, 8192):
-        end = min(start + 8192, tokens)
-        kept.write(torch.randn(end - start, dim, device=device).to(dtype), [(start, end)])
-    return kept.states()
+def make_states(tokens: int, dim: int, dtype: torch.dtype, device: torch.device) -> HiddenStates:
+    """Random hidden states on the device, in blocks."""
+    sizes = [min(8192, tokens - start) for start in range(0, tokens, 8192)]
+    return HiddenStates([torch.randn(n, dim, device=device).to(dtype) for n in sizes])
 
 
 def computing(
     token_gradient: str,
-    states: HiddenStates | RecomputedStates,
+    states: HiddenStates,
     log_probs: torch.Tensor,
     advantages: torch.Tensor,
     tokens: torch.Tensor,
@@ -92,7 +86,7 @@ def main():
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     dtype = getattr(torch, args.dtype)
     torch.manual_seed(0)
-    states = keep_states(args.tokens, args.dim, dtype, args.cache, device)
+    states = make_states(args.tokens, args.dim, dtype, device)
     log_probs, advantages = -torch.rand(args.tokens, device=device), torch.randn(args.tokens, device=device)
     tokens, head = torch.randint(args.vocabulary, (args.tokens,), device=device), None
     if args.token_gradient != "output_row":

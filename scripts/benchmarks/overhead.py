@@ -91,7 +91,6 @@ VARIANTS = {
     "padded": {"trim_padding": False},
     "delta": {"hidden_state_cache": "device"},
     "cpu cache": {"hidden_state_cache": "cpu"},
-    "recompute": {"hidden_state_cache": "recompute"},
     "topk_hidden": {"token_credit_kwargs": {"token_gradient": "topk_hidden"}},
     "lm_head": {"token_credit_kwargs": {"token_gradient": "lm_head"}},
     "full": {"token_credit_kwargs": {"token_gradient": "full"}},

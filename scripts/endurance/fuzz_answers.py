@@ -96,26 +96,6 @@ def radical(rng: random.Random) -> Case:
     return rf"{a}\sqrt{{{b}}}", right, wrong
 
 
-def surd(rng: random.Random) -> Case:
-    a, b, c = rng.randrange(1, 30), rng.randrange(2, 12), squarefree(rng)
-    gold = rf"{a} + {b}\sqrt{{{c}}}"
-    right = [
-        gold,
-        rf"{b}\sqrt{{{c}}} + {a}",
-        rf"{a}+\sqrt{{{b * b * c}}}",
-        rf"\frac{{{2 * a} + {2 * b}\sqrt{{{c}}}}}{{2}}",
-        f"{a}+{b}√{c}",
-    ]
-    wrong = [
-        rf"{a} - {b}\sqrt{{{c}}}",
-        rf"{a} \pm {b}\sqrt{{{c}}}",
-        rf"{b} + {a + 40}\sqrt{{{c}}}",
-        rf"{a + 1} + {b}\sqrt{{{c}}}",
-        f"{a + b * math.sqrt(c):.5f}",
-    ]
-    return gold, right, wrong
-
-
 def polynomial(rng: random.Random) -> Case:
     x = rng.choice("xnt")
     p, q = rng.sample([k for k in range(-9, 10) if k], 2)
@@ -214,23 +194,6 @@ def interval(rng: random.Random) -> Case:
     return gold, right, wrong
 
 
-def ray(rng: random.Random) -> Case:
-    a = rng.randrange(-30, 30)
-    gold = rng.choice([f"x > {a}", rf"({a}, \infty)"])
-    right = [f"x>{a}", f"{a}<x", rf"({a},\infty)", rf"x\in({a},+\infty)", rf"\left({a},\infty\right)", f"x > {a}.0"]
-    wrong = [
-        rf"x\ge{a}",
-        f"x<{a}",
-        rf"[{a},\infty)",
-        f"x>{a + 1}",
-        f"2x>{2 * a}",
-        f"x-({a})>0",
-        rf"(-\infty,{a})",
-        rf"x\ne{a}",
-    ]
-    return gold, right, wrong
-
-
 def percentage(rng: random.Random) -> Case:
     n = rng.randrange(2, 99)
     right = [rf"{n}\%", f"{n}", rf"{n} \%", rf"{n}\text{{ percent}}", decimal_text(Fraction(n, 100)), f"{n}.0" + r"\%"]
@@ -261,132 +224,6 @@ def unit(rng: random.Random) -> Case:
     return gold, right, wrong
 
 
-def complex_number(rng: random.Random) -> Case:
-    a, b = rng.sample([k for k in range(-20, 21) if k not in (-1, 0, 1)], 2)
-    gold = f"{a}{b:+}i"
-    right = [gold, f"{b}i{a:+}", f"{a} {'+' if b > 0 else '-'} {abs(b)}i", f"z = {gold}", rf"{a}{b:+}\cdot i"]
-    wrong = [
-        f"{a}{-b:+}i",
-        f"{-a}{b:+}i",
-        f"{b}{a:+}i" if a != b else f"{a}",
-        f"{a}{b:+}",
-        f"{a}",
-        f"{a + 1}{b:+}i",
-        f"{a - 1}{b:+}i+1",
-    ]
-    return gold, right, wrong
-
-
-def imaginary(rng: random.Random) -> Case:
-    b = rng.randrange(2, 50)
-    return (
-        f"{b}i",
-        [f"{b}i", f"0+{b}i", f"{b}i+0", rf"{b}\cdot i", f"z={b}i"],
-        [f"-{b}i", f"0-{b}i", f"{b}", f"0+{b}", f"1+{b}i-1", f"1+{b}i"],
-    )
-
-
-def angle(rng: random.Random) -> Case:
-    value = Fraction(rng.randrange(1, 12), rng.choice([2, 3, 4, 5, 6, 8, 12]))
-    p, q = value.numerator, value.denominator
-    if q == 1:
-        return angle(rng)
-    front = "" if p == 1 else p
-    gold = rf"\frac{{{front}\pi}}{{{q}}}"
-    right = [
-        gold,
-        rf"\frac{{{p}}}{{{q}}}\pi",
-        rf"{front}\pi/{q}",
-        rf"\frac{{{2 * p}\pi}}{{{2 * q}}}",
-        rf"\theta = {gold}",
-        rf"\dfrac{{{p}\pi}}{{{q}}}",
-    ]
-    wrong = [
-        rf"\frac{{{p + q}\pi}}{{{q}}}",
-        f"{float(value) * math.pi:.5f}",
-        rf"-{gold}",
-        rf"\frac{{{p}}}{{{q}}}",
-        rf"\frac{{{q}}}{{{p}\pi}}",
-        rf"2{gold}",
-    ]
-    return gold, right, wrong
-
-
-def logarithm(rng: random.Random) -> Case:
-    n = rng.choice([2, 3, 5, 6, 7, 10, 11, 13, 15])
-    right = [rf"\ln {n}", rf"\ln({n})", rf"\ln{{{n}}}", rf"\log_e {n}", rf"-\ln\frac{{1}}{{{n}}}", rf"x=\ln {n}"]
-    wrong = [
-        rf"\ln {n + 1}",
-        rf"-\ln {n}",
-        rf"\log_{{2}} {n * 3}",
-        rf"e^{{{n}}}",
-        f"{math.log(n):.5f}",
-        rf"\ln\frac{{1}}{{{n}}}",
-        f"{n}",
-    ]
-    return rf"\ln {n}", right, wrong
-
-
-def line(rng: random.Random) -> Case:
-    m, b = rng.randrange(2, 9), rng.choice([-7, -5, -3, 2, 4, 6])
-    gold = f"y = {m}x{b:+}"
-    right = [
-        gold,
-        f"{m}x{b:+}",
-        f"y={b}+{m}x",
-        f"y - {m}x = {b}",
-        f"{m}x - y = {-b}",
-        f"2y = {2 * m}x{2 * b:+}",
-        f"{m}x{b:+} = y",
-    ]
-    wrong = [
-        f"y = {m + 1}x{b:+}",
-        f"y = {m}x{-b:+}",
-        f"x = {m}y{b:+}",
-        f"y = -{m}x{b:+}",
-        f"y > {m}x{b:+}",
-        f"{m}x{b:+} = 0",
-    ]
-    return gold, right, wrong
-
-
-def matrix(rng: random.Random) -> Case:
-    a, b, c, d = rng.sample(range(-9, 10), 4)
-
-    def text(kind: str, *entries: object) -> str:
-        return rf"\begin{{{kind}}}{entries[0]} & {entries[1]} \\ {entries[2]} & {entries[3]}\end{{{kind}}}"
-
-    right = [text("pmatrix", a, b, c, d), text("bmatrix", a, b, c, d), "A = " + text("pmatrix", a, b, c, d)]
-    wrong = [
-        text("pmatrix", a, c, b, d),
-        text("pmatrix", a + 1, b, c, d),
-        text("pmatrix", a, b, c, -d - 1),
-        f"{a * d - b * c + 101}",
-        text("pmatrix", d, b, c, a),
-    ]
-    return text("pmatrix", a, b, c, d), right, wrong
-
-
-def group(rng: random.Random) -> Case:
-    n = rng.randrange(2, 60)
-    right = [
-        rf"\mathbb{{Z}}/{n}\mathbb{{Z}}",
-        rf"\mathbb{{Z}}_{{{n}}}",
-        rf"C_{{{n}}}",
-        rf"\mathbb Z/{n}\mathbb Z",
-        rf"G \cong \mathbb{{Z}}/{n}",
-    ]
-    wrong = [
-        rf"\mathbb{{Z}}/{n + 1}\mathbb{{Z}}",
-        r"\mathbb{Z}",
-        f"{n}",
-        rf"\mathbb{{Q}}/{n}\mathbb{{Q}}",
-        rf"\mathbb{{Z}}/{n}\mathbb{{Z}} \times \mathbb{{Z}}/2\mathbb{{Z}}",
-        f"1/{n}",
-    ]
-    return rf"\mathbb{{Z}}/{n}\mathbb{{Z}}", right, wrong
-
-
 def word(rng: random.Random) -> Case:
     yes, no = rng.sample(["Monday", "Alice", "Paris", "increasing", "convex", "red", "ellipse", "north"], 2)
     right = [yes, rf"\text{{{yes}}}", rf"\text{{{yes.lower()}}}", f"{yes}.", rf"\textbf{{{yes}}}"]
@@ -395,8 +232,7 @@ def word(rng: random.Random) -> Case:
 
 
 KINDS: list[Callable[[random.Random], Case]] = [
-    integer, fraction, decimal, radical, surd, polynomial, point, numbers, interval, ray, percentage, unit, complex_number,
-    imaginary, angle, logarithm, line, matrix, group, word,
+    integer, fraction, decimal, radical, polynomial, point, numbers, interval, percentage, unit, word,
 ]  # fmt: skip
 
 DRESS = [

@@ -1,7 +1,7 @@
 """
 Tests and measurements that need a GPU, in stages of at most ten minutes. README.md says what each settles.
 
-    python -m scripts.gpu.check --total 28                # 28 minutes at most on an H200
+    python -m scripts.gpu.check                           # 23 minutes on an H100 or H200
     python -m scripts.gpu.check --stage environment tests --minutes 3
     python -m scripts.gpu.check --wheels outputs/wheels   # with what `pack_wheels.py` has packed, offline
     python -m scripts.gpu.check --dry                     # tiny sizes on a processor: does the kit work?

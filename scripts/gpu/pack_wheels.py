@@ -23,7 +23,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 # beside the project's own dependencies: LoRA, the language model's file, and the stage `tests`
 MORE = ("peft>=0.18", "gguf>=0.19", "pytest>=8", "pytest-timeout>=2.3")
-REPORT = ("jinja2>=3.1", "plotly>=6.3", "wordcloud>=1.9")  # for the quickstart, which also works without
 PLATFORMS = [f"manylinux_2_{n}_x86_64" for n in (28, 27, 26, 24, 17, 12, 5)] + ["manylinux2014_x86_64"]
 
 
@@ -123,11 +122,9 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="folder for the wheels")
     parser.add_argument("--python", default="3.12", help="the box's")
     parser.add_argument("--have", type=Path, help="names that the box has, one a line, with ==VERSION where known")
-    parser.add_argument("--report", action="store_true", help="also what the quickstart's report needs")
     parser.add_argument("--list", action="store_true", help="download nothing")
     args = parser.parse_args()
-    roots = [*requirements(), *(REPORT if args.report else ())]
-    packages = needed(roots, read_have(args.have, args.python), args.python)
+    packages = needed(requirements(), read_have(args.have, args.python), args.python)
     if not args.list:
         args.output.mkdir(parents=True, exist_ok=True)
         download(packages, args.output, args.python)

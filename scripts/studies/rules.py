@@ -1,7 +1,7 @@
-r"""
-Rules of token credit that only the study needs: exact labels, masks of losers by any rule's weights, a balance of
-winners against losers that follows the pass rate, and the other effects of side weights alone. Named in a config by
-dotted path, `scripts.studies.rules.Oracle`.
+"""
+Rules of token credit that the studies' plans name, by dotted path (`scripts.studies.rules.Oracle`): exact labels,
+a balance of winners against losers that follows the pass rate, and the other
+effects of side weights alone.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,6 @@ import torch
 
 from delta_trl.credit import ChangedCredit, Credit, RandomCredit, TokenCredit, Tokens
 from delta_trl.credit.coefficients import split_sides
-from delta_trl.credit.rules.shared import top_of_rows, with_mean_one
 
 from .tasks import Task, first_mistake, right_tokens
 
@@ -53,6 +52,13 @@ def labelled(reward: Callable, task: Task, tokenizer) -> Callable:
     return labelled_reward
 
 
+def with_mean_one(weights: torch.Tensor, sides: torch.Tensor) -> torch.Tensor:  # (N,), (2, N) -> (N,)
+    """Weights divided by their mean over the tokens with A ≠ 0, in one process, and 1 for the others."""
+    trains = sides.any(dim=0)
+    total = weights[trains].sum()
+    return torch.where(trains, weights * trains.sum() / total, 1.0) if total > 0 else torch.ones_like(weights)
+
+
 @dataclass
 class Oracle(TokenCredit):
     """
@@ -71,7 +77,8 @@ class Oracle(TokenCredit):
         _, sides = split_sides(tokens.advantages)
         mistakes = LABELS.of_rows(tokens)  # (B,)
         position = tokens.mask.cumsum(dim=1) - 1  # (B, T), of each token in its completion
-        places = torch.zeros(tokens.n_groups, tokens.mask.size(1), dtype=torch.bool, device=mistakes.device)
+        n_groups = int(tokens.group.max()) + 1
+        places = torch.zeros(n_groups, tokens.mask.size(1), dtype=torch.bool, device=mistakes.device)
         wrong = tokens.flat(position == mistakes[:, None])  # (N,)
         lost = wrong & sides[1]
         places[tokens.group[lost], tokens.flat(position)[lost]] = True
@@ -79,26 +86,6 @@ class Oracle(TokenCredit):
         masked = sides.any(dim=0) if self.winners else sides[1]
         weights = torch.where(masked & ~decides, self.rest, 1.0)
         return Credit(with_mean_one(weights, sides))
-
-
-@dataclass
-class TopOfLosers(ChangedCredit):
-    """
-    Keeps the tokens of each losing response that another rule weighs most. The other tokens of losers get 0, winners
-    1. All such masks of one size have the same weight per side: losers x `fraction`.
-
-    Args:
-        rule ([`TokenCredit`], *optional*, defaults to [`RandomCredit`]): The rule whose weights choose.
-        fraction (`float`, *optional*, defaults to `0.2`): The share of a response's tokens to keep, rounded up.
-    """
-
-    rule: TokenCredit = field(default_factory=RandomCredit)
-    fraction: float = 0.2
-
-    def change(self, weights: torch.Tensor, tokens: Tokens) -> torch.Tensor:
-        _, sides = split_sides(tokens.advantages)
-        kept = top_of_rows(weights, tokens, self.fraction)
-        return with_mean_one((kept | ~sides[1]).float(), sides)
 
 
 @dataclass
@@ -124,7 +111,7 @@ class AtSideWeight(ChangedCredit):
 class ProbableLosers(TokenCredit):
     """
     The weight of losers' tokens is their probability, that of winners' tokens 1: pushing down improbable tokens makes
-    the largest gradients, see `delta_trl.credit.AdaptiveSides`.
+    the largest gradients.
     """
 
     def of_rollout(self, tokens: Tokens) -> Credit:
@@ -196,8 +183,9 @@ class PromptWeights(TokenCredit):
         n = len(tokens.mask)
         group = torch.zeros(n, dtype=torch.long).index_put((tokens.row,), tokens.group)
         won = torch.zeros(n).index_put((tokens.row,), tokens.rewards.nan_to_num())
-        responses = torch.zeros(tokens.n_groups).index_add(0, group, torch.ones(n))
-        pass_rate = torch.zeros(tokens.n_groups).index_add(0, group, won) / responses.clamp(min=1)  # of each prompt
+        n_groups = int(tokens.group.max()) + 1
+        responses = torch.zeros(n_groups).index_add(0, group, torch.ones(n))
+        pass_rate = torch.zeros(n_groups).index_add(0, group, won) / responses.clamp(min=1)  # of each prompt
         return Credit(with_mean_one(pull(pass_rate, self.losers)[tokens.group], sides))
 
 

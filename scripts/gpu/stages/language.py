@@ -1,52 +1,72 @@
 """
-A real language model: SmolLM2-135M-Instruct adds three digits, trained in full with DAPO, with DelTA, and with either
-side weighed less; three seeds each, of at most 40 rollout batches of 64 completions. 5 GB of GPU memory a process.
+Does training learn on a GPU? SmolLM2-135M-Instruct adds three digits (`make language-model`), trained in full with
+DAPO, with DelTA, and with losers weighed less. Seed by seed, as many runs as the time allows. 5 GB of GPU memory.
 """
 
-import string
-import sys
-from pathlib import Path
+import statistics
+import time
 
-from ...studies.plans import rule
-from ...studies.study import LanguageRunner
+import torch
+
+from ...benchmarks.timing import spread
+from ...studies.plans import Plan
+from ...studies.rows import Run
 from ...studies.tasks.language import MODEL
-from ...studies.tasks.models import make_model, make_tokenizer
-from ...studies.tasks.task import END
-from .comparison import VARIANTS, Comparison
 from .stage import Stage
 
 
-def take_model(stage: Stage, size: dict, folder: Path) -> None:
-    """Link the model; in a dry run, make one with random weights and a token for each character."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    if not stage.dry:
-        folder.unlink(missing_ok=True)
-        folder.symlink_to(MODEL)
-        return
-    tokenizer = make_tokenizer(["<pad>", END, *string.printable], ".", 256)
-    tokenizer.chat_template = "{% for message in messages %}{{ message.content }}={% endfor %}"
-    tokenizer.save_pretrained(folder)
-    make_model(tokenizer, 32, 1, 256).save_pretrained(folder)
-
-
-COMPARISON = Comparison(
-    name="language",
-    variants={**VARIANTS, "winners_0.1": rule("side_weights", winners=0.1, losers=1.0)},
-    learning_rate=1e-5,
-    size={"task": "sums", "rollouts": 40, "seeds": 3, "problems": 128},
-    dry_size={"task": "sums", "rollouts": 1, "seeds": 1, "problems": 4},
-    model=lambda size: MODEL.name,
-    prepare=take_model,
-    runner=LanguageRunner,
-)
+ARMS = {
+    "dapo": {"token_credit": "none", "loss_type": "dapo"},
+    "delta": {"token_credit": "delta"},
+    "losers_0.2": {"token_credit": "side_weights"},
+}
+SIZES = {
+    False: {"task": "sums", "rollouts": 20, "seeds": 3, "problems": 128, "learning_rate": 1e-5},
+    True: {"task": "arithmetic", "rollouts": 1, "seeds": 1, "problems": 8, "learning_rate": 2.5e-4},
+}
+KEPT = ("variant", "seed", "reward", "length", "entropy", "grad_norm", "step_seconds", "seconds")
 
 
 def run(stage: Stage) -> None:
+    size = stage.settings = {**SIZES[stage.dry], "arms": ARMS}
     if not stage.dry and not (MODEL / "LICENSE").exists():
         stage.left_out.append(f"{MODEL} is not there: `make language-model`, or README.md, Without network")
         return
-    COMPARISON.run(stage)
+    from ...studies.training import Runner  # imports TRL
+
+    stage.go_on()
+    rows = stage.results.setdefault("rows", [])
+    torch.set_float32_matmul_precision("high")
+    phases = {"study": {"rollouts": size["rollouts"]}}
+    plan = Plan("gpu", ARMS, phases, samples=2, rates=[size["learning_rate"]], sections={}, families=())
+    runner = Runner(plan, size["problems"], "cuda" if torch.cuda.is_available() else "cpu")
+    done, longest = {(row["variant"], row["seed"]) for row in rows}, max((r["seconds"] for r in rows), default=0.0)
+    for seed in range(size["seeds"]):
+        for arm in ARMS:
+            if (arm, seed) in done:
+                continue
+            if 1.1 * longest > stage.left():
+                stage.left_out.append(f"{arm}, seed {seed}")
+                continue
+            start = time.perf_counter()
+            row = runner(Run("study", size["task"], arm, size["learning_rate"], seed))
+            longest = max(longest, time.perf_counter() - start)
+            rows.append({name: row[name] for name in (*KEPT, "accuracy_before", "accuracy_after")})
+            sum_up(stage)
+            stage.save()
 
 
-if __name__ == "__main__":
-    COMPARISON.work(*sys.argv[1:])
+def sum_up(stage: Stage) -> None:
+    """What each arm's rows say, and its differences from DAPO, seed by seed."""
+    rows = stage.results["rows"]
+    by_seed = {(row["variant"], row["seed"]): row["accuracy_after"] for row in rows}
+    stage.results["variants"] = {}
+    for arm in dict.fromkeys(row["variant"] for row in rows):
+        mine = [row for row in rows if row["variant"] == arm]
+        pairs = [(row["accuracy_after"], by_seed.get(("dapo", row["seed"]))) for row in mine]
+        stage.results["variants"][arm] = {
+            "accuracy_before": statistics.fmean(row["accuracy_before"] for row in mine),
+            "accuracy_after": spread([row["accuracy_after"] for row in mine]),
+            "seconds": spread([row["seconds"] for row in mine]),
+            "above_dapo": [after - other for after, other in pairs if other is not None],
+        }

@@ -29,9 +29,9 @@ from .stage import Stage, rates_of
 
 
 ALL = (*VARIANTS, *RULE_VARIANTS)
-SHORT = ("grpo", "none", "padded", "delta", "cpu cache", "recompute", "lm_head", "full", "sibling_value", "fipo")
+SHORT = ("grpo", "none", "padded", "delta", "cpu cache", "lm_head", "full", "fipo")
 UNTRIMMED = ("grpo", "padded")
-BACKWARDS = {"full": 2, "adaptive_sides": 2}  # passes that a rule makes itself, with its defaults
+BACKWARDS = {"full": 2}  # passes that a rule makes itself, with its defaults
 PROMPT = 3  # tokens
 GUESS = 8  # how many times its roofline a rollout batch is assumed to take, until one is measured
 
@@ -60,7 +60,7 @@ def tiny(variants: tuple[str, ...], mode: str = "misaligned", **options) -> dict
 CASES = {
     False: {
         "0.6B, every rule": case("0.6b", ALL),
-        "1.7B": case("1.7b", ("grpo", "none", "delta", "cpu cache", "lm_head", "group_contrast", "full")),
+        "1.7B": case("1.7b", ("grpo", "none", "delta", "cpu cache", "lm_head", "full")),
         "8B, LoRA": case("8b", ("grpo", "none", "delta"), lora=True, dtype="bfloat16", tokens=1024),
         "0.6B, one optimiser step": case("0.6b", ("grpo", "none", "delta"), "aligned"),
         "0.6B in bfloat16, sdpa": case("0.6b", ("grpo", "none", "delta"), dtype="bfloat16"),

@@ -14,11 +14,8 @@ ROOT = Path(__file__).resolve().parents[3]
 STAGES = {  # minutes on an H200; what each one settles is in scripts/gpu/README.md
     "environment": 1.0,
     "tests": 4.0,
-    "coefficients": 3.0,
-    "overhead": 8.0,
-    "quickstart": 2.0,
     "language": 10.0,
-    "study": 8.5,
+    "overhead": 8.0,
 }
 STATUS = ("finished", "partial", "failed")
 

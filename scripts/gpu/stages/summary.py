@@ -53,14 +53,6 @@ def tests(results: dict) -> Iterator[str]:
             yield f"- {test['outcome']}: `{test['name']}`: {test['said'].strip().splitlines()[0][:200]}"
 
 
-def coefficients(results: dict) -> Iterator[str]:
-    yield "| what | shape | s | quartiles | n | roofline | s | × roofline |"
-    yield "|---|---|---|---|---|---|---|---|"
-    for name, entry in results.get("cases", {}).items():
-        floor = f"{entry['roofline']} | {entry['roofline_seconds']:.3g} | {entry['times_roofline']:.2f}"
-        yield f"| {name} | {entry['shape']} | {interval(entry['seconds'])} | {floor} |"
-
-
 def overhead(results: dict) -> Iterator[str]:
     for name, why in results.get("not_here", {}).items():
         yield from (f"{name}: not measured ({why}).", "")
@@ -81,18 +73,7 @@ def overhead(results: dict) -> Iterator[str]:
         yield ""
 
 
-def quickstart(results: dict) -> Iterator[str]:
-    yield "| | median | quartiles | n |"
-    yield "|---|---|---|---|"
-    for name in ("accuracy_before", "accuracy", "train_seconds", "credit_seconds"):
-        if name in results:
-            yield f"| {name.replace('_', ' ')} | {interval(results[name])} |"
-
-
-def comparison(results: dict) -> Iterator[str]:
-    if "rollouts" in results:
-        yield f"{results['rollouts']} rollout batches a run."
-    yield ""
+def language(results: dict) -> Iterator[str]:
     yield "| variant | accuracy before | after | quartiles | n | above DAPO, by seed | s a run |"
     yield "|---|---|---|---|---|---|---|"
     for name, entry in results.get("variants", {}).items():
@@ -106,9 +87,6 @@ def comparison(results: dict) -> Iterator[str]:
 SECTIONS: dict[str, Callable[[dict], Iterator[str]]] = {
     "environment": environment,
     "tests": tests,
-    "coefficients": coefficients,
     "overhead": overhead,
-    "quickstart": quickstart,
-    "language": comparison,
-    "study": comparison,
+    "language": language,
 }

@@ -3,6 +3,7 @@ Small tasks with verifiable rewards, which know the right text of every completi
 credit, and for the quickstart. torch only where a model is made.
 """
 
+from . import families, starts
 from .addition import addition
 from .programs import programs
 from .task import Task, first_mistake, make_problems, right_tokens
@@ -39,4 +40,6 @@ TASKS = {
     )
 }
 
-__all__ = ["TASKS", "Task", "addition", "first_mistake", "make_problems", "programs", "right_tokens"]
+EVERY_TASK = TASKS | families.TASKS | starts.TASKS
+
+__all__ = ["EVERY_TASK", "TASKS", "Task", "addition", "first_mistake", "make_problems", "programs", "right_tokens"]

@@ -173,7 +173,7 @@ def make_task(family: str, start: str) -> Task:
         slips = dict.fromkeys(operations, OTHER_SLIPS[family]) | hard
         task = make(f"{family}_{start}", slips, practice)
     of_start = {"warm_up_steps": 900, "start_model": BROAD} if practice else {"warm_up_steps": 500}
-    return replace(task, words=WORDS, characters=CHARACTERS, max_length=96, **of_start)
+    return replace(task, words=WORDS, characters=CHARACTERS, max_length=96, test_problems=256, **of_start)
 
 
 TASKS = {task.name: task for task in (make_task(family, start) for family in HARD for start in ("narrow", "broad"))}

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "recipes" / "SmolLM2-135M"
 MODEL = ROOT / "outputs" / "models" / "SmolLM2-135M-Instruct"  # scripts/build/language_model.py puts it there
 TRAIN_PROBLEMS, TEST_PROBLEMS = 256, 128
+TESTED_PROBLEMS = 64  # of these, the first: after a study's runs
 PROMPTS = 8  # of a rollout batch
 FRUITS = ["apple", "pear", "plum", "fig", "lemon", "grape"]
 

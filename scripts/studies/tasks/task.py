@@ -35,6 +35,7 @@ class Task:
         warm_up_steps (`int`, *optional*, defaults to `400`): Of the start model.
         max_length (`int`, *optional*, defaults to `128`): Positions that the start model has.
         start_model (`str`, *optional*, defaults to `""`): The start model's name, if not the task's.
+        test_problems (`int`, *optional*, defaults to `512`): How many of the test problems a study uses.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Task:
     warm_up_steps: int = 400
     max_length: int = 128
     start_model: str = ""
+    test_problems: int = TEST_PROBLEMS
 
     @property
     def pattern(self) -> str:

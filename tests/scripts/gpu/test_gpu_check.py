@@ -22,11 +22,8 @@ CPU = torch.device("cpu")
 RESULTS = {  # what a finished stage tells
     "environment": {"packages", "rates"},
     "tests": {"counts", "tests"},
-    "coefficients": {"rates", "cases"},
     "overhead": {"bfloat16_rate", "not_here", "cases"},
-    "quickstart": {"runs", "accuracy_before", "accuracy", "train_seconds", "credit_seconds"},
-    "language": {"rollouts", "rows", "variants", "seconds_of_runs"},
-    "study": {"rollouts", "rows", "variants", "seconds_of_runs", "warm_up_seconds", "parameters"},
+    "language": {"rows", "variants"},
 }
 
 
@@ -70,20 +67,15 @@ def test_every_stage(tmp_path):
     assert found["tests"]["results"]["counts"].keys() == {"passed"}
     for rate in found["environment"]["results"]["rates"].values():
         check_spread(rate)
-    for case in found["coefficients"]["results"]["cases"].values():
-        check_spread(case["seconds"])
-        assert case["times_roofline"] == case["seconds"]["median"] / case["roofline_seconds"]
     overhead = found["overhead"]["results"]["cases"]
     assert overhead.keys() == {"tiny", "tiny, LoRA"}  # flash attention is not here
     for variants in overhead.values():
         for entry in variants.values():
             check_spread(entry["seconds"])
             assert entry["roofline_seconds"] > 0
-    assert overhead["tiny"]["recompute"]["extra_forward_passes"] == 5
-    language, study = (found[name]["results"]["variants"] for name in ("language", "study"))
-    assert set(study) == {"dapo", "delta", "losers_0.2"}
-    assert set(language) == {*study, "winners_0.1"}
-    assert language["dapo"]["above_dapo"] == study["dapo"]["above_dapo"] == [0.0]
+    language = found["language"]["results"]["variants"]
+    assert set(language) == {"dapo", "delta", "losers_0.2"}
+    assert language["dapo"]["above_dapo"] == [0.0]
     page = (tmp_path / "summary.md").read_text()
     assert "A dry run" in page
     assert all(f"## {name}" in page for name in STAGES)
@@ -140,7 +132,7 @@ def test_what_a_stage_leaves_to_the_next_run(tmp_path):
     assert second.go_on()
     assert second.results == {"cases": 3}
     assert not make(tmp_path, settings={"sizes": (1, 3)}).go_on()
-    assert not make(tmp_path, "study").go_on()
+    assert not make(tmp_path, "language").go_on()
 
 
 def test_turns_are_taken_and_time_is_kept():
@@ -161,11 +153,11 @@ def test_spread():
 
 def test_a_summary_of_what_failed(tmp_path):
     make(tmp_path).save("failed", "Traceback: it broke")
-    make(tmp_path, "study", results={"rollouts": 5}).save("partial")
+    make(tmp_path, "language", results={"rows": []}).save("partial")
     summary.write_summary(tmp_path)
     page = (tmp_path / "summary.md").read_text()
     assert "it broke" in page
-    assert "| study | partial |" in page
+    assert "| language | partial |" in page
 
 
 # --- wheels ---

@@ -1,0 +1,314 @@
+"""Does a plan's runs: trains one arm on one task with one seed, and makes the row."""
+
+import copy
+import gc
+import hashlib
+import logging
+import platform
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import datasets
+import torch
+import transformers
+import trl
+from datasets import Dataset, load_dataset
+from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, TrainerCallback
+
+from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
+from delta_trl.rewards import math_reward
+
+from .plans import Plan
+from .rows import Run
+from .rules import labelled
+from .start_models import folder_of
+from .tasks import EVERY_TASK, language, make_problems
+
+
+ROOT = Path(__file__).resolve().parents[2]
+PROMPTS, GENERATIONS, MINIBATCHES = 16, 8, 4  # of a rollout batch; as many optimiser steps as mini-batches
+BOX = re.compile(r"\\boxed\{\d+\}\Z")
+
+
+@dataclass
+class Loaded:
+    """What the runs of a task share."""
+
+    model: torch.nn.Module
+    tokenizer: transformers.PreTrainedTokenizerBase
+    train: Dataset
+    test: list[dict]
+    reward: Callable
+    training_reward: Callable  # also records what rules need
+    max_completion_length: int
+    prompts: int = PROMPTS
+    bf16: bool = False
+    sampled_at_once: int = 1024  # completions of test problems
+
+
+class RememberedReward:
+    """A reward that remembers grades: runs share problems, and a sandbox is slow. `None` is not remembered."""
+
+    def __init__(self, reward: Callable):
+        self.reward, self.known, self.__name__ = reward, dict[tuple, float](), reward.__name__
+
+    def __call__(self, completions: list[str], prompts: list[str], **columns) -> list[float | None]:
+        keys = list(zip(prompts, map(gist, completions), strict=True))
+        new = {key: i for i, key in enumerate(keys) if key not in self.known}
+        if new:
+            columns = {n: [columns[n][i] for i in new.values()] for n in ("solution", "tests") if n in columns}
+            grades = self.reward([completion for _, completion in new], **columns)
+            self.known |= {key: grade for key, grade in zip(new, grades, strict=True) if grade is not None}
+        return [self.known.get(key) for key in keys]
+
+
+def gist(completion: str) -> str:
+    """What decides a completion's reward: its box, if it has only one, at its end, with a number; else all of it."""
+    box = BOX.search(completion)
+    return box[0] if box and completion.count("\\boxed") == 1 else completion
+
+
+class Runner:
+    """
+    Does runs one after the other, with imports, problems, rewards and start models loaded once.
+
+    Args:
+        plan ([`Plan`]): The study.
+        test_problems (`int`, *optional*): How many test problems. By default as many as the task's runs had.
+        device (`str`, *optional*, defaults to `"cpu"`): Where to train.
+    """
+
+    def __init__(self, plan: Plan, test_problems: int | None = None, device: str = "cpu"):
+        self.plan, self.test_problems, self.device = plan, test_problems, torch.device(device)
+        self.scratch = tempfile.TemporaryDirectory(prefix="delta-trl-study-")  # of this process alone
+        self.commit = commit()
+        self.loaded: dict[str, Loaded] = {}
+        self.before: dict[tuple, list[int]] = {}  # what the start model solves, by task and seed
+        logging.getLogger("transformers").setLevel(logging.ERROR)
+        transformers.utils.logging.disable_progress_bar()
+        datasets.disable_progress_bars()
+
+    def load(self, name: str) -> Loaded:
+        name = name.removesuffix("+lora")
+        if name not in self.loaded:
+            self.loaded[name] = self._load_language(name) if name in language.TASKS else self._load(name)
+            gc.freeze()  # makes the trainer's garbage collections faster: they skip imports
+        return self.loaded[name]
+
+    def _load(self, name: str) -> Loaded:
+        task, folder = EVERY_TASK[name], folder_of(name)
+        if not folder.is_dir():
+            raise SystemExit(f"No start model in {folder}. scripts/studies/start_models.py makes it.")
+        train, test = make_problems(task)
+        tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
+        reward = RememberedReward(task.reward)
+        return Loaded(
+            model=AutoModelForCausalLM.from_pretrained(folder).to(self.device),
+            tokenizer=tokenizer,
+            train=Dataset.from_list(train),
+            test=test[: self.test_problems or task.test_problems],
+            reward=reward,
+            training_reward=labelled(reward, task, tokenizer),
+            max_completion_length=task.max_completion_length,
+        )
+
+    def _load_language(self, name: str) -> Loaded:
+        train, test = (
+            load_dataset("json", data_files=str(language.FOLDER / f"{name}_{split}.jsonl"), split="train")
+            for split in ("train", "test")
+        )
+        return Loaded(
+            model=AutoModelForCausalLM.from_pretrained(language.MODEL, dtype=torch.float32).to(self.device),
+            tokenizer=AutoTokenizer.from_pretrained(language.MODEL, padding_side="left"),
+            train=train,
+            test=test.to_list()[: self.test_problems or language.TESTED_PROBLEMS],
+            reward=math_reward,
+            training_reward=math_reward,
+            max_completion_length=language.TASKS[name].max_completion_length,
+            prompts=language.PROMPTS,
+            bf16=True,
+            sampled_at_once=128,
+        )
+
+    def config(self, run: Run) -> DeltaGRPOConfig:
+        options = {"steps_per_generation": MINIBATCHES, **self.plan.arms[run.arm]}
+        loaded, steps = self.load(run.task), options["steps_per_generation"]
+        return DeltaGRPOConfig(
+            output_dir=self.scratch.name,
+            seed=run.seed,
+            learning_rate=run.learning_rate,
+            lr_scheduler_type="constant",
+            max_steps=self.plan.phases[run.phase]["rollouts"] * steps,
+            per_device_train_batch_size=loaded.prompts * GENERATIONS // steps,
+            num_generations=GENERATIONS,
+            max_completion_length=loaded.max_completion_length,
+            use_cpu=self.device.type == "cpu",
+            bf16=loaded.bf16,
+            gradient_checkpointing=False,
+            logging_steps=1,
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            **options,
+        )
+
+    def train(self, run: Run, callbacks: tuple[TrainerCallback, ...] = ()) -> DeltaGRPOTrainer:
+        loaded = self.load(run.task)
+        trainer = DeltaGRPOTrainer(
+            model=copy.deepcopy(loaded.model),
+            reward_funcs=loaded.training_reward,
+            args=self.config(run),
+            train_dataset=loaded.train,
+            processing_class=loaded.tokenizer,
+            callbacks=list(callbacks),
+            peft_config=adapters() if run.task.endswith("+lora") else None,
+        )
+        trainer.remove_callback(PrinterCallback)
+        trainer.train()
+        return trainer
+
+    def __call__(self, run: Run) -> dict:
+        """The row of a run."""
+        start = time.perf_counter()
+        looks = Looks(self, run)
+        trainer = self.train(run, (looks,) if looks.count else ())
+        logged = trainer.state.log_history
+
+        def curve(name: str) -> list[float | None]:
+            # undefined values, such as losers' weight in a batch where none lost, are logged as None
+            values = [entry[name] for entry in logged if name in entry]
+            return [None if value is None else float(f"{value:.5g}") for value in values]
+
+        row = dict(zip(("phase", "task", "variant", "learning_rate", "seed"), run.key, strict=True))
+        row |= {
+            "settings": self.plan.arms[run.arm],
+            "commit": self.commit,
+            "processor": processor() if self.device.type == "cpu" else torch.cuda.get_device_name(),
+            "start_model": digest(self.load(run.task).model),
+            "versions": {"python": platform.python_version(), "torch": torch.__version__}
+            | {"transformers": transformers.__version__, "trl": trl.__version__},
+            "reward": curve("reward"),
+            "grad_norm": curve("grad_norm"),
+            "entropy": curve("entropy"),
+            "length": curve("completions/mean_length"),
+            "winners": curve("credit/coefficient_mean_positive"),
+            "losers": curve("credit/coefficient_mean_negative"),
+            "step_seconds": curve("step_time"),
+            "dynamic_sampling": {
+                name.removeprefix("dynamic_sampling/"): curve(name)
+                for name in logged[0]
+                if name.startswith("dynamic_sampling/")
+            },
+        }
+        if run.phase != "tune":  # tuning does not use the test problems
+            row |= {"solved_before": self.solved_before(run), "solved_after": self.solved(run, trainer.model)}
+            row |= {f"accuracy_{when}": accuracy(row[f"solved_{when}"]) for when in ("before", "after")}
+        if looks.count:
+            row["looks"] = looks.found
+        return row | {"seconds": round(time.perf_counter() - start, 2)}
+
+    def solved_before(self, run: Run) -> list[int]:
+        key = (run.task.removesuffix("+lora"), run.seed)
+        if key not in self.before:
+            self.before[key] = self.solved(run, self.load(run.task).model)
+        return self.before[key]
+
+    @torch.no_grad()
+    def solved(self, run: Run, model: torch.nn.Module) -> list[int]:
+        """
+        Counts of the test problems that 0, 1, ... of their samples at temperature 1 solve, as pass@k needs them. The
+        seed is the run's. The state of the random numbers is restored afterwards.
+        """
+        loaded, samples = self.load(run.task), self.plan.samples
+        every = [problem for problem in loaded.test for _ in range(samples)]
+        right: list[float] = []
+        was_training = model.training
+        model.eval()
+        precision = torch.autocast(self.device.type, torch.bfloat16, enabled=loaded.bf16)
+        with precision, torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(run.seed)
+            for start in range(0, len(every), loaded.sampled_at_once):
+                part = every[start : start + loaded.sampled_at_once]
+                columns = {name: [problem[name] for problem in part] for name in part[0]}
+                prompts = {"input_ids": [prompt_ids(loaded.tokenizer, prompt) for prompt in columns["prompt"]]}
+                inputs = loaded.tokenizer.pad(prompts, return_tensors="pt").to(self.device)
+                ids = model.generate(
+                    **inputs,
+                    max_new_tokens=loaded.max_completion_length,
+                    do_sample=True,
+                    temperature=1.0,
+                    top_k=0,
+                    top_p=1.0,
+                )
+                texts = loaded.tokenizer.batch_decode(ids[:, inputs.input_ids.size(1) :], skip_special_tokens=True)
+                right += loaded.reward(completions=texts, prompts=columns.pop("prompt"), **columns)
+        model.train(was_training)
+        counts = torch.tensor(right).view(len(loaded.test), samples).sum(dim=1).long()
+        return counts.bincount(minlength=samples + 1).tolist()
+
+
+class Looks(TrainerCallback):
+    """Accuracy before and during a run, evenly spaced. Looks do not affect the run."""
+
+    def __init__(self, runner: Runner, run: Run):
+        self.runner, self.run, phase = runner, run, runner.plan.phases[run.phase]
+        self.count = phase.get("looks", 0)
+        self.every = max(1, phase["rollouts"] // max(1, self.count))
+        self.steps = runner.plan.arms[run.arm].get("steps_per_generation", MINIBATCHES)
+        self.found: list[dict] = [self._look(0, runner.solved_before(run))] if self.count else []
+
+    def on_step_end(self, args, state, control, model=None, **kwargs):
+        rollouts, within = divmod(state.global_step, self.steps)
+        if not within and not rollouts % self.every:
+            self.found.append(self._look(rollouts, self.runner.solved(self.run, model)))
+
+    @staticmethod
+    def _look(rollouts: int, solved: list[int]) -> dict:
+        return {"rollouts": rollouts, "solved": solved, "accuracy": accuracy(solved)}
+
+
+def prompt_ids(tokenizer, prompt: str | list[dict]) -> list[int]:
+    """Token ids of a text, or of a chat."""
+    if isinstance(prompt, str):
+        return tokenizer(prompt).input_ids
+    return tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=True)["input_ids"]
+
+
+def adapters():
+    from peft import LoraConfig  # which runs without adapters do not need
+
+    return LoraConfig(r=8, target_modules="all-linear")
+
+
+def accuracy(solved: list[int]) -> float:
+    """Share of right samples, from the counts of problems that 0, 1, ... of them solve."""
+    return sum(i * count for i, count in enumerate(solved)) / ((len(solved) - 1) * sum(solved))
+
+
+def digest(model: torch.nn.Module) -> str:
+    """Tells start models apart: two machines may make slightly different ones."""
+    found, weights = hashlib.sha256(), model.state_dict()
+    for name in sorted(weights):
+        found.update(weights[name].cpu().numpy().tobytes())
+    return found.hexdigest()[:12]
+
+
+def commit() -> str | None:
+    """The commit of the running code, marked if its files have been changed since; `None` outside a checkout."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, text=True).stdout.strip()
+
+    changed = git("status", "--porcelain", "--", "delta_trl", "scripts", ":!scripts/studies/results")
+    return git("rev-parse", "HEAD") + "-dirty" * bool(changed) or None
+
+
+def processor() -> str:
+    """The model of the processor: on another one, sums round differently, and runs part ways."""
+    found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return found[1] if found else platform.processor()
