@@ -20,7 +20,8 @@ from scripts.studies.training import MINIBATCHES, RememberedReward, Runner, gist
 
 
 ROOT = Path(__file__).parents[3]
-STUDIES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+# those that are finished: their rows are packed
+STUDIES = sorted(path.stem for path in FOLDER.glob("*.yaml") if (study.RESULTS / f"{path.stem}.jsonl.xz").exists())
 
 
 # --- what is published ----------------------------------------------------------------------------------------------
@@ -113,6 +114,10 @@ def test_intervals_and_p_against_scipy():
     [entry] = contrasts.compare(plan, across, "accuracy", rows)
     assert entry["difference"] == pytest.approx(0.5 * (a["x"] - b["x"] - a["y"] + b["y"]).mean())
     assert math.isnan(entry["p_holm"])
+    together = Family("f", ("main",), ("accuracy",), ("a - b",), ("x", "y"), corrected_over="both")
+    low, high = sorted(contrasts.compare(plan, together, "accuracy", rows), key=lambda entry: entry["p"])
+    assert low["p_holm"] == pytest.approx(min(1, 2 * low["p"]))
+    assert high["p_holm"] == pytest.approx(max(low["p_holm"], high["p"]))
 
 
 def small_plan() -> Plan:
