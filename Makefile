@@ -5,7 +5,7 @@ VENV := .venv
 export OMP_NUM_THREADS = 1
 BIN := $(VENV)/bin
 
-.PHONY: install quickstart test test-browser test-processes test-vllm test-slow gpu-check language-model fuzz soak chaos lint docs
+.PHONY: install quickstart test test-browser test-processes test-vllm test-slow gpu-check language-model fuzz lint docs
 
 $(VENV)/.installed: pyproject.toml constraints.txt delta_trl/version.py
 	@echo "Installing delta_trl and its tools into $(VENV), with the versions of constraints.txt. Takes some minutes, most of them for torch."
@@ -54,26 +54,9 @@ fuzz: install
 	$(BIN)/python -m scripts.endurance.fuzz --answers 100000 --programs 5000 --seconds 5400
 	$(BIN)/python -m scripts.endurance.fuzz --answers 0 --programs 5000 --tier B
 
-# In one process; in two; and without the hostile, which cost workers their lives: these live to the end.
-soak: install
-	failed=0; \
-	$(BIN)/python -m scripts.endurance.soak --math 100000 --code 20000 --output scripts/endurance/results/soak || failed=1; \
-	$(BIN)/accelerate launch --config_file accelerate_configs/cpu_ddp.yaml --main_process_port 0 -m scripts.endurance.soak \
-		--math 50000 --code 10000 --output scripts/endurance/results/soak_2 || failed=1; \
-	$(BIN)/python -m scripts.endurance.soak --math 50000 --code 10000 --hostile 0 --warm_ups 0 \
-		--output scripts/endurance/results/soak_kind || failed=1; \
-	exit $$failed
-
 # On a machine with a GPU, with the Python that has torch for it; scripts/gpu/README.md. make gpu-check ARGS="--wheels outputs/wheels"
 gpu-check:
 	$(PYTHON) -m scripts.gpu.check $(ARGS)
-
-# Trainings, evaluations, audits and the study, hit at random moments; they must go on to the same numbers.
-chaos: install
-	failed=0; for what in train eval audit study; do \
-		$(BIN)/python -m scripts.endurance.chaos --what $$what --moments $$([ $$what = train ] && echo 50 || echo 15) \
-			--output scripts/endurance/results/chaos_$$what.json || failed=1; \
-	done; exit $$failed
 
 lint: install
 	$(BIN)/ruff check .
