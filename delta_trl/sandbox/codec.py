@@ -32,7 +32,11 @@ PARTS: dict[str, tuple[type, Callable, Callable]] = {
     "datetime": (datetime.datetime, datetime.datetime.fromisoformat, lambda value: [value.isoformat()]),
     "date": (datetime.date, datetime.date.fromisoformat, lambda value: [value.isoformat()]),
     "time": (datetime.time, datetime.time.fromisoformat, lambda value: [value.isoformat()]),
-    "timedelta": (datetime.timedelta, datetime.timedelta, lambda value: [value.days, value.seconds, value.microseconds]),
+    "timedelta": (
+        datetime.timedelta,
+        datetime.timedelta,
+        lambda value: [value.days, value.seconds, value.microseconds],
+    ),
 }
 TAGS = {kind: tag for tag, (kind, _, _) in PARTS.items()}
 

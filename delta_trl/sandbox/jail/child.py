@@ -72,7 +72,8 @@ def set_limits(limits: dict, input_bytes: int) -> None:
     SIGKILL) and the stack (its hard limit stays).
 
     Args:
-        limits (`dict`): `cpu_seconds`, `memory_bytes` (of address space), `output_bytes`, `threads`, `open_files`, `stack_bytes`.
+        limits (`dict`):
+            `cpu_seconds`, `memory_bytes` (of address space), `output_bytes`, `threads`, `open_files`, `stack_bytes`.
         input_bytes (`int`): Size of standard input, which is a file too and must fit the limit of file sizes.
     """
     for kind, value in (

@@ -12,7 +12,7 @@ import symtable
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from .. import codec
 from ..calls import DEFAULT_MODULES, compile_program, load
@@ -107,7 +107,7 @@ class Nothing:
     `refused` says why the tests cannot be used, where they hand over what no program gets.
     """
 
-    refused: list[str] = []
+    refused: ClassVar[list[str]] = []
     __hash__ = None  # type: ignore[assignment]
 
     def __getattr__(self, name: str) -> "Nothing":
