@@ -304,7 +304,7 @@ def functions_to_run(module: ast.Module, mentioned: set[str], has_entry_point: b
     """
     found: dict[str, None] = {}
     for one in definitions([module]):
-        is_function = not isinstance(one, ast.ClassDef) and not has_parameters(one)
+        is_function = isinstance(one, ast.FunctionDef) and not has_parameters(one)
         if (is_function and one.name.startswith("test")) or (one.name == CHECK and has_entry_point):
             found[one.name] = None
         elif one.name not in mentioned and (re.match("test|setup_|teardown_", one.name) or asserts(one)):
@@ -329,7 +329,7 @@ def asserts(node: ast.AST) -> bool:
     )
 
 
-def has_parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+def has_parameters(function: ast.FunctionDef) -> bool:
     """Whether it cannot be called without arguments."""
     given = function.args
     return len(given.posonlyargs + given.args) > len(given.defaults) or None in given.kw_defaults

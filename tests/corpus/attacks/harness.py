@@ -116,7 +116,7 @@ ATTACKS = [
     ("a name that a star import has, in a list", "def gcd(*a): return 0", {"test_imports": ["from math import *"], "test_list": ["assert gcd(4, 6) == 2"]}),
     ("an exception class that swallows the tests' assert", "class Broke(AssertionError): pass\ndef f(x): return 0", {"test": "try:\n    f(-1)\n    assert False\nexcept Broke:\n    pass"}),
     ("a context manager that swallows the tests' assert", "class C:\n    def __enter__(self): return self\n    def __exit__(self, *a): return True\n    def get(self): return 0", {"test": "with C() as c:\n    assert c.get() == 5"}),
-    ("its own objects, equal", "class P:\n    def __new__(cls, *a, **k): return ONE\n    def __eq__(self, o): return True\n    def __add__(self, o): return self\nONE = object.__new__(P)", {"test": "assert P(1) == P(1) and not P(1) != P(1)"}),
+    ("its own objects, equal", "class P:\n    def __new__(cls, *a, **k): return ONE\n    def __eq__(self, o): return True\n    def __add__(self, o): return self\nONE = object.__new__(P)\nONE.x = 1", {"test": "assert P(1).x == 1 and P(1) == P(1)"}),
     ("its own objects, in order", "class P:\n    def __init__(self, x): pass\n    def __lt__(self, o): return True", {"test": "assert P(1) < P(2)"}),
     ("its own objects, added", "class V:\n    def __init__(self, *a): pass\n    def __add__(self, o): return 5", {"test": "assert V(1) + V(2) == 5"}),
     ("an item beyond the content of a container", "class L(list):\n    def __getitem__(self, i): return 7\ndef f(x): return L(x)", {"test": "r = f([1])\nassert r[5] == 7"}),
