@@ -390,7 +390,7 @@ def test_objects_of_the_tests_are_not_handed_over(sandbox, given):
         ("assert P(5)[0] == 0", False),
         ("assert len({P(1)}) == 1", False),
         (
-            "try:\n    fail(ValueError)\nexcept ValueError as error:\n    assert error.args == ('no',)\nelse:\n    assert False",
+            "try:\n    fail(ValueError)\nexcept ValueError as e:\n    assert e.args == ('no',)\nelse:\n    assert False",
             True,
         ),
         (
