@@ -390,11 +390,11 @@ def test_objects_of_the_tests_are_not_handed_over(sandbox, given):
         ("assert P(5)[0] == 0", False),
         ("assert len({P(1)}) == 1", False),
         (
-            "try:\n    fail(ValueError)\nexcept ValueError as e:\n    assert e.args == ('no',)\nelse:\n    assert False",
+            "try:\n    fail(ValueError)\nexcept ValueError as e:\n    assert e.args == ('no',)\nelse:\n    1 / 0",
             True,
         ),
         (
-            "try:\n    fail(Own)\nexcept LookupError as error:\n    assert str(error) == 'own: no'\nelse:\n    assert False",
+            "try:\n    fail(Own)\nexcept LookupError as e:\n    assert str(e) == 'own: no'\nelse:\n    1 / 0",
             True,
         ),
         ("try:\n    fail(Own)\nexcept Own:\n    pass\nelse:\n    assert False", False),
