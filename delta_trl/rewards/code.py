@@ -1,9 +1,11 @@
 """The code reward: does the program in the completion pass its unit tests?"""
 
+import builtins
 import functools
+import itertools
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from ..sandbox import Grade, Limits, RemoteSandbox, Sandbox, Tests, TestsError, check_tests, grade, parse_tests
@@ -18,31 +20,46 @@ logger = logging.getLogger(__name__)
 PYTHON = re.compile(r"\W{0,2}py(?:thon)?[\d.]*(?![\w-])", re.IGNORECASE)
 HEADED = re.compile(r"py(?:thon)?3?\s*", re.IGNORECASE)  # Solution: ```python
 TAGS = re.compile(r"(?:[ \t]*<[^<>`\s]{1,30}>)*")
+INVISIBLE = " \t\ufeff\u200b"  # blanks, byte order mark, zero width space
+BEGINS_AS_CODE = re.compile(
+    r"(?:\s|#[^\n]*\n)*+(?:(?:import|from|def|class|async|for|while|if|try|with)\b|@\w|print\(|[\w.,\[\] \t]*=)"
+)
+LITERALS = re.compile(r"#[^\n]*|\"\"\".*?\"\"\"|\'\'\'.*?\'\'\'|\"[^\"\n]*\"|'[^'\n]*'", re.DOTALL)
+DEFINED = re.compile(r"^(?:async +)?(?:def|class) +(\w+)", re.MULTILINE)
+CALLED = re.compile(r"(?<![\w.])(\w+)[ \t]*\(")
+BOUND = re.compile(r"\b(?:def|class) +(\w+)|(\w+)[ \t]*=(?!=)|\bimport\b([^\n]*)")
+PYTHON_NAMES = frozenset(dir(builtins))
 
 
 def extract_program(text: str, whole_text: bool = True) -> str | None:
     """
     The program of a completion: its last fenced block marked as Python, else its last without a mark, else its last.
+    Of blocks of one language, a later one that needs an earlier one (an example of its use) is not the program.
 
     Args:
         text (`str`): The completion. Only what follows its reasoning (`</think>`, `</reasoning>`) counts.
         whole_text (`bool`, *optional*, defaults to `True`): Take a text without any fence as the program itself.
     """
     text = text[max((tag.end() for tag in THINK_TAG.finditer(text) if tag[1]), default=0) :]
-    blocks: dict[str, str] = {}
+    blocks: dict[str, list[str]] = {}
     opening: Fence | None = None
     lines: list[str] = []
-    fenced = False
-    for line in text.split("\n"):
+    fences = 0
+    for line in unquoted(text.split("\n")):
         fence = read_fence(line)
+        fences += fence is not None
         if opening is None:
             if THINK_TAG.search(line):
                 return None  # unclosed reasoning; inside a block the tag is part of the program
-            if fence is not None:
-                opening, lines, fenced = fence, [], True
+            if fence is not None and fences == 1 and not fence.info and BEGINS_AS_CODE.match(text):
+                _keep(blocks, fence, [*lines, ""])  # a fence that closes what the prompt has opened
+            elif fence is not None:
+                opening, lines = fence, []
+            else:
+                lines.append(line)
         elif fence is not None and fence.closes(opening):
             _keep(blocks, opening, [*lines, ""])
-            opening = None
+            opening, lines = None, []
         elif fence is not None and fence.begins_anew(opening):
             _keep(blocks, opening, [*lines, ""])
             opening, lines = fence, []
@@ -52,9 +69,30 @@ def extract_program(text: str, whole_text: bool = True) -> str | None:
         if lines and lines[-1].rstrip().endswith(opening.mark):  # print(1)```
             lines[-1] = lines[-1].rstrip().removesuffix(opening.mark)
         _keep(blocks, opening, lines)
-    if not fenced and whole_text:
+    if not fences and whole_text:
         return text if text.strip() else None
-    return blocks.get("python", blocks.get("", next(reversed(blocks.values()), None)))
+    return program_of(blocks.get("python") or blocks.get("") or next(reversed(blocks.values()), []))
+
+
+def program_of(blocks: list[str]) -> str | None:
+    """The last block that calls no function or class that only an earlier one defines; `None` if there are none."""
+    program = None
+    defined: set[str] = set()
+    for block in blocks:
+        code = LITERALS.sub("", block)
+        bound = {name for names in BOUND.findall(code) for name in re.findall(r"\w+", "".join(names))}
+        if not defined & set(CALLED.findall(code)) - bound - PYTHON_NAMES:
+            program = block
+        defined.update(DEFINED.findall(code))
+    return program
+
+
+def unquoted(lines: list[str]) -> Iterator[str]:
+    """Without the `> ` of a quotation that holds a fenced block."""
+    for is_quoted, group in itertools.groupby(lines, lambda line: line.startswith(">")):
+        quotation = list(group)
+        bare = [line[1:].removeprefix(" ") for line in quotation]
+        yield from bare if is_quoted and any(map(read_fence, bare)) else quotation
 
 
 class Fence(NamedTuple):
@@ -83,19 +121,20 @@ def read_fence(line: str) -> Fence | None:
     if HEADED.fullmatch(info) and re.search(r"\w", heading) and "<" not in heading:
         return Fence(0, mark, info)
     tags = TAGS.match(line)
-    text = line[tags.end() if tags else 0 :].lstrip(" \t")  # <answer>```python
+    text = line[tags.end() if tags else 0 :].lstrip(INVISIBLE)  # <answer>```python
     info = text.lstrip(text[:1])
     mark = text[: len(text) - len(info)]
     if not mark.startswith(("```", "~~~")) or "`" in info:
         return None
-    return Fence(len(line) - len(line.lstrip(" \t")), mark, info.strip())
+    line = line.lstrip("\ufeff\u200b")
+    return Fence(len(line) - len(line.lstrip(INVISIBLE)), mark, info.strip())
 
 
-def _keep(blocks: dict[str, str], opening: Fence, lines: list[str]) -> None:
-    """Keep a language's last block that is not empty. A truncated completion may end with an empty one."""
+def _keep(blocks: dict[str, list[str]], opening: Fence, lines: list[str]) -> None:
+    """Keep a language's blocks that are not empty, else an empty one. A truncated completion may end with one."""
     if opening.language not in blocks or any(map(str.strip, lines)):
-        blocks.pop(opening.language, None)  # the last one comes last
-        blocks[opening.language] = _outdent(lines, opening.indent)
+        blocks[opening.language] = blocks.pop(opening.language, [])  # the language of the last block comes last
+        blocks[opening.language].append(_outdent(lines, opening.indent))
 
 
 def _outdent(lines: list[str], indent: int) -> str:

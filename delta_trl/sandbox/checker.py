@@ -7,28 +7,36 @@ hashes at most as many parts of the output as the expected value has.
 
 import math
 import re
+from decimal import Decimal
 from typing import Any
 
 
 TOLERANCE = 1e-6  # absolute, and relative to the expected value
+TINY = 1e-9
+MAX_DIGITS = 10_000  # of an integer that is compared with a decimal
 MAX_KEY_DIGITS = 1000
 # Possessive quantifiers: millions of digits before another character are read once
 NUMBER = re.compile(r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?+")
 
 
 def same_float(actual: float, expected: float) -> bool:
-    """Whether two floats are within the tolerance; NaN is close to NaN, an infinity to itself."""
+    """
+    Whether two floats are within the tolerance; NaN is close to NaN, an infinity to itself. An expected value that is
+    tiny and not zero allows the relative tolerance only: else zero would be right.
+    """
     if not (math.isfinite(actual) and math.isfinite(expected)):
         return actual == expected or (actual != actual and expected != expected)
-    return abs(actual - expected) <= TOLERANCE * max(1.0, abs(expected))
+    absolute = 0.0 if 0 < abs(expected) < TINY else TOLERANCE
+    return abs(actual - expected) <= max(absolute, TOLERANCE * abs(expected))
 
 
 def same_output(actual: bytes, expected: str) -> bool:
     """
     Whether standard output is the expected one.
 
-    Line by line; white space around lines and blank lines around the text do not count. An expected line of numbers,
-    or with one that has decimals or a signed exponent, is compared token by token: these as floats, all else exactly.
+    Line by line; white space around lines and blank lines around the text do not count. A line in which numbers alone
+    are expected is compared token by token: decimals within the tolerance, an integer as written or as a decimal of
+    exactly that value (`1.0` for `1`, as LiveCodeBench has it). Any other line is text, and compared exactly.
     """
     try:
         text = actual.decode("utf-8").strip()
@@ -43,24 +51,28 @@ def _same_line(actual: str, expected: str) -> bool:
     if actual == expected:
         return True
     tokens = expected.split()
-    if not any(map(_is_decimal, tokens)) and not all(map(NUMBER.fullmatch, tokens)):
+    if not all(map(NUMBER.fullmatch, tokens)):
         return False
     actual_tokens = actual.split(None, len(tokens))
     return len(actual_tokens) == len(tokens) and all(map(_same_token, actual_tokens, tokens))
 
 
 def _is_decimal(token: str) -> bool:
-    """Whether a token is a float as programs print it: 12345678. ends a sentence, and 1e3 may be a code."""
-    return NUMBER.fullmatch(token) is not None and re.search(r"\.\d|[eE][+-]", token) is not None
+    """Whether a number is written as a float: not 12345678. and 1e3, which may be the end of a sentence and a code."""
+    return re.search(r"\.\d|[eE][+-]", token) is not None
 
 
 def _same_token(actual: str, expected: str) -> bool:
     if actual == expected:
         return True
-    if not _is_decimal(expected) or NUMBER.fullmatch(actual) is None:
+    if NUMBER.fullmatch(actual) is None:
         return False
-    value = float(expected)
-    return math.isfinite(value) and same_float(float(actual), value)
+    if _is_decimal(expected):
+        value = float(expected)
+        return math.isfinite(value) and same_float(float(actual), value)
+    if not _is_decimal(actual) or max(len(actual), len(expected)) > MAX_DIGITS:
+        return False
+    return Decimal(actual) == Decimal(expected)
 
 
 def same_value(actual: Any, expected: Any) -> bool:

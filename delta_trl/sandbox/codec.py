@@ -17,10 +17,28 @@ class NotPlainError(TypeError):
 
 
 SEQUENCES = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": collections.deque}
-MUTABLE = (list, dict, set, collections.deque)
+CONTAINERS = (list, dict, set, collections.deque)
+BY_VALUE = (*CONTAINERS, collections.Counter, collections.OrderedDict, collections.defaultdict)
 SHORT_BITS = 64  # an integer of fewer bits is encoded as itself
 ARRAY_KINDS = "biufcSUmM"  # numpy's kinds of dtypes that hold plain data
-BY_VALUE = (collections.Counter, collections.OrderedDict, collections.defaultdict)
+# Other types of the standard library: by tag, the type, how to make it of plain arguments, and these arguments.
+PARTS: dict[str, tuple[type, Callable, Callable]] = {
+    "complex": (complex, complex, lambda value: [value.real, value.imag]),
+    "range": (range, range, lambda value: [value.start, value.stop, value.step]),
+    "bytes": (bytes, bytes.fromhex, lambda value: [bytes.hex(value)]),
+    "bytearray": (bytearray, bytearray.fromhex, lambda value: [bytearray.hex(value)]),
+    "decimal": (decimal.Decimal, decimal.Decimal, lambda value: [str(value)]),
+    "fraction": (fractions.Fraction, fractions.Fraction, lambda value: [value.numerator, value.denominator]),
+    "datetime": (datetime.datetime, datetime.datetime.fromisoformat, lambda value: [value.isoformat()]),
+    "date": (datetime.date, datetime.date.fromisoformat, lambda value: [value.isoformat()]),
+    "time": (datetime.time, datetime.time.fromisoformat, lambda value: [value.isoformat()]),
+    "timedelta": (
+        datetime.timedelta,
+        datetime.timedelta,
+        lambda value: [value.days, value.seconds, value.microseconds],
+    ),
+}
+TAGS = {kind: tag for tag, (kind, _, _) in PARTS.items()}
 
 
 def encode(value: Any, refer: Callable | None = None) -> Any:
@@ -31,7 +49,8 @@ def encode(value: Any, refer: Callable | None = None) -> Any:
 
     Args:
         value (`Any`): What to encode.
-        refer (`Callable`, *optional*): Encodes all that is not plain data, and containers of a program's own classes.
+        refer (`Callable`, *optional*):
+            Encodes what is not plain data, and containers of a program's own classes; also makes arrays plain data.
 
     Raises:
         NotPlainError: If there is no encoding for it.
@@ -47,32 +66,16 @@ def encode(value: Any, refer: Callable | None = None) -> Any:
         return ["float", float.hex(value)]
     if isinstance(value, str):
         return str.__str__(value)
-    if refer and isinstance(value, MUTABLE) and kind not in MUTABLE and kind not in BY_VALUE:
+    if refer and isinstance(value, CONTAINERS) and kind not in BY_VALUE:
         return refer(value)
     for tag, base in SEQUENCES.items():
         if isinstance(value, base):
-            items = [encode(item, refer) for item in base.__iter__(value)]
-            fields = getattr(kind, "_fields", None)
-            if refer and tag == "tuple" and isinstance(fields, tuple) and len(fields) == len(items):
-                return ["namedtuple", kind.__name__, list(fields), *items]
-            return [tag, *items]
+            return [tag, *[encode(item, refer) for item in base.__iter__(value)]]
     if isinstance(value, dict):
-        tag = "counter" if refer and kind is collections.Counter else "dict"
-        return [tag, *[[encode(key, refer), encode(item, refer)] for key, item in dict.items(value)]]
-    if isinstance(value, (bytes, bytearray)):
-        return ["bytes", bytes.hex(value)] if isinstance(value, bytes) else ["bytearray", bytearray.hex(value)]
-    if kind is complex:
-        return ["complex", value.real.hex(), value.imag.hex()]
-    if kind is range:
-        return ["range", *[encode(part) for part in (value.start, value.stop, value.step)]]
-    if kind is decimal.Decimal:
-        return ["decimal", str(value)]
-    if kind is fractions.Fraction:
-        return ["fraction", encode(value.numerator), encode(value.denominator)]
-    if kind in (datetime.datetime, datetime.date, datetime.time):
-        return [kind.__name__, value.isoformat()]
-    if kind is datetime.timedelta:
-        return ["timedelta", *[encode(part) for part in (value.days, value.seconds, value.microseconds)]]
+        return ["dict", *[[encode(key, refer), encode(item, refer)] for key, item in dict.items(value)]]
+    if kind in TAGS:
+        _, _, arguments = PARTS[TAGS[kind]]
+        return [TAGS[kind], *map(encode, arguments(value))]
     if kind.__module__ == "numpy" and getattr(value, "shape", None) == () and hasattr(value, "item"):
         return encode(value.item())
     if refer and (kind.__module__, kind.__name__) == ("numpy", "ndarray") and value.dtype.kind in ARRAY_KINDS:
@@ -96,48 +99,27 @@ def decode(data: Any, resolve: Callable | None = None) -> Any:
     """
     if data is None or isinstance(data, (bool, int, str)):
         return data
-    if not isinstance(data, list) or not data:
+    if not isinstance(data, list) or not data or not isinstance(data[0], str):
         raise ValueError("no encoding of plain data")
     tag, *rest = data
     try:
-        return _decode_tagged(tag, rest, resolve)
+        if tag == "int":
+            return int(rest[0], 16)
+        if tag == "float":
+            return float.fromhex(rest[0])
+        if tag in SEQUENCES:
+            return SEQUENCES[tag]([decode(item, resolve) for item in rest])
+        if tag == "dict":
+            return {decode(key, resolve): decode(value, resolve) for key, value in rest}
+        if tag in PARTS:
+            return PARTS[tag][1](*map(decode, rest))
+        if tag == "array" and resolve is not None:
+            return _decode_array(*rest)
     except (TypeError, ArithmeticError, IndexError) as error:  # unhashable keys, zero denominators, too few items
         raise ValueError(f"no encoding of a {tag}") from error
-
-
-def _decode_tagged(tag: Any, rest: list, resolve: Callable | None) -> Any:
-    if tag == "int":
-        return int(rest[0], 16)
-    if tag == "float":
-        return float.fromhex(rest[0])
-    if tag in SEQUENCES:
-        return SEQUENCES[tag]([decode(item, resolve) for item in rest])
-    if tag == "dict":
-        return {decode(key, resolve): decode(value, resolve) for key, value in rest}
-    if tag == "counter":
-        return collections.Counter({decode(key, resolve): decode(value, resolve) for key, value in rest})
-    if tag == "namedtuple":
-        name, fields, *items = rest
-        return collections.namedtuple(name, fields)(*[decode(item, resolve) for item in items])
-    if tag in ("bytes", "bytearray"):
-        return (bytes if tag == "bytes" else bytearray).fromhex(rest[0])
-    if tag == "complex":
-        return complex(float.fromhex(rest[0]), float.fromhex(rest[1]))
-    if tag == "range":
-        return range(*[decode(part) for part in rest])
-    if tag == "decimal":
-        return decimal.Decimal(rest[0])
-    if tag == "fraction":
-        return fractions.Fraction(decode(rest[0]), decode(rest[1]))
-    if tag in ("datetime", "date", "time"):
-        return getattr(datetime, tag).fromisoformat(rest[0])
-    if tag == "timedelta":
-        return datetime.timedelta(*[decode(part) for part in rest])
-    if tag == "array" and resolve is not None:
-        return _decode_array(*rest)
-    if resolve is not None:
-        return resolve(tag, rest)
-    raise ValueError(f"unknown tag {tag!r}")
+    if resolve is None:
+        raise ValueError(f"unknown tag {tag!r}")
+    return resolve(tag, rest)
 
 
 def _decode_array(kind: str, shape: list[int], content: str) -> Any:
@@ -147,8 +129,11 @@ def _decode_array(kind: str, shape: list[int], content: str) -> Any:
         raise ValueError("no encoding of an array")
     # One axis if empty: an empty array of several axes broadcasts with others to an empty result, which is all equal.
     array = numpy.frombuffer(bytes.fromhex(content), kind).reshape(shape if content else 0)
-    # numpy rounds what an array is compared with to the array's dtype: in float16, large numbers become infinity
-    return array.astype({"f": numpy.float64, "c": numpy.complex128}.get(array.dtype.kind, array.dtype))
+    # Widened: numpy rounds what an array is compared with to its dtype, and narrow integers wrap around.
+    wide = {"f": numpy.float64, "c": numpy.complex128, "i": numpy.int64}.get(array.dtype.kind, array.dtype)
+    if array.dtype.kind == "u":
+        wide = numpy.int64 if array.dtype.itemsize < 8 else numpy.uint64
+    return array.astype(wide)
 
 
 def short_integer(digits: str) -> int:

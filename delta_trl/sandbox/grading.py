@@ -18,7 +18,6 @@ REPORT_BYTES = 500  # the report on a case's end is shorter
 METHOD = "Solution()."  # prefix of methods in LeetCode's data sets
 MAX_LEVELS = 100  # of nesting in a call's input or output
 JSON_SCALARS = (type(None), bool, int, float, str)
-GIVEN: dict[int, frozenset[int]] = {}  # by the hash of tests that are code, which of them pass without a program
 
 
 @dataclass(frozen=True)
@@ -139,26 +138,29 @@ def _as_few_parts(line: bytes, wanted: bytes) -> bool:
 @dataclass(frozen=True)
 class Suite:
     """
-    Tests that are code, run in a process of their own beside the program's.
+    Tests that are code, run in a process of their own beside the program's. Each function is a test, and so is each
+    text without functions to run.
 
     Args:
         setup (`str`): Code to run first.
-        units (`tuple[str, ...]`): The tests; they can use the program's names.
-        entry_point (`str`, *optional*): What `check` is called with after each unit: `f`, or `Solution().f`.
-        given (`frozenset[int]`, *optional*): Numbers of the units that pass without a program, see `check_tests`.
+        units (`tuple[str, ...]`): The texts; they can use the program's names.
+        entry_point (`str`, *optional*): What `check` is called with: `f`, or `Solution().f`.
+        total (`int`, *optional*): How many tests there are, see `check_tests`.
+        given (`frozenset[int]`, *optional*): Numbers of the tests that pass without a program, see `check_tests`.
     """
 
     setup: str
     units: tuple[str, ...]
     entry_point: str | None = None
+    total: int | None = None
     given: frozenset[int] = frozenset()
 
     def run(
         self, sandbox: Sandbox | RemoteSandbox, code: str | None, limits: Limits, stop_at_failure: bool
-    ) -> dict[int, str]:
+    ) -> tuple[dict[int, str], int]:
         """
-        The verdicts on a program, of one execution: the tests in one process, the program in another. If `code` is
-        `None`, there is no program: its names can be called, but give nothing.
+        The verdicts on a program, and how many tests there are, of one execution: the tests in one process, the
+        program in another. If `code` is `None`, there is no program: its names can be called, but give nothing.
         """
         if not sandbox.is_local:
             raise TestsError("Tests that are code need a process beside the program's: run them in a local Sandbox.")
@@ -166,26 +168,20 @@ class Suite:
         job |= {"stop_at_failure": stop_at_failure, "without_program": code is None}
         jobs = [job] if code is None else [job, {"kind": "program", "code": code}]
         result = sandbox.execute(jobs, limits)
-        total = len(self.units)
-        if result.outcome is Outcome.SANDBOX_ERROR:
-            return {0: result.outcome.value}
-        report = load_report(result.reports[0]) if result.reports else {"passed": []}
-        if isinstance(report, dict) and isinstance(report.get("unusable"), str):
+        report = load_report(result.reports[0]) if result.reports else None
+        if isinstance(report, dict) and "unusable" in report:
             raise TestsError(f"The tests cannot be run: {report['unusable']}")
-        passed = report.get("passed") if isinstance(report, dict) else None
-        if (
-            not isinstance(passed, list)
-            or len(passed) > total
-            or not all(one is True or isinstance(one, str) for one in passed)
-        ):
-            return {0: "exception"}
+        total = report["total"] if isinstance(report, dict) else self.total or len(self.units)
+        if result.outcome is Outcome.SANDBOX_ERROR:
+            return {0: result.outcome.value}, total
+        passed = report["passed"] if isinstance(report, dict) else []
         named = {True: "passed", "AssertionError": "wrong answer", "MemoryError": "memory"}
         verdicts = {number: named.get(one, "exception") for number, one in enumerate(passed)}
         if result.outcome is not Outcome.OK:
             verdicts[min(len(passed), total - 1)] = result.outcome.value
         elif len(passed) < total and set(verdicts.values()) <= {"passed"}:
             verdicts[len(passed)] = "exception"  # the tests ended before this one ran
-        return verdicts
+        return verdicts, total
 
 
 def parse_json(text: str) -> Any:
@@ -318,6 +314,9 @@ def _parse_calls(name: str, inputs: list, outputs: list) -> CallTests:
     return calls
 
 
+CHECKED: dict[Suite, tuple[int, frozenset[int]]] = {}  # how many tests there are, and which pass without a program
+
+
 def check_tests(sandbox: Sandbox | RemoteSandbox, tests: Tests, limits: Limits) -> Tests:
     """
     Run tests that are code without a program, once in each process of the trainer. Those that pass ask nothing.
@@ -333,20 +332,20 @@ def check_tests(sandbox: Sandbox | RemoteSandbox, tests: Tests, limits: Limits) 
     Raises:
         TestsError: If all pass, so that every program would, or if they cannot be run, as on a server.
     """
-    if not isinstance(tests, Suite):
+    if not isinstance(tests, Suite) or tests.total:
         return tests
-    if hash(tests) not in GIVEN:
+    if tests not in CHECKED:
         for _ in range(2):  # on a busy machine, tests that ask nothing may run out of time, too
-            verdicts = tests.run(sandbox, None, limits, stop_at_failure=False)
+            verdicts, total = tests.run(sandbox, None, limits, stop_at_failure=False)
             if Outcome.TIMEOUT.value not in verdicts.values():
                 break
         if Outcome.SANDBOX_ERROR.value in verdicts.values():
             raise TestsError("The sandbox failed, so it is not known whether they pass without a program.")
-        GIVEN[hash(tests)] = frozenset(number for number, verdict in verdicts.items() if verdict == "passed")
-    given = GIVEN[hash(tests)]
-    if len(given) == len(tests.units):
+        CHECKED[tests] = total, frozenset(number for number, verdict in verdicts.items() if verdict == "passed")
+    total, given = CHECKED[tests]
+    if len(given) == total:
         raise TestsError("They pass without a program, so every program would pass them.")
-    return replace(tests, given=given)
+    return replace(tests, total=total, given=given)
 
 
 def grade(
@@ -372,8 +371,10 @@ def grade(
     """
     limits = limits or sandbox.limits
     if isinstance(tests, Suite):
-        verdicts = tests.run(sandbox, code, limits, stop_at_failure)
-        return summarize(verdicts, len(tests.units), tests.given)
+        tests = check_tests(sandbox, tests, limits)
+        assert isinstance(tests, Suite)
+        verdicts, total = tests.run(sandbox, code, limits, stop_at_failure)
+        return summarize(verdicts, total, tests.given)
     return _grade_cases(sandbox, code, tests, limits, stop_at_failure)
 
 

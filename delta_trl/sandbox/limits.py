@@ -2,7 +2,19 @@
 
 import enum
 import math
+import resource
 from dataclasses import asdict, dataclass
+
+
+STACK_BYTES = 64 << 20
+ENFORCED_BY = {
+    "stack_bytes": "RLIMIT_STACK",
+    "cpu_seconds": "RLIMIT_CPU",
+    "memory_bytes": "RLIMIT_AS",
+    "output_bytes": "RLIMIT_FSIZE",
+    "threads": "RLIMIT_NPROC",
+    "open_files": "RLIMIT_NOFILE",
+}
 
 
 @dataclass(frozen=True)
@@ -37,12 +49,21 @@ class Limits:
     def as_request(self) -> dict:
         """The limits as the jail reads them."""
         return {
+            "stack_bytes": STACK_BYTES,
             "cpu_seconds": math.ceil(self.cpu_seconds or self.wall_seconds + 1),
             "memory_bytes": self.memory_mb << 20,
             "output_bytes": self.output_bytes,
             "threads": self.threads,
             "open_files": self.open_files,
         }
+
+    def lowered(self) -> str | None:
+        """`None`, or which hard limit of this process, which workers inherit, is below what is promised here."""
+        for key, kind in ENFORCED_BY.items():
+            _, hard = resource.getrlimit(getattr(resource, kind))
+            if hard != resource.RLIM_INFINITY and hard < (promised := self.as_request()[key]):
+                return f"{kind} of this process is {hard}, and programs are promised {key}={promised}"
+        return None
 
 
 class Outcome(enum.StrEnum):

@@ -120,6 +120,8 @@ class Sandbox:
         before the last, the job itself kills workers (`Outcome.KILLED`); otherwise the sandbox fails
         (`Outcome.SANDBOX_ERROR`).
         """
+        if lowered := limits.lowered():
+            raise SandboxUnavailableError(f"{lowered}. Raise it with `ulimit`, or promise less in `Limits`.")
         works = False
         for attempt in range(MAX_ATTEMPTS):
             if attempt:
@@ -131,8 +133,10 @@ class Sandbox:
                 if result is not None:
                     return result
                 problem = "its process could not begin, or was killed"
-            except (WorkerError, OSError) as error:
+            except WorkerError as error:
                 problem = str(error)
+            except OSError as error:  # of this process, as when it writes the inputs
+                problem, works = str(error), False
             logger.warning("Sandbox execution failed (attempt %d of %d): %s", attempt + 1, MAX_ATTEMPTS, problem)
         if works:
             return Result(Outcome.KILLED)
@@ -195,7 +199,7 @@ ADVICE = (
 
 def default_workers() -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
+    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE") or 1))
 
 
 def open_memory(data: bytes = b"") -> int:
@@ -238,11 +242,15 @@ def read_result(reply: dict, group: list[int], limits: Limits, cases: int) -> Re
     process was killed from outside.
     """
     process = reply["processes"][0]
+    cpu_seconds = max(one["cpu_seconds"] for one in reply["processes"])
+    over_time = reply["timed_out"] or cpu_seconds >= limits.as_request()["cpu_seconds"]
     sizes = [os.fstat(descriptor).st_size for descriptor in group[1:]]
     stderr = os.pread(group[2], STDERR_BYTES, max(0, sizes[1] - STDERR_BYTES))
     status = os.waitstatus_to_exitcode(process["status"])
+    if any(one["status"] == signal.SIGKILL and not one["by_zygote"] for one in reply["processes"]) and not over_time:
+        return None  # by a kernel short of memory: a program cannot send one to itself
     last_line = stderr.rstrip().rpartition(b"\n")[2]
-    if reply["timed_out"] or process["cpu_seconds"] >= limits.as_request()["cpu_seconds"]:
+    if over_time:
         outcome = Outcome.TIMEOUT
     elif status == 0 and max(sizes) <= limits.output_bytes:
         outcome = Outcome.OK
@@ -250,8 +258,6 @@ def read_result(reply: dict, group: list[int], limits: Limits, cases: int) -> Re
         outcome = Outcome.OUTPUT_LIMIT
     elif last_line.startswith(b"MemoryError"):
         outcome = Outcome.MEMORY
-    elif status == -signal.SIGKILL:  # by a kernel short of memory; a program that kills itself ends all attempts
-        return None
     else:
         outcome = Outcome.EXCEPTION if status > 0 else Outcome.KILLED
     *reports, _ = read_all(group[3], limits.output_bytes).split(b"\n", cases)

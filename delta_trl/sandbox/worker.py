@@ -1,5 +1,6 @@
 """The host's end of one worker process."""
 
+import fcntl
 import json
 import os
 import platform
@@ -24,6 +25,7 @@ ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
 }
+LIBRARY_PATH = "LD_LIBRARY_PATH"  # the interpreter may not start without it; programs do not see it
 TEMPORARY_BYTES = 16 << 20
 SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache", "/usr/share/zoneinfo")
 # Defines the packages without running `delta_trl/__init__.py` or the host's side of the sandbox in the jail.
@@ -49,7 +51,8 @@ def library_paths(packages: tuple[str, ...]) -> tuple[list[str], list[str]]:
     base = {"base": sys.base_prefix, "platbase": sys.base_exec_prefix, "installed_base": sys.base_prefix}
     stdlib = [sysconfig.get_path(name, vars=base) for name in ("stdlib", "platstdlib")]
     entries = list(dict.fromkeys([*stdlib, os.path.join(stdlib[1], "lib-dynload")]))
-    readable = [*SYSTEM_LIBRARIES, os.path.join(sys.base_prefix, "lib"), *stdlib]
+    readable = [*filter(None, os.environ.get(LIBRARY_PATH, "").split(":"))]
+    readable += [*SYSTEM_LIBRARIES, os.path.join(sys.base_prefix, "lib"), *stdlib]
     for site in dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib")):
         found = [os.path.join(site, name + suffix) for name in packages for suffix in ("", ".py", ".libs")]
         found = [path for path in found if os.path.exists(path)]
@@ -75,13 +78,16 @@ class Worker:
     def __init__(self, tier: str, packages: tuple[str, ...]):
         entries, readable = library_paths(packages)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        descriptor = fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, 64)  # below 3, a standard stream would take its place
+        theirs.close()
         here = os.path.dirname(os.path.abspath(__file__))
         # The private directory must not hide a Python environment below /tmp.
         temporary = "/tmp" if not any(f"{path}/".startswith("/tmp/") for path in readable) else "/temporary"
         settings = {
             "parent": os.getpid(),
-            "socket": theirs.fileno(),
+            "socket": descriptor,
             "tier": tier,
+            "packages": packages,
             "readable": readable,
             "temporary": temporary,
             "temporary_bytes": TEMPORARY_BYTES,
@@ -89,28 +95,37 @@ class Worker:
         names = [("delta_trl", os.path.dirname(here)), ("delta_trl.sandbox", here)]
         self.channel = ours
         self.reusable = True
-        with theirs:
+        errors = os.memfd_create("delta_trl")
+        found = {LIBRARY_PATH: os.environ[LIBRARY_PATH]} if LIBRARY_PATH in os.environ else {}
+        try:
             self.process = subprocess.Popen(
                 [sys.executable, "-s", "-S", "-B", "-c", BOOTSTRAP, *map(json.dumps, (names, entries, settings))],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                env=ENVIRONMENT | {"HOME": temporary, "TMPDIR": temporary},
+                stderr=errors,
+                pass_fds=[descriptor],
+                env=ENVIRONMENT | found | {"HOME": temporary, "TMPDIR": temporary},
                 cwd="/",
                 start_new_session=True,  # the trainer alone handles Ctrl-C in the terminal
             )
+        finally:
+            os.close(descriptor)
         try:
             reply = self._receive(START_SECONDS)
             if "fatal" in reply:
                 raise TierError(reply["fatal"])
-        except BaseException:
+        except BaseException as error:
             self.kill()
+            if isinstance(error, WorkerError) and (reason := os.pread(errors, 65536, 0).decode(errors="replace")):
+                raise type(error)(f"{error} It wrote: {reason[-500:].strip()}") from error
             raise
+        finally:
+            os.close(errors)
 
     def _receive(self, seconds: float) -> dict:
-        readable, _, _ = select.select([self.channel], [], [], seconds)
-        if not readable:
+        poll = select.poll()  # `select` cannot have descriptors above 1,023
+        poll.register(self.channel, select.POLLIN)
+        if not poll.poll(seconds * 1000):
             raise WorkerError(f"A sandbox worker did not answer within {seconds:.1f} s.")
         try:
             message = self.channel.recv(65536)

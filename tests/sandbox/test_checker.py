@@ -80,10 +80,15 @@ def test_a_hostile_output_is_soon_refused(output, expected):
     ("given", "expected", "same"),
     [
         ("1  2\t3 \n", "1 2 3", True),
-        ("1.0 2", "1 2", False),
+        ("1.0 2", "1 2", True),
+        ("9007199254740992.0", "9007199254740993", False),
+        ("011", "11", False),
+        ("0.0", "1e-10", False),
+        ("0.0000001", "0.0", True),
         ("12", "1 2", False),
         ("a  b", "a b", False),
-        ("case  1: 0.3333333", "case 1: 0.33333333", True),
+        ("0.3333333 1", "0.33333333 1", True),
+        ("version 1.10000001", "version 1.1", False),
         ("1\n2", "1 2", False),
         ("1.00000001e-07", "1e-07", True),
         ("The total is 12345679.", "The total is 12345678.", False),
@@ -170,7 +175,7 @@ UNITTEST = "import unittest\nclass T(unittest.TestCase):\n    def test_a(self): 
 
 
 UNUSABLE = (
-    "would not be run|without a program|neither define nor import|decorated by the program|'test_setup_code'|any of"
+    "would not be run|without a program|neither define nor import|'test_setup_code'|any of|returns something|handed"
 )
 
 
@@ -356,3 +361,54 @@ def test_numpy_compares_what_it_is_given(sandbox):
         code = "import numpy as np\ndef f(x): return "
         verdicts = [grade(sandbox, code + value, tests).verdict for value in values]
         assert verdicts == ["passed", "wrong answer"], unit
+
+
+def test_partial_credit_counts_functions(sandbox):
+    units = "def test_a(): assert f(1) == 2\ndef test_b(): assert f(2) == 3\ndef test_c(): assert f(3) == 0"
+    result = grade(sandbox, "def f(x): return x + 1", parse_tests({"test": units}), stop_at_failure=False)
+    assert (result.passed, result.total, round(result.share, 3)) == (2, 3, 0.667)
+
+
+@pytest.mark.parametrize("given", ["lambda x: x", "[print, open, T()]", "T", "(i for i in [1])"])
+def test_objects_of_the_tests_are_not_handed_over(sandbox, given):
+    tests = parse_tests({"test": f"class T: pass\nassert f({given}) == 1"})
+    with pytest.raises(TestsError, match="handed to the program"):
+        check_tests(sandbox, tests, Limits())
+
+
+@pytest.mark.parametrize(
+    ("test", "passes"),
+    [
+        ("p = P(1)\nassert p.double() == 2 and p.x == 1\np.x = 5\nassert p.double() == 10", True),
+        ("assert get(P(3)) == 3 and get(x=P(4)) == 4", True),
+        ("assert len(P(2)) == 2 and list(P(2)) == [0, 1] and str(P(2)) == 'P(2)'", True),
+        ("p = P(2)\nassert list(p) == [0, 1] and list(p) == [0, 1]", False),
+        ("assert P(1).x == 1 and P(1) == P(1)", False),
+        ("p = P(1)\nassert p.x == 1 and p == p", False),
+        ("assert P(1) < P(2)", False),
+        ("assert P(1) + P(2) == 3", False),
+        ("assert P(5)[0] == 0", False),
+        ("assert len({P(1)}) == 1", False),
+        (
+            "try:\n    fail(ValueError)\nexcept ValueError as e:\n    assert e.args == ('no',)\nelse:\n    1 / 0",
+            True,
+        ),
+        (
+            "try:\n    fail(Own)\nexcept LookupError as e:\n    assert str(e) == 'own: no'\nelse:\n    1 / 0",
+            True,
+        ),
+        ("try:\n    fail(Own)\nexcept Own:\n    pass\nelse:\n    assert False", False),
+        ("x = [3, 1]\nsort(x)\nassert x == [1, 3]", True),
+    ],
+)
+def test_what_tests_may_do_with_objects_of_the_program(sandbox, test, passes):
+    code = (
+        "class P:\n    def __init__(self, x): self.x = x\n    def double(self): return 2 * self.x\n"
+        "    def __len__(self): return self.x\n    def __iter__(self): return iter(range(self.x))\n"
+        "    def __str__(self): return f'P({self.x})'\n    def __eq__(self, o): return True\n"
+        "    def __hash__(self): return 0\n    def __lt__(self, o): return True\n"
+        "    def __add__(self, o): return 3\n    def __getitem__(self, i): return 0\n"
+        "class Own(LookupError):\n    def __str__(self): return 'own: no'\n"
+        "def get(x): return x.x\ndef fail(kind): raise kind('no')\ndef sort(x): x.sort()\n"
+    )
+    assert (grade(sandbox, code, parse_tests({"test": test})).verdict == "passed") is passes

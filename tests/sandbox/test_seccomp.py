@@ -20,8 +20,8 @@ NUMBERS = {"x86_64": ("asm/unistd_64.h", "EM_X86_64"), "aarch64": ("asm-generic/
 PID = 4321
 CLONE_VM, CLONE_THREAD, PR_SET_DUMPABLE, PR_SET_NAME, PR_GET_NAME = 0x100, 0x10000, 4, 15, 16
 ALLOWED = [
-    ("kill", PID, 9),
-    ("tgkill", PID, PID, 9),
+    ("kill", PID, 15),
+    ("tgkill", PID, PID, 15),
     ("clone", CLONE_VM | CLONE_THREAD),
     ("prctl", PR_SET_NAME),
     ("prctl", PR_GET_NAME),
@@ -34,6 +34,8 @@ ALLOWED = [
     ("openat", 0, 1 << 40, os.O_RDONLY | os.O_CLOEXEC),
 ]
 REFUSED = [
+    ("kill", PID, 9),
+    ("tgkill", PID, PID, 9),
     ("kill", PID + 1, 9),
     ("kill", 0, 9),
     ("tgkill", PID + 1, PID, 9),

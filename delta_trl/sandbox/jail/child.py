@@ -13,7 +13,6 @@ from .jail import BEGUN, LIBRARY, LINK, RESULT, Jail
 
 
 KINDS = {"stdin": program.run_stdin, "calls": program.run_calls, "program": suite.serve, "suite": suite.run}
-STACK_BYTES = 64 << 20
 
 
 def run(files: list[int], begun: int, link: int | None, limits: dict, jail: Jail, zygote_pid: int) -> None:
@@ -39,7 +38,7 @@ def run(files: list[int], begun: int, link: int | None, limits: dict, jail: Jail
         arrange({1: files[1], 2: files[2], RESULT: files[3], LINK: link, BEGUN: begun}, len(jail.library))
         libc.prctl(libc.PR_SET_DUMPABLE, 0)
         largest_input = max((len(text) for text in job.get("inputs", []) if isinstance(text, str)), default=0)
-        set_limits(limits, 4 * largest_input)
+        set_limits(limits | {"memory_bytes": limits["memory_bytes"] + jail.preloaded_bytes}, 4 * largest_input)
         os.umask(0o077)
         if jail.tier != "unsafe":
             seccomp.install_for(os.getpid(), writable=jail.landlock >= 3)
@@ -73,7 +72,8 @@ def set_limits(limits: dict, input_bytes: int) -> None:
     SIGKILL) and the stack (its hard limit stays).
 
     Args:
-        limits (`dict`): `cpu_seconds`, `memory_bytes` (of address space), `output_bytes`, `threads`, `open_files`.
+        limits (`dict`):
+            `cpu_seconds`, `memory_bytes` (of address space), `output_bytes`, `threads`, `open_files`, `stack_bytes`.
         input_bytes (`int`): Size of standard input, which is a file too and must fit the limit of file sizes.
     """
     for kind, value in (
@@ -91,5 +91,5 @@ def set_limits(limits: dict, input_bytes: int) -> None:
         resource.setrlimit(kind, (value, value))
     resource.setrlimit(resource.RLIMIT_CPU, (limits["cpu_seconds"], limits["cpu_seconds"] + 1))  # SIGXCPU, SIGKILL
     _, hard = resource.getrlimit(resource.RLIMIT_STACK)
-    stack = STACK_BYTES if hard == resource.RLIM_INFINITY else min(STACK_BYTES, hard)
+    stack = limits["stack_bytes"] if hard == resource.RLIM_INFINITY else min(limits["stack_bytes"], hard)
     resource.setrlimit(resource.RLIMIT_STACK, (stack, hard))

@@ -6,6 +6,7 @@ import random
 import stat
 import sys
 from dataclasses import dataclass, field
+from importlib import machinery
 
 from . import landlock, libc, namespaces
 
@@ -32,6 +33,8 @@ class Jail:
             Descriptor of /proc/loadavg; set where the kernel counts threads per user, together with the trainer's.
         library (`list[int]`, *optional*):
             Descriptors of the directories of `sys.path`, where their paths cannot be reached any more.
+        preloaded_bytes (`int`, *optional*, defaults to `0`):
+            Address space of what is preloaded, which programs get besides what they are promised.
     """
 
     tier: str
@@ -39,6 +42,7 @@ class Jail:
     landlock: int = 0
     tasks: int | None = None
     library: list[int] = field(default_factory=list)
+    preloaded_bytes: int = 0
 
 
 def confine(tier: str, readable: list[str], temporary: str, temporary_bytes: int) -> Jail:
@@ -105,6 +109,31 @@ def _moved(path: str, places: dict[str, str]) -> str:
         if path.startswith(f"{old}/"):
             return places[old] + path.removeprefix(old)
     return path
+
+
+def offer_only(packages: list[str]) -> None:
+    """
+    Have imports find only these packages in the directories of installed ones: what is there but cannot be read would
+    be a PermissionError, and in tier A, where it is not there, it is an ImportError.
+    """
+    loaders = (
+        (machinery.ExtensionFileLoader, machinery.EXTENSION_SUFFIXES),
+        (machinery.SourceFileLoader, machinery.SOURCE_SUFFIXES),
+        (machinery.SourcelessFileLoader, machinery.BYTECODE_SUFFIXES),
+    )
+    installed = [path for path in sys.path if any(os.path.exists(f"{path}/{name}") for name in packages)]
+
+    class Offered(machinery.FileFinder):
+        def find_spec(self, fullname, target=None):
+            return super().find_spec(fullname, target) if fullname in packages else None
+
+    def hook(path: str) -> Offered:
+        if path not in installed:
+            raise ImportError
+        return Offered(path, *loaders)
+
+    sys.path_hooks.insert(0, hook)
+    sys.path_importer_cache.clear()
 
 
 def become_a_spare_user() -> None:

@@ -10,6 +10,7 @@ import fcntl
 import functools
 import os
 import platform
+import signal
 import socket
 import struct
 import termios
@@ -106,13 +107,17 @@ def _allow_if_one_of(index: int, values: tuple[int, ...]) -> list[bytes]:
 
 def _conditions(pid: int, writable: bool) -> dict[str, list[bytes]]:
     """Instructions that decide about a call by its arguments; each sequence ends in a return."""
+    # A SIGKILL that the zygote has not sent is the machine's doing, so a program must not send one to itself.
+    no_kill = {
+        index: [_load_argument(index), _instruction(JUMP_EQUAL, signal.SIGKILL, 0, 1), _refuse()] for index in (1, 2)
+    }
     to_itself = _allow_if_one_of(0, (pid,))
     conditions = {
         "clone": [_load_argument(0), _instruction(JUMP_SET, CLONE_THREAD, 0, 1), _return(ALLOW), _refuse()],
         # Its flags lie in memory, out of the filter's sight; libc falls back to clone.
         "clone3": [_refuse(errno.ENOSYS)],
-        "kill": to_itself,
-        "tgkill": to_itself,
+        "kill": [*no_kill[1], *to_itself],
+        "tgkill": [*no_kill[2], *to_itself],
         "ioctl": _allow_if_one_of(1, TERMINAL_QUESTIONS),
         "fcntl": _allow_if_one_of(1, FCNTL_COMMANDS),
         "prctl": _allow_if_one_of(0, (PR_SET_NAME, PR_GET_NAME)),

@@ -1,4 +1,4 @@
-"""Runs tests that are code: `run` is the tests' process, `serve` that of the program, which the tests call."""
+"""Runs tests that are code: `run` is the tests' process, `serve` that of the program, which the tests ask."""
 
 import ast
 import builtins
@@ -12,18 +12,27 @@ import symtable
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+from .. import codec
 from ..calls import DEFAULT_MODULES, compile_program, load
-from . import program
+from . import handles, program
 from .jail import LINK
-from .peer import REMOTE_TYPES, Peer, state
 
 
 MODULE, SOLUTION = "tests", "solution"  # names of the modules of the tests and of the program
 TESTS_FILE = "/tmp/test_solution.py"
 CHECK = "check"  # what HumanEval's tests call their function
-PYTEST = re.compile("test|(setup|teardown)_(module|function)$")  # functions that pytest runs
+# What tests use without importing it, since many programs import it. The tests get their own.
+HELPER_MODULES = {*DEFAULT_MODULES.split(), "decimal", "fractions", "numpy", "os", "time", "typing"}
+HELPERS = {
+    "collections": ["ChainMap", "Counter", "OrderedDict", "defaultdict", "deque", "namedtuple"],
+    "copy": ["deepcopy"],
+    "decimal": ["Decimal"],
+    "fractions": ["Fraction"],
+    "math": ["inf", "isclose", "nan"],
+    "typing": ["Any", "Callable", "Dict", "Iterable", "List", "Optional", "Set", "Tuple", "Union"],
+}
 
 
 def serve(job: dict) -> int:
@@ -31,8 +40,6 @@ def serve(job: dict) -> int:
     program.open_streams("")
     printed = io.BytesIO()
     sys.stdout = io.TextIOWrapper(printed, "utf-8", write_through=True)
-    peer = Peer(LINK, printed=printed)
-    builtins.input = lambda prompt="": peer.request("input", str(prompt))
     module = types.ModuleType(SOLUTION)
 
     def load_program() -> list:
@@ -40,25 +47,21 @@ def serve(job: dict) -> int:
         module = load(compile_program(job["code"]))
         return [name for name in vars(module) if not name.startswith("__")]
 
-    def named(name: str) -> Any:
-        value = vars(module)[name]
-        # of a program with `conv = list`, the tests have to call `conv` here, not in their process
-        return functools.partial(value) if isinstance(value, type) and value.__module__ == "builtins" else value
-
-    peer.served = {"load": load_program, "name": named, "state": state}
-    peer.serve()
+    handles.serve(LINK, {"load": load_program, "name": lambda name: vars(module)[name]}, printed)
     return 0
 
 
 def run(job: dict) -> int:
-    """The tests' side. Reports whether each test passed, or why the tests cannot be run."""
+    """
+    The tests' side. Reports how many tests there are and, for each so far, True or the name of the exception that it
+    failed with; or why the tests cannot be used, which does not depend on the program.
+    """
     program.open_streams("")
     sources = [job["setup"], *job["units"]]
     try:
-        setup, *units = [compile(text, "<tests>", "exec") for text in sources]
+        code = [compile(text, "<tests>", "exec") for text in sources]
         names = Names.of(sources, job["entry_point"])
-        if "numpy" in sys.modules:
-            compare_no_empty_arrays(sys.modules["numpy"], any("testing" in text for text in sources))
+        refuse_empty_arrays(any("testing" in text for text in sources))
     except Exception as error:  # the program is not loaded yet, so it is not the reason
         program.write_result({"unusable": str(error) or type(error).__name__})
         return 0
@@ -67,10 +70,18 @@ def run(job: dict) -> int:
     if job["without_program"]:
         load, lookup = (lambda: names.program), (lambda name: Nothing())
     else:
-        peer = Peer(LINK, guarded_module=MODULE)
-        peer.served = {"input": lambda prompt: input(prompt if isinstance(prompt, str) else "")}
-        load, lookup = functools.partial(peer.request, "load"), functools.partial(peer.request, "name")
-    run_units(load, lookup, job, names, setup, units)
+        asked = handles.Program(LINK)
+        load, lookup = functools.partial(asked.ask, "load"), functools.partial(asked.ask, "name")
+    results: list = []
+    total = sum(len(functions) or 1 for functions in names.tests[1:])
+    for result in run_tests(load, lookup, job["entry_point"], names, code):
+        results.append(result)
+        if job["without_program"] and Nothing.refused:
+            program.rewrite_result({"unusable": Nothing.refused[0]})
+            return 0
+        program.rewrite_result({"passed": results, "total": total})
+        if job["stop_at_failure"] and result is not True:
+            break
     return 0
 
 
@@ -90,8 +101,13 @@ class UnusableError(Exception):
 
 
 class Nothing:
-    """What the tests get without a program. It can be called and has every attribute, and equals only its like."""
+    """
+    What the tests get without a program. It can be called and has every attribute, and equals nothing.
 
+    `refused` says why the tests cannot be used, where they hand over what no program gets.
+    """
+
+    refused: ClassVar[list[str]] = []
     __hash__ = None  # type: ignore[assignment]
 
     def __getattr__(self, name: str) -> "Nothing":
@@ -100,6 +116,12 @@ class Nothing:
         return Nothing()
 
     def __call__(self, *args: Any, **kwargs: Any) -> "Nothing":
+        try:
+            codec.encode([*args, *kwargs.values()], lambda one: type(one) is Nothing or handles.refer(one))
+        except handles.NotForProgramsError as error:
+            self.refused.append(str(error))
+        except RecursionError:
+            pass
         return Nothing()
 
     def __eq__(self, other: object) -> bool:
@@ -109,23 +131,21 @@ class Nothing:
         raise TypeError("nothing is neither true nor false")
 
 
-def compare_no_empty_arrays(numpy: Any, testing: bool) -> None:
+def refuse_empty_arrays(testing: bool) -> None:
     """Make an empty array differ from every other. In numpy it is close to every number."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return
 
     def strict(function: Callable) -> Callable:
         @functools.wraps(function)
         def compare(*args, **kwargs):
-            args, kwargs = tuple(map(array, args)), {name: array(one) for name, one in kwargs.items()}
             sizes = [size(one) for one in [*args, *kwargs.values()][:2]]
             if 0 in sizes and any(sizes):
                 raise AssertionError("one side is empty")
             return function(*args, **kwargs)
 
         return compare
-
-    def array(value: Any) -> Any:
-        # a program's object may answer otherwise when it is read again
-        return numpy.asanyarray(value) if type(value) in REMOTE_TYPES else value
 
     def size(value: Any) -> int:
         try:
@@ -135,26 +155,13 @@ def compare_no_empty_arrays(numpy: Any, testing: bool) -> None:
 
     functions = [(numpy, name) for name in ("allclose", "isclose", "array_equiv")]
     if testing:  # takes long to import
-        functions += [
-            (numpy.testing, name) for name in dir(numpy.testing) if re.match("assert.*(equal|close|less)", name)
-        ]
+        module = importlib.import_module("numpy.testing")
+        functions += [(module, name) for name in dir(module) if re.match("assert.*(equal|close|less)", name)]
     for owner, name in functions:
         function = getattr(owner, name)
         setattr(owner, name, strict(function))
         if owner is not numpy:  # where it calls itself, for the items of lists and dicts
             function.__globals__[name] = getattr(owner, name)
-
-
-# What tests use without importing it, since many programs import it. The tests get their own.
-HELPER_MODULES = {*DEFAULT_MODULES.split(), "decimal", "fractions", "numpy", "os", "time", "typing"}
-HELPERS = {
-    "collections": ["ChainMap", "Counter", "OrderedDict", "defaultdict", "deque", "namedtuple"],
-    "copy": ["deepcopy"],
-    "decimal": ["Decimal"],
-    "fractions": ["Fraction"],
-    "math": ["inf", "isclose", "nan"],
-    "typing": ["Any", "Callable", "Dict", "Iterable", "List", "Optional", "Set", "Tuple", "Union"],
-}
 
 
 class Names(NamedTuple):
@@ -168,14 +175,14 @@ class Names(NamedTuple):
         hidden (`set[str]`):
             Of these, the one that a star import, a helper or Python provides as well, but that is what they test.
         bound (`set[str]`): What the tests define or import.
-        tests (`set[str]`): Functions to be run: pytest-style tests, or `check`, which gets the entry point.
+        tests (`list[list[str]]`): Of each text, the functions to be run: pytest-style tests, or `check`.
     """
 
     helpers: dict[str, Any]
     program: set[str]
     hidden: set[str]
     bound: set[str]
-    tests: set[str]
+    tests: list[list[str]]
 
     @classmethod
     def of(cls, sources: list[str], entry_point: str | None) -> "Names":
@@ -198,24 +205,21 @@ class Names(NamedTuple):
         called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
         python = set(dir(builtins))
         mentioned = {node.id for node in nodes if isinstance(node, ast.Name)}
-        tests = tests_to_run(modules, mentioned, entry_point is not None)
+        tests = [functions_to_run(module, mentioned, entry_point is not None) for module in modules]
         helpers = import_helpers((read - bound - starred) - python, called)
         free = read - bound - starred - python - set(helpers)
         if entry_point:
             name = entry_point.partition("().")[0]
-            others = free - {name}
-            if others:
-                raise UnusableError(f"define {sorted(others)} in 'test_setup_code': only the entry point "
-                                    f"{entry_point} is taken from the program")  # fmt: skip
-            refuse_decorated(nodes, tests, {name})
+            if others := sorted(free - {name}):
+                raise UnusableError(f"define {others} in 'test_setup_code': only the entry point {entry_point} is "
+                                    "taken from the program")  # fmt: skip
             # `check` gets the function, so that a `sum` in it is Python's
-            own = set() if CHECK in tests else {name} - bound
+            own = set() if any(CHECK in functions for functions in tests) else {name} - bound
             return cls(helpers, free | own, own, bound, tests)
         imported = imported_from_solution(nodes)
         if imported and "*" not in imported:
             if free:
                 raise UnusableError(f"they import from {SOLUTION}, but neither define nor import {sorted(free)}")
-            refuse_decorated(nodes, tests, imported)
             return cls(helpers, set(), set(), bound, tests)
         hidden: set[str] = set()
         if not free:
@@ -224,18 +228,14 @@ class Names(NamedTuple):
             if len(hidden) > 1:
                 raise UnusableError(f"they may test any of {sorted(hidden)}: name it as 'entry_point'")
         own = free or hidden or read & bound  # `total = total([1, 2])`
-        refuse_decorated(nodes, tests, own)
         return cls({name: value for name, value in helpers.items() if name not in hidden}, own, hidden, bound, tests)
 
 
 def without_main(module: ast.Module) -> ast.Module:
     """Without `if __name__ == "__main__":`, which does not hold here."""
-    kept = []
-    for one in module.body:
-        if not isinstance(one, ast.If) or "__main__" not in ast.unparse(one.test):
-            kept.append(one)
-        elif asserts(one):
-            raise UnusableError("what they assert under `__main__` would not be run")
+    kept = [one for one in module.body if not isinstance(one, ast.If) or "__main__" not in ast.unparse(one.test)]
+    if any(asserts(one) for one in module.body if one not in kept):
+        raise UnusableError("what they assert under `__main__` would not be run")
     return ast.Module(kept, [])
 
 
@@ -295,23 +295,21 @@ def imported_from_solution(nodes: list[ast.AST]) -> set[str]:
     return {SOLUTION if isinstance(node, ast.Import) else alias.name for node in found for alias in node.names}
 
 
-def tests_to_run(modules: list[ast.Module], mentioned: set[str], has_entry_point: bool) -> set[str]:
+def functions_to_run(module: ast.Module, mentioned: set[str], has_entry_point: bool) -> list[str]:
     """
     Pytest-style tests, and `check` if there is an entry point.
 
     Raises:
         UnusableError: For tests that nobody runs, which any program would pass.
     """
-    tests = set()
-    for one in definitions(modules):
-        if isinstance(one, ast.FunctionDef):
-            plain = one.name.startswith("test") and not yields(one) and not has_parameters(one)
-            if plain or (one.name == CHECK and has_entry_point):
-                tests.add(one.name)
-        if one.name not in tests | mentioned and (PYTEST.match(one.name) or asserts(one)):
-            raise UnusableError(f"{one.name} would not be run: tests are plain functions without parameters, and not "
-                                "generators")  # fmt: skip
-    return tests
+    found: dict[str, None] = {}
+    for one in definitions([module]):
+        is_function = isinstance(one, ast.FunctionDef) and not has_parameters(one)
+        if (is_function and one.name.startswith("test")) or (one.name == CHECK and has_entry_point):
+            found[one.name] = None
+        elif one.name not in mentioned and (re.match("test|setup_|teardown_", one.name) or asserts(one)):
+            raise UnusableError(f"{one.name} would not be run: tests are functions without parameters")
+    return list(found)
 
 
 def definitions(nodes: Iterable[ast.AST]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
@@ -331,80 +329,59 @@ def asserts(node: ast.AST) -> bool:
     )
 
 
-def refuse_decorated(nodes: list[ast.AST], tests: set[str], program: set[str]) -> None:
-    """Raise `UnusableError` if the program decorates a test: it would decide it."""
-    for node in nodes:
-        if isinstance(node, ast.FunctionDef) and node.name in tests:
-            used = {one.id for part in node.decorator_list for one in ast.walk(part) if isinstance(one, ast.Name)}
-            if used & (program | {SOLUTION}):
-                raise UnusableError(f"{node.name} is decorated by the program")
-
-
-def yields(function: ast.FunctionDef) -> bool:
-    """Whether it is a generator function; one inside it does not count."""
-    nodes: list[ast.AST] = [*function.body]
-    while nodes:
-        node = nodes.pop()
-        if isinstance(node, (ast.Yield, ast.YieldFrom)):
-            return True
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
-            nodes += ast.iter_child_nodes(node)
-    return False
-
-
 def has_parameters(function: ast.FunctionDef) -> bool:
     """Whether it cannot be called without arguments."""
     given = function.args
     return len(given.posonlyargs + given.args) > len(given.defaults) or None in given.kw_defaults
 
 
-def run_units(
-    load: Callable, lookup: Callable, job: dict, names: Names, setup: types.CodeType, units: list[types.CodeType]
-) -> None:
+def run_tests(
+    load: Callable, lookup: Callable, entry_point: str | None, names: Names, code: list[types.CodeType]
+) -> Iterator[bool | str]:
     """
-    Run the tests on a program, of which `load` gives the names, and `lookup` what has a name. After each test, report
-    for all so far True, or the name of the exception that it failed with.
+    Run the tests on a program, of which `load` gives the names, and `lookup` what has a name. For each test, True or
+    the name of the exception that it failed with. The functions of a text are a test each, a text without is one.
     """
     module = types.ModuleType(MODULE)
     module.__file__ = TESTS_FILE
     sys.modules[MODULE] = module
-    results: list = []
-    tests_run: list = []
-    try:
+
+    def set_up() -> None:
         given = {name: lookup(name) for name in load() if name in names.program}
         sys.modules[SOLUTION] = solution(lookup, sorted(given.keys() - names.bound))
         vars(module).update({name: value for name, value in given.items() if name not in names.hidden})
         vars(module).update(names.helpers)
-        exec(setup, module.__dict__)
+        exec(code[0], module.__dict__)
         vars(module).update({name: given[name] for name in names.hidden})  # an error if the program has none
+
+    def call(name: str) -> None:
+        function = getattr(module, name)
+        result = function(object_to_check(lookup, entry_point)) if name == CHECK and entry_point else function()
+        if result is not None:  # a generator or coroutine has not run, and a truth is not an assert
+            Nothing.refused.append(f"{name} returns something: it would not be run, or decides nothing")
+            raise TypeError(f"{name} returned a {type(result).__name__}")
+
+    failure = outcome(set_up)
+    for unit, functions in zip(code[1:], names.tests[1:], strict=True):
+        result = outcome(lambda unit=unit: exec(unit, module.__dict__)) if failure is True else failure
+        if functions and result is True:
+            yield from (outcome(functools.partial(call, name)) for name in functions)
+        else:
+            yield from [result] * max(1, len(functions))
+
+
+def outcome(action: Callable) -> bool | str:
+    try:
+        action()
     except BaseException as error:
-        program.rewrite_result({"passed": [describe(error)]})
-        return
-    for unit in units:
-        try:
-            exec(unit, module.__dict__)
-            for name, value in list(vars(module).items()):
-                if name in names.tests and not any(value is test for test in tests_run):
-                    if type(value) in REMOTE_TYPES:
-                        raise TypeError(f"{name} is the program's")
-                    tests_run.append(value)
-                    value(entry_point(lookup, job["entry_point"])) if name == CHECK else value()
-            results.append(True)
-        except BaseException as error:
-            results.append(describe(error))
-        program.rewrite_result({"passed": results})
-        if job["stop_at_failure"] and results[-1] is not True:
-            break
+        return type(error).__name__
+    return True
 
 
-def describe(error: BaseException) -> str:
-    return type(error).__name__
-
-
-def entry_point(lookup: Callable, name: str) -> Any:
+def object_to_check(lookup: Callable, entry_point: str) -> Any:
     """What the tests check: a function, or as `Solution().f` a method of a new object."""
-    owner, _, method = name.rpartition("().")
-    return getattr(lookup(owner)(), method) if owner else lookup(name)
+    owner, _, method = entry_point.rpartition("().")
+    return getattr(lookup(owner)(), method) if owner else lookup(entry_point)
 
 
 def solution(lookup: Callable, public: list[str]) -> types.ModuleType:

@@ -12,7 +12,7 @@ import signal
 import socket
 
 from . import libc, namespaces, zygote
-from .jail import confine
+from .jail import confine, offer_only
 
 
 def main(settings: dict) -> None:
@@ -21,9 +21,11 @@ def main(settings: dict) -> None:
 
     Args:
         settings (`dict`):
-            `parent` (the trainer's pid), `socket` (descriptor of the channel to it), `tier`, `readable`, `temporary`
-            and `temporary_bytes` (see `confine`).
+            `parent` (the trainer's pid), `socket` (descriptor of the channel to it), `packages` (see `offer_only`),
+            `tier`, `readable`, `temporary` and `temporary_bytes` (see `confine`).
     """
+    restore_signals()
+    os.environ.pop("LD_LIBRARY_PATH", None)
     parent = os.pidfd_open(settings["parent"])
     if os.getppid() != settings["parent"]:
         return  # the trainer was gone before it could be watched
@@ -49,10 +51,22 @@ def main(settings: dict) -> None:
     os.waitpid(child, 0)
 
 
+def restore_signals() -> None:
+    """As a fresh Python has them: what the trainer blocks and ignores is inherited."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:  # Python itself ignores these two
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
 def become_zygote(channel: socket.socket, settings: dict) -> None:
     """Confine the process and serve. Does not return."""
     try:
+        preloaded_bytes = zygote.preload()
         jail = confine(settings["tier"], settings["readable"], settings["temporary"], settings["temporary_bytes"])
+        jail.preloaded_bytes = preloaded_bytes
+        if jail.tier == "B":
+            offer_only(settings["packages"])
         libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)  # only now: a change of user id clears it
         libc.prctl(libc.PR_SET_DUMPABLE, 0)
         zygote.prepare(jail)

@@ -4,10 +4,12 @@ It sees limits and descriptors, never code, inputs or expected outputs, so no pr
 starts and ends processes: the host judges what a program wrote.
 """
 
+import contextlib
 import gc
 import importlib
 import json
 import os
+import resource
 import select
 import signal
 import site
@@ -16,10 +18,11 @@ import sys
 import time
 
 from . import child, seccomp
-from .jail import Jail
+from .jail import Jail, empty
 
 
 POLL_SECONDS = 0.2
+END_SECONDS = 0.05  # that the program's process may take to end after that of the tests
 FILES = 4  # that each process gets: job, stdout, stderr, reports
 MAX_DESCRIPTORS = 2 * FILES
 PRELOADED = (
@@ -30,7 +33,6 @@ PRELOADED = (
 
 def prepare(jail: Jail) -> None:
     """Prepare for forks. Runs before the worker reports that it is ready, so that a failure shows then."""
-    preload()
     if jail.tier != "unsafe":
         seccomp.template(jail.landlock >= 3)
     for name in [name for name in sys.modules if name.partition(".")[0] == "delta_trl"]:
@@ -41,8 +43,7 @@ def prepare(jail: Jail) -> None:
 
 
 def serve(channel: socket.socket, jail: Jail) -> None:
-    """Execute requests until the host closes the channel, or a program has left something behind."""
-    untouched = changed(jail)
+    """Execute requests until the host closes the channel. What a program has written is deleted after it."""
     while True:
         message, descriptors, _, _ = socket.recv_fds(channel, 65536, MAX_DESCRIPTORS)
         if not message:
@@ -50,20 +51,28 @@ def serve(channel: socket.socket, jail: Jail) -> None:
         reply = execute(json.loads(message), descriptors, channel, jail)
         for descriptor in descriptors:
             os.close(descriptor)
-        reply["reusable"] = changed(jail) == untouched  # even inode numbers would tell of earlier programs
+        reply["reusable"] = jail.temporary is None or empty(jail.temporary)
         channel.send(json.dumps(reply).encode())
 
 
-def changed(jail: Jail) -> int | None:
-    """Time of the last change in the private directory."""
-    return os.stat(jail.temporary).st_mtime_ns if jail.temporary else None
-
-
-def preload() -> None:
-    """Import what most programs import, once."""
+def preload() -> int:
+    """Import what most programs import, once. Return the address space that numpy takes, in bytes."""
     for name in PRELOADED.split():
         importlib.import_module(name)
     site.setquit()  # exit() and quit(), which an interpreter without site-packages does not have
+    before = address_space()
+    with contextlib.suppress(ImportError):
+        importlib.import_module("numpy")
+    return address_space() - before
+
+
+def address_space() -> int:
+    """Of this process, in bytes; 0 without /proc."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[0]) * resource.getpagesize()
+    except OSError:
+        return 0
 
 
 def execute(request: dict, descriptors: list[int], channel: socket.socket, jail: Jail) -> dict:
@@ -117,10 +126,13 @@ def execute(request: dict, descriptors: list[int], channel: socket.socket, jail:
 
     reports = []
     for index, pid in enumerate(pids):
-        if main_process not in ready or index > 0:
+        if index and main_process in ready:
+            wait_for(pid)  # it notices the end of the first; one that the machine has killed is then known
+        ended, status, usage = os.wait4(pid, os.WNOHANG)
+        if not ended:
             os.kill(pid, signal.SIGKILL)
-        _, status, usage = os.wait4(pid, 0)
-        reports.append({"status": status, "cpu_seconds": usage.ru_utime + usage.ru_stime})
+            _, status, usage = os.wait4(pid, 0)
+        reports.append({"status": status, "cpu_seconds": usage.ru_utime + usage.ru_stime, "by_zygote": not ended})
     update(begun, beginnings)
     os.close(main_process)
     for outer, _ in beginnings:
@@ -133,9 +145,18 @@ def execute(request: dict, descriptors: list[int], channel: socket.socket, jail:
     }
 
 
+def wait_for(pid: int) -> None:
+    """Give a process a short time to end by itself."""
+    descriptor = os.pidfd_open(pid)
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    poll.poll(END_SECONDS * 1000)
+    os.close(descriptor)
+
+
 def began_or_was_late(begun: bool, report: dict, timed_out: bool) -> bool:
     """Whether the second process has begun, or was killed before it could because the first had ended."""
-    return begun or (report["status"] == signal.SIGKILL and not timed_out)
+    return begun or (report["by_zygote"] and not timed_out)
 
 
 def update(begun: list[bool], beginnings: list[tuple[socket.socket, socket.socket]]) -> bool:

@@ -28,7 +28,6 @@ ATTACKS = [
     ("a set of colliding integers", "import os, json\ndef f():\n    os.write(3, json.dumps(['set', *[['int', hex(k * (2**61 - 1))] for k in range(50_000)]]).encode() + b'\\n'); os._exit(0)", {"fn_name": "f", "inputs": [[], []], "outputs": [[1], [2]]}),
     ("a flood of short reports", "import os\ndef f():\n    os.write(3, b'[]\\n' * (1 << 21)); os._exit(0)", {"fn_name": "f", "inputs": [[], []], "outputs": [[1], [2]]}),
     ("a flood of lines", "print('x' + '\\n' * (8_000_000) + 'x')", {"inputs": ["", ""], "outputs": ["1.5", "1.5"]}),
-    ("endless callbacks", "def f(g): return g(g)", {"test": "def h(x):\n    return x(x)\nassert f(h) == 1"}),
 ]  # fmt: skip
 
 LASTING = [

@@ -28,7 +28,6 @@ ATTACKS = [
     ("two answers", "print('x')\nprint('y')", X),
     ("first line only", "print('x')", {"inputs": [""], "outputs": ["x\ny"]}),
     ("number spelled differently", "print('1_0')", {"inputs": [""], "outputs": ["10"]}),
-    ("float for an integer", "print(1.0)", {"inputs": [""], "outputs": ["1"]}),
     ("rounded integer", "print(float(2**53))", {"inputs": [""], "outputs": [str(2**53 + 1)]}),
     ("infinity", "print('inf')", {"inputs": [""], "outputs": ["1.5"]}),
     ("not a number", "print('nan')", {"inputs": [""], "outputs": ["1.5"]}),
