@@ -113,7 +113,6 @@ def test_a_temperature_that_log_probabilities_do_not_know(make_trainer, caplog):
     ("change", "message"),
     [
         ({"reward_funcs": "math_reward"}, "reward_funcs='math_reward'.*get_reward"),
-        ({"train_dataset": Dataset.from_dict({"prompt": ["1+1=", None] * 4})}, "row 2, column 'prompt'"),
         ({"trainer_options": {"token_credit": DelTA(normalize_coefficients=1)}}, "normalize_coefficients=1"),
         ({"reward_weights": [math.nan]}, "reward_weights"),
         (
@@ -134,7 +133,7 @@ def test_a_temperature_that_log_probabilities_do_not_know(make_trainer, caplog):
             "does not work with DoRA",
         ),
     ],
-    ids=["name of a reward", "no prompt", "not a bool", "weight", "sum of rewards", "DoRA"],
+    ids=["name of a reward", "not a bool", "weight", "sum of rewards", "DoRA"],
 )
 def test_mistakes_in_python(make_trainer, change, message):
     with pytest.raises(ValueError, match=message):
