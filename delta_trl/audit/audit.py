@@ -2,7 +2,6 @@
 
 import copy
 import io
-from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
 
@@ -11,8 +10,7 @@ import torch
 from accelerate import PartialState
 
 from ..arguments.errors import UsageError
-from ..arguments.options import Options
-from ..arguments.parser import StrictParser
+from ..arguments.parser import parse
 from ..credit import Credit, TokenCredit, checked_credit, make_rule, over_this_rank_only
 from ..evaluation.evaluate import code_of, fingerprint, sample_seed
 from ..evaluation.generation import Sampling, TransformersGenerator, beginning
@@ -28,19 +26,18 @@ from .page import write_page
 from .summary import REFERENCE, UNIFORM, check_not_empty, gradient_file, show, summarise
 
 
-def main(options: Options) -> None:
+def main(args: list[str]) -> None:
     """Run an audit, or resume it. Raises `UsageError` for a user's mistake."""
     arguments: AuditArguments
-    (arguments,) = StrictParser([AuditArguments], prog="delta-trl audit").parse(options)
+    (arguments,) = parse([AuditArguments], args, prog="delta-trl audit")
     state = start_processes(arguments.use_cpu)
     audit = Audit(arguments, state)
-    with audit.store.lock if state.is_main_process else nullcontext():
-        audit.run()
-        if state.is_main_process:
-            results = summarise(audit.store.folder)
-            show(results)
-            print(write_page(audit.store.folder, results))
-            check_not_empty(results)
+    audit.run()
+    if state.is_main_process:
+        results = summarise(audit.store.folder)
+        show(results)
+        print(write_page(audit.store.folder, results))
+        check_not_empty(results)
     state.destroy_process_group()
 
 

@@ -1,12 +1,12 @@
 """`delta-trl eval --compare A B`: is A ahead of B?"""
 
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from rich.table import Table
 
-from ..arguments.command_line import CommandParser
 from ..arguments.errors import UsageError
 from ..files import write_json
 from .metrics import avg_at_k, compare_runs, paired_bootstrap, scored_for_both
@@ -20,10 +20,10 @@ MODEL_SETTINGS = {"model_name_or_path", "model_revision", "model_fingerprint", "
 
 def main(args: Sequence[str]) -> None:
     """Compare two finished evaluations. Raises `UsageError` for a mistake of the user's."""
-    parser = CommandParser(prog="delta-trl eval")
+    parser = argparse.ArgumentParser(prog="delta-trl eval")
     parser.add_argument("--compare", nargs=2, type=Path, metavar=("A", "B"), required=True)
     parser.add_argument("--output_file", type=Path, help="also write the numbers to this JSON file")
-    options = parser.read(args)
+    options = parser.parse_args(args)
     try:
         comparison = compare(*options.compare)
     except ImportError as error:

@@ -6,7 +6,7 @@ import inspect
 import logging
 import re
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -20,8 +20,7 @@ from transformers.utils.hub import extract_commit_hash
 from trl.trainer.utils import is_async_callable
 
 from ..arguments.errors import UsageError
-from ..arguments.options import Options
-from ..arguments.parser import StrictParser
+from ..arguments.parser import parse
 from ..policy.checks import check_prompts
 from ..policy.prompts import prompt_ids
 from ..rewards.failures import explain_failures
@@ -37,19 +36,18 @@ from .summary import show, summarise
 logger = get_logger(__name__)
 
 
-def main(options: Options) -> None:
+def main(args: list[str]) -> None:
     """Run or continue an evaluation. Raises `UsageError` for a user's mistake."""
     arguments: EvalArguments
-    (arguments,) = StrictParser([EvalArguments], prog="delta-trl eval").parse(options)
+    (arguments,) = parse([EvalArguments], args, prog="delta-trl eval")
     state = start_processes(arguments.use_cpu)
     try:
         evaluation = Evaluation(arguments, state)
     except (ValueError, OSError, ImportError) as error:
         raise UsageError(str(error)) from error
-    with evaluation.store.lock if state.is_main_process else nullcontext():
-        evaluation.run()
-        if state.is_main_process:
-            show(summarise(evaluation.store.folder))
+    evaluation.run()
+    if state.is_main_process:
+        show(summarise(evaluation.store.folder))
     state.destroy_process_group()
 
 

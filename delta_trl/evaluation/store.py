@@ -4,7 +4,6 @@ The files of an evaluation. Samples are written chunk by chunk; a chunk counts w
     settings.json       what determines the samples; an evaluation cannot continue with other settings
     samples.jsonl       all samples, in order
     samples-N.part      those of process N, until they are merged into samples.jsonl
-    .lock               held by the evaluation that writes here
     results.json        the numbers
 """
 
@@ -14,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..arguments.errors import UsageError
-from ..files import FolderLock, differences, in_words, write_json
+from ..files import differences, in_words, write_json
 
 
 ChunkKey = tuple[str, int]  # benchmark and number of the chunk in it
@@ -37,7 +36,6 @@ class Store:
             raise UsageError(f"output_dir={str(folder)!r} holds a model: choose another --output_dir for the results.")
         self.folder = folder
         self.chunks = chunks
-        self.lock = FolderLock(folder)
 
     @property
     def samples(self) -> Path:

@@ -47,8 +47,7 @@ from transformers import (
 from trl import GRPOTrainer
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
-from delta_trl.arguments.options import read_options
-from delta_trl.commands.recipe import RecipeParser
+from delta_trl.commands.recipe import parse_recipe
 from delta_trl.commands.train import build
 from delta_trl.credit import RULES
 from delta_trl.trainer.scoring import only_labels_in_lm_head
@@ -209,10 +208,10 @@ def adapters():
 def make_recipe_trainer(args, variant: str, folder: str) -> GRPOTrainer:
     words = ["--config", str(args.recipe), "--output_dir", folder, "--save_strategy", "no", "--log_token_credit", "0"]
     words += [word for key, value in (VARIANTS | RULE_VARIANTS)[variant].items() for word in (f"--{key}", str(value))]
-    run_args, training_args, model_args = RecipeParser().parse(read_options(words))
+    run_args, training_args, model_args = parse_recipe(words)
     training_args.max_steps = (args.rollouts + 1) * steps_per_rollout(vars(training_args))
     training_args.disable_tqdm, training_args.log_completions = True, False
-    return build(run_args, training_args, model_args)[0]
+    return build(run_args, training_args, model_args)
 
 
 def steps_per_rollout(options: dict) -> int:

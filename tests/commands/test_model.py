@@ -10,12 +10,10 @@ from tokenizers import AddedToken
 from transformers import GenerationConfig
 
 from delta_trl import DeltaGRPOConfig
-from delta_trl.arguments.options import read_options
 from delta_trl.audit.arguments import AuditArguments
 from delta_trl.audit.audit import Audit
-from delta_trl.commands import model as module
-from delta_trl.commands.model import choose_attention, end_turns
-from delta_trl.commands.recipe import RecipeParser
+from delta_trl.commands.model import end_turns
+from delta_trl.commands.recipe import parse_recipe
 from delta_trl.commands.train import build
 from delta_trl.evaluation.generation import ModelSource, Sampling, TransformersGenerator
 from delta_trl.policy.prompts import turn_end
@@ -129,7 +127,7 @@ def test_training_stops_at_both_and_saves_so(tmp_path):
         "report_to": "none",
     }
     words = [word for key, value in flags.items() for word in (f"--{key}", str(value))]
-    trainer, _ = build(*RecipeParser().parse(read_options(words)))
+    trainer = build(*parse_recipe(words))
     batches = []
     generate = trainer._generate_and_score_completions
     trainer._generate_and_score_completions = lambda rows: batches.append(generate(rows)) or batches[-1]
@@ -140,20 +138,3 @@ def test_training_stops_at_both_and_saves_so(tmp_path):
         assert not torch.isin(completion[:-1], torch.tensor(ends)).any()
     trainer.save_model(tmp_path / "run")
     assert GenerationConfig.from_pretrained(tmp_path / "run").eos_token_id == ends
-
-
-def test_attention(monkeypatch, caplog):
-    args = config(Path("unused"))
-    assert choose_attention("sdpa", args) == "sdpa"
-    assert choose_attention(None, args) is None  # no GPU
-    args.use_cpu, args.bf16 = False, True
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(module, "is_flash_attn_2_available", lambda kernels_fallback_ok: kernels_fallback_ok)
-    assert choose_attention(None, args) == "flash_attention_2"
-    assert choose_attention("eager", args) == "eager"
-    assert not caplog.text
-    monkeypatch.setattr(module, "is_flash_attn_2_available", lambda kernels_fallback_ok: False)
-    assert choose_attention(None, args) is None
-    assert "No flash attention" in caplog.text
-    args.bf16 = False
-    assert choose_attention(None, args) is None

