@@ -14,7 +14,6 @@ from ..credit import credit_at_rollout, make_rule
 from ..data.completions import read_completions
 from ..evaluation.arguments import ModelArguments
 from ..evaluation.generation import ModelSource, beginning
-from ..evaluation.processes import start_processes
 from ..files import write_atomically
 from ..policy.checks import check_ids, doubts, refuse_chats_without_template
 from ..policy.prompts import prompt_ids
@@ -95,7 +94,7 @@ def explain(rows: list[dict], args: ExplainArguments) -> Path:
     source, output = args.source(), Path(args.output_dir)
     tokenizer = tokenize(rows, source, args.data)
     try:
-        model = source.model().to(start_processes(args.use_cpu).device).eval()
+        model = source.model().to(args.device()).eval()
     except Exception as error:  # what loading raises has no common type
         raise _not_loaded(source.name, error) from error
     add_advantages(rows)
