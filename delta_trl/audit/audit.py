@@ -95,6 +95,7 @@ def audit(args: AuditArguments) -> dict:
         name: rollout_batches(name, labelled, args, tokenizer, config)
         for name, labelled in map(resolve, args.benchmarks)
     }
+    folder.mkdir(parents=True, exist_ok=True)  # before the long part, in case it cannot be written
     model = source.model().to(args.device()).eval()
     if source.is_adapter():  # exact gradients are those of the merged model
         model = model.merge_and_unload().requires_grad_(True)

@@ -156,7 +156,7 @@ def resolve(given: str) -> tuple[str, LabelledData]:
 
 def load_labelled(name: str, data: LabelledData) -> list[Labelled]:
     """Load and read labelled completions. Raises `ValueError` or `OSError` if that fails; names the row."""
-    found = []
+    found: list[Labelled] = []
     for number, row in enumerate(load(data.source, data.config, data.split), 1):
         try:
             found += data.read(row)

@@ -19,6 +19,8 @@ MARKED = {
 STYLE = """
 :root { color-scheme: light dark; --above: 38 118 184; --below: 224 122 10; }
 body { font: 1rem/1.5 system-ui, sans-serif; max-width: 70rem; margin: 0 auto; padding: 1rem; }
+html { background: #fff; color: #1a1a1a; }
+@media (prefers-color-scheme: dark) { html { background: #16181c; color: #eee; } }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; }
 th, td { padding: .2rem .7rem; text-align: left; white-space: nowrap; }

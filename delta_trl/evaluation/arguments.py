@@ -1,7 +1,7 @@
 """The options of `delta-trl eval`, and those of every command that loads a model."""
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
@@ -31,13 +31,14 @@ class ModelArguments:
 
     model_name_or_path: str | None = None
     model_revision: str | None = None
-    dtype: str = field(default="auto", metadata={"choices": DTYPES})
+    dtype: str = "auto"
     attn_implementation: str | None = None
     trust_remote_code: bool = False
     use_cpu: bool = False
 
     def __post_init__(self):
         self.require("model_name_or_path")
+        self.expect("dtype", self.dtype in DTYPES, "auto, float32, bfloat16 or float16")
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise UsageError(
                 "This command runs in one process, and a launcher has started several: each of them would do all of "
@@ -132,6 +133,8 @@ class EvalArguments(ModelArguments):
             self.batch_size = 128 if self.use_vllm else 16
         for name in ("num_generations", "batch_size", "num_problems"):
             self.expect(name, getattr(self, name) is None or getattr(self, name) >= 1, "a positive number")
+        self.expect("temperature", self.temperature >= 0, "0 or more")
+        self.expect("top_p", 0 < self.top_p <= 1, "a number above 0, at most 1")
         if self.temperature == 0 and self.num_generations > 1:
             raise UsageError(
                 f"temperature=0 decodes greedily, and num_generations={self.num_generations} samples would be equal: "

@@ -67,7 +67,8 @@ def compare(first: Path, second: Path) -> dict:
 
 def _results(folder: Path) -> dict[str, dict]:
     """The contents of its results files, by benchmark."""
-    return {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
+    finished = (path for path in sorted(folder.glob("*.json")) if path.with_suffix(".jsonl").is_file())
+    return {path.stem: json.loads(path.read_text()) for path in finished}
 
 
 def _describe(settings: dict) -> str:

@@ -4,7 +4,7 @@ from dataclasses import fields
 import pytest
 from trl import GRPOConfig, ModelConfig
 
-from delta_trl.audit.arguments import AuditArguments
+from delta_trl.audit.audit import AuditArguments
 from delta_trl.cli import main
 from delta_trl.commands.recipe import RunArguments
 from delta_trl.evaluation.arguments import EvalArguments

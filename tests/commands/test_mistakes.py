@@ -198,9 +198,7 @@ MISTAKES = [
     E + "--model_name_or_path folder",
     *(E + f"--model_name_or_path {name}" for name in ("no_tokenizer", "bert", "classifier")),
     (E + "--model_name_or_path gpt2", "max_completion_length"),
-    *(E + f"--output_dir {name}" for name in ("/proc/none", "data.jsonl", "model")),
-    *(A + f"--output_dir {name}" for name in ("/proc/none", "data.jsonl", "model")),
-    "eval --compare evaluated",
+    *(call + f"--output_dir {name}" for call in (E, A) for name in ("/proc/none", "data.jsonl")),
     # reports
     ("inspect none", "none"),
     ("inspect folder", "folder"),
