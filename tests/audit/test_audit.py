@@ -233,7 +233,7 @@ def test_mistakes_are_one_line(tmp_path, own, model, sums, monkeypatch, capsys, 
     error = capsys.readouterr().err
     assert message in error
     assert "Traceback" not in error
-    assert not (tmp_path / "audit").exists()
+    assert not (tmp_path / "audit" / "results.json").exists()
 
 
 def test_defaults_are_those_of_the_docstring():
