@@ -31,7 +31,6 @@ Reinforcement learning from verifiable rewards with DelTA token credit.
 `delta-trl COMMAND --help` lists the options of a command.
 
 On several processes: accelerate launch --config_file CONFIG scripts/train.py --config RECIPE.yaml
-                      accelerate launch -m delta_trl.cli eval …    (and audit)
 """
 
 

@@ -13,7 +13,6 @@ from ..credit import checked_credit, make_rule
 from ..data.completions import read_completions
 from ..evaluation.arguments import ModelArguments
 from ..evaluation.generation import ModelSource, beginning
-from ..evaluation.processes import start_processes
 from ..files import write_atomically
 from ..policy.checks import check_ids, doubts, refuse_chats_without_template
 from ..policy.prompts import prompt_ids
@@ -89,7 +88,7 @@ def explain(rows: list[dict], args: ExplainArguments) -> Path:
         raise UsageError(f"--rule {args.rule}: {error}") from error
     source, output = args.source(), Path(args.output_dir)
     tokenizer = tokenize(rows, source, args.data)
-    model = source.model().to(start_processes(args.use_cpu).device).eval()
+    model = source.model().to(args.device()).eval()
     add_advantages(rows)
     tokens = given_tokens(model, rows, micro_batch_size=args.batch_size, progress=True)
     credit = checked_credit(rule, "of_rollout", tokens)

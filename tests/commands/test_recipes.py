@@ -118,7 +118,7 @@ def test_settings_of_the_paper(recipe):
         assert (run_args.eval_dataset_name, args.num_generations_eval) == ("MathArena/aime_2025", 8)
         assert args.eval_steps == args.save_steps
         assert run_args.dataset_test_split == BENCHMARKS["aime_2025"].split
-        assert run_args.eval_dataset_format == BENCHMARKS["aime_2025"].form
+        assert run_args.eval_dataset_format == BENCHMARKS["aime_2025"].format
     assert (args.loss_type, args.epsilon, args.epsilon_high, args.delta) == ("dapo", 0.2, 0.28, 10.0)
     assert args.make_rule() == DelTA(refinement_steps=1, lambda_min=0.8, lambda_max=1.2)
 

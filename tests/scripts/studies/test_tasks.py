@@ -12,7 +12,6 @@ from transformers import AutoConfig, AutoTokenizer
 
 from delta_trl.rewards import code_reward, math_reward
 from delta_trl.sandbox import Sandbox
-from scripts.studies import audit_benchmarks
 from scripts.studies.tasks import TASKS, addition, families, first_mistake, make_problems, right_tokens
 from scripts.studies.tasks.models import broad_demonstrations, demonstrations, tokenizer_of
 
@@ -201,9 +200,3 @@ def test_the_broad_model_is_shown_all_families_and_no_test_problem():
     words = [prompt.split()[0] for prompt, _ in shown]
     assert {*families.OTHERS, "walk", "edit"} < set(words)
     assert sum(prompt.endswith(" :") for prompt, _ in shown) > 50  # programs
-
-
-def test_each_task_is_a_benchmark_of_an_audit():
-    names = [name for name in vars(audit_benchmarks) if name.startswith("study_")]
-    assert names == [f"study_{name}" for name in TASKS]
-    assert [getattr(audit_benchmarks, name).keywords["task"] for name in names] == list(TASKS.values())
