@@ -34,7 +34,7 @@ TRAIN = "train --config recipes/quickstart/addition.yaml --overwrite_output_dir 
 EVALUATE = "--eval_dataset_name recipes/quickstart/test.jsonl --eval_strategy steps --eval_steps 0.5"
 EVALUATE += " --eval_on_start true --num_generations_eval 1 --per_device_eval_batch_size 512"
 # what training prints: " 4/40    0.312 ..." after a rollout batch, " 0/40  evaluation: avg@1 0.275, ..."
-LINE = re.compile(r" *(\d+)/\d+ +(evaluation: avg@1 )?(\d\.\d+|-)")
+LINE = re.compile(r" *(\d+)/\d+ +(evaluation: reward )?(\d\.\d+|-)")
 
 
 def main() -> None:
@@ -104,7 +104,7 @@ def progress(run: subprocess.Popen, log: Path) -> Iterator[tuple[str, str]]:
 def outcome(run_dir: Path) -> dict:
     """What a run has reached, and what it took; writes its report."""
     history = json.loads((run_dir / "trainer_state.json").read_text())["log_history"]
-    accuracies = [entry["eval_avg_at_k"] for entry in history if "eval_avg_at_k" in entry]
+    accuracies = [entry["eval_reward"] for entry in history if "eval_reward" in entry]
     rewards = [entry["reward"] for entry in history if "reward" in entry]
     try:
         report = str(write_report([run_dir], run_dir / "report.html"))

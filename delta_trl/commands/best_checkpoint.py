@@ -5,10 +5,10 @@ from trl import GRPOConfig
 
 
 def keeps_best(args: GRPOConfig) -> bool:
-    """Whether a run keeps its best checkpoint. Sets avg@k as the metric if `args` name none or GRPO's loss."""
+    """Whether a run keeps its best checkpoint. Sets the reward as the metric if `args` name none or GRPO's loss."""
     keeps = args.eval_strategy != "no" and args.save_strategy != "no"
     if keeps and args.metric_for_best_model in (None, "loss"):
-        args.metric_for_best_model, args.greater_is_better = "avg_at_k", True
+        args.metric_for_best_model, args.greater_is_better = "reward", True
         if args.lr_scheduler_type in ("reduce_lr_on_plateau", "greedy"):  # they follow the metric
             args.lr_scheduler_kwargs = {"mode": "max", **(args.lr_scheduler_kwargs or {})}
     return keeps

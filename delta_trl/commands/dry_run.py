@@ -13,6 +13,7 @@ from transformers import AutoConfig
 from trl import ModelConfig
 
 from ..arguments.options import Options
+from ..data.columns import check_datasets
 from ..data.loading import drop_long_prompts
 from ..evaluation.generation import ModelSource
 from ..trainer import checks
@@ -21,10 +22,7 @@ from ..trainer.credit_rule import choose_rule
 from ..trainer.rollouts import (
     optimiser_steps_per_rollout,
     refuse_too_few_rows,
-    warn_of_checkpoints_inside_a_rollout,
 )
-from ..trainer.trainer import DeltaGRPOTrainer
-from .best_checkpoint import keeps_best
 from .dataset import evaluation_source, load_prepared
 from .model import model_source
 from .recipe import RecipeParser, RunArguments, UsageError, get_rewards
@@ -98,7 +96,7 @@ def make_plan(args: DeltaGRPOConfig, hidden_size: int | None) -> Plan:
     steps = optimiser_steps_per_rollout(args)
     completions = args.generation_batch_size
     completions_per_step = args.per_device_train_batch_size * args.world_size * args.gradient_accumulation_steps
-    needs_states = choose_rule(None, args, DeltaGRPOTrainer).requirements().hidden_states
+    needs_states = choose_rule(None, args).requirements().hidden_states
     keeps = needs_states and args.hidden_state_cache != "recompute"
     cached = completions // args.world_size * args.max_completion_length if keeps else 0
     bytes_each = 2 if args.bf16 or args.fp16 else 4
@@ -124,8 +122,11 @@ def _warnings(args: DeltaGRPOConfig, steps: Fraction, completions_per_step: int)
             f"{float(steps):g} optimiser steps per rollout batch: some steps mix two rollout batches. Choose "
             f"gradient_accumulation_steps as a divisor of {micro_batches} (steps_per_generation * num_iterations)."
         )
-    keeps_best(args)  # sets the metric, with which evaluations save checkpoints, too
-    yield from warn_of_checkpoints_inside_a_rollout(args)
+    if args.save_strategy == "steps" and args.save_steps >= 1 and args.save_steps % steps:
+        yield (
+            f"save_steps={args.save_steps:g} is not a multiple of the {float(steps):g} optimiser steps that share a "
+            "rollout batch: a run resumed from such a checkpoint drops the rest of the rollout batch."
+        )
     prompts = completions_per_step / args.num_generations
     if prompts < 2:
         yield (
@@ -224,7 +225,7 @@ def check_data(run_args: RunArguments, args: DeltaGRPOConfig, rewards: list[Call
     if data is not None:
         refuse_too_few_rows(args, len(data))
     datasets = {"train_dataset": data, **checks.named(evaluated)}
-    checks.check_data(datasets, rewards)
+    check_datasets(datasets, rewards)
     return datasets
 
 

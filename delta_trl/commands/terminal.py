@@ -145,10 +145,8 @@ class Lines(TrainerCallback):
         return f"{state.global_step:>{len(str(state.max_steps))}}/{state.max_steps}".rjust(len("step"))
 
     def _print_evaluation(self, logs: dict, state) -> None:
-        k = self._trainer.num_generations_eval
-        found = [f"avg@{k} {value:.3f}" for key, value in logs.items() if key.endswith("_avg_at_k")]
-        if not found:
-            found.append("nothing could be scored")
+        reward = logs["eval_reward"]
+        found = ["nothing could be scored" if reward is None else f"reward {reward:.3f}"]
         if "eval_runtime" in logs:
             found.append(f"{logs['eval_runtime']:.0f} s")
         found.append(describe_training(self._trainer.args))

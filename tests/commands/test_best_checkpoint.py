@@ -31,11 +31,11 @@ def test_a_schedule_that_follows_the_metric_knows_its_direction(schedule):
 
 @pytest.mark.parametrize("metric", [None, "loss", "own"])
 @pytest.mark.parametrize(("evaluates", "saves"), [("steps", "steps"), ("steps", "no"), ("no", "steps")])
-def test_avg_at_k_is_the_metric_unless_one_is_named(metric, evaluates, saves):
+def test_the_reward_is_the_metric_unless_one_is_named(metric, evaluates, saves):
     options = {"eval_steps": 1, "eval_strategy": evaluates, "save_strategy": saves}
     args = GRPOConfig("none", use_cpu=True, bf16=False, metric_for_best_model=metric, **options)
     assert keeps_best(args) == (evaluates == saves)
     chosen = keeps_best(args) and metric != "own"
     assert (args.metric_for_best_model, args.greater_is_better) == (
-        ("avg_at_k", True) if chosen else (metric, None if metric is None else metric != "loss")
+        ("reward", True) if chosen else (metric, None if metric is None else metric != "loss")
     )

@@ -300,7 +300,6 @@ def test_hidden_state_cache():
         ({"hidden_state_cache": "recompute"}, None),
         ({"token_credit_kwargs": "{token_gradient: full}"}, None),
         ({"save_steps": 10}, "save_steps=10 is not a multiple of the 4"),
-        ({"eval_steps": 10}, "eval_steps=10 is not a multiple of the 4"),
         ({"max_steps": 6}, "max_steps=6 ends inside a rollout batch"),
         ({"model_name_or_path": "no/model"}, "unknown: no hidden size for no/model"),
     ],

@@ -185,9 +185,9 @@ def test_evaluations_name_their_sampling(make_trainer):
     options = {"eval_strategy": "steps", "eval_steps": 2, "per_device_eval_batch_size": 4, "top_p": 0.9}
     trainer = make_trainer(**options, trainer_options={"eval_dataset": tiny.dataset(2)})
     text = printed(trainer)
-    [entry] = [entry for entry in trainer.state.log_history if "eval_avg_at_k" in entry]
+    [entry] = [entry for entry in trainer.state.log_history if "eval_reward" in entry]
     assert re.search(
-        rf" 2/2  evaluation: avg@4 {entry['eval_avg_at_k']:.3f}, \d s, sampled at temperature 1, top-p 0.9\n", text
+        rf" 2/2  evaluation: reward {entry['eval_reward']:.3f}, \d s, sampled at temperature 1, top-p 0.9\n", text
     )
 
 

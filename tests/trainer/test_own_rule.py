@@ -91,7 +91,6 @@ def test_an_instance_is_what_the_name_means(make_trainer):
         (credit(lambda_max=1.5), DelTA(), "beside.*lambda_max"),
         ({}, "dleta", "did you mean 'delta'"),
         ({}, DelTA, "expected an instance"),
-        ({"hidden_state_cache": "cpu"}, "random", "hidden_state_cache='cpu': without effect"),
     ],
 )
 def test_a_rule_that_cannot_be_meant(make_trainer, options, given, message):

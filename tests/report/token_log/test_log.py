@@ -370,15 +370,7 @@ def test_in_a_recipe(tmp_path, value, expected):
     [
         ({"log_token_credit": -1}, "log_token_credit=-1"),
         ({"log_token_credit": 2.5}, "log_token_credit=2.5"),
-        (
-            {"log_token_credit": 1, "token_credit": "none"},
-            "=1: without effect beside token_credit='none'",
-        ),
-        ({"log_token_credit": 1, "token_credit": "fipo"}, "log_token_credit=1.*without effect.*FIPO"),
         ({"log_token_credit": 1, "log_token_credit_completions": 0}, "log_token_credit_completions=0"),
-        ({"log_token_credit": 1, "log_token_credit_max_mb": 0}, "log_token_credit_max_mb=0"),
-        ({"log_token_credit_completions": 4}, "log_token_credit_completions=4.*without effect.*log_token_credit=0"),
-        ({"log_token_credit_max_mb": 4}, "log_token_credit_max_mb=4.*without effect.*log_token_credit=0"),
     ],
 )
 def test_bad_options(options, message):
