@@ -230,7 +230,7 @@ def test_the_paper_s_batches_in_a_run_of_a_tiny_model(tmp_path):
     trainer.train()
     assert rollouts[:2] == [(0, 2048, 128), (4, 2048, 128)]
     assert rollouts[2:] == [(5, 8, 1)] * 3  # the evaluation at the end: 8 samples of each of three problems
-    assert sum("eval_avg_at_k" in entry for entry in trainer.state.log_history) == 1
+    assert sum("eval_reward" in entry for entry in trainer.state.log_history) == 1
     logged = [entry for entry in trainer.state.log_history if "loss" in entry]
     assert [entry["step"] for entry in logged] == list(range(1, 6))
     assert {entry["learning_rate"] for entry in logged} == {1e-6}
