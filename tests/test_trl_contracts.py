@@ -1,14 +1,10 @@
 """
-What the trainer relies on in TRL: the check of its list (delta_trl/trainer/trl_contracts.py), and a canary for each
-thing that only a run shows. If one fails, TRL changed under us: its message says what to adapt.
+What the trainer relies on in TRL: the check of signatures, and a canary for each thing that only a run shows. If one
+fails, TRL changed under us: its message says what to adapt.
 """
 
 import functools
 import inspect
-import re
-import tomllib
-from importlib.metadata import version
-from types import FunctionType
 
 import pytest
 import torch
@@ -19,91 +15,53 @@ from trl.models.utils import prepare_fsdp
 from trl.trainer.utils import shuffle_sequence_dict
 
 from delta_trl import DeltaGRPOTrainer
-from delta_trl.trainer import trl_contracts
-from delta_trl.trainer.config import VALID
+from delta_trl.trainer import trl_signatures
 from delta_trl.trainer.scoring import MULTIMODAL
-from delta_trl.trainer.trl_contracts import ATTRIBUTES, IMPORTED, METHODS, OLDEST, OPTIONS, SCORING, TESTED
 
 from .corpus import tiny
-from .test_layers import ROOT, files, imported
+from .test_layers import ROOT
 
 
-CHANGES = {
-    "renamed": ("_compute_loss", "self, model, batch", "self, model, inputs"),
-    "optional, which ours would drop": ("_compute_loss", "self, model, inputs, scale=1", "self, model, inputs"),
-    "required": (
-        SCORING,
-        "self, model, input_ids, attention_mask, logits_to_keep, batch_size, tools, compute_entropy=False",
-        METHODS[SCORING],
-    ),
-    "no longer an option": ("evaluation_loop", "self, dataloader, prefix='eval'", METHODS["evaluation_loop"]),
-}
+# Private attributes that ours read or replace
+ATTRIBUTES = """
+    _buffered_inputs _entropy_bonus_enabled _is_vlm _last_world_entropy _logs _metrics _pending_extra_logs _step
+    _tokenizer
+""".split()
 
 
-def refused() -> str:
-    """The lines of the check's error about what has changed."""
-    with pytest.raises(ImportError) as error:
-        trl_contracts.check()
-    first, *changes, last = str(error.value).splitlines()
-    assert f"TRL {version('trl')} " in first
-    assert f'pip install "trl=={TESTED["trl"]}.*"' in last
-    return "\n".join(changes)
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("_compute_loss", "self, model, batch"),
+        ("_compute_loss", "self, model, inputs, scale=1"),
+        ("train", "self, trial=None, resume_from_checkpoint=None"),
+        ("_generate_and_score_completions", None),
+    ],
+    ids=["renamed", "one more, which ours would drop", "in another order", "gone"],
+)
+def test_a_changed_signature_is_refused(monkeypatch, name, parameters):
+    if parameters is None:
+        monkeypatch.delattr(GRPOTrainer, name)
+    else:
+        changed = functools.wraps(getattr(GRPOTrainer, name))(lambda: None)
+        changed.__signature__ = inspect.signature(eval(f"lambda {parameters}: None"))
+        monkeypatch.setattr(GRPOTrainer, name, changed)
+    with pytest.raises(ImportError, match=f"GRPOTrainer.{name} takes"):
+        trl_signatures.check()
 
 
-def take(monkeypatch, name: str, parameters: str) -> None:
-    """Give a method other parameters, and nothing else."""
-    changed = functools.wraps(getattr(GRPOTrainer, name))(lambda: None)
-    changed.__signature__ = inspect.signature(eval(f"lambda {parameters}: None"))
-    monkeypatch.setattr(GRPOTrainer, name, changed)
-
-
-@pytest.mark.parametrize(("name", "parameters", "expected"), CHANGES.values(), ids=CHANGES)
-def test_changed_parameters_are_refused(monkeypatch, name, parameters, expected):
-    take(monkeypatch, name, parameters)
-    assert refused() == f"- GRPOTrainer.{name} takes ({parameters}), expected ({expected})"
-
-
-def test_more_options_are_passed_on(monkeypatch):
-    options = "batch_size=None, compute_entropy=False, videos=None"
-    take(monkeypatch, SCORING, f"self, model, input_ids, attention_mask, logits_to_keep, {options}")
-    trl_contracts.check()
-
-
-def test_what_is_gone_is_refused_with_one_error(monkeypatch):
-    loss = GRPOTrainer._compute_loss
-    constants = tuple("gains" if constant == "advantages" else constant for constant in loss.__code__.co_consts)
-    changed = FunctionType(loss.__code__.replace(co_consts=constants), loss.__globals__)
-    monkeypatch.setattr(GRPOTrainer, "_compute_loss", changed)
-    monkeypatch.delattr(GRPOTrainer, "_generate_and_score_completions")
-    assert refused().splitlines()[:2] == [
-        "- GRPOTrainer._generate_and_score_completions is gone",
-        "- GRPOTrainer._compute_loss has no batch entry 'advantages'",
-    ]
-
-
-def test_the_list_has_all_that_ours_use():
+def test_all_overrides_are_checked():
     ours = DeltaGRPOTrainer.__mro__[: DeltaGRPOTrainer.__mro__.index(GRPOTrainer)]
     functions = {name for cls in ours for name, value in vars(cls).items() if inspect.isfunction(value)}
-    assert {name for name in functions if hasattr(GRPOTrainer, name)} <= METHODS.keys(), "or TRL has taken our name"
-    paths = files("delta_trl")
-    assert {".".join(name) for path in paths for name in imported(path) if name[0] == "trl"} == IMPORTED.keys()
-    text = "".join(path.read_text() for path in paths)
-    options = set(GRPOConfig.__annotations__) & {*re.findall(r"\bargs\.(\w+)", text), *VALID}
-    assert options <= set(OPTIONS)
-    text = "".join(path.read_text() for path in files("delta_trl/trainer") if path.name != "config.py")
-    stored = set(re.findall(r"self\.(\w+) = ", inspect.getsource(GRPOTrainer.__init__)))
-    assert stored & {*re.findall(r"\b(?:self|_?trainer)\.(?=(\w+))", text)} <= set(ATTRIBUTES)
-
-
-def test_versions_of_the_list_are_those_of_the_project():
-    [range_of_trl] = (
-        requirement
-        for requirement in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-        if requirement.startswith("trl")
+    assert {name for name in functions if hasattr(GRPOTrainer, name)} <= trl_signatures.PARAMETERS.keys(), (
+        "or TRL has taken our name"
     )
-    assert range_of_trl.startswith(f"trl>={OLDEST},")
-    pins = (ROOT / "constraints.txt").read_text()
-    assert all(f"\n{package}=={known}." in pins for package, known in TESTED.items())
+    assert f"\ntrl=={trl_signatures.TESTED}." in (ROOT / "constraints.txt").read_text()
+
+
+def test_private_attributes(make_trainer):
+    trainer = make_trainer(trainer_class=GRPOTrainer, config_class=GRPOConfig, use_adaptive_entropy=True)
+    assert not [name for name in ATTRIBUTES if not hasattr(trainer, name)]
 
 
 def test_scoring_calls(make_trainer, rollout, monkeypatch):
@@ -163,20 +121,6 @@ def test_scoring_is_profiled_and_only_calls_the_model(make_trainer, rollout):
     given = method(trainer, lambda **inputs: calls.append(set(inputs)) or trainer.model(**inputs), ids, mask, length)
     assert torch.equal(given[0], method(trainer, trainer.model, ids, mask, length)[0])
     assert calls == [{"input_ids", "attention_mask", "labels", "fused_lm_head"}]
-
-
-def test_how_many_were_cut_off_is_known_before_the_rewards(make_trainer, rollout):
-    trainer = make_trainer(trainer_class=GRPOTrainer, config_class=GRPOConfig)
-    calculate, seen = trainer._calculate_rewards, []
-
-    def calculating(*args):
-        seen.append(list(trainer._metrics["train"]["completions/clipped_ratio"]))
-        return calculate(*args)
-
-    trainer._calculate_rewards = calculating
-    batch = rollout(trainer)
-    ends = (batch["completion_ids"] == trainer.processing_class.eos_token_id).any(dim=1)
-    assert seen == [[1 - ends.float().mean().item()]], "a rollout batch's warning names it"
 
 
 @pytest.mark.parametrize("reward", [1.0, 0.1, 1 / 3])

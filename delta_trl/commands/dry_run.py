@@ -15,7 +15,6 @@ from ..trainer import checks
 from ..trainer.config import DeltaGRPOConfig
 from ..trainer.credit_rule import choose_rule
 from ..trainer.rollouts import optimiser_steps_per_rollout, refuse_too_few_rows
-from ..trainer.trainer import DeltaGRPOTrainer
 from .dataset import evaluation_source, load_prepared
 from .model import model_source
 from .recipe import RunArguments, UsageError, get_rewards, parse_recipe
@@ -69,7 +68,7 @@ def check(run_args: RunArguments, args: DeltaGRPOConfig, model_args: ModelConfig
     Raises:
         ValueError, OSError, ImportError: As training does.
     """
-    choose_rule(None, args, DeltaGRPOTrainer)  # refuses a loss that ignores token credit
+    choose_rule(None, args)  # refuses a loss that ignores token credit
     source, rewards = model_source(model_args, args, local_files_only=True), get_rewards(run_args)
     processor = config = tokenizer = None
     try:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
+from ..trainer.checks import check_model, named, refuse_missing_targets
 from ..trainer.config import DeltaGRPOConfig
+from ..trainer.rollouts import refuse_too_few_rows
 from ..trainer.trainer import DeltaGRPOTrainer
 from .dataset import evaluation_source, load_prepared
 from .folder import resume_from
@@ -51,6 +53,10 @@ def build(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args: Mo
         if evaluated is not None:
             eval_dataset = load_prepared(evaluated, *arguments, run_args.dataset_test_split, tokenizer)
 
+    refuse_too_few_rows(training_args, len(train_dataset))
+    datasets = {"train_dataset": train_dataset, **named(eval_dataset)}
+    # here mistakes are errors; the trainer itself only warns of them
+    check_model(training_args, source.processor(), source.config(), source.name, datasets, rewards)
     ends = None
     if not isinstance(train_dataset[0]["prompt"], str):  # a chat
         ends = end_turns(training_args, source)
@@ -70,9 +76,9 @@ def build(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args: Mo
         quantization_config=get_quantization_config(model_args),
         peft_config=get_peft_config(model_args),
     )
+    refuse_missing_targets(trainer.accelerator.unwrap_model(trainer.model))
     trainer.dataset_name = run_args.dataset_name
     trainer.recipe = asdict(run_args) | asdict(model_args)
-    trainer.eval_dataset_name = evaluated and evaluated.dataset_name
     if ends is not None:  # the saved model has them, too
         trainer.model.generation_config.eos_token_id = trainer.eos_token_ids
     return trainer

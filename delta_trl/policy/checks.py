@@ -121,11 +121,6 @@ def check_prompts(
             raise ValueError(f"{what} cannot be tokenised: {error}. Does the tokenizer know its words?") from error
         check_ids(ids, config, what, completion)
         warnings += doubts(ids, tokenizer, config, what, completion)
-    first = prompt_ids(tokenizer, prompts[:1], template)
-    for option in template or {}:
-        others = {key: value for key, value in (template or {}).items() if key != option}
-        if prompt_ids(tokenizer, prompts[:1], others) == first:
-            warnings.append(f"{name}: chat_template_kwargs {option!r} has no effect on the first prompt.")
     return warnings
 
 

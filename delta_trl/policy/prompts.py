@@ -19,7 +19,7 @@ def stop_tokens(args: GRPOConfig) -> list[int]:
     """The ids of tokens at which `generation_kwargs` stop generation."""
     options = args.generation_kwargs or {}
     named = (options.get("eos_token_id"), options.get("stop_token_ids"))  # transformers', vLLM's
-    return [token for one in named if one is not None for token in (one if isinstance(one, list) else [one])]
+    return [token for one in named if one is not None for token in ([one] if isinstance(one, int) else one)]
 
 
 def end_tokens(

@@ -1,9 +1,9 @@
 """`DeltaGRPOTrainer` and its options."""
 
-from . import trl_contracts
+from . import trl_signatures
 
 
-trl_contracts.check()  # before the modules that need a TRL as in its list
+trl_signatures.check()
 
 from .config import DeltaGRPOConfig  # noqa: E402
 from .trainer import DeltaGRPOTrainer  # noqa: E402

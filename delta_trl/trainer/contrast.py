@@ -10,7 +10,7 @@ from trl import GRPOTrainer
 ROUNDING = 1e-5  # of the largest advantage in a group: what is smaller comes of rounding
 
 
-class KnowsRewards(GRPOTrainer):
+class KeepsLastRewards(GRPOTrainer):
     """
     [`~trl.GRPOTrainer`] that keeps the rewards from which TRL computes advantages, whichever class has computed them.
 
@@ -28,13 +28,13 @@ class KnowsRewards(GRPOTrainer):
             self.last_rewards = calculate(*args, **kwargs)
             return self.last_rewards
 
-        with rewards_by(self, keep):
+        with calculating_rewards_with(self, keep):
             return super()._generate_and_score_completions(inputs)
 
 
 @contextmanager
-def rewards_by(trainer: GRPOTrainer, calculate: Callable[..., torch.Tensor]) -> Iterator[None]:
-    """Let TRL get its rewards from a function in place of the method."""
+def calculating_rewards_with(trainer: GRPOTrainer, calculate: Callable[..., torch.Tensor]) -> Iterator[None]:
+    """Call a function in place of the trainer's `_calculate_rewards`, within the context."""
     own = vars(trainer).get("_calculate_rewards")
     trainer._calculate_rewards = calculate
     try:

@@ -2,6 +2,8 @@
 
 import dataclasses
 import re
+import textwrap
+from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -14,15 +16,37 @@ from trl import GRPOConfig, GRPOTrainer
 
 from ..credit import ChangedCredit, TokenCredit, make_rule
 from ..credit.rule import TokenCreditError, check_rule
-from .checks import why_credit_is_ignored
+from .checks import refuse_ignored_credit
 from .config import CreditArguments
-from .model_card import Paper
 
 
 logger = get_logger(__name__)
 
 RULE_STATE = "token_credit.pt"  # in a checkpoint
 PLAIN = (bool, int, float, str, type(None))
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper that model cards cite: name of the method, title, arXiv number, BibTeX key and authors."""
+
+    name: str
+    title: str
+    id: str
+    key: str
+    author: str
+
+    def for_card(self) -> dict[str, str]:
+        """The paper as TRL's `_paper`."""
+        citation = textwrap.dedent(f"""\
+            @article{{{self.key},
+                title  = {{{{{self.title}}}}},
+                author = {{{self.author}}},
+                year   = 20{self.id[:2]},
+                eprint = {{arXiv:{self.id}}},
+            }}""")
+        return {"title": self.title, "id": self.id, "citation": citation}
+
 
 DELTA = Paper(
     name="DelTA",
@@ -39,25 +63,23 @@ FUTURE_KL = Paper(
     author="Chiyu Ma and Shuo Yang and Kexin Huang and Jinda Lu and Haoming Meng and Shangshang Wang and "
     "Bolin Ding and Soroush Vosoughi and Guoyin Wang and Jingren Zhou",
 )
-PAPERS = {paper.id: paper for paper in (DELTA, FUTURE_KL)}  # that model cards cite with BibTeX; others are linked
+PAPERS = {paper.id: paper for paper in (DELTA, FUTURE_KL)}
 
 
-def choose_rule(given: TokenCredit | str | None, args: GRPOConfig, trainer_class: type[GRPOTrainer]) -> TokenCredit:
+def choose_rule(given: TokenCredit | str | None, args: GRPOConfig) -> TokenCredit:
     """
-    The rule to train with: the trainer's argument `token_credit`, or the one that `args` name.
-
-    A loss that ignores token credit is an error if credit was asked for. A plain `GRPOConfig` does not ask for it: the
-    rule then gives no credit, and a warning says so.
+    The rule to train with: the trainer's argument `token_credit`, or the one that `args` name. If the loss of a plain
+    `GRPOConfig` ignores token credit, the rule gives none, with a warning. `DeltaGRPOConfig` refuses such a loss.
     """
     options = args if isinstance(args, CreditArguments) else CreditArguments()
     rule = options.make_rule() if given is None else _given_rule(given, options)
-    ignored = why_credit_is_ignored(args, trainer_class)
-    if not ignored or not (rule.credits_rollouts or rule.credits_micro_batches):
-        return rule
-    if given is not None or isinstance(args, CreditArguments):
-        raise ValueError(ignored)
-    logger.warning(f"Trains without token credit, as GRPOTrainer does. {ignored}")
-    return TokenCredit()
+    if rule.credits_rollouts or rule.credits_micro_batches:
+        try:
+            refuse_ignored_credit(args)
+        except ValueError as error:
+            logger.warning(f"Trains without token credit, as GRPOTrainer does. {error}")
+            return TokenCredit()
+    return rule
 
 
 def _given_rule(given: TokenCredit | str, options: CreditArguments) -> TokenCredit:
@@ -142,22 +164,6 @@ def _default(option: dataclasses.Field) -> Any:
     return option.default if option.default_factory is dataclasses.MISSING else option.default_factory()
 
 
-def comparable(before: dict[str, Any], now: dict[str, Any]) -> list[dict[str, Any]]:
-    """Two records of settings, with only the options of their rules if these are the same, else only their names."""
-    rules = [record["token_credit"] for record in (before, now)]
-    what = "options" if rules[0]["rule"] == rules[1]["rule"] else "rule"
-    return [
-        {
-            **record,
-            "token_credit": record["token_credit"][what],
-            "arguments": {
-                name: value for name, value in record["arguments"].items() if not name.startswith("token_credit")
-            },
-        }
-        for record in (before, now)
-    ]
-
-
 def arxiv_of(rule: TokenCredit) -> str | None:
     """The arXiv number of the paper that a rule, or the one that it changes, is from."""
     return arxiv_of(rule.rule) if isinstance(rule, ChangedCredit) else rule.arxiv
@@ -169,7 +175,4 @@ def card_text(rule: TokenCredit) -> str:
         return "none"
     options = re.sub(r", \w+=None\b|\b\w+=None(, )?", "", repr(rule))  # options that are not set
     number = arxiv_of(rule)
-    if number is None:
-        return f"`{options}`"
-    title = PAPERS[number].title if number in PAPERS else f"arXiv {number}"
-    return f"`{options}`, see [{title}](https://arxiv.org/abs/{number})"
+    return f"`{options}`" + (f", see [arXiv {number}](https://arxiv.org/abs/{number})" if number else "")

@@ -18,7 +18,7 @@ from accelerate.logging import get_logger
 from accelerate.utils import gather_object
 from transformers.trainer_utils import has_length
 
-from .contrast import KnowsRewards, has_contrast, rewards_by, total_rewards
+from .contrast import KeepsLastRewards, calculating_rewards_with, has_contrast, total_rewards
 from .prompt_order import PromptOrder
 from .scoring import overridden
 
@@ -28,15 +28,15 @@ logger = get_logger(__name__)
 ROLLOUT = ("prompt_ids", "completion_ids", "env_mask", "logprobs")  # what a `rollout_func` returns
 
 
-class DynamicSampling(KnowsRewards):
+class DynamicSampling(KeepsLastRewards):
     """
     [`~trl.GRPOTrainer`] that replaces groups of completions whose rewards are equal: their advantages would all be 0.
 
     A rollout batch takes the next prompts of the training data, in the order of TRL's sampler. While groups with
     contrast are missing, a further round generates for the prompts that follow: as many as it should need by the share
     of groups with contrast so far, at most a rollout batch. The first groups with contrast are trained. If some are
-    missing after the last round, the first groups without contrast fill up the batch. Groups with contrast that are
-    too many are dropped: the next rollout batch has another policy.
+    missing after the last round, the first groups without contrast fill up the batch. Surplus groups are dropped; they
+    would be off-policy in the next batch.
 
     Training thus passes over the data more often. `max_steps` counts optimiser steps, and an epoch as many rollout
     batches as the data has prompts for, both as without dynamic sampling. Runs resume exactly if checkpoints hold
@@ -185,7 +185,7 @@ class DynamicSampling(KnowsRewards):
             self._pending_extra_logs[name] = [row["logged"].get(name) for row in rows]
         rollout_func, self.rollout_func = self.rollout_func, lambda prompts, trainer: output
         try:
-            with rewards_by(self, lambda *args, **kwargs: rewards):
+            with calculating_rewards_with(self, lambda *args, **kwargs: rewards):
                 yield
         finally:
             self.rollout_func = rollout_func

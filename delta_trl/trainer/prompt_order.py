@@ -1,4 +1,4 @@
-"""Which prompts of the training data come next, for a trainer that takes them itself."""
+"""The order of training prompts. Dynamic sampling draws from it directly."""
 
 import json
 from collections.abc import Iterator

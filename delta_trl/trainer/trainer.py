@@ -9,7 +9,6 @@ It overrides three methods of TRL and copies none:
 The base classes do the rest. Each of them works on any `GRPOTrainer`.
 """
 
-import inspect
 import math
 import time
 from functools import partial
@@ -25,19 +24,17 @@ from ..credit import Credit, TokenCredit, Tokens, checked_credit, coefficient_st
 from ..policy.prompts import stop_tokens
 from ..policy.recorder import ScoringPass, backbone_of
 from ..report.token_log.log import TokenLog
-from .avg_at_k import ReportsAvgAtK
 from .checkpoints import SafeCheckpoints
-from .checks import check_arguments, check_trainer, refuse_what_hides_states
+from .checks import refuse_what_hides_states, warn_of_silent_mistakes
 from .config import CreditArguments, DeltaGRPOConfig
 from .contrast import is_rounding, total_rewards
-from .credit_rule import DELTA, PAPERS, RuleState, arxiv_of, card_text, choose_rule, comparable, describe_rule
+from .credit_rule import DELTA, PAPERS, RuleState, arxiv_of, card_text, choose_rule, describe_rule
 from .dynamic_sampling import DynamicSampling
 from .fsdp_precision import FSDPPrecision
-from .model_card import DetailedModelCard
-from .notebook import show_reward_in_notebook
+from .model_card import CardWithMethod
 from .reward_checks import RewardChecks
 from .rollout_policy import RolloutPolicy
-from .rollouts import scores_rollouts
+from .rollouts import trl_scores_rollouts
 from .scoring import causal_model
 from .trimmed_padding import TrimmedPadding
 
@@ -52,8 +49,7 @@ class DeltaGRPOTrainer(
     TrimmedPadding,
     SafeCheckpoints,
     RewardChecks,
-    ReportsAvgAtK,
-    DetailedModelCard,
+    CardWithMethod,
     FSDPPrecision,
     DynamicSampling,  # last: the others see the groups that are trained, not the rounds
     GRPOTrainer,
@@ -63,7 +59,7 @@ class DeltaGRPOTrainer(
 
     Takes the arguments of [`~trl.GRPOTrainer`] and `token_credit`. With a plain [`~trl.GRPOConfig`] as `args`, the
     options of [`CreditArguments`] keep their defaults. If its loss would ignore token credit, the trainer warns and
-    gives none. Evaluation also reports `eval_avg_at_k`, see [`ReportsAvgAtK`].
+    gives none. Other mistakes that are silent are warned of, too, see `trainer/checks.py`.
 
     When TRL scores old log-probabilities itself (several optimiser steps per rollout batch, or vLLM with
     importance-sampling correction), coefficients cost no forward pass; otherwise one no-grad pass per rollout batch.
@@ -75,7 +71,7 @@ class DeltaGRPOTrainer(
         *other_args, **kwargs: Those of [`~trl.GRPOTrainer`].
 
     Raises:
-        ValueError: At construction, if token credit is given twice, or cannot work with the model or the arguments.
+        ValueError: At construction, if token credit is given twice, or cannot work with the model.
 
     Example:
 
@@ -97,8 +93,7 @@ class DeltaGRPOTrainer(
     """
 
     _tag_names = ["trl", "grpo", "delta"]  # noqa: RUF012 (as in TRL)
-    _name = "DelTA"
-    harmless_options = frozenset({"hidden_state_cache", "trim_padding"})
+    _name, _paper = DELTA.name, DELTA.for_card()
 
     def __init__(
         self,
@@ -113,21 +108,30 @@ class DeltaGRPOTrainer(
             name = model if isinstance(model, str) else get_config_model_id(model.config)
             args = DeltaGRPOConfig(f"{name.split('/')[-1]}-DelTA")
         self.credit_args = args if isinstance(args, CreditArguments) else CreditArguments()
-        for option in ("trim_padding", "dynamic_sampling", "dynamic_sampling_max_rounds"):
-            setattr(self, option, getattr(self.credit_args, option))
-        self.token_credit = rule = choose_rule(token_credit, args, type(self))
-        self.method, self.paper = {"token credit": card_text(rule)}, PAPERS.get(arxiv_of(rule))
-        self._tag_names = [tag for tag in self._tag_names if tag != "delta" or self.paper is DELTA]
-        given = inspect.signature(GRPOTrainer).bind(model, reward_funcs, args, *other_args, **kwargs).arguments
-        check_arguments(given, type(self))
+        self.trim_padding = self.credit_args.trim_padding
+        self.dynamic_sampling = self.credit_args.dynamic_sampling
+        self.dynamic_sampling_max_rounds = self.credit_args.dynamic_sampling_max_rounds
+        self.token_credit = choose_rule(token_credit, args)
+        self._describe_on_card()
         super().__init__(model, reward_funcs, args, *other_args, **kwargs)
         # TRL cuts completions at these tokens only, and would train on the padding after others that stop generation
         self.eos_token_ids = list(dict.fromkeys([*self.eos_token_ids, *stop_tokens(self.args)]))
-        check_trainer(self, given)
+        warn_of_silent_mistakes(self)
         if self.dynamic_sampling:
             self.checkpoint_parts.append(self.prompt_order)
         self._prepare_credit()
-        show_reward_in_notebook(self)
+
+    def _describe_on_card(self) -> None:
+        link = "[delta_trl](https://github.com/delta-trl/delta-trl)"
+        self.method = f"## Token credit\n\n{card_text(self.token_credit)}, with {link}"
+        paper = PAPERS.get(arxiv_of(self.token_credit))
+        if paper is DELTA:
+            return
+        self._tag_names = [tag for tag in self._tag_names if tag != "delta"]
+        if self._paper is DeltaGRPOTrainer._paper:  # a subclass may have its own
+            self._name, self._paper = (
+                (paper.name, paper.for_card()) if paper else (GRPOTrainer._name, GRPOTrainer._paper)
+            )
 
     def _prepare_credit(self) -> None:
         rule, options, model = self.token_credit, self.credit_args, causal_model(self)
@@ -161,7 +165,7 @@ class DeltaGRPOTrainer(
             return batch
         backbone = backbone_of(causal_model(self)) if rule.needs_hidden_states else None
         recorder = ScoringPass(backbone, self.credit_args.hidden_state_cache, self.piece_in_progress)
-        self._recorder = recorder if scores_rollouts(self.args) else None
+        self._recorder = recorder if trl_scores_rollouts(self.args) else None
         try:
             batch = super()._generate_and_score_completions(inputs)
         finally:  # also if generation raises
@@ -287,9 +291,6 @@ class DeltaGRPOTrainer(
 
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "token_credit": describe_rule(self.token_credit)}
-
-    def changed_settings(self, before: dict, now: dict) -> dict[str, tuple[Any, Any]]:
-        return super().changed_settings(*comparable(before, now))
 
 
 def _weigh(inputs: dict, weights: torch.Tensor) -> None:

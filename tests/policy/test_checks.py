@@ -24,17 +24,6 @@ def test_a_chat_is_measured_as_it_is_generated_from(beyond):
             check_prompts(chats, tokenizer, GPT2Config(**size), 4, "data")
 
 
-def test_options_of_a_template_that_it_does_not_read_are_told_of():
-    tokenizer, config = tiny.tokenizer(), Qwen3Config()
-    tokenizer.chat_template = CHAT + "{% if thinking %}1{% endif %}"
-    options = {"thinking": True, "thinkin": True}
-    chats, texts = [[{"role": "user", "content": "1"}]], ["1"]
-    unread = "data: chat_template_kwargs {!r} has no effect on the first prompt."
-    assert check_prompts(chats, tokenizer, config, 4, "data", options) == [unread.format("thinkin")]
-    assert check_prompts(texts, tokenizer, config, 4, "data", options) == [unread.format(option) for option in options]
-    assert check_prompts(texts, tokenizer, config, 4, "data") == []
-
-
 @pytest.mark.parametrize("beyond", [0, 1])
 def test_without_a_completion_to_come_tokens_alone_are_counted(beyond):
     tokenizer = tiny.tokenizer()

@@ -1,22 +1,19 @@
 """Safe checkpoints on a plain `GRPOTrainer`: which one is complete, and that a resumed run continues exactly."""
 
 import json
-from fractions import Fraction
 from pathlib import Path
 
 import pytest
 import torch
-from accelerate import PartialState
 from datasets import Dataset
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from delta_trl.arguments.errors import UsageError
 from delta_trl.files import is_complete
 from delta_trl.trainer.checkpoints import SafeCheckpoints, last_complete_checkpoint, resolve_resume
 
 from ..corpus import tiny
-from ..trainers import LORA
+from ..trainers import logged
 
 
 class Plain(SafeCheckpoints, GRPOTrainer):
@@ -94,52 +91,14 @@ def test_a_checkpoint_that_is_written_again_is_incomplete_until_its_end(make_pla
     assert is_complete(folder)
 
 
-def test_a_checkpoint_of_the_model_alone(tmp_path, caplog):
-    PartialState()
-    make_checkpoints(tmp_path, checkpoint_1=True)
-    assert resolve_resume(True, tmp_path) == tmp_path / "checkpoint-1"
-    assert not caplog.text
-    (tmp_path / "checkpoint-1" / "rng_state.pth").unlink()
-    assert resolve_resume(True, tmp_path) == tmp_path / "checkpoint-1"
-    assert "holds the model alone (save_only_model)" in caplog.text
-
-
-def test_checkpoints_inside_a_rollout_batch_are_passed_over(tmp_path, caplog):
-    PartialState()  # the logger asks it
-    make_checkpoints(tmp_path, checkpoint_8=True, checkpoint_10=True, checkpoint_12=False)
-    assert resolve_resume(True, tmp_path, every=4) == tmp_path / "checkpoint-8"
-    assert "checkpoint-10 was saved inside a rollout batch of 4 optimiser steps" in caplog.text
-    assert resolve_resume(str(tmp_path / "checkpoint-10"), tmp_path, every=4) == tmp_path / "checkpoint-10"
-    caplog.clear()
-    assert resolve_resume(True, tmp_path, every=2) == tmp_path / "checkpoint-10"
-    assert not caplog.text
-    assert resolve_resume(True, tmp_path, every=3) == tmp_path / "checkpoint-10"
-    assert "will differ from an uninterrupted one" in caplog.text
-
-
-@pytest.mark.parametrize(("every", "between"), [(Fraction(4, 3), 12), (Fraction(1, 5), 13), (Fraction(1, 3), 13)])
-def test_fractions_of_a_step_are_exact(tmp_path, every, between):
-    PartialState()
-    make_checkpoints(tmp_path, checkpoint_12=True, checkpoint_13=True)
-    assert resolve_resume(True, tmp_path, every) == tmp_path / f"checkpoint-{between}"
-
-
-@pytest.mark.parametrize("value", [None, False, "false", "no"])
-def test_no_resume(tmp_path, value):
-    make_checkpoints(tmp_path, checkpoint_1=True)
-    assert resolve_resume(value, tmp_path) is None
-
-
-@pytest.mark.parametrize("value", [True, "true", "True", "yes"])
-def test_resume_true_finds_the_last_complete_one(tmp_path, value):
-    assert resolve_resume(value, tmp_path) is None
+def test_what_resume_from_checkpoint_means(tmp_path):
+    for value in (True, "true", "yes"):
+        assert resolve_resume(value, tmp_path) is None
     make_checkpoints(tmp_path, checkpoint_1=True, checkpoint_2=False)
-    assert resolve_resume(value, tmp_path) == tmp_path / "checkpoint-1"
-
-
-def test_resume_from_a_named_checkpoint(tmp_path):
-    make_checkpoints(tmp_path, checkpoint_1=True, checkpoint_2=False)
-    assert resolve_resume(str(tmp_path / "checkpoint-1"), tmp_path) == tmp_path / "checkpoint-1"
+    for value in (True, "true", "yes", str(tmp_path / "checkpoint-1")):
+        assert resolve_resume(value, tmp_path) == tmp_path / "checkpoint-1"
+    for value in (None, False, "false", "no"):
+        assert resolve_resume(value, tmp_path) is None
     for broken in ("checkpoint-2", "checkpoint-3"):
         with pytest.raises(ValueError, match=f"{broken}.*not a complete checkpoint"):
             resolve_resume(str(tmp_path / broken), tmp_path)
@@ -152,11 +111,7 @@ def test_resumed_run_continues_bit_for_bit(make_plain, tmp_path, mode):
     whole.train()
     resumed = make_plain(**options)
     resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-2"))
-
-    def losses(trainer):
-        return {e["step"]: e["loss"] for e in trainer.state.log_history if "loss" in e}
-
-    assert losses(resumed) == losses(whole)
+    assert logged(resumed, "loss") == logged(whole, "loss")
     for a, b in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
         assert torch.equal(a, b)
 
@@ -186,16 +141,6 @@ def test_a_resumed_run_takes_the_prompts_of_its_epoch(make_plain, tmp_path, shuf
             assert torch.equal(ours, theirs)
 
 
-def test_a_moving_reference_model_is_said_to_start_again(make_plain, tmp_path, caplog):
-    tiny.model().save_pretrained(tmp_path / "model")
-    options = {"model": str(tmp_path / "model"), "output_dir": str(tmp_path / "run"), "beta": 0.1}
-    options |= {"sync_ref_model": True, "save_strategy": "steps", "save_steps": 1, "max_steps": 2}
-    make_plain(**options).train()
-    assert "starts again from the base model" not in caplog.text
-    make_plain(**options).train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-1"))
-    assert "starts again from the base model" in caplog.text
-
-
 def test_training_resumes_from_whole_checkpoints_only(make_plain, tmp_path):
     options = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1}
     with pytest.raises(ValueError, match="no complete checkpoint under"):
@@ -211,7 +156,7 @@ def test_training_resumes_from_whole_checkpoints_only(make_plain, tmp_path):
 
 
 @pytest.mark.parametrize("length", [{"max_steps": 2}, {"max_steps": -1, "num_train_epochs": 0.25}], ids=str)
-def test_a_finished_run_trains_no_further(make_plain, tmp_path, caplog, length):
+def test_a_finished_run_trains_no_further(make_plain, length):
     options = {**length, "save_strategy": "steps", "save_steps": 1}
     whole = make_plain(**options)
     whole.train()
@@ -219,7 +164,6 @@ def test_a_finished_run_trains_no_further(make_plain, tmp_path, caplog, length):
     resumed = make_plain(**options)
     resumed.train(resume_from_checkpoint=True)
     assert resumed.state.global_step == 2
-    assert "checkpoint-2 has all 2 optimiser steps" in caplog.text
     for a, b in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
         assert torch.equal(a, b)
 
@@ -249,18 +193,6 @@ def test_checkpoints_hold_registered_parts(make_plain, tmp_path):
     assert resumed.checkpoint_parts[0].value == 7
 
 
-def test_a_run_goes_on_with_its_settings_only(make_plain, tmp_path, caplog):
-    options = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1}
-    make_plain(**options).train()
-    record = json.loads((tmp_path / "run" / "training_settings.json").read_text())
-    assert record["arguments"]["learning_rate"] == 1e-3
-    checkpoint = str(tmp_path / "run" / "checkpoint-1")
-    with pytest.raises(UsageError, match=r"arguments.beta was 0.0 and is 0.1"):
-        make_plain(**options, beta=0.1, trainer_options=LORA).train(resume_from_checkpoint=checkpoint)
-    make_plain(**{**options, "max_steps": 3}).train(resume_from_checkpoint=checkpoint)
-    assert "arguments.max_steps was 2 and is 3" in caplog.text
-
-
 class Anneals(TrainerCallback):
     """A curriculum: TRL reads these at every step."""
 
@@ -278,3 +210,27 @@ def test_a_callback_may_change_settings(make_plain, tmp_path):
     options["trainer_options"] = {"callbacks": [Anneals()]}
     trainer = make_plain(**options, max_steps=3)
     assert trainer.train(resume_from_checkpoint=True).global_step == 3
+
+
+def reward_by_step(completions, trainer_state, **kwargs):
+    """Right for a share of the completions that depends on the step: best at step 2."""
+    right = {1: 0.25, 2: 0.75, 3: 0.5}.get(trainer_state.global_step, 0) * len(completions)
+    return [float(i < right) for i in range(len(completions))]
+
+
+def test_the_best_checkpoint_by_a_reward_of_trls_metrics(make_trainer, tmp_path):
+    """As docs/recipes.md has it: transformers' own way, with the name of a reward."""
+    trainer = make_trainer(
+        reward_funcs=reward_by_step,
+        trainer_options={"eval_dataset": tiny.dataset(4)},
+        max_steps=3,
+        eval_strategy="steps",
+        eval_steps=1,
+        per_device_eval_batch_size=16,
+        save_strategy="best",
+        metric_for_best_model="rewards/reward_by_step/mean",
+    )
+    trainer.train()
+    assert sorted(path.name for path in (tmp_path / "run").glob("checkpoint-*")) == ["checkpoint-1", "checkpoint-2"]
+    assert trainer.state.best_model_checkpoint.endswith("checkpoint-2")
+    assert trainer.state.best_metric == 0.75

@@ -1,7 +1,6 @@
 """Failing rewards and rewards without variance, on a plain `GRPOTrainer`."""
 
 import math
-import re
 
 import numpy as np
 import pytest
@@ -63,20 +62,12 @@ def test_a_failing_reward_is_not_called_again(make_plain, end, error):
 @pytest.mark.parametrize(
     ("returned", "error", "message"),
     [
-        (None, TypeError, "'mine' returned None: expected a list of 8 numbers, one for each completion"),
-        (0.5, TypeError, "'mine' returned 0.5: expected a list of 8 numbers"),
-        (np.float64(0.5), TypeError, "expected a list of 8 numbers"),
-        (torch.tensor(0.5), TypeError, "expected a list of 8 numbers"),
-        ("1" * 8, TypeError, "'mine' returned '11111111': expected a list of 8 numbers"),
-        ({"reward": 1.0}, TypeError, "expected a list of 8 numbers"),
-        ([0.5], ValueError, "'mine' returned 1 rewards: expected a list of 8 numbers"),
-        (["1"] * 8, TypeError, "'mine' returned '1' for completion 1 of 8: expected a list of 8 numbers"),
-        ([0.0] * 7 + [[1.0]], TypeError, "for completion 8 of 8"),
-        (
-            [0.0, 1e300] * 4,
-            ValueError,
-            r"'mine' returned 1e\+300 for completion 2 of 8, .*: expected a finite number .of float32., or",
-        ),
+        (None, TypeError, "'mine' returned None"),
+        ("1" * 8, TypeError, "'mine' returned '11111111'"),
+        ([0.5], ValueError, "'mine' returned 1 rewards"),
+        (["1"] * 8, TypeError, "'mine' returned '1' for completion 1 of 8"),
+        ([0.0, 1e300] * 4, ValueError, r"'mine' returned 1e\+300 for completion 2 of 8"),
+        ([0.0] * 7 + [math.inf], ValueError, "'mine' returned inf for completion 8 of 8"),
     ],
     ids=repr,
 )
@@ -171,44 +162,17 @@ def test_sums_that_differ_by_rounding_are_no_contrast(make_plain, rollout):
     assert has_contrast(trainer, trainer.last_rewards).tolist() == [True, True]
 
 
-def test_a_warning_does_without_what_a_subclass_does_not_log(make_trainer, caplog):
-    class LogsNothing(Plain):
-        def _generate(self, prompts):
-            generated = super()._generate(prompts)
-            del self._metrics["train"]["completions/clipped_ratio"]
-            return generated
-
-    equal = lambda completions, **_: [1.0] * len(completions)  # noqa: E731
-    make_trainer(trainer_class=LogsNothing, config_class=GRPOConfig, reward_funcs=equal, max_steps=3).train()
-    assert "The last one's 8 rewards: <lambda> all 1. One completion: " in caplog.text
-
-
 def test_rewards_of_environments_may_be_asked_without_completions():
     func = failures.explain_failures(lambda environments, **_: [1.0, None], "Game")
     assert func(environments=[object(), object()]) == [1.0, None]
 
 
-@pytest.mark.parametrize(
-    ("rewards", "seen"),
-    [([0.0] * 8, "mine all 0;"), ([None] * 8, "mine all None;"), ([1.0] * 6 + [None] * 2, "mine all 1 (2 None);")],
-    ids=str,
-)
-def test_rewards_that_teach_nothing_are_told_of_once(make_plain, caplog, rewards, seen):
-    calls = []
-
-    def mine(completions, **kwargs):
-        calls.append(completions[0])
-        return rewards
-
-    trainer = make_plain(reward_funcs=mine, max_steps=2)
-    trainer.train()
+def test_rewards_that_teach_nothing_are_told_of_once(make_plain, caplog):
+    equal = {"reward_funcs": lambda completions, **_: [1.0] * len(completions)}
+    make_plain(**equal, max_steps=2).train()
     assert "nothing was learned" not in caplog.text
-    make_plain(reward_funcs=mine, max_steps=5).train()
-    [told] = [message for message in caplog.messages if "nothing was learned" in message]
-    assert "No group had responses with different rewards in 3 rollout batches in a row" in told
-    assert f"The last one's 8 rewards: {seen}" in told
-    assert re.search(r"\d+% of the completions were cut off", told)
-    assert repr(calls[4]) in told
+    make_plain(**equal, max_steps=7).train()
+    assert caplog.text.count("nothing was learned") == 1
 
 
 def test_contrast_now_and_then_is_no_reason_to_warn(make_plain, caplog):

@@ -6,11 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from datasets import Dataset
 from transformers import Gemma2Config, GPT2Config, LlamaConfig, Olmo2Config, Qwen3Config
 from trl import GRPOConfig, GRPOTrainer
 from trl.extras.profiling import ProfilingContext
-from trl.trainer.utils import RepeatSampler
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.credit import DelTA
@@ -161,8 +159,6 @@ def test_a_plain_config_with_such_a_loss_trains_as_grpo(make_trainer, caplog):
     theirs = make_trainer(**options, trainer_class=GRPOTrainer)
     theirs.train()
     assert logged(ours, "loss") == pytest.approx(logged(theirs, "loss"), abs=1e-7)
-    with pytest.raises(ValueError, match="spreads the gradient evenly"):
-        make_trainer(**options, trainer_options={"token_credit": "delta"})
 
 
 def test_two_reward_functions_of_one_name(make_trainer, rollout):
@@ -179,15 +175,6 @@ def test_two_reward_functions_of_one_name(make_trainer, rollout):
     trainer.token_credit.of_rollout = lambda tokens: seen.append(tokens)
     rollout(trainer)
     assert seen[0].rewards.tolist() == [-2.0 * (row % 4) for row in seen[0].row.tolist()]
-
-
-@pytest.mark.parametrize("rule", ["delta", "fipo", "selected", "random"])
-@pytest.mark.parametrize("loss_type", ["grpo", "bnpo", "dr_grpo", "dapo", "luspo", "sapo"])
-def test_losses_that_ignore_credit_are_refused(make_trainer, loss_type, rule):
-    options = {"loss_type": loss_type, "importance_sampling_level": "sequence"}
-    with pytest.raises(ValueError, match=r"spreads the gradient evenly.*token_credit='none'"):
-        make_trainer(**options, token_credit=rule)
-    make_trainer(**options, token_credit="none")
 
 
 @pytest.mark.parametrize("value", [0.3, 66.7, 998.9])
@@ -340,10 +327,11 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("mode", [ALIGNED, {"steps_per_generation": 2}], ids=["aligned", "misaligned"])
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_options(make_trainer, monkeypatch, options, mode):
-    trainer = make_trainer(**{**mode, **options})
+@pytest.mark.parametrize("number", range(len(OPTIONS)), ids=OPTIONS)
+def test_options(make_trainer, monkeypatch, number):
+    """Half of them with TRL's own scoring pass: the two ways to score are compared by themselves above."""
+    mode = {"steps_per_generation": 2} if number % 2 else ALIGNED
+    trainer = make_trainer(**{**mode, **list(OPTIONS.values())[number]})
     batches = []
     generate = DeltaGRPOTrainer._generate_and_score_completions
     monkeypatch.setattr(
@@ -402,10 +390,10 @@ def test_no_valid_token_at_all(make_trainer):
     assert all(math.isfinite(loss) for loss in logged(trainer, "loss"))
 
 
-# --- evaluation, logs, model card ---
+# --- evaluation and logs ---
 
 
-def test_evaluation_only_adds_avg_at_k(make_trainer):
+def test_evaluation_is_trls(make_trainer):
     metrics = []
     for options in ({}, {"trainer_class": GRPOTrainer, "config_class": GRPOConfig, "epsilon_high": 0.28}):
         trainer = make_trainer(**options, per_device_eval_batch_size=8)
@@ -413,8 +401,7 @@ def test_evaluation_only_adds_avg_at_k(make_trainer):
         metrics.append(trainer.evaluate(tiny.dataset()))
     assert metrics[0]["eval_loss"] == metrics[1]["eval_loss"]
     assert metrics[0]["eval_reward"] == metrics[1]["eval_reward"]
-    assert metrics[0].keys() == metrics[1].keys() | {"eval_avg_at_k"}
-    assert metrics[0]["eval_avg_at_k"] == pytest.approx(metrics[0]["eval_reward"])  # one reward, equal batches
+    assert metrics[0].keys() == metrics[1].keys()
 
 
 @pytest.mark.parametrize("evaluate", [False, True], ids=["", "with an evaluation in between"])
@@ -463,15 +450,6 @@ def test_metrics(make_trainer):
     assert entry["credit/coefficient_mean"] == pytest.approx(1, abs=1e-5)
 
 
-def test_model_card_cites_the_paper(make_trainer, tmp_path):
-    trainer = make_trainer()
-    trainer.create_model_card(model_name="tiny")
-    card = (tmp_path / "run" / "README.md").read_text()
-    assert "DelTA: Discriminative Token Credit Assignment" in card
-    assert "2605.21467" in card
-    assert "- delta" in card
-
-
 # --- errors ---
 
 
@@ -508,28 +486,6 @@ def test_the_profiler_sees_calls_and_not_their_pieces(make_trainer, monkeypatch)
     assert ours == sorted(seen)
 
 
-def test_chats_without_a_template_are_refused_at_construction(make_trainer):
-    chats = {"prompt": [[{"role": "user", "content": "1+1="}]] * 2, "solution": ["2"] * 2}
-    with pytest.raises(ValueError, match="cannot apply a chat template"):
-        make_trainer(train_dataset=Dataset.from_dict(chats))
-
-
-@pytest.mark.parametrize("config_class", [DeltaGRPOConfig, GRPOConfig])
-@pytest.mark.parametrize("rows", [1, 2, 3, 5])
-def test_rows_that_fill_no_rollout_batch_are_refused(make_trainer, config_class, rows):
-    """TRL's own sampler knows: of three prompts at a time it leaves out what is over."""
-    batch = {"per_device_train_batch_size": 6, "steps_per_generation": 2, "max_steps": 1}
-
-    def make():
-        return make_trainer(train_dataset=tiny.dataset(rows), config_class=config_class, **batch)
-
-    if len(RepeatSampler(range(rows), mini_repeat_count=4, batch_size=3)):
-        make()
-    else:
-        with pytest.raises(ValueError, match=f"{rows} rows are too few: a rollout batch takes 3 prompts .12 compl"):
-            make()
-
-
 def test_rollouts_may_bring_what_rewards_need(make_trainer):
     def graded(completions, outcome, **kwargs):
         return outcome
@@ -537,44 +493,18 @@ def test_rollouts_may_bring_what_rewards_need(make_trainer):
     def rollout_func(prompts, trainer):
         return {**rollout_with_environment(prompts, trainer), "outcome": [float(i % 2) for i in range(len(prompts))]}
 
-    with pytest.raises(ValueError, match="needs a column 'outcome'"):
-        make_trainer(reward_funcs=graded)
     trainer = make_trainer(reward_funcs=graded, trainer_options={"rollout_func": rollout_func})
     trainer.train()
     assert logged(trainer, "reward") == [0.5, 0.5]
-
-
-def test_streams_need_not_know_their_columns(make_trainer):
-    stream = tiny.dataset().to_iterable_dataset()
-    make_trainer(train_dataset=stream.remove_columns(["solution"])).train()
-
-
-def test_checkpoints_inside_a_rollout_are_warned_about(make_trainer, caplog):
-    make_trainer(steps_per_generation=4, save_strategy="steps", save_steps=4)
-    assert "save_steps" not in caplog.text
-    make_trainer(steps_per_generation=4, save_strategy="steps", save_steps=6)
-    assert "save_steps=6 is not a multiple of the 4 optimiser steps" in caplog.text
-    make_trainer(steps_per_generation=4, save_strategy="steps", save_steps=0.1, max_steps=60)
-    assert "save_steps=0.1, 6 steps, is not a multiple of the 4 optimiser steps" in caplog.text
-    caplog.clear()
-    make_trainer(gradient_accumulation_steps=5, steps_per_generation=1, save_strategy="steps", save_steps=10)
-    make_trainer(steps_per_generation=4, save_strategy="steps", save_steps=0.1, max_steps=40)
-    assert "save_steps" not in caplog.text
-    best = {"metric_for_best_model": "avg_at_k", "trainer_options": {"eval_dataset": tiny.dataset()}}
-    saves = {"save_strategy": "steps", "save_steps": 4, "eval_strategy": "steps", "per_device_eval_batch_size": 4}
-    make_trainer(steps_per_generation=4, **saves, **best, eval_steps=8)
-    assert "eval_steps" not in caplog.text
-    make_trainer(steps_per_generation=4, **saves, **best, eval_steps=3)
-    assert "eval_steps=3 is not a multiple of the 4 optimiser steps" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"token_credit": "dleta"}, "token_credit='dleta': expected one of 'delta', "),
-        (credit(token_gradient="row"), "token_gradient='row'"),
         (credit(lambda_min=1.5), "lambda_min=1.5, lambda_max=1.2"),
-        (credit(refinement_steps=-1), "refinement_steps=-1"),
+        ({"hidden_state_cache": "gpu"}, "hidden_state_cache='gpu'"),
+        ({"log_token_credit": -1}, "log_token_credit=-1"),
         (credit(lamda_min=1), "does not know 'lamda_min' .did you mean 'lambda_min'"),
     ],
 )

@@ -370,7 +370,6 @@ def test_in_a_recipe(tmp_path, value, expected):
         ({"log_token_credit": -1}, "log_token_credit=-1"),
         ({"log_token_credit": 2.5}, "log_token_credit=2.5"),
         ({"log_token_credit": 1, "log_token_credit_completions": 0}, "log_token_credit_completions=0"),
-        ({"log_token_credit": 1, "log_token_credit_max_mb": 0}, "log_token_credit_max_mb=0"),
     ],
 )
 def test_bad_options(options, message):
