@@ -5,14 +5,11 @@ import json
 import pytest
 import torch
 from datasets import load_dataset
-from transformers import AutoTokenizer
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
-from delta_trl.audit.arguments import AuditArguments
 from delta_trl.cli import main
 from delta_trl.report.run import read_run
 from scripts.build import language_model
-from scripts.studies.audit_benchmarks import LanguageBenchmark
 from scripts.studies.tasks.language import FOLDER
 
 from ...trainers import expected_coefficients, logged
@@ -82,24 +79,3 @@ def test_explain(model, tmp_path):
     [group] = read_run(folder).groups
     assert {"".join(completion.tokens()): completion.reward for completion in group.completions} == answers
     assert all(completion.coefficients.std() > 0 for completion in group.completions)
-
-
-@pytest.mark.parametrize(
-    ("task", "right", "wrong"),
-    [
-        ("sums", "5 + 9 = 14. 14 + 8 = 22. Answer: 22", ""),
-        ("sums", "5 + 9 = 14. 14 + 8 = 22", ""),  # too early
-        ("sums", "5 + 9 = 1", "3. 13 + 8 = 21. Answer: 21"),
-        ("sums", "5 + 9 = 14. 14 + 8 = 22. Answer: 22", ". 22"),
-        ("fruits", "lemon: 3.", " pear: 1. grape: 2. Answer: lemon"),
-    ],
-)
-def test_the_first_wrong_token(model, task, right, wrong):
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    args = AuditArguments(
-        model_name_or_path=model, benchmarks=[task], output_dir="none", num_prompts=1, reference_batches=0
-    )
-    benchmark = LanguageBenchmark(task, tokenizer, args, task)
-    problem = json.loads((FOLDER / f"{task}_train.jsonl").read_text().splitlines()[0])
-    first = benchmark.first_wrong(tokenizer(right + wrong + tokenizer.eos_token)["input_ids"], problem)
-    assert first == (None if right == problem["worked_answer"] and not wrong else len(tokenizer(right)["input_ids"]))
