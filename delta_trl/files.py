@@ -1,20 +1,11 @@
-"""
-Atomic writes, which leave no partial file even if the process is killed; folder locks; complete checkpoints; errors
-that name the folder being written.
-"""
+"""Atomic writes, which leave no partial file even if the process is killed, and complete checkpoints."""
 
-import contextlib
-import fcntl
 import json
 import os
 import re
 import secrets
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
-
-from .arguments.errors import UsageError
+from typing import Any
 
 
 LAST_FILE, ENTROPY_STATE = "trainer_state.json", "entropy_ctrl_state.json"  # of a checkpoint
@@ -36,52 +27,6 @@ def write_json(content: dict, path: Path) -> None:
     write_atomically((json.dumps(content, indent=2) + "\n").encode(), path)
 
 
-class FolderLock:
-    """
-    Reentrant context manager that creates a folder and keeps other processes out of it. The system frees the lock of a
-    process that ends, however it ends. On a file system without locks, nobody is kept out.
-
-    Raises:
-        UsageError: On entering, if another process is writing to the folder, or nobody can.
-    """
-
-    def __init__(self, folder: Path):
-        self.folder = folder
-        self._file: BinaryIO | None = None
-        self._entered = 0
-
-    def __enter__(self) -> None:
-        if self._file is None:
-            self._file = self._locked_file()
-        self._entered += 1
-
-    def __exit__(self, *error) -> None:
-        self._entered -= 1
-        if self._file and not self._entered:
-            self._file.close()
-            self._file = None
-
-    def _locked_file(self) -> BinaryIO:
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            file = (self.folder / ".lock").open("wb")
-        except OSError as error:
-            raise UsageError(
-                f"output_dir={str(self.folder)!r} cannot be written to ({error.strerror}): choose another one."
-            ) from error
-        try:
-            # not `flock`: forked processes would share its lock and could hold it longer than this one
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            file.close()
-            raise UsageError(
-                f"Another process is writing to {self.folder}: wait for its end, or choose another --output_dir."
-            ) from None
-        except OSError:  # a file system without locks
-            pass
-        return file
-
-
 def differences(before: dict, now: dict) -> dict[str, tuple[Any, Any]]:
     """The settings that differ between two records, by dotted key: (value before, value now)."""
     before, now = _flat(before), _flat(now)
@@ -98,19 +43,6 @@ def _flat(settings: dict, prefix: str = "") -> dict[str, Any]:
     for key, value in settings.items():
         flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return flat
-
-
-@contextlib.contextmanager
-def names_disk(folder: Path) -> Iterator[None]:
-    """Add to errors what was being written and how much disk space is left: torch's "unexpected pos" says neither."""
-    try:
-        yield
-    except Exception as error:
-        with contextlib.suppress(OSError):  # the disk may be gone altogether
-            if not getattr(error, "__notes__", None):  # a nested call may have added one
-                left = shutil.disk_usage(next(filter(Path.exists, (folder, *folder.parents)))).free / 2**20
-                error.add_note(f"This was raised while {folder} was written, with {left:.1f} MiB left on its disk.")
-        raise
 
 
 def checkpoints(folder: Path) -> dict[int, Path]:

@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -29,12 +30,13 @@ from delta_trl.report import write_report
 
 ROOT = Path(__file__).resolve().parents[1]  # the recipe's paths are relative to it
 RULES = ["none", "side_weights"]
-TRAIN = "train --config recipes/quickstart/addition.yaml --overwrite_output_dir true --num_completions_to_print 0"
+TRAIN = "train --config recipes/quickstart/addition.yaml --num_completions_to_print 0"
 # one completion of each test problem, sampled as in training
 EVALUATE = "--eval_dataset_name recipes/quickstart/test.jsonl --eval_strategy steps --eval_steps 0.5"
 EVALUATE += " --eval_on_start true --num_generations_eval 1 --per_device_eval_batch_size 512"
-# what training prints: " 4/40    0.312 ..." after a rollout batch, " 0/40  evaluation: avg@1 0.275, ..."
-LINE = re.compile(r" *(\d+)/\d+ +(evaluation: avg@1 )?(\d\.\d+|-)")
+# what training prints of a rollout batch, and of an evaluation
+ACCURACY = "eval_rewards/math_reward/mean"
+LINE = re.compile(rf"'(reward|{ACCURACY})': '?([\d.]+)")
 
 
 def main() -> None:
@@ -56,9 +58,10 @@ def main() -> None:
     command = f"{TRAIN} {EVALUATE} --seed {args.seed} --max_steps {args.max_steps}".split() + options
     print("$ delta-trl", *command, f"--token_credit RULE --output_dir {folder}/RULE")
     print(f"\nA run for each of {len(recorded)} rules, all at once. The first numbers take some seconds.\n")
-    print(f"{'step':17}", *(f"{rule:>14}" for rule in recorded), flush=True)
+    print(f"{'':17}", *(f"{rule:>14}" for rule in recorded), flush=True)
     runs = []
     for rule in recorded:
+        shutil.rmtree(folder / rule, ignore_errors=True)
         own_options = ["--token_credit", rule, "--output_dir", str(folder / rule)]
         own_options += [] if recorded[rule] else ["--log_token_credit", "0"]
         log = folder / f"{rule}.log"
@@ -86,7 +89,7 @@ def main() -> None:
 def start_training(options: list[str], log: Path) -> subprocess.Popen:
     command = [sys.executable, "-m", "delta_trl.cli", *options]
     # One thread for each: on busy cores, threads that wait for each other make a model this small many times slower.
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     with log.open("w") as errors:
         return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
 
@@ -94,9 +97,8 @@ def start_training(options: list[str], log: Path) -> subprocess.Popen:
 def progress(run: subprocess.Popen, log: Path) -> Iterator[tuple[str, str]]:
     """Of each line that a run prints about its training, its label and value. Ends this process if the run fails."""
     for line in run.stdout:
-        if found := LINE.match(line):
-            step, is_evaluation, value = found.groups()
-            yield f"{step:>4}  {'accuracy' if is_evaluation else 'reward'}", value
+        if found := LINE.search(line):
+            yield "accuracy" if found[1] == ACCURACY else "reward", found[2]
     if exit_code := run.wait():
         sys.exit(f"training failed with exit code {exit_code}:\n{log.read_text()[-3000:]}")
 
@@ -104,7 +106,7 @@ def progress(run: subprocess.Popen, log: Path) -> Iterator[tuple[str, str]]:
 def outcome(run_dir: Path) -> dict:
     """What a run has reached, and what it took; writes its report."""
     history = json.loads((run_dir / "trainer_state.json").read_text())["log_history"]
-    accuracies = [entry["eval_avg_at_k"] for entry in history if "eval_avg_at_k" in entry]
+    accuracies = [entry[ACCURACY] for entry in history if ACCURACY in entry]
     rewards = [entry["reward"] for entry in history if "reward" in entry]
     try:
         report = str(write_report([run_dir], run_dir / "report.html"))

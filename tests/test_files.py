@@ -4,9 +4,7 @@ import multiprocessing
 import resource
 from concurrent.futures import ThreadPoolExecutor
 
-from delta_trl.files import FolderLock, write_atomically
-
-from .locks import locked_elsewhere
+from delta_trl.files import write_atomically
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path):
@@ -37,17 +35,3 @@ def test_writers_of_one_file_do_not_meet(tmp_path):
         list(pool.map(write_often, contents))
     assert path.read_bytes() in contents
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_processes_that_a_run_starts_do_not_hold_its_lock(tmp_path):
-    """A reward's pool may outlive the run, or its crash."""
-    end = multiprocessing.get_context("fork").Event()
-    with FolderLock(tmp_path):
-        worker = multiprocessing.get_context("fork").Process(target=end.wait)
-        worker.start()
-    try:
-        with locked_elsewhere(tmp_path):
-            pass
-    finally:
-        end.set()
-        worker.join()

@@ -1,1 +1,1 @@
-"""Reads and checks the options of a call: recipes, command lines, dotted paths."""
+"""Reads the options of a call, from recipes and command lines, and imports what dotted paths name."""

@@ -21,9 +21,12 @@ def import_dotted(kind: str, path: str, known: Iterable[str]) -> Any:
     Raises:
         ValueError: If there is no such module, or nothing of that name in it.
     """
-    if not all(map(str.isidentifier, path.split("."))):
-        raise ValueError(f"Unknown {kind} {path!r}: expected a dotted path of names, as in `my_module.my_name`.")
-    module_name, attribute = path.rsplit(".", 1)
+    module_name, _, attribute = path.rpartition(".")
+    if not module_name or not all(map(str.isidentifier, path.split("."))):
+        raise ValueError(
+            f"Unknown {kind} {path!r}{nearest(path, known)}: expected one of {', '.join(known)}, or a dotted path of "
+            "names, as in `my_module.my_name`."
+        )
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
@@ -32,17 +35,11 @@ def import_dotted(kind: str, path: str, known: Iterable[str]) -> Any:
         # If the user's module lacks a module itself, Python's own message says more.
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
-        raise ValueError(
-            f"Unknown {kind} {path!r}: there is no module {error.name!r}{nearest(path, known)}. Known ones are "
-            f"{', '.join(sorted(known))}."
-        ) from error
-    except SyntaxError as error:
-        where = f"{error.filename}, line {error.lineno}"
-        raise ValueError(f"The {kind} {path!r} cannot be imported: {where}: {error.msg}.") from error
+        hint = nearest(path, known)
+        raise ValueError(f"Unknown {kind} {path!r}: there is no module {error.name!r}{hint}.") from error
     if not hasattr(module, attribute):
-        raise ValueError(
-            f"Unknown {kind} {path!r}: module {module_name!r} has no {attribute!r}{nearest(attribute, dir(module))}."
-        )
+        hint = " (name the function: `my_module.my_name`)" if attribute == "py" else nearest(attribute, dir(module))
+        raise ValueError(f"Unknown {kind} {path!r}: module {module_name!r} has no {attribute!r}{hint}.")
     return getattr(module, attribute)
 
 

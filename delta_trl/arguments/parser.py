@@ -1,23 +1,70 @@
-"""Arguments of the commands as dataclasses: names are checked, types converted."""
+"""Arguments of the commands as dataclasses, which `trl.TrlParser` reads. Imports nothing heavy."""
 
 import dataclasses
 import inspect
 import re
-from argparse import Action
-from importlib.metadata import PackageNotFoundError
+from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any
 
 import yaml
-from trl import TrlParser
 
-from .command_line import CommandParser
 from .errors import UsageError
-from .options import Options
+from .lookup import nearest
 
 
 OPTION = re.compile(r"^    ([\w, ]+?)(?: \(.*?\))?:(.*(?:\n {8}.*)*)", re.MULTILINE)
 LINK = re.compile(r"\[`~?(?:\w+\.)*(\w+)`\]")
+# What people write, from other trainers and earlier versions, and the option for it
+MEANT = {
+    "model": "model_name_or_path",
+    "base_model": "model_name_or_path",
+    "torch_dtype": "dtype",
+    "dataset": "dataset_name",
+    "datasets": "dataset_name",
+    "reward": "reward_funcs",
+    "rewards": "reward_funcs",
+    "lr": "learning_rate",
+    "warmup_ratio": "warmup_steps",
+    "epochs": "num_train_epochs",
+    "batch_size": "per_device_train_batch_size",
+    "max_new_tokens": "max_completion_length",
+}
+
+
+def parse(kinds: Sequence[type], args: Sequence[str], prog: str) -> tuple:
+    """
+    The dataclasses with the values of a command line. `--config` names a YAML file with the same options.
+
+    Args:
+        kinds (`Sequence[type]`): The dataclasses.
+        args (`Sequence[str]`): The words of the command line, which override the file.
+        prog (`str`): The command, such as `"delta-trl eval"`.
+
+    Raises:
+        UsageError: On an unknown option, or a value that a dataclass refuses.
+        SystemExit: On a value that `argparse` refuses, and after `--help`.
+    """
+    from trl import TrlParser
+
+    usage = f"{prog} [--config FILE.yaml] [--option value ...]"
+    parser = TrlParser(kinds, prog=prog, usage=usage, allow_abbrev=False)
+    try:
+        *arguments, rest = parser.parse_args_and_config(list(args), return_remaining_strings=True)
+    except (ValueError, TypeError, ImportError, OSError, yaml.YAMLError) as error:
+        raise UsageError(str(error)) from error
+    if rest:
+        known = {action.dest for action in parser._actions}
+        unknown = [word for word in rest if word.startswith("--")] or rest  # without the values of unknown options
+        raise UsageError(f"Unknown option: {', '.join(_named(word, known) for word in unknown)}.")
+    return tuple(arguments)
+
+
+def _named(word: str, known: set[str]) -> str:
+    """An unknown option, with the one that is meant."""
+    name = word.removeprefix("--").partition("=")[0].replace("-", "_")
+    meant = MEANT.get(name)
+    return f"`{name}`" + (f" (did you mean {meant!r}?)" if meant in known else nearest(name, known))
 
 
 def documented(arguments: type) -> type:
@@ -30,7 +77,7 @@ def documented(arguments: type) -> type:
     return arguments
 
 
-def read_mappings(arguments, *names: str) -> None:
+def read_mappings(arguments: Any, *names: str) -> None:
     """Convert fields to dicts: on the command line, they are YAML texts. Raises `UsageError` for other values."""
     for name in names:
         value = getattr(arguments, name)
@@ -41,51 +88,3 @@ def read_mappings(arguments, *names: str) -> None:
         if value is not None and not isinstance(value, dict):
             raise UsageError(f"{name}={value!r}: expected a mapping.")
         setattr(arguments, name, value or {})
-
-
-class StrictParser(CommandParser, TrlParser):
-    """
-    Converts options to dataclasses. The command line overrides the recipe, which overrides the defaults. Values are
-    converted by `trl.TrlParser`: `none` means `None` for a number.
-    """
-
-    def parse(self, options: Options) -> tuple:
-        """
-        The dataclasses with the values of these options.
-
-        Raises:
-            UsageError: On an unknown option, or a value that does not fit.
-        """
-        keys = {action.dest for action in self._actions}
-        flags = {flag for action in self._actions for flag in action.option_strings}
-        unknown = [str(key) for key in options.recipe if key not in keys]
-        unknown += [f"--{name}" for name in options.flags if f"--{name}" not in flags]
-        if unknown:
-            self.refuse(unknown)
-        for action in self._actions:
-            _check_value(action, options.recipe.get(action.dest))
-        self.set_defaults(**options.recipe)
-        try:
-            *arguments, rest = self.parse_args_into_dataclasses(
-                options.words, return_remaining_strings=True, look_for_args_file=False
-            )
-        except PackageNotFoundError as error:
-            quoted = re.search(r"'([\w-]+)", error.name)  # transformers puts a sentence into the name
-            package = quoted[1] if quoted else error.name
-            raise UsageError(f"An option needs {package}, which is not installed: pip install {package}") from error
-        except (ValueError, TypeError, ImportError) as error:
-            raise UsageError(str(error)) from error
-        if rest:
-            self.refuse(rest)
-        return tuple(arguments)
-
-
-def _check_value(action: Action, value: Any) -> None:
-    """Raise `UsageError` for a value of a recipe that the command line would refuse: argparse checks only words."""
-    if action.choices and isinstance(value, str) and value not in action.choices:
-        raise UsageError(f"{action.dest}={value!r}: expected one of {', '.join(map(repr, action.choices))}.")
-    if isinstance(value, float) and callable(action.type):
-        try:
-            action.type(str(value))
-        except ValueError as error:
-            raise UsageError(f"{action.dest}={value!r}: expected a whole number.") from error

@@ -1,1 +1,1 @@
-"""`delta-trl audit`: does a rule of token credit find the tokens that matter, and does it point the right way?"""
+"""`delta-trl audit`: does a rule of token credit find the tokens that decided the answer?"""

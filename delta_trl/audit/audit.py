@@ -1,206 +1,186 @@
-"""`delta-trl audit`: sample or load completions, score their tokens by every rule, summarise."""
+"""`delta-trl audit`: score the tokens of labelled completions by every rule, and see how the labelled ones rank."""
 
-import copy
-import io
-from contextlib import nullcontext
+import json
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import torch
-from accelerate import PartialState
+from tqdm.auto import tqdm
+from transformers import PreTrainedModel
 
 from ..arguments.errors import UsageError
-from ..arguments.options import Options
-from ..arguments.parser import StrictParser
-from ..credit import Credit, TokenCredit, checked_credit, make_rule, over_this_rank_only
-from ..evaluation.evaluate import code_of, fingerprint, sample_seed
-from ..evaluation.generation import Sampling, TransformersGenerator, beginning
-from ..evaluation.processes import do_chunks, start_processes
-from ..evaluation.store import ChunkKey, Store
-from ..files import write_atomically
+from ..arguments.parser import documented, parse
+from ..credit import TokenCredit, make_rule
+from ..credit.rule import checked_credit
+from ..evaluation.arguments import ModelArguments
+from ..evaluation.results import print_table
+from ..files import write_atomically, write_json
 from ..policy.standalone import add_advantages, given_tokens
 from ..report.token_log.texts import TokenTexts
-from .arguments import AuditArguments
-from .benchmarks import make_benchmarks
-from .gradients import policy_gradients
-from .page import write_page
-from .summary import REFERENCE, UNIFORM, check_not_empty, gradient_file, show, summarise
+from .labelled import resolve, rollout_batches
+from .page import page
+from .statistics import SIDES, identification, marked_of
 
 
-def main(options: Options) -> None:
-    """Run an audit, or resume it. Raises `UsageError` for a user's mistake."""
+# No more than a forward pass, and a control. Exact gradients need backward passes and must be named
+DEFAULT_RULES = ("delta", "delta:token_gradient=lm_head", "delta:token_gradient=topk_hidden", "within_side", "random")
+
+
+@documented
+@dataclass(kw_only=True)
+class AuditArguments(ModelArguments):
+    """
+    An audit of rules of token credit, with the options of [`ModelArguments`].
+
+    Args:
+        benchmarks (`list[str]`): Names of labelled benchmarks, `name=source`, or paths of your own files.
+        rules (`list[str]`, *optional*):
+            Rules to audit, as `token_credit` in recipes, options after a colon: `delta:token_gradient=full`.
+        output_dir (`str`): Where the scores, the results and the page go.
+        num_prompts (`int`, *optional*, defaults to `96`): Prompts of each benchmark, drawn at random.
+        prompts_per_batch (`int`, *optional*, defaults to `16`): Prompts of a rollout batch; a rule sees them together.
+        temperature (`float`, *optional*, defaults to `1.0`): Temperature of all probabilities.
+        seed (`int`, *optional*, defaults to `0`): Seed of the prompts and of random rules.
+        batch_size (`int`, *optional*, defaults to `32`):
+            Completions in a forward pass. Lower it if memory runs out.
+    """
+
+    benchmarks: list[str] | None = None
+    rules: list[str] = field(default_factory=lambda: list(DEFAULT_RULES))
+    output_dir: str | None = None
+    num_prompts: int = 96
+    prompts_per_batch: int = 16
+    temperature: float = 1.0
+    seed: int = 0
+    batch_size: int = 32
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.require("benchmarks", "rules", "output_dir")
+        self.make_lists("benchmarks", "rules")
+        for name in ("num_prompts", "prompts_per_batch", "batch_size"):
+            self.expect(name, getattr(self, name) >= 1, "a positive number")
+
+
+def main(args: list[str]) -> None:
+    """Run an audit. Raises `UsageError` for a user's mistake."""
     arguments: AuditArguments
-    (arguments,) = StrictParser([AuditArguments], prog="delta-trl audit").parse(options)
-    state = start_processes(arguments.use_cpu)
-    audit = Audit(arguments, state)
-    with audit.store.lock if state.is_main_process else nullcontext():
-        audit.run()
-        if state.is_main_process:
-            results = summarise(audit.store.folder)
-            show(results)
-            print(write_page(audit.store.folder, results))
-            check_not_empty(results)
-    state.destroy_process_group()
+    (arguments,) = parse([AuditArguments], args, prog="delta-trl audit")
+    try:
+        show(audit(arguments))
+    except (ValueError, OSError, ImportError) as error:
+        raise UsageError(str(error)) from error
+    print(f"{arguments.output_dir}/audit.html")
 
 
-class Audit:
+def audit(args: AuditArguments) -> dict:
     """
-    An audit, after all checks that need no model weights.
+    Score all completions, and write `scores.jsonl`, `results.json` and `audit.html` into the output directory.
 
-    Work is divided into rollout batches. The scores of a batch depend only on the settings: neither interruptions nor
-    the number of processes change them.
+    Returns:
+        `dict`: The results.
+
+    Raises:
+        ValueError, OSError, ImportError: If a rule, the data or the model cannot be loaded, or do not fit each other.
     """
+    assert args.benchmarks  # as `AuditArguments` has checked
+    assert args.output_dir
+    source, folder = args.source(), Path(args.output_dir)
+    rules = {rule: make_rule(rule) for rule in args.rules}
+    tokenizer, config = source.tokenizer(), source.config()
+    data = {
+        name: rollout_batches(name, labelled, args, tokenizer, config)
+        for name, labelled in map(resolve, args.benchmarks)
+    }
+    folder.mkdir(parents=True, exist_ok=True)  # before the long part, in case it cannot be written
+    model = source.model().to(args.device()).eval()
+    if source.is_adapter():  # exact gradients are those of the merged model
+        model = model.merge_and_unload().requires_grad_(True)
+    texts = TokenTexts(tokenizer)
+    results: dict = {
+        "settings": {**asdict(args), "rules": {name: repr(rule) for name, rule in rules.items()}},
+        "versions": {name: version(name) for name in ("delta-trl", "torch", "transformers")},
+        "benchmarks": {},
+    }
+    lines: dict[str, list[dict]] = {}
+    for name, (batches, left_out) in data.items():
+        lines[name] = []
+        for number, rows in enumerate(tqdm(batches, desc=name, unit="batch")):
+            torch.manual_seed(args.seed + number)
+            lines[name] += score(model, rows, rules, args, texts)
+        results["benchmarks"][name] = summarise(lines[name], list(rules), args.seed) | {"left_out": dict(+left_out)}
+    scores = "".join(json.dumps({"benchmark": name, **line}) + "\n" for name in lines for line in lines[name])
+    write_atomically(scores.encode(), folder / "scores.jsonl")
+    write_json(results, folder / "results.json")
+    write_atomically(page(results, lines).encode(), folder / "audit.html")
+    return results
 
-    def __init__(self, args: AuditArguments, state: PartialState):
-        assert args.output_dir  # as `AuditArguments` has checked
-        self.args, self.state = args, state
-        self.rules = make_rules(args.rules)
-        self.source = args.source()
+
+def score(
+    model: PreTrainedModel, rows: list[dict], rules: dict[str, TokenCredit], args: AuditArguments, texts: TokenTexts
+) -> list[dict]:
+    """
+    The completions of a rollout batch with `scores`, the weight that each rule gives to each of their tokens.
+
+    Raises:
+        ValueError: If a rule fails. The message names it.
+    """
+    add_advantages(rows)
+    tokens = given_tokens(model, rows, temperature=args.temperature, micro_batch_size=args.batch_size)
+    _ = tokens.hidden  # asked for first: the same pass then also gives log-probabilities
+    lengths = [len(row["token_ids"]) for row in rows]
+    scores: dict[str, tuple[torch.Tensor, ...]] = {}
+    for name, rule in rules.items():
         try:
-            tokenizer, config = self.source.tokenizer(), self.source.config()
-        except (ValueError, OSError, ImportError) as error:
-            raise UsageError(
-                f"model_name_or_path={self.source.name!r}: cannot be loaded: {beginning(error)}"
-            ) from error
-        with state.main_process_first():  # the other processes read the data from the cache
-            self.benchmarks = make_benchmarks(args, tokenizer, config)
-        self.texts = TokenTexts(tokenizer)
-        chunks: dict[ChunkKey, int] = {}
-        for name, benchmark in self.benchmarks.items():
-            # a reference batch has one line: its gradient is in a file
-            sizes = [*benchmark.sizes, *[1] * benchmark.references]
-            chunks |= {(name, i): size for i, size in enumerate(sizes)}
-        self.store = Store(Path(args.output_dir), chunks)
-        self._generators: dict[str, TransformersGenerator] = {}
-
-    def _settings(self) -> dict:
-        """All settings that the scores depend on."""
-        args = self.args
-        names = ["model_name_or_path", "model_revision", "dtype", "attn_implementation", "benchmarks", "num_prompts"]
-        names += ["num_generations", "prompts_per_batch", "reference_batches", "temperature", "max_completion_length"]
-        return {
-            **{name: getattr(args, name) for name in [*names, "batch_size", "seed"]},
-            "model_fingerprint": fingerprint(self.source),
-            "data_fingerprints": {name: benchmark.fingerprint for name, benchmark in self.benchmarks.items()},
-            "code_fingerprints": {
-                **{name: code_of(rule, getattr(rule, "rule", None)) for name, rule in self.rules.items()},
-                **{name: code_of(benchmark) for name, benchmark in self.benchmarks.items()},
-            },
-            "versions": {"delta-trl": version("delta-trl")},
-            "left_out": {name: dict(benchmark.left_out) for name, benchmark in self.benchmarks.items()},
-            "rules": {name: repr(rule) for name, rule in self.rules.items()},
-        }
-
-    def run(self) -> None:
-        """
-        Score the batches that are missing, and merge the files of all processes.
-
-        Raises:
-            UsageError: If the model cannot be loaded or memory does not suffice, and as [`do_chunks`].
-        """
-        do_chunks(self.store, self._settings(), self.state, lambda: self._audit, "Auditing")
-
-    def _generator(self, name: str) -> TransformersGenerator:
-        """The benchmark's generator; all of them share the model, which is loaded once."""
-        generators = self._generators
-        if name not in generators:
-            benchmark = self.benchmarks[name]
-            sampling = Sampling(self.args.temperature, 1.0, benchmark.max_completion_length, benchmark.chats)
-            try:
-                model = next(iter(generators.values())).model if generators else None
-                generator = TransformersGenerator(self.source, sampling, self.state.device, model)
-                if self.source.is_adapter() and model is None:  # gradients are taken of the merged model
-                    generator.model = generator.model.merge_and_unload().requires_grad_(True)
-                generators[name] = generator
-            except (ValueError, OSError, ImportError) as error:
-                raise UsageError(str(error)) from error
-        return generators[name]
-
-    def _audit(self, chunk: ChunkKey) -> list[dict]:
-        try:
-            return self._score(chunk, self._generator(chunk[0]))
-        except torch.OutOfMemoryError as error:
-            raise UsageError(
-                f"{chunk[0]}: out of memory ({error}). Start again in another --output_dir, with a smaller "
-                f"--batch_size than {self.args.batch_size}, or with --reference_batches 0 (no gradients)."
-            ) from error
-
-    def _score(self, chunk: ChunkKey, generator: TransformersGenerator) -> list[dict]:
-        """The lines of a batch; its gradients go into a file."""
-        name, number = chunk
-        benchmark, args = self.benchmarks[name], self.args
-        rows = benchmark.rows(number, generator)
-        add_advantages(rows)
-        tokens = given_tokens(generator.model, rows, temperature=args.temperature, micro_batch_size=args.batch_size)
-        uniform = torch.ones_like(tokens.advantages)
-        if number >= len(benchmark.sizes):
-            self._write_gradients(chunk, policy_gradients(tokens, {UNIFORM: uniform}, args.seed))
-            return [{"benchmark": name, "chunk": number, REFERENCE: True}]
-        _ = tokens.hidden  # asked for first: the same pass then also gives log-probabilities
-        weights, scores, metrics = {UNIFORM: uniform}, {}, {}
-        for label, rule in self.rules.items():
-            torch.manual_seed(sample_seed(args.seed, f"{name}/{label}", number, 0))
-            own = copy.deepcopy(rule)  # its state must not depend on which batches came before
-            try:
-                with over_this_rank_only():
-                    credit = checked_credit(own, "of_rollout", tokens)
-            except ValueError as error:  # `TokenCreditError` is a `ValueError`
-                raise UsageError(f"rules={label!r}: {error}") from error
-            except Exception as error:
-                error.add_note(f"This was raised by the rule {label!r}.")
-                raise
-            if credit is None:
-                credit = Credit(uniform)
-            weights[label] = credit.weights
-            scores[label] = credit.weights.cpu()
-            metrics[label] = credit.metrics
-        if benchmark.references:
-            self._write_gradients(chunk, policy_gradients(tokens, weights, args.seed))
-        return self._lines(chunk, rows, scores, metrics)
-
-    def _lines(self, chunk: ChunkKey, rows: list[dict], scores: dict, metrics: dict) -> list[dict]:
-        lengths = [len(row["token_ids"]) for row in rows]
-        split = {label: values.split(lengths) for label, values in scores.items()}
-        lines = []
-        for i, row in enumerate(rows):
-            lines.append(
-                {
-                    "benchmark": chunk[0],
-                    "chunk": chunk[1],
-                    "group": row["group"],
-                    "prompt": row["prompt"],
-                    "reward": row["reward"],
-                    "advantage": row["advantage"],
-                    "tokens": self.texts.of_sequence(row["token_ids"]),
-                    "unit": row["unit"],
-                    "marked": row["marked"],
-                    "unlabelled": row.get("unlabelled"),
-                    "scores": {
-                        label: [float(f"{x:.9g}") for x in parts[i].tolist()] for label, parts in split.items()
-                    },
-                }
-            )
-        lines[0]["metrics"] = metrics
-        return lines
-
-    def _write_gradients(self, chunk: ChunkKey, gradients: dict[str, torch.Tensor]) -> None:
-        file = io.BytesIO()
-        np.savez(file, rules=np.array(list(gradients)), gradients=torch.stack(list(gradients.values())).numpy())
-        write_atomically(file.getvalue(), gradient_file(self.store.folder, chunk))
-
-
-def make_rules(names: list[str]) -> dict[str, TokenCredit]:
-    """Rules by their names. Raises `UsageError` for an unknown rule, and for one that is named twice."""
-    rules = {}
-    for name in names:
-        try:
-            rule = make_rule(name)
+            credit = checked_credit(rule, "of_rollout", tokens)
         except ValueError as error:
-            raise UsageError(f"rules: {error}") from error
-        if name in rules:
-            raise UsageError(f"rules: {name!r} is named twice.")
-        if not (rule.credits_rollouts or rule.credits_micro_batches):
-            raise UsageError(f"rules: {name!r} credits nothing; uniform credit is in every audit.")
-        rules[name] = rule
-    return rules
+            raise ValueError(f"rules={name!r}: {error}") from error
+        weights = torch.ones_like(tokens.advantages) if credit is None else credit.weights
+        scores[name] = weights.cpu().split(lengths)
+    return [
+        {
+            **{key: row[key] for key in ("prompt", "reward", "advantage", "unit", "marked")},
+            "tokens": texts.of_sequence(row["token_ids"]),
+            "scores": {name: [float(f"{x:.9g}") for x in of_rule[i].tolist()] for name, of_rule in scores.items()},
+        }
+        for i, row in enumerate(rows)
+    ]
+
+
+def summarise(lines: list[dict], rules: list[str], seed: int) -> dict:
+    """The numbers of a benchmark: `rules`, by rule and side as [`identification`] gives them, and counts."""
+    found: dict[str, dict] = {rule: {} for rule in rules}
+    for side, sign in SIDES.items():
+        marked = marked_of(lines, rules, sign)
+        if marked.marks:
+            for rule, numbers in identification(marked, seed).items():
+                found[rule][side] = numbers
+    rewards = [line["reward"] for line in lines if line["reward"] is not None]
+    return {
+        "rules": found,
+        "prompts": len({line["prompt"] for line in lines}),
+        "completions": len(lines),
+        "mean_reward": float(np.mean(rewards)),
+    }
+
+
+def show(results: dict) -> None:
+    """Print a table for each benchmark."""
+    for name, one in results["benchmarks"].items():
+        print(f"{name}: {one['prompts']} prompts, {one['completions']} completions, AUC within a response")
+        rows = [["rule", *(f"{side}{column}" for side in SIDES for column in ("", ", 95 %", ", p", ", chance"))]]
+        for rule, sides in one["rules"].items():
+            rows.append([rule, *(cell for side in SIDES for cell in _cells(sides.get(side)))])
+        print_table(rows)
+        for reason, count in one["left_out"].items():
+            print(f"left out: {count} {reason}")
+
+
+def _cells(found: dict | None) -> list[str]:
+    if found is None:
+        return [""] * 4
+    low, high = found["interval"] or (None, None)
+    auc = "equal" if found["equal"] else f"{found['auc']:.3f}"
+    return [auc, "too few" if low is None else f"{low:.2f} to {high:.2f}", f"{found['p']:.3f}", found["chance"]]

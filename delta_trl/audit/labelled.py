@@ -1,138 +1,267 @@
-"""Rollout batches of labelled completions and their siblings."""
+"""
+Labelled completions, from public data or from your own file, and the rollout batches that a model scores.
 
+Your own file has a line for each completion: `prompt`, `completion`, `reward`, `marks` (ranges of characters,
+`[[start, end], ...]`), and optionally `units`. Public data has the schema of its card.
+"""
+
+import difflib
+import json
 import random
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from ..arguments.errors import UsageError
+from ..arguments.lookup import nearest
+from ..data.completions import check_completion
+from ..data.loading import LOCAL_FORMATS, load
 from ..evaluation.benchmarks import BOXED
-from ..evaluation.generation import Generate
-from ..policy.checks import check_ids, context_length, doubts, refuse_chats_without_template
+from ..policy.checks import check_ids, context_length, doubts
 from ..policy.prompts import prompt_ids
-from ..rewards import math_reward
-from .labels import Labelled, UnfitError, fingerprint, text_of, to_row
-from .loading import LabelledData, by_problem, has_contrast, load_answers, load_labelled
-from .sampled import sample
 
 
-class LabelledBenchmark:
+Row = dict[str, Any]
+Range = tuple[int, int]
+"""A range of characters of a completion: start and end, the end excluded."""
+
+
+@dataclass(frozen=True)
+class Labelled:
     """
-    Labelled completions. Siblings are the completions of the same prompt in the data. If these are all right or all
-    wrong and the problem's answer is known, `num_generations` more are sampled from the model and graded by
-    `math_reward`.
+    A completion with labels of what decided its outcome.
 
     Args:
-        name (`str`): Its name.
-        data ([`LabelledData`]): Where the data is, and how it is read.
-        tokenizer (`PreTrainedTokenizerBase`), args ([`AuditArguments`]): As in [`SampledBenchmark`].
-        config (`PretrainedConfig`): The model's.
-
-    Attributes:
-        sizes, references, left_out, chats, fingerprint: As in [`SampledBenchmark`].
-        max_completion_length (`int`): Tokens of a sampled completion, at most as many as fit after the longest prompt.
-
-    Raises:
-        UsageError: If the tokenizer does not fit, or nothing is left.
-        ValueError, OSError: If the data cannot be loaded or read.
+        prompt (`str` or `list[dict]`): Text, or chat messages.
+        completion (`str`): Its text.
+        reward (`float`, *optional*): `None` where it is not known.
+        marks (`Sequence[Range]`): In a loser, what went wrong; in a winner, the place where siblings went wrong.
+        units (`Sequence[Range]`, *optional*):
+            Steps or lines that scores are averaged over, without gaps; by default every token is a unit.
     """
 
-    references = 0  # off-policy completions: their gradients would say nothing
+    prompt: Any
+    completion: str
+    reward: float | None
+    marks: Sequence[Range] = ()
+    units: Sequence[Range] | None = None
 
-    def __init__(
-        self,
-        name: str,
-        data: LabelledData,
-        tokenizer: PreTrainedTokenizerBase,
-        args: Any,
-        config: PretrainedConfig,
-    ):
-        self.name, self.data, self.tokenizer, self.args = name, data, tokenizer, args
-        self._config, limit = config, context_length(config)
-        if not tokenizer.is_fast:
-            raise UsageError(
-                f"{name}: the tokenizer of {args.model_name_or_path} does not say which characters a token stands "
-                "for: labels need a fast tokenizer."
-            )
-        self.left_out: Counter = Counter()
-        self._groups = self._choose()
-        if not self._groups:
-            reasons = "; ".join(f"{count} {reason}" for reason, count in self.left_out.items() if count)
-            raise UsageError(f"{name}: nothing is left to audit: {reasons or 'it has no completions'}.")
-        self.chats = not isinstance(self._prompt(self._groups[0][0]), str)
-        size = args.prompts_per_batch
-        self._batches = [self._groups[i : i + size] for i in range(0, len(self._groups), size)]
-        self.sizes = [
-            sum(len(rows) + (args.num_generations if answer is not None else 0) for _, rows, answer in batch)
-            for batch in self._batches
-        ]
-        prompts = [rows[0]["prompt_ids"] for _, rows, answer in self._groups if answer is not None]
-        self.max_completion_length = args.max_completion_length
-        if limit is not None:
-            self.max_completion_length = min(self.max_completion_length, limit - max(map(len, prompts), default=0))
-        self.fingerprint = fingerprint([(rows, answer) for _, rows, answer in self._groups])
 
-    def _choose(self) -> list[tuple[Labelled, list[dict], str | None]]:
-        """For each prompt: a completion, the rows of all completions, and the answer if siblings are to be sampled."""
-        groups = by_problem(load_labelled(self.name, self.data), exact=not self.data.template)
-        labelled = {problem: group for problem, group in groups.items() if any(one.marks for one in group)}
-        self.left_out["prompts without a label"] = len(groups) - len(labelled)
-        answers = {} if all(map(has_contrast, labelled.values())) else load_answers(self.data)
-        order = list(labelled.items())
-        random.Random(self.args.seed).shuffle(order)
-        chosen: list[tuple[Labelled, list[dict], str | None]] = []
-        for problem, group in order:
-            if len(chosen) == self.args.num_prompts:
-                break
-            answer = None if has_contrast(group) else group[0].solution or answers.get(problem)
-            if not has_contrast(group) and answer is None:
-                self.left_out["prompts without completions of both kinds"] += 1
-            elif rows := self._fitting(group):
-                chosen.append((group[0], rows, answer))
-        return chosen
+def read_processbench(row: Row) -> Iterator[Labelled]:
+    """A step is a paragraph; `label` is the index of the first wrong step, -1 if none is wrong."""
+    text, steps = join(row["steps"], "\n\n")
+    if not -1 <= row["label"] < len(steps):
+        raise ValueError(f"a label of {row['label']} with {len(steps)} steps: expected the number of one, or -1")
+    right = bool(row["final_answer_correct"])
+    # a wrong step with a right answer did not decide the reward
+    marks = [] if right or row["label"] < 0 else [steps[row["label"]]]
+    yield Labelled(BOXED.replace("{prompt}", row["problem"]), text, float(right), marks, steps)
 
-    def _fitting(self, group: list[Labelled]) -> list[dict]:
-        """The rows of a prompt's completions; empty if those that fit the model have no label or no contrast."""
-        prompt = self._prompt(group[0])
-        refuse_chats_without_template([prompt], self.tokenizer, self.name)
-        (ids,) = prompt_ids(self.tokenizer, [prompt])
-        rows = []
-        for one in group:
-            try:
-                row = to_row(one, ids, self.tokenizer, context_length(self._config))
-            except UnfitError as reason:
-                self.left_out[f"completions: {reason}"] += 1
-                continue
-            ids, what = row["prompt_ids"] + row["token_ids"], f"{self.name}: a completion"
-            check_ids(ids, self._config, what)
-            for doubt in doubts(ids, self.tokenizer, self._config, what):
-                raise UsageError(doubt)
-            rows.append(row)
-        rewards = {row["reward"] for row in rows if row["reward"] is not None}
-        if any(row["marked"] for row in rows) and (len(rewards) > 1 or not has_contrast(group)):
-            return rows
-        self.left_out["prompts of which too little fits"] += 1
-        return []
 
-    def _prompt(self, one: Labelled) -> Any:
-        if not self.data.template:
-            return one.prompt
-        text = BOXED.replace("{prompt}", one.prompt)
-        return [{"role": "user", "content": text}] if self.tokenizer.chat_template else text
+def read_humanevalpack(row: Row, lines: bool = False) -> Iterator[Labelled]:
+    """The right and the buggy solution of a function, marked where they differ; perhaps line by line."""
+    right, wrong = row["canonical_solution"], row["buggy_solution"]
+    for text, other, reward in ((right, wrong, 1.0), (wrong, right, 0.0)):
+        units = join(text.splitlines(keepends=True), "")[1] if lines else None
+        yield Labelled(row["prompt"], text, reward, differing(text, other), units)
 
-    def rows(self, number: int, generate: Generate) -> list[dict]:
-        """The completions of a rollout batch."""
-        rows: list[dict] = []
-        problems: list[dict] = []
-        for group, (one, given, answer) in enumerate(self._batches[number]):
-            rows += [{**row, "prompt": text_of(one.prompt), "group": group} for row in given]
-            if answer is not None:
-                problem = {"prompt": self._prompt(one), "solution": answer, "group": group}
-                problems += [problem] * self.args.num_generations
-        if problems:
-            siblings = sample(self.name, problems, math_reward, generate, self.tokenizer, self.args, number)
-            for row, problem in zip(siblings, problems, strict=True):
-                row |= {"group": problem["group"], "unit": list(range(len(row["token_ids"]))), "marked": []}
-            rows = sorted(rows + siblings, key=lambda row: row["group"])
-        return rows
+
+def read_own(row: Row) -> Iterator[Labelled]:
+    """Your own file. Raises `ValueError` for a row that cannot be read."""
+    checked = check_completion(row)
+    marks, units = (_ranges(row, name, checked["completion"]) for name in ("marks", "units"))
+    yield Labelled(checked["prompt"], checked["completion"], checked["reward"], marks or [], units)
+
+
+def _ranges(row: Row, name: str, completion: str) -> list[Range] | None:
+    """Ranges of characters; units must cover the completion in order."""
+    value, size = row.get(name), len(completion)
+    if value is None:
+        return None
+    valid = isinstance(value, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in value)
+    if not valid or not all(type(a) is type(b) is int and 0 <= a < b <= size for a, b in value):
+        raise ValueError(f"{name}={value!r}: expected ranges [start, end] of the completion's {size} characters")
+    if name == "units" and [0, *(b for _, b in value)] != [*(a for a, _ in value), size]:
+        raise ValueError(f"units={value!r}: expected ranges that follow one another from 0 to {size}")
+    return [(a, b) for a, b in value]
+
+
+def differing(text: str, other: str) -> list[Range]:
+    """Ranges of `text` that differ from `other`. Where `text` only lacks something, this is the next character."""
+    blocks = difflib.SequenceMatcher(None, text, other, autojunk=False).get_opcodes()
+    return [(start, max(end, start + 1)) for tag, start, end, _, _ in blocks if tag != "equal"]
+
+
+def join(parts: Sequence[str], separator: str) -> tuple[str, list[Range]]:
+    """Join steps to a text. Return it with the range of each step, which includes the separator after it."""
+    ranges, end = [], 0
+    for i, part in enumerate(parts):
+        start, end = end, end + len(part) + (len(separator) if i + 1 < len(parts) else 0)
+        ranges.append((start, end))
+    return separator.join(parts), ranges
+
+
+@dataclass(frozen=True)
+class LabelledData:
+    """
+    Data with labels.
+
+    Args:
+        source (`str`): Hub id, or path of a local file.
+        config (`str`, *optional*), split (`str`): Of a hub dataset.
+        read (`Callable`): Makes labelled completions of a row.
+        siblings (`bool`): Whether it has several completions of a prompt. Without, a rollout batch is one group.
+        chats (`bool`): Whether its prompts become chats, if the tokenizer has a chat template.
+    """
+
+    source: str
+    config: str | None
+    split: str
+    read: Callable[[Row], Iterator[Labelled]]
+    siblings: bool = True
+    chats: bool = False
+
+
+LABELLED = {
+    f"processbench_{split}": LabelledData("Qwen/ProcessBench", None, split, read_processbench, False, True)
+    for split in ("gsm8k", "math", "olympiadbench", "omnimath")
+} | {
+    "humanevalpack": LabelledData("bigcode/humanevalpack", "python", "test", read_humanevalpack),
+    "humanevalpack_lines": LabelledData(
+        "bigcode/humanevalpack", "python", "test", partial(read_humanevalpack, lines=True)
+    ),
+}
+
+
+def resolve(given: str) -> tuple[str, LabelledData]:
+    """
+    A benchmark's name and data. `given` is a key of `LABELLED`, `name=source` for its data from elsewhere, or the path
+    of your own file. Raises `UsageError` for another name.
+    """
+    name, _, source = given.partition("=")
+    if name in LABELLED:
+        return name, replace(LABELLED[name], source=source or LABELLED[name].source)
+    if Path(given).suffix in LOCAL_FORMATS:
+        return Path(given).stem, LabelledData(given, None, "train", read_own)
+    raise UsageError(
+        f"Unknown benchmark {name!r}{nearest(name, LABELLED)}. Expected one of {', '.join(LABELLED)}, `name=source`, "
+        f"or the path of a file of {', '.join(LOCAL_FORMATS)}."
+    )
+
+
+def load_labelled(name: str, data: LabelledData) -> list[Labelled]:
+    """Load and read labelled completions. Raises `ValueError` or `OSError` if that fails; names the row."""
+    found: list[Labelled] = []
+    for number, row in enumerate(load(data.source, data.config, data.split), 1):
+        try:
+            found += data.read(row)
+        except (KeyError, ValueError) as error:
+            raise ValueError(f"{name}: {data.source}, row {number}: {error}. It has {', '.join(row)}.") from error
+    return found
+
+
+class UnfitError(ValueError):
+    """Raised for a completion that cannot be audited with this model. Its message is a reason that is counted."""
+
+
+def to_row(one: Labelled, tokenizer: PreTrainedTokenizerBase, limit: int | None, chat: bool = False) -> Row:
+    """
+    Convert a labelled completion to a model's tokens.
+
+    Args:
+        one (`Labelled`): The completion.
+        tokenizer (`PreTrainedTokenizerBase`): The model's tokenizer, a fast one.
+        limit (`int`, *optional*): The model's context length.
+        chat (`bool`, *optional*, defaults to `False`): Whether a prompt that is a text becomes a user's message.
+
+    Returns:
+        `dict`: `prompt` (text to show), `prompt_ids`, `token_ids`, `reward`, `unit` (the index of each token's unit)
+        and `marked` (indices of the units that overlap with marks).
+
+    Raises:
+        UnfitError: If it has no token, is too long, or a unit begins inside a token.
+    """
+    (prompt,) = prompt_ids(tokenizer, [[{"role": "user", "content": one.prompt}] if chat else one.prompt])
+    encoded = tokenizer(one.completion, add_special_tokens=False, return_offsets_mapping=True)
+    ids, offsets = encoded["input_ids"], encoded["offset_mapping"]
+    if not prompt or not ids:
+        raise UnfitError("no token in prompt or completion")
+    if limit is not None and len(prompt) + len(ids) > limit:
+        raise UnfitError(f"longer than the model's {limit:,} tokens")
+    if one.units is None:
+        unit, ranges = list(range(len(ids))), offsets
+    else:
+        unit, ranges = [], one.units
+        for start, end in offsets:
+            number = next((i for i, (first, last) in enumerate(ranges) if first <= start < last), None)
+            if number is None or end > ranges[number][1]:
+                raise UnfitError("a unit begins inside a token")
+            unit.append(number)
+    marked = [
+        i for i in sorted(set(unit)) if any(ranges[i][0] < end and start < ranges[i][1] for start, end in one.marks)
+    ]
+    text = one.prompt if isinstance(one.prompt, str) else "\n".join(str(message["content"]) for message in one.prompt)
+    return {
+        "prompt": text,
+        "prompt_ids": prompt,
+        "token_ids": ids,
+        "reward": one.reward,
+        "unit": unit,
+        "marked": marked,
+    }
+
+
+def rollout_batches(
+    name: str, data: LabelledData, args: Any, tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig
+) -> tuple[list[list[Row]], Counter]:
+    """
+    A random sample of the prompts, in rollout batches.
+
+    Args:
+        name (`str`), data ([`LabelledData`]): The benchmark.
+        args ([`AuditArguments`]): The audit's arguments.
+        tokenizer (`PreTrainedTokenizerBase`), config (`PretrainedConfig`): The model's.
+
+    Returns:
+        `tuple[list[list[Row]], Counter]`: Rows of each batch, as of [`to_row`] with `group`, the number of the group
+        whose rewards become advantages; and how much was left out, by reason.
+
+    Raises:
+        UsageError: If nothing is left.
+        ValueError, OSError: If the data cannot be loaded or read, or does not fit the model.
+    """
+    left_out: Counter = Counter()
+    prompts: dict[str, list[Row]] = {}
+    for one in load_labelled(name, data):
+        try:
+            row = to_row(one, tokenizer, context_length(config), data.chats and tokenizer.chat_template is not None)
+        except UnfitError as reason:
+            left_out[f"completions: {reason}"] += 1
+            continue
+        ids, what = row["prompt_ids"] + row["token_ids"], f"{name}: a completion"
+        check_ids(ids, config, what)
+        for doubt in doubts(ids, tokenizer, config, what):
+            raise ValueError(doubt)
+        prompts.setdefault(json.dumps(one.prompt), []).append(row)
+    groups = list(prompts.values())
+    if data.siblings:
+        contrasted = [group for group in groups if len({row["reward"] for row in group} - {None}) > 1]
+        left_out["prompts whose completions all have the same reward"] = len(groups) - len(contrasted)
+        groups = [group for group in contrasted if any(row["marked"] for row in group)]
+        left_out["prompts without a label"] = len(contrasted) - len(groups)
+    if not any(row["marked"] for group in groups for row in group):
+        reasons = "; ".join(f"{count} {reason}" for reason, count in left_out.items() if count)
+        raise UsageError(f"{name}: nothing can be audited: {reasons or 'no completion has a label'}.")
+    chosen = random.Random(args.seed).sample(groups, min(args.num_prompts, len(groups)))
+    batches = []
+    for start in range(0, len(chosen), args.prompts_per_batch):
+        batch = chosen[start : start + args.prompts_per_batch]
+        batches.append(
+            [{**row, "group": number if data.siblings else 0} for number, group in enumerate(batch) for row in group]
+        )
+    return batches, left_out

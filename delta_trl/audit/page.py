@@ -1,141 +1,147 @@
 """The page of an audit: one HTML file that opens offline, without scripts."""
 
-from collections.abc import Iterable
-from pathlib import Path
+from html import escape
 
 import numpy as np
-from markupsafe import Markup
 
 from ..evaluation.metrics import ENOUGH
-from ..evaluation.store import read_samples
-from ..files import write_atomically
-from ..report.heatmap import STYLE, shade, token_html
-from ..report.templates import template
 from ..report.text import visible
-from .statistics import SIGNIFICANT, percentiles
-from .summary import REFERENCE, SIDES, UNIFORM, unit_scores
+from .statistics import SIDES, percentiles, unit_scores
 
 
-SHOWN = 4  # completions of each side
+SHOWN = 3  # completions of each side
 WINDOW = 90  # tokens of a long completion that are shown around its first mark
 TEXT_LIMIT = 2000  # characters of a prompt
+MARKED = {
+    "losers": "the tokens at which losing completions went wrong",
+    "winners": "the tokens of winning completions at which others of the same prompt went wrong",
+}
+STYLE = """
+:root { color-scheme: light dark; --above: 38 118 184; --below: 224 122 10; }
+body { font: 1rem/1.5 system-ui, sans-serif; max-width: 70rem; margin: 0 auto; padding: 1rem; }
+html { background: #fff; color: #1a1a1a; }
+@media (prefers-color-scheme: dark) { html { background: #16181c; color: #eee; } }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; }
+th, td { padding: .2rem .7rem; text-align: left; white-space: nowrap; }
+tbody tr { border-top: 1px solid rgb(128 128 128 / .3); }
+td.above { background: rgb(var(--above) / .2); font-weight: 600; }
+td.below { background: rgb(var(--below) / .3); font-weight: 600; }
+svg { vertical-align: middle; stroke: currentColor; fill: currentColor; }
+dl.rules { display: grid; grid-template-columns: minmax(6rem, 14rem) minmax(0, 1fr); gap: .3rem .8rem; }
+dt, dd, p { margin: 0; overflow-wrap: anywhere; }
+dd, .prompt { white-space: pre-wrap; }
+article { margin: 1rem 0; padding: .6rem; border: 1px solid rgb(128 128 128 / .4); border-radius: 6px; }
+dd span, dd mark { background: rgb(var(--above) / calc(.6 * var(--rank, 0))); color: inherit; }
+mark { outline: 2px solid rgb(var(--below)); font-weight: 700; }
+@media (max-width: 600px) { dl.rules { grid-template-columns: 1fr; } }
+"""
 
 
-def write_page(folder: Path, results: dict) -> Path:
-    """Write `audit.html` beside the results, and return its path."""
-    settings = results["settings"]
-    marked = _marked_lines(folder, results["benchmarks"])
-    hidden = ("rules", "left_out", "benchmarks", "model_name_or_path")
-    html = template("audit/page_of_audit.html.j2").render(
-        model=settings["model_name_or_path"],
-        settings={name: value for name, value in settings.items() if name not in hidden and value is not None},
-        rules=settings["rules"],
-        versions=results["versions"],
-        style=STYLE,
-        sides=list(SIDES),
-        uniform=UNIFORM,
-        benchmarks=[
-            {
-                "name": name,
-                **one,
-                "verdict": verdict(one["rules"]),
-                "examples": _examples(marked[name], list(settings["rules"])),
-                "has_gradient": "gradient" in one["rules"][UNIFORM],
-            }
-            for name, one in results["benchmarks"].items()
-        ],
+def page(results: dict, lines: dict[str, list[dict]]) -> str:
+    """The HTML of the results, with some completions of `lines`, the scored completions of each benchmark."""
+    settings, model = results["settings"], escape(results["settings"]["model_name_or_path"])
+    listed = {**settings, **results["versions"], **settings["rules"]}
+    rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(str(value))}</dd>" for name, value in listed.items())
+    body = "".join(_benchmark(name, one, lines[name]) for name, one in results["benchmarks"].items())
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<title>{model} · token credit audit</title><link rel="icon" href="data:,"><style>{STYLE}</style></head><body><main>
+<h1>Token credit audit · <bdi>{model}</bdi></h1>
+<p>Does a rule of token credit find the tokens that decided a response? The AUC is the share of pairs in which it ranks
+such a token above another one of the same response: 0.5 is chance. Below chance, it ranks low what it should find.</p>
+{body}<h2>Settings</h2><dl class="rules">{rows}</dl></main></body></html>
+"""
+
+
+def _benchmark(name: str, one: dict, lines: list[dict]) -> str:
+    counts = f"{one['prompts']:,} prompts, {one['completions']:,} completions, mean reward {one['mean_reward']:.3f}"
+    left_out = "".join(f"; left out: {count:,} {escape(reason)}" for reason, count in one["left_out"].items())
+    head = "".join(f'<th scope="col">{side}: AUC</th><th scope="col">95 % interval</th><th>p</th>' for side in SIDES)
+    table = "".join(
+        f'<tr><th scope="row">{escape(rule)}</th>{"".join(_cells(sides.get(side)) for side in SIDES)}</tr>'
+        for rule, sides in one["rules"].items()
     )
-    output = folder / "audit.html"
-    write_atomically(html.encode(), output)
-    return output
+    return f"""<section><h2>{escape(name)}</h2><p>{counts}{left_out}.</p>
+<ul>{"".join(f"<li>{escape(sentence)}</li>" for sentence in verdict(one["rules"]))}</ul>
+<div class="wide" tabindex="0" role="region" aria-label="Rules on {escape(name)}">
+<table><thead><tr><th scope="col">rule</th>{head}</tr></thead><tbody>{table}</tbody></table></div>
+<p>p is of one rule at a time: of twenty rules without any effect, one is expected below 0.05.</p>
+{"".join(_examples(side, lines, list(one["rules"])) for side in SIDES)}</section>
+"""
 
 
 def verdict(rules: dict[str, dict]) -> list[str]:
-    """Sentences that say which intervals exclude chance, and which gradients are closer to the reference."""
+    """Sentences that say which rules rank marked tokens above chance, and which below."""
     sentences = []
-    names = {
-        "losers": "the tokens at which losers went wrong",
-        "winners": "the tokens of winners at which siblings failed",
-    }
-    for side, what in names.items():
-        found = {label: numbers[side] for label, numbers in rules.items() if side in numbers}
+    for side, what in MARKED.items():
+        found = {rule: sides[side] for rule, sides in rules.items() if side in sides}
         if not found:
             continue
-        prompts = next(iter(found.values()))["prompts"]
-        if prompts < ENOUGH:
-            sentences.append(
-                f"{side.capitalize()} of {prompts} prompts have labels: too few to say what finds {what}."
-            )
+        if (prompts := next(iter(found.values()))["prompts"]) < ENOUGH:
+            sentences.append(f"Too few prompts, {prompts}, have labels to say which rules find {what}.")
             continue
-        order = sorted(found, key=lambda label: -found[label]["auc"])
-        certain = [label for label in order if found[label]["p"] <= SIGNIFICANT]
-        above = [label for label in certain if found[label]["auc"] > 0.5]
-        below = [label for label in reversed(certain) if found[label]["auc"] < 0.5]
-        sentences.append(f"Rank {what} high: {_listed(above, found) or 'none'}.")
-        if below:
-            sentences.append(f"Rank them low, against their purpose: {_listed(below, found)}.")
-    gradients = {label: n["gradient"] for label, n in rules.items() if "gradient" in n and label != UNIFORM}
-    better = [label for label, g in gradients.items() if (g["difference_interval"] or [0])[0] > 0]
-    worse = [label for label, g in gradients.items() if (g["difference_interval"] or [0, 0])[1] < 0]
-    if gradients:
-        sentences.append(
-            "One rollout batch's gradient lies closer to the reference than uniform credit's under "
-            f"{', '.join(better) or 'no rule'}, and farther under {', '.join(worse) or 'none'}."
-        )
+        for chance, sign in (("above", -1), ("below", 1)):
+            order = sorted(found, key=lambda rule: sign * found[rule]["auc"])
+            named = [f"{rule} ({found[rule]['auc']:.2f})" for rule in order if found[rule]["chance"] == chance]
+            if named or chance == "above":
+                sentences.append(f"These rank {what} {chance} chance: {', '.join(named) or 'none'}.")
     return sentences
 
 
-def _listed(labels: list[str], found: dict[str, dict]) -> str:
-    return ", ".join(f"{label} ({found[label]['auc']:.2f})" for label in labels)
+def _cells(found: dict | None) -> str:
+    if found is None:
+        return "<td></td>" * 3
+    if found["equal"]:
+        return "<td>all tokens alike</td><td></td><td></td>"
+    sign = {"above": "▲ ", "below": "▼ below chance: ", "": ""}[found["chance"]]
+    p = f"{found['p']:.3f}" if found["p"] >= 0.001 else "&lt; 0.001"
+    return f'<td class="{found["chance"]}">{sign}{found["auc"]:.3f}</td><td>{_bar(found)}</td><td>{p}</td>'
 
 
-def _marked_lines(folder: Path, names: Iterable[str]) -> dict[str, dict[str, list[dict]]]:
-    """The completions of each benchmark and side that have marks."""
-    found: dict[str, dict[str, list[dict]]] = {name: {side: [] for side in SIDES} for name in names}
-    for line in read_samples(folder):
-        if not line.get(REFERENCE) and line["marked"]:
-            for side, sign in SIDES.items():
-                if np.sign(line["advantage"]) == sign:
-                    found[line["benchmark"]][side].append(line)
-    return found
+def _bar(found: dict) -> str:
+    """The interval in words, and as a line from 0 to 1 with a tick at chance."""
+    if found["interval"] is None:
+        return "too few prompts"
+    low, high, auc = (100 * x for x in (*found["interval"], found["auc"]))
+    return (
+        f'<svg width="102" height="14" aria-hidden="true"><path d="M51 0v14M1 7h100" stroke-opacity=".3"/>'
+        f'<path d="M{1 + low:.0f} 7H{1 + high:.0f}" stroke-width="3"/><circle cx="{1 + auc:.0f}" cy="7" r="3"/></svg> '
+        f"{low / 100:.2f} to {high / 100:.2f}"
+    )
 
 
-def _examples(marked: dict[str, list[dict]], labels: list[str]) -> dict[str, list[dict]]:
-    """Some completions of each side, evenly over the audit."""
-    examples = {}
-    for side, lines in marked.items():
-        count = min(SHOWN, len(lines))
-        examples[side] = [_example(lines[i * len(lines) // count], labels) for i in range(count)]
-    return examples
+def _examples(side: str, lines: list[dict], rules: list[str]) -> str:
+    """Some completions of a side that have marks, evenly over the audit."""
+    marked = [line for line in lines if line["marked"] and np.sign(line["advantage"]) == SIDES[side]]
+    count = min(SHOWN, len(marked))
+    shown = (_example(marked[i * len(marked) // count], rules) for i in range(count))
+    title = (
+        f"<h3>{side.capitalize()}</h3><p>Outlined: {MARKED[side]}. The darker, the higher a rule ranks a token.</p>"
+    )
+    return title + "".join(shown) if marked else ""
 
 
-def _example(line: dict, labels: list[str]) -> dict:
+def _example(line: dict, rules: list[str]) -> str:
     marked = np.isin(line["unit"], line["marked"])
-    first = int(marked.argmax())
-    start = max(0, min(first - WINDOW // 2, len(marked) - WINDOW))
-    window = range(start, min(start + WINDOW, len(marked)))
+    start = max(0, min(int(marked.argmax()) - WINDOW // 2, len(marked) - WINDOW))
+    end = min(start + WINDOW, len(marked))
     units = np.unique(line["unit"], return_inverse=True)[1]
     rows = []
-    for label in labels:
-        scores = unit_scores(line, label)
-        equal = not np.ptp(scores)
-        # squared, so that only the highest are dark
-        heights = np.zeros(len(scores)) if equal else percentiles(scores) ** 2
-        tokens = (
-            token_html(
-                line["tokens"][i],
-                shade(heights[units[i]], full=1, middle=0),
-                f"score {line['scores'][label][i]:.4g}",
-                tag="mark" if marked[i] else "span",
-            )
-            for i in window
+    for rule in rules:
+        scores = unit_scores(line, rule)
+        ranks = percentiles(scores) ** 2 * (np.ptp(scores) > 0)  # squared, so that only the highest are dark
+        tokens = []
+        for i in range(start, end):
+            tag = "mark" if marked[i] else "span"
+            rank, text = ranks[units[i]], escape(visible(line["tokens"][i]))
+            tokens.append(f'<{tag} style="--rank:{rank:.2f}">{text}</{tag}>')
+        rows.append(
+            f"<dt>{escape(rule)}</dt><dd>{'… ' * (start > 0)}{''.join(tokens)}{' …' * (end < len(marked))}</dd>"
         )
-        rows.append({"rule": label, "tokens": Markup("".join(tokens)), "equal": equal})
-    return {
-        "prompt": visible(line["prompt"], TEXT_LIMIT),
-        "reward": line["reward"],
-        "advantage": line["advantage"],
-        "rows": rows,
-        "before": start,
-        "after": len(marked) - window.stop,
-    }
+    prompt = escape(visible(line["prompt"], TEXT_LIMIT))
+    return (
+        f'<article><p>reward {line["reward"]:g}: <bdi class="prompt">{prompt}</bdi></p>'
+        f'<dl class="rules">{"".join(rows)}</dl></article>'
+    )

@@ -1,5 +1,5 @@
 """
-How well scores find the marked units of a response, and how well gradients agree.
+How well scores find the marked units of a response.
 
 A response has n units (tokens, steps, lines), m of them marked. Its AUC is the share of pairs of a marked and an
 unmarked unit in which the marked one scores higher; ties count half. Scores of different responses are never compared.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..arguments.errors import UsageError
-from ..evaluation.metrics import ENOUGH
+from ..evaluation.metrics import ENDS, ENOUGH
 
 
 try:
@@ -26,6 +26,7 @@ RESAMPLES = 2000
 PERMUTATIONS = 2000
 MOST_DRAWN = 2e8  # random numbers for the permutations of one side
 SIGNIFICANT = 0.05
+SIDES = {"losers": -1, "winners": 1}  # by the sign of the advantage
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,31 @@ class Marked:
     Args:
         scores (`dict[str, list[np.ndarray]]`): By rule: for each response the scores of its n units.
         marks (`list[np.ndarray]`): For each response which units are marked, bool; at least one is, and one is not.
-        groups (`list[int]`): The prompt of each response.
+        prompts (`list[int]`): The prompt of each response, numbered from 0.
     """
 
     scores: dict[str, list[np.ndarray]]
     marks: list[np.ndarray]
-    groups: list[int]
+    prompts: list[int]
+
+
+def marked_of(lines: list[dict], rules: list[str], sign: int) -> Marked:
+    """The completions of a side that have marks, but are not marked as a whole."""
+    chosen, marks = [], []
+    for line in lines:
+        own = np.isin(np.unique(line["unit"]), line["marked"])
+        if np.sign(line["advantage"]) == sign and own.any() and not own.all():
+            chosen.append(line)
+            marks.append(own)
+    numbers = {prompt: i for i, prompt in enumerate(dict.fromkeys(line["prompt"] for line in chosen))}
+    scores = {rule: [unit_scores(line, rule) for line in chosen] for rule in rules}
+    return Marked(scores, marks, [numbers[line["prompt"]] for line in chosen])
+
+
+def unit_scores(line: dict, rule: str) -> np.ndarray:
+    """Mean score of each unit of a completion, in order; units without a token are left out."""
+    numbers = np.unique(line["unit"], return_inverse=True)[1]
+    return np.bincount(numbers, line["scores"][rule]) / np.bincount(numbers)
 
 
 def percentiles(scores: np.ndarray) -> np.ndarray:
@@ -57,144 +77,50 @@ def auc(ranks: np.ndarray, marks: np.ndarray) -> float:
 
 def identification(marked: Marked, seed: int = 0) -> dict[str, dict]:
     """
-    For each rule: `auc` and its `interval`; `equal`, whether all units of a response have the same score;
-    `percentile`, the mean rank of the marked units in their responses, 0 to 1; `p` of the permutation test;
-    and the numbers of `responses` and `prompts`.
+    For each rule: `auc` and its `interval`; `p` of the permutation test; `chance`, "above" or "below" if p decides
+    that, else ""; `equal`, whether all units of a response have the same score; the numbers of `responses`, `prompts`.
     """
     rng = np.random.default_rng(seed)
-    R, longest = len(marked.marks), max(map(len, marked.marks))
-    numbers = np.unique(marked.groups, return_inverse=True)[1]
-    draws = rng.multinomial(numbers.max() + 1, np.full(numbers.max() + 1, 1 / (numbers.max() + 1)), size=RESAMPLES)
-    ranks = {name: [stats.rankdata(one) for one in of_rule] for name, of_rule in marked.scores.items()}
-    nulls = _null(ranks, marked.marks, numbers, longest, rng)
+    P = max(marked.prompts) + 1
+    draws = rng.multinomial(P, np.full(P, 1 / P), size=RESAMPLES)
+    ranks = {rule: [stats.rankdata(one) for one in of_rule] for rule, of_rule in marked.scores.items()}
+    nulls = _null(ranks, marked, rng)
     results = {}
-    for name, of_rule in ranks.items():
+    for rule, of_rule in ranks.items():
         aucs = np.array([auc(r, m) for r, m in zip(of_rule, marked.marks, strict=True)])
-        sums, counts = np.bincount(numbers, aucs), np.bincount(numbers)
-        resampled = (draws @ sums) / (draws @ counts)
-        places = [(r[m] - 0.5).mean() / len(m) for r, m in zip(of_rule, marked.marks, strict=True)]
-        away = abs(aucs.mean() - 0.5) - 1e-12
-        results[name] = {
-            "auc": float(aucs.mean()),
-            "interval": [float(x) for x in np.quantile(resampled, (0.025, 0.975))] if sums.size >= ENOUGH else None,
-            "equal": bool(all(np.ptp(one) == 0 for one in marked.scores[name])),
-            "percentile": float(np.mean(places)),
-            "p": float((1 + (abs(nulls[name] - 0.5) >= away).sum()) / (1 + len(nulls[name]))),
-            "responses": R,
-            "prompts": int(numbers.max() + 1),
+        mean = float(aucs.mean())
+        resampled = (draws @ np.bincount(marked.prompts, aucs)) / (draws @ np.bincount(marked.prompts))
+        # rounding must not make the observed value less extreme than its equal among the permutations
+        p = float((1 + (abs(nulls[rule] - 0.5) >= abs(mean - 0.5) - 1e-12).sum()) / (1 + len(nulls[rule])))
+        certain = p <= SIGNIFICANT and P >= ENOUGH
+        results[rule] = {
+            "auc": mean,
+            "interval": np.quantile(resampled, ENDS).tolist() if P >= ENOUGH else None,
+            "p": p,
+            "chance": ("above" if mean > 0.5 else "below") if certain else "",
+            "equal": bool(all(np.ptp(one) == 0 for one in marked.scores[rule])),
+            "responses": len(aucs),
+            "prompts": P,
         }
     return results
 
 
-def _null(
-    ranks: dict[str, list[np.ndarray]],
-    marks: list[np.ndarray],
-    prompts: np.ndarray,
-    longest: int,
-    rng: np.random.Generator,
-) -> dict[str, np.ndarray]:
-    """Mean AUCs of each rule for randomly permuted marks; all rules see the same permutations."""
-    R = len(marks)
-    lengths, m = np.array([len(x) for x in marks]), np.array([x.sum() for x in marks])
+def _null(ranks: dict[str, list[np.ndarray]], marked: Marked, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """
+    Mean AUCs for randomly permuted marks, of shape (permutations,) for each rule. All rules see the same permutations.
+    """
+    lengths, m = (np.array([f(x) for x in marked.marks]) for f in (len, np.sum))  # (R,)
+    R, longest = len(lengths), lengths.max()
     padded = np.zeros((len(ranks), R, longest))
     for row, of_rule in zip(padded, ranks.values(), strict=True):
         for values, one in zip(row, of_rule, strict=True):
             values[: len(one)] = one
     beyond = np.arange(longest) >= lengths[:, None]
-    permutations = int(np.clip(MOST_DRAWN / (R * longest), 200, PERMUTATIONS))
-    nulls = np.zeros((len(ranks), permutations))
-    for i in range(permutations):
-        keys = rng.random((prompts.max() + 1, longest))[prompts]
+    nulls = np.zeros((len(ranks), int(np.clip(MOST_DRAWN / (R * longest), 200, PERMUTATIONS))))
+    for i in range(nulls.shape[1]):
+        keys = rng.random((max(marked.prompts) + 1, longest))[marked.prompts]  # (R, longest), alike for siblings
         keys[beyond] = 2.0
-        bound = np.take_along_axis(np.sort(keys, axis=1), m[:, None] - 1, axis=1)
-        drawn = keys <= bound
+        drawn = keys <= np.take_along_axis(np.sort(keys, axis=1), m[:, None] - 1, axis=1)  # m of each row
         sums = (padded * drawn).sum(axis=2)
         nulls[:, i] = ((sums - m * (m + 1) / 2) / (m * (lengths - m))).mean(axis=1)
     return dict(zip(ranks, nulls, strict=True))
-
-
-def agreement(gradients: dict[str, np.ndarray], reference: np.ndarray, baseline: str) -> dict[str, dict]:
-    """
-    How each rule's gradients of b rollout batches agree with a reference from other batches.
-
-    Args:
-        gradients (`dict[str, np.ndarray]`): Of each rule, `(b, size)`.
-        reference (`np.ndarray` of shape `(r, size)`): Of other batches under uniform credit.
-        baseline (`str`): The rule that the others are compared with, batch by batch.
-
-    Returns:
-        For each rule: `cosine` of a batch's gradient with the mean of the reference, averaged over batches, with its
-        `interval`; its `difference` from the baseline's with `difference_interval`; `noise`, the variance of a batch's
-        gradient over the squared length of its expectation; `bias_cosine`, the cosine of the rule's and the
-        reference's expectations, with `bias_interval` by jackknife. `noise` and `bias_cosine` are corrected for noise,
-        and `None` where that leaves no signal. Batches without a gradient are left out; empty if no other is left.
-    """
-    counted = (gradients[baseline] != 0).any(axis=1)  # a batch without contrast has no direction
-    gradients = {name: g[counted] for name, g in gradients.items()}
-    reference = reference[(reference != 0).any(axis=1)]
-    if not counted.any() or not len(reference):
-        return {}
-    mean = reference.mean(axis=0)
-    length = float(np.linalg.norm(mean))
-    base = _cosines(gradients[baseline], mean, length)
-    signal = _signal(reference)
-    results = {}
-    for name, g in gradients.items():
-        cosines = _cosines(g, mean, length)
-        bias = _bias(g, mean, signal)
-        left_out = [_bias(np.delete(g, i, axis=0), mean, signal) for i in range(len(g))] if len(g) > 2 else []
-        results[name] = {
-            "cosine": float(cosines.mean()),
-            "interval": _t_interval(cosines),
-            "difference": float((cosines - base).mean()),
-            "difference_interval": _t_interval(cosines - base),
-            "noise": _noise(g),
-            "bias_cosine": bias,
-            "bias_interval": _jackknife(bias, left_out),
-            "batches": len(g),
-        }
-    return results
-
-
-def _cosines(g: np.ndarray, mean: np.ndarray, length: float) -> np.ndarray:
-    return (g @ mean) / np.maximum(np.linalg.norm(g, axis=1) * length, 1e-30)
-
-
-def _signal(g: np.ndarray) -> float:
-    """Unbiased estimate of the squared length of the expectation: from pairs of different batches."""
-    if len(g) < 2:
-        return float("nan")
-    products = g @ g.T
-    return float((products.sum() - np.trace(products)) / (len(g) * (len(g) - 1)))
-
-
-def _noise(g: np.ndarray) -> float | None:
-    signal = _signal(g)
-    return float((g**2).sum(axis=1).mean() / signal - 1) if signal > 0 else None
-
-
-def _bias(g: np.ndarray, mean: np.ndarray, reference_signal: float) -> float | None:
-    signal = _signal(g)
-    if not (signal > 0 and reference_signal > 0):
-        return None
-    return float(g.mean(axis=0) @ mean / np.sqrt(signal * reference_signal))
-
-
-def _jackknife(value: float | None, left_out: list[float | None]) -> list[float] | None:
-    if value is None or not left_out or None in left_out:
-        return None
-    n, values = len(left_out), np.array(left_out, dtype=float)
-    half = _t(n - 1) * float(np.sqrt((n - 1) / n * ((values - values.mean()) ** 2).sum()))
-    return [value - half, value + half]
-
-
-def _t_interval(values: np.ndarray) -> list[float] | None:
-    if len(values) < 2:
-        return None
-    half = _t(len(values) - 1) * float(stats.sem(values))
-    return [float(values.mean()) - half, float(values.mean()) + half]
-
-
-def _t(degrees: int) -> float:
-    """97.5 % quantile of Student's t."""
-    return float(stats.t.ppf(0.975, degrees))

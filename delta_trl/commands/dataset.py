@@ -5,32 +5,41 @@ from dataclasses import replace
 from pathlib import Path
 
 from datasets import Dataset
+from transformers import PreTrainedTokenizerBase
+from trl import GRPOConfig
 
 from ..data.columns import check_columns
-from ..data.loading import drop_rows_without_gold, load, prepare
-from ..trainer.config import DeltaGRPOConfig
+from ..data.loading import drop_long_prompts, drop_rows_without_gold, load, prepare
 from .recipe import RunArguments, UsageError
 
 
-def load_prepared(run_args: RunArguments, rewards: list[Callable], split: str) -> Dataset:
+def load_prepared(
+    run_args: RunArguments,
+    args: GRPOConfig,
+    rewards: list[Callable],
+    split: str,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+) -> Dataset:
     """
-    Load a split, bring it into TRL's columns and leave out rows that cannot be graded. Raises `ValueError` and
-    `OSError` like the functions of `data/loading.py`.
+    Load a split, bring it into TRL's columns, and leave out rows that cannot be graded or, if the tokenizer is given,
+    have longer prompts than `max_prompt_length`. Raises `ValueError` like the functions of `data/loading.py`.
     """
     name = run_args.dataset_name
     dataset = prepare(
         load(name, run_args.dataset_config, split, run_args.dataset_format),
         column_mapping=run_args.column_mapping,
         prompt_template=run_args.prompt_template,
-        system_prompt=run_args.system_prompt,
         conversational=run_args.conversational,
         name=name,
     )
     check_columns(dataset, rewards, run_args.reward_funcs, name)
-    return drop_rows_without_gold(dataset, rewards, name)
+    dataset = drop_rows_without_gold(dataset, rewards, name)
+    if tokenizer is None or run_args.max_prompt_length is None:
+        return dataset
+    return drop_long_prompts(dataset, tokenizer, run_args.max_prompt_length, name, args.chat_template_kwargs)
 
 
-def evaluation_source(run_args: RunArguments, args: DeltaGRPOConfig) -> RunArguments | None:
+def evaluation_source(run_args: RunArguments, args: GRPOConfig) -> RunArguments | None:
     """
     The arguments with the evaluation set in place of the training set; `None` if the run does not evaluate. Raises
     `UsageError` if there is nothing to evaluate on.

@@ -8,13 +8,11 @@ import torch
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from ..arguments.errors import UsageError
-from ..arguments.options import Options
-from ..arguments.parser import StrictParser, documented
+from ..arguments.parser import documented, parse
 from ..credit import checked_credit, make_rule
 from ..data.completions import read_completions
 from ..evaluation.arguments import ModelArguments
 from ..evaluation.generation import ModelSource, beginning
-from ..evaluation.processes import start_processes
 from ..files import write_atomically
 from ..policy.checks import check_ids, doubts, refuse_chats_without_template
 from ..policy.prompts import prompt_ids
@@ -23,11 +21,7 @@ from ..report import check_packages, write_report
 from ..report.token_log.log import TokenTypes, serialize
 from ..report.token_log.records import COMPLETIONS, COMPLETIONS_FILE, FOLDER, TOKEN_TYPES_FILE
 from ..report.token_log.texts import TokenTexts
-from .checks import check_model_path
-from .folder import RECORDS, refuse_unwritable
-
-
-REPORT = "report.html"
+from .folder import refuse_another_run
 
 
 @documented
@@ -41,37 +35,37 @@ class ExplainArguments(ModelArguments):
             JSON lines such as {"prompt": "2+3=", "completion": "5", "reward": 1.0}. A prompt may be a list of chat
             messages, a reward null where it is unknown. Completions of the same prompt are a group: their rewards
             become advantages as in GRPO.
-        output_dir (`str`): Where the records and the report go.
-        rules (`str`, *optional*, defaults to `"delta"`):
-            One rule, as in recipes, options after a colon: `delta:token_gradient=lm_head` or `your_module.YourRule`.
+        output_dir (`str`):
+            Where the records and the report go. They replace those that this command wrote there before; the folder
+            of a training run is refused.
+        rule (`str`, *optional*, defaults to `"delta"`):
+            As `token_credit` in recipes, options after a colon: `delta:token_gradient=lm_head` or
+            `your_module.YourRule`.
         batch_size (`int`, *optional*, defaults to `4`): Completions in a forward pass.
-        min_count (`int`, *optional*, defaults to `5`): How often a token type must occur to be in the clouds.
-        overwrite (`bool`, *optional*, defaults to `False`): Replace what this command wrote there before.
     """
 
-    data: str | None = None
-    output_dir: str | None = None
-    rules: str = "delta"
+    data: str = ""
+    output_dir: str = ""
+    rule: str = "delta"
     batch_size: int = 4
-    min_count: int = 5
-    overwrite: bool = False
 
     def __post_init__(self):
         super().__post_init__()
         self.require("data", "output_dir")
-        for name in ("batch_size", "min_count"):
-            self.expect(name, getattr(self, name) >= 1, "a positive number")
+        self.expect("batch_size", self.batch_size >= 1, "a positive number")
 
 
-def main(options: Options) -> None:
+def main(args: list[str]) -> None:
     """Compute the token credit of a file's completions, and write it. Raises `UsageError` for a mistake."""
-    args: ExplainArguments
-    (args,) = StrictParser([ExplainArguments], prog="delta-trl explain").parse(options)
-    check_model_path(args.model_name_or_path)
+    arguments: ExplainArguments
+    (arguments,) = parse([ExplainArguments], args, prog="delta-trl explain")
     check_packages()
-    rows = read_completions(Path(args.data))
-    _check_output(Path(args.output_dir), args.overwrite)
-    print(explain(rows, args))
+    rows = read_completions(Path(arguments.data))
+    refuse_another_run(Path(arguments.output_dir))
+    try:
+        print(explain(rows, arguments))
+    except (ValueError, OSError, ImportError) as error:
+        raise UsageError(str(error)) from error
 
 
 def explain(rows: list[dict], args: ExplainArguments) -> Path:
@@ -86,40 +80,31 @@ def explain(rows: list[dict], args: ExplainArguments) -> Path:
         `Path`: The HTML file.
 
     Raises:
-        UsageError: If there is no such rule or model, a line does not fit it, or nothing can be written.
+        ValueError, OSError: If there is no such rule or model, a line does not fit it, or nothing can be written.
     """
     try:
-        rule = make_rule(args.rules)
+        rule = make_rule(args.rule)
     except ValueError as error:
-        raise UsageError(f"--rules {args.rules}: {error}") from error
+        raise UsageError(f"--rule {args.rule}: {error}") from error
     source, output = args.source(), Path(args.output_dir)
     tokenizer = tokenize(rows, source, args.data)
-    try:
-        model = source.model().to(start_processes(args.use_cpu).device).eval()
-    except Exception as error:  # what loading raises has no common type
-        raise _not_loaded(source.name, error) from error
+    model = source.model().to(args.device()).eval()
     add_advantages(rows)
     tokens = given_tokens(model, rows, micro_batch_size=args.batch_size, progress=True)
-    try:
-        credit = checked_credit(rule, "of_rollout", tokens)
-        values = {
-            "coefficients": torch.ones_like(tokens.advantages) if credit is None else credit.weights,
-            "log_probs": tokens.log_probs,
-            "entropies": tokens.entropies,
-        }
-    except ValueError as error:  # an LM head that does not reproduce the model's log-probabilities
-        raise UsageError(f"model_name_or_path={source.name!r}: {error}") from error
+    credit = checked_credit(rule, "of_rollout", tokens)
+    values = {
+        "coefficients": torch.ones_like(tokens.advantages) if credit is None else credit.weights,
+        "log_probs": tokens.log_probs,
+        "entropies": tokens.entropies,
+    }
     lengths = [len(row["token_ids"]) for row in rows]
     for name, column in values.items():
         for row, part in zip(rows, column.cpu().split(lengths), strict=True):
             row[name] = part.tolist()
     types = TokenTypes(max(len(tokenizer), model.config.get_text_config().vocab_size))
     types.add(*(x.cpu().numpy() for x in (tokens.ids, values["coefficients"], tokens.advantages)))
-    try:
-        _write_records(rows, types, TokenTexts(tokenizer), output / FOLDER)
-    except OSError as error:
-        raise UsageError(f"--output_dir {output}: the records cannot be written ({error.strerror}).") from error
-    return write_report([output], output / REPORT, min_count=args.min_count)
+    _write_records(rows, types, TokenTexts(tokenizer), output / FOLDER)
+    return write_report([output], output / "report.html")
 
 
 def tokenize(rows: list[dict], source: ModelSource, path: str) -> PreTrainedTokenizerBase:
@@ -135,17 +120,14 @@ def tokenize(rows: list[dict], source: ModelSource, path: str) -> PreTrainedToke
         `PreTrainedTokenizerBase`: The model's tokenizer.
 
     Raises:
-        UsageError: If the tokenizer cannot be loaded, or a line does not fit it or the model.
+        ValueError: If a line does not fit the tokenizer or the model.
     """
-    try:
-        config, tokenizer = source.config(), source.tokenizer()
-    except Exception as error:  # what loading raises has no common type
-        raise _not_loaded(source.name, error) from error
+    config, tokenizer = source.config(), source.tokenizer()
     for row in rows:
         try:
             _tokenize_row(row, tokenizer, config)
         except Exception as error:  # what tokenizers and chat templates raise has no common type
-            raise UsageError(f"{path}, line {row['line']}, does not fit {source.name}: {beginning(error)}") from error
+            raise ValueError(f"{path}, line {row['line']}, does not fit {source.name}: {beginning(error)}") from error
     return tokenizer
 
 
@@ -161,10 +143,6 @@ def _tokenize_row(row: dict, tokenizer: PreTrainedTokenizerBase, config: Pretrai
         raise ValueError(doubt)
 
 
-def _not_loaded(model: str, error: Exception) -> UsageError:
-    return UsageError(f"model_name_or_path={model!r}: cannot be loaded: {beginning(error)}")
-
-
 def _write_records(rows: list[dict], types: TokenTypes, texts: TokenTexts, folder: Path) -> None:
     records = [
         {
@@ -178,23 +156,3 @@ def _write_records(rows: list[dict], types: TokenTypes, texts: TokenTexts, folde
     ]
     write_atomically(serialize(pa.Table.from_pylist(records, COMPLETIONS)), folder / COMPLETIONS_FILE.format(step=0))
     write_atomically(serialize(types.table(texts)), folder / TOKEN_TYPES_FILE)
-
-
-def _check_output(output: Path, overwrite: bool) -> None:
-    """Raise `UsageError` if the folder is not writable, or holds records that would be lost or mixed with new ones."""
-    folder = output / FOLDER
-    refuse_unwritable(folder)
-    own = {folder / COMPLETIONS_FILE.format(step=0), folder / TOKEN_TYPES_FILE, output / REPORT}
-    patterns = (*RECORDS, f"{FOLDER}/*.parquet", "completions/*.parquet", "checkpoint-*", REPORT)
-    found = {path: None for pattern in patterns for path in sorted(output.glob(pattern))}
-    foreign = [path for path in found if path not in own]
-    if foreign:
-        raise UsageError(
-            f"--output_dir {output}: holds {foreign[0].relative_to(output)} of a training run, which would be mixed "
-            "with these records. Give another folder."
-        )
-    if found and not overwrite:
-        raise UsageError(
-            f"--output_dir {output}: holds {next(iter(found)).relative_to(output)} already. Give another folder, or "
-            "--overwrite to replace it."
-        )

@@ -1,11 +1,9 @@
-"""Model settings that a recipe leaves open: the attention kernel, and the tokens that end a completion."""
+"""The model of a recipe, and the tokens that end its completions."""
 
 from typing import Any
 
-import torch
 from accelerate.logging import get_logger
 from transformers import GenerationConfig
-from transformers.utils import is_flash_attn_2_available
 from trl import GRPOConfig, ModelConfig
 
 from ..evaluation.generation import ModelSource
@@ -19,24 +17,6 @@ def model_source(model_args: ModelConfig, args: GRPOConfig, **options: Any) -> M
     """The model of a recipe."""
     name, revision = model_args.model_name_or_path, model_args.model_revision
     return ModelSource(name, revision, trust_remote_code=args.trust_remote_code, **options)
-
-
-def choose_attention(asked: str | None, args: GRPOConfig) -> str | None:
-    """
-    The attention implementation to load a model with: `asked`, if it is given. Else, on a GPU in 16 bits, a flash
-    kernel: from the package flash-attn, or from the hub by the package kernels, which builds nothing. Else `None`,
-    transformers' default; on a GPU in 16 bits with a warning that sdpa makes a mask of L × L for padded batches.
-    """
-    if asked or args.use_cpu or not torch.cuda.is_available() or not (args.bf16 or args.fp16):
-        return asked
-    if is_flash_attn_2_available(kernels_fallback_ok=True):
-        return "flash_attention_2"
-    logger.warning(
-        "No flash attention: with padded batches sdpa holds a mask of L * L entries (about 1 GiB at L = 22,528, and "
-        "twice that again as bfloat16) and takes no flash kernel. `pip install kernels` brings one without a build. "
-        "attn_implementation chooses another."
-    )
-    return None
 
 
 def end_turns(args: GRPOConfig, source: ModelSource) -> list[int] | None:

@@ -1,1 +1,1 @@
-"""Datasets, and how the rows of each become `prompt` and `solution` or `tests`."""
+"""Datasets, and how their rows become `prompt` and `solution` or `tests`."""

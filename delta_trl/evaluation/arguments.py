@@ -1,10 +1,12 @@
-"""The options of `delta-trl eval`, from the command line or a YAML file."""
+"""The options of `delta-trl eval`, and those of every command that loads a model."""
 
-from dataclasses import dataclass, field
+import os
+from dataclasses import dataclass
+
+import torch
 
 from ..arguments.errors import UsageError
 from ..arguments.parser import documented, read_mappings
-from ..data.formats import FORMATS
 from .generation import ModelSource
 
 
@@ -37,6 +39,11 @@ class ModelArguments:
     def __post_init__(self):
         self.require("model_name_or_path")
         self.expect("dtype", self.dtype in DTYPES, "auto, float32, bfloat16 or float16")
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise UsageError(
+                "This command runs in one process, and a launcher has started several: each of them would do all of "
+                "the work. Start it without a launcher."
+            )
 
     def require(self, *names: str) -> None:
         """Raise `UsageError` for an argument that is not given."""
@@ -61,6 +68,11 @@ class ModelArguments:
             self.model_name_or_path, self.model_revision, self.dtype, self.attn_implementation, self.trust_remote_code
         )
 
+    def device(self) -> torch.device:
+        """The accelerator if there is one, else the CPU."""
+        found = None if self.use_cpu else torch.accelerator.current_accelerator(check_available=True)
+        return found or torch.device("cpu")
+
 
 @documented
 @dataclass(kw_only=True)
@@ -72,7 +84,7 @@ class EvalArguments(ModelArguments):
     Args:
         benchmarks (`list[str]`):
             Names of benchmarks, groups of them, paths of local files, `label=path`, or `name=source`.
-        output_dir (`str`): Where samples and results go; the same command continues a stopped evaluation.
+        output_dir (`str`): Where samples and results go. Benchmarks that are finished there are not sampled again.
         num_generations (`int`, *optional*, defaults to `16`): k, samples per problem. More narrow the interval.
         temperature (`float`, *optional*, defaults to `1.0`): Sampling temperature; 0 is greedy.
         top_p (`float`, *optional*, defaults to `0.7`):
@@ -80,25 +92,18 @@ class EvalArguments(ModelArguments):
         max_completion_length (`int`, *optional*, defaults to `30000`):
             Tokens after which a completion is cut off. vLLM also stops at the model's context; transformers does not.
         seed (`int`, *optional*, defaults to `0`): Seed of the sampling.
-        batch_size (`int`, *optional*):
-            Completions sampled together, and written together. Defaults to 16, and to 128 with vLLM. Without vLLM,
-            what memory cannot hold is sampled in two halves.
+        batch_size (`int`, *optional*): Completions sampled together. Defaults to 16, and to 128 with vLLM.
         num_problems (`int`, *optional*): Size of a fixed random sample of the problems of each benchmark.
-        reward (`str`, *optional*): Score files with this reward: a name, or the dotted path of your own.
+        reward (`str`, *optional*): Score with this reward: a name, or the dotted path of your own.
         reward_kwargs (`dict`, *optional*): Options of rewards, by their names, `{code_reward: {timeout: 10}}`.
-        dataset_format (`str`, *optional*): Schema of the files, see docs/datasets.md.
-        column_mapping (`dict`, *optional*): New names of the files' columns.
+        dataset_format (`str`, *optional*): Schema of the rows, see docs/datasets.md.
         prompt_template (`str`, *optional*): Text around each prompt, in place of the benchmark's own.
-        system_prompt (`str`, *optional*): System message of chats.
         conversational (`bool`, *optional*):
             Turn prompts into chats. By default for benchmarks, if the tokenizer has a chat template; not for files.
         chat_template_kwargs (`dict`, *optional*): For the chat template, `{enable_thinking: false}`.
         use_vllm (`bool`, *optional*, defaults to `False`): Sample with vLLM instead of transformers: much faster.
-        vllm_gpu_memory_utilization (`float`, *optional*, defaults to `0.9`):
-            Share of the GPU's memory that vLLM takes. Lower it if others use the GPU.
-        vllm_tensor_parallel_size (`int`, *optional*, defaults to `1`):
-            GPUs of one vLLM engine. Raise it for a model that one GPU cannot hold.
-        vllm_max_model_length (`int`, *optional*): Longest prompt plus completion for vLLM, in tokens.
+        vllm_kwargs (`dict`, *optional*):
+            Arguments of `vllm.LLM`, `{tensor_parallel_size: 2, gpu_memory_utilization: 0.8, max_model_len: 8192}`.
     """
 
     benchmarks: list[str] | None = None
@@ -112,27 +117,22 @@ class EvalArguments(ModelArguments):
     num_problems: int | None = None
     reward: str | None = None
     reward_kwargs: dict | str | None = None
-    dataset_format: str | None = field(default=None, metadata={"choices": tuple(FORMATS)})
-    column_mapping: dict | str | None = None
+    dataset_format: str | None = None
     prompt_template: str | None = None
-    system_prompt: str | None = None
     conversational: bool | None = None
     chat_template_kwargs: dict | str | None = None
     use_vllm: bool = False
-    vllm_gpu_memory_utilization: float = 0.9
-    vllm_tensor_parallel_size: int = 1
-    vllm_max_model_length: int | None = None
+    vllm_kwargs: dict | str | None = None
 
     def __post_init__(self):
         super().__post_init__()
-        read_mappings(self, "reward_kwargs", "column_mapping", "chat_template_kwargs")
+        read_mappings(self, "reward_kwargs", "chat_template_kwargs", "vllm_kwargs")
         self.require("benchmarks", "output_dir")
         self.make_lists("benchmarks")
         if self.batch_size is None:
             self.batch_size = 128 if self.use_vllm else 16
-        for name in ("num_generations", "max_completion_length", "batch_size", "vllm_tensor_parallel_size"):
-            self.expect(name, getattr(self, name) >= 1, "a positive number")
-        self.expect("num_problems", self.num_problems is None or self.num_problems >= 1, "a positive number")
+        for name in ("num_generations", "batch_size", "num_problems"):
+            self.expect(name, getattr(self, name) is None or getattr(self, name) >= 1, "a positive number")
         self.expect("temperature", self.temperature >= 0, "0 or more")
         self.expect("top_p", 0 < self.top_p <= 1, "a number above 0, at most 1")
         if self.temperature == 0 and self.num_generations > 1:
@@ -140,5 +140,3 @@ class EvalArguments(ModelArguments):
                 f"temperature=0 decodes greedily, and num_generations={self.num_generations} samples would be equal: "
                 "set --num_generations 1."
             )
-        if self.dataset_format and self.column_mapping:
-            raise UsageError("Set either `dataset_format` or `column_mapping`: a format names its own columns.")

@@ -1,103 +1,102 @@
 """`delta-trl eval --compare A B`: is A ahead of B?"""
 
+import argparse
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from rich.table import Table
 
-from ..arguments.command_line import CommandParser
 from ..arguments.errors import UsageError
-from ..files import write_json
-from .metrics import avg_at_k, compare_runs, paired_bootstrap, scored_for_both
+from ..files import differences, in_words
+from .metrics import avg_at_k, paired_bootstrap, run_means, scored_for_both
+from .results import Samples, interval, mean, number, print_table
 from .sampling import describe
-from .summary import Samples, load_samples, mean, number, print_table
 
 
-# settings that may differ between two evaluations without a warning
-MODEL_SETTINGS = {"model_name_or_path", "model_revision", "model_fingerprint", "benchmarks"}
+# settings that may differ between two evaluations without a word
+MODEL_SETTINGS = ("model_name_or_path", "model_revision", "source")
 
 
 def main(args: Sequence[str]) -> None:
-    """Compare two finished evaluations. Raises `UsageError` for a mistake of the user's."""
-    parser = CommandParser(prog="delta-trl eval")
+    """Compare two evaluations. Raises `UsageError` for a mistake of the user's."""
+    parser = argparse.ArgumentParser(prog="delta-trl eval", allow_abbrev=False)
     parser.add_argument("--compare", nargs=2, type=Path, metavar=("A", "B"), required=True)
-    parser.add_argument("--output_file", type=Path, help="also write the numbers to this JSON file")
-    options = parser.read(args)
     try:
-        comparison = compare(*options.compare)
+        show(compare(*parser.parse_args(args).compare))
     except ImportError as error:
-        raise UsageError(str(error)) from error
-    show(comparison)
-    if options.output_file:
-        write_json(comparison, options.output_file)
+        raise UsageError("Comparing evaluations needs scipy: pip install scipy.") from error
 
 
 def compare(first: Path, second: Path) -> dict:
     """
-    Test in two ways whether `first` is ahead, for every benchmark and over all problems together.
+    Test in two ways whether `first` is ahead, on every benchmark that both have finished and on all problems together.
 
     Args:
         first, second (`Path`): Output directories of two evaluations on the same problems.
 
     Raises:
-        UsageError: If one is not finished, or their problems or rewards differ.
+        UsageError: If they have no benchmark in common, or their problems or rewards of one differ.
         ImportError: If scipy is missing.
     """
-    (settings_a, a), (settings_b, b) = (_load(folder) for folder in (first, second))
-    if a.keys() != b.keys():
+    a, b = map(_results, (first, second))
+    common = [name for name in a if name in b]
+    if not common:
         raise UsageError(
-            f"The evaluations are on different benchmarks: {first} on {', '.join(a)}, {second} on {', '.join(b)}."
+            f"No benchmark is finished both in {first} ({', '.join(a)}) and in {second} ({', '.join(b)})."
         )
-    different = _differences(settings_a, settings_b, MODEL_SETTINGS)
-    for name in a:
-        one, other = settings_a["benchmarks"][name], settings_b["benchmarks"][name]
-        if one["problems_fingerprint"] != other["problems_fingerprint"]:
-            raise UsageError(f"The evaluations are on different problems of {name}: evaluate both on the same data.")
-        if one["reward"] != other["reward"]:
-            raise UsageError(
-                f"The evaluations score {name} with different rewards, {one['reward']} and {other['reward']}: "
-                "evaluate both with the same."
-            )
-        different |= {f"{name}.{key}": values for key, values in _differences(one, other, {"source"}).items()}
+    pairs: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    changed: dict[str, tuple] = {}
+    for name in common:
+        different = differences(a[name]["settings"], b[name]["settings"])
+        if refused := {key: values for key, values in different.items() if key in ("problems", "reward")}:
+            raise UsageError(f"{name}: no problem can be compared with itself: {in_words(refused)}.")
+        changed |= {key: values for key, values in different.items() if key not in MODEL_SETTINGS}
+        pairs[name] = scored_for_both(
+            Samples(first, name, a[name]["settings"]["num_generations"]).rewards,
+            Samples(second, name, b[name]["settings"]["num_generations"]).rewards,
+        )
     return {
-        "first": settings_a["model_name_or_path"],
-        "second": settings_b["model_name_or_path"],
-        "sampling": [describe(one["temperature"], one["top_p"]) for one in (settings_a, settings_b)],
-        "different_settings": different,
-        "benchmarks": {name: _tests([a[name]], [b[name]]) for name in a},
-        "all": _tests([a[name] for name in a], [b[name] for name in a]),
+        "models": [_describe(found[common[0]]["settings"]) for found in (a, b)],
+        "different_settings": changed,
+        "left_out": sorted(a.keys() ^ b.keys()),
+        "benchmarks": {name: _tests([pair]) for name, pair in pairs.items()},
+        "all": _tests(list(pairs.values())),
     }
 
 
-def _differences(first: dict, second: dict, expected: set[str]) -> dict[str, list]:
-    return {
-        key: [value, second.get(key)]
-        for key, value in first.items()
-        if key not in expected and value != second.get(key)
-    }
+def _results(folder: Path) -> dict[str, dict]:
+    """The contents of its results files, by benchmark."""
+    finished = (path for path in sorted(folder.glob("*.json")) if path.with_suffix(".jsonl").is_file())
+    return {path.stem: json.loads(path.read_text()) for path in finished}
 
 
-def _load(folder: Path) -> tuple[dict, dict[str, Samples]]:
-    for name in ("settings.json", "samples.jsonl", "results.json"):
-        if not (folder / name).is_file():
-            raise UsageError(f"{folder} is not a finished evaluation: it has no {name}.")
-    return load_samples(folder)
+def _describe(settings: dict) -> str:
+    sampling = describe(settings["temperature"], settings["top_p"])
+    return f"{settings['model_name_or_path']}, {sampling}, k = {settings['num_generations']}"
 
 
-def _tests(first: list[Samples], second: list[Samples]) -> dict:
-    """All numbers are of the problems that are scored for both."""
-    pairs = [scored_for_both(one.rewards, other.rewards) for one, other in zip(first, second, strict=True)]
-    a, b = ([pair[i] for pair in pairs] for i in (0, 1))
+def _tests(pairs: list[tuple[np.ndarray, np.ndarray]]) -> dict:
+    """
+    Numbers of the problems that are scored for both: a paired bootstrap over problems, and the paper's one-sided
+    Mann–Whitney U test over evaluation runs, which needs two runs of each model.
+    """
+    from scipy.stats import mannwhitneyu
+
+    a, b = zip(*pairs, strict=True)
     every = np.concatenate(a), np.concatenate(b)
     difference, low, high, p = map(number, paired_bootstrap(a, b))
+    runs = [run_means(rewards) for rewards in every]
+    test = mannwhitneyu(*runs, alternative="greater") if min(map(len, runs)) > 1 else None
     return {
         "problems": len(every[0]),
-        "left_out": sum(len(samples.rewards) for samples in first) - len(every[0]),
         "first": number(avg_at_k(every[0])),
         "second": number(avg_at_k(every[1])),
-        "mann_whitney": compare_runs(*every),
-        "paired_bootstrap": {"difference": difference, "interval": [low, high], "p": p},
+        "difference": difference,
+        "interval": [low, high],
+        "p": p,
+        "u": test and float(test.statistic),
+        "p_of_u": test and float(test.pvalue),
     }
 
 
@@ -105,25 +104,29 @@ def show(comparison: dict) -> None:
     """Print the table."""
     for key, (a, b) in comparison["different_settings"].items():
         print(f"warning: the evaluations differ in {key}: {a!r} and {b!r}")
-    models = zip("AB", (comparison["first"], comparison["second"]), comparison["sampling"], strict=True)
-    lines = [f"{name}: {model}, {sampling}" for name, model, sampling in models]
-    table = Table(title="\n".join([*lines, "p: one-sided, of A being ahead"]))
-    table.add_column("benchmark")
-    for column in ("problems", "A", "B", "A - B", "95 % interval", "p (bootstrap)", "U", "p (Mann–Whitney)"):
-        table.add_column(column, justify="right")
+    if comparison["left_out"]:
+        print(f"not compared, finished in one only: {', '.join(comparison['left_out'])}")
+    for name, model in zip("AB", comparison["models"], strict=True):
+        print(f"{name}: {model}")
+    print("p: one-sided, of A being ahead")
     rows = dict(comparison["benchmarks"])
     if len(rows) > 1:
         rows["all problems"] = comparison["all"]
-    for name, one in rows.items():
-        runs, paired = one["mann_whitney"], one["paired_bootstrap"]
-        table.add_row(
+    cells = [
+        [
             name,
-            f"{one['problems']}" + (f" ({one['left_out']} left out)" if one["left_out"] else ""),
-            mean(one["first"]),
-            mean(one["second"]),
-            mean(paired["difference"]),
-            " – ".join(map(mean, paired["interval"])),
-            "–" if paired["p"] is None else f"{paired['p']:.4f}",
-            *(["–", "k = 1: no runs to compare"] if runs["p"] is None else [f"{runs['u']:g}", f"{runs['p']:.4f}"]),
-        )
-    print_table(table)
+            str(one["problems"]),
+            *(mean(one[key]) for key in ("first", "second", "difference")),
+            interval(one["interval"]),
+            _p(one["p"]),
+            "–" if one["u"] is None else f"{one['u']:g}",
+            _p(one["p_of_u"]),
+        ]
+        for name, one in rows.items()
+    ]
+    titles = ["benchmark", "problems", "A", "B", "A - B", "95 % interval", "p (bootstrap)", "U", "p (Mann–Whitney)"]
+    print_table([titles, *cells])
+
+
+def _p(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"

@@ -163,17 +163,15 @@ class TransformersGenerator:
     """
     Samples a batch of prompts together.
 
-    The batch is seeded by its first prompt's seed, so that equal batches give equal completions on equal hardware. One
-    that memory cannot hold is sampled in two halves.
+    The batch is seeded by its first prompt's seed, so that equal batches give equal completions on equal hardware. If
+    memory cannot hold the batch, its two halves are sampled one after the other.
     """
 
-    def __init__(
-        self, source: ModelSource, sampling: Sampling, device: torch.device, model: PreTrainedModel | None = None
-    ):
-        self.tokenizer = source.tokenizer()
-        self.model = source.model().to(device).eval() if model is None else model
-        self.end = end_tokens(self.tokenizer, self.model.generation_config, sampling.chats)
-        self.pad = self.tokenizer.pad_token_id
+    def __init__(self, source: ModelSource, sampling: Sampling, device: torch.device):
+        tokenizer = source.tokenizer()
+        self.model = source.model().to(device).eval()
+        self.end = end_tokens(tokenizer, self.model.generation_config, sampling.chats)
+        self.pad = tokenizer.pad_token_id
         if self.pad is None:
             self.pad = self.end[0] if self.end else 0
         greedy = sampling.temperature == 0
@@ -181,7 +179,7 @@ class TransformersGenerator:
         self.config = GenerationConfig(
             eos_token_id=self.end or None,
             pad_token_id=self.pad,
-            bos_token_id=self.tokenizer.bos_token_id,
+            bos_token_id=tokenizer.bos_token_id,
             max_new_tokens=sampling.max_completion_length,
             do_sample=not greedy,
             **({} if greedy else {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": 0}),
@@ -204,7 +202,7 @@ class TransformersGenerator:
             if not half:
                 raise
             logger.warning(f"Out of memory: {len(prompts)} completions are sampled in two halves.")
-        # here, where the error no longer holds the tensors of the batch
+        # outside `except`, so the traceback no longer keeps the batch in memory
         return self(prompts[:half], seeds[:half]) + self(prompts[half:], seeds[half:])
 
     def _completion(self, ids: list[int]) -> Completion:
@@ -213,33 +211,15 @@ class TransformersGenerator:
 
 
 class VLLMGenerator:
-    """
-    Samples with vLLM, every completion with its own seed.
+    """Samples with vLLM, every completion with its own seed. `engine` are arguments of `vllm.LLM`."""
 
-    Under a launcher each process has its own engine; the engine of a single process may use several GPUs.
-    """
-
-    def __init__(
-        self,
-        source: ModelSource,
-        sampling: Sampling,
-        num_processes: int,
-        tensor_parallel_size: int = 1,
-        gpu_memory_utilization: float = 0.9,
-        max_model_length: int | None = None,
-    ):
+    def __init__(self, source: ModelSource, sampling: Sampling, engine: dict[str, Any]):
         try:
             from vllm import LLM, SamplingParams
             from vllm.lora.request import LoRARequest
         except ImportError as error:
             raise ImportError("use_vllm needs vLLM: pip install 'trl[vllm]'.") from error
 
-        if num_processes > 1 and tensor_parallel_size > 1:
-            raise ValueError(
-                f"vllm_tensor_parallel_size={tensor_parallel_size} on {num_processes} processes: each process has an "
-                "engine on its own GPU. For an engine on several GPUs start one process."
-            )
-        self.tokenizer = source.tokenizer()
         name, options, self.lora = source.name, {}, None
         if source.is_adapter():
             rank = _peft().PeftConfig.from_pretrained(source.name, revision=source.revision).r
@@ -249,17 +229,13 @@ class VLLMGenerator:
                 source.name if Path(source.name).is_dir() else snapshot_download(source.name, revision=source.revision)
             )
             self.lora = LoRARequest("adapter", 1, path)
-        if num_processes > 1:
-            options["distributed_executor_backend"] = "external_launcher"  # as TRL's colocated engines
         self.llm = LLM(
             model=name,
             revision=None if self.lora else source.revision,
             dtype=source.dtype,
             trust_remote_code=source.trust_remote_code,
-            tensor_parallel_size=tensor_parallel_size,
-            gpu_memory_utilization=gpu_memory_utilization,
-            max_model_len=max_model_length,
             **options,
+            **engine,
         )
         self._sampling_params = SamplingParams
         self.sampling = sampling
@@ -267,7 +243,7 @@ class VLLMGenerator:
             declared = GenerationConfig.from_pretrained(name, revision=None if self.lora else source.revision)
         except OSError:
             declared = None  # the model has none
-        self.end = end_tokens(self.tokenizer, declared, sampling.chats)
+        self.end = end_tokens(source.tokenizer(), declared, sampling.chats)
 
     def __call__(self, prompts: list[list[int]], seeds: list[int]) -> list[Completion]:
         params = [

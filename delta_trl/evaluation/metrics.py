@@ -5,30 +5,34 @@ A missing reward is NaN: it counts as no sample, never as 0.
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 
 RESAMPLES = 10_000
+BLOCK = 500  # of them that are drawn at a time
 ENDS = (0.025, 0.975)  # of an interval of 95 %, as quantiles of the resamples
 ENOUGH = 10  # problems, or an audit's prompts: of 3, intervals of 95 % hold the mean 77 % of the time
 ROUNDING = 1e-12  # a mean of differences as small as this is 0
-BLOCK = 10_000_000  # drawn indices held at a time
 
 
 def problem_means(rewards: np.ndarray) -> np.ndarray:  # (P, k) -> (P,)
     """Each problem's mean reward over its scored samples; NaN for a problem without any."""
     scored = ~np.isnan(rewards)
-    totals = np.where(scored, rewards, 0.0).sum(axis=1)
-    counts = scored.sum(axis=1)
+    totals, counts = np.where(scored, rewards, 0.0).sum(axis=1), scored.sum(axis=1)
     return np.divide(totals, counts, out=np.full(len(rewards), np.nan), where=counts > 0)
+
+
+def run_means(rewards: np.ndarray) -> np.ndarray:  # (P, k) -> (k,)
+    """The accuracy of each evaluation run: run i is sample i of every problem. Runs without a score are left out."""
+    return _scored(problem_means(rewards.T))
 
 
 def avg_at_k(rewards: np.ndarray) -> float:
     """avg@k: the mean over problems of their mean reward. NaN if nothing was scored."""
-    means = problem_means(rewards)
-    means = means[~np.isnan(means)]
-    return float(means.mean()) if len(means) else float("nan")
+    means = _scored(problem_means(rewards))
+    return float(means.mean()) if len(means) else math.nan
 
 
 def pass_at_k(rewards: np.ndarray, k: int) -> float:
@@ -41,20 +45,20 @@ def pass_at_k(rewards: np.ndarray, k: int) -> float:
     c = (rewards >= 1.0).sum(axis=1)
     n, c = n[n > 0], c[n > 0]
     if not len(n) or n.min() < k:
-        return float("nan")
+        return math.nan
     # C(n - c, k) / C(n, k) = Π_{i < k} (n - c - i) / (n - i); a factor is 0 where fewer than k are wrong
     i = np.arange(k)
     factors = np.clip(n[:, None] - c[:, None] - i, 0, None) / (n[:, None] - i)
     return float(1.0 - factors.prod(axis=1).mean())
 
 
-def bootstrap_interval(benchmarks: list[np.ndarray]) -> tuple[float, float]:
+def bootstrap_interval(benchmarks: Sequence[np.ndarray]) -> tuple[float, float]:
     """
     Percentile bootstrap interval, of 95 %, of avg@k over problems. NaN with fewer than `ENOUGH` scored problems, or if
     all their means are equal: it would be far too narrow.
 
     Args:
-        benchmarks (`list[np.ndarray]`):
+        benchmarks (`Sequence[np.ndarray]`):
             Rewards (P_b, k) of each benchmark. Problems are resampled within each; the interval is that of the average
             over all problems.
     """
@@ -68,12 +72,12 @@ def scored_for_both(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, 
     return first[both], second[both]
 
 
-def paired_bootstrap(first: list[np.ndarray], second: list[np.ndarray]) -> tuple[float, float, float, float]:
+def paired_bootstrap(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> tuple[float, float, float, float]:
     """
     Paired bootstrap over problems: the same problems are drawn for both models.
 
     Args:
-        first, second (`list[np.ndarray]`):
+        first, second (`Sequence[np.ndarray]`):
             Rewards (P_b, k) of each benchmark, of problems scored for both; the numbers of samples may differ.
 
     Returns:
@@ -88,51 +92,21 @@ def paired_bootstrap(first: list[np.ndarray], second: list[np.ndarray]) -> tuple
     return difference, *_interval(differences, resampled), float(p)
 
 
-def compare_runs(first: np.ndarray, second: np.ndarray) -> dict[str, float | None]:
-    """
-    The paper's one-sided Mann–Whitney U test over evaluation runs: is the first model ahead? Run i of a model is its
-    accuracy over all problems on sample i of each.
-
-    Args:
-        first, second (`np.ndarray`):
-            Rewards (P, k) and (P, k') of problems scored for both, of one benchmark or of several joined along P.
-
-    Returns:
-        `dict`: `u`, the statistic of the first, and `p`, both `None` where a model has a single run.
-
-    Raises:
-        ImportError: If scipy is missing.
-    """
-    try:
-        from scipy.stats import mannwhitneyu
-    except ImportError as error:
-        raise ImportError("Comparing evaluations needs scipy: pip install scipy.") from error
-
-    runs = [_scored(problem_means(rewards.T)) for rewards in (first, second)]
-    if min(map(len, runs)) < 2:
-        return {"u": None, "p": None}
-    result = mannwhitneyu(*runs, alternative="greater")
-    return {"u": float(result.statistic), "p": float(result.pvalue)}
-
-
 def _scored(means: np.ndarray) -> np.ndarray:
     return means[~np.isnan(means)]
 
 
-def _resampled_means(groups: list[np.ndarray]) -> np.ndarray:  # (RESAMPLES,)
+def _resampled_means(groups: Sequence[np.ndarray]) -> np.ndarray:  # (RESAMPLES,)
     """Means over all groups, each resampled within itself."""
-    rng, size = np.random.default_rng(0), sum(map(len, groups))
-    totals = np.zeros(RESAMPLES)
-    for values in groups:
-        block = max(1, BLOCK // max(1, len(values)))
-        for start in range(0, RESAMPLES, block):
-            rows = min(block, RESAMPLES - start)
-            drawn = rng.integers(0, len(values), (rows, len(values))) if len(values) else np.zeros((rows, 0), int)
-            totals[start : start + rows] += values[drawn].sum(axis=1)
-    return totals / size if size else np.full(RESAMPLES, np.nan)
+    rng, totals = np.random.default_rng(0), np.zeros(RESAMPLES)
+    for values in filter(len, groups):
+        for start in range(0, RESAMPLES, BLOCK):
+            drawn = rng.integers(0, len(values), (BLOCK, len(values)))
+            totals[start : start + BLOCK] += values[drawn].sum(axis=1)
+    return totals / max(1, sum(map(len, groups)))
 
 
-def _interval(groups: list[np.ndarray], resampled: np.ndarray) -> tuple[float, float]:
+def _interval(groups: Sequence[np.ndarray], resampled: np.ndarray) -> tuple[float, float]:
     every = np.concatenate(groups)
     if len(every) < ENOUGH or np.ptp(every) <= ROUNDING:
         return math.nan, math.nan

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable
-from contextlib import nullcontext
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,11 +16,9 @@ from ..files import (
     ENTROPY_STATE,
     LAST_FILE,
     SETTINGS,
-    FolderLock,
     begin_checkpoint,
     checkpoints,
     is_complete,
-    names_disk,
     write_json,
 )
 from .rollouts import optimiser_steps_per_rollout, warn_of_checkpoints_inside_a_rollout
@@ -46,13 +43,11 @@ class SafeCheckpoints(GRPOTrainer):
     [`~trl.GRPOTrainer`] that resumes from complete checkpoints only.
 
     A checkpoint counts as complete once its last file is there, which is written after every process has written its
-    part. A run keeps other processes out of its folder, records its settings in `training_settings.json`, there and in
-    its checkpoints, and resumes from a checkpoint only with the settings that this was saved with. Errors while a
-    checkpoint is written name its folder and the space left on the disk.
+    part. A run records its settings in `training_settings.json`, in its folder and in its checkpoints, and resumes
+    from a checkpoint only with the settings that this was saved with.
 
     Attributes:
         checkpoint_parts (`list[CheckpointPart]`): State beyond `GRPOTrainer`'s own; subclasses add to it.
-        folder_lock: A context manager that keeps other processes out of `output_dir`.
         harmless_options (`frozenset[str]`): Options of a subclass that may change when a run goes on.
         dataset_name (`str`, *optional*): Hub id or path, for the record of settings.
         recipe (`dict`, *optional*): Options that a recipe sets beside `args`, for the record of settings.
@@ -66,8 +61,6 @@ class SafeCheckpoints(GRPOTrainer):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.checkpoint_parts: list[CheckpointPart] = []
-        # only the main process writes
-        self.folder_lock = FolderLock(Path(self.args.output_dir)) if self.is_world_process_zero() else nullcontext()
         for warning in warn_of_checkpoints_inside_a_rollout(self.args):
             logger.warning(warning)
 
@@ -90,13 +83,12 @@ class SafeCheckpoints(GRPOTrainer):
                 "sync_ref_model=True: the reference model, which has moved, is in no checkpoint. It starts again from "
                 "the base model, and the run will differ from an uninterrupted one."
             )
-        with self.folder_lock:
-            if self.is_world_process_zero():
-                self._settings = as_json(self.settings())
-                if checkpoint is not None:
-                    check_settings(self, checkpoint, self._settings)
-                write_json(self._settings, Path(self.args.output_dir, SETTINGS))
-            output = super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
+        if self.is_world_process_zero():
+            self._settings = as_json(self.settings())
+            if checkpoint is not None:
+                check_settings(self, checkpoint, self._settings)
+            write_json(self._settings, Path(self.args.output_dir, SETTINGS))
+        output = super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
         if output.global_step == done:
             logger.warning(
                 f"Nothing was left to train: {checkpoint} has all {done} optimiser steps. Raise max_steps (or "
@@ -120,22 +112,17 @@ class SafeCheckpoints(GRPOTrainer):
     def _save_checkpoint(self, model, trial):
         # before the rest: a checkpoint counts as complete once its last file, trainer_state.json, is written
         folder = Path(self._get_output_dir(trial=trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
-        with names_disk(folder):
-            if self.args.should_save:
-                begin_checkpoint(folder)
-            if self.is_world_process_zero():  # those of the start: callbacks may have changed some since
-                write_json(self._settings or as_json(self.settings()), folder / SETTINGS)
-            self.accelerator.wait_for_everyone()
-            for part in self.checkpoint_parts:
-                part.save(folder)
-            if self.use_adaptive_entropy and self.args.should_save:  # TRL writes it after the last file
-                entropy = {"entropy_coef": self.entropy_coef, "last_world_entropy": self._last_world_entropy}
-                write_json(entropy, folder / ENTROPY_STATE)
-            super()._save_checkpoint(model, trial)
-
-    def save_model(self, output_dir=None, _internal_call=False):
-        with names_disk(Path(output_dir or self.args.output_dir)):
-            super().save_model(output_dir, _internal_call=_internal_call)
+        if self.args.should_save:
+            begin_checkpoint(folder)
+        if self.is_world_process_zero():  # those of the start: callbacks may have changed some since
+            write_json(self._settings or as_json(self.settings()), folder / SETTINGS)
+        self.accelerator.wait_for_everyone()
+        for part in self.checkpoint_parts:
+            part.save(folder)
+        if self.use_adaptive_entropy and self.args.should_save:  # TRL writes it after the last file
+            entropy = {"entropy_coef": self.entropy_coef, "last_world_entropy": self._last_world_entropy}
+            write_json(entropy, folder / ENTROPY_STATE)
+        super()._save_checkpoint(model, trial)
 
     def _save_rng_state(self, output_dir):
         super()._save_rng_state(output_dir)

@@ -20,7 +20,6 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import get_config_model_id
 
 from ..arguments.lookup import nearest
-from ..data.columns import check_datasets
 from ..evaluation.generation import ModelSource
 from ..policy.checks import check_files, check_prompts, check_tokenizer, check_weights
 from ..rewards.reasoning import warn_of_hidden_reasoning
@@ -85,7 +84,6 @@ def check_data(datasets: dict[str, Any], rewards: list | None) -> None:
                 f"reward_funcs={reward!r}: a text is the hub id of a reward model. Give the function: "
                 f"delta_trl.rewards.get_reward({reward!r})."
             )
-    check_datasets(datasets, rewards)
 
 
 def check_model(

@@ -21,8 +21,9 @@ def test_what_lies_in_the_working_directory_is_found(folder):
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("mine/here.value", "expected a dotted path of names"),
-        ("absent_here.value", "there is no module 'absent_here'.*Known ones are delta"),
+        ("mine/here.value", "'mine/here.value'.*delta.*dotted path"),
+        ("detla", "did you mean 'delta'"),
+        ("absent_here.value", "there is no module 'absent_here'"),
         ("json.absent.value", "there is no module 'json.absent'"),
         ("json.lods", "module 'json' has no 'lods' .did you mean 'loads'"),
     ],
@@ -37,7 +38,7 @@ def test_what_is_not_there_is_named(folder, path, message):
     [
         ("import absent_elsewhere", ModuleNotFoundError, "No module named 'absent_elsewhere'"),
         ("raise ModuleNotFoundError('my own words')", ModuleNotFoundError, "my own words"),
-        ("def f(:", ValueError, "broken_here.py, line 1"),
+        ("def f(:", SyntaxError, "broken_here.py, line 1"),
     ],
     ids=["lacks a module", "says so itself", "syntax"],
 )

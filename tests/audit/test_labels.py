@@ -5,12 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from datasets import Dataset
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from delta_trl.audit.labels import Labelled, UnfitError, join, to_row
-from delta_trl.audit.loading import LABELLED, by_problem, differences, load_answers, load_labelled, own_file
+from delta_trl.audit.labelled import LABELLED, Labelled, UnfitError, differing, join, load_labelled, resolve, to_row
 
 from ..corpus import tiny
 
@@ -19,7 +17,7 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
 def read(name: str, file: str) -> list[Labelled]:
-    return load_labelled(name, replace(LABELLED[name], source=str(FIXTURES / file), data_file=None))
+    return load_labelled(name, replace(LABELLED[name], source=str(FIXTURES / file)))
 
 
 def texts(one: Labelled, ranges) -> list[str]:
@@ -38,26 +36,8 @@ def test_processbench():
     assert (right.reward, right.marks) == (1, [])
     assert texts(alone, alone.marks) == ["Half an hour has 50 minutes.\n\n"]
     assert (by_chance.reward, by_chance.marks) == (1, [])  # a wrong step, but a right answer
-    groups = list(by_problem([wrong, right, alone]).values())
-    assert [len(group) for group in groups] == [2, 1]  # white space aside
-
-
-def test_prm800k():
-    wrong, right, given_up, _ = read("prm800k", "prm800k.jsonl")
-    assert [one.reward for one in (wrong, right, given_up)] == [0, 1, 0]
-    assert texts(wrong, wrong.marks) == ["Then 12 + 5 = 18.\n"]
-    assert "".join(texts(wrong, wrong.units)) == wrong.completion
-    assert right.marks == []
-    assert given_up.marks == []
-    assert wrong.solution == "17"
-
-
-def test_prm800k_of_phase_1_has_no_whole_solutions():
-    row = {
-        "question": {"problem": "p", "ground_truth_answer": "1"},
-        "label": {"steps": [], "finish_reason": "solution"},
-    }
-    assert list(LABELLED["prm800k"].read(Dataset.from_list([row]))) == []
+    assert alone.prompt.startswith("A pri")
+    assert alone.prompt.endswith("within \\boxed{}.")  # the recipes' template
 
 
 def test_humanevalpack():
@@ -72,43 +52,27 @@ def test_humanevalpack():
     assert texts(lines, lines.units) == lines.completion.splitlines(keepends=True)
 
 
-def test_differences_mark_what_is_missing():
-    assert differences("a c", "a b c") == [(2, 3)]
-    assert differences("a b c", "a c") == [(2, 4)]
-    assert differences("same", "same") == []
-
-
-def test_answers_of_the_problems(monkeypatch):
-    data = replace(LABELLED["processbench_gsm8k"], answers=("gsm8k", str(FIXTURES / "gsm8k.jsonl"), None, "test"))
-    answers = load_answers(data)
-    problem = "A printer prints 40 pages per minute. How many pages does it print in half an hour?"
-    assert answers[problem] == "1,200"
-    assert load_answers(LABELLED["humanevalpack"]) == {}
-
-
-def test_answers_that_cannot_be_had(caplog):
-    data = replace(LABELLED["processbench_gsm8k"], answers=("gsm8k", "none/such.jsonl", None, "test"))
-    assert load_answers(data) == {}
-    assert "no siblings are sampled" in caplog.text
+def test_differing_ranges_mark_what_is_missing():
+    assert differing("a c", "a b c") == [(2, 3)]
+    assert differing("a b c", "a c") == [(2, 4)]
+    assert differing("same", "same") == []
 
 
 def test_a_file_of_ones_own(tmp_path):
     path = tmp_path / "mine.jsonl"
     row = {"prompt": "1+1=", "completion": "it is 3", "reward": 0.0, "marks": [[6, 7]], "units": [[0, 6], [6, 7]]}
     path.write_text(json.dumps(row) + "\n")
-    (one,) = load_labelled("mine", own_file(str(path)))
+    name, data = resolve(str(path))
+    (one,) = load_labelled(name, data)
     assert texts(one, one.marks) == ["3"]
     assert texts(one, one.units) == ["it is ", "3"]
-    for change, message in (
-        ({"marks": [[6, 9]]}, r"row 1: marks=\[\[6, 9\]\]: expected ranges \[start, end\] of the completion's 7"),
-        ({"units": [[3, 3]]}, "units="),
-    ):
+    for change, message in (({"marks": [[6, 9]]}, r"row 1: marks"), ({"units": [[3, 3]]}, "row 1: units")):
         path.write_text(json.dumps(row | change) + "\n")
         with pytest.raises(ValueError, match=message):
-            load_labelled("mine", own_file(str(path)))
-    path.write_text(json.dumps({"prompt": "a", "completion": "b", "reward": 1.0}) + "\n")
-    with pytest.raises(ValueError, match="needs the columns prompt, completion, reward, marks; marks missing from"):
-        load_labelled("mine", own_file(str(path)))
+            load_labelled(name, data)
+    path.write_text(json.dumps({"prompt": "a", "answer": "b", "reward": 1.0}) + "\n")
+    with pytest.raises(ValueError, match=r"row 1: .*completion.*prompt, answer, reward"):
+        load_labelled(name, data)
 
 
 # --- in tokens ---
@@ -147,7 +111,7 @@ def pieces(row: dict, tokenizer) -> dict[int, str]:
 
 def test_steps_in_tokens_that_swallow_line_breaks(bytewise):
     one = read("processbench_gsm8k", "processbench.jsonl")[0]
-    row = to_row(one, [1], bytewise, None)
+    row = to_row(one, bytewise, None)
     assert ".ĊĊ" in bytewise.convert_ids_to_tokens(row["token_ids"])
     assert list(pieces(row, bytewise).values()) == texts(one, one.units)  # ".\n\n" is a token of the step before
     assert row["marked"] == [1]
@@ -155,7 +119,7 @@ def test_steps_in_tokens_that_swallow_line_breaks(bytewise):
 
 def test_tokens_that_differ(bytewise):
     one = Labelled("p", "    return abs(a - b) * 2\n", 0.0, [(17, 18)])
-    row = to_row(one, [1], bytewise, None)
+    row = to_row(one, bytewise, None)
     assert [bytewise.decode([row["token_ids"][i]]) for i in row["marked"]] == [" -"]
     assert row["unit"] == list(range(len(row["token_ids"])))
 
@@ -163,7 +127,7 @@ def test_tokens_that_differ(bytewise):
 def test_characters_of_several_tokens(bytewise):
     text = "x = 😀 + 語"
     start = text.index("😀")
-    row = to_row(Labelled("p", text, 0.0, [(start, start + 1)]), [1], bytewise, None)
+    row = to_row(Labelled("p", text, 0.0, [(start, start + 1)]), bytewise, None)
     assert "😀" in bytewise.decode([row["token_ids"][i] for i in row["marked"]])
     assert "+" not in bytewise.decode([row["token_ids"][i] for i in row["marked"]])
 
@@ -171,16 +135,16 @@ def test_characters_of_several_tokens(bytewise):
 def test_what_does_not_fit(bytewise):
     joined, steps = join(["one", "two"], "")
     with pytest.raises(UnfitError, match="a unit begins inside a token"):
-        to_row(Labelled("p", "another", 0.0, [(0, 2)], [(0, 2), (2, 7)]), [1], bytewise, None)
+        to_row(Labelled("p", "another", 0.0, [(0, 2)], [(0, 2), (2, 7)]), bytewise, None)
     with pytest.raises(UnfitError, match="longer than the model's 3 tokens"):
-        to_row(Labelled("p", "a b c d", 0.0), [1], bytewise, 3)
+        to_row(Labelled("p", "a b c d", 0.0), bytewise, 3)
     with pytest.raises(UnfitError, match="no token"):
-        to_row(Labelled("p", "", 0.0), [1], bytewise, None)
+        to_row(Labelled("p", "", 0.0), bytewise, None)
     assert (joined, steps) == ("onetwo", [(0, 3), (3, 6)])
 
 
 def test_tiny_tokenizer_of_characters():
     tokenizer = tiny.tokenizer()
-    row = to_row(Labelled("p", "abcd", 0.0, [(1, 3)], [(0, 2), (2, 4)]), [1], tokenizer, None)
+    row = to_row(Labelled("p", "abcd", 0.0, [(1, 3)], [(0, 2), (2, 4)]), tokenizer, None)
     assert row["unit"] == [0, 0, 1, 1]
     assert row["marked"] == [0, 1]

@@ -1,79 +1,99 @@
+"""The page of an audit: what it says, which tokens it shows, and that text from models does nothing."""
+
 import re
+from html.parser import HTMLParser
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delta_trl.audit.page import SHOWN, _example, _examples, verdict
+from delta_trl.audit.page import page, verdict
+
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "</dd><img src=x onerror=alert(1)>",
+    "\u202edrawer",
+    '"><a href="//x">',
+    "&amp;",
+]
+
+
+def line(length=3, marked=(0,), **changes) -> dict:
+    tokens = [f"t{i}" for i in range(length)]
+    found = {"unit": list(range(length)), "marked": list(marked), "tokens": tokens, "prompt": "p", "reward": 0.0,
+             "advantage": -1.0, "scores": {"rule": [float(i) for i in range(length)]}}  # fmt: skip
+    return found | changes
+
+
+def of_side(auc=0.5, chance="", prompts=10, **changes) -> dict:
+    numbers = {"auc": auc, "interval": [auc - 0.1, auc + 0.1], "p": 0.01 if chance else 0.5, "chance": chance}
+    return numbers | {"equal": False, "responses": 20, "prompts": prompts} | changes
+
+
+def rendered(rules, lines=(), name="mine") -> str:
+    one = {"rules": rules, "prompts": 1, "completions": 2, "mean_reward": 0.5, "left_out": {"1 & 2": 3}}
+    settings = {"model_name_or_path": "org/model", "rules": {"rule": "DelTA()"}, "seed": 0}
+    return page({"settings": settings, "versions": {}, "benchmarks": {name: one}}, {name: list(lines)})
+
+
+def test_what_is_below_chance_is_told_apart():
+    html = rendered({"good": {"losers": of_side(0.812, "above")}, "bad": {"losers": of_side(0.213, "below")},
+                     "none": {"losers": of_side(0.55)}, "alike": {"losers": of_side(equal=True)}})  # fmt: skip
+    cells = dict(re.findall(r'<th scope="row">(\w+)</th><td[^>]*>(.*?)</td>', html))
+    assert cells["good"].endswith("0.812")
+    assert "below chance" in cells["bad"]
+    assert cells["none"] == "0.550"
+    assert "alike" in cells["alike"]
+
+
+def test_only_what_is_hardly_chance_is_spoken_of():
+    rules = {"good": of_side(0.7, "above"), "best": of_side(0.8, "above"), "chance": of_side(0.6)}
+    rules |= {"bad": of_side(0.3, "below"), "worst": of_side(0.2, "below")}
+    above, below = verdict({rule: {"losers": numbers} for rule, numbers in rules.items()})
+    assert above.endswith("above chance: best (0.80), good (0.70).")
+    assert below.endswith("below chance: worst (0.20), bad (0.30).")
+    (nothing,) = verdict({"some": {"winners": of_side(0.6)}})
+    assert nothing.endswith("above chance: none.")
+    (few,) = verdict({"some": {"losers": of_side(0.9, prompts=9)}})
+    assert "Too few prompts, 9," in few
 
 
 @given(st.integers(1, 300), st.data())
 def test_a_window_around_the_first_mark(length, data):
-    """Of a long completion it says how many tokens it leaves out."""
     marked = data.draw(st.integers(0, length - 1))
-    line = {"unit": list(range(length)), "marked": [marked], "tokens": [f"t{i}" for i in range(length)], "prompt": "p",
-            "reward": 0.0, "advantage": -1.0, "scores": {"rule": [float(i) for i in range(length)]}}  # fmt: skip
-    example = _example(line, ["rule"])
-    html = str(example["rows"][0]["tokens"])
+    html = rendered({"rule": {"losers": of_side()}}, [line(length, [marked])])
     shown = [int(i) for i in re.findall(r">t(\d+)<", html)]
     assert f">t{marked}</mark>" in html
-    assert [*range(example["before"]), *shown, *range(length - example["after"], length)] == list(range(length))
-    assert len(shown) == length or example["before"] or example["after"]
-
-
-def rule(auc=0.5, p=0.5, difference=(-0.1, 0.1), prompts=10, side="losers") -> dict:
-    return {
-        side: {"auc": auc, "interval": (0.4, 0.6), "p": p, "prompts": prompts},
-        "gradient": {"difference_interval": difference},
-    }
-
-
-def test_only_what_is_hardly_chance_is_spoken_of():
-    rules = {
-        "uniform": {"gradient": {"difference_interval": (0, 0)}},
-        "good": rule(0.7, 0.001, (0.1, 0.2)),
-        "best": rule(0.8, 0.05, (0.0, 0.2)),
-        "chance": rule(0.6, 0.06),
-        "bad": rule(0.3, 0.03, (-0.2, -0.1)),
-        "worst": rule(0.2, 0.001, None),
-        "none": rule(0.4, 0.2, (-0.2, 0.0)),
-    }
-    assert verdict(rules) == [
-        "Rank the tokens at which losers went wrong high: best (0.80), good (0.70).",
-        "Rank them low, against their purpose: worst (0.20), bad (0.30).",
-        "One rollout batch's gradient lies closer to the reference than uniform credit's under good, and farther "
-        "under bad.",
-    ]
-    winners = {"uniform": {}, "some": rule(side="winners", difference=None)}
-    assert verdict(winners) == [
-        "Rank the tokens of winners at which siblings failed high: none.",
-        "One rollout batch's gradient lies closer to the reference than uniform credit's under no rule, and farther "
-        "under none.",
-    ]
-    few = "Losers of 9 prompts have labels: too few to say what finds the tokens at which losers went wrong."
-    assert verdict({"some": {"losers": rule(0.9, prompts=9)["losers"]}}) == [few]
-
-
-def example(scores, units=None, marked=(0,), **changes) -> dict:
-    tokens = [f"t{i}" for i in range(len(scores))]
-    line = {"unit": units or list(range(len(scores))), "marked": list(marked), "tokens": tokens, "prompt": "p",
-            "reward": 0.0, "advantage": -1.0, "scores": {"rule": scores}}  # fmt: skip
-    return line | changes
+    assert shown == list(range(shown[0], shown[-1] + 1))
+    assert ("<dd>… " in html, " …</dd>" in html) == (shown[0] > 0, shown[-1] < length - 1)
 
 
 def test_shades_are_by_the_rank_of_the_mean_score_of_a_unit():
-    """Units of 1, 2 and 1 tokens with the means 5, 1 and 3: ranks 5/6, 1/6 and 1/2, squared in tenths 7, 0 and 2."""
-    (row,) = _example(example([5.0, 0.0, 2.0, 3.0], units=[0, 1, 1, 4], marked=[1]), ["rule"])["rows"]
-    assert re.findall('<(mark|span) class="(.*?)" title="score (.*?)">', str(row["tokens"])) == [
-        ("span", "a7", "5"), ("mark", "", "0"), ("mark", "", "2"), ("span", "a2", "3"),
-    ]  # fmt: skip
-    assert not row["equal"]
-    (row,) = _example(example([1.0, 1.0]), ["rule"])["rows"]
-    assert row["equal"]
-    assert 'class="a' not in str(row["tokens"])
+    """Units of 1, 2 and 1 tokens with the means 5, 1 and 3: ranks 5/6, 1/6 and 1/2, squared."""
+    units = line(4, [1], unit=[0, 1, 1, 4], scores={"rule": [5.0, 0.0, 2.0, 3.0]})
+    shades = re.findall(r'<(mark|span) style="--rank:(.*?)">', rendered({"rule": {"losers": of_side()}}, [units]))
+    assert shades == [("span", "0.69"), ("mark", "0.03"), ("mark", "0.03"), ("span", "0.25")]
+    alike = line(2, scores={"rule": [1.0, 1.0]})
+    assert set(re.findall('--rank:(.*?)"', rendered({"rule": {"losers": of_side()}}, [alike]))) == {"0.00"}
 
 
-def test_examples_are_evenly_over_the_audit():
-    for count, expected in ((0, []), (3, [0, 1, 2]), (7, [0, 1, 3, 5]), (8, [0, 2, 4, 6])):
-        lines = [example([1.0], prompt=str(i)) for i in range(count)]
-        assert [int(one["prompt"]) for one in _examples({"losers": lines}, ["rule"])["losers"]] == expected
-    assert SHOWN == 4
+def test_hostile_text_is_shown_and_does_nothing():
+    class Parsed(HTMLParser):
+        def __init__(self, html):
+            super().__init__()
+            self.tags, self.text = set(), ""
+            self.feed(html)
+
+        def handle_starttag(self, tag, attributes):
+            self.tags.add(tag)
+            assert not [name for name, _ in attributes if name.startswith("on")]
+
+        def handle_data(self, text):
+            self.text += text
+
+    text = "".join(HOSTILE)
+    hostile = line(5, tokens=HOSTILE, prompt=text, scores={text: [1.0, 2, 3, 4, 5]})
+    parsed = Parsed(rendered({text: {"losers": of_side()}}, [hostile], text))
+    assert not parsed.tags & {"script", "img", "a", "iframe"}
+    assert parsed.text.count("<script>alert(1)</script>") >= 3
+    assert "\u202e" not in "".join(re.findall("<dd>.*?</dd>", rendered({text: {}}, [hostile], "mine")))

@@ -12,12 +12,7 @@ from scipy import stats
 
 from delta_trl.arguments.errors import UsageError
 from delta_trl.audit import statistics
-from delta_trl.audit.statistics import (
-    Marked,
-    agreement,
-    auc,
-    identification,
-)
+from delta_trl.audit.statistics import Marked, auc, identification, marked_of, unit_scores
 
 
 @st.composite
@@ -57,7 +52,7 @@ def simulated(rng, effect: float, prompts: int = 30, siblings: int = 4) -> Marke
             marked[rng.choice(n, size=int(rng.integers(1, 3)), replace=False)] = True
             marks.append(marked)
             scores.append(rng.normal(size=n) + rng.normal() * 5 + effect * marked)  # a level of its own
-            groups.append(group * 7)
+            groups.append(group)
     return Marked({"rule": scores, "nothing": [np.zeros_like(s) for s in scores]}, marks, groups)
 
 
@@ -69,6 +64,7 @@ def test_a_known_effect():
     assert rule["interval"][0] < rule["auc"] < rule["interval"][1]
     assert rule["interval"][1] - rule["interval"][0] < 0.06
     assert rule["p"] < 0.002
+    assert (rule["chance"], nothing["chance"]) == ("above", "")
     assert (rule["responses"], rule["prompts"]) == (800, 200)
     assert nothing["auc"] == 0.5
     assert nothing["interval"] == [0.5, 0.5]
@@ -123,6 +119,8 @@ def test_without_an_effect_intervals_and_p_are_honest(batch):
 def test_few_prompts_have_no_interval():
     few = identification(simulated(np.random.default_rng(0), 1.0, prompts=9))["rule"]
     assert few["interval"] is None
+    assert few["p"] < 0.05
+    assert few["chance"] == ""
     assert 0.5 < few["auc"] < 1
 
 
@@ -130,57 +128,27 @@ def test_intervals_know_that_siblings_are_alike():
     """Equal siblings say no more than one of them."""
     rng = np.random.default_rng(2)
     one = simulated(rng, 0.3, prompts=40, siblings=1)
-    many = Marked({"rule": one.scores["rule"] * 5}, one.marks * 5, one.groups * 5)
-    alone = Marked({"rule": one.scores["rule"]}, one.marks, one.groups)
+    many = Marked({"rule": one.scores["rule"] * 5}, one.marks * 5, one.prompts * 5)
+    alone = Marked({"rule": one.scores["rule"]}, one.marks, one.prompts)
     wide = [np.ptp(identification(marked)["rule"]["interval"]) for marked in (alone, many)]
     assert wide[1] == pytest.approx(wide[0], rel=0.1)
 
 
-def batches(rng, signal: np.ndarray, noise: float, count: int) -> np.ndarray:
-    return signal + noise * rng.normal(size=(count, len(signal))) / len(signal) ** 0.5
+def line(**changes) -> dict:
+    found = {"prompt": "p", "advantage": -1.0, "unit": [0, 1, 1, 4], "marked": [1], "scores": {"rule": [5, 0, 2, 3]}}
+    return found | changes
 
 
-def test_agreement_of_gradients_that_are_known():
-    rng = np.random.default_rng(0)
-    truth = rng.normal(size=500)
-    truth /= np.linalg.norm(truth)
-    aside = rng.normal(size=500)
-    aside -= aside @ truth * truth
-    aside /= np.linalg.norm(aside)
-    reference = batches(rng, truth, 2.0, 60)
-    gradients = {
-        "uniform": batches(rng, truth, 2.0, 60),
-        "less noise": batches(rng, 3 * truth, 3.0, 60),
-        "biased": batches(rng, 0.6 * truth + 0.8 * aside, 0.5, 60),
-        "nothing": batches(rng, 0 * truth, 1.0, 60),
-    }
-    found = agreement(gradients, reference, "uniform")
-    assert found["uniform"]["difference"] == 0
-    assert found["uniform"]["noise"] == pytest.approx(4, rel=0.3)
-    assert found["less noise"]["noise"] == pytest.approx(1, rel=0.2)
-    assert found["less noise"]["difference_interval"][0] > 0
-    for name, cosine in (("uniform", 1.0), ("less noise", 1.0), ("biased", 0.6)):
-        low, high = found[name]["bias_interval"]
-        assert found[name]["bias_cosine"] == pytest.approx(cosine, abs=0.07)
-        assert low < cosine < high
-    assert found["nothing"]["cosine"] == pytest.approx(0, abs=0.03)
-    assert found["uniform"]["batches"] == 60
-    direct = reference.mean(axis=0)
-    expected = np.mean([g @ direct / np.linalg.norm(g) / np.linalg.norm(direct) for g in gradients["biased"]])
-    assert found["biased"]["cosine"] == pytest.approx(expected)
-    t = stats.ttest_rel(
-        [g @ direct / np.linalg.norm(g) / np.linalg.norm(direct) for g in gradients["biased"]],
-        [g @ direct / np.linalg.norm(g) / np.linalg.norm(direct) for g in gradients["uniform"]],
-    ).confidence_interval(0.95)
-    assert found["biased"]["difference_interval"] == pytest.approx([t.low, t.high])
+def test_scores_are_averaged_over_units():
+    assert unit_scores(line(), "rule").tolist() == [5, 1, 3]
 
 
-def test_few_batches_leave_intervals_open():
-    rng = np.random.default_rng(0)
-    one = agreement({"uniform": rng.normal(size=(1, 9))}, rng.normal(size=(3, 9)), "uniform")["uniform"]
-    assert one["interval"] is None
-    assert one["noise"] is None
-    assert one["bias_interval"] is None
+def test_only_completions_of_the_side_with_both_kinds_of_units_count():
+    lines = [line(), line(marked=[]), line(marked=[0, 1, 4]), line(advantage=0.0), line(advantage=1.0, prompt="q")]
+    losers, winners = (marked_of(lines, ["rule"], sign) for sign in (-1, 1))
+    assert [marks.tolist() for marks in losers.marks] == [[False, True, False]]
+    assert (losers.prompts, len(winners.marks)) == ([0], 1)
+    assert marked_of([line(), line(prompt="q"), line()], ["rule"], -1).prompts == [0, 1, 0]
 
 
 def test_missing_scipy_is_named(monkeypatch):

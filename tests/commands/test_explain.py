@@ -3,9 +3,6 @@
 import json
 import re
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -61,8 +58,8 @@ def test_records_and_report(data, tmp_path, capsys, gradient, lines):
     (tmp_path / "some.jsonl").write_text("\n".join(map(json.dumps, rows)))
     explain(
         "--model_name_or_path", MODEL, "--data", tmp_path / "some.jsonl", "--output_dir", tmp_path,
-        "--rules", f"delta:token_gradient={gradient}",
-        "--batch_size", 3, "--dtype", "float32", "--min_count", 1,
+        "--rule", f"delta:token_gradient={gradient}",
+        "--batch_size", 3, "--dtype", "float32",
     )  # fmt: skip
     assert capsys.readouterr().out.strip() == str(tmp_path / "report.html")
     assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
@@ -121,7 +118,7 @@ def test_other_token_gradients(data, tmp_path, gradient):
         data,
         "--output_dir",
         tmp_path,
-        "--rules",
+        "--rule",
         f"delta:token_gradient={gradient}",
     )
     coefficients = np.concatenate([c.coefficients for group in read_run(tmp_path).groups for c in group.completions])
@@ -217,18 +214,11 @@ def test_what_the_model_cannot_read_names_the_line(refused, models, model, row):
     assert "line 3" in refused(model_name_or_path=models / model, row=row)
 
 
-@pytest.mark.parametrize("model", ["nowhere", "model/config.json", "empty", "headless", "t5", "half"])
-def test_no_causal_language_model(refused, models, model):
-    error = refused(model_name_or_path=models / model)
-    assert f"model_name_or_path='{models / model}'" in error
-    assert len(error) < 600
-
-
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        *(("rules", rule) for rule in ("dleta", "delta:lm_head", "delta:token_gradient=half")),
-        *(("dtype", "float3"), ("batch_size", 0), ("min_count", 0), ("data", "none")),
+        *(("rule", rule) for rule in ("dleta", "delta:lm_head", "delta:token_gradient=half")),
+        *(("dtype", "float3"), ("batch_size", 0), ("data", "none")),
         ("model_name_or_path", ""),
     ],
 )
@@ -237,88 +227,13 @@ def test_a_wrong_value_names_its_option(refused, tmp_path, option, value):
     assert not (tmp_path / "out").exists()
 
 
-def test_unknown_options(refused):
-    assert "`--rules`" in refused("--ruels", "delta")
-    assert "`more.jsonl`" in refused("more.jsonl")
-
-
 @pytest.mark.parametrize(
     "name",
-    [
-        "trainer_state.json",
-        "checkpoint-10/trainer_state.json",
-        "completions/completions_00001.parquet",
-        "token_credit/token_credit_00010.parquet",
-    ],
+    ["trainer_state.json", "checkpoint-10/trainer_state.json", "training_settings.json", "config.json"],
 )
 def test_records_of_a_run_are_not_mixed(refused, tmp_path, name):
     file = tmp_path / "run" / name
     file.parent.mkdir(parents=True)
     file.write_text("a run's")
-    for flags in ([], ["--overwrite"]):
-        assert "--output_dir" in refused(*flags, output_dir=tmp_path / "run")
+    assert "output_dir" in refused(output_dir=tmp_path / "run")
     assert [path for path in (tmp_path / "run").rglob("*") if path.is_file()] == [file]
-
-
-def test_earlier_records_are_replaced_when_told_so(refused, models, tmp_path, capsys):
-    (tmp_path / "data.jsonl").write_text("\n".join(map(json.dumps, PAIR)))
-    command = ["--model_name_or_path", models / "model", "--data", tmp_path / "data.jsonl"]
-    command += ["--output_dir", tmp_path / "out"]
-    explain(*command)
-    capsys.readouterr()
-    files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
-    assert sorted(path.name for path in files) == ["report.html", "token_credit_00000.parquet", "token_types.parquet"]
-    before = {path: path.stat().st_mtime_ns for path in files}
-    for path in files:
-        alone = tmp_path / path.name / path.relative_to(tmp_path / "out")
-        alone.parent.mkdir(parents=True)
-        shutil.copy(path, alone)
-        assert "--overwrite" in refused(output_dir=tmp_path / path.name)
-        assert alone.read_bytes() == path.read_bytes()
-    explain(*command, "--overwrite")
-    assert all(path.stat().st_mtime_ns > time for path, time in before.items())
-
-
-def test_what_needs_no_torch_is_found_without_it():
-    script = """
-import sys
-from delta_trl.cli import main
-
-for args in (
-    ["--help"],
-    ["--version"],
-    ["inspect", "--help"],
-    ["explain", "--config", "none.yaml"],
-    ["eval", "--config", "none.yaml"],
-):
-    try:
-        main(args)
-    except SystemExit:
-        pass
-    heavy = {"torch", "transformers", "trl"} & set(sys.modules)
-    assert not heavy, (args, heavy)
-"""
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
-
-
-@pytest.mark.processes
-def test_ctrl_c_says_what_there_is(tmp_path):
-    rows = [{"prompt": f"{i}+1=", "completion": "ones 1+6=7 carry 0", "reward": i % 2} for i in range(400)]
-    (tmp_path / "data.jsonl").write_text("\n".join(map(json.dumps, [*rows, *PAIR])))
-    command = [sys.executable, "-m", "delta_trl.cli", "explain", "--model_name_or_path", MODEL, "--batch_size", "1"]
-    process = subprocess.Popen(
-        [*command, "--data", tmp_path / "data.jsonl", "--output_dir", tmp_path / "out"],
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    seen = ""
-    while "scoring" not in seen:  # its progress bar
-        part = process.stderr.read(1)
-        assert part, seen
-        seen += part
-    process.send_signal(signal.SIGINT)
-    _, rest = process.communicate(timeout=60)
-    assert rest.endswith("delta-trl: interrupted; no report was written.\n")
-    assert process.returncode == 130
-    assert not (tmp_path / "out").exists()

@@ -5,17 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from accelerate import PartialState
 from tokenizers import AddedToken
 from transformers import GenerationConfig
 
 from delta_trl import DeltaGRPOConfig
-from delta_trl.arguments.options import read_options
-from delta_trl.audit.arguments import AuditArguments
-from delta_trl.audit.audit import Audit
-from delta_trl.commands import model as module
-from delta_trl.commands.model import choose_attention, end_turns
-from delta_trl.commands.recipe import RecipeParser
+from delta_trl.commands.model import end_turns
+from delta_trl.commands.recipe import parse_recipe
 from delta_trl.commands.train import build
 from delta_trl.evaluation.generation import ModelSource, Sampling, TransformersGenerator
 from delta_trl.policy.prompts import turn_end
@@ -64,33 +59,10 @@ def test_a_base_model_may_end_its_turn_either_way(tmp_path, caplog, use_vllm):
 def test_evaluations_of_chats_stop_where_training_does(tmp_path):
     tokenizer = save_tokenizer(tmp_path)
     end, text = tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"])
-    model = tiny.model()
-    model.generation_config = GenerationConfig(eos_token_id=text)
+    tiny.model(vocab_size=len(tokenizer), eos_token_id=text).save_pretrained(tmp_path)
     for chats, expected in ((True, [text, end]), (False, [text])):
         sampling = Sampling(1.0, 1.0, 8, chats)
-        assert TransformersGenerator(ModelSource(str(tmp_path)), sampling, model.device, model).end == expected
-
-
-@pytest.mark.parametrize("template", [QWEN3_BASE["tokenizer_config"]["chat_template"], None])
-def test_audits_of_chats_stop_where_training_does(tmp_path, template):
-    """gsm8k's problems are chats if the tokenizer has a chat template."""
-    tokenizer = save_tokenizer(tmp_path, chat_template=template)
-    end, text = tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"])
-    model = tiny.model(vocab_size=len(tokenizer), eos_token_id=text)
-    model.save_pretrained(tmp_path)
-    row = Path("tests/fixtures/gsm8k.jsonl").read_text().splitlines()[0]
-    (tmp_path / "gsm8k.jsonl").write_text("\n".join([row] * 6))
-    args = AuditArguments(
-        model_name_or_path=str(tmp_path),
-        benchmarks=[f"gsm8k={tmp_path}/gsm8k.jsonl"],
-        output_dir=str(tmp_path / "audit"),
-        num_prompts=2,
-        prompts_per_batch=2,
-        reference_batches=2,
-        use_cpu=True,
-    )
-    generator = Audit(args, PartialState())._generator("gsm8k")
-    assert generator.end == ([text, end] if template else [text])
+        assert TransformersGenerator(ModelSource(str(tmp_path)), sampling, torch.device("cpu")).end == expected
 
 
 def test_what_is_declared_or_asked_for_stays(tmp_path):
@@ -129,7 +101,7 @@ def test_training_stops_at_both_and_saves_so(tmp_path):
         "report_to": "none",
     }
     words = [word for key, value in flags.items() for word in (f"--{key}", str(value))]
-    trainer, _ = build(*RecipeParser().parse(read_options(words)))
+    trainer = build(*parse_recipe(words))
     batches = []
     generate = trainer._generate_and_score_completions
     trainer._generate_and_score_completions = lambda rows: batches.append(generate(rows)) or batches[-1]
@@ -140,20 +112,3 @@ def test_training_stops_at_both_and_saves_so(tmp_path):
         assert not torch.isin(completion[:-1], torch.tensor(ends)).any()
     trainer.save_model(tmp_path / "run")
     assert GenerationConfig.from_pretrained(tmp_path / "run").eos_token_id == ends
-
-
-def test_attention(monkeypatch, caplog):
-    args = config(Path("unused"))
-    assert choose_attention("sdpa", args) == "sdpa"
-    assert choose_attention(None, args) is None  # no GPU
-    args.use_cpu, args.bf16 = False, True
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(module, "is_flash_attn_2_available", lambda kernels_fallback_ok: kernels_fallback_ok)
-    assert choose_attention(None, args) == "flash_attention_2"
-    assert choose_attention("eager", args) == "eager"
-    assert not caplog.text
-    monkeypatch.setattr(module, "is_flash_attn_2_available", lambda kernels_fallback_ok: False)
-    assert choose_attention(None, args) is None
-    assert "No flash attention" in caplog.text
-    args.bf16 = False
-    assert choose_attention(None, args) is None

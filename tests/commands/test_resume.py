@@ -13,25 +13,10 @@ import torch
 from safetensors.torch import load_file
 
 from delta_trl.cli import main
-from delta_trl.commands.folder import remove_run
-from delta_trl.files import is_complete
 from delta_trl.report.token_log.records import FOLDER, TOKEN_TYPES_FILE
 from delta_trl.trainer.checkpoints import last_complete_checkpoint
 
 from ..corpus import tiny
-
-
-def test_a_run_whose_removal_is_cut_off_is_none(tmp_path, monkeypatch):
-    (tmp_path / "checkpoint-1").mkdir()
-    (tmp_path / "checkpoint-1" / "trainer_state.json").write_text("{}")
-
-    def killed(folder):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("shutil.rmtree", killed)
-    with pytest.raises(KeyboardInterrupt):
-        remove_run(tmp_path)
-    assert not is_complete(tmp_path / "checkpoint-1")
 
 
 def make_recipe(folder: Path, name: str) -> str:

@@ -4,32 +4,25 @@ from datetime import datetime
 import pytest
 from datasets import Dataset
 
-from delta_trl.data.columns import check_datasets
-from delta_trl.rewards import code_reward
-
-from ..corpus import tiny
+from delta_trl.data.columns import check_columns, check_reward_columns
+from delta_trl.rewards import code_reward, get_reward
 
 
-@pytest.mark.parametrize("name", ["train_dataset", "eval_dataset"])
-@pytest.mark.parametrize("rewards", [None, [tiny.reward_letters]])
-def test_the_empty_one_of_several_datasets_is_named(name, rewards):
-    datasets = {"train_dataset": tiny.dataset(2), "eval_dataset": tiny.dataset(1)}
-    check_datasets(datasets, rewards)
-    with pytest.raises(ValueError, match=f"{name} is empty"):
-        check_datasets(datasets | {name: Dataset.from_dict({"prompt": []})}, rewards)
+def test_what_a_reward_needs_is_there():
+    def reward(prompts, completions, answer, tolerance=0.1, *, log_extra=None, **kwargs): ...
+
+    check_reward_columns(["prompt", "answer"], [reward], ["mine"])
+    with pytest.raises(ValueError, match=r"'mine': missing a required .*'answer'"):
+        check_reward_columns(["prompt"], [reward], ["mine"])
 
 
-@pytest.mark.parametrize(
-    ("prompts", "row"),
-    [(["1+1=", None, "2+2="], 2), ([[{"role": "user", "content": "1+1="}], None], 2), ([None, "1+1="], 1)],
-    ids=["text", "chat", "first"],
-)
-def test_a_missing_prompt_is_named(prompts, row):
-    dataset = Dataset.from_dict({"prompt": prompts, "solution": ["2"] * len(prompts)})
-    with pytest.raises(
-        ValueError, match=f"train_dataset, row {row}, column 'prompt': expected a text or a list of .*None"
-    ):
-        check_datasets({"train_dataset": dataset}, [tiny.reward_letters])
+def test_a_reward_takes_what_is_passed():
+    with pytest.raises(ValueError, match=r"'mine'.*\*\*kwargs"):
+        check_reward_columns(["prompt"], [lambda completions: []], ["mine"])
+
+
+def check(rows, reward, name):
+    check_columns(Dataset.from_list(rows), [reward], [name], "data.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -41,16 +34,18 @@ def test_a_missing_prompt_is_named(prompts, row):
     ],
 )  # fmt: skip
 def test_tests_that_arrow_may_have_changed_are_refused(tests, kind):
-    rows = Dataset.from_dict({"prompt": ["1+1="] * len(tests), "tests": tests})
-    with pytest.raises(ValueError, match=f"write the tests as JSON texts.*one type, here {kind}"):
-        check_datasets({"train_dataset": rows}, [code_reward])
-    check_datasets({"train_dataset": rows}, [lambda tests, **kwargs: None])
-    texts = [json.dumps(one, default=str) for one in tests]
-    check_datasets({"train_dataset": Dataset.from_dict({"prompt": rows["prompt"][:], "tests": texts})}, [code_reward])
+    rows = [{"prompt": "1+1=", "tests": one} for one in tests]
+    with pytest.raises(ValueError, match=rf"data\.jsonl, column 'tests': .*{kind}.*JSON text"):
+        check(rows, code_reward, "code_reward")
+    check(rows, lambda tests, **kwargs: None, "mine")  # of a user's own reward nothing is known
+    check([{**row, "tests": json.dumps(row["tests"], default=str)} for row in rows], code_reward, "code_reward")
 
 
-@pytest.mark.parametrize(
-    "tests", [{"inputs": [[3]], "outputs": [3]}, {"inputs": ["3"], "outputs": ["3"], "date": 0.5}]
-)
-def test_tests_that_arrow_leaves_as_they_are(tests):
-    check_datasets({"train_dataset": Dataset.from_dict({"prompt": ["1+1="], "tests": [tests]})}, [code_reward])
+@pytest.mark.parametrize("gold", ["2024-01-05", 5, 0.5, None])
+def test_golds_of_math_reward_are_texts_or_numbers(gold):
+    check([{"prompt": "When?", "solution": gold}], get_reward("math_reward"), "math_reward")
+
+
+def test_texts_that_were_read_as_dates_are_refused():
+    with pytest.raises(ValueError, match=r"column 'solution': .*timestamp"):
+        check([{"prompt": "When?", "solution": datetime(2024, 1, 5)}], get_reward("math_reward"), "math_reward")

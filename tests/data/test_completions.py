@@ -53,14 +53,9 @@ def test_rewards_of_any_number_type(read, rewards):
         (with_row(prompt=[{"content": "a"}]), 3),
         (with_row(completion=["b"]), 3),
         ("\n\n" + with_row(completion=""), 5),
-        (with_row(completion="a\ud800"), 3),  # half of a character
-        (with_row(prompt="\udc00a"), 3),
-        (with_row(prompt=[{"role": "user", "content": "\ud800"}]), 3),
         (with_row(reward="good"), 3),
         (with_row(reward=float("nan")), 3),
         (with_row(reward=[1]), 3),
-        (with_row(reward=1e39), 3),  # not of float32
-        (with_row(reward=10**400), 3),
     ],
     ids=lambda x: str(x)[:40],
 )

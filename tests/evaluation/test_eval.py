@@ -1,20 +1,14 @@
-"""`delta-trl eval` as a user calls it: samples, resuming, several processes, comparison, mistakes."""
+"""`delta-trl eval` as a user calls it: samples, files, comparison, mistakes."""
 
 import json
-import linecache
-import os
 import random
-import signal
-import subprocess
 import sys
-import time
 from collections import Counter
-from contextlib import nullcontext
+from itertools import product
+from math import erf, sqrt
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
-import numpy as np
-import psutil
 import pytest
 import torch
 from datasets import Dataset
@@ -23,18 +17,14 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from delta_trl.cli import main
-from delta_trl.evaluation.arguments import EvalArguments
 from delta_trl.evaluation.compare import compare
-from delta_trl.evaluation.evaluate import Evaluation, fingerprint, sample_seed
+from delta_trl.evaluation.evaluate import sample_seed
 from delta_trl.evaluation.generation import Completion, ModelSource, Sampling, TransformersGenerator, VLLMGenerator
-from delta_trl.evaluation.store import Store, read_samples
 from delta_trl.policy.prompts import prompt_ids
 
 from ..corpus import tiny
-from ..locks import locked_elsewhere
 
 
-QUICKSTART = ["--model_name_or_path", "recipes/quickstart/model", "--benchmarks", "recipes/quickstart/test.jsonl"]
 CHAT = "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}={% endif %}"
 
 
@@ -81,13 +71,17 @@ def call(model, data, tmp_path):
     return evaluate
 
 
-def results(folder: Path) -> dict:
-    return json.loads((folder / "results.json").read_text())
+def results(folder: Path, name: str = "problems") -> dict:
+    return json.loads((folder / f"{name}.json").read_text())["results"]
+
+
+def read_samples(folder: Path, name: str = "problems") -> list[dict]:
+    return [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
 
 
 def test_an_evaluation(call, data, tmp_path, capsys, caplog):
     assert call() == 0
-    samples = list(read_samples(tmp_path / "eval"))
+    samples = read_samples(tmp_path / "eval")
     assert [(row["problem"], row["sample"]) for row in samples] == [(p, s) for p in range(1, 11) for s in range(4)]
     rows = [json.loads(line) for line in data.read_text().splitlines()]
     for row in samples:
@@ -95,7 +89,7 @@ def test_an_evaluation(call, data, tmp_path, capsys, caplog):
         assert row["solution"] == rows[row["problem"] - 1]["solution"]
         assert row["reward"] == by_letters([row["completion"]])[0]
         assert row["length"] == 12 if row["truncated"] else 1 <= row["length"] <= 12
-    numbers = results(tmp_path / "eval")["benchmarks"]["problems"]
+    numbers = results(tmp_path / "eval")
     rewards = [row["reward"] for row in samples]
     groups = [[r for r in rewards[i : i + 4] if r is not None] for i in range(0, 40, 4)]
     assert numbers["avg_at_k"] == pytest.approx(sum(sum(g) / len(g) for g in groups if g) / sum(map(bool, groups)))
@@ -119,7 +113,7 @@ def test_a_file_s_columns_may_have_any_name(call, data, tmp_path):
     names = ("number", "problem", "sample", *ours)
     Dataset.from_list([dict(row) | dict.fromkeys(names, "own") for row in tiny.dataset(3)]).to_json(data)
     assert call() == 0
-    rows = list(read_samples(tmp_path / "eval"))
+    rows = read_samples(tmp_path / "eval")
     assert [row["problem"] for row in rows] == [problem for problem in (1, 2, 3) for _ in range(4)]
     assert {row["number"] for row in rows} == {"own"}
     assert [row["reward"] for row in rows] == by_letters([row["completion"] for row in rows])
@@ -129,12 +123,11 @@ def test_the_average_is_that_of_the_problems(call, data, tmp_path, capsys):
     tiny.dataset(3).to_json(tmp_path / "few.jsonl")
     few = f"few[red]:+1:={tmp_path / 'few.jsonl'}"
     assert call("eval", "--benchmarks", str(data), few, reward=None, benchmarks=None) == 0
-    assert "few[red]:+1:" in capsys.readouterr().out  # as it was written
-    both = results(tmp_path / "eval")
-    many, few = (both["benchmarks"][name] for name in ("problems", "few[red]:+1:"))
-    for key in ("avg_at_k", "truncated", "mean_length"):
-        assert both["average"][key] == pytest.approx((10 * many[key] + 3 * few[key]) / 13)
-    assert both["average"]["problems"] == 13
+    printed = capsys.readouterr().out
+    many, few = (results(tmp_path / "eval", name) for name in ("problems", "few[red]:+1:"))
+    (average,) = [line.split("|")[2:4] for line in printed.splitlines() if line.startswith("| average")]
+    assert float(average[0]) == 13
+    assert float(average[1]) == pytest.approx((10 * many["avg_at_k"] + 3 * few["avg_at_k"]) / 13, abs=5e-4)
 
 
 # --- sampling ---
@@ -244,7 +237,7 @@ def test_seeds():
 def test_the_seed_changes_the_samples(call, tmp_path):
     for folder, options in [("a", {}), ("b", {}), ("c", {"seed": 1})]:
         assert call(folder, **options) == 0
-    a, b, c = ((tmp_path / folder / "samples.jsonl").read_text() for folder in "abc")
+    a, b, c = ((tmp_path / folder / "problems.jsonl").read_text() for folder in "abc")
     assert a == b != c
 
 
@@ -252,14 +245,14 @@ def test_chats(call, data, model, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(model)
     tokenizer.chat_template = CHAT
     tokenizer.save_pretrained(model)
-    assert call(conversational=True, system_prompt="add", reward=None, num_problems=2) == 0
-    first = next(read_samples(tmp_path / "eval"))
-    assert [message["role"] for message in first["prompt"]] == ["system", "user"]
+    assert call(conversational=True, reward=None, num_problems=2) == 0
+    first = read_samples(tmp_path / "eval")[0]
+    assert [message["role"] for message in first["prompt"]] == ["user"]
     assert isinstance(first["completion"], str)
     # a named benchmark becomes a chat by itself, a file does not
     source = "aime_2025=tests/fixtures/aime_2025.jsonl"
     assert call("named", benchmarks=source, reward=None, num_generations=1) == 0
-    assert next(read_samples(tmp_path / "named"))["prompt"][0]["role"] == "user"
+    assert read_samples(tmp_path / "named", "aime_2025")[0]["prompt"][0]["role"] == "user"
 
 
 def test_an_adapter(call, model, tmp_path):
@@ -288,85 +281,42 @@ def test_an_adapter_without_peft(call, model, monkeypatch, capsys):
     assert "pip install peft" in capsys.readouterr().err
 
 
-# --- resuming ---
+# --- what is finished is not done again ---
 
 
-def interrupt(folder: Path, rng: random.Random) -> None:
-    """Leave what an evaluation looks like that was killed at some point: chunks in parts, one of them cut off."""
-    lines = (folder / "samples.jsonl").read_bytes().splitlines(keepends=True)
-    chunks: dict[int, list[bytes]] = {}
-    for line in lines:
-        chunks.setdefault(json.loads(line)["chunk"], []).append(line)
-    (folder / "results.json").unlink()
-    merged, *parts, lost = [], [], [], []
-    for group in chunks.values():
-        rng.choice([merged, *parts, lost]).append(b"".join(group))
-    (folder / "samples.jsonl").write_bytes(b"".join(merged))
-    for process, part in enumerate(parts):
-        text = b"".join(part)
-        (folder / f"samples-{process}.part").write_bytes(text[: rng.randrange(len(text) + 1)])
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_an_interrupted_evaluation_ends_the_same(call, tmp_path, seed):
+def test_a_finished_benchmark_is_skipped(call, data, tmp_path, monkeypatch, capsys):
     assert call() == 0
-    folder = tmp_path / "eval"
-    before = {name: (folder / name).read_bytes() for name in ("samples.jsonl", "results.json")}
-    interrupt(folder, random.Random(seed))
-    assert call() == 0
-    assert {name: (folder / name).read_bytes() for name in before} == before
-    assert not list(folder.glob("*.part"))
-
-
-def test_a_chunk_counts_when_all_of_it_is_there(tmp_path):
-    store = Store(tmp_path, {("a", 0): 2, ("a", 1): 1})
-    store.write(0, [{"benchmark": "a", "chunk": 1, "text": "x\u2028é\r\n"}])
-    store.write(1, [{"benchmark": "a", "chunk": 0, "text": str(i)} for i in range(2)])
-    part = tmp_path / "samples-1.part"
-    whole = part.read_bytes()
-    for end in range(len(whole)):
-        part.write_bytes(whole[:end])
-        assert store.merge() == {("a", 1)}
-        assert not part.exists()
-    part.write_bytes(whole)
-    assert store.merge() == {("a", 0), ("a", 1)}
-    # killed after samples.jsonl was replaced and before the part was removed
-    part.write_bytes(whole)
-    assert store.merge() == {("a", 0), ("a", 1)}
-    assert [row["text"] for row in read_samples(tmp_path)] == ["0", "1", "x\u2028é\r\n"]
-
-
-def test_one_evaluation_at_a_time(call, tmp_path, capsys):
-    folder = tmp_path / "eval"
-    with locked_elsewhere(folder):
-        assert call() == 2
-        assert f"Another process is writing to {folder}" in capsys.readouterr().err
-        assert not (folder / "settings.json").exists()
-    assert call() == 0
-
-
-def test_missing_samples_are_not_summarised(call, tmp_path, monkeypatch, capsys):
-    assert call() == 0
-    samples = tmp_path / "eval" / "samples.jsonl"
-    whole = samples.read_text()
-    samples.write_text(whole[: whole.rindex("\n", 0, -1) + 1])
-    assert main(["eval", "--compare", str(samples.parent), str(samples.parent)]) == 2
-    assert "has 39 of 40 samples of problems" in capsys.readouterr().err
-    with monkeypatch.context() as patch:
-        write = Store.write
-        patch.setattr(Store, "write", lambda *args: (write(*args), write(*args)))  # two processes, the same chunk
-        assert call() == 2
-    assert "1 of 7 chunks in" in capsys.readouterr().err
-    assert call() == 0
-    assert samples.read_text() == whole
-
-
-def test_a_finished_evaluation_does_not_load_the_model_again(call, model, tmp_path, monkeypatch):
-    assert call() == 0
-    before = (tmp_path / "eval" / "results.json").read_bytes()
+    before = (tmp_path / "eval" / "problems.json").read_bytes()
+    tiny.dataset(3).to_json(tmp_path / "few.jsonl")
+    assert call("eval", "--benchmarks", str(data), str(tmp_path / "few.jsonl"), benchmarks=None) == 0
+    assert results(tmp_path / "eval", "few")["problems"] == 3
     monkeypatch.setattr("delta_trl.evaluation.evaluate.TransformersGenerator", None)
+    capsys.readouterr()
     assert call() == 0
-    assert (tmp_path / "eval" / "results.json").read_bytes() == before
+    printed = capsys.readouterr().out
+    assert "not sampled again: problems" in printed
+    assert f"{json.loads(before)['results']['avg_at_k']:.3f}" in printed
+    assert (tmp_path / "eval" / "problems.json").read_bytes() == before
+
+
+def test_a_benchmark_that_was_stopped_is_sampled_from_its_beginning(call, tmp_path, monkeypatch):
+    assert call("whole") == 0
+    done = []
+
+    def dies(completions, **kwargs):
+        done.extend(completions)
+        if len(done) > 20:
+            raise KeyboardInterrupt
+        return by_letters(completions)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tests.evaluation.test_eval.by_letters", dies)
+        assert call() == 130
+    assert sorted(path.name for path in (tmp_path / "eval").iterdir()) == ["problems.jsonl.part"]
+    assert call() == 0
+    for name in ("problems.jsonl", "problems.json"):
+        assert (tmp_path / "eval" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert not list((tmp_path / "eval").glob("*.part"))
 
 
 @pytest.mark.parametrize(
@@ -375,180 +325,29 @@ def test_a_finished_evaluation_does_not_load_the_model_again(call, model, tmp_pa
         ({"temperature": 0.5}, "temperature was 1.0 and is 0.5"),
         ({"num_generations": 2}, "num_generations was 4 and is 2"),
         ({"seed": 1}, "seed was 0 and is 1"),
-        ({"num_problems": 3}, "benchmarks.problems.num_problems was 10 and is 3"),
-        ({"prompt_template": "{prompt}!"}, "benchmarks.problems.template was None and is '{prompt}!'"),
+        ({"num_problems": 3}, "num_problems was 10 and is 3"),
+        ({"prompt_template": "{prompt}!"}, "prompt_template was None and is '{prompt}!'"),
     ],
 )
 def test_other_settings_are_refused(call, tmp_path, capsys, change, message):
     assert call() == 0
-    samples = (tmp_path / "eval" / "samples.jsonl").read_bytes()
+    samples = (tmp_path / "eval" / "problems.jsonl").read_bytes()
     assert call(**change) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert "choose another --output_dir" in error
-    assert (tmp_path / "eval" / "samples.jsonl").read_bytes() == samples
+    assert message in capsys.readouterr().err
+    assert (tmp_path / "eval" / "problems.jsonl").read_bytes() == samples
 
 
-def test_another_model_or_other_problems_under_the_same_path_are_refused(call, data, model, capsys):
+def test_other_problems_under_the_same_path_are_refused(call, data, capsys):
     assert call() == 0
-    text = data.read_text()
-    data.write_text(text.replace("729", "730"))
+    data.write_text(data.read_text().replace("729", "730"))
     assert call() == 2
-    assert "problems_fingerprint was" in capsys.readouterr().err
-    data.write_text(text)
-    (model / "chat_template.jinja").write_text(CHAT)
+    assert "problems was" in capsys.readouterr().err
+
+
+def test_a_launcher_is_refused(call, monkeypatch, capsys):
+    monkeypatch.setenv("WORLD_SIZE", "2")
     assert call() == 2
-    assert "model_fingerprint was" in capsys.readouterr().err
-    (model / "chat_template.jinja").unlink()
-    assert call() == 0
-    tiny.model().save_pretrained(model)
-    assert call() == 2
-    assert "model_fingerprint was" in capsys.readouterr().err
-
-
-def test_a_damaged_line_is_sampled_again(call, tmp_path):
-    assert call() == 0
-    samples = tmp_path / "eval" / "samples.jsonl"
-    before = samples.read_bytes()
-    lines = before.splitlines(keepends=True)
-    samples.write_bytes(b"".join([lines[0], b"\0" * 80 + b"\n", *lines[2:]]))
-    assert call() == 0
-    assert samples.read_bytes() == before
-
-
-def test_a_recipe_s_values_are_checked_like_words(call, tmp_path, capsys):
-    recipe = tmp_path / "recipe.yaml"
-    for line, message in [
-        ("dataset_format: mth", "dataset_format='mth': expected one of"),
-        ("batch_size: 8.0", "batch_size=8.0: expected a whole number"),
-        ("num_generations: 2.5", "num_generations=2.5: expected a whole number"),
-    ]:
-        recipe.write_text(line)
-        assert call("eval", "--config", str(recipe)) == 2
-        assert message in capsys.readouterr().err
-
-
-def test_fingerprint_of_a_hub_model_is_its_commit(tmp_path, monkeypatch):
-    folder = tmp_path / "models--org--name"
-    (folder / "snapshots" / ("c" * 40)).mkdir(parents=True)
-    (folder / "snapshots" / ("c" * 40) / "config.json").write_text("{}")
-    (folder / "refs").mkdir()
-    (folder / "refs" / "main").write_text("c" * 40)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr("transformers.utils.hub.TRANSFORMERS_CACHE", str(tmp_path), raising=False)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    assert fingerprint(ModelSource("org/name")) == "c" * 40
-
-
-def test_fingerprint_sees_changes_in_the_middle_of_a_file(tmp_path):
-    weights = np.zeros(4 << 20, np.uint8)
-    found = set()
-    for changed in (slice(0), slice(2 << 20, 2 << 20 | 1 << 16), slice(-(1 << 16), None)):
-        weights[changed] += 1
-        (tmp_path / "model.safetensors").write_bytes(weights.tobytes())
-        found.add(fingerprint(ModelSource(str(tmp_path))))
-    assert len(found) == 3
-
-
-def test_a_reward_that_was_edited_is_refused(call, tmp_path, monkeypatch, capsys):
-    monkeypatch.syspath_prepend(str(tmp_path))
-    path = tmp_path / "edited_reward.py"
-    path.write_text("def mine(completions, **kwargs):\n    return [1.0] * len(completions)\n")
-    assert call(reward="edited_reward.mine") == 0
-    path.write_text(path.read_text().replace("1.0", "0.0"))
-    linecache.checkcache()
-    assert call(reward="edited_reward.mine") == 2
-    assert "reward_fingerprint was" in capsys.readouterr().err
-
-
-# --- processes ---
-
-SMALL = ["--num_problems", "8", "--num_generations", "4", "--max_completion_length", "56", "--batch_size", "4"]
-
-
-def launch(folder, *options, processes=1):
-    command = [sys.executable]
-    if processes > 1:
-        config = ["--config_file", "accelerate_configs/cpu_ddp.yaml", "--num_processes", str(processes)]
-        command += ["-m", "accelerate.commands.launch", *config, "--main_process_port", "0"]
-    command += ["-m", "delta_trl.cli", "eval", *QUICKSTART, "--output_dir", str(folder)]
-    if processes == 1:  # else the config says so
-        command += ["--use_cpu", "true"]
-    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
-    return subprocess.Popen(
-        [*command, *options],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-def finish(process):
-    output, _ = process.communicate(timeout=500)
-    assert process.returncode == 0, output[-3000:]
-    return output
-
-
-def kill_after(folder, process, chunks):
-    """kill -9 for all of its processes, once so many chunks are there."""
-    deadline = time.time() + 300
-    while len({json.loads(line)["chunk"] for line in lines_so_far(folder)}) < chunks:
-        assert time.time() < deadline, "too few chunks within five minutes"
-        assert process.poll() is None, process.stdout.read()
-        time.sleep(0.01)
-    # a launcher's workers have sessions of their own
-    for one in [*psutil.Process(process.pid).children(recursive=True), process]:
-        one.kill()
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
-
-
-def lines_so_far(folder):
-    return [
-        line
-        for path in [*folder.glob("samples-*.part"), *folder.glob("samples.jsonl")]
-        for line in path.read_bytes().splitlines(keepends=True)
-        if line.endswith(b"\n")
-    ]
-
-
-def files(folder):
-    return {name: (folder / name).read_text() for name in ("samples.jsonl", "results.json", "settings.json")}
-
-
-@pytest.mark.processes
-def test_kill_9_and_two_processes(tmp_path):
-    """Killed with one process and gone on with on two processes: the same as one that was left alone."""
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    process = launch(killed, *SMALL)
-    kill_after(killed, process, 2)
-    done = len(lines_so_far(killed))
-    assert done < 32
-    output = finish(launch(killed, *SMALL, processes=2))
-    assert "Sampling" in output
-    assert main(["eval", *QUICKSTART, *SMALL, "--use_cpu", "true", "--output_dir", str(whole)]) == 0
-    assert files(killed) == files(whole)
-    assert 0 < results(whole)["average"]["avg_at_k"] < 1
-
-
-@pytest.mark.slow
-def test_kill_9_in_256_problems_of_16_samples(tmp_path):
-    """Killed three times, at other chunks and once on two processes."""
-    options = ["--num_problems", "256", "--max_completion_length", "56", "--batch_size", "128"]
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    start = time.time()
-    finish(launch(whole, *options))
-    print(f"\nuninterrupted: {time.time() - start:.0f} s")
-    for chunks, processes in ((3, 1), (11, 2), (23, 1)):
-        kill_after(killed, launch(killed, *options, processes=processes), chunks)
-        assert chunks * 128 <= len(lines_so_far(killed)) < 4096
-        print(f"killed with {len(lines_so_far(killed))} of 4096 samples")
-    finish(launch(killed, *options))
-    assert files(killed) == files(whole)
-    numbers = results(whole)["average"]
-    assert len(list(read_samples(whole))) == 4096
-    print({key: numbers[key] for key in ("avg_at_k", "interval", "pass_at_k", "truncated", "mean_length")})
+    assert "launcher" in capsys.readouterr().err
 
 
 # --- vLLM ---
@@ -587,20 +386,16 @@ def vllm(monkeypatch):
 
 def test_vllm(call, vllm, model, tmp_path):
     """Every sample has its own seed, so that not even the size of the batches matters."""
-    options = {"use_vllm": True, "vllm_max_model_length": 99, "dtype": "float32"}
+    options = {"use_vllm": True, "vllm_kwargs": "{max_model_len: 99}", "dtype": "float32"}
     assert call("a", **options) == 0
     assert call("b", **options, batch_size=16) == 0
-    a, b = (
-        [{key: row[key] for key in row if key != "chunk"} for row in read_samples(tmp_path / name)] for name in "ab"
-    )
+    a, b = (read_samples(tmp_path / name) for name in "ab")
     assert a == b
-    assert results(tmp_path / "a")["settings"]["vllm_max_model_length"] == 99
     assert len({row["completion"] for row in a}) > 30
     assert {row["truncated"] for row in a} == {True, False}
     assert all(row["length"] == 12 for row in a if row["truncated"])
     engine = vllm.made[0]
     assert (engine["model"], engine["max_model_len"], engine["dtype"]) == (str(model), 99, "float32")
-    assert "distributed_executor_backend" not in engine
 
 
 def test_vllm_with_an_adapter(call, vllm, model, tmp_path):
@@ -624,31 +419,9 @@ def test_vllm_with_a_revision_of_an_adapter(vllm, model, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr("transformers.utils.hub.TRANSFORMERS_CACHE", str(tmp_path / "hub"), raising=False)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    generator = VLLMGenerator(ModelSource("org/adapter", revision="v2"), Sampling(1.0, 0.7, 8), num_processes=1)
+    generator = VLLMGenerator(ModelSource("org/adapter", revision="v2"), Sampling(1.0, 0.7, 8), {})
     assert vllm.made[0]["max_lora_rank"] == 32
     assert generator.lora[2] == str(cache / "snapshots" / ("b" * 40))
-
-
-def test_vllm_on_several_processes(vllm, model):
-    arguments = ModelSource(str(model)), Sampling(1.0, 0.7, 8)
-    VLLMGenerator(*arguments, num_processes=2)
-    assert vllm.made[0]["distributed_executor_backend"] == "external_launcher"
-    with pytest.raises(ValueError, match="start one process"):
-        VLLMGenerator(*arguments, num_processes=2, tensor_parallel_size=2)
-
-
-def test_every_process_starts_its_vllm_engine(vllm, model, data, tmp_path):
-    """Also the second of two where one chunk is left: the engines wait for each other."""
-    args = EvalArguments(
-        model_name_or_path=str(model), benchmarks=[str(data)], output_dir=str(tmp_path / "eval"),
-        use_vllm=True, num_generations=1,
-    )  # fmt: skip
-    processes = {"is_main_process": True, "process_index": 1, "num_processes": 2}
-    state = SimpleNamespace(**processes, main_process_first=nullcontext, wait_for_everyone=lambda: None)
-    evaluation = Evaluation(args, state)
-    with evaluation.store.lock, pytest.raises(ValueError, match="1 of 1 chunks"):
-        evaluation.run()
-    assert len(vllm.made) == 1
 
 
 def test_without_vllm(call, monkeypatch, capsys):
@@ -660,70 +433,97 @@ def test_without_vllm(call, monkeypatch, capsys):
 # --- comparison ---
 
 
+def u_by_hand(a, b):
+    """U of the first, and p from the normal approximation with ties and continuity corrected."""
+    u = sum((x > y) + 0.5 * (x == y) for x, y in product(a, b))
+    n, m = len(a), len(b)
+    ties = [[*a, *b].count(value) for value in {*a, *b}]
+    variance = n * m / 12 * ((n + m + 1) - sum(t**3 - t for t in ties) / ((n + m) * (n + m - 1)))
+    z = (u - n * m / 2 - 0.5) / sqrt(variance)
+    return u, 0.5 * (1 - erf(z / sqrt(2)))
+
+
 def test_compare(call, model, tmp_path, capsys):
-    assert call("a") == 0
+    assert call("a", num_generations=16) == 0
     torch.manual_seed(3)
     tiny.model().save_pretrained(model)
-    assert call("b", temperature=0.9, prompt_template="{prompt} ") == 0
+    assert call("b", num_generations=16, temperature=0.9, prompt_template="{prompt} ") == 0
     capsys.readouterr()
-    output = tmp_path / "comparison.json"
-    command = ["eval", "--compare", str(tmp_path / "a"), str(tmp_path / "b")]
-    assert main([*command, "--output_file", str(output)]) == 0
+    assert main(["eval", "--compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
     printed = capsys.readouterr().out
-    for temperature in ("1", "0.9"):
-        assert f"sampled at temperature {temperature}, top-p 1" in " ".join(printed.split())
-    assert "warning: the evaluations differ in temperature: 1.0 and 0.9" in printed
-    assert "warning: the evaluations differ in problems.template: None and '{prompt} '" in printed
+    assert "differ in temperature: 1.0 and 0.9" in printed
+    assert "differ in prompt_template: None and '{prompt} '" in printed
     assert printed.count("warning") == 2
-    comparison = json.loads(output.read_text())
-    one = comparison["benchmarks"]["problems"]
-    assert comparison["all"] == one  # of one benchmark
-    both = [results(tmp_path / name)["benchmarks"]["problems"] for name in "ab"]
-    runs = [numbers["runs"] for numbers in both]
-    assert [one["first"], one["second"]] == [numbers["avg_at_k"] for numbers in both]
-    assert one["paired_bootstrap"]["difference"] == pytest.approx(one["first"] - one["second"])
-    assert one["mann_whitney"]["u"] == sum((x > y) + 0.5 * (x == y) for x in runs[0] for y in runs[1])
-    assert f"{one['mann_whitney']['p']:.4f}" in printed
-    assert f"{one['paired_bootstrap']['p']:.4f}" in printed
-
-
-def test_compare_pairs_benchmarks_by_name(call, data, tmp_path, capsys):
-    tiny.dataset(3).to_json(tmp_path / "few.jsonl")
-    for folder, benchmarks in (("a", [data, tmp_path / "few.jsonl"]), ("b", [tmp_path / "few.jsonl", data])):
-        assert call(folder, "--benchmarks", *map(str, benchmarks), benchmarks=None) == 0
     compared = compare(tmp_path / "a", tmp_path / "b")
-    assert compared["all"]["problems"] == 13
-    assert compared["all"]["paired_bootstrap"]["difference"] == 0  # the same samples
+    one = compared["benchmarks"]["problems"]
+    assert compared["all"] == one  # of one benchmark
+    a, b = (results(tmp_path / name) for name in "ab")
+    assert (one["first"], one["second"]) == (a["avg_at_k"], b["avg_at_k"])
+    assert one["difference"] == pytest.approx(one["first"] - one["second"])
+    u, p = u_by_hand(a["runs"], b["runs"])
+    assert (one["u"], one["p_of_u"]) == (u, pytest.approx(p))
+    for number in (one["p_of_u"], one["p"]):
+        assert f"{number:.4f}" in printed
 
 
-def test_compare_single_runs(call, tmp_path, capsys):
-    assert call("a", num_generations=1) == 0
-    assert main(["eval", "--compare", str(tmp_path / "a"), str(tmp_path / "a")]) == 0
-    assert "k = 1: no runs" in capsys.readouterr().out
+def write_evaluation(folder: Path, rewards: list[list[float | None]], name: str = "problems", **settings) -> None:
+    """A finished benchmark with these rewards, problem by problem."""
+    folder.mkdir(exist_ok=True)
+    rows = [{"reward": reward, "length": 1, "truncated": False} for row in rewards for reward in row]
+    (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    settings = {"num_generations": len(rewards[0]), "temperature": 1.0, "top_p": 1.0, "problems": "h", **settings}
+    settings |= {"model_name_or_path": "m", "reward": "math_reward"} | settings
+    (folder / f"{name}.json").write_text(json.dumps({"settings": settings, "results": {}}))
 
 
-def test_mistakes_in_a_comparison(call, data, tmp_path, capsys):
-    assert call("a") == 0
-    assert call("fewer", num_problems=3) == 0
-    tiny.dataset(3).to_json(tmp_path / "few.jsonl")
-    assert call("reward", reward="math_reward") == 0
-    assert call("other", benchmarks=tmp_path / "few.jsonl") == 0
-    (tmp_path / "half").mkdir()
-    for second, message in [
-        ("nothing", "is not a finished evaluation: it has no settings.json"),
-        ("half", "is not a finished evaluation"),
-        ("fewer", "on different problems of problems"),
-        ("reward", "different rewards, tests.evaluation.test_eval.by_letters and math_reward"),
-        ("other", "on different benchmarks"),
-    ]:
+def test_all_numbers_are_of_the_problems_that_are_scored_for_both(tmp_path):
+    a, b = [[1.0, 0.0]] * 12, [[0.0, 0.0]] * 12
+    write_evaluation(tmp_path / "a", [*a, [1.0, 1.0]])
+    write_evaluation(tmp_path / "b", [*b, [None, None]])
+    one = compare(tmp_path / "a", tmp_path / "b")["all"]
+    assert (one["problems"], one["first"], one["second"], one["difference"]) == (12, 0.5, 0.0, 0.5)
+    assert one["interval"] == [None, None]  # all problems agree: a width of 0 would promise too much
+    assert one["p"] < 0.001
+
+
+def test_benchmarks_are_paired_by_name(tmp_path, capsys):
+    rng = random.Random(0)
+    for folder, names in (("a", ("x", "y", "only_a")), ("b", ("y", "x"))):
+        for name in names:
+            rewards = [[float((i + len(name)) % 3 == 0), float(rng.random() < 0.5)] for i in range(11)]
+            write_evaluation(tmp_path / folder, rewards if folder == "a" else [row[:1] for row in rewards], name)
+    (tmp_path / "a" / "config.json").write_text("{}")  # no benchmark: it has no samples
+    compared = compare(tmp_path / "a", tmp_path / "b")
+    assert set(compared["benchmarks"]) == {"x", "y"}
+    assert compared["left_out"] == ["only_a"]
+    assert compared["all"]["problems"] == 22
+    assert compared["all"]["u"] is None  # B has a single run
+    assert main(["eval", "--compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
+    printed = capsys.readouterr().out
+    assert "only_a" in printed
+    assert "all problems" in printed
+
+
+def test_mistakes_in_a_comparison(tmp_path, capsys):
+    write_evaluation(tmp_path / "a", [[1.0]])
+    write_evaluation(tmp_path / "data", [[1.0]], problems="other")
+    write_evaluation(tmp_path / "reward", [[1.0]], reward="mine")
+    write_evaluation(tmp_path / "other", [[1.0]], "few")
+    for second, message in (
+        ("nothing", "No benchmark is finished"),
+        ("other", "No benchmark is finished"),
+        ("data", "problems was 'h' and is 'other'"),
+        ("reward", "reward was 'math_reward' and is 'mine'"),
+    ):
         assert main(["eval", "--compare", str(tmp_path / "a"), str(tmp_path / second)]) == 2
         assert message in capsys.readouterr().err
-    for options, message in [
-        (["--compare", "a"], "expected 2 arguments"),
-        (["--compare", "a", "b", "--seed", "1"], "`--seed`"),
-    ]:
-        assert main(["eval", *options]) == 2
-        assert message in capsys.readouterr().err
+
+
+def test_without_scipy(tmp_path, monkeypatch, capsys):
+    write_evaluation(tmp_path / "a", [[1.0]])
+    monkeypatch.setitem(sys.modules, "scipy.stats", None)
+    assert main(["eval", "--compare", str(tmp_path / "a"), str(tmp_path / "a")]) == 2
+    assert "pip install scipy" in capsys.readouterr().err
 
 
 # --- mistakes ---
@@ -732,29 +532,23 @@ def test_mistakes_in_a_comparison(call, data, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_name_or_path": None}, "`model_name_or_path` is missing"),
-        ({"benchmarks": None}, "`benchmarks` is missing"),
-        ({"output_dir": None}, "`output_dir` is missing"),
+        ({"model_name_or_path": None}, "`model_name_or_path`"),
+        ({"benchmarks": None}, "`benchmarks`"),
+        ({"output_dir": None}, "`output_dir`"),
         ({"benchmarks": "aime_24"}, "did you mean 'aime_2024'"),
-        ({"benchmarks": "gone.jsonl"}, "no such file"),
-        ({"benchmarks": "gsm8k=tests/fixtures/math.jsonl", "reward": None}, "'question', 'answer' missing from"),
-        ({"benchmarks": "gsm8k=tests/fixtures/gsm8k.jsonl"}, "`reward` is for files"),
-        ({"column_mapping": "{solution: answer}", "reward": None}, "'math_reward' needs a column 'solution'"),
+        ({"benchmarks": "gone.jsonl"}, "gone.jsonl"),
         ({"reward": "math_rewrd"}, "did you mean 'math_reward'"),
-        ({"reward_kwargs": "{code_reward: {timeout: 1}}"}, "reward_kwargs names ['code_reward']"),
-        ({"num_generations": 0}, "num_generations=0: expected a positive number"),
+        ({"reward_kwargs": "{code_reward: {timeout: 1}}"}, "reward_kwargs"),
+        ({"num_generations": 0}, "num_generations=0"),
         ({"batch_size": 0}, "batch_size=0"),
         ({"num_problems": 0}, "num_problems=0"),
-        ({"top_p": 0}, "top_p=0"),
-        ({"top_p": 1.5}, "top_p=1.5"),
         ({"temperature": -1}, "temperature=-1"),
+        ({"top_p": 0}, "top_p=0"),
         ({"temperature": 0}, "set --num_generations 1"),
-        ({"temprature": 1}, "`--temprature` (did you mean `--temperature`?)"),
+        ({"temprature": 1}, "did you mean"),
         ({"conversational": True}, "chat template"),
-        ({"system_prompt": "add"}, "conversational"),
         ({"prompt_template": "Solve it."}, "{prompt}"),
-        ({"model_name_or_path": "tests/fixtures"}, "The model 'tests/fixtures': no tokenizer"),
-        ({"dataset_format": "gsm8k", "column_mapping": "{a: b}"}, "either `dataset_format` or `column_mapping`"),
+        ({"model_name_or_path": "tests/fixtures"}, "tests/fixtures"),
     ],
     ids=str,
 )
@@ -779,12 +573,12 @@ def test_a_folder_is_no_recipe(call, tmp_path, capsys):
 def test_options_from_a_file(call, tmp_path):
     (tmp_path / "eval.yaml").write_text("num_problems: 2\nnum_generations: 2\nreward_kwargs: {}\n")
     assert call("eval", "--config", str(tmp_path / "eval.yaml"), num_generations=3) == 0
-    assert len(list(read_samples(tmp_path / "eval"))) == 6
+    assert len(read_samples(tmp_path / "eval")) == 6
 
 
 def test_unusable_golds_are_counted(call, data, tmp_path):
     rows = [*tiny.dataset(3), {"prompt": "1+1=", "solution": ""}]
     Dataset.from_list(rows).to_json(data)
     assert call(reward=None) == 0
-    numbers = results(tmp_path / "eval")["benchmarks"]["problems"]
+    numbers = results(tmp_path / "eval")
     assert (numbers["problems"], numbers["left_out"]) == (3, 1)

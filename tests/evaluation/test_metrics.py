@@ -1,10 +1,9 @@
 """Numbers of an evaluation against independent calculations."""
 
-import sys
 from collections import Counter
 from fractions import Fraction
-from itertools import combinations, product
-from math import comb, erf, sqrt
+from itertools import combinations
+from math import comb, sqrt
 
 import numpy as np
 import pytest
@@ -16,9 +15,9 @@ from delta_trl.evaluation.arguments import EvalArguments
 from delta_trl.evaluation.metrics import (
     avg_at_k,
     bootstrap_interval,
-    compare_runs,
     paired_bootstrap,
     pass_at_k,
+    run_means,
     scored_for_both,
 )
 
@@ -106,13 +105,6 @@ def test_interval_of_several_benchmarks_resamples_each():
     assert (high - low) / 2 == pytest.approx(1.96 * sqrt(variance), rel=0.04)
 
 
-def test_interval_in_blocks(monkeypatch):
-    rewards = random_rewards(17, 3, seed=4)
-    whole = bootstrap_interval([rewards])
-    monkeypatch.setattr("delta_trl.evaluation.metrics.BLOCK", 17 * 123)
-    assert bootstrap_interval([rewards]) == whole
-
-
 def test_interval_without_a_score():
     assert np.isnan(bootstrap_interval([np.full((2, 2), NAN)])).all()
 
@@ -120,44 +112,8 @@ def test_interval_without_a_score():
 # --- comparison ---
 
 
-def u_by_hand(a, b):
-    """U of the first, and p from the normal approximation with ties and continuity corrected."""
-    u = sum((x > y) + 0.5 * (x == y) for x, y in product(a, b))
-    n, m = len(a), len(b)
-    ties = [[*a, *b].count(value) for value in {*a, *b}]
-    variance = n * m / 12 * ((n + m + 1) - sum(t**3 - t for t in ties) / ((n + m) * (n + m - 1)))
-    z = (u - n * m / 2 - 0.5) / sqrt(variance)
-    return u, 0.5 * (1 - erf(z / sqrt(2)))
-
-
-def test_mann_whitney_over_runs():
-    better, worse = random_rewards(90, 16, 1, shift=0.05), random_rewards(90, 16, 1)
-    runs = [[sum(column) / 90 for column in zip(*rewards, strict=True)] for rewards in (better, worse)]
-    u, p = u_by_hand(*runs)
-    result = compare_runs(better, worse)
-    assert result["u"] == u
-    assert result["p"] == pytest.approx(p, rel=1e-9)
-    assert result["p"] < 0.05 < compare_runs(worse, better)["p"]
-
-
-@pytest.mark.parametrize("k", [2, 4])
-def test_mann_whitney_exact_of_few_runs(k):
-    """Without ties and with few runs: the share of all divisions of the runs whose U is as large."""
-    a, b = np.array([[9, 7, 8, 3.0]])[:, :k] / 10, np.array([[1, 2, 4, 6.0]])[:, :k] / 10
-    runs = [*a[0], *b[0]]
-    observed = u_by_hand(a[0], b[0])[0]
-    divisions = list(combinations(range(2 * k), k))
-    larger = sum(
-        u_by_hand([runs[i] for i in chosen], [runs[i] for i in range(2 * k) if i not in chosen])[0] >= observed
-        for chosen in divisions
-    )
-    assert compare_runs(a, b)["p"] == pytest.approx(larger / len(divisions))
-
-
-def test_an_unscored_sample_is_left_out_of_its_run():
-    a = np.array([[1.0, 0.0, 1.0], [NAN, 1.0, NAN]])  # runs of 1, 1/2 and 1
-    b = np.array([[0.6, 0.7], [0.6, 0.7]])
-    assert compare_runs(a, b)["u"] == 4.0
+def test_runs():
+    assert run_means(np.array([[1.0, 0.0, 1.0, NAN], [NAN, 1.0, NAN, NAN]])).tolist() == [1.0, 0.5, 1.0]
 
 
 def test_models_are_compared_on_problems_scored_for_both():
@@ -165,10 +121,6 @@ def test_models_are_compared_on_problems_scored_for_both():
     a[:3], b[3:5], a[7, 0] = NAN, NAN, NAN
     for rewards, kept in zip((a, b), scored_for_both(a, b), strict=True):
         np.testing.assert_array_equal(kept, rewards[5:])
-
-
-def test_a_single_run_is_not_compared():
-    assert compare_runs(np.array([[1.0], [0.0]]), np.array([[0.0], [0.0]])) == {"u": None, "p": None}
 
 
 def test_paired_bootstrap():
@@ -235,9 +187,3 @@ def test_models_are_compared_on_the_same_benchmarks():
     one = np.zeros((2, 2))
     with pytest.raises(ValueError, match="shorter"):
         paired_bootstrap([one, one], [one])
-
-
-def test_without_scipy(monkeypatch):
-    monkeypatch.setitem(sys.modules, "scipy.stats", None)
-    with pytest.raises(ImportError, match=r"pip install scipy"):
-        compare_runs(np.zeros((1, 2)), np.zeros((1, 2)))

@@ -244,28 +244,6 @@ def test_without_javascript_the_page_says_so(run_dir, open_page):
     assert page.locator("html").get_attribute("lang") == "en"
 
 
-def test_two_runs_are_overlaid(run_dir, tmp_path, open_page):
-    other = runs.write_run(tmp_path / "other", steps=120, recorded_steps=2, seed=5)
-    output = tmp_path / "sub" / "report-vs-other.html"
-    assert main(["inspect", str(run_dir), str(other), "--output_dir", str(output.parent)]) == 0
-    page = open_page(output)
-    reward = page.locator(".canvas").first
-    assert "my run, training from" in reward.get_attribute("aria-label")
-    assert "other, training from" in reward.get_attribute("aria-label")
-    symbols = reward.locator(".points path").evaluate_all(
-        "all => new Set(all.map((one) => one.getAttribute('d'))).size"
-    )
-    assert symbols == 2  # colour is not all that tells them apart
-    strokes = reward.locator(".js-line").evaluate_all("all => all.map(p => getComputedStyle(p).stroke)")
-    assert set(strokes) == {"rgb(47, 127, 193)", "rgb(201, 106, 11)"}
-    groups = page.locator("#group optgroup")
-    assert [group.get_attribute("label") for group in groups.all()] == ["my run", "other"]
-    assert [group.locator("option").count() for group in groups.all()] == [8, 4]
-    title = groups.nth(1).locator("option").last.inner_text()
-    page.locator("#group").select_option(title)
-    page.locator(".prompt", has_text=title.split(" · … ")[-1]).wait_for()
-
-
 def test_a_run_of_trls_own_trainer(make_trainer, tmp_path, open_page):
     """Curves and completions without shades, and how to get them."""
     from trl import GRPOConfig, GRPOTrainer
@@ -288,7 +266,6 @@ def test_a_run_of_trls_own_trainer(make_trainer, tmp_path, open_page):
     ]
     shown = page.locator("article .tokens").all_inner_texts()
     assert {row["completion"].rstrip() for row in group} >= {text.rstrip() for text in shown}
-    assert main(["inspect", str(tmp_path / "run"), "--terminal"]) == 0
 
 
 HOSTILE = [

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from delta_trl.arguments.errors import UsageError
 from delta_trl.cli import main
 from delta_trl.files import SETTINGS
 from delta_trl.report import read_run, write_report
@@ -261,64 +260,6 @@ def test_broken_files_of_trl_are_named(tmp_path, capsys):
         state.write_text(text)
         assert main(["inspect", str(tmp_path)]) == 2
         assert str(state) in capsys.readouterr().err
-
-
-def test_terminal(tmp_path, capsys):
-    run_dir = runs.write_run(tmp_path / "run", steps=41)
-    rows = [
-        runs.completion(["win", "\x1b[2J", "\u202e"], step=40, coefficients=[1.3, 0.7, 1.0]),
-        runs.completion(["lose"], step=40, reward=0.0, advantage=-1.0),
-        runs.completion(["between"], step=40, reward=0.5, advantage=0.0),
-    ]
-    runs.write_completions(run_dir, rows)
-    with pytest.raises(UsageError, match=r"--step 8: no completions were recorded .* The nearest ones: .*40"):
-        write_report([run_dir], run_dir / "report.html", step=8)
-    assert main(["inspect", str(run_dir), "--step", "40", "--terminal"]) == 0
-    output = capsys.readouterr().out
-    assert "win␛[2J⟨U+202E⟩" in output  # escape sequences of a completion do not reach the terminal
-    assert "winners (1)" in output
-    assert "The reward rose from" in output[: output.index("step 40;")]
-    assert "between" in output[output.index("at the mean (1)") :]
-    header = next(line for line in output.splitlines() if "winners (" in line)
-    assert header.index("winners (1)") < header.index("losers (1)")
-
-
-def test_terminal_shades(tmp_path):
-    from rich.console import Console
-
-    from delta_trl.report.terminal import show
-
-    runs.write_completions(tmp_path, [runs.completion(["more", "less", "even"], coefficients=[1.2, 0.8, 1.0])])
-    console = Console(force_terminal=True, color_system="truecolor", width=100, record=True)
-    with console.capture() as capture:
-        show(tmp_path, console=console)
-    output = capture.get()
-
-    def is_shaded(output, word):
-        return output[: output.rindex(word)].split("\x1b[")[-1].startswith("37;48;2;")
-
-    assert [is_shaded(output, word) for word in ("more", "less", "even")] == [True, True, False]
-
-    runs.write_completions(tmp_path, [runs.completion(["more", "less", "even"], coefficients=[1.3, 1.1, 1.2])])
-    for relative, expected in ((False, [True] * 3), (True, [True, True, False])):
-        with console.capture() as capture:
-            show(tmp_path, console=console, relative=relative)
-        assert [is_shaded(capture.get(), word) for word in ("more", "less", "even")] == expected
-    assert "No training log is here" in capture.get()
-
-
-def test_a_terminal_shows_the_beginning_of_a_completion(tmp_path, capsys):
-    """The first 2,000 tokens, and without them four times as many characters."""
-    runs.write_completions(tmp_path / "run", [runs.completion(["@"] * 2000 + ["#"] * 1500)])
-    assert main(["inspect", str(tmp_path / "run"), "--terminal"]) == 0
-    output = capsys.readouterr().out
-    assert output.count("@") == 2000
-    assert "… 1,500 more tokens" in output
-    assert output.count("#") == 0
-    write_trl(tmp_path, completion=["@" * 8000, "@" * 9000])
-    assert main(["inspect", str(tmp_path), "--terminal"]) == 0
-    output = capsys.readouterr().out
-    assert output.count("@") == 8000 + 7999
 
 
 def test_same_input_same_page(tmp_path):

@@ -4,18 +4,11 @@ import json
 import os
 import subprocess
 import sys
-from functools import partial
 
 import pytest
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
-from delta_trl.cli import main
-from delta_trl.report import read_run
-from delta_trl.report.figures import curves
-from delta_trl.report.page import _summary as page_summary
-from delta_trl.report.tokens import token_table
-from delta_trl.report.verdict import verdict
 from delta_trl.trainer.avg_at_k import ReportsAvgAtK
 
 from ..corpus import tiny
@@ -104,94 +97,6 @@ def test_avg_at_k_on_two_processes(tmp_path):
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     assert metrics["processes"] == 2
     assert metrics["eval_avg_at_k"] == pytest.approx(EXPECTED)
-
-
-def reward_of_one_problem(completions, solution, **kwargs):
-    return [float(answer == "2") for answer in solution]
-
-
-def test_terminal_card_and_report_say_the_same(recipe, tmp_path, capsys):
-    """One of five problems is solved, in three batches of which the last is half full: TRL's mean over batches is
-    another number."""
-    tiny.dataset(5).to_json(tmp_path / "train.jsonl")
-    options = {"reward_funcs": ["tests.trainer.test_avg_at_k.reward_of_one_problem"], "max_steps": 1}
-    assert main(["train", "--config", recipe(per_device_eval_batch_size=8, save_strategy="no", **options)]) == 0
-    assert "evaluation: avg@4 0.200" in capsys.readouterr().out
-    assert "avg@4 0.200" in (tmp_path / "run" / "README.md").read_text()
-    run = read_run(tmp_path / "run")
-    assert run.logged("eval_reward")[1] != pytest.approx([0.2])
-    sampled = "avg@4 (sampled at temperature 1, top-p 1)"
-    assert f"In evaluation {sampled} was 0.200, at step 1." in [
-        sentence.text for sentence in verdict(run, token_table(run), 20)
-    ]
-    assert page_summary(run, "run")["figures"]["avg@4 in evaluation"] == "0.200 → 0.200"
-    labels = [plot.label for plot in curves([run]) if plot.title == "Reward"]
-    assert "evaluation, avg@4 from 0.2 at step 1" in labels[0]
-
-
-# --- the best checkpoint ---
-
-SHARE = {1: 0.25, 2: 0.75, 3: 0.5, 4: 0.5}  # of completions that the reward below takes for right, by step
-
-
-def reward_by_step(completions, trainer_state, **kwargs):
-    right = round(SHARE.get(trainer_state.global_step, 0) * len(completions))
-    return [float(i < right) for i in range(len(completions))]
-
-
-@pytest.fixture
-def recipe(tmp_path):
-    tiny.dataset(4).to_json(tmp_path / "train.jsonl")
-    options = {
-        "eval_dataset_name": str(tmp_path / "train.jsonl"),
-        "reward_funcs": ["tests.trainer.test_avg_at_k.reward_by_step"],
-        "max_completion_length": 4,
-        "max_steps": 4,
-        "eval_strategy": "steps",
-        "eval_steps": 1,
-        "per_device_eval_batch_size": 16,
-        "save_strategy": "steps",
-        "save_steps": 2,
-        "save_total_limit": 1,
-    }
-    return partial(tiny.recipe, tmp_path, **options)
-
-
-def checkpoints(tmp_path):
-    return sorted(path.name for path in (tmp_path / "run").glob("checkpoint-*"))
-
-
-@pytest.mark.parametrize("save_steps", [1, 3, 100])
-def test_the_best_checkpoint_is_kept(recipe, tmp_path, capsys, save_steps):
-    """Also where no checkpoint was due at its step, and although newer ones push it out of save_total_limit."""
-    assert main(["train", "--config", recipe(save_steps=save_steps, save_total_limit=2)]) == 0
-    assert checkpoints(tmp_path) == ["checkpoint-2", "checkpoint-4"]
-    best = f"Best checkpoint: {tmp_path / 'run' / 'checkpoint-2'} (avg_at_k 0.75, sampled at temperature 1, top-p 1)"
-    assert best in capsys.readouterr().out
-    state = json.loads((tmp_path / "run" / "trainer_state.json").read_text())
-    assert state["best_metric"] == 0.75
-    logged = {entry["step"]: entry["eval_avg_at_k"] for entry in state["log_history"] if "eval_avg_at_k" in entry}
-    assert logged == pytest.approx(SHARE)
-
-
-def test_a_recipe_may_choose_its_own_metric(recipe, tmp_path, capsys):
-    options = {"metric_for_best_model": "avg_at_k", "greater_is_better": False, "load_best_model_at_end": True}
-    assert main(["train", "--config", recipe(save_steps=1, **options)]) == 0
-    assert "checkpoint-1 (avg_at_k 0.25, sampled at" in capsys.readouterr().out
-    assert "The model is that of checkpoint-1, the best one." in (tmp_path / "run" / "README.md").read_text()
-    best, final = (tmp_path / "run" / folder / "model.safetensors" for folder in ("checkpoint-1", ""))
-    assert best.read_bytes() == final.read_bytes()
-
-
-def test_without_checkpoints_avg_at_k_is_only_logged(recipe, tmp_path, capsys):
-    assert main(["train", "--config", recipe(save_strategy="no", max_steps=1)]) == 0
-    assert checkpoints(tmp_path) == []
-    assert "Best checkpoint" not in capsys.readouterr().out
-
-
-def test_a_training_file_is_not_taken_for_an_evaluation_set(recipe, capsys):
-    assert main(["train", "--config", recipe(eval_dataset_name=None)]) == 2
-    assert "which has no split to evaluate on: give `eval_dataset_name`" in capsys.readouterr().err
 
 
 if __name__ == "__main__":  # what test_avg_at_k_on_two_processes launches

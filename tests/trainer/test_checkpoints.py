@@ -1,7 +1,6 @@
 """Safe checkpoints on a plain `GRPOTrainer`: which one is complete, and that a resumed run continues exactly."""
 
 import json
-import resource
 from fractions import Fraction
 from pathlib import Path
 
@@ -13,11 +12,10 @@ from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from delta_trl.arguments.errors import UsageError
-from delta_trl.files import is_complete, names_disk
+from delta_trl.files import is_complete
 from delta_trl.trainer.checkpoints import SafeCheckpoints, last_complete_checkpoint, resolve_resume
 
 from ..corpus import tiny
-from ..locks import locked_elsewhere
 from ..trainers import LORA
 
 
@@ -104,29 +102,6 @@ def test_a_checkpoint_of_the_model_alone(tmp_path, caplog):
     (tmp_path / "checkpoint-1" / "rng_state.pth").unlink()
     assert resolve_resume(True, tmp_path) == tmp_path / "checkpoint-1"
     assert "holds the model alone (save_only_model)" in caplog.text
-
-
-def test_a_checkpoint_that_cannot_be_written_says_so(make_plain):
-    trainer = make_plain(save_strategy="steps", save_steps=1)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))  # bytes of a file, as a quota would have it
-    try:
-        with pytest.raises(Exception) as raised:  # noqa: PT011 (torch's, safetensors' or the system's)
-            trainer.train()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    (note,) = raised.value.__notes__
-    assert "checkpoint-1 was written" in note
-    assert "MiB left on its disk" in note
-
-
-def test_a_disk_that_is_gone_hides_no_error(monkeypatch):
-    def gone(path):
-        raise FileNotFoundError(path)
-
-    monkeypatch.setattr("shutil.disk_usage", gone)
-    with pytest.raises(RuntimeError, match="unexpected pos"), names_disk(Path("some/where")):
-        raise RuntimeError("unexpected pos 64 vs 0")
 
 
 def test_checkpoints_inside_a_rollout_batch_are_passed_over(tmp_path, caplog):
@@ -247,15 +222,6 @@ def test_a_finished_run_trains_no_further(make_plain, tmp_path, caplog, length):
     assert "checkpoint-2 has all 2 optimiser steps" in caplog.text
     for a, b in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
         assert torch.equal(a, b)
-
-
-def test_one_run_at_a_time(make_plain, tmp_path):
-    trainer = make_plain()
-    with locked_elsewhere(tmp_path / "run"), pytest.raises(UsageError, match="Another process is writing to"):
-        trainer.train()
-    assert trainer.state.global_step == 0
-    trainer.train()
-    trainer.train()
 
 
 class Counter:

@@ -98,7 +98,6 @@ def test_a_temperature_that_log_probabilities_do_not_know(make_trainer, caplog):
     ("change", "message"),
     [
         ({"reward_funcs": "math_reward"}, "reward_funcs='math_reward'.*get_reward"),
-        ({"train_dataset": Dataset.from_dict({"prompt": ["1+1=", None] * 4})}, "row 2, column 'prompt'"),
         ({"reward_weights": [math.nan]}, "reward_weights"),
         (
             {
@@ -110,7 +109,7 @@ def test_a_temperature_that_log_probabilities_do_not_know(make_trainer, caplog):
             "does not work with DoRA",
         ),
     ],
-    ids=["name of a reward", "no prompt", "weight", "DoRA"],
+    ids=["name of a reward", "weight", "DoRA"],
 )
 def test_mistakes_in_python(make_trainer, change, message):
     with pytest.raises(ValueError, match=message):

@@ -16,7 +16,7 @@ from delta_trl.credit import Credit, DelTA, TokenCredit, Tokens, checked_credit
 from delta_trl.credit.rule import TokenCreditError
 from delta_trl.trainer.rollout_policy import RolloutPolicy
 
-from ..commands.test_mistakes import furnish
+from ..corpus import tiny
 from ..distributed import own_rules
 from ..trainers import LORA, credit, logged, plain_forward, valid_tokens
 
@@ -74,13 +74,13 @@ def recipe(tmp_path, monkeypatch):
 
 
 def test_in_a_recipe(recipe, capsys):
-    assert main(["train", "--config", str(recipe), "--dry-run"]) == 0
+    assert main(["train", "--config", str(recipe), "--dry_run"]) == 0
     assert "my_credit.Surprisal, strength 1.0" in capsys.readouterr().out
     assert main(["train", "--config", str(recipe)]) == 0
     own_rules.check_run(recipe.parent / "run")
     assert main(["inspect", str(recipe.parent / "run")]) == 0
     assert "raw_mean" in (recipe.parent / "run" / "report.html").read_text()
-    assert main(["train", "--config", str(recipe), "--dry-run", "--token_credit_kwargs", "{strenght: 1}"]) == 2
+    assert main(["train", "--config", str(recipe), "--dry_run", "--token_credit_kwargs", "{strenght: 1}"]) == 2
     assert "does not know 'strenght' (did you mean 'strength'?)" in capsys.readouterr().err
 
 
@@ -258,13 +258,13 @@ class Misspelt(TokenCredit):
 
 
 def test_a_hook_that_is_misspelt_is_told_of(make_trainer, tmp_path, monkeypatch, capsys):
-    furnish(tmp_path)
+    recipe = tiny.recipe(tmp_path)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "misspelt.py").write_text(MISSPELT)
     message = "Misspelt overrides neither `of_rollout` nor `of_micro_batch`: it credits nothing. Did you mean "
     message += "`of_rollout` by `of_rollot`?"
-    for flags in (["--dry-run"], []):
-        assert main(["train", "--config", "recipe.yaml", "--token_credit", "misspelt.Misspelt", *flags]) == 2
+    for flags in (["--dry_run"], []):
+        assert main(["train", "--config", recipe, "--token_credit", "misspelt.Misspelt", *flags]) == 2
         assert message in capsys.readouterr().err
     from misspelt import Misspelt
 

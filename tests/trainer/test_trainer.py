@@ -508,41 +508,10 @@ def test_the_profiler_sees_calls_and_not_their_pieces(make_trainer, monkeypatch)
     assert ours == sorted(seen)
 
 
-@pytest.mark.parametrize(
-    ("train", "evaluation", "message"),
-    [
-        ({"question": ["1+1="]}, None, "train_dataset has no column 'prompt', only 'question'"),
-        ({"prompt": []}, None, "train_dataset is empty"),
-        ({"prompt": ["1+1="]}, None, "The reward 'graded' needs a column 'solution', the dataset has 'prompt'"),
-        ({}, {"prompt": ["1+1="]}, "needs a column 'solution'"),
-        ({}, {"hard": {"question": ["?"]}}, "eval_dataset 'hard' has no column 'prompt'"),
-        (
-            {"prompt": [[{"role": "user", "content": "1+1="}]] * 2, "solution": ["2"] * 2},
-            None,
-            "cannot apply a chat template",
-        ),
-    ],
-    ids=str,
-)
-def test_data_that_will_not_do_is_refused_at_construction(make_trainer, train, evaluation, message):
-    def graded(completions, solution, **kwargs):
-        return [0.0] * len(completions)
-
-    if evaluation is not None:
-        nested = isinstance(next(iter(evaluation.values())), dict)
-        evaluation = (
-            {key: Dataset.from_dict(rows) for key, rows in evaluation.items()}
-            if nested
-            else Dataset.from_dict(evaluation)
-        )
-    with pytest.raises(ValueError, match=message):
-        make_trainer(
-            reward_funcs=graded,
-            train_dataset=Dataset.from_dict(train) if train else None,
-            trainer_options={"eval_dataset": evaluation},
-            eval_strategy="no" if evaluation is None else "epoch",
-            per_device_eval_batch_size=4,
-        )
+def test_chats_without_a_template_are_refused_at_construction(make_trainer):
+    chats = {"prompt": [[{"role": "user", "content": "1+1="}]] * 2, "solution": ["2"] * 2}
+    with pytest.raises(ValueError, match="cannot apply a chat template"):
+        make_trainer(train_dataset=Dataset.from_dict(chats))
 
 
 @pytest.mark.parametrize("config_class", [DeltaGRPOConfig, GRPOConfig])

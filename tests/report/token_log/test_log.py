@@ -21,8 +21,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from delta_trl import DeltaGRPOConfig
-from delta_trl.arguments.options import read_options
-from delta_trl.commands.recipe import RecipeParser
+from delta_trl.commands.recipe import parse_recipe
 from delta_trl.report.token_log.log import choose_rows
 from delta_trl.report.token_log.records import COMPLETIONS, COMPLETIONS_FILE, FOLDER, TOKEN_TYPES, TOKEN_TYPES_FILE
 from delta_trl.report.token_log.texts import TokenTexts
@@ -360,7 +359,7 @@ def test_in_a_recipe(tmp_path, value, expected):
     path = tmp_path / "recipe.yaml"
     recipe["output_dir"] = str(tmp_path)
     path.write_text(yaml.safe_dump({**recipe, "bf16": False, "log_token_credit": yaml.safe_load(value)}))
-    _, config, _ = RecipeParser().parse(read_options(["--config", str(path)]))
+    _, config, _ = parse_recipe(["--config", str(path)])
     assert config.log_token_credit is expected or config.log_token_credit == expected != 1
     assert json.loads(json.dumps(config.to_dict()))["log_token_credit"] == expected
 

@@ -1,0 +1,131 @@
+"""
+The files of an evaluation, and its table.
+
+    NAME.jsonl    all samples of a benchmark, written while it is sampled as NAME.jsonl.part
+    NAME.json     its settings and numbers, written last: a benchmark that has them is finished
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ..arguments.errors import UsageError
+from ..files import differences, in_words
+from .metrics import avg_at_k, bootstrap_interval, pass_at_k, run_means
+from .sampling import describe
+
+
+class Samples:
+    """
+    The samples of a finished benchmark, as arrays of shape (problems, k).
+
+    Attributes:
+        rewards (`np.ndarray`): NaN where there is no reward.
+        lengths (`np.ndarray`): In tokens, the end token included.
+        truncated (`np.ndarray`): Whether the length limit cut it off.
+    """
+
+    def __init__(self, folder: Path, name: str, k: int):
+        values = []
+        with (folder / f"{name}.jsonl").open(encoding="utf-8") as file:
+            for row in map(json.loads, file):
+                reward = np.nan if row["reward"] is None else row["reward"]
+                values.append((reward, row["length"], row["truncated"]))
+        self.rewards, self.lengths, self.truncated = np.array(values, dtype=float).reshape(-1, k, 3).transpose(2, 0, 1)
+
+
+def finished(folder: Path, name: str, settings: dict) -> bool:
+    """
+    Whether a benchmark has its results file.
+
+    Raises:
+        UsageError: If these are results of other settings; names the differences.
+    """
+    path = folder / f"{name}.json"
+    if not path.is_file():
+        return False
+    if changed := differences(json.loads(path.read_text())["settings"], json.loads(json.dumps(settings))):
+        raise UsageError(
+            f"{path} holds results of other settings: {in_words(changed)}. Use the same settings, or another "
+            "--output_dir."
+        )
+    return True
+
+
+def numbers(samples: Sequence[Samples]) -> dict:
+    """The results on some benchmarks together, over all of their problems."""
+    rewards = np.concatenate([one.rewards for one in samples])
+    k = rewards.shape[1]
+    powers = [2**i for i in range(k.bit_length()) if 2**i < k]
+    low, high = bootstrap_interval([one.rewards for one in samples])
+    return {
+        "problems": len(rewards),
+        "avg_at_k": number(avg_at_k(rewards)),
+        "interval": [number(low), number(high)],
+        "pass_at_k": {str(n): number(pass_at_k(rewards, n)) for n in (*powers, k)},
+        "truncated": float(np.concatenate([one.truncated for one in samples]).mean()),
+        "mean_length": float(np.concatenate([one.lengths for one in samples]).mean()),
+        "unscored": int(np.isnan(rewards).sum()),
+        "runs": run_means(rewards).tolist(),
+    }
+
+
+def number(value: float) -> float | None:
+    """A number for JSON, which has no NaN."""
+    return None if np.isnan(value) else float(value)
+
+
+def show(folder: Path, results: dict[str, dict]) -> None:
+    """Print the table of finished benchmarks; `results` are the contents of their results files, by name."""
+    settings = next(iter(results.values()))["settings"]
+    k = settings["num_generations"]
+    sampling = describe(settings["temperature"], settings["top_p"])
+    print(f"{settings['model_name_or_path']}, {sampling}, k = {k}")
+    rows = {name: one["results"] for name, one in results.items()}
+    if len(rows) > 1:  # over problems: a benchmark weighs as much as it has
+        rows["average (by problems)"] = numbers([Samples(folder, name, k) for name in results])
+    cells = [
+        [
+            name,
+            str(one["problems"]),
+            mean(one["avg_at_k"]),
+            interval(one["interval"]),
+            mean(one["pass_at_k"][str(k)]),
+            f"{one['truncated']:.1%}",
+            f"{one['mean_length']:.0f}",
+            str(one["unscored"]),
+        ]
+        for name, one in rows.items()
+    ]
+    titles = [
+        "benchmark",
+        "problems",
+        f"avg@{k}",
+        "95 % interval",
+        f"pass@{k}",
+        "truncated",
+        "mean length",
+        "unscored",
+    ]
+    print_table([titles, *cells])
+
+
+def print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows of text as a Markdown table, columns aligned. The first row has the titles."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    titles, *others = rows
+    for row in (titles, ["-" * width for width in widths], *others):
+        first, *cells = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        print(f"| {' | '.join([first.strip().ljust(widths[0]), *cells])} |")
+
+
+def mean(value: float | None) -> str:
+    """A mean reward, on the scale of the rewards, as training prints it."""
+    return "?" if value is None else f"{value:.3f}"
+
+
+def interval(ends: Sequence[float | None]) -> str:
+    low, high = map(mean, ends)
+    return f"{low} to {high}"

@@ -1,0 +1,77 @@
+"""Command lines and recipes are read by `trl.TrlParser`; what is unknown gets the name of what is meant."""
+
+from dataclasses import dataclass
+
+import pytest
+from trl import GRPOConfig, ModelConfig
+
+from delta_trl.arguments.errors import UsageError
+from delta_trl.arguments.parser import documented, parse, read_mappings
+
+
+@documented
+@dataclass
+class Own:
+    """
+    Options.
+
+    Args:
+        size (`int`): How large, as in [`~trl.GRPOConfig`].
+        options (`dict`, *optional*): More of them.
+    """
+
+    size: int
+    options: dict | str | None = None
+
+    def __post_init__(self):
+        read_mappings(self, "options")
+
+
+def test_the_command_line_overrides_the_file(tmp_path):
+    (tmp_path / "own.yaml").write_text("size: 3\noptions: {a: 1}\n")
+    assert parse([Own], ["--config", str(tmp_path / "own.yaml")], "x") == (Own(3, {"a": 1}),)
+    words = ["--config", str(tmp_path / "own.yaml"), "--size", "4", "--options", "{b: [2]}"]
+    assert parse([Own], words, "x") == (Own(4, {"b": [2]}),)
+
+
+def test_help_is_that_of_the_docstring(capsys):
+    with pytest.raises(SystemExit):
+        parse([Own], ["--help"], "x")
+    assert "How large, as in GRPOConfig." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("--model Qwen/Qwen3-0.6B", "model_name_or_path"),
+        ("--lr 1e-5", "learning_rate"),
+        ("--torch_dtype=bfloat16", "dtype"),
+        ("--warmup-ratio 0.1", "warmup_steps"),
+        ("--num_generatoins 4", "num_generations"),
+        ("--max_step 4", "max_steps"),  # an abbreviation to argparse
+    ],
+)
+def test_unknown_options_name_what_is_meant(words, meant, tmp_path):
+    kinds = [GRPOConfig, ModelConfig]
+    given = ["--output_dir", "x", "--use_cpu", "--bf16", "false"]
+    with pytest.raises(UsageError, match=f"did you mean '{meant}'"):
+        parse(kinds, [*given, *words.split()], "x")
+    name, value = words.removeprefix("--").replace("=", " ").split()
+    (tmp_path / "own.yaml").write_text(f"{name}: {value}")
+    with pytest.raises(UsageError, match=f"did you mean '{meant}'"):
+        parse(kinds, [*given, "--config", str(tmp_path / "own.yaml")], "x")
+
+
+@pytest.mark.parametrize("words", [["word"], ["--size", "3", "word"], ["--size", "3", "--options", "word"]])
+def test_words_that_fit_nowhere_are_refused(words):
+    with pytest.raises((UsageError, SystemExit)):
+        parse([Own], words, "x")
+
+
+@pytest.mark.parametrize("text", ["a: [1", "- a", None])
+def test_a_file_that_cannot_be_read(tmp_path, text):
+    path = tmp_path / "own.yaml"
+    if text:
+        path.write_text(text)
+    with pytest.raises(UsageError):
+        parse([Own], ["--size", "3", "--config", str(path)], "x")

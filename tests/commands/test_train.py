@@ -1,0 +1,92 @@
+"""`delta-trl train`: what a folder holds is not written over, and the best checkpoint is kept."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from delta_trl.arguments.errors import UsageError
+from delta_trl.cli import main
+from delta_trl.commands.folder import resume_from
+
+from ..corpus import tiny
+from ..distributed.launch import ROOT
+
+
+def make_checkpoint(folder, step, whole=True):
+    (folder / f"checkpoint-{step}").mkdir(parents=True)
+    (folder / f"checkpoint-{step}" / "trainer_state.json").write_text("{}" if whole else "{")
+
+
+def test_what_counts_as_going_on(tmp_path):
+    run = tmp_path / "run"
+    assert resume_from(None, str(run)) is None
+    assert resume_from("true", str(run)) is None  # as launchers restart a run that has no checkpoint yet
+    run.mkdir()
+    (run / "notes.txt").touch()
+    assert resume_from("false", str(run)) is None
+    (run / "training_settings.json").touch()  # begun
+    make_checkpoint(run, 4, whole=False)
+    assert resume_from("true", str(run)) is None
+    with pytest.raises(UsageError, match="output_dir"):
+        resume_from(None, str(run))
+    make_checkpoint(run, 2)
+    assert resume_from("true", str(run)) is True
+    assert resume_from(f"{run}/checkpoint-2", str(run)) == f"{run}/checkpoint-2"
+
+
+@pytest.mark.parametrize("name", ["trainer_state.json", "config.json", "adapter_config.json"])
+def test_a_finished_run_or_a_model_is_never_written_over(tmp_path, name):
+    (tmp_path / name).touch()
+    for given in (None, "true"):
+        with pytest.raises(UsageError, match=name):
+            resume_from(given, str(tmp_path))
+
+
+SHARE = {1: 0.25, 2: 0.75, 3: 0.5, 4: 0.5}  # of completions that the reward below takes for right, by step
+
+
+def reward_by_step(completions, trainer_state, **kwargs):
+    right = round(SHARE.get(trainer_state.global_step, 0) * len(completions))
+    return [float(i < right) for i in range(len(completions))]
+
+
+def test_the_best_checkpoint_is_kept(tmp_path, capsys):
+    """By transformers, although a newer one would push it out of save_total_limit."""
+    tiny.dataset(4).to_json(tmp_path / "train.jsonl")
+    recipe = tiny.recipe(
+        tmp_path,
+        eval_dataset_name=str(tmp_path / "train.jsonl"),
+        reward_funcs=["tests.commands.test_train.reward_by_step"],
+        max_completion_length=4,
+        max_steps=4,
+        eval_strategy="steps",
+        eval_steps=1,
+        per_device_eval_batch_size=16,
+        save_strategy="steps",
+        save_steps=1,
+        save_total_limit=2,
+        metric_for_best_model="rewards/reward_by_step/mean",
+        log_token_credit=1,
+    )
+    assert main(["train", "--config", recipe]) == 0
+    assert sorted(path.name for path in (tmp_path / "run").glob("checkpoint-*")) == ["checkpoint-2", "checkpoint-4"]
+    printed = capsys.readouterr().out
+    assert f"Best checkpoint: {tmp_path / 'run' / 'checkpoint-2'}" in printed
+    assert f"delta-trl inspect {tmp_path / 'run'}" in printed
+    assert json.loads((tmp_path / "run" / "trainer_state.json").read_text())["best_metric"] == 0.75
+    assert main(["train", "--config", recipe]) == 2
+    assert "output_dir" in capsys.readouterr().err
+    assert main(["train", "--config", recipe, "--resume_from_checkpoint", "true", "--max_steps", "5"]) == 0
+    assert json.loads((tmp_path / "run" / "trainer_state.json").read_text())["global_step"] == 5
+
+
+@pytest.mark.processes
+def test_a_launch_that_starts_one_process_of_two(tmp_path):
+    """accelerate does so on CPUs, without a word."""
+    launch = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", "--cpu", "--num_processes", "2"]
+    command = [*launch, str(ROOT / "scripts/train.py"), "--config", tiny.recipe(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "accelerate launch was asked for 2 processes and started one" in done.stdout + done.stderr

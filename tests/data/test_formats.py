@@ -1,0 +1,165 @@
+"""Public sources, each fixture in its real schema, and formats of one's own."""
+
+import base64
+import json
+import pickle
+import zlib
+from pathlib import Path
+
+import pytest
+from datasets import Dataset
+
+from delta_trl.data import formats
+from delta_trl.data.formats import FORMATS, livecodebench
+from delta_trl.data.loading import load, standardize
+from delta_trl.rewards import get_reward
+
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+GOLDS = {
+    "deepmath": ["3", "Yes", "1", r"\pm \sqrt{2}", ""],
+    "gsm8k": ["36", "1,200", "-3", ""],
+    "aime": ["099", "729"],
+}
+FILES = {"aime": "aime_2024"}
+
+
+def source(name):
+    return load(str(FIXTURES / f"{FILES.get(name, name)}.jsonl"), dataset_format=name)
+
+
+@pytest.mark.parametrize("name", GOLDS)
+def test_mathematics(name):
+    dataset = source(name)
+    assert dataset["solution"][:] == GOLDS[name]
+    raw = load(str(FIXTURES / f"{FILES.get(name, name)}.jsonl"))
+    assert dataset["prompt"][:] == next(raw[c][:] for c in ("question", "problem") if c in raw.column_names)
+
+
+def test_math_reward_accepts_every_gold():
+    reward = get_reward("math_reward")
+    golds = [gold for name in GOLDS for gold in source(name)["solution"] if gold]
+    assert reward([rf"So it is $\boxed{{{gold}}}$." for gold in golds], solution=golds) == [1.0] * len(golds)
+
+
+def test_code():
+    dataset = source("eurus_code")
+    assert [message["role"] for message in dataset[0]["prompt"]] == ["system", "user"]
+    tests = [json.loads(text) for text in dataset["tests"] if text]
+    # `total` returns a number, which the source has in a list; mathematics and rows without tests have none
+    assert tests == [
+        {"inputs": ["3\n", "10\n"], "outputs": ["9\n", "100\n"]},
+        {"fn_name": "total", "inputs": [[[1, 2, 3]], [[]]], "outputs": [6, 0]},
+    ]
+    assert len(dataset) == 5
+
+
+@pytest.mark.parametrize("answer", [42, 2.5, "\\frac12"], ids=str)
+def test_answers_are_numbers_or_texts(answer):
+    row = {"problem_idx": 1, "problem": "1+1?", "answer": answer}
+    (found,) = standardize(Dataset.from_list([row]), "matharena", "x").to_list()
+    assert found == {"problem_id": "1", "prompt": "1+1?", "solution": str(answer)}
+
+
+def test_the_shuffle_of_choices_leaves_no_place_out():
+    columns = ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
+    rows = [{"Record ID": str(i), "Question": f"Question {i}?", **{c: c for c in columns}} for i in range(400)]
+    solutions = [FORMATS["gpqa"](row)["solution"] for row in rows]
+    assert all(70 < solutions.count(label) < 130 for label in "ABCD")
+
+
+# --- a format of one's own ---
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """Writes a module `mine` in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write(name, code):
+        (tmp_path / f"{name}.py").write_text(code)
+
+    return write
+
+
+def test_a_function_of_ones_own(own):
+    own("own_format", "def row(row):\n    return {'prompt': row['q'] + '?', 'solution': str(row['a'])}\n")
+    dataset = standardize(Dataset.from_list([{"q": "1+1", "a": 2, "note": "x"}]), "own_format.row", "data.jsonl")
+    assert dataset.to_list() == [{"prompt": "1+1?", "solution": "2"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("deepmth", "'deepmath'"), ("no_module.row", "no_module"), ("gsm8k", "row 2.*'gsm8k'.*question, answer")],
+)
+def test_mistakes_are_named(name, message):
+    dataset = Dataset.from_list([{"question": "1+1?", "answer": answer} for answer in ("#### 2", None)])
+    with pytest.raises(ValueError, match=message):
+        standardize(dataset, name, "data.jsonl")
+
+
+def test_rows_are_read_anew_by_other_code(own, tmp_path):
+    """`datasets` caches rows by the function's name alone."""
+    import importlib
+
+    (tmp_path / "data.jsonl").write_text('{"q": "1+1"}')
+    code = "def row(row):\n    return {'prompt': row['q'], 'solution': '%s'}\n"
+    found = []
+    for version in ("old", "new"):
+        own("changing_format", code % version)
+        import changing_format
+
+        importlib.reload(changing_format)
+        found += load("data.jsonl", dataset_format="changing_format.row")["solution"]
+    assert found == ["old", "new"]
+
+
+# --- LiveCodeBench's hidden tests ---
+
+
+class Evil:
+    def __reduce__(self):
+        return (print, ("executed",))
+
+
+def packed(data: bytes) -> str:
+    return base64.b64encode(zlib.compress(data)).decode()
+
+
+CASE = [{"input": "1\n", "output": "1\n", "testtype": "stdin"}]
+
+
+def hidden_tests(hidden, public="[]"):
+    row = {"question_id": "a", "question_content": "Echo.", "starter_code": "", "metadata": "{}"}
+    return livecodebench({**row, "public_test_cases": public, "private_test_cases": hidden})["tests"]
+
+
+@pytest.mark.parametrize("protocol", range(1, pickle.HIGHEST_PROTOCOL + 1))
+def test_pickled_tests_are_read(protocol):
+    assert json.loads(hidden_tests(packed(pickle.dumps(json.dumps(CASE), protocol))))["outputs"] == ["1\n"]
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        packed(pickle.dumps(Evil())),
+        packed(pickle.dumps([json.dumps(CASE), Evil()])),
+        packed(b"\x80\x04\x8c\x02[]\x94\x8c\x02[]\x94."),  # two texts
+        packed(b"no pickle"),
+        base64.b64encode(b"no zlib").decode(),
+        "no base64 at all",
+        packed(pickle.dumps("no JSON")),
+        '[{"input": "1"}]',
+        "3",
+    ],
+    ids=lambda text: text[:12],
+)
+def test_what_else_a_pickle_holds_is_never_executed(capsys, hidden):
+    assert hidden_tests(hidden, public=json.dumps(CASE)) == ""
+    assert "executed" not in capsys.readouterr().out
+
+
+def test_a_bomb_is_not_unpacked(monkeypatch):
+    monkeypatch.setattr(formats, "MAX_BYTES", 1000)
+    assert hidden_tests(packed(pickle.dumps(json.dumps([{**CASE[0], "input": "1" * 2000}])))) == ""
