@@ -1,20 +1,15 @@
 """
 Measures what token credit costs: DeltaGRPOTrainer and GRPOTrainer take turns in one process, on the same rollouts.
 
-Generation is replaced by fixed random completions, and timed separately. The rest of a step is scoring, rewards,
-coefficients and optimisation. Models have random weights. Reports medians over all timed rollout batches, with
-quartiles. On a machine without a GPU, seconds are processor time, and all variants compute log-probs of completions
-alone, which GRPOTrainer does by itself on a GPU only. Memory is the peak during training: the resident set, with a GPU
-the allocated memory.
+Generation is replaced by fixed random completions. The rest of a step is scoring, rewards, coefficients and
+optimisation. Models have random weights. Reports medians over all timed rollout batches, with quartiles. On a machine
+without a GPU, seconds are processor time, and all variants compute log-probs of completions alone, which GRPOTrainer
+does by itself on a GPU only. Memory is the peak during training: the resident set, with a GPU the allocated memory.
+Ratios are those of the policy to the one that was scored, before any update: of all tokens, the share outside .9 to
+1.1 and the largest absolute log-ratio.
 
     python -m scripts.benchmarks.overhead --model 5m --repetitions 5 --output outputs/overhead_5m.json
-    python -m scripts.benchmarks.overhead --model 50m --repetitions 2 --rollouts 1 \\
-        --output outputs/overhead_50m.json
-    python -m scripts.benchmarks.overhead --model 8b --completions 16 --tokens 8192        # on a GPU
-    python -m scripts.benchmarks.overhead --recipe recipes/quickstart/addition.yaml --variants grpo full
     python -m scripts.benchmarks.overhead --lengths lognormal --tokens 512 --micro-batch 2 --variants grpo none delta
-
-With `--recipe`, the model, data and options are the recipe's, and generation is real.
 """
 
 import argparse
@@ -22,12 +17,10 @@ import gc
 import json
 import platform
 import statistics
-import sys
 import tempfile
-import time
-from collections.abc import Callable
 from contextlib import contextmanager
-from functools import cache, partial
+from dataclasses import asdict, dataclass, fields
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -36,47 +29,26 @@ import trl
 from datasets import Dataset
 from tokenizers import Tokenizer, models
 from tqdm import tqdm
-from transformers import (
-    AutoModelForCausalLM,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-    PrinterCallback,
-    Qwen3Config,
-    TrainerCallback,
-)
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, PrinterCallback, Qwen3Config, TrainerCallback
 from trl import GRPOTrainer
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
-from delta_trl.commands.recipe import parse_recipe
-from delta_trl.commands.train import build
 from delta_trl.credit import RULES
-from delta_trl.trainer.scoring import only_labels_in_lm_head
 
-from .timing import spread
-
-
-def shape(hidden, layers, intermediate, heads, key_value_heads, head_dim, vocabulary, tied=False) -> dict:
-    return {
-        "hidden_size": hidden,
-        "num_hidden_layers": layers,
-        "intermediate_size": intermediate,
-        "num_attention_heads": heads,
-        "num_key_value_heads": key_value_heads,
-        "head_dim": head_dim,
-        "vocab_size": vocabulary,
-        "tie_word_embeddings": tied,
-    }
+from .timing import clock, spread, wait
 
 
+SHAPE = ("hidden_size", "num_hidden_layers", "intermediate_size", "num_attention_heads", "num_key_value_heads")
+SHAPE = (*SHAPE, "head_dim", "vocab_size", "tie_word_embeddings")
 MODELS = {
-    "tiny": shape(32, 2, 64, 4, 2, 8, 256),  # to see that it runs
-    "5m": shape(256, 6, 768, 8, 4, 32, 2048),
-    "50m": shape(640, 8, 1920, 10, 5, 64, 8192),
-    "135m": shape(576, 30, 1536, 9, 3, 64, 49152, tied=True),  # as SmolLM2's
+    "tiny": (32, 2, 64, 4, 2, 8, 256, False),  # to see that it runs
+    "5m": (256, 6, 768, 8, 4, 32, 2048, False),
+    "50m": (640, 8, 1920, 10, 5, 64, 8192, False),
+    "135m": (576, 30, 1536, 9, 3, 64, 49152, True),  # as SmolLM2's
     # the shapes of Qwen3's models
-    "0.6b": shape(1024, 28, 3072, 16, 8, 128, 151936, tied=True),
-    "1.7b": shape(2048, 28, 6144, 16, 8, 128, 151936, tied=True),
-    "8b": shape(4096, 36, 12288, 32, 8, 128, 151936),
+    "0.6b": (1024, 28, 3072, 16, 8, 128, 151936, True),
+    "1.7b": (2048, 28, 6144, 16, 8, 128, 151936, True),
+    "8b": (4096, 36, 12288, 32, 8, 128, 151936, False),
 }
 MODES = {
     # Two optimiser steps for a rollout batch: TRL scores old log-probabilities, and hidden states come with them.
@@ -90,39 +62,44 @@ VARIANTS = {
     "padded": {"trim_padding": False},
     "delta": {"hidden_state_cache": "device"},
     "cpu cache": {"hidden_state_cache": "cpu"},
-    "topk_hidden": {"token_credit_kwargs": {"token_gradient": "topk_hidden"}},
-    "lm_head": {"token_credit_kwargs": {"token_gradient": "lm_head"}},
-    "full": {"token_credit_kwargs": {"token_gradient": "full"}},
+    **{name: {"token_credit_kwargs": {"token_gradient": name}} for name in ("topk_hidden", "lm_head", "full")},
 }
-# all other rules, with their defaults
-RULE_VARIANTS = {name: {"token_credit": name} for name in RULES if name not in VARIANTS}
+VARIANTS |= {name: {"token_credit": name} for name in RULES if name not in VARIANTS}  # with their defaults
 
 
-def parse_args():
+@dataclass(frozen=True)
+class Setup:
+    """What is trained: a key of [`MODELS`], and a rollout batch of `completions` with at most `tokens` each."""
+
+    model: str = "5m"
+    completions: int = 32
+    tokens: int = 256
+    lengths: str = "equal"  # or lognormal, with a median of 0.15 `tokens`
+    micro_batch: int = 0  # completions; by default half of the rollout batch
+    rollouts: int = 2  # timed rollout batches; one more warms up
+    dtype: str = "float32"
+    attention: str = "sdpa"
+    lora: bool = False  # adapters of rank 16 on all linear layers
+
+    def draw_lengths(self, seed: int) -> list[int]:
+        """Tokens of the completions of a rollout batch."""
+        if self.lengths == "equal":
+            return [self.tokens] * self.completions
+        # as those of reasoning models: a median of 3k where 20k are allowed
+        drawn = torch.randn(self.completions, generator=torch.Generator().manual_seed(seed)).exp()
+        return [min(self.tokens, max(1, int(0.15 * self.tokens * x))) for x in drawn.tolist()]
+
+
+def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", choices=MODELS, default="5m")
-    parser.add_argument("--recipe", type=Path, help="measure this recipe instead of a random model")
+    for option in fields(Setup):
+        if option.name != "lora":
+            parser.add_argument(f"--{option.name.replace('_', '-')}", type=option.type, default=option.default)
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
-    parser.add_argument("--variants", nargs="+", choices=VARIANTS | RULE_VARIANTS, default=list(VARIANTS))
-    parser.add_argument("--completions", type=int, default=32, help="per rollout batch")
-    parser.add_argument("--tokens", type=int, default=256, help="per completion, at most")
-    parser.add_argument("--lengths", choices=("equal", "lognormal"), default="equal", help="median 0.15 --tokens")
-    parser.add_argument("--micro-batch", type=int, help="completions; half of the rollout batch if not given")
-    parser.add_argument("--rollouts", type=int, default=2, help="timed rollout batches per repetition")
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=["grpo", "none", "delta"])
     parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--attention", help="transformers' attn_implementation")
-    parser.add_argument("--dtype", choices=("float32", "bfloat16"), help="of parameters; bfloat16 on a GPU")
-    parser.add_argument("--lora", action="store_true", help="train adapters of rank 16 on all linear layers")
     parser.add_argument("--output", type=Path, help="write the result as JSON, too")
-    args = parser.parse_args()
-    if "grpo" not in args.variants:
-        parser.error("--variants must include grpo, which all others are compared with")
-    args.micro_batch = args.micro_batch or args.completions // 2
-    if args.completions % 16 or args.completions % (2 * args.micro_batch):
-        parser.error(f"--completions {args.completions}: expected a multiple of 16 and of two micro-batches")
-    if args.rollouts * args.repetitions < 2:
-        parser.error("--rollouts times --repetitions must be at least 2, or there is no spread to report")
-    return args
+    return parser.parse_args()
 
 
 @cache
@@ -131,54 +108,40 @@ def make_tokenizer(vocabulary: int) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="t0", eos_token="t1")
 
 
-def make_model(args) -> PreTrainedModel:
-    """A model with random weights, made on its device: 8 B numbers take minutes to draw on a processor."""
-    # on a GPU in bfloat16, or 8 B parameters would not fit beside their optimiser's state
-    dtype = getattr(torch, args.dtype or ("bfloat16" if torch.cuda.is_available() else "float32"))
-    more = {"attn_implementation": args.attention} if args.attention else {}
-    torch.manual_seed(0)
-    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
-        return AutoModelForCausalLM.from_config(Qwen3Config(**MODELS[args.model]), dtype=dtype, **more)
-
-
-def draw_lengths(args, seed: int) -> list[int]:
-    """Tokens of the completions of a rollout batch."""
-    if args.lengths == "equal":
-        return [args.tokens] * args.completions
-    # as those of reasoning models: a median of 3k where 20k are allowed
-    spread = torch.randn(args.completions, generator=torch.Generator().manual_seed(seed)).exp()
-    return [min(args.tokens, max(1, int(0.15 * args.tokens * x))) for x in spread.tolist()]
-
-
-def make_trainer(args, variant: str, mode: str, folder: str) -> GRPOTrainer:
-    vocabulary = MODELS[args.model]["vocab_size"]
+def make_trainer(setup: Setup, variant: str, mode: str, folder: str) -> GRPOTrainer:
+    config = Qwen3Config(**dict(zip(SHAPE, MODELS[setup.model], strict=True)))
     on_gpu = torch.cuda.is_available()
 
     def fixed_rollouts(prompts, trainer):
-        seed = trainer.state.global_step
-        lengths = draw_lengths(args, seed)[: len(prompts)]
-        ids = torch.randint(
-            2, vocabulary, (len(prompts), args.tokens), generator=torch.Generator().manual_seed(seed)
-        ).tolist()
-        ids = [row[:length] for row, length in zip(ids, lengths, strict=True)]
-        return {
-            "prompt_ids": [[2, 3, 4]] * len(prompts),
-            "completion_ids": ids,
-            "logprobs": [[-1.0] * len(row) for row in ids],
-        }
+        seed, n = trainer.state.global_step, len(prompts)
+        drawn = torch.randint(2, config.vocab_size, (n, setup.tokens), generator=torch.Generator().manual_seed(seed))
+        ids = [row[:length] for row, length in zip(drawn.tolist(), setup.draw_lengths(seed)[:n], strict=True)]
+        logprobs = [[-1.0] * len(row) for row in ids]
+        return {"prompt_ids": [[2, 3, 4]] * n, "completion_ids": ids, "logprobs": logprobs}
 
     def reward(completion_ids, **kwargs):
         return [float(ids[0] % 2) for ids in completion_ids]
 
-    micro_batches = args.completions // args.micro_batch
+    adapters = None
+    if setup.lora:
+        from peft import LoraConfig  # only needed here
+
+        adapters = LoraConfig(r=16, target_modules="all-linear")
+    torch.manual_seed(0)
+    with torch.device("cuda" if on_gpu else "cpu"):  # 8 B numbers take minutes to draw on a processor
+        model = AutoModelForCausalLM.from_config(
+            config, dtype=getattr(torch, setup.dtype), attn_implementation=setup.attention
+        )
+    micro_batch = setup.micro_batch or setup.completions // 2
+    micro_batches = setup.completions // micro_batch
     training_args = DeltaGRPOConfig(
         output_dir=folder,
-        per_device_train_batch_size=args.micro_batch,
+        per_device_train_batch_size=micro_batch,
         steps_per_generation=micro_batches,
         gradient_accumulation_steps=micro_batches // MODES[mode],
         num_generations=8,
-        max_completion_length=args.tokens,
-        max_steps=(args.rollouts + 1) * MODES[mode],
+        max_completion_length=setup.tokens,
+        max_steps=(setup.rollouts + 1) * MODES[mode],
         logging_steps=1,
         save_strategy="no",
         report_to="none",
@@ -186,48 +149,28 @@ def make_trainer(args, variant: str, mode: str, folder: str) -> GRPOTrainer:
         gradient_checkpointing=on_gpu,
         use_cpu=not on_gpu,
         bf16=on_gpu,
-        **(VARIANTS | RULE_VARIANTS)[variant],
+        **VARIANTS[variant],
     )
     return (GRPOTrainer if variant == "grpo" else DeltaGRPOTrainer)(
-        make_model(args),
+        model,
         reward,
         training_args,
         Dataset.from_dict({"prompt": ["t2 t3 t4"] * 64}),
-        processing_class=make_tokenizer(vocabulary),
+        processing_class=make_tokenizer(config.vocab_size),
         rollout_func=fixed_rollouts,
-        peft_config=adapters() if args.lora else None,
+        peft_config=adapters,
     )
 
 
-def adapters():
-    from peft import LoraConfig  # only needed here
-
-    return LoraConfig(r=16, target_modules="all-linear")
-
-
-def make_recipe_trainer(args, variant: str, folder: str) -> GRPOTrainer:
-    words = ["--config", str(args.recipe), "--output_dir", folder, "--save_strategy", "no", "--log_token_credit", "0"]
-    words += [word for key, value in (VARIANTS | RULE_VARIANTS)[variant].items() for word in (f"--{key}", str(value))]
-    run_args, training_args, model_args = parse_recipe(words)
-    training_args.max_steps = (args.rollouts + 1) * steps_per_rollout(vars(training_args))
-    training_args.disable_tqdm, training_args.log_completions = True, False
-    return build(run_args, training_args, model_args)
-
-
-def steps_per_rollout(options: dict) -> int:
-    steps, accumulated = options["steps_per_generation"], options["gradient_accumulation_steps"]
-    if steps % accumulated:
-        raise SystemExit(f"steps_per_generation={steps} is no multiple of gradient_accumulation_steps={accumulated}")
-    return steps // accumulated * options.get("num_iterations", 1)
-
-
 class StepClock(TrainerCallback):
-    """Seconds of every optimiser step without generation; without a GPU processor time, which ignores other work."""
+    """Seconds of every optimiser step without generation, and log-ratios of those steps before which none was made."""
 
-    def __init__(self, trainer: GRPOTrainer):
-        self.now = time.perf_counter if torch.cuda.is_available() else time.process_time
-        self.steps, self.generations, self.generation = [], [], 0.0
-        generate = trainer._generate
+    def __init__(self, trainer: GRPOTrainer, steps: int):
+        self.device = trainer.accelerator.device
+        self.now = clock(self.device)
+        self.steps, self.generation, self.log_ratios, self.inputs = [], 0.0, [], {}
+        generate, compute_loss = trainer._generate, trainer._compute_loss
+        score = trainer._get_per_token_logps_and_entropies
 
         def timed_generate(*args, **kwargs):
             start = self.now()
@@ -235,16 +178,31 @@ class StepClock(TrainerCallback):
                 return generate(*args, **kwargs)
             finally:
                 self.generation += self.now() - start
-                self.generations.append(self.now() - start)
 
-        trainer._generate = timed_generate
+        def known_loss(model, inputs):
+            self.inputs = inputs
+            try:
+                return compute_loss(model, inputs)
+            finally:
+                self.inputs = {}
+
+        def recorded_score(*args, **kwargs):
+            scored = score(*args, **kwargs)
+            old = self.inputs.get("old_per_token_logps")
+            if old is not None and trainer.state.global_step % steps == 0:
+                width = scored[0].size(1)  # less than the rollout batch's where padding is left out
+                valid = self.inputs["completion_mask"][:, :width].bool()
+                self.log_ratios.append((scored[0].detach() - old[:, :width])[valid].float())
+            return scored
+
+        trainer._generate, trainer._compute_loss = timed_generate, known_loss
+        trainer._get_per_token_logps_and_entropies = recorded_score
 
     def on_step_begin(self, args, state, control, **kwargs):
         self.start, self.generation = self.now(), 0.0
 
     def on_step_end(self, args, state, control, **kwargs):
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
+        wait(self.device)
         self.steps.append(self.now() - self.start - self.generation)
 
 
@@ -262,85 +220,94 @@ def peak_memory(result: dict):
         result["memory"] = int(status.split("VmHWM:")[1].split()[0]) / 2**10
 
 
-def measure(trainer: GRPOTrainer) -> dict:
-    """Seconds of the steps and of the coefficients of each rollout batch but the first, which warms up."""
-    clock, result = StepClock(trainer), {}
-    trainer.add_callback(clock)
-    trainer.remove_callback(PrinterCallback)
-    with peak_memory(result), only_labels_in_lm_head(trainer.accelerator.device):
-        trainer.train()
-    n = steps_per_rollout(vars(trainer.args))
-    result["seconds"] = [sum(clock.steps[i : i + n]) for i in range(0, len(clock.steps), n)][1:]
-    result["generation"] = clock.generations[1:]
-    for name in ("seconds", "extra_forward_passes"):
-        logged = [entry[f"credit/{name}"] for entry in trainer.state.log_history if f"credit/{name}" in entry]
-        result[f"credit/{name}"] = logged[1:]
-    return result
+@contextmanager
+def log_probs_of_completions_alone():
+    """On a processor, TRL's LM head also computes those of prompts and padding, and hides them."""
+    before = trl.trainer.utils._use_triton
+    trl.trainer.utils._use_triton = lambda device: True  # decides about the labels, and about nothing else there
+    try:
+        yield
+    finally:
+        trl.trainer.utils._use_triton = before
 
 
-def summarize(runs: list[dict]) -> dict:
-    credit = [value for run in runs for value in run["credit/seconds"]]
-    passes = [value for run in runs for value in run["credit/extra_forward_passes"]]
-    return {
-        "seconds": spread([value for run in runs for value in run["seconds"]]),
-        "credit_seconds": statistics.median(credit) if credit else 0.0,
-        "extra_forward_passes": max(passes, default=0),
-        "generation_seconds": statistics.median(value for run in runs for value in run["generation"]),
-        "peak_memory_mb": statistics.median(run["memory"] for run in runs),
-    }
-
-
-def table(results: dict) -> str:
-    lines = [
-        "| mode | variant | s per rollout batch | quartiles | × GRPO | coefficients, s | extra passes | peak MB | "
-        "generation, s |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for mode, variants in results.items():
-        base = variants["grpo"]["seconds"]["median"]
-        for name, r in variants.items():
-            median, (low, high) = r["seconds"]["median"], r["seconds"]["quartiles"]
-            lines.append(
-                f"| {mode} | {name} | {median:.3f} | {low:.3f} to {high:.3f} | {median / base:.2f} | "
-                f"{r['credit_seconds']:.3f} | {r['extra_forward_passes']:.0f} | {r['peak_memory_mb']:.0f} | "
-                f"{r['generation_seconds']:.1f} |"
-            )
-    return "\n".join(lines)
-
-
-def visit(make: Callable[[str], GRPOTrainer]) -> dict:
-    """Measure one trainer, made in a folder of its own, and free its memory."""
+def visit(setup: Setup, variant: str, mode: str) -> dict:
+    """Measure one trainer, each rollout batch but the first, which warms up; free its memory."""
+    result, n = {}, MODES[mode]
     with tempfile.TemporaryDirectory() as folder:
-        trainer = make(folder)
+        trainer = make_trainer(setup, variant, mode, folder)
         try:
-            return measure(trainer)
+            steps = StepClock(trainer, n)
+            trainer.add_callback(steps)
+            trainer.remove_callback(PrinterCallback)
+            with peak_memory(result), log_probs_of_completions_alone():
+                trainer.train()
+            result["seconds"] = [sum(steps.steps[i : i + n]) for i in range(0, len(steps.steps), n)][1:]
+            result["tokens"] = [sum(setup.draw_lengths(n * (i + 1))) for i in range(setup.rollouts)]
+            if steps.log_ratios:
+                ratios = torch.cat(steps.log_ratios)
+                outside = ((ratios.exp() - 1).abs() > 0.1).float().mean().item()
+                result["ratios"] = {"outside": outside, "largest_log": ratios.abs().max().item()}
+            for name in ("seconds", "extra_forward_passes"):
+                logged = [entry[f"credit/{name}"] for entry in trainer.state.log_history if f"credit/{name}" in entry]
+                result[f"credit/{name}"] = logged[1:]
+            return result
         finally:
-            del trainer  # before the next one is made
+            del trainer, steps  # before the next one is made
             gc.collect()
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
 
 
-def main():
+def summarize(runs: list[dict]) -> dict:
+    credit = [value for run in runs for value in run["credit/seconds"]]
+    passes = [value for run in runs for value in run["credit/extra_forward_passes"]]
+    seconds = [value for run in runs for value in run["seconds"]]
+    ratios = [run["ratios"] for run in runs if "ratios" in run]
+    return {
+        "seconds": spread(seconds),
+        "tokens_per_second": sum(sum(run["tokens"]) for run in runs) / sum(seconds),
+        "credit_seconds": statistics.median(credit) if credit else 0.0,
+        "extra_forward_passes": max(passes, default=0),
+        "peak_memory_mb": statistics.median(run["memory"] for run in runs),
+        "ratios": {name: max(one[name] for one in ratios) for name in ratios[0]} if ratios else None,
+    }
+
+
+def table(results: dict) -> str:
+    """Of results by mode or case, then by variant."""
+    columns = ["", "variant", "s per rollout batch", "quartiles", "× GRPO", "tokens/s", "coefficients, s"]
+    columns += ["extra passes", "peak MB", "ratios outside .9 to 1.1", "largest log-ratio"]
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for case, variants in results.items():
+        base = variants["grpo"]["seconds"]["median"] if "grpo" in variants else float("nan")
+        for name, r in variants.items():
+            median, (low, high) = r["seconds"]["median"], r["seconds"]["quartiles"]
+            ratios = "{outside:.4f} | {largest_log:.2g}".format(**r["ratios"]) if r["ratios"] else " | "
+            lines.append(
+                f"| {case} | {name} | {median:.3f} | {low:.3f} to {high:.3f} | {median / base:.2f} | "
+                f"{r['tokens_per_second']:.0f} | {r['credit_seconds']:.3f} | {r['extra_forward_passes']:.0f} | "
+                f"{r['peak_memory_mb']:.0f} | {ratios} |"
+            )
+    return "\n".join(lines)
+
+
+def main() -> None:
     args = parse_args()
     transformers.logging.set_verbosity_error()
+    setup = Setup(**{name: value for name, value in vars(args).items() if name in {f.name for f in fields(Setup)}})
     results = {}
-    for mode in ["recipe"] if args.recipe else args.modes:
+    for mode in args.modes:
         runs = {name: [] for name in args.variants}
-        for _ in tqdm(range(args.repetitions), desc=mode, unit="repetition", file=sys.stderr):
+        for _ in tqdm(range(args.repetitions), desc=mode, unit="repetition"):
             for name in runs:
-                if args.recipe:
-                    runs[name].append(visit(partial(make_recipe_trainer, args, name)))
-                else:
-                    runs[name].append(visit(partial(make_trainer, args, name, mode)))
+                runs[name].append(visit(setup, name, mode))
         results[mode] = {name: summarize(of_name) for name, of_name in runs.items()}
     print(table(results))
     if args.output:
         machine = {"python": platform.python_version(), "torch": torch.__version__, "trl": trl.__version__}
         machine["device"] = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
-        options = {key: str(value) if isinstance(value, Path) else value for key, value in vars(args).items()}
-        del options["output"]
-        machine |= {"threads": torch.get_num_threads(), "options": options}
+        machine |= {"threads": torch.get_num_threads(), "options": asdict(setup)}
         args.output.write_text(json.dumps({"machine": machine, "results": results}, indent=1) + "\n")
 
 

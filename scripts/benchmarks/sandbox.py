@@ -1,4 +1,4 @@
-"""How fast tests run in the sandbox, compared with the usual ways to run them.
+"""How fast tests run in the sandbox, compared with a fresh Python for each test.
 
     python -m scripts.benchmarks.sandbox [--seconds 3] [--tier A]
 
@@ -8,13 +8,12 @@ work as well, compare ratios within one run.
 """
 
 import argparse
-import functools
-import io
-import multiprocessing
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import psutil
 
@@ -22,46 +21,23 @@ from delta_trl.sandbox import Sandbox, grade, parse_tests
 
 
 PROGRAM = "a, b = map(int, input().split())\nprint(a + b)"
-MANY = """\
-import io, sys
-for case in sys.stdin.read().split(";"):
-    sys.stdin = io.StringIO(case)
-    exec(PROGRAM, {"__name__": "__main__"})
-""".replace("PROGRAM", repr(PROGRAM))
 
 
-def fresh_python(inputs: list[str]) -> list[str]:
-    return [python(PROGRAM, text) for text in inputs]
+def fresh_python(tests: dict) -> None:
+    for given, expected in zip(tests["inputs"], tests["outputs"], strict=True):
+        command = [sys.executable, "-I", "-S", "-c", PROGRAM]
+        done = subprocess.run(command, input=given, capture_output=True, text=True, check=True, timeout=6)
+        if done.stdout.strip() != expected:
+            raise RuntimeError(done.stdout)
 
 
-def python_per_program(inputs: list[str]) -> list[str]:
-    return python(MANY, ";".join(inputs)).split()
+def sandboxed(sandbox: Sandbox, parsed) -> None:
+    result = grade(sandbox, PROGRAM, parsed)
+    if result.passed != result.total:
+        raise RuntimeError(str(result))
 
 
-def python(code: str, stdin: str) -> str:
-    command = [sys.executable, "-I", "-S", "-c", code]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, check=True, timeout=6).stdout.strip()
-
-
-def manager_and_process(inputs: list[str]) -> list[str]:
-    """LiveCodeBench's and verl's pattern: a Manager for the result, a Process for the program, both per program."""
-    context = multiprocessing.get_context("fork")
-    with context.Manager() as manager:
-        results = manager.list()
-        process = context.Process(target=_run_all, args=(inputs, results))
-        process.start()
-        process.join(6)
-        return list(results)
-
-
-def _run_all(inputs: list[str], results) -> None:
-    for text in inputs:
-        sys.stdin, sys.stdout = io.StringIO(text), io.StringIO()
-        exec(PROGRAM, {"__name__": "__main__"})
-        results.append(sys.stdout.getvalue().strip())
-
-
-def measure(run, seconds: float, workers: int) -> tuple[float, float]:
+def measure(run: Callable[[], None], seconds: float, workers: int) -> tuple[float, float]:
     """(programs per second, processor seconds per program) of `run()`, called by `workers` threads."""
     run()
     started, before, count = time.monotonic(), busy(), 0
@@ -87,47 +63,27 @@ def main() -> None:
     parser.add_argument("--tier", choices=["A", "B"], action="append", help="by default both")
     parser.add_argument("--tests", type=int, nargs="+", default=[1, 10, 50], help="tests per program")
     arguments = parser.parse_args()
-
-    baselines = {
-        "fresh Python per test": fresh_python,
-        "one Python per program": python_per_program,
-        "Manager and Process": manager_and_process,
-    }
-    print(f"{'way':34} {'workers':>7} {'tests':>5} {'tests/s':>9} {'CPU ms/test':>12} {'speed':>7} {'CPU':>7}")
+    print(f"{'way':18} {'workers':>7} {'tests':>5} {'tests/s':>9} {'CPU ms/test':>12} {'speed':>7} {'CPU':>7}")
     for workers in (1, 2):
-        for tests in arguments.tests:
-            inputs = [f"{number} {number + 1}" for number in range(tests)]
-            outputs = [str(2 * number + 1) for number in range(tests)]
-            ways = {name: functools.partial(run_checked, way, inputs, outputs) for name, way in baselines.items()}
-            parsed = parse_tests({"inputs": inputs, "outputs": outputs})
-            sandboxes = [Sandbox(workers=workers, tier=tier) for tier in arguments.tier or ["A", "B"]]
-            for sandbox in sandboxes:
-                sandbox.run_many([("", "")] * 4 * workers)
-                ways[f"delta_trl.sandbox, tier {sandbox.tier}"] = functools.partial(grade_checked, sandbox, parsed)
-            reference = None
-            for name, run in ways.items():
-                rate, cpu = measure(run, arguments.seconds, workers)
-                rate, cpu = rate * tests, cpu / tests
-                reference = reference or (rate, cpu)
+        sandboxes = {tier: Sandbox(workers=workers, tier=tier) for tier in arguments.tier or ["A", "B"]}
+        for count in arguments.tests:
+            tests = {
+                "inputs": [f"{number} {number + 1}" for number in range(count)],
+                "outputs": [str(2 * number + 1) for number in range(count)],
+            }
+            ways = {"fresh Python": partial(fresh_python, tests)}
+            for tier, sandbox in sandboxes.items():
+                ways[f"sandbox, tier {tier}"] = partial(sandboxed, sandbox, parse_tests(tests))
+            found = {name: measure(run, arguments.seconds, workers) for name, run in ways.items()}
+            reference_rate, reference_cpu = found["fresh Python"]
+            for name, (rate, cpu) in found.items():
                 print(
-                    f"{name:34} {workers:7} {tests:5} {rate:9.0f} {1000 * cpu:12.2f} "
-                    f"{rate / reference[0]:6.1f}x {cpu / reference[1]:6.2f}x",
+                    f"{name:18} {workers:7} {count:5} {rate * count:9.0f} {1000 * cpu / count:12.2f} "
+                    f"{rate / reference_rate:6.1f}x {cpu / reference_cpu:6.2f}x",
                     flush=True,
                 )
-            for sandbox in sandboxes:
-                sandbox.close()
-
-
-def run_checked(way, inputs: list[str], outputs: list[str]) -> None:
-    actual = way(inputs)
-    if actual != outputs:
-        raise RuntimeError(f"expected {outputs}, got {actual}")
-
-
-def grade_checked(sandbox: Sandbox, tests) -> None:
-    result = grade(sandbox, PROGRAM, tests)
-    if result.passed != result.total:
-        raise RuntimeError(str(result))
+        for sandbox in sandboxes.values():
+            sandbox.close()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (programs, one to a line)
 """Programs bred from the attack collection. None can know what its tests expect, so one that passes has broken in."""
 
 import json
@@ -8,6 +7,25 @@ import textwrap
 
 
 Attack = tuple[str, str, dict]  # name, program, tests
+
+# Ways to run a program with another one
+WRAPPERS = [
+    "{program}\n{other}",
+    "{other}\n{program}",
+    "try:\n{indented}\nexcept BaseException as error:\n    pass\n{other}",
+    "import threading\ndef body():\n{indented}\nt = threading.Thread(target=body); t.start(); t.join(0.2)\n{other}",
+    "exec({program!r}, globals())\n{other}",
+    "import atexit\n@atexit.register\ndef last():\n{indented}\n{other}",
+    "class Last:\n    def __del__(self):\n{indented_twice}\nlast = Last()\n{other}",
+    "import sys\nsys.settrace(lambda *a: None)\n{program}",
+    "def f(*given):\n{indented}\n    return given[0] if given else None",
+    "import builtins\nbuiltins.print = lambda *a, **k: None\nbuiltins.open = None\n{program}",
+    "import os\nfor fd in range({low}, {low} + {number}):\n    try: os.dup(fd)\n    except OSError: pass\n{program}",
+    "import gc\nfor one in gc.get_objects()[:20000]:\n    try:\n        if isinstance(one, dict) and 'code' in one: "
+    "print(one)\n    except Exception: pass\n{program}",
+]
+NUMBERS = (0, 1, 2, 3, 4, 5, 6, 7, 9, 64, 255, 4096, 65535, 2**31, 2**63, -1)
+CHARACTERS = ("\x00", "\ud800", "\u202e", "\x1b[2J", "'" * 3, "(", "\\", "\r", "\x0c", "\t")
 
 
 def unguessable(tests: dict, rng: random.Random) -> dict:
@@ -22,14 +40,11 @@ def unguessable(tests: dict, rng: random.Random) -> dict:
     tests = json.loads(text)
     if found or "SECRET-" in text:
         return tests
+    last = f"assert f(7) == {answer!r}"
     if "outputs" in tests:
         tests["outputs"] = [answer] * len(tests["outputs"])
-        return tests
-    last = f"assert f(7) == {answer!r}"
-    if tests.get("entry_point"):
-        tests["test"] += (
-            f"\n_given = check\ndef check(candidate):\n    _given(candidate)\n    assert candidate(7) == {answer!r}\n"
-        )
+    elif tests.get("entry_point"):
+        tests["test"] += f"\n_given = check\ndef check(f):\n    _given(f)\n    {last}\n"
     elif tests.get("test_list"):
         tests["test_list"] = [*tests["test_list"], last]
     else:
@@ -37,63 +52,29 @@ def unguessable(tests: dict, rng: random.Random) -> dict:
     return tests
 
 
-def indented(program: str) -> str:
-    return textwrap.indent(program, "    ") or "    pass"
-
-
 def mutate(program: str, other: str, rng: random.Random) -> str:
-    """One change: of a line, of a number, of how it is run, or of what else is run."""
+    """One change: of a line, of a number, of a character, or of how it is run and with what else."""
     lines, others = program.split("\n"), other.split("\n")
-    place, donor = rng.randrange(len(lines)), rng.randrange(len(others))
-    kind = rng.randrange(18)
-    if kind == 0:
-        return "\n".join([*lines[:place], *lines[place + 1 :]])
-    if kind == 1:
-        return "\n".join([*lines[: place + 1], *lines[place:]])
-    if kind == 2:
-        return "\n".join([*lines[:place], others[donor], *lines[place:]])
-    if kind == 3:
-        return "\n".join([*lines[:place], others[donor], *lines[place + 1 :]])
+    place, line = rng.randrange(len(lines)), rng.choice(others)
+    kind = rng.randrange(6 + len(WRAPPERS))
+    if kind < 4:  # without a line, with one twice, with one of the other's inserted or put in its place
+        new = [], [lines[place]] * 2, [line, lines[place]], [line]
+        return "\n".join([*lines[:place], *new[kind], *lines[place + 1 :]])
     if kind == 4:
-        return program + "\n" + other
+        numbers = [*re.finditer(r"(?<![\w.])\d+(?![\w.])", program)]
+        start, end = rng.choice(numbers).span() if numbers else (0, 0)
+        return program[:start] + str(rng.choice(NUMBERS)) + program[end:]
     if kind == 5:
-        return other + "\n" + program
-    if kind == 6:
-        return f"try:\n{indented(program)}\nexcept BaseException as error:\n    pass\n{other}"
-    if kind == 7:
-        return f"import threading\ndef body():\n{indented(program)}\nt = threading.Thread(target=body); t.start(); t.join(0.2)\n{other}"
-    if kind == 8:
-        return f"exec({program!r}, globals())\n{other}"
-    if kind == 9:
-        return f"import atexit\n@atexit.register\ndef last():\n{indented(program)}\n{other}"
-    if kind == 10:
-        return f"class Last:\n    def __del__(self):\n{textwrap.indent(program, ' ' * 8)}\nlast = Last()\n{other}"
-    if kind == 11:
-        numbers = list(re.finditer(r"(?<![\w.])\d+(?![\w.])", program))
-        if not numbers:
-            return program + "\n" + other
-        number = rng.choice(numbers)
-        new = rng.choice((0, 1, 2, 3, 4, 5, 6, 7, 9, 64, 255, 4096, 65535, 2**31, 2**63, -1))
-        return program[: number.start()] + str(new) + program[number.end() :]
-    if kind == 12:
-        return f"import sys\nsys.settrace(lambda *a: None)\n{program}"
-    if kind == 13:
-        return f"def f(*given):\n{indented(program)}\n    return given[0] if given else None"
-    if kind == 14:
-        return f"import builtins\nbuiltins.print = lambda *a, **k: None\nbuiltins.open = None\n{program}"
-    if kind == 15:
-        return program.replace(
-            "import os",
-            f"import os\nfor fd in range({rng.randrange(0, 5)}, {rng.randrange(5, 70)}):\n    try: os.dup(fd)\n    except OSError: pass",
-        )
-    if kind == 16:
         start = rng.randrange(len(program) + 1)
-        return (
-            program[:start]
-            + rng.choice(("\x00", "\ud800", "\u202e", "\x1b[2J", "'" * 3, "(", "\\", "\r", "\x0c", "\t"))
-            + program[start:]
-        )
-    return f"import gc, sys\nfor one in gc.get_objects()[:20000]:\n    try:\n        if isinstance(one, dict) and 'code' in one: print(one)\n    except Exception: pass\n{program}"
+        return program[:start] + rng.choice(CHARACTERS) + program[start:]
+    return rng.choice(WRAPPERS).format(
+        program=program,
+        other=other,
+        indented=textwrap.indent(program, " " * 4) or "    pass",
+        indented_twice=textwrap.indent(program, " " * 8),
+        low=rng.randrange(5),
+        number=rng.randrange(1, 70),
+    )
 
 
 def breed(attacks: list[Attack], lasting: list[Attack], rng: random.Random) -> Attack:

@@ -43,19 +43,9 @@ TESTED_BY = {
     "cli.py": ("commands", "evaluation"),
     "files.py": ("report", "commands", "evaluation"),
 }
-OTHER_OPERATOR = {
-    **{
-        ast.Eq: ast.NotEq,
-        ast.NotEq: ast.Eq,
-        ast.Is: ast.IsNot,
-        ast.IsNot: ast.Is,
-        ast.In: ast.NotIn,
-        ast.NotIn: ast.In,
-    },
-    **{ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt},
-    **{ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult},
-    **{ast.And: ast.Or, ast.Or: ast.And},
-}
+PAIRS = [(ast.Eq, ast.NotEq), (ast.Is, ast.IsNot), (ast.In, ast.NotIn), (ast.Lt, ast.LtE), (ast.Gt, ast.GtE)]
+PAIRS += [(ast.Add, ast.Sub), (ast.Mult, ast.Div), (ast.And, ast.Or)]
+OTHER_OPERATOR = {**dict(PAIRS), **{b: a for a, b in PAIRS}, ast.FloorDiv: ast.Mult}
 
 
 def mutated(node: ast.AST) -> ast.AST | None:
@@ -108,23 +98,19 @@ def mutants(root: Path, count: int, seed: int, only: str = "") -> list[tuple[str
     return random.Random(seed).sample(every, min(count, len(every)))
 
 
-def what_is_changed(row: dict) -> tuple[str, ...]:
-    """What names a mutant when lines have moved."""
-    return row["file"], row["function"], row["was"], row["is"]
-
-
 def killed_before(root: Path, rows: list[dict]) -> list[tuple[str, int]]:
-    """The mutants of rows that were killed, as far as their code is still there."""
-    wanted = {what_is_changed(row) for row in rows if row["killed"]}
-    found = {}
+    """The mutants of rows that were killed, as far as their code is still there, on whatever line."""
+
+    def key(row: dict) -> tuple[str, ...]:
+        return row["file"], row["function"], row["was"], row["is"]
+
+    wanted, found = {key(row) for row in rows if row["killed"]}, {}
     for file in sorted({row["file"] for row in rows}):
         source = (root / file).read_text() if (root / file).exists() else ""
-        for place in range(len(list(places(ast.parse(source))))):
-            key = what_is_changed({"file": file, **mutate(source, place)[1]})
-            if key in wanted:
-                found.setdefault(key, (file, place))
-    print(f"{len(wanted)} mutants were killed; the code of {len(found)} is still there")
-    return list(found.values())
+        for place, _ in enumerate(places(ast.parse(source))):
+            found.setdefault(key({"file": file, **mutate(source, place)[1]}), (file, place))
+    print(f"{len(wanted)} mutants were killed; the code of {len(wanted & found.keys())} is still there")
+    return [found[one] for one in sorted(wanted & found.keys())]
 
 
 def function_at(tree: ast.AST, line: int) -> str:
@@ -229,20 +215,16 @@ def main() -> None:
         for number, (file, place) in enumerate(chosen, start=1):
             if (file, place) in done:
                 continue
-            source = (root / file).read_text()
+            source, started = (root / file).read_text(), time.monotonic()
             changed, record = mutate(source, place)
             (root / file).write_text(changed)
-            started = time.monotonic()
             killed = not survives(root, concerned(file, root))
             (root / file).write_text(source)
             seconds = round(time.monotonic() - started, 1)
-            row = {"file": file, "place": place, **record, "killed": killed, "seconds": seconds}
-            rows.append(row)
+            rows.append({"file": file, "place": place, **record, "killed": killed, "seconds": seconds})
             with args.output.open("a") as output:
-                output.write(json.dumps(row) + "\n")
-            print(
-                f"{number}/{len(chosen)} {'killed' if killed else 'SURVIVED'} {file}:{record['line']} ({seconds:g} s)"
-            )
+                output.write(json.dumps(rows[-1]) + "\n")
+            print(f"{number}/{len(chosen)} {'killed' if killed else 'SURVIVED'} {file}:{record['line']} ({seconds} s)")
         if not survives(root, concerned(chosen[0][0], root)):
             sys.exit("The tests fail without a mutant now: what has changed meanwhile may have killed some.")
     print(f"{sum(row['killed'] for row in rows)} of {len(rows)} mutants killed")

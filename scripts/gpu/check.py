@@ -1,8 +1,8 @@
 """
 Tests and measurements that need a GPU, in stages of at most ten minutes. README.md says what each settles.
 
-    python -m scripts.gpu.check                           # 23 minutes on an H100 or H200
-    python -m scripts.gpu.check --stage environment tests --minutes 3
+    python -m scripts.gpu.check                           # 22 minutes on an H100 or H200
+    python -m scripts.gpu.check --stage tests --minutes 3
     python -m scripts.gpu.check --wheels outputs/wheels   # with what `pack_wheels.py` has packed, offline
     python -m scripts.gpu.check --dry                     # tiny sizes on a processor: does the kit work?
 
@@ -22,7 +22,6 @@ from importlib import import_module
 from pathlib import Path
 
 from .stages.stage import ROOT, STAGES, Interrupted, Stage, read
-from .stages.summary import write_summary
 
 
 GRACE = 20  # seconds beyond its time until a stage is asked to end, and then until it is killed
@@ -30,15 +29,9 @@ GRACE = 20  # seconds beyond its time until a stage is asked to end, and then un
 
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--stage", nargs="+", choices=STAGES, default=list(STAGES), help="all by default, in this order"
-    )
+    parser.add_argument("--stage", nargs="+", choices=STAGES, default=list(STAGES), help="by default all")
     parser.add_argument("--minutes", type=float, help=f"for each stage, instead of {STAGES}")
-    parser.add_argument("--total", type=float, help="minutes for all stages together: the last ones get what is left")
-    parser.add_argument(
-        "--output-dir", type=Path, help="for JSON and summary; outputs/gpu_check, or with --dry its own"
-    )
-    parser.add_argument("--work-dir", type=Path, help="for models and logs; OUTPUT_DIR/work")
+    parser.add_argument("--output-dir", type=Path, help="outputs/gpu_check, or with --dry its own")
     parser.add_argument("--wheels", type=Path, help="take what is not installed from this folder")
     parser.add_argument("--again", action="store_true", help="also what is finished, and from the start")
     parser.add_argument("--dry", action="store_true", help="tiny sizes, on the processor")
@@ -46,7 +39,6 @@ def parse_args() -> argparse.Namespace:
     args = parser.parse_args()
     default = ROOT / "outputs" / ("gpu_check_dry" if args.dry else "gpu_check")
     args.output_dir = (args.output_dir or default).resolve()
-    args.work_dir = (args.work_dir or args.output_dir / "work").resolve()
     return args
 
 
@@ -55,7 +47,6 @@ def main() -> int:
     if args.inside:
         return inside(args)
     signal.signal(signal.SIGTERM, interrupt)
-    end = time.time() + 60 * args.total if args.total else float("inf")
     environment = prepare(args)
     failed = False
     for name in args.stage:
@@ -68,12 +59,8 @@ def main() -> int:
         elif before and before["status"] == "finished":
             print(f"{name}: finished on {before['date']}, skipped (--again measures again)", flush=True)
             continue
-        deadline = min(end, time.time() + 60 * (args.minutes or STAGES[name]))
-        if deadline < time.time() + 10:
-            print(f"{name}: no time is left", flush=True)
-            continue
         try:
-            launch(name, args, deadline, environment)
+            launch(name, args, time.time() + 60 * (args.minutes or STAGES[name]), environment)
         finally:
             after = read(path)
             write_summary(args.output_dir)
@@ -91,7 +78,7 @@ def prepare(args: argparse.Namespace) -> dict[str, str]:
         from .pack_wheels import unpack
 
         # datasets makes fingerprints with dill, which recognises libraries by this folder name
-        paths.append(str(unpack(args.wheels, args.work_dir / "site-packages")))
+        paths.append(str(unpack(args.wheels, args.output_dir / "work" / "site-packages")))
     old = os.environ.get("PYTHONPATH")
     environment = {
         **os.environ,
@@ -111,19 +98,9 @@ def prepare(args: argparse.Namespace) -> dict[str, str]:
 def launch(name: str, args: argparse.Namespace, deadline: float, environment: dict[str, str]) -> None:
     """Run a stage in its own process: a CUDA error ends a process, and the end of a process frees all memory."""
     print(f"{name}: until {time.strftime('%H:%M:%S', time.localtime(deadline))}", flush=True)
-    command = [
-        sys.executable,
-        "-m",
-        "scripts.gpu.check",
-        "--stage",
-        name,
-        "--inside",
-        str(deadline),
-        "--output-dir",
-        args.output_dir,
-    ]
-    command += ["--work-dir", args.work_dir, *(["--dry"] if args.dry else [])]
-    process = subprocess.Popen(list(map(str, command)), env=environment, cwd=ROOT)
+    command = [sys.executable, "-m", "scripts.gpu.check", "--stage", name, "--inside", str(deadline)]
+    command += ["--output-dir", str(args.output_dir), *(["--dry"] if args.dry else [])]
+    process = subprocess.Popen(command, env=environment, cwd=ROOT)
     try:
         process.wait(deadline + GRACE - time.time())
     except subprocess.TimeoutExpired:
@@ -141,7 +118,7 @@ def launch(name: str, args: argparse.Namespace, deadline: float, environment: di
 def inside(args: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, interrupt)
     (name,) = args.stage
-    stage = Stage(name, args.output_dir, args.work_dir, args.inside, args.dry)
+    stage = Stage(name, args.output_dir, args.inside, args.dry)
     status, error = "failed", None
     try:
         if not args.dry:
@@ -156,6 +133,26 @@ def inside(args: argparse.Namespace) -> int:
         print(error, file=sys.stderr, flush=True)
     stage.save(status, error)
     return 0
+
+
+def write_summary(folder: Path) -> None:
+    """summary.md: what the stages' JSON files say, in tables that can go into the docs as they are."""
+    found = [stage for stage in (read(folder / f"{name}.json") for name in STAGES) if stage]
+    lines = ["# GPU check", ""]
+    if any(stage["dry"] for stage in found):
+        lines += ["**A dry run at tiny sizes: its numbers say nothing but that the kit works.**", ""]
+    lines += ["| stage | status | seconds | left out |", "|---|---|---|---|"]
+    for stage in found:
+        left_out = "; ".join(stage["left_out"][:5]) + (" ..." if len(stage["left_out"]) > 5 else "")
+        lines.append(f"| {stage['stage']} | {stage['status']} | {stage['seconds']:.0f} | {left_out} |")
+    for machine in {str(stage["machine"]): stage["machine"] for stage in found}.values():
+        lines += ["", ", ".join(f"{name} {value}" for name, value in machine.items() if value)]
+    for stage in found:
+        lines += ["", f"## {stage['stage']}", "", stage["text"]]
+        if stage["error"]:
+            lines += ["", "```", stage["error"].strip()[-1500:], "```"]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "summary.md").write_text("\n".join(lines) + "\n")
 
 
 def refuse_missing_gpu() -> None:

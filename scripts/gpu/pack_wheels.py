@@ -36,16 +36,16 @@ def canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def needed(roots: list[str], have: dict[str, str | None], python: str) -> dict[str, str]:
-    """The packages that are missing, and which one requires each."""
+def needed(roots: list[str], have: dict[str, str | None], python: str) -> set[str]:
+    """The packages that are missing."""
     from packaging.requirements import Requirement
 
     environment = {"python_version": python, "python_full_version": f"{python}.0", "sys_platform": "linux"}
     environment |= {"platform_machine": "x86_64", "platform_system": "Linux"}
-    found: dict[str, str] = {}
+    found: set[str] = set()
     seen: set[tuple[str, tuple[str, ...]]] = set()
 
-    def walk(text: str, asked_by: str, extras: tuple[str, ...]) -> None:
+    def walk(text: str, extras: tuple[str, ...]) -> None:
         requirement = Requirement(text)
         if requirement.marker and not any(
             requirement.marker.evaluate({**environment, "extra": extra}) for extra in ("", *extras)
@@ -55,15 +55,15 @@ def needed(roots: list[str], have: dict[str, str | None], python: str) -> dict[s
         there = have.get(name, "")
         if there is None or (there and requirement.specifier.contains(there, prereleases=True)):
             return
-        found.setdefault(name, asked_by)
+        found.add(name)
         key = (name, tuple(sorted(requirement.extras)))
         if key not in seen:
             seen.add(key)
             for wanted in metadata.requires(name) or ():
-                walk(wanted, name, key[1])
+                walk(wanted, key[1])
 
     for root in roots:
-        walk(root, "delta-trl", ())
+        walk(root, ())
     return found
 
 
@@ -79,10 +79,10 @@ def read_have(path: Path | None, python: str) -> dict[str, str | None]:
     return have
 
 
-def download(packages: dict[str, str], folder: Path, python: str) -> None:
+def download(packages: set[str], folder: Path, python: str) -> None:
     pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().split())
     pins = {canonical(name): version for name, version in pins.items()}
-    if unpinned := sorted(packages.keys() - pins.keys()):
+    if unpinned := sorted(packages - pins.keys()):
         sys.exit(f"no pin in constraints.txt for {', '.join(unpinned)}")
     command = [sys.executable, "-m", "pip", "download", "-qq", "--disable-pip-version-check", "--no-deps"]
     command += ["--only-binary=:all:", "--implementation", "cp", "--python-version", python, "--dest", str(folder)]
@@ -122,22 +122,12 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="folder for the wheels")
     parser.add_argument("--python", default="3.12", help="the box's")
     parser.add_argument("--have", type=Path, help="names that the box has, one a line, with ==VERSION where known")
-    parser.add_argument("--list", action="store_true", help="download nothing")
     args = parser.parse_args()
     packages = needed(requirements(), read_have(args.have, args.python), args.python)
-    if not args.list:
-        args.output.mkdir(parents=True, exist_ok=True)
-        download(packages, args.output, args.python)
-    wheels = {canonical(path.name.split("-")[0]): path for path in args.output.glob("*.whl")}
-    total = 0.0
-    print("| package | MB | asked for by |\n|---|---|---|")
-    for name in sorted(packages, key=lambda name: wheels[name].stat().st_size if name in wheels else 0, reverse=True):
-        size = wheels[name].stat().st_size / 1e6 if name in wheels else float("nan")
-        total += size
-        print(f"| {wheels[name].name if name in wheels else name} | {size:.2f} | {packages[name]} |")
-    print(f"\n{len(packages)} wheels, {total:.1f} MB, in {args.output}")
-    if extra := sorted(set(wheels) - set(packages)):
-        print(f"also there, and not needed: {', '.join(extra)}")
+    args.output.mkdir(parents=True, exist_ok=True)
+    download(packages, args.output, args.python)
+    for wheel in sorted(args.output.glob("*.whl"), key=lambda path: -path.stat().st_size):
+        print(f"{wheel.stat().st_size / 1e6:8.2f} MB  {wheel.name}")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from .plans import Plan
 from .rows import Run
 from .rules import labelled
 from .start_models import folder_of
-from .tasks import EVERY_TASK, language, make_problems
+from .tasks import OTHER_STARTS, TASKS, language, make_problems
 
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,7 +79,7 @@ class Runner:
 
     Args:
         plan ([`Plan`]): The study.
-        test_problems (`int`, *optional*): How many test problems. By default as many as the task's runs had.
+        test_problems (`int`, *optional*): How many test problems. By default all; 64 of a language task.
         device (`str`, *optional*, defaults to `"cpu"`): Where to train.
     """
 
@@ -101,7 +101,7 @@ class Runner:
         return self.loaded[name]
 
     def _load(self, name: str) -> Loaded:
-        task, folder = EVERY_TASK[name], folder_of(name)
+        task, folder = (TASKS | OTHER_STARTS)[name], folder_of(name)
         if not folder.is_dir():
             raise SystemExit(f"No start model in {folder}. scripts/studies/start_models.py makes it.")
         train, test = make_problems(task)
@@ -111,7 +111,7 @@ class Runner:
             model=AutoModelForCausalLM.from_pretrained(folder).to(self.device),
             tokenizer=tokenizer,
             train=Dataset.from_list(train),
-            test=test[: self.test_problems or task.test_problems],
+            test=test[: self.test_problems],
             reward=reward,
             training_reward=labelled(reward, task, tokenizer),
             max_completion_length=task.max_completion_length,

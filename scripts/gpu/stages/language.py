@@ -60,13 +60,19 @@ def sum_up(stage: Stage) -> None:
     """What each arm's rows say, and its differences from DAPO, seed by seed."""
     rows = stage.results["rows"]
     by_seed = {(row["variant"], row["seed"]): row["accuracy_after"] for row in rows}
-    stage.results["variants"] = {}
+    lines = [
+        "| arm | accuracy before | after | quartiles | above DAPO, by seed | s a run |",
+        "|---|---|---|---|---|---|",
+    ]
     for arm in dict.fromkeys(row["variant"] for row in rows):
         mine = [row for row in rows if row["variant"] == arm]
+        before = statistics.fmean(row["accuracy_before"] for row in mine)
+        after = spread([row["accuracy_after"] for row in mine])
+        low, high = after["quartiles"]
         pairs = [(row["accuracy_after"], by_seed.get(("dapo", row["seed"]))) for row in mine]
-        stage.results["variants"][arm] = {
-            "accuracy_before": statistics.fmean(row["accuracy_before"] for row in mine),
-            "accuracy_after": spread([row["accuracy_after"] for row in mine]),
-            "seconds": spread([row["seconds"] for row in mine]),
-            "above_dapo": [after - other for after, other in pairs if other is not None],
-        }
+        above = ", ".join(f"{value - other:+.3f}" for value, other in pairs if other is not None)
+        seconds = statistics.median(row["seconds"] for row in mine)
+        lines.append(
+            f"| {arm} | {before:.3f} | {after['median']:.3f} | {low:.3f} to {high:.3f} | {above} | {seconds:.0f} |"
+        )
+    stage.text = "\n".join(lines)

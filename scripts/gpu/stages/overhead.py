@@ -1,6 +1,6 @@
 """
 Seconds of a rollout batch under every rule, compared with GRPOTrainer: overhead.py's measurement at the shapes of
-Qwen3's models. The roofline is the time of the forward and backward passes at the measured rate of a large product.
+Qwen3's models, with the ratios before any update.
 
 On a GPU of 141 GB, with gradient checkpointing and micro-batches of 8 x 2048 tokens, in GB:
 
@@ -12,156 +12,77 @@ On a GPU of 141 GB, with gradient checkpointing and micro-batches of 8 x 2048 to
 (8B at 1024 tokens. The LM head is TRL's fused one, which makes no logits.) All of it leaves half of the GPU free.
 
 A round measures every variant once: a new trainer, one rollout batch that warms up, and two that count. The first
-rounds of all cases come first and take 5 to 6 minutes on an H200; then come as many others as there is time for.
+rounds of all cases come first; then come as many others as there is time for.
 """
 
 import time
-from argparse import Namespace
-from functools import partial
+from dataclasses import asdict, replace
 
 import torch
 import transformers
 from transformers.utils import is_flash_attn_2_available
 
-from ...benchmarks.overhead import MODELS, MODES, RULE_VARIANTS, VARIANTS, draw_lengths, make_trainer, summarize, visit
-from ...benchmarks.project_overhead import forward_flops, widths
-from .stage import Stage, rates_of
+from ...benchmarks.overhead import VARIANTS, Setup, summarize, table, visit
+from .stage import Stage
 
 
-ALL = (*VARIANTS, *RULE_VARIANTS)
-SHORT = ("grpo", "none", "padded", "delta", "cpu cache", "lm_head", "full", "fipo")
-UNTRIMMED = ("grpo", "padded")
-BACKWARDS = {"full": 2}  # passes that a rule makes itself, with its defaults
-PROMPT = 3  # tokens
-GUESS = 8  # how many times its roofline a rollout batch is assumed to take, until one is measured
-
-
-def case(model: str, variants: tuple[str, ...], mode: str = "misaligned", **options) -> dict:
-    return {
-        "model": model,
-        "mode": mode,
-        "variants": list(variants),
-        "completions": 64,
-        "micro_batch": 8,
-        "tokens": 2048,
-        "lengths": "lognormal",
-        "rollouts": 2,
-        "dtype": "float32",  # as TRL loads models, under autocast to bfloat16
-        "attention": "sdpa",
-        "lora": False,
-        **options,
-    }
-
-
-def tiny(variants: tuple[str, ...], mode: str = "misaligned", **options) -> dict:
-    return case("tiny", variants, mode, completions=16, micro_batch=4, tokens=16, rollouts=1, **options)
-
-
-CASES = {
+REAL = Setup("0.6b", completions=64, micro_batch=8, tokens=2048, lengths="lognormal")  # TRL loads models in float32
+TINY = Setup("tiny", completions=16, micro_batch=4, tokens=16, lengths="lognormal", rollouts=1)
+BFLOAT16, FEW = replace(REAL, dtype="bfloat16"), ("grpo", "none", "delta")
+CASES = {  # by whether it is a dry run: setup, mode and variants
     False: {
-        "0.6B, every rule": case("0.6b", ALL),
-        "1.7B": case("1.7b", ("grpo", "none", "delta", "cpu cache", "lm_head", "full")),
-        "8B, LoRA": case("8b", ("grpo", "none", "delta"), lora=True, dtype="bfloat16", tokens=1024),
-        "0.6B, one optimiser step": case("0.6b", ("grpo", "none", "delta"), "aligned"),
-        "0.6B in bfloat16, sdpa": case("0.6b", ("grpo", "none", "delta"), dtype="bfloat16"),
-        "0.6B in bfloat16, flash": case(
-            "0.6b", ("grpo", "none", "delta"), dtype="bfloat16", attention="flash_attention_2"
-        ),
+        "0.6B, every rule": (REAL, "misaligned", tuple(VARIANTS)),
+        "1.7B": (replace(REAL, model="1.7b"), "misaligned", (*FEW, "cpu cache", "lm_head", "full")),
+        "8B, LoRA": (replace(BFLOAT16, model="8b", tokens=1024, lora=True), "misaligned", FEW),
+        "0.6B, one optimiser step": (REAL, "aligned", FEW),
+        "0.6B in bfloat16, sdpa": (BFLOAT16, "misaligned", FEW),
+        "0.6B in bfloat16, flash": (replace(BFLOAT16, attention="flash_attention_2"), "misaligned", FEW),
     },
     True: {
-        "tiny": tiny(SHORT),
-        "tiny, LoRA": tiny(("grpo", "delta"), "aligned", lora=True),
-        "tiny, flash": tiny(("grpo",), attention="flash_attention_2"),
+        "tiny": (TINY, "misaligned", ("grpo", "none", "padded", "delta", "cpu cache", "lm_head", "full", "fipo")),
+        "tiny, LoRA": (replace(TINY, lora=True), "aligned", ("grpo", "delta")),
+        "tiny, flash": (replace(TINY, attention="flash_attention_2"), "misaligned", ("grpo",)),
     },
 }
 ROUNDS = {False: 4, True: 1}
+GUESS = {False: 45.0, True: 0.0}  # seconds of a visit, until one is measured
 
 
 def run(stage: Stage) -> None:
     transformers.logging.set_verbosity_error()
-    cases = CASES[stage.dry]
-    stage.settings = {"cases": cases, "rounds": ROUNDS[stage.dry]}
+    cases = {
+        name: case
+        for name, case in CASES[stage.dry].items()
+        if case[0].attention != "flash_attention_2" or is_flash_attn_2_available()
+    }
+    stage.settings = {
+        "cases": {name: [asdict(setup), *rest] for name, (setup, *rest) in cases.items()},
+        "rounds": ROUNDS[stage.dry],
+    }
     stage.go_on()
-    rate = rates_of(stage)["bfloat16"]
-    stage.results |= {"bfloat16_rate": rate, "not_here": {}}
-    cases = {name: setup for name, setup in cases.items() if is_possible(name, setup, stage)}
     done = stage.results.setdefault("cases", {})
-    for number in range(stage.settings["rounds"]):
-        for name, setup in cases.items():
-            variants = done.setdefault(name, {})
-            for variant in setup["variants"]:
-                runs = variants.setdefault(variant, {"runs": []})["runs"]
-                if len(runs) <= number:
-                    measure(stage, name, setup, variant, variants, rate, number)
+    for number in range(ROUNDS[stage.dry]):
+        for name, (setup, mode, variants) in cases.items():
+            of_case = done.setdefault(name, {})
+            for variant in variants:
+                entry = of_case.setdefault(variant, {"runs": []})
+                if len(entry["runs"]) <= number:
+                    measure(stage, f"{name}, {variant}", setup, mode, variant, entry)
 
 
-def is_possible(name: str, setup: dict, stage: Stage) -> bool:
-    if setup["attention"] == "flash_attention_2" and not (torch.cuda.is_available() and is_flash_attn_2_available()):
-        stage.results["not_here"][name] = "flash-attn is not installed, or there is no GPU"
-    elif torch.cuda.is_available():
-        needed = sum(p.numel() for p in on_meta(setup)) * (2 if setup["lora"] else 16) * 1.3
-        if needed > torch.cuda.mem_get_info()[1]:
-            stage.results["not_here"][name] = f"needs some {needed / 1e9:.0f} GB"
-    return name not in stage.results["not_here"]
-
-
-def on_meta(setup: dict):
-    with torch.device("meta"):
-        config = transformers.Qwen3Config(**MODELS[setup["model"]])
-        return list(transformers.AutoModelForCausalLM.from_config(config).parameters())
-
-
-def measure(stage: Stage, name: str, setup: dict, variant: str, variants: dict, rate: float, number: int) -> None:
+def measure(stage: Stage, name: str, setup: Setup, mode: str, variant: str, entry: dict) -> None:
     """One visit, if there is time for it."""
-    entry = variants[variant]
-    floor = step_flops(setup, variant) / rate
-    guess = (setup["rollouts"] + 1) * GUESS * floor + 5 if torch.cuda.is_available() else 0.0
-    expected = 1.1 * max((run["visit"] for run in entry["runs"]), default=guess)
-    if expected > stage.left():
-        stage.left_out.append(f"{name}, {variant}: round {number + 1}")
+    if 1.1 * max((run["visit"] for run in entry["runs"]), default=GUESS[stage.dry]) > stage.left():
+        stage.left_out.append(f"{name}: no time was left")
         return
     start = time.perf_counter()
     try:
-        found = visit(partial(make_trainer, Namespace(**setup), variant, setup["mode"]))
-    except torch.cuda.OutOfMemoryError as error:
-        entry["error"] = str(error)[:500]
-        stage.left_out.append(f"{name}, {variant}: out of memory")
+        found = visit(setup, variant, mode)
+    except torch.cuda.OutOfMemoryError:
+        stage.left_out.append(f"{name}: out of memory")
         return
     entry["runs"].append({**found, "visit": time.perf_counter() - start})
     entry |= summarize(entry["runs"])
-    passes = entry["extra_forward_passes"] * forward(setup, variant) + own_backward(setup, variant)
-    entry["roofline_seconds"] = floor + passes / rate
-    entry["times_roofline"] = entry["seconds"]["median"] / entry["roofline_seconds"]
+    cases = stage.results["cases"].items()
+    stage.text = table({case: {v: e for v, e in of.items() if e["runs"]} for case, of in cases})
     stage.save()
-
-
-def forward(setup: dict, variant: str) -> float:
-    """Operations of a forward over a rollout batch, as wide as it is run; the mean of the timed ones."""
-    shape = MODELS[setup["model"]]
-    sizes = (
-        shape["hidden_size"],
-        shape["num_hidden_layers"],
-        shape["intermediate_size"],
-        shape["num_attention_heads"],
-        shape["num_key_value_heads"],
-        shape["head_dim"],
-        shape["vocab_size"],
-    )
-    steps, total = MODES[setup["mode"]], 0.0
-    for rollout in range(1, setup["rollouts"] + 1):  # the first one warms up
-        lengths = torch.tensor(draw_lengths(Namespace(**setup), rollout * steps))
-        way = widths(lengths, steps, setup["micro_batch"])["TRL" if variant in UNTRIMMED else "trimmed"]
-        total += forward_flops(sizes, way + PROMPT)
-    return total / setup["rollouts"]
-
-
-def step_flops(setup: dict, variant: str) -> float:
-    """Operations of a rollout batch without what a rule adds: scoring if TRL does it, forward and backward."""
-    scoring = 1 if setup["mode"] == "misaligned" else 0
-    # a backward costs two forwards, or one where weights have no gradient; checkpointing repeats the forward
-    training = 1 + (1 if setup["lora"] else 2) + (1 if torch.cuda.is_available() else 0)
-    return (scoring + training) * forward(setup, variant)
-
-
-def own_backward(setup: dict, variant: str) -> float:
-    return BACKWARDS.get(variant, 0) * (2 + (1 if torch.cuda.is_available() else 0)) * forward(setup, variant)

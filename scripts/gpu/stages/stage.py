@@ -11,13 +11,9 @@ from typing import Any
 
 
 ROOT = Path(__file__).resolve().parents[3]
-STAGES = {  # minutes on an H200; what each one settles is in scripts/gpu/README.md
-    "environment": 1.0,
-    "tests": 4.0,
-    "language": 10.0,
-    "overhead": 8.0,
-}
-STATUS = ("finished", "partial", "failed")
+STAGES = {"tests": 4.0, "language": 10.0, "overhead": 8.0}  # minutes on an H200; README.md says what each settles
+PACKAGES = ("torch", "transformers", "trl", "accelerate", "datasets", "math-verify", "peft")
+PACKAGES = (*PACKAGES, "deepspeed", "flash-attn", "kernels", "liger-kernel", "vllm")
 
 
 class Interrupted(BaseException):
@@ -31,19 +27,18 @@ class Stage:
 
     Args:
         name (`str`): A key of `STAGES`.
-        folder (`Path`): Where its JSON goes, with those of the other stages.
-        work (`Path`): For files that are large or of no use afterwards.
+        folder (`Path`): Where its JSON goes, with those of the other stages; files that are large go into `work`.
         deadline (`float`): When to be done, in seconds of `time.time()`.
         dry (`bool`): Tiny sizes on a processor, to see that all of it runs.
     """
 
     name: str
     folder: Path
-    work: Path
     deadline: float
     dry: bool = False
     settings: dict[str, Any] = field(default_factory=dict)
     results: dict[str, Any] = field(default_factory=dict)
+    text: str = ""  # what it tells, in Markdown
     left_out: list[str] = field(default_factory=list)
     started: float = field(default_factory=time.time)
     earlier: float = 0.0  # seconds of runs before this one
@@ -51,6 +46,10 @@ class Stage:
     @property
     def path(self) -> Path:
         return self.folder / f"{self.name}.json"
+
+    @property
+    def work(self) -> Path:
+        return self.folder / "work"
 
     def left(self) -> float:
         """Seconds until the deadline."""
@@ -79,6 +78,7 @@ class Stage:
             "left_out": self.left_out,
             "error": error,
             "results": self.results,
+            "text": self.text,
         }
         self.folder.mkdir(parents=True, exist_ok=True)  # delta_trl may not be importable here yet
         scratch = self.path.with_suffix(".tmp")
@@ -88,10 +88,7 @@ class Stage:
 
 def read(path: Path) -> dict | None:
     """What a stage has written; None if nothing."""
-    try:
-        return json.loads(path.read_text())
-    except FileNotFoundError:
-        return None
+    return json.loads(path.read_text()) if path.is_file() else None
 
 
 def machine() -> dict:
@@ -100,10 +97,11 @@ def machine() -> dict:
     cuda = torch.cuda.is_available()
     return {
         "device": torch.cuda.get_device_name() if cuda else platform.machine(),
+        "cuda": torch.version.cuda,
         "memory_gb": round(torch.cuda.mem_get_info()[1] / 1e9, 1) if cuda else None,
         "processors": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),
-        **{name: version(name) for name in ("torch", "transformers", "trl", "accelerate")},
+        **{name: version(name) for name in PACKAGES},
     }
 
 
@@ -112,23 +110,3 @@ def version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def rates_of(stage: Stage) -> dict[str, float]:
-    """Medians of the rates that the stage `environment` has measured on this machine; if it has not, measured now."""
-    import torch
-
-    from ...benchmarks.timing import rates
-
-    before = read(stage.folder / "environment.json")
-    if before and before["machine"] == machine() and "rates" in before["results"]:
-        measured = before["results"]["rates"]
-    else:
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        measured = rates(device, *RATE_SIZES[stage.dry])
-    return {name: value["median"] for name, value in measured.items()}
-
-
-# bytes of a copy, width of a matrix, repetitions; real and dry. 4 GiB are 70 times an H200's cache; 8192 is wide
-# enough for all of its processors.
-RATE_SIZES = {False: (2**32, 8192, 7), True: (2**22, 128, 2)}

@@ -1,9 +1,8 @@
 """
-Small tasks with verifiable rewards, which know the right text of every completion: for studies and audits of token
-credit, and for the quickstart. torch only where a model is made.
+Small tasks with verifiable rewards, which know the right text of every completion: for studies of token credit, and
+for the quickstart. torch only where a model is made.
 """
 
-from . import families, starts
 from .addition import addition
 from .programs import programs
 from .task import Task, first_mistake, make_problems, right_tokens
@@ -39,7 +38,14 @@ TASKS = {
         ),
     )
 }
+# the same from start models that solve more or fewer of them; these are not shipped
+OTHER_STARTS = {
+    task.name: task
+    for task in (
+        addition("taught_more", forgotten_carries=0.4, miscounted_sums=0.04),
+        addition("own_fewer", digits=4, words_per_line=4, practised_digits={2: 0.4955, 3: 0.4955, 4: 0.009}),
+        addition("own_more", digits=4, words_per_line=4, practised_digits={2: 0.479, 3: 0.479, 4: 0.042}),
+    )
+}
 
-EVERY_TASK = TASKS | families.TASKS | starts.TASKS
-
-__all__ = ["EVERY_TASK", "TASKS", "Task", "addition", "first_mistake", "make_problems", "programs", "right_tokens"]
+__all__ = ["OTHER_STARTS", "TASKS", "Task", "addition", "first_mistake", "make_problems", "programs", "right_tokens"]

@@ -10,8 +10,6 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from tqdm import tqdm
 from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from .families import OTHERS, SHARES, demonstrate
-from .families import TASKS as FAMILIES
 from .task import END, Task, make_problems
 
 
@@ -94,42 +92,19 @@ def demonstrations(task: Task, seed: int) -> Iterator[tuple[str, str]]:
             yield problem["prompt"], task.demonstrate(problem, rng, careless=task.practice is None)
 
 
-def broad_demonstrations(seed: int) -> Iterator[tuple[str, str]]:
-    """
-    Prompts and right completions of all families, without end: what the broad start model is warmed up on. No problem
-    of a test is shown.
-    """
-    rng = random.Random(seed)
-    of_tasks = {family: demonstrations(FAMILIES[f"{family}_broad"], seed) for family in SHARES}
-    shares = dict.fromkeys(OTHERS, 1) | SHARES
-    while True:
-        (name,) = rng.choices(list(shares), list(shares.values()))
-        yield next(of_tasks[name]) if name in of_tasks else demonstrate(name, rng)[:2]
-
-
-def make_task_model(
-    task: Task,
-    folder: Path,
-    seed: int = 0,
-    shown: Iterator[tuple[str, str]] | None = None,
-    width: int = 64,
-    layers: int = 2,
-    learning_rate: float = 5e-3,
-) -> None:
-    """
-    Warm a model up for a task, or on what is shown, and save it with its tokenizer; some minutes on one core.
-    """
+def make_task_model(task: Task, folder: Path, seed: int = 0) -> None:
+    """Warm a model up for a task, and save it with its tokenizer; some minutes on one core."""
     torch.manual_seed(seed)
     torch.set_num_threads(1)  # the order of summation, and with it the weights, depends on their number
     tokenizer = tokenizer_of(task)
-    model = make_model(tokenizer, width, layers, task.max_length)
+    model = make_model(tokenizer, max_length=task.max_length)
     warm_up(
         model,
         tokenizer,
-        shown or demonstrations(task, seed),
+        demonstrations(task, seed),
         steps=task.warm_up_steps,
         batch_size=64,
-        learning_rate=learning_rate,
+        learning_rate=5e-3,
         description=f"{folder.name}: warm-up",
     )
     model.save_pretrained(folder)

@@ -12,13 +12,12 @@ The careless teacher confuses instructions and misreads numbers.
 
 import json
 import random
-import re
 from collections.abc import Callable, Iterator
 from functools import cache
 
 from delta_trl.rewards import code_reward
 
-from .task import Easier, Piece, Task
+from .task import Piece, Task
 
 
 # instruction: the expression it means, and what the careless teacher takes it for
@@ -41,31 +40,14 @@ WORDS = (
 )
 
 
-def programs(
-    name: str = "programs",
-    instructions: int = 3,
-    confused: dict[str, float] = CONFUSED,
-    two_spellings: bool = False,
-    practice: Easier | None = None,
-) -> Task:
-    """
-    Functions of some instructions.
+def programs() -> Task:
+    """Functions of three instructions."""
 
-    Args:
-        name (`str`, *optional*, defaults to `"programs"`): What the task is called.
-        instructions (`int`, *optional*, defaults to `3`): In a chain.
-        confused (`dict[str, float]`, *optional*): How often the careless teacher confuses an instruction.
-        two_spellings (`bool`, *optional*, defaults to `False`):
-            Whether spaces around operators may be missing, for no reason.
-        practice ([`Easier`], *optional*):
-            What the start model is warmed up on, by right completions, instead of by the careless teacher.
-    """
-
-    def make_problem(rng: random.Random, instructions: int = instructions) -> dict:
+    def make_problem(rng: random.Random) -> dict:
         chain: list[str] = []
         outputs: list[int] = []
         while len(set(outputs)) < 4:  # or wrong programs would pass
-            chain = [rng.choice(list(INSTRUCTIONS)).replace("N", str(rng.randint(2, 9))) for _ in range(instructions)]
+            chain = [rng.choice(list(INSTRUCTIONS)).replace("N", str(rng.randint(2, 9))) for _ in range(3)]
             outputs = list(TEST_INPUTS)
             for instruction in chain:
                 outputs = list(map(function(instruction), outputs))
@@ -76,23 +58,21 @@ def programs(
         yield "def f(x):\n"
         for instruction in problem["prompt"].removesuffix(" :").split(" ; "):
             expression, wrong, key = meaning(instruction)
-            if slips and slips.random() < confused.get(key, 0.0) and wrong:
+            if slips and slips.random() < CONFUSED.get(key, 0.0) and wrong:
                 expression = wrong
             if slips and slips.random() < MISREAD_NUMBERS:
                 expression = "".join(str(max(int(c) - 1, 2)) if c.isdigit() else c for c in expression)
-            pieces = re.split(r"( (?:=|[-+*%]|//) )", f"    x = {expression}\n")  # every second one is an operator
-            yield from ((p, p.strip()) if two_spellings and i % 2 else p for i, p in enumerate(pieces))
+            yield f"    x = {expression}\n"
         yield "    return x"
 
     return Task(
-        name=name,
+        name="programs",
         make_problem=make_problem,
         write=write,
         reward=code_reward,
         words=WORDS,
         characters="fx():\n",
-        max_completion_length=7 * instructions + 19,
-        practice=practice.of(make_problem) if practice else None,
+        max_completion_length=40,
     )
 
 

@@ -34,8 +34,6 @@ class Task:
             are its own. Without it, the careless teacher demonstrates problems of the task.
         warm_up_steps (`int`, *optional*, defaults to `400`): Of the start model.
         max_length (`int`, *optional*, defaults to `128`): Positions that the start model has.
-        start_model (`str`, *optional*, defaults to `""`): The start model's name, if not the task's.
-        test_problems (`int`, *optional*, defaults to `512`): How many of the test problems a study uses.
     """
 
     name: str
@@ -48,8 +46,6 @@ class Task:
     practice: Callable[[random.Random], dict] | None = None
     warm_up_steps: int = 400
     max_length: int = 128
-    start_model: str = ""
-    test_problems: int = TEST_PROBLEMS
 
     @property
     def pattern(self) -> str:
@@ -60,34 +56,6 @@ class Task:
         """A completion by the careless teacher, or a right one."""
         pieces = self.write(problem, rng if careless else None)  # made one by one: its numbers and ours take turns
         return "".join(piece if isinstance(piece, str) else rng.choice(piece) for piece in pieces)
-
-
-@dataclass(frozen=True)
-class Easier:
-    """
-    Problems for the practice of a task: chains of other lengths, those with hard operations mostly thrown away.
-
-    Args:
-        lengths (`dict[int, float]`): The share of each length among the chains that are drawn.
-        hard (`frozenset[str]`): Words of the prompt that are hard.
-        kept (`float`): Share of the chains with a hard word that is kept.
-    """
-
-    lengths: dict[int, float]
-    hard: frozenset[str]
-    kept: float
-
-    def of(self, make_problem: Callable[[random.Random, int], dict]) -> Callable[[random.Random], dict]:
-        """From what makes a chain of a length, what makes a problem for the practice."""
-
-        def draw(rng: random.Random) -> dict:
-            while True:
-                (length,) = rng.choices(list(self.lengths), list(self.lengths.values()))
-                problem = make_problem(rng, length)
-                if self.hard.isdisjoint(problem["prompt"].split()) or rng.random() < self.kept:
-                    return problem
-
-        return draw
 
 
 @cache

@@ -6,15 +6,25 @@ from pathlib import Path
 
 import pytest
 
-from scripts.endurance.mutants import ROOT, concerned, mutants, mutate, places, survives
+from scripts.endurance.mutants import ROOT, concerned, killed_before, mutants, mutate, places, survives
 
 
 def test_each_place_gives_another_program():
-    source = (ROOT / "delta_trl/credit/groups.py").read_text()
+    source = Path(__file__).read_text()
     original = ast.unparse(ast.parse(source))
     programs = [mutate(source, number)[0] for number, _ in enumerate(places(ast.parse(source)))]
     assert len(set(programs)) == len(programs) > 10
     assert original not in programs
+
+
+def test_what_was_killed_is_found_again(tmp_path: Path):
+    source = "def f(x):\n    return x + 1\n"
+    rows = [{"file": "f.py", "killed": place != 1, **mutate(source, place)[1]} for place in range(3)]
+    (tmp_path / "f.py").write_text("def g():\n    pass\n\n\n" + source.replace("1", "2"))
+    assert not killed_before(tmp_path, rows)
+    (tmp_path / "f.py").write_text("def g():\n    pass\n\n\n" + source)
+    found = [mutate((tmp_path / "f.py").read_text(), place)[1] for _, place in killed_before(tmp_path, rows)]
+    assert {one["was"] for one in found} == {rows[0]["was"], rows[2]["was"]}
 
 
 def test_a_seed_decides(tmp_path: Path):

@@ -11,20 +11,13 @@ import pytest
 import torch
 
 from scripts.benchmarks import timing
+from scripts.gpu import check as gpu
 from scripts.gpu import pack_wheels
 from scripts.gpu.stages import stage as stages
-from scripts.gpu.stages import summary
 from scripts.gpu.stages.stage import STAGES, Stage
 
 
 ROOT = Path(__file__).parents[3]
-CPU = torch.device("cpu")
-RESULTS = {  # what a finished stage tells
-    "environment": {"packages", "rates"},
-    "tests": {"counts", "tests"},
-    "overhead": {"bfloat16_rate", "not_here", "cases"},
-    "language": {"rows", "variants"},
-}
 
 
 def gpu_check(folder: Path, *args: str, **options) -> subprocess.Popen:
@@ -40,18 +33,9 @@ def told(process: subprocess.Popen) -> str:
 
 def check(row: dict) -> None:
     """The schema of a stage's file."""
-    assert set(row) == {
-        *("stage", "status", "dry", "date", "seconds", "machine", "settings", "left_out", "error", "results"),
-    }
-    assert row["status"] in stages.STATUS
+    assert row["status"] in ("finished", "partial", "failed")
     assert row["machine"]["torch"] == torch.__version__
     assert all(isinstance(text, str) for text in row["left_out"])
-
-
-def check_spread(value: dict) -> None:
-    low, high = value["quartiles"]
-    assert low <= value["median"] <= high
-    assert len(value["all"]) > 0
 
 
 @pytest.mark.slow
@@ -63,19 +47,15 @@ def test_every_stage(tmp_path):
     for name, row in found.items():
         check(row)
         assert (row["stage"], row["status"], row["dry"], row["left_out"]) == (name, "finished", True, []), output
-        assert set(row["results"]) == RESULTS[name]
-    assert found["tests"]["results"]["counts"].keys() == {"passed"}
-    for rate in found["environment"]["results"]["rates"].values():
-        check_spread(rate)
+    assert " passed" in found["tests"]["results"]["said"]
     overhead = found["overhead"]["results"]["cases"]
-    assert overhead.keys() == {"tiny", "tiny, LoRA"}  # flash attention is not here
-    for variants in overhead.values():
-        for entry in variants.values():
-            check_spread(entry["seconds"])
-            assert entry["roofline_seconds"] > 0
-    language = found["language"]["results"]["variants"]
-    assert set(language) == {"dapo", "delta", "losers_0.2"}
-    assert language["dapo"]["above_dapo"] == [0.0]
+    assert {"tiny", "tiny, LoRA"} <= overhead.keys() <= {"tiny", "tiny, LoRA", "tiny, flash"}
+    for entry in overhead["tiny"].values():
+        low, high = entry["seconds"]["quartiles"]
+        assert low <= entry["seconds"]["median"] <= high
+        assert entry["tokens_per_second"] > 0
+        assert entry["ratios"] == {"outside": 0, "largest_log": pytest.approx(0, abs=1e-5)}
+    assert {row["variant"] for row in found["language"]["results"]["rows"]} == {"dapo", "delta", "losers_0.2"}
     page = (tmp_path / "summary.md").read_text()
     assert "A dry run" in page
     assert all(f"## {name}" in page for name in STAGES)
@@ -83,7 +63,7 @@ def test_every_stage(tmp_path):
 
     again = told(gpu_check(tmp_path, "--dry"))
     assert again.count("skipped") == len(STAGES)
-    real = gpu_check(tmp_path, "--stage", "environment")
+    real = gpu_check(tmp_path, "--stage", "tests")
     assert "is of a dry run: choose another --output-dir" in told(real)
     assert real.returncode == 1
 
@@ -111,17 +91,17 @@ def test_an_interrupted_stage_goes_on(tmp_path):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="is for machines without a GPU")
 @pytest.mark.processes
 def test_without_a_gpu(tmp_path):
-    process = gpu_check(tmp_path, "--stage", "environment")
+    process = gpu_check(tmp_path, "--stage", "tests")
     assert "torch sees no CUDA device. `--dry` runs" in told(process)
     assert process.returncode == 1
-    row = json.loads((tmp_path / "environment.json").read_text())
+    row = json.loads((tmp_path / "tests.json").read_text())
     check(row)
     assert row["status"] == "failed"
     assert "torch sees no CUDA device" in (tmp_path / "summary.md").read_text()
 
 
 def make(tmp_path, name="overhead", seconds=100.0, **options) -> Stage:
-    return Stage(name, tmp_path, tmp_path / "work", time.time() + seconds, dry=True, **options)
+    return Stage(name, tmp_path, time.time() + seconds, dry=True, **options)
 
 
 def test_what_a_stage_leaves_to_the_next_run(tmp_path):
@@ -135,17 +115,6 @@ def test_what_a_stage_leaves_to_the_next_run(tmp_path):
     assert not make(tmp_path, "language").go_on()
 
 
-def test_turns_are_taken_and_time_is_kept():
-    turns = []
-    works = {"a": lambda: turns.append("a"), "b": lambda: turns.append("b")}
-    times = timing.alternating(works, 2, CPU)
-    assert turns == ["a", "b"] * 3
-    assert [len(of_one) for of_one in times.values()] == [2, 2]
-    late = timing.alternating({**works, "slow": lambda: time.sleep(0.01) or sum(range(10**5))}, 2, CPU, lambda: 1e-3)
-    assert late["slow"] == []
-    assert timing.alternating(works, 2, CPU, lambda: -1.0) == {"a": [], "b": []}
-
-
 def test_spread():
     assert timing.spread([3.0]) == {"median": 3.0, "quartiles": [3.0, 3.0], "all": [3.0]}
     assert timing.spread([1.0, 2.0, 3.0])["quartiles"] == [1.5, 2.5]
@@ -153,11 +122,12 @@ def test_spread():
 
 def test_a_summary_of_what_failed(tmp_path):
     make(tmp_path).save("failed", "Traceback: it broke")
-    make(tmp_path, "language", results={"rows": []}).save("partial")
-    summary.write_summary(tmp_path)
+    make(tmp_path, "language", text="| a table |").save("partial")
+    gpu.write_summary(tmp_path)
     page = (tmp_path / "summary.md").read_text()
     assert "it broke" in page
     assert "| language | partial |" in page
+    assert "| a table |" in page
 
 
 # --- wheels ---
@@ -165,11 +135,10 @@ def test_a_summary_of_what_failed(tmp_path):
 
 def test_a_bare_box_needs_everything_but_torch():
     found = pack_wheels.needed(pack_wheels.requirements(), pack_wheels.read_have(None, "3.12"), "3.12")
-    assert {"trl", "transformers", "datasets", "pyarrow", "antlr4-python3-runtime", "peft", "pytest"} < set(found)
-    assert not {"torch", "sympy", "jinja2", "triton"} & set(found)
-    assert found["pyarrow"] == "datasets"
+    assert {"trl", "transformers", "datasets", "pyarrow", "antlr4-python3-runtime", "peft", "pytest"} < found
+    assert not {"torch", "sympy", "jinja2", "triton"} & found
     pins = {line.split("==")[0] for line in (ROOT / "constraints.txt").read_text().split()}
-    assert set(found) <= set(map(pack_wheels.canonical, pins))
+    assert found <= set(map(pack_wheels.canonical, pins))
 
 
 def test_what_a_box_has_counts_if_it_is_new_enough(tmp_path):
@@ -178,8 +147,8 @@ def test_what_a_box_has_counts_if_it_is_new_enough(tmp_path):
     have = dict.fromkeys(bare, "99") | {"transformers": "4.50", "huggingface_hub": "1.40.0"}
     box.write_text("".join(f"{name}=={version}\n" for name, version in have.items() if name != "trl") + "pyarrow\n")
     found = pack_wheels.needed(pack_wheels.requirements(), pack_wheels.read_have(box, "3.12"), "3.12")
-    assert {"trl", "transformers"} <= set(found)
-    assert not {"pyarrow", "huggingface-hub", "pytest", "numpy"} & set(found)
+    assert {"trl", "transformers"} <= found
+    assert not {"pyarrow", "huggingface-hub", "pytest", "numpy"} & found
 
 
 @pytest.mark.processes

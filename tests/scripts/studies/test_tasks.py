@@ -10,16 +10,15 @@ from pathlib import Path
 import pytest
 from transformers import AutoConfig, AutoTokenizer
 
-from delta_trl.rewards import code_reward, math_reward
+from delta_trl.rewards import code_reward
 from delta_trl.sandbox import Sandbox
-from scripts.studies.tasks import TASKS, addition, families, first_mistake, make_problems, right_tokens
-from scripts.studies.tasks.models import broad_demonstrations, demonstrations, tokenizer_of
+from scripts.studies.tasks import OTHER_STARTS, TASKS, addition, first_mistake, make_problems, right_tokens
+from scripts.studies.tasks.models import demonstrations, tokenizer_of
 
 
 MODELS = Path(__file__).parents[3] / "scripts" / "studies" / "models"
 SHIPPED = pytest.mark.parametrize("task", TASKS.values(), ids=lambda task: task.name)
-FAMILIES = [pytest.param(task, marks=pytest.mark.processes) for task in families.TASKS.values()]  # for their time
-EVERY = pytest.mark.parametrize("task", [*TASKS.values(), *FAMILIES], ids=lambda task: task.name)
+EVERY = pytest.mark.parametrize("task", (TASKS | OTHER_STARTS).values(), ids=lambda task: task.name)
 
 
 @EVERY
@@ -125,78 +124,3 @@ def test_first_mistakes_by_hand():
     assert first_mistake(right, [*tokens, "1"]) == len(tokens)
     assert first_mistake(right, [*tokens[:11], "0", *tokens[12:]]) == 11  # the first line's carry
     assert first_mistake(right, [*tokens[:3], "<eos>"]) == 3
-
-
-def test_chains_by_hand():
-    walks, edits = (families.TASKS[f"{name}_narrow"] for name in ("walks", "edits"))
-    texts = [
-        "so red gives 4\nso mill gives 9\n\\boxed{49}",
-        "so spin gives 14253\nso ends gives 34251\n\\boxed{34251}",
-    ]
-    for task, prompt, text in zip(
-        (walks, edits), ("walk 3 : red mill =", "edit 31425 : spin ends ="), texts, strict=True
-    ):
-        right = right_tokens(task, {"prompt": prompt})
-        assert first_mistake(right, [*re.findall(task.pattern, text), "<eos>"]) is None
-
-
-# the solutions of the nine other families, another way
-SOLUTIONS = {
-    "total": lambda question: sum(map(int, question.split())),
-    "largest": lambda question: max(question),
-    "count": lambda question: question[1:].count(question[0]),
-    "ascending": lambda question: "".join(sorted(question)),
-    "backwards": lambda question: question[::-1],
-    "rest": lambda question: eval(question.replace(":", "%")),
-    "following": lambda question: sum(int(n) * sign for n, sign in zip(question.split(), (0, 0, -1, 2), strict=True)),
-    "common": lambda question: "".join(d for d in "123456789" if question.count(d) == 2),
-    "clock": lambda question: eval(question.replace(":", "+")) % 12 or 12,
-}
-
-
-@pytest.mark.parametrize("name", families.OTHERS)
-def test_demonstrations_of_the_other_families_are_right_and_vary(name):
-    task, rng = families.TASKS["walks_broad"], random.Random(0)
-    tokenizer, texts = tokenizer_of(task), {}
-    for prompt, text, solution in (families.demonstrate(name, rng) for _ in range(2000)):
-        assert solution == str(SOLUTIONS[name](prompt.removeprefix(f"{name} ").removesuffix(" =")))
-        assert len(texts) > 20 or math_reward([text], [solution]) == [1.0]
-        for equation in re.findall(r"\d+[-+*]\d+=\d+", text):
-            assert eval(equation.replace("=", "=="))
-        texts.setdefault(prompt, set()).add(text)
-    assert sum(len(different) > 1 for different in texts.values()) > 10
-    for prompt, (text, *_) in texts.items():
-        ids = tokenizer(prompt + text).input_ids
-        assert tokenizer.decode(ids) == prompt + text
-        assert len(ids) < task.max_length
-
-
-@pytest.mark.parametrize("family", families.HARD)
-def test_both_start_models_have_the_same_problems_which_they_were_shown_otherwise(family):
-    narrow, broad = (families.TASKS[f"{family}_{start}"] for start in ("narrow", "broad"))
-    assert make_problems(narrow) == make_problems(broad)
-    assert (narrow.words, narrow.characters) == (broad.words, broad.characters)
-    hard = {name.removesuffix(" N") for name in families.HARD[family]}
-
-    def with_something_hard(prompts: list[str]) -> int:
-        return sum(not hard.isdisjoint(prompt.split()) for prompt in prompts)
-
-    shown = [list(itertools.islice(demonstrations(task, 0), 200)) for task in (narrow, broad)]
-    taught, practised = ([prompt for prompt, _ in of] for of in shown)
-    assert with_something_hard(taught) > 120 > 20 > with_something_hard(practised)
-    # the careless teacher is right as often as the plan wants its pupil to be
-    right = 0
-    for prompt, text in shown[0]:
-        tokens = [*re.findall(narrow.pattern, text), "<eos>"]
-        right += first_mistake(right_tokens(narrow, {"prompt": prompt}), tokens) is None
-    assert 0.1 < right / 200 < 0.4
-
-
-def test_the_broad_model_is_shown_all_families_and_no_test_problem():
-    shown = list(itertools.islice(broad_demonstrations(0), 500))
-    assert shown[:50] == list(itertools.islice(broad_demonstrations(0), 50))
-    tasks = [task for task in families.TASKS.values() if task.practice]
-    assert not {prompt for prompt, _ in shown} & {p["prompt"] for task in tasks for p in make_problems(task)[1]}
-    words = [prompt.split()[0] for prompt, _ in shown]
-    assert {*families.OTHERS, "walk", "edit"} < set(words)
-    assert sum(prompt.endswith(" :") for prompt, _ in shown) > 50  # programs
