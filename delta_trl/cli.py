@@ -12,7 +12,7 @@ from .version import __version__
 SECONDS_AFTER_FIRST = 5.0  # seconds
 USAGE = """\
 usage: delta-trl train --config RECIPE.yaml [--option value …]
-       delta-trl inspect RUN_DIR [RUN_DIR2] [--output_dir DIR] [--step N] [--terminal]
+       delta-trl inspect RUN_DIR [--output_dir DIR] [--step N]
        delta-trl eval --model_name_or_path MODEL --benchmarks NAME … --output_dir DIR [--option value …]
        delta-trl eval --compare DIR_A DIR_B
        delta-trl explain --model_name_or_path MODEL --data FILE.jsonl --output_dir DIR [--option value …]
@@ -25,8 +25,7 @@ Reinforcement learning from verifiable rewards with DelTA token credit.
           `--help-all` TRL's, too)
           --dry-run prints the plan of the run without loading weights, and checks local data;
           --num-processes N plans for N processes instead of the number that is running
-  inspect write a run's records as one HTML file: curves, completions shaded by token credit, token clouds;
-          two runs are compared; --terminal shows a step's completions in the terminal
+  inspect write a run's records as one HTML file: a verdict, and completions shaded by token credit
   eval    sample a model on benchmarks or files and score it with the rewards of training;
           --compare tests whether one evaluated model is ahead of another
   explain token credit of completions in a file, without training, as the HTML file of inspect

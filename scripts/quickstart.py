@@ -107,7 +107,7 @@ def outcome(run_dir: Path) -> dict:
     accuracies = [entry["eval_avg_at_k"] for entry in history if "eval_avg_at_k" in entry]
     rewards = [entry["reward"] for entry in history if "reward" in entry]
     try:
-        report = str(write_report([run_dir], run_dir / "report.html"))
+        report = str(write_report(run_dir, run_dir / "report.html"))
     except UsageError as error:
         report = f"not written: {error}"
     return {

@@ -19,9 +19,9 @@ from ..files import write_atomically
 from ..policy.checks import check_ids, doubts, refuse_chats_without_template
 from ..policy.prompts import prompt_ids
 from ..policy.standalone import add_advantages, given_tokens
-from ..report import check_packages, write_report
-from ..report.token_log.log import TokenTypes, serialize
-from ..report.token_log.records import COMPLETIONS, COMPLETIONS_FILE, FOLDER, TOKEN_TYPES_FILE
+from ..report import write_report
+from ..report.token_log.log import serialize
+from ..report.token_log.records import COMPLETIONS, COMPLETIONS_FILE, FOLDER
 from ..report.token_log.texts import TokenTexts
 from .checks import check_model_path
 from .folder import RECORDS, refuse_unwritable
@@ -45,7 +45,6 @@ class ExplainArguments(ModelArguments):
         rules (`str`, *optional*, defaults to `"delta"`):
             One rule, as in recipes, options after a colon: `delta:token_gradient=lm_head` or `your_module.YourRule`.
         batch_size (`int`, *optional*, defaults to `4`): Completions in a forward pass.
-        min_count (`int`, *optional*, defaults to `5`): How often a token type must occur to be in the clouds.
         overwrite (`bool`, *optional*, defaults to `False`): Replace what this command wrote there before.
     """
 
@@ -53,14 +52,12 @@ class ExplainArguments(ModelArguments):
     output_dir: str | None = None
     rules: str = "delta"
     batch_size: int = 4
-    min_count: int = 5
     overwrite: bool = False
 
     def __post_init__(self):
         super().__post_init__()
         self.require("data", "output_dir")
-        for name in ("batch_size", "min_count"):
-            self.expect(name, getattr(self, name) >= 1, "a positive number")
+        self.expect("batch_size", self.batch_size >= 1, "a positive number")
 
 
 def main(options: Options) -> None:
@@ -68,7 +65,6 @@ def main(options: Options) -> None:
     args: ExplainArguments
     (args,) = StrictParser([ExplainArguments], prog="delta-trl explain").parse(options)
     check_model_path(args.model_name_or_path)
-    check_packages()
     rows = read_completions(Path(args.data))
     _check_output(Path(args.output_dir), args.overwrite)
     print(explain(rows, args))
@@ -113,13 +109,11 @@ def explain(rows: list[dict], args: ExplainArguments) -> Path:
     for name, column in values.items():
         for row, part in zip(rows, column.cpu().split(lengths), strict=True):
             row[name] = part.tolist()
-    types = TokenTypes(max(len(tokenizer), model.config.get_text_config().vocab_size))
-    types.add(*(x.cpu().numpy() for x in (tokens.ids, values["coefficients"], tokens.advantages)))
     try:
-        _write_records(rows, types, TokenTexts(tokenizer), output / FOLDER)
+        _write_records(rows, TokenTexts(tokenizer), output / FOLDER)
     except OSError as error:
         raise UsageError(f"--output_dir {output}: the records cannot be written ({error.strerror}).") from error
-    return write_report([output], output / REPORT, min_count=args.min_count)
+    return write_report(output, output / REPORT)
 
 
 def tokenize(rows: list[dict], source: ModelSource, path: str) -> PreTrainedTokenizerBase:
@@ -165,7 +159,7 @@ def _not_loaded(model: str, error: Exception) -> UsageError:
     return UsageError(f"model_name_or_path={model!r}: cannot be loaded: {beginning(error)}")
 
 
-def _write_records(rows: list[dict], types: TokenTypes, texts: TokenTexts, folder: Path) -> None:
+def _write_records(rows: list[dict], texts: TokenTexts, folder: Path) -> None:
     records = [
         {
             **row,
@@ -177,14 +171,13 @@ def _write_records(rows: list[dict], types: TokenTypes, texts: TokenTexts, folde
         for row in rows
     ]
     write_atomically(serialize(pa.Table.from_pylist(records, COMPLETIONS)), folder / COMPLETIONS_FILE.format(step=0))
-    write_atomically(serialize(types.table(texts)), folder / TOKEN_TYPES_FILE)
 
 
 def _check_output(output: Path, overwrite: bool) -> None:
     """Raise `UsageError` if the folder is not writable, or holds records that would be lost or mixed with new ones."""
     folder = output / FOLDER
     refuse_unwritable(folder)
-    own = {folder / COMPLETIONS_FILE.format(step=0), folder / TOKEN_TYPES_FILE, output / REPORT}
+    own = {folder / COMPLETIONS_FILE.format(step=0), output / REPORT}
     patterns = (*RECORDS, f"{FOLDER}/*.parquet", "completions/*.parquet", "checkpoint-*", REPORT)
     found = {path: None for pattern in patterns for path in sorted(output.glob(pattern))}
     foreign = [path for path in found if path not in own]

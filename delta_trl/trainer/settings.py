@@ -16,7 +16,6 @@ from trl.trainer.utils import get_config_model_id
 
 from ..arguments.errors import UsageError
 from ..files import SETTINGS, differences, in_words
-from ..report.settings import BESIDE
 from ..version import __version__
 from .rollouts import optimiser_steps_per_rollout
 
@@ -27,6 +26,10 @@ VERSIONS = ("trl", "transformers", "torch", "datasets", "tokenizers")
 SECRET = re.compile(r"(?:^|_)(?:tokens?|keys?|secrets?|passwords?)$")  # options whose names end so hold a secret
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the default `repr` of an object: differs each time
 GROUPS = ("arguments", "recipe", "adapter", "versions")  # of options, in a record
+# Options that do not change training: where a run writes, what it prints, what it records
+BESIDE = {"output_dir", "run_name", "hub_model_id", "project", "trackio_space_id", "report_to", "terminal"}
+BESIDE |= {"overwrite_output_dir", "resume_from_checkpoint", "log_completions", "num_completions_to_print"}
+BESIDE |= {"log_token_credit", "log_token_credit_completions", "log_token_credit_max_mb"}
 # Recorded elsewhere, in fuller form
 REPEATED = {"model_name_or_path", "dataset_name"}
 # What may change when a run goes on: how long it is, what is measured and kept, where and how the same is computed,

@@ -63,7 +63,9 @@ def test_a_run_stays_what_it_is(train, tmp_path):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("mine")
     before = contents(folder)
-    assert {"checkpoint-2/trainer_state.json", "model.safetensors", "token_credit/token_types.parquet"} <= set(before)
+    assert {"checkpoint-2/trainer_state.json", "model.safetensors", "token_credit/token_credit_00000.parquet"} <= set(
+        before
+    )
 
     code, printed = train("--learning_rate", "0.1")
     assert code == 2

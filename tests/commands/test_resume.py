@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from delta_trl.cli import main
 from delta_trl.commands.folder import remove_run
 from delta_trl.files import is_complete
-from delta_trl.report.token_log.records import FOLDER, TOKEN_TYPES_FILE
+from delta_trl.report.token_log.records import FOLDER
 from delta_trl.trainer.checkpoints import last_complete_checkpoint
 
 from ..corpus import tiny
@@ -90,7 +90,6 @@ def test_an_interrupted_run_resumes_as_if_nothing_had_happened(tmp_path):
         "token_credit_00000.parquet",
         "token_credit_00002.parquet",
         "token_credit_00004.parquet",
-        TOKEN_TYPES_FILE,
     ]
     assert sorted(path.name for path in (tmp_path / "killed" / FOLDER).iterdir()) == names
     for name in names:

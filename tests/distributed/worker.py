@@ -28,7 +28,7 @@ from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.cli import main as command_line
 from delta_trl.credit import TokenCredit
 from delta_trl.policy import cache
-from delta_trl.report.token_log.records import FOLDER, TOKEN_TYPES_FILE
+from delta_trl.report.token_log.records import FOLDER
 from tests.corpus import tiny
 from tests.distributed import own_rules
 
@@ -265,10 +265,8 @@ def precision(folder: Path, model: Path, processes: int) -> dict:
 
 
 def recorded(output: Path) -> dict:
-    types = pq.read_table(output / FOLDER / TOKEN_TYPES_FILE).to_pylist()
     tables = [pq.read_table(path).to_pylist() for path in sorted((output / FOLDER).glob("token_credit_*"))]
     return {
-        "token_types": {str(row["token_id"]): list(row.values())[2:] for row in types},
         "records": [[{**row, "rewards": dict(row["rewards"])} for row in rows] for rows in tables],
     }
 

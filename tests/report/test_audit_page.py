@@ -37,7 +37,7 @@ def audited(tmp_path_factory):
 
 
 def test_content_is_really_there(audited, open_page):
-    page = open_page(audited / "audit.html", ready=False)
+    page = open_page(audited / "audit.html")
     results = json.loads((audited / "results.json").read_text())
     (one,) = results["benchmarks"].values()
     rows = page.locator("table").first.locator("tbody tr")
@@ -54,7 +54,7 @@ def test_content_is_really_there(audited, open_page):
 
 @pytest.mark.parametrize("width", [1300, 420])
 def test_windows_do_not_scroll_sideways(audited, open_page, width):
-    page = open_page(audited / "audit.html", ready=False, viewport={"width": width, "height": 800})
+    page = open_page(audited / "audit.html", viewport={"width": width, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
@@ -62,7 +62,7 @@ def test_windows_do_not_scroll_sideways(audited, open_page, width):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_accessibility_rules(audited, open_page, scheme):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    page = open_page(audited / "audit.html", ready=False, color_scheme=scheme, bypass_csp=True)
+    page = open_page(audited / "audit.html", color_scheme=scheme, bypass_csp=True)
     results = axe.Axe().run(page)
     assert results.violations_count == 0, results.generate_report()
 
@@ -76,7 +76,7 @@ def test_hostile_text_is_shown_and_does_nothing(audited, tmp_path, open_page):
     (tmp_path / "samples.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
     (tmp_path / "settings.json").write_text((audited / "settings.json").read_text())
     (tmp_path / "gradients").symlink_to(audited / "gradients")
-    page = open_page(write_page(tmp_path, summarise(tmp_path)), ready=False)
+    page = open_page(write_page(tmp_path, summarise(tmp_path)))
     assert page.locator("img, iframe, script, main a:not([href^='#'])").count() == 0
     assert "<script>alert(1)</script>" in page.locator("article").first.inner_text()
     assert "\u202e" not in page.locator("body").inner_text()

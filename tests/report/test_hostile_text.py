@@ -6,12 +6,9 @@ import unicodedata
 
 import pytest
 
-from delta_trl.cli import main
 from delta_trl.commands.terminal import harmless
 from delta_trl.rewards.code import code_reward
 from delta_trl.rewards.failures import check_rewards
-
-from . import runs
 
 
 HOSTILE = [
@@ -26,22 +23,6 @@ def acting(text: str) -> set[str]:
     """Characters that a terminal acts on, or that show nothing of themselves."""
     kinds = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
     return {one for one in text if unicodedata.category(one) in kinds and one not in "\n" + JOINERS}
-
-
-def test_recorded_completions_in_the_terminal(tmp_path, capsys):
-    rows = [
-        runs.completion([word for word in HOSTILE if word != "\ud800"], step=0, advantage=side) for side in (1.0, -1.0)
-    ]
-    for row in rows:
-        row["prompt"] = "".join(HOSTILE).replace("\ud800", "")
-    runs.write_completions(tmp_path, rows)
-    assert main(["inspect", str(tmp_path), "--terminal"]) == 0
-    output = capsys.readouterr().out
-    assert "␛[2J" in output
-    assert "[bold" in output  # no markup either
-    winners = "".join(line[2:39].rstrip() for line in output.splitlines() if line.startswith("│"))
-    assert "⟨U+202E⟩gnp.exe⟨U+202C⟩" in winners  # a long word is not left out
-    assert not acting(output)
 
 
 def test_progress_lines():
