@@ -150,19 +150,19 @@ def _contrast(run: Run, table: TokenTable) -> dict[str, Any] | None:
 def _sides(run: Run, table: TokenTable) -> dict[str, Any] | None:
     if not run.groups:
         return {"text": f"No token credit was recorded. {HOW_TO_RECORD}."}
-    total, between, means = 0.0, 0.0, []
+    total, between, known, means = 0.0, 0.0, 0, []
     for step in np.unique(table.steps):  # within a step: means drift over the run
         here = (table.steps == step) & np.isfinite(table.coefficients)
         won, lost = (table.coefficients[here & (table.sides == side)] for side in (1, -1))
         if len(won) and len(lost):
             means.append((won.mean(), lost.mean()))
             every = np.concatenate([won, lost])
+            known += len(every)
             total += ((every - every.mean()) ** 2).sum()
             between += len(won) * len(lost) / len(every) * (won.mean() - lost.mean()) ** 2
     if not means:
         return {"text": "No winner was recorded beside a loser."}
     won, lost = np.mean(means, axis=0)
-    known = np.isfinite(table.coefficients).sum()
     if total <= PLAIN**2 * known:
         return {"text": f"Coefficients hardly differ: their standard deviation is {math.sqrt(total / known):.3f}."}
     share = between / total
