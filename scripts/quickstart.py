@@ -109,7 +109,7 @@ def outcome(run_dir: Path) -> dict:
     accuracies = [entry[ACCURACY] for entry in history if ACCURACY in entry]
     rewards = [entry["reward"] for entry in history if "reward" in entry]
     try:
-        report = str(write_report([run_dir], run_dir / "report.html"))
+        report = str(write_report(run_dir, run_dir / "report.html"))
     except UsageError as error:
         report = f"not written: {error}"
     return {

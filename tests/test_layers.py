@@ -31,22 +31,22 @@ SCRIPTS = ("gpu", "build", "endurance", "studies", "benchmarks")
 # Lines of Python that each room may have, and `raise` statements of the package. CONTRIBUTING.md says what raising one
 # takes; whoever deletes lowers it.
 BUDGET = {
-    "arguments": 340,
-    "audit": 1530,
-    "cli": 180,
-    "commands": 1420,
-    "credit": 3070,
-    "data": 930,
-    "evaluation": 1520,
-    "files": 150,
-    "policy": 1010,
-    "report": 2390,
-    "rewards": 4400,
-    "sandbox": 3710,
-    "trainer": 2700,
-    "version": 5,
+    "arguments": 176,
+    "audit": 727,
+    "cli": 116,
+    "commands": 668,
+    "credit": 1997,
+    "data": 512,
+    "evaluation": 1152,
+    "files": 74,
+    "policy": 846,
+    "report": 1399,
+    "rewards": 4392,
+    "sandbox": 3452,
+    "trainer": 1921,
+    "version": 1,
 }
-RAISES = 412
+RAISES = 263
 
 
 def module_of(path: Path) -> tuple[str, ...]:

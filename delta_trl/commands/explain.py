@@ -17,9 +17,9 @@ from ..files import write_atomically
 from ..policy.checks import check_ids, doubts, refuse_chats_without_template
 from ..policy.prompts import prompt_ids
 from ..policy.standalone import add_advantages, given_tokens
-from ..report import check_packages, write_report
-from ..report.token_log.log import TokenTypes, serialize
-from ..report.token_log.records import COMPLETIONS, COMPLETIONS_FILE, FOLDER, TOKEN_TYPES_FILE
+from ..report import write_report
+from ..report.token_log.log import serialize
+from ..report.token_log.records import COMPLETIONS, COMPLETIONS_FILE, FOLDER
 from ..report.token_log.texts import TokenTexts
 from .folder import refuse_another_run
 
@@ -59,7 +59,6 @@ def main(args: list[str]) -> None:
     """Compute the token credit of a file's completions, and write it. Raises `UsageError` for a mistake."""
     arguments: ExplainArguments
     (arguments,) = parse([ExplainArguments], args, prog="delta-trl explain")
-    check_packages()
     rows = read_completions(Path(arguments.data))
     refuse_another_run(Path(arguments.output_dir))
     try:
@@ -101,10 +100,8 @@ def explain(rows: list[dict], args: ExplainArguments) -> Path:
     for name, column in values.items():
         for row, part in zip(rows, column.cpu().split(lengths), strict=True):
             row[name] = part.tolist()
-    types = TokenTypes(max(len(tokenizer), model.config.get_text_config().vocab_size))
-    types.add(*(x.cpu().numpy() for x in (tokens.ids, values["coefficients"], tokens.advantages)))
-    _write_records(rows, types, TokenTexts(tokenizer), output / FOLDER)
-    return write_report([output], output / "report.html")
+    _write_records(rows, TokenTexts(tokenizer), output / FOLDER)
+    return write_report(output, output / "report.html")
 
 
 def tokenize(rows: list[dict], source: ModelSource, path: str) -> PreTrainedTokenizerBase:
@@ -143,7 +140,7 @@ def _tokenize_row(row: dict, tokenizer: PreTrainedTokenizerBase, config: Pretrai
         raise ValueError(doubt)
 
 
-def _write_records(rows: list[dict], types: TokenTypes, texts: TokenTexts, folder: Path) -> None:
+def _write_records(rows: list[dict], texts: TokenTexts, folder: Path) -> None:
     records = [
         {
             **row,
@@ -155,4 +152,3 @@ def _write_records(rows: list[dict], types: TokenTypes, texts: TokenTexts, folde
         for row in rows
     ]
     write_atomically(serialize(pa.Table.from_pylist(records, COMPLETIONS)), folder / COMPLETIONS_FILE.format(step=0))
-    write_atomically(serialize(types.table(texts)), folder / TOKEN_TYPES_FILE)

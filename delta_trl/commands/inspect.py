@@ -13,5 +13,6 @@ def main(args: list[str]) -> None:
         description="Write what a run has recorded as one HTML file that opens offline: RUN_DIR/report.html.",
     )
     parser.add_argument("run", type=Path, metavar="RUN_DIR", help="output_dir of a run")
-    run = parser.parse_args(args).run
-    print(write_report([run], run / "report.html"))
+    parser.add_argument("--step", type=int, metavar="N", help="only the completions recorded at this step")
+    options = parser.parse_args(args)
+    print(write_report(options.run, options.run / "report.html", step=options.step))

@@ -1,17 +1,16 @@
 """
-Tokens shaded by a number, mostly their coefficient: in notebooks, on the pages of reports and audits, in terminals.
+Tokens shaded by a number, mostly their coefficient: in notebooks, and on the pages of reports and audits.
 
 The appearance of a token is decided here alone: its shade, its visible text, and the text on hover.
 """
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.text import Text
 
 from .text import visible
 
@@ -61,13 +60,6 @@ def token_html(token: str, classes: str, title: str, tag: str = "span") -> str:
     return f'<{tag} class="{classes}" title="{escape(title)}">{escape(visible(token))}</{tag}>'
 
 
-def token_text(token: str, shade: str) -> Text:
-    """A token for the terminal: white on black shaded with blue or orange, dark enough to stay readable."""
-    colour = ABOVE if shade.startswith("a") else BELOW
-    r, g, b = (round(part * 0.75 * int(shade[1:] or 0) / SHADES) for part in colour)
-    return Text(visible(token), f"white on rgb({r},{g},{b})" if shade else "")
-
-
 def shades_css(selector: str) -> str:
     """Style rules that give every class of [`shade`] its colour; `selector` is what stands before the class."""
     return "\n".join(
@@ -81,10 +73,12 @@ STYLE = Path(__file__).with_name("tokens.css").read_text(encoding="utf-8") + sha
 
 
 def legend(full: float, relative: bool = False) -> str:
-    """HTML of the colour scale: of coefficients, or of their distance from the mean of their side if `relative`."""
+    """HTML of the colour scale: of coefficients, which are not negative, or of distances from a mean if `relative`."""
+    steps = [k for k in range(-SHADES, SHADES + 1, 2) if relative or 1 + k / SHADES * full >= 0]
     less, more = ("less", "more") if relative else ("less credit or blame", "more")
-    low, high = (f"−{full:.2f}", f"+{full:.2f}") if relative else (f"{1 - full:.2f}", f"{1 + full:.2f}")
-    steps = [*range(-SHADES, 0, 2), 0, *range(2, SHADES + 1, 2)]
+    low, high = (
+        f"{k / SHADES * full:+.2f}" if relative else f"{1 + k / SHADES * full:.2f}" for k in steps[:: len(steps) - 1]
+    )
     cells = "".join(f'<span class="{shade(k, SHADES, middle=0)}">&nbsp;</span>' for k in steps)
     return (
         f'<span class="tokens legend">{less} {low} '
@@ -92,21 +86,14 @@ def legend(full: float, relative: bool = False) -> str:
     )
 
 
+@dataclass
 class TokenHeatmap:
-    """Shaded tokens, as notebooks and terminals display them; `html` is the notebook's version, as a string."""
+    """Shaded tokens as notebooks display them; `html` is the same as a string, without scripts."""
 
-    def __init__(self, html: str, text: Text):
-        self.html = html
-        self._text = text
+    html: str
 
     def _repr_html_(self) -> str:
         return self.html
-
-    def __repr__(self) -> str:
-        console = Console(force_jupyter=False)  # in a notebook, rich would display what it captures, too
-        with console.capture() as captured:
-            console.print(self._text, soft_wrap=True)
-        return captured.get().rstrip("\n")
 
 
 def token_heatmap(tokens: Sequence[str], coefficients: Sequence[float]) -> TokenHeatmap:
@@ -118,7 +105,7 @@ def token_heatmap(tokens: Sequence[str], coefficients: Sequence[float]) -> Token
         coefficients (`Sequence[float]` or tensor of shape `(T,)`): Their coefficients.
 
     Returns:
-        [`TokenHeatmap`]: Displayed by notebooks and terminals; `.html` is a self-contained fragment without scripts.
+        [`TokenHeatmap`]: Displayed by notebooks; `.html` is a self-contained fragment.
 
     Raises:
         ValueError: If there are not as many coefficients as tokens.
@@ -138,11 +125,8 @@ def token_heatmap(tokens: Sequence[str], coefficients: Sequence[float]) -> Token
             "coefficients."
         )
     full = spread([c - 1 for c in coefficients])
-    shades = [shade(c, full) for c in coefficients]
-    spans = "".join(token_html(t, s, describe(c)) for t, s, c in zip(tokens, shades, coefficients, strict=True))
-    text = Text.assemble(
-        *map(token_text, tokens, shades),
-        f"\ncolours from {1 - full:.2f}, orange, to {1 + full:.2f}, blue; above 1 is more credit, or blame in a loser",
+    spans = "".join(
+        token_html(token, shade(c, full), describe(c)) for token, c in zip(tokens, coefficients, strict=True)
     )
     html = f'<style>{STYLE}</style><div class="tokens" dir="auto">{spans}</div><p>{legend(full)}</p>'
-    return TokenHeatmap(html, text)
+    return TokenHeatmap(html)

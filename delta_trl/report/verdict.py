@@ -1,80 +1,78 @@
-"""Sentences about a run, made from its numbers; `HOW` describes the thresholds."""
+"""What the numbers of a run say: one sentence for each of [`RULES`], and a warning where its condition holds."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 
-from .run import Run, TokenTypeTable
-from .text import label
+from .run import HOW_TO_RECORD, Run
+from .text import label, visible
 from .tokens import TokenTable
 
 
-LEAST = 6  # logged values for a sentence about their change
+LEAST_VALUES = 6  # logged ones, before a change is judged
 ENDS = 3  # values at either end, or a tenth of them if that is more
 CLEAR = 3  # standard errors
 MOSTLY = 0.8  # a share of the variance
 PLAIN = 0.01  # standard deviation of coefficients that hardly differ
-OFF_SIDE, NAMED_TYPES = 0.02, 3  # distance of coefficients; types named at each end
+
 UNLIKELY = 0.5
-LEAST_TOKENS = 20
-COLLAPSE, BLOW_UP = 0.25, 3.0  # the last entropy over the first
-LENGTH = 2.0
-CUT_OFF, NO_CONTRAST, CLIPPED, NEUTRAL = 0.1, 0.5, 0.1, 0.25
-NORM = 10.0
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
-
-
-HOW = (
-    f"The first and the last values are means over a tenth of what was logged at either end, {ENDS} values at least; "
-    f"with fewer than {LEAST} nothing is said about a change. It is clear where it is more than {CLEAR} times its "
-    "standard error, estimated from how far neighbouring values are apart. Warnings: an entropy under "
-    f"{_percent(COLLAPSE)} of what it was, or over {BLOW_UP:g} times as high; completions that became {LENGTH:g} times"
-    f" as long, or as short; at the end, {_percent(CUT_OFF)} of completions cut off, or {_percent(NO_CONTRAST)} of "
-    f"groups without contrast; over the run, {_percent(CLIPPED)} of tokens clipped, or {_percent(NEUTRAL)} of rollout "
-    f"batches with nothing to credit; a gradient norm over {NORM:g} times its median; a value that is not finite. "
-    f"Credit counts as a reweighting of the sides from {_percent(MOSTLY)} of its variance, as telling tokens apart up "
-    f"to {_percent(1 - MOSTLY)}. What stands out differs by {OFF_SIDE:g} or more from what it is compared with; where "
-    f"tokens are compared, also by {CLEAR} standard errors, with {LEAST_TOKENS} recorded ones of either kind. The "
-    "reward is that of the policy on the data: with dynamic sampling, that of the first round."
-)
+LEAST_TOKENS = 20  # of a kind, on one side
+LEAST_EFFECT = 0.02  # distance of coefficients
+FALSE_ALARMS = 0.01  # probability that any kind of token is named where coefficients do not depend on tokens
+NAMED = 3  # kinds at either end
+LIMIT = 2_000  # characters of a sentence
 
 
 @dataclass
 class Sentence:
-    """A sentence of the verdict, whether it is a warning, and the title of the plot that shows it."""
+    """A sentence of the verdict: the rule's name, what the numbers are, and the rule's warning if it applies."""
 
+    name: str
     text: str
-    warning: bool = False
-    plot: str | None = None
+    warning: str = ""
 
 
-def verdict(run: Run, table: TokenTable, min_count: int) -> list[Sentence]:
+@dataclass(frozen=True)
+class Rule:
     """
-    Sentences about a run.
+    A rule of the verdict.
 
-    Args:
-        run ([`Run`]): The run.
-        table ([`TokenTable`]): Its recorded tokens, perhaps none.
-        min_count (`int`): How often a token type must occur to be named.
+    Attributes:
+        name (`str`): What it looks at.
+        numbers (`Callable`): Of a run and its tokens, the numbers of the sentence; `None` if they are not known.
+        sentence (`str`): A format string for the numbers.
+        warns (`Callable`, *optional*): Whether the numbers deserve a warning.
+        warning (`str`, *optional*): When it warns, in words.
     """
+
+    name: str
+    numbers: Callable[[Run, TokenTable], dict[str, Any] | None]
+    sentence: str
+    warns: Callable[[dict[str, Any]], bool] = lambda numbers: False
+    warning: str = ""
+
+
+def verdict(run: Run, table: TokenTable) -> list[Sentence]:
+    """The sentences of all rules whose numbers are known. `table` has the recorded tokens of `run`, perhaps none."""
+    found = [(rule, rule.numbers(run, table)) for rule in RULES]
     return [
-        *_reward(run),
-        *(sentence for key, measure in run.evaluations.items() for sentence in _evaluation(run, key, measure)),
-        *_health(run),
-        *_sampling(run),
-        *_between_sides(run, table),
-        *_relations(table),
-        *_types(run.token_types, min_count),
+        Sentence(
+            rule.name,
+            visible(rule.sentence.format_map(numbers), LIMIT),
+            rule.warning if rule.warns(numbers) else "",
+        )
+        for rule, numbers in found
+        if numbers is not None
     ]
 
 
 @dataclass
 class Ends:
-    """Means of the first and last `n` of some values; `error` is the standard error of such a mean."""
+    """Means of the first and last `n` of `count` values; `error` is the standard error of such a mean."""
 
     first: float
     last: float
@@ -95,250 +93,221 @@ class Ends:
 
 
 def ends(values: np.ndarray) -> Ends | None:
-    """Means of the first and last values; `None` for fewer than `LEAST`."""
-    if len(values) < LEAST:
+    """Means of the first and last values, of which no change is clear if they are few; `None` without any."""
+    if not len(values):
         return None
+    if len(values) < LEAST_VALUES:
+        return Ends(float(values[0]), float(values[-1]), 1, math.inf, len(values))
     n = max(ENDS, len(values) // 10)
     # from differences of neighbours, so that a trend does not count as noise
     error = math.sqrt((np.diff(values) ** 2).mean() / 2 / n)
     return Ends(float(values[:n].mean()), float(values[-n:].mean()), n, error, len(values))
 
 
-def _reward(run: Run) -> list[Sentence]:
+def _reward(run: Run, table: TokenTable) -> dict[str, Any] | None:
     steps, values = run.logged("reward")
-    if not len(values):
-        return [Sentence("No training log is here, so there is no verdict on training.")]
     known = ends(values)
     if known is None:
-        went = f"{values[0]:.3f}" if len(values) == 1 else f"{values[0]:.3f} to {values[-1]:.3f}"
-        count = "One value" if len(values) == 1 else f"{len(values)} values"
-        text = f"{count} of the reward, {went}: too little for a verdict on training."
-        return [Sentence(text, plot="Reward")]
-    means = f"means of the first and last {known.n} of {known.count:,} logged values"
-    if known.rises:
-        verb = "rose" if known.rises > 0 else "fell"
-        text = f"The reward {verb} from {known.first:.3f} to {known.last:.3f} ({means})."
-    else:
-        text = f"The reward shows no clear change: {known.first:.3f} and {known.last:.3f} ({means})."
-    found = [Sentence(text, known.rises < 0, "Reward")]
+        return None
     running = np.convolve(values, np.ones(known.n) / known.n, "valid")
     peak = int(running.argmax())
-    if not known.rises < 0 and running[peak] - known.last > known.clear:
-        text = f"It had been higher: {running[peak]:.3f} around step {steps[peak + known.n // 2]}."
-        found.append(Sentence(text, True, "Reward"))
-    return found
+    changes = {1: "It rose", -1: "It fell", 0: "No clear change"}
+    return {
+        **vars(known),
+        "change": changes[known.rises] if known.count >= LEAST_VALUES else "Too few values to judge",
+        "fell": known.rises < 0 or running[peak] - known.last > known.clear,
+        "peak": running[peak],
+        "step": steps[peak + known.n // 2],
+    }
 
 
-def _evaluation(run: Run, key: str, measure: str) -> list[Sentence]:
-    if sampling := run.sampling():
-        measure += f" ({sampling})"
-    steps, values = run.logged(key)
-    if not len(values):
-        return []
-    if len(values) == 1:
-        return [Sentence(f"In evaluation {measure} was {values[0]:.3f}, at step {steps[0]}.", plot="Reward")]
-    best = int(values.argmax())
-    highest = "" if best == len(values) - 1 else f"; the highest was {values[best]:.3f} at step {steps[best]}"
-    text = f"In evaluation {measure} was {values[0]:.3f} at step {steps[0]} and {values[-1]:.3f} at step {steps[-1]}"
-    text += f"{highest}."
-    return [Sentence(text, plot="Reward")]
+def _evaluation(run: Run, table: TokenTable) -> dict[str, Any] | None:
+    parts = []
+    for key, name in run.evaluations.items():
+        steps, values = run.logged(key)
+        if len(values):
+            of = f"{name}: " if name else ""
+            best = values.argmax()
+            parts.append(f"{of}{values[0]:.3f} → {values[-1]:.3f}, highest {values[best]:.3f} at step {steps[best]}")
+    return {"parts": "; ".join(parts)} if parts else None
 
 
-def _between_sides(run: Run, table: TokenTable) -> list[Sentence]:
-    _, shares = run.logged("credit/between_sides_variance")
-    _, spreads = run.logged("credit/coefficient_std")
-    means = [run.logged(f"credit/coefficient_mean_{side}")[1] for side in ("positive", "negative")]
-    plot = "Variance between the sides"
-    if len(shares) and len(spreads) and all(map(len, means)):
-        share, spread, (won, lost) = shares.mean(), spreads.mean(), (m.mean() for m in means)
-        over = f"mean of {len(shares):,} logged values"
-    else:  # no log, or not of this
-        known = np.isfinite(table.coefficients)
-        values, sides = table.coefficients[known].astype(float), table.sides[known]
-        if not ((sides > 0).any() and (sides < 0).any()):
-            return []
-        won, lost = values[sides > 0].mean(), values[sides < 0].mean()
-        total = values.var()
-        share = np.where(sides > 0, won, lost).var() / total if total else math.nan
-        spread, over, plot = math.sqrt(total), "of the recorded tokens", None
-    if spread < PLAIN:
-        text = f"Token credit changes little: the coefficients' standard deviation is {spread:.3f} ({over})."
-        return [Sentence(text, plot=plot and "Coefficient spread")]
+def _entropy(run: Run, table: TokenTable) -> dict[str, Any] | None:
+    known = ends(run.logged("entropy")[1])
+    return known and vars(known)
+
+
+def _cut_off(run: Run, table: TokenTable) -> dict[str, Any] | None:
+    known, length = (ends(run.logged(f"completions/{name}")[1]) for name in ("clipped_ratio", "mean_length"))
+    return known and length and {"last": 100 * known.last, "length": length}
+
+
+def _contrast(run: Run, table: TokenTable) -> dict[str, Any] | None:
+    known = ends(run.logged("frac_reward_zero_std")[1])
+    return known and {"last": 100 * known.last}
+
+
+def _sides(run: Run, table: TokenTable) -> dict[str, Any] | None:
+    if not run.groups:
+        return {"text": f"No token credit was recorded. {HOW_TO_RECORD}."}
+    total, between, known, means = 0.0, 0.0, 0, []
+    for step in np.unique(table.steps):  # within a step: means drift over the run
+        here = (table.steps == step) & np.isfinite(table.coefficients)
+        won, lost = (table.coefficients[here & (table.sides == side)] for side in (1, -1))
+        if len(won) and len(lost):
+            means.append((won.mean(), lost.mean()))
+            every = np.concatenate([won, lost])
+            known += len(every)
+            total += ((every - every.mean()) ** 2).sum()
+            between += len(won) * len(lost) / len(every) * (won.mean() - lost.mean()) ** 2
+    if not means:
+        return {"text": "No winner was recorded beside a loser."}
+    won, lost = np.mean(means, axis=0)
+    if total <= PLAIN**2 * known:
+        return {"text": f"Coefficients hardly differ: their standard deviation is {math.sqrt(total / known):.3f}."}
+    share = between / total
     if share >= MOSTLY:
-        meaning = "it is mostly a reweighting of winners against losers, and hardly tells tokens of one side apart"
-    elif 1 - share >= MOSTLY:
+        meaning = "it mostly reweights winners against losers, and hardly tells tokens of one side apart"
+    elif share <= 1 - MOSTLY:
         meaning = "it mostly tells tokens of one side apart"
     else:
         meaning = "it both reweights winners against losers and tells tokens of one side apart"
-    text = (
-        f"{_percent(share)} of the credit's variance lies between the sides ({over}; a winner's token gets {won:.2f} "
-        f"times the credit, a loser's {lost:.2f} times the blame): {meaning}."
-    )
-    return [Sentence(text, plot=plot)]
+    return {
+        "text": f"{100 * share:.0f} % of its variance lies between the sides (a winner's token gets {won:.2f} times "
+        f"the credit, a loser's {lost:.2f} times the blame): {meaning}."
+    }
 
 
-def _relations(table: TokenTable) -> list[Sentence]:
-    """Which kinds of tokens get more or less credit, or blame, than others: differences of means."""
-    whose = []
-    for tokens, chosen, values in (
-        (
-            f"tokens with a probability under {UNLIKELY:g} get, against the rest of their side,",
-            np.where(np.isfinite(table.probabilities), table.probabilities < UNLIKELY, np.nan),
-            table.relative,
-        ),
-        ("tokens in the later half of their completion get, against its first,", table.late, table.within),
-    ):
-        found = []
-        for side, name in ((1, "credit in winners"), (-1, "blame in losers")):
-            known = (table.sides == side) & np.isfinite(chosen) & np.isfinite(values)
-            difference = _difference(values[known & (chosen == 1)], values[known & (chosen == 0)])
-            if difference is not None:
-                found.append(f"{abs(difference):.2f} {'more' if difference > 0 else 'less'} {name}")
-        if found:
-            whose.append(f"{tokens} {' and '.join(found)}")
-    return [Sentence(f"What stands out: {'; '.join(whose)}.")] if whose else []
+@dataclass
+class Effects:
+    """
+    How far K kinds of tokens are from the mean of their completion, on average over their tokens; arrays of shape
+    (K,).
+
+    If coefficients did not depend on tokens, those of a completion could be exchanged. `errors` is the standard error
+    under this, or the one that completions show by differing among themselves, if that is larger: a few kinds of
+    tokens may be in few completions, and coefficients may be skewed.
+    """
+
+    distances: np.ndarray
+    errors: np.ndarray
+    counts: np.ndarray
 
 
-def _difference(some: np.ndarray, others: np.ndarray) -> float | None:
-    """The difference of the means; `None` if it is small or not clear."""
-    if min(len(some), len(others)) < LEAST_TOKENS:
+def effects(table: TokenTable, tokens: np.ndarray, kinds: np.ndarray, K: int) -> Effects:
+    """
+    Args:
+        table ([`TokenTable`]): N recorded tokens.
+        tokens (`np.ndarray` of shape `(n,)`): Numbers of the tokens to look at, of the N.
+        kinds (`np.ndarray` of shape `(n,)`): Their kinds, 0 to K - 1.
+        K (`int`): How many kinds there are.
+    """
+    n_completions = len(table.completions)
+    known = np.isfinite(table.within)
+    values = np.where(known, table.within, 0.0)
+    lengths = np.bincount(table.rows[known], minlength=n_completions)  # (C,)
+    variances = np.bincount(table.rows, values**2, n_completions) / np.maximum(lengths - 1, 1)  # (C,)
+
+    tokens, kinds = tokens[known[tokens]], kinds[known[tokens]]
+    rows = table.rows[tokens]
+    pairs, pair = np.unique(kinds * n_completions + rows, return_inverse=True)  # of a kind and a completion
+    kind, row = pairs // max(n_completions, 1), pairs % max(n_completions, 1)
+    count = np.bincount(pair, minlength=len(pairs))
+    total = np.bincount(pair, values[tokens], len(pairs))
+
+    def of_kinds(numbers: np.ndarray) -> np.ndarray:  # (pairs,) -> (K,)
+        return np.bincount(kind, numbers, K)
+
+    counts = of_kinds(count)
+    distances = of_kinds(total) / np.maximum(counts, 1)
+    # sampling `count` of the completion's coefficients without putting them back
+    exchanged = of_kinds(count * variances[row] * (1 - count / lengths[row]))
+    n = of_kinds(np.ones(len(pairs)))
+    observed = of_kinds((total - count * distances[kind]) ** 2) * n / np.maximum(n - 1, 1)
+    return Effects(distances, np.sqrt(np.maximum(exchanged, observed)) / np.maximum(counts, 1), counts)
+
+
+def _tokens(run: Run, table: TokenTable) -> dict[str, Any] | None:
+    """Which kinds of tokens get more or less than the mean of their completion: token types, and two more kinds."""
+    if not len(table.rows):
         return None
-    some, others = some.astype(np.float64), others.astype(np.float64)
-    difference = float(some.mean() - others.mean())
-    error = math.sqrt(some.var() / len(some) + others.var() / len(others))
-    return difference if abs(difference) >= max(OFF_SIDE, CLEAR * error) else None
+    types, type_of = np.unique(table.ids, return_inverse=True)
+    unlikely, later = len(types), len(types) + 1
+    sides = []
+    for side in (1, -1):
+        (here,) = np.nonzero(table.sides == side)
+        rare, late = here[table.probabilities[here] < UNLIKELY], here[table.late[here]]
+        kinds = np.concatenate([type_of[here], np.full(len(rare), unlikely), np.full(len(late), later)])
+        sides.append(effects(table, np.concatenate([here, rare, late]), kinds, len(types) + 2))
+    tests = sum(int((found.counts >= LEAST_TOKENS).sum()) for found in sides)
+    if not tests:
+        return None
+    critical = NormalDist().inv_cdf(1 - FALSE_ALARMS / 2 / tests)
+
+    def name(kind: int) -> str:
+        if kind == unlikely:
+            return f"a probability under {UNLIKELY:g}"
+        if kind == later:
+            return "the later half"
+        first = int((type_of == kind).argmax())
+        return f"“{label(table.completions[table.rows[first]].tokens()[int(table.positions[first]) - 1])}”"
+
+    parts = []
+    for found, of in zip(sides, ("credit in winners", "blame in losers"), strict=True):
+        clear = (found.counts >= LEAST_TOKENS) & (np.abs(found.distances) >= LEAST_EFFECT)
+        clear &= np.abs(found.distances) > critical * found.errors
+        order = [kind for kind in np.argsort(-found.distances, kind="stable") if clear[kind]]
+        for more, some in (
+            ("more", [kind for kind in order if found.distances[kind] > 0]),
+            ("less", [kind for kind in reversed(order) if found.distances[kind] < 0]),
+        ):
+            if some:
+                named = ", ".join(f"{name(kind)} ({found.distances[kind]:+.2f})" for kind in some[:NAMED])
+                parts.append(f"{more} {of} for {named}")
+    if not parts:
+        return {"text": f"None of {tests:,} kinds of tokens is clearly above or below the mean of its completion."}
+    return {"text": f"Against the mean of their completion, {'; '.join(parts)}."}
 
 
-def _types(types: TokenTypeTable | None, min_count: int) -> list[Sentence]:
-    if types is None:
-        return []
-    distances = types.off_side()
-    frequent = [i for i in np.argsort(-distances) if types.counts[i].sum() >= max(min_count, 1)]
-    if not frequent:
-        return []
-    high = [i for i in frequent if distances[i] >= OFF_SIDE][:NAMED_TYPES]
-    low = [i for i in reversed(frequent) if distances[i] <= -OFF_SIDE][:NAMED_TYPES]
-    if not high and not low:
-        text = f"No token type is {OFF_SIDE} or more from the mean of its side, of those sampled {min_count} times."
-        return [Sentence(text)]
-    named = [
-        f"{more} for " + ", ".join(f"“{label(types.tokens[i])}” ({distances[i]:+.2f})" for i in some)
-        for more, some in (("more", high), ("less", low))
-        if some
-    ]
-    return [Sentence(f"Against the mean of their side, {'; '.join(named)}.")]
+RULES = (
+    Rule(
+        "Reward",
+        _reward,
+        "{change}: {first:.3f} → {last:.3f} (means of the first and last {n} of {count:,} logged values).",
+        lambda x: x["fell"],
+        "It fell, or had been higher before.",
+    ),
+    Rule("Evaluation", _evaluation, "Mean reward {parts}."),
+    Rule(
+        "Entropy",
+        _entropy,
+        "{first:.3f} → {last:.3f} nats.",
+        lambda x: x["count"] >= LEAST_VALUES and x["first"] > 0 and not 0.25 <= x["last"] / x["first"] <= 3,
+        "It is under a quarter of what it was, or over three times as high.",
+    ),
+    Rule(
+        "Length",
+        _cut_off,
+        "{length.first:,.0f} → {length.last:,.0f} tokens; at the end, {last:.0f} % of completions are cut off.",
+        lambda x: x["last"] >= 10,
+        "A tenth of completions, or more, are cut off at the length limit.",
+    ),
+    Rule(
+        "Contrast",
+        _contrast,
+        "At the end, {last:.0f} % of groups have equal rewards and train nothing.",
+        lambda x: x["last"] >= 50,
+        "It is half of the groups, or more.",
+    ),
+    Rule("Credit", _sides, "{text}"),
+    Rule("Tokens", _tokens, "{text}"),
+)
 
-
-def _health(run: Run) -> list[Sentence]:
-    """Warnings, and a sentence that lists what needs none."""
-    found, fine = [], []
-
-    def check(name: str, plot: str, values: np.ndarray, text: str | None) -> None:
-        if text:
-            found.append(Sentence(text, True, plot))
-        elif len(values):
-            fine.append(name)
-
-    _, values = run.logged("entropy")
-    known, text = ends(values), None
-    if known and known.first > 0 and not COLLAPSE <= known.last / known.first <= BLOW_UP:
-        verb = "collapsed" if known.last < known.first else "blew up"
-        text = f"The entropy {verb}, from {known.first:.3f} to {known.last:.3f} nats."
-    check("entropy", "Entropy", values if known else [], text)
-
-    _, values = run.logged("completions/mean_length")
-    known, text = ends(values), None
-    if known and known.first > 0 and not 1 / LENGTH <= known.last / known.first <= LENGTH:
-        verb = "shrank" if known.last < known.first else "grew"
-        text = f"Completions {verb} from {known.first:,.0f} to {known.last:,.0f} tokens."
-    check("completion length", "Completion length", values if known else [], text)
-
-    last = _last(run, "completions/clipped_ratio")
-    text = None
-    if last >= CUT_OFF:
-        text = f"At the end, {_percent(last)} of completions are cut off at the length limit."
-    check("cut-off completions", "Cut-off completions", [] if math.isnan(last) else [last], text)
-
-    last = _last(run, "frac_reward_zero_std")
-    text = None
-    if last >= NO_CONTRAST:
-        text = f"At the end, {_percent(last)} of groups have equal rewards and train nothing."
-    check("groups without contrast", "Groups without contrast", [] if math.isnan(last) else [last], text)
-
-    ratios = [run.logged(f"clip_ratio/{end}_mean")[1] for end in ("low", "high")]
-    clipped = sum(values.mean() for values in ratios if len(values))
-    text = f"The clip range stops {_percent(clipped)} of all tokens' updates." if clipped >= CLIPPED else None
-    check("clip ratios", "Clip ratios", ratios[0], text)
-
-    _, values = run.logged("credit/neutral")
-    if len(values) and values.mean() >= NEUTRAL:
-        text = (
-            f"In {_percent(values.mean())} of rollout batches there was nothing to credit: no winners beside losers."
-        )
-        found.append(Sentence(text, True))
-
-    steps, values = run.logged("grad_norm")
-    text = None
-    if len(values) >= LEAST and values.max() > NORM * np.median(values) > 0:
-        text = f"The gradient norm reached {values.max():.3g} at step {steps[values.argmax()]}, "
-        text += f"{values.max() / np.median(values):.0f} times its median."
-    check("gradient norm", "Gradient norm", values if len(values) >= LEAST else [], text)
-
-    for key in ("loss", "reward", "grad_norm"):
-        logged = [(entry["step"], entry[key]) for entry in run.history if isinstance(entry.get(key), float)]
-        steps = [step for step, value in logged if not math.isfinite(value)]
-        if steps:
-            count = "one logged step" if len(steps) == 1 else f"{len(steps):,} logged steps"
-            found.append(Sentence(f"{key} was not finite at {count}, first at step {steps[0]}.", True))
-    if fine:
-        found.append(Sentence(f"{'Otherwise n' if found else 'N'}othing to warn of in {_listed(fine)}."))
-    return found
-
-
-def _sampling(run: Run) -> list[Sentence]:
-    names = ("no_contrast_before", "no_contrast", "tokens_per_trained_token", "reward_before")
-    logged = [run.logged(f"dynamic_sampling/{name}")[1] for name in names]
-    if not all(map(len, logged)):
-        return []
-    before, after, tokens, reward = (values.mean() for values in logged)
-    text = (
-        f"Dynamic sampling left {_percent(after)} of groups without contrast instead of {_percent(before)}, for "
-        f"{tokens:.2f} generated tokens per trained one; before it, the mean reward was {reward:.3f} (means of "
-        f"{len(logged[0]):,} logged values)."
-    )
-    return [Sentence(text, plot="Groups without contrast")]
-
-
-def _last(run: Run, key: str) -> float:
-    """Mean of the last values; NaN without any."""
-    _, values = run.logged(key)
-    return float(values[-max(ENDS, len(values) // 10) :].mean()) if len(values) else math.nan
-
-
-def _listed(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-
-
-def compared(runs: list[Run], names: list[str]) -> list[Sentence]:
-    """Sentences that compare two runs, up to the last step that both have logged."""
-    if len(runs) != 2:
-        return []
-    rewards = [(run.settings or {}).get("rewards") for run in runs]
-    if None not in rewards and rewards[0] != rewards[1]:
-        return [Sentence("The runs have different rewards, or weights of them: their values are not compared.")]
-    curves = [run.logged("reward") for run in runs]
-    last = min((steps[-1] if len(steps) else 0) for steps, _ in curves)
-    both = [ends(values[steps <= last]) for steps, values in curves]
-    a, b = both
-    if a is None or b is None:
-        return []
-    difference = b.last - a.last
-    values = f"{names[0]} {a.last:.3f}, {names[1]} {b.last:.3f}"
-    at = "in the end" if all(steps[-1] == last for steps, _ in curves) else f"at step {last:,}, where one run ends"
-    if abs(difference) <= CLEAR * math.hypot(a.error, b.error):
-        text = f"The rewards are too close to tell apart {at}: {values}."
-    else:
-        higher = names[int(difference > 0)]
-        text = f"The reward of {higher} is higher {at}: {values}. "
-        text += "These are single runs: another seed may reverse this."
-    return [Sentence(text, plot="Reward")]
+HOW = (
+    f"First and last values are means over a tenth of what was logged, {ENDS} values at least. A change is clear from "
+    f"{CLEAR} standard errors, estimated from how far neighbouring values are apart. The reward is that of the policy "
+    "on the data: with dynamic sampling, that of the first round. Credit and tokens are those of the recorded "
+    f"completions. A kind of token is named if its coefficients differ from the mean of their completion by "
+    f"{LEAST_EFFECT} or more, and by more than chance allows: if coefficients did not depend on tokens, the "
+    f"probability of naming any would be {100 * FALSE_ALARMS:.0f} %."
+)

@@ -147,10 +147,11 @@ class DeltaGRPOTrainer(
         if options.log_token_credit and not rule.credits_rollouts:
             logger.warning(f"log_token_credit is without effect: {card_text(rule)} gives rollout batches no credit.")
         elif options.log_token_credit:
-            self._token_log = TokenLog(self, self._tokenizer, model.config.get_text_config().vocab_size)
-        for part in filter(None, (RuleState(rule, self), self._token_log)):
-            self.add_callback(part)
-            self.checkpoint_parts.append(part)
+            self._token_log = TokenLog(self, self._tokenizer)
+            self.add_callback(self._token_log)
+        rule_state = RuleState(rule, self)
+        self.add_callback(rule_state)
+        self.checkpoint_parts.append(rule_state)
 
     # --- credit of a rollout batch ---
 

@@ -1,10 +1,10 @@
 """
-A picture of a run's report: the verdict beside the reward, settings, and completions shaded relative to their side.
+A picture of a run's report: the verdict beside the reward, and completions shaded relative to their side.
 
     delta-trl train --config recipes/SmolLM2-135M/sums_full.yaml --seed 0     # after `make language-model`
     python -m scripts.build.report_picture outputs/smollm2-135m-sums docs/report.png
 
-Needs a Chromium of the system and `pip install playwright pillow jinja2 plotly wordcloud`.
+Needs a Chromium of the system and `pip install playwright pillow`.
 """
 
 import argparse
@@ -20,8 +20,8 @@ from playwright.sync_api import sync_playwright
 from delta_trl.report import write_report
 
 
-WIDTH, HEIGHT = 1240, 1710
-HIDE = "#curves, #completions .note, .how, #coefficients, .path { display: none !important }"
+WIDTH, HEIGHT = 1240, 1300
+HIDE = "#completions .note, .how, #coefficients { display: none !important }"
 
 
 def main() -> None:
@@ -35,17 +35,16 @@ def main() -> None:
         sys.exit("no Chromium on PATH (Debian: apt-get install chromium)")
     flags = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
-        report = write_report([args.run], Path(folder) / "report.html")
+        report = write_report(args.run, Path(folder) / "report.html")
         browser = driver.chromium.launch(executable_path=chromium, args=flags)
         page = browser.new_page(
             viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="dark" if args.dark else "light"
         )
         page.goto(report.as_uri())
-        page.wait_for_selector("html[data-ready]")
         page.add_style_tag(content=HIDE)
         page.get_by_label("relative to its side’s mean").check()
         blamed = page.locator(".losers .tokens :is(.ra7, .ra8, .ra9, .ra10)").first
-        blamed.evaluate("token => { token.tabIndex = 0; token.focus({ preventScroll: true }); }")  # shows its values
+        blamed.click()  # shows its values
         picture = Image.open(io.BytesIO(page.screenshot()))
         browser.close()
     # 256 colours are enough for flat surfaces, and a third of the size; rare ones have to stay

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from delta_trl.cli import main
-from delta_trl.report.token_log.records import FOLDER, TOKEN_TYPES_FILE
+from delta_trl.report.token_log.records import FOLDER
 from delta_trl.trainer.checkpoints import last_complete_checkpoint
 
 from ..corpus import tiny
@@ -75,7 +75,6 @@ def test_an_interrupted_run_resumes_as_if_nothing_had_happened(tmp_path):
         "token_credit_00000.parquet",
         "token_credit_00002.parquet",
         "token_credit_00004.parquet",
-        TOKEN_TYPES_FILE,
     ]
     assert sorted(path.name for path in (tmp_path / "killed" / FOLDER).iterdir()) == names
     for name in names:

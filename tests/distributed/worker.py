@@ -25,7 +25,7 @@ from transformers import Trainer, TrainerState
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.cli import main as command_line
-from delta_trl.report.token_log.records import FOLDER, TOKEN_TYPES_FILE
+from delta_trl.report.token_log.records import FOLDER
 from tests.corpus import tiny
 
 
@@ -237,10 +237,8 @@ def precision(folder: Path, model: Path, processes: int) -> dict:
 
 
 def recorded(output: Path) -> dict:
-    types = pq.read_table(output / FOLDER / TOKEN_TYPES_FILE).to_pylist()
     tables = [pq.read_table(path).to_pylist() for path in sorted((output / FOLDER).glob("token_credit_*"))]
     return {
-        "token_types": {str(row["token_id"]): list(row.values())[2:] for row in types},
         "records": [[{**row, "rewards": dict(row["rewards"])} for row in rows] for rows in tables],
     }
 

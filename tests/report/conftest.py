@@ -28,10 +28,10 @@ def browser():
 
 @pytest.fixture
 def open_page(browser):
-    """Open a report, wait until it is drawn, and fail if anything went to the console or the network."""
+    """Open a page, and fail if anything goes to the console or the network."""
     contexts, trouble = [], []
 
-    def open_page(path, ready=True, **options):
+    def open_page(path, **options):
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
         contexts.append(context)
         page = context.new_page()
@@ -41,8 +41,6 @@ def open_page(browser):
         local = ("file:", "data:", "blob:")
         page.on("request", lambda request: request.url.startswith(local) or trouble.append(request.url))
         page.goto(path.resolve().as_uri())
-        if ready:
-            page.wait_for_selector("html[data-ready]", timeout=60_000)
         return page
 
     yield open_page

@@ -7,15 +7,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from delta_trl.report.token_log.records import COMPLETIONS, COMPLETIONS_FILE, FOLDER, TOKEN_TYPES, TOKEN_TYPES_FILE
+from delta_trl.report.token_log.records import COMPLETIONS, COMPLETIONS_FILE, FOLDER
 
 
 WORDS = "the sum of all prime factors is then x = y + 2 so we get \\frac { 1 } and therefore it holds that n".split()
 VOCABULARY = [*(f" {word}" for word in WORDS), "\n", ".", ",", " 数", "é", "=y", "scaffold", " forward", "\\boxed{"]
 
 
-def write_history(path: Path, steps: int, every: int = 1, seed: int = 0, credit: bool = True) -> None:
-    """A trainer state with what TRL and the trainer log."""
+def write_history(path: Path, steps: int, every: int = 1, seed: int = 0) -> None:
+    """A trainer state with what TRL logs."""
     rng = np.random.default_rng(seed)
     history = []
     for step in range(every, steps + 1, every):
@@ -35,16 +35,6 @@ def write_history(path: Path, steps: int, every: int = 1, seed: int = 0, credit:
             "clip_ratio/high_mean": 0.005 + abs(noise[5]) / 9,
             "frac_reward_zero_std": 0.2 + 0.4 * done + noise[5],
         }
-        if credit:
-            entry |= {
-                "credit/coefficient_std": 0.12 + noise[6] / 3,
-                "credit/coefficient_mean_positive": 1.1 + noise[7],
-                "credit/coefficient_mean_negative": 0.93 + noise[8],
-                "credit/between_sides_variance": 0.5 + noise[6],
-                "credit/temperature_positive": 0.02 + abs(noise[7]) / 4,
-                "credit/temperature_negative": 0.05 + abs(noise[8]) / 4,
-                "credit/centroid_cosine": 0.97 + noise[6] / 5,
-            }
         history.append(entry)
     path.mkdir(parents=True, exist_ok=True)
     (path / "trainer_state.json").write_text(json.dumps({"global_step": steps, "log_history": history}))
@@ -115,20 +105,6 @@ def write_completions(path: Path, rows: list[dict]) -> None:
         pq.write_table(table, folder / COMPLETIONS_FILE.format(step=step))
 
 
-def write_token_types(path: Path, rows: list[dict]) -> None:
-    """The sums over `rows`, as the trainer keeps them over a whole run."""
-    sums: dict[str, list] = {}
-    for row in rows:
-        side = 0 if row["advantage"] > 0 else 2
-        for token_id, token, coefficient in zip(row["token_ids"], row["tokens"], row["coefficients"], strict=True):
-            entry = sums.setdefault(token, [token_id, 0, 0.0, 0, 0.0])
-            entry[side + 1] += 1
-            entry[side + 2] += coefficient
-    names = TOKEN_TYPES.names
-    table = [dict(zip(names, (entry[0], token, *entry[1:]), strict=True)) for token, entry in sums.items()]
-    pq.write_table(pa.Table.from_pylist(table, schema=TOKEN_TYPES), path / FOLDER / TOKEN_TYPES_FILE)
-
-
 def write_run(
     path: Path, steps: int = 40, recorded_steps: int = 5, groups: int = 2, size: int = 8, length: int = 60,
     seed: int = 0, vocabulary: list[str] = VOCABULARY,
@@ -139,5 +115,4 @@ def write_run(
     at = np.linspace(0, steps - 1, recorded_steps).astype(int).tolist()
     rows = [row for s in at for g in range(groups) for row in sampled_group(rng, s, g, size, length, vocabulary)]
     write_completions(path, rows)
-    write_token_types(path, rows)
     return path

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delta_trl.report import token_heatmap
-from delta_trl.report.heatmap import describe, shade, shades_css, spread
+from delta_trl.report.heatmap import describe, legend, shade, shades_css, spread
 from delta_trl.report.text import visible
 
 from .test_text import ANY_TEXT
@@ -69,18 +69,17 @@ def test_takes_tensors_and_shows_in_a_notebook():
     assert 'class="a10" title="coefficient 1.200">x</span>' in heatmap.html
 
 
-def test_a_terminal_shows_the_tokens_and_shades_them(monkeypatch):
-    heatmap = token_heatmap(["two", "\n", "\x1b[2J", "[red]"], [0.8, 1.0, 1.0, 1.2])
-    plain = repr(heatmap)
-    legend = "colours from 0.80, orange, to 1.20, blue; above 1 is more credit, or blame in a loser"
-    assert plain == f"two⏎\n␛[2J[red]\n{legend}"
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLORTERM", "truecolor")
-    monkeypatch.setenv("TERM", "xterm-256color")
-    shaded = repr(heatmap)
-    assert re.sub(r"\x1b\[[\d;]*m", "", shaded) == plain
-    assert re.search(r"\x1b\[37;48;2;168;92;8mtwo\x1b\[0m", shaded)
-    assert re.search(r"\x1b\[37;48;2;28;88;138m\[red\]\x1b\[0m", shaded)
+def test_the_legend_ends_where_coefficients_do():
+    def ends(html):
+        low, high = re.fullmatch(
+            r"\D*?([+-]?[\d.]+) .*</span> ([+-]?[\d.]+) more</span>", html.split(">", 1)[1]
+        ).groups()
+        return float(low), float(high)
+
+    assert ends(legend(0.2)) == (0.8, 1.2)
+    assert ends(legend(0.2, relative=True)) == (-0.2, 0.2)
+    low, high = ends(legend(1.5))
+    assert (low, high) == (0.1, 2.5)  # of the steps of the scale, the lowest that is not negative
 
 
 def test_lengths_are_checked():

@@ -1,13 +1,16 @@
-"""The verdict's sentences follow from the numbers. Where these are too few or unclear, there is none."""
+"""The verdict's sentences follow from the numbers. Where these are too few or unclear, nothing is claimed."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
+from delta_trl.credit import HiddenStates, Tokens, make_rule
 from delta_trl.report import read_run
-from delta_trl.report.tokens import side_means, token_table
-from delta_trl.report.verdict import compared, ends, verdict
+from delta_trl.report.tokens import token_table
+from delta_trl.report.verdict import LEAST_TOKENS, RULES, effects, ends, verdict
 
 from . import runs
 
@@ -21,33 +24,44 @@ def read(path, **logged):
     return read_run(path)
 
 
-def sentences(run, min_count=20) -> list[str]:
-    return [("! " if s.warning else "") + s.text for s in verdict(run, token_table(run), min_count)]
+def sentences(run) -> dict[str, str]:
+    """By rule; warnings begin with "! "."""
+    return {s.name: "! " * bool(s.warning) + s.text for s in verdict(run, token_table(run))}
+
+
+def of_rows(path, rows) -> dict[str, str]:
+    runs.write_completions(path, rows)
+    return sentences(read_run(path))
 
 
 def noisy(start, end, n=30, noise=0.02, seed=0):
     return (np.linspace(start, end, n) + np.random.default_rng(seed).normal(0, noise, n)).tolist()
 
 
+def test_at_most_eight_rules_each_with_its_own_name():
+    assert len({rule.name for rule in RULES}) == len(RULES) <= 8
+
+
 def test_reward(tmp_path):
-    assert "The reward rose from 0.3" in sentences(read(tmp_path, reward=noisy(0.3, 0.8)))[0]
-    assert "! The reward fell from 0.7" in sentences(read(tmp_path, reward=noisy(0.8, 0.3)))[0]
-    assert "no clear change" in sentences(read(tmp_path, reward=noisy(0.5, 0.5)))[0]
-    rose, fell_back, *_ = sentences(read(tmp_path, reward=noisy(0.2, 0.9) + noisy(0.9, 0.5)))
-    assert "rose" in rose
-    assert fell_back.startswith("! It had been higher: 0.8")
-    unchanged, fell_back, *_ = sentences(read(tmp_path, reward=noisy(0.2, 0.9) + noisy(0.9, 0.2)))
-    assert "no clear change" in unchanged
-    assert fell_back.startswith("! It had been higher: 0.8")
-    assert len(sentences(read(tmp_path, reward=noisy(0.8, 0.3)))) == 1  # that it had been higher is said already
-    evaluations = {"eval_reward": [0.1, 0.6, 0.4]}  # of TRL's own trainer, which knows no avg@k
-    for measure in ("mean reward", "avg@k"):
-        (text,) = sentences(read(tmp_path, reward=noisy(0.3, 0.8), **evaluations))[1:]
-        expected = f"In evaluation {measure} was 0.100 at step 1 and 0.400 at step 3; the highest was 0.600 at step 2."
-        assert text == expected
-        evaluations = {"eval_avg_at_k": [0.1, 0.6, 0.4], "eval_reward": [0.2, 0.7, 0.5]}
-    for values, said in (([0.1, 0.4], "0.100 at step 1 and 0.400 at step 2."), ([0.4], "0.400, at step 1.")):
-        assert sentences(read(tmp_path, eval_reward=values))[1] == f"In evaluation mean reward was {said}"
+    def reward(values, **more):
+        return sentences(read(tmp_path, reward=values, **more))["Reward"]
+
+    assert "rose: 0.3" in reward(noisy(0.3, 0.8))
+    assert reward(noisy(0.8, 0.3)).startswith("! It fell: 0.7")
+    assert reward(noisy(0.5, 0.5)).startswith("No clear change")
+    assert reward(noisy(0.2, 0.9) + noisy(0.9, 0.5)).startswith("! It rose")  # but had been higher
+    assert reward(noisy(0.2, 0.9) + noisy(0.9, 0.2)).startswith("! No clear change")
+    assert reward([0.2, 0.9, 0.3]).startswith("Too few values")
+    assert reward([0.2]).startswith("Too few values")
+    before = noisy(0.2, 0.8, n=60)  # the policy's, with dynamic sampling
+    assert "rose: 0.2" in reward(noisy(0.5, 0.5, n=60), **{"dynamic_sampling/reward_before": before})
+
+
+def test_evaluation(tmp_path):
+    named = sentences(read(tmp_path, eval_easy_reward=[0.1, 0.6, 0.4], eval_hard_reward=[0.2]))["Evaluation"]
+    assert "easy: 0.100 → 0.400, highest 0.600 at step 2" in named
+    assert "hard: 0.200" in named
+    assert "Evaluation" not in sentences(read(tmp_path, reward=[0.5]))
 
 
 @pytest.mark.parametrize("n", [6, 10, 30, 200])
@@ -67,273 +81,190 @@ def test_what_is_clear():
     assert ends(np.array([1, 1, 1, 0, 0.3, 0])).rises == -1
     assert ends(np.array([0, 0.5, 0, 1, 1, 1])).rises == 0
     assert ends(np.zeros(100)).n == 10
+    assert ends(np.arange(5.0)).rises == 0
 
 
 def test_a_trend_is_no_noise():
     """The error is that of the ends' means, not of the values' distance from the mean of all."""
     error = np.mean([ends(np.array(noisy(0.0, 1.0, 100, 0.05, seed))).error for seed in range(20)])
     assert error == pytest.approx(0.05 / np.sqrt(10), rel=0.1)
-    assert ends(np.arange(5.0)) is None
-
-
-def test_too_little_to_say(tmp_path):
-    assert sentences(read(tmp_path, reward=[0.2, 0.9, 0.3])) == [
-        "3 values of the reward, 0.200 to 0.300: too little for a verdict on training."
-    ]
-    one = "One value of the reward, 0.200: too little for a verdict on training."
-    assert sentences(read(tmp_path, reward=[0.2])) == [one]
-    assert sentences(read(tmp_path, loss=[0.1])) == ["No training log is here, so there is no verdict on training."]
-
-
-def test_warnings(tmp_path):
-    fine = {
-        "entropy": [0.5] * 6,
-        "completions/mean_length": [300] * 6,
-        "completions/clipped_ratio": [0.0] * 6,
-        "frac_reward_zero_std": [0.2] * 6,
-        "clip_ratio/low_mean": [0.01] * 6,
-        "clip_ratio/high_mean": [0.01] * 6,
-        "credit/neutral": [0.0] * 6,
-        "grad_norm": [0.3] * 6,
-    }
-    text = sentences(read(tmp_path, reward=[0.5] * 30, **fine))[-1]
-    assert text == (
-        "Nothing to warn of in entropy, completion length, cut-off completions, groups without contrast, clip ratios "
-        "and gradient norm."
-    )
-    assert sentences(read(tmp_path, entropy=[0.5] * 6))[-1] == "Nothing to warn of in entropy."
-    for changes, expected in [
-        ({"entropy": np.linspace(0.6, 0.05, 30).tolist()}, "! The entropy collapsed, from 0.581 to 0.069 nats."),
-        ({"entropy": np.linspace(0.2, 1.5, 30).tolist()}, "! The entropy blew up, from 0.245 to 1.455 nats."),
-        ({"completions/mean_length": [400.0] * 15 + [100.0] * 15}, "! Completions shrank from 400 to 100 tokens."),
-        ({"completions/mean_length": [400.0] * 15 + [900.0] * 15}, "! Completions grew from 400 to 900 tokens."),
-        ({"completions/clipped_ratio": [0.0] * 91 + [0.3] * 9}, "! At the end, 27 % of completions are cut off"),
-        ({"frac_reward_zero_std": [0.7] * 30}, "! At the end, 70 % of groups have equal rewards and train nothing."),
-        ({"clip_ratio/low_mean": [0.12] * 30}, "! The clip range stops 13 % of all tokens' updates."),  # with `high`
-        ({"credit/neutral": [1.0, 0.0] * 15}, "! In 50 % of rollout batches there was nothing to credit"),
-        ({"grad_norm": [0.003] * 29 + [0.06]}, "! The gradient norm reached 0.06 at step 30, 20 times its median."),
-        ({"loss": [0.1, float("nan")]}, "! loss was not finite at one logged step, first at step 2."),
-    ]:
-        texts = sentences(read(tmp_path, **{"reward": [0.5] * 30, **fine, **changes}))
-        assert sum(text.startswith("! ") for text in texts) == 1, texts
-        assert any(text.startswith(expected) for text in texts), texts
 
 
 @pytest.mark.parametrize(
-    ("logged", "expected"),
+    ("rule", "logged", "warns"),
     [
-        ({"entropy": [1.0] * 3 + [0.25] * 3}, None),
-        ({"entropy": [1.0] * 3 + [3.0] * 3}, None),
-        ({"entropy": [0.0] * 3 + [1.0] * 3}, None),  # no multiple of 0
-        ({"completions/mean_length": [400.0] * 3 + [200.0] * 3}, None),
-        ({"completions/mean_length": [200.0] * 3 + [400.0] * 3}, None),
-        ({"completions/mean_length": [0.0] * 3 + [400.0] * 3}, None),
-        ({"grad_norm": [0.5] * 5 + [5.0]}, None),
-        ({"grad_norm": [0.5] * 5 + [5.1]}, "reached 5.1 at step 6"),
-        ({"completions/clipped_ratio": [0.1]}, "10 % of completions are cut off"),
-        ({"frac_reward_zero_std": [0.5]}, "50 % of groups"),
-        ({"clip_ratio/high_mean": [0.1]}, "10 % of all tokens"),
-        ({"credit/neutral": [0.25]}, "In 25 % of rollout batches"),
-    ],
-)
-def test_at_a_threshold(tmp_path, logged, expected):
-    warnings = [text for text in sentences(read(tmp_path, **logged)) if text.startswith("! ")]
-    assert len(warnings) == (expected is not None)
-    assert expected is None or expected in warnings[0]
-
-
-@pytest.mark.parametrize(
-    ("share", "spread", "expected"),
-    [
-        (0.93, 0.15, "93 % of the credit's variance lies between the sides (mean of 2 logged values; a winner's "
-         "token gets 1.10 times the credit, a loser's 0.93 times the blame): it is mostly a reweighting of "
-         "winners against losers"),
-        (0.5, 0.15, "it both reweights"),
-        (0.05, 0.15, "it mostly tells tokens of one side apart"),
-        (0.8, 0.01, "it is mostly a reweighting"),
-        (0.2, 0.01, "it mostly tells tokens of one side apart"),
-        (0.93, 0.004, "Token credit changes little: the coefficients' standard deviation is 0.004"),
+        ("Entropy", {"entropy": [1.0] * 3 + [0.25] * 3}, False),
+        ("Entropy", {"entropy": [1.0] * 3 + [0.24] * 3}, True),
+        ("Entropy", {"entropy": [1.0] * 3 + [3.0] * 3}, False),
+        ("Entropy", {"entropy": [1.0] * 3 + [3.1] * 3}, True),
+        ("Entropy", {"entropy": [0.0] * 3 + [1.0] * 3}, False),  # no multiple of 0
+        ("Entropy", {"entropy": [1.0, 0.1]}, False),  # too few
+        ("Length", {"completions/mean_length": [400.0], "completions/clipped_ratio": [0.0] * 91 + [0.3] * 9}, True),
+        ("Length", {"completions/mean_length": [400.0], "completions/clipped_ratio": [0.1]}, True),
+        ("Length", {"completions/mean_length": [400.0], "completions/clipped_ratio": [0.09]}, False),
+        ("Contrast", {"frac_reward_zero_std": [0.5]}, True),
+        ("Contrast", {"frac_reward_zero_std": [0.49]}, False),
     ],
 )  # fmt: skip
-def test_share_between_the_sides(tmp_path, share, spread, expected):
-    numbers = {"between_sides_variance": share, "coefficient_std": spread}
-    numbers |= {"coefficient_mean_positive": 1.1, "coefficient_mean_negative": 0.93}
-    run = read(tmp_path, **{f"credit/{name}": [value] * 2 for name, value in numbers.items()})
-    (found,) = [s for s in verdict(run, token_table(run), 20) if expected in s.text]
-    assert found.plot == ("Coefficient spread" if spread < 0.01 else "Variance between the sides")
+def test_warnings(tmp_path, rule, logged, warns):
+    found = sentences(read(tmp_path, **logged))
+    assert found[rule].startswith("! ") == warns
+    assert found.keys() == {rule, "Credit"}
 
 
-def test_recorded_tokens_stand_in_for_the_log(tmp_path):
-    rows = [
-        runs.completion(["a", "b"], coefficients=[1.3, 1.1]),
-        runs.completion(["a", "b"], coefficients=[0.7, 0.9], advantage=-1.0),
+def two_sides(rng, won, lost, steps=4, spread=0.05):
+    """Rows of two sides around these coefficients, which drift over the steps."""
+    return [
+        runs.completion(
+            ["a"] * 50, step=step, advantage=side, coefficients=(mean + step / 4 + rng.normal(0, spread, 50)).tolist()
+        )
+        for step in range(steps)
+        for side, mean in ((1.0, won), (-1.0, lost))
     ]
-    runs.write_completions(tmp_path, rows)
-    expected = (
-        "80 % of the credit's variance lies between the sides (of the recorded tokens; a winner's token gets 1.20"
-    )
-    assert sentences(read_run(tmp_path))[1].startswith(expected)  # 0.04 of 0.05
-    assert sentences(read(tmp_path, **{"credit/coefficient_std": [0.3]}))[1].startswith(expected)  # too little to use
-    runs.write_completions(tmp_path, rows[:1])  # one side alone
-    assert not any("variance" in text for text in sentences(read_run(tmp_path)))
 
 
-def test_what_stands_out(tmp_path):
-    """Unlikely tokens of winners get 0.2 less; the side's own level is not what is compared."""
-    rng = np.random.default_rng(0)
+@pytest.mark.parametrize(
+    ("won", "lost", "expected"),
+    [(1.2, 0.8, "mostly reweights"), (1.06, 0.94, "both"), (1.0, 1.0, "mostly tells tokens")],
+)
+def test_credit_between_the_sides(tmp_path, won, lost, expected):
+    """Within a step: the drift is neither."""
+    text = of_rows(tmp_path, two_sides(np.random.default_rng(0), won, lost))["Credit"]
+    assert expected in text
+    values = two_sides(np.random.default_rng(0), won, lost)
+    means = [
+        np.mean([c for row in values if row["advantage"] == side for c in row["coefficients"]]) for side in (1, -1)
+    ]
+    assert f"{means[0]:.2f} times the credit, a loser's {means[1]:.2f} times" in text
+
+
+def test_credit_that_is_none(tmp_path):
+    assert "hardly differ" in of_rows(tmp_path, two_sides(np.random.default_rng(0), 1.0, 1.0, spread=0.005))["Credit"]
+    assert "log_token_credit" in sentences(read(tmp_path / "none", reward=[1.0]))["Credit"]
+    lonely = of_rows(tmp_path / "lonely", [runs.completion(["a"])])
+    assert "No winner" in lonely["Credit"]
+
+
+def credited(rule, steps=12, seed=0) -> list[dict]:
+    """Recorded rollout batches of 16 completions, weighed by a rule of the package. Sides use tokens differently."""
+    torch.manual_seed(seed)
+    rng = np.random.default_rng(seed)
     rows = []
-    for step, (side, level) in ((s, one) for s in (0, 10) for one in ((1.0, 1.2), (-1.0, 0.8))):
-        probabilities = rng.uniform(0, 1, 200)
-        drift = 0.1 * step / 10
-        coefficients = level + drift + rng.normal(0, 0.01, 200) - 0.2 * (side > 0) * (probabilities < 0.5)
+    for step in range(steps):
+        lengths = rng.integers(20, 60, 16)
+        advantages = torch.tensor(rng.permutation([1.0] * 6 + [-0.6] * 10), dtype=torch.float32)
+        mask = torch.arange(60) < torch.tensor(lengths)[:, None]
+        ids = torch.tensor((rng.zipf(1.3, (16, 60)) - 1) % 30)
+        ids = torch.where(advantages[:, None] > 0, ids, (ids * 7) % 30)
+        log_probs = -torch.tensor(rng.gamma(0.4, 1.0, (16, 60))).float()
+        hidden = torch.randn(int(mask.sum()), 8) + torch.nn.functional.one_hot(ids[mask] % 8, 8)
+        tokens = Tokens(ids, mask, advantages, hidden=HiddenStates([hidden]), log_probs=log_probs)
+        weights = tokens.padded(rule.of_rollout(tokens).weights) + step / 20  # the mean drifts
+        for i in range(16):
+            row_ids = ids[i][mask[i]].tolist()
+            rows.append(
+                runs.completion(
+                    [f"w{j}" for j in row_ids], step=step, prompt_index=i // 8, advantage=float(advantages[i]),
+                    token_ids=row_ids, coefficients=weights[i][mask[i]].tolist(),
+                    log_probs=log_probs[i][mask[i]].tolist(),
+                )
+            )  # fmt: skip
+    return rows
+
+
+@pytest.mark.parametrize("rule", ["side_weights", "shuffled", "random", "side_mean"])
+def test_rules_without_token_information_name_no_token(tmp_path, rule):
+    for seed in range(5):
+        text = of_rows(tmp_path, credited(make_rule(rule), seed=seed))["Tokens"]
+        assert text.startswith("None of"), text
+
+
+def test_a_rule_with_token_information_names_tokens(tmp_path):
+    text = of_rows(tmp_path, credited(make_rule("delta")))["Tokens"]
+    assert "a probability under 0.5" in text
+
+
+@pytest.mark.parametrize("weights", [[0.5, 3.0], [0.0, 100.0]])
+def test_skewed_weights_are_no_effect(tmp_path, weights):
+    """A few tokens get nearly all, by chance: a type that has one of them, or none, is not named for it."""
+    rng = np.random.default_rng(0)
+    for share in (0.2, 0.02):
+        rows = [
+            runs.completion(
+                [f"w{j}" for j in ids], token_ids=ids.tolist(), step=step, advantage=side,
+                coefficients=rng.choice(weights, 50, p=[1 - share, share]).tolist(), log_probs=[-0.1] * 50,
+            )
+            for step in range(20)
+            for side in (1.0, -1.0)
+            for ids in [rng.integers(0, 40, 50)]
+        ]  # fmt: skip
+        assert of_rows(tmp_path, rows)["Tokens"].startswith("None of")
+
+
+def planted(rng, effect, count, side=1.0, later=0.0, unlikely=0.0, types=20):
+    """Rows in which type 0, the later half and improbable tokens get more than others."""
+    rows = []
+    for i in range(count):
+        ids = np.arange(200) % types
+        rare = rng.random(200) < 0.3
+        late = np.arange(200) >= 100
+        c = 1.2 + effect * (ids == 0) + unlikely * rare + later * late + rng.normal(0, 0.05, 200)
         rows.append(
             runs.completion(
-                [" a", " b"] * 100,
-                step=step,
-                advantage=side,
-                reward=float(side > 0),
-                coefficients=(coefficients + np.tile([0.05, -0.05], 100)).tolist(),
-                log_probs=np.log(probabilities).tolist(),
-                token_ids=[0, 1] * 100,
+                [f"w{j}" for j in ids], token_ids=ids.tolist(), step=i % 3, advantage=side,
+                coefficients=c.tolist(), log_probs=np.where(rare, -2.0, -0.1).tolist(),
             )
-        )
-    runs.write_completions(tmp_path, rows)
-    runs.write_token_types(tmp_path, rows)
-    run = read_run(tmp_path)
-    texts = sentences(run)
-    (text,) = (text for text in texts if text.startswith("What stands out"))
-    assert text.endswith(
-        "tokens with a probability under 0.5 get, against the rest of their side, 0.20 less credit in winners."
-    )
-    assert "Against the mean of their side, more for “·a” (+0.05); less for “·b” (-0.05)." in texts
-    assert any("more for" in text for text in sentences(run, min_count=400))
-    assert not any("token type" in text or "more for" in text for text in sentences(run, min_count=401))
-    table = token_table(run)
-    for side in (1, -1):
-        for step in (0, 10):
-            assert table.relative[(table.sides == side) & (table.steps == step)].mean() == pytest.approx(0, abs=1e-6)
-    assert side_means(run)[10, -1] == pytest.approx(0.9, abs=0.01)
-
-
-@pytest.mark.parametrize(("length", "side", "name"), [(100, 1.0, "credit in winners"), (900, -1.0, "blame in losers")])
-def test_the_later_half_is_that_of_a_completion(tmp_path, length, side, name):
-    """However long others are."""
-    rng = np.random.default_rng(0)
-    rise = np.arange(length) >= length / 2
-    rows = [
-        runs.completion(
-            ["x"] * length, advantage=side, coefficients=(1 + 0.2 * rise + rng.normal(0, 0.01, length)).tolist()
-        ),
-        runs.completion(["x"] * 300, advantage=-side, coefficients=rng.normal(1, 0.001, 300).tolist()),
-    ]
-    runs.write_completions(tmp_path, rows)
-    assert f"tokens in the later half of their completion get, against its first, 0.20 more {name}." in " ".join(
-        sentences(read_run(tmp_path))
-    )
-
-
-def test_long_completions_with_more_credit_are_no_later_tokens(tmp_path):
-    rng = np.random.default_rng(0)
-    rows = [
-        runs.completion(["x"] * length, advantage=side, coefficients=rng.normal(mean, 0.01, length).tolist())
-        for length, mean in ((400, 1.05), (100, 0.95))
-        for side in (1.0, -1.0)
-    ]
-    runs.write_completions(tmp_path, rows)
-    assert not any("later half" in text for text in sentences(read_run(tmp_path)))
-
-
-def test_equal_coefficients_have_nothing_that_stands_out(tmp_path):
-    rng = np.random.default_rng(0)
-    for step in (0, 10):
-        rows = [
-            runs.completion(["x"] * 300, advantage=a, step=step, coefficients=[1 + 0.1 * a + step / 70] * 300,
-                            log_probs=(-rng.gamma(1, 1, 300)).tolist())
-            for a in (1.0, -1.0)
-        ]  # fmt: skip
-        runs.write_completions(tmp_path, rows)
-    assert not any("stands out" in text for text in sentences(read_run(tmp_path)))
-
-
-@pytest.mark.parametrize(("count", "said"), [(19, False), (20, True)])
-def test_a_probability_of_a_half_is_not_low(tmp_path, count, said):
-    coefficients = [0.8] * count + [1.0] * 20
-    log_probs = np.log([0.1] * count + [0.5] * 20).tolist()
-    runs.write_completions(
-        tmp_path, [runs.completion(["a"] * (count + 20), coefficients=coefficients, log_probs=log_probs)]
-    )
-    assert (
-        any(
-            "under 0.5 get, against the rest of their side, 0.20 less" in text
-            for text in sentences(read_run(tmp_path))
-        )
-        == said
-    )
-
-
-def test_the_middle_token_is_in_neither_half(tmp_path):
-    """Of 41 tokens, the 20 behind the middle one get 0.2 less than the 20 before it."""
-    coefficients = [1.0] * 20 + [1.21] + [0.8] * 20
-    runs.write_completions(tmp_path, [runs.completion(["a"] * 41, coefficients=coefficients)])
-    assert any("of their completion get, against its first, 0.20 less" in t for t in sentences(read_run(tmp_path)))
+        )  # fmt: skip
+    return rows
 
 
 @pytest.mark.parametrize(
-    ("distances", "expected"),
+    ("options", "expected"),
     [
-        ({"a": 0.06, "b": 0.05, "c": 0.04, "d": 0.03, "e": -0.18},
-         "Against the mean of their side, more for “a” (+0.06), “b” (+0.05), “c” (+0.04); less for “e” (-0.18)."),
-        ({"a": 0.18, "b": -0.03, "c": -0.04, "d": -0.05, "e": -0.06},
-         "Against the mean of their side, more for “a” (+0.18); less for “e” (-0.06), “d” (-0.05), “c” (-0.04)."),
-        ({"a": 0.015, "b": 0.015, "c": -0.03}, "Against the mean of their side, less for “c” (-0.03)."),
-        ({"a": 0.03, "b": -0.015, "c": -0.015}, "Against the mean of their side, more for “a” (+0.03)."),
-        ({"a": 0.01, "b": -0.01},
-         "No token type is 0.02 or more from the mean of its side, of those sampled 20 times."),
+        ({"effect": 0.06}, "more credit in winners for “w0” (+0.05)"),
+        ({"effect": -0.06, "side": -1.0}, "less blame in losers for “w0” (-0.06)"),
+        ({"effect": 0.0, "later": 0.1}, "more credit in winners for the later half (+0.05)"),
+        ({"effect": 0.0, "unlikely": -0.1, "side": -1.0}, "less blame in losers for a probability under 0.5 (-0.07)"),
     ],
-)  # fmt: skip
-def test_token_types(tmp_path, distances, expected):
-    row = runs.completion([*distances] * 20, coefficients=[1.2 + distance for distance in distances.values()] * 20)
-    runs.write_completions(tmp_path, [row])
-    runs.write_token_types(tmp_path, [row])
-    assert expected in sentences(read_run(tmp_path))
+)
+def test_a_planted_effect_is_named(tmp_path, options, expected):
+    text = of_rows(tmp_path, planted(np.random.default_rng(0), count=6, **options))["Tokens"]
+    assert expected in text
+    assert text.count("(") == 1  # and nothing else
+    assert "None of" in of_rows(tmp_path / "0", planted(np.random.default_rng(0), effect=0.0, count=6))["Tokens"]
 
 
-def test_two_runs(tmp_path):
-    a, b, c = (read(tmp_path / name, reward=noisy(0.3, end, seed=s)) for s, (name, end) in
-               enumerate([("a", 0.8), ("b", 0.81), ("c", 0.6)]))  # fmt: skip
-    (close,) = compared([a, b], ["a", "b"])
-    assert close.text.startswith("The rewards are too close to tell apart in the end: a 0.7")
-    (apart,) = compared([c, a], ["c", "a"])
-    assert apart.text.startswith("The reward of a is higher in the end: c 0.")
-    assert "another seed" in apart.text
-    assert compared([a, read(tmp_path / "d", reward=[1.0])], ["a", "d"]) == []
+def test_small_and_rare_effects_are_not_named(tmp_path):
+    rng = np.random.default_rng(0)
+    assert "None of" in of_rows(tmp_path / "small", planted(rng, effect=0.015, count=40))["Tokens"]
+    for n, said in ((LEAST_TOKENS - 1, False), (LEAST_TOKENS, True)):
+        ids = np.arange(400) >= 400 - n
+        row = runs.completion(
+            ["b" if rare else "a" for rare in ids], token_ids=ids.astype(int).tolist(),
+            coefficients=(1 + 0.5 * ids + rng.normal(0, 0.01, 400)).tolist(), log_probs=[-0.1] * 400,
+        )  # fmt: skip
+        assert ("“b”" in of_rows(tmp_path / str(n), [row])["Tokens"]) == said
 
 
-def test_two_runs_that_cannot_be_compared_as_they_end(tmp_path):
-    whole = noisy(0.2, 0.8, n=100)
-    a, b = read(tmp_path / "a", reward=whole), read(tmp_path / "b", reward=whole[:40])
-    (equal,) = compared([a, b], ["a", "b"])
-    assert equal.text.startswith("The rewards are too close to tell apart at step 40, where one run ends: a 0.4")
-    (higher,) = compared([a, read(tmp_path / "c", reward=noisy(0.8, 0.8, n=40))], ["a", "c"])
-    assert higher.text.startswith("The reward of c is higher at step 40, where one run ends: a 0.4")
-    a.settings, b.settings = {"rewards": {"math_reward": 1.0}}, {"rewards": {"math_reward": 0.5}}
-    (different,) = compared([a, b], ["a", "b"])
-    assert "different rewards" in different.text
+def test_errors_are_those_of_chance():
+    """Of coefficients that do not depend on tokens, distances vary by as much as their errors say."""
+    rng = np.random.default_rng(0)
+    kinds, rows = rng.integers(0, 5, 2000), np.repeat(np.arange(20), 100)
+    ratios = []
+    for _ in range(300):
+        values = rng.normal(1, 0.1, 2000) + rng.normal(0, 1, 20)[rows]  # completions differ by much
+        within = values - (np.bincount(rows, values) / 100)[rows]
+        table = SimpleNamespace(within=within, rows=rows, completions=[None] * 20)
+        found = effects(table, np.arange(2000), kinds, 5)
+        np.testing.assert_allclose(found.distances, [within[kinds == k].mean() for k in range(5)])
+        ratios.append(found.distances / found.errors)
+    assert 0.75 < np.std(ratios) < 1.02
 
 
-def test_the_reward_is_the_policy_s_with_dynamic_sampling(tmp_path):
-    before = noisy(0.2, 0.8, n=60)
-    run = read(tmp_path / "d", reward=noisy(0.5, 0.5, n=60), **{"dynamic_sampling/reward_before": before})
-    assert "The reward rose from 0.2" in sentences(run)[0]
-    (other,) = compared([run, read(tmp_path / "p", reward=noisy(0.2, 0.7, n=60))], ["dynamic", "plain"])
-    assert other.text.startswith("The reward of dynamic is higher in the end: dynamic 0.7")
-
-
-def test_dynamic_sampling(tmp_path):
-    means = {"no_contrast_before": [0.5, 0.7], "no_contrast": [0.0, 0.2]}
-    means |= {"tokens_per_trained_token": [2.0, 3.0], "reward_before": [0.2, 0.3]}
-    run = read(tmp_path, reward=[0.5, 0.5], **{f"dynamic_sampling/{name}": values for name, values in means.items()})
-    assert (
-        "Dynamic sampling left 10 % of groups without contrast instead of 60 %, for 2.50 generated tokens per trained "
-        "one; before it, the mean reward was 0.250 (means of 2 logged values)."
-    ) in sentences(run)
+def test_unknown_coefficients_are_left_out(tmp_path):
+    rows = planted(np.random.default_rng(0), 0.06, 6)
+    for row in rows:
+        row["coefficients"][1::20] = [None] * 10
+    rows.append(runs.completion(["c"] * 30, coefficients=[None] * 30))
+    rows.append(runs.completion([], advantage=-1.0))
+    assert "“w0” (+0.05)" in of_rows(tmp_path, rows)["Tokens"]

@@ -50,7 +50,7 @@ def test_shortened_run_measures_before_and_after(tmp_path):
         assert (folder / "model.safetensors").is_file()
         assert list((folder / "completions").glob("*.parquet"))
         assert f"report   {folder / 'report.html'}" in lines
-        assert ("Token clouds" in (folder / "report.html").read_text()) == (rule != "none")
+        assert ('id="coefficients"' in (folder / "report.html").read_text()) == (rule != "none")
     assert lines[-1].startswith("Next: ")
 
     # a rule that has nothing to record; one of them fails, and both end

@@ -1,6 +1,6 @@
 """
-Recording token credit (`log_token_credit`): the coefficients of some completions, and sums over the run by token type.
-`records.py` describes the files.
+Recording token credit (`log_token_credit`): some completions with the coefficients of their tokens. `records.py`
+describes the files.
 """
 
 import io
@@ -11,14 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from accelerate import Accelerator
 from accelerate.logging import get_logger
 from accelerate.utils import broadcast_object_list, gather_object
 from transformers import PreTrainedTokenizerBase, TrainerCallback
 
 from ...credit import Tokens
 from ...files import write_atomically
-from .records import COMPLETIONS, COMPLETIONS_FILE, FOLDER, TOKEN_TYPES, TOKEN_TYPES_FILE
+from .records import COMPLETIONS, COMPLETIONS_FILE, FOLDER
 from .texts import TokenTexts
 from .trackers import track
 
@@ -26,71 +25,32 @@ from .trackers import track
 logger = get_logger(__name__)
 
 
-class TokenTypes:
-    """
-    Running sums over all tokens of a run, by token id and side.
-
-    Attributes:
-        sums (`np.ndarray` of shape `(4, vocab_size)`, float64):
-            Number of tokens and sum of their coefficients where the advantage is positive, then where it is negative.
-    """
-
-    def __init__(self, vocab_size: int):
-        self.sums = np.zeros((4, vocab_size))
-
-    def add(self, ids: np.ndarray, coefficients: np.ndarray, advantages: np.ndarray) -> None:
-        """Count N tokens; all arguments are of shape (N,)."""
-        for side, (count, total) in zip((advantages > 0, advantages < 0), self.sums.reshape(2, 2, -1), strict=True):
-            count += np.bincount(ids[side], minlength=len(count))
-            total += np.bincount(ids[side], weights=coefficients[side], minlength=len(total))
-
-    def reduce(self, accelerator: Accelerator) -> None:
-        """Add up the sums of all processes on the main one. Every process must call it."""
-        if accelerator.num_processes > 1:
-            total = accelerator.reduce(torch.from_numpy(self.sums).to(accelerator.device), reduction="sum")
-            self.sums = total.cpu().numpy() if accelerator.is_main_process else np.zeros_like(self.sums)
-
-    def table(self, texts: TokenTexts) -> pa.Table:
-        ids = np.flatnonzero(self.sums[0] + self.sums[2])
-        columns = [ids, [texts.of_type(int(i)) for i in ids], *self.sums[:, ids]]
-        return pa.table([pa.array(c).cast(f.type) for c, f in zip(columns, TOKEN_TYPES, strict=True)], TOKEN_TYPES)
-
-    def load(self, table: pa.Table) -> None:
-        """Replace the sums by those of a table."""
-        self.sums[:] = 0
-        self.sums[:, table["token_id"].to_numpy()] = [table[name].to_numpy() for name in TOKEN_TYPES.names[2:]]
-
-
 class TokenLog(TrainerCallback):
     """
     Writes the token credit of a `DeltaGRPOTrainer` into `output_dir/token_credit`, on the main process.
 
-    Every rollout batch is added to the sums by token type. The first one after every `log_token_credit` optimiser
-    steps is recorded: some completions in their own file, and the sums so far. Records of an earlier run in the same
-    folder are set aside when training starts; those after the checkpoint are removed when it resumes.
+    Of the first rollout batch after every `log_token_credit` optimiser steps, some completions are recorded in a file.
+    Records of an earlier run in the same folder are set aside when training starts; those after the checkpoint are
+    removed when it resumes.
 
     Args:
         trainer (`DeltaGRPOTrainer`): The trainer whose rollout batches are recorded.
         tokenizer (`PreTrainedTokenizerBase`): The policy's tokenizer.
-        vocab_size (`int`): Larger than every token id.
     """
 
-    def __init__(self, trainer, tokenizer: PreTrainedTokenizerBase, vocab_size: int):
+    def __init__(self, trainer, tokenizer: PreTrainedTokenizerBase):
         options = trainer.credit_args
         self.every = options.log_token_credit
         self.max_completions = options.log_token_credit_completions
         self.max_bytes = options.log_token_credit_max_mb * 1e6
         self.folder = Path(trainer.args.output_dir, FOLDER)
         self.texts = TokenTexts(tokenizer)
-        self.types = TokenTypes(vocab_size)
         self._trainer = trainer
         self._accelerator = trainer.accelerator
         self._last_step: int | None = None  # recorded
         self._warned_full = False
 
     def on_train_begin(self, args, state, control, **kwargs):
-        if state.global_step == 0:
-            self.types.sums[:] = 0
         last_step = None
         if self._accelerator.is_main_process:
             if state.global_step == 0:
@@ -102,7 +62,6 @@ class TokenLog(TrainerCallback):
                 steps.pop(step).unlink()
             last_step = max(steps, default=None)
         [self._last_step] = broadcast_object_list([last_step])
-        self._write_types()
 
     def _set_aside(self):
         """Rename the folder with the records of an earlier run."""
@@ -114,41 +73,23 @@ class TokenLog(TrainerCallback):
         self.folder.rename(other)
         logger.warning(f"The token credit that an earlier run has recorded is now in {other}.")
 
-    def on_train_end(self, args, state, control, **kwargs):
-        self._write_types()
-
     def observe(self, batch: dict, tokens: Tokens, rewards: torch.Tensor) -> None:
         """
-        Add a rollout batch to the sums, and record it if one is due. Every process must call it.
+        Record a rollout batch if one is due. Every process must call it.
 
         Args:
             batch (`dict`): This process's rollout batch with its `"token_coefficients"`.
             tokens (`Tokens`): Its tokens.
             rewards (`torch.Tensor` of shape `(rows of all processes, functions)`): NaN where not scorable.
         """
-        coefficients = tokens.flat(batch["token_coefficients"])
-        self.types.add(*(x.cpu().numpy() for x in (tokens.ids, coefficients, tokens.advantages)))
         step = self._trainer.state.global_step
         if self._last_step is not None and step < (self._last_step // self.every + 1) * self.every:
             return
         self._last_step = step
-        rows = gather_object(self._rows(batch, tokens, coefficients, rewards))
-        self._write_types()
+        rows = gather_object(self._rows(batch, tokens, tokens.flat(batch["token_coefficients"]), rewards))
         if self._accelerator.is_main_process:
             self._write_completions([{"step": step, **row} for row in rows], step)
             track(rows, step, self._trainer)
-
-    def save(self, folder: Path) -> None:
-        """Write the sums into a checkpoint. Every process must call it."""
-        self.types.reduce(self._accelerator)
-        if self._trainer.args.should_save:
-            write_atomically(serialize(self.types.table(self.texts)), folder / TOKEN_TYPES_FILE)
-
-    def load(self, folder: Path) -> None:
-        """Continue with the sums of a checkpoint, or from zero if it has none."""
-        self.types.sums[:] = 0
-        if self._accelerator.is_main_process and (folder / TOKEN_TYPES_FILE).is_file():
-            self.types.load(pq.read_table(folder / TOKEN_TYPES_FILE))
 
     def _rows(self, batch: dict, tokens: Tokens, coefficients: torch.Tensor, rewards: torch.Tensor) -> list[dict]:
         """This process's share of the completions to record."""
@@ -188,11 +129,6 @@ class TokenLog(TrainerCallback):
     def _records(self) -> list[Path]:
         return list(self.folder.glob("token_credit_*.parquet"))
 
-    def _write_types(self) -> None:
-        self.types.reduce(self._accelerator)
-        if self._accelerator.is_main_process:
-            write_atomically(serialize(self.types.table(self.texts)), self.folder / TOKEN_TYPES_FILE)
-
     def _write_completions(self, rows: list[dict], step: int) -> None:
         data = serialize(pa.Table.from_pylist(rows, COMPLETIONS))
         if sum(path.stat().st_size for path in self._records()) + len(data) <= self.max_bytes:
@@ -201,8 +137,7 @@ class TokenLog(TrainerCallback):
             self._warned_full = True
             logger.warning(
                 f"The completions recorded in {self.folder} have reached log_token_credit_max_mb="
-                f"{self.max_bytes / 1e6:g}: what does not fit is left out from step {step} on. The averages of token "
-                "types go on."
+                f"{self.max_bytes / 1e6:g}: what does not fit is left out from step {step} on."
             )
 
 

@@ -5,7 +5,6 @@ import pyarrow as pa
 
 FOLDER = "token_credit"  # under `output_dir`
 COMPLETIONS_FILE = "token_credit_{step:05d}.parquet"  # one for every recorded rollout batch, like TRL's completions
-TOKEN_TYPES_FILE = "token_types.parquet"  # running sums over the whole run, rewritten at every record
 
 # One row per completion. Lists run over the tokens that the loss counts.
 COMPLETIONS = pa.schema(
@@ -18,24 +17,10 @@ COMPLETIONS = pa.schema(
         ("rewards", pa.map_(pa.string(), pa.float32())),  # by reward function, null where not scorable
         ("advantage", pa.float32()),
         ("token_ids", pa.list_(pa.int32())),
-        (
-            "tokens",
-            pa.list_(pa.string()),
-        ),  # join to the text of the ids; the last of several tokens of a character has it
+        # join to the text of the ids; the last of several tokens of a character has it
+        ("tokens", pa.list_(pa.string())),
         ("coefficients", pa.list_(pa.float32())),
         ("log_probs", pa.list_(pa.float32())),  # null if the run did not compute them
         ("entropies", pa.list_(pa.float32())),  # null if the run did not compute them
-    ]
-)
-
-# One row per token type that was sampled at least once. Sums are over tokens with a positive or negative advantage.
-TOKEN_TYPES = pa.schema(
-    [
-        ("token_id", pa.int32()),
-        ("token", pa.string()),
-        ("count_positive", pa.int64()),
-        ("coefficient_sum_positive", pa.float64()),
-        ("count_negative", pa.int64()),
-        ("coefficient_sum_negative", pa.float64()),
     ]
 )
