@@ -202,6 +202,10 @@ def _equal_sides(gold: str, answer: str) -> bool:
     if len(gold_sides) == len(sides) == 2 and _is_name(gold_sides[0]) and _is_name(sides[0]):
         if _name(gold_sides[0]) != _name(sides[0]):
             return equal_equations((gold_sides[0], gold_sides[1]), (sides[0], sides[1]))
+    if len(gold_sides) == len(sides) == 2 and _is_name(gold_sides[0]) and numeric(gold_sides[1]) is None:
+        few = sum(map(operations, sides)) <= sum(map(operations, gold_sides)) + 2
+        if few and not _is_name(sides[0]) and equal_equations((gold_sides[0], gold_sides[1]), (sides[0], sides[1])):
+            return True
     return _equal_lists(_value(gold), _value(answer, "." in gold))
 
 
@@ -212,7 +216,11 @@ def _value(text: str, may_be_rounded: bool = False) -> str:
     """
     first, *rounded = [part.strip() for part in split_top_level(text, APPROXIMATELY)]
     sides = _sides(first)
-    numbers = [(side, value) for side in sides if not is_wordy(side) and (value := numeric(side)) is not None]
+    numbers = [
+        (side, value)
+        for side in sides
+        if not is_wordy(side) and (value := numeric(side.replace("\\usd", ""))) is not None
+    ]
     for (side, one), (next_side, other) in itertools.pairwise(numbers):
         written = exact(side), exact(next_side)
         if not nearly_equal(one, other) or (None not in written and written[0] != written[1]):

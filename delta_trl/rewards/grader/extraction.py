@@ -26,6 +26,7 @@ SEPARATORS = re.compile(
     r"(?:[\s,;.$&*]|\\[()\[\],;!: \\]|\\q?quad|\b(?:and|or)\b|\\text\s*\{\s*,?\s*(?:and|or)\s*\})*"
 )
 MARK = re.compile(r"<answer>|####+|\banswers?[*_]{0,2}(?:[ \t]{0,3}[:：]|\s(?:is|are)\b[ \t]{0,3}:?)", re.IGNORECASE)
+CLOSING = re.compile("</answer>", re.IGNORECASE)
 LINE = re.compile(r"[\s*_$]*(?:\\\[)?\s*([^\n]*)")
 
 
@@ -121,7 +122,7 @@ def _after_mark(text: str) -> str:
         return ""
     line = LINE.match(text, mark.end())
     assert line is not None  # it may match nothing
-    return line[1].partition("</answer>")[0].strip(" \t$*_.,;`").removesuffix("\\]").rstrip()
+    return CLOSING.split(line[1], maxsplit=1)[0].strip(" \t$*_.,;`").removesuffix("\\]").rstrip()
 
 
 def _without_dollars(gold: str) -> str:

@@ -23,7 +23,10 @@ WORK = {
     "determinant": r"\\det(?![A-Za-z])|\\begin\s*\{[vV]matrix\}",
     "gcd": r"\\(?:gcd|lcm|max|min)(?![A-Za-z])",
     "mod": r"\\[bp]?mod(?![A-Za-z])",
-    "derivative": r"\\frac\s*\{\s*(?:d|\\partial)\s*[^{}]*\}\s*\{\s*(?:d|\\partial)\s*[A-Za-z\\]|\\nabla",
+    "derivative": r"\\nabla|\\frac\s*\{\s*(?:d|\\partial)\s*[^{}]*(?:\{[^{}]*\}[^{}]*)*\}"
+    r"\s*\{\s*(?:d|\\partial)\s*[A-Za-z\\]",
+    "arithmetic": r"(?:^|[({=+-])\s*\d+\s*[-+]\s*\d+\s*(?=[-+)}]|$)"
+    r"|(?<![\w.^{])\d+\s*\\(?:cdot|times)\s*\d+(?!\s*[\d.^])",
     "dots": r"\\[lcv]?dots",
     "rounding": r"\\(?:[lr]floor|[lr]ceil)",
 }
@@ -40,6 +43,9 @@ OPERATION = re.compile(
     r"[+*/^!:]|(?<=[\w)}\]|!])\s*-|\|[^|]*\|"
     r"|\\(?:cdot|times|div|frac|sqrt|binom|pm|mp|exp|log|ln|(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|operatorname|Gamma|zeta"
     r"|cup|cap|setminus)(?![A-Za-z])"
+)
+COMPLEX_INTEGER = re.compile(
+    r"[-+]?\s*(?:\d+|(?:\d+\s*)?i)\s*(?:[-+]\s*(?:\d+|(?:\d+\s*)?i))?(?<!\d)|[-+]?\s*(?:\d+\s*)?i\s*[-+]\s*\d+"
 )
 DEGREES = re.compile(r"\^\\circ")
 LONG_EXPONENT = re.compile(r"\^\s*\{?\s*[-+]?\s*\d{5,}")
@@ -81,7 +87,10 @@ def _refuse(patterns: dict[str, re.Pattern], gold: str, answer: str) -> None:
 
 def refuse_unfinished(gold: str, answer: str) -> None:
     """Refuse an answer with operations that are still to be carried out."""
-    refuse_work(gold, answer)
+    if exact(answer) is None:
+        refuse_work(gold, answer)
+    if COMPLEX_INTEGER.fullmatch(gold) and not COMPLEX_INTEGER.fullmatch(answer):
+        raise RefusedError("no final form: not a complex integer")
     value = exact(gold)
     if value is None:
         if operations(answer) > operations(gold) + 1:

@@ -92,6 +92,8 @@ def as_points(text: str) -> tuple[str, tuple[str, ...] | None]:
             return text, None
         all_names.add(tuple(sorted(values)))
         points.append(f"({', '.join(values[name] for name in sorted(values))})")
+    if len(points) == 1 and OR.search(text):
+        return f"\\lbrace {points[0][1:-1]} \\rbrace", None
     return (", ".join(points), all_names.pop()) if len(all_names) == 1 else (text, None)
 
 
@@ -108,8 +110,10 @@ def equal_sets(gold: str, answer: str) -> bool | None:
         second = _as_set(answer, bounds[1], variables[1])
     except UnreadableError:
         return None
-    if first is None or second is None or any(len(names) > 1 for names in variables):
+    if first is None or any(len(names) > 1 for names in variables):
         return None
+    if second is None:
+        return None if EQUALS.search(answer) else False
     if all(variables) and variables[0] != variables[1]:
         return False
     refuse_work(gold, answer)

@@ -28,7 +28,7 @@ FUNCTIONS = (
 ).split()
 FONT = re.compile(
     r"\\(?:text(?:bf|it|rm|sf|tt|sc|normal)?|math(?:rm|bf|it|sf|tt|normal)|operatorname\*?|mbox|hbox|boldsymbol|bm"
-    r"|emph|underline)\s*\{([^{}]*)\}"
+    r"|emph|underline)\s*\{((?:[^{}]|[\^_]\s*\{[^{}]*\})*)\}"
 )
 NO_LETTER = r"(?![A-Za-z])"
 NOT_AFTER = r"(?<![\\A-Za-z])"  # what is typed without its backslash
@@ -51,6 +51,8 @@ SPELLINGS = [
         (rf"\\lbrack{NO_LETTER}", "["),
         (rf"\\rbrack{NO_LETTER}", "]"),
         (rf"\\lg{NO_LETTER}", r"\\log"),
+        (rf"\\log\s?_\s?(?:e{NO_LETTER}|\{{\s?e\s?\}})", r"\\ln "),
+        (r"\\\\\s?\[\s?[\d.]+\s?(?:pt|em|ex|mm)\s?\]", r"\\\\ "),
         (rf"\\(?:[lr]vert|vert|mid){NO_LETTER}", "|"),
         (rf"\\[dtc]frac{NO_LETTER}", r"\\frac"),
         (rf"\\[dt]binom{NO_LETTER}", r"\\binom"),
@@ -70,6 +72,8 @@ SPELLINGS = [
         (r"\\mathbb\s([A-Z])", r"\\mathbb{\1}"),
         (r"(\\in\s?|^\s?)\\mathbf\s?\{([NZQR])\}(?=\s?[\^_),}]|\s?$)", r"\1\\mathbb{\2}"),
         (rf"\\(?:R|reals){NO_LETTER}", r"\\mathbb{R}"),
+        (r"\\mathbb\{R\}\s?[\^_]\s?(?:\+|\{\s?\+\s?\})", r"(0,\\infty)"),
+        (r"\\(d?dot|hat|bar|tilde|vec)\s([A-Za-z]|\\[a-z]+)", r"\\\1{\2}"),
         (rf"\\overrightarrow{NO_LETTER}", r"\\vec"),
         (r"\^\s?\{\s?\\prime\s?\}|\^\s?\\prime", "'"),
     )
@@ -83,12 +87,13 @@ TYPED = [
         (rf"{NOT_AFTER}sqrt{NO_LETTER}", r"\\sqrt"),
         (r"(?<=\d)[eE]\+?(-?\d+)(?![\d.A-Za-z])", r"\\times 10^{\1}"),
         (r"(?<=\d)\s?[xX]\s?(?=10\s?\^)", r"\\times "),
+        (r"(?<![\d}/.])(\d+)/(\d+)\s(?=[a-z]\b|\\(?!text|cdot|times|div|le|ge|neq|approx|cup))", r"\\frac{\1}{\2}"),
         (r"(?<=\d)\s(\d+)\s?/\s?(\d+)(?!\d)", r"\\frac{\1}{\2}"),  # the mixed number "2 1/2"
         (r"(?<=\d)\s?\^?\s?(?:(?:st|nd|rd|th)\b|\{\s?(?:\\text\s?\{)?\s?(?:st|nd|rd|th)\s?\}{1,2}"
          r"|\\text\s?\{\s?(?:st|nd|rd|th)\s?\})", ""),
         (r"(?<=[\d}])\s?\\text\s?\{\s?to\s?\}\s?(?=[\d\\])", ":"),  # the ratio 1 to 2
         (r"\\(frac|binom)\s?(\d)\s?(\d)", r"\\\1{\2}{\3}"),
-        (r"\\frac\s?(\d|\\pi(?![A-Za-z])|\s[A-Za-z])\s?(?=\{|[A-Za-z])", r"\\frac{\1}"),
+        (r"\\frac\s?(\d|\\pi(?![A-Za-z])|\s[A-Za-z])\s?(?=\{|[A-Za-z\d])", r"\\frac{\1}"),
         (r"(\\frac\s?\{[^{}]*\})\s?([A-Za-z\d])", r"\1{\2}"),
         (r"\^\s?(-?\d{2,}|-\d)", r"^{\1}"),
     )
@@ -108,6 +113,8 @@ def normalize(text: str) -> str:
         text = re.sub(r"\\\\(?=[A-Za-z$%{}])", r"\\", text)
     for pattern, replacement in SPELLINGS:
         text = pattern.sub(replacement, re.sub(r"\s+", " ", text))
+    if "\\begin" not in text:  # rows of equations
+        text = re.sub(r"\\\\\s", ", ", text).replace("&", "")
     for _ in range(3):  # fonts nest: \textbf{\text{(B)}}
         text = FONT.sub(_font, text)
     for pattern, replacement in TYPED:

@@ -11,6 +11,7 @@ RATIO = re.compile(
     r"([-+]?)\s*(?:\\frac\s*\{\s*([-+]?\s*\d+(?:\.\d+)?)\s*\}\s*\{\s*([-+]?\s*\d+(?:\.\d+)?)\s*\}"
     r"|(\d+(?:\.\d+)?)\s*[/:]\s*([-+]?\d+(?:\.\d+)?))"
 )
+IN_BRACKETS = re.compile(r"(-?)\s*\(([^()]*)\)")
 MIXED = re.compile(r"([-+]?)\s*(\d+)\s*\\frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}")
 POWER_OF_TEN = re.compile(
     r"([-+]?)\s*(?:(\d+(?:\.\d*)?|\.\d+)\s*(?:\\times|\\cdot|\*)\s*)?10\s*\^\s*(?:\{\s*([-+]?\d{1,3})\s*\}|(\d))"
@@ -22,8 +23,8 @@ ELLIPSIS = re.compile(r"([-+]?)\s*(\d*)\.(\d*?)(\d{1,6}?)\4{2,}\s*\\[lc]?dots")
 def exact(text: str) -> Fraction | None:
     r"""The value of a numeral; None for any other text, such as `48 \div 2`, `2^{10}` or `\sqrt{4}`."""
     text = text.strip()
-    while text.startswith("(") and text.endswith(")") and NUMBER.fullmatch(text[1:-1].strip()):
-        text = text[1:-1].strip()
+    if match := IN_BRACKETS.fullmatch(text):
+        return None if (inner := exact(match[2])) is None else -inner if match[1] else inner
     if match := NUMBER.fullmatch(text):
         value = Fraction(f"0{match[2].rstrip('.')}")
     elif match := RATIO.fullmatch(text):

@@ -61,7 +61,7 @@ UNIT = (
     r"(?:\s*\^\s*(?:\d|\{\s*-?\d\s*\}))?"
 )
 QUANTITY = re.compile(rf"(?P<value>.*?[\d}})\]!'a-z|])(?P<unit>\s*{UNIT}(?:\s*(?:\\cdot\s*)?{UNIT})*)\s*$", re.DOTALL)
-FUNCTION = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")  # an angle in it is no quantity
+FUNCTION = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")  # what follows is its angle, no unit
 CURRENCY = re.compile(r"(-?\s*)(\\usd|[€£])\s*")
 TOKEN = re.compile(
     r"\s*(?:(?P<word>°[CF]\b|[A-Za-zµμ]+|[€£¢°%])\.?(?:\s*\^\s*\{?\s*(?P<power>-?\d)\s*\}?)?|(?P<slash>/)"
@@ -84,9 +84,7 @@ def equal_quantities(gold: str, answer: str) -> bool:
     (gold_value, gold_text), (value, text) = split_unit(gold), split_unit(answer)
     gold_unit, unit = parse_unit(gold_text), parse_unit(text)
     if gold_text and gold_unit is None and is_wordy(gold_text):  # the gold's noun, such as apples
-        if text and plain_words(text) == plain_words(gold_text):
-            return equal_values(gold_value, value)
-        return equal_values(gold_value, answer if unit is None else value)
+        return equal_values(gold_value, value if text and plain_words(text) == plain_words(gold_text) else answer)
     gold_value, value = gold_value if gold_unit else gold, value if unit else answer
     if gold_unit is None and unit is None:
         return equal_values(gold, answer)
@@ -130,7 +128,7 @@ def split_unit(text: str) -> tuple[str, str]:
         return value, sign if re.fullmatch(r"\s*(?:\\text\s*\{)?\s*dollars?\s*\}?\s*", unit) else f"{sign} {unit}"
     text = re.sub(r"\s*\\usd\s*$", r"\\text{dollar}", text)
     match = QUANTITY.match(text)
-    if not match or is_wordy(match["value"]) or (match["unit"].startswith("^") and FUNCTION.search(match["value"])):
+    if not match or is_wordy(match["value"]) or FUNCTION.search(match["value"]):
         return text, ""
     return match["value"].strip(), match["unit"].strip()
 
@@ -139,6 +137,7 @@ def parse_unit(text: str) -> Unit | None:
     """The unit that a text spells; None if it is not a known one."""
     text = re.sub(TEXT, lambda match: f" {match[0][match[0].index('{') + 1 : -1]} ", text)
     text = re.sub(r"\^\\circ\s*([CF])?\b", lambda match: f" °{match[1] or ''} ", text)
+    text = re.sub(r"\bmph\b", "miles per hour", text)
     text = re.sub(r"\bdegrees? (?=celsius|fahrenheit)", "", text, flags=re.IGNORECASE).strip()
     unit, found, sign, next_power, position = Unit(), None, 1, 1, 0
     while position < len(text):

@@ -17,10 +17,10 @@ SYMBOLS = {
     "no solution": r"\emptyset", "all real numbers": r"(-\infty,\infty)", "infinity": r"\infty",
     "negative infinity": r"-\infty",
 }  # fmt: skip
-DROPPED = frozenset("a an the is are it its answer".split())
+DROPPED = frozenset("a an the is are it its answer and".split())
 WORD = re.compile(r"[^\W_]+(?:\.\d+)?|(?<![^\W\d_])-|-(?![^\W\d_])|[^\w\s.,;:!?'\"`{}$\\~=()-]|_")
 CHOICE = re.compile(r"(?:option|choice|answer)?\s*(?:\(\s*([A-J])\s*\)|([A-J]))\s*[.:)]?", re.IGNORECASE)
-LABELLED = re.compile(r"(?:\(([A-J])\)\s*[.:]?|([A-J])[.:)](?=\s))\s*(.+)", re.DOTALL)
+LABELLED = re.compile(r"(?:[Oo]ption\s*|[Cc]hoice\s*)?(?:\(([A-J])\)\s*[.:]?|([A-J])[.:)](?=\s))\s*(.+)", re.DOTALL)
 ALTERNATIVE = re.compile(r"^\W*(?:or|and|nor|not|but)\b|\b(?:or|and)\s+\(?[A-J]\b|\([A-J]\)|[,;]\s*[A-J][.:)]")
 
 
