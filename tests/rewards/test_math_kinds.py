@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (tables)
 r"""What `math_reward` decides by principle, several examples of each kind."""
 
 import pytest
@@ -67,7 +68,7 @@ def test_one_completion_has_one_answer(completion, right, wrong):
     ("gold", "answer", "prompt", "wanted"),
     [
         ("t^7", r"t^3\cdot t^4", r"Simplify $t^3\cdot t^4$.", 0.0),
-        ("t^7", r"t^3\cdot t^4", "Simplify.", 1.0),
+        ("(x-1)(x+1)", "x^2-1", "Factor it.", 1.0),
         ("t^7", "t^7", r"Simplify $t^3\cdot t^4$.", 1.0),
         ("x^2-1", "x^2-1", "What is $x^2-1$?", 1.0),  # the gold's own text
         ("(x-1)(x+1)", "x^2-1", "Factor $x^2-1$.", 0.0),
