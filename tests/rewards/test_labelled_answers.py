@@ -139,7 +139,7 @@ def plain_math_verify(gold: str, completion: str) -> float | None:
 
 @pytest.mark.slow
 def test_against_todays_graders(capsys):
-    """Prints the table of docs/rewards.md: what TRL's reward and math-verify make of the same cases."""
+    """Prints what TRL's reward and math-verify make of the same cases."""
     usable = [
         (case, reward)
         for case, reward in zip(CASES, score(CASES), strict=True)
