@@ -7,7 +7,7 @@ from typing import Any
 
 from .grader.extraction import Completions, extract_answer, extract_gold
 from .grader.normalization import normalize
-from .grader.words import choice_of, split_label
+from .grader.words import choice_of
 from .inputs import check_inputs, known_golds
 from .reasoning import graded_texts
 
@@ -16,9 +16,9 @@ class MultipleChoiceReward:
     r"""
     Multiple-choice reward. Compares strings only: no worker process, no mathematics.
 
-    The final answer is found as `MathReward` finds it: the last `\boxed{...}`, else `<answer>` tags, `####`,
-    "Answer: B" or "the answer is (B)". It may be "B", "(B)", "B.", "Option B", or the letter with the text of the
-    choice, "(B) 42".
+    The final answer is found as `MathReward` finds it: the last `\boxed{...}`, else the line after `<answer>`, `####`,
+    "Answer:" or "the answer is". It may be "B", "(B)", "B.", "Option B", or the letter with the text of the choice,
+    "(B) 42".
 
     Args:
         letters (`str`, *optional*, defaults to `"ABCDEFGHIJ"`): The letters of the choices.
@@ -82,13 +82,11 @@ class MultipleChoiceReward:
         return None if gold is None else self._letter(extract_gold(gold))
 
     def _chosen(self, text: str) -> str | None:
-        # Alternatives that disagree ("B, or C") choose nothing.
-        letters = {self._letter(answer) for answer in extract_answer(text, require_boxed=self.require_boxed)}
-        return letters.pop() if len(letters) == 1 else None
+        answer = extract_answer(text, self.require_boxed)
+        return None if answer is None else self._letter(answer)
 
     def _letter(self, text: str) -> str | None:
-        text = normalize(text)
-        letter = choice_of(text) or split_label(text)[0]
+        letter = choice_of(normalize(text))
         return letter if letter and letter in self.letters else None
 
 

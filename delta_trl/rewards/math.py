@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from .grader.checks import check_answers, get_pool
-from .grader.extraction import Completions, extract_answer, extract_gold
+from .grader.extraction import Completions, extract_answer, extract_gold, message_text
+from .grader.normalization import normalize
+from .grader.numerals import exact
 from .inputs import check_inputs, known_golds
 from .reasoning import graded_texts
 
@@ -15,7 +17,8 @@ logger = logging.getLogger(__name__)
 
 FAILURES = {"timeouts": ("timeout",), "failed_checks": ("crash", "memory", "error")}
 MISSING = frozenset(("None", "nan", "NaN", "N/A", "n/a", "null", "<NA>"))  # how a column's missing values are written
-LIST_SEPARATOR = re.compile(r",(?!\d{3}(?!\d))|;|\band\b|\bor\b")
+OPERATION = re.compile(r"[+*/^!]|\w\s*-|\\(?:cdot|times|div|frac|sqrt|binom|i*int|sum)(?![A-Za-z])")
+WORDS = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}(?![A-Za-z])")
 
 
 class MathReward:
@@ -23,13 +26,13 @@ class MathReward:
     Verified mathematics reward.
 
     The final answer is extracted from the completion (`grader/extraction.py`) and compared with the gold in a worker
-    process (`grader/equivalence.py`) by math-verify (https://github.com/huggingface/Math-Verify), with guards around
-    it.
+    process (`grader/equivalence.py`): exactly where both are numerals, else at random points;
+    math-verify (https://github.com/huggingface/Math-Verify) parses, and decides the rest.
 
     Args:
         require_boxed (`bool`, *optional*, defaults to `False`):
-            Whether an answer counts only inside `\boxed{...}`. Otherwise, if there is no box, `<answer>` tags, `####`
-            and a final "Answer:" or "the answer is" are read too.
+            Whether an answer counts only inside `\boxed{...}`. Otherwise, if there is no box, the line after
+            `<answer>`, `####`, "Answer:" or "the answer is" is read.
         timeout (`float`, *optional*, defaults to `3.0`):
             Seconds that one check may take; an answer whose check takes longer scores 0.
         num_workers (`int`, *optional*, defaults to `2`):
@@ -87,7 +90,9 @@ class MathReward:
                 Called with columns for TRL's completions table: the gold, the extracted answer, the verdict.
             log_metric (`Callable[[str, float], None]`, *optional*):
                 Called with the shares of timeouts, failed checks, golds that cannot be used, and answers not checked.
-            prompts (`list`, *optional*): Of each completion. One that ends with `<think>` opens its reasoning.
+            prompts (`list`, *optional*):
+                Of each completion. One that ends with `<think>` opens its reasoning. A formula that stands word for
+                word in the prompt is no answer.
             **kwargs: The other columns of the data set; not used.
 
         Returns:
@@ -102,22 +107,22 @@ class MathReward:
         check_inputs(self.__name__, completions, solution=solution)
         golds = [_read_gold(gold) for gold in known_golds(self.__name__, solution)]
         texts = graded_texts(completions, prompts, self.reasoning_opened)
-        answers = [
-            tuple(extract_answer(text, _count_parts(gold), self.require_boxed))
-            for text, gold in zip(texts, golds, strict=True)
-        ]
+        answers = [extract_answer(text, self.require_boxed) for text in texts]
         keys = list(zip(golds, answers, strict=True))
         different = list(dict.fromkeys(keys))
         checked = check_answers(get_pool(self.num_workers), different, self.timeout)
         by_key = dict(zip(different, checked, strict=True))
         verdicts = [by_key[key] for key in keys]
+        for i, prompt in enumerate(prompts or []):
+            if verdicts[i] == "right" and is_copied(answers[i] or "", golds[i], _text_of(prompt)):
+                verdicts[i] = "refused: a formula of the prompt"
 
         unchecked = verdicts.count(None)
         if unchecked:
             logger.warning("%d of %d answers could not be checked: no worker was available.", unchecked, len(keys))
         if log_extra is not None:
             log_extra("gold", golds)
-            log_extra("extracted_answer", [" | ".join(answer) for answer in answers])
+            log_extra("extracted_answer", [answer or "" for answer in answers])
             log_extra("verdict", [verdict or "not checked" for verdict in verdicts])
         if log_metric is not None and verdicts:
             for name, failures in FAILURES.items():
@@ -133,12 +138,30 @@ def _read_gold(gold: Any) -> str:
     return "" if text.strip() in MISSING else extract_gold(text)
 
 
-def _count_parts(gold: str) -> int:
-    """A quick estimate of how many values the gold lists."""
-    inner = gold.strip().removeprefix("\\{").removesuffix("\\}")
-    if re.search(r"[(\[{]", inner):
-        return 1
-    return len([part for part in LIST_SEPARATOR.split(inner) if part.strip()]) or 1
+def is_copied(answer: str, gold: str, prompt: str) -> bool:
+    """
+    Whether an answer is a formula with an operation that stands word for word in the prompt. The gold's own text is
+    not, nor is a numeral, nor what follows "=" in the prompt.
+    """
+    formula, wanted, text = (_formulas(one) for one in (answer, gold, prompt))
+    if exact(normalize(answer)) is not None or not OPERATION.search(formula) or formula == wanted:
+        return False
+    return re.search(rf"(?:^|[$,;:.?]){re.escape(formula)}(?:$|[$,;:.?=])", text) is not None
+
+
+def _formulas(text: str) -> str:
+    """A text without spaces and layout, with `$` in place of words."""
+    text = re.sub(r"\\(?:left|right|displaystyle|[,;!])(?![A-Za-z])|[{}]", "", text.replace("\\dfrac", "\\frac"))
+    text = re.sub(r"\\[()\[\]]|\n", "$", text)
+    return re.sub(r"\s+", "", WORDS.sub("$", text)).strip("$.")
+
+
+def _text_of(prompt: Any) -> str:
+    return (
+        prompt
+        if isinstance(prompt, str)
+        else "\n".join(message_text([{**one, "role": "assistant"}]) for one in prompt)
+    )
 
 
 math_reward = MathReward()

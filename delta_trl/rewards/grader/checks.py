@@ -22,6 +22,7 @@ MEMORY_LIMIT = 1 << 30  # bytes of address space; a worker at work takes about 7
 START_SECONDS = 60.0
 MAX_ATTEMPTS = 3
 MAX_FAILED_STARTS = 3
+GOLD_ALONE = "0.5"  # an answer that takes no time, after a timeout: whether the gold takes it all
 CPU_CLOCK = 2  # CPUCLOCK_SCHED in Linux's clock ids: processor time of all threads
 
 # gmpy2 aborts the process when it runs out of memory; Python's own integers raise MemoryError.
@@ -73,9 +74,10 @@ class GraderProcess:
     def _receive(self, seconds: float) -> dict | None:
         """The next reply; `None` if none comes in that time. Raises EOFError if the process has ended."""
         deadline = time.monotonic() + seconds
-        line = b""
+        readable, line = select.poll(), b""  # select() takes no descriptor of 1,024 and more
+        readable.register(self.stdout, select.POLLIN)
         while not line.endswith(b"\n"):
-            if not select.select([self.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            if not readable.poll(1000 * max(0.0, deadline - time.monotonic())):
                 return None
             part = os.read(self.stdout.fileno(), 65536)
             if not part:
@@ -83,7 +85,7 @@ class GraderProcess:
             line += part
         return json.loads(line)
 
-    def check(self, gold: str, answers: tuple[str, ...], seconds: float) -> str:
+    def check(self, gold: str, answer: str | None, seconds: float) -> str:
         """
         The verdict on an answer (see `judge`); `"timeout"` if the check used up its time.
 
@@ -92,7 +94,7 @@ class GraderProcess:
             EOFError: If the process ended.
         """
         before = self.cpu_seconds()
-        message = {"gold": gold, "answers": answers, "timeout": seconds}
+        message = {"gold": gold, "answer": answer, "timeout": seconds}
         with contextlib.suppress(BrokenPipeError):  # the process has ended: `_receive` raises EOFError
             self.stdin.write(json.dumps(message).encode() + b"\n")  # never blocks: the message fits the empty pipe
         reply = self._receive(seconds)
@@ -131,18 +133,18 @@ def get_pool(size: int) -> WorkerPool[GraderProcess]:
 
 
 def check_answers(
-    pool: WorkerPool[GraderProcess], answers: list[tuple[str, tuple[str, ...]]], seconds: float
+    pool: WorkerPool[GraderProcess], pairs: list[tuple[str, str | None]], seconds: float
 ) -> list[str | None]:
     """
-    The verdicts on pairs of a gold and its answers: the worker's verdict (see `judge`), or
+    The verdicts on pairs of a gold and an answer: the worker's verdict (see `judge`), or
 
-    - `"timeout"`: the check used up its time;
+    - `"timeout"`: the check used up its time; `"unusable gold"` if the gold alone uses it up, too;
     - `"crash"`: a worker crashed on it in the last attempt;
     - `None`: workers could not start, got too little processor time or were killed. Not the answer's fault.
 
     Args:
         pool (`WorkerPool[GraderProcess]`): From `get_pool`.
-        answers (`list[tuple[str, tuple[str, ...]]]`): Golds and answers.
+        pairs (`list[tuple[str, str | None]]`): Golds and answers.
         seconds (`float`): Time limit of each check.
 
     Raises:
@@ -150,7 +152,13 @@ def check_answers(
     """
     failed_starts: list[Exception] = []
 
-    def check(pair: tuple[str, tuple[str, ...]]) -> str | None:
+    def check(pair: tuple[str, str | None]) -> str | None:
+        verdict = attempt(pair)
+        if verdict == "timeout" and attempt((pair[0], GOLD_ALONE)) in ("timeout", "unusable gold"):
+            return "unusable gold"
+        return verdict
+
+    def attempt(pair: tuple[str, str | None]) -> str | None:
         crashed = False
         for _ in range(MAX_ATTEMPTS):
             if len(failed_starts) >= MAX_FAILED_STARTS:
@@ -169,4 +177,4 @@ def check_answers(
                     failed_starts.append(error)
         return "crash" if crashed else None
 
-    return map_in_threads(check, answers, pool.size)
+    return map_in_threads(check, pairs, pool.size)

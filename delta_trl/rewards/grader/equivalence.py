@@ -1,283 +1,272 @@
 r"""Whether an answer equals the gold. Runs in a worker process only.
 
-math-verify is the judge of mathematical equality. It is asked about one value at a time, and only after its known
-holes were closed here: an answer is first taken apart (lists, units, chains of equalities), an answer that restates
-the problem or is too large to evaluate is refused, and a "yes" is vetoed where the two sides differ numerically.
+Types: number, expression, tuple, set or interval, equation, word, quantity; matrices are tuples of rows. A gold of any
+other type is unusable.
 """
 
 import functools
+import itertools
 import re
-from collections.abc import Iterator
 
-from .cases import equal_cases, read_cases, without_braces
-from .congruences import MODULUS, equal_congruences
-from .guards import RefusedError, refuse_shape
-from .lists import MEMBER, equal_lists, equal_named, read_list
+import sympy
+
+from .expressions import equal_equations, nearly_equal, numeric
+from .forms import RefusedError, operations, refuse_large_text, refuse_work
+from .lists import as_points, equal_sets, is_order_free, is_set, read_list
 from .normalization import normalize, split_top_level, squeeze
-from .parsing import REPEATING, UnreadableError, fraction, parse
-from .structures import read_structures, same_structures
-from .units import Unit, parse_unit, split_unit, total_of
-from .values import EQUALITY, INEQUALITY, is_name, relates_unknowns, same_name, split_equation
-from .words import choice_of, choices_of, in_symbols, is_wordy, same_time, same_words, split_label, time_of, unwrap
+from .numerals import exact
+from .parsing import UnreadableError, parse_together, with_symbols
+from .units import equal_quantities, parse_unit, split_unit
+from .words import choice_of, in_symbols, is_wordy, plain_words, same_words, split_label
 
 
 RIGHT, WRONG, NO_ANSWER, UNUSABLE_GOLD = "right", "wrong", "no answer", "unusable gold"
 MAX_GOLD_LENGTH = 1000
 MAX_GOLD_WORDS = 12
-IMPLIES = re.compile(r"\\(?:Rightarrow|implies|therefore|Longrightarrow|to|rightarrow)(?![A-Za-z])")
-# The arguments or indices for which an equation holds: "for all x", "(n \\in \\mathbb{N}^*)", ", n = 1, 2, \\ldots".
-FOR = r"\\text\s*\{\s*,?\s*(?:for|where|with)(?: all| every| any| each)?(?: real| positive| integers?| numbers?)*"
-IN_SET = r"[a-z]\s*\\in\s*\\mathbb\s*\{[A-Z]\}(?:\s*[\^_]\s*(?:\{[^{}]*\}|[*+\d]))?"
-INDICES = r"[kmn]\s*(?:\\ge|>)\s*\d+|[kmn]\s*=\s*\d+(?:\s*,\s*\d+)+\s*,\s*\\[lc]?dots"
-CONDITION = re.compile(
-    rf"(?:\s*[,;]|,?\s*{FOR}\s*\}}|\s*(?=\())\s*\(?\s*(?:{IN_SET}|{INDICES})\s*\)?\s*$"
-    rf"|,?\s*{FOR}(?:\s*\}}\s*[a-z]|\s+[a-z]\s*\}})\s*$"
+EQUALITY = re.compile(r"(?<![<>!:])=+(?![<>])")
+APPROXIMATELY = re.compile(r"\\approx(?![A-Za-z])")
+ROUNDED = re.compile(r"-?\d*\.?\d+")
+CHOICE_GOLD = re.compile(r"\W*(?:text)?\W*[A-J]\W*")
+BASE = re.compile(r"\(?([0-9A-Fa-f.]*\d[0-9A-Fa-f.]*)\)?\s*_\s*\{?\s*(\d+)\s*\}?")
+UNREAD = re.compile(
+    r"\\(?:mapsto|to|rightarrow|equiv|cong|sim|parallel|perp|subset|subseteq|begin)(?![A-Za-z])|\\[bp]?mod"
 )
-DOMAIN = re.compile(r"(?<=[^\s=,])\s*\(\s*([a-z]\s*(?:[<>]|\\(?:le|ge|neq)(?![A-Za-z]))[^()]*)\)$")  # y = x^2 (x > 0)
-SET_BUILDER = re.compile(
-    r"\\lbrace\s*([a-z])\s*(?:\\in\s*\\mathbb\s*\{R\}\s*)?(?:\||:)\s*((?=.*[<>]|.*\\(?:le|ge|neq)(?![A-Za-z]))[^|:]*)\\rbrace\s*"
-)
-OPEN_INTERVAL = re.compile(r"([\[\]])([^\[\](),]+,[^\[\](),]+)([\[\]])")  # ]2, 5] is (2, 5]
-LABEL = re.compile(
-    r"^(?:\\text\s*\{)?\s*(?:(?:so|thus|hence|therefore),?\s+)?(?:the\s+)?(?:final\s+)?"
-    r"(?:answer|result|solution|value|total|number|probability|area|sum)s?\s*(?:is|are|:|=|equals)\s*:?\s*\}?\s*",
-    re.IGNORECASE,
-)
-KIND = re.compile(
-    r"^\\text\s*\{\s*(?:the\s+)?(?:point|vector|ordered (?:pair|triple)|interval|set)s?\s*\}\s*(?=[(\[\\])", re.I
-)
-VALUE_OF = re.compile(
-    r"^\\text\s*\{\s*(?:the\s+)?value\s+of\s*\}?\s*([A-Za-z])\s*(?:\\text\s*\{)?\s*is\s*\}\s*", re.IGNORECASE
-)
-# Relations of sets, statements or lines named by letters, and conditions on the elements of a set.
-SYMBOLIC = re.compile(
-    r"(?<![A-Za-z\\\d])[A-Za-z]'?\s*\\(?:cap|cup|setminus|land|lor|wedge|vee|to|mapsto|parallel|perp|sim|subset|subseteq|iff"
-    r"|Rightarrow|Leftrightarrow)(?![A-Za-z])|\\(?:parallel|perp|neg|lnot|forall|exists|subset|subseteq|iff|mapsto)(?![A-Za-z])"
-    r"|\\lbrace[^{}<>]*(?:\||:)[^{}<>]*(?:\\in|=)"
-)
-COMMUTES = [
-    re.compile(rf"\\(?:{names})(?![A-Za-z])") for names in ("cap", "cup", "land|wedge", "lor|vee", "parallel", "perp")
-]
-BASE = re.compile(r"\(?([0-9A-Za-z.]+)\)?\s*_\s*\{?\s*(?:\\text\s*\{)?\s*(\w+)\s*\}?\s*\}?")
-BASE_NAMES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,
-              "twelve": 12, "sixteen": 16}  # fmt: skip
+CUT_OFF = sympy.Rational(999, 1000)  # less than one unit, whatever the last digit of a decimal
+NAMING = re.compile(r"[A-Za-z]|[A-Z]{2,3}|\\[a-z]+|[A-Za-z]\s*\([^()=]*\)|\\angle\s*[A-Z]{1,3}")
+TEXT_NAME = re.compile(r"\\text\s*\{[^{}]*\}")
 
 
-def judge(gold: str, answers: list[str]) -> str:
+def judge(gold: str, answer: str | None) -> str:
     """
-    The verdict on the alternatives of an answer.
+    The verdict on an answer.
 
     Args:
         gold (`str`): The gold as it was extracted.
-        answers (`list[str]`): The alternatives that the completion gives; all of them have to be right.
+        answer (`str` or `None`): The answer as it was extracted.
 
     Returns:
         `str`: `"right"`, `"wrong"`, `"no answer"`, `"unusable gold"`, or `"refused: ..."` and why.
     """
+    target = read_gold(gold)
+    if target is None:
+        return UNUSABLE_GOLD
+    if answer is None:
+        return NO_ANSWER
     try:
-        return _judge(gold, answers)
+        return RIGHT if _equal(target, normalize(answer)) else WRONG
     except MemoryError:
         raise
-    except Exception as error:
-        if _is_at_fault(gold):
+    except RefusedError as error:
+        return UNUSABLE_GOLD if _is_at_fault(target) else f"refused: {error}"
+    except Exception:
+        if _is_at_fault(target):
             return UNUSABLE_GOLD
-        if isinstance(error, RefusedError):
-            return f"refused: {error}"
         raise
 
 
 @functools.lru_cache(maxsize=4096)
-def _is_at_fault(gold: str) -> bool:
-    """Whether a gold fails even with the answer 0: it is too large, or sympy cannot read it."""
+def read_gold(gold: str) -> str | None:
+    """A gold in its normal spelling; None if it cannot be used: empty, too long, or of no type that is compared."""
+    if not gold or len(gold) > MAX_GOLD_LENGTH:
+        return None
+    text = normalize(gold)
+    if not text or UNREAD.search(text):
+        return None
+    if is_wordy(text):
+        return text if len(plain_words(text).split()) <= MAX_GOLD_WORDS else None
+    return text if _is_readable(text) else None
+
+
+def _is_readable(text: str) -> bool:
+    """Whether every element of a text can be read."""
+    brackets, elements = read_list(text)
+    if brackets or len(elements) > 1:
+        return all(map(_is_readable, elements))
+    if exact(text) is not None or BASE.fullmatch(text) or is_wordy(text) or equal_sets(text, text) is not None:
+        return True
+    sides = [
+        side
+        for part in split_top_level(text, EQUALITY)
+        for side in re.split(r"<|>|\\(?:le|ge|neq|approx)(?![A-Za-z])", part)
+    ]
+    value, unit = split_unit(sides[-1].strip())
+    if len(sides) > 1 and read_list(sides[-1])[0]:
+        return _is_readable(sides[-1])
     try:
-        _judge(gold, ["0"])
+        parse_together(value if unit and (parse_unit(unit) or "\\text" in unit) else sides[-1].strip())
+    except UnreadableError:
+        return False
+    return True
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_at_fault(target: str) -> bool:
+    """Whether a gold fails even with the answer 0: it is too large to evaluate."""
+    try:
+        _equal(target, "0.5")
+        refuse_large_text("", target)
     except MemoryError:
         raise
+    except RefusedError as error:
+        return "final form" not in str(error)
     except Exception:
         return True
     return False
 
 
-def _judge(gold: str, answers: list[str]) -> str:
-    target = read_gold(gold)
-    if target is None:
-        return UNUSABLE_GOLD
-    if not answers:
-        return NO_ANSWER
-    return RIGHT if all(_equal(target, _normal(answer)) for answer in answers) else WRONG
-
-
-@functools.lru_cache(maxsize=4096)
-def read_gold(gold: str) -> str | None:
-    """The normal form of a gold; None if nothing can be compared with it."""
-    if len(gold) > MAX_GOLD_LENGTH:
-        return None
-    text = re.sub(r"^\\approx(?![A-Za-z])\s*", "", _normal(gold))
-    if not re.search(r"\w|\\infty|\\emptyset", re.sub(r"\\(?:text|frac|sqrt|d?frac)\b", "", text)):
-        return None
-    if text.count("{") != text.count("}"):
-        return None
-    if is_wordy(text):
-        return text if len(unwrap(text).split()) <= MAX_GOLD_WORDS else None
-    if time_of(text) or BASE.fullmatch(text) or choice_of(text) or fraction(text) is not None:
-        return text
-    if read_structures(text) or read_cases(text) or SYMBOLIC.search(text):
-        return text
-    text = _bare_set(CONDITION.sub("", text))
-    for element in _leaves(text):
-        if element == "\\ldots":
-            continue
-        value, unit = split_unit(element)
-        candidates = [element, value] if unit and parse_unit(unit) else [element]
-        if not any(_parses(part) for candidate in candidates for part in [candidate.rstrip(" %")]):
-            return None
-    return text
-
-
-def _leaves(text: str) -> Iterator[str]:
-    """The elements of a list, and of the lists in it."""
-    brackets, elements = read_list(text)
-    for element in elements:
-        yield from _leaves(element) if brackets or len(elements) > 1 else [element]
-
-
-def _normal(text: str) -> str:
-    return DOMAIN.sub(r", \1", total_of(without_braces(normalize(text))))
-
-
-def _parses(text: str) -> bool:
-    if MODULUS.fullmatch(text) or REPEATING.fullmatch(text) or re.fullmatch(r"[\d\s:]+", text):
-        return True
-    try:
-        refuse_shape(text, text)
-        parse(MEMBER.sub("", text), False, False)
-    except (RefusedError, UnreadableError):
-        return False
-    return True
-
-
 def _equal(gold: str, answer: str) -> bool:
     if squeeze(gold) == squeeze(answer):
         return True
-    if "?" in answer and "?" not in gold:
-        raise RefusedError("a question")
-    if structures := read_structures(gold):
-        refuse_shape(gold, answer)
-        return same_structures(structures, LABEL.sub("", answer))
-    if pieces := read_cases(gold):
-        given_pieces = read_cases(answer)
-        return given_pieces is not None and equal_cases(pieces, given_pieces, _equal)
-    if SYMBOLIC.search(gold) and not INEQUALITY.search(gold) and not in_symbols(gold, answer):
-        refuse_shape(gold, answer)
-        return _same_symbols(gold, answer)
-    if words := re.fullmatch(r"\\text\s*\{([^{}]*)\}", answer):
-        answer = rf"\text{{{LABEL.sub('', words[1]) or words[1]}}}"
-    answer = KIND.sub("", answer)
-    answer = VALUE_OF.sub(r"\1 = ", LABEL.sub("", answer)).strip() or answer
-    if "." in gold:  # a decimal gold may be rounded, so an answer may begin with \approx
-        answer = re.sub(r"^\\approx(?![A-Za-z])\s*", "", answer)
-    if (wanted := choices_of(gold)) and (chosen := choices_of(answer)):
-        return wanted == chosen
-    letter, gold_content = split_label(gold)
-    given, content = split_label(answer)
-    if choice := letter or (choice_of(gold) if re.fullmatch(r"\W*[A-J]\W*", unwrap(gold)) else None):
-        chosen_one = given or choice_of(answer)
-        if chosen_one is not None:
-            contradicts = letter and given and not _equal(gold_content, content)
-            return chosen_one == choice and not contradicts
-        return letter is not None and _equal(gold_content, answer)
-    if given is not None:
-        answer = content
-    if same_time(gold, answer):
+    if CHOICE_GOLD.fullmatch(gold) and (letter := choice_of(gold)) is not None:
+        return choice_of(answer) == letter
+    label, content = split_label(answer)
+    if label is not None:
+        gold_label, gold_content = split_label(gold)
+        return (gold_label in (None, label)) and _equal(gold_content, content)
+    if split_label(gold)[0] is not None:
+        return choice_of(answer) == split_label(gold)[0] or _equal(split_label(gold)[1], answer)
+    refuse_large_text(gold, answer)
+    if _is_words(gold) and same_words(gold, answer):
         return True
-    if is_wordy(gold) and not _unit_of(gold) and (same_words(gold, answer) or len(read_list(gold)[1]) == 1):
-        return same_words(gold, answer) or _equal_in_symbols(gold, answer)
-    if is_wordy(answer) and _equal_in_symbols(gold, answer):
+    gold, answer = in_symbols(gold), in_symbols(answer)
+    return _equal_lists(gold, answer)
+
+
+def _equal_lists(gold: str, answer: str) -> bool:
+    if squeeze(gold) == squeeze(answer):
         return True
-    if (base := _in_base(gold, answer)) is not None:
-        return base
-    if IMPLIES.search(answer) and not IMPLIES.search(gold):
-        answer = split_top_level(answer, IMPLIES)[-1].strip()
-        if not EQUALITY.search(answer):  # "2x = 4, so x = 2" derives; "x = 8, so 7" gives two values
-            raise RefusedError("an implication that gives no equation")
-    gold, answer = (_bare_set(MEMBER.sub("", CONDITION.sub("", text))) for text in (gold, answer))
-    if (same := equal_congruences(gold, answer)) is not None:
+    (gold, gold_names), (answer, names) = as_points(gold), as_points(answer)
+    if gold_names and names and gold_names != names:
+        return False
+    if (is_set(gold) or is_set(answer)) and (same := equal_sets(_value(gold), _value(answer))) is not None:
         return same
-    if (same := equal_named(gold, answer)) is not None:
-        return same
-    gold, answer = _strip_names(gold, answer)
-    return equal_lists(gold, answer)
+    (gold_brackets, wanted), (brackets, given) = read_list(gold), read_list(answer)
+    if not gold_brackets and not brackets and len(wanted) == len(given) == 1:
+        return _equal_single(gold if "\\pm" not in gold else wanted[0], answer)
+    if len(wanted) == 1 and not gold_brackets and _value(gold) != gold:
+        return _equal_sides(gold, answer)
+    if len(given) == 1 and not brackets and _value(answer) != answer:
+        return _equal_lists(gold, _value(answer))
+    order_free = is_order_free(gold_brackets, brackets)
+    if order_free is None or len(wanted) != len(given):
+        return False
+    if not order_free:
+        return all(_equal_lists(one, other) for one, other in zip(wanted, given, strict=True))
+    left = sorted(given, key=lambda other: squeeze(other) not in map(squeeze, wanted))
+    for one in sorted(wanted, key=lambda other: squeeze(other) not in map(squeeze, given)):
+        found = next((other for other in left if _equal_or_refused(one, other)), None)
+        if found is None:
+            return False
+        left.remove(found)
+    return True
 
 
-def _strip_names(gold: str, answer: str) -> tuple[str, str]:
-    """Both without the name of the value: `(x, y) = (1, 2)`, `P(1, 2)`, `P(A \\cup B) = 1/2`."""
-    (gold_name, gold_value), (name, value) = map(_split_name, (gold, answer))
-    if (name and not gold_name and len(split_equation(gold_value)) == 2) or relates_unknowns(gold):
-        return gold, answer
-    if name and (not gold_name or same_name(gold_name, name)):
-        return gold_value, value
-    if not name and not gold_name:
-        return gold_value, value
-    return (gold_value, answer) if gold_name and not EQUALITY.search(answer) else (gold, answer)
+def _equal_or_refused(gold: str, answer: str) -> bool:
+    """As `_equal_lists`: an element that is refused equals nothing."""
+    try:
+        return _equal_lists(gold, answer)
+    except RefusedError:
+        return False
 
 
-def _split_name(text: str) -> tuple[str, str]:
-    if points := re.fullmatch(r"(\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])+\s*\))\s*=\s*([^=]+)", text):
-        return points[1], points[2]  # (x, y) = (1, 2), (2, 1)
-    if point := re.match(r"([A-Z])\s*(?=\([^()]*,[^()]*\)$)", text):
-        return "", text[point.end() :]
-    if "\\approx" in text or len(sides := split_equation(text)) != 2:
-        return "", text
-    left = sides[0]
-    names = left[1:-1].split(",") if left.startswith("(") and left.endswith(")") else [left]
-    return (sides[0], sides[1]) if all(map(is_name, names)) and sides[1] else ("", text)
+def _equal_single(gold: str, answer: str) -> bool:
+    """Compare two texts that are no lists."""
+    if EQUALITY.search(gold) or EQUALITY.search(answer) or APPROXIMATELY.search(gold + answer):
+        return _equal_sides(gold, answer)
+    if (gold_base := BASE.fullmatch(gold)) or BASE.fullmatch(answer):
+        given = BASE.fullmatch(answer) or re.fullmatch(r"([0-9A-Fa-f.]+)", answer)
+        if not gold_base or not given:
+            return False
+        return gold_base[1].upper() == given[1].upper() and (given.re is not BASE or gold_base[2] == given[2])
+    if _is_words(gold) or _is_words(answer):
+        return same_words(gold, answer)
+    return equal_quantities(gold, answer)
 
 
-def _same_symbols(gold: str, answer: str) -> bool:
-    """Whether two symbolic texts are equal, up to the order of operands that commute."""
-    gold, answer = (re.sub(r"(\\lbrace[^|]*?):", r"\1|", text) for text in (gold, answer))
-    for operation in COMMUTES:
-        parts = [sorted(map(squeeze, split_top_level(text, operation))) for text in (gold, answer)]
-        if len(parts[0]) > 1:
-            return parts[0] == parts[1]
-    return squeeze(gold) == squeeze(answer)
+def _is_words(text: str) -> bool:
+    """Whether a text is made of words, and no value with a unit."""
+    return is_wordy(text) and not split_unit(text)[1]
 
 
-def _unit_of(text: str) -> Unit | None:
-    """The unit of a text that is a value with a unit; None if it is not."""
-    value, unit = split_unit(text)
-    return parse_unit(unit) if unit and not is_wordy(value) else None
+def _equal_sides(gold: str, answer: str) -> bool:
+    """Compare two texts of which at least one is an equation: its last side counts, unless it relates unknowns."""
+    gold_sides, sides = _sides(gold), _sides(answer)
+    if len(gold_sides) == 2 and _relates_unknowns(gold_sides[0]):
+        if len(sides) != 2:
+            return False
+        refuse_work(gold, answer)
+        most = sum(map(operations, gold_sides)) + 2  # a term may change its side
+        if sum(map(operations, sides)) > most:
+            raise RefusedError("no final form: too many operations")
+        return equal_equations((gold_sides[0], gold_sides[1]), (sides[0], sides[1]))
+    if len(gold_sides) == len(sides) == 2 and _is_name(gold_sides[0]) and _is_name(sides[0]):
+        if _name(gold_sides[0]) != _name(sides[0]):
+            return equal_equations((gold_sides[0], gold_sides[1]), (sides[0], sides[1]))
+    if len(gold_sides) == len(sides) == 2 and _is_name(gold_sides[0]) and numeric(gold_sides[1]) is None:
+        few = sum(map(operations, sides)) <= sum(map(operations, gold_sides)) + 2
+        if few and not _is_name(sides[0]) and equal_equations((gold_sides[0], gold_sides[1]), (sides[0], sides[1])):
+            return True
+    return _equal_lists(_value(gold), _value(answer, "." in gold))
 
 
-def _equal_in_symbols(gold: str, answer: str) -> bool:
-    symbols = in_symbols(gold, answer)
-    return symbols is not None and equal_lists(*symbols)
+def _value(text: str, may_be_rounded: bool = False) -> str:
+    r"""
+    The last side of an equation, whose numbers have to agree; the first in `42 = x`. Of `\sqrt{2} \approx 1.41` it is
+    the exact side, or where the gold is a decimal the last one.
+    """
+    first, *rounded = [part.strip() for part in split_top_level(text, APPROXIMATELY)]
+    sides = _sides(first)
+    numbers = [
+        (side, value)
+        for side in sides
+        if not is_wordy(side) and (value := numeric(side.replace("\\usd", ""))) is not None
+    ]
+    for (side, one), (next_side, other) in itertools.pairwise(numbers):
+        written = exact(side), exact(next_side)
+        if not nearly_equal(one, other) or (None not in written and written[0] != written[1]):
+            raise RefusedError("the sides disagree")
+    value = sides[0] if len(sides) == 2 and _is_name(sides[1]) and not _is_name(sides[0]) else sides[-1]
+    if not rounded:
+        return value
+    exact_value = numeric(value)
+    for side in rounded:
+        if exact_value is not None and not (ROUNDED.fullmatch(side) and _rounds_to(exact_value, side)):
+            raise RefusedError("the sides disagree")
+    return rounded[-1] if may_be_rounded or exact_value is None else value
 
 
-def _bare_set(text: str) -> str:
-    """`{x | x > 2}` as its condition, `]2, 5]` as `(2, 5]`; other texts as they are."""
-    if builder := SET_BUILDER.fullmatch(text):
-        return re.sub(rf"(?<![A-Za-z\\]){builder[1]}(?![A-Za-z])", "x", builder[2].strip())
-    if (interval := OPEN_INTERVAL.fullmatch(text)) and interval[1] + interval[3] != "[]":
-        return ("(" if interval[1] == "]" else "[") + interval[2] + (")" if interval[3] == "[" else "]")
-    return text
+def _rounds_to(value: sympy.Expr, text: str) -> bool:
+    """Whether a decimal is the value, rounded to the nearest or cut off."""
+    rest, unit = value - sympy.Rational(text), sympy.Rational(1, 10 ** len(text.partition(".")[2]))
+    return bool(2 * abs(rest) <= unit or ("." in text and abs(rest) < unit * CUT_OFF and rest * value > 0))
 
 
-def _in_base(gold: str, answer: str) -> bool | None:
-    """Compare numbers that are written with a base, `1010_2`; None if these are not."""
-    answer = re.sub(r"\s*\\text\s*\{\s*\(?(?:in )?base[ -](\w+)\)?\s*\}", r"_{\1}", answer)
-    gold, answer = (re.sub(r"\\text\s*\{\s*(\w+)\s*\}", r"\1", text) for text in (gold, answer))
-    given = BASE.fullmatch(answer)
-    wanted = BASE.fullmatch(gold)
-    if not (given and given[1][0].isalnum() and _base(given[2])) or re.fullmatch(r"[a-z]", given[1]):
-        if wanted and _base(wanted[2]) and re.fullmatch(r"[0-9A-Fa-f]+", answer) and re.search(r"\d", wanted[1]):
-            return wanted[1].upper() == answer.upper()
-        return None
-    if not re.search(r"\d", given[1]):
-        return None
-    digits, base = (wanted[1], _base(wanted[2])) if wanted else (gold, 10)
-    return digits.upper() == given[1].upper() and base == _base(given[2])
+def _sides(text: str) -> list[str]:
+    sides = [side.strip() for side in split_top_level(text, EQUALITY)]
+    sides = sides if all(sides) else [text]
+    return [re.sub(r"^[A-Za-z]\s*\\in(?![A-Za-z])\s*", "", side) for side in sides]
 
 
-def _base(name: str) -> int | None:
-    return int(name) if name.isdigit() else BASE_NAMES.get(name.lower())
+def _name(text: str) -> str:
+    return squeeze(TEXT_NAME.sub(lambda match: plain_words(match[0]), text)).lower()
+
+
+def _is_name(text: str) -> bool:
+    """Whether a side only names a value: a symbol, a word, a segment `AB`, `f(x)`."""
+    rest = re.sub(r"Q_\{\d+\}", "x", with_symbols(text)).strip()
+    return bool(NAMING.fullmatch(rest)) and rest not in ("e", "i", "\\pi", "\\infty", "\\emptyset")
+
+
+def _relates_unknowns(left: str) -> bool:
+    """Whether the left side of a gold is an expression of unknowns, and no name or operation: `x + y`, `x^2`."""
+    if _is_name(left) or re.match(r"\\(?:i*int|sum|lim|prod|frac\s*\{\s*(?:d|\\partial))|\\?\||[A-Za-z]+\s*\(", left):
+        return False
+    try:
+        (expression,) = parse_together(left)
+    except UnreadableError:
+        return False
+    return bool(getattr(expression, "free_symbols", None)) and bool(
+        getattr(expression, "is_Add", False)
+        or getattr(expression, "is_Mul", False)
+        or getattr(expression, "is_Pow", False)
+    )

@@ -32,7 +32,9 @@ def read_job(stream: io.FileIO, parent_pid: int) -> dict | None:
     Normally the input ends then. But a process that the parent forked may hold the other end of the pipe open, so the
     parent's id is checked as well.
     """
-    while not select.select([stream], [], [], PARENT_CHECK_SECONDS)[0]:
+    readable = select.poll()
+    readable.register(stream, select.POLLIN)
+    while not readable.poll(1000 * PARENT_CHECK_SECONDS):
         if os.getppid() != parent_pid:
             return None
     line = stream.readline()
@@ -43,7 +45,7 @@ def main(parent_pid: int, memory_limit: int) -> None:
     """Serve jobs until the parent goes away. The protocol has its own descriptor: a stray print cannot corrupt it."""
     replies = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    # Unbuffered, so that select() and readline() agree on what is left to read.
+    # Unbuffered, so that poll() and readline() agree on what is left to read.
     jobs = os.fdopen(os.dup(0), "rb", buffering=0)
     limit_memory(memory_limit)
     # The default action of SIGALRM is carried out by the kernel: it ends this process even inside a C function that
@@ -60,7 +62,7 @@ def main(parent_pid: int, memory_limit: int) -> None:
         signal.setitimer(signal.ITIMER_REAL, job["timeout"] + GRACE_SECONDS)
         out_of_memory = False
         try:
-            verdict = judge(job["gold"], job["answers"])
+            verdict = judge(job["gold"], job["answer"])
         except MemoryError:
             verdict, out_of_memory = "memory", True
         except Exception as error:  # sympy may raise anything on nonsense; counted as a failed check

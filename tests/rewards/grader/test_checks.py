@@ -15,7 +15,7 @@ from delta_trl.rewards.grader.checks import GraderProcess, check_answers
 from delta_trl.sandbox.pool import WorkerPool
 
 
-HARD_GOLD = r"\int_0^\infty \sin(x^x)\,dx"  # nothing refuses a gold, and sympy does not get anywhere with this one
+HARD_GOLD = r"\int_0^\infty \sin(x^x)\,dx"  # sympy does not get anywhere with it: it cannot be used
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def new_pool():
 
 
 def run(pool, *pairs, seconds=3.0):
-    return check_answers(pool, [(gold, (answer,)) for gold, answer in pairs], seconds)
+    return check_answers(pool, list(pairs), seconds)
 
 
 def wait_until(condition, seconds=10.0):
@@ -54,7 +54,7 @@ def test_workers_start_lazily_and_are_reused(new_pool):
 
 def test_a_stuck_worker_costs_one_item(pool):
     pairs = [("1", "1"), (HARD_GOLD, "1"), ("2", "2"), ("3", "4")]
-    assert run(pool, *pairs, seconds=1.0) == ["right", "timeout", "right", "wrong"]
+    assert run(pool, *pairs, seconds=1.0) == ["right", "unusable gold", "right", "wrong"]
 
 
 def test_killed_idle_workers_cost_nothing(pool, caplog):
@@ -80,7 +80,7 @@ def test_a_worker_killed_at_work_costs_nothing(pool):
 
     killer = threading.Thread(target=kill_one_at_work)
     killer.start()
-    assert run(pool, (HARD_GOLD, "1"), ("1", "1"), seconds=2.0) == ["timeout", "right"]
+    assert run(pool, (HARD_GOLD, "1"), ("1", "1"), seconds=2.0) == ["unusable gold", "right"]
     killer.join()
 
 
@@ -145,7 +145,7 @@ SCRIPT = """
     import sys, threading, time
     from delta_trl.rewards.grader.checks import check_answers, get_pool
     pool = get_pool(2)
-    check_answers(pool, [("1", ("1",)), ("2", ("2",))], 3.0)
+    check_answers(pool, [("1", "1"), ("2", "2")], 3.0)
     print(*[worker.process.pid for worker in pool.workers], flush=True)
     {then}
 """
@@ -176,7 +176,7 @@ def test_a_worker_waits_for_jobs_as_long_as_its_parent_is_there(monkeypatch):
 @pytest.mark.processes
 @pytest.mark.parametrize(
     "then",
-    ["time.sleep(60)", f"check_answers(pool, [({HARD_GOLD!r}, ('1',))] * 2, 1.0)"],
+    ["time.sleep(60)", f"check_answers(pool, [({HARD_GOLD!r}, '1')] * 2, 1.0)"],
     ids=["idle", "at work"],
 )
 def test_nothing_is_left_after_kill_9(then):
@@ -199,7 +199,7 @@ def test_nothing_is_left_at_exit():
 
 @pytest.mark.processes
 def test_a_daemon_thread_at_work_does_not_hold_up_the_exit():
-    batch = f"lambda: check_answers(pool, [({HARD_GOLD!r}, (str(k),)) for k in range(40)], 1.0)"
+    batch = f"lambda: check_answers(pool, [({HARD_GOLD!r}, str(k)) for k in range(40)], 1.0)"
     process, workers = start_script(f"threading.Thread(target={batch}, daemon=True).start(); time.sleep(0.5)")
     assert process.wait(timeout=10) == 0
     process.stdout.close()

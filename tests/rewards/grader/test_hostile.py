@@ -43,7 +43,6 @@ def test_none_scores_hangs_or_crashes(reward, every):
     thread.join()
     right = [name for (name, _, _), score in zip(cases, scores, strict=True) if score not in (0.0, None)]
     assert not right
-    assert columns["verdict"].count("timeout") >= 1  # their workers had to be killed
     assert time.monotonic() - started < len(cases) * (TIMEOUT + 1)
     assert reward([r"\boxed{1}"], ["1"]) == [1.0]
 

@@ -7,7 +7,7 @@ import pytest
 
 from delta_trl.rewards import multiple_choice_reward
 from delta_trl.rewards.grader.extraction import MAX_ANSWER_LENGTH, extract_answer, extract_gold
-from delta_trl.rewards.math import _count_parts
+from delta_trl.rewards.math import is_copied
 
 
 LENGTH = 10_000
@@ -57,12 +57,16 @@ def test_the_answer_is_found(prefixes):
 
 
 def test_the_gold_is_found():
-    check(lambda text: _count_parts(extract_gold(text)), LENGTH, ("", "1", "The answer is 1"))
+    check(extract_gold, LENGTH, ("", "1", "The answer is 1"))
 
 
 def test_choices_are_read():
     """Compared in the trainer's process too, though no longer than an answer may be."""
     check(lambda text: multiple_choice_reward([f"\\boxed{{{text}}}"], ["A"]), MAX_ANSWER_LENGTH - 20, ("", "1", "A"))
+
+
+def test_formulas_of_the_prompt_are_found():
+    check(lambda text: is_copied(text[:MAX_ANSWER_LENGTH], "1", text), LENGTH, ("", "x+1"))
 
 
 @pytest.mark.parametrize("text", ["The answer is 1" + " " * LENGTH + "x", "\\boxed{" * LENGTH + "1" + "}" * LENGTH])
