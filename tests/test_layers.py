@@ -31,22 +31,22 @@ SCRIPTS = ("gpu", "build", "endurance", "studies", "benchmarks")
 # Lines of Python that each room may have, and `raise` statements of the package. CONTRIBUTING.md says what raising one
 # takes; whoever deletes lowers it.
 BUDGET = {
-    "arguments": 176,
-    "audit": 727,
-    "cli": 116,
-    "commands": 668,
-    "credit": 1997,
-    "data": 512,
-    "evaluation": 1152,
-    "files": 74,
-    "policy": 846,
-    "report": 1399,
-    "rewards": 4392,
-    "sandbox": 3452,
-    "trainer": 1921,
-    "version": 1,
+    "arguments": 180,
+    "audit": 730,
+    "cli": 120,
+    "commands": 670,
+    "credit": 2000,
+    "data": 520,
+    "evaluation": 1160,
+    "files": 80,
+    "policy": 850,
+    "report": 1400,
+    "rewards": 2730,
+    "sandbox": 3460,
+    "trainer": 1930,
+    "version": 10,
 }
-RAISES = 263
+RAISES = 255
 
 
 def module_of(path: Path) -> tuple[str, ...]:
