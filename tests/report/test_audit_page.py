@@ -16,7 +16,7 @@ def audited(tmp_path_factory):
 
 @pytest.mark.parametrize("width", [1300, 420])
 def test_windows_do_not_scroll_sideways(audited, open_page, width):
-    page = open_page(audited, ready=False, viewport={"width": width, "height": 800})
+    page = open_page(audited, viewport={"width": width, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
@@ -24,6 +24,6 @@ def test_windows_do_not_scroll_sideways(audited, open_page, width):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_accessibility_rules(audited, open_page, scheme):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    page = open_page(audited, ready=False, color_scheme=scheme, bypass_csp=True)
+    page = open_page(audited, color_scheme=scheme, bypass_csp=True)
     results = axe.Axe().run(page)
     assert results.violations_count == 0, results.generate_report()
