@@ -1,8 +1,6 @@
 """`delta-trl train`: what a folder holds is not written over, and the best checkpoint is kept."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -11,7 +9,6 @@ from delta_trl.cli import main
 from delta_trl.commands.folder import resume_from
 
 from ..corpus import tiny
-from ..distributed.launch import ROOT
 
 
 def make_checkpoint(folder, step, whole=True):
@@ -80,13 +77,3 @@ def test_the_best_checkpoint_is_kept(tmp_path, capsys):
     assert "output_dir" in capsys.readouterr().err
     assert main(["train", "--config", recipe, "--resume_from_checkpoint", "true", "--max_steps", "5"]) == 0
     assert json.loads((tmp_path / "run" / "trainer_state.json").read_text())["global_step"] == 5
-
-
-@pytest.mark.processes
-def test_a_launch_that_starts_one_process_of_two(tmp_path):
-    """accelerate does so on CPUs, without a word."""
-    launch = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch", "--cpu", "--num_processes", "2"]
-    command = [*launch, str(ROOT / "scripts/train.py"), "--config", tiny.recipe(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "accelerate launch was asked for 2 processes and started one" in done.stdout + done.stderr
