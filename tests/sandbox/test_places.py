@@ -31,7 +31,7 @@ try:
 except SandboxUnavailableError as error:
     print("REFUSED", error)
 hard = r"\int_0^\infty \sin(x^x)\,dx"
-assert MathReward(num_workers=1, timeout=1.0)([r"\boxed{1}", r"\boxed{1}"], ["1", hard]) == [1.0, 0.0]
+assert MathReward(num_workers=1, timeout=1.0)([r"\boxed{1}", r"\boxed{1}"], ["1", hard]) == [1.0, None]
 """
 EXPECTED = {
     "here": "TIER A",
