@@ -1,13 +1,5 @@
 """Describes in words how completions were sampled: an accuracy means little without that."""
 
-from typing import TYPE_CHECKING
-
-
-if TYPE_CHECKING:  # reports need no TRL
-    from trl import GRPOConfig
-
-SAMPLING = ("temperature", "top_p", "top_k", "min_p")
-
 
 def describe(
     temperature: float, top_p: float | None = None, top_k: int | None = None, min_p: float | None = None
@@ -21,9 +13,3 @@ def describe(
     if min_p:
         words.append(f"min-p {min_p:g}")
     return f"sampled at {', '.join(words)}"
-
-
-def describe_training(args: "GRPOConfig") -> str:
-    """As [`describe`], of a [`~trl.GRPOConfig`]; `generation_kwargs` take precedence, as in TRL."""
-    chosen = {name: getattr(args, name) for name in SAMPLING} | (args.generation_kwargs or {})
-    return describe(**{name: chosen[name] for name in SAMPLING})
