@@ -53,6 +53,13 @@ def valid_tokens(batch) -> torch.Tensor:
     return mask & batch["tool_mask"].bool() if "tool_mask" in batch else mask
 
 
+def response_advantages(batch) -> torch.Tensor:
+    """The advantages of the responses (B,), of a batch whose advantages are weighted (B, T)."""
+    if batch["advantages"].ndim == 1:
+        return batch["advantages"]
+    return (batch["advantages"].sum(1) / batch["token_coefficients"].sum(1)).nan_to_num()
+
+
 def plain_forward(model, batch, temperature: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
     """Hidden states before each completion token (B, T, d) and log-probs (B, T), by the model's own forward."""
     ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
@@ -69,7 +76,7 @@ def expected_coefficients(model, batch, **options) -> torch.Tensor:
         hidden, log_probs = plain_forward(model, batch)
     valid = valid_tokens(batch)
     v = (1 - log_probs.exp())[valid][:, None] * hidden[valid]
-    advantages = batch["advantages"][:, None].expand_as(valid)[valid]
+    advantages = response_advantages(batch)[:, None].expand_as(valid)[valid]
     expected = torch.zeros(valid.shape)
     expected[valid] = torch.tensor(oracle.coefficients(v, advantages, **options)[0], dtype=torch.float32)
     return expected

@@ -78,7 +78,7 @@ class Tokens:
     Args:
         ids (`torch.Tensor` of shape `(B, T)`): Completions, padded.
         mask (`torch.Tensor` of shape `(B, T)`): The tokens that the loss counts, N of them.
-        advantages (`torch.Tensor` of shape `(B,)`): Of the responses.
+        advantages (`torch.Tensor` of shape `(B,)` or `(B, T)`): Of the responses, or of their tokens.
         rewards (`torch.Tensor` of shape `(B,)`, *optional*): NaN where a response could not be scored.
         groups (`torch.Tensor` of shape `(B,)`, *optional*): Number of each response's prompt, over all ranks.
         policy ([`Policy`], *optional*): Where values that are not known yet are fetched from.
@@ -110,8 +110,8 @@ class Tokens:
         self._policy = policy
         self.ids = self.flat(ids)
         self.advantages = self.flat(advantages)
-        self.rewards = self.flat(torch.full_like(advantages, torch.nan) if rewards is None else rewards)
         rows = torch.arange(len(mask), device=mask.device)
+        self.rewards = self.flat(torch.full_like(rows, torch.nan, dtype=torch.float32) if rewards is None else rewards)
         self.row = self.flat(rows)
         self.group = self.flat(torch.zeros_like(rows) if groups is None else groups)
         per_token = {"log_probs": log_probs, "old_log_probs": old_log_probs, "entropies": entropies}
@@ -119,6 +119,21 @@ class Tokens:
             **{name: self.flat(values) for name, values in per_token.items() if values is not None},
             **{name: value for name, value in (("hidden", hidden), ("head", head)) if value is not None},
         }
+
+    @classmethod
+    def of_batch(cls, batch: dict[str, torch.Tensor], policy: Policy | None = None, **known: Any) -> "Tokens":
+        """
+        The tokens that the loss counts of a rollout batch or a micro-batch: sampled by the policy, neither padding nor
+        a tool's.
+
+        Args:
+            batch (`dict`): With `completion_ids`, `completion_mask`, `advantages` and perhaps `tool_mask`, as in TRL.
+            policy ([`Policy`], *optional*), **known: As in the class.
+        """
+        mask = batch["completion_mask"].bool()
+        if "tool_mask" in batch:
+            mask &= batch["tool_mask"].bool()
+        return cls(batch["completion_ids"], mask, batch["advantages"], policy=policy, **known)
 
     def __len__(self) -> int:
         return len(self.ids)

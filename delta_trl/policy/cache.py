@@ -14,20 +14,13 @@ BLOCK_BYTES = 2**28  # a power of two, because pinned memory is rounded up to on
 MARGIN = 0.1  # share of all device memory that "auto" leaves free
 
 
-def has_room(device: torch.device, n_bytes: int, reserve: int) -> bool:
-    """
-    Whether a device has room for hidden states.
-
-    Args:
-        device (`torch.device`): Where the model computes.
-        n_bytes (`int`): Of all hidden states of a rollout batch on this process.
-        reserve (`int`): Bytes that forward passes need, beyond what is allocated now.
-    """
+def has_room(device: torch.device, n_bytes: int) -> bool:
+    """Whether a device keeps a tenth of its memory free beside so many bytes of hidden states."""
     if device.type != "cuda":
         return True
     free, total = torch.cuda.mem_get_info(device)
     free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return n_bytes + reserve + MARGIN * total <= free
+    return n_bytes + MARGIN * total <= free
 
 
 class HiddenStateCache:
@@ -40,15 +33,12 @@ class HiddenStateCache:
             has room, else in main memory.
         device (`torch.device`): Where the model computes.
         n_tokens, dim (`int`), dtype (`torch.dtype`): Shape (N, d) and dtype of the hidden states.
-        reserve (`int`, *optional*, defaults to `0`): Bytes on the device that `"auto"` leaves to forward passes.
     """
 
-    def __init__(
-        self, place: str, device: torch.device, n_tokens: int, dim: int, dtype: torch.dtype, reserve: int = 0
-    ):
+    def __init__(self, place: str, device: torch.device, n_tokens: int, dim: int, dtype: torch.dtype):
         row = dim * dtype.itemsize
         if place == "auto":
-            place = "device" if has_room(device, n_tokens * row, reserve) else "cpu"
+            place = "device" if has_room(device, n_tokens * row) else "cpu"
             if place == "cpu":
                 logger.warning_once("hidden_state_cache='auto': the device has no room, main memory is used.")
         self.device, self.staged = device, place == "cpu"

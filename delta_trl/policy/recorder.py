@@ -64,8 +64,6 @@ class ScoringPass:
         if self._backbone is None:
             output = score(compute_entropy=True)
         else:
-            if tokens.is_cuda:
-                torch.cuda.reset_peak_memory_stats(tokens.device)
             handle = self._backbone.register_forward_hook(self._hook(tokens.bool()))
             try:
                 output = score(compute_entropy=True)
@@ -80,7 +78,7 @@ class ScoringPass:
         def keep(module, args, output):
             states = output.last_hidden_state
             following = torch.arange(len(self._seen), len(self._seen) + len(states), device=tokens.device)
-            piece = self._piece() or Piece(following, 0, tokens.size(1))
+            piece = self._piece() or Piece(following, tokens.size(1))
             rows = piece.rows.tolist()
             if not self._seen.isdisjoint(rows) or rows[-1] >= len(tokens):
                 raise RuntimeError(
@@ -91,17 +89,12 @@ class ScoringPass:
             self._seen.update(rows)
             states = predicting_states(states, tokens[piece.rows, : piece.width])  # (n, d)
             if self._cache is None:
-                self._cache = self._allocate(states)
+                # once, after the first and widest forward: what it takes is taken
+                dim, dtype = states.size(1), states.dtype
+                self._cache = HiddenStateCache(self._place, states.device, self._ends[-1], dim, dtype)
             self._cache.write(states, [(self._ends[i - 1] if i else 0, self._ends[i]) for i in rows])
 
         return keep
-
-    def _allocate(self, states: torch.Tensor) -> HiddenStateCache:
-        """Memory for all tokens. Asked for once, after the first and widest forward: its peak memory stays free."""
-        device, reserve = states.device, 0
-        if device.type == "cuda":
-            reserve = torch.cuda.max_memory_allocated(device) - torch.cuda.memory_allocated(device)
-        return HiddenStateCache(self._place, device, self._ends[-1], states.size(1), states.dtype, reserve)
 
 
 def backbone_of(model: nn.Module) -> nn.Module:

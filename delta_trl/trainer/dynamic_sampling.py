@@ -17,8 +17,9 @@ import torch
 from accelerate.logging import get_logger
 from accelerate.utils import gather_object
 from transformers.trainer_utils import has_length
+from trl import GRPOTrainer
 
-from .contrast import KeepsLastRewards, calculating_rewards_with, has_contrast, total_rewards
+from .contrast import calculating_rewards_with, has_contrast, total_rewards
 from .prompt_order import PromptOrder
 from .scoring import overridden
 
@@ -28,7 +29,7 @@ logger = get_logger(__name__)
 ROLLOUT = ("prompt_ids", "completion_ids", "env_mask", "logprobs")  # what a `rollout_func` returns
 
 
-class DynamicSampling(KeepsLastRewards):
+class DynamicSampling(GRPOTrainer):
     """
     [`~trl.GRPOTrainer`] that replaces groups of completions whose rewards are equal: their advantages would all be 0.
 
@@ -52,6 +53,9 @@ class DynamicSampling(KeepsLastRewards):
         dynamic_sampling (`bool`, defaults to `False`): Whether to do so; `False` is `GRPOTrainer` bit for bit.
         dynamic_sampling_max_rounds (`int`, defaults to `4`): How many further rounds a rollout batch may take.
         prompt_order ([`~prompt_order.PromptOrder`]): Which prompts come next.
+        last_rewards (`torch.Tensor` of shape `(completions of all processes, functions)`):
+            From which TRL computed the advantages of the last rollout batch; NaN where there is none. Also without
+            dynamic sampling.
 
     Raises:
         ValueError: At construction, with streamed data, images, tools or environments; in training, if messages hold
@@ -60,6 +64,7 @@ class DynamicSampling(KeepsLastRewards):
 
     dynamic_sampling = False
     dynamic_sampling_max_rounds = 4
+    last_rewards = torch.zeros(0)
     _warned_of_missing_groups = False
 
     def __init__(self, *args, **kwargs):
@@ -90,7 +95,9 @@ class DynamicSampling(KeepsLastRewards):
 
     def _generate_and_score_completions(self, inputs):
         if not (self.dynamic_sampling and self.model.training):
-            return super()._generate_and_score_completions(inputs)
+            calculate = self._calculate_rewards  # as the last subclass overrides it
+            with calculating_rewards_with(self, lambda *args, **kwargs: self._keep(calculate(*args, **kwargs))):
+                return super()._generate_and_score_completions(inputs)
         # only their number counts: the prompts are the next ones of `prompt_order`, the same while none was replaced
         size = len(inputs) * self.accelerator.num_processes // self.num_generations
         with self._without_logs():
@@ -104,6 +111,10 @@ class DynamicSampling(KeepsLastRewards):
             batch = super()._generate_and_score_completions(inputs)
         self._log_sampling(sample, contrast, chosen)
         return batch
+
+    def _keep(self, rewards: torch.Tensor) -> torch.Tensor:
+        self.last_rewards = rewards
+        return rewards
 
     # --- rounds ---
 
@@ -185,7 +196,7 @@ class DynamicSampling(KeepsLastRewards):
             self._pending_extra_logs[name] = [row["logged"].get(name) for row in rows]
         rollout_func, self.rollout_func = self.rollout_func, lambda prompts, trainer: output
         try:
-            with calculating_rewards_with(self, lambda *args, **kwargs: rewards):
+            with calculating_rewards_with(self, lambda *args, **kwargs: self._keep(rewards)):
                 yield
         finally:
             self.rollout_func = rollout_func

@@ -1,13 +1,13 @@
 """The policy in training, as a rule of token credit sees it: its outputs for one rollout batch, in few passes."""
 
 from functools import partial
+from typing import Any
 
 import torch
 
 from ..credit import LMHead, PolicyOutputs
-from ..policy.recorder import ScoringPass, backbone_of
+from ..policy.recorder import ScoringPass
 from .scoring import MULTIMODAL, autocast_dtype, causal_model, rollout_scoring
-from .trimmed_padding import TrimmedPadding
 
 
 class RolloutPolicy:
@@ -16,38 +16,26 @@ class RolloutPolicy:
     with the trainer's scoring method.
 
     Args:
-        trainer ([`TrimmedPadding`]): The trainer.
+        trainer ([`DeltaGRPOTrainer`]): The trainer.
         batch (`dict`): The rollout batch.
-        mask (`torch.Tensor` of shape `(B, T)`): The tokens that the loss counts.
         recorded (`ScoringPass`): TRL's own pass over the completions, if it was recorded.
-        place (`str`): Where to keep hidden states: `hidden_state_cache`.
-        keeps_hidden (`bool`): Whether the rule reads hidden states, so that every pass should keep them.
 
     Attributes:
         forward_passes (`int`): Forward passes over the rollout batch beyond TRL's own.
     """
 
-    def __init__(
-        self,
-        trainer: TrimmedPadding,
-        batch: dict,
-        mask: torch.Tensor,
-        recorded: ScoringPass,
-        place: str,
-        keeps_hidden: bool,
-    ):
+    def __init__(self, trainer: Any, batch: dict, recorded: ScoringPass):
         self.model, self.dtype = causal_model(trainer), autocast_dtype(trainer)
         self.micro_batch_size = trainer.args.per_device_train_batch_size
         self.forward_passes = 0
-        self._trainer, self._batch, self._mask, self._place = trainer, batch, mask, place
-        self._keeps_hidden = keeps_hidden
+        self._trainer, self._batch = trainer, batch
         # TRL's first scoring call was the policy's only if its log-probs are the batch's: it may also have been the
         # reference model's, even on the same modules (PEFT with the adapter disabled).
         old = batch.get("old_per_token_logps")
         is_ours = recorded.complete and recorded.log_probs is not None and recorded.log_probs is old
         self._pass: ScoringPass | None = recorded if is_ours else None
         if is_ours and "tool_mask" in batch:  # TRL's own pass has recorded the tools' tokens, too
-            recorded.keep_only(mask[batch["completion_mask"].bool()])
+            recorded.keep_only(batch["tool_mask"][batch["completion_mask"].bool()].bool())
 
     @property
     def known(self) -> dict[str, torch.Tensor]:
@@ -59,7 +47,7 @@ class RolloutPolicy:
 
     def outputs(self, hidden: bool) -> PolicyOutputs:
         if self._pass is None or (hidden and self._pass.hidden is None):
-            self._pass = self._score(hidden or self._keeps_hidden)
+            self._pass = self._score(hidden or self._trainer.token_credit.needs_hidden_states)
         return PolicyOutputs(self._pass.log_probs, self._pass.entropies, self._pass.hidden if hidden else None)
 
     def head(self) -> LMHead:
@@ -89,14 +77,14 @@ class RolloutPolicy:
     def _score(self, hidden: bool) -> ScoringPass:
         """Run and record one more pass over the rollout batch."""
         self.forward_passes += 1
-        backbone = backbone_of(self.model) if hidden else None
-        scoring = ScoringPass(backbone, self._place, self._trainer.piece_in_progress)
+        scoring = self._trainer.scoring_pass(hidden)
+        mask = self._batch["completion_mask"] * self._batch.get("tool_mask", 1)
         with rollout_scoring(self._trainer):
-            scoring.record(self._scoring_call(), self._mask)
+            scoring.record(self._scoring_call(), mask)
         if not scoring.complete:
             raise RuntimeError(
-                f"The forward hook on {type(backbone).__name__} did not see every row of the rollout batch. Hooks do "
-                "not fire on a module that torch.compile has already compiled: construct the trainer with the "
-                "uncompiled model (`torch_compile` in the training arguments is fine)."
+                "The forward hook on the model's backbone did not see every row of the rollout batch. Hooks do not "
+                "fire on a module that torch.compile has already compiled: construct the trainer with the uncompiled "
+                "model (`torch_compile` in the training arguments is fine)."
             )
         return scoring

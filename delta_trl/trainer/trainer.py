@@ -1,22 +1,19 @@
 """
 `DeltaGRPOTrainer`: TRL's `GRPOTrainer` with token credit, by default DelTA's (arXiv 2605.21467).
 
-It overrides three methods of TRL and copies none:
-- `_generate_and_score_completions` asks the rule for the credit of a rollout batch: its entry `"token_coefficients"`;
-- `_compute_loss` multiplies the advantages by it, and by the rule's credit of the micro-batch;
-- `_get_per_token_logps_and_entropies` records TRL's own scoring pass of a rollout batch, which saves a second pass.
-
-The base classes do the rest. Each of them works on any `GRPOTrainer`.
+What happens to a rollout batch is all in `_generate_and_score_completions`: TRL generates, rewards and scores it; the
+rule of token credit weighs its tokens; the advantages become one for each token, (B, T), which TRL's loss takes as
+they are. Nothing is copied from TRL. The base classes do the rest. Each of them works on any `GRPOTrainer`.
 """
 
-import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import torch
 from accelerate.logging import get_logger
-from accelerate.utils import gather_object
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import get_config_model_id
 
@@ -27,10 +24,11 @@ from ..report.token_log.log import TokenLog
 from .checkpoints import SafeCheckpoints
 from .checks import refuse_what_hides_states, warn_of_silent_mistakes
 from .config import CreditArguments, DeltaGRPOConfig
-from .contrast import is_rounding, total_rewards
+from .contrast import stands_out, total_rewards
 from .credit_rule import DELTA, PAPERS, RuleState, arxiv_of, card_text, choose_rule, describe_rule
 from .dynamic_sampling import DynamicSampling
 from .fsdp_precision import FSDPPrecision
+from .micro_batch_credit import MicroBatchCredit
 from .model_card import CardWithMethod
 from .reward_checks import RewardChecks
 from .rollout_policy import RolloutPolicy
@@ -41,11 +39,9 @@ from .trimmed_padding import TrimmedPadding
 
 logger = get_logger(__name__)
 
-# Entries of a rollout batch, whose rows TRL shuffles
-TOTAL_REWARDS, GROUPS = "token_credit_rewards", "token_credit_groups"
-
 
 class DeltaGRPOTrainer(
+    MicroBatchCredit,
     TrimmedPadding,
     SafeCheckpoints,
     RewardChecks,
@@ -134,15 +130,12 @@ class DeltaGRPOTrainer(
             )
 
     def _prepare_credit(self) -> None:
-        rule, options, model = self.token_credit, self.credit_args, causal_model(self)
+        rule, options = self.token_credit, self.credit_args
         if rule.needs_hidden_states:
-            backbone_of(model)  # raises if there is none
+            backbone_of(causal_model(self))  # raises if there is none
             refuse_what_hides_states(self.args, self.is_fsdp_enabled)
         rule.check(self)
-        # records TRL's first scoring call of a rollout batch; `None` afterwards
-        self._recorder: ScoringPass | None = None
-        # the micro-batch, and its copy for TRL, which the rule may weigh; `None` after a loss's first scoring call
-        self._micro_batch: tuple[dict, dict] | None = None
+        self._recorder: ScoringPass | None = None  # of the next scoring call
         self._token_log: TokenLog | None = None
         if options.log_token_credit and not rule.credits_rollouts:
             logger.warning(f"log_token_credit is without effect: {card_text(rule)} gives rollout batches no credit.")
@@ -156,151 +149,65 @@ class DeltaGRPOTrainer(
     # --- credit of a rollout batch ---
 
     def _generate_and_score_completions(self, inputs):
-        rule = self.token_credit
-        if not (rule.credits_rollouts or rule.credits_micro_batches):
+        if not (self.model.training and self.token_credit.credits_rollouts):
             return super()._generate_and_score_completions(inputs)
-        if not self.model.training:
+        with self._recording() as recorder:  # the hidden states (N, d) of TRL's own scoring pass
             batch = super()._generate_and_score_completions(inputs)
-            if rule.credits_rollouts:
-                self._log_columns([None] * len(inputs), [None] * len(inputs))
-            return batch
-        backbone = backbone_of(causal_model(self)) if rule.needs_hidden_states else None
-        recorder = ScoringPass(backbone, self.credit_args.hidden_state_cache, self.piece_in_progress)
-        self._recorder = recorder if trl_scores_rollouts(self.args) else None
-        try:
-            batch = super()._generate_and_score_completions(inputs)
-        finally:  # also if generation raises
-            self._recorder = None
-        rows = len(inputs) * self.accelerator.process_index + torch.arange(len(inputs), device=self.accelerator.device)
-        batch |= {TOTAL_REWARDS: total_rewards(self, self.last_rewards)[rows], GROUPS: rows // self.num_generations}
-        advantages = batch["advantages"]
-        if advantages.ndim != 1:
-            raise ValueError(
-                f"{type(self).__name__} has advantages of shape {tuple(advantages.shape)}: token credit takes one for "
-                "each completion, and multiplies it. Use token_credit='none' to train on your own."
-            )
-        # They would count as winners or losers. Only TRL's own: a subclass may have another baseline.
-        of_trl = advantages.new_tensor([*self._logs["advantages"]][-len(self.last_rewards) :])
-        is_residue = (advantages == of_trl[rows]) & is_rounding(self, of_trl, self.last_rewards)[rows]
-        batch["advantages"] = advantages.masked_fill(is_residue, 0.0)
-        if rule.credits_rollouts:
-            self._credit_rollout(batch, recorder)
-        return batch
-
-    def _credit_rollout(self, batch: dict, recorder: ScoringPass) -> None:
         start = time.perf_counter()
-        rule, place = self.token_credit, self.credit_args.hidden_state_cache
-        policy = RolloutPolicy(self, batch, _valid_tokens(batch), recorder, place, rule.needs_hidden_states)
-        tokens = self._tokens(batch, policy=policy, **policy.known)
-        credit = checked_credit(rule, "of_rollout", tokens)
-        means = torch.ones_like(batch["advantages"])
+        policy = RolloutPolicy(self, batch, recorder)
+        tokens = self._tokens(batch, policy)  # N of them, flat
+        credit = checked_credit(self.token_credit, "of_rollout", tokens)
         if credit is not None:
-            batch["token_coefficients"] = tokens.padded(credit.weights)
-            means = batch["token_coefficients"].sum(dim=1) / tokens.mask.sum(dim=1).clamp(min=1)
-            self._log_rollout(credit, tokens, policy, time.perf_counter() - start)
+            batch["token_coefficients"] = tokens.padded(credit.weights)  # (N,) -> (B, T)
+            batch["advantages"] = tokens.padded(tokens.advantages * credit.weights)
+            self._log_rollout(credit, tokens, policy.forward_passes, time.perf_counter() - start)
             if self._token_log:
                 self._token_log.observe(batch, tokens, self.last_rewards.cpu())
-        # TRL's column "advantage" was filled before; what trains is advantage × coefficient
-        self._log_columns(*([round(x, 4) for x in values.tolist()] for values in (means, batch["advantages"] * means)))
+        return batch
 
-    def _tokens(self, batch: dict, **known) -> Tokens:
-        return Tokens(
-            batch["completion_ids"],
-            _valid_tokens(batch),
-            batch["advantages"],
-            rewards=batch[TOTAL_REWARDS],
-            groups=batch[GROUPS],
-            **known,
-        )
+    @contextmanager
+    def _recording(self) -> Iterator[ScoringPass]:
+        """Record TRL's scoring of the rollout batch, if it makes one: its first scoring call is the policy's then."""
+        recorder = self.scoring_pass(self.token_credit.needs_hidden_states)
+        self._recorder = recorder if trl_scores_rollouts(self.args) else None
+        try:
+            yield recorder
+        finally:  # also if generation raises
+            self._recorder = None
 
-    # --- scoring and the loss ---
+    def scoring_pass(self, hidden: bool) -> ScoringPass:
+        """Something that records one scoring pass, with hidden states or without."""
+        backbone = backbone_of(causal_model(self)) if hidden else None
+        return ScoringPass(backbone, self.credit_args.hidden_state_cache, self.piece_in_progress)
 
     def _get_per_token_logps_and_entropies(
         self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, **options
     ):
         inputs = input_ids, attention_mask, logits_to_keep, batch_size
         score = partial(super()._get_per_token_logps_and_entropies, model, *inputs, **options)
-        # TRL scores a rollout batch or a micro-batch with the policy first
         recorder, self._recorder = self._recorder, None
-        micro_batch, self._micro_batch = self._micro_batch, None
-        if recorder is not None:
-            log_probs, entropies, *others = recorder.record(score, attention_mask[:, -logits_to_keep:])
-            return log_probs, entropies if options.get("compute_entropy") else None, *others
-        output = score()
-        if micro_batch is not None:
-            self._credit_micro_batch(*micro_batch, log_probs=output[0], entropies=output[1])
-        return output
+        return score() if recorder is None else recorder.record(score, attention_mask[:, -logits_to_keep:])
 
-    def _compute_loss(self, model, inputs):
-        if not self.model.training:
-            return super()._compute_loss(model, inputs)
-        rule = self.token_credit
-        if (rule.credits_rollouts or rule.credits_micro_batches) and GROUPS not in inputs:
-            raise ValueError(
-                f"{type(self).__name__} makes rollout batches without token credit: a subclass's "
-                "_generate_and_score_completions must call super()'s and keep all entries of its batch. Or use "
-                "token_credit='none'."
-            )
-        weighted = dict(inputs)
-        if "token_coefficients" in inputs:
-            _weigh(weighted, inputs["token_coefficients"])  # weights >= 0 commute with the clipped surrogate's min
-        if self.token_credit.credits_micro_batches:
-            # TRL computes the present log-probs before it reads the advantages, which may thus depend on them
-            self._micro_batch = inputs, weighted
-        try:
-            return super()._compute_loss(model, weighted)
-        finally:
-            self._micro_batch = None
-
-    def _credit_micro_batch(
-        self, inputs: dict, weighted: dict, log_probs: torch.Tensor, entropies: torch.Tensor
-    ) -> None:
-        known = {"log_probs": log_probs.detach(), "entropies": entropies.detach()}
-        old = inputs.get("old_per_token_logps", known["log_probs"])  # absent while the policy is the rollout's
-        tokens = self._tokens(inputs, **known, old_log_probs=old)
-        credit = checked_credit(self.token_credit, "of_micro_batch", tokens)
-        if credit is not None:
-            _weigh(weighted, tokens.padded(credit.weights))
-            self._log_credit(credit.metrics)
-
-    def _may_exchange_rows(self) -> bool:
-        return super()._may_exchange_rows() and not self.token_credit.credits_micro_batches
+    def _tokens(self, batch: dict, policy: RolloutPolicy) -> Tokens:
+        first, size = self.accelerator.process_index * len(batch["advantages"]), self.num_generations
+        rows = first + torch.arange(len(batch["advantages"]), device=self.accelerator.device)
+        # rounding makes no response a winner or a loser
+        batch["advantages"] = batch["advantages"] * stands_out(self, self.last_rewards)[rows]
+        rewards = total_rewards(self, self.last_rewards)[rows]
+        return Tokens.of_batch(batch, policy, rewards=rewards, groups=rows // size, **policy.known)
 
     # --- logs and records ---
 
-    def _log_rollout(self, credit: Credit, tokens: Tokens, policy: RolloutPolicy, seconds: float) -> None:
-        passes = policy.forward_passes + credit.metrics.get("extra_forward_passes", 0)
+    def _log_rollout(self, credit: Credit, tokens: Tokens, forward_passes: int, seconds: float) -> None:
         self._log_credit(
             {
                 **credit.metrics,
                 "neutral": float(credit.neutral),
                 **coefficient_statistics(credit.weights, tokens.advantages),
-                "extra_forward_passes": float(passes),
+                "extra_forward_passes": forward_passes + credit.metrics.get("extra_forward_passes", 0.0),
                 "seconds": seconds,
             }
         )
 
-    def _log_credit(self, metrics: dict[str, float]) -> None:
-        for name, value in metrics.items():
-            if not math.isnan(value):  # undefined in a rollout batch without contrast, say
-                self._metrics["train"][f"credit/{name}"].append(value)
-
-    def _log_columns(self, coefficients: list, advantages: list) -> None:
-        """Add columns to TRL's completions table."""
-        self._logs["extra"]["mean_token_coefficient"].extend(gather_object(coefficients))
-        self._logs["extra"]["trained_advantage"].extend(gather_object(advantages))
-
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "token_credit": describe_rule(self.token_credit)}
-
-
-def _weigh(inputs: dict, weights: torch.Tensor) -> None:
-    """Multiply the advantages of a micro-batch, (B,) or (B, T), by weights (B, T). TRL accepts both shapes."""
-    advantages = inputs["advantages"]
-    inputs["advantages"] = (advantages[:, None] if advantages.ndim == 1 else advantages) * weights
-
-
-def _valid_tokens(batch: dict) -> torch.Tensor:
-    """The tokens that the loss counts, (B, T): sampled by the policy, neither padding nor a tool's."""
-    mask = batch["completion_mask"].bool()
-    return mask & batch["tool_mask"].bool() if "tool_mask" in batch else mask

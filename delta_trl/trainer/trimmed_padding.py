@@ -1,26 +1,14 @@
 """Micro-batches without unnecessary padding, for any `GRPOTrainer`; `policy/padding.py` has the parts."""
 
-import inspect
 from contextlib import nullcontext
 from functools import partial
-from weakref import WeakKeyDictionary
 
 import torch
 from accelerate.logging import get_logger
-from torch import nn
 from trl import GRPOTrainer
-from trl.extras.profiling import profiling_context
+from trl.trainer.utils import split_tensor_dict
 
-from ..policy.padding import (
-    Piece,
-    Trim,
-    micro_batches,
-    pieces,
-    probe,
-    regrouped,
-    score_in_pieces,
-    used,
-)
+from ..policy.padding import Piece, order_by_length, pieces, score_in_pieces, used, widest_cut
 from .scoring import (
     LOSSES,
     autocast_dtype,
@@ -41,110 +29,90 @@ class TrimmedPadding(GRPOTrainer):
     """
     [`~trl.GRPOTrainer`] whose micro-batches are only as wide as their own rows. Rows of similar length share a
     micro-batch, within an optimiser step. On a CPU, the LM head leaves out prompts and padding, as TRL does on a GPU.
-    Losses are the same up to rounding. Batches with images stay as they are, and rollout batches whose rows a subclass
-    has left out or replaced keep TRL's micro-batches.
+    Losses are the same up to rounding, but rows come in another random order. Batches with images stay as they are,
+    and rollout batches whose rows a subclass has left out or replaced keep TRL's micro-batches.
 
     Attributes:
         trim_padding (`bool`, defaults to `True`): Whether to do so; `False` is `GRPOTrainer` bit for bit.
     """
 
     trim_padding = True
+    _widest_cut: int | None = None  # columns of a batch whose padding may be cut off; `None` before the first rollout
+    _row_order: torch.Tensor | None = None  # of the rollout batch's micro-batches; `None` before they are needed
     _rollout_size = 0  # rows of the rollout batch of this process
-    # these rows in the order in which they will be trained on; drawn when they are first scored
-    _row_order: torch.Tensor | None = None
     _piece: Piece | None = None  # that is being scored
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self._trims: WeakKeyDictionary[nn.Module, Trim | None] = WeakKeyDictionary()  # of models that were probed
 
     def piece_in_progress(self) -> Piece | None:
         """The piece of a scoring call that is being scored; `None` if the rows are not scored in pieces."""
         return self._piece
 
-    def scoring_plan(
-        self, model, attention_mask: torch.Tensor, logits_to_keep: int, batch_size: int | None = None, **inputs
-    ) -> list[Piece]:
-        """
-        Which rows of a scoring call are scored together, in which order, from which column and how wide. Without
-        trimming, one piece with all rows, which TRL itself splits into batches of `batch_size`.
-
-        Args:
-            model, attention_mask, logits_to_keep, batch_size, **inputs: The arguments of
-                `_get_per_token_logps_and_entropies`.
-        """
-        rows = torch.arange(len(attention_mask), device=attention_mask.device)
-        trim = None if has_images(inputs) or not self.model.training else self._trim(model)
-        if trim is None:
-            return [Piece(rows, 0, logits_to_keep)]
-        P = attention_mask.size(1) - logits_to_keep
-        prompt_mask, mask = attention_mask[:, :P], attention_mask[:, P:]
-        together = list(rows.split(batch_size or len(rows)))
-        if len(rows) == self._rollout_size and len(together) > 1:
-            together = self._micro_batches(mask)
-        return pieces(prompt_mask, mask, together, trim)
-
-    def _get_per_token_logps_and_entropies(
-        self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, **options
-    ):
-        plan = self.scoring_plan(model, attention_mask, logits_to_keep, batch_size, **options)
-        with only_labels_in_lm_head(self.accelerator.device) if self.trim_padding else nullcontext():
-            if len(plan) == 1 and plan[0][1:] == (0, logits_to_keep):
-                return super()._get_per_token_logps_and_entropies(
-                    model, input_ids, attention_mask, logits_to_keep, batch_size, **options
-                )
-            with profiling_context(self, "_get_per_token_logps_and_entropies"):  # once for all pieces
-                score = partial(self._score_piece, model)
-                return score_in_pieces(score, input_ids, attention_mask, logits_to_keep, plan, **options)
-
-    def _score_piece(self, model, piece: Piece | None, positions, *args, **options):
-        """Score as the base class does, without TRL's profiler. `positions`: position ids, if the model needs them."""
-        model = model if positions is None else partial(model, position_ids=positions)
-        score = super()._get_per_token_logps_and_entropies.__func__
-        if score is GRPOTrainer._get_per_token_logps_and_entropies:
-            score = inspect.unwrap(score)
-        self._piece = piece
-        try:
-            return score(self, model, *args, **options)
-        finally:
-            self._piece = None
-
     def _generate_and_score_completions(self, inputs):
         if not self.model.training:
             return super()._generate_and_score_completions(inputs)
-        # decided by columns, which are the same on all processes: in data with images, some rows have none
-        if {"image", "images"} & inputs[0].keys():
-            self.trim_padding = False
-        self._trim(self.model)  # probes the model, on all processes at the same time
+        if self._widest_cut is None:  # under ZeRO-3 and FSDP, all processes run the model at the same time
+            # columns are the same on all processes: in data with images, some rows have none
+            self._widest_cut = 0 if {"image", "images"} & inputs[0].keys() else self._probe()
         self._rollout_size, self._row_order = len(inputs), None
         batch = super()._generate_and_score_completions(inputs)
         batch[ROWS] = torch.arange(len(batch["completion_mask"]), device=self.accelerator.device)
         return batch
 
+    def _get_per_token_logps_and_entropies(
+        self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, **options
+    ):
+        score = super()._get_per_token_logps_and_entropies
+        with only_labels_in_lm_head(self.accelerator.device) if self.trim_padding else nullcontext():
+            if not self._cuts(input_ids) or has_images(options):
+                return score(model, input_ids, attention_mask, logits_to_keep, batch_size, **options)
+            mask = attention_mask[:, -logits_to_keep:]
+            is_rollout = batch_size is not None and len(mask) == self._rollout_size
+            order = self._order(mask) if is_rollout else torch.arange(len(mask), device=mask.device)
+            plan = pieces(mask, order, batch_size or len(mask), self.args.pad_to_multiple_of or 1)
+
+            def score_piece(piece, *args, **others):
+                self._piece = piece
+                try:
+                    return score(model, *args, **others)
+                finally:
+                    self._piece = None
+
+            return score_in_pieces(score_piece, input_ids, attention_mask, logits_to_keep, plan, **options)
+
     def _prepare_inputs(self, generation_batch):
         buffered = self._buffered_inputs
         inputs = super()._prepare_inputs(generation_batch)
-        is_new = self._buffered_inputs is not buffered
-        if not is_new or ROWS not in inputs or has_images(inputs) or self._trim(self.model) is None:
+        if self._buffered_inputs is buffered or not self._widest_cut or has_images(inputs):
             return inputs
-        rows, mask = (
-            torch.cat([batch[name] for batch in self._buffered_inputs]) for name in (ROWS, "completion_mask")
-        )
-        if sorted(rows.tolist()) != list(range(self._rollout_size)):  # a subclass has left rows out
+        whole = {
+            name: torch.cat([batch[name] for batch in self._buffered_inputs])
+            if isinstance(value, torch.Tensor) and value.ndim
+            else value
+            for name, value in inputs.items()
+        }
+        if sorted(whole[ROWS].tolist()) != list(range(self._rollout_size)):  # a subclass has left rows out
             return inputs
-        if self._row_order is None:  # nothing was scored: any rows may share a micro-batch
-            self._row_order = rows
-        self._buffered_inputs = regrouped(self._buffered_inputs, self._micro_batches(mask[rows.argsort()]), ROWS)
+        place = whole[ROWS].argsort()  # of each row, after TRL's shuffling
+        order = place[self._order(whole["completion_mask"][place])]
+        ordered = {
+            name: value[order] if isinstance(value, torch.Tensor) and value.ndim else value
+            for name, value in whole.items()
+        }
+        self._buffered_inputs = split_tensor_dict(ordered, self.args.steps_per_generation)
         return self._buffered_inputs[self._step % self.args.steps_per_generation]
 
-    def _micro_batches(self, mask: torch.Tensor) -> list[torch.Tensor]:
-        """The rows of each micro-batch, for a rollout batch whose completions have this mask (B, T)."""
+    def _cuts(self, input_ids: torch.Tensor) -> bool:
+        return self.model.training and input_ids.size(1) <= (self._widest_cut or 0)
+
+    def _order(self, mask: torch.Tensor) -> torch.Tensor:
+        """The order of a rollout batch's rows (B,) in its micro-batches, from the mask (B, T) of its completions."""
         if self._row_order is None:
-            with torch.random.fork_rng(devices=[]):  # as TRL will draw it, unless something else draws before
-                self._row_order = torch.randperm(len(mask)).to(mask.device)
-        args = self.args
-        per_step = min(args.gradient_accumulation_steps, args.steps_per_generation) if self._may_exchange_rows() else 1
-        return micro_batches(used(mask), self._row_order, len(mask) // args.steps_per_generation, per_step)
+            args = self.args
+            generator = torch.Generator().manual_seed(args.seed + self.state.global_step)
+            random = torch.randperm(len(mask), generator=generator).to(mask.device)
+            steps = min(args.gradient_accumulation_steps, args.steps_per_generation)
+            size = len(mask) // args.steps_per_generation
+            self._row_order = order_by_length(used(mask), random, size, steps if self._may_exchange_rows() else 1)
+        return self._row_order
 
     def _may_exchange_rows(self) -> bool:
         """Whether rows may change places within an optimiser step: not if any value is a mean over a micro-batch."""
@@ -155,31 +123,30 @@ class TrimmedPadding(GRPOTrainer):
         means = self.loss_type == "bnpo" or entropy or self.aux_loss_enabled or overridden(type(self), LOSSES)
         return accumulated > 1 and whole_steps and not means
 
-    def _trim(self, model) -> Trim | None:
-        """Which padding may be cut off what this model scores; `None` if none."""
+    def _probe(self) -> int:
+        """How wide a batch may be whose padding is cut off; 0 if none may be."""
         if not self.trim_padding:
-            return None
-        causal = causal_model(self, model)
-        if causal not in self._trims:
-            self._trims[causal] = self._probe(model, causal)
-        return self._trims[causal]
-
-    def _probe(self, model, causal) -> Trim | None:
-        """Which padding does not affect a model. Runs it in the first rollout: under ZeRO-3 it cannot run before."""
-        score, multiple = partial(self._score_piece, model, None), self.args.pad_to_multiple_of or 1
-        reason, found = "computes something else without padding", None
+            return 0
+        causal, found, reason = causal_model(self), 0, "computes something else without padding"
         in_training = [module for module in causal.modules() if module.training]
+
+        def score(positions, *args):
+            model = self.model if positions is None else partial(self.model, position_ids=positions)
+            return super(TrimmedPadding, self)._get_per_token_logps_and_entropies(model, *args)
+
         causal.eval()  # no dropout
         try:
             with rollout_scoring(self):
                 eps = torch.finfo(autocast_dtype(self) or causal.dtype).eps
-                found = probe(score, causal, multiple, self.accelerator.device, eps)
+                found = widest_cut(score, causal, self.args.pad_to_multiple_of or 1, self.accelerator.device, eps)
         except Exception as error:  # of a model that does not take text alone, say
             reason = f"cannot score a plain row of tokens ({type(error).__name__}: {error})"
         finally:
             for module in in_training:
                 module.training = True
-        if found is None:
+        if self.args.neftune_noise_alpha is not None:
+            found, reason = 0, "has NEFTune's noise, which depends on the width"
+        if not found:
             logger.warning(
                 f"trim_padding: {type(causal).__name__} {reason}. Nothing is cut off: its micro-batches are as wide "
                 "as the longest completion, as in GRPOTrainer."
