@@ -4,7 +4,7 @@ of a rule of your own (docs/token_credit.md).
 """
 
 from .coefficients import coefficient_statistics, compare_centroids, token_coefficients
-from .distributed import all_gather, all_reduce, over_this_rank_only
+from .distributed import all_gather, all_reduce
 from .gradients import TokenGradients
 from .gradients.full import FullGradients
 from .gradients.lm_head import LMHeadGradients
@@ -48,6 +48,5 @@ __all__ = [
     "coefficient_statistics",
     "compare_centroids",
     "make_rule",
-    "over_this_rank_only",
     "token_coefficients",
 ]

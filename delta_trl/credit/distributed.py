@@ -5,30 +5,13 @@ They are collective: all ranks must make the same calls in the same order, whate
 waits for the others, or gets the values of another call.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-
 import torch
 import torch.distributed as dist
 
 
-_this_rank_only = ContextVar("this_rank_only", default=False)
-
-
-@contextmanager
-def over_this_rank_only() -> Iterator[None]:
-    """Within this context, sums and concatenations are over this rank's tensors: each rank does work of its own."""
-    before = _this_rank_only.set(True)
-    try:
-        yield
-    finally:
-        _this_rank_only.reset(before)
-
-
 def is_distributed() -> bool:
     """Whether there are other ranks that this one works with."""
-    return not _this_rank_only.get() and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def all_reduce(tensor: torch.Tensor, op: str = "SUM") -> torch.Tensor:

@@ -143,6 +143,21 @@ def score_in_pieces(
     )
 
 
+def in_order(batches: list[dict], order: torch.Tensor) -> dict:
+    """One batch with the rows of all `batches`, in the order (B,). What is no tensor or list of rows stays."""
+    whole = {}
+    for name, value in batches[0].items():
+        parts = [batch[name] for batch in batches]
+        if isinstance(value, torch.Tensor) and value.ndim:
+            whole[name] = torch.cat(parts)[order]
+        elif isinstance(value, list):
+            rows = [row for part in parts for row in part]
+            whole[name] = [rows[i] for i in order.tolist()]
+        else:
+            whole[name] = value
+    return whole
+
+
 def used(mask: torch.Tensor) -> torch.Tensor:
     """The number of columns that each row of a mask (B, T) uses: its length where padding is on the right."""
     columns = torch.arange(1, mask.size(1) + 1, device=mask.device)

@@ -6,7 +6,7 @@ are refused when they come (`rewards/failures.py`).
 Each check raises `ValueError` or returns warnings. `DeltaGRPOConfig` and the commands raise; the trainer only warns.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from accelerate.logging import get_logger
@@ -20,7 +20,7 @@ from ..arguments.lookup import nearest
 from ..policy.checks import check_prompts, check_tokenizer
 from ..rewards.reasoning import warn_of_hidden_reasoning
 from .rollouts import refuse_too_few_rows
-from .scoring import LOSSES, overridden
+from .scoring import overridden
 
 
 logger = get_logger(__name__)
@@ -38,7 +38,7 @@ def warn_of_silent_mistakes(trainer: GRPOTrainer) -> None:
     Log what the checks find in a trainer. A check that fails itself is left out, and so is one of what a subclass's
     overrides may provide.
     """
-    for check in (_check_rows, _check_prompts, _check_targets, _check_loss):
+    for check in (_check_rows, _check_prompts, _check_targets):
         try:
             warnings = list(check(trainer))
         except ValueError as error:
@@ -69,20 +69,6 @@ def _check_prompts(trainer: GRPOTrainer) -> Iterable[str]:
 def _check_targets(trainer: GRPOTrainer) -> Iterable[str]:
     refuse_missing_targets(trainer.accelerator.unwrap_model(trainer.model))
     return ()
-
-
-def _check_loss(trainer: GRPOTrainer) -> Iterable[str]:
-    rule = trainer.token_credit
-    if rule.credits_rollouts or rule.credits_micro_batches:
-        for method in overridden(type(trainer), LOSSES):
-            yield (
-                f"{_name(method)} overrides the loss of GRPOTrainer. Token credit reaches it only through "
-                "super()'s loss: call that, or use token_credit='none'."
-            )
-
-
-def _name(method: Callable) -> str:
-    return getattr(method, "__qualname__", repr(method))
 
 
 def named(evaluated: Any) -> dict[str, Any]:

@@ -191,8 +191,8 @@ class DeltaGRPOTrainer(
     def _tokens(self, batch: dict, policy: RolloutPolicy) -> Tokens:
         first, size = self.accelerator.process_index * len(batch["advantages"]), self.num_generations
         rows = first + torch.arange(len(batch["advantages"]), device=self.accelerator.device)
-        # rounding makes no response a winner or a loser
-        batch["advantages"] = batch["advantages"] * stands_out(self, self.last_rewards)[rows]
+        batch["advantages"] = batch["advantages"].clone()
+        batch["advantages"][~stands_out(self, self.last_rewards)[rows]] = 0.0  # rounding makes no winner or loser
         rewards = total_rewards(self, self.last_rewards)[rows]
         return Tokens.of_batch(batch, policy, rewards=rewards, groups=rows // size, **policy.known)
 

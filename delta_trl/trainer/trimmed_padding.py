@@ -8,7 +8,7 @@ from accelerate.logging import get_logger
 from trl import GRPOTrainer
 from trl.trainer.utils import split_tensor_dict
 
-from ..policy.padding import Piece, order_by_length, pieces, score_in_pieces, used, widest_cut
+from ..policy.padding import Piece, in_order, order_by_length, pieces, score_in_pieces, used, widest_cut
 from .scoring import (
     LOSSES,
     autocast_dtype,
@@ -30,7 +30,8 @@ class TrimmedPadding(GRPOTrainer):
     [`~trl.GRPOTrainer`] whose micro-batches are only as wide as their own rows. Rows of similar length share a
     micro-batch, within an optimiser step. On a CPU, the LM head leaves out prompts and padding, as TRL does on a GPU.
     Losses are the same up to rounding, but rows come in another random order. Batches with images stay as they are,
-    and rollout batches whose rows a subclass has left out or replaced keep TRL's micro-batches.
+    and rollout batches whose rows a subclass has left out or replaced keep TRL's micro-batches. Whether padding may be
+    cut off is asked of the policy: a reference model is taken to be of its kind.
 
     Attributes:
         trim_padding (`bool`, defaults to `True`): Whether to do so; `False` is `GRPOTrainer` bit for bit.
@@ -81,23 +82,17 @@ class TrimmedPadding(GRPOTrainer):
     def _prepare_inputs(self, generation_batch):
         buffered = self._buffered_inputs
         inputs = super()._prepare_inputs(generation_batch)
-        if self._buffered_inputs is buffered or not self._widest_cut or has_images(inputs):
+        is_new = self._buffered_inputs is not buffered
+        if not (is_new and self._widest_cut and ROWS in inputs) or has_images(inputs):
             return inputs
-        whole = {
-            name: torch.cat([batch[name] for batch in self._buffered_inputs])
-            if isinstance(value, torch.Tensor) and value.ndim
-            else value
-            for name, value in inputs.items()
-        }
-        if sorted(whole[ROWS].tolist()) != list(range(self._rollout_size)):  # a subclass has left rows out
+        rows, mask = (
+            torch.cat([batch[name] for batch in self._buffered_inputs]) for name in (ROWS, "completion_mask")
+        )
+        if sorted(rows.tolist()) != list(range(self._rollout_size)):  # a subclass has left rows out
             return inputs
-        place = whole[ROWS].argsort()  # of each row, after TRL's shuffling
-        order = place[self._order(whole["completion_mask"][place])]
-        ordered = {
-            name: value[order] if isinstance(value, torch.Tensor) and value.ndim else value
-            for name, value in whole.items()
-        }
-        self._buffered_inputs = split_tensor_dict(ordered, self.args.steps_per_generation)
+        place = rows.argsort()  # of each row, after TRL's shuffling
+        whole = in_order(self._buffered_inputs, place[self._order(mask[place])])
+        self._buffered_inputs = split_tensor_dict(whole, self.args.steps_per_generation)
         return self._buffered_inputs[self._step % self.args.steps_per_generation]
 
     def _cuts(self, input_ids: torch.Tensor) -> bool:

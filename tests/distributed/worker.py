@@ -138,7 +138,6 @@ def make(folder: Path, model: Path, scenario: str, processes: int, **changes) ->
         "report_to": "none",
         "disable_tqdm": True,
         "shuffle_dataset": False,
-        "log_completions": True,
         "num_completions_to_print": 0,
         "log_token_credit": 1,
         "log_token_credit_completions": 1000,
@@ -188,12 +187,10 @@ def main(folder: Path, mode: str):
         logs = [entry for entry in trainer.state.log_history if "loss" in entry]
         if trainer.accelerator.is_main_process:
             output = Path(trainer.args.output_dir)
-            tables = [pq.read_table(path).to_pylist() for path in sorted((output / "completions").iterdir())]
             result = {
                 "rollouts": rollouts,
                 "losses": [entry["loss"] for entry in logs],
                 "logs": logs,
-                "tables": tables[:: len(tables) // 2],  # once per rollout batch
                 **recorded(output),
             }
             (folder / f"{mode}-{scenario}.json").write_text(json.dumps(result))

@@ -10,7 +10,6 @@ import torch
 from datasets import Dataset
 from peft import LoraConfig
 from torch import nn
-from trl import GRPOTrainer
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.credit import DelTA, WithinSide
@@ -227,21 +226,6 @@ def transformed():
 def test_datasets_in_other_forms(make_trainer, caplog, data):
     make_trainer(train_dataset=data)
     assert not caplog.text
-
-
-class Scales(GRPOTrainer):
-    def _compute_loss(self, model, inputs):
-        return 2 * super()._compute_loss(model, inputs)
-
-
-def test_a_loss_of_a_subclass_may_ignore_credit(make_trainer, caplog):
-    kind = type("Mixed", (Scales, DeltaGRPOTrainer), {})
-    make_trainer(trainer_class=kind, token_credit="none")
-    assert "overrides the loss" not in caplog.text
-    trainer = make_trainer(trainer_class=kind)
-    assert "Scales._compute_loss overrides the loss" in caplog.text
-    trainer.train()
-    assert min(logged(trainer, "grad_norm")) > 0
 
 
 @pytest.mark.parametrize("kind", [list, tuple])

@@ -60,7 +60,7 @@ def test_in_python(make_trainer, rollout, mode, passes):
     assert not batch["token_coefficients"][~valid].any()
     assert trainer._metrics["train"]["credit/raw_mean"] == pytest.approx([expected.mean().item()])
     assert trainer._metrics["train"]["credit/extra_forward_passes"] == [passes]
-    trains = batch["token_coefficients"][valid & (batch["advantages"] != 0)[:, None]]
+    trains = batch["token_coefficients"][valid & (batch["advantages"] != 0)]
     assert trainer._metrics["train"]["credit/coefficient_mean"] == pytest.approx([trains.mean().item()])
     trainer.train()
     assert min(logged(trainer, "credit/raw_mean")) > 1
@@ -128,16 +128,15 @@ def test_both_hooks_multiply(make_trainer, rollout):
     rule = Both()
     trainer = make_trainer(steps_per_generation=2, trainer_options={"token_credit": rule})
     batch = rollout(trainer)
-    expected = batch["token_coefficients"] * torch.where(batch["advantages"] > 0, 2.0, 1.0)[:, None]
+    doubled = batch["advantages"] * torch.where(batch["advantages"] > 0, 2.0, 1.0)
     ours = trainer._compute_loss(trainer.model, batch)
-    plain = {key: value for key, value in batch.items() if key != "token_coefficients"}
     trainer.token_credit = TokenCredit()
-    by_hand = trainer._compute_loss(trainer.model, {**plain, "advantages": batch["advantages"][:, None] * expected})
+    by_hand = trainer._compute_loss(trainer.model, {**batch, "advantages": doubled})
     assert ours.item() == pytest.approx(by_hand.item(), abs=1e-6)
 
 
-def test_micro_batches_know_the_same_of_their_responses(make_trainer):
-    """TRL shuffles rows between the hooks: rewards, groups and advantages stay with their responses."""
+def test_what_tokens_know_of_their_responses(make_trainer):
+    """TRL shuffles rows between the hooks: advantages stay with their responses, weighted by the first hook."""
     rule = Both()
     trainer = make_trainer(
         steps_per_generation=2,
@@ -150,11 +149,11 @@ def test_micro_batches_know_the_same_of_their_responses(make_trainer):
     assert rollout.rewards[rollout.row == 3].isnan().all()
     assert rollout.group.tolist() == (rollout.row // 4).tolist()
 
-    def described(tokens):
-        values = zip(tokens.ids, tokens.rewards.nan_to_num(-1), tokens.group, tokens.advantages, strict=True)
-        return {tuple(value.item() for value in row) for row in values}
+    def described(tokens, advantages):
+        return {tuple(value.item() for value in row) for row in zip(tokens.ids, advantages, strict=True)}
 
-    assert described(micro_batch) < described(rollout)
+    weighted = rollout.advantages * (1 + rollout.row)
+    assert described(micro_batch, micro_batch.advantages) < described(rollout, weighted)
     assert micro_batch.log_probs.shape == micro_batch.entropies.shape == micro_batch.ids.shape
     with pytest.raises(RuntimeError, match="of_micro_batch"):
         _ = micro_batch.hidden

@@ -13,7 +13,7 @@ from delta_trl.trainer.rollout_policy import RolloutPolicy
 
 from ..corpus import tiny
 from ..credit import oracle
-from ..trainers import LORA, credit, expected_coefficients, logged, plain_forward
+from ..trainers import LORA, credit, expected_coefficients, logged, plain_forward, response_advantages
 
 
 def brute_force(trainer, batch, parameters) -> tuple[torch.Tensor, torch.Tensor]:
@@ -24,7 +24,7 @@ def brute_force(trainer, batch, parameters) -> tuple[torch.Tensor, torch.Tensor]
         torch.cat([g.flatten() for g in torch.autograd.grad(value, parameters, retain_graph=True)])
         for value in log_probs[valid]
     ]
-    return torch.stack(rows), batch["advantages"][:, None].expand_as(valid)[valid]
+    return torch.stack(rows), response_advantages(batch)[:, None].expand_as(valid)[valid]
 
 
 @pytest.mark.parametrize("lora", [False, True], ids=["full fine-tune", "lora"])
@@ -67,7 +67,7 @@ def test_full_gradients_leave_out_responses_without_advantage(make_trainer, roll
         lambda self, rows, *a: scored.extend(rows.tolist()) or log_probs_at(self, rows, *a),
     )
     batch = rollout(trainer)
-    neutral = batch["advantages"] == 0
+    neutral = response_advantages(batch) == 0
     assert neutral.sum() == 4
     assert set(scored) == set((~neutral).nonzero().flatten().tolist())
     v, advantages = brute_force(trainer, batch, list(trainer.model.parameters()))
@@ -89,7 +89,7 @@ def test_lm_head_gradients_are_exact(make_trainer, rollout, mode, temperature):
         hidden, _ = plain_forward(trainer.model, batch)
     log_probs = (hidden @ weight.T / temperature).log_softmax(-1).gather(2, batch["completion_ids"][:, :, None])
     rows = [torch.autograd.grad(x, weight, retain_graph=True)[0].flatten() for x in log_probs[:, :, 0][valid]]
-    expected, _ = oracle.coefficients(torch.stack(rows), batch["advantages"][:, None].expand_as(valid)[valid])
+    expected, _ = oracle.coefficients(torch.stack(rows), response_advantages(batch)[:, None].expand_as(valid)[valid])
     ours = batch["token_coefficients"][valid]
     torch.testing.assert_close(ours, torch.tensor(expected, dtype=torch.float32), atol=1e-3, rtol=0)
 
@@ -103,7 +103,7 @@ def test_topk_hidden_gradients(make_trainer, rollout):
         top = (hidden[valid] @ weight.T).topk(3, dim=1)
         mixture = (top.values.softmax(1)[:, :, None] * weight[top.indices]).sum(1)
         v = weight[batch["completion_ids"][valid]] - mixture
-    expected, _ = oracle.coefficients(v, batch["advantages"][:, None].expand_as(valid)[valid])
+    expected, _ = oracle.coefficients(v, response_advantages(batch)[:, None].expand_as(valid)[valid])
     ours = batch["token_coefficients"][valid]
     torch.testing.assert_close(ours, torch.tensor(expected, dtype=torch.float32), atol=1e-3, rtol=0)
 

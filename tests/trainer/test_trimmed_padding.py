@@ -1,5 +1,7 @@
 """Trimmed micro-batches on a plain `GRPOTrainer` and with token credit: the same results in fewer columns."""
 
+import sys
+
 import pytest
 import torch
 import trl.trainer.utils
@@ -23,7 +25,6 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.kernels import ChunkedLogProbFunction
 
 from delta_trl.credit import Credit, TokenCredit
-from delta_trl.policy.padding import Trim
 from delta_trl.trainer.trimmed_padding import TrimmedPadding
 
 from ..corpus import tiny
@@ -57,7 +58,8 @@ def run(make_trainer, **options):
     defaults = {
         "per_device_train_batch_size": 2,
         "gradient_accumulation_steps": 4,
-        "steps_per_generation": 8,
+        "steps_per_generation": 4,
+        "num_iterations": 2,
         "max_completion_length": 24,
         "max_steps": 2,
         "optim": "sgd",
@@ -68,7 +70,7 @@ def run(make_trainer, **options):
     trainer_options = {**defaults["trainer_options"], **options.pop("trainer_options", {})}
     trainer = make_trainer(model, **{**defaults, **options, "trainer_options": trainer_options})
     if isinstance(trainer, TrimmedPadding):
-        trainer._trim(trainer.model)  # what may be trimmed is found out once
+        trainer._widest_cut = trainer._probe()  # in training, the first rollout asks
         widths.clear()
     trainer.train()
     return trainer, torch.cat([p.detach().flatten() for p in trainer.model.parameters()]), widths
@@ -85,25 +87,25 @@ class BelowTheMean(TokenCredit):
         return Credit(torch.where(tokens.log_probs < tokens.log_probs.mean(), 2.0, 1.0))
 
 
+FUSED = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "steps_per_generation": 1}
+# losses that are means over micro-batches: TRL's rows share them in another random order
 MODES = {
-    **{loss_type: {"loss_type": loss_type} for loss_type in LOSSES},
+    **{loss_type: {"loss_type": loss_type, **(FUSED if loss_type == "bnpo" else {})} for loss_type in LOSSES},
     "gspo": {"importance_sampling_level": "sequence"},
     "truncated masked": {"mask_truncated_completions": True},
-    "entropy quantile": {"top_entropy_quantile": 0.5},
-    "entropy bonus": {"entropy_coef": 0.1},
-    "aligned": {"steps_per_generation": 4},
-    "iterations": {"num_iterations": 2, "max_steps": 4},
+    "entropy quantile": {"top_entropy_quantile": 0.5, **FUSED},
+    "entropy bonus": {"entropy_coef": 0.1, **FUSED},
+    "aligned": {"num_iterations": 1},
     "multiples": {"pad_to_multiple_of": 8},
     "gradient checkpointing": {"gradient_checkpointing": True},
-    "fused rows": {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "steps_per_generation": 2},
 }
 CREDIT_MODES = {
     "default": {},
     "sequence": {"importance_sampling_level": "sequence", "loss_type": "vespo"},
-    "aligned": {"steps_per_generation": 4},
+    "aligned": {"num_iterations": 1},
     "tools": {"trainer_options": {"rollout_func": rollout_with_environment}},
-    "fipo": {"token_credit": "fipo", "num_iterations": 2, "max_steps": 4},
-    "across a micro-batch": {"trainer_options": {"token_credit": BelowTheMean()}},
+    "fipo": {"token_credit": "fipo", **FUSED},
+    "across a micro-batch": {"trainer_options": {"token_credit": BelowTheMean()}, **FUSED},
     "exact": credit(token_gradient="full"),
 }
 
@@ -121,7 +123,7 @@ def agree(one, other, tolerance: float) -> None:
 def test_training_is_trls_to_rounding(make_trainer, options):
     ours, theirs = (run(make_trainer, **options, **kind) for kind in (TRIMMED, TRLS))
     agree(ours, theirs, 2e-5)
-    if options != MODES["fused rows"]:  # a micro-batch is a whole optimiser step there and holds its longest row
+    if not options.keys() >= FUSED.keys():  # a micro-batch is a whole optimiser step there and holds its longest row
         assert area(ours[2]) < 0.95 * area(theirs[2])
 
 
@@ -132,7 +134,7 @@ def test_token_credit_is_the_same_to_rounding(make_trainer, options):
     agree(ours, theirs, 2e-3 if options == CREDIT_MODES["exact"] else 2e-5)
     spread = [logged(trainer, "credit/coefficient_std") for trainer in (ours[0], theirs[0])]
     assert spread[0] == pytest.approx(spread[1], abs=1e-5)
-    if options != CREDIT_MODES["tools"]:  # all completions have one length
+    if options != CREDIT_MODES["tools"] and not options.keys() >= FUSED.keys():  # all have one length
         assert area(ours[2]) < 0.95 * area(theirs[2])
 
 
@@ -147,8 +149,7 @@ def test_lora_with_a_reference(make_trainer):
 def test_a_compiled_model_is_trimmed_as_itself(make_trainer):
     compiled = {"torch_compile": True, "torch_compile_backend": "eager"}
     trainer, _, widths = run(make_trainer, **compiled, **TRIMMED)
-    (trim,) = trainer._trims.values()
-    assert trim.prompts
+    assert trainer._widest_cut
     agree((trainer, _, widths), run(make_trainer, **compiled, **TRLS), 2e-5)
 
 
@@ -176,50 +177,30 @@ def test_lm_head_sees_completion_tokens_alone(make_trainer, monkeypatch):
         monkeypatch.setattr(trl.trainer.utils, "_ChunkedLogProbFunction", Head)
         trainer, *_ = run(make_trainer, **kind)
     tokens = sum(int(batch["completion_mask"].sum()) for batch in trainer._buffered_inputs)
-    assert sum(trained[Plain]) == tokens
-    assert sum(trained[GRPOTrainer]) > 1.5 * tokens
-
-
-def test_a_subclass_may_forbid_exchanging_rows(make_trainer):
-    """Then every micro-batch holds the rows that it holds in TRL."""
-    fixed = type("Fixed", (Plain,), {"_may_exchange_rows": lambda self: False})
-    rows = []
-    for kind in (fixed, GRPOTrainer):
-        batches = []
-        trainer = make_trainer(
-            trainer_class=kind,
-            config_class=GRPOConfig,
-            per_device_train_batch_size=2,
-            gradient_accumulation_steps=4,
-            max_completion_length=24,
-            trainer_options={"rollout_func": ragged},
-        )
-        compute = trainer._compute_loss
-        trainer._compute_loss = lambda model, inputs, b=batches, c=compute: b.append(inputs) or c(model, inputs)
-        trainer.train()
-        rows.append([sorted(batch["completion_ids"].tolist()) for batch in batches])
-    assert rows[0] == rows[1]
+    assert sum(trained[Plain]) == 2 * tokens  # two iterations
+    assert sum(trained[GRPOTrainer]) > 3 * tokens
 
 
 def test_rows_of_like_length_come_together(make_trainer):
-    """Within an optimiser step, longest first; the rows of an optimiser step do not change."""
-    steps = []
-    for kind in (TRIMMED, TRLS):
-        batches = []
-        trainer = make_trainer(
-            **kind,
-            per_device_train_batch_size=2,
-            gradient_accumulation_steps=4,
-            steps_per_generation=8,
-            max_completion_length=24,
-            trainer_options={"rollout_func": ragged},
-        )
-        compute = trainer._compute_loss
-        trainer._compute_loss = lambda model, inputs, b=batches, c=compute: b.append(inputs) or c(model, inputs)
-        trainer.train()
-        lengths = torch.cat([batch["completion_mask"].sum(dim=1) for batch in batches])
-        steps.append(lengths.view(-1, 8).tolist())
-    assert [sorted(step, reverse=True) for step in steps[1]] == steps[0]
+    """Within an optimiser step, longest first. All rows are trained once, in another random order each time."""
+    batches = []
+    trainer = make_trainer(
+        **TRIMMED,
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=4,
+        steps_per_generation=8,
+        max_steps=4,
+        max_completion_length=24,
+        trainer_options={"rollout_func": ragged},
+    )
+    compute = trainer._compute_loss
+    trainer._compute_loss = lambda model, inputs: batches.append(inputs) or compute(model, inputs)
+    trainer.train()
+    lengths = torch.cat([batch["completion_mask"].sum(dim=1) for batch in batches]).view(4, 8)
+    assert torch.equal(lengths.sort(descending=True).values, lengths)
+    rows = torch.cat([batch["rollout_rows"] for batch in batches]).view(2, 2, 8)
+    assert torch.equal(rows.view(2, 16).sort().values, torch.arange(16).expand(2, 16))
+    assert set(rows[0, 0].tolist()) != set(rows[1, 0].tolist())
 
 
 VOCAB = {"vocab_size": tiny.SIZES["vocab_size"], "pad_token_id": 0, "bos_token_id": None, "eos_token_id": 1}
@@ -271,8 +252,7 @@ CONFIGS = {
         dropout=0,
     ),
 }
-# what may be cut off: everything, completions only (positions cannot be told), or nothing
-COMPLETIONS, NOTHING = ("mamba", "opt"), ("longrope", "recurrent gemma")
+NOT_CUT = ("longrope",)  # rotary embeddings that depend on the highest position
 
 
 def sharp(name: str):
@@ -287,14 +267,19 @@ def sharp(name: str):
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_the_model_says_what_may_be_cut_off(make_trainer, rollout, caplog, name):
+def test_the_model_says_whether_padding_may_be_cut_off(make_trainer, caplog, name):
     trainer = make_trainer(sharp(name), **TRIMMED)
     random_numbers = torch.get_rng_state()
-    trim = trainer._trim(trainer.model)
+    found = trainer._probe()
     assert torch.equal(torch.get_rng_state(), random_numbers)
-    limit = getattr(trainer.model.config, "max_position_embeddings", None)
-    assert trim == (None if name in NOTHING else Trim(name not in COMPLETIONS, limit=limit))
-    assert caplog.text.count("computes something else without padding") == (name in NOTHING)
+    limit = getattr(trainer.model.config, "max_position_embeddings", sys.maxsize)
+    assert found == (0 if name in NOT_CUT else limit)
+    assert caplog.text.count("computes something else without padding") == (name in NOT_CUT)
+
+
+def test_noise_that_depends_on_the_width_is_left_as_it_is(make_trainer, caplog):
+    assert make_trainer(**TRIMMED, neftune_noise_alpha=5.0)._probe() == 0
+    assert "NEFTune" in caplog.text
 
 
 @pytest.mark.parametrize("name", sorted(CONFIGS.keys() - {"gpt2 with dropout"}))
@@ -422,6 +407,13 @@ def test_what_the_loss_reads_of_the_trainer_decides_about_rows(make_trainer, nam
     assert trainer._may_exchange_rows()
     setattr(trainer, name, value)
     assert not trainer._may_exchange_rows()
+
+
+def test_rows_stay_where_a_loss_of_a_subclass_may_need_them(make_trainer):
+    kind = type("Own", (Plain,), {"_compute_loss": lambda self, *inputs: super(Plain, self)._compute_loss(*inputs)})
+    for trainer_class in (Plain, kind):
+        trainer = make_trainer(**{**TRIMMED, "trainer_class": trainer_class}, gradient_accumulation_steps=2)
+        assert trainer._may_exchange_rows() is (trainer_class is Plain)
 
 
 class Halves(TrainerCallback):

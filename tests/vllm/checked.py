@@ -11,7 +11,7 @@ from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.rewards import math_reward
 
 from ..credit import oracle
-from ..trainers import plain_forward, valid_tokens
+from ..trainers import plain_forward, response_advantages, valid_tokens
 
 
 MODEL = "recipes/quickstart/model"  # in float32
@@ -42,7 +42,7 @@ class CheckedTrainer(DeltaGRPOTrainer):
             first_batch, first_valid, before = self.first
             _, now = plain_forward(self.model, first_batch, self.temperature)
         v = (1 - log_probs.exp())[valid][:, None] * hidden[valid]
-        advantages = batch["advantages"][:, None].expand_as(valid)[valid]
+        advantages = response_advantages(batch)[:, None].expand_as(valid)[valid]
         everyones = gather_object([(v, advantages)])  # in the order of the processes
         alpha, _ = oracle.coefficients(*map(torch.cat, zip(*everyones, strict=True)))
         first = sum(len(tokens) for tokens, _ in everyones[: self.accelerator.process_index])

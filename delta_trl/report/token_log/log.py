@@ -94,7 +94,9 @@ class TokenLog(TrainerCallback):
     def _rows(self, batch: dict, tokens: Tokens, coefficients: torch.Tensor, rewards: torch.Tensor) -> list[dict]:
         """This process's share of the completions to record."""
         trainer = self._trainer
-        advantages = self._accelerator.gather(batch["advantages"]).cpu().numpy()
+        firsts = tokens.mask.int().argmax(dim=1, keepdim=True)  # the first token of each response
+        advantages = tokens.padded(tokens.advantages).gather(1, firsts)[:, 0]
+        advantages = self._accelerator.gather(advantages).cpu().numpy()
         first, n_rows = self._accelerator.process_index * len(tokens.mask), len(tokens.mask)
         total = (rewards * trainer.reward_weights.cpu()).nansum(dim=1)  # as in TRL
         known = {name: getattr(tokens, name) if tokens.knows(name) else None for name in ("log_probs", "entropies")}

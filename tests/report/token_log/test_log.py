@@ -25,7 +25,7 @@ from delta_trl.report.token_log.texts import TokenTexts
 from delta_trl.report.token_log.trackers import track
 
 from ...corpus import tiny
-from ...trainers import LORA, credit, plain_forward, rollout_with_environment, valid_tokens
+from ...trainers import LORA, credit, plain_forward, response_advantages, rollout_with_environment, valid_tokens
 from .. import runs
 
 
@@ -110,7 +110,7 @@ def test_records_hold_what_is_trained_on(make_trainer, tmp_path, options):
             assert row["token_ids"] == batch["completion_ids"][i][valid].tolist()
             assert "".join(row["tokens"]) == tokenizer.decode(row["token_ids"])
             assert row["coefficients"] == batch["token_coefficients"][i][valid].tolist()
-            assert row["advantage"] == batch["advantages"][i].item()
+            assert row["advantage"] == pytest.approx(response_advantages(batch)[i].item())
             first, second, third = (values[i] for values in batch["rewards"].values())
             assert row["reward"] == pytest.approx(np.nansum([first, 0.5 * second]))
             assert dict(row["rewards"]) == {
