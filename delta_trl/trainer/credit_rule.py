@@ -3,7 +3,6 @@
 import dataclasses
 import re
 import textwrap
-from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -26,44 +25,19 @@ RULE_STATE = "token_credit.pt"  # in a checkpoint
 PLAIN = (bool, int, float, str, type(None))
 
 
-@dataclass(frozen=True)
-class Paper:
-    """A paper that model cards cite: name of the method, title, arXiv number, BibTeX key and authors."""
-
-    name: str
-    title: str
-    id: str
-    key: str
-    author: str
-
-    def for_card(self) -> dict[str, str]:
-        """The paper as TRL's `_paper`."""
-        citation = textwrap.dedent(f"""\
-            @article{{{self.key},
-                title  = {{{{{self.title}}}}},
-                author = {{{self.author}}},
-                year   = 20{self.id[:2]},
-                eprint = {{arXiv:{self.id}}},
-            }}""")
-        return {"title": self.title, "id": self.id, "citation": citation}
-
-
-DELTA = Paper(
-    name="DelTA",
-    title="DelTA: Discriminative Token Credit Assignment for Reinforcement Learning from Verifiable Rewards",
-    id="2605.21467",
-    key="zhang2026delta",
-    author="Kaiyi Zhang and Wei Wu and Yankai Lin",
-)
-FUTURE_KL = Paper(
-    name="FIPO",
-    title="FIPO: Eliciting Deep Reasoning with Future-KL Influenced Policy Optimization",
-    id="2603.19835",
-    key="ma2026fipo",
-    author="Chiyu Ma and Shuo Yang and Kexin Huang and Jinda Lu and Haoming Meng and Shangshang Wang and "
-    "Bolin Ding and Soroush Vosoughi and Guoyin Wang and Jingren Zhou",
-)
-PAPERS = {paper.id: paper for paper in (DELTA, FUTURE_KL)}
+# As TRL's `_paper`, which its model card cites
+PAPER = {
+    "title": "DelTA: Discriminative Token Credit Assignment for Reinforcement Learning from Verifiable Rewards",
+    "id": "2605.21467",
+    "citation": textwrap.dedent("""\
+        @article{zhang2026delta,
+            title  = {{DelTA: Discriminative Token Credit Assignment for Reinforcement Learning from
+                      Verifiable Rewards}},
+            author = {Kaiyi Zhang and Wei Wu and Yankai Lin},
+            year   = 2026,
+            eprint = {arXiv:2605.21467},
+        }"""),
+}
 
 
 def choose_rule(given: TokenCredit | str | None, args: GRPOConfig) -> TokenCredit:

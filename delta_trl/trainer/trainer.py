@@ -25,7 +25,7 @@ from .checkpoints import SafeCheckpoints
 from .checks import refuse_what_hides_states, warn_of_silent_mistakes
 from .config import CreditArguments, DeltaGRPOConfig
 from .contrast import stands_out, total_rewards
-from .credit_rule import DELTA, PAPERS, RuleState, arxiv_of, card_text, choose_rule, describe_rule
+from .credit_rule import PAPER, RuleState, arxiv_of, card_text, choose_rule, describe_rule
 from .dynamic_sampling import DynamicSampling
 from .fsdp_precision import FSDPPrecision
 from .micro_batch_credit import MicroBatchCredit
@@ -89,7 +89,7 @@ class DeltaGRPOTrainer(
     """
 
     _tag_names = ["trl", "grpo", "delta"]  # noqa: RUF012 (as in TRL)
-    _name, _paper = DELTA.name, DELTA.for_card()
+    _name, _paper = "DelTA", PAPER
 
     def __init__(
         self,
@@ -120,14 +120,10 @@ class DeltaGRPOTrainer(
     def _describe_on_card(self) -> None:
         link = "[delta_trl](https://github.com/delta-trl/delta-trl)"
         self.method = f"## Token credit\n\n{card_text(self.token_credit)}, with {link}"
-        paper = PAPERS.get(arxiv_of(self.token_credit))
-        if paper is DELTA:
-            return
-        self._tag_names = [tag for tag in self._tag_names if tag != "delta"]
-        if self._paper is DeltaGRPOTrainer._paper:  # a subclass may have its own
-            self._name, self._paper = (
-                (paper.name, paper.for_card()) if paper else (GRPOTrainer._name, GRPOTrainer._paper)
-            )
+        if arxiv_of(self.token_credit) != PAPER["id"]:
+            self._tag_names = [tag for tag in self._tag_names if tag != "delta"]
+            if self._paper is PAPER:  # a subclass may have its own
+                self._name, self._paper = GRPOTrainer._name, GRPOTrainer._paper
 
     def _prepare_credit(self) -> None:
         rule, options = self.token_credit, self.credit_args

@@ -24,7 +24,7 @@ def card(make_trainer, tmp_path):
     [
         ("none", "GRPO", "2402.03300", "none"),
         ("delta", "DelTA", "2605.21467", "`DelTA("),
-        ("fipo", "FIPO", "2603.19835", "`FIPO(decay=32.0"),
+        ("fipo", "GRPO", "2402.03300", "`FIPO(decay=32.0"),
         (Selected(which="bottom"), "DelTA", "2605.21467", "`Selected(rule=DelTA("),
         ("tests.trainer.test_own_rule.Both", "GRPO", "2402.03300", "`Both"),
     ],
