@@ -25,7 +25,7 @@ LAYERS_OF_CREDIT = (
 KNOW_NOTHING_OF_TRL = ("credit", "sandbox", "data", "report")
 FOR_ANY_TRAINER = (
     *("trimmed_padding", "checkpoints", "reward_checks", "model_card", "fsdp_precision"),
-    "dynamic_sampling",
+    *("dynamic_sampling", "finite_updates"),
 )
 SCRIPTS = ("gpu", "build", "endurance", "studies", "benchmarks")
 # Lines of Python that each room may have, and `raise` statements of the package. CONTRIBUTING.md says what raising one
@@ -43,7 +43,7 @@ BUDGET = {
     "report": 1410,
     "rewards": 2730,
     "sandbox": 3460,
-    "trainer": 1770,
+    "trainer": 1810,
     "version": 10,
 }
 RAISES = 255

@@ -27,6 +27,7 @@ from .config import CreditArguments, DeltaGRPOConfig
 from .contrast import stands_out, total_rewards
 from .credit_rule import PAPER, RuleState, arxiv_of, card_text, choose_rule, describe_rule
 from .dynamic_sampling import DynamicSampling
+from .finite_updates import FiniteUpdates
 from .fsdp_precision import FSDPPrecision
 from .micro_batch_credit import MicroBatchCredit
 from .model_card import CardWithMethod
@@ -43,6 +44,7 @@ logger = get_logger(__name__)
 class DeltaGRPOTrainer(
     MicroBatchCredit,
     TrimmedPadding,
+    FiniteUpdates,  # before a checkpoint is begun
     SafeCheckpoints,
     RewardChecks,
     CardWithMethod,

@@ -25,6 +25,7 @@ PARAMETERS = {
     "create_accelerator_and_postprocess": "self",
     "train": "self, resume_from_checkpoint, ...",
     "_run_epoch": "self, model, epoch, train_dataloader, ...",
+    "_get_grad_norm": "self, model, grad_norm",
     "_save_checkpoint": "self, model, trial",
     "_save_rng_state": "self, output_dir",
     "_load_optimizer_and_scheduler": "self, checkpoint",

@@ -1,0 +1,60 @@
+"""Updates that are not finite are skipped, for any `GRPOTrainer`: a single NaN would end up in every weight."""
+
+import torch
+from accelerate.logging import get_logger
+from trl import GRPOTrainer
+
+
+logger = get_logger(__name__)
+
+PATIENCE = 5  # skipped updates in a row, after which the run ends
+
+
+class FiniteUpdates(GRPOTrainer):
+    """
+    [`~trl.GRPOTrainer`] that skips an update whose gradients are not finite on any process, as DelTA's authors do, and
+    never saves weights that are not finite. After `PATIENCE` skipped updates in a row it saves a checkpoint and raises.
+    The metric `skipped_updates` counts them. In float16, the loss scaler skips updates itself; under DeepSpeed in
+    bfloat16, the engine does.
+    """
+
+    _skipped_in_a_row = 0
+
+    def create_accelerator_and_postprocess(self):
+        super().create_accelerator_and_postprocess()
+        plugin = self.accelerator.state.deepspeed_plugin
+        if plugin is not None and "bf16" in plugin.deepspeed_config:
+            plugin.deepspeed_config["bf16"]["check_grad_overflow"] = True
+
+    def _get_grad_norm(self, model, grad_norm=None):
+        norm = super()._get_grad_norm(model, grad_norm)  # over all processes
+        if norm is None or self.is_deepspeed_enabled or self.accelerator.scaler is not None:
+            return norm
+        is_finite = bool(torch.as_tensor(norm).isfinite())
+        self._metrics["train"]["skipped_updates"].append(float(not is_finite))
+        self._skipped_in_a_row = 0 if is_finite else self._skipped_in_a_row + 1
+        if not is_finite:
+            model.zero_grad()  # optimisers leave parameters without a gradient as they are
+            self._warn(norm)
+        return norm
+
+    def _warn(self, norm) -> None:
+        step = self.state.global_step + 1
+        logger.warning(f"Step {step}: the norm of the gradients is {float(norm)}. The update is skipped.")
+        if self._skipped_in_a_row == PATIENCE:
+            self._save_checkpoint(self.model, trial=None)
+            raise FloatingPointError(
+                f"No finite gradients in {PATIENCE} updates in a row, up to step {step}. The weights from before are "
+                f"in {self.args.output_dir}/checkpoint-{step - 1}. Lower the learning rate, or look for a reward or "
+                "log-probability that is not finite."
+            )
+
+    def _save_checkpoint(self, model, trial):
+        values = (getattr(parameter, "_local_tensor", parameter).detach() for parameter in self.model.parameters())
+        finite = all(bool(value.isfinite().all()) for value in values if value.is_floating_point())
+        if not self.accelerator.gather(torch.tensor([finite], device=self.accelerator.device)).all():
+            raise FloatingPointError(
+                f"Step {self.state.global_step}: the weights are not finite, and were not saved. Resume from the last "
+                "checkpoint, with a lower learning rate."
+            )
+        super()._save_checkpoint(model, trial)
