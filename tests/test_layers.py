@@ -35,7 +35,7 @@ BUDGET = {
     "audit": 730,
     "cli": 120,
     "commands": 670,
-    "credit": 2000,
+    "credit": 2210,
     "data": 520,
     "evaluation": 1160,
     "files": 80,
@@ -43,7 +43,7 @@ BUDGET = {
     "report": 1410,
     "rewards": 2730,
     "sandbox": 3460,
-    "trainer": 1810,
+    "trainer": 1840,
     "version": 10,
 }
 RAISES = 255

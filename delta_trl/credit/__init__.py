@@ -14,9 +14,9 @@ from .head import LMHead
 from .hidden_states import HiddenStates
 from .names import make_rule
 from .rule import TokenCredit, checked_credit
-from .rules import FIPO, RULES, DelTA, RandomCredit, Selected, Shuffled, SideMean, SideWeights, WithinSide
+from .rules import FIPO, RULES, DelTA, Given, RandomCredit, Selected, Shuffled, SideMean, SideWeights, WithinSide
 from .rules.changed import ChangedCredit
-from .tokens import Credit, Policy, PolicyOutputs, Tokens
+from .tokens import Credit, Policy, PolicyOutputs, Responses, Tokens
 
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Credit",
     "DelTA",
     "FullGradients",
+    "Given",
     "HiddenStates",
     "LMHead",
     "LMHeadGradients",
@@ -33,6 +34,7 @@ __all__ = [
     "Policy",
     "PolicyOutputs",
     "RandomCredit",
+    "Responses",
     "Selected",
     "Shuffled",
     "SideMean",

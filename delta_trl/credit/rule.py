@@ -80,7 +80,8 @@ class TokenCreditError(ValueError):
 
 def checked_credit(rule: TokenCredit, hook: str, tokens: Tokens) -> Credit | None:
     """
-    What a hook of a rule returns: weights of shape (N,) in float32, without gradient, and metrics as numbers.
+    What a hook of a rule returns: weights and advantages of shape (N,) in float32, without gradient, and metrics as
+    numbers. Of a rule that gives advantages, the weights are those over the response's advantage; 1 where that is 0.
 
     Raises:
         TokenCreditError: If it returns something else.
@@ -88,24 +89,28 @@ def checked_credit(rule: TokenCredit, hook: str, tokens: Tokens) -> Credit | Non
     name, credit = f"{type(rule).__name__}.{hook}", getattr(rule, hook)(tokens)
     if credit is None:
         return None
-    if not isinstance(credit, Credit) or not isinstance(credit.weights, torch.Tensor):
-        got = f"weights of {type(credit.weights)}" if isinstance(credit, Credit) else f"{type(credit)}"
+    if not isinstance(credit, Credit) or (credit.weights is None) == (credit.advantages is None):
+        got = f"{type(credit)}" if not isinstance(credit, Credit) else "both or neither of weights and advantages"
+        raise TokenCreditError(f"{name} returned {got}: expected a delta_trl.credit.Credit with one of them, or None.")
+    what, values = ("weights", credit.weights) if credit.advantages is None else ("advantages", credit.advantages)
+    if not isinstance(values, torch.Tensor):
+        raise TokenCreditError(f"{name} returned {what} of {type(values)}: expected a tensor.")
+    if values.shape != tokens.ids.shape:
+        hint = f" Leave out padding with `tokens.flat({what})`." if values.shape == tokens.mask.shape else ""
         raise TokenCreditError(
-            f"{name} returned {got}: expected a delta_trl.credit.Credit with a tensor of weights, or None."
-        )
-    weights = credit.weights
-    if weights.shape != tokens.ids.shape:
-        hint = " Leave out padding with `tokens.flat(weights)`." if weights.shape == tokens.mask.shape else ""
-        raise TokenCreditError(
-            f"{name} returned weights of shape {tuple(weights.shape)}: expected ({len(tokens)},), one for each of "
+            f"{name} returned {what} of shape {tuple(values.shape)}: expected ({len(tokens)},), one for each of "
             f"the tokens.{hint}"
         )
-    wrong = ~torch.isfinite(weights)
-    if not weights.dtype.is_floating_point or wrong.any():
-        got = f"{weights[wrong][:3].tolist()} among its weights" if wrong.any() else f"weights of {weights.dtype}"
+    wrong = ~torch.isfinite(values)
+    if not values.dtype.is_floating_point or wrong.any():
+        got = f"{values[wrong][:3].tolist()} among its {what}" if wrong.any() else f"{what} of {values.dtype}"
         raise TokenCreditError(f"{name} returned {got}: expected finite floating-point numbers.")
     metrics = {metric: _number(name, metric, value) for metric, value in credit.metrics.items()}
-    return Credit(weights.detach().float(), metrics, credit.neutral)
+    values = values.detach().float()
+    if what == "weights":
+        return Credit(values, metrics, credit.neutral, advantages=tokens.advantages * values)
+    weights = torch.where(tokens.advantages == 0, 1.0, values / tokens.advantages)
+    return Credit(weights, metrics, credit.neutral, advantages=values)
 
 
 def _number(name: str, metric: str, value: Any) -> float:

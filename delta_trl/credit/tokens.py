@@ -13,21 +13,23 @@ from .hidden_states import HiddenStates
 @dataclass
 class Credit:
     """
-    Token credit of N tokens.
+    Token credit of N tokens: weights, or advantages.
 
     Args:
-        weights (`torch.Tensor` of shape `(N,)`):
+        weights (`torch.Tensor` of shape `(N,)`, *optional*):
             Factors of the advantage of each token's response. Finite; a negative weight reverses the advantage's sign.
         metrics (`dict[str, float]`, *optional*):
             Logged under `credit/`; the same on all ranks, NaN where undefined. `extra_forward_passes` is the number of
             passes over the rollout batch that the rule has made itself.
         neutral (`bool`, *optional*, defaults to `False`):
             Whether nothing told tokens apart, as in a batch without winners or without losers.
+        advantages (`torch.Tensor` of shape `(N,)`, *optional*): Finite; they take the place of the response's.
     """
 
-    weights: torch.Tensor
+    weights: Any = None  # `Any`: what `checked_credit` returns always has them
     metrics: dict[str, float] = field(default_factory=dict)
     neutral: bool = False
+    advantages: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,26 @@ class PolicyOutputs:
     log_probs: torch.Tensor
     entropies: torch.Tensor
     hidden: HiddenStates | None = None
+
+
+@dataclass(frozen=True)
+class Responses:
+    """
+    The B responses of a rollout batch in words.
+
+    Args:
+        prompts, completions (`list`): As reward functions get them. Completions are without special tokens and without
+            what the loss does not count, such as a tool's text.
+        ids (`list[list[int]]`): The tokens of each completion, of which the loss counts all.
+        texts (`list[list[str | None]]`): What each token adds to the completion; `None` for special tokens.
+        columns (`dict[str, list]`): Of the dataset.
+    """
+
+    prompts: list
+    completions: list
+    ids: list[list[int]]
+    texts: list[list[str | None]]
+    columns: dict[str, Any]
 
 
 class Policy(Protocol):
@@ -65,6 +87,9 @@ class Policy(Protocol):
 
     def head(self) -> LMHead:
         """The layer that turns hidden states into log-probabilities."""
+
+    def responses(self) -> Responses:
+        """The responses in words."""
 
     def log_probs_at(self, rows: torch.Tensor, length: int) -> torch.Tensor:
         """Log-probabilities (b, length) of some completions at the model's present parameters, differentiable."""

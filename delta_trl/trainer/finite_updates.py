@@ -13,8 +13,8 @@ PATIENCE = 5  # skipped updates in a row, after which the run ends
 class FiniteUpdates(GRPOTrainer):
     """
     [`~trl.GRPOTrainer`] that skips an update whose gradients are not finite on any process, as DelTA's authors do, and
-    never saves weights that are not finite. After `PATIENCE` skipped updates in a row, it saves a checkpoint and
-    raises. The metric `skipped_updates` counts them. In float16, the loss scaler skips updates itself; under DeepSpeed in
+    never saves weights that are not finite. The metric `skipped_updates` counts them. After `PATIENCE` skipped updates
+    in a row, it saves a checkpoint and raises. In float16, the loss scaler skips updates itself; under DeepSpeed in
     bfloat16, the engine does.
     """
 

@@ -42,7 +42,7 @@ class MicroBatchCredit(GRPOTrainer):
         tokens = Tokens.of_batch(batch, log_probs=log_probs, old_log_probs=old, entropies=entropies)
         credit = checked_credit(self.token_credit, "of_micro_batch", tokens)
         if credit is not None:
-            batch["advantages"] = tokens.padded(tokens.advantages * credit.weights)
+            batch["advantages"] = tokens.padded(credit.advantages)
             self._log_credit(credit.metrics)
 
     def _log_credit(self, metrics: dict[str, float]) -> None:

@@ -1,12 +1,14 @@
 """The policy in training, as a rule of token credit sees it: its outputs for one rollout batch, in few passes."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
 
-from ..credit import LMHead, PolicyOutputs
+from ..credit import LMHead, PolicyOutputs, Responses, Tokens
 from ..policy.recorder import ScoringPass
+from ..report.token_log.texts import TokenTexts
 from .scoring import MULTIMODAL, autocast_dtype, causal_model, rollout_scoring
 
 
@@ -19,16 +21,17 @@ class RolloutPolicy:
         trainer ([`DeltaGRPOTrainer`]): The trainer.
         batch (`dict`): The rollout batch.
         recorded (`ScoringPass`): TRL's own pass over the completions, if it was recorded.
+        inputs (`list[dict]`): The rows of the dataset, one for each completion.
 
     Attributes:
         forward_passes (`int`): Forward passes over the rollout batch beyond TRL's own.
     """
 
-    def __init__(self, trainer: Any, batch: dict, recorded: ScoringPass):
+    def __init__(self, trainer: Any, batch: dict, recorded: ScoringPass, inputs: list[dict]):
         self.model, self.dtype = causal_model(trainer), autocast_dtype(trainer)
         self.micro_batch_size = trainer.args.per_device_train_batch_size
         self.forward_passes = 0
-        self._trainer, self._batch = trainer, batch
+        self._trainer, self._batch, self._inputs = trainer, batch, inputs
         # TRL's first scoring call was the policy's only if its log-probs are the batch's: it may also have been the
         # reference model's, even on the same modules (PEFT with the adapter disabled).
         old = batch.get("old_per_token_logps")
@@ -52,6 +55,18 @@ class RolloutPolicy:
 
     def head(self) -> LMHead:
         return LMHead.of(self.model, self._trainer.temperature)
+
+    def responses(self) -> Responses:
+        tokens, special = Tokens.of_batch(self._batch), {*self._trainer._tokenizer.all_special_ids}
+        ids = [row[valid].tolist() for row, valid in zip(self._batch["completion_ids"], tokens.mask, strict=True)]
+        split = TokenTexts(self._trainer._tokenizer).of_sequence
+        texts = [without_special(row, split, special) for row in ids]
+        prompts = [row["prompt"] for row in self._inputs]
+        completions: list = ["".join(filter(None, row)) for row in texts]
+        if not isinstance(prompts[0], str):
+            completions = [[{"role": "assistant", "content": text}] for text in completions]
+        columns = {name: [row[name] for row in self._inputs] for name in self._inputs[0] if name != "prompt"}
+        return Responses(prompts, completions, ids, texts, {**columns, "trainer_state": self._trainer.state})
 
     def log_probs_at(self, rows: torch.Tensor, length: int) -> torch.Tensor:
         return self._scoring_call(rows)()[0][:, :length]
@@ -88,3 +103,9 @@ class RolloutPolicy:
                 "model (`torch_compile` in the training arguments is fine)."
             )
         return scoring
+
+
+def without_special(ids: list[int], split: Callable, special: set[int]) -> list[str | None]:
+    """What each token adds to the text of all that are not special; `None` for those that are."""
+    texts = iter(split([token for token in ids if token not in special]))
+    return [None if token in special else next(texts) for token in ids]

@@ -152,12 +152,12 @@ class DeltaGRPOTrainer(
         with self._recording() as recorder:  # the hidden states (N, d) of TRL's own scoring pass
             batch = super()._generate_and_score_completions(inputs)
         start = time.perf_counter()
-        policy = RolloutPolicy(self, batch, recorder)
+        policy = RolloutPolicy(self, batch, recorder, inputs)
         tokens = self._tokens(batch, policy)  # N of them, flat
         credit = checked_credit(self.token_credit, "of_rollout", tokens)
         if credit is not None:
             batch["token_coefficients"] = tokens.padded(credit.weights)  # (N,) -> (B, T)
-            batch["advantages"] = tokens.padded(tokens.advantages * credit.weights)
+            batch["advantages"] = tokens.padded(credit.advantages)
             self._log_rollout(credit, tokens, policy.forward_passes, time.perf_counter() - start)
             if self._token_log:
                 self._token_log.observe(batch, tokens, self.last_rewards.cpu())

@@ -3,6 +3,7 @@
 from ..rule import TokenCredit
 from .delta import DelTA
 from .fipo import FIPO
+from .given import Given
 from .random import RandomCredit
 from .selected import Selected
 from .shuffled import Shuffled
@@ -20,5 +21,6 @@ RULES: dict[str, type[TokenCredit]] = {
     "random": RandomCredit,
     "selected": Selected,
     "fipo": FIPO,
+    "given": Given,
     "none": TokenCredit,
 }

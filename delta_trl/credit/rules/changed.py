@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from ..rule import TokenCredit
+from ..rule import TokenCredit, TokenCreditError
 from ..tokens import Credit, Tokens
 from .delta import DelTA
 
@@ -34,6 +34,8 @@ class ChangedCredit(TokenCredit):
     def _changed(self, credit: Credit | None, tokens: Tokens) -> Credit | None:
         if credit is None or credit.neutral:
             return credit
+        if credit.weights is None:
+            raise TokenCreditError(f"{type(self).__name__} changes weights, but {self.rule!r} gives advantages.")
         return Credit(self.change(credit.weights, tokens), credit.metrics)
 
     @property

@@ -1,0 +1,180 @@
+"""Evidence from outside: weights and step rewards per token or span, from a user's function."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from delta_trl.credit import Given, make_rule
+from delta_trl.credit.rule import TokenCreditError
+from delta_trl.credit.rules.given import bounds_of
+from delta_trl.report.token_log.texts import TokenTexts
+
+from ..corpus import tiny
+from ..trainers import logged, response_advantages, rollout_with_environment, valid_tokens
+
+
+SEEN: list[dict] = []
+
+
+def numbers(completions, prompts, completion_ids, solution, trainer_state, **columns):
+    """A number for each token; nothing is known of every third completion."""
+    SEEN.append({"completions": completions, "prompts": prompts, "solution": solution, "step": trainer_state})
+    return [None if i % 3 == 2 else [0.5 + j for j in range(len(ids))] for i, ids in enumerate(completion_ids)]
+
+
+async def halves(completions, **columns):
+    """Two spans of characters, of unlike value."""
+    return [[(0, len(t) // 2, 0.25), (len(t) // 2, len(t), 2.0)] if len(t) > 1 else None for t in completions]
+
+
+@pytest.mark.parametrize("source", [numbers, "tests.trainer.test_given.numbers"])
+def test_weights_of_tokens(make_trainer, rollout, source):
+    SEEN.clear()
+    batch = rollout(make_trainer(trainer_options={"token_credit": Given(source)}))
+    for i, (row, valid) in enumerate(zip(batch["token_coefficients"], valid_tokens(batch), strict=True)):
+        n = int(valid.sum())
+        assert row[valid].tolist() == ([1.0] * n if i % 3 == 2 else [0.5 + j for j in range(n)])
+    [seen] = SEEN
+    assert len(seen["completions"]) == len(seen["solution"]) == 8
+    assert seen["prompts"][0].count("+") == 1
+    assert "<eos>" not in "".join(seen["completions"])
+
+
+def test_spans_in_a_recipe(make_trainer, rollout):
+    trainer = make_trainer(
+        token_credit="given", token_credit_kwargs={"source": "tests.trainer.test_given.halves", "outside": 0.0}
+    )
+    batch, tokenizer = rollout(trainer), tiny.tokenizer()
+    for ids, row, valid in zip(batch["completion_ids"], batch["token_coefficients"], valid_tokens(batch), strict=True):
+        ids, found = ids[valid].tolist(), row[valid].tolist()
+        text = [token for token in ids if token not in tokenizer.all_special_ids]
+        if len(text) < 2:
+            assert set(found) <= {1.0}
+            continue
+        assert found[0] in (0.25, 2.0)  # a token that both spans cut has the later one's
+        assert found[len(text) - 1] == 2.0
+        assert found[len(text) :] == [0.0] * (len(ids) - len(text))  # the end of sequence is in no span
+    trainer.train()
+    assert len(logged(trainer, "loss")) == 2
+
+
+def test_normalised_weights_have_mean_1(make_trainer, rollout):
+    batch = rollout(make_trainer(trainer_options={"token_credit": Given(numbers, normalize=True)}))
+    assert batch["token_coefficients"][valid_tokens(batch)].mean().item() == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize("outcome_weight", [0.0, 1.0])
+def test_step_rewards_are_deepseekmaths(make_trainer, rollout, outcome_weight):
+    """Process supervision written out: all steps of a group are normalised together, a token counts those to come."""
+    steps = [[(j, float((3 * i + j) % 5)) for j in range(1, 4 + i % 2, 2)] for i in range(8)]  # last token and reward
+
+    def spans(completions, completion_ids, **columns):
+        texts = TokenTexts(tiny.tokenizer())
+        found = []
+        for i, ids in enumerate(completion_ids):
+            ends = np.cumsum([len(text) for text in texts.of_sequence(ids)])
+            found.append(None if i == 3 else [(int(ends[j] - 1), int(ends[j]), r) for j, r in steps[i]])
+        return found
+
+    rule = Given(spans, what="rewards", outcome_weight=outcome_weight)
+    shape = {"trainer_options": {"token_credit": rule, "rollout_func": six_letters}}
+    batch = rollout(make_trainer(**shape))
+    plain = rollout(make_trainer(**{**shape, "trainer_options": {"rollout_func": six_letters}}))
+    outcome = response_advantages(plain)
+    for group in (range(4), range(4, 8)):
+        rewards = np.array([r for i in group if i != 3 for _, r in steps[i]])
+        for i in group:
+            for t in range(6):
+                to_come = [] if i == 3 else [r for j, r in steps[i] if j >= t]
+                expected = sum((r - rewards.mean()) / (rewards.std(ddof=1) + 1e-4) for r in to_come)
+                expected += outcome_weight * outcome[i].item()
+                assert batch["advantages"][i, t].item() == pytest.approx(expected, abs=1e-4)
+
+
+def six_letters(prompts, trainer) -> dict:
+    """Completions of six letters."""
+    ids = [[13 + (5 * i + t) % 26 for t in range(6)] for i in range(len(prompts))]
+    return {"prompt_ids": trainer.processing_class(prompts)["input_ids"], "completion_ids": ids, "logprobs": None}
+
+
+def test_tools_texts_are_left_out(make_trainer, rollout):
+    SEEN.clear()
+    options = {"token_credit": Given(numbers), "rollout_func": rollout_with_environment}
+    batch = rollout(make_trainer(trainer_options=options))
+    valid = valid_tokens(batch)
+    assert not batch["token_coefficients"][~valid].any()
+    assert batch["token_coefficients"][0][valid[0]].tolist() == [0.5 + j for j in range(int(valid[0].sum()))]
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (lambda n: [[1.0]] * 7, "7 values: expected one for each of 8"),
+        (lambda n: None, "NoneType"),
+        (lambda n: [[1.0] * 50] * 8, "completion 1: 50 numbers for 6 tokens"),
+        (lambda n: [[(0, 99, 1.0)]] * 8, "the span 0:99 is not in a text of"),
+        (lambda n: [[float("nan")] * 6] * 8, "expected finite numbers"),
+        (lambda n: [[-1.0] * 6] * 8, "expected finite numbers >= 0"),
+    ],
+)
+def test_what_cannot_be_used_is_named(make_trainer, rollout, returned, message):
+    def source(completions, **columns):
+        return returned(len(completions))
+
+    options = {"token_credit": Given(source), "rollout_func": six_letters}
+    with pytest.raises(TokenCreditError, match=rf"source='source'.*{message}"):
+        rollout(make_trainer(trainer_options=options))
+
+
+def test_a_source_that_is_not_there():
+    with pytest.raises(ValueError, match="no_such_module"):
+        make_rule("given", {"source": "no_such_module.judge"})
+
+
+# --- characters to tokens ---
+
+TEXTS = ["the answer is 42, naïve café", "汉字和表情 🙂👍🏽 mixed", "x² + y² = √2 — done"]
+
+
+def byte_level():
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    backend.train_from_iterator(
+        TEXTS, trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, special_tokens=["<e>"])
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<e>")
+
+
+def byte_fallback():
+    pieces = [("<unk>", 0.0), ("<e>", 0.0), ("▁the", -1.0), ("▁", -2.0), *((letter, -3.0) for letter in "answeri42")]
+    pieces += [(f"<0x{byte:02X}>", -9.0) for byte in range(256)]
+    backend = Tokenizer(models.Unigram(pieces, unk_id=0, byte_fallback=True))
+    backend.pre_tokenizer = pre_tokenizers.Metaspace()
+    backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<e>", unk_token="<unk>")
+
+
+@pytest.mark.parametrize("make", [byte_level, byte_fallback])
+def test_every_character_of_a_span_is_covered(make):
+    tokenizer = make()
+    texts = TokenTexts(tokenizer)
+
+    @given(st.text(alphabet="the answer42汉🙂é²", min_size=1, max_size=20), st.data())
+    @settings(deadline=None, max_examples=50)
+    def check(text, data):
+        pieces = texts.of_sequence(tokenizer(text)["input_ids"])
+        whole, bounds = "".join(pieces), bounds_of(pieces)
+        start = data.draw(st.integers(0, len(whole) - 1))
+        end = data.draw(st.integers(start + 1, len(whole)))
+        [(first, last, _)] = Given(lambda: None)._read(0, [(start, end, 1.0)], pieces)
+        covered = {char for low, high in bounds[first : last + 1] for char in range(low, high)}
+        assert covered >= set(range(start, end))
+        for low, high in (bounds[first], bounds[last]):
+            assert low < end
+            assert high > start
+
+    check()
