@@ -28,8 +28,7 @@ from .batches import explicit_vectors, random_batch
 # --- coefficients ---
 
 
-@pytest.mark.parametrize("K", [0, 1, 2, 3])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("K", "seed"), [(0, 0), (0, 1), (1, 2), (1, 3), (2, 4), (3, 5)])
 def test_equals_the_oracle(K, seed):
     hidden, log_probs, advantages = random_batch(seed)
     credit = contrast_credit(OutputRowGradients(hidden, log_probs), advantages, refinement_steps=K)
@@ -38,8 +37,6 @@ def test_equals_the_oracle(K, seed):
     np.testing.assert_allclose(credit.weights.numpy(), expected, rtol=1e-6)
     temperatures = [credit.metrics["temperature_positive"], credit.metrics["temperature_negative"]]
     np.testing.assert_allclose(temperatures, gamma, rtol=1e-9)
-    ours = token_coefficients(OutputRowGradients(hidden, log_probs), advantages, refinement_steps=K)
-    assert torch.equal(ours, credit.weights)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +52,7 @@ def test_equals_the_oracle(K, seed):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("K", [0, 1, 2])
+@pytest.mark.parametrize("K", [0, 2])
 def test_options_equal_the_oracle(options, K):
     hidden, log_probs, advantages = random_batch(7)
     ours = token_coefficients(OutputRowGradients(hidden, log_probs), advantages, refinement_steps=K, **options)
@@ -72,15 +69,18 @@ def test_low_precision_states_are_accumulated_in_float32(dtype):
     np.testing.assert_allclose(ours.numpy(), expected, atol=2e-5)
 
 
+def largest_allocation(work) -> int:
+    """Bytes."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        work()
+    return max(event.self_cpu_memory_usage for event in profile.events())
+
+
 def test_no_tokens_times_dimension_temporary():
     """Allocations beyond the states stay far below their size, in a dtype that has to be converted."""
     hidden = torch.randn(30_000, 256, dtype=torch.bfloat16)
-    log_probs, advantages = -torch.rand(30_000), torch.randn(30_000)
-    gradients = OutputRowGradients(hidden, log_probs)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-        token_coefficients(gradients, advantages)
-    largest = max(event.self_cpu_memory_usage for event in profile.events())
-    assert 0 < largest < hidden.numel() * 4 / 10
+    gradients, advantages = OutputRowGradients(hidden, -torch.rand(30_000)), torch.randn(30_000)
+    assert 0 < largest_allocation(lambda: token_coefficients(gradients, advantages)) < hidden.numel() * 4 / 10
 
 
 # --- gradients of the vocabulary ---
@@ -128,23 +128,17 @@ def _tiles(request, monkeypatch):
 
 @pytest.mark.usefixtures("_tiles")
 @pytest.mark.parametrize("options", HEADS.values(), ids=HEADS)
-def test_lm_head_equals_autograd(options):
+@pytest.mark.parametrize("wrt", ["weight", "hidden"])
+def test_equals_autograd(wrt, options):
+    """Of the LM head's weights; of hidden states, which the whole vocabulary's `TopKHiddenGradients` are."""
     hidden, tokens, weight, c = vocabulary_batch()
-    v = by_autograd("weight", hidden, tokens, weight, options)
-    gradients = LMHeadGradients(hidden, tokens, LMHead(weight, **options))
+    v = by_autograd(wrt, hidden, tokens, weight, options)
+    head = LMHead(weight, **options)
+    of_head = wrt == "weight"
+    gradients = LMHeadGradients(hidden, tokens, head) if of_head else TopKHiddenGradients(hidden, tokens, head, k=V)
     direction = gradients.combine(c)
     torch.testing.assert_close(direction.flatten(), c @ v)
     torch.testing.assert_close(gradients.score(direction), v @ (c @ v))
-
-
-@pytest.mark.usefixtures("_tiles")
-@pytest.mark.parametrize("options", HEADS.values(), ids=HEADS)
-def test_top_k_with_the_whole_vocabulary_is_the_hidden_gradient(options):
-    hidden, tokens, weight, c = vocabulary_batch()
-    v = by_autograd("hidden", hidden, tokens, weight, options)
-    gradients = TopKHiddenGradients(hidden, tokens, LMHead(weight, **options), k=V)
-    torch.testing.assert_close(gradients.combine(c), c @ v)
-    torch.testing.assert_close(gradients.score(c @ v), v @ (c @ v))
 
 
 @pytest.mark.usefixtures("_tiles")
@@ -178,18 +172,14 @@ def test_low_precision_states(make):
     torch.testing.assert_close(ours, exact, atol=1e-4, rtol=0)
 
 
-def test_never_tokens_times_vocabulary(monkeypatch):
-    V, n, tile = 512, 1024, 2**16
+@pytest.mark.parametrize("make", [LMHeadGradients, lambda *a: TopKHiddenGradients(*a, k=20)], ids=["lm_head", "top_k"])
+def test_never_tokens_times_vocabulary(make, monkeypatch):
+    vocabulary, n, tile = 512, 1024, 2**16
     monkeypatch.setattr(module, "_TILE", tile)
-    hidden, tokens, weight = torch.randn(n, 8), torch.randint(0, V, (n,)), torch.randn(V, 8)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-        for gradients in (
-            LMHeadGradients(hidden, tokens, LMHead(weight)),
-            TopKHiddenGradients(hidden, tokens, LMHead(weight), k=20),
-        ):
-            gradients.score(gradients.combine(torch.ones(n)))
-    largest = max(event.self_cpu_memory_usage for event in profile.events())
-    assert 0 < largest <= tile * 4 < n * V * 4
+    tokens, weight = torch.randint(0, vocabulary, (n,)), torch.randn(vocabulary, 8)
+    gradients = make(torch.randn(n, 8), tokens, LMHead(weight))
+    largest = largest_allocation(lambda: gradients.score(gradients.combine(torch.ones(n))))
+    assert 0 < largest <= tile * 4 < n * vocabulary * 4
 
 
 @pytest.mark.parametrize(
@@ -219,7 +209,7 @@ def test_a_model_s_head_scales_its_logits(settings, factor):
 @pytest.mark.parametrize("k", [0, V + 1])
 def test_k_is_checked(k):
     hidden, tokens, weight, _ = vocabulary_batch()
-    with pytest.raises(ValueError, match=f"k={k} must be between 1 and the vocabulary's size, {V}"):
+    with pytest.raises(ValueError, match=f"k={k}"):
         TopKHiddenGradients(hidden, tokens, LMHead(weight), k=k)
 
 
@@ -253,8 +243,9 @@ def test_weights_by_hand():
     torch.testing.assert_close(f, expected)
 
 
-def test_a_suppressed_future_does_not_weaken():
-    f = FIPO().weights(torch.full((1, 4), -1.0), torch.zeros(1, 4), torch.ones(1), torch.ones(1, 4))
+@pytest.mark.parametrize("shift", [0.0, -1.0], ids=["nothing has moved", "a suppressed future does not weaken"])
+def test_no_weight(shift):
+    f = FIPO().weights(torch.full((2, 7), shift), torch.zeros(2, 7), torch.tensor([1.0, -1.0]), torch.ones(2, 7))
     assert (f == 1).all()
 
 
@@ -265,8 +256,3 @@ def test_padding_and_dual_clipped_tokens_have_no_future():
     clipped = FIPO(dual_clip=10.0).weights(new, old, torch.ones(1), torch.ones(1, 3))
     torch.testing.assert_close(masked[:, :2], clipped[:, :2])
     assert masked[0, 0] < 1.06
-
-
-def test_nothing_moved():
-    x = torch.randn(2, 7)
-    assert (FIPO().weights(x, x, torch.tensor([1.0, -1.0]), torch.ones(2, 7)) == 1).all()
