@@ -199,12 +199,6 @@ def test_killed_study_goes_on_and_repeats_nothing(tmp_path):
     assert len(keys()) == len(set(keys())) == 2 * 16
 
 
-def test_a_run_in_progress_is_left_to_its_process(tmp_path):
-    run = study_rows.Run("study", "programs", "delta", 1e-4, 0)
-    with study_rows.claimed(run, tmp_path) as first, study_rows.claimed(run, tmp_path) as second:
-        assert (first, second) == (True, False)
-
-
 # --- the real thing, small ------------------------------------------------------------------------------------------
 
 

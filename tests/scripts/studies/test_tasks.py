@@ -39,18 +39,6 @@ def tokens_of(task, text: str) -> list[str]:
     return [*re.findall(task.pattern, text), "<eos>"]
 
 
-def test_programs_reward_of_right_and_wrong_completions():
-    right = "def f(x):\n    x = 3 - x\n    x = x % 4\n    x = x * x\n    return x"
-    tests = {
-        "fn_name": "f",
-        "inputs": [[x] for x in (-7, 2, 30)],
-        "outputs": [((3 - x) % 4) ** 2 for x in (-7, 2, 30)],
-    }
-    wrong = [right.replace("3 - x", "x - 3"), right.replace("%", "//"), right.replace("return x", ""), "", "x x def"]
-    rewards = TASKS["programs"].reward([right, *wrong], [json.dumps(tests)] * 6)
-    assert rewards == [1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
-
-
 @EVERY
 def test_problems_differ_and_the_tokenizer_restores_demonstrations(task):
     train, test = make_problems(task)
