@@ -110,7 +110,6 @@ def make(folder: Path, model: Path, scenario: str, processes: int, **changes) ->
         "report_to": "none",
         "disable_tqdm": True,
         "shuffle_dataset": False,
-        "log_completions": True,
         "num_completions_to_print": 0,
         "log_token_credit": 1,
         "log_token_credit_completions": 1000,
@@ -166,15 +165,10 @@ def main(folder: Path, mode: str, device: str = "cpu", *scenarios: str):
 
 
 def results(trainer: DeltaGRPOTrainer) -> dict:
-    """Of a run: the logs of its steps; TRL's completions tables and our records, once for each rollout batch."""
+    """Logs of a run's steps, and what it recorded of each rollout batch."""
     logs = [entry for entry in trainer.state.log_history if "loss" in entry]
-    output = Path(trainer.args.output_dir)
-    tables, records = (
-        [pq.read_table(path).to_pylist() for path in sorted((output / name).iterdir())]
-        for name in ("completions", FOLDER)
-    )
-    records = [[{**row, "rewards": dict(row["rewards"])} for row in rows] for rows in records]
-    return {"logs": logs, "tables": tables[:: len(tables) // len(records)], "records": records}
+    tables = [pq.read_table(path).to_pylist() for path in sorted(Path(trainer.args.output_dir, FOLDER).iterdir())]
+    return {"logs": logs, "records": [[{**row, "rewards": dict(row["rewards"])} for row in rows] for rows in tables]}
 
 
 def be_late_with_checkpoints(path: Path) -> None:
