@@ -172,19 +172,6 @@ def test_centroids_against_explicit_ones():
     assert all(map(math.isnan, undefined.values()))
 
 
-def test_where_the_model_is_sure_the_shorter_centroid_decides():
-    """v = 0 has one margin per side, whatever its token: the longer centroid's side loses."""
-    hidden, log_probs, advantages = random_batch(9)
-    log_probs[::3] = 0.0
-    gradients = OutputRowGradients(hidden, log_probs)
-    ratio = compare_centroids(gradients, advantages)["centroid_norm_ratio"]
-    alpha = token_coefficients(gradients, advantages, refinement_steps=0, lambda_min=0, lambda_max=1, normalize=False)
-    for sign in (1, -1):
-        sure = alpha[(log_probs == 0) & (advantages.sign() == sign)]
-        assert sure.std() < 1e-6
-        assert bool(sure[0] > 0.5) == (ratio < 1 if sign > 0 else ratio > 1)
-
-
 # --- errors ---
 
 

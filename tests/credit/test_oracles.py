@@ -11,10 +11,13 @@ import torch
 
 from delta_trl.credit import (
     FIPO,
+    DelTA,
     LMHead,
     LMHeadGradients,
     OutputRowGradients,
+    Tokens,
     TopKHiddenGradients,
+    WithinSide,
     token_coefficients,
 )
 from delta_trl.credit.coefficients import contrast_credit
@@ -22,7 +25,7 @@ from delta_trl.credit.gradients import vocabulary as module
 from delta_trl.credit.rules.fipo import discounted_future_sum
 
 from . import oracle
-from .batches import explicit_vectors, random_batch
+from .batches import explicit_vectors, random_batch, tokens_of
 
 
 # --- coefficients ---
@@ -39,25 +42,50 @@ def test_equals_the_oracle(K, seed):
     np.testing.assert_allclose(temperatures, gamma, rtol=1e-9)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"lambda_min": 0.0, "lambda_max": 1.0},
-        {"lambda_min": 0.5, "lambda_max": 1.5},
-        {"normalize": False},
-        {"assignment": "hard"},
-        {"margin": "within_side"},
-        {"temperatures": (0.5, 2.0)},
-        {"margin": "within_side", "temperatures": (0.5, 2.0)},
-    ],
-    ids=str,
-)
+def by_oracle(tokens: Tokens, **options) -> tuple[np.ndarray, tuple[float, float]]:
+    [hidden] = tokens.hidden.blocks
+    return oracle.coefficients(explicit_vectors(hidden, tokens.log_probs), tokens.advantages, **options)
+
+
 @pytest.mark.parametrize("K", [0, 2])
-def test_options_equal_the_oracle(options, K):
-    hidden, log_probs, advantages = random_batch(7)
-    ours = token_coefficients(OutputRowGradients(hidden, log_probs), advantages, refinement_steps=K, **options)
-    expected, _ = oracle.coefficients(explicit_vectors(hidden, log_probs), advantages, K=K, **options)
-    np.testing.assert_allclose(ours.numpy(), expected, rtol=1e-6)
+@pytest.mark.parametrize(
+    ("rule", "options", "of_oracle"),
+    [
+        (DelTA, {"lambda_min": 0.5, "lambda_max": 1.5}, {"lambda_min": 0.5, "lambda_max": 1.5}),
+        (DelTA, {"lambda_min": 0.0, "normalize_coefficients": False}, {"lambda_min": 0.0, "normalize": False}),
+        (DelTA, {"assignment": "hard"}, {"assignment": "hard"}),
+        (WithinSide, {"lambda_max": 1.5}, {"lambda_max": 1.5, "margin": "within_side"}),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else value.__name__,
+)
+def test_rules_with_options_equal_the_oracle(rule, options, of_oracle, K):
+    tokens = tokens_of(random_batch(7))
+    ours = rule(**options, refinement_steps=K).of_rollout(tokens).weights
+    np.testing.assert_allclose(ours.numpy(), by_oracle(tokens, K=K, **of_oracle)[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("rule", "margin"), [(DelTA, "contrast"), (WithinSide, "within_side")])
+def test_temperatures_of_the_first_contrast_are_kept(rule, margin):
+    kept, (first, second) = rule(temperature_mode="initial"), map(tokens_of, map(random_batch, (7, 8)))
+    assert kept.of_rollout(tokens_of(random_batch(7, zero_share=1.0))).neutral
+    _, temperatures = by_oracle(first, margin=margin)
+    kept.of_rollout(first)
+    expected, _ = by_oracle(second, margin=margin, temperatures=temperatures)
+    np.testing.assert_allclose(kept.of_rollout(second).weights.numpy(), expected, rtol=1e-6)
+    kept.load_state_dict({})
+    np.testing.assert_allclose(kept.of_rollout(second).weights.numpy(), by_oracle(second, margin=margin)[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "gradients"),
+    [("lm_head", LMHeadGradients), ("topk_hidden", lambda *arguments: TopKHiddenGradients(*arguments, k=5))],
+)
+def test_the_option_chooses_the_gradients(name, gradients):
+    tokens = tokens_of(random_batch(7))
+    ours = DelTA(token_gradient=name, token_gradient_top_k=5).of_rollout(tokens)
+    expected = token_coefficients(gradients(tokens.hidden, tokens.ids, tokens.head), tokens.advantages)
+    assert torch.equal(ours.weights, expected)
+    assert ("centroid_cosine" in ours.metrics) == (name == "topk_hidden")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
