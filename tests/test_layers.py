@@ -6,6 +6,7 @@ Reads imports without running them, also those inside functions.
 """
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,7 @@ def module_of(path: Path) -> tuple[str, ...]:
     return path.relative_to(ROOT).with_suffix("").parts
 
 
+@cache
 def imported(path: Path) -> set[tuple[str, ...]]:
     """The modules that a file imports; of `from package import name`, the package and the name."""
     package, found = module_of(path)[:-1], set()

@@ -5,6 +5,7 @@ fails, TRL changed under us: its message says what to adapt.
 
 import functools
 import inspect
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from delta_trl.trainer.scoring import MULTIMODAL
 
 from .corpus import tiny
 from .test_layers import ROOT
-from .trainers import response_advantages
+from .trainers import make_trainer as make
 
 
 # Private attributes that ours read or replace
@@ -26,6 +27,9 @@ ATTRIBUTES = """
     _buffered_inputs _entropy_bonus_enabled _is_vlm _last_world_entropy _logs _metrics _pending_extra_logs _step
     _tokenizer
 """.split()
+
+
+# --- signatures ---
 
 
 @pytest.mark.parametrize(
@@ -58,66 +62,129 @@ def test_all_overrides_are_checked():
     assert f"\ntrl=={trl_signatures.TESTED}." in (ROOT / "constraints.txt").read_text()
 
 
-def test_private_attributes(make_trainer):
-    trainer = make_trainer(trainer_class=GRPOTrainer, config_class=GRPOConfig, use_adaptive_entropy=True)
-    assert not [name for name in ATTRIBUTES if not hasattr(trainer, name)]
+# --- of one rollout batch ---
 
 
-def test_scoring_calls(make_trainer, rollout, monkeypatch):
-    """TRL's own, of a rollout batch and in the loss."""
-    calls = []
-    score = GRPOTrainer._get_per_token_logps_and_entropies
-    monkeypatch.setattr(
-        GRPOTrainer,
-        "_get_per_token_logps_and_entropies",
-        lambda *args, **kwargs: calls.append((args, set(kwargs))) or score(*args, **kwargs),
+@pytest.fixture
+def grpo(make_trainer):
+    """A `GRPOTrainer` of a tiny model."""
+    return functools.partial(make_trainer, trainer_class=GRPOTrainer, config_class=GRPOConfig)
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory):
+    """
+    What is passed on in one rollout batch of a `GRPOTrainer` with a reference model, two rewards and two optimiser
+    steps, and in its loss: `trainer`, `batch`, and of each call `scored` (model, arguments, output), `states`
+    (shape), `rows`, `rewards`, `reward_arguments`.
+    """
+    folder = tmp_path_factory.mktemp("seen")
+    tiny.model().save_pretrained(folder / "model")  # from where TRL loads the reference model
+    found = SimpleNamespace(scored=[], states=[], rows=[], rewards=[], reward_arguments=[])
+
+    class Watched(GRPOTrainer):
+        def _get_per_token_logps_and_entropies(self, model, *args, **kwargs):
+            compute_entropy = {"compute_entropy": True} if model is self.model else {}
+            output = super()._get_per_token_logps_and_entropies(model, *args, **{**kwargs, **compute_entropy})
+            found.scored.append((model, args, kwargs, output))
+            return output
+
+        def _generate_and_score_completions(self, inputs):
+            found.rows.append(inputs)
+            return super()._generate_and_score_completions(inputs)
+
+        def _calculate_rewards(self, *args):
+            found.rewards.append(super()._calculate_rewards(*args))
+            return found.rewards[-1]
+
+    def half(*args, **kwargs):
+        found.reward_arguments.append((args, set(kwargs)))
+        return [0.5] * len(kwargs["completions"])
+
+    found.trainer = make(
+        str(folder / "model"),
+        trainer_class=Watched,
+        config_class=GRPOConfig,
+        reward_funcs=[tiny.reward_letters, half],
+        output_dir=str(folder / "run"),
+        num_iterations=2,
+        beta=0.1,
     )
-    trainer = make_trainer(trainer_class=GRPOTrainer, config_class=GRPOConfig, num_iterations=2)
-    batch = rollout(trainer)
-    trainer._compute_loss(trainer.model, batch)
-    assert [args[:2] for args, _ in calls] == [(trainer, trainer.model)] * 2
-    for _, _, ids, mask, length in (args for args, _ in calls):
+    found.trainer.model.base_model.register_forward_hook(
+        lambda module, args, output: found.states.append(tuple(output.last_hidden_state.shape))
+    )
+    found.trainer.model.train()
+    found.trainer.current_gradient_accumulation_steps = 1
+    inputs = next(iter(found.trainer.get_train_dataloader()))
+    found.batch = found.trainer._generate_and_score_completions(inputs)
+    found.trainer._compute_loss(found.trainer.model, found.batch)
+    return found
+
+
+def test_the_policy_is_scored_before_the_reference(seen):
+    policy, reference = seen.trainer.model, seen.trainer.ref_model
+    assert [model for model, *_ in seen.scored] == [policy, reference, policy], (
+        "DeltaGRPOTrainer._generate_and_score_completions records the first scoring call"
+    )
+    assert seen.scored[0][3][1].shape == seen.batch["completion_ids"].shape, "entropies come if asked for"
+
+
+def test_scoring_calls(seen):
+    batch = seen.batch
+    for _, (ids, mask, length, *_), _, _ in seen.scored:
         assert torch.equal(ids, torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1))
         assert torch.equal(mask, torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1))
         assert length == batch["completion_ids"].size(1), "TrimmedPadding takes these by position"
-    (_, in_rollouts), (_, in_loss) = calls
+    (_, _, in_rollouts, _), _, (_, _, in_loss, _) = seen.scored
     assert "batch_size" in in_rollouts
-    assert in_loss - {"compute_entropy", "compute_aux_loss"} == set(MULTIMODAL), (
+    assert in_loss.keys() - {"compute_entropy", "compute_aux_loss"} == set(MULTIMODAL), (
         "RolloutPolicy passes on what TRL's loss takes from a batch"
     )
+    assert not batch["prompt_mask"].all(), "left padding is tested only if prompts differ in length"
 
 
-def test_the_policy_is_scored_before_the_reference(make_trainer, rollout, monkeypatch, tmp_path):
-    """The first scoring call of a rollout batch is the policy's where there is one; entropies come if asked for."""
-    models = []
-    score = GRPOTrainer._get_per_token_logps_and_entropies
-
-    def scoring(self, model, *args, **kwargs):
-        output = score(self, model, *args, **{**kwargs, "compute_entropy": model is self.model})
-        models.append((model, None if output[1] is None else output[1].shape))
-        return output
-
-    monkeypatch.setattr(GRPOTrainer, "_get_per_token_logps_and_entropies", scoring)
-    tiny.model().save_pretrained(tmp_path / "model")  # from where TRL loads the reference model
-    options = {"trainer_class": GRPOTrainer, "config_class": GRPOConfig, "num_iterations": 2, "beta": 0.1}
-    trainer = make_trainer(str(tmp_path / "model"), **options)
-    batch = rollout(trainer)
-    assert [model for model, _ in models] == [trainer.model, trainer.ref_model], (
-        "DeltaGRPOTrainer._generate_and_score_completions records the first scoring call"
+def test_old_log_probs(seen, grpo, rollout):
+    assert seen.batch["old_per_token_logps"] is seen.scored[0][3][0], (
+        "DeltaGRPOTrainer recognises the policy's own scoring pass by the identity of its log-probabilities"
     )
-    assert models[0][1] == batch["completion_ids"].shape
+    assert "old_per_token_logps" not in rollout(grpo())
 
 
-@pytest.mark.parametrize("reward", [1.0, 0.1, 1 / 3])
-def test_groups_without_contrast_have_no_advantage(make_trainer, rollout, reward):
-    """Up to rounding in TRL; `DeltaGRPOTrainer` takes that away, for it would count as a side."""
-    options = {"reward_funcs": lambda completions, **_: [reward] * 4 + [0.0, 1.0] * 2}
-    theirs = rollout(make_trainer(trainer_class=GRPOTrainer, config_class=GRPOConfig, **options))["advantages"]
-    ours = response_advantages(rollout(make_trainer(**options)))
-    assert theirs[:4].abs().max() < 2e-3
-    assert (ours[:4] == 0).all()
-    torch.testing.assert_close(ours[4:], theirs[4:])
-    assert ours[4:].abs().min() > 0.5
+def test_the_backbone_s_hook_fires_in_the_scoring_pass(seen):
+    width = seen.batch["prompt_ids"].size(1) + seen.batch["completion_ids"].size(1)
+    assert seen.states[-2:] == [(8, width, 32)] * 2, "the fused LM head no longer calls `model.base_model`"
+
+
+def test_a_call_takes_and_returns_the_rows_of_a_process(seen):
+    assert len(seen.rows[0]) == 8
+    assert seen.batch["advantages"].shape == (8,)
+
+
+def test_calculate_rewards_returns_those_of_all_functions(seen):
+    """Unweighted, of all rows, before they become advantages."""
+    assert seen.rewards[0].shape == (8, 2)
+    assert (seen.rewards[0][:, 1] == 0.5).all()
+
+
+def test_reward_functions_are_called_by_keyword(seen):
+    columns = {"prompts", "completions", "completion_ids", "solution", "trainer_state", "log_extra", "log_metric"}
+    assert seen.reward_arguments == [((), columns)]
+
+
+# --- the rest ---
+
+
+def test_private_attributes(grpo):
+    trainer = grpo(use_adaptive_entropy=True)
+    assert not [name for name in ATTRIBUTES if not hasattr(trainer, name)]
+
+
+@pytest.mark.parametrize("reward", [0.1, 1 / 3])
+def test_groups_without_contrast_have_an_advantage_of_rounding(grpo, rollout, reward):
+    """`DeltaGRPOTrainer` takes that away, for it would count as a side."""
+    advantages = rollout(grpo(reward_funcs=lambda completions, **_: [reward] * 4 + [0.0, 1.0] * 2))["advantages"]
+    assert advantages[:4].abs().max() < 2e-3
+    assert advantages[4:].abs().min() > 0.5
 
 
 def test_the_reference_is_sharded_after_the_accelerator_is_made():
@@ -128,41 +195,19 @@ def test_the_reference_is_sharded_after_the_accelerator_is_made():
     assert "fsdp_plugin.mixed_precision_policy" in inspect.getsource(prepare_fsdp)
 
 
-def test_generate_and_score_takes_the_rows_of_a_process(make_trainer, rollout):
-    trainer = make_trainer(trainer_class=GRPOTrainer, config_class=GRPOConfig)
-    inputs = []
-    generate = trainer._generate_and_score_completions
-    trainer._generate_and_score_completions = lambda rows: inputs.append(rows) or generate(rows)
+def test_the_loss_scores_before_it_reads_the_advantages(grpo, rollout, monkeypatch):
+    """Credit of a micro-batch is made of its own log-probabilities, in time for its advantages (B, T)."""
+    trainer = grpo()
     batch = rollout(trainer)
-    assert len(inputs[0]) == len(batch["advantages"]) == 8
-
-
-def test_calculate_rewards_returns_those_of_all_functions(make_trainer, rollout):
-    """Unweighted, of all rows, before they become advantages;"""
-    trainer = make_trainer(
-        trainer_class=GRPOTrainer,
-        config_class=GRPOConfig,
-        reward_funcs=[tiny.reward_letters, lambda completions, **_: [0.5] * len(completions)],
-    )
-    returned = []
-    calculate = trainer._calculate_rewards
-    trainer._calculate_rewards = lambda *args: returned.append(calculate(*args)) or returned[-1]
-    rollout(trainer)
-    assert returned[0].shape == (8, 2)
-    assert (returned[0][:, 1] == 0.5).all()
-
-
-def test_the_loss_scores_before_it_reads_the_advantages(make_trainer, rollout, monkeypatch):
-    """Credit of a micro-batch is made of its own log-probabilities, in time for its advantages."""
-    trainer = make_trainer(trainer_class=GRPOTrainer, config_class=GRPOConfig)
-    batch = rollout(trainer)
+    per_token = 2 * batch["advantages"][:, None].expand_as(batch["completion_ids"])
     expected = trainer._compute_loss(trainer.model, {**batch, "advantages": 2 * batch["advantages"]})
+    assert torch.equal(trainer._compute_loss(trainer.model, {**batch, "advantages": per_token}), expected)
     inputs, calls = dict(batch), []
     score = trainer._get_per_token_logps_and_entropies
 
     def scoring(*args, **kwargs):
         calls.append(kwargs.get("compute_entropy"))
-        inputs["advantages"] = 2 * batch["advantages"]
+        inputs["advantages"] = per_token
         return score(*args, **kwargs)
 
     monkeypatch.setattr(trainer, "_get_per_token_logps_and_entropies", scoring)
@@ -170,45 +215,8 @@ def test_the_loss_scores_before_it_reads_the_advantages(make_trainer, rollout, m
     assert calls == [True], "one scoring call, with entropies"
 
 
-def test_old_log_probs(make_trainer, rollout, monkeypatch):
-    returned = []
-    score = GRPOTrainer._get_per_token_logps_and_entropies
-    monkeypatch.setattr(
-        GRPOTrainer,
-        "_get_per_token_logps_and_entropies",
-        lambda *a, **k: returned.append(score(*a, **k)) or returned[-1],
-    )
-    grpo = {"trainer_class": GRPOTrainer, "config_class": GRPOConfig}
-    batch = rollout(make_trainer(**grpo, num_iterations=2))
-    assert batch["advantages"].shape == (8,)
-    assert batch["old_per_token_logps"] is returned[0][0], (
-        "DeltaGRPOTrainer recognises the policy's own scoring pass by the identity of its log-probabilities"
-    )
-    assert "old_per_token_logps" not in rollout(make_trainer(**grpo))
-
-
-def test_backbone_hook_fires_in_the_scoring_pass(make_trainer, rollout):
-    trainer = make_trainer(trainer_class=GRPOTrainer, config_class=GRPOConfig, num_iterations=2)
-    shapes = []
-    batch_size, width = 8, []
-    trainer.model.base_model.register_forward_hook(
-        lambda module, args, output: shapes.append(tuple(output.last_hidden_state.shape))
-    )
-    batch = rollout(trainer)
-    width = batch["prompt_ids"].size(1) + batch["completion_ids"].size(1)
-    assert shapes[-1] == (batch_size, width, 32), "the fused LM head no longer calls `model.base_model`"
-
-
-def test_compute_loss_takes_an_advantage_per_token(make_trainer, rollout):
-    trainer = make_trainer(trainer_class=GRPOTrainer, config_class=GRPOConfig)
-    batch = rollout(trainer)
-    per_sequence = trainer._compute_loss(trainer.model, batch)
-    per_token = batch["advantages"][:, None].expand_as(batch["completion_ids"])
-    assert torch.equal(trainer._compute_loss(trainer.model, {**batch, "advantages": per_token}), per_sequence)
-
-
-def test_extra_batch_entries_are_shuffled_and_split_along(make_trainer):
-    trainer = make_trainer(trainer_class=GRPOTrainer, config_class=GRPOConfig, steps_per_generation=2)
+def test_extra_batch_entries_are_shuffled_and_split_along(grpo):
+    trainer = grpo(steps_per_generation=2)
     generate = trainer._generate_and_score_completions
 
     def with_extra(inputs):
@@ -217,11 +225,9 @@ def test_extra_batch_entries_are_shuffled_and_split_along(make_trainer):
 
     trainer._generate_and_score_completions = with_extra
     trainer.model.train()
-    slices = []
     for _ in range(2):
-        slices.append(trainer._prepare_inputs(next(iter(trainer.get_train_dataloader()))))
+        piece = trainer._prepare_inputs(next(iter(trainer.get_train_dataloader())))
         trainer._step += 1
-    for piece in slices:
         assert len(piece["completion_ids"]) == 8
         assert torch.equal(piece["token_coefficients"], piece["completion_ids"].float())
 
@@ -231,36 +237,9 @@ def test_defaults_we_inherit():
     assert (config.loss_type, config.epsilon, config.beta) == ("dapo", 0.2, 0.0)
 
 
-def test_reward_functions_are_called_by_keyword(make_trainer, rollout):
-    calls = []
-
-    def reward(*args, **kwargs):
-        calls.append((args, set(kwargs)))
-        return [0.0] * len(kwargs["completions"])
-
-    rollout(make_trainer(trainer_class=GRPOTrainer, config_class=GRPOConfig, reward_funcs=reward))
-    args, names = calls[0]
-    assert args == ()
-    assert names == {
-        "prompts",
-        "completions",
-        "completion_ids",
-        "solution",
-        "trainer_state",
-        "log_extra",
-        "log_metric",
-    }
-
-
-def test_tiny_prompts_differ_in_length():
-    """Left padding is exercised only if they do."""
-    assert len({len(prompt) for prompt in tiny.dataset()["prompt"]}) > 1
-
-
-def test_completions_may_come_again_from_a_rollout_func(make_trainer):
+def test_completions_may_come_again_from_a_rollout_func(grpo):
     """`DynamicSampling` keeps what `_generate` returns and gives it back: the same metrics, and twice the tokens."""
-    trainer = make_trainer(trainer_class=GRPOTrainer, config_class=GRPOConfig)
-    prompts = ["1+1="] * 8
+    trainer, prompts = grpo(), ["1+1="] * 8
     generated = trainer._generate(prompts)
     prompt_ids, completion_ids, env_mask, _, logprobs, fields, images, _ = generated
     assert (env_mask, logprobs, fields, images) == (None, None, {}, None)
@@ -274,10 +253,9 @@ def test_completions_may_come_again_from_a_rollout_func(make_trainer):
     assert trainer.state.num_input_tokens_seen == 2 * tokens
 
 
-def test_the_sampler_repeats_each_prompt_and_each_batch(make_trainer):
+def test_the_sampler_repeats_each_prompt_and_each_batch(grpo):
     """`PromptOrder` takes the first of each."""
-    split = {"per_device_train_batch_size": 4, "steps_per_generation": 2, "num_iterations": 3}
-    trainer = make_trainer(trainer_class=GRPOTrainer, config_class=GRPOConfig, **split)
+    trainer = grpo(per_device_train_batch_size=4, steps_per_generation=2, num_iterations=3)
     rows = torch.tensor(list(trainer._get_train_sampler())).view(8, 6, 2, 4)  # batches, repetitions, prompts, rows
     assert torch.equal(rows, rows[:, :1, :, :1].expand_as(rows))
     assert rows[:, 0, :, 0].flatten().sort().values.tolist() == list(range(16))

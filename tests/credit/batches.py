@@ -32,10 +32,10 @@ def tokens_of(batch, chosen=slice(None)) -> Tokens:
 
 
 class Given(TokenCredit):
-    """Weights that are known beforehand."""
+    """Credit, or its weights, that are known beforehand."""
 
-    def __init__(self, weights):
-        self.weights = weights
+    def __init__(self, given):
+        self.credit = given if isinstance(given, Credit) else Credit(given)
 
     def of_rollout(self, tokens):
-        return Credit(self.weights)
+        return self.credit

@@ -8,26 +8,37 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from delta_trl.credit import FullGradients, token_coefficients
+from delta_trl.credit import FullGradients
 
 from ..corpus import tiny
-from . import oracle
 from .forward_mode import exact_scores
 
 
 QUICKSTART_MODEL = Path(__file__).parents[2] / "recipes/quickstart/model"
-
-
-def models():
-    lora = LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
-    return {
-        "qwen3": tiny.model(tie_word_embeddings=False),
-        "tied embeddings": tiny.model(tie_word_embeddings=True),
-        "lora": get_peft_model(tiny.model(), lora, autocast_adapter_dtype=False),
-    }
-
-
 RANDOM_IDS = torch.randint(2, 39, (4, 10), generator=torch.Generator().manual_seed(0))
+
+
+def with_adapter():
+    lora = LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    model = get_peft_model(tiny.model(), lora, autocast_adapter_dtype=False)
+    for name, p in model.named_parameters():
+        p.data *= 0.1 if "lora_B" in name else 1  # drawn at random, it would outweigh the model
+    return model
+
+
+def partly_frozen():
+    model = tiny.model()
+    for name, p in model.named_parameters():
+        p.requires_grad_("layers.1." in name)
+    return model
+
+
+MODELS = {
+    "qwen3": lambda: tiny.model(tie_word_embeddings=False),
+    "tied embeddings": lambda: tiny.model(tie_word_embeddings=True),
+    "lora": with_adapter,
+    "partly frozen": partly_frozen,
+}
 
 
 def scorer(model, ids=RANDOM_IDS, autocast=False, dtype=torch.bfloat16):
@@ -57,16 +68,18 @@ def relative_error(ours, exact):
     return ((ours.double() - exact).norm() / exact.norm()).item()
 
 
-@pytest.mark.parametrize("name", models())
+@pytest.mark.parametrize("name", MODELS)
 def test_scores_equal_brute_force(name):
-    model = models()[name].double()
+    model = MODELS[name]().double()
     v = brute_force(model)
-    c = torch.randn(len(v), dtype=torch.float64)
+    first, second = torch.randn(2, len(v), dtype=torch.float64)
     for dtype, tolerance in ((None, 1e-4), (torch.float32, 5e-3)):  # central, one-sided
         gradients = FullGradients(model, scorer(model), 2, dtype=dtype)
-        direction = gradients.combine(c)
-        assert relative_error(torch.cat([d.flatten() for d in direction]), c @ v) < 1e-6
-        assert relative_error(gradients.score(direction), v @ (c @ v)) < tolerance
+        assert gradients.one_sided == (dtype is torch.float32)
+        for c, allowed in ((first, tolerance), (second, 2e-2)):  # whose step is corrected as the first one's
+            direction = gradients.combine(c)
+            assert relative_error(torch.cat([d.flatten() for d in direction]), c @ v) < 1e-6
+            assert relative_error(gradients.score(direction), v @ (c @ v)) < allowed
     assert relative_error(exact_scores(model, scorer(model), 2, c), v @ (c @ v)) < 1e-6
 
 
@@ -80,62 +93,38 @@ def measured(request):
     model, ids = tiny.model(), RANDOM_IDS
     if request.param == "warmed up":
         model = AutoModelForCausalLM.from_pretrained(QUICKSTART_MODEL)
-        prompts = AutoTokenizer.from_pretrained(QUICKSTART_MODEL)(["345+567=", "981+209="] * 8, return_tensors="pt")
+        prompts = AutoTokenizer.from_pretrained(QUICKSTART_MODEL)(["345+567=", "981+209="] * 3, return_tensors="pt")
         ids = model.generate(**prompts, do_sample=True, top_k=0, min_new_tokens=44, max_new_tokens=44)
     c = torch.randn(ids[:, 1:].numel())
     return model, ids, c, exact_scores(model, scorer(model, ids), 2, c)
 
 
 @pytest.mark.parametrize(
-    ("dtype", "autocast", "tolerance", "correlation"),
+    ("dtype", "autocast", "scale", "tolerance", "correlation"),
     [
-        (torch.float32, False, 1e-2, 0.9999),
-        (torch.float32, True, 0.25, 0.98),  # 0.16 on an Intel Xeon
-        (torch.bfloat16, False, 0.8, 0.95),
+        (torch.float32, False, 1e-3, 1e-2, 0.9999),
+        (torch.float32, False, 1e3, 1e-2, 0.9999),  # the direction's scale has no influence on the step
+        (torch.float32, True, 1, 0.25, 0.98),  # 0.16 on an Intel Xeon
+        (torch.bfloat16, False, 1, 0.8, 0.95),
     ],
-    ids=["float32", "autocast to bfloat16", "bfloat16"],
+    ids=["float32, short", "float32, long", "autocast to bfloat16", "bfloat16"],
 )
-def test_difference_by_dtype(measured, dtype, autocast, tolerance, correlation):
+def test_difference_by_dtype(measured, dtype, autocast, scale, tolerance, correlation):
     model, ids, c, exact = measured
     model = copy.deepcopy(model).to(dtype)
-    for scale in (1e-3, 1e3):  # of the direction: without influence on the step
-        width = torch.bfloat16 if autocast else None
-        gradients = FullGradients(model, scorer(model, ids, autocast), 2, dtype=width)
-        ours = gradients.score(gradients.combine(scale * c)).double() / scale
-        error, r = relative_error(ours, exact), torch.corrcoef(torch.stack([ours, exact]))[0, 1].item()
-        print(f"difference in {dtype}: relative error {error:.1e}, correlation {r:.5f}")
-        assert error < tolerance
-        assert r > correlation
-
-
-@pytest.mark.parametrize(
-    ("dtype", "autocast", "one_sided"),
-    [
-        (torch.float64, None, False),
-        (torch.float32, None, True),
-        (torch.float32, torch.bfloat16, False),
-        (torch.bfloat16, None, False),
-    ],
-)
-def test_the_difference_follows_from_the_dtype(dtype, autocast, one_sided):
-    assert FullGradients(tiny.model().to(dtype), None, 1, dtype=autocast).one_sided is one_sided
-
-
-def test_coefficients_equal_the_oracle():
-    model = tiny.model().double()
-    v, advantages = brute_force(model), torch.randn(36, dtype=torch.float64)
-    for K in range(3):
-        expected, _ = oracle.coefficients(v, advantages, K=K)
-        for dtype in (None, torch.float32):  # central, one-sided
-            gradients = FullGradients(model, scorer(model), 2, dtype=dtype)
-            ours = token_coefficients(gradients, advantages, refinement_steps=K)
-            torch.testing.assert_close(ours.double(), torch.tensor(expected), atol=1e-3, rtol=0)
+    gradients = FullGradients(model, scorer(model, ids, autocast), 2, dtype=torch.bfloat16 if autocast else None)
+    assert gradients.one_sided == (dtype is torch.float32 and not autocast)
+    ours = gradients.score(gradients.combine(scale * c)).double() / scale
+    error, r = relative_error(ours, exact), torch.corrcoef(torch.stack([ours, exact]))[0, 1].item()
+    print(f"difference in {dtype}: relative error {error:.1e}, correlation {r:.5f}")
+    assert error < tolerance
+    assert r > correlation
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("fail_at", [None, 0, 1, 2, 3])
+@pytest.mark.parametrize("fail_at", [None, 0, 1, 3])
 def test_parameters_are_restored_to_the_bit(dtype, fail_at):
-    """Also when one of the four probing forwards raises."""
+    """Also when one of the four probing forwards raises. The optimiser's gradients are left alone."""
     model = tiny.model().to(dtype)
     log_probs, calls = scorer(model), []
 
@@ -146,6 +135,8 @@ def test_parameters_are_restored_to_the_bit(dtype, fail_at):
         return log_probs(i)
 
     before = [p.detach().clone() for p in model.parameters()]
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
     gradients = FullGradients(model, failing, 2, dtype=torch.float64)  # two forwards to score
     direction = gradients.combine(torch.randn(36))
     if fail_at is None:
@@ -155,7 +146,7 @@ def test_parameters_are_restored_to_the_bit(dtype, fail_at):
             gradients.score(direction)
     for p, q in zip(model.parameters(), before, strict=True):
         assert torch.equal(p, q)
-        assert p.grad is None
+        assert (p.grad == 1).all()
 
 
 def test_parameters_are_restored_if_there_is_no_room_to_move_them():
@@ -168,15 +159,6 @@ def test_parameters_are_restored_if_there_is_no_room_to_move_them():
     with pytest.raises(RuntimeError):
         gradients.score(direction)
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
-
-
-def test_optimiser_gradients_are_left_alone():
-    model = tiny.model()
-    for p in model.parameters():
-        p.grad = torch.ones_like(p)
-    gradients = FullGradients(model, scorer(model), 2)
-    gradients.score(gradients.combine(torch.randn(36)))
-    assert all((p.grad == 1).all() for p in model.parameters())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])  # one-sided, central
@@ -195,26 +177,11 @@ def test_dropout_is_the_same_in_every_forward(dtype):
     assert relative_error(first, exact_scores(model, seeded, 2, torch.ones(36))) < 5e-3
 
 
-def test_no_direction_gives_no_score():
-    model = tiny.model()
-    gradients = FullGradients(model, scorer(model), 2)
-    assert (gradients.score(gradients.combine(torch.zeros(36))) == 0).all()
-
-
-def test_frozen_parameters_do_not_count():
-    model = tiny.model().double()
-    for name, p in model.named_parameters():
-        p.requires_grad_("layers.1." in name)
-    v, c = brute_force(model), torch.randn(36, dtype=torch.float64)
-    gradients = FullGradients(model, scorer(model), 2)
-    assert relative_error(gradients.score(gradients.combine(c)), v @ (c @ v)) < 1e-4
-
-
 def test_small_weights_do_not_vanish_in_float16():
     """Those of a rollout batch of ten million tokens."""
-    model = sharp = tiny.model(hidden_size=64)
+    model = tiny.model(hidden_size=64)
     with torch.no_grad():
-        for p in sharp.parameters():
+        for p in model.parameters():
             p *= 4 if p.ndim == 2 else 1
     weights = torch.randn(36, generator=torch.Generator().manual_seed(1)) / 1e7
     exact, half = (
@@ -227,6 +194,9 @@ def test_small_weights_do_not_vanish_in_float16():
     assert relative_error(half, exact.double()) < 0.01
 
 
-def test_errors():
+def test_nothing_to_move():
+    model = tiny.model()
+    gradients = FullGradients(model, scorer(model), 2)
+    assert (gradients.score(gradients.combine(torch.zeros(36))) == 0).all()
     with pytest.raises(ValueError, match="no parameter of Qwen3ForCausalLM"):
-        FullGradients(tiny.model().requires_grad_(False), None, 1)
+        FullGradients(model.requires_grad_(False), None, 1)

@@ -50,15 +50,14 @@ def test_blocks_give_the_same_coefficients(representation, seed, n):
         results = [token_coefficients(gradients, advantages)]
         if representation != "lm_head":  # which combines one row of weights at a time
             cosine, norm_ratio = compare_centroids(gradients, advantages).values()
-            results.append(
-                torch.tensor([cosine, math.log(norm_ratio) if norm_ratio > 0 else math.nan])
-            )  # may be large
+            # the ratio may be large
+            results.append(torch.tensor([cosine, math.log(norm_ratio) if norm_ratio > 0 else math.nan]))
         expected = expected or results
         for ours, theirs in zip(results, expected, strict=True):
             torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize("K", [0, 1, 2])
+@pytest.mark.parametrize("K", [0, 2])
 def test_readings(K):
     """Every combine and every score reads the states once."""
     hidden, log_probs, advantages = random_batch(0, n=60, dtype=torch.float32)

@@ -17,27 +17,18 @@ from ..corpus import tiny
 
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "coefficients.safetensors"
-FULL = {"token_gradient": "full"}
 RULES = {
     "delta": ("delta", {}),
     "delta, aligned": ("delta", {}),
     "delta, tool tokens": ("delta", {}),
     "delta, truncated": ("delta", {}),
     "delta, temperature": ("delta", {}),
-    "delta, 0 refinements": ("delta", {"refinement_steps": 0}),
-    "delta, 3 refinements": ("delta", {"refinement_steps": 3}),
-    "delta, wide": ("delta", {"lambda_min": 0.5, "lambda_max": 1.5}),
-    "delta, raw": ("delta", {"lambda_min": 0.0, "lambda_max": 1.0, "normalize_coefficients": False}),
-    "delta, hard": ("delta", {"assignment": "hard"}),
     "delta, initial": ("delta", {"temperature_mode": "initial"}),
     "delta, topk_hidden": ("delta", {"token_gradient": "topk_hidden", "token_gradient_top_k": 5}),
     "delta, lm_head": ("delta", {"token_gradient": "lm_head"}),
-    "delta, full": ("delta", FULL),
+    "delta, full": ("delta", {"token_gradient": "full"}),
     "within_side": ("within_side", {}),
-    "side_mean": ("side_mean", {}),
     "random": ("random", {}),
-    "random, wide": ("random", {"lambda_min": 0.5, "lambda_max": 1.5}),
-    "selected, top": ("selected", {}),
     "selected, bottom": ("selected", {"which": "bottom", "fraction": 0.2}),
     "selected, random": ("selected", {"which": "random"}),
     "fipo": ("fipo", {}),

@@ -9,7 +9,6 @@ from trl import GRPOConfig
 
 from delta_trl.credit import (
     FIPO,
-    Credit,
     DelTA,
     HiddenStates,
     RandomCredit,
@@ -20,7 +19,6 @@ from delta_trl.credit import (
     TokenCredit,
     Tokens,
     WithinSide,
-    token_coefficients,
 )
 from delta_trl.policy.standalone import group_advantages
 
@@ -57,19 +55,13 @@ def test_equal_rewards_are_no_advantage():
 # --- tokens ---
 
 
-@pytest.mark.parametrize("known", [(), ("log_probs",), ("entropies", "hidden")])
-def test_what_tokens_know(known):
+def test_what_tokens_know():
     """A report records what costs no forward pass."""
-    values = {
-        "log_probs": torch.zeros(2, 3),
-        "entropies": torch.zeros(2, 3),
-        "hidden": HiddenStates([torch.ones(6, 2)]),
-    }
-    given = {name: values[name] for name in known}
-    tokens = Tokens(torch.zeros(2, 3).long(), torch.ones(2, 3), torch.tensor([1.0, -1.0]), **given)
-    assert [name for name in values if tokens.knows(name)] == [*known]
+    known = {"log_probs": torch.zeros(2, 3), "hidden": HiddenStates([torch.ones(6, 2)])}
+    tokens = Tokens(torch.zeros(2, 3).long(), torch.ones(2, 3), torch.tensor([1.0, -1.0]), **known)
+    assert [name for name in ("log_probs", "entropies", "hidden") if tokens.knows(name)] == [*known]
     with pytest.raises(RuntimeError, match="of_micro_batch"):
-        _ = tokens.head
+        _ = tokens.entropies
 
 
 def test_flat_and_padded_undo_each_other(responses):
@@ -90,7 +82,16 @@ def test_side_weights():
 
 
 @pytest.mark.parametrize("advantages", [[], [0.0] * 3, [1.0] * 3, [-1.0] * 3, [math.nan] * 3], ids=str)
-@pytest.mark.parametrize("rule", [SideWeights(), SideWeights(winners=0), SideWeights(losers=0), RandomCredit()])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        SideWeights(),
+        SideWeights(winners=0),
+        SideWeights(losers=0),
+        RandomCredit(),
+        Selected(RandomCredit(), fraction=0.1),
+    ],
+)
 def test_without_contrast_and_without_tokens(rule, advantages):
     weights = rule.of_rollout(tokens_with(torch.tensor(advantages))).weights
     assert torch.isfinite(weights).all()
@@ -107,11 +108,7 @@ def test_side_mean_leaves_only_the_sides():
     torch.testing.assert_close(ours.mean(), torch.tensor(1.0))
 
 
-def test_within_side_is_the_ablation():
-    tokens = tokens_of(random_batch(2))
-    gradients = DelTA()._gradients(tokens)
-    expected = token_coefficients(gradients, tokens.advantages, margin="within_side", lambda_max=1.5)
-    assert torch.equal(WithinSide(lambda_max=1.5).of_rollout(tokens).weights, expected)
+def test_within_side_needs_norms():
     with pytest.raises(ValueError, match="token_gradient='output_row'"):
         WithinSide(token_gradient="full")
 
@@ -144,13 +141,6 @@ def test_selection(which, fraction):
     assert weights.mean().item() == pytest.approx(1, abs=1e-5)
 
 
-@pytest.mark.parametrize("n", [0, 1, 2])
-def test_selection_from_almost_nothing(n):
-    weights = Selected(Given(torch.ones(n)), fraction=0.1).of_rollout(tokens_with(torch.ones(n))).weights
-    assert weights.isfinite().all()
-    assert n == 0 or weights.mean() == 1
-
-
 def test_shuffling_is_fair(responses):
     """Every token of a response gets each of its weights equally often; responses keep theirs."""
     rule = Shuffled(Given(torch.arange(9.0)))
@@ -160,34 +150,21 @@ def test_shuffling_is_fair(responses):
     assert (drawn[:, 5:].sort(dim=1).values == torch.arange(5.0, 9.0)).all()
 
 
-CONTROLS = [SideMean, Selected, Shuffled]
-
-
-@pytest.mark.parametrize("kind", CONTROLS)
-def test_nothing_is_made_of_nothing(kind):
-    rule = kind(TokenCredit())
-    tokens = tokens_with(torch.ones(3))
-    assert rule.of_rollout(tokens) is None
-    assert rule.of_micro_batch(tokens) is None
-    assert not rule.credits_rollouts
-    assert not rule.credits_micro_batches
-
-
-@pytest.mark.parametrize("kind", CONTROLS)
-def test_a_control_has_the_needs_and_the_state_of_its_rule(kind):
+@pytest.mark.parametrize("kind", [SideMean, Selected, Shuffled])
+def test_a_control_is_as_its_rule_is(kind):
     rule = kind(DelTA(temperature_mode="initial"))
     assert rule.needs_hidden_states
     assert not kind(DelTA(token_gradient="full")).needs_hidden_states
     rule.load_state_dict({"temperatures": (1.0, 2.0)})
     assert rule.state_dict() == rule.rule.state_dict() == {"temperatures": (1.0, 2.0)}
 
-
-@pytest.mark.parametrize("kind", CONTROLS)
-def test_neutral_credit_stays_as_it_is(kind):
-    neutral = Credit(torch.ones(3), neutral=True)
-    inner = Given(None)
-    inner.of_rollout = lambda tokens: neutral
-    assert kind(inner).of_rollout(tokens_with(torch.ones(3))) is neutral
+    tokens, nothing = tokens_with(torch.ones(3)), kind(TokenCredit())
+    assert nothing.of_rollout(tokens) is nothing.of_micro_batch(tokens) is None
+    assert not nothing.credits_rollouts
+    assert not nothing.credits_micro_batches
+    neutral = DelTA().of_rollout(tokens_of(random_batch(2, zero_share=1.0)))
+    assert neutral.neutral
+    assert kind(Given(neutral)).of_rollout(tokens) is neutral
 
 
 # --- FIPO ---
@@ -210,20 +187,21 @@ def test_the_dual_clip_is_that_of_the_loss_unless_it_is_given(given, loss, used)
 
 
 @pytest.mark.parametrize(
-    ("kind", "options", "message"),
+    ("kind", "options"),
     [
-        (SideWeights, {"losers": -1}, r"losers=-1: expected a number in \[0, inf\)"),
-        (SideWeights, {"winners": 0, "losers": 0}, "winners=0"),
-        (RandomCredit, {"lambda_min": 2.0}, "lambda_min"),
-        (Selected, {"which": "middle"}, "which='middle'"),
-        (Selected, {"fraction": 0}, "fraction=0"),
-        (FIPO, {"decay": 0}, "decay=0"),
-        (FIPO, {"dual_clip": "a"}, "dual_clip='a'"),
-        (FIPO, {"dual_clip": True}, "dual_clip=True"),
+        (SideWeights, {"losers": -1}),
+        (SideWeights, {"winners": 0, "losers": 0}),
+        (RandomCredit, {"lambda_min": 2.0}),
+        (Selected, {"which": "middle"}),
+        (Selected, {"fraction": 0}),
+        (FIPO, {"decay": 0}),
+        (FIPO, {"dual_clip": "a"}),
+        (FIPO, {"dual_clip": True}),
     ],
 )
-def test_options_out_of_range(kind, options, message):
-    with pytest.raises(ValueError, match=message):
+def test_options_out_of_range(kind, options):
+    name, value = next(iter(options.items()))
+    with pytest.raises(ValueError, match=f"{name}={value!r}"):
         kind(**options)
 
 

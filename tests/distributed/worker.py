@@ -1,7 +1,7 @@
 """
-One training process of test_trainer.py: trains tiny models on given rollouts and writes down their coefficients.
+One training process of test_trainer.py: trains tiny models on given rollouts and writes down what they were credited.
 
-    accelerate launch --config_file CONFIG tests/distributed/worker.py OUTPUT_FOLDER MODE
+    accelerate launch --config_file CONFIG tests/distributed/worker.py OUTPUT_FOLDER MODE [DEVICE SCENARIO...]
 
 The rollouts come from `rollout_func` and depend on the prompt alone, so that they are the same however many processes
 share them.
@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import torch
 import torch.distributed as dist
 from accelerate import PartialState
-from accelerate.utils import DistributedType, gather_object
+from accelerate.utils import DistributedType
 from datasets import Dataset
 from peft import LoraConfig
 from transformers import Trainer, TrainerState
@@ -69,34 +69,6 @@ def rollout(scenario):
     return rollout_func
 
 
-class Recorder(DeltaGRPOTrainer):
-    """Keeps the coefficients of every rollout batch."""
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.rollouts = []
-
-    def _generate_and_score_completions(self, inputs):
-        batch = super()._generate_and_score_completions(inputs)
-        self.record(batch)
-        return batch
-
-    def record(self, batch):
-        rows = {}
-        for prompt, ids, mask, coefficients in zip(
-            batch["prompt_ids"],
-            batch["completion_ids"],
-            batch["completion_mask"],
-            batch["token_coefficients"],
-            strict=True,
-        ):
-            length = int(mask.sum()) if mask.any() else 0
-            prompt = self.processing_class.decode(prompt, skip_special_tokens=True)
-            rows[f"{prompt} {ids.tolist()}".rstrip("]0, ")] = coefficients[:length].tolist()
-            assert not coefficients[length:].any()
-        self.rollouts.append(rows)
-
-
 def save_model(folder: Path) -> Path:
     """A tiny model on disk, a copy for each process. ZeRO-3 draws other weights when it initialises a model itself."""
     path = folder / f"model-{os.environ.get('RANK', 0)}"
@@ -105,7 +77,7 @@ def save_model(folder: Path) -> Path:
     return path
 
 
-def make(folder: Path, model: Path, scenario: str, processes: int, **changes) -> Recorder:
+def make(folder: Path, model: Path, scenario: str, processes: int, **changes) -> DeltaGRPOTrainer:
     torch.manual_seed(0)  # of the adapter
     lora = scenario in ("lora", "reference", "exact_lora")
     one_side = scenario.endswith("one_side_per_rank")
@@ -142,7 +114,7 @@ def make(folder: Path, model: Path, scenario: str, processes: int, **changes) ->
         "log_token_credit": 1,
         "log_token_credit_completions": 1000,
     }
-    return Recorder(
+    return DeltaGRPOTrainer(
         str(model),
         reward,
         DeltaGRPOConfig(**{**options, **changes}),
@@ -153,12 +125,12 @@ def make(folder: Path, model: Path, scenario: str, processes: int, **changes) ->
     )
 
 
-def check_mode(trainer: Recorder, mode: str, processes: int):
+def check_mode(trainer: DeltaGRPOTrainer, mode: str, processes: int):
     """Several ways of asking for a distributed mode on CPU silently give another one."""
     accelerator = trainer.accelerator
     assert accelerator.num_processes == processes, accelerator.num_processes
     assert accelerator.distributed_type == MODES[mode], accelerator.distributed_type
-    if mode in ("fsdp2", "zero3"):
+    if mode in ("fsdp2", "zero3") and processes > 1:
         parameters = list(accelerator.unwrap_model(trainer.model_wrapped).parameters())
         whole = sum(getattr(parameter, "ds_numel", parameter.numel()) for parameter in parameters)
         shards = [getattr(p, "ds_tensor", getattr(p, "_local_tensor", None)) for p in parameters]
@@ -168,35 +140,35 @@ def check_mode(trainer: Recorder, mode: str, processes: int):
         assert accelerator.state.deepspeed_plugin.zero_stage == 2
 
 
-def main(folder: Path, mode: str):
+def main(folder: Path, mode: str, device: str = "cpu", *scenarios: str):
     torch.set_num_threads(1)
     processes = int(os.environ.get("WORLD_SIZE", 1))
     model = save_model(folder)
-    if mode == "fsdp2":
+    if mode == "fsdp2" and not scenarios:
         seen = precision(folder, model, processes)
         (folder / f"precision-{os.environ['RANK']}.json").write_text(json.dumps(seen))
-    for scenario in (*SCENARIOS, *(WHOLE_PARAMETERS if mode != "zero3" else ())):
+    for scenario in scenarios or (*SCENARIOS, *WHOLE_PARAMETERS):
+        if mode == "zero3" and scenario in WHOLE_PARAMETERS:
+            continue
         saves = {"save_strategy": "steps", "save_steps": 2} if (mode, scenario) == ("ddp", "full") else {}
         if saves:
             be_late_with_checkpoints(folder / "present.json")
-        options = WHOLE_PARAMETERS.get(scenario, {})
-        trainer = make(folder, model, scenario, processes, **options, **saves)
+        options = {"use_cpu": device == "cpu", **WHOLE_PARAMETERS.get(scenario, {}), **saves}
+        trainer = make(folder, model, scenario, processes, **options)
         trainer.train()
         check_mode(trainer, mode, processes)
-        rollouts = [dict(pair for rows in gather_object([rows]) for pair in rows.items()) for rows in trainer.rollouts]
-        logs = [entry for entry in trainer.state.log_history if "loss" in entry]
         if trainer.accelerator.is_main_process:
-            output = Path(trainer.args.output_dir)
-            result = {
-                "rollouts": rollouts,
-                "losses": [entry["loss"] for entry in logs],
-                "logs": logs,
-                **recorded(output),
-            }
-            (folder / f"{mode}-{scenario}.json").write_text(json.dumps(result))
+            (folder / f"{mode}-{scenario}.json").write_text(json.dumps(results(trainer)))
     if mode == "ddp":  # last: a command ends its processes' group
         sys.path.insert(0, str(folder))  # where the recipe's rule is
         assert command_line(["train", "--config", str(folder / "run.yaml")]) == 0
+
+
+def results(trainer: DeltaGRPOTrainer) -> dict:
+    """Logs of a run's steps, and what it recorded of each rollout batch."""
+    logs = [entry for entry in trainer.state.log_history if "loss" in entry]
+    tables = [pq.read_table(path).to_pylist() for path in sorted(Path(trainer.args.output_dir, FOLDER).iterdir())]
+    return {"logs": logs, "records": [[{**row, "rewards": dict(row["rewards"])} for row in rows] for rows in tables]}
 
 
 def be_late_with_checkpoints(path: Path) -> None:
@@ -233,13 +205,6 @@ def precision(folder: Path, model: Path, processes: int) -> dict:
     return {"log_probs": sorted(set(seen)), "first_kl": kl[0]}
 
 
-def recorded(output: Path) -> dict:
-    tables = [pq.read_table(path).to_pylist() for path in sorted((output / FOLDER).glob("token_credit_*"))]
-    return {
-        "records": [[{**row, "rewards": dict(row["rewards"])} for row in rows] for rows in tables],
-    }
-
-
 def let_fsdp_run_on_cpu():
     """accelerate asks for FSDP on accelerators only and gives DDP on CPU; FSDP2 itself runs over gloo."""
     initialize = PartialState.__init__
@@ -260,11 +225,11 @@ def let_deepspeed_do_without_a_compiler():
 
 
 if __name__ == "__main__":
-    if sys.argv[2] == "fsdp2":
+    if sys.argv[3:4] in ([], ["cpu"]) and sys.argv[2] == "fsdp2":
         let_fsdp_run_on_cpu()
-    if sys.argv[2] in ("zero2", "zero3"):
+    if sys.argv[3:4] in ([], ["cpu"]) and sys.argv[2] in ("zero2", "zero3"):
         let_deepspeed_do_without_a_compiler()
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]), *sys.argv[2:])
     if dist.is_initialized():
         dist.barrier()
     sys.stdout.flush()

@@ -23,11 +23,11 @@ def gpu(request) -> torch.device:
 
 
 @pytest.fixture
-def make(make_trainer, device):
-    """`make_trainer` on the device."""
-    return lambda *args, **options: make_trainer(*args, **{"use_cpu": device.type == "cpu", **options})
+def on_gpu(device) -> bool:
+    return device.type == "cuda"
 
 
 @pytest.fixture
-def on_gpu(device) -> bool:
-    return device.type == "cuda"
+def make(make_trainer, on_gpu):
+    """`make_trainer` on the device."""
+    return lambda *args, **options: make_trainer(*args, **{"use_cpu": not on_gpu, **options})

@@ -19,35 +19,29 @@ def error(ours: torch.Tensor, exact: torch.Tensor) -> float:
     return float((ours.double() - exact).norm() / exact.norm())
 
 
-def shapes(device: torch.device) -> list[tuple[int, int]]:
-    return SHAPES + (LARGE if device.type == "cuda" else [])
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-def test_scores_and_sums(device, dtype):
-    for n, d in shapes(device):
+def test_scores_and_sums(device, on_gpu, dtype):
+    for n, d in SHAPES + LARGE * on_gpu:
         states = (torch.randn(n, d, device=device) + 1).to(dtype)
         direction, weights = torch.randn(d, device=device), torch.randn(2, n, device=device)
         exact = torch.cat([part.double() @ direction.double() for part in states.split(65_536)])
         assert error(score_rows(states, direction), exact) < 1e-5, (n, d)
         tolerance = 2e-5 if n < 10**5 else 1e-4  # of a sum of so many float32 products
-        exact = sum(
-            w.double() @ part.double()
-            for w, part in zip(weights.split(65_536, dim=1), states.split(65_536), strict=True)
-        )
+        parts = zip(weights.split(65_536, dim=1), states.split(65_536), strict=True)
+        exact = sum(w.double() @ part.double() for w, part in parts)
         assert error(combine_rows(weights, states), exact) < tolerance, (n, d)
         assert error(combine_rows(weights[0], states), exact[0]) < tolerance, (n, d)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("vocabulary", [37, 1024])
-def test_logits(device, dtype, vocabulary):
+def test_logits(device, dtype):
     for n, d in SHAPES:
-        states = torch.randn(n, d, device=device).to(dtype)
-        weight = torch.randn(vocabulary, d, device=device).to(dtype)
-        logits = matmul_rows(states, weight)
-        assert logits.dtype == torch.float32
-        assert error(logits, states.double() @ weight.double().T) < 1e-5, (n, d)
+        for vocabulary in (37, 1024):
+            states = torch.randn(n, d, device=device).to(dtype)
+            weight = torch.randn(vocabulary, d, device=device).to(dtype)
+            logits = matmul_rows(states, weight)
+            assert logits.dtype == torch.float32
+            assert error(logits, states.double() @ weight.double().T) < 1e-5, (n, d, vocabulary)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])

@@ -1,26 +1,65 @@
-"""Every rule trains on the device: no tensor is left behind on another one, and losses are finite."""
+"""Every rule trains on the device; so do FSDP2 and ZeRO in one process, and with vLLM in the training process."""
 
 import math
+import sys
+from importlib.util import find_spec
 
 import pytest
 
 from delta_trl.credit import RULES, make_rule
 
+from ..corpus import tiny
+from ..distributed.launch import run
+from ..distributed.test_trainer import WORKER, assert_same, read_results
+from ..distributed.worker import WHOLE_PARAMETERS
 from ..trainers import MISALIGNED, credit, logged
 from .conftest import CUDA
 
 
-TOKEN_GRADIENTS = {f"delta, {name}": credit(token_gradient=name) for name in ("topk_hidden", "lm_head", "full")}
-OPTIONS = {**{name: credit(name) for name in RULES}, **TOKEN_GRADIENTS}
+SLOW_CPU = pytest.param("cpu", marks=pytest.mark.slow)  # tests/trainer and tests/distributed train on a processor
+OPTIONS = {name: credit(name) for name in RULES}
+OPTIONS |= {f"delta, {name}": credit(token_gradient=name) for name in ("topk_hidden", "lm_head", "full")}
 
 
-# tests/trainer/test_rules.py trains a rule of each hook on a processor
-@pytest.mark.parametrize("device", [pytest.param("cpu", marks=pytest.mark.slow), CUDA], indirect=True)
+@pytest.mark.parametrize("device", [SLOW_CPU, CUDA], indirect=True)
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_every_rule_trains(make, on_gpu, options):
+    """No tensor is left behind on another device, and losses are finite."""
     logs = make_rule(*options.values()).credits_rollouts
     trainer = make(**MISALIGNED, **options, max_steps=4, bf16=on_gpu, log_token_credit=2 if logs else 0)
     trainer.train()
     losses = logged(trainer, "loss")
     assert len(losses) == 4
     assert all(map(math.isfinite, losses))
+
+
+@pytest.mark.parametrize("device", [SLOW_CPU, CUDA], indirect=True)
+def test_one_process_shards_nothing(tmp_path, device):
+    """The same coefficients and losses as without FSDP2 or ZeRO."""
+    scenarios = ["full", "lora", *WHOLE_PARAMETERS]
+    run([sys.executable, WORKER, tmp_path, "single", device.type, *scenarios])
+    single = read_results(tmp_path, "single")
+    for mode in ("fsdp2", "zero2", "zero3") if find_spec("deepspeed") else ("fsdp2",):
+        config = f"accelerate_configs/{'cpu_' if device.type == 'cpu' else ''}{mode}.yaml"
+        options = ["--config_file", config, "--num_processes", "1", "--mixed_precision", "no"]
+        launch = ["-m", "accelerate.commands.launch", *options, "--main_process_port", "0"]
+        run([sys.executable, *launch, WORKER, tmp_path, mode, device.type, *scenarios])
+        found = read_results(tmp_path, mode)
+        assert set(found) == set(single) - (set(WHOLE_PARAMETERS) if mode == "zero3" else set())  # refused there
+        for name, ours in found.items():
+            assert_same(ours, single[name], name, tolerance=5e-3 if name.startswith("exact") else 1e-4)
+
+
+def test_vllm(gpu, make_trainer, tmp_path, monkeypatch):
+    """Its CPU build has tests of its own (tests/vllm)."""
+    pytest.importorskip("vllm", reason="vLLM is not installed")
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):  # TRL sets them for vLLM, and the next trainer would use DDP
+        monkeypatch.setenv(name, "0")
+        monkeypatch.delenv(name)
+    path = tmp_path / "model"
+    tiny.save(path, hidden_size=256, head_dim=64)  # heads as vLLM's kernels have them
+    options = {"use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.2, "max_steps": 4}
+    trainer = make_trainer(str(path), use_cpu=False, **options)
+    trainer.train()
+    assert all(map(math.isfinite, logged(trainer, "loss")))
+    assert set(logged(trainer, "credit/extra_forward_passes")) == {0.0}  # with the importance-sampling correction

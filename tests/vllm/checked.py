@@ -58,15 +58,7 @@ class CheckedTrainer(DeltaGRPOTrainer):
         return batch
 
 
-def make(
-    folder: Path,
-    lora: bool = False,
-    processes: int = 1,
-    steps_per_generation: int = 1,
-    model: str = MODEL,
-    data: str = "recipes/quickstart/train.jsonl",
-    **changes,
-):
+def make(folder: Path, lora: bool = False, processes: int = 1, steps_per_generation: int = 1, **changes):
     """A trainer with vLLM for `ROLLOUTS` rollout batches of 8 prompts * 8 completions over all processes."""
     options = {
         "output_dir": str(folder),
@@ -86,10 +78,10 @@ def make(
         "disable_tqdm": True,
     }
     return CheckedTrainer(
-        model,
+        MODEL,
         math_reward,
         DeltaGRPOConfig(**{**options, **changes}),
-        load_dataset("json", data_files=data, split="train"),
+        load_dataset("json", data_files="recipes/quickstart/train.jsonl", split="train"),
         peft_config=LoraConfig(r=4, target_modules=["q_proj", "v_proj"]) if lora else None,
     )
 

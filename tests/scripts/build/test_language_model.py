@@ -1,14 +1,10 @@
 """SmolLM2-135M-Instruct as `make language-model` builds it, and the package on it."""
 
-import json
-
 import pytest
 import torch
 from datasets import load_dataset
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
-from delta_trl.cli import main
-from delta_trl.report.run import read_run
 from scripts.build import language_model
 from scripts.studies.tasks.language import FOLDER
 
@@ -66,16 +62,3 @@ def test_coefficients_are_the_oracle_s_and_training_learns(model, tmp_path, monk
     assert max(differences) < 1e-4
     assert all(norm > 0 for norm in logged(trainer, "grad_norm"))
     assert not torch.equal(trainer.model.model.layers[15].mlp.down_proj.weight, before)
-
-
-def test_explain(model, tmp_path):
-    row = json.loads((FOLDER / "sums_train.jsonl").read_text().splitlines()[0])
-    answers = {f"Answer: {row['solution']}": 1.0, "Answer: 1": 0.0}
-    rows = [{"prompt": row["prompt"], "completion": text, "reward": reward} for text, reward in answers.items()]
-    (tmp_path / "data.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    folder = tmp_path / "explained"
-    options = ["--model_name_or_path", model, "--data", str(tmp_path / "data.jsonl"), "--output_dir", str(folder)]
-    assert main(["explain", *options]) == 0
-    [group] = read_run(folder).groups
-    assert {"".join(completion.tokens()): completion.reward for completion in group.completions} == answers
-    assert all(completion.coefficients.std() > 0 for completion in group.completions)

@@ -1,0 +1,112 @@
+"""Hidden states in pinned memory, over streams: the same bits, the same coefficients, no more memory than promised."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from delta_trl.policy import cache
+from delta_trl.policy.cache import HiddenStateCache
+
+from ..corpus import tiny
+from ..memory import PeakMemory
+from ..policy.test_cache import ragged_rollout
+from ..trainers import LORA, MISALIGNED, credit
+
+
+def keep_busy(device: torch.device) -> None:
+    """Some milliseconds of work that is only queued."""
+    if device.type == "cuda":
+        torch.cuda._sleep(5_000_000)
+
+
+@pytest.mark.parametrize("place", ["device", "cpu"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_bits_survive_a_busy_device(monkeypatch, device, on_gpu, place, dtype):
+    """Writers reuse the memory at once, readers look at a chunk long after the next one was asked for."""
+    n, dim, step = (40_000, 1024, 3000) if on_gpu else (430, 32, 70)
+    monkeypatch.setattr(cache, "BLOCK_BYTES", 2**22 if on_gpu else 2**12)
+    expected = torch.randn(n, dim, device=device).to(dtype)
+    kept = HiddenStateCache(place, device, n, dim, dtype)
+    for start in range(0, n, step):
+        keep_busy(device)
+        part = expected[start : start + step].clone()
+        kept.write(part, [(start, start + len(part))])
+        shape = part.shape
+        del part
+        torch.full(shape, torch.nan, device=device, dtype=dtype)  # would take the freed memory
+    states = kept.states()
+    assert len(states.blocks) > 3
+    if on_gpu and place == "cpu":
+        assert all(block.is_pinned() for block in states.blocks)
+    for _ in range(2):
+        read = []
+        for tokens, chunk in states.chunks():
+            keep_busy(device)
+            read.append((tokens, chunk.clone()))
+        assert all(torch.equal(chunk, expected[tokens]) for tokens, chunk in read)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"trainer_options": LORA, "beta": 0.1},
+        {"per_device_train_batch_size": 4, "steps_per_generation": 2, "bf16": True},
+        {**MISALIGNED, **credit(token_gradient="lm_head")},
+    ],
+    ids=["lora and reference", "bf16, micro-batches", "lm_head"],
+)
+def test_every_place_of_a_trainer(monkeypatch, make, rollout, device, options):
+    monkeypatch.setattr(cache, "BLOCK_BYTES", 5 * 32 * 4)
+    found = [rollout(make(**options, hidden_state_cache=place))["token_coefficients"] for place in ("device", "cpu")]
+    assert found[0].device == device
+    assert found[0].std() > 0
+    torch.testing.assert_close(*found, atol=1e-5, rtol=0)
+
+
+def peak_of(work: Callable[[], object], device: torch.device) -> tuple[int, object]:
+    """Bytes that `work` needs at most beyond what is there before, by the allocator's books, and what it returns."""
+    if device.type == "cpu":
+        with PeakMemory() as memory:
+            result = work()
+        return memory.peak, result
+    torch.cuda.synchronize(device)
+    before = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    result = work()
+    torch.cuda.synchronize(device)
+    return torch.cuda.max_memory_allocated(device) - before, result
+
+
+def test_peak_of_a_rollout(make, rollout, device, on_gpu):
+    """At most the hidden states of the valid tokens, and those of one micro-batch, beyond the peak without credit."""
+    width = 1024 if on_gpu else 256
+
+    def peak(**options):
+        options |= {"per_device_train_batch_size": 8, "steps_per_generation": 4, "max_completion_length": 64}
+        functions = {"rollout_func": ragged_rollout}
+        trainer = make(tiny.model(hidden_size=width, head_dim=64), trainer_options=functions, **options)
+        rollout(trainer)  # cuBLAS takes its workspace once
+        return peak_of(lambda: rollout(trainer), device)
+
+    without, _ = peak(token_credit="none")
+    for place in ("device", "cpu"):
+        credited, batch = peak(hidden_state_cache=place)
+        valid = batch["completion_mask"].bool()
+        micro_batch = 8 * (valid.size(1) + batch["prompt_ids"].size(1)) * width * 4
+        kept = valid.sum().item() * width * 4
+        assert credited - without <= kept + micro_batch
+        assert 0.9 * kept < credited - without or (on_gpu and place == "cpu")
+
+
+def test_auto_keeps_away_from_a_full_device(gpu):
+    """What PyTorch has reserved and does not use counts as free; what is taken does not."""
+    torch.cuda.empty_cache()
+    free, total = torch.cuda.mem_get_info(gpu)
+    room = free - int(cache.MARGIN * total) - 2**28
+    assert cache.has_room(gpu, room, reserve=0)
+    assert not cache.has_room(gpu, room, reserve=2**30)
+    taken = torch.empty(2**30, dtype=torch.int8, device=gpu)
+    assert not cache.has_room(gpu, room, reserve=0)
+    del taken
+    assert cache.has_room(gpu, room, reserve=0)
