@@ -40,7 +40,7 @@ BUDGET = {
     "evaluation": 1160,
     "files": 80,
     "policy": 850,
-    "report": 1400,
+    "report": 1050,
     "rewards": 2730,
     "sandbox": 3460,
     "trainer": 1930,

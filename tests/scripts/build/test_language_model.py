@@ -77,5 +77,5 @@ def test_explain(model, tmp_path):
     options = ["--model_name_or_path", model, "--data", str(tmp_path / "data.jsonl"), "--output_dir", str(folder)]
     assert main(["explain", *options]) == 0
     [group] = read_run(folder).groups
-    assert {"".join(completion.tokens()): completion.reward for completion in group.completions} == answers
+    assert {"".join(completion.tokens): completion.reward for completion in group.completions} == answers
     assert all(completion.coefficients.std() > 0 for completion in group.completions)
