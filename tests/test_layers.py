@@ -32,7 +32,7 @@ SCRIPTS = ("gpu", "build", "endurance", "studies", "benchmarks")
 # takes; whoever deletes lowers it.
 BUDGET = {
     "arguments": 180,
-    "audit": 730,
+    "audit": 650,
     "cli": 120,
     "commands": 670,
     "credit": 2000,
