@@ -42,7 +42,7 @@ def main() -> None:
         )
         page.goto(report.as_uri())
         page.add_style_tag(content=HIDE)
-        blamed = page.locator(".losers .tokens :is(.a7, .a8, .a9, .a10)").first
+        blamed = page.locator("details[open] .losers .tokens > [class^=a]").first
         blamed.click()  # shows its values
         picture = Image.open(io.BytesIO(page.screenshot()))
         browser.close()
