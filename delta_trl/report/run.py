@@ -82,7 +82,7 @@ class Run:
     def tokens(self) -> pd.DataFrame:
         """The recorded tokens of winners and losers, one row each; completions with advantage 0 train nothing."""
         contrasted = [(group.step, c) for group in self.groups for c in group.completions if c.side]
-        return pd.concat(
+        frames = [
             pd.DataFrame(
                 {
                     "step": step,
@@ -95,7 +95,8 @@ class Run:
                 }
             )
             for i, (step, c) in enumerate(contrasted or [(0, NO_TOKENS)])
-        )
+        ]
+        return pd.concat(frames, ignore_index=True)
 
 
 NO_TOKENS = Completion(None, [], 0.0, np.array([], dtype=object), *np.zeros((3, 0)))

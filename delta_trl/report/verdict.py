@@ -66,7 +66,8 @@ class Sides:
 
 def sides(tokens: pd.DataFrame) -> Sides | None:
     """Of the steps that have both sides; `None` if there is none."""
-    both = tokens[tokens.groupby("step").side.transform("nunique") == 2].dropna(subset="coefficient")
+    known = tokens.dropna(subset="coefficient")
+    both = known[known.groupby("step").side.transform("nunique") == 2]
     if both.empty:
         return None
     of_step, of_side = (both.groupby(by).coefficient.transform("mean") for by in ("step", ["step", "side"]))

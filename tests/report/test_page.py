@@ -56,11 +56,6 @@ def test_content_is_really_there(run_dir, open_page):
     expected = sorted(group, key=lambda row: row["advantage"] < 0)
     assert texts == ["".join(row["tokens"]).replace("\n", "⏎\n") for row in expected]
 
-    pixels = np.asarray(screenshot(shown).convert("RGB"), int)
-    redness = pixels[..., 0] - pixels[..., 2]
-    for shaded in (redness < -40, redness > 40):  # blue and orange
-        assert shaded.sum() > 1000
-
 
 def test_the_verdict_says_what_the_numbers_do(run_dir, open_page):
     page = open_page(run_dir / "report.html")
@@ -69,13 +64,6 @@ def test_the_verdict_says_what_the_numbers_do(run_dir, open_page):
     shown = page.locator("#verdict dl > div").all_inner_texts()
     assert ["".join(text.split()) for text in shown] == ["".join("".join(line).split()) for line in expected]
     assert page.locator("#verdict .warning").count() == sum(bool(warning) for _, _, warning in expected) > 0
-
-
-def opacity(node) -> float:
-    """Of a token's background as the browser draws it."""
-    colour = node.evaluate("node => getComputedStyle(node).backgroundColor")
-    assert colour.startswith("rgba(")
-    return float(colour.rstrip(")").split(",")[3])
 
 
 def test_shades_and_values_are_those_recorded(run_dir, open_page):
@@ -90,9 +78,10 @@ def test_shades_and_values_are_those_recorded(run_dir, open_page):
         assert token.get_attribute("title") == describe(c, log_prob, entropy)
     facts = page.locator(".losers article p").first.inner_text()
     assert f"mean coefficient {np.mean(row['coefficients']):.3f}" in facts
-    for token in tokens[:5]:
-        level = int(token.get_attribute("class")[1:] or 0)
-        assert opacity(token) == pytest.approx(MAX_OPACITY * level / SHADES, abs=0.005)
+    token = max(tokens, key=lambda token: int(token.get_attribute("class")[1:] or 0))
+    drawn = token.evaluate("node => getComputedStyle(node).backgroundColor")  # rgba(…, opacity)
+    level = int(token.get_attribute("class")[1:])
+    assert float(drawn.rstrip(")").split(",")[3]) == pytest.approx(MAX_OPACITY * level / SHADES, abs=0.005)
 
 
 def test_values_by_keyboard_and_by_tap(run_dir, open_page):
@@ -125,15 +114,6 @@ def test_accessibility_rules(run_dir, open_page, scheme):
     page = open_page(run_dir / "report.html", color_scheme=scheme, bypass_csp=True)
     results = axe.Axe().run(page)
     assert results.violations_count == 0, results.generate_report()
-
-
-def test_theme_follows_the_reader(run_dir, open_page):
-    page = open_page(run_dir / "report.html", color_scheme="dark")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 27)"
-    ink = "getComputedStyle(document.querySelector('svg text')).fill"
-    dark = page.evaluate(ink)
-    page.emulate_media(color_scheme="light")
-    page.wait_for_function(f"dark => {ink} !== dark", arg=dark)
 
 
 @pytest.mark.parametrize("width", [360, 420])
@@ -368,6 +348,7 @@ def test_coefficients_by_side_and_position(tmp_path):
     rows = [runs.completion(["a"] * 48, coefficients=rise) for _ in range(10)]
     rows += [runs.completion(["a"] * 48, advantage=-1.0, coefficients=[0.9] * 48) for _ in range(10)]
     rows += [runs.completion(["a"] * 48, advantage=0.0, coefficients=[9.0] * 48)]
+    rows += [runs.completion(["a"] * 48, coefficients=[None] * 48)]
     runs.write_completions(tmp_path, rows)
     winners, losers = coefficients_plot(read_run(tmp_path).tokens).lines
     np.testing.assert_allclose(losers.x, np.arange(1.5, 48, 2))
