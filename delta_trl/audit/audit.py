@@ -12,15 +12,13 @@ from transformers import PreTrainedModel
 
 from ..arguments.errors import UsageError
 from ..arguments.parser import documented, parse
-from ..credit import TokenCredit, make_rule
-from ..credit.rule import checked_credit
+from ..credit import TokenCredit, checked_credit, make_rule
 from ..evaluation.arguments import ModelArguments
-from ..evaluation.results import print_table
 from ..files import write_atomically, write_json
 from ..policy.standalone import add_advantages, given_tokens
 from ..report.token_log.texts import TokenTexts
 from .labelled import resolve, rollout_batches
-from .page import page
+from .page import counts, page, verdict
 from .statistics import SIDES, identification, marked_of
 
 
@@ -41,18 +39,15 @@ class AuditArguments(ModelArguments):
         output_dir (`str`): Where the scores, the results and the page go.
         num_prompts (`int`, *optional*, defaults to `96`): Prompts of each benchmark, drawn at random.
         prompts_per_batch (`int`, *optional*, defaults to `16`): Prompts of a rollout batch; a rule sees them together.
-        temperature (`float`, *optional*, defaults to `1.0`): Temperature of all probabilities.
         seed (`int`, *optional*, defaults to `0`): Seed of the prompts and of random rules.
-        batch_size (`int`, *optional*, defaults to `32`):
-            Completions in a forward pass. Lower it if memory runs out.
+        batch_size (`int`, *optional*, defaults to `32`): Completions in a forward pass.
     """
 
-    benchmarks: list[str] | None = None
+    benchmarks: list[str] = field(default_factory=list)
     rules: list[str] = field(default_factory=lambda: list(DEFAULT_RULES))
-    output_dir: str | None = None
+    output_dir: str = ""
     num_prompts: int = 96
     prompts_per_batch: int = 16
-    temperature: float = 1.0
     seed: int = 0
     batch_size: int = 32
 
@@ -65,13 +60,14 @@ class AuditArguments(ModelArguments):
 
 
 def main(args: list[str]) -> None:
-    """Run an audit. Raises `UsageError` for a user's mistake."""
-    arguments: AuditArguments
+    """Run an audit, and print which rules find what decided. Raises `UsageError` for a user's mistake."""
     (arguments,) = parse([AuditArguments], args, prog="delta-trl audit")
     try:
-        show(audit(arguments))
+        results = audit(arguments)
     except (ValueError, OSError, ImportError) as error:
         raise UsageError(str(error)) from error
+    for name, one in results["benchmarks"].items():
+        print(f"{name}: {counts(one)}", *verdict(one["rules"]), sep="\n")
     print(f"{arguments.output_dir}/audit.html")
 
 
@@ -85,8 +81,6 @@ def audit(args: AuditArguments) -> dict:
     Raises:
         ValueError, OSError, ImportError: If a rule, the data or the model cannot be loaded, or do not fit each other.
     """
-    assert args.benchmarks  # as `AuditArguments` has checked
-    assert args.output_dir
     source, folder = args.source(), Path(args.output_dir)
     rules = {rule: make_rule(rule) for rule in args.rules}
     tokenizer, config = source.tokenizer(), source.config()
@@ -109,7 +103,7 @@ def audit(args: AuditArguments) -> dict:
         lines[name] = []
         for number, rows in enumerate(tqdm(batches, desc=name, unit="batch")):
             torch.manual_seed(args.seed + number)
-            lines[name] += score(model, rows, rules, args, texts)
+            lines[name] += score(model, rows, rules, args.batch_size, texts)
         results["benchmarks"][name] = summarise(lines[name], list(rules), args.seed) | {"left_out": dict(+left_out)}
     scores = "".join(json.dumps({"benchmark": name, **line}) + "\n" for name in lines for line in lines[name])
     write_atomically(scores.encode(), folder / "scores.jsonl")
@@ -119,7 +113,7 @@ def audit(args: AuditArguments) -> dict:
 
 
 def score(
-    model: PreTrainedModel, rows: list[dict], rules: dict[str, TokenCredit], args: AuditArguments, texts: TokenTexts
+    model: PreTrainedModel, rows: list[dict], rules: dict[str, TokenCredit], batch_size: int, texts: TokenTexts
 ) -> list[dict]:
     """
     The completions of a rollout batch with `scores`, the weight that each rule gives to each of their tokens.
@@ -128,7 +122,7 @@ def score(
         ValueError: If a rule fails. The message names it.
     """
     add_advantages(rows)
-    tokens = given_tokens(model, rows, temperature=args.temperature, micro_batch_size=args.batch_size)
+    tokens = given_tokens(model, rows, micro_batch_size=batch_size)
     _ = tokens.hidden  # asked for first: the same pass then also gives log-probabilities
     lengths = [len(row["token_ids"]) for row in rows]
     scores: dict[str, tuple[torch.Tensor, ...]] = {}
@@ -164,23 +158,3 @@ def summarise(lines: list[dict], rules: list[str], seed: int) -> dict:
         "completions": len(lines),
         "mean_reward": float(np.mean(rewards)),
     }
-
-
-def show(results: dict) -> None:
-    """Print a table for each benchmark."""
-    for name, one in results["benchmarks"].items():
-        print(f"{name}: {one['prompts']} prompts, {one['completions']} completions, AUC within a response")
-        rows = [["rule", *(f"{side}{column}" for side in SIDES for column in ("", ", 95 %", ", p", ", chance"))]]
-        for rule, sides in one["rules"].items():
-            rows.append([rule, *(cell for side in SIDES for cell in _cells(sides.get(side)))])
-        print_table(rows)
-        for reason, count in one["left_out"].items():
-            print(f"left out: {count} {reason}")
-
-
-def _cells(found: dict | None) -> list[str]:
-    if found is None:
-        return [""] * 4
-    low, high = found["interval"] or (None, None)
-    auc = "equal" if found["equal"] else f"{found['auc']:.3f}"
-    return [auc, "too few" if low is None else f"{low:.2f} to {high:.2f}", f"{found['p']:.3f}", found["chance"]]

@@ -11,7 +11,6 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +26,7 @@ from ..policy.prompts import prompt_ids
 
 
 Row = dict[str, Any]
-Range = tuple[int, int]
-"""A range of characters of a completion: start and end, the end excluded."""
+Range = tuple[int, int]  # of characters of a completion: start and end, the end excluded
 
 
 @dataclass(frozen=True)
@@ -54,56 +52,42 @@ class Labelled:
 
 def read_processbench(row: Row) -> Iterator[Labelled]:
     """A step is a paragraph; `label` is the index of the first wrong step, -1 if none is wrong."""
-    text, steps = join(row["steps"], "\n\n")
-    if not -1 <= row["label"] < len(steps):
-        raise ValueError(f"a label of {row['label']} with {len(steps)} steps: expected the number of one, or -1")
+    steps, end = [], 0
+    for paragraph in row["steps"]:
+        steps.append((end, end + len(paragraph) + 2))  # with the empty line after it
+        end += len(paragraph) + 2
+    steps[-1] = (steps[-1][0], end - 2)
     right = bool(row["final_answer_correct"])
     # a wrong step with a right answer did not decide the reward
     marks = [] if right or row["label"] < 0 else [steps[row["label"]]]
-    yield Labelled(BOXED.replace("{prompt}", row["problem"]), text, float(right), marks, steps)
+    chat = [{"role": "user", "content": BOXED.replace("{prompt}", row["problem"])}]
+    yield Labelled(chat, "\n\n".join(row["steps"]), float(right), marks, steps)
 
 
-def read_humanevalpack(row: Row, lines: bool = False) -> Iterator[Labelled]:
-    """The right and the buggy solution of a function, marked where they differ; perhaps line by line."""
+def read_humanevalpack(row: Row) -> Iterator[Labelled]:
+    """The right and the buggy solution of a function, marked where they differ."""
     right, wrong = row["canonical_solution"], row["buggy_solution"]
     for text, other, reward in ((right, wrong, 1.0), (wrong, right, 0.0)):
-        units = join(text.splitlines(keepends=True), "")[1] if lines else None
-        yield Labelled(row["prompt"], text, reward, differing(text, other), units)
+        yield Labelled(row["prompt"], text, reward, differing(text, other))
 
 
 def read_own(row: Row) -> Iterator[Labelled]:
     """Your own file. Raises `ValueError` for a row that cannot be read."""
     checked = check_completion(row)
-    marks, units = (_ranges(row, name, checked["completion"]) for name in ("marks", "units"))
-    yield Labelled(checked["prompt"], checked["completion"], checked["reward"], marks or [], units)
-
-
-def _ranges(row: Row, name: str, completion: str) -> list[Range] | None:
-    """Ranges of characters; units must cover the completion in order."""
-    value, size = row.get(name), len(completion)
-    if value is None:
-        return None
-    valid = isinstance(value, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in value)
-    if not valid or not all(type(a) is type(b) is int and 0 <= a < b <= size for a, b in value):
-        raise ValueError(f"{name}={value!r}: expected ranges [start, end] of the completion's {size} characters")
-    if name == "units" and [0, *(b for _, b in value)] != [*(a for a, _ in value), size]:
-        raise ValueError(f"units={value!r}: expected ranges that follow one another from 0 to {size}")
-    return [(a, b) for a, b in value]
+    size = len(checked["completion"])
+    marks, units = row.get("marks") or [], row.get("units")
+    for a, b in [*marks, *(units or [])]:
+        if not 0 <= a < b <= size:
+            raise ValueError(f"[{a}, {b}] is no range of the completion's {size} characters")
+    if units and [0, *(b for _, b in units)] != [*(a for a, _ in units), size]:
+        raise ValueError(f"units={units!r}: expected ranges that follow one another from 0 to {size}")
+    yield Labelled(**checked, marks=marks, units=units)
 
 
 def differing(text: str, other: str) -> list[Range]:
     """Ranges of `text` that differ from `other`. Where `text` only lacks something, this is the next character."""
     blocks = difflib.SequenceMatcher(None, text, other, autojunk=False).get_opcodes()
     return [(start, max(end, start + 1)) for tag, start, end, _, _ in blocks if tag != "equal"]
-
-
-def join(parts: Sequence[str], separator: str) -> tuple[str, list[Range]]:
-    """Join steps to a text. Return it with the range of each step, which includes the separator after it."""
-    ranges, end = [], 0
-    for i, part in enumerate(parts):
-        start, end = end, end + len(part) + (len(separator) if i + 1 < len(parts) else 0)
-        ranges.append((start, end))
-    return separator.join(parts), ranges
 
 
 @dataclass(frozen=True)
@@ -116,7 +100,6 @@ class LabelledData:
         config (`str`, *optional*), split (`str`): Of a hub dataset.
         read (`Callable`): Makes labelled completions of a row.
         siblings (`bool`): Whether it has several completions of a prompt. Without, a rollout batch is one group.
-        chats (`bool`): Whether its prompts become chats, if the tokenizer has a chat template.
     """
 
     source: str
@@ -124,18 +107,12 @@ class LabelledData:
     split: str
     read: Callable[[Row], Iterator[Labelled]]
     siblings: bool = True
-    chats: bool = False
 
 
 LABELLED = {
-    f"processbench_{split}": LabelledData("Qwen/ProcessBench", None, split, read_processbench, False, True)
+    f"processbench_{split}": LabelledData("Qwen/ProcessBench", None, split, read_processbench, siblings=False)
     for split in ("gsm8k", "math", "olympiadbench", "omnimath")
-} | {
-    "humanevalpack": LabelledData("bigcode/humanevalpack", "python", "test", read_humanevalpack),
-    "humanevalpack_lines": LabelledData(
-        "bigcode/humanevalpack", "python", "test", partial(read_humanevalpack, lines=True)
-    ),
-}
+} | {"humanevalpack": LabelledData("bigcode/humanevalpack", "python", "test", read_humanevalpack)}
 
 
 def resolve(given: str) -> tuple[str, LabelledData]:
@@ -154,14 +131,15 @@ def resolve(given: str) -> tuple[str, LabelledData]:
     )
 
 
-def load_labelled(name: str, data: LabelledData) -> list[Labelled]:
-    """Load and read labelled completions. Raises `ValueError` or `OSError` if that fails; names the row."""
+def load_labelled(data: LabelledData) -> list[Labelled]:
+    """Load and read labelled completions. Raises `ValueError` if that fails, and names the row."""
     found: list[Labelled] = []
     for number, row in enumerate(load(data.source, data.config, data.split), 1):
         try:
             found += data.read(row)
-        except (KeyError, ValueError) as error:
-            raise ValueError(f"{name}: {data.source}, row {number}: {error}. It has {', '.join(row)}.") from error
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            name = type(error).__name__
+            raise ValueError(f"{data.source}, row {number}: {name}: {error}. It has {', '.join(row)}.") from error
     return found
 
 
@@ -169,15 +147,14 @@ class UnfitError(ValueError):
     """Raised for a completion that cannot be audited with this model. Its message is a reason that is counted."""
 
 
-def to_row(one: Labelled, tokenizer: PreTrainedTokenizerBase, limit: int | None, chat: bool = False) -> Row:
+def to_row(one: Labelled, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Row:
     """
-    Convert a labelled completion to a model's tokens.
+    Convert a labelled completion to a model's tokens. A tokenizer without a chat template reads a chat's texts.
 
     Args:
         one (`Labelled`): The completion.
         tokenizer (`PreTrainedTokenizerBase`): The model's tokenizer, a fast one.
         limit (`int`, *optional*): The model's context length.
-        chat (`bool`, *optional*, defaults to `False`): Whether a prompt that is a text becomes a user's message.
 
     Returns:
         `dict`: `prompt` (text to show), `prompt_ids`, `token_ids`, `reward`, `unit` (the index of each token's unit)
@@ -186,26 +163,23 @@ def to_row(one: Labelled, tokenizer: PreTrainedTokenizerBase, limit: int | None,
     Raises:
         UnfitError: If it has no token, is too long, or a unit begins inside a token.
     """
-    (prompt,) = prompt_ids(tokenizer, [[{"role": "user", "content": one.prompt}] if chat else one.prompt])
+    text = one.prompt if isinstance(one.prompt, str) else "\n".join(str(message["content"]) for message in one.prompt)
+    (prompt,) = prompt_ids(tokenizer, [one.prompt if tokenizer.chat_template else text])
     encoded = tokenizer(one.completion, add_special_tokens=False, return_offsets_mapping=True)
     ids, offsets = encoded["input_ids"], encoded["offset_mapping"]
     if not prompt or not ids:
         raise UnfitError("no token in prompt or completion")
     if limit is not None and len(prompt) + len(ids) > limit:
         raise UnfitError(f"longer than the model's {limit:,} tokens")
-    if one.units is None:
-        unit, ranges = list(range(len(ids))), offsets
-    else:
-        unit, ranges = [], one.units
-        for start, end in offsets:
-            number = next((i for i, (first, last) in enumerate(ranges) if first <= start < last), None)
-            if number is None or end > ranges[number][1]:
-                raise UnfitError("a unit begins inside a token")
-            unit.append(number)
+    ranges = one.units or offsets
+    unit = list(range(len(ids)))
+    if one.units:
+        unit = [sum(last <= start for _, last in ranges[:-1]) for start, _ in offsets]
+        if any(end > ranges[i][1] for i, (_, end) in zip(unit, offsets, strict=True)):
+            raise UnfitError("a unit begins inside a token")
     marked = [
         i for i in sorted(set(unit)) if any(ranges[i][0] < end and start < ranges[i][1] for start, end in one.marks)
     ]
-    text = one.prompt if isinstance(one.prompt, str) else "\n".join(str(message["content"]) for message in one.prompt)
     return {
         "prompt": text,
         "prompt_ids": prompt,
@@ -233,13 +207,13 @@ def rollout_batches(
 
     Raises:
         UsageError: If nothing is left.
-        ValueError, OSError: If the data cannot be loaded or read, or does not fit the model.
+        ValueError: If the data cannot be loaded or read, or does not fit the model.
     """
     left_out: Counter = Counter()
     prompts: dict[str, list[Row]] = {}
-    for one in load_labelled(name, data):
+    for one in load_labelled(data):
         try:
-            row = to_row(one, tokenizer, context_length(config), data.chats and tokenizer.chat_template is not None)
+            row = to_row(one, tokenizer, context_length(config))
         except UnfitError as reason:
             left_out[f"completions: {reason}"] += 1
             continue
@@ -258,10 +232,8 @@ def rollout_batches(
         reasons = "; ".join(f"{count} {reason}" for reason, count in left_out.items() if count)
         raise UsageError(f"{name}: nothing can be audited: {reasons or 'no completion has a label'}.")
     chosen = random.Random(args.seed).sample(groups, min(args.num_prompts, len(groups)))
-    batches = []
-    for start in range(0, len(chosen), args.prompts_per_batch):
-        batch = chosen[start : start + args.prompts_per_batch]
-        batches.append(
-            [{**row, "group": number if data.siblings else 0} for number, group in enumerate(batch) for row in group]
-        )
-    return batches, left_out
+    batches = [chosen[i : i + args.prompts_per_batch] for i in range(0, len(chosen), args.prompts_per_batch)]
+    return [
+        [{**row, "group": number if data.siblings else 0} for number, group in enumerate(batch) for row in group]
+        for batch in batches
+    ], left_out

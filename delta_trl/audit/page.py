@@ -6,7 +6,7 @@ import numpy as np
 
 from ..evaluation.metrics import ENOUGH
 from ..report.text import visible
-from .statistics import SIDES, percentiles, unit_scores
+from .statistics import SIDES, ranks, unit_scores
 
 
 SHOWN = 3  # completions of each side
@@ -19,30 +19,27 @@ MARKED = {
 STYLE = """
 :root { color-scheme: light dark; --above: 38 118 184; --below: 224 122 10; }
 body { font: 1rem/1.5 system-ui, sans-serif; max-width: 70rem; margin: 0 auto; padding: 1rem; }
+main { overflow-wrap: anywhere; }
 html { background: #fff; color: #1a1a1a; }
 @media (prefers-color-scheme: dark) { html { background: #16181c; color: #eee; } }
-.wide { overflow-x: auto; }
 table { border-collapse: collapse; }
-th, td { padding: .2rem .7rem; text-align: left; white-space: nowrap; }
+th, td { padding: .2rem .7rem; text-align: left; }
 tbody tr { border-top: 1px solid rgb(128 128 128 / .3); }
-td.above { background: rgb(var(--above) / .2); font-weight: 600; }
-td.below { background: rgb(var(--below) / .3); font-weight: 600; }
-svg { vertical-align: middle; stroke: currentColor; fill: currentColor; }
-dl.rules { display: grid; grid-template-columns: minmax(6rem, 14rem) minmax(0, 1fr); gap: .3rem .8rem; }
-dt, dd, p { margin: 0; overflow-wrap: anywhere; }
+td.above { background: rgb(var(--above) / .2); }
+td.below { background: rgb(var(--below) / .3); }
+dl { display: grid; grid-template-columns: minmax(6rem, 14rem) minmax(0, 1fr); gap: .3rem .8rem; }
+dt, dd, p { margin: 0; }
 dd, .prompt { white-space: pre-wrap; }
 article { margin: 1rem 0; padding: .6rem; border: 1px solid rgb(128 128 128 / .4); border-radius: 6px; }
 dd span, dd mark { background: rgb(var(--above) / calc(.6 * var(--rank, 0))); color: inherit; }
 mark { outline: 2px solid rgb(var(--below)); font-weight: 700; }
-@media (max-width: 600px) { dl.rules { grid-template-columns: 1fr; } }
+@media (max-width: 600px) { dl { grid-template-columns: 1fr; } th, td { padding: .2rem; } }
 """
 
 
 def page(results: dict, lines: dict[str, list[dict]]) -> str:
     """The HTML of the results, with some completions of `lines`, the scored completions of each benchmark."""
-    settings, model = results["settings"], escape(results["settings"]["model_name_or_path"])
-    listed = {**settings, **results["versions"], **settings["rules"]}
-    rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(str(value))}</dd>" for name, value in listed.items())
+    model = escape(results["settings"]["model_name_or_path"])
     body = "".join(_benchmark(name, one, lines[name]) for name, one in results["benchmarks"].items())
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -51,25 +48,29 @@ def page(results: dict, lines: dict[str, list[dict]]) -> str:
 <h1>Token credit audit · <bdi>{model}</bdi></h1>
 <p>Does a rule of token credit find the tokens that decided a response? The AUC is the share of pairs in which it ranks
 such a token above another one of the same response: 0.5 is chance. Below chance, it ranks low what it should find.</p>
-{body}<h2>Settings</h2><dl class="rules">{rows}</dl></main></body></html>
+{body}</main></body></html>
 """
 
 
 def _benchmark(name: str, one: dict, lines: list[dict]) -> str:
-    counts = f"{one['prompts']:,} prompts, {one['completions']:,} completions, mean reward {one['mean_reward']:.3f}"
-    left_out = "".join(f"; left out: {count:,} {escape(reason)}" for reason, count in one["left_out"].items())
-    head = "".join(f'<th scope="col">{side}: AUC</th><th scope="col">95 % interval</th><th>p</th>' for side in SIDES)
+    head = "".join(f'<th scope="col">{side}: AUC (95 % interval), p</th>' for side in SIDES)
     table = "".join(
-        f'<tr><th scope="row">{escape(rule)}</th>{"".join(_cells(sides.get(side)) for side in SIDES)}</tr>'
+        f'<tr><th scope="row">{escape(rule)}</th>{"".join(_cell(sides.get(side)) for side in SIDES)}</tr>'
         for rule, sides in one["rules"].items()
     )
-    return f"""<section><h2>{escape(name)}</h2><p>{counts}{left_out}.</p>
+    return f"""<section><h2>{escape(name)}</h2><p>{escape(counts(one))}</p>
 <ul>{"".join(f"<li>{escape(sentence)}</li>" for sentence in verdict(one["rules"]))}</ul>
-<div class="wide" tabindex="0" role="region" aria-label="Rules on {escape(name)}">
-<table><thead><tr><th scope="col">rule</th>{head}</tr></thead><tbody>{table}</tbody></table></div>
+<table><thead><tr><th scope="col">rule</th>{head}</tr></thead><tbody>{table}</tbody></table>
 <p>p is of one rule at a time: of twenty rules without any effect, one is expected below 0.05.</p>
 {"".join(_examples(side, lines, list(one["rules"])) for side in SIDES)}</section>
 """
+
+
+def counts(one: dict) -> str:
+    """What a benchmark's numbers are of, and what was left out."""
+    left_out = "".join(f"; left out: {count:,} {reason}" for reason, count in one["left_out"].items())
+    mean = one["mean_reward"]
+    return f"{one['prompts']:,} prompts, {one['completions']:,} completions, mean reward {mean:.3f}{left_out}."
 
 
 def verdict(rules: dict[str, dict]) -> list[str]:
@@ -90,37 +91,21 @@ def verdict(rules: dict[str, dict]) -> list[str]:
     return sentences
 
 
-def _cells(found: dict | None) -> str:
+def _cell(found: dict | None) -> str:
     if found is None:
-        return "<td></td>" * 3
-    if found["equal"]:
-        return "<td>all tokens alike</td><td></td><td></td>"
+        return "<td></td>"
     sign = {"above": "▲ ", "below": "▼ below chance: ", "": ""}[found["chance"]]
-    p = f"{found['p']:.3f}" if found["p"] >= 0.001 else "&lt; 0.001"
-    return f'<td class="{found["chance"]}">{sign}{found["auc"]:.3f}</td><td>{_bar(found)}</td><td>{p}</td>'
-
-
-def _bar(found: dict) -> str:
-    """The interval in words, and as a line from 0 to 1 with a tick at chance."""
-    if found["interval"] is None:
-        return "too few prompts"
-    low, high, auc = (100 * x for x in (*found["interval"], found["auc"]))
-    return (
-        f'<svg width="102" height="14" aria-hidden="true"><path d="M51 0v14M1 7h100" stroke-opacity=".3"/>'
-        f'<path d="M{1 + low:.0f} 7H{1 + high:.0f}" stroke-width="3"/><circle cx="{1 + auc:.0f}" cy="7" r="3"/></svg> '
-        f"{low / 100:.2f} to {high / 100:.2f}"
-    )
+    interval = " to ".join(f"{end:.2f}" for end in found["interval"] or ()) or "too few prompts"
+    return f'<td class="{found["chance"]}">{sign}<b>{found["auc"]:.3f}</b> ({interval}), {found["p"]:.3f}</td>'
 
 
 def _examples(side: str, lines: list[dict], rules: list[str]) -> str:
     """Some completions of a side that have marks, evenly over the audit."""
     marked = [line for line in lines if line["marked"] and np.sign(line["advantage"]) == SIDES[side]]
-    count = min(SHOWN, len(marked))
-    shown = (_example(marked[i * len(marked) // count], rules) for i in range(count))
-    title = (
-        f"<h3>{side.capitalize()}</h3><p>Outlined: {MARKED[side]}. The darker, the higher a rule ranks a token.</p>"
-    )
-    return title + "".join(shown) if marked else ""
+    if not marked:
+        return ""
+    shown = "".join(_example(marked[i * len(marked) // SHOWN], rules) for i in range(min(SHOWN, len(marked))))
+    return f"<h3>{side}</h3><p>Outlined: {MARKED[side]}. The darker, the higher a rule ranks a token.</p>{shown}"
 
 
 def _example(line: dict, rules: list[str]) -> str:
@@ -131,17 +116,15 @@ def _example(line: dict, rules: list[str]) -> str:
     rows = []
     for rule in rules:
         scores = unit_scores(line, rule)
-        ranks = percentiles(scores) ** 2 * (np.ptp(scores) > 0)  # squared, so that only the highest are dark
+        # squared, so that only the highest are dark
+        darkness = ((ranks(scores) - 0.5) / len(scores)) ** 2 * (np.ptp(scores) > 0)
         tokens = []
         for i in range(start, end):
             tag = "mark" if marked[i] else "span"
-            rank, text = ranks[units[i]], escape(visible(line["tokens"][i]))
+            rank, text = darkness[units[i]], escape(visible(line["tokens"][i]))
             tokens.append(f'<{tag} style="--rank:{rank:.2f}">{text}</{tag}>')
         rows.append(
             f"<dt>{escape(rule)}</dt><dd>{'… ' * (start > 0)}{''.join(tokens)}{' …' * (end < len(marked))}</dd>"
         )
-    prompt = escape(visible(line["prompt"], TEXT_LIMIT))
-    return (
-        f'<article><p>reward {line["reward"]:g}: <bdi class="prompt">{prompt}</bdi></p>'
-        f'<dl class="rules">{"".join(rows)}</dl></article>'
-    )
+    prompt = f'<bdi class="prompt">{escape(visible(line["prompt"], TEXT_LIMIT))}</bdi>'
+    return f"<article><p>reward {line['reward']:g}: {prompt}</p><dl>{''.join(rows)}</dl></article>"

@@ -13,14 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arguments.errors import UsageError
 from ..evaluation.metrics import ENDS, ENOUGH
 
-
-try:
-    from scipy import stats
-except ImportError as error:
-    raise UsageError("delta-trl audit needs scipy: pip install scipy") from error
 
 RESAMPLES = 2000
 PERMUTATIONS = 2000
@@ -64,29 +58,30 @@ def unit_scores(line: dict, rule: str) -> np.ndarray:
     return np.bincount(numbers, line["scores"][rule]) / np.bincount(numbers)
 
 
-def percentiles(scores: np.ndarray) -> np.ndarray:
-    """The rank of each score among all, from 0 for the lowest to 1 for the highest; ties share their mean rank."""
-    return (stats.rankdata(scores) - 0.5) / len(scores)
+def ranks(scores: np.ndarray) -> np.ndarray:
+    """The rank of each score among all (n,), from 1 for the lowest to n; ties share their mean rank."""
+    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
 
 
-def auc(ranks: np.ndarray, marks: np.ndarray) -> float:
-    """Area under the ROC curve of one response, from the ranks of its scores; ties share their mean rank."""
+def auc(of_response: np.ndarray, marks: np.ndarray) -> float:
+    """Area under the ROC curve of one response, from the ranks of its scores."""
     m, n = marks.sum(), len(marks)
-    return float((ranks[marks].sum() - m * (m + 1) / 2) / (m * (n - m)))
+    return float((of_response[marks].sum() - m * (m + 1) / 2) / (m * (n - m)))
 
 
 def identification(marked: Marked, seed: int = 0) -> dict[str, dict]:
     """
     For each rule: `auc` and its `interval`; `p` of the permutation test; `chance`, "above" or "below" if p decides
-    that, else ""; `equal`, whether all units of a response have the same score; the numbers of `responses`, `prompts`.
+    that, else ""; the numbers of `responses` and `prompts`.
     """
     rng = np.random.default_rng(seed)
     P = max(marked.prompts) + 1
     draws = rng.multinomial(P, np.full(P, 1 / P), size=RESAMPLES)
-    ranks = {rule: [stats.rankdata(one) for one in of_rule] for rule, of_rule in marked.scores.items()}
-    nulls = _null(ranks, marked, rng)
+    ranked = {rule: [ranks(one) for one in of_rule] for rule, of_rule in marked.scores.items()}
+    nulls = _null(ranked, marked, rng)
     results = {}
-    for rule, of_rule in ranks.items():
+    for rule, of_rule in ranked.items():
         aucs = np.array([auc(r, m) for r, m in zip(of_rule, marked.marks, strict=True)])
         mean = float(aucs.mean())
         resampled = (draws @ np.bincount(marked.prompts, aucs)) / (draws @ np.bincount(marked.prompts))
@@ -98,29 +93,28 @@ def identification(marked: Marked, seed: int = 0) -> dict[str, dict]:
             "interval": np.quantile(resampled, ENDS).tolist() if P >= ENOUGH else None,
             "p": p,
             "chance": ("above" if mean > 0.5 else "below") if certain else "",
-            "equal": bool(all(np.ptp(one) == 0 for one in marked.scores[rule])),
             "responses": len(aucs),
             "prompts": P,
         }
     return results
 
 
-def _null(ranks: dict[str, list[np.ndarray]], marked: Marked, rng: np.random.Generator) -> dict[str, np.ndarray]:
+def _null(ranked: dict[str, list[np.ndarray]], marked: Marked, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """
     Mean AUCs for randomly permuted marks, of shape (permutations,) for each rule. All rules see the same permutations.
     """
     lengths, m = (np.array([f(x) for x in marked.marks]) for f in (len, np.sum))  # (R,)
     R, longest = len(lengths), lengths.max()
-    padded = np.zeros((len(ranks), R, longest))
-    for row, of_rule in zip(padded, ranks.values(), strict=True):
+    padded = np.zeros((len(ranked), R, longest))
+    for row, of_rule in zip(padded, ranked.values(), strict=True):
         for values, one in zip(row, of_rule, strict=True):
             values[: len(one)] = one
     beyond = np.arange(longest) >= lengths[:, None]
-    nulls = np.zeros((len(ranks), int(np.clip(MOST_DRAWN / (R * longest), 200, PERMUTATIONS))))
+    nulls = np.zeros((len(ranked), int(np.clip(MOST_DRAWN / (R * longest), 200, PERMUTATIONS))))
     for i in range(nulls.shape[1]):
         keys = rng.random((max(marked.prompts) + 1, longest))[marked.prompts]  # (R, longest), alike for siblings
         keys[beyond] = 2.0
         drawn = keys <= np.take_along_axis(np.sort(keys, axis=1), m[:, None] - 1, axis=1)  # m of each row
         sums = (padded * drawn).sum(axis=2)
         nulls[:, i] = ((sums - m * (m + 1) / 2) / (m * (lengths - m))).mean(axis=1)
-    return dict(zip(ranks, nulls, strict=True))
+    return dict(zip(ranked, nulls, strict=True))

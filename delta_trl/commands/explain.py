@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
 import torch
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
@@ -13,13 +12,11 @@ from ..credit import checked_credit, make_rule
 from ..data.completions import read_completions
 from ..evaluation.arguments import ModelArguments
 from ..evaluation.generation import ModelSource, beginning
-from ..files import write_atomically
 from ..policy.checks import check_ids, doubts, refuse_chats_without_template
 from ..policy.prompts import prompt_ids
 from ..policy.standalone import add_advantages, given_tokens
 from ..report import write_report
-from ..report.token_log.log import serialize
-from ..report.token_log.records import COMPLETIONS, COMPLETIONS_FILE, FOLDER
+from ..report.token_log.records import write_records
 from ..report.token_log.texts import TokenTexts
 from .folder import refuse_another_run
 
@@ -100,7 +97,7 @@ def explain(rows: list[dict], args: ExplainArguments) -> Path:
     for name, column in values.items():
         for row, part in zip(rows, column.cpu().split(lengths), strict=True):
             row[name] = part.tolist()
-    _write_records(rows, TokenTexts(tokenizer), output / FOLDER)
+    _write_records(rows, TokenTexts(tokenizer), output)
     return write_report(output, output / "report.html")
 
 
@@ -140,7 +137,7 @@ def _tokenize_row(row: dict, tokenizer: PreTrainedTokenizerBase, config: Pretrai
         raise ValueError(doubt)
 
 
-def _write_records(rows: list[dict], texts: TokenTexts, folder: Path) -> None:
+def _write_records(rows: list[dict], texts: TokenTexts, output: Path) -> None:
     records = [
         {
             **row,
@@ -151,4 +148,4 @@ def _write_records(rows: list[dict], texts: TokenTexts, folder: Path) -> None:
         }
         for row in rows
     ]
-    write_atomically(serialize(pa.Table.from_pylist(records, COMPLETIONS)), folder / COMPLETIONS_FILE.format(step=0))
+    write_records(records, output, step=0)

@@ -23,15 +23,14 @@ def write_report(run: str | Path, output: str | Path, *, step: int | None = None
         `Path`: The HTML file.
 
     Raises:
-        UsageError: If the run cannot be read, has nothing to show or no such step, or if the file cannot be written.
+        UsageError: If the run has nothing to show or no such step, or if a file cannot be read or written.
     """
     from .page import write_page  # imports jinja2, which `token_heatmap` does without
 
     found = read_run(run)
-    recorded = sorted({group.step for group in found.groups})
-    if step is not None and step not in recorded:
-        near = ", ".join(map(str, sorted(sorted(recorded, key=lambda s: abs(s - step))[:5]))) or "none"
-        raise UsageError(f"--step {step}: no completions were recorded at this step. The nearest ones: {near}.")
+    steps = sorted({group.step for group in found.groups})
+    if step is not None and step not in steps:
+        raise UsageError(f"--step {step}: completions were recorded at {', '.join(map(str, steps)) or 'no step'}.")
     try:
         write_page(found, Path(output), step)
     except OSError as error:

@@ -1,22 +1,20 @@
 """The plots of the report, as SVG without scripts. The page's style gives them their colours."""
 
 import math
-from dataclasses import dataclass, field
-from html import escape
+from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from markupsafe import Markup
 
 from .run import Run
 from .text import visible
-from .tokens import TokenTable
 
 
-WIDTH, HEIGHT = 440, 230
-LEFT, RIGHT, TOP, BOTTOM = 44, 12, 28, 24  # margins, for ticks and the legend
-SMOOTH_FROM = 100  # points; longer curves are drawn with their running mean
-MARKERS_UP_TO = 60
-REWARD_SPAN, COEFFICIENT_SPAN = 0.2, 0.2  # of an axis at least, so that noise does not fill it
+WIDTH, HEIGHT = 440, 220
+LEFT, RIGHT, TOP, BOTTOM = 44, 12, 8, 24  # margins, for ticks
+MARKERS_UP_TO = 60  # points
+LEAST_SPAN = 0.2  # of a vertical axis, so that noise does not fill it
 BINS = 24  # of positions
 MIN_BIN = 10  # tokens; fewer say little
 
@@ -29,11 +27,21 @@ class Line:
     style: str  # class of the page's style
     x: np.ndarray
     y: np.ndarray
-    low: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    high: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    low: np.ndarray
+    high: np.ndarray
 
 
-def reward_plot(run: Run) -> Markup | None:
+@dataclass
+class Plot:
+    """A figure of the page. `svg` says its title and the ends of each curve to screen readers."""
+
+    title: str
+    caption: str
+    lines: list[Line]
+    svg: Markup
+
+
+def reward_plot(run: Run) -> Plot | None:
     """The mean reward over optimiser steps, in training and in evaluation; `None` if nothing was logged."""
     named = {"reward": "training"}
     named |= {key: f"evaluation on {name}" if name else "evaluation" for key, name in run.evaluations.items()}
@@ -41,26 +49,29 @@ def reward_plot(run: Run) -> Markup | None:
     for key, name in named.items():
         steps, values = run.logged(key)
         if len(values):
-            lines.append(Line(visible(name), f"series-{min(len(lines), 2)}", steps, values))
-    return chart("Mean reward by optimiser step", lines, REWARD_SPAN) if lines else None
+            lines.append(Line(visible(name), f"series-{min(len(lines), 2)}", steps, values, values, values))
+    return _plot("Reward", "mean over the rollout batch, by optimiser step", lines)
 
 
-def coefficients_plot(table: TokenTable) -> Markup | None:
+def coefficients_plot(tokens: pd.DataFrame) -> Plot | None:
     """Mean and quartiles of each side's recorded coefficients by the token's position; `None` if too few are known."""
-    width = math.ceil(table.positions.max(initial=1) / BINS)
-    bins = (table.positions - 1) // width
-    lines = []
-    for side, name in ((1, "winners"), (-1, "losers")):
-        points = []
-        for b in range(BINS):
-            inside = (bins == b) & (table.sides == side) & np.isfinite(table.coefficients)
-            if inside.sum() >= MIN_BIN:
-                coefficients = table.coefficients[inside]
-                quartiles = np.quantile(coefficients, (0.25, 0.75))
-                points.append((table.positions[inside].mean(), coefficients.mean(), *quartiles))
-        if points:
-            lines.append(Line(name, name, *np.array(points).T))
-    return chart("Coefficients by position in the completion", lines, COEFFICIENT_SPAN, marked=1.0) if lines else None
+    width = math.ceil(tokens.position.max() / BINS) if len(tokens) else 1
+    bins = tokens.dropna(subset="coefficient").groupby(["side", (tokens.position - 1) // width])
+    points = bins.agg(
+        n=("position", "size"),
+        x=("position", "mean"),
+        y=("coefficient", "mean"),
+        low=("coefficient", lambda c: c.quantile(0.25)),
+        high=("coefficient", lambda c: c.quantile(0.75)),
+    )
+    points = points[points.pop("n") >= MIN_BIN]
+    lines = [
+        Line(name, name, *points.loc[side].to_numpy().T)
+        for side, name in ((1, "winners"), (-1, "losers"))
+        if side in points.index
+    ]
+    caption = "mean coefficient of the recorded tokens with quartiles, by position in the completion"
+    return _plot("Coefficients by side and position", caption, lines, marked=1.0)
 
 
 def ticks(low: float, high: float, count: int, whole: bool = False) -> list[float]:
@@ -72,68 +83,45 @@ def ticks(low: float, high: float, count: int, whole: bool = False) -> list[floa
     return [i * step for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
-def axis_range(values: np.ndarray, least: float) -> tuple[float, float]:
-    """Lower and upper end of an axis that spans `least` or more."""
-    low, high = float(values.min()), float(values.max())
-    missing = max(0.0, least - (high - low)) / 2
-    margin = 0.06 * (high - low + 2 * missing)
-    return low - missing - margin, high + missing + margin
-
-
-def chart(title: str, lines: list[Line], least: float, marked: float | None = None) -> Markup:
-    """
-    An SVG of curves over integers.
-
-    Args:
-        title (`str`): What it shows, for screen readers; they also get the ends of each curve.
-        lines (`list[Line]`): The curves, at least one.
-        least (`float`): The smallest range of the vertical axis.
-        marked (`float`, *optional*): A value with a dotted line.
-    """
+def _plot(title: str, caption: str, lines: list[Line], marked: float | None = None) -> Plot | None:
+    """A plot of curves over integers; `marked` is a value with a dotted line. `None` without curves."""
+    if not lines:
+        return None
     every_x = np.concatenate([line.x for line in lines])
     every_y = np.concatenate([values for line in lines for values in (line.y, line.low, line.high)])
-    left, right = float(every_x.min()), float(max(every_x.max(), every_x.min() + 1))
-    low, high = axis_range(np.append(every_y, [] if marked is None else [marked]), least)
+    every_y = np.append(every_y, [] if marked is None else [marked])
+    left, right = every_x.min(), max(every_x.max(), every_x.min() + 1)
+    middle, span = (every_y.min() + every_y.max()) / 2, 1.12 * max(LEAST_SPAN, np.ptp(every_y))
+    low, high = middle - span / 2, middle + span / 2
 
     def points(x, y) -> list[str]:
         across = LEFT + (np.asarray(x) - left) / (right - left) * (WIDTH - LEFT - RIGHT)
-        down = HEIGHT - BOTTOM - (np.asarray(y) - low) / (high - low) * (HEIGHT - TOP - BOTTOM)
+        down = HEIGHT - BOTTOM - (np.asarray(y) - low) / span * (HEIGHT - TOP - BOTTOM)
         return [f"{a:.1f},{b:.1f}" for a, b in zip(across, down, strict=True)]
 
-    def path(x, y, style: str) -> str:
-        return f'<polyline class="{style}" points="{" ".join(points(x, y))}"/>'
+    def level(y: float, style: str) -> str:
+        return f'<polyline class="{style}" points="{" ".join(points([left, right], [y, y]))}"/>'
 
     parts = []
     for tick in ticks(low, high, 5):
-        _, down = points([left], [tick])[0].split(",")
-        parts.append(path([left, right], [tick, tick], "grid"))
+        [_, down] = points([left], [tick])[0].split(",")
+        parts.append(level(tick, "grid"))
         parts.append(f'<text x="{LEFT - 6}" y="{down}" dy=".32em" text-anchor="end">{tick:.4g}</text>')
     for tick in ticks(left, right, 6, whole=True):
-        across, _ = points([tick], [low])[0].split(",")
+        [across, _] = points([tick], [low])[0].split(",")
         parts.append(f'<text x="{across}" y="{HEIGHT - 6}" text-anchor="middle">{tick:,.0f}</text>')
     if marked is not None:
-        parts.append(path([left, right], [marked, marked], "marked"))
-    label, start = [], LEFT
+        parts.append(level(marked, "marked"))
     for line in lines:
-        label.append(f"{line.name} from {line.y[0]:.3g} at {line.x[0]:.0f} to {line.y[-1]:.3g} at {line.x[-1]:.0f}")
-        parts.append(f'<g class="{line.style}">')
-        if len(line.low):
-            band = points([*line.x, *line.x[::-1]], [*line.low, *line.high[::-1]])
-            parts.append(f'<polygon points="{" ".join(band)}"/>')
-        if len(line.x) >= SMOOTH_FROM:
-            window = np.ones(len(line.x) // 20)
-            mean = np.convolve(line.y, window, "same") / np.convolve(np.ones(len(line.y)), window, "same")
-            parts += [path(line.x, line.y, "thin"), path(line.x, mean, "line")]
-        else:
-            parts.append(path(line.x, line.y, "line"))
-        if len(line.x) <= MARKERS_UP_TO:
-            for x, y, point in zip(line.x, line.y, points(line.x, line.y), strict=True):
-                across, down = point.split(",")
-                parts.append(f'<circle cx="{across}" cy="{down}" r="2.5"><title>{x:.4g}: {y:.4g}</title></circle>')
-        if len(lines) > 1:
-            parts.append(f'<polyline class="line" points="{start},12 {start + 18},12"/>')
-            parts.append(f'<text x="{start + 24}" y="16">{escape(line.name)}</text>')
-            start += 40 + 7 * len(line.name)
-        parts.append("</g>")
-    label = escape(f"{title}: {'; '.join(label)}")
-    return Markup(f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">{"".join(parts)}</svg>')
+        curve, band = points(line.x, line.y), points([*line.x, *line.x[::-1]], [*line.low, *line.high[::-1]])
+        markers = [point.split(",") for point in curve if len(curve) <= MARKERS_UP_TO]
+        circles = "".join(f'<circle cx="{across}" cy="{down}" r="2.5"/>' for across, down in markers)
+        parts.append(
+            f'<g class="{line.style}"><polygon points="{" ".join(band)}"/>'
+            f'<polyline class="line" points="{" ".join(curve)}"/>{circles}</g>'
+        )
+    ends = [f"{o.name} from {o.y[0]:.3g} at {o.x[0]:.0f} to {o.y[-1]:.3g} at {o.x[-1]:.0f}" for o in lines]
+    svg = Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}: {}">').format(
+        WIDTH, HEIGHT, title, "; ".join(ends)
+    )
+    return Plot(title, caption, lines, svg + Markup("".join(parts)) + Markup("</svg>"))

@@ -1,7 +1,7 @@
 """
-Tokens shaded by a number, mostly their coefficient: in notebooks, and on the pages of reports and audits.
+Tokens shaded by their coefficient, in notebooks and in the report.
 
-The appearance of a token is decided here alone: its shade, its visible text, and the text on hover.
+The appearance of a token is decided here alone: its shade, its visible text, and its values on hover.
 """
 
 import math
@@ -15,28 +15,34 @@ import numpy as np
 from .text import visible
 
 
-SHADES = 10  # on either side of the middle
+SHADES = 10  # on either side of 1
 # Blue and orange are told apart with every common colour-vision deficiency. Mixed into the background, they leave text
 # readable on white and on black.
 ABOVE, BELOW = (38, 118, 184), (224, 122, 10)
 MAX_OPACITY = 0.6
 SMALLEST_SPREAD = 0.05
 
+STYLE = Path(__file__).with_name("tokens.css").read_text(encoding="utf-8") + "\n".join(
+    f".tokens .{side}{k} {{ background: rgb({r} {g} {b} / {MAX_OPACITY * k / SHADES:.2f}) }}"
+    for side, (r, g, b) in (("a", ABOVE), ("b", BELOW))
+    for k in range(1, SHADES + 1)
+)
 
-def shade(value: float, full: float, middle: float = 1.0) -> str:
+
+def shade(coefficient: float, full: float) -> str:
     """
-    The style class of a value: `a1` … `a10` above `middle`, `b1` … `b10` below. Empty close to `middle`, and if not
-    finite. `full` is the distance that gets the full colour.
+    The style class of a coefficient: `a1` … `a10` above 1, `b1` … `b10` below. Empty close to 1, and if not finite.
+    `full` is the distance from 1 that gets the full colour.
     """
-    if not math.isfinite(value):
+    if not math.isfinite(coefficient):
         return ""
-    level = min(SHADES, round(abs(value - middle) / full * SHADES))
-    return f"{'a' if value > middle else 'b'}{level}" if level else ""
+    level = min(SHADES, round(abs(coefficient - 1) / full * SHADES))
+    return f"{'a' if coefficient > 1 else 'b'}{level}" if level else ""
 
 
-def spread(distances: Sequence[float]) -> float:
-    """The distance from the middle that gets the full colour: the 99th percentile, rounded up to 0.05."""
-    distances = np.abs(np.asarray(distances, dtype=float))
+def spread(coefficients: Sequence[float]) -> float:
+    """The distance from 1 that gets the full colour: the 99th percentile of all, rounded up to 0.05."""
+    distances = np.abs(np.asarray(coefficients, dtype=float) - 1)
     distances = distances[np.isfinite(distances)]
     if not len(distances):
         return SMALLEST_SPREAD
@@ -45,7 +51,7 @@ def spread(distances: Sequence[float]) -> float:
 
 
 def describe(coefficient: float, log_prob: float = math.nan, entropy: float = math.nan) -> str:
-    """The text on hover over a token. Unknown values are left out, except for the coefficient."""
+    """The values of a token in words. Unknown ones are left out, except for the coefficient."""
     parts = [f"coefficient {coefficient:.3f}" if math.isfinite(coefficient) else "coefficient not known"]
     if math.isfinite(log_prob):
         probability = math.exp(log_prob)
@@ -55,34 +61,22 @@ def describe(coefficient: float, log_prob: float = math.nan, entropy: float = ma
     return ", ".join(parts)
 
 
-def token_html(token: str, classes: str, title: str, tag: str = "span") -> str:
-    """The HTML of a token in an element of class `tokens`; `classes` as [`shade`] gives them."""
-    return f'<{tag} class="{classes}" title="{escape(title)}">{escape(visible(token))}</{tag}>'
-
-
-def shades_css(selector: str) -> str:
-    """Style rules that give every class of [`shade`] its colour; `selector` is what stands before the class."""
-    return "\n".join(
-        f"{selector}{side}{k} {{ background: rgb({r} {g} {b} / {MAX_OPACITY * k / SHADES:.2f}) }}"
-        for side, (r, g, b) in (("a", ABOVE), ("b", BELOW))
-        for k in range(1, SHADES + 1)
+def tokens_html(tokens: Sequence[str], coefficients: Sequence[float], full: float, *others: Sequence[float]) -> str:
+    """The HTML of tokens, to stand in an element of class `tokens`. `others` are log-probabilities and entropies."""
+    return "".join(
+        f'<span class="{shade(values[0], full)}" title="{describe(*values)}">{escape(visible(token))}</span>'
+        for token, *values in zip(tokens, coefficients, *others, strict=True)
     )
 
 
-STYLE = Path(__file__).with_name("tokens.css").read_text(encoding="utf-8") + shades_css(".tokens .")
-
-
-def legend(full: float, relative: bool = False) -> str:
-    """HTML of the colour scale: of coefficients, which are not negative, or of distances from a mean if `relative`."""
-    steps = [k for k in range(-SHADES, SHADES + 1, 2) if relative or 1 + k / SHADES * full >= 0]
-    less, more = ("less", "more") if relative else ("less credit or blame", "more")
-    low, high = (
-        f"{k / SHADES * full:+.2f}" if relative else f"{1 + k / SHADES * full:.2f}" for k in steps[:: len(steps) - 1]
-    )
-    cells = "".join(f'<span class="{shade(k, SHADES, middle=0)}">&nbsp;</span>' for k in steps)
+def legend(full: float) -> str:
+    """HTML of the colour scale. Coefficients are not negative, nor are the ends of the scale."""
+    values = [1 + k / SHADES * full for k in range(-SHADES, SHADES + 1, 2)]
+    values = [value for value in values if value >= 0]
+    cells = "".join(f'<span class="{shade(value, full)}">&nbsp;</span>' for value in values)
     return (
-        f'<span class="tokens legend">{less} {low} '
-        f'<span class="scale" aria-hidden="true">{cells}</span> {high} {more}</span>'
+        f'<span class="tokens legend">less credit or blame {values[0]:.2f} '
+        f'<span class="scale" aria-hidden="true">{cells}</span> {values[-1]:.2f} more</span>'
     )
 
 
@@ -119,14 +113,6 @@ def token_heatmap(tokens: Sequence[str], coefficients: Sequence[float]) -> Token
     ```
     """
     coefficients = [float(c) for c in coefficients]
-    if len(tokens) != len(coefficients):
-        raise ValueError(
-            f"token_heatmap: expected one coefficient per token, got {len(tokens)} tokens and {len(coefficients)} "
-            "coefficients."
-        )
-    full = spread([c - 1 for c in coefficients])
-    spans = "".join(
-        token_html(token, shade(c, full), describe(c)) for token, c in zip(tokens, coefficients, strict=True)
-    )
-    html = f'<style>{STYLE}</style><div class="tokens" dir="auto">{spans}</div><p>{legend(full)}</p>'
-    return TokenHeatmap(html)
+    full = spread(coefficients)
+    spans = tokens_html(tokens, coefficients, full)
+    return TokenHeatmap(f'<style>{STYLE}</style><div class="tokens" dir="auto">{spans}</div><p>{legend(full)}</p>')

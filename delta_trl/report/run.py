@@ -1,19 +1,20 @@
-"""Reads the files of a run: what it logged, its settings, and the completions that it recorded with their credit."""
+"""Reads the files of a run: what it logged, and the completions that it recorded with their credit."""
 
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..arguments.errors import UsageError
-from ..files import SETTINGS, checkpoints, is_complete
-from .token_log.records import COMPLETIONS, COMPLETIONS_FILE, FOLDER
+from ..files import LAST_FILE, checkpoints, is_complete
+from .token_log.records import COMPLETIONS, FOLDER, recorded_files
 
 
 HOW_TO_RECORD = "DeltaGRPOTrainer records it with `log_token_credit: 10`, every 10 optimiser steps"
@@ -24,23 +25,25 @@ class Completion:
     """
     One recorded completion of T tokens.
 
-    `token_ids` is int32, `coefficients`, `log_probs` and `entropies` are float32, NaN where not known; all of shape
-    (T,). `tokens()` decodes the texts of the tokens, T strings.
+    Attributes:
+        reward (`float`, *optional*), advantage (`float`): Of the completion; `None` where not scorable.
+        rewards (`list[tuple[str, float | None]]`): By reward function. Two functions may have the same name.
+        tokens (`np.ndarray` of shape `(T,)`): The texts of the tokens.
+        coefficients, log_probs, entropies (`np.ndarray` of shape `(T,)`): NaN where not known.
     """
 
     reward: float | None
-    rewards: dict[str, float | None]
+    rewards: list[tuple[str, float | None]]
     advantage: float
-    tokens: Callable[[], list[str]]
-    token_ids: np.ndarray
+    tokens: np.ndarray
     coefficients: np.ndarray
     log_probs: np.ndarray
     entropies: np.ndarray
 
     @property
     def side(self) -> int:
-        """1 for a winner, -1 for a loser, 0 without contrast (or without a usable advantage)."""
-        return int(np.sign(np.nan_to_num(self.advantage)))
+        """1 for a winner, -1 for a loser, 0 without contrast."""
+        return int(np.sign(self.advantage))
 
 
 @dataclass
@@ -62,7 +65,6 @@ class Run:
     path: Path
     history: list[dict]
     groups: list[Group]
-    settings: dict  # as `delta_trl.trainer.settings` records them; empty if there is no record
 
     @property
     def evaluations(self) -> dict[str, str]:
@@ -72,130 +74,83 @@ class Run:
 
     def logged(self, key: str) -> tuple[np.ndarray, np.ndarray]:
         """Steps and finite values of what was logged as `key`."""
-        points = {entry["step"]: entry[key] for entry in self.history if isinstance(entry.get(key), (int, float))}
+        points = {entry["step"]: entry[key] for entry in self.history if key in entry}
         points = {step: value for step, value in points.items() if math.isfinite(value)}
-        return np.array(list(points), dtype=np.int32), np.array(list(points.values()), dtype=np.float64)
+        return np.array(list(points), dtype=np.int64), np.array(list(points.values()), dtype=np.float64)
+
+    @cached_property
+    def tokens(self) -> pd.DataFrame:
+        """The recorded tokens of winners and losers, one row each; completions with advantage 0 train nothing."""
+        contrasted = [(group.step, c) for group in self.groups for c in group.completions if c.side]
+        frames = [
+            pd.DataFrame(
+                {
+                    "step": step,
+                    "side": c.side,  # 1 or -1
+                    "completion": i,
+                    "position": range(1, len(c.tokens) + 1),  # in the completion
+                    "text": c.tokens,
+                    "coefficient": c.coefficients,
+                    "log_prob": c.log_probs,
+                }
+            )
+            for i, (step, c) in enumerate(contrasted or [(0, NO_TOKENS)])
+        ]
+        return pd.concat(frames, ignore_index=True)
+
+
+NO_TOKENS = Completion(None, [], 0.0, np.array([], dtype=object), *np.zeros((3, 0)))
 
 
 def read_run(path: str | Path) -> Run:
     """
-    Read a run directory: the `trainer_state.json` written last (its own or a checkpoint's), `token_credit/`, and the
-    record of settings.
+    Read a run directory: its `trainer_state.json`, or that of a checkpoint if it goes further, and `token_credit/`.
 
     Raises:
-        UsageError: If there is no such folder, nothing in it to show, or a file that cannot be read (named).
+        UsageError: If there is no such folder, nothing in it to show, or a record that cannot be read (named).
     """
     path = Path(path)
     if not path.is_dir():
         raise UsageError(f"{path}: no such folder. Expected the `output_dir` of a run.")
-    history = _read_history(path)
-    files = sorted((path / FOLDER).glob(re.sub(r"\{.*\}", "*", COMPLETIONS_FILE)))
-    groups = [group for file in files for group in _read_groups(file)]
-    if not (history or groups):
+    run = Run(path, _read_history(path), [g for file in recorded_files(path).values() for g in _read_groups(file)])
+    if not (run.history or run.groups):
         raise UsageError(
-            f"{path}: nothing to show. Looked for trainer_state.json (here and in checkpoint-*) and "
-            f"{FOLDER}/*.parquet ({HOW_TO_RECORD})."
+            f"{path}: nothing to show. Looked for {LAST_FILE} (here and in checkpoint-*) and {FOLDER}/*.parquet "
+            f"({HOW_TO_RECORD})."
         )
-    return Run(path, history, groups, _read_settings(path / SETTINGS))
-
-
-def training_reward(logs: dict) -> float | None:
-    """The logged mean reward of the policy on the data. With dynamic sampling, TRL's own is that of chosen groups."""
-    return logs.get("dynamic_sampling/reward_before", logs.get("reward"))
+    return run
 
 
 def _read_history(path: Path) -> list[dict]:
-    files = [folder / "trainer_state.json" for folder in (path, *reversed(checkpoints(path).values()))]
-    files = [file for file in files if file.is_file()]
-    files = [file for file in files if is_complete(file.parent)] or files[:1]  # one may be cut off by a kill
-    # The folder's own file is written at the end of training; until then it is from an earlier run.
-    files.sort(key=lambda file: -file.stat().st_mtime_ns)
-    newest, *others = [_read_state(file) for file in files] or [[]]
-    # a copy of the folder may have other times: the newest may be a part of another file's history
-    return max([newest, *(other for other in others if other[: len(newest)] == newest)], key=len)
-
-
-def _read_state(file: Path) -> list[dict]:
-    try:
-        history = json.loads(file.read_text(encoding="utf-8"))["log_history"]
-        entries = [entry for entry in history if isinstance(entry["step"], int)]
-        return [{**entry, "reward": training_reward(entry)} if "reward" in entry else entry for entry in entries]
-    except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{file}: not a trainer state ({type(error).__name__}: {error}).") from error
-
-
-def _read_settings(file: Path) -> dict:
-    if not file.is_file():
-        return {}
-    try:
-        settings = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UsageError(f"{file}: not a record of settings ({error}). Move it away.") from error
-    if not isinstance(settings, dict):
-        raise UsageError(f"{file}: not a record of settings, got {type(settings).__name__}. Move it away.")
-    return settings
-
-
-def _read_batches(file: Path) -> Iterator[dict[str, pa.Array]]:
-    """The record batches of a file, after a check of its columns. Errors while it is read name it."""
-    try:
-        with pq.ParquetFile(file) as parquet:
-            found = {column.name: column.type for column in parquet.schema_arrow}
-            for column in COMPLETIONS:
-                if found.get(column.name) != column.type:
-                    raise UsageError(
-                        f"{file}: expected a column {column.name!r} of type {column.type}, got "
-                        f"{found.get(column.name, 'none')}. This version of delta_trl did not write it: move it away."
-                    )
-            for batch in parquet.iter_batches(columns=COMPLETIONS.names):
-                yield dict(zip(batch.schema.names, batch.columns, strict=True))
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        reason = str(error).splitlines()[0]
-        raise UsageError(f"{file}: not a readable Parquet file, perhaps cut off ({reason}). Move it away.") from error
+    folders = filter(is_complete, (path, *checkpoints(path).values()))
+    history = max((json.loads((one / LAST_FILE).read_bytes())["log_history"] for one in folders), key=len, default=[])
+    # with dynamic sampling, TRL's own reward is that of the chosen groups
+    return [
+        {**entry, "reward": entry.get("dynamic_sampling/reward_before", entry["reward"])}
+        if "reward" in entry
+        else entry
+        for entry in history
+    ]
 
 
 def _read_groups(file: Path) -> list[Group]:
-    groups: dict[tuple[int, int], Group] = {}
-    for batch in _read_batches(file):
-        names = ("step", "prompt_index", "reward", "rewards", "advantage")
-        scalars = {name: batch[name].to_pylist() for name in names}
-        arrays = {name: _arrays(batch[name]) for name in ("token_ids", "coefficients", "log_probs", "entropies")}
-        prompts, tokens = _texts(batch["prompt"]), batch["tokens"]
-        for i in range(len(prompts)):
-            row = {name: values[i] for name, values in scalars.items()}
-            length = len(tokens[i]) if tokens[i].is_valid else 0
-            numbers = {name: values[i] for name, values in arrays.items()}
-            for name, array in numbers.items():
-                if array is not None and len(array) != length:
-                    raise UsageError(f"{file}: row {i} has {length} tokens but {len(array)} {name}.")
-            ids = numbers.pop("token_ids")
-            group = groups.setdefault((row["step"], row["prompt_index"]), Group(row["step"] or 0, prompts[i]))
-            group.completions.append(
-                Completion(
-                    reward=_finite(row["reward"]),
-                    rewards={name: _finite(value) for name, value in row["rewards"] or ()},
-                    advantage=_finite(row["advantage"]) or 0.0,
-                    tokens=lambda tokens=tokens, i=i: _texts(tokens[i].values) if tokens[i].is_valid else [],
-                    token_ids=np.nan_to_num(np.zeros(length) if ids is None else ids).astype(np.int32),
-                    **{name: np.full(length, np.nan, np.float32) if a is None else a for name, a in numbers.items()},
-                )
+    try:
+        with pq.ParquetFile(file) as parquet:
+            rows = parquet.read(COMPLETIONS.names).to_pandas()
+    except (pa.ArrowException, OSError) as error:
+        raise UsageError(f"{file}: not a readable record ({str(error).splitlines()[0]}). Move it away.") from error
+    groups: dict[int, Group] = {}
+    for row in rows.itertuples():
+        unknown = np.full(len(row.tokens), np.nan)
+        groups.setdefault(row.prompt_index, Group(row.step, row.prompt)).completions.append(
+            Completion(
+                reward=None if math.isnan(row.reward) else row.reward,
+                rewards=list(row.rewards),
+                advantage=row.advantage,
+                tokens=row.tokens,
+                coefficients=row.coefficients,
+                log_probs=unknown if row.log_probs is None else row.log_probs,
+                entropies=unknown if row.entropies is None else row.entropies,
             )
+        )
     return list(groups.values())
-
-
-def _texts(column: pa.Array) -> list[str]:
-    """Strings of a column; Parquet does not check that they are UTF-8."""
-    return [(b or b"").decode("utf-8", "replace") for b in column.cast(pa.binary()).to_pylist()]
-
-
-def _arrays(column: pa.Array) -> list[np.ndarray | None]:
-    """A column of lists of numbers, each as an array of floats, NaN where null."""
-    values = column.values.to_numpy(zero_copy_only=False)
-    values = values.astype(np.float64 if pa.types.is_integer(column.type.value_type) else np.float32)
-    offsets = column.offsets.to_numpy()
-    known = column.is_valid().to_pylist()
-    return [values[a:b] if ok else None for a, b, ok in zip(offsets, offsets[1:], known, strict=False)]
-
-
-def _finite(value: float | None) -> float | None:
-    return float(value) if value is not None and np.isfinite(value) else None

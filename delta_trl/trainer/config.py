@@ -52,8 +52,6 @@ class CreditArguments:
         log_token_credit_completions (`int`, *optional*, defaults to `16`):
             Most completions to record each time. Whole groups, those with winners and losers first; fewer than
             `num_generations` record the best and worst completions of one group.
-        log_token_credit_max_mb (`float`, *optional*, defaults to `200`):
-            Room for recorded completions, in MB. Later ones that do not fit are left out.
 
     Raises:
         ValueError: If an option is unknown or out of range.
@@ -67,7 +65,6 @@ class CreditArguments:
     dynamic_sampling_max_rounds: int = 4
     log_token_credit: int = 0
     log_token_credit_completions: int = 16
-    log_token_credit_max_mb: float = 200
 
     def __post_init__(self):
         read_mappings(self, "token_credit_kwargs")

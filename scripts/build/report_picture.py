@@ -1,5 +1,5 @@
 """
-A picture of a run's report: the verdict beside the reward, and completions shaded relative to their side.
+A picture of a run's report: the verdict, the plots, and completions shaded by their credit.
 
     delta-trl train --config recipes/SmolLM2-135M/sums_full.yaml --seed 0     # after `make language-model`
     python -m scripts.build.report_picture outputs/smollm2-135m-sums docs/report.png
@@ -21,7 +21,7 @@ from delta_trl.report import write_report
 
 
 WIDTH, HEIGHT = 1240, 1300
-HIDE = "#completions .note, .how, #coefficients { display: none !important }"
+HIDE = ".note { display: none !important }"
 
 
 def main() -> None:
@@ -42,8 +42,7 @@ def main() -> None:
         )
         page.goto(report.as_uri())
         page.add_style_tag(content=HIDE)
-        page.get_by_label("relative to its side’s mean").check()
-        blamed = page.locator(".losers .tokens :is(.ra7, .ra8, .ra9, .ra10)").first
+        blamed = page.locator("details[open] .losers .tokens > [class^=a]").first
         blamed.click()  # shows its values
         picture = Image.open(io.BytesIO(page.screenshot()))
         browser.close()

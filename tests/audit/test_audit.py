@@ -168,25 +168,11 @@ def test_every_rule_of_ours_can_be_audited(model, sums, tmp_path):
 
 
 def test_public_data(model, tmp_path):
-    names = ("humanevalpack", "humanevalpack_lines", "processbench_gsm8k")
-    sources = [f"{name}={FIXTURES / name.split('_')[0]}.jsonl" for name in names]
+    sources = [f"{name}={FIXTURES / name.split('_')[0]}.jsonl" for name in ("humanevalpack", "processbench_gsm8k")]
     assert audit(tmp_path, model, *sources, rules=["delta"]) == 0
-    found = lines(tmp_path)
-    marked = {
-        (line["benchmark"], line["reward"]): "".join(
-            token for token, unit in zip(line["tokens"], line["unit"], strict=True) if unit in line["marked"]
-        )
-        for line in found
-        if line["prompt"].startswith("def add")
-    }
-    assert marked == {
-        ("humanevalpack", 1.0): "+",
-        ("humanevalpack", 0.0): "-",
-        ("humanevalpack_lines", 1.0): "    return a + b\n",
-        ("humanevalpack_lines", 0.0): "    return a - b\n",
-    }
+    assert {line["benchmark"] for line in lines(tmp_path)} == {"humanevalpack", "processbench_gsm8k"}
     # with one completion of a problem, the rollout batch is the group
-    of_problems = [line for line in found if line["benchmark"] == "processbench_gsm8k"]
+    of_problems = [line for line in lines(tmp_path) if line["benchmark"] == "processbench_gsm8k"]
     rewards = np.array([line["reward"] for line in of_problems])
     expected = (rewards - rewards.mean()) / (rewards.std(ddof=1) + 1e-4)
     assert [line["advantage"] for line in of_problems] == pytest.approx(expected, abs=1e-5)

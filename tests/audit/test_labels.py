@@ -8,16 +8,14 @@ import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from delta_trl.audit.labelled import LABELLED, Labelled, UnfitError, differing, join, load_labelled, resolve, to_row
-
-from ..corpus import tiny
+from delta_trl.audit.labelled import LABELLED, Labelled, UnfitError, differing, load_labelled, resolve, to_row
 
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
 def read(name: str, file: str) -> list[Labelled]:
-    return load_labelled(name, replace(LABELLED[name], source=str(FIXTURES / file)))
+    return load_labelled(replace(LABELLED[name], source=str(FIXTURES / file)))
 
 
 def texts(one: Labelled, ranges) -> list[str]:
@@ -36,8 +34,9 @@ def test_processbench():
     assert (right.reward, right.marks) == (1, [])
     assert texts(alone, alone.marks) == ["Half an hour has 50 minutes.\n\n"]
     assert (by_chance.reward, by_chance.marks) == (1, [])  # a wrong step, but a right answer
-    assert alone.prompt.startswith("A pri")
-    assert alone.prompt.endswith("within \\boxed{}.")  # the recipes' template
+    [message] = alone.prompt
+    assert message["content"].startswith("A pri")
+    assert message["content"].endswith("within \\boxed{}.")  # the recipes' template
 
 
 def test_humanevalpack():
@@ -48,8 +47,6 @@ def test_humanevalpack():
     assert "".join(texts(longer, longer.marks)).strip().startswith("if not y")
     assert len(shorter.marks) == 1  # what stands where something is missing
     assert right.units is None
-    lines = read("humanevalpack_lines", "humanevalpack.jsonl")[2]
-    assert texts(lines, lines.units) == lines.completion.splitlines(keepends=True)
 
 
 def test_differing_ranges_mark_what_is_missing():
@@ -63,16 +60,15 @@ def test_a_file_of_ones_own(tmp_path):
     row = {"prompt": "1+1=", "completion": "it is 3", "reward": 0.0, "marks": [[6, 7]], "units": [[0, 6], [6, 7]]}
     path.write_text(json.dumps(row) + "\n")
     name, data = resolve(str(path))
-    (one,) = load_labelled(name, data)
+    assert name == "mine"
+    (one,) = load_labelled(data)
     assert texts(one, one.marks) == ["3"]
     assert texts(one, one.units) == ["it is ", "3"]
-    for change, message in (({"marks": [[6, 9]]}, r"row 1: marks"), ({"units": [[3, 3]]}, "row 1: units")):
+    wrong = ({"marks": [[6, 9]]}, {"marks": [6]}, {"units": [[3, 3]]}, {"units": [[0, 6]]}, {"completion": None})
+    for change in wrong:
         path.write_text(json.dumps(row | change) + "\n")
-        with pytest.raises(ValueError, match=message):
-            load_labelled(name, data)
-    path.write_text(json.dumps({"prompt": "a", "answer": "b", "reward": 1.0}) + "\n")
-    with pytest.raises(ValueError, match=r"row 1: .*completion.*prompt, answer, reward"):
-        load_labelled(name, data)
+        with pytest.raises(ValueError, match=r"mine.jsonl, row 1: .* It has prompt, completion"):
+            load_labelled(data)
 
 
 # --- in tokens ---
@@ -133,18 +129,9 @@ def test_characters_of_several_tokens(bytewise):
 
 
 def test_what_does_not_fit(bytewise):
-    joined, steps = join(["one", "two"], "")
     with pytest.raises(UnfitError, match="a unit begins inside a token"):
         to_row(Labelled("p", "another", 0.0, [(0, 2)], [(0, 2), (2, 7)]), bytewise, None)
     with pytest.raises(UnfitError, match="longer than the model's 3 tokens"):
         to_row(Labelled("p", "a b c d", 0.0), bytewise, 3)
     with pytest.raises(UnfitError, match="no token"):
         to_row(Labelled("p", "", 0.0), bytewise, None)
-    assert (joined, steps) == ("onetwo", [(0, 3), (3, 6)])
-
-
-def test_tiny_tokenizer_of_characters():
-    tokenizer = tiny.tokenizer()
-    row = to_row(Labelled("p", "abcd", 0.0, [(1, 3)], [(0, 2), (2, 4)]), tokenizer, None)
-    assert row["unit"] == [0, 0, 1, 1]
-    assert row["marked"] == [0, 1]

@@ -1,7 +1,6 @@
 """The page of an audit: what it says, which tokens it shows, and that text from models does nothing."""
 
 import re
-from html.parser import HTMLParser
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +26,7 @@ def line(length=3, marked=(0,), **changes) -> dict:
 
 def of_side(auc=0.5, chance="", prompts=10, **changes) -> dict:
     numbers = {"auc": auc, "interval": [auc - 0.1, auc + 0.1], "p": 0.01 if chance else 0.5, "chance": chance}
-    return numbers | {"equal": False, "responses": 20, "prompts": prompts} | changes
+    return numbers | {"responses": 20, "prompts": prompts} | changes
 
 
 def rendered(rules, lines=(), name="mine") -> str:
@@ -38,12 +37,12 @@ def rendered(rules, lines=(), name="mine") -> str:
 
 def test_what_is_below_chance_is_told_apart():
     html = rendered({"good": {"losers": of_side(0.812, "above")}, "bad": {"losers": of_side(0.213, "below")},
-                     "none": {"losers": of_side(0.55)}, "alike": {"losers": of_side(equal=True)}})  # fmt: skip
+                     "none": {"losers": of_side(0.55)}, "few": {"losers": of_side(interval=None)}})  # fmt: skip
     cells = dict(re.findall(r'<th scope="row">(\w+)</th><td[^>]*>(.*?)</td>', html))
-    assert cells["good"].endswith("0.812")
-    assert "below chance" in cells["bad"]
-    assert cells["none"] == "0.550"
-    assert "alike" in cells["alike"]
+    assert cells["good"] == "▲ <b>0.812</b> (0.71 to 0.91), 0.010"
+    assert cells["bad"].startswith("▼ below chance: <b>0.213")
+    assert cells["none"].startswith("<b>0.550")
+    assert "too few" in cells["few"]
 
 
 def test_only_what_is_hardly_chance_is_spoken_of():
@@ -78,22 +77,9 @@ def test_shades_are_by_the_rank_of_the_mean_score_of_a_unit():
 
 
 def test_hostile_text_is_shown_and_does_nothing():
-    class Parsed(HTMLParser):
-        def __init__(self, html):
-            super().__init__()
-            self.tags, self.text = set(), ""
-            self.feed(html)
-
-        def handle_starttag(self, tag, attributes):
-            self.tags.add(tag)
-            assert not [name for name, _ in attributes if name.startswith("on")]
-
-        def handle_data(self, text):
-            self.text += text
-
     text = "".join(HOSTILE)
     hostile = line(5, tokens=HOSTILE, prompt=text, scores={text: [1.0, 2, 3, 4, 5]})
-    parsed = Parsed(rendered({text: {"losers": of_side()}}, [hostile], text))
-    assert not parsed.tags & {"script", "img", "a", "iframe"}
-    assert parsed.text.count("<script>alert(1)</script>") >= 3
-    assert "\u202e" not in "".join(re.findall("<dd>.*?</dd>", rendered({text: {}}, [hostile], "mine")))
+    html = rendered({text: {"losers": of_side()}}, [hostile], text)
+    assert html.count("&lt;script&gt;") > 3
+    assert not re.findall("<(script|img|a |iframe)", html)
+    assert "\u202e" not in "".join(re.findall("<dd>.*?</dd>", html))

@@ -1,8 +1,6 @@
 """The audit's numbers against scipy, brute force and cases whose answer is known."""
 
-import importlib
 import itertools
-import sys
 
 import numpy as np
 import pytest
@@ -10,9 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from delta_trl.arguments.errors import UsageError
-from delta_trl.audit import statistics
-from delta_trl.audit.statistics import Marked, auc, identification, marked_of, unit_scores
+from delta_trl.audit.statistics import Marked, auc, identification, marked_of, ranks, unit_scores
 
 
 @st.composite
@@ -29,17 +25,8 @@ def responses(draw):
 def test_auc_is_that_of_mann_and_whitney(response):
     scores, marks = response
     u = stats.mannwhitneyu(scores[marks], scores[~marks]).statistic
-    assert auc(stats.rankdata(scores), marks) == pytest.approx(u / (marks.sum() * (~marks).sum()))
-
-
-@given(responses())
-@settings(deadline=None)
-def test_auc_of_other_scales_and_of_the_opposite(response):
-    scores, marks = response
-    found = auc(stats.rankdata(scores), marks)
-    assert auc(stats.rankdata(np.exp(scores) * 3 - 1), marks) == pytest.approx(found)
-    assert auc(stats.rankdata(-scores), marks) == pytest.approx(1 - found)
-    assert auc(stats.rankdata(np.ones_like(scores)), marks) == 0.5
+    assert ranks(scores).tolist() == stats.rankdata(scores).tolist()
+    assert auc(ranks(scores), marks) == pytest.approx(u / (marks.sum() * (~marks).sum()))
 
 
 def simulated(rng, effect: float, prompts: int = 30, siblings: int = 4) -> Marked:
@@ -69,8 +56,6 @@ def test_a_known_effect():
     assert nothing["auc"] == 0.5
     assert nothing["interval"] == [0.5, 0.5]
     assert nothing["p"] == 1
-    assert nothing["equal"]
-    assert not rule["equal"]
 
 
 def test_p_counts_permutations():
@@ -149,9 +134,3 @@ def test_only_completions_of_the_side_with_both_kinds_of_units_count():
     assert [marks.tolist() for marks in losers.marks] == [[False, True, False]]
     assert (losers.prompts, len(winners.marks)) == ([0], 1)
     assert marked_of([line(), line(prompt="q"), line()], ["rule"], -1).prompts == [0, 1, 0]
-
-
-def test_missing_scipy_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "scipy", None)
-    with pytest.raises(UsageError, match="pip install scipy"):
-        importlib.reload(statistics)

@@ -67,7 +67,7 @@ def test_records_and_report(data, tmp_path, capsys, gradient, lines):
     by_prompt = {}
     for row in rows:
         by_prompt.setdefault(row["prompt"], []).append((row["completion"], row["reward"]))
-    assert {g.prompt: [("".join(c.tokens()), c.reward) for c in g.completions] for g in run.groups} == by_prompt
+    assert {g.prompt: [("".join(c.tokens), c.reward) for c in g.completions] for g in run.groups} == by_prompt
     completions = [c for group in run.groups for c in group.completions]
     assert all((c.side == 0) == (c.reward is None or len(group.completions) == 1) for group in run.groups
                for c in group.completions)  # fmt: skip
@@ -81,7 +81,7 @@ def test_records_and_report(data, tmp_path, capsys, gradient, lines):
         rewards = np.array([c.reward for c in group.completions if c.reward is not None])
         spread = rewards.std(ddof=1) + 1e-4 if len(rewards) > 1 else np.inf
         for c in group.completions:
-            ids = torch.tensor(prompt + tokenizer("".join(c.tokens()), add_special_tokens=False).input_ids)
+            ids = torch.tensor(prompt + tokenizer("".join(c.tokens), add_special_tokens=False).input_ids)
             output = model(input_ids=ids[None], output_hidden_states=True)
             predicted = slice(len(prompt) - 1, -1)
             distribution = output.logits[0, predicted].log_softmax(dim=-1)

@@ -4,10 +4,9 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 
-from delta_trl.report.token_log.records import COMPLETIONS, COMPLETIONS_FILE, FOLDER
+from delta_trl.report.token_log.records import recorded_files, write_records
 
 
 WORDS = "the sum of all prime factors is then x = y + 2 so we get \\frac { 1 } and therefore it holds that n".split()
@@ -92,17 +91,13 @@ def sampled_group(
 
 def recorded(run_dir: Path) -> list[dict]:
     """The rows that `write_run` wrote."""
-    files = sorted((run_dir / FOLDER).glob("token_credit_*"))
-    return [row for file in files for row in pq.read_table(file).to_pylist()]
+    return [row for file in recorded_files(run_dir).values() for row in pq.read_table(file).to_pylist()]
 
 
 def write_completions(path: Path, rows: list[dict]) -> None:
     """One file for every step."""
-    folder = path / FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
-    for step in sorted({row["step"] for row in rows}):
-        table = pa.Table.from_pylist([row for row in rows if row["step"] == step], schema=COMPLETIONS)
-        pq.write_table(table, folder / COMPLETIONS_FILE.format(step=step))
+    for step in {row["step"] for row in rows}:
+        write_records([row for row in rows if row["step"] == step], path, step)
 
 
 def write_run(

@@ -9,17 +9,13 @@ import xml.etree.ElementTree as ET
 from html import unescape
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
 from delta_trl.report import read_run, write_report
-from delta_trl.report.figures import Line, axis_range, chart, ticks
+from delta_trl.report.figures import coefficients_plot, reward_plot, ticks
 from delta_trl.report.heatmap import MAX_OPACITY, SHADES, describe, shade, spread
-from delta_trl.report.token_log.records import COMPLETIONS, FOLDER
-from delta_trl.report.tokens import side_means, token_table
-from delta_trl.report.verdict import HOW, verdict
+from delta_trl.report.verdict import verdict
 
 from . import runs
 
@@ -28,7 +24,6 @@ from . import runs
 def run_dir(tmp_path_factory):
     """A run and its report."""
     path = runs.write_run(tmp_path_factory.mktemp("report") / "my run", recorded_steps=4)
-    (path / "training_settings.json").write_text('{"model": "m", "arguments": {"learning_rate": 1e-06, "seed": null}}')
     write_report(path, path / "report.html")
     return path
 
@@ -44,7 +39,7 @@ def screenshot(locator) -> Image.Image:
 def test_content_is_really_there(run_dir, open_page):
     page = open_page(run_dir / "report.html")
     assert page.title() == "my run · token credit report"
-    assert page.locator("figcaption h3").all_inner_texts() == ["Reward", "By side and position"]
+    assert page.locator("figcaption h2").all_inner_texts() == ["Reward", "Coefficients by side and position"]
     assert pixels_near(screenshot(page.locator("svg").first), (47, 127, 193)) > 100  # the curve's blue
 
     rows = runs.recorded(run_dir)
@@ -61,68 +56,32 @@ def test_content_is_really_there(run_dir, open_page):
     expected = sorted(group, key=lambda row: row["advantage"] < 0)
     assert texts == ["".join(row["tokens"]).replace("\n", "⏎\n") for row in expected]
 
-    pixels = np.asarray(screenshot(shown).convert("RGB"), int)
-    redness = pixels[..., 0] - pixels[..., 2]
-    for shaded in (redness < -40, redness > 40):  # blue and orange
-        assert shaded.sum() > 1000
-
-    page.locator("#settings summary").click()
-    assert page.locator("#settings dl").inner_text().split() == ["model", "m", "arguments.learning_rate", "1e-06"]
-
 
 def test_the_verdict_says_what_the_numbers_do(run_dir, open_page):
     page = open_page(run_dir / "report.html")
-    run = read_run(run_dir)
-    expected = verdict(run, token_table(run))
-    shown = page.locator(".rules-found > div").all_inner_texts()
-    assert len(shown) == len(expected) >= 5
-    for sentence, text in zip(expected, shown, strict=True):
-        assert sentence.text in text
-        assert ("Warning" in text) == bool(sentence.warning)
-    assert page.locator(".rules-found .warning").count() > 0
-    page.get_by_text("How this is judged").click()
-    assert HOW in page.locator(".how").inner_text()
-
-
-def levels(node) -> tuple[str, str]:
-    """The two shades of a token: by its coefficient, and relative to its side."""
-    classes = (node.get_attribute("class") or "").split()
-    relative = [name for name in classes if name.startswith("r")]
-    return "".join(name for name in classes if name not in relative), "".join(relative).removeprefix("r")
-
-
-def opacity(node) -> float:
-    """Of a token's background as the browser draws it."""
-    colour = node.evaluate("node => getComputedStyle(node).backgroundColor")
-    assert colour.startswith("rgba(")
-    return float(colour.rstrip(")").split(",")[3])
+    expected = verdict(read_run(run_dir))
+    assert len(expected) == 6
+    shown = page.locator("#verdict dl > div").all_inner_texts()
+    assert ["".join(text.split()) for text in shown] == ["".join("".join(line).split()) for line in expected]
+    assert page.locator("#verdict .warning").count() == sum(bool(warning) for _, _, warning in expected) > 0
 
 
 def test_shades_and_values_are_those_recorded(run_dir, open_page):
     page = open_page(run_dir / "report.html")
-    rows, means = runs.recorded(run_dir), side_means(read_run(run_dir))
-    full = spread([c - 1 for row in rows for c in row["coefficients"]])
-    distances = [c - means[row["step"], int(np.sign(row["advantage"]))] for row in rows for c in row["coefficients"]]
-    full_relative = spread(distances)
+    rows = runs.recorded(run_dir)
+    full = spread([c for row in rows for c in row["coefficients"]])
     row = next(row for row in rows if row["advantage"] < 0)
-    mean = means[row["step"], -1]
     tokens = page.locator(".losers article .tokens").first.locator("span").all()
-    for token, c, log_prob, entropy in zip(
-        tokens, row["coefficients"], row["log_probs"], row["entropies"], strict=True
-    ):
-        assert levels(token) == (shade(c, full), shade(c, full_relative, mean))
+    columns = row["coefficients"], row["log_probs"], row["entropies"]
+    for token, c, log_prob, entropy in zip(tokens, *columns, strict=True):
+        assert token.get_attribute("class") == shade(c, full)
         assert token.get_attribute("title") == describe(c, log_prob, entropy)
     facts = page.locator(".losers article p").first.inner_text()
     assert f"mean coefficient {np.mean(row['coefficients']):.3f}" in facts
-    assert f"mean of its side {mean:.3f}" in facts
-
-    token = max(tokens, key=lambda token: int(levels(token)[0][1:] or 0))
-    for i, label in enumerate(("coefficient", "relative to its side’s mean")):
-        page.get_by_label(label, exact=True).check()
-        level = int(levels(token)[i][1:] or 0)
-        assert opacity(token) == pytest.approx(MAX_OPACITY * level / SHADES, abs=0.005)
-        assert page.locator(".tokens.legend:visible").count() == 1
-    assert page.locator(".tokens.legend:visible").inner_text().startswith(f"less -{full_relative:.2f}")
+    token = max(tokens, key=lambda token: int(token.get_attribute("class")[1:] or 0))
+    drawn = token.evaluate("node => getComputedStyle(node).backgroundColor")  # rgba(…, opacity)
+    level = int(token.get_attribute("class")[1:])
+    assert float(drawn.rstrip(")").split(",")[3]) == pytest.approx(MAX_OPACITY * level / SHADES, abs=0.005)
 
 
 def test_values_by_keyboard_and_by_tap(run_dir, open_page):
@@ -153,33 +112,20 @@ def test_accessibility_rules(run_dir, open_page, scheme):
     """axe-core: contrast of text on every shade, names, roles, headings, …"""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     page = open_page(run_dir / "report.html", color_scheme=scheme, bypass_csp=True)
-    page.locator(".how summary").click()
     results = axe.Axe().run(page)
     assert results.violations_count == 0, results.generate_report()
-
-
-def test_theme_follows_the_reader(run_dir, open_page):
-    page = open_page(run_dir / "report.html", color_scheme="dark")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 27)"
-    ink = "getComputedStyle(document.querySelector('svg text')).fill"
-    dark = page.evaluate(ink)
-    page.emulate_media(color_scheme="light")
-    page.wait_for_function(f"dark => {ink} !== dark", arg=dark)
 
 
 @pytest.mark.parametrize("width", [360, 420])
 def test_narrow_windows(run_dir, open_page, width):
     page = open_page(run_dir / "report.html", viewport={"width": width, "height": 700})
-    page.locator(".how summary").click()
-    page.locator("#settings summary").click()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     wide = "all => all.filter((one) => one.scrollWidth > one.clientWidth).length"
     assert page.locator("section, dl, dd, article, figure").evaluate_all(wide) == 0  # nothing is clipped
-    left, right = page.locator(".winners").first.bounding_box(), page.locator(".losers").first.bounding_box()
+    left, right = page.locator(".side.winners").first.bounding_box(), page.locator(".side.losers").first.bounding_box()
     assert left["y"] + left["height"] <= right["y"]
-    page.mouse.wheel(0, 2000)
-    page.wait_for_function("scrollY > 500")
-    assert page.locator("header").bounding_box()["y"] < -100  # navigation does not stay on the screen
+    stays = "all => all.filter((one) => /fixed|sticky/.test(getComputedStyle(one).position)).length"
+    assert page.locator("body *").evaluate_all(stays) == 0
     heights = page.locator("svg text").evaluate_all("all => all.map((one) => one.getBoundingClientRect().height)")
     assert min(heights) > 9
 
@@ -189,16 +135,16 @@ def test_without_javascript_everything_is_there(run_dir, open_page):
     assert page.locator("article:visible").count() == 8
     page.locator("details.group summary").nth(1).click()
     assert page.locator("article:visible").count() == 16
-    assert page.locator("svg").count() == 2
+    assert page.locator("figure > svg").count() == 2
 
 
 def test_a_run_without_credit(tmp_path, open_page):
     """As TRL's own trainer leaves it."""
     runs.write_history(tmp_path / "run", steps=200)
     page = open_page(write_report(tmp_path / "run", tmp_path / "report.html"))
-    assert "log_token_credit" in page.locator(".rules-found").inner_text()
-    assert page.locator("figcaption h3").all_inner_texts() == ["Reward"]
-    assert page.locator("#coefficients, #settings, article, #shading").count() == 0
+    assert "log_token_credit" in page.locator("#completions").inner_text()
+    assert page.locator("figcaption h2").all_inner_texts() == ["Reward"]
+    assert page.locator("article, .legend").count() == 0
 
 
 HOSTILE = [
@@ -228,7 +174,6 @@ def test_hostile_text_is_shown_and_does_nothing(tmp_path, open_page):
     rows = [
         runs.completion(
             HOSTILE * 25,
-            token_ids=[*range(len(HOSTILE))] * 25,
             prompt="".join(HOSTILE),
             reward=float(won),
             advantage=1.0 if won else -1.0,
@@ -244,7 +189,6 @@ def test_hostile_text_is_shown_and_does_nothing(tmp_path, open_page):
     state = json.loads((path / "trainer_state.json").read_text())
     state["log_history"][0][f"eval_{HOSTILE[3]}{HOSTILE[7]}_reward"] = 0.5
     (path / "trainer_state.json").write_text(json.dumps(state))
-    (path / "training_settings.json").write_text(json.dumps({HOSTILE[1]: HOSTILE[5] + HOSTILE[7]}))
     page = open_page(write_report(path, tmp_path / "report.html"))
     tokens = page.locator("article .tokens").first.locator("span")
     texts = tokens.evaluate_all("all => all.map(node => node.textContent)")
@@ -254,10 +198,10 @@ def test_hostile_text_is_shown_and_does_nothing(tmp_path, open_page):
     assert "⟨U+202E⟩gnp.exe⟨U+202C⟩" in texts
     assert "␀␛[31m␇" in texts
     assert "a" * 63 + "… (100,000 characters)" in texts
-    assert page.locator("img, iframe, script[src], svg[onload], main a").count() == 0
+    assert page.locator("img, iframe, script[src], svg[onload], main a:not([href^=https])").count() == 0
     assert page.evaluate("[...document.scripts].every((script) => script.nonce)")
     assert page.locator("h1").inner_text() == path.name
-    assert HOSTILE[0] in page.locator(".rules-found").inner_text()
+    assert HOSTILE[0] in page.locator("#verdict").inner_text()
     assert "⟨U+202E⟩" in page.locator(".prompt").inner_text()
     assert "\u202e" not in page.content()
 
@@ -271,19 +215,6 @@ def test_injected_script_would_not_run(run_dir, tmp_path, browser):
     page.goto((tmp_path / "attacked.html").as_uri())
     assert page.evaluate("window.hit") is None
     page.close()
-
-
-def test_text_that_is_not_utf8(tmp_path):
-    """Parquet promises UTF-8 and does not check."""
-    broken = b"caf\xe9 \xff\xfe \xed\xa0\x80"
-    table = pa.Table.from_pylist([runs.completion(["x", "y"])], COMPLETIONS).to_pydict()
-    text = pa.array([broken]).view(pa.string())
-    tokens = pa.ListArray.from_arrays([0, 2], pa.array([broken, b"y"]).view(pa.string()))
-    changed = {"prompt": text, "completion": text, "tokens": tokens}
-    arrays = [changed.get(field.name, pa.array(table[field.name], field.type)) for field in COMPLETIONS]
-    (tmp_path / FOLDER).mkdir()
-    pq.write_table(pa.Table.from_arrays(arrays, schema=COMPLETIONS), tmp_path / FOLDER / "token_credit_00001.parquet")
-    assert "caf\ufffd \ufffd\ufffd" in tokens_of(write_report(tmp_path, tmp_path / "report.html"))[0][1]
 
 
 # --- the HTML itself ---
@@ -307,20 +238,19 @@ def test_a_completion_with_its_numbers(tmp_path):
     won = {"coefficients": [1.4, 0.8], "log_probs": [-0.5, -0.01], "entropies": [0.7, 0.1]}
     rows = [
         runs.completion(["d"], advantage=0.0, prompt_index=1, prompt="dull"),
-        runs.completion(["a", "<b>"], **won, rewards=[("good", 0.5), ("short", None)], reward=0.5),
+        runs.completion(["a", "<b>"], **won, rewards=[("same", 0.5), ("same", None)], reward=0.5),
         runs.completion(["c"], advantage=-1.0, reward=0.0, coefficients=[0.9], log_probs=None, entropies=None),
-        runs.completion([], advantage=-1.0, reward=None, rewards=None),
-        runs.completion(["e"], advantage=0.0, coefficients=[None], reward=float("nan")),
+        runs.completion([], advantage=-1.0, reward=None, rewards=[]),
+        runs.completion(["e"], advantage=0.0, coefficients=[None], reward=None),
     ]
     runs.write_completions(tmp_path, rows)
     page = write_report(tmp_path, tmp_path / "report.html")
     html = page.read_text()
     assert facts(html) == [
         ["reward 1", "advantage 0.00", "1 tokens", "mean coefficient 1.000"],
-        ["reward 0.5", "good 0.5", "short not scored", "advantage 1.00", "2 tokens", "mean coefficient 1.100",
-         "mean of its side 1.100"],
-        ["reward 0", "advantage -1.00", "1 tokens", "mean coefficient 0.900", "mean of its side 0.900"],
-        ["reward not scored", "advantage -1.00", "0 tokens", "no credit", "mean of its side 0.900"],
+        ["reward 0.5", "same 0.5", "same not scored", "advantage 1.00", "2 tokens", "mean coefficient 1.100"],
+        ["reward 0", "advantage -1.00", "1 tokens", "mean coefficient 0.900"],
+        ["reward not scored", "advantage -1.00", "0 tokens", "no credit"],
         ["reward not scored", "advantage 0.00", "1 tokens", "no credit"],
     ]  # fmt: skip
     values = [describe(*numbers) for numbers in zip(*won.values(), strict=True)]
@@ -342,7 +272,7 @@ def test_long_prompts_are_told_apart_by_their_ends(tmp_path):
 
 def test_larger_recordings_are_thinned_out_evenly(tmp_path, monkeypatch):
     run_dir = runs.write_run(tmp_path / "run", recorded_steps=20, groups=1, length=30)
-    monkeypatch.setattr("delta_trl.report.completions.MAX_SIZE", 7 * 8 * (400 + 3000) + 1000)
+    monkeypatch.setattr("delta_trl.report.completions.MAX_TOKENS", 7 * 8 * 30)
     recorded = [row["step"] for row in runs.recorded(run_dir)[::8]]
 
     def steps(html):
@@ -354,7 +284,7 @@ def test_larger_recordings_are_thinned_out_evenly(tmp_path, monkeypatch):
     assert steps(write_report(run_dir, tmp_path / "step.html", step=2).read_text()) == [2]
 
 
-def test_the_page_stays_below_5_mb(tmp_path):
+def test_the_page_stays_small(tmp_path):
     """Of many tokens, of long prompts, and of one group that is too large, whose completions are cut."""
 
     def size(rows) -> int:
@@ -362,46 +292,40 @@ def test_the_page_stays_below_5_mb(tmp_path):
         return write_report(tmp_path, tmp_path / "report.html").stat().st_size
 
     rng = np.random.default_rng(0)
-    assert 3e6 < size([r for g in range(16) for r in runs.sampled_group(rng, 0, g, size=8, length=600)]) < 5e6
+    assert 2e6 < size([r for g in range(16) for r in runs.sampled_group(rng, 0, g, size=8, length=600)]) < 5e6
     prompts = ["?" * 10_000 + str(i) for i in range(1000)]
     assert size([runs.completion(["a"], prompt_index=i, prompt=p) for i, p in enumerate(prompts)]) < 5e6
-    assert 3e6 < size(runs.sampled_group(rng, 0, 0, size=16, length=10_000)) < 5e6
-    html = (tmp_path / "report.html").read_text()
-    limit = int(re.search(r"cut after ([\d,]+) tokens", html)[1].replace(",", ""))
-    assert len(tokens_of(tmp_path / "report.html")) == 16 * limit
-    assert html.count("10,000 tokens") == 16
-
-
-def test_same_input_same_page(tmp_path):
-    run_dir = runs.write_run(tmp_path / "run")
-    pages = [write_report(run_dir, tmp_path / name).read_text() for name in ("1.html", "2.html")]
-    nonces = [page.split("'nonce-")[1].split("'")[0] for page in pages]
-    assert nonces[0] != nonces[1]
-    assert pages[0].replace(nonces[0], "") == pages[1].replace(nonces[1], "")
+    assert 2e6 < size(runs.sampled_group(rng, 0, 0, size=16, length=5_000)) < 5e6
+    assert "cut after 2,500 tokens" in (tmp_path / "report.html").read_text()
+    assert len(tokens_of(tmp_path / "report.html")) == 40_000
 
 
 # --- plots ---
 
 
-def drawn(svg: str) -> tuple[ET.Element, list[str], list[str]]:
-    """The SVG, the labels of its horizontal axis, and those of its vertical one."""
-    root = ET.fromstring(str(svg))
-    labels = [(text.get("text-anchor"), text.text) for text in root.iter("text")]
-    return root, [text for anchor, text in labels if anchor == "middle"], [t for a, t in labels if a == "end"]
+def read(path, steps, **logged):
+    """A run that has logged these lists of values at these steps."""
+    history = [{"step": step, **{k: v[i] for k, v in logged.items()}} for i, step in enumerate(steps)]
+    (path / "trainer_state.json").write_text(json.dumps({"log_history": history}))
+    return read_run(path)
 
 
-def test_points_are_where_the_numbers_are():
-    line = Line("training", "series-0", np.array([10, 20, 40]), np.array([0.0, 1.0, 0.5]))
-    root, across, down = drawn(chart("Mean reward", [line], 0.2))
-    (curve,) = (p for p in root.iter("polyline") if p.get("class") == "line")
+def test_points_are_where_the_numbers_are(tmp_path):
+    plot = reward_plot(read(tmp_path, [10, 20, 40], reward=[0.0, 1.0, 0.5], eval_hard_reward=[0.5, 0.5, 0.5]))
+    root = ET.fromstring(plot.svg)
+    curve, flat = (p for p in root.iter("polyline") if p.get("class") == "line")
     points = np.array([point.split(",") for point in curve.get("points").split()], float)
     assert (points[1, 0] - points[0, 0]) * 2 == pytest.approx(points[2, 0] - points[1, 0], abs=0.2)
     assert points[2, 1] == pytest.approx(points[:2, 1].mean(), abs=0.2)
     assert points[1, 1] < points[0, 1]  # upwards
-    assert [title.text for title in root.iter("title")] == ["10: 0", "20: 1", "40: 0.5"]
-    assert "from 0 at 10 to 0.5 at 40" in root.get("aria-label")
-    assert across == ["10", "15", "20", "25", "30", "35", "40"]
-    assert down == ["0", "0.2", "0.4", "0.6", "0.8", "1"] or down == ["0", "0.5", "1"]
+    assert flat.get("points").split()[2] == curve.get("points").split()[2]
+    assert [line.name for line in plot.lines] == ["training", "evaluation on hard"]
+    assert "training from 0 at 10 to 0.5 at 40" in root.get("aria-label")
+    labels = {
+        anchor: [t.text for t in root.iter("text") if t.get("text-anchor") == anchor] for anchor in ("middle", "end")
+    }
+    assert labels["middle"] == ["10", "15", "20", "25", "30", "35", "40"]
+    assert labels["end"] in (["0", "0.2", "0.4", "0.6", "0.8", "1"], ["0", "0.5", "1"])
 
 
 @pytest.mark.parametrize("last", [1, 2, 3, 7, 40, 1500, 123_456])
@@ -411,24 +335,11 @@ def test_steps_are_whole_numbers(last):
     assert all(tick == int(tick) for tick in found)
 
 
-def test_small_changes_look_small():
-    low, high = axis_range(np.array([0.500, 0.504]), 0.2)
-    assert high - low > 0.2
-    assert (low + high) / 2 == pytest.approx(0.502)
-    low, high = axis_range(np.array([0.1, 0.9]), 0.2)  # what moves is shown whole
-    assert (low, high) == pytest.approx((0.052, 0.948))
-
-
-def test_long_curves_are_smoothed_and_short_ones_are_not():
-    values = np.random.default_rng(0).normal(0, 1, 200)
-    root, _, _ = drawn(chart("", [Line("", "series-0", np.arange(200), values)], 0.2))
-    spreads = {}
-    for curve in root.iter("polyline"):
-        points = np.array([point.split(",") for point in curve.get("points").split()], float)
-        spreads[curve.get("class")] = points[:, 1].std()
-    assert spreads["line"] < spreads["thin"] / 2
-    root, _, _ = drawn(chart("", [Line("", "series-0", np.arange(99), values[:99])], 0.2))
-    assert "thin" not in {curve.get("class") for curve in root.iter("polyline")}
+def test_small_changes_look_small(tmp_path):
+    svg = ET.fromstring(reward_plot(read(tmp_path, [1, 2], reward=[0.500, 0.504])).svg)
+    (curve,) = (p for p in svg.iter("polyline") if p.get("class") == "line")
+    heights = [float(point.split(",")[1]) for point in curve.get("points").split()]
+    assert 0 < heights[0] - heights[1] < 10
 
 
 def test_coefficients_by_side_and_position(tmp_path):
@@ -437,14 +348,15 @@ def test_coefficients_by_side_and_position(tmp_path):
     rows = [runs.completion(["a"] * 48, coefficients=rise) for _ in range(10)]
     rows += [runs.completion(["a"] * 48, advantage=-1.0, coefficients=[0.9] * 48) for _ in range(10)]
     rows += [runs.completion(["a"] * 48, advantage=0.0, coefficients=[9.0] * 48)]
+    rows += [runs.completion(["a"] * 48, coefficients=[None] * 48)]
     runs.write_completions(tmp_path, rows)
-    html = write_report(tmp_path, tmp_path / "report.html").read_text()
-    root = ET.fromstring(re.search(r"<svg.*?</svg>", html)[0])
-    points = {g.get("class"): [title.text for title in g.iter("title")] for g in root.iter("g")}
-    assert points["losers"][::23] == ["1.5: 0.9", "47.5: 0.9"]
-    assert [float(point.split(": ")[1]) for point in points["winners"]] == pytest.approx(
-        np.reshape(rise, (24, 2)).mean(axis=1), abs=1e-3
-    )
+    winners, losers = coefficients_plot(read_run(tmp_path).tokens).lines
+    np.testing.assert_allclose(losers.x, np.arange(1.5, 48, 2))
+    np.testing.assert_allclose(losers.y, 0.9, rtol=1e-6)
+    np.testing.assert_allclose(winners.y, np.reshape(rise, (24, 2)).mean(axis=1), rtol=1e-6)
+    np.testing.assert_allclose(winners.low, np.reshape(rise, (24, 2))[:, 0], rtol=1e-6)
+    runs.write_completions(tmp_path / "few", rows[:4])
+    assert coefficients_plot(read_run(tmp_path / "few").tokens) is None
 
 
 @pytest.mark.slow  # what the README's picture is made with

@@ -1,10 +1,15 @@
 """The files in which a run keeps its token credit: the trainer writes them, the report reads them."""
 
+import io
+from pathlib import Path
+
 import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...files import write_atomically
 
 
 FOLDER = "token_credit"  # under `output_dir`
-COMPLETIONS_FILE = "token_credit_{step:05d}.parquet"  # one for every recorded rollout batch, like TRL's completions
 
 # One row per completion. Lists run over the tokens that the loss counts.
 COMPLETIONS = pa.schema(
@@ -24,3 +29,16 @@ COMPLETIONS = pa.schema(
         ("entropies", pa.list_(pa.float32())),  # null if the run did not compute them
     ]
 )
+
+
+def recorded_files(output_dir: Path) -> dict[int, Path]:
+    """The files of a run by the step that they record, in order: one for every recorded rollout batch."""
+    files = sorted(output_dir.glob(f"{FOLDER}/token_credit_*.parquet"))
+    return {int(file.stem.rpartition("_")[2]): file for file in files}
+
+
+def write_records(rows: list[dict], output_dir: Path, step: int) -> None:
+    """Write the file of a step. `rows` have the columns of `COMPLETIONS`, and perhaps others, which are left out."""
+    buffer = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows, COMPLETIONS), buffer, compression="zstd")
+    write_atomically(buffer.getvalue(), output_dir / FOLDER / f"token_credit_{step:05d}.parquet")
