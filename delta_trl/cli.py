@@ -1,6 +1,6 @@
 """The console script `delta-trl`."""
 
-import argparse
+import importlib
 import sys
 from collections.abc import Sequence
 
@@ -30,8 +30,21 @@ Reinforcement learning from verifiable rewards with DelTA token credit.
 
 `delta-trl COMMAND --help` lists the options of a command.
 
-On several processes: accelerate launch --config_file CONFIG scripts/train.py --config RECIPE.yaml
+On several processes: accelerate launch --config_file CONFIG -m delta_trl train --config RECIPE.yaml
 """
+# The modules whose `main` runs a command, and what a word in its call runs instead
+COMMANDS = {
+    "train": "commands.train",
+    "inspect": "commands.inspect",
+    "eval": "evaluation.evaluate",
+    "explain": "commands.explain",
+    "audit": "audit.audit",
+}
+INSTEAD = {
+    **dict.fromkeys((("train", "-h"), ("train", "--help")), "commands.recipe"),
+    **dict.fromkeys((("train", "--dry_run"), ("train", "--dry-run")), "commands.dry_run"),
+    ("eval", "--compare"): "evaluation.compare",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,8 +63,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if command not in COMMANDS:
         print(f"delta-trl: error: unknown command {command!r}, not one of {', '.join(COMMANDS)}.", file=sys.stderr)
         return 2
+    module = next((INSTEAD[command, word] for word in args if (command, word) in INSTEAD), COMMANDS[command])
     try:
-        COMMANDS[command](args)
+        importlib.import_module(f"delta_trl.{module}").main(args)
     except UsageError as error:
         print(f"delta-trl: error: {error}", file=sys.stderr)
         return 2
@@ -59,58 +73,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("delta-trl: interrupted", file=sys.stderr)
         return 130
     return 0
-
-
-def _train(args: list[str]) -> None:
-    flags = argparse.ArgumentParser(prog="delta-trl train", add_help=False, allow_abbrev=False)
-    flags.add_argument("-h", "--help", action="store_true")
-    flags.add_argument("--dry_run", "--dry-run", action="store_true")
-    flags.add_argument("--num_processes", "--num-processes", type=int)
-    given, args = flags.parse_known_args(args)
-    if given.help:
-        from .commands.recipe import print_help
-
-        print_help()
-    elif given.dry_run:
-        from .commands.dry_run import main as plan
-
-        plan(args, given.num_processes)
-    elif given.num_processes:
-        raise UsageError("--num_processes goes with --dry_run; `accelerate launch` starts processes to train on.")
-    else:
-        from .commands.train import main
-
-        main(args)
-
-
-def _inspect(args: list[str]) -> None:
-    from .commands.inspect import main
-
-    main(args)
-
-
-def _eval(args: list[str]) -> None:
-    if "--compare" in args:
-        from .evaluation.compare import main
-    else:
-        from .evaluation.evaluate import main
-    main(args)
-
-
-def _explain(args: list[str]) -> None:
-    from .commands.explain import main
-
-    main(args)
-
-
-def _audit(args: list[str]) -> None:
-    from .audit.audit import main
-
-    main(args)
-
-
-COMMANDS = {"train": _train, "inspect": _inspect, "eval": _eval, "explain": _explain, "audit": _audit}
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -47,9 +47,9 @@ class AuditArguments(ModelArguments):
             Completions in a forward pass. Lower it if memory runs out.
     """
 
-    benchmarks: list[str] | None = None
+    benchmarks: list[str]
     rules: list[str] = field(default_factory=lambda: list(DEFAULT_RULES))
-    output_dir: str | None = None
+    output_dir: str
     num_prompts: int = 96
     prompts_per_batch: int = 16
     temperature: float = 1.0
@@ -58,10 +58,7 @@ class AuditArguments(ModelArguments):
 
     def __post_init__(self):
         super().__post_init__()
-        self.require("benchmarks", "rules", "output_dir")
-        self.make_lists("benchmarks", "rules")
-        for name in ("num_prompts", "prompts_per_batch", "batch_size"):
-            self.expect(name, getattr(self, name) >= 1, "a positive number")
+        self.expect_positive("num_prompts", "prompts_per_batch", "batch_size")
 
 
 def main(args: list[str]) -> None:
@@ -85,8 +82,6 @@ def audit(args: AuditArguments) -> dict:
     Raises:
         ValueError, OSError, ImportError: If a rule, the data or the model cannot be loaded, or do not fit each other.
     """
-    assert args.benchmarks  # as `AuditArguments` has checked
-    assert args.output_dir
     source, folder = args.source(), Path(args.output_dir)
     rules = {rule: make_rule(rule) for rule in args.rules}
     tokenizer, config = source.tokenizer(), source.config()

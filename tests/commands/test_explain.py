@@ -216,7 +216,6 @@ def test_what_the_model_cannot_read_names_the_line(refused, models, model, row):
     [
         *(("rule", rule) for rule in ("dleta", "delta:lm_head", "delta:token_gradient=half")),
         *(("dtype", "float3"), ("batch_size", 0), ("data", "none")),
-        ("model_name_or_path", ""),
     ],
 )
 def test_a_wrong_value_names_its_option(refused, tmp_path, option, value):

@@ -12,7 +12,9 @@ from delta_trl import DeltaGRPOConfig
 from delta_trl.commands.model import end_turns
 from delta_trl.commands.recipe import parse_recipe
 from delta_trl.commands.train import build
-from delta_trl.evaluation.generation import ModelSource, Sampling, TransformersGenerator
+from delta_trl.evaluation.arguments import EvalArguments
+from delta_trl.evaluation.generation import TransformersGenerator
+from delta_trl.evaluation.source import ModelSource
 from delta_trl.policy.prompts import turn_end
 
 from ..corpus import tiny
@@ -61,8 +63,8 @@ def test_evaluations_of_chats_stop_where_training_does(tmp_path):
     end, text = tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"])
     tiny.model(vocab_size=len(tokenizer), eos_token_id=text).save_pretrained(tmp_path)
     for chats, expected in ((True, [text, end]), (False, [text])):
-        sampling = Sampling(1.0, 1.0, 8, chats)
-        assert TransformersGenerator(ModelSource(str(tmp_path)), sampling, torch.device("cpu")).end == expected
+        args = EvalArguments(model_name_or_path=str(tmp_path), benchmarks=[], output_dir="", use_cpu=True)
+        assert TransformersGenerator(args, chats).end == expected
 
 
 def test_what_is_declared_or_asked_for_stays(tmp_path):
