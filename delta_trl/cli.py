@@ -9,26 +9,19 @@ from .version import __version__
 
 
 USAGE = """\
-usage: delta-trl train --config RECIPE.yaml [--option value …]
-       delta-trl train --config RECIPE.yaml --dry_run [--num_processes N]
-       delta-trl inspect RUN_DIR
-       delta-trl eval --model_name_or_path MODEL --benchmarks NAME … --output_dir DIR [--option value …]
-       delta-trl eval --compare DIR_A DIR_B
-       delta-trl explain --model_name_or_path MODEL --data FILE.jsonl --output_dir DIR [--option value …]
-       delta-trl audit --model_name_or_path MODEL --benchmarks NAME … --output_dir DIR [--rules NAME …]
-       delta-trl --version
+usage: delta-trl COMMAND [--config FILE.yaml] [--option value …]
 
 Reinforcement learning from verifiable rewards with DelTA token credit.
 
-  train   train from a recipe; options override its keys. --dry_run prints the plan of the run without loading weights,
-          and checks local data, for --num_processes N instead of the number that is running
-  inspect write a run's records as one HTML file: the reward, and completions shaded by token credit
+  train   train from a recipe; options override its keys. --dry_run [--num_processes N] prints the plan of the run
+          without loading weights, and checks local data
+  inspect RUN_DIR: a run's records as one HTML file: the reward, and completions shaded by token credit
   eval    sample a model on benchmarks or files and score it with the rewards of training;
-          --compare tests whether one evaluated model is ahead of another
+          --compare DIR_A DIR_B: is one evaluated model ahead of another?
   explain token credit of completions in a file, without training, as the HTML file of inspect
   audit   do rules of token credit find the tokens that matter?
 
-`delta-trl COMMAND --help` lists the options of a command.
+`delta-trl COMMAND --help` lists the options of a command; `delta-trl --version`.
 
 On several processes: accelerate launch --config_file CONFIG -m delta_trl train --config RECIPE.yaml
 """
@@ -54,10 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(USAGE)
         return 0 if argv else 2
     if argv[0] == "--version":
-        from importlib.metadata import version
-
-        others = ", ".join(f"{package} {version(package)}" for package in ("trl", "transformers", "torch"))
-        print(f"delta-trl {__version__} ({others})")
+        print(f"delta-trl {__version__}")
         return 0
     command, *args = argv
     if command not in COMMANDS:

@@ -35,7 +35,7 @@ def main(args: list[str]) -> None:
     except (ValueError, OSError, ImportError) as error:
         raise UsageError(str(error)) from error
     if os.environ.get("RANK", "0") == "0":
-        for name, value in describe(run_args, training_args, model_args, config).items():
+        for name, value in describe(training_args, config).items():
             print(f"{name:<16} {value}")
         for warning in warnings:
             print(f"warning: {warning}")
@@ -95,16 +95,8 @@ def check(run_args: RunArguments, args: DeltaGRPOConfig, model_args: ModelConfig
     return config, warnings
 
 
-def describe(
-    run_args: RunArguments, args: DeltaGRPOConfig, model_args: ModelConfig, config: Any = None
-) -> dict[str, str]:
-    """
-    The plan: what each part of the run does, in numbers.
-
-    Args:
-        run_args, args, model_args: Of the recipe; `args` as `plan_config` makes them.
-        config (`PretrainedConfig`, *optional*): The model's, for the memory of hidden states.
-    """
+def describe(args: DeltaGRPOConfig, config: Any = None) -> dict[str, str]:
+    """The plan in numbers. `config` is the model's, for the memory of hidden states."""
     steps = optimiser_steps_per_rollout(args)  # below 1 if a step takes several rollout batches
     completions, longest = args.generation_batch_size, args.max_completion_length
     prompts = completions // args.num_generations
@@ -123,8 +115,6 @@ def describe(
             states = f"at most {gib:.2f} GiB per process; {gib * 1000 / longest:.2f} per 1,000 tokens of mean length"
     options = ", ".join(f"{name} {value}" for name, value in (args.token_credit_kwargs or {}).items())
     return {
-        "model": f"{model_args.model_name_or_path} ({'LoRA' if model_args.use_peft else 'all weights'})",
-        "data": f"{run_args.dataset_name}, rewards {', '.join(run_args.reward_funcs)}",
         "processes": f"{args.world_size}",
         "rollout batch": f"{prompts:,} prompts * {args.num_generations} responses = {completions:,} completions"
         + (f", at most {completions * longest:,} tokens" if longest else ""),

@@ -4,8 +4,8 @@ import hashlib
 import json
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from datasets import Dataset
 
@@ -23,20 +23,13 @@ TEMPLATES = {"math_reward": BOXED, "code_reward": PROGRAM, "multiple_choice_rewa
 NUMBER = "_problem_number"  # a column that no file has
 
 
-@dataclass(frozen=True)
-class Benchmark:
-    """
-    Args:
-        source (`str`): Hub id, or path of a local file.
-        config (`str`, *optional*), split (`str`, *optional*, defaults to `"train"`): Of a hub dataset.
-        format (`str`, *optional*): Key of `FORMATS`; `None` for a file with `prompt` and `solution` or `tests`.
-        num_problems (`int`, *optional*): Size of a fixed random sample of the problems to take.
-    """
+class Benchmark(NamedTuple):
+    """Its data, and the size of the fixed random sample of its problems that is taken, if not all are."""
 
-    source: str
+    source: str  # hub id, or path of a local file
     config: str | None = None
     split: str = "train"
-    format: str | None = None
+    format: str | None = None  # key of `FORMATS`; None for a file with `prompt` and `solution` or `tests`
     num_problems: int | None = None
 
 
@@ -66,16 +59,14 @@ GROUPS = {
 def resolve(names: list[str]) -> dict[str, Benchmark]:
     """
     Benchmarks by name. A name is one of `BENCHMARKS`, one of `GROUPS`, the path of a local file, or `name=source`: the
-    benchmark `name` with data from another hub id or a local file.
-
-    Raises:
-        ValueError: If a name is unknown or is given twice.
+    benchmark `name` with data from another hub id or a local file. Raises `ValueError` for others, and names given
+    twice.
     """
     chosen: dict[str, Benchmark] = {}
     for given in (part for name in names for part in GROUPS.get(name, [name])):
         label, _, source = given.partition("=")
         if label in BENCHMARKS:
-            benchmark = replace(BENCHMARKS[label], source=source or BENCHMARKS[label].source)
+            benchmark = BENCHMARKS[label]._replace(source=source or BENCHMARKS[label].source)
         elif Path(given).suffix in LOCAL_FORMATS:
             label, benchmark = Path(given).stem, Benchmark(given)
         else:
@@ -97,15 +88,12 @@ def load_problems(name: str, benchmark: Benchmark, args: EvalArguments, chats: b
     Args:
         name (`str`): What it is called in messages.
         benchmark (`Benchmark`), args ([`EvalArguments`]): What it is, and the options that replace parts of it.
-        chats (`bool`): Whether its prompts become chats, unless `args` say.
+        chats (`bool`): Whether the prompts of named benchmarks become chats, unless `args` say.
 
     Returns:
         `tuple[Dataset, Callable, dict]`: Rows with the final `prompt`, its gold, and in the column `NUMBER` the
         problem's place in the source, from 1; the reward; settings. Among these, `problems` is a hash of problems and
         golds, without the text that the template puts around them.
-
-    Raises:
-        ValueError, OSError: See the functions of `delta_trl.data.loading`.
     """
     assert isinstance(args.reward_kwargs, dict)  # since `EvalArguments` has read it
     form = args.dataset_format or benchmark.format

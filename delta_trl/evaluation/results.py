@@ -107,7 +107,7 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
 
 def mean(value: float | None) -> str:
     """A mean reward, on the scale of the rewards, as training prints it."""
-    return "?" if value is None else f"{value:.3f}"
+    return "?" if value is None or np.isnan(value) else f"{value:.3f}"
 
 
 def interval(ends: Sequence[float | None]) -> str:

@@ -21,18 +21,8 @@ from ..policy.checks import check_config, check_files, check_tokenizer, check_we
 @dataclass(frozen=True)
 class ModelSource:
     """
-    Where a model comes from.
-
-    Args:
-        name (`str`): Hub id or path, of a model or of a PEFT adapter.
-        revision (`str`, *optional*): Revision of the hub repository.
-        dtype (`str`, *optional*, defaults to `"auto"`): A torch dtype's name, or "auto" for the checkpoint's own.
-        attn_implementation (`str`, *optional*): See transformers.
-        trust_remote_code (`bool`, *optional*, defaults to `False`): See transformers.
-        local_files_only (`bool`, *optional*, defaults to `False`): Do not ask the hub.
-
-    Raises:
-        ValueError, OSError, ImportError: By each method, if the model cannot be loaded or is not what is expected.
+    Hub id or path, of a model or of a PEFT adapter, and options of transformers' `from_pretrained`. Each method raises
+    `ValueError`, `OSError` or `ImportError` if the model cannot be loaded or is not what is expected.
     """
 
     name: str

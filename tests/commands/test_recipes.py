@@ -248,11 +248,11 @@ def test_a_dry_run_warns_of_prompts_as_training_does(capsys, monkeypatch):
 def test_memory_of_hidden_states():
     # 2048 completions over 8 processes, 20,480 tokens each, 4096 bfloat16 numbers a token: 40 GiB
     recipe, config = "recipes/Qwen3-8B-Base/deepmath_delta.yaml", Qwen3Config(hidden_size=4096)
-    assert dry_run.describe(*arguments(recipe), config)["hidden states"].startswith("at most 40.00 GiB")
-    assert dry_run.describe(*arguments(recipe, 16), config)["hidden states"].startswith("at most 20.00 GiB")
-    baseline = arguments(recipe, 8, "--token_credit", "none")
-    assert dry_run.describe(*baseline, config)["hidden states"] == "none kept"
-    assert "unknown" in dry_run.describe(*arguments(recipe))["hidden states"]
+    assert dry_run.describe(arguments(recipe)[1], config)["hidden states"].startswith("at most 40.00 GiB")
+    assert dry_run.describe(arguments(recipe, 16)[1], config)["hidden states"].startswith("at most 20.00 GiB")
+    baseline = arguments(recipe, 8, "--token_credit", "none")[1]
+    assert dry_run.describe(baseline, config)["hidden states"] == "none kept"
+    assert "unknown" in dry_run.describe(arguments(recipe)[1])["hidden states"]
 
 
 def test_processes_of_the_environment(capsys, monkeypatch):

@@ -1,6 +1,5 @@
 """The named benchmarks on hand-made files in their schemas, scored by their rewards."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,7 +60,7 @@ def arguments(**changes) -> EvalArguments:
 
 def problems(name, **changes):
     source = str(FIXTURES / f"{FILES.get(name, name)}.jsonl")
-    return load_problems(name, replace(BENCHMARKS[name], source=source), arguments(**changes), False)
+    return load_problems(name, BENCHMARKS[name]._replace(source=source), arguments(**changes), False)
 
 
 def letter(row, text):
@@ -243,7 +242,7 @@ def test_the_hash_of_the_problems_is_of_all_columns_but_not_of_the_template(tmp_
 def test_the_hub_s_columns_are_read_by_name(tmp_path):
     """A folder of Parquet files goes the way of a hub dataset."""
     load(str(FIXTURES / "livecodebench.jsonl")).to_parquet(tmp_path / "test.parquet")
-    benchmark = replace(BENCHMARKS["livecodebench"], source=str(tmp_path), config=None)
+    benchmark = BENCHMARKS["livecodebench"]._replace(source=str(tmp_path), config=None)
     assert len(load_problems("livecodebench", benchmark, arguments(), False)[0]) == 3
     (tmp_path / "test.parquet").rename(tmp_path / "train.parquet")
     with pytest.raises(ValueError, match="split"):
