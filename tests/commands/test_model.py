@@ -87,30 +87,14 @@ def test_training_stops_at_both_and_saves_so(tmp_path):
     tokenizer = save_tokenizer(tmp_path / "model")
     ends = tokenizer.convert_tokens_to_ids(["<|endoftext|>", "<|im_end|>"])
     tiny.model(vocab_size=len(tokenizer), eos_token_id=ends[0]).save_pretrained(tmp_path / "model")
-    tiny.dataset().to_json(tmp_path / "train.jsonl")
-    flags = {
-        "model_name_or_path": tmp_path / "model",
-        "dataset_name": tmp_path / "train.jsonl",
-        "conversational": True,
-        "reward_funcs": "tests.commands.test_model.reward",
-        "output_dir": tmp_path / "run",
-        "use_cpu": True,
-        "bf16": False,
-        "num_generations": 4,
-        "max_completion_length": 64,
-        "max_steps": 1,
-        "save_strategy": "no",
-        "report_to": "none",
-    }
-    words = [word for key, value in flags.items() for word in (f"--{key}", str(value))]
-    trainer = build(*parse_recipe(words))
+    options = {"conversational": True, "reward_funcs": ["tests.commands.test_model.reward"]}
+    recipe = tiny.recipe(tmp_path, **options, max_completion_length=64, max_steps=1)
+    trainer = build(*parse_recipe(["--config", recipe]))
     batches = []
     generate = trainer._generate_and_score_completions
     trainer._generate_and_score_completions = lambda rows: batches.append(generate(rows)) or batches[-1]
     trainer.train()
-    ids, mask = batches[0]["completion_ids"], batches[0]["completion_mask"].bool()
-    for row, valid in zip(ids, mask, strict=True):
-        completion = row[valid]
-        assert not torch.isin(completion[:-1], torch.tensor(ends)).any()
+    for row, mask in zip(batches[0]["completion_ids"], batches[0]["completion_mask"], strict=True):
+        assert not torch.isin(row[mask.bool()][:-1], torch.tensor(ends)).any()
     trainer.save_model(tmp_path / "run")
     assert GenerationConfig.from_pretrained(tmp_path / "run").eos_token_id == ends
