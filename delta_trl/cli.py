@@ -1,6 +1,6 @@
 """The console script `delta-trl`."""
 
-import argparse
+import importlib
 import sys
 from collections.abc import Sequence
 
@@ -9,29 +9,35 @@ from .version import __version__
 
 
 USAGE = """\
-usage: delta-trl train --config RECIPE.yaml [--option value …]
-       delta-trl train --config RECIPE.yaml --dry_run [--num_processes N]
-       delta-trl inspect RUN_DIR
-       delta-trl eval --model_name_or_path MODEL --benchmarks NAME … --output_dir DIR [--option value …]
-       delta-trl eval --compare DIR_A DIR_B
-       delta-trl explain --model_name_or_path MODEL --data FILE.jsonl --output_dir DIR [--option value …]
-       delta-trl audit --model_name_or_path MODEL --benchmarks NAME … --output_dir DIR [--rules NAME …]
-       delta-trl --version
+usage: delta-trl COMMAND [--config FILE.yaml] [--option value …]
 
 Reinforcement learning from verifiable rewards with DelTA token credit.
 
-  train   train from a recipe; options override its keys. --dry_run prints the plan of the run without loading weights,
-          and checks local data, for --num_processes N instead of the number that is running
-  inspect write a run's records as one HTML file: the reward, and completions shaded by token credit
+  train   train from a recipe; options override its keys. --dry_run [--num_processes N] prints the plan of the run
+          without loading weights, and checks local data
+  inspect RUN_DIR: a run's records as one HTML file: the reward, and completions shaded by token credit
   eval    sample a model on benchmarks or files and score it with the rewards of training;
-          --compare tests whether one evaluated model is ahead of another
+          --compare DIR_A DIR_B: is one evaluated model ahead of another?
   explain token credit of completions in a file, without training, as the HTML file of inspect
   audit   do rules of token credit find the tokens that matter?
 
-`delta-trl COMMAND --help` lists the options of a command.
+`delta-trl COMMAND --help` lists the options of a command; `delta-trl --version`.
 
-On several processes: accelerate launch --config_file CONFIG scripts/train.py --config RECIPE.yaml
+On several processes: accelerate launch --config_file CONFIG -m delta_trl train --config RECIPE.yaml
 """
+# The modules whose `main` runs a command, and what a word in its call runs instead
+COMMANDS = {
+    "train": "commands.train",
+    "inspect": "commands.inspect",
+    "eval": "evaluation.evaluate",
+    "explain": "commands.explain",
+    "audit": "audit.audit",
+}
+INSTEAD = {
+    **dict.fromkeys((("train", "-h"), ("train", "--help")), "commands.recipe"),
+    **dict.fromkeys((("train", "--dry_run"), ("train", "--dry-run")), "commands.dry_run"),
+    ("eval", "--compare"): "evaluation.compare",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,17 +47,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(USAGE)
         return 0 if argv else 2
     if argv[0] == "--version":
-        from importlib.metadata import version
-
-        others = ", ".join(f"{package} {version(package)}" for package in ("trl", "transformers", "torch"))
-        print(f"delta-trl {__version__} ({others})")
+        print(f"delta-trl {__version__}")
         return 0
     command, *args = argv
     if command not in COMMANDS:
         print(f"delta-trl: error: unknown command {command!r}, not one of {', '.join(COMMANDS)}.", file=sys.stderr)
         return 2
+    module = next((INSTEAD[command, word] for word in args if (command, word) in INSTEAD), COMMANDS[command])
     try:
-        COMMANDS[command](args)
+        importlib.import_module(f"delta_trl.{module}").main(args)
     except UsageError as error:
         print(f"delta-trl: error: {error}", file=sys.stderr)
         return 2
@@ -59,58 +63,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("delta-trl: interrupted", file=sys.stderr)
         return 130
     return 0
-
-
-def _train(args: list[str]) -> None:
-    flags = argparse.ArgumentParser(prog="delta-trl train", add_help=False, allow_abbrev=False)
-    flags.add_argument("-h", "--help", action="store_true")
-    flags.add_argument("--dry_run", "--dry-run", action="store_true")
-    flags.add_argument("--num_processes", "--num-processes", type=int)
-    given, args = flags.parse_known_args(args)
-    if given.help:
-        from .commands.recipe import print_help
-
-        print_help()
-    elif given.dry_run:
-        from .commands.dry_run import main as plan
-
-        plan(args, given.num_processes)
-    elif given.num_processes:
-        raise UsageError("--num_processes goes with --dry_run; `accelerate launch` starts processes to train on.")
-    else:
-        from .commands.train import main
-
-        main(args)
-
-
-def _inspect(args: list[str]) -> None:
-    from .commands.inspect import main
-
-    main(args)
-
-
-def _eval(args: list[str]) -> None:
-    if "--compare" in args:
-        from .evaluation.compare import main
-    else:
-        from .evaluation.evaluate import main
-    main(args)
-
-
-def _explain(args: list[str]) -> None:
-    from .commands.explain import main
-
-    main(args)
-
-
-def _audit(args: list[str]) -> None:
-    from .audit.audit import main
-
-    main(args)
-
-
-COMMANDS = {"train": _train, "inspect": _inspect, "eval": _eval, "explain": _explain, "audit": _audit}
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def start_training(options: list[str], log: Path) -> subprocess.Popen:
-    command = [sys.executable, "-m", "delta_trl.cli", *options]
+    command = [sys.executable, "-m", "delta_trl", *options]
     # One thread for each: on busy cores, threads that wait for each other make a model this small many times slower.
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     with log.open("w") as errors:

@@ -1,7 +1,8 @@
 """`delta-trl train` as a user calls it: mistakes in one line, and a run from a recipe."""
 
+import subprocess
+import sys
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -28,11 +29,11 @@ def recipe(tmp_path):
     return partial(tiny.recipe, tmp_path, **{"reward_funcs": ["tests.test_cli.reward_mine"], "max_steps": 1})
 
 
-def test_version(capsys):
-    assert main(["--version"]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith(f"delta-trl {delta_trl.__version__} ")
-    assert all(version(package) in said for package in ("trl", "transformers", "torch"))
+def test_the_module_is_the_command():
+    """So `accelerate launch -m delta_trl train` starts it."""
+    for words, code, said in (["--version"], 0, delta_trl.__version__), (["nothing"], 2, "unknown command 'nothing'"):
+        run = subprocess.run([sys.executable, "-m", "delta_trl", *words], capture_output=True, text=True, check=False)
+        assert (run.returncode, said in run.stdout + run.stderr) == (code, True)
 
 
 def test_values_reach_their_arguments(recipe):

@@ -13,7 +13,7 @@ import pytest
 
 
 ROOT = Path(__file__).parents[1]
-ROOT_MODULES = {"__init__", "cli", "files", "version"}
+ROOT_MODULES = {"__init__", "__main__", "cli", "files", "version"}
 # A module imports from its own layer and from those after it.
 LAYERS = (
     *("cli", "commands", "audit", "trainer", "report", "evaluation", "data", "rewards", "policy"),
@@ -32,14 +32,14 @@ SCRIPTS = ("gpu", "build", "endurance", "studies", "benchmarks")
 # Lines of Python that each room may have, and `raise` statements of the package. CONTRIBUTING.md says what raising one
 # takes; whoever deletes lowers it.
 BUDGET = {
-    "arguments": 180,
+    "arguments": 185,
     "audit": 650,
-    "cli": 120,
-    "commands": 670,
+    "cli": 80,
+    "commands": 630,
     "credit": 2210,
-    "data": 520,
-    "evaluation": 1160,
-    "files": 80,
+    "data": 495,
+    "evaluation": 840,
+    "files": 75,
     "policy": 770,
     "report": 1060,
     "rewards": 2730,
@@ -92,13 +92,13 @@ def test_what_stands_in_the_root_of_the_package():
     modules = {path.stem for path in (ROOT / "delta_trl").glob("*.py")}
     rooms = {path.parent.name for path in (ROOT / "delta_trl").glob("*/*.py")}
     assert modules == ROOT_MODULES, "a new module belongs in a room: CONTRIBUTING.md has a table of them"
-    assert modules | rooms == {*LAYERS, "__init__"}, "a new room needs a layer"
+    assert modules | rooms == {*LAYERS, "__init__", "__main__"}, "a new room needs a layer"
 
 
 def test_every_room_keeps_to_its_budget():
     lines = dict.fromkeys(BUDGET, 0)
     for path in files("delta_trl"):
-        if module_of(path) != ("delta_trl", "__init__"):
+        if module_of(path)[1] not in ("__init__", "__main__"):
             lines[module_of(path)[1]] += len(path.read_text().splitlines())
     over = {room: f"{lines[room]} of {allowed}" for room, allowed in BUDGET.items() if lines[room] > allowed}
     assert not over, "something else must go first: CONTRIBUTING.md, What this package does not do"
@@ -110,7 +110,7 @@ def test_errors_keep_to_their_budget():
 
 
 def test_imports_point_one_way():
-    assert not upwards("delta_trl", LAYERS, free=("__init__",))
+    assert not upwards("delta_trl", LAYERS, free=("__init__", "__main__"))
 
 
 def test_imports_within_credit_point_one_way():

@@ -45,21 +45,15 @@ def import_dotted(kind: str, path: str, known: Iterable[str]) -> Any:
 
 def check_options(name: str, factory: Callable, options: Iterable[str]) -> None:
     """Raise `ValueError` if `factory` does not take these options (with the nearest one) or needs others, too."""
-    parameters = inspect.signature(factory).parameters
-    check_known(name, options, parameters)
-    required = [key for key, value in parameters.items() if value.default is value.empty]
+    parameters = {key: one for key, one in inspect.signature(factory).parameters.items() if not key.startswith("_")}
+    if unknown := [option for option in options if option not in parameters]:
+        raise ValueError(
+            f"{name} does not know {', '.join(map(repr, unknown))}{nearest(unknown[0], parameters)}; its options are "
+            f"{', '.join(parameters)}."
+        )
+    required = [key for key, one in parameters.items() if one.default is one.empty]
     if missing := [key for key in required if key not in options]:
         raise ValueError(f"{name} needs {', '.join(map(repr, missing))}; its options are {', '.join(parameters)}.")
-
-
-def check_known(name: str, options: Iterable[str], known: Iterable[str]) -> None:
-    """Raise `ValueError` for unknown options, suggesting the nearest known one."""
-    known = [key for key in known if not key.startswith("_")]
-    if unknown := [option for option in options if option not in known]:
-        hint = nearest(unknown[0], known)
-        raise ValueError(
-            f"{name} does not know {', '.join(map(repr, unknown))}{hint}; its options are {', '.join(known)}."
-        )
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -5,9 +5,10 @@ import inspect
 import re
 from collections.abc import Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_type_hints
 
 import yaml
+from trl import TrlParser
 
 from .errors import UsageError
 from .lookup import nearest
@@ -22,14 +23,25 @@ MEANT = {
     "torch_dtype": "dtype",
     "dataset": "dataset_name",
     "datasets": "dataset_name",
-    "reward": "reward_funcs",
     "rewards": "reward_funcs",
     "lr": "learning_rate",
     "warmup_ratio": "warmup_steps",
     "epochs": "num_train_epochs",
-    "batch_size": "per_device_train_batch_size",
     "max_new_tokens": "max_completion_length",
 }
+
+
+class Parser(TrlParser):
+    """TRL's, which also checks a file's values: argparse reads only those of the command line."""
+
+    def set_defaults_with_config(self, **config: Any) -> list[str]:
+        hints = {name: str(hint) for kind in self.dataclass_types for name, hint in get_type_hints(kind).items()}
+        for name, value in config.items():
+            if isinstance(value, list) and "list" not in hints.get(name, "list").lower():
+                raise UsageError(f"{name}: {value}: expected one value.")
+            if isinstance(value, str) and hints.get(name, "").startswith("list"):
+                config[name] = [value]
+        return super().set_defaults_with_config(**config)
 
 
 def parse(kinds: Sequence[type], args: Sequence[str], prog: str) -> tuple:
@@ -45,10 +57,8 @@ def parse(kinds: Sequence[type], args: Sequence[str], prog: str) -> tuple:
         UsageError: On an unknown option, or a value that a dataclass refuses.
         SystemExit: On a value that `argparse` refuses, and after `--help`.
     """
-    from trl import TrlParser
-
     usage = f"{prog} [--config FILE.yaml] [--option value ...]"
-    parser = TrlParser(kinds, prog=prog, usage=usage, allow_abbrev=False)
+    parser = Parser(kinds, prog=prog, usage=usage, allow_abbrev=False)
     try:
         *arguments, rest = parser.parse_args_and_config(list(args), return_remaining_strings=True)
     except (ValueError, TypeError, ImportError, OSError, yaml.YAMLError) as error:

@@ -43,9 +43,9 @@ class AuditArguments(ModelArguments):
         batch_size (`int`, *optional*, defaults to `32`): Completions in a forward pass.
     """
 
-    benchmarks: list[str] = field(default_factory=list)
+    benchmarks: list[str]
     rules: list[str] = field(default_factory=lambda: list(DEFAULT_RULES))
-    output_dir: str = ""
+    output_dir: str
     num_prompts: int = 96
     prompts_per_batch: int = 16
     seed: int = 0
@@ -53,10 +53,7 @@ class AuditArguments(ModelArguments):
 
     def __post_init__(self):
         super().__post_init__()
-        self.require("benchmarks", "rules", "output_dir")
-        self.make_lists("benchmarks", "rules")
-        for name in ("num_prompts", "prompts_per_batch", "batch_size"):
-            self.expect(name, getattr(self, name) >= 1, "a positive number")
+        self.expect_positive("num_prompts", "prompts_per_batch", "batch_size")
 
 
 def main(args: list[str]) -> None:

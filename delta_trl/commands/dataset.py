@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerBase
 from trl import GRPOConfig
 
 from ..data.columns import check_columns
-from ..data.loading import drop_long_prompts, drop_rows_without_gold, load, prepare
+from ..data.loading import LOCAL_FORMATS, drop_long_prompts, drop_rows_without_gold, load, prepare
 from .recipe import RunArguments, UsageError
 
 
@@ -25,6 +25,8 @@ def load_prepared(
     have longer prompts than `max_prompt_length`. Raises `ValueError` like the functions of `data/loading.py`.
     """
     name = run_args.dataset_name
+    if Path(name).suffix in LOCAL_FORMATS and split.partition("[")[0] not in ("train", "test"):
+        raise UsageError(f"{name} is a file, which has no split {split!r}: name the file with the rows that you mean.")
     dataset = prepare(
         load(name, run_args.dataset_config, split, run_args.dataset_format),
         column_mapping=run_args.column_mapping,

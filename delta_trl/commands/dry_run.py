@@ -1,7 +1,6 @@
-"""
-`delta-trl train --dry_run`: the plan of a run on a number of processes. Loads no weights, and checks local data.
-"""
+"""`delta-trl train --dry_run`: the plan of a run on a number of processes. Loads no weights, and checks local data."""
 
+import argparse
 import os
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import torch
 from datasets import Dataset
 from trl import ModelConfig
 
+from ..data.columns import check_golds
 from ..data.loading import LOCAL_FORMATS
 from ..trainer import checks
 from ..trainer.config import DeltaGRPOConfig
@@ -20,20 +20,22 @@ from .model import model_source
 from .recipe import RunArguments, UsageError, get_rewards, parse_recipe
 
 
-def main(args: list[str], num_processes: int | None) -> None:
+def main(args: list[str]) -> None:
     """
     Print the plan of a recipe, and warnings. Raises `UsageError` for a mistake in it, its data, or its rewards'
     options.
     """
-    processes = num_processes or int(os.environ.get("WORLD_SIZE", 1))
-    run_args, training_args, model_args = parse_recipe(args, plan_config(processes))
+    flags = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    flags.add_argument("--dry_run", "--dry-run", action="store_true")
+    flags.add_argument("--num_processes", "--num-processes", type=int, default=int(os.environ.get("WORLD_SIZE", 1)))
+    given, args = flags.parse_known_args(args)
+    run_args, training_args, model_args = parse_recipe(args, plan_config(given.num_processes))
     try:
         config, warnings = check(run_args, training_args, model_args)
-        plan = describe(run_args, training_args, model_args, config)
     except (ValueError, OSError, ImportError) as error:
         raise UsageError(str(error)) from error
     if os.environ.get("RANK", "0") == "0":
-        for name, value in plan.items():
+        for name, value in describe(training_args, config).items():
             print(f"{name:<16} {value}")
         for warning in warnings:
             print(f"warning: {warning}")
@@ -76,34 +78,25 @@ def check(run_args: RunArguments, args: DeltaGRPOConfig, model_args: ModelConfig
     except OSError:
         if Path(source.name).is_dir():
             raise
-    evaluated = evaluation_source(run_args, args)
-    datasets: dict[str, Dataset] = {}
-    if _is_local(run_args.dataset_name):
-        data = load_prepared(run_args, args, rewards, run_args.dataset_train_split, tokenizer)
-        refuse_too_few_rows(args, len(data))
-        datasets["train_dataset"] = data
+    sets = {"train_dataset": (run_args, run_args.dataset_train_split)}
+    if evaluated := evaluation_source(run_args, args):
+        sets["eval_dataset"] = (evaluated, run_args.dataset_test_split)
+    datasets, warnings = {}, []
+    for title, (of, split) in sets.items():
+        if Path(of.dataset_name).exists() or Path(of.dataset_name).suffix in LOCAL_FORMATS:
+            datasets[title] = load_prepared(of, args, rewards, split, tokenizer)
+            warnings += check_golds(datasets[title], rewards, of.dataset_name)
+    if "train_dataset" in datasets:
+        refuse_too_few_rows(args, len(datasets["train_dataset"]))
     elif run_args.conversational:  # whether the tokenizer has a chat template can be told without the data
         datasets["train_dataset"] = Dataset.from_dict({"prompt": [[{"role": "user", "content": "a question"}]]})
-    if evaluated and _is_local(evaluated.dataset_name):
-        datasets["eval_dataset"] = load_prepared(evaluated, args, rewards, run_args.dataset_test_split, tokenizer)
-    warnings = checks.check_model(args, processor, config, source.name, datasets, rewards) if config else []
+    if config:
+        warnings += checks.check_model(args, processor, config, source.name, datasets, rewards)
     return config, warnings
 
 
-def _is_local(name: str) -> bool:
-    return Path(name).exists() or Path(name).suffix in LOCAL_FORMATS
-
-
-def describe(
-    run_args: RunArguments, args: DeltaGRPOConfig, model_args: ModelConfig, config: Any = None
-) -> dict[str, str]:
-    """
-    The plan: what each part of the run does, in numbers.
-
-    Args:
-        run_args, args, model_args: Of the recipe; `args` as `plan_config` makes them.
-        config (`PretrainedConfig`, *optional*): The model's, for the memory of hidden states.
-    """
+def describe(args: DeltaGRPOConfig, config: Any = None) -> dict[str, str]:
+    """The plan in numbers. `config` is the model's, for the memory of hidden states."""
     steps = optimiser_steps_per_rollout(args)  # below 1 if a step takes several rollout batches
     completions, longest = args.generation_batch_size, args.max_completion_length
     prompts = completions // args.num_generations
@@ -122,20 +115,13 @@ def describe(
             states = f"at most {gib:.2f} GiB per process; {gib * 1000 / longest:.2f} per 1,000 tokens of mean length"
     options = ", ".join(f"{name} {value}" for name, value in (args.token_credit_kwargs or {}).items())
     return {
-        "model": f"{model_args.model_name_or_path} ({'LoRA' if model_args.use_peft else 'all weights'})",
-        "data": f"{run_args.dataset_name}, rewards {', '.join(run_args.reward_funcs)}",
         "processes": f"{args.world_size}",
-        "generation": f"{f'vLLM, {args.vllm_mode}' if args.use_vllm else 'transformers'}, temperature "
-        f"{args.temperature:g}, top-p {args.top_p:g}",
         "rollout batch": f"{prompts:,} prompts * {args.num_generations} responses = {completions:,} completions"
         + (f", at most {completions * longest:,} tokens" if longest else ""),
         "optimiser steps": f"{float(steps):g} per rollout batch, {per_step:,} completions each "
         f"({args.per_device_train_batch_size} per device * {args.world_size} * {args.gradient_accumulation_steps} "
         "accumulated)",
         "length": length,
-        "learning rate": f"{args.learning_rate:g}, {args.lr_scheduler_type.value}, {args.warmup_steps:g} warm-up "
-        f"steps, weight decay {args.weight_decay:g}",
-        "loss": f"{args.loss_type}, beta {args.beta:g}, top entropy {args.top_entropy_quantile:g}",
         "token credit": args.token_credit + (f", {options}" if options else ""),
         "hidden states": states,
     }

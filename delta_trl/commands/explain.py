@@ -11,7 +11,6 @@ from ..arguments.parser import documented, parse
 from ..credit import checked_credit, make_rule
 from ..data.completions import read_completions
 from ..evaluation.arguments import ModelArguments
-from ..evaluation.generation import ModelSource, beginning
 from ..policy.checks import check_ids, doubts, refuse_chats_without_template
 from ..policy.prompts import prompt_ids
 from ..policy.standalone import add_advantages, given_tokens
@@ -41,15 +40,14 @@ class ExplainArguments(ModelArguments):
         batch_size (`int`, *optional*, defaults to `4`): Completions in a forward pass.
     """
 
-    data: str = ""
-    output_dir: str = ""
+    data: str
+    output_dir: str
     rule: str = "delta"
     batch_size: int = 4
 
     def __post_init__(self):
         super().__post_init__()
-        self.require("data", "output_dir")
-        self.expect("batch_size", self.batch_size >= 1, "a positive number")
+        self.expect_positive("batch_size")
 
 
 def main(args: list[str]) -> None:
@@ -83,69 +81,46 @@ def explain(rows: list[dict], args: ExplainArguments) -> Path:
     except ValueError as error:
         raise UsageError(f"--rule {args.rule}: {error}") from error
     source, output = args.source(), Path(args.output_dir)
-    tokenizer = tokenize(rows, source, args.data)
+    tokenizer, config = source.tokenizer(), source.config()
+    for row in rows:
+        try:
+            tokenize(row, tokenizer, config)
+        except Exception as error:  # what tokenizers and chat templates raise has no common type
+            raise ValueError(f"{args.data}, line {row['line']}, does not fit {source.name}: {error}") from error
     model = source.model().to(args.device()).eval()
     add_advantages(rows)
     tokens = given_tokens(model, rows, micro_batch_size=args.batch_size, progress=True)
     credit = checked_credit(rule, "of_rollout", tokens)
-    values = {
-        "coefficients": torch.ones_like(tokens.advantages) if credit is None else credit.weights,
-        "log_probs": tokens.log_probs,
-        "entropies": tokens.entropies,
-    }
-    lengths = [len(row["token_ids"]) for row in rows]
-    for name, column in values.items():
-        for row, part in zip(rows, column.cpu().split(lengths), strict=True):
-            row[name] = part.tolist()
-    _write_records(rows, TokenTexts(tokenizer), output)
-    return write_report(output, output / "report.html")
-
-
-def tokenize(rows: list[dict], source: ModelSource, path: str) -> PreTrainedTokenizerBase:
-    """
-    Add `prompt_ids` and `token_ids` to the rows; a chat becomes the text that the model reads.
-
-    Args:
-        rows (`list[dict]`): As `read_completions` returns them.
-        source ([`~evaluation.generation.ModelSource`]): The model.
-        path (`str`): The data's file, for messages.
-
-    Returns:
-        `PreTrainedTokenizerBase`: The model's tokenizer.
-
-    Raises:
-        ValueError: If a line does not fit the tokenizer or the model.
-    """
-    config, tokenizer = source.config(), source.tokenizer()
-    for row in rows:
-        try:
-            _tokenize_row(row, tokenizer, config)
-        except Exception as error:  # what tokenizers and chat templates raise has no common type
-            raise ValueError(f"{path}, line {row['line']}, does not fit {source.name}: {beginning(error)}") from error
-    return tokenizer
-
-
-def _tokenize_row(row: dict, tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig) -> None:
-    refuse_chats_without_template([row["prompt"]], tokenizer, "The data")
-    (row["prompt_ids"],) = prompt_ids(tokenizer, [row["prompt"]])
-    if not isinstance(row["prompt"], str):
-        row["prompt"] = tokenizer.apply_chat_template(row["prompt"], tokenize=False, add_generation_prompt=True)
-    row["token_ids"] = tokenizer(row["completion"], add_special_tokens=False).input_ids
-    check_ids(row["prompt_ids"], config, "the prompt")
-    check_ids(row["token_ids"], config, "the completion")
-    for doubt in doubts(row["prompt_ids"] + row["token_ids"], tokenizer, config, "it"):
-        raise ValueError(doubt)
-
-
-def _write_records(rows: list[dict], texts: TokenTexts, output: Path) -> None:
+    weights = torch.ones_like(tokens.advantages) if credit is None else credit.weights
+    columns = {"coefficients": weights, "log_probs": tokens.log_probs, "entropies": tokens.entropies}
+    lengths, texts = [len(row["token_ids"]) for row in rows], TokenTexts(tokenizer)
+    parts = {name: [part.tolist() for part in column.cpu().split(lengths)] for name, column in columns.items()}
     records = [
         {
             **row,
+            **{name: part[i] for name, part in parts.items()},
             "step": 0,
             "prompt_index": row["group"],
             "rewards": [("reward", row["reward"])],
             "tokens": texts.of_sequence(row["token_ids"]),
         }
-        for row in rows
+        for i, row in enumerate(rows)
     ]
     write_records(records, output, step=0)
+    return write_report(output, output / "report.html")
+
+
+def tokenize(row: dict, tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig) -> None:
+    """
+    Add `prompt_ids` and `token_ids` to a row of `read_completions`; a chat becomes the text that the model reads.
+    Raises any error for what does not fit the tokenizer or the model.
+    """
+    refuse_chats_without_template([row["prompt"]], tokenizer, "The data")
+    (row["prompt_ids"],) = prompt_ids(tokenizer, [row["prompt"]])
+    if not isinstance(row["prompt"], str):
+        row["prompt"] = tokenizer.apply_chat_template(row["prompt"], tokenize=False, add_generation_prompt=True)
+    row["token_ids"] = tokenizer(row["completion"], add_special_tokens=False).input_ids
+    for name, ids in (("the prompt", row["prompt_ids"]), ("the completion", row["token_ids"])):
+        check_ids(ids, config, name)
+    for doubt in doubts(row["prompt_ids"] + row["token_ids"], tokenizer, config, "it"):
+        raise ValueError(doubt)

@@ -6,7 +6,7 @@ from accelerate.logging import get_logger
 from transformers import GenerationConfig
 from trl import GRPOConfig, ModelConfig
 
-from ..evaluation.generation import ModelSource
+from ..evaluation.source import ModelSource
 from ..policy.prompts import end_tokens, stop_tokens
 
 
@@ -29,7 +29,7 @@ def end_turns(args: GRPOConfig, source: ModelSource) -> list[int] | None:
 
     Args:
         args (`GRPOConfig`): Its `generation_kwargs` get the end tokens, unless they set their own.
-        source ([`~evaluation.generation.ModelSource`]): The model.
+        source ([`~evaluation.source.ModelSource`]): The model.
     """
     tokenizer = source.tokenizer()
     try:

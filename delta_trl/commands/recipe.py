@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trl import TrlParser
+
 from ..arguments.errors import UsageError
 from ..arguments.parser import documented, parse, read_mappings
 
@@ -71,8 +73,7 @@ class RunArguments:
 
     def __post_init__(self):
         read_mappings(self, "column_mapping", "eval_column_mapping", "reward_kwargs")
-        given = [self.reward_funcs] if isinstance(self.reward_funcs, str) else self.reward_funcs
-        self.reward_funcs = [name for names in given for name in names.split(",")]
+        self.reward_funcs = [name for names in self.reward_funcs for name in names.split(",")]
         if unknown := set(self.reward_kwargs) - set(self.reward_funcs):
             raise UsageError(
                 f"reward_kwargs names {sorted(unknown)}, which are not among reward_funcs: {self.reward_funcs}."
@@ -105,10 +106,8 @@ def parse_recipe(
     return run_args, training_args, model_args
 
 
-def print_help() -> None:
-    """Print our options of data and rewards. Importing those of TRL would take seconds."""
-    from trl import TrlParser
-
+def main(args: list[str]) -> None:
+    """`delta-trl train --help`: our options of data and rewards. Importing those of TRL would take seconds."""
     usage = "delta-trl train --config RECIPE.yaml [--option value ...]"
     TrlParser([RunArguments], usage=usage, epilog=OTHERS).print_help()
 

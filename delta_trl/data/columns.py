@@ -1,46 +1,84 @@
-"""Checks that a dataset has the columns that its rewards need."""
+"""Checks that a dataset has what its rewards need: columns, and golds that they can use."""
 
 import inspect
 from collections.abc import Callable
+from typing import Any
 
 from datasets import Dataset
 
 
+# Columns that rewards check answers against: a row without one cannot be graded
+GOLD_COLUMNS = ("solution", "tests")
 # What TRL passes to every reward function, besides the dataset's columns
 FROM_TRAINER = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric")
 NOT_PASSED = {"prompt", "completion"}  # columns that TRL keeps from rewards
 TEXTS = ("string", "large_string")
 NUMBERS = ("int64", "double")
+OURS = ("math_reward", "multiple_choice_reward", "code_reward")  # give None to any answer if they cannot use its gold
+SAMPLE, UNUSABLE = 100, 0.1  # golds that are tried, and the share of unusable ones that goes without a word
 
 
 def check_columns(dataset: Dataset, reward_funcs: list[Callable], names: list[str], name: str) -> None:
     """
-    Raise `ValueError` as [`check_reward_columns`], and for golds of our rewards that Arrow may have changed.
+    Raise `ValueError` if a reward function cannot be called with what TRL passes and the dataset's columns, and for
+    golds of our rewards that Arrow may have changed.
 
     Arrow gives all rows of a column one type: in `tests`, integers beside decimals become decimals, and all dicts get
     the same keys. In a JSON file, texts that all look like dates become dates.
     """
-    check_reward_columns(dataset.column_names, reward_funcs, names)
-    for reward, column, kinds in (("math_reward", "solution", TEXTS + NUMBERS), ("code_reward", "tests", TEXTS)):
-        if reward in names and str(kind := dataset.data.schema.field(column).type) not in (*kinds, "null"):
+    passed = dict.fromkeys([*FROM_TRAINER, *(column for column in dataset.column_names if column not in NOT_PASSED)])
+    for reward, called in zip(reward_funcs, names, strict=True):
+        try:
+            inspect.signature(reward).bind(**passed)
+        except TypeError as error:
+            raise ValueError(
+                f"The reward {called!r}: {error}. It is called with {', '.join(passed)}. A column can be renamed, "
+                "`column_mapping: {answer: solution}`; `**kwargs` takes what a function does not need."
+            ) from error
+    for reward_name, column, kinds in (("math_reward", "solution", TEXTS + NUMBERS), ("code_reward", "tests", TEXTS)):
+        if reward_name in names and str(kind := dataset.data.schema.field(column).type) not in (*kinds, "null"):
             raise ValueError(
                 f"{name}, column {column!r}: expected texts, got {kind}, to which Arrow may have changed them. Save "
                 f"{'the tests of each row as a JSON text' if column == 'tests' else 'the data as Parquet'}."
             )
 
 
-def check_reward_columns(columns: list[str], reward_funcs: list[Callable], names: list[str]) -> None:
-    """Raise `ValueError` if a reward function cannot be called with what TRL passes and the dataset's columns."""
-    passed = dict.fromkeys([*FROM_TRAINER, *(column for column in columns if column not in NOT_PASSED)])
-    for reward, name in zip(reward_funcs, names, strict=True):
-        try:
-            signature = inspect.signature(reward)
-        except (ValueError, TypeError):  # builtins may have no signature
+def check_golds(dataset: Dataset, reward_funcs: list[Callable], name: str) -> list[str]:
+    """
+    Try a sample of the golds with our rewards, which give `None` to any answer if they cannot use its gold.
+
+    Args:
+        dataset (`Dataset`): With the columns that the rewards take.
+        reward_funcs (`list[Callable]`): Of the run; those of users are not called.
+        name (`str`): What the dataset is called in messages.
+
+    Returns:
+        `list[str]`: Warnings, where more than a tenth of the sample is unusable.
+
+    Raises:
+        ValueError: If all of it is.
+    """
+    rows, warnings = dataset.select(range(0, len(dataset), -(-len(dataset) // SAMPLE))), []
+    columns = {column: rows[column][:] for column in rows.column_names if column not in NOT_PASSED}
+    for reward in reward_funcs:
+        if getattr(reward, "__name__", "") not in OURS:
             continue
-        try:
-            signature.bind(**passed)
-        except TypeError as error:
-            raise ValueError(
-                f"The reward {name!r}: {error}. It is called with {', '.join(passed)}. A column can be renamed, "
-                "`column_mapping: {answer: solution}`; `**kwargs` takes what a function does not need."
-            ) from error
+        unusable = [i for i, given in enumerate(reward(completions=[""] * len(rows), **columns)) if given is None]
+        if len(unusable) <= UNUSABLE * len(rows):
+            continue
+        gold = next(columns[column][unusable[0]] for column in GOLD_COLUMNS if column in columns)
+        problem = (
+            f"{name}: {reward.__name__} cannot use {len(unusable)} of {len(rows)} golds that were tried, such as "
+            f"{gold!r:.80}: it gives no reward for any answer to them."
+        )
+        if len(unusable) == len(rows):
+            raise ValueError(problem)
+        warnings.append(problem)
+    return warnings
+
+
+def is_prompt(prompt: Any) -> bool:
+    """Whether it is a text, or messages. The content of a message may be a list of parts, as in multimodal prompts."""
+    if isinstance(prompt, list):
+        return bool(prompt) and all(message.get("role") and message.get("content") for message in prompt)
+    return isinstance(prompt, str) and bool(prompt.strip())

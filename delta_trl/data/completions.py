@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..arguments.errors import UsageError
+from .columns import is_prompt
 
 
 def read_completions(path: Path) -> list[dict]:
@@ -52,7 +53,7 @@ def check_completion(row: Any) -> dict:
     if not isinstance(row, dict) or not row.keys() >= {"prompt", "completion", "reward"}:
         raise ValueError(f"expected an object with prompt, completion and reward (or null), got {reprlib.repr(row)}")
     prompt, completion, reward = row["prompt"], row["completion"], row["reward"]
-    if not (isinstance(prompt, str) or _are_messages(prompt)):
+    if not is_prompt(prompt):
         raise ValueError(f"the prompt must be a string or a list of messages with a role, got {reprlib.repr(prompt)}")
     if not isinstance(completion, str) or not completion:
         raise ValueError(f"the completion must be a string with a token, got {reprlib.repr(completion)}")
@@ -61,11 +62,3 @@ def check_completion(row: Any) -> dict:
             raise ValueError(f"the reward must be a finite number or null, got {reprlib.repr(reward)}")
         reward = float(reward)
     return {"prompt": prompt, "completion": completion, "reward": reward}
-
-
-def _are_messages(prompt: Any) -> bool:
-    return (
-        isinstance(prompt, list)
-        and bool(prompt)
-        and all(isinstance(message, dict) and isinstance(message.get("role"), str) for message in prompt)
-    )

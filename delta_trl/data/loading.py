@@ -6,72 +6,49 @@ import logging
 from collections.abc import Callable
 from glob import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from datasets import Dataset, load_dataset
+from transformers import PreTrainedTokenizerBase
 
 from ..arguments.lookup import import_dotted
 from ..policy.checks import refuse_chats_without_template
 from ..policy.prompts import prompt_ids
+from .columns import GOLD_COLUMNS, is_prompt
 from .formats import FORMATS
-
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 
 logger = logging.getLogger(__name__)
 
 LOCAL_FORMATS = {".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 
-# Columns that rewards check answers against: a row without one cannot be graded
-GOLD_COLUMNS = ("solution", "tests")
 
-
-def load(
-    name: str,
-    config: str | None = None,
-    split: str = "train",
-    dataset_format: str | None = None,
-    data_file: str | None = None,
-) -> Dataset:
+def load(name: str, config: str | None = None, split: str = "train", dataset_format: str | None = None) -> Dataset:
     """
     Load one split of a dataset.
 
     Args:
         name (`str`): Id of a dataset on the hub, path of a local `.json`, `.jsonl` or `.parquet` file, or of a folder.
         config (`str`, *optional*): Configuration of a hub dataset.
-        split (`str`, *optional*, defaults to `"train"`): Split of a hub dataset. A local file is one split.
-        dataset_format (`str`, *optional*): How rows are read, see [`standardize`].
-        data_file (`str`, *optional*): The file of a hub dataset to read, where it has no configuration of its own.
+        split (`str`, *optional*, defaults to `"train"`):
+            A split, or a part of it, `train[:500]`. A local file is one split, whatever its name.
+        dataset_format (`str`, *optional*):
+            How rows become `prompt` and `solution` or `tests`; other columns are dropped. Key of
+            [`FORMATS`](formats.py), or the dotted path of a function from a row to a dict of columns.
 
     Raises:
-        ValueError: If the data cannot be loaded, in the words of `datasets`; and as [`standardize`].
+        ValueError: If the data cannot be loaded, in the words of `datasets`; if there is no such format, or it cannot
+            read a row.
     """
     kind = LOCAL_FORMATS.get(Path(name).suffix)
     try:
         if kind:
-            dataset = load_dataset(kind, data_files={split: escape(name)}, split=split)
+            dataset = load_dataset(kind, data_files={split.partition("[")[0]: escape(name)}, split=split)
         else:
-            dataset = load_dataset(name, config, data_files=data_file, split=split)
+            dataset = load_dataset(name, config, split=split)
     except Exception as error:  # `datasets` wraps errors of every kind
         raise ValueError(f"dataset_name={name!r}: the data cannot be loaded: {error.__cause__ or error}") from error
-    return standardize(dataset, dataset_format, name) if dataset_format else dataset
-
-
-def standardize(dataset: Dataset, dataset_format: str, name: str) -> Dataset:
-    """
-    Turn the rows of a dataset, given in its own schema, into `prompt` and `solution` or `tests`.
-
-    Args:
-        dataset (`Dataset`): In the source's schema. Columns that the format does not return are dropped.
-        dataset_format (`str`):
-            Key of [`FORMATS`](formats.py), or the dotted path of a function from a row to a dict of columns.
-        name (`str`): What the dataset is called in messages: hub id or file.
-
-    Raises:
-        ValueError: If there is no such format, or it cannot read a row.
-    """
+    if not dataset_format:
+        return dataset
     read = FORMATS.get(dataset_format) or import_dotted("dataset format", dataset_format, FORMATS)
 
     def convert(row: dict, i: int, code: str) -> dict:
@@ -98,7 +75,6 @@ def prepare(
     dataset: Dataset,
     column_mapping: dict[str, str] | None = None,
     prompt_template: str | None = None,
-    system_prompt: str | None = None,
     conversational: bool = False,
     name: str = "The dataset",
 ) -> Dataset:
@@ -112,7 +88,6 @@ def prepare(
         prompt_template (`str`, *optional*):
             Text around each prompt; `{prompt}` stands for it, other braces are left alone. In a conversational prompt
             it applies to the last user message.
-        system_prompt (`str`, *optional*): Put before conversational prompts that have no system message.
         conversational (`bool`, *optional*, defaults to `False`): Turn string prompts into one user message.
         name (`str`, *optional*, defaults to `"The dataset"`): What the dataset is called in messages.
 
@@ -128,39 +103,30 @@ def prepare(
             "holds the prompts, for example `column_mapping: {question: prompt, answer: solution}`."
         )
     for number, prompt in enumerate(dataset["prompt"], start=1):
-        if not _is_prompt(prompt):
+        if not is_prompt(prompt):
             raise ValueError(
                 f"{name}, row {number}, column 'prompt': expected a text, or a list of messages {{role, content}}, "
                 f"got {prompt!r:.80}."
             )
-    if prompt_template is not None and "{prompt}" not in prompt_template:
-        raise ValueError(f"prompt_template={prompt_template!r}: expected the text to contain {{prompt}}.")
-    if prompt_template is None and system_prompt is None and not conversational:
+    template = "{prompt}" if prompt_template is None else prompt_template
+    if "{prompt}" not in template:
+        raise ValueError(f"prompt_template={template!r}: expected the text to contain {{prompt}}.")
+    if template == "{prompt}" and not conversational:
         return dataset
 
     def format_prompt(prompt: str | list[dict]) -> str | list[dict]:
-        template = prompt_template or "{prompt}"
-        if isinstance(prompt, str) and not conversational:
-            return template.replace("{prompt}", prompt)
-        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
-        users = [i for i, message in enumerate(messages) if message["role"] == "user"]
-        if users and prompt_template is not None:
-            asked = messages[users[-1]]
-            messages[users[-1]] = {**asked, "content": template.replace("{prompt}", asked["content"])}
-        if system_prompt and messages[0]["role"] != "system":
-            messages.insert(0, {"role": "system", "content": system_prompt})
-        return messages
+        if isinstance(prompt, str):
+            text = template.replace("{prompt}", prompt)
+            return [{"role": "user", "content": text}] if conversational else text
+        last = max((i for i, message in enumerate(prompt) if message["role"] == "user"), default=None)
+        return [
+            {**message, "content": template.replace("{prompt}", message["content"])} if i == last else message
+            for i, message in enumerate(prompt)
+        ]
 
     return dataset.map(
         lambda row: {"prompt": format_prompt(row["prompt"])}, remove_columns="prompt", desc="Formatting prompts"
     )
-
-
-def _is_prompt(prompt: Any) -> bool:
-    """Whether it is a text, or messages. The content of a message may be a list of parts, as in multimodal prompts."""
-    if isinstance(prompt, list):
-        return bool(prompt) and all(message.get("role") and message.get("content") for message in prompt)
-    return isinstance(prompt, str) and bool(prompt.strip())
 
 
 def drop_rows_without_gold(dataset: Dataset, reward_funcs: list[Callable], name: str) -> Dataset:
@@ -182,23 +148,14 @@ def drop_rows_without_gold(dataset: Dataset, reward_funcs: list[Callable], name:
 
 def drop_long_prompts(
     dataset: Dataset,
-    tokenizer: "PreTrainedTokenizerBase",
+    tokenizer: PreTrainedTokenizerBase,
     max_length: int,
     name: str,
     chat_template_kwargs: dict | None = None,
 ) -> Dataset:
     """
-    Leave out the rows whose prompt has more than `max_length` tokens, chat template included, and log how many.
-
-    Args:
-        dataset (`Dataset`): With the final prompts.
-        tokenizer (`PreTrainedTokenizerBase`): The model's.
-        max_length (`int`): The longest prompt that is kept, in tokens.
-        name (`str`): What the dataset is called in messages.
-        chat_template_kwargs (`dict`, *optional*): As in `GRPOConfig`.
-
-    Raises:
-        ValueError: If no row is left.
+    Leave out the rows whose final prompt has more than `max_length` tokens, chat template included. Logs how many.
+    Raises `ValueError` if no row is left.
     """
     refuse_chats_without_template(dataset["prompt"][:1], tokenizer, name)
 

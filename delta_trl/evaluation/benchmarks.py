@@ -4,8 +4,8 @@ import hashlib
 import json
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from datasets import Dataset
 
@@ -23,40 +23,31 @@ TEMPLATES = {"math_reward": BOXED, "code_reward": PROGRAM, "multiple_choice_rewa
 NUMBER = "_problem_number"  # a column that no file has
 
 
-@dataclass(frozen=True)
-class Benchmark:
-    """
-    Args:
-        source (`str`): Hub id, or path of a local file.
-        config (`str`, *optional*), split (`str`, *optional*, defaults to `"train"`): Of a hub dataset.
-        format (`str`, *optional*): Key of `FORMATS`; `None` for a file with `prompt` and `solution` or `tests`.
-        reward (`str`, *optional*): Its reward; `None`: `code_reward` where there are `tests`, else `math_reward`.
-        num_problems (`int`, *optional*): Size of a fixed random sample of the problems to take.
-    """
+class Benchmark(NamedTuple):
+    """Its data, and the size of the fixed random sample of its problems that is taken, if not all are."""
 
-    source: str
+    source: str  # hub id, or path of a local file
     config: str | None = None
     split: str = "train"
-    format: str | None = None
-    reward: str | None = None
+    format: str | None = None  # key of `FORMATS`; None for a file with `prompt` and `solution` or `tests`
     num_problems: int | None = None
 
 
 BENCHMARKS = {
-    "aime_2024": Benchmark("HuggingFaceH4/aime_2024", None, "train", "aime", "math_reward"),
-    "aime_2025": Benchmark("MathArena/aime_2025", None, "train", "matharena", "math_reward"),
-    "aime_2026": Benchmark("MathArena/aime_2026", None, "train", "matharena", "math_reward"),
-    "hmmt_feb_2025": Benchmark("MathArena/hmmt_feb_2025", None, "train", "matharena", "math_reward"),
-    "hmmt_nov_2025": Benchmark("MathArena/hmmt_nov_2025", None, "train", "matharena", "math_reward"),
-    "hmmt_feb_2026": Benchmark("MathArena/hmmt_feb_2026", None, "train", "matharena", "math_reward"),
-    "brumo_2025": Benchmark("MathArena/brumo_2025", None, "train", "matharena", "math_reward"),
-    "math_500": Benchmark("HuggingFaceH4/MATH-500", None, "test", "math_500", "math_reward"),
-    "gsm8k": Benchmark("openai/gsm8k", "main", "test", "gsm8k", "math_reward"),
-    "humanevalplus": Benchmark("evalplus/humanevalplus", None, "test", "humanevalplus", "code_reward"),
-    "mbppplus": Benchmark("evalplus/mbppplus", None, "test", "mbppplus", "code_reward"),
-    "livecodebench": Benchmark("lighteval/code_generation_lite", "v6", "test", "livecodebench", "code_reward"),
-    "gpqa_diamond": Benchmark("Idavidrein/gpqa", "gpqa_diamond", "train", "gpqa", "multiple_choice_reward"),
-    "mmlu_pro": Benchmark("TIGER-Lab/MMLU-Pro", None, "test", "mmlu_pro", "multiple_choice_reward", 600),
+    "aime_2024": Benchmark("HuggingFaceH4/aime_2024", None, "train", "aime"),
+    "aime_2025": Benchmark("MathArena/aime_2025", None, "train", "matharena"),
+    "aime_2026": Benchmark("MathArena/aime_2026", None, "train", "matharena"),
+    "hmmt_feb_2025": Benchmark("MathArena/hmmt_feb_2025", None, "train", "matharena"),
+    "hmmt_nov_2025": Benchmark("MathArena/hmmt_nov_2025", None, "train", "matharena"),
+    "hmmt_feb_2026": Benchmark("MathArena/hmmt_feb_2026", None, "train", "matharena"),
+    "brumo_2025": Benchmark("MathArena/brumo_2025", None, "train", "matharena"),
+    "math_500": Benchmark("HuggingFaceH4/MATH-500", None, "test", "math_500"),
+    "gsm8k": Benchmark("openai/gsm8k", "main", "test", "gsm8k"),
+    "humanevalplus": Benchmark("evalplus/humanevalplus", None, "test", "humanevalplus"),
+    "mbppplus": Benchmark("evalplus/mbppplus", None, "test", "mbppplus"),
+    "livecodebench": Benchmark("lighteval/code_generation_lite", "v6", "test", "livecodebench"),
+    "gpqa_diamond": Benchmark("Idavidrein/gpqa", "gpqa_diamond", "train", "gpqa"),
+    "mmlu_pro": Benchmark("TIGER-Lab/MMLU-Pro", None, "test", "mmlu_pro", 600),
 }
 GROUPS = {
     "paper_math": list(BENCHMARKS)[:7],
@@ -67,86 +58,61 @@ GROUPS = {
 
 def resolve(names: list[str]) -> dict[str, Benchmark]:
     """
-    Benchmarks by name. A name is one of `BENCHMARKS`, one of `GROUPS`, the path of a local file, `name=source` (the
-    benchmark `name` with data from another hub id or a local file), or `label=path` (a file under that label).
-
-    Raises:
-        ValueError: If a name is unknown or is given twice.
+    Benchmarks by name. A name is one of `BENCHMARKS`, one of `GROUPS`, the path of a local file, or `name=source`: the
+    benchmark `name` with data from another hub id or a local file. Raises `ValueError` for others, and names given
+    twice.
     """
     chosen: dict[str, Benchmark] = {}
     for given in (part for name in names for part in GROUPS.get(name, [name])):
-        label, equals, source = given.partition("=")
-        if not equals and Path(given).suffix in LOCAL_FORMATS:
-            label, source, benchmark = Path(given).stem, given, Benchmark(given)
-        elif label in BENCHMARKS:
-            benchmark = BENCHMARKS[label]
-        elif Path(source).suffix in LOCAL_FORMATS:
-            benchmark = Benchmark(source)
+        label, _, source = given.partition("=")
+        if label in BENCHMARKS:
+            benchmark = BENCHMARKS[label]._replace(source=source or BENCHMARKS[label].source)
+        elif Path(given).suffix in LOCAL_FORMATS:
+            label, benchmark = Path(given).stem, Benchmark(given)
         else:
             known = [*BENCHMARKS, *GROUPS]
             raise ValueError(
                 f"Unknown benchmark {label!r}{nearest(label, known)}. Expected one of {', '.join(known)}, "
-                f"`name=source`, or the path of a file of {', '.join(LOCAL_FORMATS)}, also as `label=path`."
+                f"`name=source`, or the path of a file of {', '.join(LOCAL_FORMATS)}."
             )
         if label in chosen:
-            raise ValueError(f"The benchmark {label!r} is named twice. Files can be named: `label=path`.")
-        chosen[label] = replace(benchmark, source=source or benchmark.source)
+            raise ValueError(f"The benchmark {label!r} is named twice.")
+        chosen[label] = benchmark
     return chosen
 
 
-@dataclass(frozen=True)
-class Problems:
-    """
-    A loaded benchmark.
-
-    Args:
-        rows (`Dataset`):
-            With the final `prompt`, its gold, and in the column `NUMBER` the problem's place in the source, from 1.
-        reward (`Callable`): Scores completions.
-        left_out (`int`): Problems without a gold that can be used.
-        settings (`dict`):
-            Where the problems come from and how they are put and scored; `problems` is a hash of problems and golds,
-            without the text that the template puts around them.
-    """
-
-    rows: Dataset
-    reward: Callable
-    left_out: int
-    settings: dict
-
-
-def load_problems(name: str, benchmark: Benchmark, args: EvalArguments, chats: bool) -> Problems:
+def load_problems(name: str, benchmark: Benchmark, args: EvalArguments, chats: bool) -> tuple[Dataset, Callable, dict]:
     """
     Load a benchmark the way that training loads its data.
 
     Args:
         name (`str`): What it is called in messages.
         benchmark (`Benchmark`), args ([`EvalArguments`]): What it is, and the options that replace parts of it.
-        chats (`bool`): Whether to turn prompts into chats, unless `args` say.
+        chats (`bool`): Whether the prompts of named benchmarks become chats, unless `args` say.
 
-    Raises:
-        ValueError, OSError: See the functions of `delta_trl.data.loading`.
+    Returns:
+        `tuple[Dataset, Callable, dict]`: Rows with the final `prompt`, its gold, and in the column `NUMBER` the
+        problem's place in the source, from 1; the reward; settings. Among these, `problems` is a hash of problems and
+        golds, without the text that the template puts around them.
     """
     assert isinstance(args.reward_kwargs, dict)  # since `EvalArguments` has read it
     form = args.dataset_format or benchmark.format
     dataset = load(benchmark.source, benchmark.config, benchmark.split, form)
     dataset = prepare(dataset, name=benchmark.source)  # checks prompts
     dataset = dataset.add_column(NUMBER, list(range(1, len(dataset) + 1)))
-    default = "code_reward" if "tests" in dataset.column_names else "math_reward"
-    reward_name = args.reward or benchmark.reward or default
+    own = {"tests": "code_reward", "choices": "multiple_choice_reward"}
+    default = next((own[column] for column in own if column in dataset.column_names), "math_reward")
+    reward_name = args.reward or default
     reward = get_reward(reward_name, **(args.reward_kwargs.get(reward_name) or {}))
     check_columns(dataset, [reward], [reward_name], benchmark.source)
     usable = drop_rows_without_gold(dataset, [reward], name)
-    size = args.num_problems or benchmark.num_problems
-    if size is not None and size < len(usable):
-        usable = usable.select(sorted(random.Random(0).sample(range(len(usable)), size)))
+    left_out, size = len(dataset) - len(usable), args.num_problems or benchmark.num_problems or len(usable)
+    usable = usable.select(sorted(random.Random(0).sample(range(len(usable)), min(size, len(usable)))))
     content = hashlib.sha256()
     for row in usable:  # all columns: a reward may read any
         content.update(json.dumps(row, sort_keys=True, default=str).encode())
-    template = args.prompt_template or TEMPLATES.get(benchmark.reward or "")
-    if args.conversational is not None:
-        chats = args.conversational
-    rows = prepare(usable, prompt_template=template, conversational=chats, name=name)
+    template = args.prompt_template or (TEMPLATES[default] if benchmark.format else None)
+    chats = (chats and benchmark.format is not None) if args.conversational is None else args.conversational
     settings = {
         "source": benchmark.source,
         "dataset_format": form,
@@ -154,6 +120,7 @@ def load_problems(name: str, benchmark: Benchmark, args: EvalArguments, chats: b
         "prompt_template": template,
         "conversational": chats,
         "num_problems": len(usable),
+        "left_out": left_out,
         "problems": content.hexdigest()[:16],
     }
-    return Problems(rows, reward, len(dataset) - len(usable), settings)
+    return prepare(usable, prompt_template=template, conversational=chats, name=name), reward, settings

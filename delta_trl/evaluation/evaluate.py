@@ -1,14 +1,13 @@
 """`delta-trl eval`: sample a model on benchmarks, score the samples, and print a table."""
 
 import asyncio
-import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 
+from datasets import Dataset
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase, TrainerState
 from trl.trainer.utils import is_async_callable
@@ -21,23 +20,21 @@ from ..policy.prompts import prompt_ids
 from ..rewards.failures import explain_failures
 from ..rewards.reasoning import warn_of_hidden_reasoning
 from .arguments import EvalArguments
-from .benchmarks import NUMBER, Problems, load_problems, resolve
-from .generation import Generate, Sampling, TransformersGenerator, VLLMGenerator
-from .results import Samples, finished, numbers, show
+from .benchmarks import NUMBER, load_problems, resolve
+from .generation import Generate, TransformersGenerator, VLLMGenerator
+from .results import finished, numbers, read_samples, show
 
 
 logger = logging.getLogger(__name__)
 
 # Options that say where and which. All others, and the settings of the benchmark, decide what is sampled
 NO_SETTINGS = ("benchmarks", "output_dir", "use_cpu")
-VERSIONS = ("delta-trl", "torch", "transformers", "math-verify")
 
 
 def main(args: list[str]) -> None:
     """Evaluate a model. Raises `UsageError` for a user's mistake."""
     arguments: EvalArguments
     (arguments,) = parse([EvalArguments], args, prog="delta-trl eval")
-    assert arguments.output_dir  # as `EvalArguments` has checked
     try:
         results = evaluate(arguments)
     except (ValueError, OSError, ImportError) as error:
@@ -56,89 +53,64 @@ def evaluate(args: EvalArguments) -> dict[str, dict]:
         ValueError, OSError, ImportError: If the model or the data cannot be loaded, or do not fit each other.
         UsageError: If a benchmark is finished with other settings.
     """
-    assert args.benchmarks
-    assert args.output_dir
-    assert isinstance(args.chat_template_kwargs, dict)
-    folder, source = Path(args.output_dir), args.source()
+    folder, source, template = Path(args.output_dir), args.source(), args.chat_template_kwargs
+    assert isinstance(template, dict)  # since `EvalArguments` has read it
     tokenizer, config = source.tokenizer(), source.config()
-    problems = {}
-    for name, benchmark in resolve(args.benchmarks).items():
-        chats = benchmark.format is not None and tokenizer.chat_template is not None
-        one = problems[name] = load_problems(name, benchmark, args, chats)
-        prompts, template = one.rows["prompt"], args.chat_template_kwargs
-        warnings = check_prompts(prompts, tokenizer, config, args.max_completion_length, name, template)
-        for warning in (*warnings, *warn_of_hidden_reasoning([one.reward], prompts, tokenizer, template)):
-            logger.warning(warning)
-    rewards = {one.settings["reward"] for one in problems.values()}
-    if unknown := set(args.reward_kwargs or ()) - rewards:
-        raise ValueError(f"reward_kwargs names {sorted(unknown)}, but the rewards here are {sorted(rewards)}.")
+    has_template = tokenizer.chat_template is not None
+    problems = {
+        name: load_problems(name, benchmark, args, has_template)
+        for name, benchmark in resolve(args.benchmarks).items()
+    }
     given = {name: value for name, value in asdict(args).items() if name not in NO_SETTINGS}
-    settings = {name: given | one.settings for name, one in problems.items()}
+    settings = {name: given | own for name, (_, _, own) in problems.items()}
+    for name, (rows, reward, _) in problems.items():
+        prompts = rows["prompt"]
+        warnings = check_prompts(prompts, tokenizer, config, args.max_completion_length, name, template)
+        for warning in (*warnings, *warn_of_hidden_reasoning([reward], prompts, tokenizer, template)):
+            logger.warning(warning)
     todo = [name for name in problems if not finished(folder, name, settings[name])]
     if skipped := [name for name in problems if name not in todo]:
         print(f"finished before, not sampled again: {', '.join(skipped)}")
     if todo:
-        chats = any(not isinstance(one.rows[0]["prompt"], str) for one in problems.values())
-        sampling = Sampling(args.temperature, args.top_p, args.max_completion_length, chats)
-        generate: Generate
-        if args.use_vllm:
-            assert isinstance(args.vllm_kwargs, dict)
-            generate = VLLMGenerator(source, sampling, args.vllm_kwargs)
-        else:
-            generate = TransformersGenerator(source, sampling, args.device())
-        for name in todo:
-            _evaluate_benchmark(folder, name, problems[name], settings[name], args, tokenizer, generate)
+        folder.mkdir(parents=True, exist_ok=True)
+        chats = any(not isinstance(rows[0]["prompt"], str) for rows, _, _ in problems.values())
+        generate = (VLLMGenerator if args.use_vllm else TransformersGenerator)(args, chats)
+    for name in todo:
+        rows, reward, _ = problems[name]
+        part = folder / f"{name}.jsonl.part"
+        with part.open("w", encoding="utf-8") as file:
+            for sample in _sample(name, rows, reward, args, tokenizer, generate):
+                file.write(json.dumps(sample, ensure_ascii=False, default=str) + "\n")
+        part.replace(folder / f"{name}.jsonl")
+        results = numbers([read_samples(folder, name, args.num_generations)])
+        write_json({"settings": settings[name], "results": results}, folder / f"{name}.json")
     return {name: json.loads((folder / f"{name}.json").read_text()) for name in problems}
 
 
-def _evaluate_benchmark(
-    folder: Path,
+def _sample(
     name: str,
-    problems: Problems,
-    settings: dict,
+    problems: Dataset,
+    reward: Callable,
     args: EvalArguments,
     tokenizer: PreTrainedTokenizerBase,
     generate: Generate,
-) -> None:
-    """Write a benchmark's samples, then its results file."""
-    samples = folder / f"{name}.jsonl"
-    part = samples.with_name(f"{samples.name}.part")
-    samples.parent.mkdir(parents=True, exist_ok=True)
-    with part.open("w", encoding="utf-8") as file:
-        for sample in _sample(name, problems, args, tokenizer, generate):
-            file.write(json.dumps(sample, ensure_ascii=False, default=str) + "\n")
-    part.replace(samples)
-    results = numbers([Samples(folder, name, args.num_generations)]) | {"left_out": problems.left_out}
-    if results["unscored"]:
-        logger.warning(
-            f"{name}: {results['unscored']} of {results['problems'] * args.num_generations} samples could not be "
-            "scored and count neither as right nor as wrong."
-        )
-    versions = {package: version(package) for package in VERSIONS}
-    write_json({"settings": settings, "versions": versions, "results": results}, folder / f"{name}.json")
-
-
-def _sample(
-    name: str, problems: Problems, args: EvalArguments, tokenizer: PreTrainedTokenizerBase, generate: Generate
 ) -> Iterator[dict]:
     """The samples of a benchmark in order, scored; `batch_size` of them are sampled together."""
-    assert args.batch_size
-    assert isinstance(args.chat_template_kwargs, dict)
-    k = args.num_generations
-    total = len(problems.rows) * k
-    for start in tqdm(range(0, total, args.batch_size), desc=name, unit="batch"):
-        places = [divmod(i, k) for i in range(start, min(start + args.batch_size, total))]
-        read = {i: problems.rows[i] for i, _ in dict(places).items()}  # once: tests can be large
-        rows = [read[i] for i, _ in places]
-        ids = prompt_ids(tokenizer, [row["prompt"] for row in rows], args.chat_template_kwargs)
-        seeds = [sample_seed(args.seed, name, row[NUMBER], j) for row, (_, j) in zip(rows, places, strict=True)]
-        completions = generate(ids, seeds)
+    k, size = args.num_generations, args.batch_size or (128 if args.use_vllm else 16)
+    total, template = len(problems) * k, args.chat_template_kwargs
+    assert isinstance(template, dict)
+    for start in tqdm(range(0, total, size), desc=name, unit="batch"):
+        places = range(start, min(start + size, total))
+        read = {i: problems[i] for i in {place // k for place in places}}  # once: tests can be large
+        rows = [read[place // k] for place in places]
+        ids = prompt_ids(tokenizer, [row["prompt"] for row in rows], template)
+        completions = generate(ids, [args.seed * total + place for place in places])
         texts = tokenizer.batch_decode([one.ids for one in completions], skip_special_tokens=True)
-        rewards, extra = call_reward(problems.reward, rows, texts, [one.ids for one in completions])
-        for i, (row, (_, j), one) in enumerate(zip(rows, places, completions, strict=True)):
+        rewards, logged = call_reward(reward, rows, texts, [one.ids for one in completions])
+        for i, (place, row, one) in enumerate(zip(places, rows, completions, strict=True)):
             ours = {
                 "problem": row[NUMBER],
-                "sample": j,
+                "sample": place % k,
                 "prompt": row["prompt"],
                 "completion": texts[i],
                 "reward": rewards[i],
@@ -146,27 +118,15 @@ def _sample(
                 "truncated": one.truncated,
             }
             columns = {column: row[column] for column in row if column not in (NUMBER, "tests")}  # tests are large
-            logged = {column: values[i] for column, values in extra.items()}
-            yield ours | logged | columns | ours
-
-
-def sample_seed(seed: int, benchmark: str, problem: int, sample: int) -> int:
-    """A 63-bit seed for one sample, the same in every run."""
-    digest = hashlib.sha256(f"{seed}/{benchmark}/{problem}/{sample}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 1
+            # ours come first, and a column of the same name does not replace them
+            yield ours | {column: values[i] for column, values in logged.items()} | columns | ours
 
 
 def call_reward(
     reward: Callable, rows: list[dict], texts: list[str], ids: list[list[int]]
 ) -> tuple[list[float | None], dict[str, list]]:
-    """
-    Call a reward as the trainer does.
-
-    Returns:
-        `tuple[list[float | None], dict[str, list]]`: The rewards, `None` where there is none, and the columns that the
-        reward logs about each completion.
-    """
-    extra: dict[str, list] = {}
+    """Call a reward as the trainer does. Returns the rewards, and the columns that it logs about completions."""
+    logged: dict[str, list] = {}
     chat = not isinstance(rows[0]["prompt"], str)
     func = explain_failures(reward, getattr(reward, "__name__", type(reward).__name__))
     columns = {column: [row[column] for row in rows] for column in rows[0] if column not in ("prompt", NUMBER)}
@@ -175,8 +135,8 @@ def call_reward(
         "completions": [[{"role": "assistant", "content": text}] if chat else text for text in texts],
         "completion_ids": ids,
         "trainer_state": TrainerState(),
-        "log_extra": lambda column, values: extra.update({column: list(values)}),
+        "log_extra": lambda column, values: logged.update({column: list(values)}),
         "log_metric": lambda *_: None,
     }
     result = func(**columns | ours)  # a column cannot replace one of these
-    return asyncio.run(result) if is_async_callable(reward) else result, extra
+    return asyncio.run(result) if is_async_callable(reward) else result, logged

@@ -1,5 +1,5 @@
 """
-avg@k, pass@k, bootstrap intervals and tests on rewards of shape (problems, samples).
+avg@k, pass@k and bootstrap intervals of rewards of shape (problems, samples).
 
 A missing reward is NaN: it counts as no sample, never as 0.
 """
@@ -11,10 +11,9 @@ import numpy as np
 
 
 RESAMPLES = 10_000
-BLOCK = 500  # of them that are drawn at a time
 ENDS = (0.025, 0.975)  # of an interval of 95 %, as quantiles of the resamples
 ENOUGH = 10  # problems, or an audit's prompts: of 3, intervals of 95 % hold the mean 77 % of the time
-ROUNDING = 1e-12  # a mean of differences as small as this is 0
+ROUNDING = 1e-12  # values that differ by no more are equal
 
 
 def problem_means(rewards: np.ndarray) -> np.ndarray:  # (P, k) -> (P,)
@@ -24,15 +23,10 @@ def problem_means(rewards: np.ndarray) -> np.ndarray:  # (P, k) -> (P,)
     return np.divide(totals, counts, out=np.full(len(rewards), np.nan), where=counts > 0)
 
 
-def run_means(rewards: np.ndarray) -> np.ndarray:  # (P, k) -> (k,)
-    """The accuracy of each evaluation run: run i is sample i of every problem. Runs without a score are left out."""
-    return _scored(problem_means(rewards.T))
-
-
 def avg_at_k(rewards: np.ndarray) -> float:
     """avg@k: the mean over problems of their mean reward. NaN if nothing was scored."""
-    means = _scored(problem_means(rewards))
-    return float(means.mean()) if len(means) else math.nan
+    means = problem_means(rewards)
+    return float(np.nanmean(means)) if np.isfinite(means).any() else math.nan
 
 
 def pass_at_k(rewards: np.ndarray, k: int) -> float:
@@ -54,61 +48,23 @@ def pass_at_k(rewards: np.ndarray, k: int) -> float:
 
 def bootstrap_interval(benchmarks: Sequence[np.ndarray]) -> tuple[float, float]:
     """
-    Percentile bootstrap interval, of 95 %, of avg@k over problems. NaN with fewer than `ENOUGH` scored problems, or if
-    all their means are equal: it would be far too narrow.
+    Percentile bootstrap interval, of 95 %, of the mean over all problems.
 
     Args:
         benchmarks (`Sequence[np.ndarray]`):
-            Rewards (P_b, k) of each benchmark. Problems are resampled within each; the interval is that of the average
-            over all problems.
-    """
-    means = [_scored(problem_means(rewards)) for rewards in benchmarks]
-    return _interval(means, _resampled_means(means))
-
-
-def scored_for_both(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The rewards (P, k) and (P, k') of those of P problems that have a scored sample of both models."""
-    both = ~np.isnan(problem_means(first) + problem_means(second))
-    return first[both], second[both]
-
-
-def paired_bootstrap(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> tuple[float, float, float, float]:
-    """
-    Paired bootstrap over problems: the same problems are drawn for both models.
-
-    Args:
-        first, second (`Sequence[np.ndarray]`):
-            Rewards (P_b, k) of each benchmark, of problems scored for both; the numbers of samples may differ.
+            Values (P_b,) of the problems of each benchmark, which are resampled within it: mean rewards, or of a
+            paired comparison their differences. NaN is left out.
 
     Returns:
-        `tuple[float, float, float, float]`: avg@k of `first` minus that of `second`, the interval of it, and p, the
-        share of resamples in which `first` is not ahead (with one added to both counts, so that it is never 0). With
-        fewer than `ENOUGH` problems, interval and p are NaN; the interval also if all differences are equal.
+        `tuple[float, float]`: NaN with fewer than `ENOUGH` problems, or if all values are equal: the interval would be
+        far too narrow.
     """
-    differences = [problem_means(a) - problem_means(b) for a, b in zip(first, second, strict=True)]
-    every, resampled = np.concatenate(differences), _resampled_means(differences)
-    difference = float(every.mean()) if len(every) else math.nan
-    p = (1 + (resampled <= ROUNDING).sum()) / (RESAMPLES + 1) if len(every) >= ENOUGH else math.nan
-    return difference, *_interval(differences, resampled), float(p)
-
-
-def _scored(means: np.ndarray) -> np.ndarray:
-    return means[~np.isnan(means)]
-
-
-def _resampled_means(groups: Sequence[np.ndarray]) -> np.ndarray:  # (RESAMPLES,)
-    """Means over all groups, each resampled within itself."""
-    rng, totals = np.random.default_rng(0), np.zeros(RESAMPLES)
-    for values in filter(len, groups):
-        for start in range(0, RESAMPLES, BLOCK):
-            drawn = rng.integers(0, len(values), (BLOCK, len(values)))
-            totals[start : start + BLOCK] += values[drawn].sum(axis=1)
-    return totals / max(1, sum(map(len, groups)))
-
-
-def _interval(groups: Sequence[np.ndarray], resampled: np.ndarray) -> tuple[float, float]:
+    groups = [values[~np.isnan(values)] for values in benchmarks]
     every = np.concatenate(groups)
     if len(every) < ENOUGH or np.ptp(every) <= ROUNDING:
         return math.nan, math.nan
-    low, high = np.quantile(resampled, ENDS)
+    rng, resampled = np.random.default_rng(0), np.zeros(RESAMPLES)
+    for values in filter(len, groups):
+        resampled += [values[rng.integers(0, len(values), len(values))].sum() for _ in range(RESAMPLES)]
+    low, high = np.quantile(resampled / len(every), ENDS)
     return float(low), float(high)

@@ -13,27 +13,17 @@ import numpy as np
 
 from ..arguments.errors import UsageError
 from ..files import differences, in_words
-from .metrics import avg_at_k, bootstrap_interval, pass_at_k, run_means
-from .sampling import describe
+from .metrics import avg_at_k, bootstrap_interval, pass_at_k, problem_means
 
 
-class Samples:
+def read_samples(folder: Path, name: str, k: int) -> np.ndarray:
     """
-    The samples of a finished benchmark, as arrays of shape (problems, k).
-
-    Attributes:
-        rewards (`np.ndarray`): NaN where there is no reward.
-        lengths (`np.ndarray`): In tokens, the end token included.
-        truncated (`np.ndarray`): Whether the length limit cut it off.
+    The samples of a finished benchmark, of shape (3, problems, k): rewards, NaN where there is none; lengths in
+    tokens, the end token included; whether the length limit cut them off.
     """
-
-    def __init__(self, folder: Path, name: str, k: int):
-        values = []
-        with (folder / f"{name}.jsonl").open(encoding="utf-8") as file:
-            for row in map(json.loads, file):
-                reward = np.nan if row["reward"] is None else row["reward"]
-                values.append((reward, row["length"], row["truncated"]))
-        self.rewards, self.lengths, self.truncated = np.array(values, dtype=float).reshape(-1, k, 3).transpose(2, 0, 1)
+    with (folder / f"{name}.jsonl").open(encoding="utf-8") as file:
+        values = [[row["reward"], row["length"], row["truncated"]] for row in map(json.loads, file)]
+    return np.array(values, dtype=float).reshape(-1, k, 3).transpose(2, 0, 1)
 
 
 def finished(folder: Path, name: str, settings: dict) -> bool:
@@ -54,21 +44,19 @@ def finished(folder: Path, name: str, settings: dict) -> bool:
     return True
 
 
-def numbers(samples: Sequence[Samples]) -> dict:
-    """The results on some benchmarks together, over all of their problems."""
-    rewards = np.concatenate([one.rewards for one in samples])
+def numbers(samples: Sequence[np.ndarray]) -> dict:
+    """The results on some benchmarks together, over all of their problems. `samples` as [`read_samples`]."""
+    rewards, lengths, truncated = np.concatenate(samples, axis=1)
     k = rewards.shape[1]
     powers = [2**i for i in range(k.bit_length()) if 2**i < k]
-    low, high = bootstrap_interval([one.rewards for one in samples])
     return {
         "problems": len(rewards),
         "avg_at_k": number(avg_at_k(rewards)),
-        "interval": [number(low), number(high)],
+        "interval": list(map(number, bootstrap_interval([problem_means(one[0]) for one in samples]))),
         "pass_at_k": {str(n): number(pass_at_k(rewards, n)) for n in (*powers, k)},
-        "truncated": float(np.concatenate([one.truncated for one in samples]).mean()),
-        "mean_length": float(np.concatenate([one.lengths for one in samples]).mean()),
+        "truncated": float(truncated.mean()),
+        "mean_length": float(lengths.mean()),
         "unscored": int(np.isnan(rewards).sum()),
-        "runs": run_means(rewards).tolist(),
     }
 
 
@@ -77,15 +65,20 @@ def number(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
+def described(settings: dict) -> str:
+    """The model, and how it was sampled."""
+    sampling = "temperature {temperature:g}, top-p {top_p:g}, k = {num_generations}".format(**settings)
+    return f"{settings['model_name_or_path']}, {sampling}"
+
+
 def show(folder: Path, results: dict[str, dict]) -> None:
     """Print the table of finished benchmarks; `results` are the contents of their results files, by name."""
     settings = next(iter(results.values()))["settings"]
     k = settings["num_generations"]
-    sampling = describe(settings["temperature"], settings["top_p"])
-    print(f"{settings['model_name_or_path']}, {sampling}, k = {k}")
+    print(described(settings))
     rows = {name: one["results"] for name, one in results.items()}
     if len(rows) > 1:  # over problems: a benchmark weighs as much as it has
-        rows["average (by problems)"] = numbers([Samples(folder, name, k) for name in results])
+        rows["average (by problems)"] = numbers([read_samples(folder, name, k) for name in results])
     cells = [
         [
             name,
@@ -99,17 +92,8 @@ def show(folder: Path, results: dict[str, dict]) -> None:
         ]
         for name, one in rows.items()
     ]
-    titles = [
-        "benchmark",
-        "problems",
-        f"avg@{k}",
-        "95 % interval",
-        f"pass@{k}",
-        "truncated",
-        "mean length",
-        "unscored",
-    ]
-    print_table([titles, *cells])
+    quality = (f"avg@{k}", "95 % interval", f"pass@{k}")
+    print_table([["benchmark", "problems", *quality, "truncated", "mean length", "unscored"], *cells])
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:
@@ -123,7 +107,7 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
 
 def mean(value: float | None) -> str:
     """A mean reward, on the scale of the rewards, as training prints it."""
-    return "?" if value is None else f"{value:.3f}"
+    return "?" if value is None or np.isnan(value) else f"{value:.3f}"
 
 
 def interval(ends: Sequence[float | None]) -> str:

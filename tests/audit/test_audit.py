@@ -208,14 +208,11 @@ def test_what_is_left_out_is_counted(model, tmp_path, capsys):
         ({"rules": ["own_audited.Broken"]}, "rules='own_audited.Broken'"),
         ({"num_prompts": 0}, "num_prompts"),
         ({"model_name_or_path": "no/such/model"}, "no/such/model"),
-        ({"output_dir": ""}, "output_dir"),
     ],
 )
 def test_mistakes_are_one_line(tmp_path, own, model, sums, monkeypatch, capsys, changes, message):
-    changes = dict(changes)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    folder = changes.pop("output_dir", tmp_path / "audit")
-    assert audit(folder, model, sums, **changes) == 2
+    assert audit(tmp_path / "audit", model, sums, **changes) == 2
     error = capsys.readouterr().err
     assert message in error
     assert "Traceback" not in error

@@ -10,7 +10,7 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from tokenizers.normalizers import Strip
-from transformers import AutoModelForCausalLM, AutoTokenizer, T5Config, T5ForConditionalGeneration
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from delta_trl.cli import main
 from delta_trl.report import read_run
@@ -106,28 +106,9 @@ def test_records_and_report(data, tmp_path, capsys, gradient, lines):
     assert ours.std() > 0.05
 
 
-@pytest.mark.parametrize("gradient", ["topk_hidden", "lm_head"])
-def test_other_token_gradients(data, tmp_path, gradient):
-    explain(
-        "--model_name_or_path",
-        MODEL,
-        "--data",
-        data,
-        "--output_dir",
-        tmp_path,
-        "--rule",
-        f"delta:token_gradient={gradient}",
-    )
-    coefficients = np.concatenate([c.coefficients for group in read_run(tmp_path).groups for c in group.completions])
-    assert coefficients.mean() == pytest.approx(1, abs=1e-4)
-    assert coefficients.std() > 0.05
-
-
 def test_an_adapter(tmp_path):
-    base = tiny.model()
-    base.save_pretrained(tmp_path / "base")
-    tiny.tokenizer().save_pretrained(tmp_path / "base")
-    base.name_or_path = str(tmp_path / "base")
+    tiny.save(tmp_path / "base")
+    base = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
     get_peft_model(base, LoraConfig(r=2, init_lora_weights=False)).save_pretrained(tmp_path / "adapter")
     (tmp_path / "data.jsonl").write_text(
         "\n".join(json.dumps({"prompt": "1+1=", "completion": text, "reward": len(text)}) for text in ("2", "11"))
@@ -151,28 +132,15 @@ PAIR = [{"prompt": "1+1=", "completion": text, "reward": reward} for text, rewar
 def models(tmp_path_factory):
     """A tiny model in `model`, and others with something wrong."""
     folder = tmp_path_factory.mktemp("models")
-    model, tokenizer = tiny.model(max_position_embeddings=16), tiny.tokenizer()
-    model.save_pretrained(folder / "model")
-    tokenizer.save_pretrained(folder / "model")
-    t5 = T5Config(vocab_size=41, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)
-    others = {
-        "headless": model.model,
-        "small": tiny.model(vocab_size=20),
-        "t5": T5ForConditionalGeneration(t5),
-    }
-    for name, other in others.items():
-        other.save_pretrained(folder / name)
-        tokenizer.save_pretrained(folder / name)
-    for name in ("half", "strips", "chats"):
+    tiny.save(folder / "model", max_position_embeddings=16)
+    tiny.save(folder / "small", vocab_size=20)
+    for name in ("strips", "chats"):
         shutil.copytree(folder / "model", folder / name)
-    weights = folder / "half" / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:5000])
     strips, chats = tiny.tokenizer(), tiny.tokenizer()
     strips.backend_tokenizer.normalizer = Strip()
     strips.save_pretrained(folder / "strips")
     chats.chat_template = "{{ messages[0].content if messages[0].role == 'user' else raise_exception('Users only!') }}"
     chats.save_pretrained(folder / "chats")
-    (folder / "empty").mkdir()
     return folder
 
 
@@ -216,7 +184,6 @@ def test_what_the_model_cannot_read_names_the_line(refused, models, model, row):
     [
         *(("rule", rule) for rule in ("dleta", "delta:lm_head", "delta:token_gradient=half")),
         *(("dtype", "float3"), ("batch_size", 0), ("data", "none")),
-        ("model_name_or_path", ""),
     ],
 )
 def test_a_wrong_value_names_its_option(refused, tmp_path, option, value):

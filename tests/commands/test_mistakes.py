@@ -18,8 +18,12 @@ MISTAKES = {
     "--config none.yaml": "none.yaml",
     "--learning_rat 1e-5": "learning_rate",
     "--base_model model": "model_name_or_path",
-    "--num_processes 2": "--dry_run",
     "--dataset_name none.jsonl": "none.jsonl",
+    "--dataset_train_split validation": "'validation'",
+    "--dataset_name unreadable.jsonl --reward_funcs math_reward": "golds",
+    "--dataset_name dicts.jsonl --reward_funcs math_reward": "'solution'",
+    "--config list.yaml": "dataset_name",
+    "--config empty.yaml": "empty.yaml",
     "--dataset_name questions.jsonl": "column_mapping",
     "--dataset_name prompts.jsonl --reward_funcs math_reward": "'solution'",
     "--dataset_name dates.jsonl --reward_funcs math_reward": "'solution'",
@@ -60,7 +64,11 @@ def folder(tmp_path_factory):
         "dates": [{"prompt": "When?", "solution": "2024-01-05"}],
         "nulls": [{"prompt": "1+1=", "solution": "2"}, {"prompt": None, "solution": "2"}],
         "blank": [{"prompt": "1+1=", "solution": " "}],
+        "dicts": [{"prompt": "1+1=", "solution": {"answer": 2}}],
+        "unreadable": [{"prompt": "1+1=", "solution": r"\begin{tikzpicture}"}],
     }
+    tiny.recipe(folder, "list", model_name_or_path="model", dataset_name=["train.jsonl", "more.jsonl"])
+    (folder / "empty.yaml").touch()
     for name, lines in rows.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines * 8))
     (folder / "my_rewards.py").write_text("def bare(completions): ...\n")
@@ -84,8 +92,7 @@ def call(folder, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("words", "flags", "name"),
     [
-        *((words, ["--dry_run"], name) for words, name in MISTAKES.items() if "num_processes" not in words),
-        ("--num_processes 2", [], "--dry_run"),
+        *((words, ["--dry_run"], name) for words, name in MISTAKES.items()),
         *((words, [], name) for words, name in ONLY_TRAINING.items()),
         ("--dataset_name nulls.jsonl", [], "row 2"),
         ("--per_device_train_batch_size 80", [], "16 rows"),

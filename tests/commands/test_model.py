@@ -12,7 +12,9 @@ from delta_trl import DeltaGRPOConfig
 from delta_trl.commands.model import end_turns
 from delta_trl.commands.recipe import parse_recipe
 from delta_trl.commands.train import build
-from delta_trl.evaluation.generation import ModelSource, Sampling, TransformersGenerator
+from delta_trl.evaluation.arguments import EvalArguments
+from delta_trl.evaluation.generation import TransformersGenerator
+from delta_trl.evaluation.source import ModelSource
 from delta_trl.policy.prompts import turn_end
 
 from ..corpus import tiny
@@ -61,8 +63,8 @@ def test_evaluations_of_chats_stop_where_training_does(tmp_path):
     end, text = tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"])
     tiny.model(vocab_size=len(tokenizer), eos_token_id=text).save_pretrained(tmp_path)
     for chats, expected in ((True, [text, end]), (False, [text])):
-        sampling = Sampling(1.0, 1.0, 8, chats)
-        assert TransformersGenerator(ModelSource(str(tmp_path)), sampling, torch.device("cpu")).end == expected
+        args = EvalArguments(model_name_or_path=str(tmp_path), benchmarks=[], output_dir="", use_cpu=True)
+        assert TransformersGenerator(args, chats).end == expected
 
 
 def test_what_is_declared_or_asked_for_stays(tmp_path):
@@ -85,30 +87,14 @@ def test_training_stops_at_both_and_saves_so(tmp_path):
     tokenizer = save_tokenizer(tmp_path / "model")
     ends = tokenizer.convert_tokens_to_ids(["<|endoftext|>", "<|im_end|>"])
     tiny.model(vocab_size=len(tokenizer), eos_token_id=ends[0]).save_pretrained(tmp_path / "model")
-    tiny.dataset().to_json(tmp_path / "train.jsonl")
-    flags = {
-        "model_name_or_path": tmp_path / "model",
-        "dataset_name": tmp_path / "train.jsonl",
-        "conversational": True,
-        "reward_funcs": "tests.commands.test_model.reward",
-        "output_dir": tmp_path / "run",
-        "use_cpu": True,
-        "bf16": False,
-        "num_generations": 4,
-        "max_completion_length": 64,
-        "max_steps": 1,
-        "save_strategy": "no",
-        "report_to": "none",
-    }
-    words = [word for key, value in flags.items() for word in (f"--{key}", str(value))]
-    trainer = build(*parse_recipe(words))
+    options = {"conversational": True, "reward_funcs": ["tests.commands.test_model.reward"]}
+    recipe = tiny.recipe(tmp_path, **options, max_completion_length=64, max_steps=1)
+    trainer = build(*parse_recipe(["--config", recipe]))
     batches = []
     generate = trainer._generate_and_score_completions
     trainer._generate_and_score_completions = lambda rows: batches.append(generate(rows)) or batches[-1]
     trainer.train()
-    ids, mask = batches[0]["completion_ids"], batches[0]["completion_mask"].bool()
-    for row, valid in zip(ids, mask, strict=True):
-        completion = row[valid]
-        assert not torch.isin(completion[:-1], torch.tensor(ends)).any()
+    for row, mask in zip(batches[0]["completion_ids"], batches[0]["completion_mask"], strict=True):
+        assert not torch.isin(row[mask.bool()][:-1], torch.tensor(ends)).any()
     trainer.save_model(tmp_path / "run")
     assert GenerationConfig.from_pretrained(tmp_path / "run").eos_token_id == ends

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import torch
 import yaml
 from accelerate import PartialState
 from accelerate.commands.config import load_config_from_file
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env
 from datasets import Dataset
-from transformers import Qwen3Config, get_scheduler
+from transformers import Qwen3Config
 
 from delta_trl.cli import main
 from delta_trl.commands import dry_run
@@ -88,21 +87,12 @@ def test_batches(recipe):
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_learning_rate_schedule(recipe):
+def test_optimiser(recipe):
     expected = EXPECTED[recipe]
     _, args, _ = arguments(recipe)
     assert args.optim.value.startswith("adamw")
-    assert args.weight_decay == expected.weight_decay
-    assert args.max_grad_norm == 1.0
-    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], lr=args.learning_rate)
-    steps = max(args.max_steps, 1)
-    schedule = get_scheduler(args.lr_scheduler_type, optimizer, args.get_warmup_steps(steps), steps)
-    rates = set()
-    for _ in range(steps):
-        rates.add(optimizer.param_groups[0]["lr"])  # what the step is taken with
-        optimizer.step()
-        schedule.step()
-    assert rates == {expected.learning_rate}
+    assert (args.learning_rate, args.weight_decay) == (expected.learning_rate, expected.weight_decay)
+    assert (args.lr_scheduler_type, args.warmup_steps, args.max_grad_norm) == ("constant", 0, 1.0)
 
 
 @pytest.mark.parametrize("recipe", PAPER_RECIPES)
@@ -146,16 +136,6 @@ def test_documented_baselines_differ_in_the_method_only():
                 assert (args.sapo_temperature_pos, args.sapo_temperature_neg) == (1.0, 1.05)
             if name == "side weights":
                 assert args.make_rule() == SideWeights(winners=1.0, losers=0.2)
-
-
-def test_models_share_their_settings():
-    def keys(folder):
-        values = yaml.safe_load(Path(f"recipes/{folder}/deepmath_delta.yaml").read_text())
-        of_the_model = ("model_name_or_path", "output_dir", "max_steps")
-        memory = ("per_device_train_batch_size", "gradient_accumulation_steps", "vllm_gpu_memory_utilization")
-        return {k: v for k, v in values.items() if k not in (*of_the_model, *memory)}
-
-    assert keys("Qwen3-14B-Base") == keys("Qwen3-8B-Base") == keys("Olmo3-7B-Base") | {"conversational": True}
 
 
 def reward_of_chats(completions, **kwargs):
@@ -248,11 +228,11 @@ def test_a_dry_run_warns_of_prompts_as_training_does(capsys, monkeypatch):
 def test_memory_of_hidden_states():
     # 2048 completions over 8 processes, 20,480 tokens each, 4096 bfloat16 numbers a token: 40 GiB
     recipe, config = "recipes/Qwen3-8B-Base/deepmath_delta.yaml", Qwen3Config(hidden_size=4096)
-    assert dry_run.describe(*arguments(recipe), config)["hidden states"].startswith("at most 40.00 GiB")
-    assert dry_run.describe(*arguments(recipe, 16), config)["hidden states"].startswith("at most 20.00 GiB")
-    baseline = arguments(recipe, 8, "--token_credit", "none")
-    assert dry_run.describe(*baseline, config)["hidden states"] == "none kept"
-    assert "unknown" in dry_run.describe(*arguments(recipe))["hidden states"]
+    assert dry_run.describe(arguments(recipe)[1], config)["hidden states"].startswith("at most 40.00 GiB")
+    assert dry_run.describe(arguments(recipe, 16)[1], config)["hidden states"].startswith("at most 20.00 GiB")
+    baseline = arguments(recipe, 8, "--token_credit", "none")[1]
+    assert dry_run.describe(baseline, config)["hidden states"] == "none kept"
+    assert "unknown" in dry_run.describe(arguments(recipe)[1])["hidden states"]
 
 
 def test_processes_of_the_environment(capsys, monkeypatch):
@@ -288,12 +268,6 @@ def launched_environment(config):
     if args.use_deepspeed:
         return args, prepare_deepspeed_cmd_env(args)[1]
     return args, prepare_multi_gpu_env(args) if args.multi_gpu or args.use_fsdp else {}
-
-
-def test_trl_s_names_are_all_there():
-    names = {Path(path).stem for path in CONFIGS}
-    assert {"single_gpu", "multi_gpu", "zero1", "zero2", "zero3", "fsdp1", "fsdp2", "cpu", "multi_node"} <= names
-    assert {"cpu_ddp", "cpu_zero2", "cpu_zero3", "cpu_fsdp2"} <= names
 
 
 @pytest.mark.parametrize("config", CONFIGS)

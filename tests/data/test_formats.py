@@ -3,16 +3,15 @@
 import base64
 import json
 import pickle
+import sys
 import zlib
 from pathlib import Path
 
 import pytest
 from datasets import Dataset
 
-from delta_trl.data import formats
 from delta_trl.data.formats import FORMATS, livecodebench
-from delta_trl.data.loading import load, standardize
-from delta_trl.rewards import get_reward
+from delta_trl.data.loading import load
 
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -36,12 +35,6 @@ def test_mathematics(name):
     assert dataset["prompt"][:] == next(raw[c][:] for c in ("question", "problem") if c in raw.column_names)
 
 
-def test_math_reward_accepts_every_gold():
-    reward = get_reward("math_reward")
-    golds = [gold for name in GOLDS for gold in source(name)["solution"] if gold]
-    assert reward([rf"So it is $\boxed{{{gold}}}$." for gold in golds], solution=golds) == [1.0] * len(golds)
-
-
 def test_code():
     dataset = source("eurus_code")
     assert [message["role"] for message in dataset[0]["prompt"]] == ["system", "user"]
@@ -56,9 +49,7 @@ def test_code():
 
 @pytest.mark.parametrize("answer", [42, 2.5, "\\frac12"], ids=str)
 def test_answers_are_numbers_or_texts(answer):
-    row = {"problem_idx": 1, "problem": "1+1?", "answer": answer}
-    (found,) = standardize(Dataset.from_list([row]), "matharena", "x").to_list()
-    assert found == {"problem_id": "1", "prompt": "1+1?", "solution": str(answer)}
+    assert FORMATS["matharena"]({"problem": "1+1?", "answer": answer})["solution"] == str(answer)
 
 
 def test_the_shuffle_of_choices_leaves_no_place_out():
@@ -71,48 +62,29 @@ def test_the_shuffle_of_choices_leaves_no_place_out():
 # --- a format of one's own ---
 
 
-@pytest.fixture
-def own(tmp_path, monkeypatch):
-    """Writes a module `mine` in the working directory."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-
-    def write(name, code):
-        (tmp_path / f"{name}.py").write_text(code)
-
-    return write
-
-
-def test_a_function_of_ones_own(own):
-    own("own_format", "def row(row):\n    return {'prompt': row['q'] + '?', 'solution': str(row['a'])}\n")
-    dataset = standardize(Dataset.from_list([{"q": "1+1", "a": 2, "note": "x"}]), "own_format.row", "data.jsonl")
-    assert dataset.to_list() == [{"prompt": "1+1?", "solution": "2"}]
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [("deepmth", "'deepmath'"), ("no_module.row", "no_module"), ("gsm8k", "row 2.*'gsm8k'.*question, answer")],
 )
-def test_mistakes_are_named(name, message):
-    dataset = Dataset.from_list([{"question": "1+1?", "answer": answer} for answer in ("#### 2", None)])
+def test_mistakes_are_named(tmp_path, name, message):
+    rows = [{"question": "1+1?", "answer": answer} for answer in ("#### 2", None)]
+    Dataset.from_list(rows).to_json(tmp_path / "data.jsonl")
     with pytest.raises(ValueError, match=message):
-        standardize(dataset, name, "data.jsonl")
+        load(str(tmp_path / "data.jsonl"), dataset_format=name)
 
 
-def test_rows_are_read_anew_by_other_code(own, tmp_path):
+def test_a_function_of_ones_own_is_called_anew_when_its_code_changes(tmp_path, monkeypatch):
     """`datasets` caches rows by the function's name alone."""
-    import importlib
-
-    (tmp_path / "data.jsonl").write_text('{"q": "1+1"}')
-    code = "def row(row):\n    return {'prompt': row['q'], 'solution': '%s'}\n"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "data.jsonl").write_text('{"q": "1+1", "note": "x"}')
     found = []
-    for version in ("old", "new"):
-        own("changing_format", code % version)
-        import changing_format
-
-        importlib.reload(changing_format)
-        found += load("data.jsonl", dataset_format="changing_format.row")["solution"]
-    assert found == ["old", "new"]
+    for version in ("old", "newer"):
+        code = f"def row(row):\n    return {{'prompt': row['q'], 'solution': '{version}'}}\n"
+        (tmp_path / "changing_format.py").write_text(code)
+        sys.modules.pop("changing_format", None)
+        found += load("data.jsonl", dataset_format="changing_format.row").to_list()
+    assert found == [{"prompt": "1+1", "solution": version} for version in ("old", "newer")]
 
 
 # --- LiveCodeBench's hidden tests ---
@@ -145,7 +117,6 @@ def test_pickled_tests_are_read(protocol):
     [
         packed(pickle.dumps(Evil())),
         packed(pickle.dumps([json.dumps(CASE), Evil()])),
-        packed(b"\x80\x04\x8c\x02[]\x94\x8c\x02[]\x94."),  # two texts
         packed(b"no pickle"),
         base64.b64encode(b"no zlib").decode(),
         "no base64 at all",
@@ -158,8 +129,3 @@ def test_pickled_tests_are_read(protocol):
 def test_what_else_a_pickle_holds_is_never_executed(capsys, hidden):
     assert hidden_tests(hidden, public=json.dumps(CASE)) == ""
     assert "executed" not in capsys.readouterr().out
-
-
-def test_a_bomb_is_not_unpacked(monkeypatch):
-    monkeypatch.setattr(formats, "MAX_BYTES", 1000)
-    assert hidden_tests(packed(pickle.dumps(json.dumps([{**CASE[0], "input": "1" * 2000}])))) == ""

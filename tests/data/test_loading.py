@@ -18,7 +18,9 @@ def test_local_files(tmp_path, suffix):
     path = tmp_path / f"data[1].{suffix}"  # no pattern
     dataset = Dataset.from_list(ROWS)
     dataset.to_parquet(path) if suffix == "parquet" else dataset.to_json(path, lines=suffix == "jsonl")
-    assert load(str(path), split="test").to_list() == ROWS  # a file is one split
+    for split in ("train", "test"):  # a file is one split, whatever it is for
+        assert load(str(path), split=split).to_list() == ROWS
+    assert load(str(path), split="train[1:]").to_list() == ROWS[1:]
 
 
 @pytest.mark.parametrize("name", ["missing.parquet", "broken.jsonl", "broken.parquet"])
@@ -50,10 +52,8 @@ def test_columns_are_renamed_at_once():
 
 def test_conversational():
     dataset = Dataset.from_list([{"prompt": "1+1?"}])
-    system, user = {"role": "system", "content": "Add."}, {"role": "user", "content": "Q: 1+1?"}
-    options = {"prompt_template": "Q: {prompt}", "conversational": True}
-    assert prepare(dataset, **options)[0]["prompt"] == [user]
-    assert prepare(dataset, **options, system_prompt="Add.")[0]["prompt"] == [system, user]
+    prepared = prepare(dataset, prompt_template="Q: {prompt}", conversational=True)
+    assert prepared[0]["prompt"] == [{"role": "user", "content": "Q: 1+1?"}]
 
 
 def test_prompts_that_are_conversations_already():
@@ -64,7 +64,7 @@ def test_prompts_that_are_conversations_already():
         {"role": "user", "content": "2+2?"},
         {"role": "assistant", "content": "It is"},
     ]
-    prepared = prepare(Dataset.from_list([{"prompt": chat}]), prompt_template="Q: {prompt}", system_prompt="Add.")
+    prepared = prepare(Dataset.from_list([{"prompt": chat}]), prompt_template="Q: {prompt}")
     assert prepared[0]["prompt"] == [*chat[:3], {"role": "user", "content": "Q: 2+2?"}, chat[4]]
 
 

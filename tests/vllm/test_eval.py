@@ -22,7 +22,7 @@ def test_the_same_completions(tmp_path, monkeypatch):
         folder = tmp_path / f"{use_vllm}"
         options = {**greedy, **files, "dtype": "float32", "output_dir": folder, "use_vllm": use_vllm, "use_cpu": True}
         arguments = [word for name, value in options.items() for word in (f"--{name}", value)]
-        run([sys.executable, "-m", "delta_trl.cli", "eval", *arguments])
+        run([sys.executable, "-m", "delta_trl", "eval", *arguments])
         rows = map(json.loads, (folder / "test.jsonl").read_text().splitlines())
         samples.append({row["problem"]: row["completion"] for row in rows})
     assert len(samples[0]) == 128

@@ -1,0 +1,101 @@
+"""Where a model comes from, and loading it with all checks. Every command loads its model so."""
+
+import textwrap
+from dataclasses import dataclass, replace
+from typing import Any
+
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoProcessor,
+    AutoTokenizer,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.utils import find_adapter_config_file
+
+from ..policy.checks import check_config, check_files, check_tokenizer, check_weights
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """
+    Hub id or path, of a model or of a PEFT adapter, and options of transformers' `from_pretrained`. Each method raises
+    `ValueError`, `OSError` or `ImportError` if the model cannot be loaded or is not what is expected.
+    """
+
+    name: str
+    revision: str | None = None
+    dtype: str = "auto"
+    attn_implementation: str | None = None
+    trust_remote_code: bool = False
+    local_files_only: bool = False
+
+    @property
+    def hub_options(self) -> dict:
+        names = ("revision", "trust_remote_code", "local_files_only")
+        return {name: getattr(self, name) for name in names}
+
+    def is_adapter(self) -> bool:
+        options = {"revision": self.revision, "local_files_only": self.local_files_only}
+        return find_adapter_config_file(self.name, **options) is not None
+
+    def base(self) -> "ModelSource":
+        """The model that an adapter belongs to, or the model itself."""
+        if not self.is_adapter():
+            return self
+        from peft import PeftConfig
+
+        name = PeftConfig.from_pretrained(self.name, revision=self.revision).base_model_name_or_path
+        return replace(self, name=name, revision=None)
+
+    def config(self) -> PretrainedConfig:
+        """That of the text model."""
+        base = self.base()
+        config = AutoConfig.from_pretrained(base.name, **base.hub_options)
+        check_config(config, base.name)
+        return config.get_text_config()
+
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        try:
+            found = AutoTokenizer.from_pretrained(self.name, padding_side="left", **self.hub_options)
+        except (OSError, ValueError) as error:  # perhaps an adapter saved without its tokenizer
+            if (base := self.base()) is self:
+                raise ValueError(f"The model {self.name!r}: no tokenizer can be loaded: {error}") from error
+            found = base.tokenizer()
+        check_tokenizer(found, self.name)
+        return found
+
+    def processor(self) -> Any:
+        """As TRL loads it: of a model that reads images, too, its processor, of others the tokenizer."""
+        return AutoProcessor.from_pretrained(self.name, padding_side="left", **self.hub_options)
+
+    def model(self) -> PreTrainedModel:
+        """
+        The causal language model, with its adapter if it is one. Also refused are weights that are missing, which
+        transformers would draw at random, or not finite.
+        """
+        base = self.base()
+        check_files(base.name)
+        model, found = AutoModelForCausalLM.from_pretrained(
+            base.name,
+            dtype=self.dtype,
+            attn_implementation=self.attn_implementation,
+            output_loading_info=True,
+            **base.hub_options,
+        )
+        check_config(model.config, base.name)
+        check_weights(model, base.name)
+        if missing := sorted(found["missing_keys"]):
+            raise ValueError(
+                f"{base.name!r}: these weights are missing: {textwrap.shorten(', '.join(missing), 200)}. Expected a "
+                "causal language model with its LM head."
+            )
+        if base is self:
+            return model
+        from peft import PeftModelForCausalLM
+
+        if (tokens := len(self.tokenizer())) > model.get_input_embeddings().num_embeddings:
+            model.resize_token_embeddings(tokens)  # as PEFT's own AutoPeftModelForCausalLM does
+        return PeftModelForCausalLM.from_pretrained(model, self.name, revision=self.revision)
