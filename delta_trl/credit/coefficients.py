@@ -8,7 +8,7 @@ contrast more:
 
     μ±   = Σ |A_j| α_j v_j / Σ |A_j| α_j                       over each side, α = 1 at first
     Δ_j  = ‖v_j - μ₋‖² - ‖v_j - μ₊‖²                           on the + side, swapped on the - side
-    γ±   = sqrt(max(Var(Δ), ε))                                over each side's tokens, lagged by one pass
+    γ±   = sqrt(max(Var(Δ), ε))                                over each side's tokens, Δ of the previous pass
     α_j  = σ(Δ_j / γ)                                          = argmax_α α Δ_j + γ h(α), h the binary entropy
     λ_j  = λ_min + (λ_max - λ_min) α_j,  λ_min where A_j = 0   after K refinements of μ and γ
     λ̄_j  = λ_j N / Σ λ                                         over the N valid tokens of the rollout batch
@@ -29,6 +29,8 @@ Departures from the authors' code (a fork of verl, repository RUCBM/DelTA):
 - Centroids, temperatures and Σ λ are reduced over all ranks. There, each data-parallel rank uses its own.
 - An empty side is no contrast. There, its centroid is the zero vector and the other side is scored against that.
 - A pass is two matrix-vector products over recorded hidden states. There, it is another forward pass of the actor.
+- The loss is TRL's, by default a mean over the tokens of the whole batch. There, each micro-batch is averaged.
+- TRL takes every update. There, an update that is not finite is skipped.
 """
 
 import math

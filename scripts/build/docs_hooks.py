@@ -1,7 +1,4 @@
-"""
-For mkdocs. The first page is the README. Links to files beside docs/ become links to the repository's site. References
-and types of TRL-style docstrings, which are Markdown within code, become plain code.
-"""
+"""For mkdocs. The first page is the README. Links to files beside docs/ become links to the repository's site."""
 
 import re
 from pathlib import Path
@@ -21,13 +18,3 @@ def on_files(files, config):
 
 def on_page_markdown(markdown: str, config, **_) -> str:
     return markdown.replace("](../", f"]({config['repo_url']}/blob/main/")
-
-
-def on_page_content(html: str, **_) -> str:
-    html = re.sub(r"\[<code>~?(?:[\w.]*\.)?(\w+)</code>\]", r"<code>\1</code>", html)
-    return re.sub(r"<code>([^<]*[`*][^<]*)</code>", lambda found: f"<code>{_plain(found[1])}</code>", html)
-
-
-def _plain(text: str) -> str:
-    text = re.sub(r"\[`~?(?:[\w.]*\.)?(\w+)`\]", r"\1", text)
-    return text.replace("`", "").replace("*optional*", "optional")

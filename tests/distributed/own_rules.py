@@ -8,7 +8,7 @@ import pytest
 from tests.corpus import tiny
 
 
-EXAMPLE = Path("docs/token_credit.md").read_text().split("```python\n")[1].split("```")[0]
+EXAMPLE = Path("docs/token_credit.md").read_text().split("```python\n# my_credit.py\n")[1].split("```")[0]
 
 
 def write_recipe(folder: Path) -> Path:
