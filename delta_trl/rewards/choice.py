@@ -8,7 +8,7 @@ from typing import Any
 from .grader.extraction import Completions, extract_answer, extract_gold
 from .grader.normalization import normalize
 from .grader.words import choice_of
-from .inputs import check_inputs, known_golds
+from .inputs import known_golds
 from .reasoning import graded_texts
 
 
@@ -64,12 +64,12 @@ class MultipleChoiceReward:
             `list[float | None]`: 1.0, 0.0, or `None` where the gold is not one of the letters.
 
         Raises:
-            TypeError, ValueError: If `completions` and `solution` are not lists of the same length (see
-                `check_inputs`), or a gold is neither text nor an integer.
+            TypeError: If a gold is neither text nor an integer.
+            ValueError: If there are not as many golds as completions.
         """
-        check_inputs(self.__name__, completions, solution=solution)
         golds = [self._gold(gold) for gold in known_golds(self.__name__, solution, (str, Integral))]
-        chosen = list(map(self._chosen, graded_texts(completions, prompts, self.reasoning_opened)))
+        texts = graded_texts(completions, prompts, self.reasoning_opened)
+        chosen = [self._letter(extract_answer(text, self.require_boxed) or "") for text in texts]
         if log_extra is not None:
             log_extra("gold", [gold or "[unusable]" for gold in golds])
             log_extra("chosen", [letter or "[none]" for letter in chosen])
@@ -77,13 +77,8 @@ class MultipleChoiceReward:
 
     def _gold(self, gold: Any) -> str | None:
         if isinstance(gold, Integral):
-            gold = int(gold)
-            return self.letters[gold] if 0 <= gold < len(self.letters) else None
-        return None if gold is None else self._letter(extract_gold(gold))
-
-    def _chosen(self, text: str) -> str | None:
-        answer = extract_answer(text, self.require_boxed)
-        return None if answer is None else self._letter(answer)
+            return self.letters[int(gold)] if 0 <= int(gold) < len(self.letters) else None
+        return self._letter(extract_gold(gold or ""))
 
     def _letter(self, text: str) -> str | None:
         letter = choice_of(normalize(text))

