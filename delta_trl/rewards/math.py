@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from .grader.checks import NOT_CHECKED, check_answers, get_pool
+from .grader.checks import FAILED, NOT_CHECKED, check_answers, get_pool
 from .grader.extraction import Completions, content_text, extract_answer, extract_gold
 from .grader.normalization import normalize
 from .grader.numerals import exact
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 METRICS: dict[str, str | tuple[str, ...]] = {  # share of the verdicts that begin so
     "timeouts": "timeout",
-    "failed_checks": ("crash", "memory", "error"),
+    "failed_checks": FAILED[1:],
     "unusable_gold": "unusable gold",
     "not_checked": NOT_CHECKED,
 }
@@ -35,9 +35,6 @@ class MathReward:
     math-verify (https://github.com/huggingface/Math-Verify) parses, and decides the rest.
 
     Args:
-        require_boxed (`bool`, *optional*, defaults to `False`):
-            Whether an answer counts only inside `\boxed{...}`. Otherwise, if there is no box, the line after
-            `<answer>`, `####`, "Answer:" or "the answer is" is read.
         timeout (`float`, *optional*, defaults to `3.0`):
             Seconds that one check may take; an answer whose check takes longer scores 0.
         num_workers (`int`, *optional*, defaults to `2`):
@@ -59,16 +56,9 @@ class MathReward:
 
     __name__ = "math_reward"
 
-    def __init__(
-        self,
-        require_boxed: bool = False,
-        timeout: float = 3.0,
-        num_workers: int = 2,
-        reasoning_opened: bool = False,
-    ):
+    def __init__(self, timeout: float = 3.0, num_workers: int = 2, reasoning_opened: bool = False):
         if timeout <= 0 or num_workers < 1:
             raise ValueError(f"Need timeout > 0 and num_workers >= 1, got {timeout} and {num_workers}.")
-        self.require_boxed = require_boxed
         self.timeout = timeout
         self.num_workers = num_workers
         self.reasoning_opened = reasoning_opened
@@ -111,7 +101,7 @@ class MathReward:
         """
         golds = [_read_gold(gold) for gold in known_golds(self.__name__, solution)]
         texts = graded_texts(completions, prompts, self.reasoning_opened)
-        answers = [extract_answer(text, self.require_boxed) for text in texts]
+        answers = [extract_answer(text) for text in texts]
         pairs = list(zip(golds, answers, strict=True))
         different = list(dict.fromkeys(pairs))
         checked = check_answers(get_pool(self.num_workers), different, self.timeout)

@@ -21,14 +21,9 @@ def test_columns_and_metrics():
     assert rewards == [1.0, 0.0, 0.0, None]
     assert columns["gold"] == ["0.5", "1", "2", ""]
     assert columns["extracted_answer"] == ["1/2", "", r"\gcd(2,4)", "1"]
-    assert columns["verdict"] == ["right", "no answer", "refused: no final form: gcd", "unusable gold"]
+    assert columns["verdict"] == ["right", "no answer", "refused: gcd", "unusable gold"]
     assert metrics["math_reward/unusable_gold"] == 0.25
     assert metrics["math_reward/timeouts"] == metrics["math_reward/not_checked"] == 0.0
-
-
-def test_require_boxed():
-    strict = MathReward(require_boxed=True)
-    assert strict(["Answer: 42", r"\boxed{42}"], ["42", "42"]) == [0.0, 1.0]
 
 
 def test_empty_batch():

@@ -23,7 +23,8 @@ START_SECONDS = 60.0
 MAX_ATTEMPTS = 3
 MAX_FAILED_STARTS = 3
 NOT_CHECKED = "not checked"
-GOLD_ALONE = "0.5"  # an answer that takes no time, after a timeout: whether the gold takes it all
+FAILED = ("timeout", "crash", "memory", "error")
+GOLD_ALONE = "0.5"  # an easy answer, after a failure: is it the gold's?
 FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM)  # such as from the kernel's OOM killer
 
 # gmpy2 aborts the process when it runs out of memory; Python's own integers raise MemoryError.
@@ -134,7 +135,7 @@ def check_answers(pool: WorkerPool[GraderProcess], pairs: list[tuple[str, str | 
     """
     The verdicts on pairs of a gold and an answer: those of `GraderProcess.check`, or
 
-    - `"unusable gold"` instead of `"timeout"`, if the gold alone uses up the time, too;
+    - `"unusable gold"` instead of a timeout or another failure, if the gold alone fails, too;
     - `"not checked"`: workers could not start, got too little processor time or were killed. Says nothing about the
       answer.
 
@@ -150,9 +151,10 @@ def check_answers(pool: WorkerPool[GraderProcess], pairs: list[tuple[str, str | 
 
     def check(pair: tuple[str, str | None]) -> str:
         verdict = attempt(pair)
-        if verdict == "timeout" and attempt((pair[0], GOLD_ALONE)) in ("timeout", "unusable gold"):
-            return "unusable gold"
-        return verdict
+        if not verdict.startswith(FAILED):
+            return verdict
+        alone = attempt((pair[0], GOLD_ALONE))
+        return "unusable gold" if alone.startswith(FAILED) else alone if alone == NOT_CHECKED else verdict
 
     def attempt(pair: tuple[str, str | None]) -> str:
         for _ in range(MAX_ATTEMPTS):
