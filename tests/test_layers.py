@@ -42,7 +42,7 @@ BUDGET = {
     "files": 75,
     "policy": 770,
     "report": 1060,
-    "rewards": 2730,
+    "rewards": 2500,
     "sandbox": 3460,
     "trainer": 1840,
     "version": 10,

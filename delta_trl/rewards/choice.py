@@ -1,14 +1,13 @@
 """The multiple-choice reward (GPQA, MMLU-Pro): 1.0 if the letter of the final answer is the gold's."""
 
-import re
 from collections.abc import Callable
 from numbers import Integral
 from typing import Any
 
 from .grader.extraction import Completions, extract_answer, extract_gold
 from .grader.normalization import normalize
-from .grader.words import choice_of
-from .inputs import check_inputs, known_golds
+from .grader.words import LETTERS, choice_of
+from .inputs import known_golds
 from .reasoning import graded_texts
 
 
@@ -18,26 +17,17 @@ class MultipleChoiceReward:
 
     The final answer is found as `MathReward` finds it: the last `\boxed{...}`, else the line after `<answer>`, `####`,
     "Answer:" or "the answer is". It may be "B", "(B)", "B.", "Option B", or the letter with the text of the choice,
-    "(B) 42".
+    "(B) 42". Letters go from A to J.
 
     Args:
-        letters (`str`, *optional*, defaults to `"ABCDEFGHIJ"`): The letters of the choices.
-        require_boxed (`bool`, *optional*, defaults to `False`): Whether an answer counts only inside `\boxed{...}`.
         reasoning_opened (`bool`, *optional*, defaults to `False`):
             Whether the chat template ends the prompt with `<think>`, which rewards do not see. A completion that does
             not close it scores 0.
-
-    Raises:
-        ValueError: `letters` is empty or holds something other than distinct capital letters.
     """
 
     __name__ = "multiple_choice_reward"
 
-    def __init__(self, letters: str = "ABCDEFGHIJ", require_boxed: bool = False, reasoning_opened: bool = False):
-        if not re.fullmatch(r"[A-Z]+", letters) or len(set(letters)) < len(letters):
-            raise ValueError(f"`letters` must be distinct capital letters, got {letters!r}.")
-        self.letters = letters
-        self.require_boxed = require_boxed
+    def __init__(self, reasoning_opened: bool = False):
         self.reasoning_opened = reasoning_opened
 
     def __call__(
@@ -64,30 +54,22 @@ class MultipleChoiceReward:
             `list[float | None]`: 1.0, 0.0, or `None` where the gold is not one of the letters.
 
         Raises:
-            TypeError, ValueError: If `completions` and `solution` are not lists of the same length (see
-                `check_inputs`), or a gold is neither text nor an integer.
+            TypeError: If a gold is neither text nor an integer.
+            ValueError: If there are not as many golds as completions.
         """
-        check_inputs(self.__name__, completions, solution=solution)
-        golds = [self._gold(gold) for gold in known_golds(self.__name__, solution, (str, Integral))]
-        chosen = list(map(self._chosen, graded_texts(completions, prompts, self.reasoning_opened)))
+        golds = list(map(_letter_of, known_golds(self.__name__, solution, (str, Integral))))
+        texts = graded_texts(completions, prompts, self.reasoning_opened)
+        chosen = [choice_of(normalize(extract_answer(text) or "")) for text in texts]
         if log_extra is not None:
             log_extra("gold", [gold or "[unusable]" for gold in golds])
             log_extra("chosen", [letter or "[none]" for letter in chosen])
         return [None if gold is None else float(letter == gold) for gold, letter in zip(golds, chosen, strict=True)]
 
-    def _gold(self, gold: Any) -> str | None:
-        if isinstance(gold, Integral):
-            gold = int(gold)
-            return self.letters[gold] if 0 <= gold < len(self.letters) else None
-        return None if gold is None else self._letter(extract_gold(gold))
 
-    def _chosen(self, text: str) -> str | None:
-        answer = extract_answer(text, self.require_boxed)
-        return None if answer is None else self._letter(answer)
-
-    def _letter(self, text: str) -> str | None:
-        letter = choice_of(normalize(text))
-        return letter if letter and letter in self.letters else None
+def _letter_of(gold: str | Integral | None) -> str | None:
+    if isinstance(gold, Integral):
+        return dict(enumerate(LETTERS)).get(int(gold))
+    return choice_of(normalize(extract_gold(gold or "")))
 
 
 multiple_choice_reward = MultipleChoiceReward()

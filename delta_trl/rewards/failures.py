@@ -24,13 +24,16 @@ def explain_failures(func: Callable | nn.Module, name: str) -> Callable | nn.Mod
     if isinstance(func, nn.Module):
         return func
 
+    def checked(rewards: Any, kwargs: dict) -> Any:
+        return check_rewards(name, rewards, kwargs["completions"]) if "completions" in kwargs else rewards
+
     if is_async_callable(func):
 
         @functools.wraps(func)
         async def wrapped(**kwargs):
             with _named(name, kwargs):
                 rewards = await func(**kwargs)
-            return check_rewards(name, rewards, kwargs["completions"]) if "completions" in kwargs else rewards
+            return checked(rewards, kwargs)
 
     else:
 
@@ -38,7 +41,7 @@ def explain_failures(func: Callable | nn.Module, name: str) -> Callable | nn.Mod
         def wrapped(**kwargs):
             with _named(name, kwargs):
                 rewards = func(**kwargs)
-            return check_rewards(name, rewards, kwargs["completions"]) if "completions" in kwargs else rewards
+            return checked(rewards, kwargs)
 
     return wrapped
 
@@ -50,7 +53,7 @@ def _named(name: str, kwargs: dict) -> Iterator[None]:
         try:
             yield
         except SystemExit as end:
-            raise RuntimeError(f"sys.exit({end.code!r}) was called, which would end the training.") from end
+            raise RuntimeError(f"sys.exit({end.code!r}) would end the training.") from end
     except Exception as error:
         completions = kwargs.get("completions") or [None]
         error.add_note(
@@ -69,34 +72,26 @@ def check_rewards(name: str, rewards: Any, completions: list) -> list[float | No
         TypeError: If they are not a list of numbers and `None`.
         ValueError: If there is not one for each completion, or one is infinite in float32.
     """
-    expected = f"expected a list of {len(completions)} numbers, one for each completion, None if it cannot be scored."
-    is_scalar = getattr(rewards, "ndim", 1) == 0  # NumPy's and torch's scalars have an __iter__, too
-    if isinstance(rewards, (str, bytes, dict)) or not hasattr(rewards, "__iter__") or is_scalar:
-        raise TypeError(f"The reward function '{name}' returned {_short(rewards)}: {expected}")
+    returned = f"The reward function '{name}' returned"
+    expected = f"expected a list of {len(completions)} finite numbers (of float32), None for what cannot be scored."
+    if isinstance(rewards, (str, bytes, dict)) or not hasattr(rewards, "__iter__"):
+        raise TypeError(f"{returned} {_short(rewards)}: {expected}")
     rewards = list(rewards)
     if len(rewards) != len(completions):
-        raise ValueError(f"The reward function '{name}' returned {len(rewards)} rewards: {expected}")
+        raise ValueError(f"{returned} {len(rewards)} rewards: {expected}")
+    numbers: list[float | None] = []
     for i, reward in enumerate(rewards):
-        if reward is None:
-            continue
-        said = f"The reward function '{name}' returned {_short(reward)} for completion {i + 1} of {len(rewards)}"
+        said = f"{returned} {_short(reward)} for completion {i + 1} of {len(rewards)}, {_short(completions[i])}"
         try:
-            rewards[i] = float(reward if not isinstance(reward, (str, bytes)) else None)  # type: ignore[arg-type]
+            number = math.nan if reward is None else float(None if isinstance(reward, str) else reward)  # type: ignore[arg-type]
         except (TypeError, ValueError, RuntimeError) as error:
             raise TypeError(f"{said}: {expected}") from error
-        if math.isnan(rewards[i]):
-            rewards[i] = None
-        elif abs(rewards[i]) > LARGEST:
-            raise ValueError(
-                f"{said}, {_short(completions[i])}: expected a finite number (of float32), or None for no reward."
-            )
-    return rewards
+        if abs(number) > LARGEST:
+            raise ValueError(f"{said}: {expected}")
+        numbers.append(None if math.isnan(number) else number)
+    return numbers
 
 
 def _short(value: Any) -> str:
-    return without_middle(repr(value), 1000)
-
-
-def without_middle(text: str, limit: int) -> str:
-    """A text; one that is longer than `limit` characters keeps half of them from its start and half from its end."""
-    return text if len(text) <= limit else f"{text[: limit // 2]} … {text[-limit // 2 :]}"
+    text = repr(value)
+    return text if len(text) <= 1000 else f"{text[:500]} … {text[-500:]}"

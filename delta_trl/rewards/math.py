@@ -5,17 +5,22 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from .grader.checks import check_answers, get_pool
-from .grader.extraction import Completions, extract_answer, extract_gold, message_text
+from .grader.checks import FAILED, NOT_CHECKED, check_answers, get_pool
+from .grader.extraction import Completions, content_text, extract_answer, extract_gold
 from .grader.normalization import normalize
 from .grader.numerals import exact
-from .inputs import check_inputs, known_golds
+from .inputs import known_golds
 from .reasoning import graded_texts
 
 
 logger = logging.getLogger(__name__)
 
-FAILURES = {"timeouts": ("timeout",), "failed_checks": ("crash", "memory", "error")}
+METRICS: dict[str, str | tuple[str, ...]] = {  # share of the verdicts that begin so
+    "timeouts": "timeout",
+    "failed_checks": FAILED[1:],
+    "unusable_gold": "unusable gold",
+    "not_checked": NOT_CHECKED,
+}
 MISSING = frozenset(("None", "nan", "NaN", "N/A", "n/a", "null", "<NA>"))  # how a column's missing values are written
 OPERATION = re.compile(r"[+*/^!]|\w\s*-|\\(?:cdot|times|div|frac|sqrt|binom|i*int|sum)(?![A-Za-z])")
 WORDS = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}(?![A-Za-z])")
@@ -30,9 +35,6 @@ class MathReward:
     math-verify (https://github.com/huggingface/Math-Verify) parses, and decides the rest.
 
     Args:
-        require_boxed (`bool`, *optional*, defaults to `False`):
-            Whether an answer counts only inside `\boxed{...}`. Otherwise, if there is no box, the line after
-            `<answer>`, `####`, "Answer:" or "the answer is" is read.
         timeout (`float`, *optional*, defaults to `3.0`):
             Seconds that one check may take; an answer whose check takes longer scores 0.
         num_workers (`int`, *optional*, defaults to `2`):
@@ -54,16 +56,9 @@ class MathReward:
 
     __name__ = "math_reward"
 
-    def __init__(
-        self,
-        require_boxed: bool = False,
-        timeout: float = 3.0,
-        num_workers: int = 2,
-        reasoning_opened: bool = False,
-    ):
+    def __init__(self, timeout: float = 3.0, num_workers: int = 2, reasoning_opened: bool = False):
         if timeout <= 0 or num_workers < 1:
             raise ValueError(f"Need timeout > 0 and num_workers >= 1, got {timeout} and {num_workers}.")
-        self.require_boxed = require_boxed
         self.timeout = timeout
         self.num_workers = num_workers
         self.reasoning_opened = reasoning_opened
@@ -100,37 +95,32 @@ class MathReward:
             check.
 
         Raises:
-            TypeError, ValueError: If `completions` and `solution` are not lists of the same length (see
-                `check_inputs`), or a gold is neither text nor a number.
+            TypeError: If a gold is neither text nor a number.
+            ValueError: If there are not as many golds as completions.
             RuntimeError: If the workers cannot start at all.
         """
-        check_inputs(self.__name__, completions, solution=solution)
         golds = [_read_gold(gold) for gold in known_golds(self.__name__, solution)]
         texts = graded_texts(completions, prompts, self.reasoning_opened)
-        answers = [extract_answer(text, self.require_boxed) for text in texts]
-        keys = list(zip(golds, answers, strict=True))
-        different = list(dict.fromkeys(keys))
+        answers = [extract_answer(text) for text in texts]
+        pairs = list(zip(golds, answers, strict=True))
+        different = list(dict.fromkeys(pairs))
         checked = check_answers(get_pool(self.num_workers), different, self.timeout)
-        by_key = dict(zip(different, checked, strict=True))
-        verdicts = [by_key[key] for key in keys]
+        by_pair = dict(zip(different, checked, strict=True))
+        verdicts = [by_pair[pair] for pair in pairs]
         for i, prompt in enumerate(prompts or []):
-            if verdicts[i] == "right" and is_copied(answers[i] or "", golds[i], _text_of(prompt)):
+            if verdicts[i] == "right" and is_copied(answers[i] or "", golds[i], prompt):
                 verdicts[i] = "refused: a formula of the prompt"
 
-        unchecked = verdicts.count(None)
-        if unchecked:
-            logger.warning("%d of %d answers could not be checked: no worker was available.", unchecked, len(keys))
+        if unchecked := verdicts.count(NOT_CHECKED):
+            logger.warning("%d of %d answers could not be checked: no worker was available.", unchecked, len(pairs))
         if log_extra is not None:
             log_extra("gold", golds)
             log_extra("extracted_answer", [answer or "" for answer in answers])
-            log_extra("verdict", [verdict or "not checked" for verdict in verdicts])
+            log_extra("verdict", verdicts)
         if log_metric is not None and verdicts:
-            for name, failures in FAILURES.items():
-                failed = sum((verdict or "").startswith(failures) for verdict in verdicts)
-                log_metric(f"{self.__name__}/{name}", failed / len(verdicts))
-            log_metric(f"{self.__name__}/unusable_gold", verdicts.count("unusable gold") / len(verdicts))
-            log_metric(f"{self.__name__}/not_checked", unchecked / len(verdicts))
-        return [None if verdict in (None, "unusable gold") else float(verdict == "right") for verdict in verdicts]
+            for name, beginning in METRICS.items():
+                log_metric(f"{self.__name__}/{name}", sum(v.startswith(beginning) for v in verdicts) / len(verdicts))
+        return [None if v in (NOT_CHECKED, "unusable gold") else float(v == "right") for v in verdicts]
 
 
 def _read_gold(gold: Any) -> str:
@@ -138,12 +128,13 @@ def _read_gold(gold: Any) -> str:
     return "" if text.strip() in MISSING else extract_gold(text)
 
 
-def is_copied(answer: str, gold: str, prompt: str) -> bool:
+def is_copied(answer: str, gold: str, prompt: str | list[dict]) -> bool:
     """
     Whether an answer is a formula with an operation that stands word for word in the prompt. The gold's own text is
     not, nor is a numeral, nor what follows "=" in the prompt.
     """
-    formula, wanted, text = (_formulas(one) for one in (answer, gold, prompt))
+    asked = prompt if isinstance(prompt, str) else "\n".join(map(content_text, prompt))
+    formula, wanted, text = map(_formulas, (answer, gold, asked))
     if exact(normalize(answer)) is not None or not OPERATION.search(formula) or formula == wanted:
         return False
     return re.search(rf"(?:^|[$,;:.?]){re.escape(formula)}(?:$|[$,;:.?=])", text) is not None
@@ -154,14 +145,6 @@ def _formulas(text: str) -> str:
     text = re.sub(r"\\(?:left|right|displaystyle|[,;!])(?![A-Za-z])|[{}]", "", text.replace("\\dfrac", "\\frac"))
     text = re.sub(r"\\[()\[\]]|\n", "$", text)
     return re.sub(r"\s+", "", WORDS.sub("$", text)).strip("$.")
-
-
-def _text_of(prompt: Any) -> str:
-    return (
-        prompt
-        if isinstance(prompt, str)
-        else "\n".join(message_text([{**one, "role": "assistant"}]) for one in prompt)
-    )
 
 
 math_reward = MathReward()

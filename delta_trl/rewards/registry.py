@@ -52,11 +52,10 @@ def get_reward(name: str, **options: Any) -> Callable:
         return found
     if name in REWARDS:
         raise ValueError(f"Reward {name!r} takes no options, got {', '.join(options)}.")
-    parameters = inspect.signature(found).parameters
-    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    unknown = [option for option in options if option not in parameters]
-    if unknown and not takes_any:
-        raise ValueError(f"Reward {name!r} does not take {', '.join(map(repr, unknown))}.")
+    try:
+        inspect.signature(found).bind_partial(**options)
+    except TypeError as error:
+        raise ValueError(f"Reward {name!r}: {error}.") from error
     bound: Any = functools.partial(found, **options)
     bound.__name__ = getattr(found, "__name__", type(found).__name__)
     return bound

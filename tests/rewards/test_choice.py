@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from delta_trl.rewards import MultipleChoiceReward, multiple_choice_reward
+from delta_trl.rewards import multiple_choice_reward
 
 
 @pytest.mark.parametrize(
@@ -35,16 +35,16 @@ def test_choices(gold, completion, score):
     assert multiple_choice_reward([completion], [gold]) == [score]
 
 
-def test_options_and_columns():
+def test_columns():
     columns = {}
-    reward = MultipleChoiceReward(letters="AB", require_boxed=True)
-    assert reward(["Answer: A", r"\boxed{C}"], ["A", "C"], log_extra=columns.__setitem__) == [0.0, None]
-    assert columns == {"gold": ["A", "[unusable]"], "chosen": ["[none]", "[none]"]}
-    with pytest.raises(ValueError, match="distinct capital letters"):
-        MultipleChoiceReward(letters="AA")
+    assert multiple_choice_reward(["Answer: A", r"\boxed{C}"], ["A", "Z"], log_extra=columns.__setitem__) == [
+        1.0,
+        None,
+    ]
+    assert columns == {"gold": ["A", "[unusable]"], "chosen": ["A", "C"]}
 
 
-@pytest.mark.parametrize("gold", [1.0, ["B"], True])
+@pytest.mark.parametrize("gold", [1.0, ["B"]])
 def test_what_is_no_letter_is_refused(gold):
-    with pytest.raises(TypeError, match=r"`solution` 1 of 1 is .*: expected a letter, or its number counted from 0"):
+    with pytest.raises(TypeError, match="`solution` 1 of 1 is"):
         multiple_choice_reward([r"\boxed{B}"], [gold])

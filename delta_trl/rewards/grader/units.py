@@ -5,103 +5,103 @@ metres. Percent and degrees have no dimension: 50 % is 50 and 1/2. A missing uni
 gold, any words after its value are a unit (`7\text{ apples}`); an answer may repeat or omit them.
 """
 
+import collections
 import re
-from dataclasses import dataclass, field
 
 import sympy
 
+from .brackets import squeeze
 from .expressions import equal_expressions, equal_parsed, number
-from .forms import refuse_unfinished, refuse_work
-from .normalization import squeeze
+from .forms import WORK, refuse, refuse_unfinished
 from .numerals import exact, is_rounded
 from .parsing import UnreadableError
 from .words import is_wordy, plain_words
 
 
-def _table() -> dict[str, tuple[sympy.Expr, str]]:
-    prefixes = {"": 1, "k": 10**3, "c": "1/100", "m": "1/1000", "M": 10**6, "G": 10**9, "n": "1/1000000000"}
-    prefixes |= {"d": "1/10", "µ": "1/1000000", "μ": "1/1000000"}
-    names = {"": "", "k": "kilo", "c": "centi", "m": "milli", "M": "mega", "d": "deci", "n": "nano", "µ": "micro"}
-    prefixed = {  # symbol: full names; dimension
-        "m": ("metre meter", "length"), "g": ("gram", "mass"), "L": ("litre liter", "volume"), "l": ("", "volume"),
-        "s": ("second", "time"), "J": ("joule", "energy"), "N": ("newton", "force"), "W": ("watt", "power"),
-        "V": ("volt", "voltage"), "A": ("ampere amp", "current"), "Hz": ("hertz", "frequency"),
-        "Pa": ("pascal", "pressure"), "eV": ("electronvolt", "electronvolt"), "mol": ("mole", "amount"),
-        "cal": ("calorie", "calorie"),
-    }  # fmt: skip
-    others = {
-        "length": "inch 127/5000 inches 127/5000 in 127/5000 foot 381/1250 feet 381/1250 ft 381/1250 yard 1143/1250 "
-                  "yd 1143/1250 mile 201168/125 mi 201168/125",
-        "mass": "kilo 1000 ton 1000000 tonne 1000000 pound 45359237/100000 lb 45359237/100000 ounce 45359237/1600000 "
-                "oz 45359237/1600000",
-        "time": "sec 1 minute 60 min 60 hour 3600 hr 3600 h 3600 day 86400 week 604800",
-        "year": "year 1 yr 1 month 1/12 decade 10 century 100 centuries 100",
-        "gallon": "gallon 1 gal 1", "dollar": "dollar 1 usd 1 cent 1/100 ¢ 1/100", "euro": "euro 1 € 1",
-        "pound sterling": "£ 1", "unit": "unit 1", "celsius": "celsius 1 °C 1", "fahrenheit": "fahrenheit 1 °F 1",
-        "kelvin": "kelvin 1 K 1", "resistance": "ohm 1 Ω 1", "charge": "coulomb 1",
-        "": "percent 1/100 % 1/100 radian 1 rad 1",
-    }  # fmt: skip
-    table: dict[str, tuple[sympy.Expr, str]] = {}
-    for symbol, (words, dimension) in prefixed.items():
-        for prefix, factor in prefixes.items():
-            for spelling in (prefix + symbol, *(names[prefix] + word for word in words.split() if prefix in names)):
-                table[spelling] = (sympy.Rational(factor), dimension)
-    for dimension, units in others.items():
-        pairs = units.split()
-        table |= {
-            unit: (sympy.Rational(factor), dimension) for unit, factor in zip(pairs[::2], pairs[1::2], strict=True)
-        }
-    return table | dict.fromkeys(("degree", "deg", "°"), (sympy.pi / 180, ""))
+Unit = tuple[sympy.Expr, dict[str, int]]
+"""A factor and the power of each dimension."""
 
-
-UNITS = _table()
+PREFIXES = {
+    **{"": "1", "k": "1000", "c": "1/100", "m": "1/1000", "d": "1/10", "M": "1000000", "G": "1000000000"},
+    **{"n": "1/1000000000", "µ": "1/1000000", "μ": "1/1000000", "kilo": "1000", "centi": "1/100", "milli": "1/1000"},
+    **{"mega": "1000000", "deci": "1/10", "nano": "1/1000000000", "micro": "1/1000000"},
+}
+PREFIXED = {
+    "length": "m metre meter", "mass": "g gram", "volume": "L l litre liter", "time": "s second", "energy": "J joule",
+    "force": "N newton", "power": "W watt", "voltage": "V volt", "current": "A ampere amp", "frequency": "Hz hertz",
+    "pressure": "Pa pascal", "electronvolt": "eV electronvolt", "amount": "mol mole", "calorie": "cal calorie",
+}  # fmt: skip
+OTHERS = {  # units and their factors
+    "length": "inch 127/5000 inches 127/5000 in 127/5000 foot 381/1250 feet 381/1250 ft 381/1250 yard 1143/1250 "
+              "yd 1143/1250 mile 201168/125 mi 201168/125",
+    "mass": "kilo 1000 ton 1000000 tonne 1000000 pound 45359237/100000 lb 45359237/100000 ounce 45359237/1600000 "
+            "oz 45359237/1600000",
+    "time": "sec 1 minute 60 min 60 hour 3600 hr 3600 h 3600 day 86400 week 604800",
+    "year": "year 1 yr 1 month 1/12 decade 10 century 100 centuries 100",
+    "gallon": "gallon 1 gal 1", "dollar": "dollar 1 usd 1 cent 1/100 ¢ 1/100", "euro": "euro 1 € 1",
+    "pound sterling": "£ 1", "unit": "unit 1", "celsius": "celsius 1 °C 1", "fahrenheit": "fahrenheit 1 °F 1",
+    "kelvin": "kelvin 1 K 1", "resistance": "ohm 1 Ω 1", "charge": "coulomb 1",
+    "": "percent 1/100 % 1/100 radian 1 rad 1",
+}  # fmt: skip
+UNITS: dict[str, tuple[sympy.Expr, str]] = {
+    **{
+        prefix + name: (sympy.Rational(factor), dimension)
+        for dimension, names in PREFIXED.items()
+        for name in names.split()
+        for prefix, factor in PREFIXES.items()
+    },
+    **{
+        name: (sympy.Rational(factor), dimension)
+        for dimension, units in OTHERS.items()
+        for name, factor in zip(units.split()[::2], units.split()[1::2], strict=True)
+    },
+    **dict.fromkeys(("degree", "deg", "°"), (sympy.pi / 180, "")),
+}
 TEXT = r"\\text\s*\{(?:[^{}]|\{[^{}]*\})*\}"
 UNIT = (
-    rf"(?:{TEXT}|\^\\circ|[%°€¢]|/|\\cdot(?=\s*\\text)|(?<=\s)[A-Za-z](?![A-Za-z])|(?<![\\A-Za-z])[A-Za-zµμ]{{2,}}\.?)"
-    r"(?:\s*\^\s*(?:\d|\{\s*-?\d\s*\}))?"
+    rf"(?:{TEXT}|\^\\circ|\\usd|[%°€£¢]|/|\\cdot(?=\s*\\text)|(?<=\s)[A-Za-z](?![A-Za-z])"
+    r"|(?<![\\A-Za-z])[A-Za-zµμ]{2,}\.?)(?:\s*\^\s*(?:\d|\{\s*-?\d\s*\}))?"
 )
 QUANTITY = re.compile(rf"(?P<value>.*?[\d}})\]!'a-z|])(?P<unit>\s*{UNIT}(?:\s*(?:\\cdot\s*)?{UNIT})*)\s*$", re.DOTALL)
 FUNCTION = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")  # what follows is its angle, no unit
-CURRENCY = re.compile(r"(-?\s*)(\\usd|[€£])\s*")
+CURRENCY = re.compile(r"(-?\s*)(\\usd|[€£])\s*(.+)", re.DOTALL)
+SPELLED = [
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r"\\text\s*\{((?:[^{}]|\{[^{}]*\})*)\}", r" \1 "),
+        (r"\^\\circ\s*([CF])?\b", r" °\1 "),
+        (r"\\usd", "usd"),
+        (r"\bdollars? usd", "usd"),
+        (r"\bmph\b", "miles/hour"),
+        (r"\bper\b", "/"),
+        (r"(?i)\bdegrees? (?=celsius|fahrenheit)", ""),
+        (r"\b(?:square|sq)\.? (\w+)|(\w+) squared\b", r"\1\2^2"),
+        (r"\b(?:cubic|cu)\.? (\w+)|(\w+) cubed\b", r"\1\2^3"),
+    )
+]
 TOKEN = re.compile(
     r"\s*(?:(?P<word>°[CF]\b|[A-Za-zµμ]+|[€£¢°%])\.?(?:\s*\^\s*\{?\s*(?P<power>-?\d)\s*\}?)?|(?P<slash>/)"
     r"|\\cdot(?![A-Za-z])|[*·])"
 )
 
 
-@dataclass
-class Unit:
-    """A factor and the power of each dimension."""
-
-    factor: sympy.Expr = sympy.S.One
-    powers: dict[str, int] = field(default_factory=dict)
-
-
 def equal_quantities(gold: str, answer: str) -> bool:
     """Compare two values with or without units."""
-    if squeeze(gold) == squeeze(answer):
-        return True
     (gold_value, gold_text), (value, text) = split_unit(gold), split_unit(answer)
     gold_unit, unit = parse_unit(gold_text), parse_unit(text)
     if gold_text and gold_unit is None and is_wordy(gold_text):  # the gold's noun, such as apples
         return equal_values(gold_value, value if text and plain_words(text) == plain_words(gold_text) else answer)
     gold_value, value = gold_value if gold_unit else gold, value if unit else answer
-    if gold_unit is None and unit is None:
-        return equal_values(gold, answer)
     if gold_unit and unit:
-        if gold_unit.powers != unit.powers:
-            return False
-        if gold_unit.factor == unit.factor:
-            return equal_values(gold_value, value)
-        return _equal_scaled(gold_value, gold_unit.factor, value, unit.factor)
-    known = gold_unit or unit
-    assert known is not None
-    if not known.powers and known.factor != 1:  # percent and degrees may be carried out
-        factors = (known.factor, sympy.S.One) if gold_unit else (sympy.S.One, known.factor)
-        if _equal_scaled(gold_value, factors[0], value, factors[1]):
+        if gold_unit == unit or gold_unit[1] != unit[1]:
+            return gold_unit == unit and equal_values(gold_value, value)
+        return _equal_scaled(gold_value, gold_unit[0], value, unit[0])
+    factor, powers = gold_unit or unit or (sympy.S.One, {})
+    if not powers and factor != 1:  # percent and degrees may be carried out
+        if _equal_scaled(gold_value, factor if gold_unit else sympy.S.One, value, factor if unit else sympy.S.One):
             return True
         share = exact(gold_value)
-        if unit and known.factor.is_Rational and share is not None and abs(share) < 1:
+        if unit and factor.is_Rational and share is not None and abs(share) < 1:
             return False  # the share 0.5 is not 0.5 %
     return equal_values(gold_value, value)
 
@@ -121,12 +121,7 @@ def equal_values(gold: str, answer: str) -> bool:
 
 def split_unit(text: str) -> tuple[str, str]:
     """Value and unit of a quantity; the unit is empty if there is none."""
-    if currency := CURRENCY.match(text):
-        sign = "\\text{dollar}" if currency[2] == "\\usd" else currency[2]
-        value, unit = split_unit(currency[1] + text[currency.end() :])
-        # "$5 dollars" is one unit said twice
-        return value, sign if re.fullmatch(r"\s*(?:\\text\s*\{)?\s*dollars?\s*\}?\s*", unit) else f"{sign} {unit}"
-    text = re.sub(r"\s*\\usd\s*$", r"\\text{dollar}", text)
+    text = CURRENCY.sub(r"\1\3 \2", text) if CURRENCY.fullmatch(text) else text
     match = QUANTITY.match(text)
     if not match or is_wordy(match["value"]) or FUNCTION.search(match["value"]):
         return text, ""
@@ -135,40 +130,29 @@ def split_unit(text: str) -> tuple[str, str]:
 
 def parse_unit(text: str) -> Unit | None:
     """The unit that a text spells; None if it is not a known one."""
-    text = re.sub(TEXT, lambda match: f" {match[0][match[0].index('{') + 1 : -1]} ", text)
-    text = re.sub(r"\^\\circ\s*([CF])?\b", lambda match: f" °{match[1] or ''} ", text)
-    text = re.sub(r"\bmph\b", "miles per hour", text)
-    text = re.sub(r"\bdegrees? (?=celsius|fahrenheit)", "", text, flags=re.IGNORECASE).strip()
-    unit, found, sign, next_power, position = Unit(), None, 1, 1, 0
+    for pattern, replacement in SPELLED:
+        text = pattern.sub(replacement, re.sub(r"\s+", " ", text))
+    factor, powers, sign, position = sympy.S.One, collections.Counter[str](), 1, 0
+    text = text.strip()
     while position < len(text):
         match = TOKEN.match(text, position)
         if not match:
             return None
         position = match.end()
-        word = match["word"] or ""
-        if match["slash"] or word == "per":
+        if match["slash"]:
             sign = -1
-        elif word in ("square", "sq", "cubic", "cu"):
-            next_power = 2 if word.startswith("sq") else 3
-        elif word in ("squared", "cubed") and found:
-            extra = sign * (1 if word == "squared" else 2)
-            unit.factor *= found[0] ** extra
-            unit.powers[found[1]] = unit.powers.get(found[1], 0) + extra
-        elif word:
-            found = _look_up(word)
-            if found is None:
+        elif match["word"]:
+            if (known := _look_up(match["word"])) is None:
                 return None
-            power = sign * next_power * int(match["power"] or 1)
-            unit.factor *= found[0] ** power
-            unit.powers[found[1]] = unit.powers.get(found[1], 0) + power
-            next_power = 1
-    unit.powers = {dimension: power for dimension, power in unit.powers.items() if power and dimension}
-    return unit if found else None
+            power = sign * int(match["power"] or 1)
+            factor *= known[0] ** power
+            powers[known[1]] += power
+    return (factor, {name: power for name, power in powers.items() if power and name}) if powers else None
 
 
 def _look_up(word: str) -> tuple[sympy.Expr, str] | None:
     lower = word.lower()
-    for spelling in (word, lower, lower[:-1] if lower.endswith("s") and len(lower) > 2 else lower):
+    for spelling in (word, lower, lower.removesuffix("s") if len(lower) > 2 else lower):
         if spelling in UNITS and (spelling == word or len(word) > 1):  # 5M is not 5 m
             return UNITS[spelling]
     return None
@@ -176,7 +160,7 @@ def _look_up(word: str) -> tuple[sympy.Expr, str] | None:
 
 def _equal_scaled(gold: str, gold_factor: sympy.Expr, answer: str, factor: sympy.Expr) -> bool:
     """Compare after converting the units."""
-    refuse_work(gold, answer)
+    refuse(WORK, gold, answer)
     if exact(answer) is None and (exact(gold) is not None) != ("\\pi" in answer):  # 90 degrees are π/2
         return False
     try:

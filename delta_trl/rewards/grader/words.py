@@ -19,6 +19,7 @@ SYMBOLS = {
 }  # fmt: skip
 DROPPED = frozenset("a an the is are it its answer and".split())
 WORD = re.compile(r"[^\W_]+(?:\.\d+)?|(?<![^\W\d_])-|-(?![^\W\d_])|[^\w\s.,;:!?'\"`{}$\\~=()-]|_")
+LETTERS = "ABCDEFGHIJ"
 CHOICE = re.compile(r"(?:option|choice|answer)?\s*(?:\(\s*([A-J])\s*\)|([A-J]))\s*[.:)]?", re.IGNORECASE)
 LABELLED = re.compile(r"(?:[Oo]ption\s*|[Cc]hoice\s*)?(?:\(([A-J])\)\s*[.:]?|([A-J])[.:)](?=\s))\s*(.+)", re.DOTALL)
 ALTERNATIVE = re.compile(r"^\W*(?:or|and|nor|not|but)\b|\b(?:or|and)\s+\(?[A-J]\b|\([A-J]\)|[,;]\s*[A-J][.:)]")
@@ -39,12 +40,11 @@ def plain_words(text: str) -> str:
 def is_wordy(text: str) -> bool:
     """Whether a text is made of words, not of mathematics with at most a unit."""
     inside = " ".join(re.findall(r"\\text\s*\{([^{}]*)\}", text))
-    if re.search(r"[A-Za-z]{2}", inside):
-        return not re.search(r"[=<>^_]|\\(?:frac|sqrt|cdot|times)", text)
     outside = re.sub(r"\\(?:begin|end)\s*\{[a-z]*\*?\}|\\[A-Za-z]+|_\s*(?:\{[^{}]*\}|\w+)", " ", text)
-    if re.search(r"(?<![A-Za-z])(?:[A-Za-z]{3,}|[Nn]o|[A-Z]{2,})(?![A-Za-z])", outside):
-        return not re.search(r"[=<>^_]|\\(?:le|ge|frac|sqrt|cdot|times)\b", text)
-    return False
+    has_words = re.search("[A-Za-z]{2}", inside) or re.search(
+        "(?<![A-Za-z])(?:[A-Za-z]{3,}|[Nn]o|[A-Z]{2,})(?![A-Za-z])", outside
+    )
+    return bool(has_words) and not re.search(r"[=<>^_]|\\(?:le|ge|frac|sqrt|cdot|times)\b", text)
 
 
 def in_symbols(text: str) -> str:

@@ -1,5 +1,6 @@
 import multiprocessing
 import os
+import resource
 import subprocess
 import sys
 import textwrap
@@ -10,7 +11,7 @@ import psutil
 import pytest
 
 from delta_trl.rewards import MathReward
-from delta_trl.rewards.grader import process
+from delta_trl.rewards.grader import checks, process
 from delta_trl.rewards.grader.checks import GraderProcess, check_answers
 from delta_trl.sandbox.pool import WorkerPool
 
@@ -84,28 +85,39 @@ def test_a_worker_killed_at_work_costs_nothing(pool):
     killer.join()
 
 
-def test_an_outage_is_not_a_wrong_answer(new_pool, monkeypatch):
-    monkeypatch.setattr("delta_trl.rewards.grader.checks.BOOTSTRAP", "raise SystemExit(1)")
-    assert run(new_pool, ("1", "1")) == [None]
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("BOOTSTRAP", "import os; os.kill(os.getpid(), 9)"), ("sys.executable", "/no/such/python")],
+)
+def test_an_outage_is_not_a_wrong_answer(new_pool, monkeypatch, name, value):
+    monkeypatch.setattr(f"delta_trl.rewards.grader.checks.{name}", value)
+    assert run(new_pool, ("1", "1")) == ["not checked"]
 
 
-def test_no_process_to_be_had_is_not_a_wrong_answer_either(new_pool, monkeypatch):
-    monkeypatch.setattr("delta_trl.rewards.grader.checks.sys.executable", "/no/such/python")
-    assert run(new_pool, ("1", "1")) == [None]
-
-
-def test_a_worker_that_cannot_import_says_why(new_pool, monkeypatch):
-    monkeypatch.setenv("SYMPY_GROUND_TYPES", "python")
-    monkeypatch.setattr(
-        "delta_trl.rewards.grader.checks.BOOTSTRAP",
-        "import sys; sys.modules['math_verify'] = None\n" + sys.modules["delta_trl.rewards.grader.checks"].BOOTSTRAP,
-    )
-    with pytest.raises(RuntimeError, match="math_verify"):
+def test_a_worker_that_cannot_import_says_why(new_pool, monkeypatch, capfd):
+    broken = "import sys; sys.modules['math_verify'] = None\n" + checks.BOOTSTRAP
+    monkeypatch.setattr(checks, "BOOTSTRAP", broken)
+    with pytest.raises(RuntimeError, match="cannot start"):
         run(new_pool, ("1", "1"))
+    assert "math_verify" in capfd.readouterr().err
+
+
+def test_descriptors_of_1024_and_more(new_pool):
+    """`select` takes none."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        assert run(new_pool, ("1", "1")) == ["right"]
+        assert new_pool.workers[0].stdout.fileno() > 1024
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_memory_is_bounded(new_pool, monkeypatch):
-    monkeypatch.setattr("delta_trl.rewards.grader.checks.MEMORY_LIMIT", 400 << 20)
+    monkeypatch.setattr(checks, "MEMORY_LIMIT", 400 << 20)
     (verdict,) = run(new_pool, (HARD_GOLD, r"\operatorname{zeros}(9999,9999)"))
     assert verdict != "right"
     assert run(new_pool, ("1", "1")) == ["right"]

@@ -1,0 +1,46 @@
+"""The nesting of brackets in a text, and its parts outside of them."""
+
+import re
+
+
+BRACKET = re.compile(
+    r"(?P<opening>[(\[{]|\\(?:begin|lbrace|langle|lfloor|lceil)(?![A-Za-z]))"
+    r"|[)\]}]|\\(?:end|rbrace|rangle|rfloor|rceil)(?![A-Za-z])"
+)
+
+
+def depths(text: str) -> list[int]:
+    """How many brackets and environments are open before each character, and at the end. All kinds count alike."""
+    found, depth = [0], 0
+    for bracket in BRACKET.finditer(text):
+        found += [depth] * (bracket.start() + 1 - len(found))
+        depth += 1 if bracket["opening"] else -1
+        found.append(depth)
+    return found + [depth] * (len(text) + 1 - len(found))
+
+
+def is_balanced(text: str) -> bool:
+    """Whether every bracket has its counterpart."""
+    nesting = depths(text)
+    return min(nesting) == nesting[-1] == 0
+
+
+def closing(text: str, opening: int) -> int:
+    """Where the bracket opened at `opening` closes; -1 if nowhere."""
+    nesting = depths(text[opening:])
+    return opening + nesting.index(0, 1) - 1 if 0 in nesting[1:] else -1
+
+
+def split_top_level(text: str, pattern: re.Pattern) -> list[str]:
+    """Split where `pattern` matches outside all brackets and environments."""
+    parts, start, nesting = [], 0, depths(text)
+    for match in pattern.finditer(text):
+        if nesting[match.start()] == 0 and match[0]:
+            parts.append(text[start : match.start()])
+            start = match.end()
+    return [*parts, text[start:]]
+
+
+def squeeze(text: str) -> str:
+    """Without the spaces that mean nothing; "4 2" is not "42"."""
+    return re.sub(r"\s+", "", re.sub(r"(?<=[\d.])\s+(?=[\d.])", "_", text))
