@@ -42,7 +42,7 @@ BUDGET = {
     "policy": 850,
     "report": 1400,
     "rewards": 2730,
-    "sandbox": 3460,
+    "sandbox": 3090,
     "trainer": 1930,
     "version": 10,
 }

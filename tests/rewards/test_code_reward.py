@@ -223,7 +223,7 @@ class Fusion(http.server.BaseHTTPRequestHandler):
             "status": "Success" if result.outcome is Outcome.OK else "Failed",
             "run_result": {
                 "status": "TimeLimitExceeded" if result.outcome is Outcome.TIMEOUT else "Finished",
-                "return_code": result.exit_status,
+                "return_code": int(result.outcome is not Outcome.OK),
                 "stdout": result.stdout.decode(),
                 "stderr": result.stderr.decode(),
             },

@@ -10,9 +10,10 @@ import os
 import select
 import signal
 import socket
+import sys
 
 from . import libc, namespaces, zygote
-from .jail import confine, offer_only
+from .jail import confine
 
 
 def main(settings: dict) -> None:
@@ -21,8 +22,8 @@ def main(settings: dict) -> None:
 
     Args:
         settings (`dict`):
-            `parent` (the trainer's pid), `socket` (descriptor of the channel to it), `packages` (see `offer_only`),
-            `tier`, `readable`, `temporary` and `temporary_bytes` (see `confine`).
+            `parent` (the trainer's pid), `socket` (descriptor of the channel to it), `packages` (what programs may
+            import besides the standard library), and what `confine` takes.
     """
     restore_signals()
     os.environ.pop("LD_LIBRARY_PATH", None)
@@ -62,11 +63,12 @@ def restore_signals() -> None:
 def become_zygote(channel: socket.socket, settings: dict) -> None:
     """Confine the process and serve. Does not return."""
     try:
-        preloaded_bytes = zygote.preload()
-        jail = confine(settings["tier"], settings["readable"], settings["temporary"], settings["temporary_bytes"])
+        sys.path += settings["sites"]
+        preloaded_bytes = zygote.preload(settings["packages"])
+        sys.path[:] = [path for path in sys.path if path not in settings["sites"]]  # nothing else of them is offered
+        names = ("tier", "readable", "sites", "temporary", "temporary_bytes")
+        jail = confine(*map(settings.__getitem__, names))
         jail.preloaded_bytes = preloaded_bytes
-        if jail.tier == "B":
-            offer_only(settings["packages"])
         libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)  # only now: a change of user id clears it
         libc.prctl(libc.PR_SET_DUMPABLE, 0)
         zygote.prepare(jail)
