@@ -19,7 +19,7 @@ class Limits:
 
     Args:
         wall_seconds (`float`, *optional*, defaults to `6.0`): Wall-clock time.
-        memory_mb (`int`, *optional*, defaults to `1024`): Address space, in MiB.
+        memory_mb (`int`, *optional*, defaults to `1024`): Address space besides the interpreter's, in MiB.
     """
 
     wall_seconds: float = 6.0

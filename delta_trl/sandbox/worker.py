@@ -36,12 +36,12 @@ LIBRARY_PATH = "LD_LIBRARY_PATH"  # the interpreter may not start without it; pr
 # Defines the packages without running `delta_trl/__init__.py` or the host's side of the sandbox in the jail.
 BOOTSTRAP = """\
 import json, sys, types
-for name, path in json.loads(sys.argv[1]):
+settings = json.loads(sys.argv[1])
+for name, path in settings["modules"].items():
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = [path]
 from delta_trl.sandbox.jail.supervisor import main
-sys.path[:] = json.loads(sys.argv[2])
-settings = json.loads(sys.argv[3])
+sys.path[:] = settings["library"]
 sys.argv[:] = [""]
 main(settings)
 """
@@ -76,30 +76,33 @@ class Worker:
     """
 
     def __init__(self, tier: str):
-        entries, sites, readable = library_paths()
+        library, sites, readable = library_paths()
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         descriptor = fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, 64)  # below 3, a standard stream would take its place
         theirs.close()
         here = os.path.dirname(os.path.abspath(__file__))
-        names = [("delta_trl", os.path.dirname(here)), ("delta_trl.sandbox", here)]
         # The private directory must not hide a Python environment below /tmp.
         temporary = "/tmp" if not any(f"{path}/".startswith("/tmp/") for path in readable) else "/temporary"
         settings = {
+            "modules": {"delta_trl": os.path.dirname(here), "delta_trl.sandbox": here},
+            "library": library,
+            "packages": PACKAGES,
             "parent": os.getpid(),
             "socket": descriptor,
-            "tier": tier,
-            "packages": PACKAGES,
-            "readable": readable,
-            "sites": sites,
-            "temporary": temporary,
-            "temporary_bytes": TEMPORARY_BYTES,
+            "jail": {
+                "tier": tier,
+                "readable": readable,
+                "sites": sites,
+                "temporary": temporary,
+                "temporary_bytes": TEMPORARY_BYTES,
+            },
         }
         self.reusable = True  # whether the pool may lend it again
         errors = open_memory()
         found = {LIBRARY_PATH: os.environ[LIBRARY_PATH]} if LIBRARY_PATH in os.environ else {}
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-s", "-S", "-B", "-c", BOOTSTRAP, *map(json.dumps, (names, entries, settings))],
+                [sys.executable, "-s", "-S", "-B", "-c", BOOTSTRAP, json.dumps(settings)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
@@ -142,11 +145,7 @@ class Worker:
             for content in (part for job in jobs for part in (json.dumps(job).encode(), b"", b"", b"")):
                 files.append(open_memory(content))
                 stack.callback(os.close, files[-1])
-            request = {
-                "limits": limits.of_kernel(),
-                "wall_seconds": limits.wall_seconds,
-                "processes": len(jobs),
-            }
+            request = {"limits": limits.of_kernel(), "wall_seconds": limits.wall_seconds, "processes": len(jobs)}
             try:
                 socket.send_fds(self.channel, [json.dumps(request).encode()], files)
             except OSError as error:

@@ -45,12 +45,12 @@ def run(
         with open(os.dup(files[0]), "rb") as file:
             file.seek(0)
             job = json.load(file)
-        arrange({1: files[1], 2: files[2], RESULT: files[3], LINK: link, BEGUN: begun}, len(jail.library))
+        arrange({1: files[1], 2: files[2], RESULT: files[3], LINK: link, BEGUN: begun}, jail.library)
         libc.prctl(libc.PR_SET_DUMPABLE, 0)
         # Standard input is a file, too: it must fit the limit of file sizes.
         largest_input = max((len(text) for text in job.get("inputs", []) if isinstance(text, str)), default=0)
         limits["RLIMIT_FSIZE"] = max(limits["RLIMIT_FSIZE"], 4 * largest_input)
-        limits["RLIMIT_AS"] += jail.preloaded_bytes
+        limits["RLIMIT_AS"] += jail.own_bytes
         set_limits(limits)
         os.umask(0o077)
         if jail.tier != "unsafe":

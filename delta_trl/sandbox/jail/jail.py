@@ -3,9 +3,9 @@
 import fcntl
 import os
 import random
-import stat
+import shutil
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from . import landlock, libc, namespaces
 
@@ -30,18 +30,17 @@ class Jail:
         landlock (`int`, *optional*, defaults to `0`): Version of Landlock.
         tasks (`int`, *optional*):
             Descriptor of /proc/loadavg; set where the kernel counts threads per user, together with the trainer's.
-        library (`list[int]`, *optional*):
-            Descriptors of the directories of `sys.path`, where their paths cannot be reached any more.
-        preloaded_bytes (`int`, *optional*, defaults to `0`):
-            Address space of what is preloaded, which programs get besides what they are promised.
+        library (`int`, *optional*, defaults to `0`): How many directories are held open, see `hold_library`.
+        own_bytes (`int`, *optional*, defaults to `0`):
+            Address space of the zygote, which programs get besides what they are promised.
     """
 
     tier: str
     temporary: str | None = None
     landlock: int = 0
     tasks: int | None = None
-    library: list[int] = field(default_factory=list)
-    preloaded_bytes: int = 0
+    library: int = 0
+    own_bytes: int = 0
 
 
 def confine(tier: str, readable: list[str], sites: list[str], temporary: str, temporary_bytes: int) -> Jail:
@@ -50,12 +49,11 @@ def confine(tier: str, readable: list[str], sites: list[str], temporary: str, te
 
     Args:
         tier (`str`): "A", "B" or "unsafe"; for "A", `namespaces.enter` comes first.
-        readable (`list[str]`): Files and directories that programs may read; those that do not exist are left out.
+        readable (`list[str]`): Files and directories that programs may read.
         sites (`list[str]`): Directories of packages that are imported already, besides those of `sys.path`.
         temporary (`str`): Path of the private temporary directory (tier A).
         temporary_bytes (`int`): Its size.
     """
-    readable = [path for path in readable if os.path.exists(path)]
     devices = [path for path in DEVICES if os.path.exists(path)]
     jail = Jail(tier, temporary if tier == "A" else None)
     if tier == "A":
@@ -76,13 +74,12 @@ def confine(tier: str, readable: list[str], sites: list[str], temporary: str, te
     return jail
 
 
-def hold_library(sites: list[str]) -> list[int]:
+def hold_library(sites: list[str]) -> int:
     """
-    Keep the directories of the library open and import from there: once root is given up, a library below a home
-    directory can no longer be reached by its path. Landlock checks where a file is, not how it was reached.
+    Keep the directories of the library open and import from there; return how many there are. Once root is given up, a
+    library below a home directory cannot be reached by its path. Landlock checks where a file is, not how it was
+    reached.
     """
-    if not os.path.isdir("/proc/self/fd"):
-        raise OSError("/proc is not mounted: without root, the library is reached through it")
     sys.path[:] = [path for path in sys.path if os.path.isdir(path)]
     directories = [*sys.path, *filter(os.path.isdir, sites)]
     held = []
@@ -102,7 +99,7 @@ def hold_library(sites: list[str]) -> list[int]:
             root = max((path for path in places if entry.startswith(f"{path}/")), key=len, default="")
             if root and module.__name__.partition(".")[0] != "delta_trl":
                 module.__path__ = [places[root] + entry.removeprefix(root)]
-    return [LIBRARY + index for index in range(len(directories))]
+    return len(directories)
 
 
 def become_a_spare_user() -> None:
@@ -120,15 +117,12 @@ def become_a_spare_user() -> None:
 
 def empty(directory: str) -> bool:
     """Delete everything in a directory; False if something stayed."""
-    for name in os.listdir(directory):
-        path = f"{directory}/{name}"
-        try:
-            if stat.S_ISDIR(os.lstat(path).st_mode):
-                if not empty(path):
-                    return False
-                os.rmdir(path)
+    try:
+        for entry in list(os.scandir(directory)):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path)
             else:
-                os.unlink(path)
-        except (OSError, RecursionError):
-            return False
+                os.unlink(entry.path)
+    except (OSError, RecursionError):
+        return False
     return True

@@ -20,7 +20,7 @@ from .jail import LINK, RESULT
 
 
 MODULE, SOLUTION = "tests", "solution"  # names of the modules of the tests and of the program
-TESTS_FILE = "/tmp/test_solution.py"
+TESTS_FILE = "/tests/test_solution.py"  # not where the program can write: tests put their folder first on the path
 CHECK = "check"  # what HumanEval's tests call their function
 # What tests use without importing it, since many programs import it. The tests get their own.
 HELPERS: dict[str, Any] = {}
@@ -59,8 +59,7 @@ def run(job: dict) -> int:
         program.write_line({"unusable": str(error) or type(error).__name__})
         return 0
     compare_empty_arrays()
-    sys.path_hooks.insert(0, NotHere)
-    sys.path_importer_cache.clear()
+    os.chdir("/")  # nor is this
     solution = Nothing if job["without_program"] else functools.partial(handles.Program(LINK).ask, "load")
     results: list = []
     report(passed=results, total=suite.total)
@@ -81,17 +80,6 @@ def report(**content: Any) -> None:
     os.ftruncate(RESULT, 0)
     os.lseek(RESULT, 0, os.SEEK_SET)
     program.write_line(content)
-
-
-class NotHere:
-    """Finds no module where the program can write: tests may put their own folder first on the path."""
-
-    def __init__(self, path: str):
-        if not f"{os.path.realpath(path)}/".startswith(f"{os.path.dirname(TESTS_FILE)}/"):
-            raise ImportError
-
-    def find_spec(self, name: str, target: Any = None) -> None:
-        return None
 
 
 class Nothing(list):

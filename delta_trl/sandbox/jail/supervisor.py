@@ -23,7 +23,7 @@ def main(settings: dict) -> None:
     Args:
         settings (`dict`):
             `parent` (the trainer's pid), `socket` (descriptor of the channel to it), `packages` (what programs may
-            import besides the standard library), and what `confine` takes.
+            import besides the standard library), and `jail` (the arguments of `confine`).
     """
     restore_signals()
     os.environ.pop("LD_LIBRARY_PATH", None)
@@ -34,7 +34,7 @@ def main(settings: dict) -> None:
     channel = socket.socket(fileno=fcntl.fcntl(settings["socket"], fcntl.F_DUPFD_CLOEXEC, 64))
     os.close(settings["socket"])
     try:
-        if settings["tier"] == "A":
+        if settings["jail"]["tier"] == "A":
             namespaces.enter(os.getuid() == 0)
         child = os.fork()
     except OSError as error:
@@ -63,12 +63,12 @@ def restore_signals() -> None:
 def become_zygote(channel: socket.socket, settings: dict) -> None:
     """Confine the process and serve. Does not return."""
     try:
-        sys.path += settings["sites"]
-        preloaded_bytes = zygote.preload(settings["packages"])
-        sys.path[:] = [path for path in sys.path if path not in settings["sites"]]  # nothing else of them is offered
-        names = ("tier", "readable", "sites", "temporary", "temporary_bytes")
-        jail = confine(*map(settings.__getitem__, names))
-        jail.preloaded_bytes = preloaded_bytes
+        library = list(sys.path)
+        sys.path += settings["jail"]["sites"]
+        own_bytes = zygote.preload(settings["packages"])
+        sys.path[:] = library  # nothing else of them is offered
+        jail = confine(**settings["jail"])
+        jail.own_bytes = own_bytes
         libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)  # only now: a change of user id clears it
         libc.prctl(libc.PR_SET_DUMPABLE, 0)
         zygote.prepare(jail)
