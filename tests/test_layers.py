@@ -43,11 +43,11 @@ BUDGET = {
     "policy": 770,
     "report": 1060,
     "rewards": 2500,
-    "sandbox": 3460,
+    "sandbox": 3050,
     "trainer": 1840,
     "version": 10,
 }
-RAISES = 255
+RAISES = 212
 
 
 def module_of(path: Path) -> tuple[str, ...]:

@@ -1,11 +1,9 @@
 """The code reward: does the program in the completion pass its unit tests?"""
 
-import builtins
 import functools
-import itertools
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..sandbox import Grade, Limits, RemoteSandbox, Sandbox, Tests, TestsError, check_tests, grade, parse_tests
@@ -16,10 +14,11 @@ from .reasoning import graded_texts
 
 logger = logging.getLogger(__name__)
 
+THREE_MARKS = ("```", "~~~")
 PYTHON = re.compile(r"\W{0,2}py(?:thon)?[\d.]*(?![\w-])", re.IGNORECASE)
 HEADED = re.compile(r"py(?:thon)?3?\s*", re.IGNORECASE)  # Solution: ```python
-TAGS = re.compile(r"(?:[ \t]*<[^<>`\s]{1,30}>)*")
-INVISIBLE = " \t\ufeff\u200b"  # blanks, byte order mark, zero width space
+# What may stand before a fence: blanks, a byte order mark, zero width spaces, `>` of quotations, <answer>
+LEAD = re.compile(r"(?:[ \t\ufeff\u200b>]|<[^<>`\s]{1,30}>)*+")
 BEGINS_AS_CODE = re.compile(
     r"(?:\s|#[^\n]*\n)*+(?:(?:import|from|def|class|async|for|while|if|try|with)\b|@\w|print\(|[\w.,\[\] \t]*=)"
 )
@@ -27,77 +26,12 @@ LITERALS = re.compile(r"#[^\n]*|\"\"\".*?\"\"\"|\'\'\'.*?\'\'\'|\"[^\"\n]*\"|'[^
 DEFINED = re.compile(r"^(?:async +)?(?:def|class) +(\w+)", re.MULTILINE)
 CALLED = re.compile(r"(?<![\w.])(\w+)[ \t]*\(")
 BOUND = re.compile(r"\b(?:def|class) +(\w+)|(\w+)[ \t]*=(?!=)|\bimport\b([^\n]*)")
-PYTHON_NAMES = frozenset(dir(builtins))
-
-
-def extract_program(text: str, whole_text: bool = True) -> str | None:
-    """
-    The program of a completion: its last fenced block marked as Python, else its last without a mark, else its last.
-    Of blocks of one language, a later one that needs an earlier one (an example of its use) is not the program.
-
-    Args:
-        text (`str`): The completion. Only what follows its reasoning (`</think>`, `</reasoning>`) counts.
-        whole_text (`bool`, *optional*, defaults to `True`): Take a text without any fence as the program itself.
-    """
-    text = text[max((tag.end() for tag in THINK_TAG.finditer(text) if tag[1]), default=0) :]
-    blocks: dict[str, list[str]] = {}
-    opening: Fence | None = None
-    lines: list[str] = []
-    fences = 0
-    for line in unquoted(text.split("\n")):
-        fence = read_fence(line)
-        fences += fence is not None
-        if opening is None:
-            if THINK_TAG.search(line):
-                return None  # unclosed reasoning; inside a block the tag is part of the program
-            if fence is not None and fences == 1 and not fence.info and BEGINS_AS_CODE.match(text):
-                _keep(blocks, fence, [*lines, ""])  # a fence that closes what the prompt has opened
-            elif fence is not None:
-                opening, lines = fence, []
-            else:
-                lines.append(line)
-        elif fence is not None and fence.closes(opening):
-            _keep(blocks, opening, [*lines, ""])
-            opening, lines = None, []
-        elif fence is not None and fence.begins_anew(opening):
-            _keep(blocks, opening, [*lines, ""])
-            opening, lines = fence, []
-        else:
-            lines.append(line)
-    if opening is not None:  # the completion ends inside its last block
-        if lines and lines[-1].rstrip().endswith(opening.mark):  # print(1)```
-            lines[-1] = lines[-1].rstrip().removesuffix(opening.mark)
-        _keep(blocks, opening, lines)
-    if not fences and whole_text:
-        return text if text.strip() else None
-    return program_of(blocks.get("python") or blocks.get("") or next(reversed(blocks.values()), []))
-
-
-def program_of(blocks: list[str]) -> str | None:
-    """The last block that calls no function or class that only an earlier one defines; `None` if there are none."""
-    program = None
-    defined: set[str] = set()
-    for block in blocks:
-        code = LITERALS.sub("", block)
-        bound = {name for names in BOUND.findall(code) for name in re.findall(r"\w+", "".join(names))}
-        if not defined & set(CALLED.findall(code)) - bound - PYTHON_NAMES:
-            program = block
-        defined.update(DEFINED.findall(code))
-    return program
-
-
-def unquoted(lines: list[str]) -> Iterator[str]:
-    """Without the `> ` of a quotation that holds a fenced block."""
-    for is_quoted, group in itertools.groupby(lines, lambda line: line.startswith(">")):
-        quotation = list(group)
-        bare = [line[1:].removeprefix(" ") for line in quotation]
-        yield from bare if is_quoted and any(map(read_fence, bare)) else quotation
 
 
 class Fence(NamedTuple):
-    """A line that opens or closes a block: its indentation, its backticks or tildes, and the text after them."""
+    """A line that opens or closes a block: what stands before its backticks or tildes, these, and the text after."""
 
-    indent: int
+    lead: str
     mark: str
     info: str
 
@@ -105,42 +39,84 @@ class Fence(NamedTuple):
     def language(self) -> str:
         return "python" if PYTHON.match(self.info) else self.info.partition(" ")[0].lower()
 
-    def closes(self, opening: "Fence") -> bool:
-        """Whether it closes a block. A fence that is indented further is part of it, as in a docstring's example."""
-        is_mark = re.fullmatch(r"\w[\w.:+-]*", self.info)  # unlike ```</answer> and "``` It works."
-        return not is_mark and self.mark.startswith(opening.mark) and self.indent <= opening.indent + 3
-
-    def begins_anew(self, opening: "Fence") -> bool:
-        """Whether it opens a block of Python, although the one before was not closed."""
-        return self.language == "python" and self.mark == opening.mark and self.indent <= opening.indent
+    def ends(self, opening: "Fence") -> bool:
+        """Whether it closes a block, or opens one of Python after a block that was not closed."""
+        if self.language == "python":
+            return self.mark == opening.mark and len(self.lead) <= len(opening.lead)
+        is_language = re.fullmatch(r"\w[\w.:+-]*", self.info)  # unlike ```</answer> and "``` It works."
+        # A fence that is indented further is part of the block, as in a docstring's example.
+        return not is_language and self.mark.startswith(opening.mark) and len(self.lead) <= len(opening.lead) + 3
 
 
 def read_fence(line: str) -> Fence | None:
     heading, mark, info = line.partition("```")
     if HEADED.fullmatch(info) and re.search(r"\w", heading) and "<" not in heading:
-        return Fence(0, mark, info)
-    tags = TAGS.match(line)
-    text = line[tags.end() if tags else 0 :].lstrip(INVISIBLE)  # <answer>```python
+        return Fence("", mark, info)
+    lead = line[: LEAD.match(line).end()]  # type: ignore[union-attr]  # matches everything
+    text = line[len(lead) :]
     info = text.lstrip(text[:1])
-    mark = text[: len(text) - len(info)]
-    if not mark.startswith(("```", "~~~")) or "`" in info:
+    if not text.startswith(THREE_MARKS) or "`" in info:
         return None
-    line = line.lstrip("\ufeff\u200b")
-    return Fence(len(line) - len(line.lstrip(INVISIBLE)), mark, info.strip())
+    return Fence(lead.lstrip("\ufeff\u200b"), text[: len(text) - len(info)], info.strip())
 
 
-def _keep(blocks: dict[str, list[str]], opening: Fence, lines: list[str]) -> None:
-    """Keep a language's blocks that are not empty, else an empty one. A truncated completion may end with one."""
-    if opening.language not in blocks or any(map(str.strip, lines)):
-        blocks[opening.language] = blocks.pop(opening.language, [])  # the language of the last block comes last
-        blocks[opening.language].append(_outdent(lines, opening.indent))
+def extract_program(text: str) -> str | None:
+    """
+    The program of a completion: its last fenced block marked as Python, else its last without a mark, else its last; a
+    text without any fence is the program itself. A block that needs an earlier one (an example of its use) is not the
+    program.
+
+    Args:
+        text (`str`): The completion. Only what follows its reasoning (`</think>`, `</reasoning>`) counts.
+    """
+    text = text[max((tag.end() for tag in THINK_TAG.finditer(text) if tag[1]), default=0) :]
+    blocks: list[tuple[str, str]] = []  # language and content
+    opening: Fence | None = None
+    lines: list[str] = []
+    for line in text.split("\n"):
+        fence = read_fence(line)
+        if opening is None and THINK_TAG.search(line):
+            return None  # unclosed reasoning; inside a block the tag is part of the program
+        if opening is None and fence and not blocks and not fence.info and BEGINS_AS_CODE.match(text):
+            blocks.append(("", "\n".join([*lines, ""])))  # a fence that closes what the prompt has opened
+        elif fence and (opening is None or fence.ends(opening)):
+            if opening is not None:
+                blocks.append((opening.language, _outdent([*lines, ""], opening.lead)))
+            opening = fence if opening is None or fence.language == "python" else None
+            lines = []
+        else:
+            lines.append(line)
+    if opening is not None:  # the completion ends inside its last block
+        if lines and lines[-1].rstrip().endswith(opening.mark):  # print(1)```
+            lines[-1] = lines[-1].rstrip().removesuffix(opening.mark)
+        blocks.append((opening.language, _outdent(lines, opening.lead)))
+    if not blocks:
+        return text if text.strip() else None
+    blocks = [block for block in blocks if block[1].strip()] or blocks  # a truncated completion may end with a fence
+    for language in ("python", ""):
+        if programs := [content for known, content in blocks if known == language]:
+            return last_program(programs)
+    return blocks[-1][1]
 
 
-def _outdent(lines: list[str], indent: int) -> str:
-    """A block's text, dedented by its fence's indentation, or by that of its first line if it is smaller."""
+def last_program(blocks: list[str]) -> str:
+    """The last block that calls no function or class that only an earlier one defines."""
+    program, defined = "", set[str]()
+    for block in blocks:
+        code = LITERALS.sub("", block)
+        bound = {name for names in BOUND.findall(code) for name in re.findall(r"\w+", "".join(names))}
+        if not defined & set(CALLED.findall(code)) - bound:
+            program = block
+        defined.update(DEFINED.findall(code))
+    return program
+
+
+def _outdent(lines: list[str], lead: str) -> str:
+    """A block's text without what stands before its fence, or before its first line if that is less."""
+    blank = " \t>" if ">" in lead else " \t"
     first = next(filter(str.strip, lines), "")
-    indent = min(indent, len(first) - len(first.lstrip(" \t")))
-    return "\n".join(line[:indent].lstrip(" \t") + line[indent:] for line in lines)
+    length = min(len(lead), len(first) - len(first.lstrip(blank)))
+    return "\n".join(line[:length].lstrip(blank) + line[length:] for line in lines)
 
 
 class CodeReward:
@@ -155,8 +131,6 @@ class CodeReward:
         partial_credit (`bool`, *optional*, defaults to `False`):
             Reward the fraction of tests passed, of those that doing nothing would fail; otherwise 1.0 for all tests
             and 0.0 for fewer.
-        require_fence (`bool`, *optional*, defaults to `False`):
-            Give a completion without a fenced block 0, instead of running its whole text.
         tier (`str`, *optional*): See `Sandbox`.
         allow_unsafe (`bool`, *optional*, defaults to `False`): See `Sandbox`.
         remote_url (`str`, *optional*): Run programs on this server instead of this machine; see `RemoteSandbox`.
@@ -181,7 +155,6 @@ class CodeReward:
         memory_mb: int = 1024,
         workers: int | None = None,
         partial_credit: bool = False,
-        require_fence: bool = False,
         tier: str | None = None,
         allow_unsafe: bool = False,
         remote_url: str | None = None,
@@ -189,7 +162,6 @@ class CodeReward:
     ):
         self.limits = Limits(wall_seconds=timeout, memory_mb=memory_mb)
         self.partial_credit = partial_credit
-        self.require_fence = require_fence
         self.remote_url = remote_url
         self.reasoning_opened = reasoning_opened
         self.options = (workers, tier, allow_unsafe)
@@ -236,7 +208,7 @@ class CodeReward:
         texts = graded_texts(completions, prompts, self.reasoning_opened)
         if prompts:
             texts = [_continued(prompt, text) for prompt, text in zip(prompts, texts, strict=True)]
-        programs = [extract_program(text, not self.require_fence) for text in texts]
+        programs = [extract_program(text) for text in texts]
         rows = {_key(test): test for test in tests}
         parsed = dict(zip(rows, map_in_threads(self._parse, rows.values(), self.sandbox.workers), strict=True))
         jobs = [(program, _key(test)) for program, test in zip(programs, tests, strict=True)]

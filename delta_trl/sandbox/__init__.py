@@ -11,10 +11,11 @@ Not covered: bugs of the kernel; side channels through shared hardware; in tier 
 sandbox refuses to run, unless `allow_unsafe` is set. Formats, policy and tiers: docs/sandbox.md.
 """
 
-from .grading import Grade, Tests, TestsError, check_tests, grade, parse_tests
+from .grading import Grade, check_tests, grade
 from .limits import Limits, Outcome, Result
 from .remote import RemoteSandbox
 from .sandbox import Sandbox, SandboxUnavailableError
+from .unit_tests import Tests, TestsError, parse_tests
 
 
 __all__ = [

@@ -1,10 +1,11 @@
 """
 Loads an untrusted program and calls its functions.
 
-This source also runs on a remote server, appended to that of `codec.py`, so it imports nothing from this package.
+This source also runs on a remote server, so it imports nothing from this package.
 """
 
 import builtins
+import json
 import random
 import sys
 import types
@@ -12,23 +13,20 @@ from typing import Any
 
 
 FILE_NAME = "/tmp/solution.py"
-# What LeetCode's judge imports before a solution, in LiveCodeBench's order (the modules last); its recursion limit.
+RECURSION_LIMIT = 50_000  # of LeetCode's judge
+# What that judge imports before a solution, in LiveCodeBench's order (the modules last).
 DEFAULT_MODULES = (
     "string re datetime collections heapq bisect copy math random statistics itertools functools operator io sys json"
-)
-DEFAULT_IMPORTS = compile(
-    "".join(f"from {name} import *\n" for name in (*DEFAULT_MODULES.split(), "typing"))
-    + "".join(f"import {name}\n" for name in DEFAULT_MODULES.split()),
-    "<default imports>",
-    "exec",
-)
-RECURSION_LIMIT = 50_000
+).split()
+DEFAULT_NAMES: dict[str, Any] = {}
+exec("".join(f"from {name} import *\n" for name in (*DEFAULT_MODULES, "typing")), DEFAULT_NAMES)
+exec(f"import {', '.join(DEFAULT_MODULES)}", DEFAULT_NAMES)
+del DEFAULT_NAMES["__builtins__"]
 
 
 def unlimited_integers() -> None:
-    """Lift Python's limit of digits in conversions (3.11, security releases of 3.10): long answers are legitimate."""
-    if hasattr(sys, "set_int_max_str_digits"):
-        sys.set_int_max_str_digits(0)
+    """Lift Python's limit of digits in conversions: long answers are legitimate."""
+    sys.set_int_max_str_digits(0)
 
 
 def compile_program(code: str) -> types.CodeType:
@@ -48,17 +46,28 @@ def load(program: types.CodeType) -> types.ModuleType:
     """The program as a module, which holds what the program defines and imports, and nothing else."""
     module = new_module("solution")
     # Default imports go among the builtins, outside the module's names: `find` must not take one for the program's.
-    defaults: dict[str, Any] = {}
-    exec(DEFAULT_IMPORTS, defaults)
-    vars(module)["__builtins__"] = defaults | vars(builtins)
+    vars(module)["__builtins__"] = DEFAULT_NAMES | vars(builtins)
     sys.setrecursionlimit(RECURSION_LIMIT)
     exec(program, module.__dict__)
     return module
 
 
-def call(program: types.CodeType, name: str, arguments: list) -> Any:
-    """The value of one call, of a function of the program or a method of its class Solution."""
-    return find(load(program), name)(*arguments)
+def call(program: types.CodeType, name: str, arguments: list) -> str:
+    """
+    The value of one call, as JSON: a tuple is a list, and keys are strings. Of a function of the program, or a method
+    of its class Solution.
+
+    Raises:
+        TypeError, ValueError, RecursionError: For a value that JSON does not have.
+    """
+    return json.dumps(find(load(program), name)(*arguments), default=of_numpy, separators=(",", ":"))
+
+
+def of_numpy(value: Any) -> Any:
+    """A number or an array of numpy, as plain data."""
+    if type(value).__module__ != "numpy":
+        raise TypeError(f"a {type(value).__name__} is not plain data")
+    return value.tolist()
 
 
 def find(module: types.ModuleType, name: str) -> Any:

@@ -3,66 +3,56 @@
 import enum
 import math
 import resource
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 
+OUTPUT_BYTES = 32 << 20  # of standard output, and as much of standard error and of returned values
+THREADS = 64  # the main one included; other processes cannot be started at all
+OPEN_FILES = 64  # the few of the harness included
 STACK_BYTES = 64 << 20
-ENFORCED_BY = {
-    "stack_bytes": "RLIMIT_STACK",
-    "cpu_seconds": "RLIMIT_CPU",
-    "memory_bytes": "RLIMIT_AS",
-    "output_bytes": "RLIMIT_FSIZE",
-    "threads": "RLIMIT_NPROC",
-    "open_files": "RLIMIT_NOFILE",
-}
 
 
 @dataclass(frozen=True)
 class Limits:
     """
-    Limits of one execution.
+    Limits of one execution. Processor time of all its threads together is what one thread can use in `wall_seconds`.
 
     Args:
         wall_seconds (`float`, *optional*, defaults to `6.0`): Wall-clock time.
-        cpu_seconds (`float`, *optional*):
-            Processor time of all threads together; by default what one thread can use in `wall_seconds`.
-        memory_mb (`int`, *optional*, defaults to `1024`): Address space, in MiB.
-        output_bytes (`int`, *optional*, defaults to `32 << 20`):
-            Limit of standard output; the same for standard error and for a returned value.
-        threads (`int`, *optional*, defaults to `64`):
-            Threads, the main one included. Other processes cannot be started at all.
-        open_files (`int`, *optional*, defaults to `64`): Open descriptors, including the few of the harness.
+        memory_mb (`int`, *optional*, defaults to `1024`): Address space besides the interpreter's, in MiB.
     """
 
     wall_seconds: float = 6.0
-    cpu_seconds: float | None = None
     memory_mb: int = 1024
-    output_bytes: int = 32 << 20
-    threads: int = 64
-    open_files: int = 64
 
     def __post_init__(self):
-        for name, value in asdict(self).items():
-            if value is not None and not value > 0:
-                raise ValueError(f"Limits need positive numbers, got {name}={value!r}.")
+        if not (self.wall_seconds > 0 and self.memory_mb > 0):
+            raise ValueError(f"Limits need positive numbers, got {self}.")
 
-    def as_request(self) -> dict:
-        """The limits as the jail reads them."""
+    @property
+    def cpu_seconds(self) -> int:
+        return math.ceil(self.wall_seconds + 1)
+
+    def of_kernel(self) -> dict[str, int]:
+        """The limits that the kernel enforces, by their names in `resource`."""
         return {
-            "stack_bytes": STACK_BYTES,
-            "cpu_seconds": math.ceil(self.cpu_seconds or self.wall_seconds + 1),
-            "memory_bytes": self.memory_mb << 20,
-            "output_bytes": self.output_bytes,
-            "threads": self.threads,
-            "open_files": self.open_files,
+            "RLIMIT_AS": self.memory_mb << 20,
+            "RLIMIT_CPU": self.cpu_seconds,
+            "RLIMIT_FSIZE": OUTPUT_BYTES,
+            "RLIMIT_NOFILE": OPEN_FILES,
+            "RLIMIT_NPROC": THREADS,
+            "RLIMIT_STACK": STACK_BYTES,
+            "RLIMIT_CORE": 0,
+            "RLIMIT_MEMLOCK": 0,
+            "RLIMIT_MSGQUEUE": 0,
         }
 
     def lowered(self) -> str | None:
         """`None`, or which hard limit of this process, which workers inherit, is below what is promised here."""
-        for key, kind in ENFORCED_BY.items():
-            _, hard = resource.getrlimit(getattr(resource, kind))
-            if hard != resource.RLIM_INFINITY and hard < (promised := self.as_request()[key]):
-                return f"{kind} of this process is {hard}, and programs are promised {key}={promised}"
+        for name, promised in self.of_kernel().items():
+            _, hard = resource.getrlimit(getattr(resource, name))
+            if hard != resource.RLIM_INFINITY and hard < promised:
+                return f"{name} of this process is {hard}, and programs are promised {promised}"
         return None
 
 
@@ -85,12 +75,8 @@ class Result:
 
     Args:
         outcome (`Outcome`): How it ended.
-        stdout (`bytes`, *optional*, defaults to `b""`): Standard output, as bytes.
-        stderr (`bytes`, *optional*, defaults to `b""`): The end of standard error, as bytes.
-        exit_status (`int`, *optional*):
-            As `os.waitstatus_to_exitcode` gives it (negative: the signal); `None` if the sandbox failed.
-        wall_seconds (`float`, *optional*, defaults to `0.0`): Wall-clock time.
-        cpu_seconds (`float`, *optional*, defaults to `0.0`): Processor time.
+        stdout (`bytes`, *optional*, defaults to `b""`): Standard output.
+        stderr (`bytes`, *optional*, defaults to `b""`): The end of standard error.
         reports (`tuple[bytes, ...]`, *optional*, defaults to `()`):
             Lines that the harness in the process wrote, at most one for each case. The program can forge them.
     """
@@ -98,7 +84,4 @@ class Result:
     outcome: Outcome
     stdout: bytes = b""
     stderr: bytes = b""
-    exit_status: int | None = None
-    wall_seconds: float = 0.0
-    cpu_seconds: float = 0.0
     reports: tuple[bytes, ...] = ()

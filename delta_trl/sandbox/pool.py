@@ -16,11 +16,11 @@ from typing import Generic, Protocol, TypeVar
 
 
 class WorkerError(RuntimeError):
-    """A worker could not be started, or did not answer. Never a program's or an answer's fault by itself."""
+    """A worker could not be started, or did not answer. Says nothing about the graded program or answer."""
 
 
 class PoolWorker(Protocol):
-    """One worker process. `reusable` is False where it must not be lent again."""
+    """One worker process. `reusable`: whether the pool may lend it again."""
 
     process: subprocess.Popen
     reusable: bool
@@ -63,28 +63,27 @@ class WorkerPool(Generic[W]):
         """An idle worker, or a new one. It comes back unless something went wrong with it."""
         with self._slots:
             worker = self._take()
-            if worker is None:
-                worker = self.start()
-                self.workers.append(worker)
+            reusable = False
             try:
                 yield worker
-            except BaseException:
-                self._discard(worker)
-                raise
-            if worker.reusable:
-                self.idle.append(worker)
-            else:
-                self._discard(worker)
+                reusable = worker.reusable
+            finally:
+                if reusable:
+                    self.idle.append(worker)
+                else:
+                    self._discard(worker)
 
-    def _take(self) -> W | None:
-        """An idle worker that is alive."""
+    def _take(self) -> W:
+        """An idle worker that is alive, or a new one."""
         with self.lock:
             while self.idle:
                 worker = self.idle.pop()
                 if worker.process.poll() is None:
                     return worker
                 self._discard(worker)
-        return None
+        worker = self.start()
+        self.workers.append(worker)
+        return worker
 
     def _discard(self, worker: W) -> None:
         self.workers.remove(worker)

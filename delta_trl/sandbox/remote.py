@@ -8,7 +8,7 @@ import time
 import urllib.request
 from typing import Literal
 
-from . import calls, codec
+from . import calls
 from .limits import Limits, Outcome, Result
 
 
@@ -19,18 +19,15 @@ RETRY_SECONDS = 1.0  # doubled after each attempt
 OVERHEAD_SECONDS = 30.0  # that a server may take beyond the program's own time
 # What a missing, truncated or malformed answer raises.
 NO_ANSWER = (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, AttributeError, RecursionError)
-# Calls a function on the server: reads {"code", "function", "inputs"}, prints the encoded value. What the program
+# Calls a function on the server: reads {"code", "function", "inputs"}, prints its value as JSON. What the program
 # prints goes to standard error. Comparing happens here; the server never sees an expected output.
 CALLER = """
-import json as _json, os as _os
+import os as _os
 unlimited_integers()
-_answers = _os.dup(1)
+_answers = _os.fdopen(_os.dup(1), "w")
 _os.dup2(2, 1)
-_job = _json.load(sys.stdin)
-_answer = call(compile_program(_job["code"]), _job["function"], decode(_job["inputs"][0]))
-_answer = _json.dumps(encode(_answer)).encode()
-while _answer:
-    _answer = _answer[_os.write(_answers, _answer):]
+_job = json.load(sys.stdin)
+print(call(compile_program(_job["code"]), _job["function"], _job["inputs"][0]), file=_answers, flush=True)
 """
 
 
@@ -60,7 +57,7 @@ class RemoteSandbox:
         """Execute one job of one case. Retries if the server fails; in the end this is `Outcome.SANDBOX_ERROR`."""
         (job,) = jobs
         if job["kind"] == "calls":
-            code = "\n".join([*(inspect.getsource(module) for module in (codec, calls)), CALLER])
+            code = inspect.getsource(calls) + CALLER
             stdin = json.dumps(job)
         else:
             code, (stdin,) = job["code"], job["inputs"]
@@ -104,7 +101,5 @@ class RemoteSandbox:
             outcome=outcome,
             stdout=stdout,
             stderr=(run.get("stderr") or "").encode("utf-8", "surrogatepass"),
-            exit_status=status,
-            wall_seconds=run.get("execution_time") or 0.0,
             reports=(stdout,),
         )

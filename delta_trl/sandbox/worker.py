@@ -1,19 +1,26 @@
-"""The host's end of one worker process."""
+"""The host's end of one worker process: starts it, and has it execute one request at a time."""
 
+import contextlib
 import fcntl
 import json
 import os
-import platform
 import select
+import signal
 import socket
 import subprocess
 import sys
 import sysconfig
 
+from .limits import OUTPUT_BYTES, Limits, Outcome, Result
 from .pool import WorkerError
 
 
 START_SECONDS = 30.0
+GRACE_SECONDS = 10.0  # a worker ends an execution by itself; one that has not answered by then is stuck
+STDERR_BYTES = 4096  # of standard error, the end is kept
+TEMPORARY_BYTES = 16 << 20
+PACKAGES = ("numpy", "sortedcontainers")  # that programs may import besides the standard library, where installed
+SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache", "/usr/share/zoneinfo")
 # The whole environment of a worker and its programs; nothing comes from the trainer's.
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",  # the order of sets is the same in every run
@@ -26,17 +33,15 @@ ENVIRONMENT = {
     "MKL_NUM_THREADS": "1",
 }
 LIBRARY_PATH = "LD_LIBRARY_PATH"  # the interpreter may not start without it; programs do not see it
-TEMPORARY_BYTES = 16 << 20
-SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache", "/usr/share/zoneinfo")
 # Defines the packages without running `delta_trl/__init__.py` or the host's side of the sandbox in the jail.
 BOOTSTRAP = """\
 import json, sys, types
-for name, path in json.loads(sys.argv[1]):
+settings = json.loads(sys.argv[1])
+for name, path in settings["modules"].items():
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = [path]
 from delta_trl.sandbox.jail.supervisor import main
-sys.path[:] = json.loads(sys.argv[2])
-settings = json.loads(sys.argv[3])
+sys.path[:] = settings["library"]
 sys.argv[:] = [""]
 main(settings)
 """
@@ -46,60 +51,58 @@ class TierError(WorkerError):
     """The tier cannot be set up here."""
 
 
-def library_paths(packages: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """For what programs may import: (entries of `sys.path`, paths that must be readable)."""
+def library_paths() -> tuple[list[str], list[str], list[str]]:
+    """Of what programs may import: (entries of `sys.path`, directories of packages, paths that must be readable)."""
     base = {"base": sys.base_prefix, "platbase": sys.base_exec_prefix, "installed_base": sys.base_prefix}
     stdlib = [sysconfig.get_path(name, vars=base) for name in ("stdlib", "platstdlib")]
     entries = list(dict.fromkeys([*stdlib, os.path.join(stdlib[1], "lib-dynload")]))
-    readable = [*filter(None, os.environ.get(LIBRARY_PATH, "").split(":"))]
-    readable += [*SYSTEM_LIBRARIES, os.path.join(sys.base_prefix, "lib"), *stdlib]
-    for site in dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib")):
-        found = [os.path.join(site, name + suffix) for name in packages for suffix in ("", ".py", ".libs")]
-        found = [path for path in found if os.path.exists(path)]
-        if found:
-            entries.append(site)
-            readable += found
-    return entries, list(dict.fromkeys(os.path.abspath(path) for path in readable))
+    sites = list(dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib")))
+    found = [os.path.join(site, name + end) for site in sites for name in PACKAGES for end in ("", ".py", ".libs")]
+    readable = [*os.environ.get(LIBRARY_PATH, "").split(":"), *SYSTEM_LIBRARIES, os.path.join(sys.base_prefix, "lib")]
+    readable = [path for path in (*readable, *stdlib, *found) if os.path.exists(path)]
+    return entries, sites, list(dict.fromkeys(map(os.path.abspath, readable)))
 
 
 class Worker:
     """
-    A jailed interpreter that runs one request at a time.
+    A jailed interpreter that executes one request at a time.
 
     Args:
         tier (`str`): "A", "B" or "unsafe".
-        packages (`tuple[str, ...]`): Importable packages besides the standard library, where they are installed.
 
     Raises:
         TierError: If the tier cannot be set up; the message says which part failed.
         WorkerError: If the process did not start.
     """
 
-    def __init__(self, tier: str, packages: tuple[str, ...]):
-        entries, readable = library_paths(packages)
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def __init__(self, tier: str):
+        library, sites, readable = library_paths()
+        self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         descriptor = fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, 64)  # below 3, a standard stream would take its place
         theirs.close()
         here = os.path.dirname(os.path.abspath(__file__))
         # The private directory must not hide a Python environment below /tmp.
         temporary = "/tmp" if not any(f"{path}/".startswith("/tmp/") for path in readable) else "/temporary"
         settings = {
+            "modules": {"delta_trl": os.path.dirname(here), "delta_trl.sandbox": here},
+            "library": library,
+            "packages": PACKAGES,
             "parent": os.getpid(),
             "socket": descriptor,
-            "tier": tier,
-            "packages": packages,
-            "readable": readable,
-            "temporary": temporary,
-            "temporary_bytes": TEMPORARY_BYTES,
+            "jail": {
+                "tier": tier,
+                "readable": readable,
+                "sites": sites,
+                "temporary": temporary,
+                "temporary_bytes": TEMPORARY_BYTES,
+            },
         }
-        names = [("delta_trl", os.path.dirname(here)), ("delta_trl.sandbox", here)]
-        self.channel = ours
-        self.reusable = True
-        errors = os.memfd_create("delta_trl")
+        self.reusable = True  # whether the pool may lend it again
+        errors = open_memory()
         found = {LIBRARY_PATH: os.environ[LIBRARY_PATH]} if LIBRARY_PATH in os.environ else {}
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-s", "-S", "-B", "-c", BOOTSTRAP, *map(json.dumps, (names, entries, settings))],
+                [sys.executable, "-s", "-S", "-B", "-c", BOOTSTRAP, json.dumps(settings)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
@@ -116,11 +119,40 @@ class Worker:
                 raise TierError(reply["fatal"])
         except BaseException as error:
             self.kill()
-            if isinstance(error, WorkerError) and (reason := os.pread(errors, 65536, 0).decode(errors="replace")):
-                raise type(error)(f"{error} It wrote: {reason[-500:].strip()}") from error
+            if isinstance(error, WorkerError) and (reason := read_all(errors, STDERR_BYTES)):
+                raise type(error)(f"{error} It wrote: {reason.decode(errors='replace').strip()}") from error
             raise
         finally:
             os.close(errors)
+
+    def execute(self, jobs: list[dict], limits: Limits) -> Result | None:
+        """
+        Execute a job, or a pair of jobs that are linked by a socket.
+
+        Args:
+            jobs (`list[dict]`): See `jail.child`.
+            limits (`Limits`): Of each of their processes.
+
+        Returns:
+            `Result | None`: Of the first job's process. `None` if one failed before its program began, or was killed.
+
+        Raises:
+            WorkerError: If the worker is lost, and must be killed.
+            OSError: If this process cannot write the jobs.
+        """
+        with contextlib.ExitStack() as stack:
+            files = []  # of each process: job, stdout, stderr, reports
+            for content in (part for job in jobs for part in (json.dumps(job).encode(), b"", b"", b"")):
+                files.append(open_memory(content))
+                stack.callback(os.close, files[-1])
+            request = {"limits": limits.of_kernel(), "wall_seconds": limits.wall_seconds, "processes": len(jobs)}
+            try:
+                socket.send_fds(self.channel, [json.dumps(request).encode()], files)
+            except OSError as error:
+                raise WorkerError(f"A sandbox worker is gone: {error}") from error
+            reply = self._receive(limits.wall_seconds * 2 + GRACE_SECONDS)
+            self.reusable = reply["reusable"]
+            return read_result(reply, files[1:4], limits, len(jobs[0].get("inputs", [""]))) if reply["begun"] else None
 
     def _receive(self, seconds: float) -> dict:
         poll = select.poll()  # `select` cannot have descriptors above 1,023
@@ -135,28 +167,6 @@ class Worker:
             raise WorkerError("A sandbox worker ended unexpectedly.")
         return json.loads(message)
 
-    def execute(self, request: dict, descriptors: list[int], seconds: float) -> dict:
-        """
-        Have a request executed (see `jail.zygote.execute`).
-
-        Args:
-            request (`dict`): Limits and numbers, for the zygote.
-            descriptors (`list[int]`): The processes' files.
-            seconds (`float`): Time after which the worker counts as lost.
-
-        Raises:
-            WorkerError: If the worker is lost, and must be killed.
-        """
-        try:
-            socket.send_fds(self.channel, [json.dumps(request).encode()], descriptors)
-            reply = self._receive(seconds)
-        except OSError as error:
-            raise WorkerError(f"A sandbox worker is gone: {error}") from error
-        if "fatal" in reply:
-            raise WorkerError(reply["fatal"])
-        self.reusable = reply["reusable"]
-        return reply
-
     def kill(self) -> None:
         """End the worker and whatever it runs; reap it."""
         self.channel.close()
@@ -164,9 +174,48 @@ class Worker:
         self.process.wait()
 
 
-def supported_platform() -> str | None:
-    """`None`, or why this platform cannot run workers."""
-    system, machine = platform.system(), platform.machine()
-    if system != "Linux" or machine not in ("x86_64", "aarch64"):
-        return f"the sandbox needs Linux on x86-64 or aarch64, this is {system} on {machine}"
-    return None
+def open_memory(data: bytes = b"") -> int:
+    """An anonymous file in memory: no path, no pipe that could fill up, gone with its last descriptor."""
+    descriptor = os.memfd_create("delta_trl")
+    while data:
+        data = data[os.write(descriptor, data) :]
+    return descriptor
+
+
+def read_all(descriptor: int, limit: int) -> bytes:
+    parts, position = [], 0
+    while position < limit and (part := os.pread(descriptor, min(1 << 20, limit - position), position)):
+        parts.append(part)
+        position += len(part)
+    return b"".join(parts)
+
+
+def read_result(reply: dict, files: list[int], limits: Limits, cases: int) -> Result | None:
+    """
+    The result of the first process, with at most one report for each case; `None` if one was killed from outside.
+
+    Args:
+        reply (`dict`): The worker's, see `jail.zygote.execute`.
+        files (`list[int]`): The first process's stdout, stderr and reports.
+        limits (`Limits`): Its limits.
+        cases (`int`): How many cases its job has.
+    """
+    status = os.waitstatus_to_exitcode(reply["processes"][0]["status"])
+    over_time = reply["timed_out"] or any(one["cpu_seconds"] >= limits.cpu_seconds for one in reply["processes"])
+    if any(one["status"] == signal.SIGKILL and not one["by_zygote"] for one in reply["processes"]) and not over_time:
+        return None  # by a kernel short of memory: a program cannot send one to itself
+    sizes = [os.fstat(descriptor).st_size for descriptor in files]
+    stdout = read_all(files[0], OUTPUT_BYTES)
+    stderr = os.pread(files[1], STDERR_BYTES, max(0, sizes[1] - STDERR_BYTES))
+    if over_time:
+        outcome = Outcome.TIMEOUT
+    elif status == 0 and max(sizes) <= OUTPUT_BYTES:
+        outcome = Outcome.OK
+    elif max(sizes) >= OUTPUT_BYTES:
+        outcome = Outcome.OUTPUT_LIMIT
+    elif stderr.rstrip().rpartition(b"\n")[2].startswith(b"MemoryError"):
+        outcome = Outcome.MEMORY
+    else:
+        outcome = Outcome.EXCEPTION if status > 0 else Outcome.KILLED
+    *reports, _ = read_all(files[2], OUTPUT_BYTES).split(b"\n", cases)
+    return Result(outcome, stdout, stderr, tuple(reports))

@@ -148,8 +148,7 @@ def test_partial_credit():
     assert reward(completions, [ADD, ADD, suite]) == [0.5, 0.5, pytest.approx(2 / 3)]
 
 
-@pytest.mark.parametrize("require_fence", [True, False])
-def test_a_prompt_may_open_the_block(require_fence):
+def test_a_prompt_may_open_the_block():
     right = "print(1)\n```"
     own = f"```python\n{right}"
     reasoning = f"<think>\n{own}\nhm"
@@ -163,14 +162,8 @@ def test_a_prompt_may_open_the_block(require_fence):
     ]
     cases += [(prompt, own, 1.0) for prompt in ("Print 1.", "Go on:\n```python\npass\n```", [{"role": "user"}])]
     prompts, completions, expected = map(list, zip(*cases, strict=True))
-    reward = CodeReward(workers=2, require_fence=require_fence)
+    reward = CodeReward(workers=2)
     assert reward(completions, [{"inputs": [""], "outputs": ["1"]}] * len(cases), prompts=prompts) == expected
-
-
-def test_fence_can_be_required():
-    tests = {"inputs": [""], "outputs": ["1"]}
-    assert CodeReward(workers=2)(["print(1)"], [tests]) == [1.0]
-    assert CodeReward(workers=2, require_fence=True)(["print(1)"], [tests]) == [0.0]
 
 
 def test_tests_may_be_a_column_that_makes_its_rows_anew():
@@ -223,7 +216,7 @@ class Fusion(http.server.BaseHTTPRequestHandler):
             "status": "Success" if result.outcome is Outcome.OK else "Failed",
             "run_result": {
                 "status": "TimeLimitExceeded" if result.outcome is Outcome.TIMEOUT else "Finished",
-                "return_code": result.exit_status,
+                "return_code": int(result.outcome is not Outcome.OK),
                 "stdout": result.stdout.decode(),
                 "stderr": result.stderr.decode(),
             },

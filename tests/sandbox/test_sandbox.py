@@ -1,10 +1,11 @@
-"""The sandbox by itself: results, limits, workers."""
+"""The sandbox by itself: outcomes, limits, tiers, options."""
 
 import pytest
 
 from delta_trl.rewards.code import get_sandbox
-from delta_trl.sandbox import Limits, Outcome, Sandbox
-from delta_trl.sandbox.remote import RemoteSandbox
+from delta_trl.sandbox import Limits, Outcome, RemoteSandbox, Sandbox, SandboxUnavailableError
+from delta_trl.sandbox import sandbox as sandbox_module
+from delta_trl.sandbox.worker import TierError
 
 from ..documented import defaults
 
@@ -25,7 +26,6 @@ def test_defaults_are_those_of_the_docstring(called):
         ("while True: pass", Outcome.TIMEOUT, b""),
         ("x = [0] * 10**9", Outcome.MEMORY, b""),
         ("import sys\nwhile True: sys.stdout.write('x' * 10**6)", Outcome.OUTPUT_LIMIT, None),
-        ("import os; os.kill(os.getpid(), 9)", Outcome.EXCEPTION, b""),
         ("import os; os.kill(os.getpid(), 11)", Outcome.KILLED, b""),
         ("def broken(:", Outcome.EXCEPTION, b""),
     ],
@@ -34,6 +34,27 @@ def test_outcomes(sandbox, code, outcome, stdout):
     result = sandbox.run(code, "abc\n", Limits(wall_seconds=1))
     assert result.outcome is outcome
     assert stdout is None or result.stdout == stdout
+
+
+def test_memory_is_what_was_promised(sandbox):
+    """What is preloaded does not count."""
+    limits = Limits(memory_mb=256)
+    assert sandbox.run("x = bytearray(200 << 20)", limits=limits).outcome is Outcome.OK
+    assert sandbox.run("x = bytearray(300 << 20)", limits=limits).outcome is Outcome.MEMORY
+
+
+def test_a_program_has_its_limits_and_cannot_raise_them(sandbox):
+    limits = Limits(wall_seconds=2, memory_mb=300)
+    names = list(limits.of_kernel())
+    code = f"import resource\nfor name in {names}: print(*resource.getrlimit(getattr(resource, name)))"
+    lines = sandbox.run(code, limits=limits).stdout.splitlines()
+    found = {name: tuple(map(int, line.split())) for name, line in zip(names, lines, strict=True)}
+    soft, hard = found.pop("RLIMIT_AS")
+    assert soft == hard
+    assert 0 <= soft - (300 << 20) < 200 << 20  # what is preloaded takes address space, too
+    wanted = {name: (value, value) for name, value in limits.of_kernel().items() if name in found}
+    wanted |= {"RLIMIT_CPU": (3, 4), "RLIMIT_STACK": (wanted["RLIMIT_STACK"][0], found["RLIMIT_STACK"][1])}
+    assert found == wanted
 
 
 DESCRIPTORS = """
@@ -53,45 +74,54 @@ def test_a_program_has_no_descriptors_but_its_own(each_tier):
     assert result.stdout.split() == [b"0", b"1", b"2", b"3"]
 
 
-def test_a_program_has_its_limits_and_cannot_raise_them(sandbox):
-    names = "AS FSIZE NPROC NOFILE CPU CORE MEMLOCK MSGQUEUE".split()
-    code = f"import resource\nfor name in {names}: print(*resource.getrlimit(getattr(resource, 'RLIMIT_' + name)))"
-    limits = Limits(cpu_seconds=3, memory_mb=300, output_bytes=10_000, threads=7, open_files=20)
-    pairs = [tuple(map(int, line.split())) for line in sandbox.run(code, "", limits).stdout.splitlines()]
-    soft, hard = (dict(zip(names, values, strict=True)) for values in zip(*pairs, strict=True))
-    wanted = {
-        "AS": 300 << 20,
-        "FSIZE": 10_000,
-        "NPROC": 7,
-        "NOFILE": 20,
-        "CPU": 3,
-        "CORE": 0,
-        "MEMLOCK": 0,
-        "MSGQUEUE": 0,
-    }
-    for found in (soft, hard):  # what is preloaded takes address space, too
-        assert 0 <= found.pop("AS") - wanted["AS"] < 200 << 20
-    del wanted["AS"]
-    assert soft == wanted
-    assert hard == {**wanted, "CPU": 4}  # a second for an orderly end
+def test_what_is_not_offered_is_an_import_error(each_tier):
+    code = "import numpy.fft, xml.dom\ntry:\n    import torch\nexcept ImportError as error:\n    print(error.name)"
+    result = get_sandbox(2, each_tier, False).run(code)
+    assert (result.outcome, result.stdout) == (Outcome.OK, b"torch\n")
 
 
-def test_run_many_keeps_the_order(sandbox):
-    results = sandbox.run_many([("print(input())", str(number)) for number in range(8)])
-    assert [int(result.stdout) for result in results] == list(range(8))
+def test_refuses_where_nothing_can_be_isolated(monkeypatch):
+    real = sandbox_module.Worker
+
+    def only_unsafe(tier):
+        if tier != "unsafe":
+            raise TierError("Landlock is turned off")
+        return real(tier)
+
+    monkeypatch.setattr(sandbox_module, "Worker", only_unsafe)
+    with pytest.raises(SandboxUnavailableError, match=r"Landlock is turned off.*allow_unsafe"):
+        Sandbox().run("print(1)")
+    with Sandbox(allow_unsafe=True, workers=1) as sandbox:
+        assert sandbox.run("print(1)").stdout == b"1\n"
+        assert sandbox.tier == "unsafe"
 
 
-def test_survives_a_killed_worker(sandbox):
-    sandbox.run("print(1)")
-    for worker in sandbox._pool.idle:
-        worker.process.kill()
-    assert sandbox.run("print(2)").stdout == b"2\n"
+def test_a_tier_that_does_not_hold_is_refused(monkeypatch):
+    real = sandbox_module.Worker
+    monkeypatch.setattr(sandbox_module, "Worker", lambda tier: real("unsafe"))
+    with pytest.raises(SandboxUnavailableError, match="not confined"):
+        Sandbox().run("print(1)")
 
 
-def test_wrong_options_are_named():
-    with pytest.raises(ValueError, match="'A' or 'B', got 'C'"):
-        Sandbox(tier="C")
-    with pytest.raises(ValueError, match="allow_unsafe"):
-        Sandbox(tier="unsafe")
-    with pytest.raises(ValueError, match="wall_seconds=0"):
-        Limits(wall_seconds=0)
+def test_refuses_other_platforms(monkeypatch):
+    monkeypatch.setattr("platform.system", lambda: "Darwin")
+    with pytest.raises(SandboxUnavailableError, match="Darwin"):
+        Sandbox().run("print(1)")
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: Sandbox(tier="C"), "'C'"),
+        (lambda: Sandbox(tier="unsafe"), "allow_unsafe"),
+        (lambda: Limits(wall_seconds=0), "wall_seconds=0"),
+    ],
+)
+def test_wrong_options_are_named(make, named):
+    with pytest.raises(ValueError, match=named):
+        make()
+
+
+def test_no_number_of_processes(monkeypatch):
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "")
+    assert Sandbox().workers >= 1

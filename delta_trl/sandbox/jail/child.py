@@ -1,29 +1,38 @@
 """One execution: lock the process down, then run its job."""
 
-import ctypes  # noqa: F401 (imported before the jail closes)
 import fcntl
 import json
 import os
 import resource
 import signal
+import traceback
 
-from ..calls import unlimited_integers
 from . import libc, program, seccomp, suite
 from .jail import BEGUN, LIBRARY, LINK, RESULT, Jail
 
 
+FILES = 4  # of each process: job, stdout, stderr, reports
 KINDS = {"stdin": program.run_stdin, "calls": program.run_calls, "program": suite.serve, "suite": suite.run}
 
 
-def run(files: list[int], begun: int, link: int | None, limits: dict, jail: Jail, zygote_pid: int) -> None:
+def run(
+    index: int,
+    descriptors: list[int],
+    begun: int,
+    link: int | None,
+    limits: dict[str, int],
+    jail: Jail,
+    zygote_pid: int,
+) -> None:
     """
     Become the job's process. Does not return.
 
     Args:
-        files (`list[int]`): Descriptors of the job, stdout, stderr and the reports.
-        begun (`int`): Descriptor on which the process reports that the program begins.
+        index (`int`): Which of a pair it is.
+        descriptors (`list[int]`): Of each process the job, stdout, stderr and the reports.
+        begun (`int`): Descriptor on which the process sends its index when the program begins.
         link (`int | None`): Socket to the other process of a pair.
-        limits (`dict`): See `set_limits`.
+        limits (`dict[str, int]`): See `Limits.of_kernel`.
         jail (`Jail`): What the zygote is confined to.
         zygote_pid (`int`): The parent; a child that outlived it must end.
     """
@@ -32,23 +41,24 @@ def run(files: list[int], begun: int, link: int | None, limits: dict, jail: Jail
         libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != zygote_pid and jail.tier != "A":  # in tier A the namespace dies with the zygote
             os._exit(status)
+        files = descriptors[FILES * index :][:FILES]
         with open(os.dup(files[0]), "rb") as file:
             file.seek(0)
             job = json.load(file)
-        arrange({1: files[1], 2: files[2], RESULT: files[3], LINK: link, BEGUN: begun}, len(jail.library))
+        arrange({1: files[1], 2: files[2], RESULT: files[3], LINK: link, BEGUN: begun}, jail.library)
         libc.prctl(libc.PR_SET_DUMPABLE, 0)
+        # Standard input is a file, too: it must fit the limit of file sizes.
         largest_input = max((len(text) for text in job.get("inputs", []) if isinstance(text, str)), default=0)
-        set_limits(limits | {"memory_bytes": limits["memory_bytes"] + jail.preloaded_bytes}, 4 * largest_input)
+        limits["RLIMIT_FSIZE"] = max(limits["RLIMIT_FSIZE"], 4 * largest_input)
+        limits["RLIMIT_AS"] += jail.own_bytes
+        set_limits(limits)
         os.umask(0o077)
         if jail.tier != "unsafe":
             seccomp.install_for(os.getpid(), writable=jail.landlock >= 3)
-        unlimited_integers()
-        os.write(BEGUN, b".")
+        os.write(BEGUN, bytes([index]))
         os.close(BEGUN)  # not for the program
         status = KINDS[job["kind"]](job)
     except BaseException:
-        import traceback
-
         traceback.print_exc()
     finally:
         os._exit(status)
@@ -66,30 +76,14 @@ def arrange(wanted: dict[int, int | None], library: int) -> None:
     os.closerange(LIBRARY + library, 65536)
 
 
-def set_limits(limits: dict, input_bytes: int) -> None:
+def set_limits(limits: dict[str, int]) -> None:
     """
-    Limit what one process can use. Soft and hard limits are equal, except for processor time (SIGXCPU, a second later
+    Limit what the process can use. Soft and hard limits are equal, except for processor time (SIGXCPU, a second later
     SIGKILL) and the stack (its hard limit stays).
-
-    Args:
-        limits (`dict`):
-            `cpu_seconds`, `memory_bytes` (of address space), `output_bytes`, `threads`, `open_files`, `stack_bytes`.
-        input_bytes (`int`): Size of standard input, which is a file too and must fit the limit of file sizes.
     """
-    for kind, value in (
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_FSIZE, max(limits["output_bytes"], input_bytes)),
-        (resource.RLIMIT_AS, limits["memory_bytes"]),
-        (resource.RLIMIT_NOFILE, limits["open_files"]),
-        (resource.RLIMIT_NPROC, limits["threads"]),
-        (resource.RLIMIT_MEMLOCK, 0),
-        (resource.RLIMIT_MSGQUEUE, 0),
-    ):
+    for name, value in limits.items():
+        kind = getattr(resource, name)
         _, hard = resource.getrlimit(kind)
         if hard != resource.RLIM_INFINITY:
             value = min(value, hard)
-        resource.setrlimit(kind, (value, value))
-    resource.setrlimit(resource.RLIMIT_CPU, (limits["cpu_seconds"], limits["cpu_seconds"] + 1))  # SIGXCPU, SIGKILL
-    _, hard = resource.getrlimit(resource.RLIMIT_STACK)
-    stack = limits["stack_bytes"] if hard == resource.RLIM_INFINITY else min(limits["stack_bytes"], hard)
-    resource.setrlimit(resource.RLIMIT_STACK, (stack, hard))
+        resource.setrlimit(kind, (value, {"RLIMIT_CPU": value + 1, "RLIMIT_STACK": hard}.get(name, value)))

@@ -5,18 +5,18 @@ crosses as a key, for which the tests hold a `Handle`. The program sends nothing
 but plain data, its own objects and Python's builtins by name.
 
 A program may say anything about its objects, so no handle decides a test: it equals nothing and has no order, no
-arithmetic and no items by index, and it is no context manager and no class of exceptions.
+arithmetic and no items by index, and it is no context manager and no class of exceptions. It has a length or can be
+iterated once, not both: a loop over fewer items than it says would test too little.
 """
 
 import builtins
-import contextlib
 import io
 import json
 import os
 import struct
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from .. import codec
@@ -67,16 +67,17 @@ def _read(descriptor: int, size: int) -> bytes:
     return b"".join(parts)
 
 
-def serve(descriptor: int, operations: dict, printed: io.BytesIO) -> None:
+def serve(descriptor: int, load: Callable, printed: io.BytesIO) -> None:
     """
     The program's side: answer requests until the tests' process ends.
 
     Args:
         descriptor (`int`): A stream socket.
-        operations (`dict`): What can be asked for besides `OPERATIONS`, by name.
+        load (`Callable`): Gives the program as a module.
         printed (`io.BytesIO`): Its standard output, which goes to the tests.
     """
     objects: list = []
+    operations = OPERATIONS | {"load": load}
 
     def refer(value: Any) -> list:
         objects.append(value)
@@ -85,34 +86,26 @@ def serve(descriptor: int, operations: dict, printed: io.BytesIO) -> None:
     def resolve(tag: str, rest: list) -> Any:
         return objects[rest[0]] if tag == "handle" else BUILTINS[rest[0]]
 
-    def plain_or_text(value: Any) -> Any:
-        try:
-            return codec.encode(value)
-        except (codec.NotPlainError, RecursionError):
-            return str(value)
-
     while True:
         try:
             request = receive(descriptor)
         except EOFError:
             return
-        args: list = []
-        reply: dict
+        reply: dict = {"changed": []}
         try:
-            args += [codec.decode(one, resolve) for one in [*request["args"], *request["kwargs"].values()]]
-            kwargs = dict(zip(request["kwargs"], args[len(request["args"]) :], strict=True))
-            function = (operations | OPERATIONS)[request["operation"]]
-            reply = {"value": codec.encode(function(*args[: len(request["args"])], **kwargs), refer)}
+            args = [codec.decode(one, resolve) for one in request["args"]]
+            kwargs = {name: codec.decode(one, resolve) for name, one in request["kwargs"].items()}
+            value = operations[request["operation"]](*args, **kwargs)
+            for at, one in enumerate([*args, *kwargs.values()]):
+                if type(one) in CHANGEABLE or codec.is_array(one):
+                    reply["changed"].append([at, codec.encode(one, refer)])
+            reply["value"] = codec.encode(value, refer)
         except BaseException as error:
             kind = next((kind.__name__ for kind in type(error).__mro__ if kind in EXCEPTIONS.values()), "Exception")
-            stopped = request["operation"] == "next" and isinstance(error, StopIteration)
-            arguments = error.args if type(error).__name__ == kind else [error]  # of its own classes, the text
-            reply = {"error": "stop" if stopped else kind, "args": [*map(plain_or_text, arguments)]}
-        # Its changes to containers that it was given.
-        changed = {at: value for at, value in enumerate(args) if type(value) in CHANGEABLE or _is_array(value)}
-        if changed and request["operation"] == "call":
-            with contextlib.suppress(RecursionError):  # one that now contains itself stays as it was
-                reply["changed"] = [[at, codec.encode(value, refer)] for at, value in changed.items()]
+            if request["operation"] == "next" and isinstance(error, StopIteration):
+                kind = "StopIteration"
+            own_text = type(error).__name__ == kind and len(error.args) == 1 and type(error.args[0]) is str
+            reply["error"] = [kind, error.args[0] if own_text else str(error)]
         reply["printed"] = printed.getvalue().decode("utf-8", "replace")
         printed.seek(0)
         printed.truncate()
@@ -120,10 +113,6 @@ def serve(descriptor: int, operations: dict, printed: io.BytesIO) -> None:
 
 
 CHANGEABLE = (*codec.CONTAINERS, bytearray)
-
-
-def _is_array(value: Any) -> bool:
-    return type(value).__name__ == "ndarray"
 
 
 class Program:
@@ -136,7 +125,6 @@ class Program:
 
     def __init__(self, descriptor: int):
         self.descriptor = descriptor
-        self.calls = 0  # how many requests may have changed an object
         self.lock = threading.Lock()  # tests may have threads
 
     def ask(self, operation: str, *args: Any, **kwargs: Any) -> Any:
@@ -144,46 +132,47 @@ class Program:
         The value of an operation of the program; raises its exception, if that is one of Python's, else an
         `Exception` with its text.
         """
-        encoded = [codec.encode(one, refer) for one in args]
-        named = {name: codec.encode(one, refer) for name, one in kwargs.items()}
+        request = {
+            "operation": operation,
+            "args": [codec.encode(one, refer) for one in args],
+            "kwargs": {name: codec.encode(one, refer) for name, one in kwargs.items()},
+        }
         with self.lock:
-            self.calls += operation in ("call", "setattr", "delattr")
-            send(self.descriptor, {"operation": operation, "args": encoded, "kwargs": named})
             try:
+                send(self.descriptor, request)
                 reply = receive(self.descriptor)
-            except (EOFError, ConnectionError):
+            except (EOFError, OSError):
                 raise ProgramError("the program has ended") from None
-        if not isinstance(reply, dict):
-            raise ProgramError("no reply")
         if sys.stdout is not sys.__stdout__:  # the tests read what is printed
-            sys.stdout.write(str(reply.get("printed", "")))
+            sys.stdout.write(reply["printed"])
         given = [*args, *kwargs.values()]
-        for at, content in reply.get("changed", []):
+        for at, content in reply["changed"]:
             update(given[at], codec.decode(content, self.resolve))
-        if "error" not in reply:
+        if "value" in reply:
             return codec.decode(reply["value"], self.resolve)
-        if reply["error"] == "stop" and operation == "next":
+        kind, text = reply["error"]
+        if kind == "StopIteration" and operation == "next":
             raise StopIteration
-        arguments = [codec.decode(one) for one in reply["args"]]
         try:
-            error = EXCEPTIONS.get(reply["error"], Exception)(*arguments)
-        except TypeError:  # UnicodeDecodeError and others need certain arguments
-            error = Exception(*arguments)
+            error = EXCEPTIONS.get(kind, Exception)(text)
+        except TypeError:  # UnicodeDecodeError needs other arguments
+            error = Exception(text)
         raise error
 
     def resolve(self, tag: str, rest: list) -> "Handle":
         if tag != "handle" or type(rest[0]) is not int:
             raise ProgramError("no value")
-        handle = Handle()
-        for name, value in (("_program", self), ("_key", rest[0]), ("_length", None), ("_iterated", False)):
-            object.__setattr__(handle, name, value)
+        handle = object.__new__(Handle)
+        object.__setattr__(handle, "_ask_program", self.ask)
+        object.__setattr__(handle, "_key", rest[0])
+        object.__setattr__(handle, "_counted_by", None)
         return handle
 
 
 def refer(value: Any) -> list:
     """The encoding of what the tests hand to the program besides plain data."""
     if type(value) is Handle:
-        return ["handle", object.__getattribute__(value, "_key")]
+        return ["handle", value._key]
     name = getattr(value, "__name__", None)
     if isinstance(name, str) and BUILTINS.get(name) is value:
         return ["builtin", name]
@@ -192,21 +181,17 @@ def refer(value: Any) -> list:
 
 def update(old: Any, new: Any) -> None:
     """Replace the content of a container of the tests that the program has changed."""
-    if type(old) is not type(new):
-        return
-    if isinstance(old, (list, bytearray)):
-        old[:] = new
-    elif type(old) in CHANGEABLE:
+    if type(old) is type(new) and type(old) in CHANGEABLE:
         old.clear()
         (old.extend if hasattr(old, "extend") else old.update)(new)
-    elif _is_array(old) and old.shape == new.shape:
+    elif codec.is_array(old) and codec.is_array(new) and old.shape == new.shape:
         old[...] = new
 
 
 class Handle:
-    """An object of the program. The tests may call it, use its attributes, take its length and iterate once."""
+    """An object of the program. The tests may call it, use its attributes, take its length or iterate it once."""
 
-    __slots__ = ("_iterated", "_key", "_length", "_program")
+    __slots__ = ("_ask_program", "_counted_by", "_key")
     __hash__ = None  # type: ignore[assignment]  # sets and dicts would compare
 
     def __eq__(self, other: object) -> bool:
@@ -215,61 +200,38 @@ class Handle:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return ask(self, "getattr", name)
+        return self._ask_program("getattr", self, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        ask(self, "setattr", name, value)
+        self._ask_program("setattr", self, name, value)
 
     def __delattr__(self, name: str) -> None:
-        ask(self, "delattr", name)
+        self._ask_program("delattr", self, name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return ask(self, "call", *args, **kwargs)
+        return self._ask_program("call", self, *args, **kwargs)
 
     def __bool__(self) -> bool:
-        return ask(self, "bool") is True
+        return self._ask_program("bool", self) is True
 
     def __str__(self) -> str:
-        return ask(self, "str")
+        return self._ask_program("str", self)
 
     def __repr__(self) -> str:
-        return ask(self, "repr")
+        return self._ask_program("repr", self)
 
     def __len__(self) -> int:
-        """Asked once, until something may have changed."""
-        calls = object.__getattribute__(self, "_program").calls
-        known = object.__getattribute__(self, "_length")
-        if known is None or known[0] != calls:
-            known = calls, ask(self, "len")
-            object.__setattr__(self, "_length", known)
-        return known[1]
+        self._count_by("length")
+        return self._ask_program("len", self)
 
     def __iter__(self) -> Iterator:
-        """Once, and as many items as its length says if it has one: a loop would test too little."""
-        if object.__getattribute__(self, "_iterated"):
-            raise TypeError("an object of the program can be iterated once")
-        object.__setattr__(self, "_iterated", True)
-        try:
-            length = len(self)
-        except TypeError:
-            length = None
-        items = ask(self, "iter")
-        return _items(items, length) if type(items) is Handle else iter(items)
+        self._count_by("items")
+        return self._ask_program("iter", self)
 
     def __next__(self) -> Any:
-        return ask(self, "next")
+        return self._ask_program("next", self)
 
-
-def _items(items: Handle, length: int | None) -> Iterator:
-    given = 0
-    with contextlib.suppress(StopIteration):
-        while True:
-            item = next(items)
-            given += 1
-            yield item
-    if length not in (None, given):
-        raise ProgramError(f"an object of length {length} has given {given} items")
-
-
-def ask(handle: Handle, operation: str, *args: Any, **kwargs: Any) -> Any:
-    return object.__getattribute__(handle, "_program").ask(operation, handle, *args, **kwargs)
+    def _count_by(self, what: str) -> None:
+        if self._counted_by == "items" or (self._counted_by and what == "items"):
+            raise TypeError("an object of the program has a length, or can be iterated once")
+        object.__setattr__(self, "_counted_by", what)

@@ -3,10 +3,9 @@
 import fcntl
 import os
 import random
-import stat
+import shutil
 import sys
-from dataclasses import dataclass, field
-from importlib import machinery
+from dataclasses import dataclass
 
 from . import landlock, libc, namespaces
 
@@ -31,46 +30,43 @@ class Jail:
         landlock (`int`, *optional*, defaults to `0`): Version of Landlock.
         tasks (`int`, *optional*):
             Descriptor of /proc/loadavg; set where the kernel counts threads per user, together with the trainer's.
-        library (`list[int]`, *optional*):
-            Descriptors of the directories of `sys.path`, where their paths cannot be reached any more.
-        preloaded_bytes (`int`, *optional*, defaults to `0`):
-            Address space of what is preloaded, which programs get besides what they are promised.
+        library (`int`, *optional*, defaults to `0`): How many directories are held open, see `hold_library`.
+        own_bytes (`int`, *optional*, defaults to `0`):
+            Address space of the zygote, which programs get besides what they are promised.
     """
 
     tier: str
     temporary: str | None = None
     landlock: int = 0
     tasks: int | None = None
-    library: list[int] = field(default_factory=list)
-    preloaded_bytes: int = 0
+    library: int = 0
+    own_bytes: int = 0
 
 
-def confine(tier: str, readable: list[str], temporary: str, temporary_bytes: int) -> Jail:
+def confine(tier: str, readable: list[str], sites: list[str], temporary: str, temporary_bytes: int) -> Jail:
     """
     Confine the calling process. Raises OSError if a part of the tier cannot be set up.
 
     Args:
         tier (`str`): "A", "B" or "unsafe"; for "A", `namespaces.enter` comes first.
-        readable (`list[str]`): Files and directories that programs may read; those that do not exist are left out.
+        readable (`list[str]`): Files and directories that programs may read.
+        sites (`list[str]`): Directories of packages that are imported already, besides those of `sys.path`.
         temporary (`str`): Path of the private temporary directory (tier A).
         temporary_bytes (`int`): Its size.
     """
-    readable = [path for path in readable if os.path.exists(path)]
     devices = [path for path in DEVICES if os.path.exists(path)]
-    # To find a package, Python lists the directory that holds it.
-    listable = [path for path in sys.path if os.path.isdir(path)]
     jail = Jail(tier, temporary if tier == "A" else None)
     if tier == "A":
         namespaces.build_root(readable, devices, temporary, temporary_bytes)
         namespaces.become_nobody()
     elif os.getuid() == 0:
-        jail.library = hold_library()
+        jail.library = hold_library(sites)
     else:
         jail.tasks = os.open("/proc/loadavg", os.O_RDONLY)
     libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
     if tier != "unsafe":
         jail.landlock = landlock.abi()
-        landlock.restrict(readable, listable, devices, [temporary] if jail.temporary else [])
+        landlock.restrict(readable, devices, [temporary] if jail.temporary else [])
     if tier != "A" and os.getuid() == 0:  # after Landlock: only root may be able to reach the library by its path
         become_a_spare_user()
     libc.drop_capabilities()
@@ -78,62 +74,32 @@ def confine(tier: str, readable: list[str], temporary: str, temporary_bytes: int
     return jail
 
 
-def hold_library() -> list[int]:
+def hold_library(sites: list[str]) -> int:
     """
-    Keep the directories of `sys.path` open and import from there: once root is given up, a library below a home
-    directory can no longer be reached by its path. Landlock checks where a file is, not how it was reached.
+    Keep the directories of the library open and import from there; return how many there are. Once root is given up, a
+    library below a home directory cannot be reached by its path. Landlock checks where a file is, not how it was
+    reached.
     """
-    if not os.path.isdir("/proc/self/fd"):
-        raise OSError("/proc is not mounted: without root, the library is reached through it")
-    directories = [path for path in sys.path if os.path.isdir(path)]
-    held = {}
+    sys.path[:] = [path for path in sys.path if os.path.isdir(path)]
+    directories = [*sys.path, *filter(os.path.isdir, sites)]
+    held = []
     for path in directories:
         descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY)  # O_PATH has no position, which programs would share
-        held[path] = fcntl.fcntl(descriptor, fcntl.F_DUPFD, 64)
+        held.append(fcntl.fcntl(descriptor, fcntl.F_DUPFD, 64))
         os.close(descriptor)
+    places = {}
     for index, path in enumerate(directories):
-        os.dup2(held[path], LIBRARY + index)
-        os.close(held[path])
-    places = {path: f"/proc/self/fd/{LIBRARY + index}" for index, path in enumerate(directories)}
-    sys.path[:] = [places[path] for path in directories]
+        os.dup2(held[index], LIBRARY + index)
+        os.close(held[index])
+        places[path] = f"/proc/self/fd/{LIBRARY + index}"
+    sys.path[:] = map(places.__getitem__, sys.path)
     sys.path_importer_cache.clear()
     for module in list(sys.modules.values()):  # packages whose other modules may be imported later
         for entry in list(getattr(module, "__path__", [])):
-            if module.__name__.partition(".")[0] != "delta_trl":
-                module.__path__ = [_moved(entry, places)]
-    return [LIBRARY + index for index in range(len(directories))]
-
-
-def _moved(path: str, places: dict[str, str]) -> str:
-    for old in sorted(places, key=len, reverse=True):
-        if path.startswith(f"{old}/"):
-            return places[old] + path.removeprefix(old)
-    return path
-
-
-def offer_only(packages: list[str]) -> None:
-    """
-    Have imports find only these packages in the directories of installed ones: what is there but cannot be read would
-    be a PermissionError, and in tier A, where it is not there, it is an ImportError.
-    """
-    loaders = (
-        (machinery.ExtensionFileLoader, machinery.EXTENSION_SUFFIXES),
-        (machinery.SourceFileLoader, machinery.SOURCE_SUFFIXES),
-        (machinery.SourcelessFileLoader, machinery.BYTECODE_SUFFIXES),
-    )
-    installed = [path for path in sys.path if any(os.path.exists(f"{path}/{name}") for name in packages)]
-
-    class Offered(machinery.FileFinder):
-        def find_spec(self, fullname, target=None):
-            return super().find_spec(fullname, target) if fullname in packages else None
-
-    def hook(path: str) -> Offered:
-        if path not in installed:
-            raise ImportError
-        return Offered(path, *loaders)
-
-    sys.path_hooks.insert(0, hook)
-    sys.path_importer_cache.clear()
+            root = max((path for path in places if entry.startswith(f"{path}/")), key=len, default="")
+            if root and module.__name__.partition(".")[0] != "delta_trl":
+                module.__path__ = [places[root] + entry.removeprefix(root)]
+    return len(directories)
 
 
 def become_a_spare_user() -> None:
@@ -151,15 +117,12 @@ def become_a_spare_user() -> None:
 
 def empty(directory: str) -> bool:
     """Delete everything in a directory; False if something stayed."""
-    for name in os.listdir(directory):
-        path = f"{directory}/{name}"
-        try:
-            if stat.S_ISDIR(os.lstat(path).st_mode):
-                if not empty(path):
-                    return False
-                os.rmdir(path)
+    try:
+        for entry in list(os.scandir(directory)):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path)
             else:
-                os.unlink(path)
-        except (OSError, RecursionError):
-            return False
+                os.unlink(entry.path)
+    except (OSError, RecursionError):
+        return False
     return True

@@ -25,7 +25,7 @@ def abi() -> int:
     return libc.syscall("landlock_create_ruleset", None, ctypes.c_size_t(0), ctypes.c_uint32(VERSION_FLAG))
 
 
-def restrict(readable: list[str], listable: list[str], devices: list[str], writable: list[str]) -> None:
+def restrict(readable: list[str], devices: list[str], writable: list[str]) -> None:
     """
     Deny the opening of every file except these.
 
@@ -34,7 +34,6 @@ def restrict(readable: list[str], listable: list[str], devices: list[str], writa
 
     Args:
         readable (`list[str]`): Files and directories to read.
-        listable (`list[str]`): Directories to list, at every depth.
         devices (`list[str]`): Files to read and write, such as /dev/null.
         writable (`list[str]`): Directories with all rights but execution.
     """
@@ -52,7 +51,6 @@ def restrict(readable: list[str], listable: list[str], devices: list[str], writa
     try:
         for paths, rights in (
             (readable, READ_FILE | READ_DIR),
-            (listable, READ_DIR),
             (devices, READ_FILE | WRITE_FILE | TRUNCATE),
             (writable, files & ~EXECUTE),
         ):

@@ -12,39 +12,68 @@ import os
 import sys
 import threading
 import traceback
-import types
 from collections.abc import Callable
 from typing import Any
 
-from .. import codec
 from ..calls import call, compile_program, new_module
 from .jail import RESULT, empty
 
 
 def run_stdin(job: dict) -> int:
     """Run each case: the program as `__main__`, input on descriptor 0. Reports where its output ends, and a status."""
-    open_streams("")
-    try:
-        program = compile_program(job["code"])
-    except Exception:
-        return report_exception()
-    cases = job["inputs"]
-    state = State()
-    for text in cases:
+
+    def run_case(text: str) -> None:
         open_streams(text)
-        status = run_main(program)
-        alone = threading.active_count() == 1
+        module = new_module("__main__")
+        sys.argv[:] = [module.__file__ or ""]
+        sys.setrecursionlimit(1000)  # Python's default
+        exec(job["code"], module.__dict__)
+
+    def report(status: int) -> None:
+        write_line({"end": os.lseek(1, 0, os.SEEK_END), "status": status})
+
+    return run_cases(job, run_case, report)
+
+
+def run_calls(job: dict) -> int:
+    """Call the program's function for each case, in a fresh module. Reports the value, as JSON."""
+
+    def run_case(arguments: list) -> None:
+        write(call(job["code"], job["function"], arguments).encode() + b"\n")
+
+    def report(status: int) -> None:
+        if status != 0:
+            write_line({"status": status})
+
+    return run_cases(job, run_case, report)
+
+
+def run_cases(job: dict, run_case: Callable[[Any], None], report: Callable[[int], None]) -> int:
+    """
+    Run cases until one leaves something behind. Then the other cases need fresh processes.
+
+    Args:
+        job (`dict`): The program's `code`, which is compiled here, and the `inputs` of the cases.
+        run_case (`Callable[[Any], None]`): Runs the program on an input.
+        report (`Callable[[int], None]`): Reports the status of a case, if there are several.
+
+    Returns:
+        `int`: Exit status of the process.
+    """
+    open_streams("")
+    status = guarded(lambda: job.update(code=compile_program(job["code"])))
+    if status:
+        return status
+    state = State()
+    for given in job["inputs"]:
+        status = guarded(functools.partial(run_case, given))
+        alone = threading.active_count() == 1  # else `finish` shuts down threading
         status = finish(status)
-        if len(cases) == 1:
+        if len(job["inputs"]) == 1:
             return status
-        try:
-            end = os.lseek(1, 0, os.SEEK_END)
-        except OSError:  # the program closed stdout, as `os.fdopen(1, "w")` does at its end
-            return 0
-        write_result({"end": end, "status": status})
-        # If it had threads, `finish` has shut down threading: then, too, the other cases need fresh processes.
+        report(status)
         if not alone or not state.is_fresh():
-            return 0
+            break
     return 0
 
 
@@ -80,13 +109,6 @@ class State:
         return not changed
 
 
-def run_main(program: types.CodeType) -> int:
-    module = new_module("__main__")
-    sys.argv[:] = [module.__file__ or ""]
-    sys.setrecursionlimit(1000)  # Python's default
-    return guarded(lambda: exec(program, module.__dict__))
-
-
 def guarded(function: Callable[[], object]) -> int:
     """Call a function; the status with which an interpreter would end after it."""
     try:
@@ -97,13 +119,9 @@ def guarded(function: Callable[[], object]) -> int:
         print(exit.code, file=sys.stderr)
         return 1
     except BaseException:
-        return report_exception()
+        traceback.print_exc(limit=-20)
+        return 1
     return 0
-
-
-def report_exception() -> int:
-    traceback.print_exc(limit=-20)
-    return 1
 
 
 def finish(status: int) -> int:
@@ -137,9 +155,7 @@ def open_streams(text: str) -> None:
     """Fresh standard streams; descriptor 0 holds `text` and then ends."""
     os.lseek(0, 0, os.SEEK_SET)
     os.ftruncate(0, 0)
-    data = text.encode("utf-8", "surrogatepass")
-    while data:
-        data = data[os.write(0, data) :]
+    write(text.encode("utf-8", "surrogatepass"), descriptor=0)
     os.lseek(0, 0, os.SEEK_SET)
     # `open` and not `io.TextIOWrapper`: programs read `sys.stdin.mode`
     sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)
@@ -148,37 +164,10 @@ def open_streams(text: str) -> None:
     vars(sys).update(__stdin__=sys.stdin, __stdout__=sys.stdout, __stderr__=sys.stderr)
 
 
-def write_result(value: object) -> None:
-    data = json.dumps(value, separators=(",", ":")).encode() + b"\n"
+def write(data: bytes, descriptor: int = RESULT) -> None:
     while data:
-        data = data[os.write(RESULT, data) :]
+        data = data[os.write(descriptor, data) :]
 
 
-def rewrite_result(value: object) -> None:
-    """Instead of the result so far, which is shorter. What is there if the process is killed counts."""
-    os.lseek(RESULT, 0, os.SEEK_SET)
-    write_result(value)
-
-
-def run_calls(job: dict) -> int:
-    """Call the program's function for each case, in a fresh module. Reports the value, as plain data."""
-    open_streams("")
-    try:
-        program = compile_program(job["code"])
-    except Exception:
-        return report_exception()
-    state = State()
-    for arguments in job["inputs"]:
-        status = guarded(functools.partial(report_call, program, job["function"], arguments))
-        status = finish(status)
-        if len(job["inputs"]) == 1:
-            return status
-        if status != 0:
-            write_result({"status": status})
-        if not state.is_fresh():
-            return 0
-    return 0
-
-
-def report_call(program: types.CodeType, name: str, arguments: list) -> None:
-    write_result(codec.encode(call(program, name, codec.decode(arguments))))
+def write_line(value: object) -> None:
+    write(json.dumps(value, separators=(",", ":")).encode() + b"\n")

@@ -10,9 +10,10 @@ import os
 import select
 import signal
 import socket
+import sys
 
 from . import libc, namespaces, zygote
-from .jail import confine, offer_only
+from .jail import confine
 
 
 def main(settings: dict) -> None:
@@ -21,8 +22,8 @@ def main(settings: dict) -> None:
 
     Args:
         settings (`dict`):
-            `parent` (the trainer's pid), `socket` (descriptor of the channel to it), `packages` (see `offer_only`),
-            `tier`, `readable`, `temporary` and `temporary_bytes` (see `confine`).
+            `parent` (the trainer's pid), `socket` (descriptor of the channel to it), `packages` (what programs may
+            import besides the standard library), and `jail` (the arguments of `confine`).
     """
     restore_signals()
     os.environ.pop("LD_LIBRARY_PATH", None)
@@ -33,7 +34,7 @@ def main(settings: dict) -> None:
     channel = socket.socket(fileno=fcntl.fcntl(settings["socket"], fcntl.F_DUPFD_CLOEXEC, 64))
     os.close(settings["socket"])
     try:
-        if settings["tier"] == "A":
+        if settings["jail"]["tier"] == "A":
             namespaces.enter(os.getuid() == 0)
         child = os.fork()
     except OSError as error:
@@ -62,11 +63,12 @@ def restore_signals() -> None:
 def become_zygote(channel: socket.socket, settings: dict) -> None:
     """Confine the process and serve. Does not return."""
     try:
-        preloaded_bytes = zygote.preload()
-        jail = confine(settings["tier"], settings["readable"], settings["temporary"], settings["temporary_bytes"])
-        jail.preloaded_bytes = preloaded_bytes
-        if jail.tier == "B":
-            offer_only(settings["packages"])
+        library = list(sys.path)
+        sys.path += settings["jail"]["sites"]
+        own_bytes = zygote.preload(settings["packages"])
+        sys.path[:] = library  # nothing else of them is offered
+        jail = confine(**settings["jail"])
+        jail.own_bytes = own_bytes
         libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)  # only now: a change of user id clears it
         libc.prctl(libc.PR_SET_DUMPABLE, 0)
         zygote.prepare(jail)

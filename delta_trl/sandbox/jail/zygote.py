@@ -17,18 +17,28 @@ import socket
 import sys
 import time
 
+from ..calls import unlimited_integers
 from . import child, seccomp
 from .jail import Jail, empty
 
 
 POLL_SECONDS = 0.2
 END_SECONDS = 0.05  # that the program's process may take to end after that of the tests
-FILES = 4  # that each process gets: job, stdout, stderr, reports
-MAX_DESCRIPTORS = 2 * FILES
-PRELOADED = (
-    "array bisect cmath collections copy dataclasses datetime decimal fractions functools heapq itertools math "
-    "operator queue random re string traceback typing"
-)
+MAX_DESCRIPTORS = 2 * child.FILES
+PRELOADED = "array cmath dataclasses decimal fractions queue traceback"  # besides what `calls` imports
+
+
+def preload(packages: list[str]) -> int:
+    """Import what most programs import, once. Return the address space of the process, in bytes."""
+    unlimited_integers()
+    for name in PRELOADED.split():
+        importlib.import_module(name)
+    site.setquit()  # exit() and quit(), which an interpreter without site-packages does not have
+    for name in packages:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()
 
 
 def prepare(jail: Jail) -> None:
@@ -55,119 +65,83 @@ def serve(channel: socket.socket, jail: Jail) -> None:
         channel.send(json.dumps(reply).encode())
 
 
-def preload() -> int:
-    """Import what most programs import, once. Return the address space that numpy takes, in bytes."""
-    for name in PRELOADED.split():
-        importlib.import_module(name)
-    site.setquit()  # exit() and quit(), which an interpreter without site-packages does not have
-    before = address_space()
-    with contextlib.suppress(ImportError):
-        importlib.import_module("numpy")
-    return address_space() - before
-
-
-def address_space() -> int:
-    """Of this process, in bytes; 0 without /proc."""
-    try:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[0]) * resource.getpagesize()
-    except OSError:
-        return 0
-
-
 def execute(request: dict, descriptors: list[int], channel: socket.socket, jail: Jail) -> dict:
     """
     Run one process, or a pair; the second of a pair is ended when the first ends.
 
-    Each process sends a byte when its program begins, and the clock starts then. If a process ends without that byte,
-    the harness has failed, not the program; so the host can tell them apart. The second process of a pair need not
-    have begun when the first ends, but must not have failed by itself.
+    Each process sends a byte when its program begins, and the clock starts with the last one. If a process ends
+    without that byte, the harness has failed, not the program; so the host can tell them apart. The second process of
+    a pair need not have begun when the first ends, but must not have failed by itself. Nothing that a program does
+    gives it more time.
 
-    Nothing that a program does gives it more time.
+    Args:
+        request (`dict`): `limits`, `wall_seconds`, and the number of `processes`.
+        descriptors (`list[int]`): See `child.run`.
+
+    Returns:
+        `dict`:
+            `processes` (of each `status` as from wait4, `cpu_seconds`, `by_zygote`: whether it was killed here),
+            `timed_out`, and `begun`: whether it counts.
     """
-    limits, wall_seconds = request["limits"], request["wall_seconds"]
+    limits, wall_seconds, count = request["limits"], request["wall_seconds"], request["processes"]
     if jail.tasks is not None:  # threads count per user there, so add those that exist
-        limits["threads"] += int(os.pread(jail.tasks, 200, 0).split()[3].split(b"/")[1])
+        limits["RLIMIT_NPROC"] += int(os.pread(jail.tasks, 200, 0).split()[3].split(b"/")[1])
     # No pipe: a program could reopen its reading end through /proc/self/fd, and take the reports back.
-    # One for each process, so that it is known which of them has begun.
-    beginnings = [socket.socketpair() for _ in range(request["processes"])]
-    started = time.monotonic()
-    zygote_pid = os.getpid()
-    pids: list[int] = []
+    beginnings, beginning = socket.socketpair()
     # Closed here once both processes have their ends, so that each notices when the other ends.
-    links: tuple[socket.socket | None, ...] = socket.socketpair() if request["processes"] == 2 else (None,)
-    for index, link in enumerate(links):
+    links = socket.socketpair() if count == 2 else ()
+    zygote_pid = os.getpid()
+    deadline = time.monotonic() + wall_seconds
+    pids: list[int] = []
+    for index in range(count):
         pid = os.fork()
         if pid == 0:
-            own = descriptors[FILES * index :][:FILES]
-            beginning = beginnings[index][1].fileno()
-            child.run(own, beginning, link.fileno() if link else None, limits, jail, zygote_pid)
+            link = links[index].fileno() if links else None
+            child.run(index, descriptors, beginning.fileno(), link, limits, jail, zygote_pid)
         pids.append(pid)
-    for link in filter(None, links):
-        link.close()
-    for outer, inner in beginnings:
-        inner.close()
-        outer.setblocking(False)
-    main_process = os.pidfd_open(pids[0])
+    for one in (*links, beginning):
+        one.close()
     poll = select.poll()
+    main_process = os.pidfd_open(pids[0])
     poll.register(main_process, select.POLLIN)
     poll.register(channel, select.POLLHUP | select.POLLRDHUP)
-    ready: dict[int, int] = {}
-    timed_out = False
-    begun = [False] * len(pids)
-    deadline = started + wall_seconds
+    ended: list = []
+    begun: set[int] = set()
     # Beginnings are not polled: to wake up for each would cost more than a short program itself.
-    while not ready and not timed_out:
-        remaining = deadline - time.monotonic()
-        ready = dict(poll.poll(max(0, min(remaining, POLL_SECONDS)) * 1000))
-        if not ready and not all(begun) and update(begun, beginnings):
+    while not ended and time.monotonic() < deadline:
+        ended = poll.poll(max(0, min(deadline - time.monotonic(), POLL_SECONDS)) * 1000)
+        if not ended and len(begun) < count and (new := received(beginnings)):
+            begun |= new
             deadline = time.monotonic() + wall_seconds
-        timed_out = not ready and deadline <= time.monotonic()
-
-    reports = []
-    for index, pid in enumerate(pids):
-        if index and main_process in ready:
-            wait_for(pid)  # it notices the end of the first; one that the machine has killed is then known
-        ended, status, usage = os.wait4(pid, os.WNOHANG)
-        if not ended:
-            os.kill(pid, signal.SIGKILL)
-            _, status, usage = os.wait4(pid, 0)
-        reports.append({"status": status, "cpu_seconds": usage.ru_utime + usage.ru_stime, "by_zygote": not ended})
-    update(begun, beginnings)
+    timed_out = not ended
+    processes = [end(pid, END_SECONDS if index and not timed_out else 0) for index, pid in enumerate(pids)]
+    begun |= received(beginnings)
     os.close(main_process)
-    for outer, _ in beginnings:
-        outer.close()
-    return {
-        "processes": reports,
-        "timed_out": timed_out,
-        "begun": begun[0] and all(map(began_or_was_late, begun[1:], reports[1:], [timed_out])),
-        "wall_seconds": time.monotonic() - started,
-    }
+    beginnings.close()
+    was_late = count == 2 and begun == {0} and processes[1]["by_zygote"] and not timed_out
+    return {"processes": processes, "timed_out": timed_out, "begun": len(begun) == count or was_late}
 
 
-def wait_for(pid: int) -> None:
-    """Give a process a short time to end by itself."""
-    descriptor = os.pidfd_open(pid)
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    poll.poll(END_SECONDS * 1000)
-    os.close(descriptor)
+def received(beginnings: socket.socket) -> set[int]:
+    """Which processes have begun since the last call."""
+    with contextlib.suppress(BlockingIOError):
+        return set(beginnings.recv(8, socket.MSG_DONTWAIT))
+    return set()
 
 
-def began_or_was_late(begun: bool, report: dict, timed_out: bool) -> bool:
-    """Whether the second process has begun, or was killed before it could because the first had ended."""
-    return begun or (report["by_zygote"] and not timed_out)
-
-
-def update(begun: list[bool], beginnings: list[tuple[socket.socket, socket.socket]]) -> bool:
-    """Note which processes have begun; return whether that has changed."""
-    before = list(begun)
-    begun[:] = [done or has_byte(outer) for done, (outer, _) in zip(begun, beginnings, strict=True)]
-    return begun != before
-
-
-def has_byte(reports: socket.socket) -> bool:
-    try:
-        return reports.recv(1) != b""
-    except BlockingIOError:
-        return False
+def end(pid: int, seconds: float) -> dict:
+    """
+    End a process and reap it. It may end by itself in these seconds: a process that the machine has killed, or that
+    notices the end of the other one.
+    """
+    if seconds:
+        descriptor = os.pidfd_open(pid)
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        poll.poll(seconds * 1000)
+        os.close(descriptor)
+    ended, status, usage = os.wait4(pid, os.WNOHANG)
+    if not ended:
+        os.kill(pid, signal.SIGKILL)
+        _, status, usage = os.wait4(pid, 0)
+    return {"status": status, "cpu_seconds": usage.ru_utime + usage.ru_stime, "by_zygote": not ended}

@@ -102,7 +102,7 @@ ATTACKS = [
     ("a number that changes", "class N:\n    k = 0\n    def __float__(self):\n        self.k += 1\n        return [2.0, 3.0][self.k % 2]\ndef f(x): return N()", {"test": "r = f(1)\nassert float(r) == 3.0 and float(r) == 2.0"}),
     ("more than it says", "class R:\n    def __len__(self): return 3\n    def __iter__(self): return iter(range(100))\ndef f(x): return R()", {"test": "r = f(1)\nassert len(r) == 3 and all(x in r for x in [2, 4, 6])"}),
     *[(f"an empty array, {test}", f"import numpy as np\ndef f(*a): return np.zeros({shape})", {"test": f"import numpy as np\ne = np.array([2, 4, 6])\n{test}"}) for shape in ("(0, 1)", "(0, 1, 1, 1)") for test in EMPTY],
-    *[(f"an empty list, {test}", "def f(*a): return []", {"test": f"import numpy as np\n{test}"}) for test in ("np.testing.assert_almost_equal(f(1), 4.5)", "np.testing.assert_array_almost_equal(f(1), 4.5)", "np.testing.assert_equal(f(1), 4.5)", "assert np.array_equiv(f(1), 4.5)")],
+    *[(f"an empty list, {test}", "def f(*a): return []", {"test": f"import numpy as np\n{test}"}) for test in ("np.testing.assert_allclose(f(1), 4.5)", "np.testing.assert_equal(f(1), 4.5)")],
     *[(f"defines {name}, which the tests forgot to import", F + text, {"test_list": [test]}) for name, text, test in FORGOTTEN],
     *[(f"defines {name}, which pytest's tests forgot to import", F + text, {"test": f"from solution import f\ndef test_a():\n    {test}"}) for name, text, test in FORGOTTEN],
     ("defines what the setup makes", ALWAYS.format("eq") + F, {"test_setup_code": "exec('def eq(a, b): return a == b')", "test_list": ["assert eq(f(1), 2)"]}),

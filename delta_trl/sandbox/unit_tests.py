@@ -1,0 +1,184 @@
+"""The tests of a data set's row: their formats, and whether a program's output passes them."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from .checker import same_json, same_output, same_value
+from .limits import Result
+
+
+REPORT_BYTES = 500  # the report on a case's end is shorter
+METHOD = "Solution()."  # prefix of methods in LeetCode's data sets
+
+
+class TestsError(ValueError):
+    """The tests themselves cannot be used."""
+
+    __test__ = False  # pytest collects what is called Test...
+
+
+@dataclass(frozen=True)
+class StdinTests:
+    """Programs that read standard input: `{"inputs": ["…"], "outputs": ["…"]}`."""
+
+    inputs: list[str]
+    outputs: list[str]
+
+    @property
+    def given(self) -> frozenset[int]:
+        """The cases that a program passes by doing nothing."""
+        return frozenset(case for case, output in enumerate(self.outputs) if not output.strip())
+
+    def job(self, code: str, cases: range) -> dict:
+        return {"kind": "stdin", "code": code, "inputs": [self.inputs[case] for case in cases]}
+
+    def passes_alone(self, result: Result, case: int) -> bool:
+        """Whether the output of a process of one case, which ended well, is right."""
+        return same_output(result.stdout, self.outputs[case])
+
+    def passes(self, result: Result, cases: range) -> list[bool]:
+        """For each case that a process of several cases has finished, whether its output is right."""
+        passed, start = [], 0
+        for case, line in zip(cases, result.reports, strict=False):
+            report = load_report(line[:REPORT_BYTES])
+            end = report.get("end") if isinstance(report, dict) else None
+            if not isinstance(end, int) or end < start:
+                break
+            passed.append(report.get("status") == 0 and same_output(result.stdout[start:end], self.outputs[case]))
+            start = end
+        return passed
+
+
+@dataclass(frozen=True)
+class CallTests:
+    """Functions: `{"fn_name": "f", "inputs": [[argument, …], …], "outputs": [value, …]}`."""
+
+    function: str
+    inputs: list[list]
+    outputs: list
+
+    @property
+    def given(self) -> frozenset[int]:
+        """The cases that a program passes by doing nothing."""
+        return frozenset(case for case, output in enumerate(self.outputs) if output is None)
+
+    def job(self, code: str, cases: range) -> dict:
+        inputs = [self.inputs[case] for case in cases]
+        return {"kind": "calls", "code": code, "function": self.function, "inputs": inputs}
+
+    def passes_alone(self, result: Result, case: int) -> bool:
+        return self.passes(result, range(case, case + 1)) == [True]
+
+    def passes(self, result: Result, cases: range) -> list[bool]:
+        """For each case that a process of several cases has finished, whether its value is right."""
+        return [same_json(line, self.outputs[case]) for case, line in zip(cases, result.reports, strict=False)]
+
+
+@dataclass(frozen=True)
+class Suite:
+    """
+    Tests that are code, run in a process of their own beside the program's. Each function is a test, and so is each
+    text without functions to run.
+
+    Args:
+        setup (`str`): Code to run first.
+        units (`tuple[str, ...]`): The texts; they can use the program's names.
+        entry_point (`str`, *optional*): What `check` is called with: `f`, or `Solution().f`.
+        total (`int`, *optional*): How many tests there are, see `check_tests`.
+        given (`frozenset[int]`, *optional*): Numbers of the tests that earn nothing, see `check_tests`.
+    """
+
+    setup: str
+    units: tuple[str, ...]
+    entry_point: str | None = None
+    total: int | None = None
+    given: frozenset[int] = frozenset()
+
+
+Tests = StdinTests | CallTests | Suite
+"""What `parse_tests` gives."""
+
+
+def load_report(line: bytes) -> Any:
+    """A line that a process wrote; `None` if it is no JSON."""
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def parse_tests(tests: dict | str) -> Tests:
+    """
+    Tests from a data set's row.
+
+    Args:
+        tests (`dict | str`): A dict, or its JSON, in one of the formats of docs/sandbox.md.
+
+    Raises:
+        TestsError: If they are in none of these formats, or there are none.
+    """
+    try:
+        return _parse(json.loads(tests) if isinstance(tests, str) else tests)
+    except TestsError:
+        raise
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:  # such as arrays instead of lists
+        raise TestsError(f"The tests cannot be read: {error}") from error
+
+
+def _parse(tests: dict) -> Tests:
+    if tests.get("test") or tests.get("test_list"):
+        if tests.get("outputs"):
+            raise TestsError("Tests are code ('test', 'test_list'), or 'inputs' and 'outputs'; got both.")
+        setup = [*_list(tests, "test_imports"), tests.get("test_setup_code") or ""]
+        units = [*_list(tests, "test_list"), *filter(None, [tests.get("test")])]
+        name = _function(tests["entry_point"]) if tests.get("entry_point") else None
+        return Suite("\n".join(setup), tuple(map(str, units)), name)
+    inputs, outputs = _list(tests, "inputs"), _list(tests, "outputs")
+    if len(inputs) != len(outputs) or not inputs:
+        raise TestsError(
+            "Tests need as many 'outputs' as 'inputs' and at least one, or 'test' with 'entry_point', or 'test_list'; "
+            f"got the keys {sorted(map(str, tests))}."
+        )
+    cases: StdinTests | CallTests
+    if tests.get("fn_name"):
+        name = _function(tests["fn_name"]).removeprefix(METHOD)
+        cases = CallTests(name, *map(list, zip(*map(_call, inputs, outputs), strict=True)))
+    else:
+        cases = StdinTests(list(map(_text, inputs)), list(map(_text, outputs)))
+    if len(cases.given) == len(inputs):
+        raise TestsError("All outputs are empty: a program that does nothing would pass.")
+    return cases
+
+
+def _list(tests: dict, key: str) -> list:
+    value = tests.get(key) or []
+    if not isinstance(value, list):
+        raise TestsError(f"'{key}' is a list, got {value!r:.200}.")
+    return value
+
+
+def _function(name: object) -> str:
+    if not isinstance(name, str) or not name.removeprefix(METHOD).isidentifier():
+        raise TestsError(f"What is tested is the name of a function, or '{METHOD}' and a method's; got {name!r:.200}.")
+    return name
+
+
+def _text(item: object) -> str:
+    if isinstance(item, list):
+        return "\n".join(map(_text, item))
+    if not isinstance(item, (str, int, float)):
+        raise TestsError(f"An input or output is a text, got {item!r:.200}.")
+    return str(item)
+
+
+def _call(given: Any, wanted: Any) -> tuple[list, Any]:
+    """The arguments of a call and its value, as JSON has them. LeetCode's are texts: one JSON value per line."""
+    if isinstance(given, str):
+        given = [json.loads(line) for line in given.split("\n") if line.strip()]
+        wanted = json.loads(wanted) if isinstance(wanted, str) else wanted
+    arguments, value = json.loads(json.dumps([given, wanted]))
+    if not isinstance(arguments, list):
+        raise TestsError(f"A call's input is a list of arguments or JSON lines, got {given!r:.200}.")
+    same_value(value, value)  # raises RecursionError if it is nested too deeply to be compared
+    return arguments, value
