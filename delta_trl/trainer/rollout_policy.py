@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -66,6 +67,7 @@ class RolloutPolicy:
         if not isinstance(prompts[0], str):
             completions = [[{"role": "assistant", "content": text}] for text in completions]
         columns = {name: [row[name] for row in self._inputs] for name in self._inputs[0] if name != "prompt"}
+        columns["turns"] = [turns_of(row, mask) for row, mask in zip(texts, tokens.mask, strict=True)]
         return Responses(prompts, completions, ids, texts, {**columns, "trainer_state": self._trainer.state})
 
     def log_probs_at(self, rows: torch.Tensor, length: int) -> torch.Tensor:
@@ -109,3 +111,12 @@ def without_special(ids: list[int], split: Callable, special: set[int]) -> list[
     """What each token adds to the text of all that are not special; `None` for those that are."""
     texts = iter(split([token for token in ids if token not in special]))
     return [None if token in special else next(texts) for token in ids]
+
+
+def turns_of(texts: list[str | None], mask: torch.Tensor) -> list[tuple[int, int]]:
+    """The policy's turns (start, end) in characters of a completion; `mask` (T,) leaves out a tool's text."""
+    ends = [0, *accumulate(len(text or "") for text in texts)]
+    places = mask.nonzero()[:, 0].tolist()
+    starts = [i for i in range(len(places)) if i == 0 or places[i] > places[i - 1] + 1]
+    bounds = zip(starts, [*starts[1:], len(places)], strict=False)
+    return [(ends[first], ends[last]) for first, last in bounds if ends[last] > ends[first]]

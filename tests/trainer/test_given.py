@@ -1,11 +1,13 @@
 """Evidence from outside: weights and step rewards per token or span, from a user's function."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoModelForTokenClassification, PreTrainedTokenizerFast, Qwen3Config
 
 from delta_trl.credit import Given, make_rule
 from delta_trl.credit.rule import TokenCreditError
@@ -59,6 +61,55 @@ def test_spans_in_a_recipe(make_trainer, rollout):
         assert found[len(text) :] == [0.0] * (len(ids) - len(text))  # the end of sequence is in no span
     trainer.train()
     assert len(logged(trainer, "loss")) == 2
+
+
+def page(name: str) -> dict:
+    """An example of docs/token_credit.md, run as a module."""
+    namespace: dict = {}
+    exec(Path("docs/token_credit.md").read_text().split(f"```python\n# {name}\n")[1].split("```")[0], namespace)
+    return namespace
+
+
+def test_the_page_s_weights():
+    assert page("my_judge.py")["final_answer"](["a\nbc", "", "d"], []) == [[(2, 4, 2.0)], None, [(0, 1, 2.0)]]
+
+
+def test_the_page_s_process_reward_model(make_trainer, rollout, tmp_path, monkeypatch):
+    """A tiny token classifier, as TRL's PRMTrainer saves it."""
+    tokenizer = tiny.tokenizer(tiny.CHARACTERS + "\n")
+    config = Qwen3Config(**{**tiny.SIZES, "vocab_size": len(tokenizer)}, head_dim=8, num_labels=2)
+    AutoModelForTokenClassification.from_config(config).save_pretrained(tmp_path / "my-prm")
+    tokenizer.save_pretrained(tmp_path / "my-prm")
+    example = Path("docs/token_credit.md").resolve()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "token_credit.md").write_text(example.read_text())
+    source = page("my_prm.py")["steps"]
+    [[first, second], [only]] = source(["12\n345", "6"], ["1+1=", "2+2="])
+    assert (first[:2], second[:2], only[:2]) == ((0, 3), (3, 6), (0, 1))
+    assert 0 < first[2] < 1
+    assert first[2] != second[2]
+    alone = source(["12\n"], ["1+1="])
+    assert alone[0][0][2] == pytest.approx(first[2], abs=1e-6)  # a step is scored without those to come
+    batch = rollout(make_trainer(trainer_options={"token_credit": Given(source, what="rewards")}))
+    assert batch["advantages"].isfinite().all()
+
+
+def test_turns_are_what_a_tool_s_text_separates(make_trainer, rollout):
+    seen = []
+
+    def source(completions, turns, **columns):
+        seen.extend(zip(completions, turns, strict=True))
+        return [[(start, end, 1.0 + i) for i, (start, end) in enumerate(row)] for row in turns]
+
+    options = {"token_credit": Given(source), "rollout_func": rollout_with_environment}
+    batch = rollout(make_trainer(trainer_options=options))  # every third of seven tokens is the tool's
+    for text, row in seen:
+        assert [start for start, _ in row] == [0, *(end for _, end in row[:-1])]
+        assert row[-1][1] == len(text)
+        assert len(row) == 3
+    weights = batch["token_coefficients"][0].tolist()
+    assert weights[:6] == [1.0, 1.0, 0.0, 2.0, 2.0, 0.0]
 
 
 def test_normalised_weights_have_mean_1(make_trainer, rollout):
