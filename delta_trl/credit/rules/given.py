@@ -30,8 +30,8 @@ class Given(TokenCredit):
     Weights or step rewards of a function of your own. It is called once per rollout batch, after the rewards, on each
     process with its own rows, like a reward function: `source(completions, prompts, completion_ids, **columns)`, sync
     or async. Completions are without special tokens and without a tool's text. Beside those of the dataset, there are
-    the columns `trainer_state` and `turns`: the spans (start, end) that a tool's text separates. For each completion it
-    returns one of
+    the columns `trainer_state` and `turns`: the spans (start, end) that a tool's text separates. For each completion,
+    it returns one of
 
     - a list with one number per token of `completion_ids`;
     - a list of spans `(start, end, value)` in characters of the completion's text. A token that a span cuts counts
