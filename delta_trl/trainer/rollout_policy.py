@@ -6,11 +6,19 @@ from itertools import accumulate
 from typing import Any
 
 import torch
+from trl import GRPOConfig
 
 from ..credit import LMHead, PolicyOutputs, Responses, Tokens
 from ..policy.recorder import ScoringPass
 from ..report.token_log.texts import TokenTexts
 from .scoring import MULTIMODAL, autocast_dtype, causal_model, rollout_scoring
+
+
+def trl_scores_rollouts(args: GRPOConfig) -> bool:
+    """Whether `GRPOTrainer` scores every rollout batch itself, for old log-probabilities."""
+    # the policy changes while the rollout batch is in use
+    policy_moves = args.gradient_accumulation_steps % (args.steps_per_generation * args.num_iterations) != 0
+    return policy_moves or (args.use_vllm and args.vllm_importance_sampling_correction)
 
 
 class RolloutPolicy:

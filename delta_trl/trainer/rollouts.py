@@ -10,13 +10,6 @@ def optimiser_steps_per_rollout(args: GRPOConfig) -> Fraction:
     return Fraction(args.steps_per_generation * args.num_iterations, args.gradient_accumulation_steps)
 
 
-def trl_scores_rollouts(args: GRPOConfig) -> bool:
-    """Whether `GRPOTrainer` scores every rollout batch itself, for old log-probabilities."""
-    # the policy changes while the rollout batch is in use
-    policy_moves = args.gradient_accumulation_steps % (args.steps_per_generation * args.num_iterations) != 0
-    return policy_moves or (args.use_vllm and args.vllm_importance_sampling_correction)
-
-
 def refuse_too_few_rows(args: GRPOConfig, rows: int) -> None:
     """Raise `ValueError` if the rows do not fill a single rollout batch: TRL drops incomplete ones."""
     prompts = args.generation_batch_size // args.num_generations

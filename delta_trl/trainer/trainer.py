@@ -32,8 +32,7 @@ from .fsdp_precision import FSDPPrecision
 from .micro_batch_credit import MicroBatchCredit
 from .model_card import CardWithMethod
 from .reward_checks import RewardChecks
-from .rollout_policy import RolloutPolicy
-from .rollouts import trl_scores_rollouts
+from .rollout_policy import RolloutPolicy, trl_scores_rollouts
 from .scoring import causal_model
 from .trimmed_padding import TrimmedPadding
 
