@@ -3,7 +3,6 @@
 from typing import Any
 
 from accelerate.logging import get_logger
-from transformers import GenerationConfig
 from trl import GRPOConfig, ModelConfig
 
 from ..evaluation.source import ModelSource
@@ -31,11 +30,7 @@ def end_turns(args: GRPOConfig, source: ModelSource) -> list[int] | None:
         args (`GRPOConfig`): Its `generation_kwargs` get the end tokens, unless they set their own.
         source ([`~evaluation.source.ModelSource`]): The model.
     """
-    tokenizer = source.tokenizer()
-    try:
-        declared = GenerationConfig.from_pretrained(source.name, **source.hub_options)
-    except OSError:  # none beside the model
-        declared = None
+    tokenizer, declared = source.tokenizer(), source.generation_config()
     known, ids = (end_tokens(tokenizer, declared, chats) for chats in (False, True))
     if ids == known or stop_tokens(args):
         return None

@@ -80,5 +80,5 @@ def check_golds(dataset: Dataset, reward_funcs: list[Callable], name: str) -> li
 def is_prompt(prompt: Any) -> bool:
     """Whether it is a text, or messages. The content of a message may be a list of parts, as in multimodal prompts."""
     if isinstance(prompt, list):
-        return bool(prompt) and all(message.get("role") and message.get("content") for message in prompt)
+        return bool(prompt) and all(isinstance(one, dict) and one.get("role") and one.get("content") for one in prompt)
     return isinstance(prompt, str) and bool(prompt.strip())

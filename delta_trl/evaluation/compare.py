@@ -29,7 +29,7 @@ def main(args: Sequence[str]) -> None:
     if left_out := sorted(a.keys() ^ b.keys()):
         print(f"not compared, finished in one only: {', '.join(left_out)}")
     changed = {key: values for name in pairs for key, values in differences(a[name], b[name]).items()}
-    for key in changed.keys() - MODEL_SETTINGS:
+    for key in sorted(changed.keys() - MODEL_SETTINGS):
         print(f"warning: the evaluations differ, {in_words({key: changed[key]})}")
     for label, settings in (("A", a), ("B", b)):
         print(f"{label}: {described(settings[next(iter(pairs))])}")

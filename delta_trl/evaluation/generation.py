@@ -82,11 +82,7 @@ class VLLMGenerator:
 
         options = {"revision": source.revision, "dtype": source.dtype, "trust_remote_code": source.trust_remote_code}
         self.llm = LLM(model=source.name, **options, **args.vllm_kwargs)
-        try:
-            declared = GenerationConfig.from_pretrained(source.name, revision=source.revision)
-        except OSError:
-            declared = None  # the model has none
-        self.end = end_tokens(source.tokenizer(), declared, chats)
+        self.end = end_tokens(source.tokenizer(), source.generation_config(), chats)
         self.sampling_params = lambda seed: SamplingParams(
             temperature=args.temperature,
             top_p=args.top_p,

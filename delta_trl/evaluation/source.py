@@ -9,6 +9,7 @@ from transformers import (
     AutoModelForCausalLM,
     AutoProcessor,
     AutoTokenizer,
+    GenerationConfig,
     PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -66,6 +67,13 @@ class ModelSource:
             found = base.tokenizer()
         check_tokenizer(found, self.name)
         return found
+
+    def generation_config(self) -> GenerationConfig | None:
+        """What lies beside the model; `None` if there is none."""
+        try:
+            return GenerationConfig.from_pretrained(self.name, **self.hub_options)
+        except OSError:
+            return None
 
     def processor(self) -> Any:
         """As TRL loads it: of a model that reads images, too, its processor, of others the tokenizer."""

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
 from tokenizers.normalizers import Strip
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -104,22 +103,6 @@ def test_records_and_report(data, tmp_path, capsys, gradient, lines):
     ours = np.concatenate([c.coefficients for c in completions])
     np.testing.assert_allclose(ours, expected, atol=1e-3 if gradient == "output_row" else 0.02)
     assert ours.std() > 0.05
-
-
-def test_an_adapter(tmp_path):
-    tiny.save(tmp_path / "base")
-    base = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
-    get_peft_model(base, LoraConfig(r=2, init_lora_weights=False)).save_pretrained(tmp_path / "adapter")
-    (tmp_path / "data.jsonl").write_text(
-        "\n".join(json.dumps({"prompt": "1+1=", "completion": text, "reward": len(text)}) for text in ("2", "11"))
-    )
-    log_probs = {}
-    for name in ("base", "adapter"):  # the adapter's folder has no tokenizer
-        data = tmp_path / "data.jsonl"
-        explain("--model_name_or_path", tmp_path / name, "--data", data, "--output_dir", tmp_path / f"of_{name}")
-        (group,) = read_run(tmp_path / f"of_{name}").groups
-        log_probs[name] = np.concatenate([c.log_probs for c in group.completions])
-    assert np.abs(log_probs["adapter"] - log_probs["base"]).min() > 1e-4
 
 
 # --- mistakes: one line, before anything slow ---

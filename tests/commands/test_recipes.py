@@ -149,10 +149,7 @@ def test_the_paper_s_batches_in_a_run_of_a_tiny_model(tmp_path):
     tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
     tokenizer.save_pretrained(tmp_path / "model")
     tiny.model(num_hidden_layers=1).save_pretrained(tmp_path / "model")
-    rows = [
-        {"question": f"{i}+1=", "final_answer": str(i % 10), "difficulty": 1.0, "topic": "Addition"}
-        for i in range(256)  # two rollout batches
-    ]
+    rows = [{"question": f"{i}+1=", "final_answer": str(i % 10)} for i in range(256)]  # two rollout batches
     Dataset.from_list(rows).to_json(tmp_path / "deepmath.jsonl")
     changes = {
         "model_name_or_path": tmp_path / "model",
@@ -167,15 +164,11 @@ def test_the_paper_s_batches_in_a_run_of_a_tiny_model(tmp_path):
         "per_device_train_batch_size": 128,
         "gradient_accumulation_steps": 4,  # 128 * 1 * 4 = 512 = 2 * 8 * 32
         "max_steps": 5,  # the first of the second rollout batch
-        "use_vllm": False,
         "attn_implementation": "sdpa",
-        "use_cpu": True,
-        "bf16": False,
-        "gradient_checkpointing": False,
         "save_strategy": "no",
         "logging_steps": 1,
-        "log_completions": False,
-        "disable_tqdm": True,
+        **dict.fromkeys(("use_vllm", "bf16", "gradient_checkpointing", "log_completions"), False),
+        "use_cpu": True,
     }
     flags = [part for key, value in changes.items() for part in (f"--{key}", str(value))]
     trainer = build(*parse_recipe(["--config", "recipes/Qwen3-8B-Base/deepmath_delta.yaml", *flags]))
@@ -192,8 +185,7 @@ def test_the_paper_s_batches_in_a_run_of_a_tiny_model(tmp_path):
     assert rollouts[2:] == [(5, 8, 1)] * 3  # the evaluation at the end: 8 samples of each of three problems
     assert sum(f"eval_{trainer.args.metric_for_best_model}" in entry for entry in trainer.state.log_history) == 1
     logged = [entry for entry in trainer.state.log_history if "loss" in entry]
-    assert [entry["step"] for entry in logged] == list(range(1, 6))
-    assert {entry["learning_rate"] for entry in logged} == {1e-6}
+    assert [(entry["step"], entry["learning_rate"]) for entry in logged] == [(step, 1e-6) for step in range(1, 6)]
     assert sum("credit/coefficient_mean" in entry for entry in logged) == 2
     assert all(entry["credit/extra_forward_passes"] == 0 for entry in logged if "credit/seconds" in entry)
 

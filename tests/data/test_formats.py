@@ -8,7 +8,6 @@ import zlib
 from pathlib import Path
 
 import pytest
-from datasets import Dataset
 
 from delta_trl.data.formats import FORMATS, livecodebench
 from delta_trl.data.loading import load
@@ -60,17 +59,6 @@ def test_the_shuffle_of_choices_leaves_no_place_out():
 
 
 # --- a format of one's own ---
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [("deepmth", "'deepmath'"), ("no_module.row", "no_module"), ("gsm8k", "row 2.*'gsm8k'.*question, answer")],
-)
-def test_mistakes_are_named(tmp_path, name, message):
-    rows = [{"question": "1+1?", "answer": answer} for answer in ("#### 2", None)]
-    Dataset.from_list(rows).to_json(tmp_path / "data.jsonl")
-    with pytest.raises(ValueError, match=message):
-        load(str(tmp_path / "data.jsonl"), dataset_format=name)
 
 
 def test_a_function_of_ones_own_is_called_anew_when_its_code_changes(tmp_path, monkeypatch):

@@ -68,23 +68,10 @@ def test_prompts_that_are_conversations_already():
     assert prepared[0]["prompt"] == [*chat[:3], {"role": "user", "content": "Q: 2+2?"}, chat[4]]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"column_mapping": {"text": "prompt"}}, "'text'"),
-        ({}, "'prompt'.*'question', 'answer'.*column_mapping"),
-        ({"column_mapping": {"question": "prompt"}, "prompt_template": "no place"}, "prompt_template"),
-    ],
-)
-def test_mistakes_are_named(options, message):
-    with pytest.raises(ValueError, match=message):
-        prepare(Dataset.from_list(ROWS), **options)
-
-
-@pytest.mark.parametrize("prompt", [3, None, " ", [], [{"role": "user"}]], ids=str)
+@pytest.mark.parametrize("prompt", [3, None, " ", [], ["1+1="], [{"role": "user"}]], ids=str)
 def test_malformed_prompts_are_named_by_their_row(prompt):
-    good = {int: 1, list: [{"role": "user", "content": "1+1="}]}.get(type(prompt), "1+1=")
-    prompts = [good] if prompt == 3 else [good, prompt]
+    good = [{"role": "user", "content": "1+1="}] if isinstance(prompt, list) else "1+1="
+    prompts = [prompt] if prompt in (3, ["1+1="]) else [good, prompt]  # Arrow gives a column one type
     with pytest.raises(ValueError, match=rf"my\.jsonl, row {len(prompts)}, column 'prompt'"):
         prepare(Dataset.from_dict({"prompt": prompts}), name="my.jsonl")
 
@@ -113,11 +100,6 @@ def test_rows_without_gold_are_counted_and_left_out(caplog, name, reward, left_o
     (column,) = {"solution", "tests"}.intersection(kept.column_names)
     assert all(kept[column])
     assert drop_rows_without_gold(dataset, [lambda completions, **kwargs: None], name) is dataset  # none takes it
-
-
-def test_no_gold_at_all_is_an_error():
-    with pytest.raises(ValueError, match=r"gold\.jsonl: .*'solution'"):
-        drop_rows_without_gold(Dataset.from_list([{"prompt": "1", "solution": " "}]), [math_like], "gold.jsonl")
 
 
 @pytest.mark.parametrize("chat", [False, True])

@@ -7,11 +7,9 @@ import yaml
 from datasets import Dataset
 
 from delta_trl.commands.recipe import parse_recipe
-from delta_trl.data.formats import FORMATS
 from delta_trl.data.loading import load
 from delta_trl.evaluation.arguments import EvalArguments
 from delta_trl.evaluation.benchmarks import BENCHMARKS, BOXED, GROUPS, NUMBER, Benchmark, load_problems, resolve
-from delta_trl.rewards import code_reward
 
 from ..corpus import tiny
 
@@ -36,12 +34,25 @@ ANSWERS = {
     "hmmt_feb_2025": [(boxed(r"\dfrac{100}{309}"), boxed("0.32")), (boxed(r"\sqrt 3"), boxed("1.73"))],
     "math_500": [(boxed(r"(3, \pi/2)"), boxed(r"(\pi/2, 3)")), (boxed(6), boxed("12"))],
     "gsm8k": [(boxed(36), boxed(24)), (boxed(1200), boxed(120)), (boxed(-3), boxed(3))],
-    "humanevalplus": [(program(SHIFT), program("def shift(numbers, by):\n    return [4.0, 5.0]"))],
+    "humanevalplus": [
+        (program(SHIFT), program("def shift(numbers, by):\n    return [4.0, 5.0]")),
+        (
+            program("def find_zero(xs): return -xs[0] / xs[1]"),
+            program("def find_zero(xs):\n    xs.clear()\n    return 0.0"),
+        ),
+    ],
     "mbppplus": [
         (
             program("def shared(a, b):\n    return tuple(x for x in a if x in b)[: len(set(a))][: len(set(b))]"),
             program("def shared(a, b):\n    return (4, 5)"),
-        )
+        ),
+        # a program that empties its argument must not empty that of the reference
+        (program("from collections import Counter as count"), program("def count(x):\n    x.clear()\n    return {}")),
+        (program("def sum(a, b): return 6"), program("def total(a, b): return 6")),  # a builtin's name
+        (  # as published, it asserts nothing
+            program("def check_str(text): return text.startswith('a') or None"),
+            program("def check_str(text): return True"),
+        ),
     ],
     "livecodebench": [
         (program("print(int(input()) ** 2)"), program("print(9)")),  # 9 passes the public test
@@ -78,70 +89,6 @@ def test_benchmarks_score_as_training_does(name):
             right, wrong = boxed(letter(row, right)), boxed(letter(row, wrong))
         columns = {key: [value] * 2 for key, value in row.items() if key != "prompt"}
         assert reward(completions=[right, wrong], **columns) == [1.0, 0.0], row
-
-
-MBPP = {"task_id": 1, "prompt": "Write it.", "test_imports": [], "test_list": ["assert count([1]) == {1: 1}"]}
-REFERENCE = """\
-def ref_func(x):
-    return {one: x.count(one) for one in x}
-def assertion(out, exp, atol):
-    assert out == exp
-for i, inp in enumerate([[[1, 1, 2]], [[3]]]):
-    assertion(count(*inp), ref_func(*inp), 0)
-"""
-
-
-SUM = """\
-for inp, exp in zip([[10, 15]], [6]):
-    assert sum(*inp) == exp and all([1])
-"""
-ROOT = """\
-def _poly(xs, x):
-    return sum(c * x**i for i, c in enumerate(xs))
-def check(candidate):
-    for inp in [[[-2, 1]], [[3, 1]]]:
-        assert _poly(*candidate(*inp), inp) <= 1e-6
-"""
-COUNTER = "from collections import Counter as count"
-WHETHER = """\
-def assertion(out, exp, atol):
-    exact_match = exp == (out is not None)
-inputs = [['ab'], ['b']]
-results = [True, False]
-for i, (inp, exp) in enumerate(zip(inputs, results)):
-    assertion(check_str(*inp), exp, 0)
-"""
-
-
-@pytest.mark.parametrize(
-    ("form", "row", "right", "wrong"),
-    [
-        ("mbppplus", MBPP | {"test": REFERENCE}, COUNTER, "def count(x): return x"),
-        ("mbppplus", MBPP | {"test": REFERENCE}, COUNTER, "def count(x):\n    x.clear()\n    return {}"),
-        (
-            "mbppplus",
-            MBPP | {"test_list": ["assert sum(10, 15) == 6"], "test": SUM},
-            "def sum(a, b): return 6",
-            "def total(a, b): return 6",
-        ),
-        (
-            "mbppplus",
-            MBPP | {"test_list": ["assert check_str('ab')"], "test": WHETHER},
-            "def check_str(text): return text.startswith('a') or None",
-            "def check_str(text): return True",
-        ),
-        (
-            "humanevalplus",
-            {"task_id": "HumanEval/32", "prompt": "def find_zero(xs):", "entry_point": "find_zero", "test": ROOT},
-            "def find_zero(xs): return -xs[0] / xs[1]",
-            "def find_zero(xs):\n    xs.clear()\n    return 0.0",
-        ),
-    ],
-    ids=["wrong", "mbppplus", "sum", "whether", "humanevalplus"],
-)
-def test_programs_cannot_change_what_a_reference_gets(form, row, right, wrong):
-    tests = FORMATS[form](row)["tests"]
-    assert code_reward([program(right), program(wrong)], tests=[tests] * 2) == [1.0, 0.0]
 
 
 def test_problems_keep_their_numbers():
