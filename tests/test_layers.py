@@ -42,7 +42,7 @@ BUDGET = {
     "policy": 850,
     "report": 1400,
     "rewards": 2730,
-    "sandbox": 3050,
+    "sandbox": 3000,
     "trainer": 1930,
     "version": 10,
 }

@@ -53,12 +53,12 @@ def run(job: dict) -> int:
     failed with; or why the tests cannot be used, which does not depend on the program.
     """
     program.open_streams("")
+    compare_empty_arrays()
     try:
         suite = Suite.read([job["setup"], *job["units"]], job["entry_point"])
     except Exception as error:  # the program is not loaded yet, so it is not the reason
         program.write_line({"unusable": str(error) or type(error).__name__})
         return 0
-    compare_empty_arrays()
     os.chdir("/")  # nor is this
     solution = Nothing if job["without_program"] else functools.partial(handles.Program(LINK).ask, "load")
     results: list = []
@@ -168,7 +168,7 @@ class Suite(NamedTuple):
         exec("\n".join(map(ast.unparse, stars)), starred)
         others = helpers | vars(builtins) | starred
         read, bound = global_names(texts)
-        undefined = read - bound - others.keys() - {"__file__", "__name__"}
+        undefined = read - bound - others.keys() - {"__file__"}
         if entry_point:
             # `check` gets the function, so that a `sum` in it is Python's
             own = {entry_point.partition("().")[0]} - bound
