@@ -101,7 +101,8 @@ def extract_program(text: str) -> str | None:
 
 def last_program(blocks: list[str]) -> str:
     """The last block that calls no function or class that only an earlier one defines."""
-    program, defined = "", set[str]()
+    program = ""
+    defined: set[str] = set()
     for block in blocks:
         code = LITERALS.sub("", block)
         bound = {name for names in BOUND.findall(code) for name in re.findall(r"\w+", "".join(names))}

@@ -9,6 +9,10 @@ Covered, in tier A (namespaces, Landlock, seccomp) and tier B (Landlock, seccomp
 Not covered: bugs of the kernel; side channels through shared hardware; in tier B the existence and size of files
 (`stat`), and, for other users than root, a thread limit that leaves out the user's other threads. Without a tier the
 sandbox refuses to run, unless `allow_unsafe` is set. Formats, policy and tiers: docs/sandbox.md.
+
+Read on the host `unit_tests` (formats), `grading`, `sandbox` (attempts), `worker` (one process); in the worker
+`jail/supervisor`, `jail/jail` (what confines), `jail/zygote`, `jail/child` (one execution), and there `jail/program`
+for standard input and calls, or `jail/suite` for tests that are code.
 """
 
 from .grading import Grade, check_tests, grade

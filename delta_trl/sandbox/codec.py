@@ -33,14 +33,10 @@ def is_array(value: Any) -> bool:
 
 def encode(value: Any, refer: Callable[[Any], list]) -> Any:
     """
-    Encode a value. Instances of subclasses count as their base (an `IntEnum` as an int, a `Counter` as a dict).
+    Encode a value. `refer` encodes what is not plain data, and containers of a program's own classes.
 
-    Reads through the base classes' own methods, so no method of a subclass is called.
-
-    Args:
-        value (`Any`): What to encode.
-        refer (`Callable[[Any], list]`):
-            Encodes what is not plain data, and containers of a program's own classes, as a tag and what belongs to it.
+    Other instances of subclasses count as their base (an `IntEnum` as an int, a `Counter` as a dict). They are read
+    through the base classes' own methods.
 
     Raises:
         RecursionError: If it is nested too deeply, or contains itself.
@@ -72,11 +68,7 @@ def encode(value: Any, refer: Callable[[Any], list]) -> Any:
 
 def decode(data: Any, resolve: Callable[[str, list], Any]) -> Any:
     """
-    The value of an encoding.
-
-    Args:
-        data (`Any`): What `encode` gave.
-        resolve (`Callable[[str, list], Any]`): The value of a tag, and what belongs to it, that `refer` made.
+    The value of an encoding. `resolve` decodes what `refer` made, from its tag and the rest.
 
     Raises:
         ValueError, TypeError, ArithmeticError, IndexError: If it is not an encoding.
@@ -101,6 +93,8 @@ def decode_array(kind: str, shape: list[int], content: str) -> Any:
 
     # One axis if empty: an empty array of several axes broadcasts with others to an empty result, which is all equal.
     array = numpy.frombuffer(bytes.fromhex(content), kind).reshape(shape if content else 0)
+    if not is_array(array):
+        raise ValueError("no array of plain data")
     # Widened: numpy rounds what an array is compared with to its dtype, and narrow integers wrap around.
     wide = {"f": numpy.float64, "c": numpy.complex128, "i": numpy.int64}.get(array.dtype.kind, array.dtype)
     if array.dtype.kind == "u":

@@ -148,6 +148,8 @@ def run_suite(
     if result.outcome is Outcome.SANDBOX_ERROR:
         return {0: result.outcome.value}, total
     verdicts = {test: VERDICTS.get(one, "exception") for test, one in enumerate(report.get("passed", []))}
+    if code is None and len(verdicts) == total:
+        return verdicts, total  # all have run; then it went on without asserts
     if result.outcome is not Outcome.OK:
         verdicts[min(len(verdicts), total - 1)] = result.outcome.value
     elif len(verdicts) < total and set(verdicts.values()) <= {"passed"}:

@@ -48,20 +48,20 @@ class WorkerPool(Generic[W]):
             raise ValueError(f"A pool needs at least one worker, got {size}.")
         self.size = size
         self.start = start
-        self._reset()
+        self.reset()
         _pools.add(self)
 
-    def _reset(self) -> None:
+    def reset(self) -> None:
         """Forget everything that belongs to a process: at the start, and in a forked child."""
         self.workers: list[W] = []
         self.idle: list[W] = []
         self.lock = threading.Lock()
-        self._slots = threading.BoundedSemaphore(self.size)
+        self.slots = threading.BoundedSemaphore(self.size)
 
     @contextlib.contextmanager
     def borrow(self) -> Iterator[W]:
         """An idle worker, or a new one. It comes back unless something went wrong with it."""
-        with self._slots:
+        with self.slots:
             worker = self._take()
             reusable = False
             try:
@@ -74,7 +74,6 @@ class WorkerPool(Generic[W]):
                     self._discard(worker)
 
     def _take(self) -> W:
-        """An idle worker that is alive, or a new one."""
         with self.lock:
             while self.idle:
                 worker = self.idle.pop()
@@ -112,7 +111,7 @@ def kill_workers() -> None:
 def _forget_workers() -> None:
     # A forked child must neither use nor end its parent's workers. It has one thread now, so no lock is in use.
     for pool in list(_pools):
-        pool._reset()
+        pool.reset()
 
 
 os.register_at_fork(after_in_child=_forget_workers)

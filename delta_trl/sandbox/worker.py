@@ -37,11 +37,11 @@ LIBRARY_PATH = "LD_LIBRARY_PATH"  # the interpreter may not start without it; pr
 BOOTSTRAP = """\
 import json, sys, types
 settings = json.loads(sys.argv[1])
+sys.path[:] = settings["library"]
 for name, path in settings["modules"].items():
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = [path]
 from delta_trl.sandbox.jail.supervisor import main
-sys.path[:] = settings["library"]
 sys.argv[:] = [""]
 main(settings)
 """
@@ -114,9 +114,7 @@ class Worker:
         finally:
             os.close(descriptor)
         try:
-            reply = self._receive(START_SECONDS)
-            if "fatal" in reply:
-                raise TierError(reply["fatal"])
+            self._receive(START_SECONDS)
         except BaseException as error:
             self.kill()
             if isinstance(error, WorkerError) and (reason := read_all(errors, STDERR_BYTES)):
@@ -127,11 +125,7 @@ class Worker:
 
     def execute(self, jobs: list[dict], limits: Limits) -> Result | None:
         """
-        Execute a job, or a pair of jobs that are linked by a socket.
-
-        Args:
-            jobs (`list[dict]`): See `jail.child`.
-            limits (`Limits`): Of each of their processes.
+        Execute a job, or a pair of jobs that are linked by a socket (see `jail.child`).
 
         Returns:
             `Result | None`: Of the first job's process. `None` if one failed before its program began, or was killed.
@@ -165,7 +159,10 @@ class Worker:
             message = b""
         if not message:
             raise WorkerError("A sandbox worker ended unexpectedly.")
-        return json.loads(message)
+        reply = json.loads(message)
+        if "fatal" in reply:
+            raise TierError(reply["fatal"])
+        return reply
 
     def kill(self) -> None:
         """End the worker and whatever it runs; reap it."""
@@ -192,13 +189,8 @@ def read_all(descriptor: int, limit: int) -> bytes:
 
 def read_result(reply: dict, files: list[int], limits: Limits, cases: int) -> Result | None:
     """
-    The result of the first process, with at most one report for each case; `None` if one was killed from outside.
-
-    Args:
-        reply (`dict`): The worker's, see `jail.zygote.execute`.
-        files (`list[int]`): The first process's stdout, stderr and reports.
-        limits (`Limits`): Its limits.
-        cases (`int`): How many cases its job has.
+    The result of the first process from its stdout, stderr and reports, at most one for each case. `None` if a process
+    was killed from outside.
     """
     status = os.waitstatus_to_exitcode(reply["processes"][0]["status"])
     over_time = reply["timed_out"] or any(one["cpu_seconds"] >= limits.cpu_seconds for one in reply["processes"])

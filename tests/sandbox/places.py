@@ -52,19 +52,6 @@ def read_only_root() -> None:
     libc.mount("none", "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY)
 
 
-def tiny_temporary() -> None:
-    """A /tmp that is as good as full, with the repository where it was."""
-    own_mounts()
-    kept = [path for path in (os.getcwd(), sys.prefix) if path.startswith("/tmp/")]
-    held = [os.open(path, os.O_PATH) for path in kept]
-    libc.mount("none", "/tmp", "tmpfs", 0, "size=4k,nr_inodes=64")
-    for path, descriptor in zip(kept, held, strict=True):
-        os.makedirs(path, exist_ok=True)  # the environment may be in the repository
-        libc.mount(f"/proc/self/fd/{descriptor}", path, None, MS_BIND | MS_REC)
-        os.close(descriptor)
-    os.chdir(os.getcwd() if not kept else kept[0])
-
-
 def open_home() -> None:
     """Show an interpreter below /root to ordinary users."""
     if sys.base_prefix.startswith("/root/"):
@@ -106,14 +93,11 @@ PLACES: dict[str, list[Callable[[], None]]] = {
     "unprivileged container": [open_home, become_somebody, deny_namespaces],
     "container of a user": [deny_namespaces],
     "old kernel": [lambda: deny(landlock_create_ruleset=errno.ENOSYS)],
-    "Landlock turned off": [lambda: deny(landlock_create_ruleset=errno.EOPNOTSUPP)],
     "read-only root": [read_only_root],
-    "tiny /tmp": [tiny_temporary],
     "no /proc": [empty_proc],
     "unprivileged, no /proc": [open_home, empty_proc, become_somebody],
 }
-ROOTLESS = ("here", "old kernel", "Landlock turned off", "container of a user")
-NEED_ROOT = {name for name in PLACES if name not in ROOTLESS}
+NEED_ROOT = PLACES.keys() - {"here", "old kernel", "container of a user"}
 
 
 def main(arguments: list[str]) -> None:

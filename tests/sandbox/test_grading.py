@@ -59,12 +59,11 @@ UNITTEST = "import unittest\nclass T(unittest.TestCase):\n    def test_a(self): 
         ({"test": "def check(candidate): assert candidate(1) == 2"}, "not be run"),
         ({"test": "def check(candidate): assert candidate(1) == 2", "test_list": ["assert f(0) == 1"]}, "not be run"),
         (
-            {"test": "def test_a():\n    assert f(1) == 2\nclass TestB:\n    def test_b(self): pass"},
+            {"test": "def test_a():\n    assert f(1) == 2\nclass B:\n    def test_b(self): assert f(5)"},
             "not be run",
         ),
         ({"test": "def test_a():\n    assert f(1) == 2\ndef test_b(tmp_path): assert f(5) == 6"}, "not be run"),
         ({"test": "assert f(0) == 1\ndef verify(): assert f(1) == 2"}, "not be run"),
-        ({"test": "assert f(0) == 1\ndef setup_module(): f.reset()"}, "not be run"),
         ({"test": "assert f(0) == 1\nif __name__ == '__main__':\n    assert f(1) == 2"}, "not be run"),
         (
             {"test": "def main(): assert f(1) == 2\nassert f(0) == 1\nif __name__ == '__main__':\n    main()"},

@@ -27,14 +27,8 @@ def run(
     """
     Become the job's process. Does not return.
 
-    Args:
-        index (`int`): Which of a pair it is.
-        descriptors (`list[int]`): Of each process the job, stdout, stderr and the reports.
-        begun (`int`): Descriptor on which the process sends its index when the program begins.
-        link (`int | None`): Socket to the other process of a pair.
-        limits (`dict[str, int]`): See `Limits.of_kernel`.
-        jail (`Jail`): What the zygote is confined to.
-        zygote_pid (`int`): The parent; a child that outlived it must end.
+    It is the process `index` of a pair that is connected by `link`, and sends this index to `begun` when the program
+    begins. `descriptors` has the files of both, `limits` is from `Limits.of_kernel`.
     """
     status = 70  # reached only if the harness itself fails
     try:

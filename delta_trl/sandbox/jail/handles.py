@@ -69,12 +69,8 @@ def _read(descriptor: int, size: int) -> bytes:
 
 def serve(descriptor: int, load: Callable, printed: io.BytesIO) -> None:
     """
-    The program's side: answer requests until the tests' process ends.
-
-    Args:
-        descriptor (`int`): A stream socket.
-        load (`Callable`): Gives the program as a module.
-        printed (`io.BytesIO`): Its standard output, which goes to the tests.
+    The program's side: answer requests on a socket until the tests' process ends. `load` gives the program as a
+    module, and what it has `printed` goes to the tests.
     """
     objects: list = []
     operations = OPERATIONS | {"load": load}
@@ -116,12 +112,7 @@ CHANGEABLE = (*codec.CONTAINERS, bytearray)
 
 
 class Program:
-    """
-    The tests' side of the link.
-
-    Args:
-        descriptor (`int`): A stream socket.
-    """
+    """The tests' side of the link, a stream socket."""
 
     def __init__(self, descriptor: int):
         self.descriptor = descriptor

@@ -45,14 +45,12 @@ class Jail:
 
 def confine(tier: str, readable: list[str], sites: list[str], temporary: str, temporary_bytes: int) -> Jail:
     """
-    Confine the calling process. Raises OSError if a part of the tier cannot be set up.
+    Confine the calling process; for tier "A", `namespaces.enter` comes first.
 
-    Args:
-        tier (`str`): "A", "B" or "unsafe"; for "A", `namespaces.enter` comes first.
-        readable (`list[str]`): Files and directories that programs may read.
-        sites (`list[str]`): Directories of packages that are imported already, besides those of `sys.path`.
-        temporary (`str`): Path of the private temporary directory (tier A).
-        temporary_bytes (`int`): Its size.
+    It may read `readable`, where `sites` hold packages that are imported already, and in tier A write to `temporary`.
+
+    Raises:
+        OSError: If a part of the tier cannot be set up.
     """
     devices = [path for path in DEVICES if os.path.exists(path)]
     jail = Jail(tier, temporary if tier == "A" else None)

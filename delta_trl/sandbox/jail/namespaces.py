@@ -27,29 +27,24 @@ def enter(is_root: bool) -> None:
     """
     uid, gid, pid = os.getuid(), os.getgid(), os.getpid()
     ready_read, ready_write = os.pipe()
-    done_read, done_write = os.pipe()
     helper = os.fork()
     if helper == 0:  # the maps must be written from outside the new namespace
-        status = 1
         try:
             os.close(ready_write)  # or the helper would wait for itself if unshare fails
             if os.read(ready_read, 1):
                 _write_maps(pid, uid, gid, is_root)
-                os.write(done_write, b"1")
-                status = 0
+                os._exit(0)
         finally:
-            os._exit(status)
-    os.close(ready_read)
-    os.close(done_write)
+            os._exit(1)
     try:
         libc.unshare(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS)
         os.write(ready_write, b"1")
-        if not os.read(done_read, 1):
-            raise OSError("the maps of user and group ids could not be written")
     finally:
+        os.close(ready_read)
         os.close(ready_write)
-        os.close(done_read)
-        os.waitpid(helper, 0)
+        _, status = os.waitpid(helper, 0)
+    if status:
+        raise OSError("the maps of user and group ids could not be written")
 
 
 def _write_maps(pid: int, uid: int, gid: int, is_root: bool) -> None:

@@ -50,15 +50,8 @@ def run_calls(job: dict) -> int:
 
 def run_cases(job: dict, run_case: Callable[[Any], None], report: Callable[[int], None]) -> int:
     """
-    Run cases until one leaves something behind. Then the other cases need fresh processes.
-
-    Args:
-        job (`dict`): The program's `code`, which is compiled here, and the `inputs` of the cases.
-        run_case (`Callable[[Any], None]`): Runs the program on an input.
-        report (`Callable[[int], None]`): Reports the status of a case, if there are several.
-
-    Returns:
-        `int`: Exit status of the process.
+    Run cases until one leaves something behind: then the others need fresh processes. Report the status of each if
+    there are several. Return that of the process.
     """
     open_streams("")
     status = guarded(lambda: job.update(code=compile_program(job["code"])))

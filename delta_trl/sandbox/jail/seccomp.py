@@ -105,6 +105,11 @@ def _allow_if_one_of(index: int, values: tuple[int, ...]) -> list[bytes]:
     return [_load_argument(index), *tests, _refuse()]
 
 
+def _refuse_unless(index: int, value: int, mask: int = 0xFFFFFFFF, high: bool = False) -> list[bytes]:
+    equal = [_instruction(AND, mask), _instruction(JUMP_EQUAL, value, 1, 0)]
+    return [_load_argument(index, high), *equal, _refuse()]
+
+
 def _conditions(pid: int, writable: bool) -> dict[str, list[bytes]]:
     """Instructions that decide about a call by its arguments; each sequence ends in a return."""
     # A SIGKILL that the zygote has not sent is the machine's doing, so a program must not send one to itself.
@@ -124,22 +129,11 @@ def _conditions(pid: int, writable: bool) -> dict[str, list[bytes]]:
         "prlimit64": _allow_if_one_of(0, (0, pid)),
         # A datagram pair could be connected to the host's sockets, a stream pair cannot.
         "socketpair": [
-            _load_argument(0),
-            _instruction(JUMP_EQUAL, socket.AF_UNIX, 0, 4),
-            _load_argument(1),
-            _instruction(AND, SOCK_TYPE_MASK),
-            _instruction(JUMP_EQUAL, socket.SOCK_STREAM, 0, 1),
+            *_refuse_unless(0, socket.AF_UNIX),
+            *_refuse_unless(1, socket.SOCK_STREAM, mask=SOCK_TYPE_MASK),
             _return(ALLOW),
-            _refuse(),
         ],
-        "sendto": [  # without an address
-            _load_argument(4),
-            _instruction(JUMP_EQUAL, 0, 0, 3),
-            _load_argument(4, high=True),
-            _instruction(JUMP_EQUAL, 0, 0, 1),
-            _return(ALLOW),
-            _refuse(),
-        ],
+        "sendto": [*_refuse_unless(4, 0), *_refuse_unless(4, 0, high=True), _return(ALLOW)],  # without an address
     }
     if not writable:
         for name, index in (("open", 1), ("openat", 2)):

@@ -53,12 +53,12 @@ def run(job: dict) -> int:
     failed with; or why the tests cannot be used, which does not depend on the program.
     """
     program.open_streams("")
+    compare_empty_arrays()
     try:
         suite = Suite.read([job["setup"], *job["units"]], job["entry_point"])
     except Exception as error:  # the program is not loaded yet, so it is not the reason
         program.write_line({"unusable": str(error) or type(error).__name__})
         return 0
-    compare_empty_arrays()
     os.chdir("/")  # nor is this
     solution = Nothing if job["without_program"] else functools.partial(handles.Program(LINK).ask, "load")
     results: list = []
@@ -168,7 +168,7 @@ class Suite(NamedTuple):
         exec("\n".join(map(ast.unparse, stars)), starred)
         others = helpers | vars(builtins) | starred
         read, bound = global_names(texts)
-        undefined = read - bound - others.keys() - {"__file__", "__name__"}
+        undefined = read - bound - others.keys() - {"__file__"}
         if entry_point:
             # `check` gets the function, so that a `sum` in it is Python's
             own = {entry_point.partition("().")[0]} - bound
@@ -268,7 +268,7 @@ def functions_to_run(module: ast.Module, used: set[str], entry_point: str | None
     Functions `test…` without parameters, and `check` if there is an entry point.
 
     Raises:
-        UnusableError: For any other function or class that the tests do not use: nobody would run it.
+        UnusableError: For asserts in other functions and classes that the tests do not use: nobody would run them.
     """
     found: dict[str, None] = {}
     for one in module.body:
@@ -276,7 +276,7 @@ def functions_to_run(module: ast.Module, used: set[str], entry_point: str | None
             is_test = one.name.startswith("test") and not isinstance(one, ast.ClassDef) and not ast.unparse(one.args)
             if is_test or (one.name == CHECK and entry_point):
                 found[one.name] = None
-            elif one.name not in used:
+            elif one.name not in used and "assert" in ast.unparse(one):  # unittest's are methods
                 raise UnusableError(f"{one.name} would not be run: tests are functions `test…` without parameters")
     return list(found)
 

@@ -74,14 +74,8 @@ def execute(request: dict, descriptors: list[int], channel: socket.socket, jail:
     a pair need not have begun when the first ends, but must not have failed by itself. Nothing that a program does
     gives it more time.
 
-    Args:
-        request (`dict`): `limits`, `wall_seconds`, and the number of `processes`.
-        descriptors (`list[int]`): See `child.run`.
-
     Returns:
-        `dict`:
-            `processes` (of each `status` as from wait4, `cpu_seconds`, `by_zygote`: whether it was killed here),
-            `timed_out`, and `begun`: whether it counts.
+        `dict`: `timed_out`, `begun` (whether it counts), and `processes`, see `end`.
     """
     limits, wall_seconds, count = request["limits"], request["wall_seconds"], request["processes"]
     if jail.tasks is not None:  # threads count per user there, so add those that exist
@@ -131,8 +125,11 @@ def received(beginnings: socket.socket) -> set[int]:
 
 def end(pid: int, seconds: float) -> dict:
     """
-    End a process and reap it. It may end by itself in these seconds: a process that the machine has killed, or that
-    notices the end of the other one.
+    End a process and reap it. It may end by itself in these seconds: one that the machine has killed, or that notices
+    the end of the other one.
+
+    Returns:
+        `dict`: Its `status` as from wait4, `cpu_seconds`, and `by_zygote`: whether it was killed here.
     """
     if seconds:
         descriptor = os.pidfd_open(pid)
