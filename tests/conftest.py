@@ -4,8 +4,12 @@ import os
 from functools import cache, partial
 
 import pytest
+from hypothesis import settings
 
 
+# A deadline would fail on busy cores
+settings.register_profile("quick", max_examples=30, deadline=None)
+settings.load_profile("quick")
 # Before torch is imported, and for the processes that tests start: on busy cores, threads that wait for each other
 # make models as small as these many times slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

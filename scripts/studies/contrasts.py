@@ -13,7 +13,6 @@ from .rows import Rows
 OUTCOMES = {
     "accuracy": "Held-out accuracy after training",
     "area": "Area under the reward curve (mean reward of a rollout batch)",
-    "looks": "Held-out accuracy, mean of the looks on the way",
     "last looks": "Held-out accuracy, mean of the last three looks",
     "entropy": "Entropy of tokens in the last quarter (nats)",
     "accuracy at equal tokens": "Accuracy after as many generated tokens",
@@ -31,8 +30,6 @@ def outcome(row: dict, name: str, beside: list[dict]) -> float:
         return mean(row["reward"])
     if name == "entropy":
         return mean(row["entropy"][-len(row["entropy"]) // 4 :])
-    if name == "looks":
-        return mean([look["accuracy"] for look in row["looks"][1:]])  # the first is before training
     if name == "last looks":
         return mean([look["accuracy"] for look in row["looks"][-3:]])
     if name.startswith("accuracy at equal "):

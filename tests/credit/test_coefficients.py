@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from delta_trl.credit import DelTA, OutputRowGradients, coefficient_statistics, compare_centroids, token_coefficients
@@ -87,7 +87,6 @@ refinements = st.integers(0, 3)
 
 
 @given(batches, refinements, st.floats(1e-3, 1e3), st.randoms(use_true_random=False))
-@settings(deadline=None, max_examples=40)
 def test_scale_sign_and_order_do_not_matter(batch, K, scale, random):
     """Of advantages and gradients, of advantages (winners and losers swap), of tokens."""
     hidden, log_probs, advantages = batch
@@ -107,7 +106,6 @@ def test_scale_sign_and_order_do_not_matter(batch, K, scale, random):
 
 
 @given(batches, refinements, st.floats(0.01, 10))
-@settings(deadline=None, max_examples=20)
 def test_equal_bounds_are_exactly_grpo(batch, K, bound):
     hidden, log_probs, advantages = batch
     options = {"refinement_steps": K, "lambda_min": bound, "lambda_max": bound}
@@ -117,7 +115,6 @@ def test_equal_bounds_are_exactly_grpo(batch, K, bound):
 
 
 @given(batches, refinements, st.floats(0, 1), st.floats(1, 3))
-@settings(deadline=None, max_examples=40)
 def test_range_before_and_mean_after_normalising(batch, K, lambda_min, lambda_max):
     hidden, log_probs, advantages = batch
     options = {"refinement_steps": K, "lambda_min": lambda_min, "lambda_max": lambda_max}

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from delta_trl.credit import (
@@ -38,7 +38,6 @@ REPRESENTATIONS = {
 
 @pytest.mark.parametrize("representation", REPRESENTATIONS)
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(2, 60))
-@settings(deadline=None, max_examples=15)
 def test_blocks_give_the_same_coefficients(representation, seed, n):
     hidden, log_probs, advantages = random_batch(seed, n=n, d=8, dtype=torch.float32)
     generator = torch.Generator().manual_seed(seed)
