@@ -16,7 +16,7 @@ from transformers import (
 )
 from transformers.utils import find_adapter_config_file
 
-from ..policy.checks import check_config, check_files, check_tokenizer, check_weights
+from ..policy.checks import check_tokenizer
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,6 @@ class ModelSource:
         """That of the text model."""
         base = self.base()
         config = AutoConfig.from_pretrained(base.name, **base.hub_options)
-        check_config(config, base.name)
         return config.get_text_config()
 
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -81,11 +80,10 @@ class ModelSource:
 
     def model(self) -> PreTrainedModel:
         """
-        The causal language model, with its adapter if it is one. Also refused are weights that are missing, which
-        transformers would draw at random, or not finite.
+        The causal language model, with its adapter if it is one. Refused are weights that are missing, which
+        transformers would draw at random.
         """
         base = self.base()
-        check_files(base.name)
         model, found = AutoModelForCausalLM.from_pretrained(
             base.name,
             dtype=self.dtype,
@@ -93,8 +91,6 @@ class ModelSource:
             output_loading_info=True,
             **base.hub_options,
         )
-        check_config(model.config, base.name)
-        check_weights(model, base.name)
         if missing := sorted(found["missing_keys"]):
             raise ValueError(
                 f"{base.name!r}: these weights are missing: {textwrap.shorten(', '.join(missing), 200)}. Expected a "

@@ -1,13 +1,8 @@
 """Checks of a causal language model, its tokenizer and the texts that it reads. Every command makes them."""
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
-import torch
-import transformers
-from safetensors import SafetensorError, safe_open
-from torch import nn
 from transformers import ProcessorMixin
 
 from .prompts import prompt_ids
@@ -19,29 +14,6 @@ MEASURED = 1000  # prompts of a dataset, its first ones
 POSITION_TABLES = ("gpt2", "openai-gpt", "gpt_neo", "gpt_bigcode", "opt", "biogpt")
 
 
-def check_config(config: Any, name: str) -> None:
-    """Raise `ValueError` for a model that does not generate text, such as a classifier or BERT."""
-    for architecture in config.architectures or ():
-        kind = getattr(transformers, architecture, None)  # `None` for a repository's own code
-        if kind is not None and not kind.can_generate():
-            raise ValueError(
-                f"The model {name!r} is a {architecture}, which does not generate text. Expected a causal language "
-                "model, such as Qwen3ForCausalLM."
-            )
-
-
-def check_files(name: str) -> None:
-    """Raise `ValueError` for a damaged file of weights in a folder. The hub's files are checked when downloaded."""
-    for path in Path(name).glob("model*.safetensors"):
-        try:
-            with safe_open(path, "pt"):
-                pass
-        except SafetensorError as error:
-            raise ValueError(
-                f"The model {name!r} has a damaged file, {path.name} ({error}). Save or download it again."
-            ) from error
-
-
 def check_tokenizer(tokenizer: Any, name: str) -> None:
     """Raise `ValueError` for a tokenizer without tokens: transformers makes one where its files are missing."""
     if isinstance(tokenizer, ProcessorMixin):
@@ -51,15 +23,6 @@ def check_tokenizer(tokenizer: Any, name: str) -> None:
             f"The model {name!r} has no tokenizer files (tokenizer.json). Save its tokenizer beside it: "
             "tokenizer.save_pretrained(folder)."
         )
-
-
-def check_weights(model: nn.Module, name: str) -> None:
-    """Raise `ValueError` for weights that are not finite."""
-    for weight, values in model.named_parameters():
-        # quantised and sharded weights are of other types
-        loaded = type(values.data) is torch.Tensor and values.is_floating_point() and not values.is_meta
-        if loaded and values.itemsize > 1 and not values.detach().sum(dtype=torch.float32).isfinite():
-            raise ValueError(f"The model {name!r}: {weight} is not finite. Did its training diverge?")
 
 
 def context_length(config: Any) -> int | None:
