@@ -53,6 +53,11 @@ class SafeCheckpoints(GRPOTrainer):
         checkpoint = resolve_resume(resume_from_checkpoint, self.args.output_dir)
         if checkpoint is None and is_true(resume_from_checkpoint):
             raise ValueError(f"resume_from_checkpoint=True: no complete checkpoint under {self.args.output_dir!r}.")
+        if checkpoint is not None and any(checkpoint.glob("global_step*")) and not self.is_deepspeed_enabled:
+            raise ValueError(
+                f"{checkpoint} was saved under DeepSpeed, which alone can read its optimiser's state. Resume with the "
+                "accelerate config of that run, or begin a new run from its weights."
+            )
         if self.is_world_process_zero():  # only the main process writes
             self._settings = as_json(self.settings())
             if checkpoint is not None:

@@ -1,6 +1,7 @@
 """
 Checks of what is silent and costs a night: too few rows, a LoRA target that is missing, a loss that ignores credit,
-prompts that the template or the tokenizer loses, reasoning that rewards do not see. Rewards that are no finite numbers
+prompts that the template or the tokenizer loses, reasoning that rewards do not see, golds that nothing is right for,
+sampling from another distribution. Rewards that are no finite numbers
 are refused when they come (`rewards/failures.py`).
 
 Each check raises `ValueError` or returns warnings. `DeltaGRPOConfig` and the commands raise; the trainer only warns.
@@ -17,6 +18,7 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import get_config_model_id
 
 from ..arguments.lookup import nearest
+from ..data.columns import check_golds
 from ..policy.checks import check_prompts, check_tokenizer
 from ..rewards.reasoning import warn_of_hidden_reasoning
 from .rollouts import refuse_too_few_rows
@@ -29,6 +31,8 @@ logger = get_logger(__name__)
 SAMPLERS = {"_get_train_sampler", "get_train_dataloader"}
 ROLLOUTS = {"_prepare_inputs", "_generate_and_score_completions", "_generate", "_tokenize_prompts"}
 REWARDS = {"_calculate_rewards"}
+# Options of sampling, with the values that leave the distribution as it is
+WHOLE = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 # Losses whose gradient goes through the importance ratio: at sequence level, each token has an equal part in it
 SPREAD_EVENLY = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "sapo")
 
@@ -38,7 +42,7 @@ def warn_of_silent_mistakes(trainer: GRPOTrainer) -> None:
     Log what the checks find in a trainer. A check that fails itself is left out, and so is one of what a subclass's
     overrides may provide.
     """
-    for check in (_check_rows, _check_prompts, _check_targets):
+    for check in (_check_rows, _check_golds, _check_prompts, _check_targets, _check_sampling):
         try:
             warnings = list(check(trainer))
         except ValueError as error:
@@ -64,6 +68,27 @@ def _check_prompts(trainer: GRPOTrainer) -> Iterable[str]:
     datasets = {"train_dataset": trainer.train_dataset, **named(trainer.eval_dataset)}
     config = trainer.model.config
     return check_model(trainer.args, trainer.processing_class, config, get_config_model_id(config), datasets, rewards)
+
+
+def _check_golds(trainer: GRPOTrainer) -> Iterable[str]:
+    if overridden(type(trainer), REWARDS | ROLLOUTS) or not isinstance(trainer.train_dataset, Dataset):
+        return ()
+    if not trainer.is_world_process_zero():  # they are really graded
+        return ()
+    return check_golds(trainer.train_dataset, trainer.reward_funcs, "train_dataset")
+
+
+def _check_sampling(trainer: GRPOTrainer) -> Iterable[str]:
+    """Scores are those of the whole distribution: what changes it in sampling makes every ratio wrong by that."""
+    args = trainer.args
+    given = {name: getattr(args, name) for name in WHOLE} | (args.generation_kwargs or {})
+    changed = {name: given[name] for name, neutral in WHOLE.items() if given[name] not in (None, neutral)}
+    if changed:
+        yield (
+            f"{', '.join(f'{name}={value}' for name, value in changed.items())}: completions are sampled from another "
+            "distribution than the one that is scored and trained. Leave these options at their defaults, or expect "
+            "biased ratios."
+        )
 
 
 def _check_targets(trainer: GRPOTrainer) -> Iterable[str]:

@@ -65,6 +65,12 @@ def stands_out(trainer: GRPOTrainer, rewards: torch.Tensor) -> torch.Tensor:
     return (distance > ROUNDING * largest).any(dim=2).flatten()  # NaN is not
 
 
-def has_contrast(trainer: GRPOTrainer, rewards: torch.Tensor) -> torch.Tensor:
-    """Which groups (groups,) have completions that stand out; arguments as above."""
-    return stands_out(trainer, rewards).view(-1, trainer.num_generations).any(dim=1)
+def has_contrast(trainer: GRPOTrainer, rewards: torch.Tensor, counts: torch.Tensor | bool = True) -> torch.Tensor:
+    """
+    Which groups (groups,) have something to train: a completion that stands out, and that the loss counts.
+
+    Args:
+        trainer, rewards: As above.
+        counts (`torch.Tensor` of shape `(completions,)`, *optional*): Which completions the loss counts.
+    """
+    return (stands_out(trainer, rewards) & counts).view(-1, trainer.num_generations).any(dim=1)

@@ -102,7 +102,7 @@ class DynamicSampling(GRPOTrainer):
         size = len(inputs) * self.accelerator.num_processes // self.num_generations
         with self._without_logs():
             sample = self._sample(size)
-        contrast = has_contrast(self, sample.rewards).cpu()
+        contrast = has_contrast(self, sample.rewards, sample.counts).cpu()
         chosen = (~contrast).int().argsort(stable=True)[:size]  # those with contrast first
         numbers = torch.arange(len(sample.rewards)).view(-1, self.num_generations)[chosen].flatten()
         rows = self._own_rows(sample, numbers.tolist())
@@ -123,7 +123,7 @@ class DynamicSampling(GRPOTrainer):
         sample, prompts = Sample(), size
         while prompts > 0 and len(sample.rounds) <= self.dynamic_sampling_max_rounds:
             self._add_round(sample, prompts)
-            contrast = has_contrast(self, sample.rewards)
+            contrast = has_contrast(self, sample.rewards, sample.counts)
             prompts = self._prompts_needed(size, len(contrast), int(contrast.sum()))
         return sample
 
@@ -162,6 +162,9 @@ class DynamicSampling(GRPOTrainer):
             }
         self._pending_extra_logs.clear()
         sample.rounds.append(rewards)
+        ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
+        counts = [not self.mask_truncated_completions or ids[-1] in ends for ids in completion_ids]
+        sample.counted.append(self.accelerator.gather(torch.tensor(counts, device=self.accelerator.device)))
         sample.tokens += self._metrics["train"]["completions/mean_length"][-1] * len(order)
 
     def _own_part(self, rows: int) -> slice:
@@ -232,16 +235,22 @@ class Sample:
     Attributes:
         rows (`dict[int, dict]`): Those of this process.
         rounds (`list[torch.Tensor]`): The rewards of each round, (completions of all processes, functions).
+        counted (`list[torch.Tensor]`): Which completions of each round the loss counts.
         tokens (`float`): How many the completions have together.
     """
 
     rows: dict[int, dict] = field(default_factory=dict)
     rounds: list[torch.Tensor] = field(default_factory=list)
+    counted: list[torch.Tensor] = field(default_factory=list)
     tokens: float = 0.0
 
     @property
     def rewards(self) -> torch.Tensor:
         return torch.cat(self.rounds)
+
+    @property
+    def counts(self) -> torch.Tensor:
+        return torch.cat(self.counted)
 
 
 def refuse(what: str, instead: str) -> NoReturn:

@@ -58,6 +58,7 @@ def settings_of(trainer) -> dict[str, Any]:
         "rewards": dict(zip(trainer.reward_func_names, trainer.reward_weights.tolist(), strict=True)),
         "trainable_parameters": get_model_param_count(trainer.model, trainable_only=True),
         "processes": args.world_size,
+        "distribution": trainer.accelerator.distributed_type.value,
         "device": str(args.device.type),
         "arguments": _without_secrets({f.name: getattr(args, f.name) for f in dataclasses.fields(args) if f.init}),
         "recipe": _without_secrets(trainer.recipe) if trainer.recipe else None,

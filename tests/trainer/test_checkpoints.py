@@ -234,3 +234,12 @@ def test_the_best_checkpoint_by_a_reward_of_trls_metrics(make_trainer, tmp_path)
     assert sorted(path.name for path in (tmp_path / "run").glob("checkpoint-*")) == ["checkpoint-1", "checkpoint-2"]
     assert trainer.state.best_model_checkpoint.endswith("checkpoint-2")
     assert trainer.state.best_metric == 0.75
+
+
+def test_a_checkpoint_of_deepspeed_needs_deepspeed(make_trainer, tmp_path):
+    """Without it, the optimiser and its schedule would begin anew, silently."""
+    options = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1}
+    make_trainer(**options).train()
+    (tmp_path / "run" / "checkpoint-1" / "global_step1").mkdir()
+    with pytest.raises(ValueError, match="saved under DeepSpeed"):
+        make_trainer(**options).train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-1"))

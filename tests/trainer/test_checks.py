@@ -97,6 +97,9 @@ CHATS = Dataset.from_list(
 )
 
 
+WITHOUT_GOLDS = tiny.dataset().map(lambda row: {"solution": ""})
+
+
 def few_words():
     tokenizer = tiny.tokenizer("01")
     tokenizer.unk_token = "<pad>"
@@ -117,8 +120,11 @@ def with_template(template: str):
         ({}, {"peft_config": LoraConfig(target_modules=["q_proj"], modules_to_save=["lm_haed"])}, "'lm_head'"),
         ({"train_dataset": CHATS}, {"processing_class": with_template("1+1=")}, "leaves out"),
         ({}, {"processing_class": few_words()}, "does not know"),
+        ({"reward_funcs": math_reward, "train_dataset": WITHOUT_GOLDS}, {}, "cannot use 16 of 16 golds"),
+        ({"top_p": 0.8}, {}, "top_p=0.8: completions are sampled from another distribution"),
+        ({"generation_kwargs": {"min_p": 0.1}}, {}, "min_p=0.1"),
     ],
-    ids=["rows", "LoRA", "LoRA's other modules", "template", "tokens"],
+    ids=["rows", "LoRA", "LoRA's other modules", "template", "tokens", "golds", "top_p", "min_p"],
 )
 def test_silent_mistakes_are_warned_of(make_trainer, caplog, options, trainer_options, message):
     model = tiny.model(vocab_size=len(tiny.CHARACTERS) + 5)

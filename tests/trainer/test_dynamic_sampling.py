@@ -296,6 +296,28 @@ def test_a_callback_may_ask_for_the_data(make_trainer):
     same_training(trainer, undisturbed)
 
 
+def test_a_group_whose_contrast_is_masked_has_none(make_trainer, rollout):
+    """A completion that is cut off stands out, and the loss leaves it out."""
+
+    def cut_off_first(prompts, trainer):
+        ids = [[5, 6, 7] if i % G == 0 else [5, 1] for i in range(len(prompts))]
+        return {"prompt_ids": trainer.processing_class(prompts)["input_ids"], "completion_ids": ids, "logprobs": None}
+
+    trainer = make_trainer(
+        **CREDIT[0],
+        mask_truncated_completions=True,
+        num_generations=G,
+        reward_funcs=lambda completion_ids, **_: [float(len(ids) == 3) for ids in completion_ids],
+        trainer_options={"rollout_func": cut_off_first},
+    )
+    rollout(trainer)
+    # the others have advantages of their own, below the mean
+    assert trainer._metrics["train"]["dynamic_sampling/no_contrast"] == [0.0]
+    trainer.eos_token_ids = []  # none ends in time: the loss counts none
+    rollout(trainer)
+    assert trainer._metrics["train"]["dynamic_sampling/no_contrast"] == [0.0, 1.0]
+
+
 def test_a_column_of_another_length_is_named(make_trainer):
     def mine(completions, log_extra, **kwargs):
         log_extra("first", completions[:1])
