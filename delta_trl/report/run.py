@@ -124,13 +124,10 @@ def read_run(path: str | Path) -> Run:
 def _read_history(path: Path) -> list[dict]:
     folders = filter(is_complete, (path, *checkpoints(path).values()))
     history = max((json.loads((one / LAST_FILE).read_bytes())["log_history"] for one in folders), key=len, default=[])
-    # with dynamic sampling, TRL's own reward is that of the chosen groups
-    return [
-        {**entry, "reward": entry.get("dynamic_sampling/reward_before", entry["reward"])}
-        if "reward" in entry
-        else entry
-        for entry in history
-    ]
+    for entry in history:
+        if "dynamic_sampling/reward_before" in entry:  # TRL's own is that of the chosen groups
+            entry["reward"] = entry["dynamic_sampling/reward_before"]
+    return history
 
 
 def _read_groups(file: Path) -> list[Group]:

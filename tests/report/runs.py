@@ -18,21 +18,13 @@ def write_history(path: Path, steps: int, every: int = 1, seed: int = 0) -> None
     rng = np.random.default_rng(seed)
     history = []
     for step in range(every, steps + 1, every):
-        done = step / steps
-        noise = rng.normal(0, 0.03, 9).tolist()
+        done, noise = step / steps, rng.normal(0, 0.03, 4).tolist()
         entry = {
             "step": step,
-            "epoch": done,
-            "loss": noise[0],
-            "grad_norm": 0.3 + abs(noise[0]),
-            "reward": 0.3 + 0.5 * done + noise[1],
-            "reward_std": 0.4,
-            "completions/mean_length": 900 + 400 * done + 900 * noise[2],
+            "reward": 0.3 + 0.5 * done + noise[0],
+            "entropy": 0.6 - 0.3 * done + noise[1],
             "completions/clipped_ratio": max(0, 0.1 + noise[2]),
-            "entropy": 0.6 - 0.3 * done + noise[3],
-            "clip_ratio/low_mean": 0.01 + abs(noise[4]) / 9,
-            "clip_ratio/high_mean": 0.005 + abs(noise[5]) / 9,
-            "frac_reward_zero_std": 0.2 + 0.4 * done + noise[5],
+            "frac_reward_zero_std": 0.2 + 0.4 * done + noise[3],
         }
         history.append(entry)
     path.mkdir(parents=True, exist_ok=True)

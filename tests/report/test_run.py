@@ -33,25 +33,6 @@ def test_recorded_numbers_are_read_as_they_were_written(tmp_path):
             np.testing.assert_allclose(getattr(c, name), expected, rtol=1e-6)
 
 
-def test_the_tokens_that_train(tmp_path):
-    rows = [
-        runs.completion(["a", "b", "c"], coefficients=[1.0, None, 1.5]),
-        runs.completion(["d"], advantage=0.0),
-        runs.completion(["e", "f"], advantage=-1.0, coefficients=[0.5, 0.75], step=4),
-    ]
-    runs.write_completions(tmp_path, rows)
-    tokens = read_run(tmp_path).tokens
-    expected = {
-        "step": [0, 0, 0, 4, 4],
-        "side": [1, 1, 1, -1, -1],
-        "completion": [0, 0, 0, 1, 1],
-        "position": [1, 2, 3, 1, 2],
-        "text": ["a", "b", "c", "e", "f"],
-    }
-    assert {name: tokens[name].tolist() for name in expected} == expected
-    np.testing.assert_equal(tokens.coefficient.tolist(), [1.0, np.nan, 1.5, 0.5, 0.75])
-
-
 def test_the_history_that_goes_furthest(tmp_path):
     def last_step() -> int:
         return read_run(tmp_path).history[-1]["step"]
