@@ -117,7 +117,7 @@ class Worker:
             self._receive(START_SECONDS)
         except BaseException as error:
             self.kill()
-            if isinstance(error, WorkerError) and (reason := read_all(errors, STDERR_BYTES)):
+            if isinstance(error, WorkerError) and (reason := os.pread(errors, STDERR_BYTES, 0)):
                 raise type(error)(f"{error} It wrote: {reason.decode(errors='replace').strip()}") from error
             raise
         finally:
@@ -179,14 +179,6 @@ def open_memory(data: bytes = b"") -> int:
     return descriptor
 
 
-def read_all(descriptor: int, limit: int) -> bytes:
-    parts, position = [], 0
-    while position < limit and (part := os.pread(descriptor, min(1 << 20, limit - position), position)):
-        parts.append(part)
-        position += len(part)
-    return b"".join(parts)
-
-
 def read_result(reply: dict, files: list[int], limits: Limits, cases: int) -> Result | None:
     """
     The result of the first process from its stdout, stderr and reports, at most one for each case. `None` if a process
@@ -197,7 +189,7 @@ def read_result(reply: dict, files: list[int], limits: Limits, cases: int) -> Re
     if any(one["status"] == signal.SIGKILL and not one["by_zygote"] for one in reply["processes"]) and not over_time:
         return None  # by a kernel short of memory: a program cannot send one to itself
     sizes = [os.fstat(descriptor).st_size for descriptor in files]
-    stdout = read_all(files[0], OUTPUT_BYTES)
+    stdout, reports = (os.pread(files[index], min(sizes[index], OUTPUT_BYTES), 0) for index in (0, 2))
     stderr = os.pread(files[1], STDERR_BYTES, max(0, sizes[1] - STDERR_BYTES))
     if over_time:
         outcome = Outcome.TIMEOUT
@@ -209,5 +201,5 @@ def read_result(reply: dict, files: list[int], limits: Limits, cases: int) -> Re
         outcome = Outcome.MEMORY
     else:
         outcome = Outcome.EXCEPTION if status > 0 else Outcome.KILLED
-    *reports, _ = read_all(files[2], OUTPUT_BYTES).split(b"\n", cases)
-    return Result(outcome, stdout, stderr, tuple(reports))
+    *lines, _ = reports.split(b"\n", cases)
+    return Result(outcome, stdout, stderr, tuple(lines))
