@@ -42,7 +42,7 @@ BUDGET = {
     "policy": 850,
     "report": 1400,
     "rewards": 2730,
-    "sandbox": 3010,
+    "sandbox": 2980,
     "trainer": 1930,
     "version": 10,
 }
