@@ -1,5 +1,6 @@
 """Runs untrusted programs on a pool of jailed workers."""
 
+import contextlib
 import logging
 import os
 import platform
@@ -114,21 +115,24 @@ class Sandbox:
             if attempt:
                 time.sleep(RETRY_SECONDS * 2 ** (attempt - 1))
             if attempt == MAX_ATTEMPTS - 1:  # not after it: a shortage that ends then would be blamed on the program
-                works = not isinstance(self._attempt([stdin_job("")], Limits()), str)
-            result = self._attempt(jobs, limits)
-            if not isinstance(result, str):
-                return result
-            problem = result
+                works = self._works()
+            try:
+                return self._attempt(jobs, limits)
+            except WorkerError as error:
+                problem = str(error)
+            except OSError as error:  # of this process, as when it writes the inputs
+                problem, works = str(error), False
             logger.warning("Sandbox execution failed (attempt %d of %d): %s", attempt + 1, MAX_ATTEMPTS, problem)
         return Result(Outcome.KILLED if works else Outcome.SANDBOX_ERROR, stderr=problem.encode())
 
-    def _attempt(self, jobs: list[dict], limits: Limits) -> Result | str:
-        """The result of one attempt, or why it has none."""
-        try:
-            with self._pool.borrow() as worker:
-                return worker.execute(jobs, limits) or "its process could not begin, or was killed"
-        except (WorkerError, OSError) as error:
-            return str(error)
+    def _attempt(self, jobs: list[dict], limits: Limits) -> Result:
+        with self._pool.borrow() as worker:
+            return worker.execute(jobs, limits)
+
+    def _works(self) -> bool:
+        with contextlib.suppress(WorkerError, OSError):
+            return self._attempt([stdin_job("")], Limits()) is not None
+        return False
 
     def _start(self) -> Worker:
         with self._pool.lock:
@@ -146,7 +150,7 @@ class Sandbox:
             except TierError as error:
                 problems.append(f"not tier {tier} ({TIERS[tier]}): {error}")
                 continue
-            if tier != "unsafe" and not is_jailed(worker):
+            if tier != "unsafe" and worker.execute([stdin_job(SELF_CHECK)], Limits()).stdout != b"jailed\n":
                 worker.kill()
                 problems.append(f"not tier {tier} ({TIERS[tier]}): set up, but a test program was not confined")
                 continue
@@ -164,8 +168,3 @@ def default_workers() -> int:
 
 def stdin_job(code: str, stdin: str = "") -> dict:
     return {"kind": "stdin", "code": code, "inputs": [stdin]}
-
-
-def is_jailed(worker: Worker) -> bool:
-    result = worker.execute([stdin_job(SELF_CHECK)], Limits())
-    return result is not None and result.stdout == b"jailed\n"

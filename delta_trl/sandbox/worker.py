@@ -117,21 +117,21 @@ class Worker:
             self._receive(START_SECONDS)
         except BaseException as error:
             self.kill()
-            if isinstance(error, WorkerError) and (reason := read_all(errors, STDERR_BYTES)):
+            if isinstance(error, WorkerError) and (reason := os.pread(errors, STDERR_BYTES, 0)):
                 raise type(error)(f"{error} It wrote: {reason.decode(errors='replace').strip()}") from error
             raise
         finally:
             os.close(errors)
 
-    def execute(self, jobs: list[dict], limits: Limits) -> Result | None:
+    def execute(self, jobs: list[dict], limits: Limits) -> Result:
         """
         Execute a job, or a pair of jobs that are linked by a socket (see `jail.child`).
 
         Returns:
-            `Result | None`: Of the first job's process. `None` if one failed before its program began, or was killed.
+            `Result`: Of the first job's process.
 
         Raises:
-            WorkerError: If the worker is lost, and must be killed.
+            WorkerError: If a process could not begin or was killed from outside, or the worker is lost.
             OSError: If this process cannot write the jobs.
         """
         with contextlib.ExitStack() as stack:
@@ -146,7 +146,9 @@ class Worker:
                 raise WorkerError(f"A sandbox worker is gone: {error}") from error
             reply = self._receive(limits.wall_seconds * 2 + GRACE_SECONDS)
             self.reusable = reply["reusable"]
-            return read_result(reply, files[1:4], limits, len(jobs[0].get("inputs", [""]))) if reply["begun"] else None
+            if not reply["begun"]:
+                raise WorkerError("A process of the sandbox could not begin.")
+            return read_result(reply, files[1:4], limits, len(jobs[0].get("inputs", [""])))
 
     def _receive(self, seconds: float) -> dict:
         poll = select.poll()  # `select` cannot have descriptors above 1,023
@@ -179,25 +181,15 @@ def open_memory(data: bytes = b"") -> int:
     return descriptor
 
 
-def read_all(descriptor: int, limit: int) -> bytes:
-    parts, position = [], 0
-    while position < limit and (part := os.pread(descriptor, min(1 << 20, limit - position), position)):
-        parts.append(part)
-        position += len(part)
-    return b"".join(parts)
-
-
-def read_result(reply: dict, files: list[int], limits: Limits, cases: int) -> Result | None:
-    """
-    The result of the first process from its stdout, stderr and reports, at most one for each case. `None` if a process
-    was killed from outside.
-    """
+def read_result(reply: dict, files: list[int], limits: Limits, cases: int) -> Result:
+    """The result of the first process, from its stdout, stderr and reports (at most one for each case)."""
     status = os.waitstatus_to_exitcode(reply["processes"][0]["status"])
     over_time = reply["timed_out"] or any(one["cpu_seconds"] >= limits.cpu_seconds for one in reply["processes"])
     if any(one["status"] == signal.SIGKILL and not one["by_zygote"] for one in reply["processes"]) and not over_time:
-        return None  # by a kernel short of memory: a program cannot send one to itself
+        # by a kernel short of memory: a program cannot send one to itself
+        raise WorkerError("A process of the sandbox was killed from outside.")
     sizes = [os.fstat(descriptor).st_size for descriptor in files]
-    stdout = read_all(files[0], OUTPUT_BYTES)
+    stdout, reports = (os.pread(files[index], min(sizes[index], OUTPUT_BYTES), 0) for index in (0, 2))
     stderr = os.pread(files[1], STDERR_BYTES, max(0, sizes[1] - STDERR_BYTES))
     if over_time:
         outcome = Outcome.TIMEOUT
@@ -209,5 +201,5 @@ def read_result(reply: dict, files: list[int], limits: Limits, cases: int) -> Re
         outcome = Outcome.MEMORY
     else:
         outcome = Outcome.EXCEPTION if status > 0 else Outcome.KILLED
-    *reports, _ = read_all(files[2], OUTPUT_BYTES).split(b"\n", cases)
-    return Result(outcome, stdout, stderr, tuple(reports))
+    *lines, _ = reports.split(b"\n", cases)
+    return Result(outcome, stdout, stderr, tuple(lines))

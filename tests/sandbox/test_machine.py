@@ -11,6 +11,7 @@ import pytest
 
 from delta_trl.rewards.code import get_sandbox
 from delta_trl.sandbox import Limits, Outcome, Sandbox, TestsError, grade, parse_tests, worker
+from delta_trl.sandbox.pool import WorkerError
 
 
 WORKS = """\
@@ -102,7 +103,9 @@ def fails(monkeypatch, waits):
         execute = worker.Worker.execute
 
         def attempt(self, jobs, limits):
-            return None if when(jobs[0]["code"]) else execute(self, jobs, limits)
+            if when(jobs[0]["code"]):
+                raise WorkerError("lost")
+            return execute(self, jobs, limits)
 
         monkeypatch.setattr(worker.Worker, "execute", attempt)
 
@@ -136,12 +139,10 @@ def test_inputs_that_the_host_cannot_write(tier, monkeypatch, waits):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return real(data)
 
+    monkeypatch.setattr(worker, "open_memory", full)
     with Sandbox(tier=tier, workers=1) as sandbox:
-        sandbox.run("")
-        monkeypatch.setattr(worker, "open_memory", full)
+        assert sandbox.run("print(1)", "large").outcome is Outcome.SANDBOX_ERROR
         assert sandbox.run("print(1)", "small").outcome is Outcome.OK
-        monkeypatch.setattr(worker, "open_memory", lambda data=b"": full(b"large"))
-        assert sandbox.run("print(1)").outcome is Outcome.SANDBOX_ERROR
 
 
 def test_a_worker_that_cannot_start_says_why(monkeypatch, waits):

@@ -60,13 +60,13 @@ def run(
 
 def arrange(wanted: dict[int, int | None], library: int) -> None:
     """Move descriptors to where the job expects them, and close all others but the library's directories."""
-    wanted |= {LIBRARY + index: LIBRARY + index for index in range(library)}
     wanted[0] = os.memfd_create("stdin")
     # first out of the way, so that no move overwrites a descriptor that is still to be moved
     high = {target: fcntl.fcntl(source, fcntl.F_DUPFD, 64) for target, source in wanted.items() if source is not None}
     os.closerange(0, 64)
     for target, source in high.items():
         os.dup2(source, target)
+    os.closerange(max(high) + 1, LIBRARY)
     os.closerange(LIBRARY + library, 65536)
 
 

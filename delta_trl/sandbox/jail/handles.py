@@ -24,7 +24,7 @@ from .. import codec
 
 OPERATIONS = {
     "call": lambda function, *args, **kwargs: function(*args, **kwargs),
-    **{function.__name__: function for function in (getattr, setattr, delattr, len, iter, next, bool, str, repr)},
+    **{function.__name__: function for function in (getattr, setattr, len, iter, next, bool, str, repr)},
 }
 BUILTINS = {name: value for name, value in vars(builtins).items() if callable(value) and not name.startswith("_")}
 # An end of iteration that came from a function would end a loop of the tests early, as if it were complete.
@@ -195,9 +195,6 @@ class Handle:
 
     def __setattr__(self, name: str, value: Any) -> None:
         self._ask_program("setattr", self, name, value)
-
-    def __delattr__(self, name: str) -> None:
-        self._ask_program("delattr", self, name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._ask_program("call", self, *args, **kwargs)

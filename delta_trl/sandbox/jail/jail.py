@@ -13,7 +13,7 @@ from . import landlock, libc, namespaces
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 # Descriptors of a child after the standard ones: for its reports to the host, for the link to the other process of a
 # pair, for telling the zygote that the program begins, and (from `LIBRARY` on) for the directories of the library.
-RESULT, LINK, BEGUN, LIBRARY = 3, 4, 5, 6
+RESULT, LINK, BEGUN, LIBRARY = 3, 4, 5, 100
 # Uids that belong to nobody, one per worker so that workers cannot signal each other. Containers with a user
 # namespace do not map them; there workers run as nobody.
 FIRST_SPARE_UID, SPARE_UIDS = 1_900_000_000, 200_000_000
@@ -79,17 +79,11 @@ def hold_library(sites: list[str]) -> int:
     reached.
     """
     sys.path[:] = [path for path in sys.path if os.path.isdir(path)]
-    directories = [*sys.path, *filter(os.path.isdir, sites)]
-    held = []
-    for path in directories:
-        descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY)  # O_PATH has no position, which programs would share
-        held.append(fcntl.fcntl(descriptor, fcntl.F_DUPFD, 64))
-        os.close(descriptor)
     places = {}
-    for index, path in enumerate(directories):
-        os.dup2(held[index], LIBRARY + index)
-        os.close(held[index])
-        places[path] = f"/proc/self/fd/{LIBRARY + index}"
+    for path in (*sys.path, *filter(os.path.isdir, sites)):
+        descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY)  # O_PATH has no position, which programs would share
+        places[path] = f"/proc/self/fd/{fcntl.fcntl(descriptor, fcntl.F_DUPFD, LIBRARY)}"
+        os.close(descriptor)
     sys.path[:] = map(places.__getitem__, sys.path)
     sys.path_importer_cache.clear()
     for module in list(sys.modules.values()):  # packages whose other modules may be imported later
@@ -97,7 +91,7 @@ def hold_library(sites: list[str]) -> int:
             root = max((path for path in places if entry.startswith(f"{path}/")), key=len, default="")
             if root and module.__name__.partition(".")[0] != "delta_trl":
                 module.__path__ = [places[root] + entry.removeprefix(root)]
-    return len(directories)
+    return len(places)
 
 
 def become_a_spare_user() -> None:

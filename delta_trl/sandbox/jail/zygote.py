@@ -101,13 +101,14 @@ def execute(request: dict, descriptors: list[int], channel: socket.socket, jail:
     poll.register(channel, select.POLLHUP | select.POLLRDHUP)
     ended: list = []
     begun: set[int] = set()
+    timed_out = False
     # Beginnings are not polled: to wake up for each would cost more than a short program itself.
-    while not ended and time.monotonic() < deadline:
+    while not ended and not timed_out:
         ended = poll.poll(max(0, min(deadline - time.monotonic(), POLL_SECONDS)) * 1000)
         if not ended and len(begun) < count and (new := received(beginnings)):
             begun |= new
             deadline = time.monotonic() + wall_seconds
-    timed_out = not ended
+        timed_out = not ended and deadline <= time.monotonic()
     processes = [end(pid, END_SECONDS if index and not timed_out else 0) for index, pid in enumerate(pids)]
     begun |= received(beginnings)
     os.close(main_process)
