@@ -98,10 +98,9 @@ def _equal(gold: str, answer: str) -> bool:
     if CHOICE_GOLD.fullmatch(gold) and (letter := choice_of(gold)) is not None:
         return choice_of(answer) == letter
     (gold_label, gold), (label, answer) = split_label(gold), split_label(answer)
-    if gold_label and (label or choice_of(answer) or gold_label) != gold_label:
-        return False
-    if gold_label and not label and choice_of(answer):
-        return True
+    letter = label or choice_of(answer)
+    if gold_label and letter and (letter != gold_label or not label):
+        return letter == gold_label
     refuse_large_text(gold, answer)
     if _is_words(gold) and same_words(gold, answer):
         return True

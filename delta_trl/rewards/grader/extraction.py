@@ -71,28 +71,21 @@ def extract_gold(solution: str) -> str:
 
 def find_boxes(text: str) -> list[tuple[int, int, str]] | None:
     """Start, end and content of the outermost balanced boxes that hold something; None if the last is not closed."""
-    opened: list[tuple[int, int]] = []  # (start of the box or -1, start of its content)
-    boxes: list[tuple[int, int, int]] = []  # start of the box, its content, its closing brace
-    last_start = -1
-    first = BOX.search(text)
-    for token in BOX_TOKEN.finditer(text, first.start()) if first else ():
-        if token[1]:
-            opened.append((token.start(), token.end()))
-            last_start = token.start()
-        elif token[0] == "{":
-            opened.append((-1, token.end()))
-        elif token[0] == "}" and opened:
-            start, content = opened.pop()
-            if start < 0:
-                continue
-            if start == last_start:
-                last_start = -1
-            while boxes and boxes[-1][0] > start:  # boxes inside this one
+    opened: list[re.Match] = []
+    boxes: list[tuple[re.Match, re.Match]] = []  # their beginnings and closing braces
+    last = BOX.search(text)
+    for token in BOX_TOKEN.finditer(text, last.start()) if last else ():
+        if token[1] or token[0] == "{":
+            opened.append(token)
+            last = token if token[1] else last
+        elif token[0] == "}" and opened and (box := opened.pop())[1]:
+            while boxes and boxes[-1][0].start() > box.start():  # boxes inside this one
                 boxes.pop()
-            boxes.append((start, content, token.start()))
-    if last_start >= 0:
+            boxes.append((box, token))
+    if last in opened:
         return None
-    return [(start, end + 1, text[content:end].strip()) for start, content, end in boxes if text[content:end].strip()]
+    found = [(box.start(), end.end(), text[box.end() : end.start()].strip()) for box, end in boxes]
+    return [box for box in found if box[2]]
 
 
 def _last_group(text: str, boxes: list[tuple[int, int, str]]) -> list[str]:

@@ -67,11 +67,11 @@ def as_points(text: str) -> tuple[str, tuple[str, ...] | None]:
         if len(pairs) < 2 or not all(len(pair) == 2 and NAME.fullmatch(pair[0]) and pair[1] for pair in pairs):
             return text, None
         values = {squeeze(name): value for name, value in pairs}
-        if len(values) == 1:
+        if len(values) == 1 or (len(systems) == 1 and re.search(OR, text)):
             return f"\\lbrace {', '.join(value for _, value in pairs)} \\rbrace", None
         if len({re.sub(r"_\{?\w+\}?$", "", name) for name in values}) == 1:
             return ", ".join(value for _, value in pairs), None
-        if len(values) < len(pairs) or (len(systems) == 1 and re.search(OR, text)):
+        if len(values) < len(pairs):
             return text, None
         all_names.add(tuple(sorted(values)))
         points.append(f"({', '.join(values[name] for name in sorted(values))})")

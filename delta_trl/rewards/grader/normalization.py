@@ -86,8 +86,9 @@ BEFORE_COMMANDS, BEFORE_FONTS, AFTER_FONTS = (
 )  # fmt: skip
 THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?!\d|,\d)")
 THOUSANDS_SPACED = re.compile(r"(?<![\d.,] )(?<![\d.,])[1-9]\d{0,2}(?: \d{3})+(?![\d,])(?! \d)")
-UNBRACED = r"(?P<bracket>\()|(?P<value>-?\d++(?:\.\d++)?|[A-Za-z]|\\(?!circ)[a-z]++)(?!\s?\{)"
-ROOT, POWER = (re.compile(rf"{sign}(?:{UNBRACED})") for sign in (r"\\sqrt\s?(?:\[[^\]]*\]\s?)?", r"\^\s?"))
+NESTED = r"(?:[^()]++|\((?:[^()]++|\([^()]*+\))*+\))*+"
+UNBRACED = rf"(?:\(({NESTED})\)|(-?\d++(?:\.\d++)?|[A-Za-z]|\\(?!circ)[a-z]++)(?!\s?\{{))"
+ROOT, POWER = (re.compile(rf"({sign}){UNBRACED}") for sign in (r"\\sqrt\s?(?:\[[^\]]*\]\s?)?", r"\^\s?"))
 MATRIX = re.compile(r"[(\[]?\s?\\begin\s?\{([pbB]?matrix|array)\}(?:\s?\{[clr| ]*\})?(.*?)\\end\s?\{\1\}\s?[)\]]?")
 MATRICES = re.compile(r"(?:(?:[\w{}'^\\ ]+=)?\s?M\s?(?:[,;]\s?|$))+")  # one, or a list, with M for each
 
@@ -106,7 +107,7 @@ def normalize(text: str) -> str:
         text = re.sub(r"\\\\\s", ", ", text).replace("&", "")
     for _ in range(3):  # fonts nest: \textbf{\text{(B)}}
         text = FONT.sub(_font, text)
-    text = _with_braces(_with_braces(_replaced(text, AFTER_FONTS), ROOT), POWER)
+    text = _with_braces(_replaced(text, AFTER_FONTS))
     text = re.sub(r"\s+", " ", text).lstrip(" ,;:=").rstrip(" .,;:")
     while text.startswith("{") and closing(text, 0) == len(text) - 1:
         text = text[1:-1].strip()
@@ -147,15 +148,11 @@ def _font(match: re.Match) -> str:
     return f"\\text{{{match[1]}}}"
 
 
-def _with_braces(text: str, pattern: re.Pattern) -> str:
+def _with_braces(text: str) -> str:
     r"""`\sqrt(3)`, `\sqrt 12` and `x^(n+1)` with braces: people who leave them out mean the whole number."""
-    position = 0
-    while match := pattern.search(text, position):
-        position = match.end()
-        if match["value"]:
-            text = f"{text[: match.start('value')]}{{{match['value']}}}{text[match.end() :]}"
-        elif (end := closing(text, match.end() - 1)) > 0:
-            text = f"{text[: match.end() - 1]}{{{text[match.end() : end]}}}{text[end + 1 :]}"
+    for pattern in (ROOT, POWER):
+        while (braced := pattern.sub(r"\1{\2\3}", text)) != text:
+            text = braced
     return text
 
 

@@ -16,6 +16,7 @@ LATEX = NormalizationConfig(
 )
 IMAGINARY = re.compile(r"(?<![A-Za-z\\_])i(?![A-Za-z])")
 DEGREES = re.compile(r"(\d+(?:\.\d+)?)\s*\^\\circ")
+ODD_ROOT = re.compile(r"\\sqrt\s?\[(\d*[13579])\]\s?\{\s?-\s?(\d+)\s?\}")  # sympy takes a complex one
 BRACES = r"\{(?:[^{}]|\{[^{}]*\})*\}"
 GREEK = (
     r"\\(?:var)?(?:alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|rho|sigma|tau|upsilon|phi"
@@ -53,6 +54,7 @@ def parse(text: str, is_complex: bool) -> sympy.Basic | sympy.MatrixBase:
     if (value := exact(text)) is not None:
         return sympy.Rational(value.numerator, value.denominator)
     text = DEGREES.sub(r"{\\frac{\1\\pi}{180}}", text)
+    text = ODD_ROOT.sub(r"(-\\sqrt[\1]{\2})", text)
     text = text.replace("\\lbrace", "\\{").replace("\\rbrace", "\\}")
     text = text.replace("\\\\", "\\\\ ")  # latex2sympy takes what follows the end of a row for a command
     try:
@@ -71,7 +73,7 @@ def parse(text: str, is_complex: bool) -> sympy.Basic | sympy.MatrixBase:
         raise UnreadableError(text)
     if is_complex and isinstance(expression, sympy.Expr):
         return expression.subs({name: sympy.I for name in expression.free_symbols if name.name in ("i", "I")})
-    return _with_real_roots(expression)
+    return expression
 
 
 def with_symbols(text: str) -> str:
@@ -85,19 +87,3 @@ def with_symbols(text: str) -> str:
         return f"{{{plain}}}" if text[: match.start()].rstrip().endswith("^") else f" {plain} "
 
     return NAME.sub(symbol, text)
-
-
-def _with_real_roots(expression: sympy.Basic) -> sympy.Basic:
-    """With odd roots of negative numbers that are real: sympy takes complex ones."""
-    if not isinstance(expression, sympy.Expr) or not expression.args:
-        return expression
-    parts = [_with_real_roots(part) for part in expression.args]
-    if isinstance(expression, sympy.Pow):
-        base, exponent = parts
-        if base.is_number and base.is_negative and exponent.is_Rational and exponent.q > 1 and exponent.q % 2:
-            root = sympy.Pow(-base, exponent, evaluate=False)
-            return sympy.Mul(-1, root, evaluate=False) if exponent.p % 2 else root
-    if all(new is old for new, old in zip(parts, expression.args, strict=True)):
-        return expression
-    unevaluated = {"evaluate": False} if isinstance(expression, (sympy.Add, sympy.Mul, sympy.Pow)) else {}
-    return expression.func(*parts, **unevaluated)

@@ -16,14 +16,6 @@ PARENT_CHECK_SECONDS = 2.0
 GRACE_SECONDS = 1.0
 
 
-def limit_memory(limit_bytes: int) -> None:
-    """Limit the address space: a huge allocation raises MemoryError here and never wakes the OOM killer."""
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    if hard != resource.RLIM_INFINITY:
-        limit_bytes = min(limit_bytes, hard)
-    resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
-
-
 def read_job(stream: io.FileIO, parent_pid: int) -> dict | None:
     """
     The next job, or None when the parent has gone.
@@ -42,7 +34,10 @@ def read_job(stream: io.FileIO, parent_pid: int) -> dict | None:
 
 def main(parent_pid: int, memory_limit: int) -> None:
     """Serve jobs until the parent goes away. The protocol has its own descriptor: a stray print cannot corrupt it."""
-    limit_memory(memory_limit)
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    limit = memory_limit if hard == resource.RLIM_INFINITY else min(memory_limit, hard)
+    # A huge allocation raises MemoryError here, and never wakes the OOM killer.
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     from .equivalence import judge
 
     replies = os.fdopen(os.dup(1), "w", buffering=1)

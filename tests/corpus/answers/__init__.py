@@ -2,6 +2,7 @@ r"""Labelled answers, one file for each kind of question.
 
 Each line has `kind`, `gold`, `label` and either a whole `completion` or an `answer`, which stands in a `\boxed{...}`.
 The label is the score that a careful mathematician gives to the final answer alone; `null` if the gold is unusable.
+`known` is the score that `math_reward` gives where it errs: docs/rewards.md, What is not covered.
 """
 
 import json
@@ -9,7 +10,7 @@ from pathlib import Path
 
 
 def labelled_answers() -> list[dict]:
-    """All cases, with the fields `kind`, `gold`, `completion` and `label`."""
+    """All cases, with the fields `kind`, `gold`, `completion`, `label` and, if it is misjudged, `known`."""
     cases = []
     for path in sorted(Path(__file__).parent.glob("*.jsonl")):
         for line in path.read_text().splitlines():
