@@ -31,9 +31,9 @@ SCRIPTS = ("gpu", "build", "endurance", "studies", "benchmarks")
 # Lines of Python that each room may have, and `raise` statements of the package. CONTRIBUTING.md says what raising one
 # takes; whoever deletes lowers it.
 BUDGET = {
-    "arguments": 185,
+    "arguments": 180,
     "audit": 730,
-    "cli": 80,
+    "cli": 75,
     "commands": 630,
     "credit": 2000,
     "data": 495,
