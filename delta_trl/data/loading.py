@@ -118,6 +118,8 @@ def prepare(
         if isinstance(prompt, str):
             text = template.replace("{prompt}", prompt)
             return [{"role": "user", "content": text}] if conversational else text
+        if prompt_template is None:
+            return prompt
         last = max((i for i, message in enumerate(prompt) if message["role"] == "user"), default=None)
         return [
             {**message, "content": template.replace("{prompt}", message["content"])} if i == last else message

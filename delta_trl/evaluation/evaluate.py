@@ -108,7 +108,7 @@ def _sample(
         texts = tokenizer.batch_decode([one.ids for one in completions], skip_special_tokens=True)
         rewards, logged = call_reward(reward, rows, texts, [one.ids for one in completions])
         for i, (place, row, one) in enumerate(zip(places, rows, completions, strict=True)):
-            ours = {
+            yield {
                 "problem": row[NUMBER],
                 "sample": place % k,
                 "prompt": row["prompt"],
@@ -116,10 +116,8 @@ def _sample(
                 "reward": rewards[i],
                 "length": len(one.ids),
                 "truncated": one.truncated,
+                "logged": {column: values[i] for column, values in logged.items()},
             }
-            columns = {column: row[column] for column in row if column not in (NUMBER, "tests")}  # tests are large
-            # ours come first, and a column of the same name does not replace them
-            yield ours | {column: values[i] for column, values in logged.items()} | columns | ours
 
 
 def call_reward(

@@ -66,6 +66,8 @@ def test_prompts_that_are_conversations_already():
     ]
     prepared = prepare(Dataset.from_list([{"prompt": chat}]), prompt_template="Q: {prompt}")
     assert prepared[0]["prompt"] == [*chat[:3], {"role": "user", "content": "Q: 2+2?"}, chat[4]]
+    parts = Dataset.from_list([{"prompt": [{"role": "user", "content": [{"type": "text", "text": "1+1?"}]}]}])
+    assert prepare(parts, conversational=True).to_list() == parts.to_list()
 
 
 @pytest.mark.parametrize("prompt", [3, None, " ", [], ["1+1="], [{"role": "user"}]], ids=str)
