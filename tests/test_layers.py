@@ -32,19 +32,19 @@ SCRIPTS = ("gpu", "build", "endurance", "studies", "benchmarks")
 # Lines of Python that each room may have, and `raise` statements of the package. CONTRIBUTING.md says what raising one
 # takes; whoever deletes lowers it.
 BUDGET = {
-    "arguments": 185,
+    "arguments": 180,
     "audit": 650,
-    "cli": 80,
+    "cli": 70,
     "commands": 630,
-    "credit": 2210,
-    "data": 495,
+    "credit": 2200,
+    "data": 500,
     "evaluation": 840,
-    "files": 75,
-    "policy": 770,
-    "report": 1060,
-    "rewards": 2500,
-    "sandbox": 3050,
-    "trainer": 1840,
+    "files": 80,
+    "policy": 740,
+    "report": 1050,
+    "rewards": 2420,
+    "sandbox": 2980,
+    "trainer": 1880,
     "version": 10,
 }
 RAISES = 212
