@@ -29,7 +29,7 @@ from delta_trl.report import write_report
 
 
 ROOT = Path(__file__).resolve().parents[1]  # the recipe's paths are relative to it
-RULES = ["none", "side_weights"]
+RULES = ["none", "delta", "side_weights"]
 TRAIN = "train --config recipes/quickstart/addition.yaml --num_completions_to_print 0"
 # one completion of each test problem, sampled as in training
 EVALUATE = "--eval_dataset_name recipes/quickstart/test.jsonl --eval_strategy steps --eval_steps 0.5"
@@ -83,7 +83,10 @@ def main() -> None:
     seconds = time.perf_counter() - start
     print(f"accuracy on unseen problems, sampled as in training; everything took {seconds:.0f} s")
     print(f"\nsummary  {summary_path}", *(f"report   {run['report']}" for run in summary["runs"].values()), sep="\n")
-    print("\nNext: open a report in a browser, or see DelTA's rule: python scripts/quickstart.py --token_credit delta")
+    model, tools = folder / list(recorded)[-1], Path(sys.executable).parent
+    print("\nNext: open a report in a browser, or")
+    print(f"{tools}/delta-trl inspect {model} --step 0  # the completions before the first step")
+    print(f"{tools}/python {Path(__file__).resolve()} --token_credit delta:token_gradient=lm_head  # another rule")
 
 
 def start_training(options: list[str], log: Path) -> subprocess.Popen:
