@@ -34,6 +34,8 @@ def score(gold: str, answer: str) -> float | None:
         (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", [r"\begin{bmatrix}1&2\\3&4\end{bmatrix}"], [r"\begin{pmatrix}1&3\\2&4\end{pmatrix}"]),
         ("x>3", [r"(3,\infty)", "3<x"], [r"[3,\infty)", "x-3>0", "x>2"]),
         (r"\tan 10^\circ", [r"\tan\frac{\pi}{18}"], [r"\tan 10"]),
+        ("3x^2+2x", [r"3 \cdot x^2 + 2 \cdot x"], [r"3x^2+4x-3x+x", "3x^2"]),
+        (r"\begin{pmatrix}1\\2\end{pmatrix}", [r"\vec{v}=\begin{bmatrix}1\\[2pt]2\end{bmatrix}", "(1,2)"], ["(2,1)", "1,2,3"]),
         ("42_7", ["42", "42_7"], ["42_8", "30"]),
         ("act", [r"\text{act}"], ["cat", r"\text{fact}"]),
         ("3:4:5", ["3:4:5"], ["3:5:4", "3:4"]),

@@ -21,42 +21,30 @@ from .words import is_wordy, plain_words
 Unit = tuple[sympy.Expr, dict[str, int]]
 """A factor and the power of each dimension."""
 
-PREFIXES = {
-    **{"": "1", "k": "1000", "c": "1/100", "m": "1/1000", "d": "1/10", "M": "1000000", "G": "1000000000"},
-    **{"n": "1/1000000000", "µ": "1/1000000", "μ": "1/1000000", "kilo": "1000", "centi": "1/100", "milli": "1/1000"},
-    **{"mega": "1000000", "deci": "1/10", "nano": "1/1000000000", "micro": "1/1000000"},
-}
-PREFIXED = {
-    "length": "m metre meter", "mass": "g gram", "volume": "L l litre liter", "time": "s second", "energy": "J joule",
-    "force": "N newton", "power": "W watt", "voltage": "V volt", "current": "A ampere amp", "frequency": "Hz hertz",
-    "pressure": "Pa pascal", "electronvolt": "eV electronvolt", "amount": "mol mole", "calorie": "cal calorie",
+PREFIXES = {  # short and long
+    "k": "1000", "c": ".01", "m": ".001", "d": ".1", "M": "1e6", "G": "1e9", "n": "1e-9", "µ": "1e-6", "μ": "1e-6",
+    "kilo": "1000", "centi": ".01", "milli": ".001", "deci": ".1", "mega": "1e6", "nano": "1e-9", "micro": "1e-6",
 }  # fmt: skip
-OTHERS = {  # units and their factors
-    "length": "inch 127/5000 inches 127/5000 in 127/5000 foot 381/1250 feet 381/1250 ft 381/1250 yard 1143/1250 "
-              "yd 1143/1250 mile 201168/125 mi 201168/125",
-    "mass": "kilo 1000 ton 1000000 tonne 1000000 pound 45359237/100000 lb 45359237/100000 ounce 45359237/1600000 "
-            "oz 45359237/1600000",
-    "time": "sec 1 minute 60 min 60 hour 3600 hr 3600 h 3600 day 86400 week 604800",
-    "year": "year 1 yr 1 month 1/12 decade 10 century 100 centuries 100",
-    "gallon": "gallon 1 gal 1", "dollar": "dollar 1 usd 1 cent 1/100 ¢ 1/100", "euro": "euro 1 € 1",
-    "pound sterling": "£ 1", "unit": "unit 1", "celsius": "celsius 1 °C 1", "fahrenheit": "fahrenheit 1 °F 1",
-    "kelvin": "kelvin 1 K 1", "resistance": "ohm 1 Ω 1", "charge": "coulomb 1",
-    "": "percent 1/100 % 1/100 radian 1 rad 1",
+UNITS_BY_DIMENSION = {  # those that take prefixes; others, each with its factor
+    "length": ("m metre meter", "inch .0254 inches .0254 in .0254 foot .3048 feet .3048 ft .3048 yard .9144 yd .9144 "
+                                "mile 1609.344 mi 1609.344"),
+    "mass": ("g gram", "kilo 1000 ton 1e6 tonne 1e6 pound 453.59237 lb 453.59237 ounce 28.349523125 oz 28.349523125"),
+    "volume": ("L l litre liter", ""), "energy": ("J joule", ""), "force": ("N newton", ""), "power": ("W watt", ""),
+    "time": ("s second", "sec 1 minute 60 min 60 hour 3600 hr 3600 h 3600 day 86400 week 604800"),
+    "voltage": ("V volt", ""), "current": ("A ampere", "amp 1"), "frequency": ("Hz hertz", ""),
+    "pressure": ("Pa pascal", ""), "electronvolt": ("eV electronvolt", ""), "amount": ("mol mole", ""),
+    "calorie": ("cal calorie", ""), "year": ("", "year 12 yr 12 month 1 decade 120 century 1200 centuries 1200"),
+    "gallon": ("", "gallon 1 gal 1"), "dollar": ("", "dollar 1 usd 1 cent .01 ¢ .01"), "euro": ("", "euro 1 € 1"),
+    "pound sterling": ("", "£ 1"), "unit": ("", "unit 1"), "celsius": ("", "celsius 1 °C 1"),
+    "fahrenheit": ("", "fahrenheit 1 °F 1"), "kelvin": ("", "kelvin 1 K 1"), "resistance": ("", "ohm 1 Ω 1"),
+    "charge": ("", "coulomb 1"), "": ("", "percent .01 % .01 radian 1 rad 1"),
 }  # fmt: skip
-UNITS: dict[str, tuple[sympy.Expr, str]] = {
-    **{
-        prefix + name: (sympy.Rational(factor), dimension)
-        for dimension, names in PREFIXED.items()
-        for name in names.split()
-        for prefix, factor in PREFIXES.items()
-    },
-    **{
-        name: (sympy.Rational(factor), dimension)
-        for dimension, units in OTHERS.items()
-        for name, factor in zip(units.split()[::2], units.split()[1::2], strict=True)
-    },
-    **dict.fromkeys(("degree", "deg", "°"), (sympy.pi / 180, "")),
-}
+UNITS: dict[str, tuple[sympy.Expr, str]] = dict.fromkeys(("degree", "deg", "°"), (sympy.pi / 180, ""))
+for dimension, (names, others) in UNITS_BY_DIMENSION.items():
+    for name in names.split():
+        UNITS |= {prefix + name: (sympy.Rational(size), dimension) for prefix, size in ({"": "1"} | PREFIXES).items()}
+    for name, size in zip(others.split()[::2], others.split()[1::2], strict=True):
+        UNITS[name] = (sympy.Rational(size), dimension)
 TEXT = r"\\text\s*\{(?:[^{}]|\{[^{}]*\})*\}"
 UNIT = (
     rf"(?:{TEXT}|\^\\circ|\\usd|[%°€£¢]|/|\\cdot(?=\s*\\text)|(?<=\s)[A-Za-z](?![A-Za-z])"
