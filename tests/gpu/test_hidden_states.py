@@ -104,9 +104,9 @@ def test_auto_keeps_away_from_a_full_device(gpu):
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info(gpu)
     room = free - int(cache.MARGIN * total) - 2**28
-    assert cache.has_room(gpu, room, reserve=0)
-    assert not cache.has_room(gpu, room, reserve=2**30)
+    assert cache.has_room(gpu, room)
+    assert not cache.has_room(gpu, room + 2**30)
     taken = torch.empty(2**30, dtype=torch.int8, device=gpu)
-    assert not cache.has_room(gpu, room, reserve=0)
+    assert not cache.has_room(gpu, room)
     del taken
-    assert cache.has_room(gpu, room, reserve=0)
+    assert cache.has_room(gpu, room)
