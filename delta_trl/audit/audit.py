@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from tqdm.auto import tqdm
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..arguments.errors import UsageError
 from ..arguments.parser import documented, parse
@@ -16,7 +16,7 @@ from ..credit import TokenCredit, checked_credit, make_rule
 from ..evaluation.arguments import ModelArguments
 from ..files import write_atomically, write_json
 from ..policy.standalone import add_advantages, given_tokens
-from ..report.token_log.texts import TokenTexts
+from ..policy.texts import TokenTexts
 from .labelled import resolve, rollout_batches
 from .page import counts, page, verdict
 from .statistics import SIDES, identification, marked_of
@@ -89,7 +89,6 @@ def audit(args: AuditArguments) -> dict:
     model = source.model().to(args.device()).eval()
     if source.is_adapter():  # exact gradients are those of the merged model
         model = model.merge_and_unload().requires_grad_(True)
-    texts = TokenTexts(tokenizer)
     results: dict = {
         "settings": {**asdict(args), "rules": {name: repr(rule) for name, rule in rules.items()}},
         "versions": {name: version(name) for name in ("delta-trl", "torch", "transformers")},
@@ -100,7 +99,7 @@ def audit(args: AuditArguments) -> dict:
         lines[name] = []
         for number, rows in enumerate(tqdm(batches, desc=name, unit="batch")):
             torch.manual_seed(args.seed + number)
-            lines[name] += score(model, rows, rules, args.batch_size, texts)
+            lines[name] += score(model, rows, rules, args.batch_size, tokenizer)
         results["benchmarks"][name] = summarise(lines[name], list(rules), args.seed) | {"left_out": dict(+left_out)}
     scores = "".join(json.dumps({"benchmark": name, **line}) + "\n" for name in lines for line in lines[name])
     write_atomically(scores.encode(), folder / "scores.jsonl")
@@ -110,7 +109,11 @@ def audit(args: AuditArguments) -> dict:
 
 
 def score(
-    model: PreTrainedModel, rows: list[dict], rules: dict[str, TokenCredit], batch_size: int, texts: TokenTexts
+    model: PreTrainedModel,
+    rows: list[dict],
+    rules: dict[str, TokenCredit],
+    batch_size: int,
+    tokenizer: PreTrainedTokenizerBase,
 ) -> list[dict]:
     """
     The completions of a rollout batch with `scores`, the weight that each rule gives to each of their tokens.
@@ -119,7 +122,7 @@ def score(
         ValueError: If a rule fails. The message names it.
     """
     add_advantages(rows)
-    tokens = given_tokens(model, rows, micro_batch_size=batch_size)
+    tokens, texts = given_tokens(model, rows, micro_batch_size=batch_size, tokenizer=tokenizer), TokenTexts(tokenizer)
     _ = tokens.hidden  # asked for first: the same pass then also gives log-probabilities
     lengths = [len(row["token_ids"]) for row in rows]
     scores: dict[str, tuple[torch.Tensor, ...]] = {}

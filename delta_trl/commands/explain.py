@@ -14,9 +14,9 @@ from ..evaluation.arguments import ModelArguments
 from ..policy.checks import check_ids, doubts, refuse_chats_without_template
 from ..policy.prompts import prompt_ids
 from ..policy.standalone import add_advantages, given_tokens
+from ..policy.texts import TokenTexts
 from ..report import write_report
 from ..report.token_log.records import write_records
-from ..report.token_log.texts import TokenTexts
 from .folder import refuse_another_run
 
 
@@ -89,7 +89,7 @@ def explain(rows: list[dict], args: ExplainArguments) -> Path:
             raise ValueError(f"{args.data}, line {row['line']}, does not fit {source.name}: {error}") from error
     model = source.model().to(args.device()).eval()
     add_advantages(rows)
-    tokens = given_tokens(model, rows, micro_batch_size=args.batch_size, progress=True)
+    tokens = given_tokens(model, rows, micro_batch_size=args.batch_size, progress=True, tokenizer=tokenizer)
     credit = checked_credit(rule, "of_rollout", tokens)
     weights = torch.ones_like(tokens.advantages) if credit is None else credit.weights
     columns = {"coefficients": weights, "log_probs": tokens.log_probs, "entropies": tokens.entropies}

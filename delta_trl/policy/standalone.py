@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 import torch
 from tqdm import tqdm
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..credit import HiddenStates, LMHead, PolicyOutputs, Tokens
+from ..credit import HiddenStates, LMHead, PolicyOutputs, Responses, Tokens
 from .recorder import backbone_of
+from .texts import TokenTexts
 
 
 SLICE = 2**26  # logits at a time: 256 MiB in float32
@@ -23,6 +24,7 @@ class StandalonePolicy:
         temperature (`float`): The sampling temperature.
         micro_batch_size (`int`): Completions in a forward pass.
         progress (`bool`): Whether scoring shows a progress bar.
+        responses (`Responses`, *optional*): The completions in words, for rules that read them.
     """
 
     dtype: torch.dtype | None = None  # no autocast
@@ -35,10 +37,11 @@ class StandalonePolicy:
         temperature: float,
         micro_batch_size: int,
         progress: bool,
+        responses: Responses | None = None,
     ):
         self.model, self.micro_batch_size = model, micro_batch_size
         self._prompts, self._completions = prompts, completions
-        self._temperature, self._progress = temperature, progress
+        self._temperature, self._progress, self._responses = temperature, progress, responses
         self.ids = torch.zeros(len(completions), max(map(len, completions)), dtype=torch.long, device=model.device)
         self.mask = torch.zeros_like(self.ids, dtype=torch.bool)
         for i, completion in enumerate(completions):
@@ -69,6 +72,11 @@ class StandalonePolicy:
             if hidden:
                 states.append(h)
         return PolicyOutputs(log_probs, entropies, HiddenStates(states) if hidden else None)
+
+    def responses(self) -> Responses:
+        if self._responses is None:
+            raise RuntimeError("These completions are known by their tokens alone: give their tokenizer.")
+        return self._responses
 
     def head(self) -> LMHead:
         return LMHead.of(self.model, self._temperature)
@@ -129,6 +137,7 @@ def given_tokens(
     temperature: float = 1.0,
     micro_batch_size: int = 4,
     progress: bool = False,
+    tokenizer: PreTrainedTokenizerBase | None = None,
 ) -> Tokens:
     """
     Turn given completions into the tokens of a rollout batch.
@@ -141,9 +150,15 @@ def given_tokens(
         temperature (`float`, *optional*, defaults to `1.0`): The sampling temperature.
         micro_batch_size (`int`, *optional*, defaults to `4`): Completions in a forward pass.
         progress (`bool`, *optional*, defaults to `False`): Whether scoring shows a progress bar.
+        tokenizer (`PreTrainedTokenizerBase`, *optional*): For rules that read texts; rows then have `prompt`, too.
     """
     prompts, completions = ([row[name] for row in rows] for name in ("prompt_ids", "token_ids"))
-    policy = StandalonePolicy(model, prompts, completions, temperature, micro_batch_size, progress)
+    responses = None
+    if tokenizer is not None:
+        texts = list(map(TokenTexts(tokenizer).of_response, completions))
+        words = ["".join(filter(None, row)) for row in texts]
+        responses = Responses([row["prompt"] for row in rows], words, completions, texts, {})
+    policy = StandalonePolicy(model, prompts, completions, temperature, micro_batch_size, progress, responses)
     device = policy.mask.device
     rewards = [torch.nan if row["reward"] is None else row["reward"] for row in rows]
     return Tokens(

@@ -1,6 +1,5 @@
 """The policy in training, as a rule of token credit sees it: its outputs for one rollout batch, in few passes."""
 
-from collections.abc import Callable
 from functools import partial
 from itertools import accumulate
 from typing import Any
@@ -10,7 +9,7 @@ from trl import GRPOConfig
 
 from ..credit import LMHead, PolicyOutputs, Responses, Tokens
 from ..policy.recorder import ScoringPass
-from ..report.token_log.texts import TokenTexts
+from ..policy.texts import TokenTexts
 from .scoring import MULTIMODAL, autocast_dtype, causal_model, rollout_scoring
 
 
@@ -66,10 +65,9 @@ class RolloutPolicy:
         return LMHead.of(self.model, self._trainer.temperature)
 
     def responses(self) -> Responses:
-        tokens, special = Tokens.of_batch(self._batch), {*self._trainer._tokenizer.all_special_ids}
+        tokens, split = Tokens.of_batch(self._batch), TokenTexts(self._trainer._tokenizer).of_response
         ids = [row[valid].tolist() for row, valid in zip(self._batch["completion_ids"], tokens.mask, strict=True)]
-        split = TokenTexts(self._trainer._tokenizer).of_sequence
-        texts = [without_special(row, split, special) for row in ids]
+        texts = list(map(split, ids))
         prompts = [row["prompt"] for row in self._inputs]
         completions: list = ["".join(filter(None, row)) for row in texts]
         if not isinstance(prompts[0], str):
@@ -113,12 +111,6 @@ class RolloutPolicy:
                 "model (`torch_compile` in the training arguments is fine)."
             )
         return scoring
-
-
-def without_special(ids: list[int], split: Callable, special: set[int]) -> list[str | None]:
-    """What each token adds to the text of all that are not special; `None` for those that are."""
-    texts = iter(split([token for token in ids if token not in special]))
-    return [None if token in special else next(texts) for token in ids]
 
 
 def turns_of(texts: list[str | None], mask: torch.Tensor) -> list[tuple[int, int]]:

@@ -29,6 +29,9 @@ class Early(TokenCredit):
     def of_rollout(self, tokens):
         return Credit(tokens.flat(torch.arange(tokens.mask.size(1), 0, -1.0).expand(tokens.mask.shape)))
 
+def judge(completions, prompts, **columns):
+    return [[(9, 11, 3.0)] for text in completions]  # where each sum is
+
 class Broken(TokenCredit):
     def of_rollout(self, tokens):
         return Credit(tokens.advantages[:3])
@@ -95,6 +98,12 @@ def lines(folder) -> list[dict]:
 
 def results(folder) -> dict:
     return json.loads((folder / "results.json").read_text())
+
+
+def test_labels_given_as_evidence_are_all_found(tmp_path, own, model, sums):
+    assert audit(tmp_path / "audit", model, sums, rules=["given:source=own_audited.judge"]) == 0
+    [benchmark] = results(tmp_path / "audit")["benchmarks"].values()
+    assert benchmark["rules"]["given:source=own_audited.judge"]["losers"]["auc"] == 1
 
 
 def test_scores_against_independent_ones(audited, model):

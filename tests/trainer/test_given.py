@@ -12,7 +12,7 @@ from transformers import AutoModelForTokenClassification, PreTrainedTokenizerFas
 from delta_trl.credit import Given, make_rule
 from delta_trl.credit.rule import TokenCreditError
 from delta_trl.credit.rules.given import bounds_of
-from delta_trl.report.token_log.texts import TokenTexts
+from delta_trl.policy.texts import TokenTexts
 
 from ..corpus import tiny
 from ..trainers import logged, response_advantages, rollout_with_environment, valid_tokens

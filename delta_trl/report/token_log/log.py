@@ -12,8 +12,8 @@ from accelerate.utils import gather_object
 from transformers import PreTrainedTokenizerBase, TrainerCallback
 
 from ...credit import Tokens
+from ...policy.texts import TokenTexts
 from .records import recorded_files, write_records
-from .texts import TokenTexts
 from .trackers import track
 
 

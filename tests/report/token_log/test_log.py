@@ -18,9 +18,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from delta_trl.commands.recipe import parse_recipe
+from delta_trl.policy.texts import TokenTexts
 from delta_trl.report.token_log.log import choose_rows
 from delta_trl.report.token_log.records import COMPLETIONS, recorded_files
-from delta_trl.report.token_log.texts import TokenTexts
 from delta_trl.report.token_log.trackers import track
 
 from ...corpus import tiny

@@ -48,3 +48,9 @@ class TokenTexts:
                 texts.append(after[len(before) :])
                 start, read = read, end
         return texts
+
+    def of_response(self, ids: list[int]) -> list[str | None]:
+        """As above, of the tokens that are not special; `None` for those that are."""
+        special = {*self._tokenizer.all_special_ids}
+        texts = iter(self.of_sequence([token for token in ids if token not in special]))
+        return [None if token in special else next(texts) for token in ids]
