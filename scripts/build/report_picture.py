@@ -1,7 +1,8 @@
 """
 A picture of a run's report: the verdict, the plots, and completions shaded by their credit.
 
-    delta-trl train --config recipes/quickstart/addition.yaml --max_steps 40 --log_token_credit 4 --output_dir outputs/quickstart
+    delta-trl train --config recipes/quickstart/addition.yaml --max_steps 40 --log_token_credit 4 \\
+        --output_dir outputs/quickstart
     python -m scripts.build.report_picture outputs/quickstart docs/report.png
 
 Needs a Chromium of the system and `pip install playwright pillow`.
