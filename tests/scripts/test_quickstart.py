@@ -47,7 +47,7 @@ def test_shortened_run_measures_before_and_after(tmp_path):
         assert (run["credit_seconds"] > 0) == (folder / "token_credit").exists() == (rule != "none")
         assert run["train_seconds"] > run["credit_seconds"]
         assert f"report   {folder / 'report.html'}" in lines
-        assert ('id="coefficients"' in (folder / "report.html").read_text()) == (rule != "none")
+        assert ('<details class="group"' in (folder / "report.html").read_text()) == (rule != "none")
 
     # a rule that has nothing to record; one of them fails, and both end
     again = run_quickstart(*short, "--token_credit", "fipo", "none", "--learning_rate", "fast")
