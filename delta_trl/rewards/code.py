@@ -24,8 +24,8 @@ BEGINS_AS_CODE = re.compile(
 )
 LITERALS = re.compile(r"#[^\n]*|\"\"\".*?\"\"\"|\'\'\'.*?\'\'\'|\"[^\"\n]*\"|'[^'\n]*'", re.DOTALL)
 DEFINED = re.compile(r"^(?:async +)?(?:def|class) +(\w+)", re.MULTILINE)
-CALLED = re.compile(r"(?<![\w.])(\w+)[ \t]*\(")
-BOUND = re.compile(r"\b(?:def|class) +(\w+)|(\w+)[ \t]*=(?!=)|\bimport\b([^\n]*)")
+CALLED = re.compile(r"(?<![\w.])(\w++)[ \t]*+\(")
+BOUND = re.compile(r"\b(?:def|class) +(\w+)|\b(\w++)[ \t]*+=(?!=)|\bimport\b([^\n]*)")
 
 
 class Fence(NamedTuple):

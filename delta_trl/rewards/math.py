@@ -5,8 +5,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from .grader.checks import FAILED, NOT_CHECKED, check_answers, get_pool
+from .grader.checks import NOT_CHECKED, check_answers, get_pool
 from .grader.extraction import Completions, content_text, extract_answer, extract_gold
+from .grader.forms import operations
 from .grader.normalization import normalize
 from .grader.numerals import exact
 from .inputs import known_golds
@@ -17,12 +18,11 @@ logger = logging.getLogger(__name__)
 
 METRICS: dict[str, str | tuple[str, ...]] = {  # share of the verdicts that begin so
     "timeouts": "timeout",
-    "failed_checks": FAILED[1:],
+    "failed_checks": ("crash", "memory", "error"),
     "unusable_gold": "unusable gold",
     "not_checked": NOT_CHECKED,
 }
 MISSING = frozenset(("None", "nan", "NaN", "N/A", "n/a", "null", "<NA>"))  # how a column's missing values are written
-OPERATION = re.compile(r"[+*/^!]|\w\s*-|\\(?:cdot|times|div|frac|sqrt|binom|i*int|sum)(?![A-Za-z])")
 WORDS = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}(?![A-Za-z])")
 
 
@@ -135,7 +135,7 @@ def is_copied(answer: str, gold: str, prompt: str | list[dict]) -> bool:
     """
     asked = prompt if isinstance(prompt, str) else "\n".join(map(content_text, prompt))
     formula, wanted, text = map(_formulas, (answer, gold, asked))
-    if exact(normalize(answer)) is not None or not OPERATION.search(formula) or formula == wanted:
+    if exact(normalize(answer)) is not None or not operations(formula) or formula == wanted:
         return False
     return re.search(rf"(?:^|[$,;:.?]){re.escape(formula)}(?:$|[$,;:.?=])", text) is not None
 

@@ -105,6 +105,12 @@ def test_program_of_a_completion(completion, program):
         lambda n: "<a" * (n // 2),
         lambda n: "<a> " * (n // 4) + "```",
         lambda n: "```" + "." * n,
+        lambda n: "```python\n" + "a" * n,
+        lambda n: "```python\n" + "a " * (n // 2),
+        lambda n: "```python\n" + "def " * (n // 4),
+        lambda n: "```python\n" + "import " * (n // 7),
+        lambda n: "```python\n" + '"' * n,
+        lambda n: "```python\n" + "'\"" * (n // 2),
     ],
 )
 def test_finding_the_program_takes_a_time_linear_in_the_text(completion):

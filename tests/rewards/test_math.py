@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from delta_trl.rewards import MathReward, code_reward, get_reward, math_reward, multiple_choice_reward
+from delta_trl.rewards import MathReward, get_reward, math_reward, multiple_choice_reward
 
 
 def test_columns_and_metrics():
@@ -51,12 +51,6 @@ def test_parts_of_messages():
     assert math_reward([[{"role": "assistant", "content": parts}], [{"content": None}]], ["4", "4"]) == [1.0, 0.0]
 
 
-def test_help_teaches():
-    for reward in (math_reward, code_reward):
-        assert ">>> " in reward.__doc__
-        assert "Args:" in reward.__doc__
-
-
 def test_lengths_must_agree():
     for reward in (math_reward, multiple_choice_reward):
         with pytest.raises(ValueError, match="zip"):
@@ -80,19 +74,6 @@ def test_trl_sees_what_is_async_and_how_it_is_called():
 
     assert not any(map(is_async_callable, (math_reward, MathReward())))
     assert get_callable_name(MathReward()) == "math_reward"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "ones 3+4=7 carry 0\n\\boxed{7}",
-        "so the sum is 3 +\n\n\\boxed{7}",
-        "\\boxed{7}\n- 3 is the first summand",
-        "Step 2\n$$\\boxed{7}$$",
-    ],
-)
-def test_a_box_on_a_line_of_its_own(text):
-    assert math_reward([text], ["7"]) == [1.0]
 
 
 @pytest.mark.parametrize("tag", ["<think>\n", "<reasoning>"])

@@ -43,8 +43,10 @@ class GraderProcess:
 
     Raises:
         WorkerError, OSError: If it does not start; another attempt may succeed.
-        RuntimeError: If it can never start; standard error has its traceback.
+        RuntimeError: If none has ever started; standard error has its traceback.
     """
+
+    has_started = False
 
     def __init__(self):
         arguments = [json.dumps([os.path.abspath(entry) for entry in sys.path]), str(os.getpid()), str(MEMORY_LIMIT)]
@@ -64,12 +66,13 @@ class GraderProcess:
             if self._receive(START_SECONDS) is None:
                 raise WorkerError(f"A reward worker was not ready within {START_SECONDS:.0f} s.")
         except EOFError:
-            if (status := self.kill()) > 0:
+            if (status := self.kill()) > 0 and not GraderProcess.has_started:
                 raise RuntimeError("A reward worker cannot start: its traceback is above.") from None
-            raise WorkerError(f"A reward worker was ended by signal {-status} before it was ready.") from None
+            raise WorkerError(f"A reward worker ended with status {status} before it was ready.") from None
         except BaseException:
             self.kill()
             raise
+        GraderProcess.has_started = True
 
     def _receive(self, seconds: float) -> str | None:
         """The next reply; `None` if none comes in that time. Raises EOFError if the process has ended."""

@@ -55,21 +55,21 @@ def run(job: dict) -> int:
     program.open_streams("")
     compare_empty_arrays()
     try:
-        suite = Suite.read([job["setup"], *job["units"]], job["entry_point"])
+        source = Source.read([job["setup"], *job["units"]], job["entry_point"])
     except Exception as error:  # the program is not loaded yet, so it is not the reason
         program.write_line({"unusable": str(error) or type(error).__name__})
         return 0
     os.chdir("/")  # nor is this
     solution = Nothing if job["without_program"] else functools.partial(handles.Program(LINK).ask, "load")
     results: list = []
-    report(passed=results, total=suite.total)
-    for result in suite.results(solution):
+    report(passed=results, total=source.total)
+    for result in source.results(solution):
         results.append(result)
-        report(passed=results, total=suite.total)
+        report(passed=results, total=source.total)
         if job["stop_at_failure"] and result is not True:
             return 0
     if job["without_program"] and not all(result is True for result in results):
-        list(suite.without_asserts().results(solution))  # goes on where an assert has ended the tests
+        list(source.without_asserts().results(solution))  # goes on where an assert has ended the tests
     if job["without_program"] and Nothing.refused:
         report(unusable=Nothing.refused[0])
     return 0
@@ -126,10 +126,10 @@ class UnusableError(Exception):
     """Tests that no program can pass, or that a wrong program could pass."""
 
 
-class Suite(NamedTuple):
+class Source(NamedTuple):
     """
-    Tests, and where each of their global names comes from. Only the tests decide this: a program that also defines
-    `isclose`, `Counter` or `all` does not replace theirs.
+    Tests that are code, and where each of their global names comes from. Only the tests decide this: a program that
+    also defines `isclose`, `Counter` or `all` does not replace theirs.
 
     Args:
         modules (`list[ast.Module]`): Their texts. The first is the setup.
@@ -146,7 +146,7 @@ class Suite(NamedTuple):
     others: dict[str, Any]
 
     @classmethod
-    def read(cls, texts: list[str], entry_point: str | None) -> "Suite":
+    def read(cls, texts: list[str], entry_point: str | None) -> "Source":
         """
         From the tests' source.
 
@@ -189,7 +189,7 @@ class Suite(NamedTuple):
     def total(self) -> int:
         return sum(len(functions) or 1 for functions in self.functions[1:])
 
-    def without_asserts(self) -> "Suite":
+    def without_asserts(self) -> "Source":
         """The same, where the condition of an assert does not matter."""
         return self._replace(modules=list(map(WithoutAsserts().visit, self.modules)))
 

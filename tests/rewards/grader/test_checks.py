@@ -87,9 +87,14 @@ def test_a_worker_killed_at_work_costs_nothing(pool):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("BOOTSTRAP", "import os; os.kill(os.getpid(), 9)"), ("sys.executable", "/no/such/python")],
+    [
+        ("BOOTSTRAP", "import os; os.kill(os.getpid(), 9)"),
+        ("BOOTSTRAP", "raise OSError('no memory')"),
+        ("sys.executable", "/no/such/python"),
+    ],
 )
-def test_an_outage_is_not_a_wrong_answer(new_pool, monkeypatch, name, value):
+def test_an_outage_is_not_a_wrong_answer(pool, new_pool, monkeypatch, name, value):
+    assert run(pool, ("1", "1")) == ["right"]
     monkeypatch.setattr(f"delta_trl.rewards.grader.checks.{name}", value)
     assert run(new_pool, ("1", "1")) == ["not checked"]
 
@@ -97,6 +102,7 @@ def test_an_outage_is_not_a_wrong_answer(new_pool, monkeypatch, name, value):
 def test_a_worker_that_cannot_import_says_why(new_pool, monkeypatch, capfd):
     broken = "import sys; sys.modules['math_verify'] = None\n" + checks.BOOTSTRAP
     monkeypatch.setattr(checks, "BOOTSTRAP", broken)
+    monkeypatch.setattr(GraderProcess, "has_started", False)
     with pytest.raises(RuntimeError, match="cannot start"):
         run(new_pool, ("1", "1"))
     assert "math_verify" in capfd.readouterr().err

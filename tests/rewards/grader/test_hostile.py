@@ -53,13 +53,6 @@ def test_extraction_is_quick(name, completion):
     assert seconds < 0.5, name
 
 
-def test_extraction_is_linear():
-    for unit in ["\\boxed{1} or ", "answer is ", "\\boxed{", "<answer>", "\\[ ", "Answer: not 1. "]:
-        _, short = work(extract_answer, unit * 5_000)
-        _, long = work(extract_answer, unit * 20_000)
-        assert long < 4 * 3 * short + 0.05, (unit, short, long)
-
-
 def test_this_process_stays_small(reward):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     reward([r"\boxed{\operatorname{zeros}(99999,99999)}", r"\boxed{(10^8)!}"], ["1", "1"])
