@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from delta_trl.credit import RULES, Credit, TokenCredit
+from delta_trl.credit import RULES, Credit, TokenCredit, make_rule
 from delta_trl.credit.rule import TokenCreditError
 from delta_trl.trainer.credit_rule import RULE_STATE, rule_name
 
@@ -66,5 +66,5 @@ def test_a_checkpoint_without_state_starts_the_rule_anew(make_trainer, tmp_path)
 
 
 def test_names_of_rules_differ():
-    names = {rule_name(kind()) for kind in set(RULES.values())}
-    assert len(names) == len(set(RULES.values()))
+    rules = [make_rule(name, {"source": "builtins.print"} if name == "given" else None) for name in RULES]
+    assert len(set(map(rule_name, rules))) == len(RULES)
