@@ -38,6 +38,7 @@ SECONDS, PROCESSES = 1800, 100  # for the tests of one mutant: one that starts w
 # What is tested by the tests of other packages, in this order
 TESTED_BY = {
     "arguments": ("commands",),
+    "credit": ("credit", "trainer"),
     "policy": ("policy", "trainer", "credit", "commands"),
     "sandbox": ("sandbox", "rewards"),
     "cli.py": ("commands", "evaluation"),
