@@ -41,7 +41,7 @@ BUDGET = {
     "files": 80,
     "policy": 850,
     "report": 1400,
-    "rewards": 2437,
+    "rewards": 2434,
     "sandbox": 3460,
     "trainer": 1930,
     "version": 10,
