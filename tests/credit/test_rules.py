@@ -10,6 +10,7 @@ from trl import GRPOConfig
 from delta_trl.credit import (
     FIPO,
     DelTA,
+    FullGradients,
     HiddenStates,
     RandomCredit,
     Selected,
@@ -20,6 +21,7 @@ from delta_trl.credit import (
     Tokens,
     WithinSide,
 )
+from delta_trl.credit.tokens import PolicyOutputs
 from delta_trl.policy.standalone import group_advantages
 
 from ..documented import defaults
@@ -62,6 +64,51 @@ def test_what_tokens_know():
     assert [name for name in ("log_probs", "entropies", "hidden") if tokens.knows(name)] == [*known]
     with pytest.raises(RuntimeError, match="of_micro_batch"):
         _ = tokens.entropies
+
+
+class StandIn:
+    """A policy of three responses of 5, 0 and 4 tokens. Keeps what it was asked for."""
+
+    model, dtype, micro_batch_size = torch.nn.Linear(1, 1), None, 1
+
+    def __init__(self):
+        self.asked = []
+
+    def outputs(self, hidden):
+        self.asked.append(hidden)
+        values = torch.full((3, 5), float(len(self.asked)))
+        return PolicyOutputs(values, 10 * values, HiddenStates([torch.ones(9, 2)]) if hidden else None)
+
+    def log_probs_at(self, rows, length):
+        self.asked.append((rows.tolist(), length))
+        return torch.arange(15.0).view(3, 5)[rows, :length]
+
+
+def test_one_forward_pass_gives_all_that_it_can(responses):
+    policy = StandIn()
+    tokens = Tokens(torch.zeros(3, 5).long(), responses.mask, torch.tensor([1.0, 2.0, -1.0]), policy=policy)
+    assert tokens.entropies.tolist() == [10] * 9
+    assert tokens.old_log_probs.tolist() == [1] * 9
+    assert policy.asked == [False]
+    assert tokens.hidden.shape == (9, 2)
+    assert tokens.log_probs.tolist() == [1] * 9  # what is known stays
+    assert policy.asked == [False, True]
+    assert tokens.log_probs_at(torch.tensor([2, 1])).tolist() == [10, 11, 12, 13]
+    assert tokens.log_probs_at(torch.tensor([1])).tolist() == []
+    assert policy.asked[2:] == [([2, 1], 4), ([1], 1)]
+
+
+def test_exact_gradients_leave_out_responses_without_advantage():
+    """And without tokens. The longest comes first."""
+    mask = torch.arange(5) < torch.tensor([4, 0, 5])[:, None]
+    for advantages, rows in (([1.0, 2.0, -1.0], [2, 0]), ([1.0, 2.0, 0.0], [0])):
+        tokens = Tokens(torch.arange(15).view(3, 5), mask, torch.tensor(advantages), policy=StandIn())
+        gradients = FullGradients.of(tokens)
+        assert gradients.n_batches == len(rows)
+        seen = torch.cat([gradients.log_probs_of(i) for i in range(len(rows))])
+        assert tokens.ids[gradients.tokens].tolist() == seen.tolist()
+        assert set(tokens.row[gradients.tokens].tolist()) == set(rows)
+        assert tokens.policy.asked == [([row], len(mask[row].nonzero())) for row in rows]
 
 
 def test_flat_and_padded_undo_each_other(responses):
