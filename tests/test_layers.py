@@ -42,7 +42,7 @@ BUDGET = {
     "files": 80,
     "policy": 810,
     "report": 1000,
-    "rewards": 2440,
+    "rewards": 2410,
     "sandbox": 2980,
     "trainer": 1870,
     "version": 10,
