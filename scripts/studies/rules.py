@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 
 import torch
 
@@ -17,6 +18,7 @@ class Labels:
     def __init__(self):
         self.ids: list[list[int]] = []
         self.mistakes: list[int | None] = []
+        self.offsets: list[int | None] = []  # the characters before them
 
     def of_rows(self, tokens: Tokens) -> torch.Tensor:  # (B,)
         """Index of each row's first wrong token, -1 without one."""
@@ -42,10 +44,31 @@ def labelled(reward: Callable, task: Task, tokenizer) -> Callable:
             first_mistake(right[prompt], tokenizer.convert_ids_to_tokens(ids))
             for prompt, ids in zip(prompts, completion_ids, strict=True)
         ]
+        LABELS.offsets = [
+            None if mistake is None else len(tokenizer.decode(ids[:mistake], skip_special_tokens=True))
+            for ids, mistake in zip(completion_ids, LABELS.mistakes, strict=True)
+        ]
         return reward(completions=completions, prompts=prompts, **columns)
 
     labelled_reward.__name__ = reward.__name__
     return labelled_reward
+
+
+def first_mistakes(completion_ids, **columns) -> list[list[float]]:
+    """A source of weights for `given`: the first wrong token counts ten times."""
+    return [
+        [10.0 if i == mistake else 1.0 for i in range(len(ids))]
+        for ids, mistake in zip(completion_ids, LABELS.mistakes, strict=True)
+    ]
+
+
+def right_lines(completions, **columns) -> list[list[tuple[int, int, float]]]:
+    """A source of step rewards for `given`: 1 for each line before the first mistake, 0 for the others."""
+    found = []
+    for text, mistake in zip(completions, LABELS.offsets, strict=True):
+        ends = list(accumulate(map(len, text.splitlines(keepends=True))))
+        found.append([(a, b, float(mistake is None or b <= mistake)) for a, b in pairwise([0, *ends])])
+    return found
 
 
 def with_mean_one(weights: torch.Tensor, sides: torch.Tensor) -> torch.Tensor:  # (N,), (2, N) -> (N,)

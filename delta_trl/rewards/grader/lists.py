@@ -16,7 +16,8 @@ RATIO = re.compile(":")
 EQUALS = re.compile(r"(?<![<>!:])=(?!=)")
 INEQUALITY = re.compile(r"<|>|\\(?:le|ge|neq)(?![A-Za-z])")
 NAME = re.compile(r"[A-Za-z](?:'|_\s*(?:\{\w+\}|\w))?|\\[a-z]+(?:_\s*\w)?|[a-z]\([a-z\d]\)")
-BRACKETS = {"(": ")", "[": "]", "\\lbrace": "\\rbrace", "\\langle": "\\rangle"}
+BRACKETED = re.compile(r"(\(|\[|\\lbrace|\\langle)(.*)(\)|\]|\\rbrace|\\rangle)", re.DOTALL)
+BRACKETS = {"()", "[]", "(]", "[)", "\\lbrace\\rbrace", "\\langle\\rangle"}
 # Brackets of the gold and of the answer that may differ
 LOOSE = {("", "()"), ("", "[]"), ("", "\\lbrace\\rbrace"), ("()", ""), ("\\lbrace\\rbrace", "")}
 
@@ -24,15 +25,11 @@ LOOSE = {("", "()"), ("", "[]"), ("", "\\lbrace\\rbrace"), ("()", ""), ("\\lbrac
 def read_list(text: str) -> tuple[str, list[str]]:
     """Brackets and elements. Brackets are "" for a bare list and for a single value."""
     text = text.strip()
-    for left, right in BRACKETS.items():
-        for close in {right, ")", "]"} if left in "([" else {right}:
-            inner = text[len(left) : -len(close)]
-            if text.startswith(left) and text.endswith(close) and len(text) > len(left) and is_balanced(inner):
-                elements = split_elements(inner)
-                if len(elements) > 1 or left == "\\lbrace":
-                    if left == "\\langle" or (left == "[" and close == "]" and len(elements) > 2):
-                        return "()", elements  # vectors
-                    return left + close, elements
+    if (match := BRACKETED.fullmatch(text)) and is_balanced(match[2]):
+        brackets, elements = match[1] + match[3], split_elements(match[2])
+        if brackets in BRACKETS and (len(elements) > 1 or match[1] == "\\lbrace"):
+            is_vector = match[1] == "\\langle" or (brackets == "[]" and len(elements) > 2)
+            return "()" if is_vector else brackets, elements
     if len(terms := split_top_level(text, RATIO)) > 2:
         return ":", terms
     return "", split_elements(text)

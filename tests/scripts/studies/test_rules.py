@@ -73,3 +73,17 @@ def test_labels_are_the_first_mistakes_of_the_completions_in_their_order():
         assert mistake == first_mistake(right_tokens(task, problem), tokenizer.convert_ids_to_tokens(row))
         assert grade == 1 or mistake is not None  # two mistakes may cancel, but none of the losers has none
     assert 3 < sum(m is None for m in study_rules.LABELS.mistakes) < 17
+
+    # as evidence from outside: every line before the first mistake is right
+    weights = study_rules.first_mistakes(completion_ids=ids)
+    for text, row, mistake, spans, of_row in zip(
+        texts, ids, study_rules.LABELS.mistakes, study_rules.right_lines(texts), weights, strict=True
+    ):
+        assert [text[a:b] for a, b, _ in spans] == text.splitlines(keepends=True)
+        right = [value for _, _, value in spans]
+        assert right == sorted(right, reverse=True)
+        assert all(right) is (mistake is None)
+        assert of_row == [10.0 if i == mistake else 1.0 for i in range(len(row))]
+        if mistake is not None:
+            before = tokenizer.decode(row[:mistake], skip_special_tokens=True)
+            assert sum(right) == before.count("\n")
