@@ -63,6 +63,17 @@ def test_spans_in_a_recipe(make_trainer, rollout):
     assert len(logged(trainer, "loss")) == 2
 
 
+def test_no_spans_at_all(make_trainer, rollout):
+    """As of a completion without text. Not an error: it would end a long run."""
+    batch = rollout(
+        make_trainer(
+            trainer_options={"token_credit": Given(lambda completions, **_: [[] for _ in completions], outside=0.5)}
+        )
+    )
+    valid = batch["completion_mask"].bool()
+    assert (batch["token_coefficients"][valid] == 0.5).all()
+
+
 def page(name: str) -> dict:
     """An example of docs/token_credit.md, run as a module."""
     namespace: dict = {}

@@ -125,7 +125,7 @@ class Given(TokenCredit):
             bounds_of(texts),
             len("".join(filter(None, texts))),
         )
-        numbers = all(isinstance(value, Real) for value in given)
+        numbers = len(given) > 0 and all(isinstance(value, Real) for value in given)
         if numbers and len(given) != len(texts):
             raise TokenCreditError(f"{name}: {len(given)} numbers for {len(texts)} tokens.")
         spans = []
