@@ -21,10 +21,14 @@ from accelerate import PartialState
 from accelerate.utils import DistributedType
 from datasets import Dataset
 from peft import LoraConfig
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp._fully_shard._fsdp_common import TrainingState
+from torch.distributed.tensor import DTensor
 from transformers import Trainer, TrainerState
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.cli import main as command_line
+from delta_trl.credit.gradients import full
 from delta_trl.report.token_log.records import FOLDER
 from tests.corpus import tiny
 
@@ -217,6 +221,21 @@ def let_fsdp_run_on_cpu():
     PartialState.__init__ = init
 
 
+def leave_the_head_s_group_as_torch_2_11_does():
+    """There, the group of an LM head that TRL does not call counts as running after a forward."""
+    reshard = full._reshard
+
+    def of_torch_2_11(model):
+        for module in model.modules():
+            group = module._get_fsdp_state()._fsdp_param_group if isinstance(module, FSDPModule) else None
+            if group is not None and not group._reshard_after_forward:
+                group._training_state = TrainingState.FORWARD
+        reshard(model)
+        assert all(isinstance(p, DTensor) for p in model.parameters() if p.requires_grad)
+
+    full._reshard = of_torch_2_11
+
+
 def let_deepspeed_do_without_a_compiler():
     """On a CPU it compiles sums in shared memory, which takes a minute. Without them it takes gloo's."""
     from deepspeed.ops import __compatible_ops__ as can_be_built
@@ -227,6 +246,7 @@ def let_deepspeed_do_without_a_compiler():
 if __name__ == "__main__":
     if sys.argv[3:4] in ([], ["cpu"]) and sys.argv[2] == "fsdp2":
         let_fsdp_run_on_cpu()
+        leave_the_head_s_group_as_torch_2_11_does()
     if sys.argv[3:4] in ([], ["cpu"]) and sys.argv[2] in ("zero2", "zero3"):
         let_deepspeed_do_without_a_compiler()
     main(Path(sys.argv[1]), *sys.argv[2:])

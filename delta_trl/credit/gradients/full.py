@@ -242,9 +242,14 @@ def _accumulator(parameter: torch.Tensor) -> torch.dtype:
 
 
 def _reshard(model: nn.Module) -> None:
-    """FSDP2 keeps some parameters whole between forwards. These would not show that their shards have been moved."""
+    """
+    FSDP2 keeps some parameters whole between forwards. These would not show that their shards have been moved. In
+    torch 2.11, the LM head's group counts as running after a forward, for TRL does not call that module: it is
+    sharded again only if that is asked for after every forward.
+    """
     for module in model.modules():
         if isinstance(module, FSDPModule):
+            module.set_reshard_after_forward(True, recurse=False)
             module.reshard()
 
 
