@@ -96,20 +96,22 @@ def order_by_length(lengths: torch.Tensor, order: torch.Tensor, size: int, per_s
     return torch.cat(result)
 
 
-def pieces(mask: torch.Tensor, order: torch.Tensor, size: int, multiple: int) -> list[Piece]:
+def pieces(mask: torch.Tensor, order: torch.Tensor, size: int, multiple: int, prompt: int) -> list[Piece]:
     """
     The micro-batches of a scoring call without common padding, the widest first: it shows how much memory they take.
+    Kernels that a GPU prepares for each new shape would be prepared in every step if widths were exact.
 
     Args:
         mask (`torch.Tensor` of shape `(B, T)`): 0 at padding.
         order (`torch.Tensor` of shape `(B,)`): The rows, `size` after `size` together.
         size (`int`): Rows in a micro-batch.
-        multiple (`int`): Widths are multiples of this, where T is, too.
+        multiple (`int`): Prompt and completion together have a multiple of this many columns, or T of completion.
+        prompt (`int`): Columns of the prompts.
     """
     lengths, T = used(mask), mask.size(1)
     together = order.split(size)
     longest = torch.stack([lengths[rows].max() for rows in together]).tolist()
-    widths = [min(T, -(-max(1, length) // multiple) * multiple) for length in longest]
+    widths = [min(T, -(-(prompt + max(1, length)) // multiple) * multiple - prompt) for length in longest]
     return sorted(map(Piece, together, widths), key=lambda piece: -piece.width)
 
 

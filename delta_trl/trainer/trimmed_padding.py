@@ -1,5 +1,6 @@
 """Micro-batches without unnecessary padding, for any `GRPOTrainer`; `policy/padding.py` has the parts."""
 
+import math
 from contextlib import nullcontext
 from functools import partial
 
@@ -68,7 +69,7 @@ class TrimmedPadding(GRPOTrainer):
             mask = attention_mask[:, -logits_to_keep:]
             is_rollout = batch_size is not None and len(mask) == self._rollout_size
             order = self._order(mask) if is_rollout else torch.arange(len(mask), device=mask.device)
-            plan = pieces(mask, order, batch_size or len(mask), self.args.pad_to_multiple_of or 1)
+            plan = pieces(mask, order, batch_size or len(mask), self._multiple(), input_ids.size(1) - mask.size(1))
 
             def score_piece(piece, *args, **others):
                 self._piece = piece
@@ -97,6 +98,10 @@ class TrimmedPadding(GRPOTrainer):
 
     def _cuts(self, input_ids: torch.Tensor) -> bool:
         return self.model.training and input_ids.size(1) <= (self._widest_cut or 0)
+
+    def _multiple(self) -> int:
+        """Columns of a micro-batch are a multiple of this. It leaves some 64 widths for all micro-batches of a run."""
+        return math.lcm(self.args.pad_to_multiple_of or 1, max(1, (self.args.max_completion_length or 0) // 64))
 
     def _order(self, mask: torch.Tensor) -> torch.Tensor:
         """The order of a rollout batch's rows (B,) in its micro-batches, from the mask (B, T) of its completions."""

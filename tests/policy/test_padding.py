@@ -14,15 +14,15 @@ masks = st.integers(1, 9).flatmap(
 )
 
 
-@given(masks, st.integers(1, 5), st.integers(1, 4))
+@given(masks, st.integers(1, 5), st.integers(1, 4), st.integers(1, 6))
 @settings(deadline=None)
-def test_pieces_hold_every_row_and_every_token(mask, size, multiple):
+def test_pieces_hold_every_row_and_every_token(mask, size, multiple, prompt):
     order = order_by_length(used(mask), torch.randperm(len(mask)), size, 2)
     seen, widths = [], []
-    for rows, width in pieces(mask, order, size, multiple):
+    for rows, width in pieces(mask, order, size, multiple, prompt):
         assert len(rows) <= size
         assert mask[rows, :width].sum() == mask[rows].sum()
-        assert 1 <= width == mask.size(1) or width % multiple == 0
+        assert 1 <= width == mask.size(1) or (prompt + width) % multiple == 0
         widths.append(width)
         seen += rows.tolist()
     assert sorted(seen) == list(range(len(mask)))
