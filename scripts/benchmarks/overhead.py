@@ -2,7 +2,9 @@
 Measures what token credit costs: DeltaGRPOTrainer and GRPOTrainer take turns in one process, on the same rollouts.
 
 Generation is replaced by fixed random completions. The rest of a step is scoring, rewards, coefficients and
-optimisation. Models have random weights. Reports medians over all timed rollout batches, with quartiles. On a machine
+optimisation. Models have random weights. The lengths of all rollout batches come twice, and the second time counts: a
+GPU prepares kernels for each new shape. Reports medians over all timed rollout batches, with quartiles, and the median
+of the first time, when the trainer also warms up. On a machine
 without a GPU, seconds are processor time, and all variants compute log-probs of completions alone, which GRPOTrainer
 does by itself on a GPU only. Memory is the peak during training: the resident set, with a GPU the allocated memory.
 Ratios are those of the policy to the one that was scored, before any update: of all tokens, the share outside .9 to
@@ -64,7 +66,8 @@ VARIANTS = {
     "cpu cache": {"hidden_state_cache": "cpu"},
     **{name: {"token_credit_kwargs": {"token_gradient": name}} for name in ("topk_hidden", "lm_head", "full")},
 }
-VARIANTS |= {name: {"token_credit": name} for name in RULES if name not in VARIANTS}  # with their defaults
+# with their defaults; what `given` costs is up to its source
+VARIANTS |= {name: {"token_credit": name} for name in RULES if name not in (*VARIANTS, "given")}
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ class Setup:
     tokens: int = 256
     lengths: str = "equal"  # or lognormal, with a median of 0.15 `tokens`
     micro_batch: int = 0  # completions; by default half of the rollout batch
-    rollouts: int = 2  # timed rollout batches; one more warms up
+    rollouts: int = 2  # timed rollout batches; as many warm up
     dtype: str = "float32"
     attention: str = "sdpa"
     lora: bool = False  # adapters of rank 16 on all linear layers
@@ -113,7 +116,7 @@ def make_trainer(setup: Setup, variant: str, mode: str, folder: str) -> GRPOTrai
     on_gpu = torch.cuda.is_available()
 
     def fixed_rollouts(prompts, trainer):
-        seed, n = trainer.state.global_step, len(prompts)
+        seed, n = trainer.state.global_step // MODES[mode] % setup.rollouts, len(prompts)
         drawn = torch.randint(2, config.vocab_size, (n, setup.tokens), generator=torch.Generator().manual_seed(seed))
         ids = [row[:length] for row, length in zip(drawn.tolist(), setup.draw_lengths(seed)[:n], strict=True)]
         logprobs = [[-1.0] * len(row) for row in ids]
@@ -141,7 +144,7 @@ def make_trainer(setup: Setup, variant: str, mode: str, folder: str) -> GRPOTrai
         gradient_accumulation_steps=micro_batches // MODES[mode],
         num_generations=8,
         max_completion_length=setup.tokens,
-        max_steps=(setup.rollouts + 1) * MODES[mode],
+        max_steps=2 * setup.rollouts * MODES[mode],
         logging_steps=1,
         save_strategy="no",
         report_to="none",
@@ -232,7 +235,7 @@ def log_probs_of_completions_alone():
 
 
 def visit(setup: Setup, variant: str, mode: str) -> dict:
-    """Measure one trainer, each rollout batch but the first, which warms up; free its memory."""
+    """Measure one trainer, each rollout batch at its second time; free the trainer's memory."""
     result, n = {}, MODES[mode]
     with tempfile.TemporaryDirectory() as folder:
         trainer = make_trainer(setup, variant, mode, folder)
@@ -242,15 +245,16 @@ def visit(setup: Setup, variant: str, mode: str) -> dict:
             trainer.remove_callback(PrinterCallback)
             with peak_memory(result), log_probs_of_completions_alone():
                 trainer.train()
-            result["seconds"] = [sum(steps.steps[i : i + n]) for i in range(0, len(steps.steps), n)][1:]
-            result["tokens"] = [sum(setup.draw_lengths(n * (i + 1))) for i in range(setup.rollouts)]
+            seconds = [sum(steps.steps[i : i + n]) for i in range(0, len(steps.steps), n)]
+            result["first"], result["seconds"] = seconds[: setup.rollouts], seconds[setup.rollouts :]
+            result["tokens"] = [sum(setup.draw_lengths(seed)) for seed in range(setup.rollouts)]
             if steps.log_ratios:
                 ratios = torch.cat(steps.log_ratios)
                 outside = ((ratios.exp() - 1).abs() > 0.1).float().mean().item()
                 result["ratios"] = {"outside": outside, "largest_log": ratios.abs().max().item()}
             for name in ("seconds", "extra_forward_passes"):
                 logged = [entry[f"credit/{name}"] for entry in trainer.state.log_history if f"credit/{name}" in entry]
-                result[f"credit/{name}"] = logged[1:]
+                result[f"credit/{name}"] = logged[setup.rollouts :]
             return result
         finally:
             del trainer, steps  # before the next one is made
@@ -266,6 +270,7 @@ def summarize(runs: list[dict]) -> dict:
     ratios = [run["ratios"] for run in runs if "ratios" in run]
     return {
         "seconds": spread(seconds),
+        "first_seconds": statistics.median(value for run in runs for value in run["first"]),
         "tokens_per_second": sum(sum(run["tokens"]) for run in runs) / sum(seconds),
         "credit_seconds": statistics.median(credit) if credit else 0.0,
         "extra_forward_passes": max(passes, default=0),
@@ -276,7 +281,16 @@ def summarize(runs: list[dict]) -> dict:
 
 def table(results: dict) -> str:
     """Of results by mode or case, then by variant."""
-    columns = ["", "variant", "s per rollout batch", "quartiles", "× GRPO", "tokens/s", "coefficients, s"]
+    columns = [
+        "",
+        "variant",
+        "s per rollout batch",
+        "quartiles",
+        "× GRPO",
+        "the first time",
+        "tokens/s",
+        "coefficients, s",
+    ]
     columns += ["extra passes", "peak MB", "ratios outside .9 to 1.1", "largest log-ratio"]
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for case, variants in results.items():
@@ -286,6 +300,7 @@ def table(results: dict) -> str:
             ratios = "{outside:.4f} | {largest_log:.2g}".format(**r["ratios"]) if r["ratios"] else " | "
             lines.append(
                 f"| {case} | {name} | {median:.3f} | {low:.3f} to {high:.3f} | {median / base:.2f} | "
+                f"{r['first_seconds']:.3f} | "
                 f"{r['tokens_per_second']:.0f} | {r['credit_seconds']:.3f} | {r['extra_forward_passes']:.0f} | "
                 f"{r['peak_memory_mb']:.0f} | {ratios} |"
             )

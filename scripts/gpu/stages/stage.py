@@ -11,7 +11,7 @@ from typing import Any
 
 
 ROOT = Path(__file__).resolve().parents[3]
-STAGES = {"tests": 4.0, "language": 10.0, "overhead": 8.0}  # minutes on an H200; README.md says what each settles
+STAGES = {"tests": 4.0, "ratios": 2.0, "language": 10.0, "overhead": 8.0}  # minutes; README.md says what each settles
 PACKAGES = ("torch", "transformers", "trl", "accelerate", "datasets", "math-verify", "peft")
 PACKAGES = (*PACKAGES, "deepspeed", "flash-attn", "kernels", "liger-kernel", "vllm")
 
@@ -54,6 +54,10 @@ class Stage:
     def left(self) -> float:
         """Seconds until the deadline."""
         return self.deadline - time.time()
+
+    def leave_out(self, what: str) -> None:
+        if what not in self.left_out:
+            self.left_out.append(what)
 
     def go_on(self) -> bool:
         """Take over the results of an earlier run with the same settings; returns whether there is one."""

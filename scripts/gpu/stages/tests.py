@@ -18,7 +18,7 @@ def run(stage: Stage) -> None:
         try:
             process.wait(max(1, stage.left() - 15))
         except subprocess.TimeoutExpired:
-            stage.left_out.append("tests after the last one that is listed: no time was left")
+            stage.leave_out("tests after the last one that is listed: no time was left")
         finally:  # an interrupted pytest still says what it has done
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
