@@ -64,12 +64,17 @@ class TrimmedPadding(GRPOTrainer):
     ):
         score = super()._get_per_token_logps_and_entropies
         with only_labels_in_lm_head(self.accelerator.device) if self.trim_padding else nullcontext():
-            if not self._cuts(input_ids) or has_images(options):
+            cuts = self.model.training and input_ids.size(1) <= (self._widest_cut or 0)
+            if not cuts or has_images(options):
                 return score(model, input_ids, attention_mask, logits_to_keep, batch_size, **options)
             mask = attention_mask[:, -logits_to_keep:]
             is_rollout = batch_size is not None and len(mask) == self._rollout_size
             order = self._order(mask) if is_rollout else torch.arange(len(mask), device=mask.device)
-            plan = pieces(mask, order, batch_size or len(mask), self._multiple(), input_ids.size(1) - mask.size(1))
+            # some 64 widths for all micro-batches of a run
+            multiple = math.lcm(
+                self.args.pad_to_multiple_of or 1, max(1, (self.args.max_completion_length or 0) // 64)
+            )
+            plan = pieces(mask, order, batch_size or len(mask), multiple, input_ids.size(1) - mask.size(1))
 
             def score_piece(piece, *args, **others):
                 self._piece = piece
@@ -95,13 +100,6 @@ class TrimmedPadding(GRPOTrainer):
         whole = in_order(self._buffered_inputs, place[self._order(mask[place])])
         self._buffered_inputs = split_tensor_dict(whole, self.args.steps_per_generation)
         return self._buffered_inputs[self._step % self.args.steps_per_generation]
-
-    def _cuts(self, input_ids: torch.Tensor) -> bool:
-        return self.model.training and input_ids.size(1) <= (self._widest_cut or 0)
-
-    def _multiple(self) -> int:
-        """Columns of a micro-batch are a multiple of this. It leaves some 64 widths for all micro-batches of a run."""
-        return math.lcm(self.args.pad_to_multiple_of or 1, max(1, (self.args.max_completion_length or 0) // 64))
 
     def _order(self, mask: torch.Tensor) -> torch.Tensor:
         """The order of a rollout batch's rows (B,) in its micro-batches, from the mask (B, T) of its completions."""
