@@ -1,6 +1,7 @@
 import gc
 import importlib.metadata
 import os
+import tempfile
 from functools import cache, partial
 
 import pytest
@@ -13,6 +14,8 @@ settings.load_profile("quick")
 # Before torch is imported, and for the processes that tests start: on busy cores, threads that wait for each other
 # make models as small as these many times slower.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+TRACKIO = tempfile.TemporaryDirectory()
+os.environ["TRACKIO_DIR"] = TRACKIO.name  # which it reads when it is imported
 # accelerate asks in every optimiser step which packages there are, and reads a file for each
 importlib.metadata.metadata = cache(importlib.metadata.metadata)
 

@@ -114,8 +114,7 @@ class TrimmedPadding(GRPOTrainer):
 
     def _may_exchange_rows(self) -> bool:
         """Whether rows may change places within an optimiser step: not if any value is a mean over a micro-batch."""
-        args = self.args
-        steps, accumulated = args.steps_per_generation, args.gradient_accumulation_steps
+        steps, accumulated = self.args.steps_per_generation, self.args.gradient_accumulation_steps
         whole_steps = steps % accumulated == 0 or accumulated % steps == 0
         entropy = self.top_entropy_quantile < 1 or self._entropy_bonus_enabled
         means = self.loss_type == "bnpo" or entropy or self.aux_loss_enabled or overridden(type(self), LOSSES)

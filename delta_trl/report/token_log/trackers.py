@@ -1,28 +1,37 @@
-"""Recorded token credit for those experiment trackers of `report_to` that show tables, on the main process."""
+"""Recorded token credit for those experiment trackers of `report_to` that show texts, on the main process."""
 
 from importlib import import_module
 
 import pandas as pd
+
+from ..heatmap import token_heatmap
 
 
 EXTREMES = 5  # tokens listed with the highest and the lowest coefficients
 
 
 def track(rows: list[dict], step: int, trainer) -> None:
-    """Send the recorded completions of a rollout batch to wandb and trackio, as far as they are in use."""
-    for name in {"wandb", "trackio"} & set(trainer.args.report_to):  # trackio has the functions of wandb
-        tracker = import_module(name)
-        if name == "trackio" or tracker.run is not None:
-            table = tracker.Table(dataframe=pd.DataFrame([_summary(row, step) for row in rows]))
-            tracker.log({"token_credit": table, "train/global_step": step})
+    """Send the recorded completions of a rollout batch to W&B and Trackio, as far as they are in use."""
+    trackers, entry = trainer.args.report_to, {"train/global_step": step}
+    if "wandb" in trackers and (wandb := import_module("wandb")).run is not None:
+        table = pd.DataFrame([{"step": step, **_summary(row)} for row in rows])
+        wandb.log({"token_credit": wandb.Table(dataframe=table), **entry})
+    if "trackio" in trackers:
+        trackio = import_module("trackio")
+        traces = [trackio.Trace(_messages(row), metadata=_summary(row)) for row in rows]
+        shaded = "<hr>".join(token_heatmap(row["tokens"], row["coefficients"]).html for row in rows)
+        trackio.log({"token_credit": traces, "token_credit_shaded": trackio.Html(shaded), **entry})
 
 
-def _summary(row: dict, step: int) -> dict:
+def _messages(row: dict) -> list[dict]:
+    return [{"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": row["completion"]}]
+
+
+def _summary(row: dict) -> dict:
     """A completion with the tokens of the highest and the lowest coefficients."""
     ranked = sorted(zip(row["coefficients"], row["tokens"], strict=True), key=lambda pair: -pair[0])
     listed = [f"{text!r} {coefficient:.2f}" for coefficient, text in ranked]
     return {
-        "step": step,
         **{name: row[name] for name in ("prompt", "completion", "reward", "advantage")},
         "mean_token_coefficient": sum(row["coefficients"]) / max(len(row["coefficients"]), 1),
         "highest": ", ".join(listed[:EXTREMES]),

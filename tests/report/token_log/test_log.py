@@ -1,7 +1,9 @@
 """Recorded token credit: the files hold what was trained on, also after a kill and a resume."""
 
 import json
+import os
 import shutil
+import sqlite3
 import sys
 from collections import Counter
 from pathlib import Path
@@ -286,17 +288,33 @@ def test_in_a_recipe(tmp_path, value, expected):
 # --- trackers ---
 
 
-@pytest.mark.parametrize("name", ["wandb", "trackio"])
-def test_a_table_for_trackers(monkeypatch, name):
-    """Of a tracker as far as it is used here: neither is installed everywhere."""
+def test_a_table_for_wandb(monkeypatch):
+    """Of W&B as far as it is used here: it is not installed."""
     logged = []
     tracker = SimpleNamespace(run=object(), Table=lambda dataframe: dataframe, log=logged.append)
-    monkeypatch.setitem(sys.modules, name, tracker)
+    monkeypatch.setitem(sys.modules, "wandb", tracker)
     rows = [runs.completion(["a", "b"], coefficients=[0.5, 1.1]), runs.completion([])]
-    track(rows, 3, SimpleNamespace(args=SimpleNamespace(report_to=[name, "tensorboard"])))
+    track(rows, 3, SimpleNamespace(args=SimpleNamespace(report_to=["wandb", "tensorboard"])))
     [entry] = logged
     assert entry["train/global_step"] == 3
     full, empty = entry["token_credit"].to_dict("records")
     assert (full["completion"], full["highest"], full["lowest"]) == ("ab", "'b' 1.10, 'a' 0.50", "'a' 0.50, 'b' 1.10")
     assert full["mean_token_coefficient"] == pytest.approx(0.8)
     assert empty["mean_token_coefficient"] == 0
+
+
+def test_traces_and_shaded_tokens_for_trackio(make_trainer, tmp_path):
+    """A training that reports to it, read back from its database."""
+    folder = Path(os.environ["TRACKIO_DIR"])
+    options = {"report_to": "trackio", "project": "p", "log_token_credit": 1, "log_token_credit_completions": 4}
+    make_trainer(**options, max_steps=1).train()
+    [path] = folder.glob("*.db")
+    with sqlite3.connect(path) as database:
+        traces = database.execute("select step, messages, metadata from traces").fetchall()
+    rows = pq.read_table(recorded_files(tmp_path / "run")[0]).to_pylist()
+    assert len(traces) == len(rows) == 4
+    for (_, messages, metadata), row in zip(traces, rows, strict=True):
+        assert [one["content"] for one in json.loads(messages)] == [row["prompt"], row["completion"]]
+        assert json.loads(metadata)["reward"] == row["reward"]
+    [page] = folder.rglob("*.html")
+    assert page.read_text().count('class="tokens"') == 4
