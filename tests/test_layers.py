@@ -41,7 +41,7 @@ BUDGET = {
     "evaluation": 840,
     "files": 80,
     "policy": 810,
-    "report": 1000,
+    "report": 1010,
     "rewards": 2410,
     "sandbox": 2980,
     "trainer": 1870,
