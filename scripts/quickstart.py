@@ -33,7 +33,7 @@ RULES = ["none", "delta", "side_weights"]
 TRAIN = "train --config recipes/quickstart/addition.yaml --num_completions_to_print 0"
 # one completion of each test problem, sampled as in training
 EVALUATE = "--eval_dataset_name recipes/quickstart/test.jsonl --eval_strategy steps --eval_steps 0.5"
-EVALUATE += " --eval_on_start true --num_generations_eval 1 --per_device_eval_batch_size 512"
+EVALUATE += " --eval_on_start true --num_generations_eval 1 --per_device_eval_batch_size 256"
 # what training prints of a rollout batch, and of an evaluation
 ACCURACY = "eval_rewards/math_reward/mean"
 LINE = re.compile(rf"'(reward|{ACCURACY})': '?([\d.]+)")
