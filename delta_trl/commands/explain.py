@@ -35,7 +35,7 @@ class ExplainArguments(ModelArguments):
             Where the records and the report go. They replace those that this command wrote there before; the folder
             of a training run is refused.
         rule (`str`, *optional*, defaults to `"delta"`):
-            As `token_credit` in recipes, options after a colon: `delta:token_gradient=lm_head` or
+            One rule, as `token_credit` in recipes, options after a colon: `delta:token_gradient=lm_head` or
             `your_module.YourRule`.
         batch_size (`int`, *optional*, defaults to `4`): Completions in a forward pass.
     """

@@ -166,7 +166,7 @@ def test_what_the_model_cannot_read_names_the_line(refused, models, model, row):
     ("option", "value"),
     [
         *(("rule", rule) for rule in ("dleta", "delta:lm_head", "delta:token_gradient=half")),
-        *(("dtype", "float3"), ("batch_size", 0), ("data", "none")),
+        *(("batch_size", 0), ("data", "none")),
     ],
 )
 def test_a_wrong_value_names_its_option(refused, tmp_path, option, value):

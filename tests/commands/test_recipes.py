@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import yaml
 from accelerate import PartialState
-from accelerate.commands.config import load_config_from_file
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env
 from datasets import Dataset
@@ -235,18 +234,6 @@ def test_processes_of_the_environment(capsys, monkeypatch):
     monkeypatch.setenv("RANK", "1")  # one rank speaks for all
     assert main(command) == 0
     assert capsys.readouterr().out == ""
-
-
-@pytest.mark.parametrize("config", GPU_CONFIGS)
-def test_dry_run_with_every_accelerate_config(config, capsys):
-    processes = load_config_from_file(config).num_processes
-    recipe = "recipes/Qwen3-8B-Base/deepmath_delta.yaml"
-    accumulation = str(256 // processes)  # as the recipe's comment says
-    command = ["train", "--config", recipe, "--gradient_accumulation_steps", accumulation, "--dry_run"]
-    assert main([*command, "--num_processes", str(processes)]) == 0
-    out = capsys.readouterr().out
-    assert "= 2,048 completions" in out
-    assert "4 per rollout batch, 512 completions each" in out
 
 
 # --- accelerate configs ---
