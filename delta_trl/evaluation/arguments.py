@@ -2,15 +2,13 @@
 
 import os
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
 from ..arguments.errors import UsageError
 from ..arguments.parser import documented, read_mappings
 from .source import ModelSource
-
-
-DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
 @documented
@@ -28,18 +26,15 @@ class ModelArguments:
 
     model_name_or_path: str
     model_revision: str | None = None
-    dtype: str = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     attn_implementation: str | None = None
     trust_remote_code: bool = False
     use_cpu: bool = False
 
     def __post_init__(self):
-        if self.dtype not in DTYPES:
-            raise UsageError(f"dtype={self.dtype}: expected one of {', '.join(DTYPES)}.")
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise UsageError(
-                "This command runs in one process, and a launcher has started several: each of them would do all of "
-                "the work. Start it without a launcher."
+                "This command runs in one process, and a launcher has started several, of which each would do all."
             )
 
     def expect_positive(self, *names: str) -> None:
@@ -76,7 +71,7 @@ class EvalArguments(ModelArguments):
         batch_size (`int`, *optional*): Completions sampled together. Defaults to 16, and to 128 with vLLM.
         num_problems (`int`, *optional*): Size of a fixed random sample of the problems of each benchmark.
         reward (`str`, *optional*): Score with this reward: a name, or the dotted path of your own.
-        reward_kwargs, dataset_format, prompt_template, chat_template_kwargs (*optional*): As in recipes.
+        dataset_format, prompt_template, chat_template_kwargs (*optional*): As in recipes.
         conversational (`bool`, *optional*):
             Turn prompts into chats. By default for benchmarks, if the tokenizer has a chat template; not for files.
         use_vllm (`bool`, *optional*, defaults to `False`): Sample with vLLM instead of transformers: much faster.
@@ -93,7 +88,6 @@ class EvalArguments(ModelArguments):
     batch_size: int | None = None
     num_problems: int | None = None
     reward: str | None = None
-    reward_kwargs: dict | str | None = None
     dataset_format: str | None = None
     prompt_template: str | None = None
     conversational: bool | None = None
@@ -103,7 +97,7 @@ class EvalArguments(ModelArguments):
 
     def __post_init__(self):
         super().__post_init__()
-        read_mappings(self, "reward_kwargs", "chat_template_kwargs", "vllm_kwargs")
+        read_mappings(self, "chat_template_kwargs", "vllm_kwargs")
         self.expect_positive("num_generations", "batch_size", "num_problems")
         if self.temperature == 0:
             self.num_generations = 1

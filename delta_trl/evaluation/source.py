@@ -76,30 +76,25 @@ class ModelSource:
 
     def processor(self) -> Any:
         """As TRL loads it: of a model that reads images, too, its processor, of others the tokenizer."""
-        return AutoProcessor.from_pretrained(self.name, padding_side="left", **self.hub_options)
+        try:
+            return AutoProcessor.from_pretrained(self.name, padding_side="left", **self.hub_options)
+        except OSError as error:
+            raise OSError(f"The model {self.name!r}: no tokenizer can be loaded: {error}") from error
 
     def model(self) -> PreTrainedModel:
         """
         The causal language model, with its adapter if it is one. Refused are weights that are missing, which
         transformers would draw at random.
         """
-        base = self.base()
-        model, found = AutoModelForCausalLM.from_pretrained(
-            base.name,
-            dtype=self.dtype,
-            attn_implementation=self.attn_implementation,
-            output_loading_info=True,
-            **base.hub_options,
-        )
+        options = {"dtype": self.dtype, "attn_implementation": self.attn_implementation, **self.hub_options}
+        if self.is_adapter():
+            from peft import AutoPeftModelForCausalLM
+
+            return AutoPeftModelForCausalLM.from_pretrained(self.name, **options)
+        model, found = AutoModelForCausalLM.from_pretrained(self.name, output_loading_info=True, **options)
         if missing := sorted(found["missing_keys"]):
             raise ValueError(
-                f"{base.name!r}: these weights are missing: {textwrap.shorten(', '.join(missing), 200)}. Expected a "
+                f"{self.name!r}: these weights are missing: {textwrap.shorten(', '.join(missing), 200)}. Expected a "
                 "causal language model with its LM head."
             )
-        if base is self:
-            return model
-        from peft import PeftModelForCausalLM
-
-        if (tokens := len(self.tokenizer())) > model.get_input_embeddings().num_embeddings:
-            model.resize_token_embeddings(tokens)  # as PEFT's own AutoPeftModelForCausalLM does
-        return PeftModelForCausalLM.from_pretrained(model, self.name, revision=self.revision)
+        return model
