@@ -71,12 +71,13 @@ def check(run_args: RunArguments, args: DeltaGRPOConfig, model_args: ModelConfig
         ValueError, OSError, ImportError: As training does.
     """
     choose_rule(None, args)  # refuses a loss that ignores token credit
-    source, rewards = model_source(model_args, args, local_files_only=True), get_rewards(run_args)
+    source, rewards = model_source(model_args, args), get_rewards(run_args)
+    source.local_files_only = True
     processor = config = rows = None
     try:
         processor, config = source.processor(), source.config()
     except OSError:
-        if Path(source.name).is_dir():
+        if Path(source.model_name_or_path).is_dir():
             raise
     sets = {"train_dataset": (run_args, run_args.dataset_train_split)}
     if evaluated := evaluation_source(run_args, args):
@@ -92,7 +93,7 @@ def check(run_args: RunArguments, args: DeltaGRPOConfig, model_args: ModelConfig
     elif run_args.conversational:  # whether the tokenizer has a chat template can be told without the data
         datasets["train_dataset"] = Dataset.from_dict({"prompt": [[{"role": "user", "content": "a question"}]]})
     if config:
-        warnings += checks.check_model(args, processor, config, source.name, datasets, rewards)
+        warnings += checks.check_model(args, processor, config, source.model_name_or_path, datasets, rewards)
     return config, rows, warnings
 
 

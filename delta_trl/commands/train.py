@@ -56,7 +56,7 @@ def build(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args: Mo
     refuse_too_few_rows(training_args, len(train_dataset))
     datasets = {"train_dataset": train_dataset, **named(eval_dataset)}
     # here mistakes are errors; the trainer itself only warns of them
-    check_model(training_args, processor, source.config(), source.name, datasets, rewards)
+    check_model(training_args, processor, source.config(), source.model_name_or_path, datasets, rewards)
     ends = None
     if not isinstance(train_dataset[0]["prompt"], str):  # a chat
         ends = end_turns(training_args, source)

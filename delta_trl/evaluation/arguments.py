@@ -2,7 +2,6 @@
 
 import os
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 
@@ -13,7 +12,7 @@ from .source import ModelSource
 
 @documented
 @dataclass(kw_only=True)
-class ModelArguments:
+class ModelArguments(ModelSource):
     """
     Which model a command loads, and how.
 
@@ -24,11 +23,6 @@ class ModelArguments:
         use_cpu (`bool`, *optional*, defaults to `False`): Stay on the CPU, though there is a GPU.
     """
 
-    model_name_or_path: str
-    model_revision: str | None = None
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    attn_implementation: str | None = None
-    trust_remote_code: bool = False
     use_cpu: bool = False
 
     def __post_init__(self):
@@ -42,11 +36,6 @@ class ModelArguments:
         for name in names:
             if (value := getattr(self, name)) is not None and value < 1:
                 raise UsageError(f"{name}={value}: expected a positive number.")
-
-    def source(self) -> ModelSource:
-        return ModelSource(
-            self.model_name_or_path, self.model_revision, self.dtype, self.attn_implementation, self.trust_remote_code
-        )
 
     def device(self) -> torch.device:
         """The accelerator if there is one, else the CPU."""

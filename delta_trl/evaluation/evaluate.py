@@ -53,9 +53,9 @@ def evaluate(args: EvalArguments) -> dict[str, dict]:
         ValueError, OSError, ImportError: If the model or the data cannot be loaded, or do not fit each other.
         UsageError: If a benchmark is finished with other settings.
     """
-    folder, source, template = Path(args.output_dir), args.source(), args.chat_template_kwargs
+    folder, template = Path(args.output_dir), args.chat_template_kwargs
+    tokenizer, config = args.tokenizer(), args.config()
     assert isinstance(template, dict)  # since `EvalArguments` has read it
-    tokenizer, config = source.tokenizer(), source.config()
     given = {name: value for name, value in asdict(args).items() if name not in NO_SETTINGS}
     problems = {}
     for name, benchmark in resolve(args.benchmarks).items():
@@ -74,6 +74,7 @@ def evaluate(args: EvalArguments) -> dict[str, dict]:
         generate = (VLLMGenerator if args.use_vllm else TransformersGenerator)(args, chats)
     for name in todo:
         rows, reward, settings = problems[name]
+        print(f"{name}: {len(rows)} problems")
         part = folder / f"{name}.jsonl.part"
         with part.open("w", encoding="utf-8") as file:
             for sample in _sample(rows, reward, args, tokenizer, generate):

@@ -32,9 +32,8 @@ class TransformersGenerator:
     """
 
     def __init__(self, args: EvalArguments, chats: bool):
-        source = args.source()
-        tokenizer = source.tokenizer()
-        self.model = source.model().to(args.device()).eval()
+        tokenizer = args.tokenizer()
+        self.model = args.model().to(args.device()).eval()
         self.end = end_tokens(tokenizer, self.model.generation_config, chats)
         self.pad = next(token for token in (tokenizer.pad_token_id, *self.end, 0) if token is not None)
         sampling = {"temperature": args.temperature, "top_p": args.top_p, "top_k": 0}
@@ -68,18 +67,17 @@ class VLLMGenerator:
     """Samples with vLLM, every completion with its own seed. Arguments as those of [`TransformersGenerator`]."""
 
     def __init__(self, args: EvalArguments, chats: bool):
-        source = args.source()
-        if source.is_adapter():
+        if args.is_adapter():
             raise ValueError(
-                f"use_vllm: {source.name!r} is a PEFT adapter. Merge it into its base (`merge_and_unload`), and "
-                "evaluate the merged model."
+                f"use_vllm: {args.model_name_or_path!r} is a PEFT adapter. Merge it into its base "
+                "(`merge_and_unload`), and evaluate the merged model."
             )
         from vllm import LLM, SamplingParams
 
         assert isinstance(args.vllm_kwargs, dict)  # since `EvalArguments` has read it
-        options = {"revision": source.revision, "dtype": source.dtype, "trust_remote_code": source.trust_remote_code}
-        self.llm = LLM(model=source.name, **options, **args.vllm_kwargs)
-        self.end = end_tokens(source.tokenizer(), source.generation_config(), chats)
+        options = {"revision": args.model_revision, "dtype": args.dtype, "trust_remote_code": args.trust_remote_code}
+        self.llm = LLM(model=args.model_name_or_path, **options, **args.vllm_kwargs)
+        self.end = end_tokens(args.tokenizer(), args.generation_config(), chats)
         sampling = {"temperature": args.temperature, "top_p": args.top_p, "max_tokens": args.max_completion_length}
         self.sampling_params = lambda seed: SamplingParams(**sampling, stop_token_ids=self.end, seed=seed)
 

@@ -13,11 +13,11 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
 ROWS = [{"question": "1+1?", "answer": "2"}, {"question": "2+2?", "answer": "4"}]
 
 
-@pytest.mark.parametrize("suffix", ["json", "jsonl", "parquet"])
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_local_files(tmp_path, suffix):
     path = tmp_path / f"data[1].{suffix}"  # no pattern
     dataset = Dataset.from_list(ROWS)
-    dataset.to_parquet(path) if suffix == "parquet" else dataset.to_json(path, lines=suffix == "jsonl")
+    dataset.to_parquet(path) if suffix == "parquet" else dataset.to_json(path)
     for split in ("train", "test"):  # a file is one split, whatever it is for
         assert load(str(path), split=split).to_list() == ROWS
     assert load(str(path), split="train[1:]").to_list() == ROWS[1:]
