@@ -40,8 +40,7 @@ def load_prepared(
     pictures = {"image", "images"} & set(dataset.column_names)
     if pictures and isinstance(processor, PreTrainedTokenizerBase):
         raise UsageError(
-            f"{name}: TRL takes the column {pictures.pop()!r} for pictures, and the model reads texts. Rename it, "
-            "`column_mapping: {image: picture}`."
+            f"{name}: TRL takes the column {pictures.pop()!r} for pictures, which the model does not read. Rename it."
         )
     if processor is None or run_args.max_prompt_length is None:
         return dataset

@@ -43,6 +43,7 @@ def build(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args: Mo
     """The trainer of a recipe. Raises `ValueError`, `OSError` or `ImportError` for what does not fit together."""
     evaluated = evaluation_source(run_args, training_args)
     rewards, source = get_rewards(run_args), model_source(model_args, training_args)
+    source.tokenizer()  # its error names the model
     processor = source.processor()
     if training_args.process_index > 0:
         logging.getLogger("delta_trl.data").setLevel(logging.ERROR)  # the first process tells what is left out

@@ -79,10 +79,7 @@ class ModelSource:
 
     def processor(self) -> Any:
         """As TRL loads it: of a model that reads images, too, its processor, of others the tokenizer."""
-        try:
-            return AutoProcessor.from_pretrained(self.model_name_or_path, padding_side="left", **self.hub_options)
-        except OSError as error:
-            raise OSError(f"{self.model_name_or_path!r}: no tokenizer can be loaded: {error}") from error
+        return AutoProcessor.from_pretrained(self.model_name_or_path, padding_side="left", **self.hub_options)
 
     def model(self) -> PreTrainedModel:
         """
