@@ -1,5 +1,6 @@
 """Arguments of the commands as dataclasses, which `trl.TrlParser` reads. Imports nothing heavy."""
 
+import argparse
 import dataclasses
 import inspect
 import re
@@ -21,12 +22,11 @@ MEANT = {
     "model": "model_name_or_path",
     "base_model": "model_name_or_path",
     "torch_dtype": "dtype",
-    "dataset": "dataset_name",
     "datasets": "dataset_name",
     "rewards": "reward_funcs",
     "lr": "learning_rate",
-    "warmup_ratio": "warmup_steps",
     "epochs": "num_train_epochs",
+    "batch_size": "per_device_train_batch_size",
     "max_new_tokens": "max_completion_length",
 }
 
@@ -59,14 +59,19 @@ def parse(kinds: Sequence[type], args: Sequence[str], prog: str) -> tuple:
     """
     usage = f"{prog} [--config FILE.yaml] [--option value ...]"
     parser = Parser(kinds, prog=prog, usage=usage, allow_abbrev=False)
+    file = argparse.ArgumentParser(prog=prog, usage=usage, add_help=False, allow_abbrev=False)
+    file.add_argument("--config")
+    given, words = file.parse_known_args(args)
+    words += ["--config", given.config] if given.config else []  # TRL's parser knows no `--config=FILE.yaml`
     try:
-        *arguments, rest = parser.parse_args_and_config(list(args), return_remaining_strings=True)
+        *arguments, rest = parser.parse_args_and_config(words, return_remaining_strings=True)
     except (ValueError, TypeError, ImportError, OSError, yaml.YAMLError) as error:
         raise UsageError(str(error)) from error
     if rest:
         known = {action.dest for action in parser._actions}
-        unknown = [word for word in rest if word.startswith("--")] or rest  # without the values of unknown options
-        raise UsageError(f"Unknown option: {', '.join(_named(word, known) for word in unknown)}.")
+        unknown = [_named(word, known) for word in rest if word.startswith("--")]  # without their values
+        stray = f"No option takes the words {' '.join(rest)}: the one before them has one value."
+        raise UsageError(f"Unknown option: {', '.join(unknown)}." if unknown else stray)
     return tuple(arguments)
 
 

@@ -78,16 +78,16 @@ def audit(args: AuditArguments) -> dict:
     Raises:
         ValueError, OSError, ImportError: If a rule, the data or the model cannot be loaded, or do not fit each other.
     """
-    source, folder = args.source(), Path(args.output_dir)
+    folder = Path(args.output_dir)
     rules = {rule: make_rule(rule) for rule in args.rules}
-    tokenizer, config = source.tokenizer(), source.config()
+    tokenizer, config = args.tokenizer(), args.config()
     data = {
         name: rollout_batches(name, labelled, args, tokenizer, config)
         for name, labelled in map(resolve, args.benchmarks)
     }
     folder.mkdir(parents=True, exist_ok=True)  # before the long part, in case it cannot be written
-    model = source.model().to(args.device()).eval()
-    if source.is_adapter():  # exact gradients are those of the merged model
+    model = args.model().to(args.device()).eval()
+    if args.is_adapter():  # exact gradients are those of the merged model
         model = model.merge_and_unload().requires_grad_(True)
     results: dict = {
         "settings": {**asdict(args), "rules": {name: repr(rule) for name, rule in rules.items()}},

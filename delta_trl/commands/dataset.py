@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from datasets import Dataset
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, ProcessorMixin
 from trl import GRPOConfig
 
 from ..data.columns import check_columns
@@ -18,11 +18,12 @@ def load_prepared(
     args: GRPOConfig,
     rewards: list[Callable],
     split: str,
-    tokenizer: PreTrainedTokenizerBase | None = None,
+    processor: PreTrainedTokenizerBase | ProcessorMixin | None = None,
 ) -> Dataset:
     """
-    Load a split, bring it into TRL's columns, and leave out rows that cannot be graded or, if the tokenizer is given,
-    have longer prompts than `max_prompt_length`. Raises `ValueError` like the functions of `data/loading.py`.
+    Load a split, bring it into TRL's columns, and leave out rows that cannot be graded or, if the processor is given,
+    have longer prompts than `max_prompt_length`. Raises `ValueError` like the functions of `data/loading.py`, and for
+    a column that TRL would hand to the model as pictures, if the processor is that of a text model.
     """
     name = run_args.dataset_name
     if Path(name).suffix in LOCAL_FORMATS and split.partition("[")[0] not in ("train", "test"):
@@ -36,8 +37,14 @@ def load_prepared(
     )
     check_columns(dataset, rewards, run_args.reward_funcs, name)
     dataset = drop_rows_without_gold(dataset, rewards, name)
-    if tokenizer is None or run_args.max_prompt_length is None:
+    pictures = {"image", "images"} & set(dataset.column_names)
+    if pictures and isinstance(processor, PreTrainedTokenizerBase):
+        raise UsageError(
+            f"{name}: TRL takes the column {pictures.pop()!r} for pictures, which the model does not read. Rename it."
+        )
+    if processor is None or run_args.max_prompt_length is None:
         return dataset
+    tokenizer = getattr(processor, "tokenizer", processor)
     return drop_long_prompts(dataset, tokenizer, run_args.max_prompt_length, name, args.chat_template_kwargs)
 
 

@@ -25,17 +25,17 @@ def main(args: list[str]) -> None:
     Print the plan of a recipe, and warnings. Raises `UsageError` for a mistake in it, its data, or its rewards'
     options.
     """
-    flags = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    flags = argparse.ArgumentParser("delta-trl train", add_help=False, allow_abbrev=False)
     flags.add_argument("--dry_run", "--dry-run", action="store_true")
     flags.add_argument("--num_processes", "--num-processes", type=int, default=int(os.environ.get("WORLD_SIZE", 1)))
     given, args = flags.parse_known_args(args)
     run_args, training_args, model_args = parse_recipe(args, plan_config(given.num_processes))
     try:
-        config, warnings = check(run_args, training_args, model_args)
+        config, rows, warnings = check(run_args, training_args, model_args)
     except (ValueError, OSError, ImportError) as error:
         raise UsageError(str(error)) from error
     if os.environ.get("RANK", "0") == "0":
-        for name, value in describe(training_args, config).items():
+        for name, value in describe(training_args, config, rows).items():
             print(f"{name:<16} {value}")
         for warning in warnings:
             print(f"warning: {warning}")
@@ -60,23 +60,24 @@ def plan_config(num_processes: int) -> type[DeltaGRPOConfig]:
     return PlannedConfig
 
 
-def check(run_args: RunArguments, args: DeltaGRPOConfig, model_args: ModelConfig) -> tuple[Any, list[str]]:
+def check(run_args: RunArguments, args: DeltaGRPOConfig, model_args: ModelConfig) -> tuple[Any, int | None, list[str]]:
     """
     Make the checks of training that need no weights, on what is on this machine.
 
     Returns:
-        `tuple[PretrainedConfig | None, list[str]]`: The model's configuration, `None` if it is not here; warnings.
+        `tuple`: The model's configuration and the number of rows to train on, each `None` if not here; warnings.
 
     Raises:
         ValueError, OSError, ImportError: As training does.
     """
     choose_rule(None, args)  # refuses a loss that ignores token credit
-    source, rewards = model_source(model_args, args, local_files_only=True), get_rewards(run_args)
-    processor = config = tokenizer = None
+    source, rewards = model_source(model_args, args), get_rewards(run_args)
+    source.local_files_only = True
+    processor = config = rows = None
     try:
-        processor, config, tokenizer = source.processor(), source.config(), source.tokenizer()
+        processor, config = source.processor(), source.config()
     except OSError:
-        if Path(source.name).is_dir():
+        if Path(source.model_name_or_path).is_dir():
             raise
     sets = {"train_dataset": (run_args, run_args.dataset_train_split)}
     if evaluated := evaluation_source(run_args, args):
@@ -84,24 +85,25 @@ def check(run_args: RunArguments, args: DeltaGRPOConfig, model_args: ModelConfig
     datasets, warnings = {}, []
     for title, (of, split) in sets.items():
         if Path(of.dataset_name).exists() or Path(of.dataset_name).suffix in LOCAL_FORMATS:
-            datasets[title] = load_prepared(of, args, rewards, split, tokenizer)
+            datasets[title] = load_prepared(of, args, rewards, split, processor)
             warnings += check_golds(datasets[title], rewards, of.dataset_name)
     if "train_dataset" in datasets:
-        refuse_too_few_rows(args, len(datasets["train_dataset"]))
+        rows = len(datasets["train_dataset"])
+        refuse_too_few_rows(args, rows)
     elif run_args.conversational:  # whether the tokenizer has a chat template can be told without the data
         datasets["train_dataset"] = Dataset.from_dict({"prompt": [[{"role": "user", "content": "a question"}]]})
     if config:
-        warnings += checks.check_model(args, processor, config, source.name, datasets, rewards)
-    return config, warnings
+        warnings += checks.check_model(args, processor, config, source.model_name_or_path, datasets, rewards)
+    return config, rows, warnings
 
 
-def describe(args: DeltaGRPOConfig, config: Any = None) -> dict[str, str]:
-    """The plan in numbers. `config` is the model's, for the memory of hidden states."""
+def describe(args: DeltaGRPOConfig, config: Any = None, rows: int | None = None) -> dict[str, str]:
+    """The plan in numbers. `config` is the model's, for the memory of hidden states; `rows` those to train on."""
     steps = optimiser_steps_per_rollout(args)  # below 1 if a step takes several rollout batches
     completions, longest = args.generation_batch_size, args.max_completion_length
     prompts = completions // args.num_generations
     per_step = args.per_device_train_batch_size * args.world_size * args.gradient_accumulation_steps
-    length = f"{args.num_train_epochs:g} epochs: rows // {prompts} rollout batches each"
+    length = f"{args.num_train_epochs:g} epochs: {rows or 'rows'} // {prompts} rollout batches each"
     if args.max_steps > 0:
         rollouts = args.max_steps / steps
         length = f"{args.max_steps:,} optimiser steps = {float(rollouts):g} rollout batches"

@@ -35,7 +35,7 @@ class ExplainArguments(ModelArguments):
             Where the records and the report go. They replace those that this command wrote there before; the folder
             of a training run is refused.
         rule (`str`, *optional*, defaults to `"delta"`):
-            As `token_credit` in recipes, options after a colon: `delta:token_gradient=lm_head` or
+            One rule, as `token_credit` in recipes, options after a colon: `delta:token_gradient=lm_head` or
             `your_module.YourRule`.
         batch_size (`int`, *optional*, defaults to `4`): Completions in a forward pass.
     """
@@ -80,14 +80,14 @@ def explain(rows: list[dict], args: ExplainArguments) -> Path:
         rule = make_rule(args.rule)
     except ValueError as error:
         raise UsageError(f"--rule {args.rule}: {error}") from error
-    source, output = args.source(), Path(args.output_dir)
-    tokenizer, config = source.tokenizer(), source.config()
+    output, tokenizer, config = Path(args.output_dir), args.tokenizer(), args.config()
     for row in rows:
         try:
             tokenize(row, tokenizer, config)
         except Exception as error:  # what tokenizers and chat templates raise has no common type
-            raise ValueError(f"{args.data}, line {row['line']}, does not fit {source.name}: {error}") from error
-    model = source.model().to(args.device()).eval()
+            where = f"{args.data}, line {row['line']}"
+            raise ValueError(f"{where}, does not fit {args.model_name_or_path}: {error}") from error
+    model = args.model().to(args.device()).eval()
     add_advantages(rows)
     tokens = given_tokens(model, rows, micro_batch_size=args.batch_size, progress=True, tokenizer=tokenizer)
     credit = checked_credit(rule, "of_rollout", tokens)

@@ -39,5 +39,5 @@ def refuse_another_run(folder: Path, restarts: bool = False) -> None:
     if found := [path.name for name in names for path in sorted(folder.glob(name))]:
         raise UsageError(
             f"output_dir={str(folder)!r} holds a run or a model ({', '.join(found[:3])}), which would be written "
-            "over: choose another folder, remove this one, or go on with its run (--resume_from_checkpoint true)."
+            "over: choose another folder, or go on with its run (`delta-trl train --resume_from_checkpoint true`)."
         )

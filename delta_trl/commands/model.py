@@ -1,7 +1,5 @@
 """The model of a recipe, and the tokens that end its completions."""
 
-from typing import Any
-
 from accelerate.logging import get_logger
 from trl import GRPOConfig, ModelConfig
 
@@ -12,10 +10,10 @@ from ..policy.prompts import end_tokens, stop_tokens
 logger = get_logger(__name__)
 
 
-def model_source(model_args: ModelConfig, args: GRPOConfig, **options: Any) -> ModelSource:
+def model_source(model_args: ModelConfig, args: GRPOConfig) -> ModelSource:
     """The model of a recipe."""
     name, revision = model_args.model_name_or_path, model_args.model_revision
-    return ModelSource(name, revision, trust_remote_code=args.trust_remote_code, **options)
+    return ModelSource(name, revision, trust_remote_code=args.trust_remote_code)
 
 
 def end_turns(args: GRPOConfig, source: ModelSource) -> list[int] | None:

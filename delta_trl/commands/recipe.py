@@ -73,7 +73,7 @@ class RunArguments:
 
     def __post_init__(self):
         read_mappings(self, "column_mapping", "eval_column_mapping", "reward_kwargs")
-        self.reward_funcs = [name for names in self.reward_funcs for name in names.split(",")]
+        self.reward_funcs = [name for names in self.reward_funcs for name in names.split(",") if name]
         if unknown := set(self.reward_kwargs) - set(self.reward_funcs):
             raise UsageError(
                 f"reward_kwargs names {sorted(unknown)}, which are not among reward_funcs: {self.reward_funcs}."

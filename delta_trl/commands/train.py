@@ -23,7 +23,7 @@ def main(args: list[str]) -> None:
     resume = resume_from(training_args.resume_from_checkpoint, output)
     try:
         trainer = build(run_args, training_args, model_args)
-    except (ValueError, OSError, ImportError) as error:
+    except (ValueError, OSError, ImportError, RuntimeError) as error:  # the last of transformers' trackers
         raise UsageError(str(error)) from error
     trainer.train(resume_from_checkpoint=resume)
     trainer.save_model(output)
@@ -43,20 +43,21 @@ def build(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args: Mo
     """The trainer of a recipe. Raises `ValueError`, `OSError` or `ImportError` for what does not fit together."""
     evaluated = evaluation_source(run_args, training_args)
     rewards, source = get_rewards(run_args), model_source(model_args, training_args)
-    tokenizer = source.tokenizer()
+    source.tokenizer()  # its error names the model
+    processor = source.processor()
     if training_args.process_index > 0:
         logging.getLogger("delta_trl.data").setLevel(logging.ERROR)  # the first process tells what is left out
     with training_args.main_process_first():  # the other processes find its results in the cache
         arguments = (training_args, rewards)
-        train_dataset = load_prepared(run_args, *arguments, run_args.dataset_train_split, tokenizer)
+        train_dataset = load_prepared(run_args, *arguments, run_args.dataset_train_split, processor)
         eval_dataset = None
         if evaluated is not None:
-            eval_dataset = load_prepared(evaluated, *arguments, run_args.dataset_test_split, tokenizer)
+            eval_dataset = load_prepared(evaluated, *arguments, run_args.dataset_test_split, processor)
 
     refuse_too_few_rows(training_args, len(train_dataset))
     datasets = {"train_dataset": train_dataset, **named(eval_dataset)}
     # here mistakes are errors; the trainer itself only warns of them
-    check_model(training_args, source.processor(), source.config(), source.name, datasets, rewards)
+    check_model(training_args, processor, source.config(), source.model_name_or_path, datasets, rewards)
     ends = None
     if not isinstance(train_dataset[0]["prompt"], str):  # a chat
         ends = end_turns(training_args, source)

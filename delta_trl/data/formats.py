@@ -32,19 +32,9 @@ def gsm8k(row: Row) -> Row:
     return {"prompt": row["question"], "solution": gold.strip() if mark else ""}
 
 
-def aime(row: Row) -> Row:
-    """HuggingFaceH4/aime_2024"""
-    return {"prompt": row["problem"], "solution": str(row["answer"])}
-
-
 def matharena(row: Row) -> Row:
-    """MathArena/aime_2025 and its other competitions. Answers are numbers in some, texts in others."""
+    """MathArena/aime_2025 and its other competitions, HuggingFaceH4/aime_2024, MATH-500. Some answers are numbers."""
     return {"prompt": row["problem"], "solution": str(row["answer"])}
-
-
-def math_500(row: Row) -> Row:
-    """HuggingFaceH4/MATH-500"""
-    return {"prompt": row["problem"], "solution": row["answer"]}
 
 
 # --- code ---
@@ -161,8 +151,5 @@ def mmlu_pro(row: Row) -> Row:
 
 FORMATS: dict[str, Callable[[Row], Row]] = {
     read.__name__: read
-    for read in (
-        *(deepmath, gsm8k, aime, matharena, math_500, gpqa, mmlu_pro),
-        *(eurus_code, humanevalplus, mbppplus, livecodebench),
-    )
+    for read in (deepmath, gsm8k, matharena, gpqa, mmlu_pro, eurus_code, humanevalplus, mbppplus, livecodebench)
 }

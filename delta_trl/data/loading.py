@@ -46,7 +46,7 @@ def load(name: str, config: str | None = None, split: str = "train", dataset_for
         else:
             dataset = load_dataset(name, config, split=split)
     except Exception as error:  # `datasets` wraps errors of every kind
-        raise ValueError(f"dataset_name={name!r}: the data cannot be loaded: {error.__cause__ or error}") from error
+        raise ValueError(f"The data {name!r} cannot be loaded: {error.__cause__ or error}") from error
     if not dataset_format:
         return dataset
     read = FORMATS.get(dataset_format) or import_dotted("dataset format", dataset_format, FORMATS)

@@ -10,12 +10,9 @@ from ..arguments.parser import documented, read_mappings
 from .source import ModelSource
 
 
-DTYPES = ("auto", "float32", "bfloat16", "float16")
-
-
 @documented
 @dataclass(kw_only=True)
-class ModelArguments:
+class ModelArguments(ModelSource):
     """
     Which model a command loads, and how.
 
@@ -26,20 +23,12 @@ class ModelArguments:
         use_cpu (`bool`, *optional*, defaults to `False`): Stay on the CPU, though there is a GPU.
     """
 
-    model_name_or_path: str
-    model_revision: str | None = None
-    dtype: str = "auto"
-    attn_implementation: str | None = None
-    trust_remote_code: bool = False
     use_cpu: bool = False
 
     def __post_init__(self):
-        if self.dtype not in DTYPES:
-            raise UsageError(f"dtype={self.dtype}: expected one of {', '.join(DTYPES)}.")
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise UsageError(
-                "This command runs in one process, and a launcher has started several: each of them would do all of "
-                "the work. Start it without a launcher."
+                "This command runs in one process, and a launcher has started several, of which each would do all."
             )
 
     def expect_positive(self, *names: str) -> None:
@@ -47,11 +36,6 @@ class ModelArguments:
         for name in names:
             if (value := getattr(self, name)) is not None and value < 1:
                 raise UsageError(f"{name}={value}: expected a positive number.")
-
-    def source(self) -> ModelSource:
-        return ModelSource(
-            self.model_name_or_path, self.model_revision, self.dtype, self.attn_implementation, self.trust_remote_code
-        )
 
     def device(self) -> torch.device:
         """The accelerator if there is one, else the CPU."""
@@ -76,7 +60,7 @@ class EvalArguments(ModelArguments):
         batch_size (`int`, *optional*): Completions sampled together. Defaults to 16, and to 128 with vLLM.
         num_problems (`int`, *optional*): Size of a fixed random sample of the problems of each benchmark.
         reward (`str`, *optional*): Score with this reward: a name, or the dotted path of your own.
-        reward_kwargs, dataset_format, prompt_template, chat_template_kwargs (*optional*): As in recipes.
+        dataset_format, prompt_template, chat_template_kwargs (*optional*): As in recipes.
         conversational (`bool`, *optional*):
             Turn prompts into chats. By default for benchmarks, if the tokenizer has a chat template; not for files.
         use_vllm (`bool`, *optional*, defaults to `False`): Sample with vLLM instead of transformers: much faster.
@@ -93,7 +77,6 @@ class EvalArguments(ModelArguments):
     batch_size: int | None = None
     num_problems: int | None = None
     reward: str | None = None
-    reward_kwargs: dict | str | None = None
     dataset_format: str | None = None
     prompt_template: str | None = None
     conversational: bool | None = None
@@ -103,7 +86,7 @@ class EvalArguments(ModelArguments):
 
     def __post_init__(self):
         super().__post_init__()
-        read_mappings(self, "reward_kwargs", "chat_template_kwargs", "vllm_kwargs")
+        read_mappings(self, "chat_template_kwargs", "vllm_kwargs")
         self.expect_positive("num_generations", "batch_size", "num_problems")
         if self.temperature == 0:
             self.num_generations = 1

@@ -19,7 +19,9 @@ from .arguments import EvalArguments
 BOXED = "{prompt}\nPlease reason step by step, and put your final answer within \\boxed{}."  # as in the recipes
 PROGRAM = "{prompt}\n\nThink step by step, then put the whole program, imports included, in one ```python block."
 LETTER = "{prompt}\n\nPlease reason step by step, and put the letter of your choice within \\boxed{}."
-TEMPLATES = {"math_reward": BOXED, "code_reward": PROGRAM, "multiple_choice_reward": LETTER}
+# The reward and the template of the first of these columns that there is
+KINDS = {"tests": ("code_reward", PROGRAM), "choices": ("multiple_choice_reward", LETTER)}
+KINDS |= {"prompt": ("math_reward", BOXED)}
 NUMBER = "_problem_number"  # a column that no file has
 
 
@@ -34,14 +36,14 @@ class Benchmark(NamedTuple):
 
 
 BENCHMARKS = {
-    "aime_2024": Benchmark("HuggingFaceH4/aime_2024", None, "train", "aime"),
+    "aime_2024": Benchmark("HuggingFaceH4/aime_2024", None, "train", "matharena"),
     "aime_2025": Benchmark("MathArena/aime_2025", None, "train", "matharena"),
     "aime_2026": Benchmark("MathArena/aime_2026", None, "train", "matharena"),
     "hmmt_feb_2025": Benchmark("MathArena/hmmt_feb_2025", None, "train", "matharena"),
     "hmmt_nov_2025": Benchmark("MathArena/hmmt_nov_2025", None, "train", "matharena"),
     "hmmt_feb_2026": Benchmark("MathArena/hmmt_feb_2026", None, "train", "matharena"),
     "brumo_2025": Benchmark("MathArena/brumo_2025", None, "train", "matharena"),
-    "math_500": Benchmark("HuggingFaceH4/MATH-500", None, "test", "math_500"),
+    "math_500": Benchmark("HuggingFaceH4/MATH-500", None, "test", "matharena"),
     "gsm8k": Benchmark("openai/gsm8k", "main", "test", "gsm8k"),
     "humanevalplus": Benchmark("evalplus/humanevalplus", None, "test", "humanevalplus"),
     "mbppplus": Benchmark("evalplus/mbppplus", None, "test", "mbppplus"),
@@ -95,24 +97,23 @@ def load_problems(name: str, benchmark: Benchmark, args: EvalArguments, chats: b
         problem's place in the source, from 1; the reward; settings. Among these, `problems` is a hash of problems and
         golds, without the text that the template puts around them.
     """
-    assert isinstance(args.reward_kwargs, dict)  # since `EvalArguments` has read it
     form = args.dataset_format or benchmark.format
-    dataset = load(benchmark.source, benchmark.config, benchmark.split, form)
-    dataset = prepare(dataset, name=benchmark.source)  # checks prompts
+    dataset = prepare(load(benchmark.source, benchmark.config, benchmark.split, form), name=benchmark.source)
     dataset = dataset.add_column(NUMBER, list(range(1, len(dataset) + 1)))
-    own = {"tests": "code_reward", "choices": "multiple_choice_reward"}
-    default = next((own[column] for column in own if column in dataset.column_names), "math_reward")
-    reward_name = args.reward or default
-    reward = get_reward(reward_name, **(args.reward_kwargs.get(reward_name) or {}))
+    fitting, asking = next(kind for column, kind in KINDS.items() if column in dataset.column_names)
+    reward_name = args.reward or fitting
+    reward = get_reward(reward_name)
     check_columns(dataset, [reward], [reward_name], benchmark.source)
     usable = drop_rows_without_gold(dataset, [reward], name)
-    left_out, size = len(dataset) - len(usable), args.num_problems or benchmark.num_problems or len(usable)
-    usable = usable.select(sorted(random.Random(0).sample(range(len(usable)), min(size, len(usable)))))
+    left_out, count = len(dataset) - len(usable), len(usable)
+    size = min(args.num_problems or benchmark.num_problems or count, count)
+    usable = usable.select(sorted(random.Random(0).sample(range(count), size)))
     content = hashlib.sha256()
     for row in usable:  # all columns: a reward may read any
         content.update(json.dumps(row, sort_keys=True, default=str).encode())
-    template = args.prompt_template or (TEMPLATES[default] if benchmark.format else None)
-    chats = (chats and benchmark.format is not None) if args.conversational is None else args.conversational
+    is_named = benchmark.format is not None  # a file's prompts stay as they are
+    template = args.prompt_template or (asking if is_named else None)
+    chats = chats and is_named if args.conversational is None else args.conversational
     settings = {
         "source": benchmark.source,
         "dataset_format": form,

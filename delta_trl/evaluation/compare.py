@@ -10,11 +10,7 @@ import numpy as np
 from ..arguments.errors import UsageError
 from ..files import differences, in_words
 from .metrics import bootstrap_interval, problem_means
-from .results import described, interval, mean, print_table, read_samples
-
-
-# settings that may differ between two evaluations without a word
-MODEL_SETTINGS = {"model_name_or_path", "model_revision", "source"}
+from .results import interval, mean, print_table, read_samples
 
 
 def main(args: Sequence[str]) -> None:
@@ -29,10 +25,7 @@ def main(args: Sequence[str]) -> None:
     if left_out := sorted(a.keys() ^ b.keys()):
         print(f"not compared, finished in one only: {', '.join(left_out)}")
     changed = {key: values for name in pairs for key, values in differences(a[name], b[name]).items()}
-    for key in sorted(changed.keys() - MODEL_SETTINGS):
-        print(f"warning: the evaluations differ, {in_words({key: changed[key]})}")
-    for label, settings in (("A", a), ("B", b)):
-        print(f"{label}: {described(settings[next(iter(pairs))])}")
+    print(f"from A to B: {in_words(changed) or 'nothing is different'}")
     rows = [["benchmark", "problems", "A", "B", "A - B", "95 % interval"]]
     rows += [[name, *compare([pair])] for name, pair in pairs.items()]
     if len(pairs) > 1:

@@ -53,22 +53,19 @@ def evaluate(args: EvalArguments) -> dict[str, dict]:
         ValueError, OSError, ImportError: If the model or the data cannot be loaded, or do not fit each other.
         UsageError: If a benchmark is finished with other settings.
     """
-    folder, source, template = Path(args.output_dir), args.source(), args.chat_template_kwargs
+    folder, template = Path(args.output_dir), args.chat_template_kwargs
+    tokenizer, config = args.tokenizer(), args.config()
     assert isinstance(template, dict)  # since `EvalArguments` has read it
-    tokenizer, config = source.tokenizer(), source.config()
-    has_template = tokenizer.chat_template is not None
-    problems = {
-        name: load_problems(name, benchmark, args, has_template)
-        for name, benchmark in resolve(args.benchmarks).items()
-    }
     given = {name: value for name, value in asdict(args).items() if name not in NO_SETTINGS}
-    settings = {name: given | own for name, (_, _, own) in problems.items()}
-    for name, (rows, reward, _) in problems.items():
+    problems = {}
+    for name, benchmark in resolve(args.benchmarks).items():
+        rows, reward, own = load_problems(name, benchmark, args, tokenizer.chat_template is not None)
         prompts = rows["prompt"]
         warnings = check_prompts(prompts, tokenizer, config, args.max_completion_length, name, template)
         for warning in (*warnings, *warn_of_hidden_reasoning([reward], prompts, tokenizer, template)):
             logger.warning(warning)
-    todo = [name for name in problems if not finished(folder, name, settings[name])]
+        problems[name] = rows, reward, given | own
+    todo = [name for name, (_, _, settings) in problems.items() if not finished(folder, name, settings)]
     if skipped := [name for name in problems if name not in todo]:
         print(f"finished before, not sampled again: {', '.join(skipped)}")
     if todo:
@@ -76,34 +73,29 @@ def evaluate(args: EvalArguments) -> dict[str, dict]:
         chats = any(not isinstance(rows[0]["prompt"], str) for rows, _, _ in problems.values())
         generate = (VLLMGenerator if args.use_vllm else TransformersGenerator)(args, chats)
     for name in todo:
-        rows, reward, _ = problems[name]
+        rows, reward, settings = problems[name]
+        print(f"{name}: {len(rows)} problems")
         part = folder / f"{name}.jsonl.part"
         with part.open("w", encoding="utf-8") as file:
-            for sample in _sample(name, rows, reward, args, tokenizer, generate):
+            for sample in _sample(rows, reward, args, tokenizer, generate):
                 file.write(json.dumps(sample, ensure_ascii=False, default=str) + "\n")
         part.replace(folder / f"{name}.jsonl")
         results = numbers([read_samples(folder, name, args.num_generations)])
-        write_json({"settings": settings[name], "results": results}, folder / f"{name}.json")
+        write_json({"settings": settings, "results": results}, folder / f"{name}.json")
     return {name: json.loads((folder / f"{name}.json").read_text()) for name in problems}
 
 
 def _sample(
-    name: str,
-    problems: Dataset,
-    reward: Callable,
-    args: EvalArguments,
-    tokenizer: PreTrainedTokenizerBase,
-    generate: Generate,
+    problems: Dataset, reward: Callable, args: EvalArguments, tokenizer: PreTrainedTokenizerBase, generate: Generate
 ) -> Iterator[dict]:
     """The samples of a benchmark in order, scored; `batch_size` of them are sampled together."""
     k, size = args.num_generations, args.batch_size or (128 if args.use_vllm else 16)
-    total, template = len(problems) * k, args.chat_template_kwargs
-    assert isinstance(template, dict)
-    for start in tqdm(range(0, total, size), desc=name, unit="batch"):
+    total = len(problems) * k
+    for start in tqdm(range(0, total, size), unit="batch"):
         places = range(start, min(start + size, total))
         read = {i: problems[i] for i in {place // k for place in places}}  # once: tests can be large
         rows = [read[place // k] for place in places]
-        ids = prompt_ids(tokenizer, [row["prompt"] for row in rows], template)
+        ids = prompt_ids(tokenizer, [row["prompt"] for row in rows], args.chat_template_kwargs)  # type: ignore[arg-type]
         completions = generate(ids, [args.seed * total + place for place in places])
         texts = tokenizer.batch_decode([one.ids for one in completions], skip_special_tokens=True)
         rewards, logged = call_reward(reward, rows, texts, [one.ids for one in completions])

@@ -32,22 +32,19 @@ class TransformersGenerator:
     """
 
     def __init__(self, args: EvalArguments, chats: bool):
-        source = args.source()
-        tokenizer = source.tokenizer()
-        self.model = source.model().to(args.device()).eval()
+        tokenizer = args.tokenizer()
+        self.model = args.model().to(args.device()).eval()
         self.end = end_tokens(tokenizer, self.model.generation_config, chats)
-        self.pad = tokenizer.pad_token_id
-        if self.pad is None:
-            self.pad = self.end[0] if self.end else 0
-        greedy = args.temperature == 0
+        self.pad = next(token for token in (tokenizer.pad_token_id, *self.end, 0) if token is not None)
+        sampling = {"temperature": args.temperature, "top_p": args.top_p, "top_k": 0}
         # used instead of the model's generation_config.json, whose settings would change the sampling
         self.model.generation_config = GenerationConfig(
             eos_token_id=self.end or None,
             pad_token_id=self.pad,
             bos_token_id=tokenizer.bos_token_id,
             max_new_tokens=args.max_completion_length,
-            do_sample=not greedy,
-            **({} if greedy else {"temperature": args.temperature, "top_p": args.top_p, "top_k": 0}),
+            do_sample=args.temperature > 0,
+            **(sampling if args.temperature > 0 else {}),
         )
 
     @torch.inference_mode()
@@ -70,26 +67,19 @@ class VLLMGenerator:
     """Samples with vLLM, every completion with its own seed. Arguments as those of [`TransformersGenerator`]."""
 
     def __init__(self, args: EvalArguments, chats: bool):
-        source = args.source()
-        if source.is_adapter():
+        if args.is_adapter():
             raise ValueError(
-                f"use_vllm: {source.name!r} is a PEFT adapter. Merge it into its base (`merge_and_unload`), and "
-                "evaluate the merged model."
+                f"use_vllm: {args.model_name_or_path!r} is a PEFT adapter. Merge it into its base "
+                "(`merge_and_unload`), and evaluate the merged model."
             )
         from vllm import LLM, SamplingParams
 
         assert isinstance(args.vllm_kwargs, dict)  # since `EvalArguments` has read it
-
-        options = {"revision": source.revision, "dtype": source.dtype, "trust_remote_code": source.trust_remote_code}
-        self.llm = LLM(model=source.name, **options, **args.vllm_kwargs)
-        self.end = end_tokens(source.tokenizer(), source.generation_config(), chats)
-        self.sampling_params = lambda seed: SamplingParams(
-            temperature=args.temperature,
-            top_p=args.top_p,
-            max_tokens=args.max_completion_length,
-            stop_token_ids=self.end,
-            seed=seed,
-        )
+        options = {"revision": args.model_revision, "dtype": args.dtype, "trust_remote_code": args.trust_remote_code}
+        self.llm = LLM(model=args.model_name_or_path, **options, **args.vllm_kwargs)
+        self.end = end_tokens(args.tokenizer(), args.generation_config(), chats)
+        sampling = {"temperature": args.temperature, "top_p": args.top_p, "max_tokens": args.max_completion_length}
+        self.sampling_params = lambda seed: SamplingParams(**sampling, stop_token_ids=self.end, seed=seed)
 
     def __call__(self, prompts: list[list[int]], seeds: list[int]) -> list[Completion]:
         params = list(map(self.sampling_params, seeds))

@@ -65,35 +65,23 @@ def number(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
-def described(settings: dict) -> str:
-    """The model, and how it was sampled."""
-    sampling = "temperature {temperature:g}, top-p {top_p:g}, k = {num_generations}".format(**settings)
-    return f"{settings['model_name_or_path']}, {sampling}"
-
-
 def show(folder: Path, results: dict[str, dict]) -> None:
     """Print the table of finished benchmarks; `results` are the contents of their results files, by name."""
     settings = next(iter(results.values()))["settings"]
     k = settings["num_generations"]
-    print(described(settings))
+    print(
+        "{model_name_or_path}, temperature {temperature:g}, top-p {top_p:g}, k = {num_generations}".format(**settings)
+    )
     rows = {name: one["results"] for name, one in results.items()}
     if len(rows) > 1:  # over problems: a benchmark weighs as much as it has
         rows["average (by problems)"] = numbers([read_samples(folder, name, k) for name in results])
-    cells = [
-        [
-            name,
-            str(one["problems"]),
-            mean(one["avg_at_k"]),
-            interval(one["interval"]),
-            mean(one["pass_at_k"][str(k)]),
-            f"{one['truncated']:.1%}",
-            f"{one['mean_length']:.0f}",
-            str(one["unscored"]),
-        ]
-        for name, one in rows.items()
-    ]
-    quality = (f"avg@{k}", "95 % interval", f"pass@{k}")
-    print_table([["benchmark", "problems", *quality, "truncated", "mean length", "unscored"], *cells])
+    titles = f"avg@{k}", "95 % interval", f"pass@{k}", "truncated", "mean length", "unscored"
+    table = [["benchmark", "problems", *titles]]
+    for name, one in rows.items():
+        quality = mean(one["avg_at_k"]), interval(one["interval"]), mean(one["pass_at_k"][str(k)])
+        how = f"{one['truncated']:.1%}", f"{one['mean_length']:.0f}", str(one["unscored"])
+        table.append([name, str(one["problems"]), *quality, *how])
+    print_table(table)
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:

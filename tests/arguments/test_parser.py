@@ -29,7 +29,7 @@ class Own:
 
 def test_the_command_line_overrides_the_file(tmp_path):
     (tmp_path / "own.yaml").write_text("size: 3\noptions: {a: 1}\n")
-    assert parse([Own], ["--config", str(tmp_path / "own.yaml")], "x") == (Own(3, {"a": 1}),)
+    assert parse([Own], [f"--config={tmp_path / 'own.yaml'}"], "x") == (Own(3, {"a": 1}),)
     words = ["--config", str(tmp_path / "own.yaml"), "--size", "4", "--options", "{b: [2]}"]
     assert parse([Own], words, "x") == (Own(4, {"b": [2]}),)
 
@@ -62,7 +62,9 @@ def test_unknown_options_name_what_is_meant(words, meant, tmp_path):
         parse(kinds, [*given, "--config", str(tmp_path / "own.yaml")], "x")
 
 
-@pytest.mark.parametrize("words", [["word"], ["--size", "3", "word"], ["--size", "3", "--options", "word"]])
+@pytest.mark.parametrize(
+    "words", [["word"], ["--size", "3", "word"], ["--size", "3", "--options", "word"], ["--config"]]
+)
 def test_words_that_fit_nowhere_are_refused(words):
     with pytest.raises((UsageError, SystemExit)):
         parse([Own], words, "x")

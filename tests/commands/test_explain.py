@@ -23,10 +23,6 @@ MODEL = ROOT / "recipes/quickstart/model"
 WORKED = "ones {a}+{b}={c} write {w} carry 0\n\\boxed{{{answer}}}"
 
 
-def explain(*args):
-    assert main(["explain", *map(str, args)]) == 0
-
-
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """Three prompts, interleaved, with right and wrong completions of different lengths."""
@@ -48,18 +44,11 @@ def data(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize(
-    ("gradient", "lines"),
-    [("output_row", 10), ("full", 5)],  # explicit gradients over all parameters take memory
-)
-def test_records_and_report(data, tmp_path, capsys, gradient, lines):
-    rows = [json.loads(line) for line in data.read_text().splitlines()[:lines]]
-    (tmp_path / "some.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    explain(
-        "--model_name_or_path", MODEL, "--data", tmp_path / "some.jsonl", "--output_dir", tmp_path,
-        "--rule", f"delta:token_gradient={gradient}",
-        "--batch_size", 3, "--dtype", "float32",
-    )  # fmt: skip
+def test_records_and_report(data, tmp_path, capsys):
+    rows = [json.loads(line) for line in data.read_text().splitlines()[:10]]
+    options = {"model_name_or_path": MODEL, "data": data, "output_dir": tmp_path, "batch_size": 3, "dtype": "float32"}
+    options |= {"rule": "delta:token_gradient=output_row"}
+    assert main(["explain", *(f"--{name}={value}" for name, value in options.items())]) == 0
     assert capsys.readouterr().out.strip() == str(tmp_path / "report.html")
     assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
     run = read_run(tmp_path)
@@ -91,17 +80,11 @@ def test_records_and_report(data, tmp_path, capsys, gradient, lines):
             advantage = 0.0 if c.reward is None else (c.reward - rewards.mean()) / spread
             advantages += [advantage] * len(log_probs)
             assert c.advantage == pytest.approx(advantage, abs=1e-5)
-            if gradient == "output_row":
-                hidden = output.hidden_states[-1][0, predicted]
-                vectors.append(((1 - log_probs.exp())[:, None] * hidden).detach())
-            else:
-                parameters = list(model.parameters())
-                for log_prob in log_probs:
-                    parts = torch.autograd.grad(log_prob, parameters, retain_graph=True)
-                    vectors.append(torch.cat([part.flatten() for part in parts])[None])
+            hidden = output.hidden_states[-1][0, predicted]
+            vectors.append(((1 - log_probs.exp())[:, None] * hidden).detach())
     expected, _ = oracle.coefficients(torch.cat(vectors), advantages)
     ours = np.concatenate([c.coefficients for c in completions])
-    np.testing.assert_allclose(ours, expected, atol=1e-3 if gradient == "output_row" else 0.02)
+    np.testing.assert_allclose(ours, expected, atol=1e-3)
     assert ours.std() > 0.05
 
 
@@ -166,7 +149,7 @@ def test_what_the_model_cannot_read_names_the_line(refused, models, model, row):
     ("option", "value"),
     [
         *(("rule", rule) for rule in ("dleta", "delta:lm_head", "delta:token_gradient=half")),
-        *(("dtype", "float3"), ("batch_size", 0), ("data", "none")),
+        *(("batch_size", 0), ("data", "none")),
     ],
 )
 def test_a_wrong_value_names_its_option(refused, tmp_path, option, value):

@@ -7,20 +7,15 @@ from pathlib import Path
 import pytest
 import yaml
 from accelerate import PartialState
-from accelerate.commands.config import load_config_from_file
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env
-from datasets import Dataset
 from transformers import Qwen3Config
 
 from delta_trl.cli import main
 from delta_trl.commands import dry_run
 from delta_trl.commands.recipe import parse_recipe
-from delta_trl.commands.train import build
 from delta_trl.credit import DelTA, SideWeights
 from delta_trl.evaluation.benchmarks import BENCHMARKS
-
-from ..corpus import tiny
 
 
 RECIPES = sorted(str(path) for path in Path("recipes").glob("*/*.yaml"))
@@ -37,24 +32,20 @@ class Arithmetic:
     steps_per_rollout: int
     rollouts: int | None
     length: int
-    learning_rate: float
-    weight_decay: float
 
 
 PAPER = {"processes": 8, "prompts": 128, "responses": 16, "steps_per_rollout": 4, "length": 20480}
-PAPER |= {"learning_rate": 1e-6, "weight_decay": 0.1}
 ONE_GPU = {"processes": 1, "prompts": 32, "responses": 8, "steps_per_rollout": 4, "rollouts": 100, "length": 1024}
-ONE_GPU |= {"weight_decay": 0.0}
 EXPECTED = {
     "recipes/Qwen3-8B-Base/deepmath_delta.yaml": Arithmetic(**PAPER, rollouts=220),
     "recipes/Qwen3-14B-Base/deepmath_delta.yaml": Arithmetic(**PAPER, rollouts=300),
     "recipes/Olmo3-7B-Base/deepmath_delta.yaml": Arithmetic(**PAPER, rollouts=220),
     "recipes/Qwen3-8B-Base/eurus_code_delta.yaml": Arithmetic(**PAPER, rollouts=None),
-    "recipes/Qwen3-1.7B-Base/gsm8k_lora.yaml": Arithmetic(**ONE_GPU, learning_rate=1e-5),
-    "recipes/Qwen3-0.6B/gsm8k_full.yaml": Arithmetic(**ONE_GPU, learning_rate=1e-6),
-    "recipes/SmolLM2-135M/sums_full.yaml": Arithmetic(1, 8, 8, 4, 10, 40, 1e-5, 0.0),
-    "recipes/SmolLM2-135M/fruits_lora.yaml": Arithmetic(1, 8, 8, 4, 10, 40, 2e-4, 0.0),
-    "recipes/quickstart/addition.yaml": Arithmetic(1, 32, 8, 4, 20, 56, 1e-4, 0.0),
+    "recipes/Qwen3-1.7B-Base/gsm8k_lora.yaml": Arithmetic(**ONE_GPU),
+    "recipes/Qwen3-0.6B/gsm8k_full.yaml": Arithmetic(**ONE_GPU),
+    "recipes/SmolLM2-135M/sums_full.yaml": Arithmetic(1, 8, 8, 4, 10, 40),
+    "recipes/SmolLM2-135M/fruits_lora.yaml": Arithmetic(1, 8, 8, 4, 10, 40),
+    "recipes/quickstart/addition.yaml": Arithmetic(1, 32, 8, 4, 20, 56),
 }
 PAPER_RECIPES = [path for path, expected in EXPECTED.items() if expected.processes == 8]
 
@@ -86,19 +77,13 @@ def test_batches(recipe):
     assert args.save_strategy == "no" or args.save_steps % expected.steps_per_rollout == 0
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_optimiser(recipe):
-    expected = EXPECTED[recipe]
-    _, args, _ = arguments(recipe)
-    assert args.optim.value.startswith("adamw")
-    assert (args.learning_rate, args.weight_decay) == (expected.learning_rate, expected.weight_decay)
-    assert (args.lr_scheduler_type, args.warmup_steps, args.max_grad_norm) == ("constant", 0, 1.0)
-
-
 @pytest.mark.parametrize("recipe", PAPER_RECIPES)
 def test_settings_of_the_paper(recipe):
     run_args, args, _ = arguments(recipe)
     assert (args.temperature, args.top_p, args.beta, args.entropy_coef) == (1.0, 1.0, 0.0, 0.0)
+    assert args.optim.value.startswith("adamw")
+    assert (args.learning_rate, args.weight_decay) == (1e-6, 0.1)
+    assert (args.lr_scheduler_type, args.warmup_steps, args.max_grad_norm) == ("constant", 0, 1.0)
     assert args.scale_rewards == "group"
     assert run_args.max_prompt_length == 2048
     assert args.vllm_max_model_length == 2048 + 20480
@@ -136,58 +121,6 @@ def test_documented_baselines_differ_in_the_method_only():
                 assert (args.sapo_temperature_pos, args.sapo_temperature_neg) == (1.0, 1.05)
             if name == "side weights":
                 assert args.make_rule() == SideWeights(winners=1.0, losers=0.2)
-
-
-def reward_of_chats(completions, **kwargs):
-    return tiny.reward_letters([message["content"] for (message,) in completions])
-
-
-@pytest.mark.processes
-def test_the_paper_s_batches_in_a_run_of_a_tiny_model(tmp_path):
-    """The 8B recipe itself, one process in place of eight and tiny.model() in place of Qwen: what TRL makes of it."""
-    tokenizer = tiny.tokenizer()
-    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
-    tokenizer.save_pretrained(tmp_path / "model")
-    tiny.model(num_hidden_layers=1).save_pretrained(tmp_path / "model")
-    rows = [{"question": f"{i}+1=", "final_answer": str(i % 10)} for i in range(256)]  # two rollout batches
-    Dataset.from_list(rows).to_json(tmp_path / "deepmath.jsonl")
-    changes = {
-        "model_name_or_path": tmp_path / "model",
-        "dataset_name": tmp_path / "deepmath.jsonl",
-        "eval_dataset_name": "tests/fixtures/aime_2025.jsonl",
-        "prompt_template": "{prompt}",
-        "reward_funcs": "tests.commands.test_recipes.reward_of_chats",  # grading 4,096 answers takes long
-        "reward_kwargs": "{}",
-        "metric_for_best_model": "rewards/reward_of_chats/mean",
-        "output_dir": tmp_path / "run",
-        "max_completion_length": 2,
-        "per_device_train_batch_size": 128,
-        "gradient_accumulation_steps": 4,  # 128 * 1 * 4 = 512 = 2 * 8 * 32
-        "max_steps": 5,  # the first of the second rollout batch
-        "attn_implementation": "sdpa",
-        "save_strategy": "no",
-        "logging_steps": 1,
-        **dict.fromkeys(("use_vllm", "bf16", "gradient_checkpointing", "log_completions"), False),
-        "use_cpu": True,
-    }
-    flags = [part for key, value in changes.items() for part in (f"--{key}", str(value))]
-    trainer = build(*parse_recipe(["--config", "recipes/Qwen3-8B-Base/deepmath_delta.yaml", *flags]))
-    rollouts = []
-    generate = trainer._generate_and_score_completions
-
-    def count(inputs):
-        rollouts.append((trainer.state.global_step, len(inputs), len({row["prompt"][0]["content"] for row in inputs})))
-        return generate(inputs)
-
-    trainer._generate_and_score_completions = count
-    trainer.train()
-    assert rollouts[:2] == [(0, 2048, 128), (4, 2048, 128)]
-    assert rollouts[2:] == [(5, 8, 1)] * 3  # the evaluation at the end: 8 samples of each of three problems
-    assert sum(f"eval_{trainer.args.metric_for_best_model}" in entry for entry in trainer.state.log_history) == 1
-    logged = [entry for entry in trainer.state.log_history if "loss" in entry]
-    assert [(entry["step"], entry["learning_rate"]) for entry in logged] == [(step, 1e-6) for step in range(1, 6)]
-    assert sum("credit/coefficient_mean" in entry for entry in logged) == 2
-    assert all(entry["credit/extra_forward_passes"] == 0 for entry in logged if "credit/seconds" in entry)
 
 
 # --- dry runs ---
@@ -235,18 +168,6 @@ def test_processes_of_the_environment(capsys, monkeypatch):
     monkeypatch.setenv("RANK", "1")  # one rank speaks for all
     assert main(command) == 0
     assert capsys.readouterr().out == ""
-
-
-@pytest.mark.parametrize("config", GPU_CONFIGS)
-def test_dry_run_with_every_accelerate_config(config, capsys):
-    processes = load_config_from_file(config).num_processes
-    recipe = "recipes/Qwen3-8B-Base/deepmath_delta.yaml"
-    accumulation = str(256 // processes)  # as the recipe's comment says
-    command = ["train", "--config", recipe, "--gradient_accumulation_steps", accumulation, "--dry_run"]
-    assert main([*command, "--num_processes", str(processes)]) == 0
-    out = capsys.readouterr().out
-    assert "= 2,048 completions" in out
-    assert "4 per rollout batch, 512 completions each" in out
 
 
 # --- accelerate configs ---

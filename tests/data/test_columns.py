@@ -20,11 +20,6 @@ def test_what_a_reward_needs_is_there():
         check([{"prompt": "1+1="}], reward)
 
 
-def test_a_reward_takes_what_is_passed():
-    with pytest.raises(ValueError, match=r"'mine'.*\*\*kwargs"):
-        check([{"prompt": "1+1="}], lambda completions: [])
-
-
 @pytest.mark.parametrize(
     ("tests", "kind"),
     [
@@ -41,15 +36,14 @@ def test_tests_that_arrow_may_have_changed_are_refused(tests, kind):
     check([{**row, "tests": json.dumps(row["tests"], default=str)} for row in rows], code_reward, "code_reward")
 
 
-@pytest.mark.parametrize("gold", ["2024-01-05", 5, 0.5, None])
+@pytest.mark.parametrize("gold", ["2024-01-05", 5, 0.5, None, datetime(2024, 1, 5), ["5"]], ids=str)
 def test_golds_of_math_reward_are_texts_or_numbers(gold):
-    check([{"prompt": "When?", "solution": gold}], get_reward("math_reward"), "math_reward")
-
-
-@pytest.mark.parametrize("gold", [datetime(2024, 1, 5), ["5"], {"answer": "5"}], ids=str)
-def test_golds_that_arrow_made_something_else_of_are_refused(gold):
-    with pytest.raises(ValueError, match="column 'solution'"):
-        check([{"prompt": "When?", "solution": gold}], get_reward("math_reward"), "math_reward")
+    rows = [{"prompt": "When?", "solution": gold}]
+    if gold is None or isinstance(gold, (str, int, float)):
+        check(rows, get_reward("math_reward"), "math_reward")
+    else:  # Arrow has made something else of it
+        with pytest.raises(ValueError, match="column 'solution'"):
+            check(rows, get_reward("math_reward"), "math_reward")
 
 
 UNREADABLE = {

@@ -48,8 +48,6 @@ def test_rewards_of_any_number_type(read, rewards):
         (b'{"prompt": "\xff"}', 1),
         ("[1]", 1),
         ('{"prompt": "a"}', 1),
-        (with_row(prompt=3), 3),
-        (with_row(prompt=[]), 3),
         (with_row(prompt=[{"content": "a"}]), 3),
         (with_row(completion=["b"]), 3),
         ("\n\n" + with_row(completion=""), 5),

@@ -9,7 +9,7 @@ from datasets import Dataset
 from delta_trl.commands.recipe import parse_recipe
 from delta_trl.data.loading import load
 from delta_trl.evaluation.arguments import EvalArguments
-from delta_trl.evaluation.benchmarks import BENCHMARKS, BOXED, GROUPS, NUMBER, Benchmark, load_problems, resolve
+from delta_trl.evaluation.benchmarks import BENCHMARKS, BOXED, NUMBER, Benchmark, load_problems, resolve
 
 from ..corpus import tiny
 
@@ -29,9 +29,7 @@ def boxed(answer):
 
 # a right and a wrong answer to each problem of a fixture
 ANSWERS = {
-    "aime_2024": [(boxed("99"), boxed("98")), (boxed(729), "It is 729, I think, or 730.")],
     "aime_2025": [(boxed(33), boxed(34)), (boxed(170), boxed(17)), (boxed(7), boxed(0))],
-    "hmmt_feb_2025": [(boxed(r"\dfrac{100}{309}"), boxed("0.32")), (boxed(r"\sqrt 3"), boxed("1.73"))],
     "math_500": [(boxed(r"(3, \pi/2)"), boxed(r"(\pi/2, 3)")), (boxed(6), boxed("12"))],
     "gsm8k": [(boxed(36), boxed(24)), (boxed(1200), boxed(120)), (boxed(-3), boxed(3))],
     "humanevalplus": [
@@ -46,7 +44,7 @@ ANSWERS = {
             program("def shared(a, b):\n    return tuple(x for x in a if x in b)[: len(set(a))][: len(set(b))]"),
             program("def shared(a, b):\n    return (4, 5)"),
         ),
-        # a program that empties its argument must not empty that of the reference
+        # must not empty the reference's argument
         (program("from collections import Counter as count"), program("def count(x):\n    x.clear()\n    return {}")),
         (program("def sum(a, b): return 6"), program("def total(a, b): return 6")),  # a builtin's name
         (  # as published, it asserts nothing
@@ -106,18 +104,6 @@ def test_the_template_is_that_of_the_recipes():
     assert problems("aime_2025")[0][0]["prompt"] == prompt[0]["content"]
 
 
-def test_the_paper_s_average():
-    """The paper's average is that of the problems: 30 each, and 33 of HMMT February 2026."""
-    counts = {name: 33 if name == "hmmt_feb_2026" else 30 for name in GROUPS["paper_math"]}
-    delta = {"aime_2024": 43.13, "aime_2025": 26.46, "aime_2026": 28.12, "hmmt_feb_2025": 18.33}
-    delta |= {"hmmt_nov_2025": 18.54, "hmmt_feb_2026": 20.27, "brumo_2025": 44.79}
-    assert list(delta) == GROUPS["paper_math"]
-    assert sum(delta[n] * counts[n] for n in delta) / sum(counts.values()) == pytest.approx(28.40, abs=0.005)
-
-
-# --- multiple choice ---
-
-
 def test_the_shuffle_is_fixed_and_stored():
     rows = problems("gpqa_diamond")[0].to_list()
     # pinned: another order would change published numbers
@@ -126,13 +112,6 @@ def test_the_shuffle_is_fixed_and_stored():
     for row in rows:
         lines = [f"{label}. {choice}" for label, choice in zip("ABCD", row["choices"], strict=True)]
         assert "\n".join(lines) in row["prompt"]
-
-
-def test_choices_that_speak_of_others_stay_in_place():
-    rows = problems("mmlu_pro")[0].to_list()
-    assert sorted(rows[0]["choices"]) != rows[0]["choices"]  # the source's order is ascending
-    assert rows[1]["choices"] == ["A whale", "A bat", "Both A and B", "None of the above"]
-    assert rows[1]["solution"] == "C"
 
 
 # --- names ---
@@ -152,10 +131,8 @@ def test_names():
     ("names", "message"),
     [
         (["a/test.jsonl", "b/test.jsonl"], "'test' is named twice"),
-        (["aime_25"], "did you mean 'aime_2025'"),
         (["amie2024=x"], "did you mean 'aime_2024'"),
         (["problems.csv"], "'problems.csv'"),
-        (["paper_math", "aime_2024"], "'aime_2024' is named twice"),
     ],
 )
 def test_unknown_names(names, message):
@@ -177,7 +154,7 @@ def test_a_fixed_sample_of_the_problems(tmp_path):
 def test_the_hash_of_the_problems_is_of_all_columns_but_not_of_the_template(tmp_path):
     """A reward may read any of them."""
     plain, chat = problems("aime_2025"), problems("aime_2025", conversational=True, prompt_template="{prompt}!")
-    found = [plain, problems("aime_2025", num_problems=2), problems("hmmt_feb_2025")]
+    found = [plain, problems("aime_2025", num_problems=2), problems("math_500")]
     for i in range(2):
         file = tmp_path / f"{i}.jsonl"
         Dataset.from_list([{"prompt": "1+1=", "solution": "2", "tolerance": i}]).to_json(file)
@@ -191,29 +168,20 @@ def test_the_hub_s_columns_are_read_by_name(tmp_path):
     load(str(FIXTURES / "livecodebench.jsonl")).to_parquet(tmp_path / "test.parquet")
     benchmark = BENCHMARKS["livecodebench"]._replace(source=str(tmp_path), config=None)
     assert len(load_problems("livecodebench", benchmark, arguments(), False)[0]) == 3
-    (tmp_path / "test.parquet").rename(tmp_path / "train.parquet")
-    with pytest.raises(ValueError, match="split"):
-        load_problems("livecodebench", benchmark, arguments(), False)
 
 
 # --- a recipe's own evaluation set ---
 
 
-def recipe(tmp_path, **changes):
-    data = {"dataset_name": str(FIXTURES / "deepmath.jsonl"), "dataset_format": "deepmath"}
-    return ["--config", tiny.recipe(tmp_path, **data, **{"reward_funcs": ["math_reward"], **changes})]
-
-
 def test_the_evaluation_set_brings_its_own_format(tmp_path):
     from delta_trl.commands.train import build
 
-    own = {"eval_strategy": "steps", "eval_dataset_name": str(FIXTURES / "aime_2025.jsonl")}
-    trainer = build(*parse_recipe(recipe(tmp_path, **own, eval_dataset_format="matharena")))
+    data = {"dataset_name": str(FIXTURES / "deepmath.jsonl"), "dataset_format": "deepmath"}
+    data |= {"eval_strategy": "steps", "eval_dataset_name": str(FIXTURES / "aime_2025.jsonl")}
+    recipe = ["--config", tiny.recipe(tmp_path, **data, reward_funcs=["math_reward"])]
+    trainer = build(*parse_recipe([*recipe, "--eval_column_mapping", "{problem: prompt, answer: solution}"]))
     assert trainer.train_dataset["solution"][:2] == ["3", "Yes"]
-    assert trainer.eval_dataset["solution"][:] == ["33", "170", "7"]
-    mapping = {"problem": "prompt", "answer": "solution"}
-    trainer = build(*parse_recipe(recipe(tmp_path, **own, eval_column_mapping=mapping)))
-    assert trainer.eval_dataset["prompt"][1].startswith("How many diagonals")
+    assert trainer.eval_dataset["solution"][:] == [33, 170, 7]
     # the training set's format is not taken for the other's
     with pytest.raises(ValueError, match="has no column 'prompt'"):
-        build(*parse_recipe(recipe(tmp_path, **own)))
+        build(*parse_recipe(recipe))

@@ -3,7 +3,6 @@
 import json
 import random
 import sys
-from collections import Counter
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -152,24 +151,17 @@ def test_greedy_decoding_of_a_padded_batch_is_that_of_each_prompt_alone(model):
         assert completion == Completion(ids[len(prompt) :], truncated=ids[-1] != 1)
 
 
-def test_sampling_has_the_asked_distribution(model):
+def test_the_nucleus_that_is_asked_for_is_sampled_from(model):
     net = AutoModelForCausalLM.from_pretrained(model)
-    probabilities = (net(torch.tensor([[2, 3]])).logits[0, -1] / 0.5).softmax(-1)
-    order = probabilities.argsort(descending=True)
-    nucleus = int((probabilities[order].cumsum(0) < 0.3).sum()) + 1  # the fewest tokens that reach 0.3
-    kept = order[:nucleus].tolist()
+    probabilities, order = (net(torch.tensor([[2, 3]])).logits[0, -1] / 0.5).softmax(-1).sort(descending=True)
+    nucleus = order[: int((probabilities.cumsum(0) < 0.3).sum()) + 1]  # the fewest tokens that reach 0.3
     sample = generator(model, temperature=0.5, top_p=0.3, max_completion_length=1)
-    counts = Counter(one.ids[0] for one in sample([[2, 3]] * 4000, range(4000)))
-    assert set(counts) == set(kept)
-    for token in kept:
-        expected = (probabilities[token] / probabilities[kept].sum()).item()
-        assert counts[token] / 4000 == pytest.approx(expected, abs=5 * (expected / 4000) ** 0.5)
+    assert {one.ids[0] for one in sample([[2, 3]] * 4000, range(4000))} == set(nucleus.tolist())
 
 
 def test_the_model_s_own_sampling_defaults_do_not_count(model):
     plain = generator(model)([[2, 3]] * 4, [5] * 4)
-    config = GenerationConfig(do_sample=True, temperature=0.1, top_k=1, top_p=0.1, repetition_penalty=5.0, min_p=0.9)
-    config.save_pretrained(model)
+    GenerationConfig(do_sample=True, temperature=0.1, top_k=1, repetition_penalty=5.0).save_pretrained(model)
     assert generator(model)([[2, 3]] * 4, [5] * 4) == plain
     assert len({tuple(one.ids) for one in plain}) > 1
 
@@ -195,14 +187,13 @@ def test_chats(call, data, model, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(model)
     tokenizer.chat_template = CHAT
     tokenizer.save_pretrained(model)
-    assert call(conversational=True, reward=None, num_problems=2) == 0
-    first = read_samples(tmp_path / "eval")[0]
-    assert [message["role"] for message in first["prompt"]] == ["user"]
-    assert isinstance(first["completion"], str)
     # a named benchmark becomes a chat by itself, a file does not
-    source = "aime_2025=tests/fixtures/aime_2025.jsonl"
-    assert call("named", benchmarks=source, reward=None, num_generations=1) == 0
-    assert read_samples(tmp_path / "named", "aime_2025")[0]["prompt"][0]["role"] == "user"
+    named = {"benchmarks": "aime_2025=tests/fixtures/aime_2025.jsonl", "num_generations": 1}
+    for changes, name in (({"conversational": True, "num_problems": 2}, "problems"), (named, "aime_2025")):
+        assert call(name, reward=None, **changes) == 0
+        first = read_samples(tmp_path / name, name)[0]
+        assert [message["role"] for message in first["prompt"]] == ["user"]
+        assert isinstance(first["completion"], str)
 
 
 @pytest.fixture
@@ -266,13 +257,10 @@ def test_a_benchmark_that_was_stopped_is_sampled_from_its_beginning(call, tmp_pa
 def test_other_settings_or_problems_are_refused(call, data, tmp_path, capsys):
     assert call() == 0
     samples = (tmp_path / "eval" / "problems.jsonl").read_bytes()
-    for change, message in (
-        ({"temperature": 0.5}, "temperature was 1.0 and is 0.5"),
-        ({"num_problems": 3}, "num_problems was 10 and is 3"),
-        ({"prompt_template": "{prompt}!"}, "prompt_template was None and is '{prompt}!'"),
-    ):
-        assert call(**change) == 2
-        assert message in capsys.readouterr().err
+    assert call(temperature=0.5, prompt_template="{prompt}!") == 2
+    error = capsys.readouterr().err
+    assert "temperature was 1.0 and is 0.5" in error
+    assert "prompt_template was None and is '{prompt}!'" in error
     data.write_text(data.read_text().replace("729", "730"))
     assert call() == 2
     assert "problems was" in capsys.readouterr().err
@@ -365,14 +353,14 @@ def test_a_comparison_is_paired_and_of_what_is_scored_for_both(tmp_path, compare
     assert low == pytest.approx(0.167 - 1.96 * 0.236 / 12**0.5, abs=0.05)  # of differences 0 and 0.5
     assert high == pytest.approx(0.167 + 1.96 * 0.236 / 12**0.5, abs=0.05)
     assert "temperature was 1.0 and is 0.9" in printed
-    assert printed.count("warning") == 1
 
 
 def test_benchmarks_are_compared_by_name(tmp_path, compared):
-    for folder, names in (("a", ("x", "y", "only_a")), ("b", ("y", "x"))):
-        for name in names:
-            rewards = [[float(folder == "a"), float((i + len(name)) % 3 == 0)] for i in range(11)]
-            write_evaluation(tmp_path / folder, rewards if folder == "a" else [row[:1] for row in rewards], name)
+    rewards = [[1.0, float(i % 3 == 0)] for i in range(11)]
+    for name in ("x", "y", "only_a"):
+        write_evaluation(tmp_path / "a", rewards, name)
+    for name in ("y", "x"):  # with fewer samples
+        write_evaluation(tmp_path / "b", [row[1:] for row in rewards], name)
     (tmp_path / "a" / "config.json").write_text("{}")  # no benchmark: it has no samples
     cells, printed = compared()
     assert {name: row[0] for name, row in cells.items()} == {"x": "11", "y": "11", "all problems": "22"}
@@ -385,7 +373,6 @@ def test_mistakes_in_a_comparison(tmp_path, capsys):
     write_evaluation(tmp_path / "reward", [[1.0]], reward="mine")
     write_evaluation(tmp_path / "other", [[1.0]], "few")
     for second, message in (
-        ("nothing", "No benchmark is finished"),
         ("other", "No benchmark is finished"),
         ("data", "problems was 'h' and is 'other'"),
         ("reward", "reward was 'math_reward' and is 'mine'"),
@@ -400,24 +387,20 @@ def test_mistakes_in_a_comparison(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"benchmarks": "aime_24"}, "did you mean 'aime_2024'"),
         ({"benchmarks": "gone.jsonl"}, "gone.jsonl"),
-        ({"reward": "math_rewrd"}, "did you mean 'math_reward'"),
         ({"num_generations": 0}, "num_generations=0"),
         ({"num_problems": 0}, "num_problems=0"),
-        ({"temprature": 1}, "did you mean"),
         ({"conversational": True}, "chat template"),
-        ({"prompt_template": "Solve it."}, "{prompt}"),
-        ({"dtype": "float3"}, "float3"),
         ({"model_name_or_path": "tests/fixtures"}, "tests/fixtures"),
     ],
     ids=str,
 )
-def test_mistakes_are_named(call, capsys, changes, message):
+def test_mistakes_are_named(call, monkeypatch, capsys, changes, message):
     assert call(**changes) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert "Traceback" not in error
+    assert message in capsys.readouterr().err
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert call() == 2
+    assert "launcher" in capsys.readouterr().err
 
 
 def test_weights_that_are_missing(call, model, capsys):
@@ -431,15 +414,3 @@ def test_weights_that_are_missing(call, model, capsys):
     file.unlink()
     assert call() == 2
     assert "model.safetensors" in capsys.readouterr().err
-
-
-def test_a_launcher_is_refused(call, monkeypatch, capsys):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    assert call() == 2
-    assert "launcher" in capsys.readouterr().err
-
-
-def test_options_from_a_file(call, data, tmp_path):
-    (tmp_path / "eval.yaml").write_text(f"num_problems: 2\nnum_generations: 2\nbenchmarks: {data}\n")
-    assert call("eval", "--config", str(tmp_path / "eval.yaml"), num_generations=3, benchmarks=None) == 0
-    assert len(read_samples(tmp_path / "eval")) == 6
