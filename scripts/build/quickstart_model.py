@@ -73,7 +73,7 @@ def main() -> None:
     args.output_dir.mkdir(parents=True, exist_ok=True)
     train, test = make_problems(rng)
     write_problems(args.output_dir / "train.jsonl", train)
-    write_problems(args.output_dir / "test.jsonl", test[: TEST_PROBLEMS // 2])  # the quickstart samples them nine times
+    write_problems(args.output_dir / "test.jsonl", test[: TEST_PROBLEMS // 2])  # quick to evaluate
 
     tokenizer = make_tokenizer(VOCABULARY, r"\\boxed| ?[a-z]+ |[\s\S]")
     model = make_model(tokenizer, width=128, layers=4)
