@@ -26,7 +26,7 @@ def test_defaults_are_those_of_the_docstring(called):
         ("while True: pass", Outcome.TIMEOUT, b""),
         ("x = [0] * 10**9", Outcome.MEMORY, b""),
         ("import sys\nwhile True: sys.stdout.write('x' * 10**6)", Outcome.OUTPUT_LIMIT, None),
-        ("import os; os.kill(os.getpid(), 11)", Outcome.KILLED, b""),
+        ("import ctypes; ctypes.string_at(0)", Outcome.KILLED, b""),
         ("def broken(:", Outcome.EXCEPTION, b""),
     ],
 )

@@ -3,7 +3,6 @@
 Source: https://docs.kernel.org/userspace-api/landlock.html
 """
 
-import ctypes
 import os
 import stat
 import struct
@@ -20,24 +19,19 @@ SCOPE_ABSTRACT_UNIX_SOCKET, SCOPE_SIGNAL = 1, 2
 VERSION_FLAG, RULE_PATH_BENEATH = 1, 1
 
 
-def abi() -> int:
-    """The kernel's Landlock version; OSError if it has none or has it turned off."""
-    return libc.syscall("landlock_create_ruleset", None, ctypes.c_size_t(0), ctypes.c_uint32(VERSION_FLAG))
-
-
 def restrict(readable: list[str], devices: list[str], writable: list[str]) -> None:
     """
     Deny the opening of every file except these.
 
     Needs no_new_privs. Newer kernels also bar TCP, signals and abstract sockets that lead out of the jail; the
-    seccomp filter bars all of them everywhere.
+    seccomp filter bars all of them everywhere. OSError if the kernel has no Landlock, or has it turned off.
 
     Args:
         readable (`list[str]`): Files and directories to read.
         devices (`list[str]`): Files to read and write, such as /dev/null.
         writable (`list[str]`): Directories with all rights but execution.
     """
-    version = abi()
+    version = libc.call("landlock_create_ruleset", None, 0, VERSION_FLAG)
     files = ALL_OF_ABI_1
     files |= REFER if version >= 2 else 0
     files |= TRUNCATE if version >= 3 else 0
@@ -47,7 +41,7 @@ def restrict(readable: list[str], devices: list[str], writable: list[str]) -> No
         attributes += struct.pack("Q", NET_BIND_TCP | NET_CONNECT_TCP)
     if version >= 6:
         attributes += struct.pack("Q", SCOPE_ABSTRACT_UNIX_SOCKET | SCOPE_SIGNAL)
-    ruleset = libc.syscall("landlock_create_ruleset", attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0))
+    ruleset = libc.call("landlock_create_ruleset", attributes, len(attributes), 0)
     try:
         for paths, rights in (
             (readable, READ_FILE | READ_DIR),
@@ -56,7 +50,7 @@ def restrict(readable: list[str], devices: list[str], writable: list[str]) -> No
         ):
             for path in paths:
                 _allow(ruleset, path, rights & files)
-        libc.syscall("landlock_restrict_self", ctypes.c_int(ruleset), ctypes.c_uint32(0))
+        libc.call("landlock_restrict_self", ruleset, 0)
     finally:
         os.close(ruleset)
 
@@ -67,8 +61,6 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
         if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
             rights &= FILE_RIGHTS
         rule = struct.pack("=Qi", rights, descriptor)
-        libc.syscall(
-            "landlock_add_rule", ctypes.c_int(ruleset), ctypes.c_int(RULE_PATH_BENEATH), rule, ctypes.c_uint32(0)
-        )
+        libc.call("landlock_add_rule", ruleset, RULE_PATH_BENEATH, rule, 0)
     finally:
         os.close(descriptor)
