@@ -12,14 +12,14 @@ iterated once, not both: a loop over fewer items than it says would test too lit
 import builtins
 import io
 import json
-import os
-import struct
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from .. import codec
+from .jail import LINK
+from .program import write_line
 
 
 OPERATIONS = {
@@ -43,35 +43,29 @@ class NotForProgramsError(TypeError):
     """An object or a function of the tests was to be handed to the program."""
 
 
-def send(descriptor: int, message: dict) -> None:
-    data = json.dumps(message).encode()
-    data = struct.pack("<Q", len(data)) + data
-    while data:
-        data = data[os.write(descriptor, data) :]
+class Link:
+    """One end of the link: a stream socket that carries lines of JSON."""
 
+    def __init__(self) -> None:
+        self.incoming = open(LINK, "rb", closefd=False)
 
-def receive(descriptor: int) -> dict:
-    """Raises EOFError if the other process has ended."""
-    (size,) = struct.unpack("<Q", _read(descriptor, 8))
-    return json.loads(_read(descriptor, size))
+    def send(self, message: dict) -> None:
+        write_line(message, LINK)
 
-
-def _read(descriptor: int, size: int) -> bytes:
-    parts = []
-    while size:
-        part = os.read(descriptor, min(size, 1 << 20))
-        if not part:
+    def receive(self) -> dict:
+        """Raises EOFError if the other process has ended, ValueError if it sent no JSON."""
+        line = self.incoming.readline()
+        if not line:
             raise EOFError
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
+        return json.loads(line)
 
 
-def serve(descriptor: int, load: Callable, printed: io.BytesIO) -> None:
+def serve(load: Callable, printed: io.BytesIO) -> None:
     """
-    The program's side: answer requests on a socket until the tests' process ends. `load` gives the program as a
-    module, and what it has `printed` goes to the tests.
+    The program's side: answer requests until the tests' process ends. `load` gives the program as a module, and what
+    it has `printed` goes to the tests.
     """
+    link = Link()
     objects: list = []
     operations = OPERATIONS | {"load": load}
 
@@ -84,7 +78,7 @@ def serve(descriptor: int, load: Callable, printed: io.BytesIO) -> None:
 
     while True:
         try:
-            request = receive(descriptor)
+            request = link.receive()
         except EOFError:
             return
         reply: dict = {"changed": []}
@@ -105,17 +99,17 @@ def serve(descriptor: int, load: Callable, printed: io.BytesIO) -> None:
         reply["printed"] = printed.getvalue().decode("utf-8", "replace")
         printed.seek(0)
         printed.truncate()
-        send(descriptor, reply)
+        link.send(reply)
 
 
 CHANGEABLE = (*codec.CONTAINERS, bytearray)
 
 
 class Program:
-    """The tests' side of the link, a stream socket."""
+    """The tests' side of the link."""
 
-    def __init__(self, descriptor: int):
-        self.descriptor = descriptor
+    def __init__(self) -> None:
+        self.link = Link()
         self.lock = threading.Lock()  # tests may have threads
 
     def ask(self, operation: str, *args: Any, **kwargs: Any) -> Any:
@@ -130,8 +124,8 @@ class Program:
         }
         with self.lock:
             try:
-                send(self.descriptor, request)
-                reply = receive(self.descriptor)
+                self.link.send(request)
+                reply = self.link.receive()
             except (EOFError, OSError):
                 raise ProgramError("the program has ended") from None
         if sys.stdout is not sys.__stdout__:  # the tests read what is printed

@@ -11,11 +11,7 @@ from . import libc
 
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
-REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
-ALL_OF_ABI_1 = (1 << 13) - 1
-FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
-NET_BIND_TCP, NET_CONNECT_TCP = 1, 2
-SCOPE_ABSTRACT_UNIX_SOCKET, SCOPE_SIGNAL = 1, 2
+ALL_OF_ABI_1, REFER = (1 << 13) - 1, 1 << 13
 VERSION_FLAG, RULE_PATH_BENEATH = 1, 1
 
 
@@ -23,8 +19,8 @@ def restrict(readable: list[str], devices: list[str], writable: list[str]) -> No
     """
     Deny the opening of every file except these.
 
-    Needs no_new_privs. Newer kernels also bar TCP, signals and abstract sockets that lead out of the jail; the
-    seccomp filter bars all of them everywhere. OSError if the kernel has no Landlock, or has it turned off.
+    Needs no_new_privs. OSError if the kernel has no Landlock, or has it turned off. What its later versions also bar
+    (TCP, signals, sockets, truncation, devices), the seccomp filter bars on every kernel.
 
     Args:
         readable (`list[str]`): Files and directories to read.
@@ -32,24 +28,17 @@ def restrict(readable: list[str], devices: list[str], writable: list[str]) -> No
         writable (`list[str]`): Directories with all rights but execution.
     """
     version = libc.call("landlock_create_ruleset", None, 0, VERSION_FLAG)
-    files = ALL_OF_ABI_1
-    files |= REFER if version >= 2 else 0
-    files |= TRUNCATE if version >= 3 else 0
-    files |= IOCTL_DEV if version >= 5 else 0
+    files = ALL_OF_ABI_1 | (REFER if version >= 2 else 0)  # which the first version denies
     attributes = struct.pack("Q", files)
-    if version >= 4:
-        attributes += struct.pack("Q", NET_BIND_TCP | NET_CONNECT_TCP)
-    if version >= 6:
-        attributes += struct.pack("Q", SCOPE_ABSTRACT_UNIX_SOCKET | SCOPE_SIGNAL)
     ruleset = libc.call("landlock_create_ruleset", attributes, len(attributes), 0)
     try:
         for paths, rights in (
             (readable, READ_FILE | READ_DIR),
-            (devices, READ_FILE | WRITE_FILE | TRUNCATE),
+            (devices, READ_FILE | WRITE_FILE),
             (writable, files & ~EXECUTE),
         ):
             for path in paths:
-                _allow(ruleset, path, rights & files)
+                _allow(ruleset, path, rights)
         libc.call("landlock_restrict_self", ruleset, 0)
     finally:
         os.close(ruleset)
@@ -59,7 +48,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            rights &= FILE_RIGHTS
+            rights &= EXECUTE | WRITE_FILE | READ_FILE
         rule = struct.pack("=Qi", rights, descriptor)
         libc.call("landlock_add_rule", ruleset, RULE_PATH_BENEATH, rule, 0)
     finally:
