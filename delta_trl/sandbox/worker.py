@@ -98,7 +98,7 @@ class Worker:
         try:
             self.process = subprocess.Popen(
                 [sys.executable, "-s", "-S", "-B", "-c", BOOTSTRAP, json.dumps(settings)],
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
                 env=ENVIRONMENT | found | {"HOME": temporary, "TMPDIR": temporary},

@@ -17,11 +17,9 @@ from delta_trl.sandbox.jail import landlock, libc, namespaces, seccomp
 INCLUDED = (Path("/usr/include"), Path("/usr/include/x86_64-linux-gnu"))
 NUMBERS = {"x86_64": ("asm/unistd_64.h", "EM_X86_64"), "aarch64": ("asm-generic/unistd.h", "EM_AARCH64")}
 PID = 4321
-CLONE_VM, CLONE_THREAD, PR_SET_DUMPABLE, PR_SET_NAME, PR_GET_NAME = 0x100, 0x10000, 4, 15, 16
+CLONE_VM, CLONE_THREAD, PR_SET_DUMPABLE = 0x100, 0x10000, 4
 ALLOWED = [
     ("clone", CLONE_VM | CLONE_THREAD),
-    ("prctl", PR_SET_NAME),
-    ("prctl", PR_GET_NAME),
     ("prlimit64", 0),
     ("ioctl", 1, termios.TIOCGWINSZ),
     ("fcntl", 1, fcntl.F_GETFL),

@@ -56,8 +56,8 @@ CALLS = {
     "getpgrp": (111, None), "getpgid": (121, 155), "getsid": (124, 156), "uname": (63, 160),
     "getrlimit": (97, 163), "getrusage": (98, 165), "sysinfo": (99, 179), "getrandom": (318, 278),
     # by their arguments, as are open and openat
-    "clone": (56, 220), "clone3": (435, 435), "ioctl": (16, 29), "fcntl": (72, 25), "prctl": (157, 167),
-    "prlimit64": (302, 261), "socketpair": (53, 199), "sendto": (44, 206),
+    "clone": (56, 220), "clone3": (435, 435), "ioctl": (16, 29), "fcntl": (72, 25), "prlimit64": (302, 261),
+    "socketpair": (53, 199), "sendto": (44, 206),
 }  # fmt: skip
 ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # column above, AUDIT_ARCH
 
@@ -77,7 +77,6 @@ FCNTL_COMMANDS = (
     fcntl.F_DUPFD, fcntl.F_GETFD, fcntl.F_SETFD, fcntl.F_GETFL, fcntl.F_SETFL, fcntl.F_GETLK, fcntl.F_SETLK,
     fcntl.F_SETLKW, fcntl.F_DUPFD_CLOEXEC, fcntl.F_GET_SEALS,
 )  # fmt: skip
-PR_SET_NAME, PR_GET_NAME = 15, 16
 SOCK_TYPE_MASK = 0xF
 
 
@@ -122,7 +121,6 @@ CONDITIONS = {
     "clone3": [_refuse(errno.ENOSYS)],
     "ioctl": _allow_if_one_of(1, TERMINAL_QUESTIONS),
     "fcntl": _allow_if_one_of(1, FCNTL_COMMANDS),
-    "prctl": _allow_if_one_of(0, (PR_SET_NAME, PR_GET_NAME)),
     "prlimit64": _allow_if_one_of(0, (ITSELF,)),
     # A datagram pair could be connected to the host's sockets, a stream pair cannot.
     "socketpair": [
