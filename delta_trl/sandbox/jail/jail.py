@@ -15,8 +15,8 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 # Descriptors of a child after the standard ones: for its reports to the host, for the link to the other process of a
 # pair, and (from `LIBRARY` on) for the directories of the library.
 RESULT, LINK, LIBRARY = 3, 4, 100
-# Uids that belong to nobody, one per worker so that workers cannot signal each other. Containers with a user
-# namespace do not map them; there workers run as nobody.
+# Uids that belong to nobody, one per worker, which makes its threads countable. A user namespace, be it tier A's or a
+# container's, does not map them; there workers run as nobody.
 FIRST_SPARE_UID, SPARE_UIDS = 1_900_000_000, 200_000_000
 CAPABILITIES_VERSION_3 = 0x20080522
 
@@ -56,7 +56,6 @@ def confine(tier: str, readable: list[str], sites: list[str], temporary: str, te
     jail = Jail(tier, temporary if tier == "A" else None)
     if tier == "A":
         namespaces.build_root(readable, devices, temporary, temporary_bytes)
-        namespaces.become_nobody()
     elif os.getuid() == 0:
         jail.library = hold_library(sites)
     else:
@@ -64,7 +63,7 @@ def confine(tier: str, readable: list[str], sites: list[str], temporary: str, te
     libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
     if tier != "unsafe":
         landlock.restrict(readable, devices, [temporary] if jail.temporary else [])
-    if tier != "A" and os.getuid() == 0:  # after Landlock: only root may be able to reach the library by its path
+    if os.getuid() == 0:  # after Landlock: only root may be able to reach the library by its path
         become_a_spare_user()
     libc.call("capset", struct.pack("Ii", CAPABILITIES_VERSION_3, 0), bytes(24))
     os.chdir(jail.temporary or "/")

@@ -19,8 +19,8 @@ def enter() -> None:
     """
     Go on in new namespaces, as the first process of a new process tree. The process that was only waits for its end.
 
-    Seen from outside, a jail that root starts runs as root until it calls `become_nobody`; any other user's jail runs
-    as that user. Inside, the program is always nobody.
+    Seen from outside, a jail that root starts runs as root until root is given up; any other user's jail runs as that
+    user. Inside, the program is always nobody.
     """
     uid, gid, pid = os.getuid(), os.getgid(), os.getpid()
     ready_read, ready_write = os.pipe()
@@ -99,11 +99,3 @@ def _bind(source: str, target: str, flags: int) -> None:
 def _restrict(target: str, flags: int, which: int) -> None:
     """Set flags of a mount. Those that it has stay: a user namespace may not remove any."""
     libc.call("mount_setattr", 0, target, which, struct.pack("4Q", flags, 0, 0, 0), 32)
-
-
-def become_nobody() -> None:
-    """Give up the mapped root, if there was one."""
-    if os.getuid() != NOBODY:
-        os.setgroups([])
-        os.setresgid(NOBODY, NOBODY, NOBODY)
-        os.setresuid(NOBODY, NOBODY, NOBODY)
