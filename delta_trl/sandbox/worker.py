@@ -140,6 +140,8 @@ class Worker:
                 raise WorkerError(f"A sandbox worker is gone: {error}") from error
             reply = self._receive(limits.wall_seconds * 2 + GRACE_SECONDS)
             self.reusable = reply["reusable"]
+            if reply["timed_out"] and any(os.fstat(job).st_size for job in files[::4]):
+                raise WorkerError("A process of the sandbox had no time to begin.")
             return read_result(reply, files[1:4], limits, len(jobs[0].get("inputs", [""])))
 
     def _receive(self, seconds: float) -> dict:

@@ -163,6 +163,12 @@ def test_tests_that_end_before_the_program_begins_have_decided(sandbox, unit):
         assert grade(sandbox, slow, suite).verdict == "wrong answer"
 
 
+@pytest.mark.processes
+def test_a_program_that_has_no_time_to_begin_is_not_judged(one_worker, waits):
+    result = one_worker.run("#" + "x" * (8 << 20), limits=Limits(wall_seconds=0.005))
+    assert (result.outcome, len(waits)) == (Outcome.KILLED, 2)
+
+
 def test_a_program_whose_process_fails_at_its_start_is_not_judged(one_worker, waits):
     """No text of a job to read: the machine's fault, however far the tests' process has come."""
     suite = {"kind": "suite", "setup": "", "units": ["f()"], "entry_point": None}

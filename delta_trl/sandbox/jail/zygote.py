@@ -107,7 +107,8 @@ def serve(channel: socket.socket, jail: Jail) -> None:
 
 def execute(request: dict, descriptors: list[int], channel: socket.socket, jail: Jail) -> dict:
     """
-    Run one process, or a pair that a socket links; the second of a pair is ended when the first ends.
+    Run one process, or a pair that a socket links; the second of a pair is ended when the first ends. The clock starts
+    here: nothing that a program does gives it more time.
 
     Returns:
         `dict`: `timed_out`, and `processes`, see `end`.
