@@ -10,7 +10,7 @@ import time
 import psutil
 import pytest
 
-from delta_trl.sandbox import Limits, Sandbox, grade, parse_tests
+from delta_trl.sandbox import Limits, Sandbox, grade, parse_tests, worker
 from delta_trl.sandbox.pool import map_in_threads
 
 
@@ -80,6 +80,16 @@ def test_a_killed_worker_is_replaced(one_worker):
     one_worker.run("print(1)")
     family(one_worker)[0].kill()
     assert one_worker.run("print(2)").stdout == b"2\n"
+
+
+@pytest.mark.processes
+def test_a_stuck_worker_is_ended_and_replaced(one_worker, monkeypatch):
+    monkeypatch.setattr(worker, "GRACE_SECONDS", 1.0)
+    one_worker.run("")
+    processes = family(one_worker)
+    processes[-1].suspend()
+    assert one_worker.run("print(1)", limits=Limits(wall_seconds=1)).stdout == b"1\n"
+    assert wait_until(lambda: not any(process.is_running() for process in processes))
 
 
 def test_a_forked_child_has_its_own_workers(one_worker):
