@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -36,6 +37,7 @@ def test_starts_late_and_leaves_nothing(each_tier):
         thread.join()
         processes = family(sandbox)
         assert os.getuid() != 0 or 0 not in processes[-1].uids()  # the user of programs, also for the host
+        assert "CapEff:\t0000000000000000" in Path(f"/proc/{processes[-1].pid}/status").read_text()
         descriptors = len(os.listdir("/proc/self/fd"))
         for _ in range(3):
             assert sandbox.run("print(1)").stdout == b"1\n"

@@ -1,10 +1,13 @@
 """The sandbox by itself: outcomes, limits, tiers, options."""
 
+import os
+
 import pytest
 
 from delta_trl.rewards.code import get_sandbox
 from delta_trl.sandbox import Limits, Outcome, RemoteSandbox, Sandbox, SandboxUnavailableError
 from delta_trl.sandbox import sandbox as sandbox_module
+from delta_trl.sandbox.limits import OUTPUT_BYTES
 from delta_trl.sandbox.worker import TierError
 
 from ..documented import defaults
@@ -34,6 +37,16 @@ def test_outcomes(sandbox, code, outcome, stdout):
     result = sandbox.run(code, "abc\n", Limits(wall_seconds=1))
     assert result.outcome is outcome
     assert stdout is None or result.stdout == stdout
+
+
+def test_an_input_may_be_longer_than_any_output(sandbox):
+    assert sandbox.run("print(len(input()))", "x" * (OUTPUT_BYTES + 1)).stdout == b"%d\n" % (OUTPUT_BYTES + 1)
+
+
+def test_the_library_is_mounted_read_only():
+    """Besides what Landlock says."""
+    result = get_sandbox(2, "A", False).run("import os; print(os.statvfs(os.__file__).f_flag & 7)")
+    assert int(result.stdout) == os.ST_RDONLY | os.ST_NOSUID | os.ST_NODEV
 
 
 def test_memory_is_what_was_promised(sandbox):

@@ -53,11 +53,8 @@ class Link:
         write_line(message, LINK)
 
     def receive(self) -> dict:
-        """Raises EOFError if the other process has ended, ValueError if it sent no JSON."""
-        line = self.incoming.readline()
-        if not line:
-            raise EOFError
-        return json.loads(line)
+        """Raises ValueError or RecursionError if the other process has ended, or has sent what is no message."""
+        return json.loads(self.incoming.readline())
 
 
 def serve(load: Callable, printed: io.BytesIO) -> None:
@@ -79,7 +76,7 @@ def serve(load: Callable, printed: io.BytesIO) -> None:
     while True:
         try:
             request = link.receive()
-        except EOFError:
+        except ValueError:
             return
         reply: dict = {"changed": []}
         try:
@@ -126,7 +123,7 @@ class Program:
             try:
                 self.link.send(request)
                 reply = self.link.receive()
-            except (EOFError, OSError):
+            except (ValueError, RecursionError, OSError):
                 raise ProgramError("the program has ended") from None
         if sys.stdout is not sys.__stdout__:  # the tests read what is printed
             sys.stdout.write(reply["printed"])
