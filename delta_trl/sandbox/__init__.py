@@ -11,8 +11,8 @@ Not covered: bugs of the kernel; side channels through shared hardware; in tier 
 sandbox refuses to run, unless `allow_unsafe` is set. Formats, policy and tiers: docs/sandbox.md.
 
 Read on the host `unit_tests` (formats), `grading`, `sandbox` (attempts), `worker` (one process); in the worker
-`jail/supervisor`, `jail/jail` (what confines), `jail/zygote`, `jail/child` (one execution), and there `jail/program`
-for standard input and calls, or `jail/suite` for tests that are code.
+`jail/zygote`, `jail/jail` (what confines), `jail/child` (one execution), and there `jail/program` for standard input
+and calls, or `jail/suite` for tests that are code.
 """
 
 from .grading import Grade, check_tests, grade

@@ -24,11 +24,6 @@ exec(f"import {', '.join(DEFAULT_MODULES)}", DEFAULT_NAMES)
 del DEFAULT_NAMES["__builtins__"]
 
 
-def unlimited_integers() -> None:
-    """Lift Python's limit of digits in conversions: long answers are legitimate."""
-    sys.set_int_max_str_digits(0)
-
-
 def compile_program(code: str) -> types.CodeType:
     return compile(code.removeprefix("\ufeff"), FILE_NAME, "exec", dont_inherit=True)
 

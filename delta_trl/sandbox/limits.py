@@ -43,8 +43,6 @@ class Limits:
             "RLIMIT_NPROC": THREADS,
             "RLIMIT_STACK": STACK_BYTES,
             "RLIMIT_CORE": 0,
-            "RLIMIT_MEMLOCK": 0,
-            "RLIMIT_MSGQUEUE": 0,
         }
 
     def lowered(self) -> str | None:

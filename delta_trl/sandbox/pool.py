@@ -127,17 +127,16 @@ def map_in_threads(function: Callable, items: Iterable, threads: int) -> list:
     items = list(items)
     results: list = [None] * len(items)
     errors: list[BaseException] = []
-    left = list(enumerate(items))[::-1]
+    left = iter(list(enumerate(items)))
 
     def work() -> None:
-        with contextlib.suppress(IndexError):
-            while True:
-                index, item = left.pop()
-                try:
-                    results[index] = function(item)
-                except BaseException as error:
-                    errors.append(error)
-                    left.clear()
+        for index, item in left:
+            try:
+                results[index] = function(item)
+            except BaseException as error:
+                errors.append(error)
+            if errors:
+                return
 
     pool = [threading.Thread(target=work, daemon=True) for _ in range(min(threads, len(items)))]
     try:
@@ -145,8 +144,8 @@ def map_in_threads(function: Callable, items: Iterable, threads: int) -> list:
             thread.start()
         for thread in pool:
             thread.join()
-    finally:
-        left.clear()
+    except BaseException as error:  # such as Ctrl-C
+        errors.append(error)
     if errors:
         raise errors[0]
     return results

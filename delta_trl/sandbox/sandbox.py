@@ -118,10 +118,9 @@ class Sandbox:
                 works = self._works()
             try:
                 return self._attempt(jobs, limits)
-            except WorkerError as error:
+            except (WorkerError, OSError) as error:
                 problem = str(error)
-            except OSError as error:  # of this process, as when it writes the inputs
-                problem, works = str(error), False
+                works = works and isinstance(error, WorkerError)  # an OSError is of this process, writing the inputs
             logger.warning("Sandbox execution failed (attempt %d of %d): %s", attempt + 1, MAX_ATTEMPTS, problem)
         return Result(Outcome.KILLED if works else Outcome.SANDBOX_ERROR, stderr=problem.encode())
 

@@ -1,7 +1,6 @@
 """The host's end of one worker process: starts it, and has it execute one request at a time."""
 
 import contextlib
-import fcntl
 import json
 import os
 import select
@@ -41,7 +40,7 @@ sys.path[:] = settings["library"]
 for name, path in settings["modules"].items():
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = [path]
-from delta_trl.sandbox.jail.supervisor import main
+from delta_trl.sandbox.jail.zygote import main
 sys.argv[:] = [""]
 main(settings)
 """
@@ -78,8 +77,6 @@ class Worker:
     def __init__(self, tier: str):
         library, sites, readable = library_paths()
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        descriptor = fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, 64)  # below 3, a standard stream would take its place
-        theirs.close()
         here = os.path.dirname(os.path.abspath(__file__))
         # The private directory must not hide a Python environment below /tmp.
         temporary = "/tmp" if not any(f"{path}/".startswith("/tmp/") for path in readable) else "/temporary"
@@ -87,8 +84,6 @@ class Worker:
             "modules": {"delta_trl": os.path.dirname(here), "delta_trl.sandbox": here},
             "library": library,
             "packages": PACKAGES,
-            "parent": os.getpid(),
-            "socket": descriptor,
             "jail": {
                 "tier": tier,
                 "readable": readable,
@@ -103,16 +98,15 @@ class Worker:
         try:
             self.process = subprocess.Popen(
                 [sys.executable, "-s", "-S", "-B", "-c", BOOTSTRAP, json.dumps(settings)],
-                stdin=subprocess.DEVNULL,
+                stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
-                pass_fds=[descriptor],
                 env=ENVIRONMENT | found | {"HOME": temporary, "TMPDIR": temporary},
                 cwd="/",
                 start_new_session=True,  # the trainer alone handles Ctrl-C in the terminal
             )
         finally:
-            os.close(descriptor)
+            theirs.close()
         try:
             self._receive(START_SECONDS)
         except BaseException as error:
@@ -125,13 +119,13 @@ class Worker:
 
     def execute(self, jobs: list[dict], limits: Limits) -> Result:
         """
-        Execute a job, or a pair of jobs that are linked by a socket (see `jail.child`).
+        Execute a job, or a pair of jobs that are linked by a socket (see `jail.zygote.execute`).
 
         Returns:
             `Result`: Of the first job's process.
 
         Raises:
-            WorkerError: If a process could not begin or was killed from outside, or the worker is lost.
+            WorkerError: If a process could not begin, or was killed from outside, or the worker is lost.
             OSError: If this process cannot write the jobs.
         """
         with contextlib.ExitStack() as stack:
@@ -146,8 +140,8 @@ class Worker:
                 raise WorkerError(f"A sandbox worker is gone: {error}") from error
             reply = self._receive(limits.wall_seconds * 2 + GRACE_SECONDS)
             self.reusable = reply["reusable"]
-            if not reply["begun"]:
-                raise WorkerError("A process of the sandbox could not begin.")
+            if reply["timed_out"] and any(os.fstat(job).st_size for job in files[::4]):
+                raise WorkerError("A process of the sandbox had no time to begin.")
             return read_result(reply, files[1:4], limits, len(jobs[0].get("inputs", [""])))
 
     def _receive(self, seconds: float) -> dict:
@@ -186,8 +180,8 @@ def read_result(reply: dict, files: list[int], limits: Limits, cases: int) -> Re
     status = os.waitstatus_to_exitcode(reply["processes"][0]["status"])
     over_time = reply["timed_out"] or any(one["cpu_seconds"] >= limits.cpu_seconds for one in reply["processes"])
     if any(one["status"] == signal.SIGKILL and not one["by_zygote"] for one in reply["processes"]) and not over_time:
-        # by a kernel short of memory: a program cannot send one to itself
-        raise WorkerError("A process of the sandbox was killed from outside.")
+        # by a kernel short of memory, or by itself before the program began: a program cannot send signals
+        raise WorkerError("A process of the sandbox could not begin, or was killed from outside.")
     sizes = [os.fstat(descriptor).st_size for descriptor in files]
     stdout, reports = (os.pread(files[index], min(sizes[index], OUTPUT_BYTES), 0) for index in (0, 2))
     stderr = os.pread(files[1], STDERR_BYTES, max(0, sizes[1] - STDERR_BYTES))

@@ -200,7 +200,7 @@ CALLS = [
     ("imports what is asked for", "from math import gcd", calls("gcd", (4, 6, 2))),
     ("a cached function", "@functools.lru_cache\ndef gcd(a, b): return 7", calls("gcd", (4, 6, 7))),
     ("a method that is made in the constructor", "class Solution:\n    def __init__(self): self.f = lambda x: x + 1", calls("f", (1, 2))),
-    ("a million integers", "def f(n): return [i % 1000 * 10**6 for i in range(n)]", calls("f", (10**6, [i % 1000 * 10**6 for i in range(10**6)]))),
+    ("many integers", "def f(n): return [i % 1000 * 10**6 for i in range(n)]", calls("f", (200_000, [i % 1000 * 10**6 for i in range(200_000)]))),
     ("modules over their names", "class Solution:\n    def f(self, a): return [bisect.bisect_left(a, 2), copy.deepcopy(a), datetime.date(2020, 1, 2).day, random.randint(3, 3)]", calls("f", ([1, 2], [1, [1, 2], 2, 3]))),
     ("recursion as deep as judges allow", "def f(n): return 0 if n == 0 else 1 + f(n - 1)", calls("f", (3000, 3000))),
     ("a function beside Solution", "class Solution: pass\ndef f(): return 1", calls("f", (1,))),

@@ -32,3 +32,9 @@ def tier(request):
 @pytest.fixture(scope="session")
 def sandbox(tier):
     return get_sandbox(2, tier, False)
+
+
+@pytest.fixture(scope="session")
+def one_worker(tier):
+    """A sandbox whose next run is on the worker of the last one."""
+    return get_sandbox(1, tier, False)

@@ -5,13 +5,14 @@ Each is a list of steps that a process takes before it becomes the command. Thos
 """
 
 import contextlib
-import ctypes
 import errno
 import os
+import struct
 import sys
 from collections.abc import Callable
 
 from delta_trl.sandbox.jail import libc, seccomp
+from delta_trl.sandbox.jail.jail import CAPABILITIES_VERSION_3
 
 
 CLONE_NEWNS = 0x00020000
@@ -38,18 +39,18 @@ def deny(**answers: int) -> None:
 
 
 def own_mounts() -> None:
-    libc.unshare(CLONE_NEWNS)
-    libc.mount("none", "/", None, MS_REC | MS_PRIVATE)
+    libc.call("unshare", CLONE_NEWNS)
+    libc.call("mount", "none", "/", None, MS_REC | MS_PRIVATE, None)
 
 
 def empty_proc() -> None:
     own_mounts()
-    libc.mount("none", "/proc", "tmpfs", 0, "size=4k")
+    libc.call("mount", "none", "/proc", "tmpfs", 0, "size=4k")
 
 
 def read_only_root() -> None:
     own_mounts()
-    libc.mount("none", "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY)
+    libc.call("mount", "none", "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY, None)
 
 
 def open_home() -> None:
@@ -57,9 +58,9 @@ def open_home() -> None:
     if sys.base_prefix.startswith("/root/"):
         own_mounts()
         held = os.open(sys.base_prefix, os.O_PATH)
-        libc.mount("none", "/root", "tmpfs", 0, "mode=755")
+        libc.call("mount", "none", "/root", "tmpfs", 0, "mode=755")
         os.makedirs(sys.base_prefix)
-        libc.mount(f"/proc/self/fd/{held}", sys.base_prefix, None, MS_BIND | MS_REC)
+        libc.call("mount", f"/proc/self/fd/{held}", sys.base_prefix, None, MS_BIND | MS_REC, None)
         os.close(held)
 
 
@@ -77,9 +78,8 @@ def drop_to_container() -> None:
         if not CONTAINER_CAPABILITIES >> capability & 1:
             with contextlib.suppress(OSError):  # beyond the last one
                 libc.prctl(24, capability)  # PR_CAPBSET_DROP
-    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
-    data = (ctypes.c_uint32 * 6)(CONTAINER_CAPABILITIES, CONTAINER_CAPABILITIES, 0, 0, 0, 0)
-    libc.syscall("capset", ctypes.byref(header), ctypes.byref(data))
+    data = struct.pack("6I", CONTAINER_CAPABILITIES, CONTAINER_CAPABILITIES, 0, 0, 0, 0)
+    libc.call("capset", struct.pack("Ii", CAPABILITIES_VERSION_3, 0), data)
 
 
 def deny_namespaces() -> None:

@@ -16,10 +16,12 @@ from ..corpus.host import CANARY, Host
 
 TIMEOUT = 1.0
 SLACK = 5.0  # for starting, and for a machine that is busy with other tests
-AT_ONCE = 8
 GOOD = ["print(1)"], [{"inputs": [""], "outputs": ["1"]}]
 EVERY = LASTING + ATTACKS
-SAMPLE = random.Random(0).sample(LASTING, 8) + random.Random(0).sample(ATTACKS, 40)
+KINDS = sorted({name.partition(":")[0] for name, *_ in EVERY})
+DRAWN = random.Random(0).sample(ATTACKS, len(ATTACKS))
+SLEEPING = [case for case in LASTING if "sleep(" in case[1]][:3]  # those that last, but take no processor time
+SAMPLE = SLEEPING + [[case for case in DRAWN if case[0].startswith(kind)][at] for kind in KINDS for at in range(4)]
 
 
 @pytest.fixture
@@ -32,14 +34,20 @@ def host(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("each_tier", "attacks"),
-    [("A", EVERY), ("B", SAMPLE), pytest.param("B", EVERY, marks=pytest.mark.slow)],
-    ids=["A", "B, a sample", "B"],
+    ("each_tier", "attacks", "at_once"),
+    [
+        ("A", SAMPLE, 2),
+        ("B", SAMPLE, 2),
+        pytest.param("A", EVERY, 8, marks=pytest.mark.processes),
+        pytest.param("B", EVERY, 8, marks=pytest.mark.slow),
+    ],
+    ids=["A, of each kind", "B, of each kind", "A", "B"],
     indirect=["each_tier"],
 )
-def test_attacks_fail(each_tier, attacks, host):
+def test_attacks_fail(each_tier, attacks, at_once, host):
     """Many at once, as in a trainer's batch: those that last wait for the end of their time."""
-    reward = CodeReward(timeout=TIMEOUT, memory_mb=256, workers=AT_ONCE, tier=each_tier)
+    reward = CodeReward(timeout=TIMEOUT, memory_mb=256, workers=at_once, tier=each_tier)
+    reward.sandbox.close()  # so that workers start with the canary
 
     def attack(case) -> str | None:
         """What went wrong."""
@@ -54,10 +62,10 @@ def test_attacks_fail(each_tier, attacks, host):
             return f"{name}: {score}, {logged['code_verdict'][0]}, after {seconds:.1f} s"
         return None
 
-    with ThreadPoolExecutor(AT_ONCE) as threads:
+    with ThreadPoolExecutor(at_once) as threads:
 
         def works() -> bool:
-            return list(threads.map(lambda _: reward(*GOOD), range(AT_ONCE))) == [[1.0]] * AT_ONCE
+            return list(threads.map(lambda _: reward(*GOOD), range(at_once))) == [[1.0]] * at_once
 
         assert works()  # the workers are running
         problems = list(filter(None, threads.map(attack, attacks)))

@@ -10,17 +10,18 @@ from delta_trl.rewards.code import CodeReward
 from ..corpus.benign import BENIGN, NEEDS_TEMPORARY_DIRECTORY
 
 
-SAMPLE = random.Random(0).sample(BENIGN, 30)
+SAMPLE = random.Random(0).sample(BENIGN, 50)
 
 
 @pytest.mark.parametrize(
     ("each_tier", "programs"),
     [
-        ("A", BENIGN + NEEDS_TEMPORARY_DIRECTORY),
-        ("B", SAMPLE),
+        ("A", SAMPLE + NEEDS_TEMPORARY_DIRECTORY),
+        ("B", SAMPLE[:25]),
+        pytest.param("A", BENIGN, marks=pytest.mark.processes),
         pytest.param("B", BENIGN, marks=pytest.mark.slow),
     ],
-    ids=["A", "B, a sample", "B"],
+    ids=["A, a sample", "B, a sample", "A", "B"],
     indirect=["each_tier"],
 )
 def test_correct_programs_pass(each_tier, programs):

@@ -6,11 +6,12 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 
-from delta_trl.sandbox import Limits, Sandbox, grade, parse_tests
+from delta_trl.sandbox import Limits, Sandbox, grade, parse_tests, worker
 from delta_trl.sandbox.pool import map_in_threads
 
 
@@ -31,13 +32,17 @@ def test_starts_late_and_leaves_nothing(each_tier):
     before = set(psutil.Process().children(recursive=True))
     with Sandbox(tier=each_tier, workers=1) as sandbox:
         assert set(psutil.Process().children(recursive=True)) == before
-        sandbox.run("print(1)")
-        *_, zygote = family(sandbox)  # programs run as the user that it is, also for the host
-        assert os.getuid() != 0 or 0 not in zygote.uids()
+        thread = threading.Thread(target=sandbox.run, args=("print(1)",))  # whose end is not that of the worker
+        thread.start()
+        thread.join()
+        processes = family(sandbox)
+        assert os.getuid() != 0 or 0 not in processes[-1].uids()  # the user of programs, also for the host
+        assert "CapEff:\t0000000000000000" in Path(f"/proc/{processes[-1].pid}/status").read_text()
         descriptors = len(os.listdir("/proc/self/fd"))
         for _ in range(3):
-            sandbox.run("print(1)")
+            assert sandbox.run("print(1)").stdout == b"1\n"
         assert len(os.listdir("/proc/self/fd")) == descriptors
+        assert family(sandbox) == processes
     assert set(psutil.Process().children(recursive=True)) == before
 
 
@@ -63,7 +68,7 @@ def test_nothing_outlives_the_trainer(each_tier):
     for end, trainer in trainers.items():
         assert trainer.stdout.readline() == b"ready\n"
         left[end] = psutil.Process(trainer.pid).children(recursive=True)
-        assert len(left[end]) >= 3, end  # supervisor, zygote, program
+        assert len(left[end]) >= 2, end  # zygote, program
         if end is not None:
             trainer.send_signal(end)
         trainer.stdin.close()
@@ -73,62 +78,55 @@ def test_nothing_outlives_the_trainer(each_tier):
         assert wait_until(lambda processes=processes: not any(process.is_running() for process in processes)), end
 
 
-def test_survives_the_thread_that_started_it(each_tier):
-    with Sandbox(tier=each_tier, workers=1) as sandbox:
-        thread = threading.Thread(target=sandbox.run, args=("",))
-        thread.start()
-        thread.join()
-        processes = family(sandbox)
-        assert sandbox.run("print(1)").stdout == b"1\n"
-        assert family(sandbox) == processes
+def test_a_killed_worker_is_replaced(one_worker):
+    one_worker.run("print(1)")
+    family(one_worker)[0].kill()
+    assert one_worker.run("print(2)").stdout == b"2\n"
 
 
-def test_a_killed_worker_is_replaced(tier):
-    with Sandbox(tier=tier, workers=1) as sandbox:
-        sandbox.run("print(1)")
-        family(sandbox)[0].kill()
-        assert sandbox.run("print(2)").stdout == b"2\n"
+@pytest.mark.processes
+def test_a_stuck_worker_is_ended_and_replaced(one_worker, monkeypatch):
+    monkeypatch.setattr(worker, "GRACE_SECONDS", 1.0)
+    one_worker.run("")
+    processes = family(one_worker)
+    processes[-1].suspend()
+    assert one_worker.run("print(1)", limits=Limits(wall_seconds=1)).stdout == b"1\n"
+    assert wait_until(lambda: not any(process.is_running() for process in processes))
 
 
-def test_a_forked_child_has_its_own_workers(tier):
-    with Sandbox(tier=tier, workers=1) as sandbox:
-        sandbox.run("")
-        child = os.fork()
-        if child == 0:
-            good = not sandbox._pool.workers and sandbox.run("print(1)").stdout == b"1\n"
-            sandbox.close()
-            os._exit(0 if good else 1)
-        assert os.waitpid(child, 0)[1] == 0
-        assert sandbox.run("print(2)").stdout == b"2\n"
+def test_a_forked_child_has_its_own_workers(one_worker):
+    one_worker.run("")
+    child = os.fork()
+    if child == 0:
+        good = not one_worker._pool.workers and one_worker.run("print(1)").stdout == b"1\n"
+        one_worker.close()
+        os._exit(0 if good else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert one_worker.run("print(2)").stdout == b"2\n"
 
 
-def test_cases_that_a_batch_had_no_time_for_have_their_own(tier):
-    code = "import time; time.sleep(float(input())); print(1)"
-    with Sandbox(Limits(wall_seconds=0.8), tier=tier, workers=1) as sandbox:
-        tests = parse_tests({"inputs": ["0.5"] * 4, "outputs": ["1"] * 4})
-        assert grade(sandbox, code, tests).verdict == "passed"
-        tests = parse_tests({"inputs": ["0.5"] * 3 + ["2"], "outputs": ["1"] * 4})
-        assert str(grade(sandbox, code, tests)) == "timeout on test 4 of 4"
+@pytest.mark.processes
+def test_cases_that_a_batch_had_no_time_for_have_their_own(sandbox):
+    code, limits = "import time; time.sleep(float(input())); print(1)", Limits(wall_seconds=0.8)
+    tests = parse_tests({"inputs": ["0.5"] * 4, "outputs": ["1"] * 4})
+    assert grade(sandbox, code, tests, limits).verdict == "passed"
+    tests = parse_tests({"inputs": ["0.5"] * 3 + ["2"], "outputs": ["1"] * 4})
+    assert str(grade(sandbox, code, tests, limits)) == "timeout on test 4 of 4"
 
 
-def test_what_a_case_leaves_is_tidied_up():
-    """So that all cases of a program run in one process, each in an empty directory (which only tier A has)."""
+def test_what_a_program_leaves_is_tidied_up():
+    """So that all cases run in one process and all programs on one worker, each in an empty directory (of tier A)."""
     code = (
         "import os, sys; print(os.listdir(), sys.getrecursionlimit())\n"
         "sys.setrecursionlimit(5000); os.makedirs('a/b'); open('a/b/c', 'w').close(); open('d', 'w').close()"
     )
     with Sandbox(tier="A", workers=1) as sandbox:
-        result = sandbox.execute([{"kind": "stdin", "code": code, "inputs": [""] * 3}], Limits())
-    assert (result.stdout, len(result.reports)) == (b"[] 1000\n" * 3, 3)
-
-
-def test_a_program_that_writes_a_file_costs_no_worker():
-    with Sandbox(tier="A", workers=1) as sandbox:
         sandbox.run("")
         processes = family(sandbox)
         for _ in range(2):
-            result = sandbox.run("import os; print(os.listdir()); open('x', 'w').write('1')")
-            assert result.stdout == b"[]\n"
+            result = sandbox.execute([{"kind": "stdin", "code": code, "inputs": [""] * 3}], Limits())
+            assert (result.stdout, len(result.reports)) == (b"[] 1000\n" * 3, 3)
+        sandbox.run(code)
         assert family(sandbox) == processes
 
 

@@ -16,7 +16,7 @@ from delta_trl.sandbox.pool import WorkerError
 
 WORKS = """\
 import os, resource, signal, sys
-from delta_trl.sandbox import Limits, Sandbox, grade, parse_tests
+from delta_trl.sandbox import Sandbox, grade, parse_tests
 {before}
 tests = parse_tests({{"test_list": ["assert f(1) == 2"]}})
 signals = "import signal; print(signal.pthread_sigmask(signal.SIG_BLOCK, []), signal.getsignal(signal.SIGALRM))"
@@ -25,34 +25,39 @@ with Sandbox(workers=1) as sandbox:
     assert sandbox.run(signals).stdout == b"set() 0\\n"
     assert sandbox.run("import os; print('LD_LIBRARY_PATH' in os.environ)").stdout == b"False\\n"
 """
+BLOCKED = "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM, signal.SIGTERM}); os.close(1); os.close(2)"
+IGNORED = """\
+for one in (signal.SIGALRM, signal.SIGCHLD, signal.SIGINT): signal.signal(one, signal.SIG_IGN)
+os.environ["LD_LIBRARY_PATH"] = "/usr/lib"
+resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+held = [os.dup(0) for _ in range(1100)]
+"""
 
 
-@pytest.mark.parametrize(
-    "before",
-    [
-        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM, signal.SIGTERM})",
-        "[signal.signal(one, signal.SIG_IGN) for one in (signal.SIGALRM, signal.SIGCHLD, signal.SIGINT)]",
-        "os.close(1); os.close(2)",
-        "os.environ['LD_LIBRARY_PATH'] = '/usr/lib'",
-        "resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096)); held = [os.dup(0) for _ in range(1100)]",
-    ],
-)
+@pytest.mark.parametrize("before", [BLOCKED, IGNORED])
 def test_what_a_trainer_passes_on(before):
     code = WORKS.format(before=before)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("name", ["RLIMIT_FSIZE", "RLIMIT_STACK", "RLIMIT_NPROC", "RLIMIT_NOFILE"])
-def test_an_inherited_limit_is_named(name):
-    code = (
-        f"import resource; kind = resource.{name}; soft, hard = resource.getrlimit(kind)\n"
-        "from delta_trl.sandbox import Limits, Sandbox, SandboxUnavailableError\n"
-        "resource.setrlimit(kind, (50, 50))\n"
-        "try:\n    Sandbox(workers=1).run('')\nexcept SandboxUnavailableError as error:\n    print(error)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert name in done.stdout, done.stderr
+LOWERED = """\
+import resource
+from delta_trl.sandbox import Sandbox, SandboxUnavailableError
+for name in ("RLIMIT_STACK", "RLIMIT_NPROC", "RLIMIT_NOFILE", "RLIMIT_FSIZE"):
+    resource.setrlimit(getattr(resource, name), (50, 50))
+    try:
+        Sandbox(workers=1).run("")
+    except SandboxUnavailableError as error:
+        print(error)
+"""
+
+
+def test_an_inherited_limit_is_named():
+    """The first of those that are too low, in the order of `Limits.of_kernel`."""
+    done = subprocess.run([sys.executable, "-c", LOWERED], capture_output=True, text=True, timeout=60)
+    named = [line.split()[0] for line in done.stdout.splitlines()]
+    assert named == ["RLIMIT_STACK", "RLIMIT_NPROC", "RLIMIT_NOFILE", "RLIMIT_FSIZE"], done.stderr
     assert Limits().lowered() is None
 
 
@@ -60,21 +65,22 @@ SUITE = parse_tests({"test": "assert f(1) == 2"})
 SLOW = "import time\ndef f(x): time.sleep(0.8); return 2"
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("which", "verdict"),
     [
         (-1, lambda sandbox: grade(sandbox, "import time; time.sleep(0.8); print(1)", ONE).verdict),
         (-1, lambda sandbox: grade(sandbox, SLOW, SUITE).verdict),
         (-2, lambda sandbox: grade(sandbox, SLOW, SUITE).verdict),
-        (0, lambda sandbox: grade(sandbox, SLOW, SUITE).verdict),
+        (-3, lambda sandbox: grade(sandbox, SLOW, SUITE).verdict),
     ],
     ids=["a program", "a suite's program", "a suite's tests", "the zygote"],
 )
 def test_what_is_killed_from_outside_runs_again(tier, which, verdict):
     with Sandbox(tier=tier, workers=1) as sandbox:
         grade(sandbox, "def f(x): return 2", SUITE)
-        supervisor = psutil.Process(sandbox._pool.idle[0].process.pid)
-        threading.Timer(0.4, lambda: supervisor.children(recursive=True)[which].kill()).start()
+        worker = psutil.Process(sandbox._pool.idle[0].process.pid)
+        threading.Timer(0.4, lambda: [worker, *worker.children(recursive=True)][which].kill()).start()
         assert verdict(sandbox) == "passed"
 
 
@@ -100,38 +106,33 @@ def fails(monkeypatch, waits):
     """`fails(when)`: attempts fail whose program is such."""
 
     def fails(when):
-        execute = worker.Worker.execute
+        real = Sandbox._attempt
 
         def attempt(self, jobs, limits):
             if when(jobs[0]["code"]):
                 raise WorkerError("lost")
-            return execute(self, jobs, limits)
+            return real(self, jobs, limits)
 
-        monkeypatch.setattr(worker.Worker, "execute", attempt)
+        monkeypatch.setattr(Sandbox, "_attempt", attempt)
 
     return fails
 
 
-def test_a_program_that_ends_every_worker_is_at_fault(tier, fails):
+def test_a_program_that_ends_every_worker_is_at_fault(sandbox, fails):
     """Whatever it is that it does: another program runs, so the machine is not to blame."""
-    with Sandbox(tier=tier, workers=1) as sandbox:
-        sandbox.run("")
-        fails(lambda code: "evil" in code)
-        assert sandbox.run("evil").outcome is Outcome.KILLED
+    fails(lambda code: "evil" in code)
+    assert sandbox.run("evil").outcome is Outcome.KILLED
 
 
 @pytest.mark.parametrize("failing", range(1, 6))
-def test_a_shortage_is_not_the_program_s_fault(tier, fails, waits, failing):
-    with Sandbox(tier=tier, workers=1) as sandbox:
-        sandbox.run("")
-        failures = iter([True] * failing)
-        fails(lambda code: next(failures, False))
-        outcome = sandbox.run("print(1)").outcome
-    assert outcome is (Outcome.OK if failing < 4 else Outcome.SANDBOX_ERROR)
+def test_a_shortage_is_not_the_program_s_fault(sandbox, fails, waits, failing):
+    failures = iter([True] * failing)
+    fails(lambda code: next(failures, False))
+    assert sandbox.run("print(1)").outcome is (Outcome.OK if failing < 4 else Outcome.SANDBOX_ERROR)
     assert waits == [0.1, 0.2][:failing]
 
 
-def test_inputs_that_the_host_cannot_write(tier, monkeypatch, waits):
+def test_inputs_that_the_host_cannot_write(one_worker, monkeypatch, waits):
     real = worker.open_memory
 
     def full(data=b""):
@@ -140,9 +141,8 @@ def test_inputs_that_the_host_cannot_write(tier, monkeypatch, waits):
         return real(data)
 
     monkeypatch.setattr(worker, "open_memory", full)
-    with Sandbox(tier=tier, workers=1) as sandbox:
-        assert sandbox.run("print(1)", "large").outcome is Outcome.SANDBOX_ERROR
-        assert sandbox.run("print(1)", "small").outcome is Outcome.OK
+    assert one_worker.run("print(1)", "large").outcome is Outcome.SANDBOX_ERROR
+    assert one_worker.run("print(1)", "small").outcome is Outcome.OK
 
 
 def test_a_worker_that_cannot_start_says_why(monkeypatch, waits):
@@ -155,7 +155,7 @@ def test_a_worker_that_cannot_start_says_why(monkeypatch, waits):
 @pytest.mark.parametrize("unit", ["from no_such_module import *", "assert False"])
 def test_tests_that_end_before_the_program_begins_have_decided(sandbox, unit):
     """As on a busy machine. Reading a text this long takes the program's process a while."""
-    slow, suite = "#" + "x" * (30 << 20), parse_tests({"test": f"{unit}\nassert f()"})
+    slow, suite = "#" + "x" * (8 << 20), parse_tests({"test": f"{unit}\nassert f()"})
     if "import" in unit:
         with pytest.raises(TestsError, match="no_such_module"):
             grade(sandbox, slow, suite)
@@ -163,16 +163,21 @@ def test_tests_that_end_before_the_program_begins_have_decided(sandbox, unit):
         assert grade(sandbox, slow, suite).verdict == "wrong answer"
 
 
-def test_a_program_whose_process_fails_at_its_start_is_not_judged(tier, waits):
+@pytest.mark.processes
+def test_a_program_that_has_no_time_to_begin_is_not_judged(one_worker, waits):
+    result = one_worker.run("#" + "x" * (8 << 20), limits=Limits(wall_seconds=0.005))
+    assert (result.outcome, len(waits)) == (Outcome.KILLED, 2)
+
+
+def test_a_program_whose_process_fails_at_its_start_is_not_judged(one_worker, waits):
     """No text of a job to read: the machine's fault, however far the tests' process has come."""
     suite = {"kind": "suite", "setup": "", "units": ["f()"], "entry_point": None}
     suite |= {"stop_at_failure": True, "without_program": False}
-    with Sandbox(tier=tier, workers=1) as sandbox:
-        jobs = [suite, {"no": "kind", "inputs": 5}]
-        assert sandbox.execute(jobs, Limits()).outcome is not Outcome.OK
-        assert len(waits) == 2
+    assert one_worker.execute([suite, {"no": "kind"}], Limits()).outcome is Outcome.KILLED
+    assert len(waits) == 2
 
 
+@pytest.mark.processes
 def test_a_program_does_not_pay_for_the_hosts_time(tier, monkeypatch):
     """A trainer that takes its time to compare."""
     tests = parse_tests({"fn_name": "f", "inputs": [[1], [2], [3]], "outputs": [2, 3, 4]})

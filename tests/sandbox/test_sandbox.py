@@ -1,10 +1,13 @@
 """The sandbox by itself: outcomes, limits, tiers, options."""
 
+import os
+
 import pytest
 
 from delta_trl.rewards.code import get_sandbox
 from delta_trl.sandbox import Limits, Outcome, RemoteSandbox, Sandbox, SandboxUnavailableError
 from delta_trl.sandbox import sandbox as sandbox_module
+from delta_trl.sandbox.limits import OUTPUT_BYTES
 from delta_trl.sandbox.worker import TierError
 
 from ..documented import defaults
@@ -26,7 +29,7 @@ def test_defaults_are_those_of_the_docstring(called):
         ("while True: pass", Outcome.TIMEOUT, b""),
         ("x = [0] * 10**9", Outcome.MEMORY, b""),
         ("import sys\nwhile True: sys.stdout.write('x' * 10**6)", Outcome.OUTPUT_LIMIT, None),
-        ("import os; os.kill(os.getpid(), 11)", Outcome.KILLED, b""),
+        ("import ctypes; ctypes.string_at(0)", Outcome.KILLED, b""),
         ("def broken(:", Outcome.EXCEPTION, b""),
     ],
 )
@@ -34,6 +37,16 @@ def test_outcomes(sandbox, code, outcome, stdout):
     result = sandbox.run(code, "abc\n", Limits(wall_seconds=1))
     assert result.outcome is outcome
     assert stdout is None or result.stdout == stdout
+
+
+def test_an_input_may_be_longer_than_any_output(sandbox):
+    assert sandbox.run("print(len(input()))", "x" * (OUTPUT_BYTES + 1)).stdout == b"%d\n" % (OUTPUT_BYTES + 1)
+
+
+def test_the_library_is_mounted_read_only():
+    """Besides what Landlock says."""
+    result = get_sandbox(2, "A", False).run("import os; print(os.statvfs(os.__file__).f_flag & 7)")
+    assert int(result.stdout) == os.ST_RDONLY | os.ST_NOSUID | os.ST_NODEV
 
 
 def test_memory_is_what_was_promised(sandbox):
@@ -100,7 +113,7 @@ def test_a_tier_that_does_not_hold_is_refused(monkeypatch):
     real = sandbox_module.Worker
     monkeypatch.setattr(sandbox_module, "Worker", lambda tier: real("unsafe"))
     with pytest.raises(SandboxUnavailableError, match="not confined"):
-        Sandbox().run("print(1)")
+        Sandbox(tier="B").run("print(1)")
 
 
 def test_refuses_other_platforms(monkeypatch):

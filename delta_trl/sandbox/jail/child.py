@@ -3,55 +3,53 @@
 import fcntl
 import json
 import os
+import platform
 import resource
 import signal
 import traceback
 
 from . import libc, program, seccomp, suite
-from .jail import BEGUN, LIBRARY, LINK, RESULT, Jail
+from .jail import LIBRARY, LINK, RESULT, Jail
 
 
 FILES = 4  # of each process: job, stdout, stderr, reports
 KINDS = {"stdin": program.run_stdin, "calls": program.run_calls, "program": suite.serve, "suite": suite.run}
 
 
-def run(
-    index: int,
-    descriptors: list[int],
-    begun: int,
-    link: int | None,
-    limits: dict[str, int],
-    jail: Jail,
-    zygote_pid: int,
-) -> None:
+def run(files: list[int], link: int | None, limits: dict[str, int], jail: Jail, zygote_pid: int) -> None:
     """
-    Become the job's process. Does not return.
+    Become the job's process. Does not return. Before the program has begun, a failure is the machine's, and ends the
+    process by SIGKILL. No program can do that, since the filter is installed last.
 
-    It is the process `index` of a pair that is connected by `link`, and sends this index to `begun` when the program
-    begins. `descriptors` has the files of both, `limits` is from `Limits.of_kernel`.
+    Args:
+        files (`list[int]`): Descriptors of the job, stdout, stderr and reports.
+        link (`int`, *optional*): Of the socket to the other process of a pair.
+        limits (`dict[str, int]`): From `Limits.of_kernel`.
+        jail (`Jail`): What the zygote is confined to.
+        zygote_pid (`int`): Its process id.
     """
-    status = 70  # reached only if the harness itself fails
+    status = 1
     try:
         libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != zygote_pid and jail.tier != "A":  # in tier A the namespace dies with the zygote
             os._exit(status)
-        files = descriptors[FILES * index :][:FILES]
-        with open(os.dup(files[0]), "rb") as file:
-            file.seek(0)
-            job = json.load(file)
-        arrange({1: files[1], 2: files[2], RESULT: files[3], LINK: link, BEGUN: begun}, jail.library)
+        length = os.lseek(files[0], 0, os.SEEK_END)
+        job = json.loads(os.pread(files[0], length, 0))
+        os.ftruncate(files[0], 0)  # by which the host knows that the process had time to begin
+        function = KINDS[job["kind"]]
+        arrange({1: files[1], 2: files[2], RESULT: files[3], LINK: link}, jail.library)
         libc.prctl(libc.PR_SET_DUMPABLE, 0)
-        # Standard input is a file, too: it must fit the limit of file sizes.
-        largest_input = max((len(text) for text in job.get("inputs", []) if isinstance(text, str)), default=0)
-        limits["RLIMIT_FSIZE"] = max(limits["RLIMIT_FSIZE"], 4 * largest_input)
+        # Standard input is a file, too, and never longer than the job, which has it as JSON in ASCII.
+        limits["RLIMIT_FSIZE"] = max(limits["RLIMIT_FSIZE"], length)
         limits["RLIMIT_AS"] += jail.own_bytes
         set_limits(limits)
         os.umask(0o077)
         if jail.tier != "unsafe":
-            seccomp.install_for(os.getpid(), writable=jail.landlock >= 3)
-        os.write(BEGUN, bytes([index]))
-        os.close(BEGUN)  # not for the program
-        status = KINDS[job["kind"]](job)
+            seccomp.install(seccomp.build(platform.machine()))
+    except BaseException:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        status = function(job)
     except BaseException:
         traceback.print_exc()
     finally:

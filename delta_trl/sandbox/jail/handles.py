@@ -12,14 +12,14 @@ iterated once, not both: a loop over fewer items than it says would test too lit
 import builtins
 import io
 import json
-import os
-import struct
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from .. import codec
+from .jail import LINK
+from .program import write_line
 
 
 OPERATIONS = {
@@ -43,35 +43,26 @@ class NotForProgramsError(TypeError):
     """An object or a function of the tests was to be handed to the program."""
 
 
-def send(descriptor: int, message: dict) -> None:
-    data = json.dumps(message).encode()
-    data = struct.pack("<Q", len(data)) + data
-    while data:
-        data = data[os.write(descriptor, data) :]
+class Link:
+    """One end of the link: a stream socket that carries lines of JSON."""
+
+    def __init__(self) -> None:
+        self.incoming = open(LINK, "rb", closefd=False)
+
+    def send(self, message: dict) -> None:
+        write_line(message, LINK)
+
+    def receive(self) -> dict:
+        """Raises ValueError or RecursionError if the other process has ended, or has sent what is no message."""
+        return json.loads(self.incoming.readline())
 
 
-def receive(descriptor: int) -> dict:
-    """Raises EOFError if the other process has ended."""
-    (size,) = struct.unpack("<Q", _read(descriptor, 8))
-    return json.loads(_read(descriptor, size))
-
-
-def _read(descriptor: int, size: int) -> bytes:
-    parts = []
-    while size:
-        part = os.read(descriptor, min(size, 1 << 20))
-        if not part:
-            raise EOFError
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
-
-
-def serve(descriptor: int, load: Callable, printed: io.BytesIO) -> None:
+def serve(load: Callable, printed: io.BytesIO) -> None:
     """
-    The program's side: answer requests on a socket until the tests' process ends. `load` gives the program as a
-    module, and what it has `printed` goes to the tests.
+    The program's side: answer requests until the tests' process ends. `load` gives the program as a module, and what
+    it has `printed` goes to the tests.
     """
+    link = Link()
     objects: list = []
     operations = OPERATIONS | {"load": load}
 
@@ -84,8 +75,8 @@ def serve(descriptor: int, load: Callable, printed: io.BytesIO) -> None:
 
     while True:
         try:
-            request = receive(descriptor)
-        except EOFError:
+            request = link.receive()
+        except ValueError:
             return
         reply: dict = {"changed": []}
         try:
@@ -105,17 +96,17 @@ def serve(descriptor: int, load: Callable, printed: io.BytesIO) -> None:
         reply["printed"] = printed.getvalue().decode("utf-8", "replace")
         printed.seek(0)
         printed.truncate()
-        send(descriptor, reply)
+        link.send(reply)
 
 
 CHANGEABLE = (*codec.CONTAINERS, bytearray)
 
 
 class Program:
-    """The tests' side of the link, a stream socket."""
+    """The tests' side of the link."""
 
-    def __init__(self, descriptor: int):
-        self.descriptor = descriptor
+    def __init__(self) -> None:
+        self.link = Link()
         self.lock = threading.Lock()  # tests may have threads
 
     def ask(self, operation: str, *args: Any, **kwargs: Any) -> Any:
@@ -130,9 +121,9 @@ class Program:
         }
         with self.lock:
             try:
-                send(self.descriptor, request)
-                reply = receive(self.descriptor)
-            except (EOFError, OSError):
+                self.link.send(request)
+                reply = self.link.receive()
+            except (ValueError, RecursionError, OSError):
                 raise ProgramError("the program has ended") from None
         if sys.stdout is not sys.__stdout__:  # the tests read what is printed
             sys.stdout.write(reply["printed"])

@@ -4,6 +4,7 @@ import fcntl
 import os
 import random
 import shutil
+import struct
 import sys
 from dataclasses import dataclass
 
@@ -12,11 +13,12 @@ from . import landlock, libc, namespaces
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 # Descriptors of a child after the standard ones: for its reports to the host, for the link to the other process of a
-# pair, for telling the zygote that the program begins, and (from `LIBRARY` on) for the directories of the library.
-RESULT, LINK, BEGUN, LIBRARY = 3, 4, 5, 100
-# Uids that belong to nobody, one per worker so that workers cannot signal each other. Containers with a user
-# namespace do not map them; there workers run as nobody.
+# pair, and (from `LIBRARY` on) for the directories of the library.
+RESULT, LINK, LIBRARY = 3, 4, 100
+# Uids that belong to nobody, one per worker, which makes its threads countable. A user namespace, be it tier A's or a
+# container's, does not map them; there workers run as nobody.
 FIRST_SPARE_UID, SPARE_UIDS = 1_900_000_000, 200_000_000
+CAPABILITIES_VERSION_3 = 0x20080522
 
 
 @dataclass
@@ -27,7 +29,6 @@ class Jail:
     Args:
         tier (`str`): "A", "B" or "unsafe".
         temporary (`str`, *optional*): The directory that programs may write to, if there is one.
-        landlock (`int`, *optional*, defaults to `0`): Version of Landlock.
         tasks (`int`, *optional*):
             Descriptor of /proc/loadavg; set where the kernel counts threads per user, together with the trainer's.
         library (`int`, *optional*, defaults to `0`): How many directories are held open, see `hold_library`.
@@ -37,7 +38,6 @@ class Jail:
 
     tier: str
     temporary: str | None = None
-    landlock: int = 0
     tasks: int | None = None
     library: int = 0
     own_bytes: int = 0
@@ -56,18 +56,16 @@ def confine(tier: str, readable: list[str], sites: list[str], temporary: str, te
     jail = Jail(tier, temporary if tier == "A" else None)
     if tier == "A":
         namespaces.build_root(readable, devices, temporary, temporary_bytes)
-        namespaces.become_nobody()
     elif os.getuid() == 0:
         jail.library = hold_library(sites)
     else:
         jail.tasks = os.open("/proc/loadavg", os.O_RDONLY)
     libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
     if tier != "unsafe":
-        jail.landlock = landlock.abi()
         landlock.restrict(readable, devices, [temporary] if jail.temporary else [])
-    if tier != "A" and os.getuid() == 0:  # after Landlock: only root may be able to reach the library by its path
+    if os.getuid() == 0:  # after Landlock: only root may be able to reach the library by its path
         become_a_spare_user()
-    libc.drop_capabilities()
+    libc.call("capset", struct.pack("Ii", CAPABILITIES_VERSION_3, 0), bytes(24))
     os.chdir(jail.temporary or "/")
     return jail
 

@@ -3,7 +3,6 @@
 Source: https://docs.kernel.org/userspace-api/landlock.html
 """
 
-import ctypes
 import os
 import stat
 import struct
@@ -12,51 +11,35 @@ from . import libc
 
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
-REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
-ALL_OF_ABI_1 = (1 << 13) - 1
-FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
-NET_BIND_TCP, NET_CONNECT_TCP = 1, 2
-SCOPE_ABSTRACT_UNIX_SOCKET, SCOPE_SIGNAL = 1, 2
+ALL_OF_ABI_1, REFER = (1 << 13) - 1, 1 << 13
 VERSION_FLAG, RULE_PATH_BENEATH = 1, 1
-
-
-def abi() -> int:
-    """The kernel's Landlock version; OSError if it has none or has it turned off."""
-    return libc.syscall("landlock_create_ruleset", None, ctypes.c_size_t(0), ctypes.c_uint32(VERSION_FLAG))
 
 
 def restrict(readable: list[str], devices: list[str], writable: list[str]) -> None:
     """
     Deny the opening of every file except these.
 
-    Needs no_new_privs. Newer kernels also bar TCP, signals and abstract sockets that lead out of the jail; the
-    seccomp filter bars all of them everywhere.
+    Needs no_new_privs. OSError if the kernel has no Landlock, or has it turned off. What its later versions also bar
+    (TCP, signals, sockets, truncation, devices), the seccomp filter bars on every kernel.
 
     Args:
         readable (`list[str]`): Files and directories to read.
         devices (`list[str]`): Files to read and write, such as /dev/null.
         writable (`list[str]`): Directories with all rights but execution.
     """
-    version = abi()
-    files = ALL_OF_ABI_1
-    files |= REFER if version >= 2 else 0
-    files |= TRUNCATE if version >= 3 else 0
-    files |= IOCTL_DEV if version >= 5 else 0
+    version = libc.call("landlock_create_ruleset", None, 0, VERSION_FLAG)
+    files = ALL_OF_ABI_1 | (REFER if version >= 2 else 0)  # which the first version denies
     attributes = struct.pack("Q", files)
-    if version >= 4:
-        attributes += struct.pack("Q", NET_BIND_TCP | NET_CONNECT_TCP)
-    if version >= 6:
-        attributes += struct.pack("Q", SCOPE_ABSTRACT_UNIX_SOCKET | SCOPE_SIGNAL)
-    ruleset = libc.syscall("landlock_create_ruleset", attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0))
+    ruleset = libc.call("landlock_create_ruleset", attributes, len(attributes), 0)
     try:
         for paths, rights in (
             (readable, READ_FILE | READ_DIR),
-            (devices, READ_FILE | WRITE_FILE | TRUNCATE),
+            (devices, READ_FILE | WRITE_FILE),
             (writable, files & ~EXECUTE),
         ):
             for path in paths:
-                _allow(ruleset, path, rights & files)
-        libc.syscall("landlock_restrict_self", ctypes.c_int(ruleset), ctypes.c_uint32(0))
+                _allow(ruleset, path, rights)
+        libc.call("landlock_restrict_self", ruleset, 0)
     finally:
         os.close(ruleset)
 
@@ -65,10 +48,8 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            rights &= FILE_RIGHTS
+            rights &= EXECUTE | WRITE_FILE | READ_FILE
         rule = struct.pack("=Qi", rights, descriptor)
-        libc.syscall(
-            "landlock_add_rule", ctypes.c_int(ruleset), ctypes.c_int(RULE_PATH_BENEATH), rule, ctypes.c_uint32(0)
-        )
+        libc.call("landlock_add_rule", ruleset, RULE_PATH_BENEATH, rule, 0)
     finally:
         os.close(descriptor)

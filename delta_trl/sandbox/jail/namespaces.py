@@ -1,29 +1,26 @@
 """Tier A: namespaces of its own (user, mount, process, network, IPC and host-name namespaces)."""
 
 import os
+import struct
 
 from . import libc
 
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
-MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
-MS_REMOUNT, MS_NOATIME, MS_NODIRATIME, MS_BIND = 32, 1024, 2048, 4096
-MS_REC, MS_PRIVATE, MS_RELATIME = 16384, 1 << 18, 1 << 21
-# Flags of a mount as statvfs reports them, and as mount takes them. A user namespace may not remove any of them.
-LOCKED_FLAGS = {
-    os.ST_RDONLY: MS_RDONLY, os.ST_NOSUID: MS_NOSUID, os.ST_NODEV: MS_NODEV, os.ST_NOEXEC: MS_NOEXEC,
-    os.ST_NOATIME: MS_NOATIME, os.ST_NODIRATIME: MS_NODIRATIME, os.ST_RELATIME: MS_RELATIME,
-}  # fmt: skip
+NEW_NAMESPACES = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8  # the same for mount_setattr
+MS_BIND, MS_REC, MS_PRIVATE, MNT_DETACH = 4096, 16384, 1 << 18, 2
+AT_RECURSIVE = 0x8000
 NOBODY = 65534
 
 
-def enter(is_root: bool) -> None:
+def enter() -> None:
     """
-    Move the calling process into new namespaces; its next child is the first process of the new process tree.
+    Go on in new namespaces, as the first process of a new process tree. The process that was only waits for its end.
 
-    Seen from outside, a jail that root starts runs as root until the child calls `become_nobody`; any other user's
-    jail runs as that user. Inside, the program is always nobody.
+    Seen from outside, a jail that root starts runs as root until root is given up; any other user's jail runs as that
+    user. Inside, the program is always nobody.
     """
     uid, gid, pid = os.getuid(), os.getgid(), os.getpid()
     ready_read, ready_write = os.pipe()
@@ -32,12 +29,12 @@ def enter(is_root: bool) -> None:
         try:
             os.close(ready_write)  # or the helper would wait for itself if unshare fails
             if os.read(ready_read, 1):
-                _write_maps(pid, uid, gid, is_root)
+                _write_maps(pid, uid, gid)
                 os._exit(0)
         finally:
             os._exit(1)
     try:
-        libc.unshare(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS)
+        libc.call("unshare", NEW_NAMESPACES)
         os.write(ready_write, b"1")
     finally:
         os.close(ready_read)
@@ -45,13 +42,16 @@ def enter(is_root: bool) -> None:
         _, status = os.waitpid(helper, 0)
     if status:
         raise OSError("the maps of user and group ids could not be written")
+    if child := os.fork():
+        os.waitpid(child, 0)
+        os._exit(0)
 
 
-def _write_maps(pid: int, uid: int, gid: int, is_root: bool) -> None:
-    if not is_root:  # an ordinary user may map only their own id, and only after giving up setgroups
+def _write_maps(pid: int, uid: int, gid: int) -> None:
+    if uid != 0:  # an ordinary user may map only their own id, and only after giving up setgroups
         _write(f"/proc/{pid}/setgroups", "deny")
     for name, identity in (("uid_map", uid), ("gid_map", gid)):
-        own = f"0 {identity} 1\n{NOBODY} {NOBODY} 1\n" if is_root else f"{NOBODY} {identity} 1\n"
+        own = f"0 {identity} 1\n{NOBODY} {NOBODY} 1\n" if uid == 0 else f"{NOBODY} {identity} 1\n"
         _write(f"/proc/{pid}/{name}", own)
 
 
@@ -63,8 +63,8 @@ def _write(path: str, text: str) -> None:
 def build_root(readable: list[str], devices: list[str], temporary: str, temporary_bytes: int) -> None:
     """Make a file system that has these paths and an empty temporary directory, and nothing else; make it `/`."""
     root = "/proc"  # exists everywhere, and holds none of the paths that are bound below
-    libc.mount("none", "/", None, MS_REC | MS_PRIVATE)
-    libc.mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,nr_inodes=1024,mode=755")
+    libc.call("mount", "none", "/", None, MS_REC | MS_PRIVATE, None)
+    libc.call("mount", "tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,nr_inodes=1024,mode=755")
     for path in readable:
         target = root + path
         if os.path.isdir(path):
@@ -79,12 +79,12 @@ def build_root(readable: list[str], devices: list[str], temporary: str, temporar
         _bind(path, root + path, MS_NOSUID | MS_NOEXEC)
     os.makedirs(root + temporary, exist_ok=True)
     os.chdir(root)
-    libc.syscall("pivot_root", b".", b".")  # the old root now lies on top of the new one
-    libc.umount_detach(".")
+    libc.call("pivot_root", ".", ".")  # the old root now lies on top of the new one
+    libc.call("umount2", ".", MNT_DETACH)
     os.chdir("/")
     options = f"size={temporary_bytes},nr_inodes=256,mode=1777"
-    libc.mount("tmpfs", temporary, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, options)
-    libc.mount("none", "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
+    libc.call("mount", "tmpfs", temporary, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, options)
+    _restrict("/", MS_RDONLY | MS_NOSUID | MS_NODEV, 0)
 
 
 def _touch(path: str) -> None:
@@ -92,16 +92,10 @@ def _touch(path: str) -> None:
 
 
 def _bind(source: str, target: str, flags: int) -> None:
-    libc.mount(source, target, None, MS_BIND | MS_REC)
-    present = os.statvfs(target).f_flag
-    kept = sum(flag for reported, flag in LOCKED_FLAGS.items() if present & reported)
-    libc.mount("none", target, None, MS_REMOUNT | MS_BIND | flags | kept)
+    libc.call("mount", source, target, None, MS_BIND | MS_REC, None)
+    _restrict(target, flags, AT_RECURSIVE)
 
 
-def become_nobody() -> None:
-    """Give up the mapped root, if there was one, and every capability."""
-    if os.getuid() != NOBODY:
-        os.setgroups([])
-        os.setresgid(NOBODY, NOBODY, NOBODY)
-        os.setresuid(NOBODY, NOBODY, NOBODY)
-    libc.drop_capabilities()
+def _restrict(target: str, flags: int, which: int) -> None:
+    """Set flags of a mount. Those that it has stay: a user namespace may not remove any."""
+    libc.call("mount_setattr", 0, target, which, struct.pack("4Q", flags, 0, 0, 0), 32)

@@ -158,9 +158,10 @@ def open_streams(text: str) -> None:
 
 
 def write(data: bytes, descriptor: int = RESULT) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
 
 
-def write_line(value: object) -> None:
-    write(json.dumps(value, separators=(",", ":")).encode() + b"\n")
+def write_line(value: object, descriptor: int = RESULT) -> None:
+    write(json.dumps(value, separators=(",", ":")).encode() + b"\n", descriptor)

@@ -1,7 +1,8 @@
 """A seccomp filter: the list of system calls that a program may make. Everything else fails with EPERM.
 
-The filter is a classic BPF program, checked by the kernel at every call. A call is allowed outright (`ALLOWED`),
-allowed for certain arguments (`_conditions`), or refused. Sources: seccomp(2), bpf(4), the kernel's unistd headers.
+The filter is a classic BPF program, checked by the kernel at every call. A call is allowed (`CALLS`), some for certain
+arguments only (`CONDITIONS`), or refused. No signal can be sent, not even to oneself: so a SIGKILL that the zygote has
+not sent is the machine's doing. Sources: seccomp(2), bpf(4), the kernel's unistd headers.
 """
 
 import ctypes
@@ -9,8 +10,6 @@ import errno
 import fcntl
 import functools
 import os
-import platform
-import signal
 import socket
 import struct
 import termios
@@ -19,7 +18,7 @@ from . import libc
 
 
 # name: (x86-64, aarch64); None where the architecture does not have the call
-ALLOWED = {
+CALLS = {
     # descriptors that are open already
     "read": (0, 63), "write": (1, 64), "close": (3, 57), "lseek": (8, 62), "pread64": (17, 67), "pwrite64": (18, 68),
     "readv": (19, 65), "writev": (20, 66), "preadv": (295, 69), "pwritev": (296, 70), "dup": (32, 23),
@@ -45,7 +44,7 @@ ALLOWED = {
     # socketpairs, with which asyncio wakes its loop
     "recvfrom": (45, 207), "shutdown": (48, 210), "getsockname": (51, 204), "getpeername": (52, 205),
     "setsockopt": (54, 208), "getsockopt": (55, 209),
-    # time, and signals to itself
+    # time, and signals of timers
     "nanosleep": (35, 101), "clock_gettime": (228, 113), "clock_getres": (229, 114), "clock_nanosleep": (230, 115),
     "gettimeofday": (96, 169), "time": (201, None), "times": (100, 153), "getitimer": (36, 102),
     "setitimer": (38, 103), "alarm": (37, None), "rt_sigaction": (13, 134), "rt_sigprocmask": (14, 135),
@@ -56,10 +55,9 @@ ALLOWED = {
     "getegid": (108, 177), "getresuid": (118, 148), "getresgid": (120, 150), "getgroups": (115, 158),
     "getpgrp": (111, None), "getpgid": (121, 155), "getsid": (124, 156), "uname": (63, 160),
     "getrlimit": (97, 163), "getrusage": (98, 165), "sysinfo": (99, 179), "getrandom": (318, 278),
-}  # fmt: skip
-CONDITIONAL = {
-    "clone": (56, 220), "clone3": (435, 435), "kill": (62, 129), "tgkill": (234, 131), "ioctl": (16, 29),
-    "fcntl": (72, 25), "prctl": (157, 167), "prlimit64": (302, 261), "socketpair": (53, 199), "sendto": (44, 206),
+    # by their arguments, as are open and openat
+    "clone": (56, 220), "clone3": (435, 435), "ioctl": (16, 29), "fcntl": (72, 25), "prlimit64": (302, 261),
+    "socketpair": (53, 199), "sendto": (44, 206),
 }  # fmt: skip
 ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # column above, AUDIT_ARCH
 
@@ -70,8 +68,7 @@ KILL_PROCESS, ERROR, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
 SECCOMP_MODE_FILTER = 2
 
 CLONE_THREAD = 0x10000
-PLACEHOLDER = 0x5EEDF00D  # not a process id: those are below 2^22
-OPEN_TO_WRITE = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+ITSELF = 0  # as a process id
 TERMINAL_QUESTIONS = (
     termios.TCGETS, termios.TIOCGWINSZ, termios.FIONREAD, termios.FIONBIO, termios.FIONCLEX, termios.FIOCLEX,
 )  # fmt: skip
@@ -80,7 +77,6 @@ FCNTL_COMMANDS = (
     fcntl.F_DUPFD, fcntl.F_GETFD, fcntl.F_SETFD, fcntl.F_GETFL, fcntl.F_SETFL, fcntl.F_GETLK, fcntl.F_SETLK,
     fcntl.F_SETLKW, fcntl.F_DUPFD_CLOEXEC, fcntl.F_GET_SEALS,
 )  # fmt: skip
-PR_SET_NAME, PR_GET_NAME = 15, 16
 SOCK_TYPE_MASK = 0xF
 
 
@@ -110,57 +106,41 @@ def _refuse_unless(index: int, value: int, mask: int = 0xFFFFFFFF, high: bool = 
     return [_load_argument(index, high), *equal, _refuse()]
 
 
-def _conditions(pid: int, writable: bool) -> dict[str, list[bytes]]:
-    """Instructions that decide about a call by its arguments; each sequence ends in a return."""
-    # A SIGKILL that the zygote has not sent is the machine's doing, so a program must not send one to itself.
-    no_kill = {
-        index: [_load_argument(index), _instruction(JUMP_EQUAL, signal.SIGKILL, 0, 1), _refuse()] for index in (1, 2)
-    }
-    to_itself = _allow_if_one_of(0, (pid,))
-    conditions = {
-        "clone": [_load_argument(0), _instruction(JUMP_SET, CLONE_THREAD, 0, 1), _return(ALLOW), _refuse()],
-        # Its flags lie in memory, out of the filter's sight; libc falls back to clone.
-        "clone3": [_refuse(errno.ENOSYS)],
-        "kill": [*no_kill[1], *to_itself],
-        "tgkill": [*no_kill[2], *to_itself],
-        "ioctl": _allow_if_one_of(1, TERMINAL_QUESTIONS),
-        "fcntl": _allow_if_one_of(1, FCNTL_COMMANDS),
-        "prctl": _allow_if_one_of(0, (PR_SET_NAME, PR_GET_NAME)),
-        "prlimit64": _allow_if_one_of(0, (0, pid)),
-        # A datagram pair could be connected to the host's sockets, a stream pair cannot.
-        "socketpair": [
-            *_refuse_unless(0, socket.AF_UNIX),
-            *_refuse_unless(1, socket.SOCK_STREAM, mask=SOCK_TYPE_MASK),
-            _return(ALLOW),
-        ],
-        "sendto": [*_refuse_unless(4, 0), *_refuse_unless(4, 0, high=True), _return(ALLOW)],  # without an address
-    }
-    if not writable:
-        for name, index in (("open", 1), ("openat", 2)):
-            conditions[name] = [
-                _load_argument(index),
-                _instruction(JUMP_SET, OPEN_TO_WRITE, 0, 1),
-                _refuse(errno.EACCES),
-                _return(ALLOW),
-            ]
-    return conditions
+def _truncates_what_it_only_reads(index: int) -> list[bytes]:
+    """Refuse to empty a file that is not opened for writing: Landlock checks this since its third version only."""
+    flags = [_load_argument(index), _instruction(AND, os.O_TRUNC | os.O_ACCMODE)]
+    refused = (os.O_TRUNC, os.O_TRUNC | os.O_ACCMODE)  # neither reads nor writes in the latter
+    tests = [part for value in refused for part in (_instruction(JUMP_EQUAL, value, 0, 1), _refuse(errno.EACCES))]
+    return [*flags, *tests, _return(ALLOW)]
 
 
-def build(pid: int, writable: bool) -> bytes:
-    """
-    The filter for one process.
+# Instructions that decide about a call by its arguments; each sequence ends in a return.
+CONDITIONS = {
+    "clone": [_load_argument(0), _instruction(JUMP_SET, CLONE_THREAD, 0, 1), _return(ALLOW), _refuse()],
+    # Its flags lie in memory, out of the filter's sight; libc falls back to clone.
+    "clone3": [_refuse(errno.ENOSYS)],
+    "ioctl": _allow_if_one_of(1, TERMINAL_QUESTIONS),
+    "fcntl": _allow_if_one_of(1, FCNTL_COMMANDS),
+    "prlimit64": _allow_if_one_of(0, (ITSELF,)),
+    # A datagram pair could be connected to the host's sockets, a stream pair cannot.
+    "socketpair": [
+        *_refuse_unless(0, socket.AF_UNIX),
+        *_refuse_unless(1, socket.SOCK_STREAM, mask=SOCK_TYPE_MASK),
+        _return(ALLOW),
+    ],
+    "sendto": [*_refuse_unless(4, 0), *_refuse_unless(4, 0, high=True), _return(ALLOW)],  # without an address
+    "open": _truncates_what_it_only_reads(1),
+    "openat": _truncates_what_it_only_reads(2),
+}
 
-    Args:
-        pid (`int`): Its id; it may signal itself.
-        writable (`bool`):
-            Whether files may be opened for writing. Kernels before Landlock 3 cannot forbid truncation, so there the
-            filter forbids writing altogether.
-    """
-    column, architecture = ARCHITECTURES[platform.machine()]
-    conditions = _conditions(pid, writable)
+
+@functools.cache
+def build(machine: str) -> bytes:
+    """The filter of an architecture: that of every process."""
+    column, architecture = ARCHITECTURES[machine]
     calls = sorted(
-        (number, conditions.get(name, [_return(ALLOW)]))
-        for name, numbers in (ALLOWED | CONDITIONAL).items()
+        (number, CONDITIONS.get(name, [_return(ALLOW)]))
+        for name, numbers in CALLS.items()
         if (number := numbers[column]) is not None
     )
     program = [
@@ -184,19 +164,8 @@ def _search(calls: list[tuple[int, list[bytes]]]) -> list[bytes]:
     return [_instruction(JUMP_GREATER_EQUAL, calls[half][0], 0, 1), _instruction(JUMP, len(low)), *low, *high]
 
 
-@functools.lru_cache(maxsize=2)
-def template(writable: bool) -> bytes:
-    """The filter with a placeholder for the process id, made once."""
-    return build(PLACEHOLDER, writable)
-
-
-def install_for(pid: int, writable: bool) -> None:
-    """Put the calling process under its filter."""
-    install(template(writable).replace(struct.pack("I", PLACEHOLDER), struct.pack("I", pid)))
-
-
 def install(program: bytes) -> None:
     """Put the calling process under the filter, permanently. Needs no_new_privs."""
     buffer = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))
-    libc.prctl(libc.PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.c_char_p(header))
+    libc.prctl(libc.PR_SET_SECCOMP, SECCOMP_MODE_FILTER, header)

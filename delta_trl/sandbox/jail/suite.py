@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 from .. import codec
 from ..calls import DEFAULT_MODULES, compile_program, load
 from . import handles, program
-from .jail import LINK, RESULT
+from .jail import RESULT
 
 
 MODULE, SOLUTION = "tests", "solution"  # names of the modules of the tests and of the program
@@ -43,7 +43,7 @@ def serve(job: dict) -> int:
     program.open_streams("")
     printed = io.BytesIO()
     sys.stdout = io.TextIOWrapper(printed, "utf-8", write_through=True)
-    handles.serve(LINK, lambda: load(compile_program(job["code"])), printed)
+    handles.serve(lambda: load(compile_program(job["code"])), printed)
     return 0
 
 
@@ -60,7 +60,7 @@ def run(job: dict) -> int:
         program.write_line({"unusable": str(error) or type(error).__name__})
         return 0
     os.chdir("/")  # nor is this
-    solution = Nothing if job["without_program"] else functools.partial(handles.Program(LINK).ask, "load")
+    solution = Nothing if job["without_program"] else functools.partial(handles.Program().ask, "load")
     results: list = []
     report(passed=results, total=source.total)
     for result in source.results(solution):

@@ -1,7 +1,8 @@
 """The zygote: a clean interpreter inside the jail, forked once per execution.
 
 It sees limits and descriptors, never code, inputs or expected outputs, so no program inherits another's text. It only
-starts and ends processes: the host judges what a program wrote.
+starts and ends processes: the host judges what a program wrote. It ends when the host closes the channel, as when the
+trainer ends.
 """
 
 import contextlib
@@ -9,28 +10,68 @@ import gc
 import importlib
 import json
 import os
+import platform
 import resource
 import select
 import signal
 import site
 import socket
 import sys
-import time
 
-from ..calls import unlimited_integers
-from . import child, seccomp
-from .jail import Jail, empty
+from . import child, libc, namespaces, seccomp
+from .jail import Jail, confine, empty
 
 
-POLL_SECONDS = 0.2
 END_SECONDS = 0.05  # that the program's process may take to end after that of the tests
 MAX_DESCRIPTORS = 2 * child.FILES
 PRELOADED = "array cmath dataclasses decimal fractions queue traceback"  # besides what `calls` imports
 
 
+def main(settings: dict) -> None:
+    """
+    Run a worker, whose channel to the host is its standard input. Does not return.
+
+    Args:
+        settings (`dict`): `packages` (what is offered besides the standard library), and the arguments of `confine`
+            as `jail`.
+    """
+    channel = socket.socket(fileno=0)
+    try:
+        restore_signals()
+        os.environ.pop("LD_LIBRARY_PATH", None)
+        if settings["jail"]["tier"] == "A":
+            namespaces.enter()
+        library = list(sys.path)
+        sys.path += settings["jail"]["sites"]
+        own_bytes = preload(settings["packages"])
+        sys.path[:] = library  # nothing else of them is offered
+        jail = confine(**settings["jail"])
+        jail.own_bytes = own_bytes
+        if jail.tier == "A":  # only now: a change of user id clears it
+            libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
+        libc.prctl(libc.PR_SET_DUMPABLE, 0)
+        prepare(jail)
+        channel.send(b'{"ready": true}')
+        serve(channel, jail)
+    except Exception as error:
+        problem = str(error) if isinstance(error, OSError) else repr(error)
+        with contextlib.suppress(OSError):  # the trainer has gone
+            channel.send(json.dumps({"fatal": problem}).encode())
+    finally:
+        os._exit(0)
+
+
+def restore_signals() -> None:
+    """As a fresh Python has them: what the trainer blocks and ignores is inherited."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:  # Python itself ignores these two
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
 def preload(packages: list[str]) -> int:
     """Import what most programs import, once. Return the address space of the process, in bytes."""
-    unlimited_integers()
+    sys.set_int_max_str_digits(0)  # long answers are legitimate
     for name in PRELOADED.split():
         importlib.import_module(name)
     site.setquit()  # exit() and quit(), which an interpreter without site-packages does not have
@@ -43,8 +84,7 @@ def preload(packages: list[str]) -> int:
 
 def prepare(jail: Jail) -> None:
     """Prepare for forks. Runs before the worker reports that it is ready, so that a failure shows then."""
-    if jail.tier != "unsafe":
-        seccomp.template(jail.landlock >= 3)
+    seccomp.build(platform.machine())  # once for all children
     for name in [name for name in sys.modules if name.partition(".")[0] == "delta_trl"]:
         del sys.modules[name]  # programs must not import it
     gc.collect()
@@ -67,61 +107,35 @@ def serve(channel: socket.socket, jail: Jail) -> None:
 
 def execute(request: dict, descriptors: list[int], channel: socket.socket, jail: Jail) -> dict:
     """
-    Run one process, or a pair; the second of a pair is ended when the first ends.
-
-    Each process sends a byte when its program begins, and the clock starts with the last one. If a process ends
-    without that byte, the harness has failed, not the program; so the host can tell them apart. The second process of
-    a pair need not have begun when the first ends, but must not have failed by itself. Nothing that a program does
-    gives it more time.
+    Run one process, or a pair that a socket links; the second of a pair is ended when the first ends. The clock starts
+    here: nothing that a program does gives it more time.
 
     Returns:
-        `dict`: `timed_out`, `begun` (whether it counts), and `processes`, see `end`.
+        `dict`: `timed_out`, and `processes`, see `end`.
     """
-    limits, wall_seconds, count = request["limits"], request["wall_seconds"], request["processes"]
+    limits, count = request["limits"], request["processes"]
     if jail.tasks is not None:  # threads count per user there, so add those that exist
         limits["RLIMIT_NPROC"] += int(os.pread(jail.tasks, 200, 0).split()[3].split(b"/")[1])
-    # No pipe: a program could reopen its reading end through /proc/self/fd, and take the reports back.
-    beginnings, beginning = socket.socketpair()
     # Closed here once both processes have their ends, so that each notices when the other ends.
     links = socket.socketpair() if count == 2 else ()
     zygote_pid = os.getpid()
-    deadline = time.monotonic() + wall_seconds
     pids: list[int] = []
     for index in range(count):
         pid = os.fork()
         if pid == 0:
-            link = links[index].fileno() if links else None
-            child.run(index, descriptors, beginning.fileno(), link, limits, jail, zygote_pid)
+            files = descriptors[child.FILES * index :][: child.FILES]
+            child.run(files, links[index].fileno() if links else None, limits, jail, zygote_pid)
         pids.append(pid)
-    for one in (*links, beginning):
-        one.close()
-    poll = select.poll()
+    for link in links:
+        link.close()
     main_process = os.pidfd_open(pids[0])
+    poll = select.poll()
     poll.register(main_process, select.POLLIN)
     poll.register(channel, select.POLLHUP | select.POLLRDHUP)
-    ended: list = []
-    begun: set[int] = set()
-    timed_out = False
-    # Beginnings are not polled: to wake up for each would cost more than a short program itself.
-    while not ended and not timed_out:
-        ended = poll.poll(max(0, min(deadline - time.monotonic(), POLL_SECONDS)) * 1000)
-        if not ended and len(begun) < count and (new := received(beginnings)):
-            begun |= new
-            deadline = time.monotonic() + wall_seconds
-        timed_out = not ended and deadline <= time.monotonic()
-    processes = [end(pid, END_SECONDS if index and not timed_out else 0) for index, pid in enumerate(pids)]
-    begun |= received(beginnings)
+    timed_out = not poll.poll(request["wall_seconds"] * 1000)
     os.close(main_process)
-    beginnings.close()
-    was_late = count == 2 and begun == {0} and processes[1]["by_zygote"] and not timed_out
-    return {"processes": processes, "timed_out": timed_out, "begun": len(begun) == count or was_late}
-
-
-def received(beginnings: socket.socket) -> set[int]:
-    """Which processes have begun since the last call."""
-    with contextlib.suppress(BlockingIOError):
-        return set(beginnings.recv(8, socket.MSG_DONTWAIT))
-    return set()
+    processes = [end(pid, END_SECONDS if index and not timed_out else 0) for index, pid in enumerate(pids)]
+    return {"processes": processes, "timed_out": timed_out}
 
 
 def end(pid: int, seconds: float) -> dict:

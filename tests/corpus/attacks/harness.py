@@ -18,7 +18,7 @@ FRAMES = (
     + "def look(x):\n    frame, seen = sys._getframe(), []\n    while frame:\n        seen += [dict(frame.f_locals), dict(frame.f_globals)]; frame = frame.f_back\n    return find(seen) or find([o for o in gc.get_objects() if type(o) in (list, dict, tuple)])\n"
 )
 # Speaks to the tests' process past the module that is made for it, while the tests wait for an answer.
-LINK = "import json, os, struct\ndef send(m):\n    r = json.dumps(m).encode(); os.write(4, struct.pack('<Q', len(r)) + r)\ndef ask(op, *a):\n    send({'operation': op, 'args': a, 'kwargs': {}})\n    n = struct.unpack('<Q', os.read(4, 8))[0]; return json.loads(os.read(4, n))\n"
+LINK = "import json, os\ndef send(m): os.write(4, json.dumps(m).encode() + b'\\n')\ndef ask(op, *a):\n    send({'operation': op, 'args': a, 'kwargs': {}})\n    return json.loads(os.read(4, 1 << 20))\n"
 FORGE = (
     LINK
     + "def f(x):\n    ask('call', ['builtin', 'exec'], 'import os\\nos.write(3, b\\'{report}\\\\n\\')\\nos._exit(0)')\n    return 0"
@@ -52,9 +52,9 @@ ATTACKS = [
     ("prints a verdict", "print('passed 1 of 1')\nprint('{\"passed\": [true]}')\nprint('OK')", X),
     ("writes reports", "import os\nos.write(3, b'{\"passed\": [true]}\\n')\nos._exit(0)", CHECK),
     ("writes reports of a call", "import os\nos.write(3, b'[\"list\", \"x\"]\\n' * 9)\nos._exit(0)", CALL),
-    ("answers ahead", "import os, struct\ndef f(x):\n    for r in (b'{\"value\": true}', b'{\"operation\": \"call\", \"args\": [], \"kwargs\": {}}') * 20: os.write(4, struct.pack('<Q', len(r)) + r)\n    return 1", CHECK),
+    ("answers ahead", "import os\ndef f(x):\n    for r in (b'{\"value\": true}', b'{\"operation\": \"call\", \"args\": [], \"kwargs\": {}}') * 20: os.write(4, r + b'\\n')\n    return 1", CHECK),
     ("closes the link", "import os\nos.close(4)\ndef f(x): return 1", CHECK),
-    ("nested garbage on the link", "import os, struct\ndef f(x):\n    r = b'{\"value\": ' + b'[' * 10**6; os.write(4, struct.pack('<Q', len(r)) + r)\n    return 1", CHECK),
+    ("nested garbage on the link", "import os\ndef f(x):\n    os.write(4, b'{\"value\": ' + b'[' * 10**6 + b'\\n')\n    return 1", CHECK),
     *[(f"has the tests' process write {report}", FORGE.replace("{report}", report), CHECK) for report in ('{"passed": [true]}', '{"passed": [true, true]}', '{"unusable": "x"}', "5", '{"passed": 5}', '{"passed": [[]]}', '{"unusable": 5}', "{}")],
     ("names a function for the tests to call", LINK + "def f(x):\n    send({'value': ['builtin', 'eval']})\n    return 0", {"test": "EXPECTED = 'ANSWER-48151623'\nassert f(0)('EXPECTED') == EXPECTED"}),
     ("names the loader of builtins", LINK + "def f(x):\n    ask('call', ['builtin', '__loader__'])\n    return ask('call', ['builtin', 'type'], 'T', ['tuple'], ['dict', ['__module__', 'tests']])['value']", CHECK),
@@ -128,6 +128,6 @@ ATTACKS = [
 LASTING = [
     ("right output, then time", "print('y', flush=True)\nwhile True: pass", {"inputs": [""], "outputs": ["y"]}),
     ("garbage on the link", "import os\ndef f(x):\n    os.write(4, b'\\xff' * 1000)\n    return 1", CHECK),
-    ("huge message on the link", "import os, struct\ndef f(x):\n    os.write(4, struct.pack('<Q', 1 << 60) + b'x' * 100)\n    return 1", CHECK),
+    ("huge message on the link", "import os\ndef f(x):\n    while True: os.write(4, b'x' * 65536)", CHECK),
     ("thread that never ends", "import threading, time\nprint('y')\nthreading.Thread(target=lambda: time.sleep(1000)).start()", {"inputs": [""], "outputs": ["y"]}),
 ]  # fmt: skip
