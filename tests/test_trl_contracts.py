@@ -215,6 +215,30 @@ def test_the_loss_scores_before_it_reads_the_advantages(grpo, rollout, monkeypat
     assert calls == [True], "one scoring call, with entropies"
 
 
+LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo")
+
+
+def test_every_loss_weighs_tokens_by_their_advantages(grpo, rollout):
+    """The losses of two batches of advantages (B, T) sum to that of their sum; which token has which matters."""
+    trainer = grpo(num_iterations=2, delta=10.0)
+    batch = rollout(trainer)
+    with torch.no_grad():
+        for parameter in trainer.model.parameters():
+            parameter.add_(0.03 * torch.randn_like(parameter))
+    shape, advantages = batch["completion_ids"].shape, batch["advantages"][:, None]
+
+    def gradient(weights):
+        loss = trainer._compute_loss(trainer.model, {**batch, "advantages": advantages * weights})
+        return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(trainer.model.parameters()))])
+
+    some, rising = torch.rand(shape), 0.2 + torch.arange(shape[1]).expand(shape) / shape[1]
+    levels = [(loss_type, "token") for loss_type in LOSSES] + [("cispo", "sequence"), ("vespo", "sequence")]
+    for trainer.loss_type, trainer.importance_sampling_level in levels:
+        whole = gradient(some + rising)
+        torch.testing.assert_close(gradient(some) + gradient(rising), whole, rtol=1e-3, atol=1e-6)
+        assert (gradient(rising) - gradient(rising.flip(1))).norm() > 0.05 * gradient(rising).norm()
+
+
 def test_extra_batch_entries_are_shuffled_and_split_along(grpo):
     trainer = grpo(steps_per_generation=2)
     generate = trainer._generate_and_score_completions
