@@ -34,7 +34,6 @@ def partly_frozen():
 
 
 MODELS = {
-    "qwen3": lambda: tiny.model(tie_word_embeddings=False),
     "tied embeddings": lambda: tiny.model(tie_word_embeddings=True),
     "lora": with_adapter,
     "partly frozen": partly_frozen,
@@ -121,8 +120,9 @@ def test_difference_by_dtype(measured, dtype, autocast, scale, tolerance, correl
     assert r > correlation
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("fail_at", [None, 0, 1, 3])
+@pytest.mark.parametrize(
+    ("dtype", "fail_at"), [(torch.float32, None), (torch.bfloat16, 0), (torch.bfloat16, 1), (torch.float32, 3)]
+)
 def test_parameters_are_restored_to_the_bit(dtype, fail_at):
     """Also when one of the four probing forwards raises. The optimiser's gradients are left alone."""
     model = tiny.model().to(dtype)
