@@ -285,17 +285,15 @@ def test_larger_recordings_are_thinned_out_evenly(tmp_path, monkeypatch):
 
 
 def test_the_page_stays_small(tmp_path):
-    """Of many tokens, of long prompts, and of one group that is too large, whose completions are cut."""
+    """Of long prompts, and of one group that is too large, whose completions are cut."""
 
     def size(rows) -> int:
         runs.write_completions(tmp_path, rows)
         return write_report(tmp_path, tmp_path / "report.html").stat().st_size
 
-    rng = np.random.default_rng(0)
-    assert 2e6 < size([r for g in range(16) for r in runs.sampled_group(rng, 0, g, size=8, length=600)]) < 5e6
-    prompts = ["?" * 10_000 + str(i) for i in range(1000)]
-    assert size([runs.completion(["a"], prompt_index=i, prompt=p) for i, p in enumerate(prompts)]) < 5e6
-    assert 2e6 < size(runs.sampled_group(rng, 0, 0, size=16, length=5_000)) < 5e6
+    prompts = ["?" * 10_000 + str(i) for i in range(300)]
+    assert size([runs.completion(["a"], prompt_index=i, prompt=p) for i, p in enumerate(prompts)]) < 1.5e6
+    assert 2e6 < size(runs.sampled_group(np.random.default_rng(0), 0, 0, size=16, length=5_000)) < 5e6
     assert "cut after 2,500 tokens" in (tmp_path / "report.html").read_text()
     assert len(tokens_of(tmp_path / "report.html")) == 40_000
 
@@ -328,7 +326,7 @@ def test_points_are_where_the_numbers_are(tmp_path):
     assert labels["end"] in (["0", "0.2", "0.4", "0.6", "0.8", "1"], ["0", "0.5", "1"])
 
 
-@pytest.mark.parametrize("last", [1, 2, 3, 7, 40, 1500, 123_456])
+@pytest.mark.parametrize("last", [1, 3, 40, 123_456])
 def test_steps_are_whole_numbers(last):
     found = ticks(1, max(last, 2), 6, whole=True)
     assert 1 <= len(found) <= 8
