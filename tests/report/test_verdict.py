@@ -75,12 +75,6 @@ def test_what_is_clear():
     assert change(np.arange(5.0)) is None
 
 
-def test_a_trend_is_no_noise():
-    """The error is that of the ends' means, not of the values' distance from the mean of all."""
-    clear = np.mean([change(np.array(noisy(0.0, 1.0, 100, 0.05, seed))).clear for seed in range(20)])
-    assert clear == pytest.approx(3 * np.sqrt(2) * 0.05 / np.sqrt(10), rel=0.1)
-
-
 @pytest.mark.parametrize(
     ("rule", "logged", "warns"),
     [

@@ -354,16 +354,17 @@ def test_a_subclass_s_inputs_are_the_rows_that_are_trained(make_trainer):
 
 class Game:
     def reset(self, **kwargs):
-        pass
+        """Begin."""
 
-    def add(self, a: int) -> int:
-        """
-        Add one.
 
-        Args:
-            a: To what.
-        """
-        return a + 1
+def add(a: int) -> int:
+    """
+    Add one.
+
+    Args:
+        a: To what.
+    """
+    return a + 1
 
 
 WITH_TOOLS = tiny.tokenizer()
@@ -375,13 +376,13 @@ WITH_TOOLS.chat_template = qwen3_chat_template
     [
         ({"train_dataset": tiny.dataset().to_iterable_dataset()}, "a streamed train_dataset"),
         ({"train_dataset": tiny.dataset().add_column("image", [None] * 16)}, "images"),
-        ({"trainer_options": {"tools": [Game().add], "processing_class": WITH_TOOLS}}, "tools"),
+        ({"trainer_options": {"tools": [add], "processing_class": WITH_TOOLS}}, "tools"),
         ({"trainer_options": {"environment_factory": Game, "processing_class": WITH_TOOLS}}, "environment_factory"),
     ],
     ids=["stream", "images", "tools", "environment"],
 )
 def test_what_it_cannot_do_is_refused(make_trainer, changes, message):
-    with pytest.raises(ValueError, match=f"dynamic_sampling=True does not work with {message}"):
+    with pytest.raises(ValueError, match=f"dynamic_sampling=True .*{message}"):
         make_trainer(**changes, **PLAIN[0])
 
 
@@ -389,5 +390,5 @@ def test_images_in_messages_are_refused_when_they_come(make_trainer, rollout):
     content = [{"type": "image", "image": "picture"}, {"type": "text", "text": "1+1="}]
     data = Dataset.from_dict({"prompt": [[{"role": "user", "content": content}]] * 4})
     trainer = make_trainer(train_dataset=data, trainer_options={"processing_class": WITH_TOOLS}, **PLAIN[0])
-    with pytest.raises(ValueError, match="dynamic_sampling=True does not work with images"):
+    with pytest.raises(ValueError, match=r"dynamic_sampling=True .*images"):
         rollout(trainer)
