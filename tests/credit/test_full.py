@@ -101,12 +101,11 @@ def measured(request):
 @pytest.mark.parametrize(
     ("dtype", "autocast", "scale", "tolerance", "correlation"),
     [
-        (torch.float32, False, 1e-3, 1e-2, 0.9999),
         (torch.float32, False, 1e3, 1e-2, 0.9999),  # the direction's scale has no influence on the step
         (torch.float32, True, 1, 0.25, 0.98),  # 0.16 on an Intel Xeon
         (torch.bfloat16, False, 1, 0.8, 0.95),
     ],
-    ids=["float32, short", "float32, long", "autocast to bfloat16", "bfloat16"],
+    ids=["float32", "autocast to bfloat16", "bfloat16"],
 )
 def test_difference_by_dtype(measured, dtype, autocast, scale, tolerance, correlation):
     model, ids, c, exact = measured
