@@ -38,7 +38,7 @@ from .. import runs
 
 MODES = {
     "misaligned": {"steps_per_generation": 2},
-    "no pass of the policy": {"token_credit": "random", "max_steps": 1},
+    "scores of the rollout": {"token_credit": "random", "trainer_options": {"rollout_func": rollout_with_environment}},
     "all parameters": {**credit(token_gradient="full"), "steps_per_generation": 2},
     "tool tokens": {"trainer_options": {"rollout_func": rollout_with_environment}},
     "reference model with LoRA": {"beta": 0.1, "mask_truncated_completions": True, "trainer_options": LORA},
@@ -131,6 +131,13 @@ def check_scores(row, batch, i, valid, scored):
             assert row[name] == pytest.approx(values[i][valid].tolist(), abs=1e-5)
         else:
             assert row[name] is None
+
+
+def test_unscorable_completions_have_no_reward(make_trainer, tmp_path):
+    make_trainer(log_token_credit=1, max_steps=1, reward_funcs=nothing).train()
+    [rows] = records(tmp_path / "run").values()
+    assert {(row["reward"], row["advantage"]) for row in rows} == {(None, 0.0)}
+    assert {x for row in rows for x in row["coefficients"]} == {1.0}  # no contrast
 
 
 def test_reward_functions_of_one_name_are_both_recorded(make_trainer, tmp_path):
