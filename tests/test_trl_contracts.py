@@ -36,11 +36,10 @@ ATTRIBUTES = """
     ("name", "parameters"),
     [
         ("_compute_loss", "self, model, batch"),
-        ("_compute_loss", "self, model, inputs, scale=1"),
+        ("_compute_loss", "self, model, inputs, scale=1"),  # which ours would drop
         ("train", "self, trial=None, resume_from_checkpoint=None"),
         ("_generate_and_score_completions", None),
     ],
-    ids=["renamed", "one more, which ours would drop", "in another order", "gone"],
 )
 def test_a_changed_signature_is_refused(monkeypatch, name, parameters):
     if parameters is None:
@@ -155,18 +154,12 @@ def test_the_backbone_s_hook_fires_in_the_scoring_pass(seen):
     assert seen.states[-2:] == [(8, width, 32)] * 2, "the fused LM head no longer calls `model.base_model`"
 
 
-def test_a_call_takes_and_returns_the_rows_of_a_process(seen):
+def test_rows_and_their_rewards(seen):
+    """A call takes and returns the rows of a process; rewards are unweighted, of all rows, before the advantages."""
     assert len(seen.rows[0]) == 8
     assert seen.batch["advantages"].shape == (8,)
-
-
-def test_calculate_rewards_returns_those_of_all_functions(seen):
-    """Unweighted, of all rows, before they become advantages."""
     assert seen.rewards[0].shape == (8, 2)
     assert (seen.rewards[0][:, 1] == 0.5).all()
-
-
-def test_reward_functions_are_called_by_keyword(seen):
     columns = {"prompts", "completions", "completion_ids", "solution", "trainer_state", "log_extra", "log_metric"}
     assert seen.reward_arguments == [((), columns)]
 
@@ -176,13 +169,12 @@ def test_reward_functions_are_called_by_keyword(seen):
 
 def test_private_attributes(grpo):
     trainer = grpo(use_adaptive_entropy=True)
-    assert not [name for name in ATTRIBUTES if not hasattr(trainer, name)]
+    assert all(hasattr(trainer, name) for name in ATTRIBUTES)
 
 
-@pytest.mark.parametrize("reward", [0.1, 1 / 3])
-def test_groups_without_contrast_have_an_advantage_of_rounding(grpo, rollout, reward):
+def test_groups_without_contrast_have_an_advantage_of_rounding(grpo, rollout):
     """`DeltaGRPOTrainer` takes that away, for it would count as a side."""
-    advantages = rollout(grpo(reward_funcs=lambda completions, **_: [reward] * 4 + [0.0, 1.0] * 2))["advantages"]
+    advantages = rollout(grpo(reward_funcs=lambda completions, **_: [1 / 3] * 4 + [0.0, 1.0] * 2))["advantages"]
     assert advantages[:4].abs().max() < 2e-3
     assert advantages[4:].abs().min() > 0.5
 
@@ -215,6 +207,30 @@ def test_the_loss_scores_before_it_reads_the_advantages(grpo, rollout, monkeypat
     assert calls == [True], "one scoring call, with entropies"
 
 
+LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo")
+
+
+def test_every_loss_weighs_tokens_by_their_advantages(grpo, rollout):
+    """The losses of two batches of advantages (B, T) sum to that of their sum; which token has which matters."""
+    trainer = grpo(num_iterations=2, delta=10.0)
+    batch = rollout(trainer)
+    with torch.no_grad():
+        for parameter in trainer.model.parameters():
+            parameter.add_(0.03 * torch.randn_like(parameter))
+    shape, advantages = batch["completion_ids"].shape, batch["advantages"][:, None]
+
+    def gradient(weights):
+        loss = trainer._compute_loss(trainer.model, {**batch, "advantages": advantages * weights})
+        return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(trainer.model.parameters()))])
+
+    some, rising = torch.rand(shape), 0.2 + torch.arange(shape[1]).expand(shape) / shape[1]
+    levels = [(loss_type, "token") for loss_type in LOSSES] + [("cispo", "sequence"), ("vespo", "sequence")]
+    for trainer.loss_type, trainer.importance_sampling_level in levels:
+        whole = gradient(some + rising)
+        torch.testing.assert_close(gradient(some) + gradient(rising), whole, rtol=1e-3, atol=1e-6)
+        assert (gradient(rising) - gradient(rising.flip(1))).norm() > 0.05 * gradient(rising).norm()
+
+
 def test_extra_batch_entries_are_shuffled_and_split_along(grpo):
     trainer = grpo(steps_per_generation=2)
     generate = trainer._generate_and_score_completions
@@ -230,11 +246,6 @@ def test_extra_batch_entries_are_shuffled_and_split_along(grpo):
         trainer._step += 1
         assert len(piece["completion_ids"]) == 8
         assert torch.equal(piece["token_coefficients"], piece["completion_ids"].float())
-
-
-def test_defaults_we_inherit():
-    config = GRPOConfig("unused", use_cpu=True, bf16=False)
-    assert (config.loss_type, config.epsilon, config.beta) == ("dapo", 0.2, 0.0)
 
 
 def test_completions_may_come_again_from_a_rollout_func(grpo):

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 from peft import LoraConfig
-from trl import GRPOTrainer
+from trl import GRPOConfig, GRPOTrainer
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 
@@ -13,6 +13,8 @@ from .credit import oracle
 
 MISALIGNED = {"num_iterations": 2}  # two optimiser steps per rollout batch: TRL scores old log-probs itself
 ALIGNED = {}
+TRL = {"trainer_class": GRPOTrainer, "config_class": GRPOConfig}
+TRL_CLIPPED = {**TRL, "epsilon_high": 0.28}  # as DeltaGRPOConfig has it
 LORA = {"peft_config": LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False)}
 
 
@@ -48,6 +50,11 @@ def logged(trainer, name) -> list[float]:
     return [entry[name] for entry in trainer.state.log_history if name in entry]
 
 
+def same_weights(ours, theirs) -> bool:
+    """Whether two trainers' models are equal, bit for bit."""
+    return all(map(torch.equal, ours.model.parameters(), theirs.model.parameters()))
+
+
 def valid_tokens(batch) -> torch.Tensor:
     mask = batch["completion_mask"].bool()
     return mask & batch["tool_mask"].bool() if "tool_mask" in batch else mask
@@ -70,10 +77,10 @@ def plain_forward(model, batch, temperature: float = 1.0) -> tuple[torch.Tensor,
     return output.hidden_states[-1][:, -T - 1 : -1], log_probs.gather(2, batch["completion_ids"][:, :, None])[:, :, 0]
 
 
-def expected_coefficients(model, batch, **options) -> torch.Tensor:
+def expected_coefficients(model, batch, temperature=1.0, **options) -> torch.Tensor:
     """The oracle's coefficients (B, T) from a plain forward, with explicit token vectors."""
     with torch.no_grad():
-        hidden, log_probs = plain_forward(model, batch)
+        hidden, log_probs = plain_forward(model, batch, temperature)
     valid = valid_tokens(batch)
     v = (1 - log_probs.exp())[valid][:, None] * hidden[valid]
     advantages = response_advantages(batch)[:, None].expand_as(valid)[valid]

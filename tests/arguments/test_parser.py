@@ -44,9 +44,7 @@ def test_help_is_that_of_the_docstring(capsys):
     ("words", "meant"),
     [
         ("--model Qwen/Qwen3-0.6B", "model_name_or_path"),
-        ("--lr 1e-5", "learning_rate"),
         ("--torch_dtype=bfloat16", "dtype"),
-        ("--warmup-ratio 0.1", "warmup_steps"),
         ("--num_generatoins 4", "num_generations"),
         ("--max_step 4", "max_steps"),  # an abbreviation to argparse
     ],

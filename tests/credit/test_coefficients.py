@@ -29,12 +29,10 @@ def test_without_contrast_every_coefficient_is_exactly_one(advantages):
     assert math.isnan(credit.metrics["temperature_positive"])
 
 
-@pytest.mark.parametrize("K", [0, 3])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_identical_states_give_equal_coefficients(K, dtype):
-    hidden = (30 * torch.randn(64)).to(dtype).expand(500, 64)
+def test_identical_states_give_equal_coefficients():
+    hidden = (30 * torch.randn(64)).bfloat16().expand(500, 64)
     advantages = torch.randn(500)
-    ours = token_coefficients(OutputRowGradients(hidden, torch.full((500,), -0.7)), advantages, refinement_steps=K)
+    ours = token_coefficients(OutputRowGradients(hidden, torch.full((500,), -0.7)), advantages, refinement_steps=3)
     assert (ours - 1).abs().max() < 1e-3
 
 

@@ -34,7 +34,6 @@ def partly_frozen():
 
 
 MODELS = {
-    "qwen3": lambda: tiny.model(tie_word_embeddings=False),
     "tied embeddings": lambda: tiny.model(tie_word_embeddings=True),
     "lora": with_adapter,
     "partly frozen": partly_frozen,
@@ -102,12 +101,11 @@ def measured(request):
 @pytest.mark.parametrize(
     ("dtype", "autocast", "scale", "tolerance", "correlation"),
     [
-        (torch.float32, False, 1e-3, 1e-2, 0.9999),
         (torch.float32, False, 1e3, 1e-2, 0.9999),  # the direction's scale has no influence on the step
         (torch.float32, True, 1, 0.25, 0.98),  # 0.16 on an Intel Xeon
         (torch.bfloat16, False, 1, 0.8, 0.95),
     ],
-    ids=["float32, short", "float32, long", "autocast to bfloat16", "bfloat16"],
+    ids=["float32", "autocast to bfloat16", "bfloat16"],
 )
 def test_difference_by_dtype(measured, dtype, autocast, scale, tolerance, correlation):
     model, ids, c, exact = measured
@@ -121,8 +119,9 @@ def test_difference_by_dtype(measured, dtype, autocast, scale, tolerance, correl
     assert r > correlation
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("fail_at", [None, 0, 1, 3])
+@pytest.mark.parametrize(
+    ("dtype", "fail_at"), [(torch.float32, None), (torch.bfloat16, 0), (torch.bfloat16, 1), (torch.float32, 3)]
+)
 def test_parameters_are_restored_to_the_bit(dtype, fail_at):
     """Also when one of the four probing forwards raises. The optimiser's gradients are left alone."""
     model = tiny.model().to(dtype)

@@ -31,7 +31,7 @@ from .batches import explicit_vectors, random_batch, tokens_of
 # --- coefficients ---
 
 
-@pytest.mark.parametrize(("K", "seed"), [(0, 0), (0, 1), (1, 2), (1, 3), (2, 4), (3, 5)])
+@pytest.mark.parametrize(("K", "seed"), [(0, 0), (1, 2), (3, 5)])
 def test_equals_the_oracle(K, seed):
     hidden, log_probs, advantages = random_batch(seed)
     credit = contrast_credit(OutputRowGradients(hidden, log_probs), advantages, refinement_steps=K)
@@ -47,7 +47,6 @@ def by_oracle(tokens: Tokens, **options) -> tuple[np.ndarray, tuple[float, float
     return oracle.coefficients(explicit_vectors(hidden, tokens.log_probs), tokens.advantages, **options)
 
 
-@pytest.mark.parametrize("K", [0, 2])
 @pytest.mark.parametrize(
     ("rule", "options", "of_oracle"),
     [
@@ -58,10 +57,10 @@ def by_oracle(tokens: Tokens, **options) -> tuple[np.ndarray, tuple[float, float
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else value.__name__,
 )
-def test_rules_with_options_equal_the_oracle(rule, options, of_oracle, K):
+def test_rules_with_options_equal_the_oracle(rule, options, of_oracle):
     tokens = tokens_of(random_batch(7))
-    ours = rule(**options, refinement_steps=K).of_rollout(tokens).weights
-    np.testing.assert_allclose(ours.numpy(), by_oracle(tokens, K=K, **of_oracle)[0], rtol=1e-6)
+    ours = rule(**options, refinement_steps=2).of_rollout(tokens).weights
+    np.testing.assert_allclose(ours.numpy(), by_oracle(tokens, K=2, **of_oracle)[0], rtol=1e-6)
 
 
 @pytest.mark.parametrize(("rule", "margin"), [(DelTA, "contrast"), (WithinSide, "within_side")])
@@ -88,10 +87,9 @@ def test_the_option_chooses_the_gradients(name, gradients):
     assert ("centroid_cosine" in ours.metrics) == (name == "topk_hidden")
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-def test_low_precision_states_are_accumulated_in_float32(dtype):
+def test_low_precision_states_are_accumulated_in_float32():
     """bfloat16 states give the coefficients of those very states; only their rounding is lost, not the sums."""
-    hidden, log_probs, advantages = random_batch(3, n=5_000, d=32, dtype=dtype)
+    hidden, log_probs, advantages = random_batch(3, n=5_000, d=32, dtype=torch.bfloat16)
     ours = token_coefficients(OutputRowGradients(hidden, log_probs), advantages)
     expected, _ = oracle.coefficients(explicit_vectors(hidden, log_probs), advantages)
     np.testing.assert_allclose(ours.numpy(), expected, atol=2e-5)
@@ -213,7 +211,6 @@ def test_never_tokens_times_vocabulary(make, monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "factor"),
     [
-        ({}, 1.0),
         ({"logit_scale": 0.25}, 0.25),
         ({"lm_head_multiplier": 0.5}, 0.5),
         ({"output_multiplier": 0.2}, 0.2),
@@ -234,15 +231,11 @@ def test_a_model_s_head_scales_its_logits(settings, factor):
     assert slope.item() == factor / 2
 
 
-@pytest.mark.parametrize("k", [0, V + 1])
-def test_k_is_checked(k):
+def test_k_and_shapes_are_checked():
     hidden, tokens, weight, _ = vocabulary_batch()
-    with pytest.raises(ValueError, match=f"k={k}"):
-        TopKHiddenGradients(hidden, tokens, LMHead(weight), k=k)
-
-
-def test_shapes_are_checked():
-    hidden, tokens, weight, _ = vocabulary_batch()
+    for k in (0, V + 1):
+        with pytest.raises(ValueError, match=f"k={k}"):
+            TopKHiddenGradients(hidden, tokens, LMHead(weight), k=k)
     with pytest.raises(ValueError, match=r"\(N, 6\).*\(40, 5\)"):
         LMHeadGradients(hidden[:, :5], tokens, LMHead(weight))
 
@@ -250,7 +243,7 @@ def test_shapes_are_checked():
 # --- FIPO ---
 
 
-@pytest.mark.parametrize("T", [1, 5, 128, 129, 300])
+@pytest.mark.parametrize("T", [1, 128, 300])
 def test_discounted_future_sum(T):
     x, gamma = torch.randn(3, T, dtype=torch.float64), 0.97
     powers = gamma ** torch.arange(T, dtype=torch.float64)

@@ -14,7 +14,7 @@ from PIL import Image
 
 from delta_trl.report import read_run, write_report
 from delta_trl.report.figures import coefficients_plot, reward_plot, ticks
-from delta_trl.report.heatmap import MAX_OPACITY, SHADES, describe, shade, spread
+from delta_trl.report.heatmap import describe
 from delta_trl.report.verdict import verdict
 
 from . import runs
@@ -64,24 +64,6 @@ def test_the_verdict_says_what_the_numbers_do(run_dir, open_page):
     shown = page.locator("#verdict dl > div").all_inner_texts()
     assert ["".join(text.split()) for text in shown] == ["".join("".join(line).split()) for line in expected]
     assert page.locator("#verdict .warning").count() == sum(bool(warning) for _, _, warning in expected) > 0
-
-
-def test_shades_and_values_are_those_recorded(run_dir, open_page):
-    page = open_page(run_dir / "report.html")
-    rows = runs.recorded(run_dir)
-    full = spread([c for row in rows for c in row["coefficients"]])
-    row = next(row for row in rows if row["advantage"] < 0)
-    tokens = page.locator(".losers article .tokens").first.locator("span").all()
-    columns = row["coefficients"], row["log_probs"], row["entropies"]
-    for token, c, log_prob, entropy in zip(tokens, *columns, strict=True):
-        assert token.get_attribute("class") == shade(c, full)
-        assert token.get_attribute("title") == describe(c, log_prob, entropy)
-    facts = page.locator(".losers article p").first.inner_text()
-    assert f"mean coefficient {np.mean(row['coefficients']):.3f}" in facts
-    token = max(tokens, key=lambda token: int(token.get_attribute("class")[1:] or 0))
-    drawn = token.evaluate("node => getComputedStyle(node).backgroundColor")  # rgba(…, opacity)
-    level = int(token.get_attribute("class")[1:])
-    assert float(drawn.rstrip(")").split(",")[3]) == pytest.approx(MAX_OPACITY * level / SHADES, abs=0.005)
 
 
 def test_values_by_keyboard_and_by_tap(run_dir, open_page):
@@ -253,6 +235,8 @@ def test_a_completion_with_its_numbers(tmp_path):
         ["reward not scored", "advantage -1.00", "0 tokens", "no credit"],
         ["reward not scored", "advantage 0.00", "1 tokens", "no credit"],
     ]  # fmt: skip
+    classes = re.findall(r'<span class="([^"]*)" title="coefficient \d', html)
+    assert classes[1:4] == ["a10", "b5", "b3"]  # of 1.4, 0.8 and 0.9, where 1.4 is the farthest
     values = [describe(*numbers) for numbers in zip(*won.values(), strict=True)]
     assert tokens_of(page)[1:3] == [(values[0], "a"), (values[1], "<b>")]
     assert tokens_of(page)[3][0] == "coefficient 0.900"
@@ -285,17 +269,15 @@ def test_larger_recordings_are_thinned_out_evenly(tmp_path, monkeypatch):
 
 
 def test_the_page_stays_small(tmp_path):
-    """Of many tokens, of long prompts, and of one group that is too large, whose completions are cut."""
+    """Of long prompts, and of one group that is too large, whose completions are cut."""
 
     def size(rows) -> int:
         runs.write_completions(tmp_path, rows)
         return write_report(tmp_path, tmp_path / "report.html").stat().st_size
 
-    rng = np.random.default_rng(0)
-    assert 2e6 < size([r for g in range(16) for r in runs.sampled_group(rng, 0, g, size=8, length=600)]) < 5e6
-    prompts = ["?" * 10_000 + str(i) for i in range(1000)]
-    assert size([runs.completion(["a"], prompt_index=i, prompt=p) for i, p in enumerate(prompts)]) < 5e6
-    assert 2e6 < size(runs.sampled_group(rng, 0, 0, size=16, length=5_000)) < 5e6
+    prompts = ["?" * 10_000 + str(i) for i in range(300)]
+    assert size([runs.completion(["a"], prompt_index=i, prompt=p) for i, p in enumerate(prompts)]) < 1.5e6
+    assert 2e6 < size(runs.sampled_group(np.random.default_rng(0), 0, 0, size=16, length=5_000)) < 5e6
     assert "cut after 2,500 tokens" in (tmp_path / "report.html").read_text()
     assert len(tokens_of(tmp_path / "report.html")) == 40_000
 
@@ -328,7 +310,7 @@ def test_points_are_where_the_numbers_are(tmp_path):
     assert labels["end"] in (["0", "0.2", "0.4", "0.6", "0.8", "1"], ["0", "0.5", "1"])
 
 
-@pytest.mark.parametrize("last", [1, 2, 3, 7, 40, 1500, 123_456])
+@pytest.mark.parametrize("last", [1, 3, 40, 123_456])
 def test_steps_are_whole_numbers(last):
     found = ticks(1, max(last, 2), 6, whole=True)
     assert 1 <= len(found) <= 8

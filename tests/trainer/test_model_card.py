@@ -10,27 +10,18 @@ from delta_trl import DeltaGRPOTrainer
 from delta_trl.credit import Selected
 
 
-@pytest.fixture
-def card(make_trainer, tmp_path):
-    def card(**options) -> ModelCard:
-        make_trainer(**options).create_model_card(model_name="tiny")
-        return ModelCard.load(tmp_path / "run" / "README.md")
-
-    return card
-
-
 @pytest.mark.parametrize(
     ("rule", "name", "paper", "said"),
     [
         ("none", "GRPO", "2402.03300", "none"),
         ("delta", "DelTA", "2605.21467", "`DelTA("),
-        ("fipo", "GRPO", "2402.03300", "`FIPO(decay=32.0"),
         (Selected(which="bottom"), "DelTA", "2605.21467", "`Selected(rule=DelTA("),
         ("tests.trainer.test_own_rule.Both", "GRPO", "2402.03300", "`Both"),
     ],
 )
-def test_name_paper_and_rule(card, rule, name, paper, said):
-    found = card(num_iterations=2, trainer_options={"token_credit": rule})
+def test_name_paper_and_rule(make_trainer, tmp_path, rule, name, paper, said):
+    make_trainer(trainer_options={"token_credit": rule}).create_model_card(model_name="tiny")
+    found = ModelCard.load(tmp_path / "run" / "README.md")
     assert f"trained with {name}, a method introduced in" in found.text
     assert re.findall(r"eprint\s*= \{arXiv:(.*)\}", found.text) == [paper]
     assert f"## Token credit\n\n{said}" in found.text
@@ -39,7 +30,7 @@ def test_name_paper_and_rule(card, rule, name, paper, said):
 
 def test_a_changed_template_ends_no_run(make_trainer, tmp_path, monkeypatch):
     monkeypatch.setattr(base_trainer, "generate_model_card", lambda **options: ModelCard("---\n---\nAnother text"))
-    make_trainer(save_strategy="steps", save_steps=1, max_steps=1).train()
+    make_trainer().create_model_card()
     text = (tmp_path / "run" / "README.md").read_text()
     assert "Another text" in text
     assert "DelTA(" in text

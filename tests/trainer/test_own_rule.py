@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 import sys
 
 import numpy as np
@@ -16,7 +15,6 @@ from delta_trl.credit import Credit, DelTA, TokenCredit, Tokens, checked_credit
 from delta_trl.credit.rule import TokenCreditError
 from delta_trl.trainer.rollout_policy import RolloutPolicy
 
-from ..corpus import tiny
 from ..distributed import own_rules
 from ..trainers import LORA, credit, logged, plain_forward, valid_tokens
 
@@ -47,11 +45,10 @@ def test_the_most_uncertain_tokens(make_trainer, rollout):
         assert (weights == 1).all() or uncertain[weights == 1].min() > uncertain[weights == 0].max() - 1e-4
 
 
-@pytest.mark.parametrize(
-    ("mode", "passes"), [({}, 1), ({"steps_per_generation": 2}, 0)], ids=["aligned", "misaligned"]
-)
-def test_in_python(make_trainer, rollout, mode, passes):
-    trainer = make_trainer(**mode, trainer_options={"token_credit": example("Surprisal", strength=1.0)})
+def test_in_python(make_trainer, rollout):
+    """Of the tokens that train is `coefficient_mean`."""
+    rule = {"token_credit": example("Surprisal", strength=1.0)}
+    trainer = make_trainer(steps_per_generation=2, trainer_options=rule)
     batch = rollout(trainer)
     valid = valid_tokens(batch)
     with torch.no_grad():
@@ -59,42 +56,34 @@ def test_in_python(make_trainer, rollout, mode, passes):
     torch.testing.assert_close(batch["token_coefficients"][valid], expected / expected.mean(), atol=1e-5, rtol=0)
     assert not batch["token_coefficients"][~valid].any()
     assert trainer._metrics["train"]["credit/raw_mean"] == pytest.approx([expected.mean().item()])
-    assert trainer._metrics["train"]["credit/extra_forward_passes"] == [passes]
     trains = batch["token_coefficients"][valid & (batch["advantages"] != 0)]
     assert trainer._metrics["train"]["credit/coefficient_mean"] == pytest.approx([trains.mean().item()])
-    trainer.train()
-    assert min(logged(trainer, "credit/raw_mean")) > 1
 
 
-@pytest.fixture
-def recipe(tmp_path, monkeypatch):
+def test_in_a_recipe(tmp_path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(tmp_path))
     sys.modules.pop("my_credit", None)
-    return own_rules.write_recipe(tmp_path)
-
-
-def test_in_a_recipe(recipe, capsys):
+    recipe = own_rules.write_recipe(tmp_path)
     assert main(["train", "--config", str(recipe), "--dry_run"]) == 0
     assert "my_credit.Surprisal, strength 1.0" in capsys.readouterr().out
     assert main(["train", "--config", str(recipe)]) == 0
     own_rules.check_run(recipe.parent / "run")
     assert main(["train", "--config", str(recipe), "--dry_run", "--token_credit_kwargs", "{strenght: 1}"]) == 2
-    assert "does not know 'strenght' (did you mean 'strength'?)" in capsys.readouterr().err
+    assert "did you mean 'strength'" in capsys.readouterr().err
 
 
 # --- the trainer's argument ---
 
 
-def test_an_instance_is_what_the_name_means(make_trainer):
-    losses = []
-    for options in (
-        credit(lambda_max=1.5),
-        {"trainer_options": {"token_credit": DelTA(lambda_max=1.5)}},
-    ):
-        trainer = make_trainer(**options)
-        trainer.train()
-        losses.append(logged(trainer, "loss"))
-    assert losses[0] == losses[1]
+class Misspelt(TokenCredit):
+    def of_rollot(self, tokens):
+        return None
+
+
+def test_an_instance_is_taken_as_it_is(make_trainer):
+    rule = DelTA(lambda_max=1.5)
+    assert make_trainer(trainer_options={"token_credit": rule}).token_credit is rule
+    assert make_trainer(**credit(lambda_max=1.5)).token_credit == rule
 
 
 @pytest.mark.parametrize(
@@ -104,6 +93,8 @@ def test_an_instance_is_what_the_name_means(make_trainer):
         (credit(lambda_max=1.5), DelTA(), "beside.*lambda_max"),
         ({}, "dleta", "did you mean 'delta'"),
         ({}, DelTA, "expected an instance"),
+        ({}, Misspelt(), "Did you mean `of_rollout` by `of_rollot`"),
+        ({}, "tests.trainer.test_own_rule.Misspelt", "Misspelt overrides neither"),
     ],
 )
 def test_a_rule_that_cannot_be_meant(make_trainer, options, given, message):
@@ -124,18 +115,7 @@ class Both(TokenCredit):
         return Credit(torch.where(tokens.advantages > 0, 2.0, 1.0))
 
 
-def test_both_hooks_multiply(make_trainer, rollout):
-    rule = Both()
-    trainer = make_trainer(steps_per_generation=2, trainer_options={"token_credit": rule})
-    batch = rollout(trainer)
-    doubled = batch["advantages"] * torch.where(batch["advantages"] > 0, 2.0, 1.0)
-    ours = trainer._compute_loss(trainer.model, batch)
-    trainer.token_credit = TokenCredit()
-    by_hand = trainer._compute_loss(trainer.model, {**batch, "advantages": doubled})
-    assert ours.item() == pytest.approx(by_hand.item(), abs=1e-6)
-
-
-def test_what_tokens_know_of_their_responses(make_trainer):
+def test_both_hooks(make_trainer):
     """TRL shuffles rows between the hooks: advantages stay with their responses, weighted by the first hook."""
     rule = Both()
     trainer = make_trainer(
@@ -167,20 +147,20 @@ class Everything(TokenCredit):
         return None
 
 
-@pytest.mark.parametrize("announced", [True, False])
-@pytest.mark.parametrize("mode", [{}, {"steps_per_generation": 2}], ids=["aligned", "misaligned"])
-def test_everything_is_fetched_in_one_pass(make_trainer, rollout, monkeypatch, mode, announced):
-    """None where TRL scores the batch and hidden states are announced; a rule that returns None changes nothing."""
+@pytest.mark.parametrize(("steps", "announced", "needed"), [(1, True, 1), (1, False, 2), (2, True, 0), (2, False, 1)])
+def test_everything_is_fetched_in_one_pass(make_trainer, rollout, monkeypatch, steps, announced, needed):
+    """
+    None where TRL scores the batch and hidden states are announced; a rule that returns None changes nothing. Asked
+    for log-probabilities first, a rule that does not announce hidden states needs another pass for these.
+    """
     rule = Everything()
     rule.needs_hidden_states = announced
-    trainer = make_trainer(**mode, trainer_options={"token_credit": rule})
+    trainer = make_trainer(steps_per_generation=steps, trainer_options={"token_credit": rule})
     passes = []
     score = RolloutPolicy._score
     monkeypatch.setattr(RolloutPolicy, "_score", lambda *a: passes.append(1) or score(*a))
     batch = rollout(trainer)
-    free = bool(mode) and announced
-    # asked for log-probabilities first, a rule that does not announce hidden states needs another pass for these
-    assert len(passes) == (0 if free else 1 if announced or mode else 2)
+    assert len(passes) == needed
     assert "token_coefficients" not in batch
     with torch.no_grad():
         hidden, log_probs = plain_forward(trainer.model, batch)
@@ -245,28 +225,6 @@ def test_metrics_are_numbers_in_whatever_form(make_trainer, tmp_path):
     trainer.train()
     state = json.loads((tmp_path / "run" / "checkpoint-2" / "trainer_state.json").read_text())
     assert [entry[f"credit/mine_{i}"] for entry in state["log_history"] for i in range(4)] == [1.5] * 8
-
-
-MISSPELT = """from delta_trl.credit import TokenCredit
-class Misspelt(TokenCredit):
-    def of_rollot(self, tokens):
-        return None
-"""
-
-
-def test_a_hook_that_is_misspelt_is_told_of(make_trainer, tmp_path, monkeypatch, capsys):
-    recipe = tiny.recipe(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "misspelt.py").write_text(MISSPELT)
-    message = "Misspelt overrides neither `of_rollout` nor `of_micro_batch`: it credits nothing. Did you mean "
-    message += "`of_rollout` by `of_rollot`?"
-    for flags in (["--dry_run"], []):
-        assert main(["train", "--config", recipe, "--token_credit", "misspelt.Misspelt", *flags]) == 2
-        assert message in capsys.readouterr().err
-    from misspelt import Misspelt
-
-    with pytest.raises(ValueError, match=re.escape(message)):
-        make_trainer(trainer_options={"token_credit": Misspelt()})
 
 
 def test_what_cannot_be_trained_with_is_named(make_trainer):

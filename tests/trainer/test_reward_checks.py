@@ -13,7 +13,7 @@ from delta_trl.trainer.dynamic_sampling import DynamicSampling
 from delta_trl.trainer.reward_checks import RewardChecks
 
 from ..corpus import tiny
-from ..trainers import logged, response_advantages
+from ..trainers import response_advantages
 
 
 class Plain(RewardChecks, DynamicSampling, GRPOTrainer):
@@ -41,7 +41,8 @@ def test_a_failing_reward_names_itself_and_the_completion(make_plain, func):
     with pytest.raises(KeyError, match="e") as error:
         trainer.train()
     [note] = error.value.__notes__
-    assert note.startswith(f"The reward function '{func.__name__}' raised this on a batch of 8 completions, the first")
+    assert func.__name__ in note
+    assert "8 completions" in note
 
 
 @pytest.mark.parametrize(("end", "error"), [(ConnectionError, ConnectionError), (SystemExit, RuntimeError)])
@@ -82,27 +83,15 @@ def test_what_is_no_reward_is_refused(make_plain, rollout, returned, error, mess
 
 @pytest.mark.parametrize(
     "kind",
-    [list, tuple, np.array, torch.tensor, lambda x: [True, *map(np.float32, x[1:])]],
-    ids=["list", "tuple", "array", "tensor", "mixture"],
+    [tuple, np.array, torch.tensor, lambda x: [True, *map(np.float32, x[1:6]), None, math.nan]],
+    ids=["tuple", "array", "tensor", "mixture"],
 )
 def test_what_is_a_reward_is_taken(make_plain, rollout, kind):
-    trainer = make_plain(reward_funcs=lambda completions, **_: kind([1.0] + [0.0] * 7))
+    """As in TRL, both `None` and NaN are of completions that a function cannot score."""
+    trainer = make_plain(reward_funcs=lambda completions, **_: kind([1.0] + [0.0] * 5 + [math.nan] * 2))
     rollout(trainer)
-    assert trainer.last_rewards[:, 0].tolist() == [1.0] + [0.0] * 7
-
-
-def test_nan_is_none_as_in_trl(make_trainer):
-    """Completions that a function cannot score: GRPOTrainer takes either for the other."""
-    losses = []
-    for missing, kind in ((math.nan, Plain), (None, Plain), (math.nan, GRPOTrainer)):
-
-        def mine(completions, missing=missing, **kwargs):
-            return [missing if i == 2 else float(i % 2) for i in range(len(completions))]
-
-        trainer = make_trainer(reward_funcs=mine, trainer_class=kind, config_class=GRPOConfig)
-        trainer.train()
-        losses.append(logged(trainer, "loss"))
-    assert losses[0] == losses[1] == losses[2]
+    taken = trainer.last_rewards[:, 0].tolist()
+    assert taken == pytest.approx([1.0] + [0.0] * 5 + [math.nan] * 2, nan_ok=True)
 
 
 def test_the_functions_stay_those_that_were_given(make_plain):
@@ -142,10 +131,7 @@ def test_sums_and_variance_of_rewards(make_plain, rollout):
 def test_a_reward_at_its_groups_mean_has_no_credit(make_trainer, rollout, rewards, options, at_mean):
     """Rounding makes its advantage 1e-8, which would count it as a winner or a loser."""
 
-    def make(values):
-        return lambda completions, **kwargs: [float(values[i]) for i in range(len(completions))]
-
-    functions = [make(values) for values in rewards]
+    functions = [lambda completions, row=row, **_: list(map(float, row)) for row in rewards]
     trainer = make_trainer(reward_funcs=functions, **options)
     batch = rollout(trainer)
     assert (response_advantages(batch) == 0).sum() == at_mean

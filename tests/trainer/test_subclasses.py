@@ -185,40 +185,36 @@ def test_a_model_that_cannot_be_probed_is_not_trimmed(make_trainer, caplog):
     assert "Qwen3ForCausalLM cannot score a plain row of tokens (TypeError: an image is missing)" in caplog.text
 
 
-class AddsToRewards:
-    def _calculate_rewards(self, *args, **kwargs):
-        rewards = super()._calculate_rewards(*args, **kwargs)
-        return rewards + torch.arange(len(rewards))[:, None] % 4
-
-
 class RewardsItself:
     def _calculate_rewards(self, inputs, prompts, completions, *args, **kwargs):
         return torch.arange(len(completions))[:, None] % 4 * 1.0
+
+
+class AsksTRLForTheLoss:
+    def _compute_loss(self, model, inputs):
+        return GRPOTrainer._compute_loss(self, model, inputs)
 
 
 def equal(completions, **kwargs):
     return [100.0] * len(completions)
 
 
-@pytest.mark.parametrize(
-    ("bases", "theirs"),
-    [
-        ((AddsToRewards, DeltaGRPOTrainer), (AddsToRewards, GRPOTrainer)),
-        ((RewardsItself, DeltaGRPOTrainer), (RewardsItself, GRPOTrainer)),
-    ],
-    ids=["adds to rewards", "rewards itself"],
-)
-def test_rewards_and_advantages_of_its_own(make_trainer, bases, theirs):
-    """Where the reward functions see no difference: with coefficients of 1, the training of TRL's trainer."""
-    options = {"reward_funcs": equal, **ROLLOUT, **OPTIONS}
-    plain = make_trainer(
-        trainer_class=type("Plain", theirs, {}), config_class=GRPOConfig, epsilon_high=0.28, **options
-    )
-    plain.train()
-    ours = make_trainer(trainer_class=type("Own", bases, {}), **options, **credit(lambda_min=1.0, lambda_max=1.0))
-    ours.train()
-    assert logged(ours, "grad_norm") == pytest.approx(logged(plain, "grad_norm"), rel=1e-3)
-    assert min(logged(plain, "grad_norm")) > 0.01
+def test_rewards_of_its_own_and_a_loss_that_asks_trl(make_trainer):
+    """The reward functions see no difference. With coefficients of 1, the training is that of TRL's trainer."""
+    norms = []
+    for bases, options in (
+        ((AsksTRLForTheLoss, RewardsItself, DeltaGRPOTrainer), credit(lambda_min=1.0, lambda_max=1.0)),
+        ((RewardsItself, GRPOTrainer), {"config_class": GRPOConfig, "epsilon_high": 0.28}),
+        ((AsksTRLForTheLoss, RewardsItself, DeltaGRPOTrainer), credit(lambda_min=0.5, lambda_max=2.0)),
+        ((RewardsItself, DeltaGRPOTrainer), credit(lambda_min=0.5, lambda_max=2.0)),
+    ):
+        kind = type("Own", bases, {})
+        trainer = make_trainer(None, kind, reward_funcs=equal, **ROLLOUT, **OPTIONS, **options)
+        trainer.train()
+        norms.append(logged(trainer, "grad_norm"))
+    assert norms[0] == pytest.approx(norms[1], rel=1e-3) != norms[2]
+    assert norms[2] == norms[3]
+    assert min(norms[1]) > 0.01
 
 
 class OfTokens(GRPOTrainer):
@@ -236,20 +232,6 @@ def test_advantages_of_tokens_are_weighted(make_trainer, rollout):
     )
     expected = plain["advantages"] * (1 + torch.arange(plain["advantages"].size(1)))
     torch.testing.assert_close(ours["advantages"], expected)
-
-
-class AsksTRLForTheLoss:
-    def _compute_loss(self, model, inputs):
-        return GRPOTrainer._compute_loss(self, model, inputs)
-
-
-def test_no_loss_of_its_own_loses_credit(make_trainer):
-    losses = []
-    for kind in (DeltaGRPOTrainer, type("Own", (AsksTRLForTheLoss, DeltaGRPOTrainer), {})):
-        trainer = make_trainer(sharp(), kind, **ROLLOUT, **credit(lambda_min=0.5, lambda_max=2.0))
-        trainer.train()
-        losses.append(logged(trainer, "loss"))
-    assert losses[0] == losses[1]
 
 
 class AddsAColumn:

@@ -26,19 +26,24 @@ from delta_trl.report.token_log.records import COMPLETIONS, recorded_files
 from delta_trl.report.token_log.trackers import track
 
 from ...corpus import tiny
-from ...trainers import LORA, credit, plain_forward, response_advantages, rollout_with_environment, valid_tokens
+from ...trainers import (
+    LORA,
+    credit,
+    logged,
+    plain_forward,
+    response_advantages,
+    rollout_with_environment,
+    valid_tokens,
+)
 from .. import runs
 
 
 MODES = {
-    "aligned": {},
     "misaligned": {"steps_per_generation": 2},
-    "no pass of the policy": {"token_credit": "random"},
     "scores of the rollout": {"token_credit": "random", "trainer_options": {"rollout_func": rollout_with_environment}},
     "all parameters": {**credit(token_gradient="full"), "steps_per_generation": 2},
     "tool tokens": {"trainer_options": {"rollout_func": rollout_with_environment}},
-    "reference model with LoRA": {"beta": 0.1, "trainer_options": LORA},
-    "cut off": {"mask_truncated_completions": True},
+    "reference model with LoRA": {"beta": 0.1, "mask_truncated_completions": True, "trainer_options": LORA},
 }
 
 
@@ -131,10 +136,9 @@ def check_scores(row, batch, i, valid, scored):
 
 
 def test_unscorable_completions_have_no_reward(make_trainer, tmp_path):
-    make_trainer(log_token_credit=1, reward_funcs=nothing).train()
-    rows = [row for rows in records(tmp_path / "run").values() for row in rows]
-    assert [row["reward"] for row in rows] == [None] * 16
-    assert {row["advantage"] for row in rows} == {0.0}
+    make_trainer(log_token_credit=1, max_steps=1, reward_funcs=nothing).train()
+    [rows] = records(tmp_path / "run").values()
+    assert {(row["reward"], row["advantage"]) for row in rows} == {(None, 0.0)}
     assert {x for row in rows for x in row["coefficients"]} == {1.0}  # no contrast
 
 
@@ -152,28 +156,22 @@ def test_reward_functions_of_one_name_are_both_recorded(make_trainer, tmp_path):
 @pytest.mark.parametrize(
     ("every", "options", "steps"),
     [
-        (1, {}, [0, 1, 2, 3, 4, 5, 6]),
-        (3, {}, [0, 3, 6]),
         (3, {"steps_per_generation": 2}, [0, 4, 6]),
-        (100, {}, [0]),
         # two rollout batches in an optimiser step: the first of them
-        (2, {"gradient_accumulation_steps": 4, "steps_per_generation": 2}, [0, 2, 4, 6]),
+        (2, {"gradient_accumulation_steps": 4, "steps_per_generation": 2, "max_steps": 3}, [0, 2]),
     ],
 )
 def test_every_n_steps(make_trainer, tmp_path, every, options, steps):
-    size = 4 if options else 8
-    trainer = make_trainer(
-        **options, per_device_train_batch_size=size, max_steps=7, log_token_credit=every, token_credit="random"
-    )
-    trainer.train()
+    options = {"max_steps": 7, "per_device_train_batch_size": 4, "token_credit": "random", **options}
+    make_trainer(**options, log_token_credit=every).train()
     assert list(records(tmp_path / "run")) == steps
 
 
 def test_recording_does_not_change_training(make_trainer, tmp_path):
     def losses(**options):
-        trainer = make_trainer(steps_per_generation=2, max_steps=4, **options)
+        trainer = make_trainer(**options)
         trainer.train()
-        return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+        return logged(trainer, "loss")
 
     without = losses()
     assert not records(tmp_path / "run")
@@ -249,9 +247,9 @@ def test_a_word_keeps_its_space():
 # --- resuming ---
 
 
-@pytest.mark.parametrize("mode", [{}, {"steps_per_generation": 2}], ids=["aligned", "misaligned"])
-def test_resumed_run_records_the_same(make_trainer, tmp_path, mode):
-    options = {**mode, "max_steps": 6, "save_strategy": "steps", "save_steps": 2, "log_token_credit": 3}
+def test_resumed_run_records_the_same(make_trainer, tmp_path):
+    options = {"steps_per_generation": 2, "max_steps": 5, "save_strategy": "steps", "save_steps": 2}
+    options["log_token_credit"] = 2
     make_trainer(**options).train()
     expected = records(tmp_path / "run")
     assert len(expected) > 1
@@ -264,7 +262,7 @@ def test_resumed_run_records_the_same(make_trainer, tmp_path, mode):
 
 
 def test_a_new_run_starts_anew(make_trainer, tmp_path):
-    make_trainer(log_token_credit=1, max_steps=3).train()
+    make_trainer(log_token_credit=1).train()
     trainer = make_trainer(log_token_credit=1, max_steps=1)
     for _ in range(2):  # also the same trainer's
         trainer.train()

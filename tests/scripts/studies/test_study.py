@@ -174,6 +174,7 @@ work(runs, Path({results!r}), execute, Path({locks!r}), wait_seconds=0.1)
 """
 
 
+@pytest.mark.processes
 def test_killed_study_goes_on_and_repeats_nothing(tmp_path):
     results, locks = tmp_path / "rows.jsonl", tmp_path / "locks"
     code = WORKER.format(results=str(results), locks=str(locks))
