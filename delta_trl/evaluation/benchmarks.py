@@ -19,7 +19,7 @@ from .arguments import EvalArguments
 BOXED = "{prompt}\nPlease reason step by step, and put your final answer within \\boxed{}."  # as in the recipes
 PROGRAM = "{prompt}\n\nThink step by step, then put the whole program, imports included, in one ```python block."
 LETTER = "{prompt}\n\nPlease reason step by step, and put the letter of your choice within \\boxed{}."
-TEMPLATES = {"math_reward": BOXED, "code_reward": PROGRAM, "multiple_choice_reward": LETTER}
+KINDS = {"tests": ("code_reward", PROGRAM), "choices": ("math_reward", LETTER)}  # by a column that only they have
 NUMBER = "_problem_number"  # a column that no file has
 
 
@@ -100,9 +100,9 @@ def load_problems(name: str, benchmark: Benchmark, args: EvalArguments, chats: b
     dataset = load(benchmark.source, benchmark.config, benchmark.split, form)
     dataset = prepare(dataset, name=benchmark.source)  # checks prompts
     dataset = dataset.add_column(NUMBER, list(range(1, len(dataset) + 1)))
-    own = {"tests": "code_reward", "choices": "multiple_choice_reward"}
-    default = next((own[column] for column in own if column in dataset.column_names), "math_reward")
-    reward_name = args.reward or default
+    kinds = [kind for column, kind in KINDS.items() if column in dataset.column_names]
+    default_reward, default_template = (*kinds, ("math_reward", BOXED))[0]
+    reward_name = args.reward or default_reward
     reward = get_reward(reward_name, **(args.reward_kwargs.get(reward_name) or {}))
     check_columns(dataset, [reward], [reward_name], benchmark.source)
     usable = drop_rows_without_gold(dataset, [reward], name)
@@ -111,7 +111,7 @@ def load_problems(name: str, benchmark: Benchmark, args: EvalArguments, chats: b
     content = hashlib.sha256()
     for row in usable:  # all columns: a reward may read any
         content.update(json.dumps(row, sort_keys=True, default=str).encode())
-    template = args.prompt_template or (TEMPLATES[default] if benchmark.format else None)
+    template = args.prompt_template or (default_template if benchmark.format else None)
     chats = (chats and benchmark.format is not None) if args.conversational is None else args.conversational
     settings = {
         "source": benchmark.source,
