@@ -26,7 +26,6 @@ BEGINS_AS_CODE = re.compile(
 LITERALS = re.compile(r"#[^\n]*|\"\"\".*?\"\"\"|\'\'\'.*?\'\'\'|\"[^\"\n]*\"|'[^'\n]*'", re.DOTALL)
 DEFINED = re.compile(r"^(?:async +)?(?:def|class) +(\w+)", re.MULTILINE)
 CALLED = re.compile(r"(?<![\w.])(\w++)[ \t]*+\(")
-BOUND = re.compile(r"\b(?:def|class) +(\w+)|\b(\w++)[ \t]*+=(?!=)|\bimport\b([^\n]*)")
 
 
 class Fence(NamedTuple):
@@ -99,10 +98,10 @@ def last_program(blocks: list[str]) -> str:
     defined: set[str] = set()
     for block in blocks:
         code = LITERALS.sub("", block)
-        bound = {name for names in BOUND.findall(code) for name in re.findall(r"\w+", "".join(names))}
-        if not defined & set(CALLED.findall(code)) - bound:
+        own = set(DEFINED.findall(code))
+        if not defined & set(CALLED.findall(code)) - own:
             program = block
-        defined.update(DEFINED.findall(code))
+        defined |= own
     return program
 
 
@@ -201,14 +200,8 @@ class CodeReward:
         programs = [extract_program(text) for text in texts]
         rows = {_key(test): test for test in tests}
         parsed = dict(zip(rows, map_in_threads(self._parse, rows.values(), self.sandbox.workers), strict=True))
-        jobs = [(program, _key(test)) for program, test in zip(programs, tests, strict=True)]
-        distinct = list(dict.fromkeys(jobs))
-
-        def run(job: tuple) -> Grade | str:
-            return self._grade(job[0], parsed[job[1]])
-
-        grades = dict(zip(distinct, map_in_threads(run, distinct, self.sandbox.workers), strict=True))
-        results = [grades[job] for job in jobs]
+        jobs = [(program, parsed[_key(test)]) for program, test in zip(programs, tests, strict=True)]
+        results = map_in_threads(lambda job: self._grade(*job), jobs, self.sandbox.workers)
         if log_extra is not None:
             log_extra("code_verdict", [str(result) for result in results])
         rewards = [self._reward(result) for result in results]
