@@ -7,12 +7,13 @@ gold, any words after its value are a unit (`7\text{ apples}`); an answer may re
 
 import collections
 import re
+from fractions import Fraction
 
 import sympy
 
 from .expressions import equal_expressions, equal_parsed, number
 from .forms import WORK, refuse, refuse_unfinished
-from .numerals import exact, is_rounded
+from .numerals import exact
 from .words import is_wordy, plain_words
 
 
@@ -50,6 +51,7 @@ UNIT = (
 )
 QUANTITY = re.compile(rf"(?P<value>.*?[\d}})\]!'a-z|])(?P<unit>\s*{UNIT}(?:\s*(?:\\cdot\s*)?{UNIT})*)\s*$", re.DOTALL)
 FUNCTION = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")  # what follows is its angle, no unit
+ROUNDING = Fraction(1, 10**9)
 CURRENCY = re.compile(r"(-?\s*)(\\usd|[€£])\s*(.+)", re.DOTALL)
 SPELLED = [
     (re.compile(pattern), replacement)
@@ -97,7 +99,8 @@ def equal_values(gold: str, answer: str) -> bool:
     refuse_unfinished(gold, answer)
     first, second = exact(gold), exact(answer)
     if first is not None and second is not None:
-        return first == second or is_rounded(gold, second)
+        unit = Fraction(1, 10 ** len(gold.partition(".")[2]))  # of the last digit: a decimal gold may be rounded
+        return first == second or ("." in gold and abs(first - second) < min(unit, abs(first) * ROUNDING))
     return equal_expressions(gold, answer)
 
 
