@@ -14,7 +14,7 @@ FROM_TRAINER = ("prompts", "completions", "completion_ids", "trainer_state", "lo
 NOT_PASSED = {"prompt", "completion"}  # columns that TRL keeps from rewards
 TEXTS = ("string", "large_string")
 NUMBERS = ("int64", "double")
-OURS = ("math_reward", "multiple_choice_reward", "code_reward")  # give None to any answer if they cannot use its gold
+OURS = ("math_reward", "code_reward")  # give None to any answer if they cannot use its gold
 SAMPLE, UNUSABLE = 100, 0.1  # golds that are tried, and the share of unusable ones that goes without a word
 
 

@@ -3,6 +3,7 @@
 import functools
 import logging
 import re
+import textwrap
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,18 +15,17 @@ from .reasoning import graded_texts
 
 logger = logging.getLogger(__name__)
 
-THREE_MARKS = ("```", "~~~")
 PYTHON = re.compile(r"\W{0,2}py(?:thon)?[\d.]*(?![\w-])", re.IGNORECASE)
-HEADED = re.compile(r"py(?:thon)?3?\s*", re.IGNORECASE)  # Solution: ```python
-# What may stand before a fence: blanks, a byte order mark, zero width spaces, `>` of quotations, <answer>
-LEAD = re.compile(r"(?:[ \t\ufeff\u200b>]|<[^<>`\s]{1,30}>)*+")
+# Anything may stand before a mark of Python: a heading, `<answer>`
+FENCE = re.compile(
+    r"(?P<lead>[ \t]*+)(?:[^`~]*+(?=[`~]{3,}+\W{0,2}py))?(?P<mark>`{3,}+|~{3,}+)(?P<info>[^`]*+)", re.IGNORECASE
+)
 BEGINS_AS_CODE = re.compile(
     r"(?:\s|#[^\n]*\n)*+(?:(?:import|from|def|class|async|for|while|if|try|with)\b|@\w|print\(|[\w.,\[\] \t]*=)"
 )
 LITERALS = re.compile(r"#[^\n]*|\"\"\".*?\"\"\"|\'\'\'.*?\'\'\'|\"[^\"\n]*\"|'[^'\n]*'", re.DOTALL)
 DEFINED = re.compile(r"^(?:async +)?(?:def|class) +(\w+)", re.MULTILINE)
 CALLED = re.compile(r"(?<![\w.])(\w++)[ \t]*+\(")
-BOUND = re.compile(r"\b(?:def|class) +(\w+)|\b(\w++)[ \t]*+=(?!=)|\bimport\b([^\n]*)")
 
 
 class Fence(NamedTuple):
@@ -49,15 +49,8 @@ class Fence(NamedTuple):
 
 
 def read_fence(line: str) -> Fence | None:
-    heading, mark, info = line.partition("```")
-    if HEADED.fullmatch(info) and re.search(r"\w", heading) and "<" not in heading:
-        return Fence("", mark, info)
-    lead = line[: LEAD.match(line).end()]  # type: ignore[union-attr]  # matches everything
-    text = line[len(lead) :]
-    info = text.lstrip(text[:1])
-    if not text.startswith(THREE_MARKS) or "`" in info:
-        return None
-    return Fence(lead.lstrip("\ufeff\u200b"), text[: len(text) - len(info)], info.strip())
+    match = FENCE.fullmatch(line)
+    return Fence(match["lead"], match["mark"], match["info"].strip()) if match else None
 
 
 def extract_program(text: str) -> str | None:
@@ -81,7 +74,7 @@ def extract_program(text: str) -> str | None:
             blocks.append(("", "\n".join([*lines, ""])))  # a fence that closes what the prompt has opened
         elif fence and (opening is None or fence.ends(opening)):
             if opening is not None:
-                blocks.append((opening.language, _outdent([*lines, ""], opening.lead)))
+                blocks.append((opening.language, _without_indent([*lines, ""], opening)))
             opening = fence if opening is None or fence.language == "python" else None
             lines = []
         else:
@@ -89,7 +82,7 @@ def extract_program(text: str) -> str | None:
     if opening is not None:  # the completion ends inside its last block
         if lines and lines[-1].rstrip().endswith(opening.mark):  # print(1)```
             lines[-1] = lines[-1].rstrip().removesuffix(opening.mark)
-        blocks.append((opening.language, _outdent(lines, opening.lead)))
+        blocks.append((opening.language, _without_indent(lines, opening)))
     if not blocks:
         return text if text.strip() else None
     blocks = [block for block in blocks if block[1].strip()] or blocks  # a truncated completion may end with a fence
@@ -105,19 +98,17 @@ def last_program(blocks: list[str]) -> str:
     defined: set[str] = set()
     for block in blocks:
         code = LITERALS.sub("", block)
-        bound = {name for names in BOUND.findall(code) for name in re.findall(r"\w+", "".join(names))}
-        if not defined & set(CALLED.findall(code)) - bound:
+        own = set(DEFINED.findall(code))
+        if not defined & set(CALLED.findall(code)) - own:
             program = block
-        defined.update(DEFINED.findall(code))
+        defined |= own
     return program
 
 
-def _outdent(lines: list[str], lead: str) -> str:
-    """A block's text without what stands before its fence, or before its first line if that is less."""
-    blank = " \t>" if ">" in lead else " \t"
-    first = next(filter(str.strip, lines), "")
-    length = min(len(lead), len(first) - len(first.lstrip(blank)))
-    return "\n".join(line[:length].lstrip(blank) + line[length:] for line in lines)
+def _without_indent(lines: list[str], fence: Fence) -> str:
+    """A block's text; with an indented fence, without the indentation that its lines share."""
+    text = "\n".join(lines)
+    return textwrap.dedent(text) if fence.lead else text
 
 
 class CodeReward:
@@ -195,8 +186,7 @@ class CodeReward:
             log_metric (`Callable[[str, float], None]`, *optional*):
                 TRL's hook for metrics; gets the share of completions that could not be graded.
             prompts (`list`, *optional*):
-                Of each completion. One that ends with ```` ```python ```` opens one that has no such block, and
-                `<think>` its reasoning.
+                Of each completion. One that ends with `<think>` opens its reasoning.
 
         Returns:
             `list[float | None]`: 1.0 or 0.0 (or the fraction of tests passed); `None` where the tests cannot be used
@@ -207,19 +197,11 @@ class CodeReward:
         """
         tests = list(tests)  # a data set's column builds new rows at each access, but `_key` compares them by `id`
         texts = graded_texts(completions, prompts, self.reasoning_opened)
-        if prompts:
-            texts = [_continued(prompt, text) for prompt, text in zip(prompts, texts, strict=True)]
         programs = [extract_program(text) for text in texts]
         rows = {_key(test): test for test in tests}
         parsed = dict(zip(rows, map_in_threads(self._parse, rows.values(), self.sandbox.workers), strict=True))
-        jobs = [(program, _key(test)) for program, test in zip(programs, tests, strict=True)]
-        distinct = list(dict.fromkeys(jobs))
-
-        def run(job: tuple) -> Grade | str:
-            return self._grade(job[0], parsed[job[1]])
-
-        grades = dict(zip(distinct, map_in_threads(run, distinct, self.sandbox.workers), strict=True))
-        results = [grades[job] for job in jobs]
+        jobs = [(program, parsed[_key(test)]) for program, test in zip(programs, tests, strict=True)]
+        results = map_in_threads(lambda job: self._grade(*job), jobs, self.sandbox.workers)
         if log_extra is not None:
             log_extra("code_verdict", [str(result) for result in results])
         rewards = [self._reward(result) for result in results]
@@ -251,19 +233,6 @@ class CodeReward:
         if self.partial_credit:
             return result.share
         return float(result.passed == result.total)
-
-
-def _continued(prompt: Any, text: str) -> str:
-    """The completion after the prompt's last line, if that opens a block of Python and the completion opens none."""
-    last = prompt.rstrip().rpartition("\n")[2] if isinstance(prompt, str) else ""
-    if not _opens_python(last) or THINK_TAG.search(text) or any(map(_opens_python, text.split("\n"))):
-        return text
-    return f"{last}\n{text}"
-
-
-def _opens_python(line: str) -> bool:
-    fence = read_fence(line)
-    return fence is not None and fence.language == "python"
 
 
 def _unusable(error: TestsError) -> str:

@@ -17,15 +17,10 @@ def explain_failures(func: Callable | nn.Module, name: str) -> Callable | nn.Mod
     """
     Wrap a reward function. An exception gets a note with the function's name and the batch's first completion, and the
     rewards that it returns are checked, see [`check_rewards`]. It is not called again: a call may cost money or time.
-
-    Reward models are not wrapped. Rewards of a call without completions, as TRL makes for environments, are not
-    checked.
+    Reward models are not wrapped.
     """
     if isinstance(func, nn.Module):
         return func
-
-    def checked(rewards: Any, kwargs: dict) -> Any:
-        return check_rewards(name, rewards, kwargs["completions"]) if "completions" in kwargs else rewards
 
     if is_async_callable(func):
 
@@ -33,7 +28,7 @@ def explain_failures(func: Callable | nn.Module, name: str) -> Callable | nn.Mod
         async def wrapped(**kwargs):
             with _named(name, kwargs):
                 rewards = await func(**kwargs)
-            return checked(rewards, kwargs)
+            return check_rewards(name, rewards, kwargs.get("completions"))
 
     else:
 
@@ -41,7 +36,7 @@ def explain_failures(func: Callable | nn.Module, name: str) -> Callable | nn.Mod
         def wrapped(**kwargs):
             with _named(name, kwargs):
                 rewards = func(**kwargs)
-            return checked(rewards, kwargs)
+            return check_rewards(name, rewards, kwargs.get("completions"))
 
     return wrapped
 
@@ -58,30 +53,33 @@ def _named(name: str, kwargs: dict) -> Iterator[None]:
         completions = kwargs.get("completions") or [None]
         error.add_note(
             f"The reward function '{name}' raised this on a batch of {len(completions)} completions, the first of "
-            f"which is {_short(completions[0])}. A reward function should return None for a completion that it cannot "
+            f"which is {completions[0]!r:.1000}. A reward function should return None for a completion that it cannot "
             "score."
         )
         raise
 
 
-def check_rewards(name: str, rewards: Any, completions: list) -> list[float | None]:
+def check_rewards(name: str, rewards: Any, completions: list | None) -> list[float | None]:
     """
-    The rewards as a list of numbers and `None`. NaN becomes `None`, as in TRL.
+    The rewards as a list of numbers and `None`. NaN becomes `None`, as in TRL. Where TRL calls without
+    completions, as for environments, they are not checked.
 
     Raises:
         TypeError: If they are not a list of numbers and `None`.
         ValueError: If there is not one for each completion, or one is infinite in float32.
     """
+    if completions is None:
+        return rewards
     returned = f"The reward function '{name}' returned"
     expected = f"expected a list of {len(completions)} finite numbers (of float32), None for what cannot be scored."
     if isinstance(rewards, (str, bytes, dict)) or not hasattr(rewards, "__iter__"):
-        raise TypeError(f"{returned} {_short(rewards)}: {expected}")
+        raise TypeError(f"{returned} {rewards!r:.1000}: {expected}")
     rewards = list(rewards)
     if len(rewards) != len(completions):
         raise ValueError(f"{returned} {len(rewards)} rewards: {expected}")
     numbers: list[float | None] = []
     for i, reward in enumerate(rewards):
-        said = f"{returned} {_short(reward)} for completion {i + 1} of {len(rewards)}, {_short(completions[i])}"
+        said = f"{returned} {reward!r:.1000} for completion {i + 1} of {len(rewards)}, {completions[i]!r:.1000}"
         try:
             number = math.nan if reward is None else float(None if isinstance(reward, str) else reward)  # type: ignore[arg-type]
         except (TypeError, ValueError, RuntimeError) as error:
@@ -90,8 +88,3 @@ def check_rewards(name: str, rewards: Any, completions: list) -> list[float | No
             raise ValueError(f"{said}: {expected}")
         numbers.append(None if math.isnan(number) else number)
     return numbers
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 1000 else f"{text[:500]} … {text[-500:]}"

@@ -3,6 +3,8 @@
 import logging
 import re
 from collections.abc import Callable
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 from .grader.checks import NOT_CHECKED, check_answers, get_pool
@@ -10,7 +12,7 @@ from .grader.extraction import Completions, content_text, extract_answer, extrac
 from .grader.forms import operations
 from .grader.normalization import normalize
 from .grader.numerals import exact
-from .inputs import known_golds
+from .grader.words import choice_of
 from .reasoning import graded_texts
 
 
@@ -99,7 +101,7 @@ class MathReward:
             ValueError: If there are not as many golds as completions.
             RuntimeError: If the workers cannot start at all.
         """
-        golds = [_read_gold(gold) for gold in known_golds(self.__name__, solution)]
+        golds = list(map(_read_gold, solution))
         texts = graded_texts(completions, prompts, self.reasoning_opened)
         answers = [extract_answer(text) for text in texts]
         pairs = list(zip(golds, answers, strict=True))
@@ -124,15 +126,23 @@ class MathReward:
 
 
 def _read_gold(gold: Any) -> str:
-    text = "" if gold is None else str(gold)
-    return "" if text.strip() in MISSING else extract_gold(text)
+    """The gold; empty where it is missing. Of another type its text would be a gold that nothing equals."""
+    if not isinstance(gold, (str, Real, Decimal, type(None))):
+        raise TypeError(
+            f"math_reward: a gold in `solution` is {gold!r:.200}, of type {type(gold).__name__}: expected a text, a "
+            "number, or None where there is none. Convert the column with `dataset.map`."
+        )
+    text = str(gold).strip()
+    return "" if text in MISSING else extract_gold(text)
 
 
 def is_copied(answer: str, gold: str, prompt: str | list[dict]) -> bool:
     """
     Whether an answer is a formula with an operation that stands word for word in the prompt. The gold's own text is
-    not, nor is a numeral, nor what follows "=" in the prompt.
+    not, nor is a numeral, the letter of a choice, or what follows "=" in the prompt.
     """
+    if choice_of(gold):
+        return False
     asked = prompt if isinstance(prompt, str) else "\n".join(map(content_text, prompt))
     formula, wanted, text = map(_formulas, (answer, gold, asked))
     if exact(normalize(answer)) is not None or not operations(formula) or formula == wanted:

@@ -12,7 +12,6 @@ from ..arguments.lookup import check_options, import_dotted, nearest
 FACTORIES = {
     "math_reward": "delta_trl.rewards.math.MathReward",
     "code_reward": "delta_trl.rewards.code.CodeReward",
-    "multiple_choice_reward": "delta_trl.rewards.choice.MultipleChoiceReward",
     "soft_overlong_punishment": "trl.rewards.get_soft_overlong_punishment",
     "repetition_penalty": "trl.rewards.get_repetition_penalty_reward",
 }

@@ -48,10 +48,9 @@ def test_golds_of_math_reward_are_texts_or_numbers(gold):
 
 UNREADABLE = {
     "math_reward": {"solution": r"\begin{tikzpicture}"},
-    "multiple_choice_reward": {"solution": "forty-two"},
     "code_reward": {"tests": "{}"},
 }
-READABLE = {"math_reward": {"solution": "5"}, "multiple_choice_reward": {"solution": "C"}}
+READABLE = {"math_reward": {"solution": "5"}}
 READABLE |= {"code_reward": {"tests": '{"inputs": ["1"], "outputs": ["1"]}'}}
 
 

@@ -47,7 +47,7 @@ RIGHT = "```python\nprint(sum(map(int, input().split())))\n```"
         ("text\r\n```python\r\na\r\n```\r\n", "a\r\n"),
         ("1. So:\n   ```python\n   a\n   ```", "a\n"),
         ("- So:\n\t```python\n\tif a:\n\t\tb\n\n\tc\n\t```", "if a:\n\tb\n\nc\n"),
-        ("  ```python\n\n  if a:\n    b\n c", "\nif a:\n  b\nc"),
+        ("  ```python\n\n  if a:\n    b\n", "\nif a:\n  b\n"),
         ("  ```python\nif a:\n  b\n  ```", "if a:\n  b\n"),
         ("```python\n```", ""),
         ("```python title=`x`\na\n```", ""),
@@ -74,7 +74,6 @@ RIGHT = "```python\nprint(sum(map(int, input().split())))\n```"
         ("So:\n```\na = 1", "a = 1"),
         ("\ufeff```python\na\n```", "a\n"),
         ("\u200b```python\na\n```", "a\n"),
-        ("> ```python\n> if a:\n>     b\n> ```\n> Done.", "if a:\n    b\n"),
         ("```python\ndef f(): pass\n```\nExample usage:\n```python\nprint(f())\n```", "def f(): pass\n"),
         ("```\ndef f(): pass\n```\nExample usage:\n```\nprint(f())\n```", "def f(): pass\n"),
         ("```python\ndef g(): pass\n```\n```python\n# not g()\ndef f(): pass\n```", "# not g()\ndef f(): pass\n"),
@@ -154,19 +153,11 @@ def test_partial_credit():
     assert reward(completions, [ADD, ADD, suite]) == [0.5, 0.5, pytest.approx(2 / 3)]
 
 
-def test_a_prompt_may_open_the_block():
-    right = "print(1)\n```"
-    own = f"```python\n{right}"
-    reasoning = f"<think>\n{own}\nhm"
-    opened = [*("Print 1.\n```python\n", "Print 1.\n```python", "In short: ```python\r\n", "1.\n  ~~~py\n\n")]
-    cases = [(prompt, right.replace("```", "~~~") if "~" in prompt else right, 1.0) for prompt in opened]
-    cases += [(opened[0], right + "\nIt prints 1.", 1.0), (opened[0], own, 1.0), (opened[0], reasoning, 0.0)]
-    cases += [
-        ("1.\n<think>\n", own, 0.0),
-        ("1.\n<reasoning>\n", own, 0.0),
-        ("1.\n<think>\n", f"Hm.</think>\n{own}", 1.0),
-    ]
-    cases += [(prompt, own, 1.0) for prompt in ("Print 1.", "Go on:\n```python\npass\n```", [{"role": "user"}])]
+def test_a_prompt_may_open_the_block_or_the_reasoning():
+    own = "```python\nprint(1)\n```"
+    cases = [("Print 1.\n```python\n", f"print(1)\n```{end}", 1.0) for end in ("", "\nIt prints 1.")]
+    cases += [("Print 1.\n```python\n", own, 1.0), ("Print 1.\n```python\n", f"<think>\n{own}\nhm", 0.0)]
+    cases += [("1.\n<think>\n", own, 0.0), ("1.\n<think>\n", f"Hm.</think>\n{own}", 1.0)]
     prompts, completions, expected = map(list, zip(*cases, strict=True))
     reward = CodeReward(workers=2)
     assert reward(completions, [{"inputs": [""], "outputs": ["1"]}] * len(cases), prompts=prompts) == expected

@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from delta_trl.rewards import MathReward, get_reward, math_reward, multiple_choice_reward
+from delta_trl.rewards import MathReward, get_reward, math_reward
 
 
 def test_columns_and_metrics():
@@ -35,9 +35,8 @@ def test_empty_batch():
     [(["4"], "list"), ({"answer": "4"}, "dict"), (b"4", "bytes"), (2j, "complex"), (np.array(4), "ndarray")],
 )
 def test_what_is_no_gold_is_refused(gold, kind):
-    for reward in (math_reward, multiple_choice_reward):
-        with pytest.raises(TypeError, match=rf"`solution` 2 of 2 is .*, of type {kind}.*: expected .*`dataset.map`"):
-            reward(["4", "4"], ["4", gold])
+    with pytest.raises(TypeError, match=rf"`solution` is .*, of type {kind}.*: expected .*`dataset.map`"):
+        math_reward(["4", "4"], ["4", gold])
 
 
 def test_numbers_are_golds():
@@ -52,9 +51,8 @@ def test_parts_of_messages():
 
 
 def test_lengths_must_agree():
-    for reward in (math_reward, multiple_choice_reward):
-        with pytest.raises(ValueError, match="zip"):
-            reward([r"\boxed{1}", r"\boxed{1}"], ["1"])
+    with pytest.raises(ValueError, match="zip"):
+        math_reward([r"\boxed{1}", r"\boxed{1}"], ["1"])
 
 
 @pytest.mark.parametrize("options", [{"timeout": 0}, {"num_workers": 0}])
@@ -88,17 +86,15 @@ def test_reasoning_that_the_prompt_opens(tag):
     ]
     for given in prompts:
         assert math_reward(completions, ["A", "A"], prompts=given) == [0.0, 1.0]
-        assert multiple_choice_reward(completions, ["A", "A"], prompts=given) == [0.0, 1.0]
     others = [[f"Reason inside {tag}, then answer."] * 2, [[{"role": "user", "content": tag}]] * 2]
     for given in others:
         assert math_reward(completions, ["A", "A"], prompts=given) == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("name", ["math_reward", "multiple_choice_reward"])
-def test_reasoning_that_the_chat_template_opens(name):
+def test_reasoning_that_the_chat_template_opens():
     completions = [r"Maybe \boxed{A}. Wait", r"Maybe \boxed{B}. No.</think>\boxed{A}", r"<think>B</think>\boxed{A}"]
     prompts = [[{"role": "user", "content": "1+1?"}]] * 3
     for opened, scores in ((False, [1.0, 1.0, 1.0]), (True, [0.0, 1.0, 1.0])):
-        assert get_reward(name, reasoning_opened=opened)(completions, ["A"] * 3, prompts=prompts) == scores
+        assert get_reward("math_reward", reasoning_opened=opened)(completions, ["A"] * 3, prompts=prompts) == scores
     parsed = [[{"role": "assistant", "reasoning_content": "Maybe B.", "content": r"\boxed{A}"}]]
-    assert get_reward(name, reasoning_opened=True)(parsed, ["A"]) == [1.0]
+    assert get_reward("math_reward", reasoning_opened=True)(parsed, ["A"]) == [1.0]

@@ -28,7 +28,7 @@ def score(gold: str, answer: str) -> float | None:
         ("E_1, E_2", ["E_1, E_2", "E_2, E_1"], ["E_1, E_3", "E_1", "E, E"]),
         (r"\frac{v_{\text{max}}}{2}", [r"\frac{1}{2}v_{\text{max}}"], [r"\frac{v_{\text{min}}}{2}", r"\frac{v}{2}"]),
         ("m_e c^2", ["c^2 m_e"], ["m e c^2", "m_p c^2"]),
-        ("C", [r"\mathbf{C}", r"\text{(C)}", "C. 42"], ["D", "B, C"]),
+        ("C", [r"\mathbf{C}", r"\text{(C)}", "C. 42"], ["D", "B, C", "ABCD"]),
         ("p=5,q=2;p=7,q=2", ["(5,2),(7,2)", "p=7,q=2;p=5,q=2"], ["(2,5),(2,7)", "(5,2)"]),
         ("100/3", [r"33\frac{1}{3}", r"33.\overline{3}"], ["33.3", "33.33333333"]),
         (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", [r"\begin{bmatrix}1&2\\3&4\end{bmatrix}"], [r"\begin{pmatrix}1&3\\2&4\end{pmatrix}"]),
@@ -78,6 +78,7 @@ def test_one_completion_has_one_answer(completion, right, wrong):
         ("1/2", "0.5", "Write 0.5 as a fraction.", 1.0),  # a numeral
         ("2x", "x+x", "Let $f(x)=x+x$. What is $f$?", 1.0),  # follows "="
         ("yes", "Yes", "Answer yes or no.", 1.0),
+        ("B", "B. x^2+1", "Which one?\nA. x^2\nB. x^2+1", 1.0),
     ],
 )
 def test_a_formula_of_the_prompt_is_no_answer(gold, answer, prompt, wanted):

@@ -25,12 +25,6 @@ def is_balanced(text: str) -> bool:
     return min(nesting) == nesting[-1] == 0
 
 
-def closing(text: str, opening: int) -> int:
-    """Where the bracket opened at `opening` closes; -1 if nowhere."""
-    nesting = depths(text[opening:])
-    return opening + nesting.index(0, 1) - 1 if 0 in nesting[1:] else -1
-
-
 def split_top_level(text: str, pattern: re.Pattern) -> list[str]:
     """Split where `pattern` matches outside all brackets and environments."""
     parts, start, nesting = [], 0, depths(text)

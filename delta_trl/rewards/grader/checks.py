@@ -4,12 +4,11 @@ import contextlib
 import functools
 import json
 import logging
+import multiprocessing
 import os
-import select
 import signal
 import subprocess
 import sys
-import time
 
 import psutil
 
@@ -33,13 +32,13 @@ BOOTSTRAP = """\
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])
 from delta_trl.rewards.grader.process import main
-main(int(sys.argv[2]), int(sys.argv[3]))
+main(*map(int, sys.argv[2:]))
 """
 
 
 class GraderProcess:
     """
-    One worker process behind two pipes (see `process.py`).
+    One worker process behind a pipe (see `process.py`).
 
     Raises:
         WorkerError, OSError: If it does not start; another attempt may succeed.
@@ -49,23 +48,23 @@ class GraderProcess:
     has_started = False
 
     def __init__(self):
-        arguments = [json.dumps([os.path.abspath(entry) for entry in sys.path]), str(os.getpid()), str(MEMORY_LIMIT)]
-        self.process = subprocess.Popen(
-            [sys.executable, "-I", "-W", "ignore", "-c", BOOTSTRAP, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-            env=os.environ | WORKER_ENVIRONMENT,
-            start_new_session=True,  # the trainer alone handles Ctrl-C in the terminal
-        )
-        assert self.process.stdin is not None  # both are pipes, see above
-        assert self.process.stdout is not None
-        self.stdin, self.stdout = self.process.stdin, self.process.stdout
+        path = json.dumps([os.path.abspath(entry) for entry in sys.path])
+        self.pipe, end = multiprocessing.Pipe()
+        with end:
+            numbers = map(str, (end.fileno(), os.getpid(), MEMORY_LIMIT))
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-W", "ignore", "-c", BOOTSTRAP, path, *numbers],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[end.fileno()],
+                env=os.environ | WORKER_ENVIRONMENT,
+                start_new_session=True,  # the trainer alone handles Ctrl-C in the terminal
+            )
         self.reusable = True
         try:
             if self._receive(START_SECONDS) is None:
                 raise WorkerError(f"A reward worker was not ready within {START_SECONDS:.0f} s.")
-        except EOFError:
+        except (EOFError, ConnectionError):
             if (status := self.kill()) > 0 and not GraderProcess.has_started:
                 raise RuntimeError("A reward worker cannot start: its traceback is above.") from None
             raise WorkerError(f"A reward worker ended with status {status} before it was ready.") from None
@@ -75,18 +74,8 @@ class GraderProcess:
         GraderProcess.has_started = True
 
     def _receive(self, seconds: float) -> str | None:
-        """The next reply; `None` if none comes in that time. Raises EOFError if the process has ended."""
-        deadline = time.monotonic() + seconds
-        readable, line = select.poll(), b""  # select() takes no descriptor of 1,024 and more
-        readable.register(self.stdout, select.POLLIN)
-        while not line.endswith(b"\n"):
-            if not readable.poll(1000 * max(0.0, deadline - time.monotonic())):
-                return None
-            part = os.read(self.stdout.fileno(), 65536)
-            if not part:
-                raise EOFError
-            line += part
-        return json.loads(line)
+        """The next reply; `None` if none comes in that time. Raises EOFError or OSError if the process has ended."""
+        return json.loads(self.pipe.recv_bytes()) if self.pipe.poll(seconds) else None
 
     def check(self, gold: str, answer: str | None, seconds: float) -> str:
         """
@@ -98,9 +87,9 @@ class GraderProcess:
         before = self.cpu_seconds()
         job = {"gold": gold, "answer": answer, "timeout": seconds}
         try:
-            self.stdin.write(json.dumps(job).encode() + b"\n")  # never blocks: the job fits the empty pipe
+            self.pipe.send_bytes(json.dumps(job).encode())  # never blocks: the job fits the empty pipe
             verdict = self._receive(seconds)
-        except (BrokenPipeError, EOFError):
+        except (EOFError, ConnectionError):
             self.reusable = False
             if self.process.wait() in FROM_OUTSIDE:
                 raise WorkerError("A reward worker was killed.") from None
@@ -121,10 +110,9 @@ class GraderProcess:
         return 0.0
 
     def kill(self) -> int:
-        """End the process, reap it, close the pipes; return its exit status (a negative signal number if killed)."""
+        """End the process, reap it, close the pipe; return its exit status (a negative signal number if killed)."""
         self.process.kill()
-        self.stdin.close()
-        self.stdout.close()
+        self.pipe.close()
         return self.process.wait()
 
 

@@ -56,6 +56,8 @@ def judge(gold: str, answer: str | None) -> str:
         return "no answer"
     try:
         return "right" if _equal(target, normalize(answer)) else "wrong"
+    except UnreadableError:
+        return "wrong"
     except RefusedError as error:
         return f"refused: {error}"
 
@@ -131,18 +133,18 @@ def _equal_lists(gold: str, answer: str) -> bool:
         return all(_equal_lists(one, other) for one, other in zip(wanted, given, strict=True))
     left = sorted(given, key=lambda other: squeeze(other) not in map(squeeze, wanted))
     for one in sorted(wanted, key=lambda other: squeeze(other) not in map(squeeze, given)):
-        found = next((other for other in left if _equal_or_refused(one, other)), None)
+        found = next((other for other in left if _equal_elements(one, other)), None)
         if found is None:
             return False
         left.remove(found)
     return True
 
 
-def _equal_or_refused(gold: str, answer: str) -> bool:
-    """As `_equal_lists`: an element that is refused equals nothing."""
+def _equal_elements(gold: str, answer: str) -> bool:
+    """As `_equal_lists`: an element that is refused or unreadable equals nothing."""
     try:
         return _equal_lists(gold, answer)
-    except RefusedError:
+    except (RefusedError, UnreadableError):
         return False
 
 

@@ -21,12 +21,8 @@ UNEVALUATED = (sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit, sympy.Deri
 
 
 def equal_expressions(gold: str, answer: str) -> bool:
-    """Compare two expressions without units. A text that cannot be read equals nothing."""
-    try:
-        first, second = parse_together(gold, answer)
-    except UnreadableError:
-        return False
-    return equal_parsed(first, second)
+    """Compare two expressions without units. Raises UnreadableError if one is none."""
+    return equal_parsed(*parse_together(gold, answer))
 
 
 def equal_parsed(gold: sympy.Basic, answer: sympy.Basic) -> bool:
@@ -44,8 +40,6 @@ def equal_equations(gold: list[str], answer: list[str]) -> bool:
     try:
         sides = parse_together(*gold, *answer)
     except UnreadableError:
-        return False
-    if not all(isinstance(side, sympy.Expr) for side in sides):
         return False
     first, second = sides[0] - sides[1], sides[2] - sides[3]
     symbols = first.free_symbols
@@ -121,9 +115,6 @@ def _compare_values(first: sympy.Basic, second: sympy.Basic, is_rounded: bool) -
         return None
     symbols = first.free_symbols | second.free_symbols
     tolerance = TOLERANCE if is_rounded else EXACT_TOLERANCE
-    if not symbols and not is_rounded and isinstance(exact := first.doit(), sympy.Rational):
-        if isinstance(other := second.doit(), sympy.Rational):  # digits do not tell large ones apart
-            return exact == other
     is_complex = first.has(sympy.I) or second.has(sympy.I)
     agreed, at_points = 0, list(points(symbols)) if symbols else [{}]
     for point in at_points:

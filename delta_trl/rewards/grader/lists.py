@@ -16,6 +16,7 @@ RATIO = re.compile(":")
 EQUALS = re.compile(r"(?<![<>!:])=(?!=)")
 INEQUALITY = re.compile(r"<|>|\\(?:le|ge|neq)(?![A-Za-z])")
 NAME = re.compile(r"[A-Za-z](?:'|_\s*(?:\{\w+\}|\w))?|\\[a-z]+(?:_\s*\w)?|[a-z]\([a-z\d]\)")
+SIGN = re.compile(r"\\(pm|mp)(?![A-Za-z])")
 BRACKETED = re.compile(r"(\(|\[|\\lbrace|\\langle)(.*)(\)|\]|\\rbrace|\\rangle)", re.DOTALL)
 BRACKETS = {"()", "[]", "(]", "[)", "\\lbrace\\rbrace", "\\langle\\rangle"}
 # Brackets of the gold and of the answer that may differ
@@ -51,7 +52,7 @@ def is_order_free(gold_brackets: str, brackets: str) -> bool | None:
 def as_points(text: str) -> tuple[str, tuple[str, ...] | None]:
     """
     `x = 2, y = 3` as the tuple `(2, 3)` in the order of the names, with the names, and several such systems as a list
-    of tuples. Values of one name (`x_1 = 2, x_2 = 3`) become a bare list. Other texts are returned with None.
+    of tuples. Values of one name (`x = 2, x = 3`) become a set. Other texts are returned with None.
     """
     if INEQUALITY.search(text):
         return text, None
@@ -66,10 +67,6 @@ def as_points(text: str) -> tuple[str, tuple[str, ...] | None]:
         values = {squeeze(name): value for name, value in pairs}
         if len(values) == 1 or (len(systems) == 1 and re.search(OR, text)):
             return f"\\lbrace {', '.join(value for _, value in pairs)} \\rbrace", None
-        if len({re.sub(r"_\{?\w+\}?$", "", name) for name in values}) == 1:
-            return ", ".join(value for _, value in pairs), None
-        if len(values) < len(pairs):
-            return text, None
         all_names.add(tuple(sorted(values)))
         points.append(f"({', '.join(values[name] for name in sorted(values))})")
     return (", ".join(points), all_names.pop()) if len(all_names) == 1 else (text, None)
@@ -77,8 +74,8 @@ def as_points(text: str) -> tuple[str, tuple[str, ...] | None]:
 
 def _signs(element: str) -> list[str]:
     r"""`a \pm b` as two values."""
-    if not re.search(r"\\(?:pm|mp)(?![A-Za-z])", element):
+    if not SIGN.search(element):
         return [element]
-    upper = re.sub(r"\\mp(?![A-Za-z])", "-", re.sub(r"\\pm(?![A-Za-z])", "+", element))
-    lower = re.sub(r"\\mp(?![A-Za-z])", "+", re.sub(r"\\pm(?![A-Za-z])", "-", element))
+    upper = SIGN.sub(lambda sign: {"pm": "+", "mp": "-"}[sign[1]], element)
+    lower = SIGN.sub(lambda sign: {"pm": "-", "mp": "+"}[sign[1]], element)
     return [re.sub(r"(^|=)\s*\+", r"\1", upper), lower]

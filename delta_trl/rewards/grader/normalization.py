@@ -8,7 +8,7 @@ import functools
 import re
 import unicodedata
 
-from .brackets import closing
+from .brackets import is_balanced
 
 
 SYMBOLS = str.maketrans({
@@ -25,8 +25,8 @@ COMMANDS = {  # what stands for commands, given without their backslash
     name: spelling
     for spelling, names in {
         "": "boxed fbox",
-        " ": "displaystyle textstyle scriptstyle limits nolimits left right middle big Big bigg Bigg bigl bigr Bigl "
-             "Bigr biggl biggr Biggl Biggr hline quad qquad enspace thinspace rm bf it sf tt cal , ; : > !",
+        " ": "displaystyle textstyle scriptstyle limits nolimits left right middle hline quad qquad "
+             "enspace thinspace rm bf it sf tt cal , ; : > !",
         r"\frac": "dfrac tfrac cfrac", r"\binom": "dbinom tbinom", r"\le ": "leq leqq leqslant",
         r"\ge ": "geq geqq geqslant", "<": "lt", ">": "gt", r"\neq ": "ne", "|": "vert lvert rvert mid", "[": "lbrack",
         "]": "rbrack", r"\lbrace ": "{", r"\rbrace ": "}", "%": "%", r"\usd ": "$", r"\emptyset ": "varnothing empty",
@@ -53,15 +53,12 @@ BEFORE_COMMANDS, BEFORE_FONTS, AFTER_FONTS = (
         (
             (r"(?<=\d)(?:\{,\}|\\text\{,\}|\\,|\\!\s?,?\s?(?:\\!)?|,\\!)\s?(?=\d{3}(?!\d))", ""),  # thousands in LaTeX
             (r"(?<!\\)\$|(?<!\\)\\[()\[\]]|\*\*(?=\s|$)|(?<!\S)\*\*|[`~]", " "),
-            (r"\\(?:left|right)\s?\.|\\hspace\*?\{[^{}]*\}", " "),
+            (r"\\(?:left|right)\s?\.|\\[bB]igg?[lr]?(?![A-Za-z])|\\hspace\*?\{[^{}]*\}", " "),
             (r"\\(?:begin|end)\s*\{(?:aligned|align\*?|gathered|split|equation\*?)\}", " "),
         ),
         (
             (r"\*\*", "^"),
             (rf"\\log\s?_\s?(?:e{NO_LETTER}|\{{\s?e\s?\}})", r"\\ln "),
-            (r"<=", r"\\le "),
-            (r">=", r"\\ge "),
-            (r"\\not\s?=", r"\\neq "),
             (r"\.\.\.", r"\\ldots "),
             (rf"\^\s?(?:\{{\s?\\(?:circ|degree)\s?\}}|\\(?:circ|degree){NO_LETTER})|\\degree{NO_LETTER}", r"^\\circ "),
             (r"\\mathbb\s([A-Z])", r"\\mathbb{\1}"),
@@ -109,7 +106,7 @@ def normalize(text: str) -> str:
         text = FONT.sub(_font, text)
     text = _with_braces(_replaced(text, AFTER_FONTS))
     text = re.sub(r"\s+", " ", text).lstrip(" ,;:=").rstrip(" .,;:")
-    while text.startswith("{") and closing(text, 0) == len(text) - 1:
+    while text.startswith("{") and text.endswith("}") and is_balanced(text[1:-1]):
         text = text[1:-1].strip()
     if THOUSANDS.match(text.lstrip("-+ ").removeprefix("\\usd ")) or not re.search(r"[(\[{]|\\lbrace|, ", text):
         text = THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)

@@ -4,7 +4,6 @@ import re
 from fractions import Fraction
 
 
-DECIMAL = re.compile(r"-?\d*\.\d+")
 MAX_EXPONENT = 400
 NUMBER = re.compile(r"([-+]?)\s*(\d+(?:\.\d*)?|\.\d+)")
 RATIO = re.compile(
@@ -52,12 +51,3 @@ def exact(text: str) -> Fraction | None:
 def is_fraction(text: str) -> bool:
     r"""Whether a numeral is written as a fraction, `48/2` or `\frac{3}{4}`, or as a mixed number."""
     return bool(RATIO.fullmatch(text.strip()) or MIXED.fullmatch(text.strip()))
-
-
-def is_rounded(gold: str, value: Fraction) -> bool:
-    """Whether a decimal gold may be a value, rounded or cut off: to its last digit and to a relative 1e-9."""
-    if not DECIMAL.fullmatch(gold):
-        return False
-    rounded, unit = Fraction(gold), Fraction(1, 10 ** len(gold.partition(".")[2]))
-    difference = abs(value - rounded)
-    return difference < unit and difference <= abs(rounded) / 10**9

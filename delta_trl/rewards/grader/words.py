@@ -9,9 +9,8 @@ import re
 SYNONYMS = {
     "dne": "does not exist", "none": "no solution", "no solutions": "no solution", "no real solution": "no solution",
     "no real solutions": "no solution", "empty set": "no solution", "all reals": "all real numbers",
-    "real numbers": "all real numbers", "any real number": "all real numbers",
-    "infinitely many solutions": "infinitely many", "infinite": "infinitely many", "not defined": "undefined",
-    "y": "yes", "n": "no", "t": "true", "f": "false", "divergent": "diverges", "convergent": "converges",
+    "infinitely many solutions": "infinitely many", "not defined": "undefined", "divergent": "diverges",
+    "convergent": "converges",
 }  # fmt: skip
 SYMBOLS = {
     "no solution": r"\emptyset", "all real numbers": r"(-\infty,\infty)", "infinity": r"\infty",

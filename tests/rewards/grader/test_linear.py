@@ -5,7 +5,6 @@ import time
 
 import pytest
 
-from delta_trl.rewards import multiple_choice_reward
 from delta_trl.rewards.grader.extraction import MAX_ANSWER_LENGTH, extract_answer, extract_gold
 from delta_trl.rewards.math import is_copied
 
@@ -58,11 +57,6 @@ def test_the_answer_is_found(prefixes):
 
 def test_the_gold_is_found():
     check(extract_gold, LENGTH, ("", "1", "The answer is 1"))
-
-
-def test_choices_are_read():
-    """Compared in the trainer's process too, though no longer than an answer may be."""
-    check(lambda text: multiple_choice_reward([f"\\boxed{{{text}}}"], ["A"]), MAX_ANSWER_LENGTH - 20, ("", "1", "A"))
 
 
 def test_formulas_of_the_prompt_are_found():
