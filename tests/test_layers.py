@@ -32,22 +32,22 @@ SCRIPTS = ("gpu", "build", "endurance", "studies", "benchmarks")
 # Lines of Python that each room may have, and `raise` statements of the package. CONTRIBUTING.md says what raising one
 # takes; whoever deletes lowers it.
 BUDGET = {
-    "arguments": 180,
+    "arguments": 185,
     "audit": 650,
     "cli": 70,
     "commands": 630,
-    "credit": 2200,
-    "data": 500,
-    "evaluation": 840,
+    "credit": 2190,
+    "data": 481,
+    "evaluation": 780,
     "files": 80,
-    "policy": 810,
+    "policy": 804,
     "report": 1010,
-    "rewards": 2410,
-    "sandbox": 2980,
+    "rewards": 2220,
+    "sandbox": 2814,
     "trainer": 1870,
     "version": 10,
 }
-RAISES = 214
+RAISES = 212
 
 
 def module_of(path: Path) -> tuple[str, ...]:
