@@ -88,7 +88,7 @@ class ScoringPass:
             self._seen.update(rows)
             states = predicting_states(states, scored)  # (n, d)
             if self._cache is None:
-                # once, after the first and widest forward: what it takes is taken
+                # once, after the first and largest forward: what it takes is taken
                 dim, dtype = states.size(1), states.dtype
                 self._cache = HiddenStateCache(self._place, states.device, self._ends[-1], dim, dtype)
             self._cache.write(states, [(self._ends[i - 1] if i else 0, self._ends[i]) for i in rows])
