@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.functional import pad
 from transformers import AttentionInterface, DynamicCache, PreTrainedConfig
+from transformers.cache_utils import DynamicLayer
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 
 
@@ -22,9 +23,6 @@ try:
     from torch.nn.attention.varlen import varlen_attn
 except ImportError:  # an older torch
     varlen_attn = None
-
-
-WIDTH_STEP = 64  # widths of rows that are not packed are multiples of this, or TRL's
 
 
 class Piece(NamedTuple):
@@ -68,8 +66,9 @@ class WithoutPadding:
             options["row_ends"] = pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
             options["longest_row"] = longest
         else:
-            # a GPU prepares kernels for each new width: they repeat
-            width = min(valid.size(1), -(-longest // WIDTH_STEP) * WIDTH_STEP)
+            # a GPU prepares kernels for each new width: there are sixteen from one power of two to the next
+            step = 2 ** max(0, longest.bit_length() - 5)
+            width = min(valid.size(1), -(-longest // step) * step)
             kept = torch.arange(width, device=valid.device) < lengths[:, None]
             mask = kept.long()
 
@@ -125,8 +124,10 @@ def widest_batch(
     """
     if packed:
         AttentionInterface.register("sdpa", attention_within_rows)
-        if config._attn_implementation != "sdpa" or any(DynamicCache(config=config).is_sliding):
-            return 0  # rows of the probe are shorter than a window
+        # of a window or a state, short rows may show too little
+        attends_to_all = all(type(layer) is DynamicLayer for layer in DynamicCache(config=config).layers)
+        if config._attn_implementation != "sdpa" or not attends_to_all:
+            return 0
     limit = getattr(config, "max_position_embeddings", None) or sys.maxsize
     positions = torch.arange(16, device=device).repeat(3, 1)
     first, last = (torch.tensor(x, device=device)[:, None] for x in ([0, 5, 2], [11, 15, 13]))
