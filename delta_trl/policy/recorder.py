@@ -77,9 +77,8 @@ class ScoringPass:
 
         def keep(module, args, output):
             states = output.last_hidden_state
-            following = torch.arange(len(self._seen), len(self._seen) + len(states), device=tokens.device)
-            piece = self._piece() or Piece(following, tokens.size(1))
-            rows = piece.rows.tolist()
+            following = list(range(len(self._seen), len(self._seen) + len(states)))
+            rows, scored = self._piece() or Piece(following, tokens[following[0] : following[-1] + 1])
             if not self._seen.isdisjoint(rows) or rows[-1] >= len(tokens):
                 raise RuntimeError(
                     "Token credit needs to know which rows a forward pass has, but a subclass's "
@@ -87,9 +86,9 @@ class ScoringPass:
                     "call, or run the model on them in their order."
                 )
             self._seen.update(rows)
-            states = predicting_states(states, tokens[piece.rows, : piece.width])  # (n, d)
+            states = predicting_states(states, scored)  # (n, d)
             if self._cache is None:
-                # once, after the first and widest forward: what it takes is taken
+                # once, after the first and largest forward: what it takes is taken
                 dim, dtype = states.size(1), states.dtype
                 self._cache = HiddenStateCache(self._place, states.device, self._ends[-1], dim, dtype)
             self._cache.write(states, [(self._ends[i - 1] if i else 0, self._ends[i]) for i in rows])

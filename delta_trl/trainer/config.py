@@ -35,10 +35,9 @@ class CreditArguments:
             (pinned). `"auto"` takes device memory if a tenth of it stays free, else main memory. Change it if memory
             runs out.
         trim_padding (`bool`, *optional*, defaults to `True`):
-            Run micro-batches without common padding. Each is only as wide as its own rows, and rows of similar length
-            are put together within an optimiser step, unless the loss or the rule depends on which rows share a
-            micro-batch. Losses are the same up to rounding. Where lengths differ, this takes a fraction of the time.
-            Turn it off to compare bit for bit with `GRPOTrainer`. Text-only models.
+            Run micro-batches without padding: their rows follow each other in one, or are moved to the left in models
+            that cannot keep them apart. Losses are the same up to rounding. Where lengths differ, this takes a
+            fraction of the time. Turn it off to compare bit for bit with `GRPOTrainer`. Text-only models.
         dynamic_sampling (`bool`, *optional*, defaults to `False`):
             Replace groups of equal rewards, as in DAPO. Nothing is learned from them; groups of further prompts take
             their place. It costs generation: turn it on if many groups are all right or all wrong. See

@@ -49,6 +49,3 @@ class MicroBatchCredit(GRPOTrainer):
         for name, value in metrics.items():
             if not math.isnan(value):  # undefined in a batch without contrast, say
                 self._metrics["train"][f"credit/{name}"].append(value)
-
-    def _may_exchange_rows(self) -> bool:
-        return super()._may_exchange_rows() and not self.token_credit.credits_micro_batches

@@ -25,8 +25,6 @@ MULTIMODAL = tuple(
     name for name in inspect.signature(GRPOTrainer._get_per_token_logps_and_entropies).parameters if name not in TEXT
 )
 
-LOSSES = {"compute_loss", "_compute_loss"}  # methods of TRL that compute the loss
-
 
 def has_images(inputs: dict) -> bool:
     """Whether a batch or the arguments of a scoring call hold anything but text."""

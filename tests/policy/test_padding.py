@@ -1,42 +1,72 @@
-"""The parts of trimmed padding: every row and every token is scored, rows stay whole and within their step."""
+"""Rows without padding: the same log-probabilities and entropies, where TRL expects them."""
 
+from functools import cache
+
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import AttentionInterface
+from trl.trainer.utils import add_fused_lm_head
 
-from delta_trl.policy.padding import order_by_length, pieces, used
+from delta_trl.policy.padding import WithoutPadding, attention_within_rows
+
+from ..corpus import tiny
 
 
-masks = st.integers(1, 9).flatmap(
-    lambda T: st.lists(st.integers(0, T), min_size=1, max_size=12).map(
-        lambda lengths: (torch.arange(T) < torch.tensor(lengths)[:, None]).long()
+@cache
+def model():
+    torch.manual_seed(3)
+    model = tiny.model()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 2:
+                parameter *= 8  # predictions depend on what it attends to
+    add_fused_lm_head(model, outputs=("log_probs", "entropy"))
+    AttentionInterface.register("sdpa", attention_within_rows)
+    return model
+
+
+PROMPT, COMPLETION = 5, 9
+rows = st.lists(st.tuples(st.integers(1, PROMPT), st.integers(0, COMPLETION)), min_size=1, max_size=5)
+
+
+def inputs(lengths) -> dict[str, torch.Tensor]:
+    """Rows of a prompt on the right of its columns and a completion on the left of its own, as TRL has them."""
+    before, after = torch.tensor(lengths).T[:, :, None]
+    columns = torch.arange(PROMPT + COMPLETION)
+    mask = (columns >= PROMPT - before) & (columns < PROMPT + after)
+    ids = torch.randint(2, 38, mask.shape)
+    labels = ids.masked_fill(~mask | (columns < PROMPT), -100)
+    return {"input_ids": ids, "attention_mask": mask.long(), "labels": labels, "fused_lm_head": True}
+
+
+@pytest.mark.parametrize("packed", [True, False])
+@given(rows)
+@settings(deadline=None, max_examples=30)
+def test_outputs_are_those_with_padding(packed, lengths):
+    batch, without = inputs(lengths), WithoutPadding(model(), packed)
+    with torch.no_grad():
+        ours, theirs = without(**batch), model()(**batch)
+    assert ours.log_probs.shape == theirs.log_probs.shape
+    torch.testing.assert_close(ours.log_probs, theirs.log_probs, atol=2e-5, rtol=0)
+    torch.testing.assert_close(ours.entropy, theirs.entropy, atol=2e-5, rtol=0)
+    assert without.piece.tokens.sum() == (batch["labels"] != -100).sum()
+
+
+@pytest.mark.parametrize(("packed", "shape"), [(True, (1, 23)), (False, (3, 11))])
+def test_runs_no_more_columns_than_it_needs(packed, shape):
+    seen = []
+    hook = model().base_model.register_forward_pre_hook(
+        lambda module, args, kwargs: seen.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
     )
-)
+    WithoutPadding(model(), packed)(**inputs([(5, 6), (1, 9), (2, 0)]))
+    hook.remove()
+    assert seen == [shape]
 
 
-@given(masks, st.integers(1, 5), st.integers(1, 4), st.integers(1, 6))
-@settings(deadline=None)
-def test_pieces_hold_every_row_and_every_token(mask, size, multiple, prompt):
-    order = order_by_length(used(mask), torch.randperm(len(mask)), size, 2)
-    seen, widths = [], []
-    for rows, width in pieces(mask, order, size, multiple, prompt):
-        assert len(rows) <= size
-        assert mask[rows, :width].sum() == mask[rows].sum()
-        assert 1 <= width == mask.size(1) or (prompt + width) % multiple == 0
-        widths.append(width)
-        seen += rows.tolist()
-    assert sorted(seen) == list(range(len(mask)))
-    assert widths == sorted(widths, reverse=True)  # the first one says how much memory a forward takes
-
-
-@given(st.lists(st.integers(0, 9), min_size=12, max_size=12), st.sampled_from([1, 2, 3, 6]))
-def test_rows_are_exchanged_within_a_step(lengths, per_step):
-    before, lengths = torch.randperm(12), torch.tensor(lengths)
-    order = order_by_length(lengths, before, 2, per_step)
-    for old, new in zip(before.split(2 * per_step), order.split(2 * per_step), strict=True):
-        assert set(new.tolist()) == set(old.tolist())
-        if per_step > 1:
-            with_tokens = [length for length in lengths[new].tolist() if length]
-            assert with_tokens == sorted(with_tokens, reverse=True)
-            empty = [int((lengths[rows] == 0).sum()) for rows in new.split(2)]
-            assert max(empty) - min(empty) <= 1
+def test_says_which_rows_it_runs():
+    without = WithoutPadding(model(), True, [4, 2, 0])
+    for lengths, expected in (([(1, 1), (2, 2)], [4, 2]), ([(3, 1)], [0])):
+        without(**inputs(lengths))
+        assert without.piece.rows == expected

@@ -1,0 +1,32 @@
+"""Packed rows give the values and gradients of padded ones, by a GPU's own attention kernels."""
+
+import pytest
+import torch
+from transformers import AttentionInterface
+from trl.trainer.utils import add_fused_lm_head
+
+from delta_trl.policy.padding import WithoutPadding, attention_within_rows
+
+from ..corpus import tiny
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 0.02), (torch.float32, 1e-5)])
+def test_values_and_gradients(device, dtype, tolerance):
+    AttentionInterface.register("sdpa", attention_within_rows)
+    torch.manual_seed(0)
+    model = tiny.model().to(device)
+    add_fused_lm_head(model, outputs=("log_probs", "entropy"))
+    columns = torch.arange(96, device=device)
+    first, last = torch.tensor([[[30], [0], [12]], [[96], [40], [71]]], device=device)
+    mask = ((columns >= first) & (columns < last)).long()
+    ids = torch.randint(2, 38, mask.shape, device=device)
+    labels = ids.masked_fill((mask == 0) | (columns < 32), -100)
+    results = []
+    for callable_model in (model, WithoutPadding(model, packed=True)):
+        model.zero_grad()
+        with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+            output = callable_model(input_ids=ids, attention_mask=mask, labels=labels, fused_lm_head=True)
+        output.log_probs.sum().backward()
+        results.append([output.log_probs, *(parameter.grad for parameter in model.parameters())])
+    for padded, packed in zip(*results, strict=True):
+        assert (padded - packed).norm() <= tolerance * padded.norm()
