@@ -40,11 +40,11 @@ BUDGET = {
     "data": 481,
     "evaluation": 780,
     "files": 80,
-    "policy": 804,
+    "policy": 780,
     "report": 1010,
     "rewards": 2220,
     "sandbox": 2814,
-    "trainer": 1870,
+    "trainer": 1840,
     "version": 10,
 }
 RAISES = 212
