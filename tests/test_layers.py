@@ -44,7 +44,7 @@ BUDGET = {
     "report": 1010,
     "rewards": 2220,
     "sandbox": 2814,
-    "trainer": 1840,
+    "trainer": 1845,
     "version": 10,
 }
 RAISES = 212

@@ -57,13 +57,12 @@ class HiddenStateCache:
     def write(self, states: torch.Tensor, ranges: list[tuple[int, int]]) -> None:
         """Store `states` (n, d) of the tokens in `ranges`, pairs of a first number and an end."""
         self._wait()
-        start = 0
-        for first, last in ranges:
+        parts = states.split([last - first for first, last in ranges])  # raises if they are not as many
+        for (first, last), part in zip(ranges, parts, strict=True):
             for block, begin in zip(self._blocks, self._starts, strict=False):
                 low, high = max(first, begin), min(last, begin + len(block))
                 if low < high:
-                    self._copy(block[low - begin : high - begin], states[start + low - first :][: high - low])
-            start += last - first
+                    self._copy(block[low - begin : high - begin], part[low - first : high - first])
         if self._copying is not None:
             self._copied.record(self._stream)
 

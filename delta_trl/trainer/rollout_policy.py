@@ -45,8 +45,8 @@ class RolloutPolicy:
         old = batch.get("old_per_token_logps")
         is_ours = recorded.complete and recorded.log_probs is not None and recorded.log_probs is old
         self._pass: ScoringPass | None = recorded if is_ours else None
-        if is_ours and "tool_mask" in batch:  # TRL's own pass has recorded the tools' tokens, too
-            recorded.keep_only(batch["tool_mask"][batch["completion_mask"].bool()].bool())
+        if is_ours:
+            self._leave_out_tools(recorded)
 
     @property
     def known(self) -> dict[str, torch.Tensor]:
@@ -101,16 +101,21 @@ class RolloutPolicy:
         """Run and record one more pass over the rollout batch."""
         self.forward_passes += 1
         scoring = self._trainer.scoring_pass(hidden)
-        mask = self._batch["completion_mask"] * self._batch.get("tool_mask", 1)
         with rollout_scoring(self._trainer):
-            scoring.record(self._scoring_call(), mask)
+            scoring.record(self._scoring_call(), self._batch["completion_mask"])
         if not scoring.complete:
             raise RuntimeError(
                 "The forward hook on the model's backbone did not see every row of the rollout batch. Hooks do not "
                 "fire on a module that torch.compile has already compiled: construct the trainer with the uncompiled "
                 "model (`torch_compile` in the training arguments is fine)."
             )
+        self._leave_out_tools(scoring)
         return scoring
+
+    def _leave_out_tools(self, recorded: ScoringPass) -> None:
+        """A pass scores all tokens of the completions, a tool's text included."""
+        if "tool_mask" in self._batch:
+            recorded.keep_only(self._batch["tool_mask"][self._batch["completion_mask"].bool()].bool())
 
 
 def turns_of(texts: list[str | None], mask: torch.Tensor) -> list[tuple[int, int]]:

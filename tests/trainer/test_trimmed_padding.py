@@ -410,3 +410,11 @@ def test_a_callback_may_change_the_batch_size(make_trainer):
     )
     assert logged(ours, "loss") == pytest.approx(logged(theirs, "loss"), abs=2e-5)
     torch.testing.assert_close(our_weights, their_weights, atol=2e-5, rtol=2e-5)
+
+
+def test_the_text_of_a_tool_is_scored_and_not_credited(make_trainer, rollout):
+    """In a pass of token credit's own."""
+    options = {"trainer_options": {"rollout_func": rollout_with_environment}}
+    packed, padded = (rollout(make_trainer(trim_padding=on, **options))["token_coefficients"] for on in (True, False))
+    assert padded.std() > 0
+    torch.testing.assert_close(packed, padded)
