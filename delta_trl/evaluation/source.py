@@ -79,7 +79,9 @@ class ModelSource:
 
     def processor(self) -> Any:
         """As TRL loads it: of a model that reads images, too, its processor, of others the tokenizer."""
-        return AutoProcessor.from_pretrained(self.model_name_or_path, padding_side="left", **self.hub_options)
+        found = AutoProcessor.from_pretrained(self.model_name_or_path, padding_side="left", **self.hub_options)
+        check_tokenizer(found, self.model_name_or_path)
+        return found
 
     def model(self) -> PreTrainedModel:
         """

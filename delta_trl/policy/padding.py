@@ -53,12 +53,13 @@ class WithoutPadding:
     def __call__(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor, **options) -> Any:
         valid = attention_mask.bool()  # (b, P + T)
         lengths = valid.sum(dim=1)
-        longest = int(lengths.max())
+        row_lengths = lengths.tolist()
         if self.packed:
-            kept = valid.new_ones(1, int(lengths.sum()))
+            kept = valid.new_ones(1, sum(row_lengths))
             mask = kept[None, None]  # of four dimensions: handed on to attention as it is
-            options["row_lengths"] = lengths.tolist()
+            options["row_lengths"] = row_lengths
         else:
+            longest = max(row_lengths)
             # a GPU prepares kernels for each new width: there are sixteen from one power of two to the next
             step = 2 ** max(0, longest.bit_length() - 5)
             width = min(valid.size(1), -(-longest // step) * step)

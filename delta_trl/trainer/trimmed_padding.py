@@ -63,8 +63,9 @@ class TrimmedPadding(GRPOTrainer):
             order = torch.arange(len(input_ids))
             if batch_size is not None and len(order) == len(self._row_order):  # the rollout batch
                 # the largest micro-batch comes first: it shows how much memory they take
+                lengths = attention_mask.sum(dim=1).cpu()
                 together = self._row_order.split(batch_size)
-                order = torch.cat(sorted(together, key=lambda rows: -int(attention_mask[rows].sum())))
+                order = torch.cat(sorted(together, key=lambda rows: -int(lengths[rows].sum())))
             self._running = WithoutPadding(model, self._packed, order.tolist())
             try:
                 *scored, aux_loss = score(

@@ -4,11 +4,10 @@ Measures what token credit costs: DeltaGRPOTrainer and GRPOTrainer take turns in
 Generation is replaced by fixed random completions. The rest of a step is scoring, rewards, coefficients and
 optimisation. Models have random weights. The lengths of all rollout batches come twice, and the second time counts: a
 GPU prepares kernels for each new shape. Reports medians over all timed rollout batches, with quartiles, and the median
-of the first time, when the trainer also warms up. On a machine
-without a GPU, seconds are processor time, and all variants compute log-probs of completions alone, which GRPOTrainer
-does by itself on a GPU only. Memory is the peak during training: the resident set, with a GPU the allocated memory.
-Ratios are those of the policy to the one that was scored, before any update: of all tokens, the share outside .9 to
-1.1 and the largest absolute log-ratio.
+of the first time, when the trainer also warms up. On a machine without a GPU, seconds are processor time, and all
+variants compute log-probs of completions alone, which GRPOTrainer does by itself on a GPU only. Memory is the peak
+during training: the resident set, with a GPU the allocated memory. Ratios are those of the policy to the one that was
+scored, before any update: of all tokens, the share outside .9 to 1.1 and the largest absolute log-ratio.
 
     python -m scripts.benchmarks.overhead --model 5m --repetitions 5 --output outputs/overhead_5m.json
     python -m scripts.benchmarks.overhead --lengths lognormal --tokens 512 --micro-batch 2 --variants grpo none delta
@@ -249,9 +248,7 @@ def visit(setup: Setup, variant: str, mode: str) -> dict:
             result["first"], result["seconds"] = seconds[: setup.rollouts], seconds[setup.rollouts :]
             result["tokens"] = [sum(setup.draw_lengths(seed)) for seed in range(setup.rollouts)]
             if steps.log_ratios:
-                ratios = torch.cat(steps.log_ratios)
-                outside = ((ratios.exp() - 1).abs() > 0.1).float().mean().item()
-                result["ratios"] = {"outside": outside, "largest_log": ratios.abs().max().item()}
+                result["ratios"] = spread_of_ratios(torch.cat(steps.log_ratios))
             for name in ("seconds", "extra_forward_passes"):
                 logged = [entry[f"credit/{name}"] for entry in trainer.state.log_history if f"credit/{name}" in entry]
                 result[f"credit/{name}"] = logged[setup.rollouts :]
@@ -261,6 +258,12 @@ def visit(setup: Setup, variant: str, mode: str) -> dict:
             gc.collect()
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
+
+
+def spread_of_ratios(log_ratios: torch.Tensor) -> dict[str, float]:
+    """Of the log-ratios (N,) of all tokens."""
+    outside = ((log_ratios.exp() - 1).abs() > 0.1).float().mean().item()
+    return {"outside": outside, "largest_log": log_ratios.abs().max().item()}
 
 
 def summarize(runs: list[dict]) -> dict:
@@ -281,17 +284,8 @@ def summarize(runs: list[dict]) -> dict:
 
 def table(results: dict) -> str:
     """Of results by mode or case, then by variant."""
-    columns = [
-        "",
-        "variant",
-        "s per rollout batch",
-        "quartiles",
-        "× GRPO",
-        "the first time",
-        "tokens/s",
-        "coefficients, s",
-    ]
-    columns += ["extra passes", "peak MB", "ratios outside .9 to 1.1", "largest log-ratio"]
+    columns = ["", "variant", "s per rollout batch", "quartiles", "× GRPO", "the first time", "tokens/s"]
+    columns += ["coefficients, s", "extra passes", "peak MB", "ratios outside .9 to 1.1", "largest log-ratio"]
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for case, variants in results.items():
         base = variants["grpo"]["seconds"]["median"] if "grpo" in variants else float("nan")

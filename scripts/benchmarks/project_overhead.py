@@ -2,10 +2,8 @@
 What a step would take on large models: a projection by arithmetic, not a measurement.
 
 One rollout batch of the paper (128 prompts × 16 responses) on 8 GPUs, every GPU with an eighth of the responses, whose
-lengths are log-normal. A micro-batch is as wide as its longest row, so the cost depends on padded lengths, not on the
-mean length: TRL pads all rows of a process to the longest one; `trim_padding` pads those of a micro-batch, which holds
-rows of similar length; padding-free would run no padding at all. Times are of one GPU, without generation and
-communication:
+lengths are log-normal. TRL pads all rows of a process to the longest one; packed rows have no padding. Times are of
+one GPU, without generation and communication:
 
     forward         2 P + 2 T·A FLOPs per token     P parameters without the input embedding; attention over T/2 tokens
     step            a forward for old log-probabilities, and training: 3 forwards, 4 with gradient checkpointing
@@ -31,17 +29,6 @@ SHAPES = {
 }
 
 
-def widths(lengths: torch.Tensor, steps: int, micro_batch: int) -> dict[str, torch.Tensor]:
-    """The width at which every row is run, the rows of one optimiser step after the other."""
-    of_steps = [part.sort(descending=True).values for part in lengths.chunk(steps)]
-    trimmed = [piece.max().expand(len(piece)) for part in of_steps for piece in part.split(micro_batch)]
-    return {
-        "TRL": lengths.max().expand(len(lengths)),
-        "trimmed": torch.cat(trimmed),
-        "padding-free": lengths,
-    }
-
-
 def forward_flops(shape: tuple[int, ...], width: torch.Tensor) -> float:
     """FLOPs of a forward over rows of these widths, by the formula above."""
     d, layers, intermediate, heads, kv_heads, head_dim, vocabulary = shape
@@ -56,7 +43,6 @@ def main():
     parser.add_argument("--spread", type=float, default=1.0, help="standard deviation of the lengths' logarithm")
     parser.add_argument("--longest", type=int, default=20480, help="where responses are cut off")
     parser.add_argument("--prompt", type=int, default=200, help="tokens of a prompt")
-    parser.add_argument("--micro-batch", type=int, default=2, help="responses")
     parser.add_argument("--tflops", type=float, default=989, help="of one GPU in bfloat16; an H100 SXM's by default")
     parser.add_argument("--utilisation", type=float, default=0.4, help="share of these FLOPs that is reached")
     parser.add_argument("--memory-bandwidth", type=float, default=3.35, help="TB/s")
@@ -67,7 +53,7 @@ def main():
     lengths = args.median * (args.spread * torch.randn(PROMPTS * RESPONSES // GPUS, generator=generator)).exp()
     lengths = lengths.clamp(max=args.longest)
     N = int(lengths.sum())
-    ways = widths(lengths, steps=4, micro_batch=args.micro_batch)
+    ways = {"TRL": lengths.max().expand(len(lengths)), "packed": lengths}  # the width at which every row is run
     print(
         f"{len(lengths)} responses and {N:,} tokens per GPU, mean {lengths.mean():,.0f}, longest {lengths.max():,.0f};"
     )
@@ -79,10 +65,10 @@ def main():
     for name, shape in SHAPES.items():
         rate = args.tflops * 1e12 * args.utilisation
         seconds = {way: forward_flops(shape, width + args.prompt) / rate for way, width in ways.items()}
-        step, size = 5 * seconds["trimmed"], N * shape[0] * 2
+        step, size = 5 * seconds["packed"], N * shape[0] * 2
         device = 2 * (K + 1) * size / (args.memory_bandwidth * 1e12)
         cpu = 2 * (K + 1) * size / (args.pcie * 1e9)
-        extra = [device, cpu, (K + 2) * seconds["trimmed"], (2 * 4 + 4) * seconds["trimmed"]]
+        extra = [device, cpu, (K + 2) * seconds["packed"], (2 * 4 + 4) * seconds["packed"]]
         cells = [f"{5 * value:.0f} s ({value / seconds['TRL']:.2f})" for value in seconds.values()]
         cells += [f"{size / 1e9:.1f} GB"]
         cells += [f"{value:.{0 if value > 10 else 2}f} s ({value / step:.1%})" for value in extra]

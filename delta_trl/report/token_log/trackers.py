@@ -14,7 +14,8 @@ def track(rows: list[dict], step: int, trainer) -> None:
     """Send the recorded completions of a rollout batch to W&B and Trackio, as far as they are in use."""
     trackers, entry = trainer.args.report_to, {"train/global_step": step}
     if "wandb" in trackers and (wandb := import_module("wandb")).run is not None:
-        table = pd.DataFrame([{"step": step, **_summary(row)} for row in rows])
+        texts = ("prompt", "completion")
+        table = pd.DataFrame([{"step": step, **{name: row[name] for name in texts}, **_summary(row)} for row in rows])
         wandb.log({"token_credit": wandb.Table(dataframe=table), **entry})
     if "trackio" in trackers:
         trackio = import_module("trackio")
@@ -28,11 +29,11 @@ def _messages(row: dict) -> list[dict]:
 
 
 def _summary(row: dict) -> dict:
-    """A completion with the tokens of the highest and the lowest coefficients."""
+    """A completion's numbers, and its tokens of the highest and the lowest coefficients."""
     ranked = sorted(zip(row["coefficients"], row["tokens"], strict=True), key=lambda pair: -pair[0])
     listed = [f"{text!r} {coefficient:.2f}" for coefficient, text in ranked]
     return {
-        **{name: row[name] for name in ("prompt", "completion", "reward", "advantage")},
+        **{name: row[name] for name in ("reward", "advantage")},
         "mean_token_coefficient": sum(row["coefficients"]) / max(len(row["coefficients"]), 1),
         "highest": ", ".join(listed[:EXTREMES]),
         "lowest": ", ".join(listed[::-1][:EXTREMES]),

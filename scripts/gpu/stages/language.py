@@ -40,15 +40,16 @@ def run(stage: Stage) -> None:
     wanted = [(arm, seed) for seed in range(size["seeds"]) for arm in ARMS if (arm, seed) not in done]
     pool = ProcessPoolExecutor(len(ARMS), mp_context=get_context("spawn"))
     try:
-        futures = [pool.submit(train, size, arm, seed) for arm, seed in wanted]
+        futures = {pool.submit(train, size, arm, seed): f"{arm}, seed {seed}" for arm, seed in wanted}
         for future in as_completed(futures, timeout=max(1.0, stage.left())):
             row = future.result()
             rows.append({name: row[name] for name in (*KEPT, "accuracy_before", "accuracy_after")})
             sum_up(stage)
             stage.save()
     except TimeoutError:
-        ended = {(row["variant"], row["seed"]) for row in rows}
-        stage.left_out += [f"{arm}, seed {seed}: no time was left" for arm, seed in wanted if (arm, seed) not in ended]
+        for future, name in futures.items():
+            if not future.done():
+                stage.leave_out(f"{name}: no time was left")
     finally:
         for process in list(pool._processes.values()):
             process.kill()

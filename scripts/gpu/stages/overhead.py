@@ -28,7 +28,7 @@ from .stage import Stage
 REAL = Setup("0.6b", completions=64, micro_batch=8, tokens=2048, lengths="lognormal")  # TRL loads models in float32
 TINY = Setup("tiny", completions=16, micro_batch=4, tokens=16, lengths="lognormal", rollouts=1)
 BFLOAT16, FEW = replace(REAL, dtype="bfloat16"), ("grpo", "delta")
-OTHERS = tuple(name for name in VARIANTS if name != "delta")
+OTHERS = tuple(name for name in VARIANTS if name not in ("none", "delta"))
 CASES = {  # by whether it is a dry run: setup, mode and variants
     False: {
         "0.6B": (REAL, "misaligned", (*FEW, "none")),

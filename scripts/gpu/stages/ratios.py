@@ -17,7 +17,7 @@ from trl import GRPOTrainer
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 
-from ...benchmarks.overhead import StepClock
+from ...benchmarks.overhead import StepClock, spread_of_ratios
 from ...studies.start_models import folder_of
 from ...studies.tasks import TASKS, language, make_problems
 from .stage import Stage
@@ -92,9 +92,4 @@ def measure(cls: type[GRPOTrainer], dtype: torch.dtype, prompts: list, model: st
     ratios = torch.cat(steps.log_ratios)
     del trainer, steps
     gc.collect()
-    return {
-        "tokens": len(ratios),
-        "exact": (ratios == 0).float().mean().item(),
-        "outside": ((ratios.exp() - 1).abs() > 0.1).float().mean().item(),
-        "largest_log": ratios.abs().max().item(),
-    }
+    return {"tokens": len(ratios), "exact": (ratios == 0).float().mean().item(), **spread_of_ratios(ratios)}
