@@ -24,28 +24,25 @@ LAYERS_OF_CREDIT = (
     *("hidden_states", "products", "options", "distributed"),
 )
 KNOW_NOTHING_OF_TRL = ("credit", "sandbox", "data", "report")
-FOR_ANY_TRAINER = (
-    *("trimmed_padding", "checkpoints", "reward_checks", "model_card", "fsdp_precision"),
-    *("dynamic_sampling", "finite_updates"),
-)
+FOR_ANY_TRAINER = (*("trimmed_padding", "checkpoints", "dynamic_sampling", "finite_updates"),)
 SCRIPTS = ("gpu", "build", "endurance", "studies", "benchmarks")
 # Lines of Python that each room may have, and `raise` statements of the package. CONTRIBUTING.md says what raising one
 # takes; whoever deletes lowers it.
 BUDGET = {
     "arguments": 185,
-    "audit": 650,
-    "cli": 70,
+    "audit": 649,
+    "cli": 65,
     "commands": 630,
-    "credit": 2190,
+    "credit": 2263,
     "data": 481,
-    "evaluation": 780,
-    "files": 80,
-    "policy": 780,
+    "evaluation": 778,
+    "files": 74,
+    "policy": 695,
     "report": 1010,
     "rewards": 2220,
     "sandbox": 2814,
-    "trainer": 1845,
-    "version": 10,
+    "trainer": 1760,
+    "version": 1,
 }
 RAISES = 212
 
@@ -147,13 +144,12 @@ def test_the_corpus_imports_no_test():
     assert {module[:2] for module in tests} <= {("tests", "corpus")}
 
 
-def test_the_trainer_is_token_credit_alone():
-    """Whatever serves any `GRPOTrainer` is a class of its own, which knows neither token credit nor another one."""
+def test_classes_for_any_trainer_know_no_other():
+    """Each is tested on a plain `GRPOTrainer`, and `trainer.py` overrides no more of TRL than what stands here."""
     for name in FOR_ANY_TRAINER:
         path = ROOT / "delta_trl" / "trainer" / f"{name}.py"
         known = {module[2] for module in imported(path) if module[:2] == ("delta_trl", "trainer")}
-        assert not known & {*FOR_ANY_TRAINER, "trainer", "config", "credit_rule", "rollout_policy"}, name
-        assert ("delta_trl", "credit") not in {module[:2] for module in imported(path)}, name
+        assert not known & {*FOR_ANY_TRAINER, "trainer", "config", "credit_rule"}, name
     rollouts = [path.stem for path in files("delta_trl") if "def _generate_and_score_completions(" in path.read_text()]
     assert sorted(rollouts) == ["dynamic_sampling", "trainer", "trimmed_padding"], "one flow, three overrides"
     [trainer] = (
@@ -166,5 +162,6 @@ def test_the_trainer_is_token_credit_alone():
         for method in trainer.body
         if isinstance(method, ast.FunctionDef) and f"super().{method.name}" in ast.unparse(method)
     }
-    of_trl = {"_generate_and_score_completions", "_get_per_token_logps_and_entropies"}
-    assert overrides == {*of_trl, "__init__", "settings"}
+    of_trl = {"_generate_and_score_completions", "_get_per_token_logps_and_entropies", "_calculate_rewards"}
+    of_trl |= {"_compute_loss"}
+    assert overrides == {*of_trl, "create_accelerator_and_postprocess", "create_model_card", "__init__", "settings"}

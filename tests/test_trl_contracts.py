@@ -180,7 +180,7 @@ def test_groups_without_contrast_have_an_advantage_of_rounding(grpo, rollout):
 
 
 def test_the_reference_is_sharded_after_the_accelerator_is_made():
-    """`FSDPPrecision` sets the precision that both models are sharded with."""
+    """`DeltaGRPOTrainer` sets the precision that both models are sharded with."""
     construct = inspect.getsource(GRPOTrainer.__init__)
     assert -1 < construct.index("super().__init__(") < construct.index("prepare_fsdp(")
     assert "self.create_accelerator_and_postprocess()" in inspect.getsource(Trainer.__init__)

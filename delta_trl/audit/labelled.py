@@ -21,7 +21,7 @@ from ..arguments.lookup import nearest
 from ..data.completions import check_completion
 from ..data.loading import LOCAL_FORMATS, load
 from ..evaluation.benchmarks import BOXED
-from ..policy.checks import check_ids, context_length, doubts
+from ..policy.checks import check_ids, context_length
 from ..policy.prompts import prompt_ids
 
 
@@ -218,9 +218,8 @@ def rollout_batches(
             left_out[f"completions: {reason}"] += 1
             continue
         ids, what = row["prompt_ids"] + row["token_ids"], f"{name}: a completion"
-        check_ids(ids, config, what)
-        for doubt in doubts(ids, tokenizer, config, what):
-            raise ValueError(doubt)
+        for problem in check_ids(ids, tokenizer, config, what):
+            raise ValueError(problem)
         prompts.setdefault(json.dumps(one.prompt), []).append(row)
     groups = list(prompts.values())
     if data.siblings:

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from ..data.loading import LOCAL_FORMATS
 from ..trainer import checks
 from ..trainer.config import DeltaGRPOConfig
 from ..trainer.credit_rule import choose_rule
-from ..trainer.rollouts import optimiser_steps_per_rollout, refuse_too_few_rows
 from .dataset import evaluation_source, load_prepared
 from .model import model_source
 from .recipe import RunArguments, UsageError, get_rewards, parse_recipe
@@ -89,7 +89,7 @@ def check(run_args: RunArguments, args: DeltaGRPOConfig, model_args: ModelConfig
             warnings += check_golds(datasets[title], rewards, of.dataset_name)
     if "train_dataset" in datasets:
         rows = len(datasets["train_dataset"])
-        refuse_too_few_rows(args, rows)
+        checks.refuse_too_few_rows(args, rows)
     elif run_args.conversational:  # whether the tokenizer has a chat template can be told without the data
         datasets["train_dataset"] = Dataset.from_dict({"prompt": [[{"role": "user", "content": "a question"}]]})
     if config:
@@ -99,7 +99,8 @@ def check(run_args: RunArguments, args: DeltaGRPOConfig, model_args: ModelConfig
 
 def describe(args: DeltaGRPOConfig, config: Any = None, rows: int | None = None) -> dict[str, str]:
     """The plan in numbers. `config` is the model's, for the memory of hidden states; `rows` those to train on."""
-    steps = optimiser_steps_per_rollout(args)  # below 1 if a step takes several rollout batches
+    # below 1 if a step takes several rollout batches
+    steps = Fraction(args.steps_per_generation * args.num_iterations, args.gradient_accumulation_steps)
     completions, longest = args.generation_batch_size, args.max_completion_length
     prompts = completions // args.num_generations
     per_step = args.per_device_train_batch_size * args.world_size * args.gradient_accumulation_steps

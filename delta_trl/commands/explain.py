@@ -11,7 +11,7 @@ from ..arguments.parser import documented, parse
 from ..credit import checked_credit, make_rule
 from ..data.completions import read_completions
 from ..evaluation.arguments import ModelArguments
-from ..policy.checks import check_ids, doubts, refuse_chats_without_template
+from ..policy.checks import check_ids, refuse_chats_without_template
 from ..policy.prompts import prompt_ids
 from ..policy.standalone import add_advantages, given_tokens
 from ..policy.texts import TokenTexts
@@ -120,7 +120,7 @@ def tokenize(row: dict, tokenizer: PreTrainedTokenizerBase, config: PretrainedCo
     if not isinstance(row["prompt"], str):
         row["prompt"] = tokenizer.apply_chat_template(row["prompt"], tokenize=False, add_generation_prompt=True)
     row["token_ids"] = tokenizer(row["completion"], add_special_tokens=False).input_ids
-    for name, ids in (("the prompt", row["prompt_ids"]), ("the completion", row["token_ids"])):
-        check_ids(ids, config, name)
-    for doubt in doubts(row["prompt_ids"] + row["token_ids"], tokenizer, config, "it"):
-        raise ValueError(doubt)
+    prompt, completion = row["prompt_ids"], row["token_ids"]
+    for name, ids in (("the prompt", prompt), ("the completion", completion), ("it", prompt + completion)):
+        for problem in check_ids(ids, tokenizer, config, name):
+            raise ValueError(problem)

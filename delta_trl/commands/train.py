@@ -6,9 +6,8 @@ from pathlib import Path
 
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
-from ..trainer.checks import check_model, named, refuse_missing_targets
+from ..trainer.checks import check_model, named, refuse_missing_targets, refuse_too_few_rows
 from ..trainer.config import DeltaGRPOConfig
-from ..trainer.rollouts import refuse_too_few_rows
 from ..trainer.trainer import DeltaGRPOTrainer
 from .dataset import evaluation_source, load_prepared
 from .folder import resume_from

@@ -45,19 +45,23 @@ class LMHead:
             weight, bias = weight.full_tensor(), None if bias is None else bias.full_tensor()
         return cls(weight, bias, temperature, scale, getattr(config, "final_logit_softcapping", None))
 
-    def logits(self, hidden: torch.Tensor, rows: slice = slice(None)) -> tuple[torch.Tensor, torch.Tensor]:
+    def logits(
+        self, hidden: torch.Tensor, rows: slice = slice(None), out: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """
         Logits (n, V') of a range of the vocabulary, and their derivative with respect to W h. Computed in float32
-        (float64 for float64 `hidden`) from the exact values of states and weights of lower precision.
+        (float64 for float64 `hidden`) from the exact values of states and weights of lower precision. `out` (n, V') is
+        overwritten with the logits.
         """
-        raw = self.scale * matmul_rows(hidden, self.weight[rows])  # (n, V')
+        raw = matmul_rows(hidden, self.weight[rows], out)  # (n, V')
         if self.bias is not None:
-            raw += self.scale * self.bias[rows].to(raw.dtype)
+            raw += self.bias[rows]
         factor = self.scale / self.temperature
         if self.softcap is None:
-            return raw / self.temperature, raw.new_tensor(factor)
-        squashed = torch.tanh(raw / self.softcap)
-        return self.softcap * squashed / self.temperature, factor * (1 - squashed**2)
+            return raw.mul_(factor), raw.new_tensor(factor)
+        squashed = raw.mul_(self.scale / self.softcap).tanh_()
+        slope = factor * (1 - squashed**2)
+        return squashed.mul_(self.softcap / self.temperature), slope
 
     def check(self, hidden: torch.Tensor, tokens: torch.Tensor, log_probs: torch.Tensor) -> None:
         """Raise `ValueError` if this head does not reproduce the model's `log_probs` (N,) on a few of the tokens."""

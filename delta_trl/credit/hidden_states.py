@@ -1,43 +1,105 @@
-"""The final hidden states of a rollout batch's tokens, read block by block from the device's or from main memory."""
+"""
+The final hidden states of a rollout batch's tokens: kept in blocks in the device's or in main memory until the
+coefficients are computed, written in any order, read block by block.
+"""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
 
+BLOCK_BYTES = 2**28  # a power of two, because pinned memory is rounded up to one
+
+
 class HiddenStates:
     """
-    Hidden states of N tokens, kept in blocks.
+    Hidden states (N, d) of N tokens, in blocks. Copies between a device and main memory run while the device computes
+    on.
 
     Args:
         blocks (`list[torch.Tensor]`): Blocks of shape `(n_i, d)`, N rows in all.
-        device (`torch.device`, *optional*): The device to read them to. Defaults to that of the first block.
+        device (`torch.device`, *optional*): Where they are read to. Defaults to that of the first block.
         staged (`bool`, *optional*, defaults to `False`):
-            Whether blocks are copied to `device` when they are read. While one block is in use, the next is copied,
-            into the other one of two buffers.
+            Whether the blocks are in main memory, and are copied to `device` when they are read. While one block is in
+            use, the next is copied, into the other one of two buffers.
     """
 
     def __init__(self, blocks: list[torch.Tensor], device: torch.device | None = None, staged: bool = False):
         self.blocks = blocks
         self.device = device or blocks[0].device
         self.staged = staged
-        self.shape = (sum(len(block) for block in blocks), blocks[0].size(1))
         self.dtype = blocks[0].dtype
+        self._module = torch.get_device_module(self.device)
+        # only where there are copies: not every device has streams
+        self._stream: Any = self._module.Stream(self.device) if staged else None
+        self._copied: Any = self._module.Event() if staged else None
+        self._copying: torch.Tensor | None = None  # to main memory; must live until that is done
+
+    @classmethod
+    def empty(
+        cls, n_tokens: int, dim: int, dtype: torch.dtype, device: torch.device, staged: bool = False
+    ) -> "HiddenStates":
+        """Memory for states that `write` fills; pinned if it is main memory of a machine with a GPU."""
+        per_block = max(1, BLOCK_BYTES // (dim * dtype.itemsize))
+        sizes = [min(per_block, n_tokens - start) for start in range(0, n_tokens, per_block)] or [0]
+        where = torch.device("cpu") if staged else device
+        pinned = staged and device.type == "cuda"
+        blocks = [torch.empty(n, dim, dtype=dtype, device=where, pin_memory=pinned) for n in sizes]
+        return cls(blocks, device, staged)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return sum(map(len, self.blocks)), self.blocks[0].size(1)
+
+    def write(self, states: torch.Tensor, ranges: list[tuple[int, int]]) -> None:
+        """Store `states` (n, d) of the tokens in `ranges`, pairs of a first number and an end."""
+        self._wait()
+        copies, begin = [], 0
+        parts = states.split([last - first for first, last in ranges])  # raises if they are not as many
+        for block in self.blocks:
+            for (first, last), part in zip(ranges, parts, strict=True):
+                low, high = max(first, begin), min(last, begin + len(block))
+                if low < high:
+                    copies.append((block[low - begin : high - begin], part[low - first : high - first]))
+            begin += len(block)
+        if not self.staged:
+            for target, source in copies:
+                target.copy_(source)
+            return
+        self._stream.wait_stream(self._module.current_stream(self.device))
+        with self._module.stream(self._stream):
+            for target, source in copies:
+                target.copy_(source, non_blocking=True)
+        self._copied.record(self._stream)
+        self._copying = states
+
+    def _wait(self) -> None:
+        if self._copying is not None:
+            self._copied.synchronize()
+            self._copying = None
+
+    def keep_only(self, wanted: torch.Tensor) -> None:
+        """Keep the states in `wanted` (N,) only; block by block, so that there are never two copies of all."""
+        self._wait()
+        for i, part in enumerate(wanted.split([len(block) for block in self.blocks])):
+            self.blocks[i] = self.blocks[i][part.to(self.blocks[i].device)]
 
     def chunks(self) -> Iterator[tuple[slice, torch.Tensor]]:
         """
         Yield chunks: which of the N tokens, and their states (n, d) on `device`. The next chunk may overwrite the
         memory of this one.
         """
+        self._wait()
         start = 0
         for states in self._copies() if self.staged else self.blocks:
             yield slice(start, start + len(states)), states
             start += len(states)
 
     def _copies(self) -> Iterator[torch.Tensor]:  # (n_i, d) each
-        module = torch.get_device_module(self.device)
-        compute, transfer = module.current_stream(self.device), module.Stream(self.device)
-        rows = max(len(block) for block in self.blocks)
+        module, transfer = self._module, self._stream
+        compute = module.current_stream(self.device)
+        rows = max(map(len, self.blocks))
         buffers = [self.blocks[0].new_empty(rows, self.shape[1], device=self.device) for _ in self.blocks[:2]]
         transfer.wait_stream(compute)
         copied = [module.Event() for _ in buffers]

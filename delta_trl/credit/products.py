@@ -32,13 +32,13 @@ def combine_rows(weights: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
     return total[0] if weights.ndim == 1 else total
 
 
-def matmul_rows(states: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """states @ weightᵀ for `states` (n, d) and `weight` (m, d), in float32 or float64; shape (n, m)."""
+def matmul_rows(states: torch.Tensor, weight: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    """states @ weightᵀ for `states` (n, d) and `weight` (m, d), in float32 or float64; shape (n, m), as `out`."""
     dtype = torch.float64 if states.dtype == torch.float64 else torch.float32
     with torch.autocast(states.device.type, enabled=False):
         if states.dtype == weight.dtype and _multiplies_as_it_is(states):
-            return torch.mm(states, weight.T, out_dtype=torch.float32)
-        return states.to(dtype) @ weight.to(dtype).T
+            return torch.mm(states, weight.T, out_dtype=torch.float32, out=out)
+        return torch.mm(states.to(dtype), weight.to(dtype).T, out=out)
 
 
 def _multiplies_as_it_is(states: torch.Tensor) -> bool:

@@ -1,6 +1,6 @@
 """Checks of a causal language model, its tokenizer and the texts that it reads. Every command makes them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from transformers import ProcessorMixin
@@ -10,8 +10,6 @@ from .prompts import prompt_ids
 
 UNKNOWN = 0.1  # share of a prompt's tokens that may be unknown to the tokenizer without a word
 MEASURED = 1000  # prompts of a dataset, its first ones
-# Kinds of models with a table of positions: beyond it, they fail. Others go on, at worse quality
-POSITION_TABLES = ("gpt2", "openai-gpt", "gpt_neo", "gpt_bigcode", "opt", "biogpt")
 
 
 def check_tokenizer(tokenizer: Any, name: str) -> None:
@@ -49,7 +47,7 @@ def refuse_chats_without_template(prompts: Sequence, tokenizer: Any, name: str, 
 
 
 def check_prompts(
-    prompts: Sequence, tokenizer: Any, config: Any, completion: int, name: str, template: dict | None = None
+    prompts: Sequence, tokenizer: Any, config: Any, completion: int | None, name: str, template: dict | None = None
 ) -> list[str]:
     """
     Check that a model can read prompts: the first, and the longest in characters of the first `MEASURED`.
@@ -58,7 +56,7 @@ def check_prompts(
         prompts (`Sequence`): All texts, or all chats.
         tokenizer (`PreTrainedTokenizerBase` or `ProcessorMixin`): The model's. A processor's prompts are not read.
         config (`PretrainedConfig`): The model's.
-        completion (`int`): The longest completion, in tokens.
+        completion (`int` or `None`): The longest completion, in tokens; `None` without a limit.
         name (`str`): What the prompts are called in messages.
         template (`dict`, *optional*): Arguments of the chat template.
 
@@ -82,8 +80,7 @@ def check_prompts(
             (ids,) = prompt_ids(tokenizer, [prompts[row]], template)
         except Exception as error:  # of the tokenizers library, which has no other type
             raise ValueError(f"{what} cannot be tokenised: {error}. Does the tokenizer know its words?") from error
-        check_ids(ids, config, what, completion)
-        warnings += doubts(ids, tokenizer, config, what, completion)
+        warnings += check_ids(ids, tokenizer, config, what, completion)
     return warnings
 
 
@@ -102,8 +99,11 @@ def _refuse_lost_question(chat: list[dict], tokenizer: Any, name: str, template:
             )
 
 
-def check_ids(ids: list[int], config: Any, what: str, completion: int = 0) -> None:
-    """Raise `ValueError` for what a model fails on: no tokens, or some beyond its vocabulary or table of positions."""
+def check_ids(ids: list[int], tokenizer: Any, config: Any, what: str, completion: int | None = 0) -> list[str]:
+    """
+    Raise `ValueError` for no tokens, or some beyond the model's vocabulary. Warn of many that the tokenizer does not
+    know, and of more than the model has positions, with `completion` more to come.
+    """
     config = config.get_text_config()
     if not ids:
         raise ValueError(f"{what} has no token.")
@@ -112,28 +112,15 @@ def check_ids(ids: list[int], config: Any, what: str, completion: int = 0) -> No
             f"{what} has a token beyond the vocabulary, {config.vocab_size:,}. Does the tokenizer saved there belong "
             "to the model?"
         )
-    problem = _too_long(ids, config, what, completion)
-    if problem and config.model_type in POSITION_TABLES:
-        raise ValueError(problem)
-
-
-def doubts(ids: list[int], tokenizer: Any, config: Any, what: str, completion: int = 0) -> Iterator[str]:
-    """Why a model may fail on tokens and `completion` more, or make little of them."""
-    unknown = ids.count(tokenizer.unk_token_id)
+    warnings, unknown, limit, completion = [], tokenizer.unk_token_id, context_length(config), completion or 0
     # some tokenizers begin or end a text with the same token
-    if unknown > UNKNOWN * len(ids) and tokenizer.unk_token_id not in (tokenizer.bos_token_id, tokenizer.eos_token_id):
-        yield (
-            f"{what} has {unknown:,} tokens of {len(ids):,} that the tokenizer of {tokenizer.name_or_path!r} does not "
-            f"know ({tokenizer.unk_token}). Use data that it was made for."
+    if ids.count(unknown) > UNKNOWN * len(ids) and unknown not in (tokenizer.bos_token_id, tokenizer.eos_token_id):
+        warnings.append(
+            f"{what} has {ids.count(unknown):,} tokens of {len(ids):,} that the tokenizer of "
+            f"{tokenizer.name_or_path!r} does not know ({tokenizer.unk_token}). Use data that it was made for."
         )
-    if problem := _too_long(ids, config, what, completion):
-        yield problem
-
-
-def _too_long(ids: list[int], config: Any, what: str, completion: int | None) -> str | None:
-    limit, completion = context_length(config), completion or 0  # `None`: no limit of its own
-    if limit is None or len(ids) + completion <= limit:
-        return None
-    more = f", with max_completion_length={completion:,} more" if completion else ""
-    hint = " Lower it, or use shorter prompts (max_prompt_length in a recipe)." if completion else ""
-    return f"{what} has {len(ids):,} tokens{more}: the model has {limit:,} positions.{hint}"
+    if limit is not None and len(ids) + completion > limit:
+        more = f", with max_completion_length={completion:,} more" if completion else ""
+        hint = " Lower it, or use shorter prompts (max_prompt_length in a recipe)." if completion else ""
+        warnings.append(f"{what} has {len(ids):,} tokens{more}: the model has {limit:,} positions.{hint}")
+    return warnings

@@ -3,11 +3,25 @@
 from collections.abc import Callable
 
 import torch
+from accelerate.logging import get_logger
 from torch import nn
 
 from ..credit import HiddenStates
-from .cache import HiddenStateCache
 from .padding import Piece
+
+
+logger = get_logger(__name__)
+
+MARGIN = 0.1  # share of all device memory that "auto" leaves free
+
+
+def has_room(device: torch.device, n_bytes: int) -> bool:
+    """Whether a device keeps a tenth of its memory free beside so many bytes of hidden states."""
+    if device.type != "cuda":
+        return True
+    free, total = torch.cuda.mem_get_info(device)
+    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return n_bytes + MARGIN * total <= free
 
 
 class ScoringPass:
@@ -18,7 +32,9 @@ class ScoringPass:
     Args:
         backbone (`torch.nn.Module` or `None`):
             The module whose last hidden states enter the LM head; `None` to record no hidden states.
-        place (`str`): Where to keep hidden states, see [`HiddenStateCache`].
+        place (`str`):
+            Where to keep hidden states: on the `"device"`, in main memory (`"cpu"`, pinned), or by `"auto"` on the
+            device if it has room, else in main memory.
         piece (`Callable`):
             Returns the piece that is being scored, or `None` while all rows are scored in their order at full width.
 
@@ -30,7 +46,7 @@ class ScoringPass:
         self.log_probs: torch.Tensor | None = None
         self.entropies: torch.Tensor | None = None
         self._backbone, self._place, self._piece = backbone, place, piece
-        self._cache: HiddenStateCache | None = None
+        self._states: HiddenStates | None = None
         self._ends: list[int] = []  # where each row's tokens end among the tokens of all rows
         self._seen: set[int] = set()  # rows
 
@@ -42,12 +58,12 @@ class ScoringPass:
     @property
     def hidden(self) -> HiddenStates | None:
         """Hidden states row by row; `None` if none were recorded."""
-        return self._cache.states() if self._cache is not None and self.complete else None
+        return self._states if self.complete else None
 
     def keep_only(self, wanted: torch.Tensor) -> None:
         """Keep the hidden states of the tokens in `wanted` (N,) and free the memory of the others."""
-        if self._cache is not None:
-            self._cache.keep_only(wanted)
+        if self._states is not None:
+            self._states.keep_only(wanted)
 
     def record(self, score: Callable, tokens: torch.Tensor):
         """
@@ -87,13 +103,18 @@ class ScoringPass:
                 )
             self._seen.update(rows)
             states = predicting_states(states, scored)  # (n, d)
-            if self._cache is None:
-                # once, after the first and largest forward: what it takes is taken
-                dim, dtype = states.size(1), states.dtype
-                self._cache = HiddenStateCache(self._place, states.device, self._ends[-1], dim, dtype)
-            self._cache.write(states, [(self._ends[i - 1] if i else 0, self._ends[i]) for i in rows])
+            if self._states is None:  # once, after the first and largest forward: what it takes is taken
+                self._states = self._allocate(states)
+            self._states.write(states, [(self._ends[i - 1] if i else 0, self._ends[i]) for i in rows])
 
         return keep
+
+    def _allocate(self, states: torch.Tensor) -> HiddenStates:
+        n_tokens, dim, device = self._ends[-1], states.size(1), states.device
+        has_place = self._place != "auto" or has_room(device, n_tokens * dim * states.dtype.itemsize)
+        if not has_place:
+            logger.warning_once("hidden_state_cache='auto': the device has no room, main memory is used.")
+        return HiddenStates.empty(n_tokens, dim, states.dtype, device, staged=self._place == "cpu" or not has_place)
 
 
 def backbone_of(model: nn.Module) -> nn.Module:

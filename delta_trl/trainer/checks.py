@@ -21,7 +21,6 @@ from ..arguments.lookup import nearest
 from ..data.columns import check_golds
 from ..policy.checks import check_prompts, check_tokenizer
 from ..rewards.reasoning import warn_of_hidden_reasoning
-from .rollouts import refuse_too_few_rows
 from .scoring import overridden
 
 
@@ -158,6 +157,17 @@ def refuse_what_hides_states(args: GRPOConfig, is_fsdp_enabled: bool) -> None:
         raise ValueError(
             "Token credit that reads hidden states does not work with FSDP and torch_compile together: the compiled "
             "modules show their hidden states once, then never again. Turn torch_compile off."
+        )
+
+
+def refuse_too_few_rows(args: GRPOConfig, rows: int) -> None:
+    """Raise `ValueError` if the rows do not fill a single rollout batch: TRL drops incomplete ones."""
+    prompts = args.generation_batch_size // args.num_generations
+    if rows < prompts:
+        raise ValueError(
+            f"{rows:,} rows are too few: a rollout batch takes {prompts:,} prompts ({args.generation_batch_size:,} "
+            f"completions, num_generations={args.num_generations} of each), and an incomplete one is dropped, so that "
+            "nothing would be trained. Give more rows, or lower per_device_train_batch_size or steps_per_generation."
         )
 
 

@@ -83,6 +83,7 @@ class RuleState(TrainerCallback):
 
     def __init__(self, rule: TokenCredit, trainer: GRPOTrainer):
         self._rule, self._trainer = rule, trainer
+        trainer.add_callback(self)
 
     def on_train_begin(self, args, state, control, **kwargs):
         if state.global_step == 0:
@@ -150,3 +151,8 @@ def card_text(rule: TokenCredit) -> str:
     options = re.sub(r", \w+=None\b|\b\w+=None(, )?", "", repr(rule))  # options that are not set
     number = arxiv_of(rule)
     return f"`{options}`" + (f", see [arXiv {number}](https://arxiv.org/abs/{number})" if number else "")
+
+
+def card_section(rule: TokenCredit) -> str:
+    """What the model card says of a rule."""
+    return f"\n\n## Token credit\n\n{card_text(rule)}, with [delta_trl](https://github.com/delta-trl/delta-trl)\n"

@@ -1,19 +1,25 @@
 """
-What scoring calls of a trainer need: which arguments are no text, the model itself, its dtype, the contexts in which
-it scores.
+Scoring completions with a trainer's model: the model itself, its dtype, the contexts in which it scores, and the
+policy as a rule of token credit sees it, with its outputs for one rollout batch in few passes.
 """
 
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import takewhile
+from functools import partial
+from itertools import accumulate, takewhile
+from typing import Any
 
 import torch
 from accelerate.utils import is_peft_model
 from torch import nn
-from trl import GRPOTrainer
+from trl import GRPOConfig, GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer import utils as trl_utils
+
+from ..credit import LMHead, PolicyOutputs, Responses, Tokens
+from ..policy.recorder import ScoringPass
+from ..policy.texts import TokenTexts
 
 
 TEXT = (
@@ -73,3 +79,117 @@ def only_labels_in_lm_head(device: torch.device) -> Iterator[None]:
         yield
     finally:
         trl_utils._use_triton = before
+
+
+def trl_scores_rollouts(args: GRPOConfig) -> bool:
+    """Whether `GRPOTrainer` scores every rollout batch itself, for old log-probabilities."""
+    # the policy changes while the rollout batch is in use
+    policy_moves = args.gradient_accumulation_steps % (args.steps_per_generation * args.num_iterations) != 0
+    return policy_moves or (args.use_vllm and args.vllm_importance_sampling_correction)
+
+
+class RolloutPolicy:
+    """
+    The `policy` of a rollout batch's [`Tokens`]. Uses TRL's own scoring pass where TRL made one; makes further passes
+    with the trainer's scoring method.
+
+    Args:
+        trainer ([`DeltaGRPOTrainer`]): The trainer.
+        batch (`dict`): The rollout batch.
+        recorded (`ScoringPass`): TRL's own pass over the completions, if it was recorded.
+        inputs (`list[dict]`): The rows of the dataset, one for each completion.
+
+    Attributes:
+        forward_passes (`int`): Forward passes over the rollout batch beyond TRL's own.
+    """
+
+    def __init__(self, trainer: Any, batch: dict, recorded: ScoringPass, inputs: list[dict]):
+        self.model, self.dtype = causal_model(trainer), autocast_dtype(trainer)
+        self.micro_batch_size = trainer.args.per_device_train_batch_size
+        self.forward_passes = 0
+        self._trainer, self._batch, self._inputs = trainer, batch, inputs
+        # TRL's first scoring call was the policy's only if its log-probs are the batch's: it may also have been the
+        # reference model's, even on the same modules (PEFT with the adapter disabled).
+        old = batch.get("old_per_token_logps")
+        is_ours = recorded.complete and recorded.log_probs is not None and recorded.log_probs is old
+        self._pass: ScoringPass | None = recorded if is_ours else None
+        if is_ours:
+            self._leave_out_tools(recorded)
+
+    @property
+    def known(self) -> dict[str, torch.Tensor]:
+        """Outputs that need no further pass: `log_probs` and perhaps `entropies` (B, T)."""
+        if self._pass is not None:
+            return {"log_probs": self._pass.log_probs, "entropies": self._pass.entropies}
+        old = self._batch.get("old_per_token_logps")
+        return {} if old is None else {"log_probs": old}
+
+    def outputs(self, hidden: bool) -> PolicyOutputs:
+        if self._pass is None or (hidden and self._pass.hidden is None):
+            self._pass = self._score(hidden or self._trainer.token_credit.needs_hidden_states)
+        return PolicyOutputs(self._pass.log_probs, self._pass.entropies, self._pass.hidden if hidden else None)
+
+    def head(self) -> LMHead:
+        return LMHead.of(self.model, self._trainer.temperature)
+
+    def responses(self) -> Responses:
+        tokens, split = Tokens.of_batch(self._batch), TokenTexts(self._trainer._tokenizer).of_response
+        ids = [row[valid].tolist() for row, valid in zip(self._batch["completion_ids"], tokens.mask, strict=True)]
+        texts = list(map(split, ids))
+        prompts = [row["prompt"] for row in self._inputs]
+        completions: list = ["".join(filter(None, row)) for row in texts]
+        if not isinstance(prompts[0], str):
+            completions = [[{"role": "assistant", "content": text}] for text in completions]
+        columns = {name: [row[name] for row in self._inputs] for name in self._inputs[0] if name != "prompt"}
+        columns["turns"] = [turns_of(row, mask) for row, mask in zip(texts, tokens.mask, strict=True)]
+        return Responses(prompts, completions, ids, texts, {**columns, "trainer_state": self._trainer.state})
+
+    def log_probs_at(self, rows: torch.Tensor, length: int) -> torch.Tensor:
+        return self._scoring_call(rows)()[0][:, :length]
+
+    def _scoring_call(self, rows: torch.Tensor | slice = slice(None)) -> partial:
+        """The call of TRL's scoring method for some rows of the batch."""
+        trainer, batch = self._trainer, self._batch
+        ids, mask = (
+            torch.cat([batch[f"prompt_{name}"][rows], batch[f"completion_{name}"][rows]], dim=1)
+            for name in ("ids", "mask")
+        )
+        images = {name: batch[name] for name in MULTIMODAL if name in batch}
+        return partial(
+            trainer._get_per_token_logps_and_entropies,
+            trainer.model,
+            ids,
+            mask,
+            batch["completion_ids"].size(1),
+            batch_size=self.micro_batch_size,
+            **images,
+        )
+
+    def _score(self, hidden: bool) -> ScoringPass:
+        """Run and record one more pass over the rollout batch."""
+        self.forward_passes += 1
+        scoring = self._trainer.scoring_pass(hidden)
+        with rollout_scoring(self._trainer):
+            scoring.record(self._scoring_call(), self._batch["completion_mask"])
+        if not scoring.complete:
+            raise RuntimeError(
+                "The forward hook on the model's backbone did not see every row of the rollout batch. Hooks do not "
+                "fire on a module that torch.compile has already compiled: construct the trainer with the uncompiled "
+                "model (`torch_compile` in the training arguments is fine)."
+            )
+        self._leave_out_tools(scoring)
+        return scoring
+
+    def _leave_out_tools(self, recorded: ScoringPass) -> None:
+        """A pass scores all tokens of the completions, a tool's text included."""
+        if "tool_mask" in self._batch:
+            recorded.keep_only(self._batch["tool_mask"][self._batch["completion_mask"].bool()].bool())
+
+
+def turns_of(texts: list[str | None], mask: torch.Tensor) -> list[tuple[int, int]]:
+    """The policy's turns (start, end) in characters of a completion; `mask` (T,) leaves out a tool's text."""
+    ends = [0, *accumulate(len(text or "") for text in texts)]
+    places = mask.nonzero()[:, 0].tolist()
+    starts = [i for i in range(len(places)) if i == 0 or places[i] > places[i - 1] + 1]
+    bounds = zip(starts, [*starts[1:], len(places)], strict=False)
+    return [(ends[first], ends[last]) for first, last in bounds if ends[last] > ends[first]]

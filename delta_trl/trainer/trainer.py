@@ -3,13 +3,16 @@
 
 What happens to a rollout batch is all in `_generate_and_score_completions`: TRL generates, rewards and scores it; the
 rule of token credit weighs its tokens; the advantages become one for each token, (B, T), which TRL's loss takes as
-they are. Nothing is copied from TRL. The base classes do the rest. Each of them works on any `GRPOTrainer`.
+they are. Nothing is copied from TRL. The base classes work on any `GRPOTrainer`.
 """
 
+import dataclasses
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,19 +24,15 @@ from ..credit import Credit, TokenCredit, Tokens, checked_credit, coefficient_st
 from ..policy.prompts import stop_tokens
 from ..policy.recorder import ScoringPass, backbone_of
 from ..report.token_log.log import TokenLog
+from ..rewards.failures import explain_failures
 from .checkpoints import SafeCheckpoints
 from .checks import refuse_what_hides_states, warn_of_silent_mistakes
 from .config import CreditArguments, DeltaGRPOConfig
 from .contrast import stands_out, total_rewards
-from .credit_rule import PAPER, RuleState, arxiv_of, card_text, choose_rule, describe_rule
+from .credit_rule import PAPER, RuleState, arxiv_of, card_section, card_text, choose_rule, describe_rule
 from .dynamic_sampling import DynamicSampling
 from .finite_updates import FiniteUpdates
-from .fsdp_precision import FSDPPrecision
-from .micro_batch_credit import MicroBatchCredit
-from .model_card import CardWithMethod
-from .reward_checks import RewardChecks
-from .rollout_policy import RolloutPolicy, trl_scores_rollouts
-from .scoring import causal_model
+from .scoring import RolloutPolicy, causal_model, trl_scores_rollouts
 from .trimmed_padding import TrimmedPadding
 
 
@@ -41,13 +40,9 @@ logger = get_logger(__name__)
 
 
 class DeltaGRPOTrainer(
-    MicroBatchCredit,
     TrimmedPadding,
     FiniteUpdates,  # before a checkpoint is begun
     SafeCheckpoints,
-    RewardChecks,
-    CardWithMethod,
-    FSDPPrecision,
     DynamicSampling,  # last: the others see the groups that are trained, not the rounds
     GRPOTrainer,
 ):
@@ -109,7 +104,10 @@ class DeltaGRPOTrainer(
         self.dynamic_sampling = self.credit_args.dynamic_sampling
         self.dynamic_sampling_max_rounds = self.credit_args.dynamic_sampling_max_rounds
         self.token_credit = choose_rule(token_credit, args)
-        self._describe_on_card()
+        if arxiv_of(self.token_credit) != PAPER["id"]:
+            self._tag_names = [tag for tag in self._tag_names if tag != "delta"]
+            if self._paper is PAPER:  # a subclass may have its own
+                self._name, self._paper = GRPOTrainer._name, GRPOTrainer._paper
         super().__init__(model, reward_funcs, args, *other_args, **kwargs)
         # TRL cuts completions at these tokens only, and would train on the padding after others that stop generation
         self.eos_token_ids = list(dict.fromkeys([*self.eos_token_ids, *stop_tokens(self.args)]))
@@ -118,30 +116,22 @@ class DeltaGRPOTrainer(
             self.checkpoint_parts.append(self.prompt_order)
         self._prepare_credit()
 
-    def _describe_on_card(self) -> None:
-        link = "[delta_trl](https://github.com/delta-trl/delta-trl)"
-        self.method = f"## Token credit\n\n{card_text(self.token_credit)}, with {link}"
-        if arxiv_of(self.token_credit) != PAPER["id"]:
-            self._tag_names = [tag for tag in self._tag_names if tag != "delta"]
-            if self._paper is PAPER:  # a subclass may have its own
-                self._name, self._paper = GRPOTrainer._name, GRPOTrainer._paper
-
     def _prepare_credit(self) -> None:
         rule, options = self.token_credit, self.credit_args
         if rule.needs_hidden_states:
             backbone_of(causal_model(self))  # raises if there is none
             refuse_what_hides_states(self.args, self.is_fsdp_enabled)
         rule.check(self)
-        self._recorder: ScoringPass | None = None  # of the next scoring call
+        # for the next scoring call: what records it, and the micro-batch whose loss makes it
+        self._recorder: ScoringPass | None = None
+        self._micro_batch: dict | None = None
         self._token_log: TokenLog | None = None
         if options.log_token_credit and not rule.credits_rollouts:
             logger.warning(f"log_token_credit is without effect: {card_text(rule)} gives rollout batches no credit.")
         elif options.log_token_credit:
             self._token_log = TokenLog(self, self._tokenizer)
             self.add_callback(self._token_log)
-        rule_state = RuleState(rule, self)
-        self.add_callback(rule_state)
-        self.checkpoint_parts.append(rule_state)
+        self.checkpoint_parts.append(RuleState(rule, self))
 
     # --- credit of a rollout batch ---
 
@@ -183,7 +173,11 @@ class DeltaGRPOTrainer(
         inputs = input_ids, attention_mask, logits_to_keep, batch_size
         score = partial(super()._get_per_token_logps_and_entropies, model, *inputs, **options)
         recorder, self._recorder = self._recorder, None
-        return score() if recorder is None else recorder.record(score, attention_mask[:, -logits_to_keep:])
+        micro_batch, self._micro_batch = self._micro_batch, None
+        output = score() if recorder is None else recorder.record(score, attention_mask[:, -logits_to_keep:])
+        if micro_batch is not None:
+            self._weigh(micro_batch, output[0].detach(), output[1].detach())
+        return output
 
     def _tokens(self, batch: dict, policy: RolloutPolicy) -> Tokens:
         first, size = self.accelerator.process_index * len(batch["advantages"]), self.num_generations
@@ -193,7 +187,47 @@ class DeltaGRPOTrainer(
         rewards = total_rewards(self, self.last_rewards)[rows]
         return Tokens.of_batch(batch, policy, rewards=rewards, groups=rows // size, **policy.known)
 
-    # --- logs and records ---
+    # --- credit of a micro-batch, for rules that depend on how the policy has moved since the rollout ---
+
+    def _compute_loss(self, model, inputs):
+        if not (self.model.training and self.token_credit.credits_micro_batches):
+            return super()._compute_loss(model, inputs)
+        self._micro_batch = inputs = dict(inputs)
+        try:
+            return super()._compute_loss(model, inputs)
+        finally:
+            self._micro_batch = None
+
+    def _weigh(self, batch: dict, log_probs: torch.Tensor, entropies: torch.Tensor) -> None:
+        """Between the loss's scoring and its reading of the advantages."""
+        old = batch.get("old_per_token_logps", log_probs)  # absent while the policy is the rollout's
+        tokens = Tokens.of_batch(batch, log_probs=log_probs, old_log_probs=old, entropies=entropies)
+        credit = checked_credit(self.token_credit, "of_micro_batch", tokens)
+        if credit is not None:
+            batch["advantages"] = tokens.padded(credit.advantages)
+            self._log_credit(credit.metrics)
+
+    # --- rewards, precision, logs and records ---
+
+    def _calculate_rewards(self, *args, **kwargs):
+        given = self.reward_funcs  # restored below: other code reads this list
+        self.reward_funcs = [explain_failures(*pair) for pair in zip(given, self.reward_func_names, strict=True)]
+        try:
+            return super()._calculate_rewards(*args, **kwargs)
+        finally:
+            self.reward_funcs = given
+
+    def create_accelerator_and_postprocess(self):
+        super().create_accelerator_and_postprocess()  # before TRL shards a reference model
+        plugin = self.accelerator.state.fsdp_plugin if self.accelerator.is_fsdp2 else None
+        if plugin is not None and plugin.mixed_precision_policy is not None:
+            # FSDP2 casts what the model returns: bfloat16 log-probabilities have two or three digits
+            plugin.mixed_precision_policy = dataclasses.replace(plugin.mixed_precision_policy, output_dtype=None)
+
+    def _log_credit(self, metrics: dict[str, float]) -> None:
+        for name, value in metrics.items():
+            if not math.isnan(value):  # undefined in a batch without contrast, say
+                self._metrics["train"][f"credit/{name}"].append(value)
 
     def _log_rollout(self, credit: Credit, tokens: Tokens, forward_passes: int, seconds: float) -> None:
         self._log_credit(
@@ -205,6 +239,12 @@ class DeltaGRPOTrainer(
                 "seconds": seconds,
             }
         )
+
+    def create_model_card(self, *args, **kwargs):
+        super().create_model_card(*args, **kwargs)
+        if self.is_world_process_zero():
+            with Path(self.args.output_dir, "README.md").open("a", encoding="utf-8") as card:
+                card.write(card_section(self.token_credit))
 
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "token_credit": describe_rule(self.token_credit)}

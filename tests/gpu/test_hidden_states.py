@@ -5,12 +5,12 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from delta_trl.policy import cache
-from delta_trl.policy.cache import HiddenStateCache
+from delta_trl.credit import HiddenStates, hidden_states
+from delta_trl.policy import recorder
 
 from ..corpus import tiny
 from ..memory import PeakMemory
-from ..policy.test_cache import ragged_rollout
+from ..policy.test_recorder import ragged_rollout
 from ..trainers import LORA, MISALIGNED, credit
 
 
@@ -20,14 +20,14 @@ def keep_busy(device: torch.device) -> None:
         torch.cuda._sleep(5_000_000)
 
 
-@pytest.mark.parametrize("place", ["device", "cpu"])
+@pytest.mark.parametrize("staged", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_bits_survive_a_busy_device(monkeypatch, device, on_gpu, place, dtype):
+def test_bits_survive_a_busy_device(monkeypatch, device, on_gpu, staged, dtype):
     """Writers reuse the memory at once, readers look at a chunk long after the next one was asked for."""
     n, dim, step = (40_000, 1024, 3000) if on_gpu else (430, 32, 70)
-    monkeypatch.setattr(cache, "BLOCK_BYTES", 2**22 if on_gpu else 2**12)
+    monkeypatch.setattr(hidden_states, "BLOCK_BYTES", 2**22 if on_gpu else 2**12)
     expected = torch.randn(n, dim, device=device).to(dtype)
-    kept = HiddenStateCache(place, device, n, dim, dtype)
+    kept = HiddenStates.empty(n, dim, dtype, device, staged)
     for start in range(0, n, step):
         keep_busy(device)
         part = expected[start : start + step].clone()
@@ -35,13 +35,12 @@ def test_bits_survive_a_busy_device(monkeypatch, device, on_gpu, place, dtype):
         shape = part.shape
         del part
         torch.full(shape, torch.nan, device=device, dtype=dtype)  # would take the freed memory
-    states = kept.states()
-    assert len(states.blocks) > 3
-    if on_gpu and place == "cpu":
-        assert all(block.is_pinned() for block in states.blocks)
+    assert len(kept.blocks) > 3
+    if on_gpu and staged:
+        assert all(block.is_pinned() for block in kept.blocks)
     for _ in range(2):
         read = []
-        for tokens, chunk in states.chunks():
+        for tokens, chunk in kept.chunks():
             keep_busy(device)
             read.append((tokens, chunk.clone()))
         assert all(torch.equal(chunk, expected[tokens]) for tokens, chunk in read)
@@ -57,7 +56,7 @@ def test_bits_survive_a_busy_device(monkeypatch, device, on_gpu, place, dtype):
     ids=["lora and reference", "bf16, micro-batches", "lm_head"],
 )
 def test_every_place_of_a_trainer(monkeypatch, make, rollout, device, options):
-    monkeypatch.setattr(cache, "BLOCK_BYTES", 5 * 32 * 4)
+    monkeypatch.setattr(hidden_states, "BLOCK_BYTES", 5 * 32 * 4)
     found = [rollout(make(**options, hidden_state_cache=place))["token_coefficients"] for place in ("device", "cpu")]
     assert found[0].device == device
     assert found[0].std() > 0
@@ -103,10 +102,10 @@ def test_auto_keeps_away_from_a_full_device(gpu):
     """What PyTorch has reserved and does not use counts as free; what is taken does not."""
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info(gpu)
-    room = free - int(cache.MARGIN * total) - 2**28
-    assert cache.has_room(gpu, room)
-    assert not cache.has_room(gpu, room + 2**30)
+    room = free - int(recorder.MARGIN * total) - 2**28
+    assert recorder.has_room(gpu, room)
+    assert not recorder.has_room(gpu, room + 2**30)
     taken = torch.empty(2**30, dtype=torch.int8, device=gpu)
-    assert not cache.has_room(gpu, room)
+    assert not recorder.has_room(gpu, room)
     del taken
-    assert cache.has_room(gpu, room)
+    assert recorder.has_room(gpu, room)

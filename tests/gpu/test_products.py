@@ -49,7 +49,9 @@ def test_logits(device, dtype):
         for vocabulary in (37, 1024):
             states = torch.randn(n, d, device=device).to(dtype)
             weight = torch.randn(vocabulary, d, device=device).to(dtype)
+            tile = torch.empty(n, vocabulary, device=device)
             logits = matmul_rows(states, weight)
+            assert torch.equal(matmul_rows(states, weight, out=tile), logits)
             assert logits.dtype == torch.float32
             assert error(logits, states.double() @ weight.double().T) < 1e-5, (n, d, vocabulary)
 

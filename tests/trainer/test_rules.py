@@ -7,7 +7,7 @@ import torch
 from trl import GRPOTrainer
 
 from delta_trl.credit import FIPO, RULES
-from delta_trl.trainer.rollout_policy import RolloutPolicy
+from delta_trl.trainer.scoring import RolloutPolicy
 
 from ..corpus import tiny
 from ..credit import oracle

@@ -1,9 +1,11 @@
 """The trainer against the paper's objective, against TRL itself, and with every option that it must support."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy
 from transformers import Gemma2Config, GPT2Config, Qwen3Config
 from trl import GRPOConfig, GRPOTrainer
 
@@ -343,3 +345,18 @@ def test_defaults_are_the_papers():
     assert (rule.refinement_steps, rule.lambda_min, rule.lambda_max) == (1, 0.8, 1.2)
     assert (rule.token_gradient, rule.normalize_coefficients) == ("output_row", True)
     assert (config.loss_type, config.epsilon, config.epsilon_high, config.beta) == ("dapo", 0.2, 0.28, 0.0)
+
+
+@pytest.mark.parametrize(("fsdp2", "output"), [(True, None), (False, torch.bfloat16)])
+def test_fsdp2_casts_no_outputs(monkeypatch, fsdp2, output):
+    """`tests/distributed` looks at the log-probabilities themselves."""
+    policy = MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16, torch.bfloat16)
+    plugin = SimpleNamespace(mixed_precision_policy=policy)
+    accelerator = SimpleNamespace(is_fsdp2=fsdp2, state=SimpleNamespace(fsdp_plugin=plugin, deepspeed_plugin=None))
+    monkeypatch.setattr(
+        GRPOTrainer, "create_accelerator_and_postprocess", lambda self: vars(self).update(accelerator=accelerator)
+    )
+    DeltaGRPOTrainer.create_accelerator_and_postprocess(
+        object.__new__(DeltaGRPOTrainer)
+    )  # FSDP needs a GPU or several processes
+    assert plugin.mixed_precision_policy == MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16, output)

@@ -6,6 +6,8 @@ The exact gradient of the LM head. With logits z_jv = W_v · h_j and p = softmax
 It is never materialised per token: probabilities are recomputed from the hidden states in tiles.
 """
 
+from collections.abc import Iterator
+
 import torch
 
 from ..distributed import all_reduce
@@ -29,26 +31,26 @@ class LMHeadGradients(VocabularyGradients):
         super().__init__(hidden, tokens, head, log_probs)
         # log Σ_v exp(z_v) of every token, (N,)
         self.log_normalizer = torch.full((len(tokens),), -torch.inf, dtype=self.dtype, device=self.hidden.device)
-        for ts, h, rows in self._tiles():
-            logits, _ = head.logits(h, rows)
-            self.log_normalizer[ts] = torch.logaddexp(self.log_normalizer[ts], logits.logsumexp(dim=1))
+        for ts, _, _, logits, _ in self._tiles():
+            largest = logits.amax(dim=1)
+            here = largest + logits.sub_(largest[:, None]).exp_().sum(dim=1).log()
+            self.log_normalizer[ts] = torch.logaddexp(self.log_normalizer[ts], here)
 
-    def _logit_gradient(self, ts: slice, h: torch.Tensor, rows: slice) -> torch.Tensor:  # (n, V')
-        """∂ log π(o_j) / ∂ (W h_j) for a tile: e_y - p, times the logits' own derivative."""
-        logits, slope = self.head.logits(h, rows)
-        gradient = -torch.exp(logits - self.log_normalizer[ts, None])
-        gradient[self._own(ts, rows)] += 1
-        return gradient * slope
+    def _logit_gradients(self) -> Iterator[tuple[slice, torch.Tensor, slice, torch.Tensor]]:
+        """As `_tiles`, with ∂ log π(o_j) / ∂ (W h_j) (n, V'): e_y - p, times the logits' own derivative."""
+        for ts, h, rows, logits, slope in self._tiles():
+            gradient = logits.sub_(self.log_normalizer[ts, None]).exp_().neg_()
+            gradient[self._own(ts, rows)] += 1
+            yield ts, h.to(self.dtype), rows, gradient.mul_(slope)
 
     def combine(self, weights: torch.Tensor) -> torch.Tensor:  # (N,) -> (V, d)
         direction = torch.zeros(self.head.weight.shape, dtype=self.dtype, device=self.hidden.device)
-        for ts, h, rows in self._tiles():
-            gradient = self._logit_gradient(ts, h, rows) * weights[ts, None].to(self.dtype)
-            direction[rows] += gradient.T @ h.to(self.dtype)
+        for ts, h, rows, gradient in self._logit_gradients():
+            direction[rows].addmm_(gradient.T, h * weights[ts, None].to(self.dtype))
         return all_reduce(direction)
 
     def score(self, direction: torch.Tensor) -> torch.Tensor:  # (V, d) -> (N,)
         scores = torch.zeros(len(self.tokens), dtype=self.dtype, device=self.hidden.device)
-        for ts, h, rows in self._tiles():
-            scores[ts] += (self._logit_gradient(ts, h, rows) * (h.to(self.dtype) @ direction[rows].T)).sum(dim=1)
+        for ts, h, rows, gradient in self._logit_gradients():
+            scores[ts] += (gradient @ direction[rows] * h).sum(dim=1)
         return scores

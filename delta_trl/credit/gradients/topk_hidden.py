@@ -41,8 +41,7 @@ class TopKHiddenGradients(VocabularyGradients):
         top = torch.full((n, k), -torch.inf, dtype=self.dtype, device=device)
         self.slopes = torch.zeros(n, k, dtype=self.dtype, device=device)
         self.own_slope = torch.zeros(n, dtype=self.dtype, device=device)
-        for ts, h, rows in self._tiles():
-            logits, slope = head.logits(h, rows)
+        for ts, _, rows, logits, slope in self._tiles():
             slope = slope.expand_as(logits)
             own = self._own(ts, rows)
             self.own_slope[ts][own[0]] = slope[own]

@@ -39,10 +39,14 @@ class VocabularyGradients:
         self._unchecked = log_probs
         self.dtype = torch.float64 if hidden.dtype == torch.float64 else torch.float32
 
-    def _tiles(self) -> Iterator[tuple[slice, torch.Tensor, slice]]:
-        """Yield ranges of n tokens, their states (n, d) and ranges of the vocabulary, with at most `_TILE` logits."""
+    def _tiles(self) -> Iterator[tuple[slice, torch.Tensor, slice, torch.Tensor, torch.Tensor]]:
+        """
+        Yield ranges of n tokens, their states (n, d), ranges of the vocabulary, and the logits and their slopes there.
+        All logits, at most `_TILE` at a time, share one piece of memory.
+        """
         width = min(len(self.head.weight), 2**15)
         size = max(1, _TILE // width)
+        memory = torch.empty(size * width, dtype=self.dtype, device=self.hidden.device)
         for chunk, states in self.hidden.chunks():
             if self._unchecked is not None and len(states):
                 self.head.check(states, self.tokens[chunk], self._unchecked[chunk])
@@ -51,7 +55,9 @@ class VocabularyGradients:
                 h = states[first : first + size]
                 ts = slice(chunk.start + first, chunk.start + first + len(h))
                 for start in range(0, len(self.head.weight), width):
-                    yield ts, h, slice(start, start + width)
+                    rows = slice(start, min(start + width, len(self.head.weight)))
+                    tile = memory[: len(h) * (rows.stop - start)].view(len(h), -1)
+                    yield ts, h, rows, *self.head.logits(h, rows, out=tile)
 
     def _own(self, ts: slice, rows: slice) -> tuple[torch.Tensor, torch.Tensor]:
         """Row and column, in a tile of logits, of the sampled tokens that fall into it."""

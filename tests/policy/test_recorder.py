@@ -5,10 +5,10 @@ import gc
 import pytest
 import torch
 
-from delta_trl.policy import cache
-from delta_trl.policy.cache import HiddenStateCache
+from delta_trl.credit import HiddenStates, hidden_states
+from delta_trl.policy import recorder
 from delta_trl.policy.recorder import ScoringPass
-from delta_trl.trainer.rollout_policy import RolloutPolicy
+from delta_trl.trainer.scoring import RolloutPolicy
 
 from ..corpus import tiny
 from ..memory import PeakMemory
@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def _small_blocks(monkeypatch):
     """A few tokens per block, so that a rollout batch takes many."""
-    monkeypatch.setattr(cache, "BLOCK_BYTES", 5 * 32 * 4)
+    monkeypatch.setattr(hidden_states, "BLOCK_BYTES", 5 * 32 * 4)
 
 
 # --- the trainer ---
@@ -92,7 +92,7 @@ def test_nothing_of_a_rollout_batch_waits_for_the_garbage_collector(make_trainer
     gc.disable()
     try:
         rollout(trainer)
-        alive = [thing for thing in gc.get_objects() if type(thing) in (RolloutPolicy, ScoringPass, HiddenStateCache)]
+        alive = [thing for thing in gc.get_objects() if type(thing) in (RolloutPolicy, ScoringPass, HiddenStates)]
         assert not alive
     finally:
         gc.enable()
@@ -107,14 +107,14 @@ def test_room_on_a_gpu(monkeypatch, free, has_room):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free - 500, 10_000))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 700)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 200)
-    assert cache.has_room(torch.device("cuda"), 600) is has_room
+    assert recorder.has_room(torch.device("cuda"), 600) is has_room
 
 
 def test_auto_takes_main_memory_without_room_and_says_so(make_trainer, rollout, monkeypatch, caplog):
     expected = rollout(make_trainer(hidden_state_cache="device"))
     asked = []
-    monkeypatch.setattr(cache, "has_room", lambda *args: asked.append(args))
-    cache.logger.warning_once.cache_clear()
+    monkeypatch.setattr(recorder, "has_room", lambda *args: asked.append(args))
+    recorder.logger.warning_once.cache_clear()
     trainer = make_trainer(per_device_train_batch_size=4, steps_per_generation=2)
     ours = [rollout(trainer) for _ in range(2)]
     torch.testing.assert_close(ours[0]["token_coefficients"], expected["token_coefficients"])
@@ -127,18 +127,16 @@ def test_auto_takes_main_memory_without_room_and_says_so(make_trainer, rollout, 
 
 
 @pytest.mark.usefixtures("_small_blocks")
-@pytest.mark.parametrize("place", ["device", "cpu"])
-def test_what_is_written_is_read_back(place):
+@pytest.mark.parametrize("staged", [False, True])
+def test_what_is_written_is_read_back(staged):
     """In any order of the tokens, across blocks."""
     states = torch.randn(43, 32)
-    kept = HiddenStateCache(place, CPU, 43, 32, torch.float32)
+    kept = HiddenStates.empty(43, 32, torch.float32, CPU, staged)
     for ranges in ([(20, 43), (0, 0)], [(1, 2)], [], [(2, 13), (0, 1)], [(13, 20)]):
         kept.write(torch.cat([states[a:b] for a, b in ranges] or [states[:0]]), ranges)
-    read = kept.states()
-    assert read.shape == (43, 32)
-    assert len(read.blocks) == 9
-    assert read.staged == (place == "cpu")
-    for tokens, chunk in read.chunks():
+    assert kept.shape == (43, 32)
+    assert len(kept.blocks) == 9
+    for tokens, chunk in kept.chunks():
         assert torch.equal(chunk, states[tokens])
 
 
@@ -147,7 +145,7 @@ def test_what_is_given_back_is_never_beside_a_copy():
     """States of tools' tokens, of which TRL's scoring pass does not know: two copies would be over the budget."""
     wanted = torch.arange(4000) % 3 != 2
     with PeakMemory() as memory:
-        kept = HiddenStateCache("device", CPU, 4000, 64, torch.float32)
+        kept = HiddenStates.empty(4000, 64, torch.float32, CPU)
         for start in range(0, 4000, 500):
             kept.write(torch.full((500, 64), float(start)), [(start, start + 500)])
         everything = 4000 * 64 * 4
@@ -155,5 +153,5 @@ def test_what_is_given_back_is_never_beside_a_copy():
         assert memory.peak < 1.2 * everything
         assert memory.now < 0.7 * everything
     expected = (torch.arange(4000) // 500 * 500)[wanted]
-    for tokens, chunk in kept.states().chunks():
+    for tokens, chunk in kept.chunks():
         assert torch.equal(chunk, expected[tokens, None].expand(-1, 64).float())

@@ -1,28 +1,21 @@
-"""Failing rewards and rewards without contrast, on a plain `GRPOTrainer`."""
+"""Failing rewards, and rewards without contrast."""
 
 import math
 
 import numpy as np
 import pytest
 import torch
-from trl import GRPOConfig, GRPOTrainer
 
 from delta_trl.rewards import failures
 from delta_trl.trainer.contrast import has_contrast, total_rewards
-from delta_trl.trainer.dynamic_sampling import DynamicSampling
-from delta_trl.trainer.reward_checks import RewardChecks
 
 from ..corpus import tiny
 from ..trainers import response_advantages
 
 
-class Plain(RewardChecks, DynamicSampling, GRPOTrainer):
-    pass
-
-
 @pytest.fixture
 def make_plain(make_trainer):
-    return lambda **options: make_trainer(trainer_class=Plain, config_class=GRPOConfig, **options)
+    return lambda **options: make_trainer(token_credit="none", **options)
 
 
 def reward_that_fails_on_e(completions, **kwargs):
