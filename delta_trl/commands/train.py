@@ -35,6 +35,7 @@ def main(args: list[str]) -> None:
         trainer.accelerator.print(f"Token credit: delta-trl inspect {output}")
     if training_args.push_to_hub:
         trainer.push_to_hub()
+    trainer.accelerator.wait_for_everyone()  # a process that ends while another is at work makes that one fail
     trainer.accelerator.end_training()
 
 

@@ -18,6 +18,7 @@ import gc
 import json
 import platform
 import statistics
+import subprocess
 import tempfile
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
@@ -39,11 +40,13 @@ from delta_trl.credit import RULES
 from .timing import clock, spread, wait
 
 
+GENERATIONS = 8  # completions of a prompt
 SHAPE = ("hidden_size", "num_hidden_layers", "intermediate_size", "num_attention_heads", "num_key_value_heads")
 SHAPE = (*SHAPE, "head_dim", "vocab_size", "tie_word_embeddings")
 MODELS = {
     "tiny": (32, 2, 64, 4, 2, 8, 256, False),  # to see that it runs
     "5m": (256, 6, 768, 8, 4, 32, 2048, False),
+    "5m-32k": (256, 6, 768, 8, 4, 32, 32768, False),
     "50m": (640, 8, 1920, 10, 5, 64, 8192, False),
     "135m": (576, 30, 1536, 9, 3, 64, 49152, True),  # as SmolLM2's
     # the shapes of Qwen3's models
@@ -77,6 +80,7 @@ class Setup:
     completions: int = 32
     tokens: int = 256
     lengths: str = "equal"  # or lognormal, with a median of 0.15 `tokens`
+    prompt: int = 3  # mean tokens of the prompts; they have from half to three halves of it
     micro_batch: int = 0  # completions; by default half of the rollout batch
     rollouts: int = 2  # timed rollout batches; as many warm up
     dtype: str = "float32"
@@ -90,6 +94,11 @@ class Setup:
         # as those of reasoning models: a median of 3k where 20k are allowed
         drawn = torch.randn(self.completions, generator=torch.Generator().manual_seed(seed)).exp()
         return [min(self.tokens, max(1, int(0.15 * self.tokens * x))) for x in drawn.tolist()]
+
+    def draw_prompts(self, seed: int) -> list[int]:
+        """Tokens of the prompt of each completion; those of a group are equal."""
+        drawn = torch.rand(self.completions // GENERATIONS, generator=torch.Generator().manual_seed(seed))
+        return [max(1, int(self.prompt * (0.5 + x))) for x in drawn.tolist() for _ in range(GENERATIONS)]
 
 
 def parse_args() -> argparse.Namespace:
@@ -119,7 +128,8 @@ def make_trainer(setup: Setup, variant: str, mode: str, folder: str) -> GRPOTrai
         drawn = torch.randint(2, config.vocab_size, (n, setup.tokens), generator=torch.Generator().manual_seed(seed))
         ids = [row[:length] for row, length in zip(drawn.tolist(), setup.draw_lengths(seed)[:n], strict=True)]
         logprobs = [[-1.0] * len(row) for row in ids]
-        return {"prompt_ids": [[2, 3, 4]] * n, "completion_ids": ids, "logprobs": logprobs}
+        prompts = [[2] * length for length in setup.draw_prompts(seed)[:n]]
+        return {"prompt_ids": prompts, "completion_ids": ids, "logprobs": logprobs}
 
     def reward(completion_ids, **kwargs):
         return [float(ids[0] % 2) for ids in completion_ids]
@@ -141,7 +151,7 @@ def make_trainer(setup: Setup, variant: str, mode: str, folder: str) -> GRPOTrai
         per_device_train_batch_size=micro_batch,
         steps_per_generation=micro_batches,
         gradient_accumulation_steps=micro_batches // MODES[mode],
-        num_generations=8,
+        num_generations=GENERATIONS,
         max_completion_length=setup.tokens,
         max_steps=2 * setup.rollouts * MODES[mode],
         logging_steps=1,
@@ -301,6 +311,12 @@ def table(results: dict) -> str:
     return "\n".join(lines)
 
 
+def processor() -> str:
+    """Its name, as Linux has it."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
+
+
 def main() -> None:
     args = parse_args()
     transformers.logging.set_verbosity_error()
@@ -315,7 +331,8 @@ def main() -> None:
     print(table(results))
     if args.output:
         machine = {"python": platform.python_version(), "torch": torch.__version__, "trl": trl.__version__}
-        machine["device"] = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
+        machine["device"] = torch.cuda.get_device_name() if torch.cuda.is_available() else processor()
+        machine["commit"] = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
         machine |= {"threads": torch.get_num_threads(), "options": asdict(setup)}
         args.output.write_text(json.dumps({"machine": machine, "results": results}, indent=1) + "\n")
 
