@@ -30,7 +30,6 @@ Departures from the authors' code (a fork of verl, repository RUCBM/DelTA):
 - An empty side is no contrast. There, its centroid is the zero vector and the other side is scored against that.
 - A pass is two matrix-vector products over recorded hidden states. There, it is another forward pass of the actor.
 - The loss is TRL's, by default a mean over the tokens of the whole batch. There, each micro-batch is averaged.
-- TRL takes every update. There, an update that is not finite is skipped.
 """
 
 import math

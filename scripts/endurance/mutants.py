@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -102,14 +103,13 @@ def mutants(root: Path, count: int, seed: int, only: str = "") -> list[tuple[str
 def killed_before(root: Path, rows: list[dict]) -> list[tuple[str, int]]:
     """The mutants of rows that were killed, as far as their code is still there, on whatever line."""
 
-    def key(row: dict) -> tuple[str, ...]:
-        return row["file"], row["function"], row["was"], row["is"]
+    def key(row: dict) -> tuple:
+        return row["file"], row["function"], row["was"], row["is"], row.get("nth", 0)
 
     wanted, found = {key(row) for row in rows if row["killed"]}, {}
     for file in sorted({row["file"] for row in rows}):
         source = (root / file).read_text() if (root / file).exists() else ""
-        for place, _ in enumerate(places(ast.parse(source))):
-            found.setdefault(key({"file": file, **mutate(source, place)[1]}), (file, place))
+        found |= {key({"file": file, **one}): (file, place) for place, one in enumerate(records(source))}
     print(f"{len(wanted)} mutants were killed; the code of {len(wanted & found.keys())} is still there")
     return [found[one] for one in sorted(wanted & found.keys())]
 
@@ -119,6 +119,18 @@ def function_at(tree: ast.AST, line: int) -> str:
     scopes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     around = [node for node in ast.walk(tree) if isinstance(node, scopes) and node.lineno <= line <= node.end_lineno]
     return ".".join(node.name for node in sorted(around, key=lambda node: node.lineno))
+
+
+def records(source: str) -> Iterator[dict]:
+    """What is changed at each place; `nth` counts equal changes within a function."""
+    tree, seen = ast.parse(source), Counter()
+    for parent, field, index in places(tree):
+        old = getattr(parent, field) if index is None else getattr(parent, field)[index]
+        was, now = ast.unparse(old)[:200], ast.unparse(ast.copy_location(mutated(old), old))[:200]
+        one = {"line": old.lineno, "function": function_at(tree, old.lineno), "was": was, "is": now}
+        same = one["function"], was, now
+        yield {**one, "nth": seen[same]}
+        seen[same] += 1
 
 
 def mutate(source: str, number: int) -> tuple[str, dict]:
@@ -131,9 +143,7 @@ def mutate(source: str, number: int) -> tuple[str, dict]:
         setattr(parent, field, new)
     else:
         getattr(parent, field)[index] = new
-    was, now = ast.unparse(old)[:200], ast.unparse(new)[:200]
-    record = {"line": old.lineno, "function": function_at(tree, old.lineno), "was": was, "is": now}
-    return ast.unparse(ast.fix_missing_locations(tree)), record
+    return ast.unparse(ast.fix_missing_locations(tree)), list(records(source))[number]
 
 
 def concerned(file: str, root: Path) -> list[str]:

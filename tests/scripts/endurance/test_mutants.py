@@ -20,6 +20,10 @@ def test_each_place_gives_another_program():
 def test_what_was_killed_is_found_again(tmp_path: Path):
     source = "def f(x):\n    return x + 1\n"
     rows = [{"file": "f.py", "killed": place != 1, **mutate(source, place)[1]} for place in range(3)]
+    twice = "def f(x):\n    return x + 1, x + 1\n"
+    every = [{"file": "f.py", "killed": True, **mutate(twice, place)[1]} for place in range(5)]
+    (tmp_path / "f.py").write_text(twice)
+    assert sorted(killed_before(tmp_path, every)) == [("f.py", place) for place in range(5)]
     (tmp_path / "f.py").write_text("def g():\n    pass\n\n\n" + source.replace("1", "2"))
     assert not killed_before(tmp_path, rows)
     (tmp_path / "f.py").write_text("def g():\n    pass\n\n\n" + source)
