@@ -2,9 +2,10 @@
 Forward passes over rows without their padding.
 
 TRL pads all rows of a rollout batch to one width and runs every micro-batch at that width. Here, the rows of a
-micro-batch follow each other in one row. Attention is computed within each of them (`attention_within_rows`), and
-everything else in a decoder sees one token at a time. A model that mixes tokens in another way runs on rows moved to
-the left, as wide as the longest of them. Tokens keep the positions that TRL gives them.
+micro-batch follow each other in one row, and a prompt that rows share stands there once. Attention is computed within
+each of them (`attention_within_rows`), and everything else in a decoder sees one token at a time. A model that mixes
+tokens in another way runs on rows moved to the left, as wide as the longest of them. Tokens keep the positions that
+TRL gives them.
 """
 
 import sys
@@ -52,14 +53,17 @@ class WithoutPadding:
 
     def __call__(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor, **options) -> Any:
         valid = attention_mask.bool()  # (b, P + T)
-        lengths = valid.sum(dim=1)
-        row_lengths = lengths.tolist()
         if self.packed:
-            kept = valid.new_ones(1, sum(row_lengths))
+            repeated = repeated_prompts(valid, input_ids, labels)
+            if options.get("output_router_logits"):  # for a loss that counts every token
+                repeated = torch.zeros_like(valid)
+            valid = valid & ~repeated
+            options["rows"] = rows_of(*torch.stack([valid.sum(dim=1), repeated.sum(dim=1)]).tolist())
+            kept = valid.new_ones(1, sum(length for *_, length in options["rows"]))
             mask = kept[None, None]  # of four dimensions: handed on to attention as it is
-            options["row_lengths"] = row_lengths
         else:
-            longest = max(row_lengths)
+            lengths = valid.sum(dim=1)
+            longest = int(lengths.max())
             # a GPU prepares kernels for each new width: there are sixteen from one power of two to the next
             step = 2 ** max(0, longest.bit_length() - 5)
             width = min(valid.size(1), -(-longest // step) * step)
@@ -83,12 +87,44 @@ class WithoutPadding:
         return output
 
 
-def attention_within_rows(module, query, key, value, attention_mask, *, row_lengths=None, **options):
-    """transformers' `sdpa`, and the same for packed rows, one after the other and without a mask."""
-    if row_lengths is None:
+def repeated_prompts(valid: torch.Tensor, input_ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """
+    Which tokens (b, P + T) the row before has, too: those of its prompt. Each row keeps the last token of its prompt,
+    which predicts the first of its completion.
+    """
+    prompt = valid & (labels == -100)
+    same = (prompt[1:] == prompt[:-1]) & ((input_ids[1:] == input_ids[:-1]) | ~prompt[1:])
+    return pad(same.all(dim=1), (1, 0))[:, None] & prompt & pad(prompt[:, 1:], (0, 1))
+
+
+def rows_of(lengths: list[int], repeated: list[int]) -> list[tuple[int, int, int, int]]:
+    """
+    Of each packed row: where its prompt begins, and how much of that it shares; where its own tokens begin, and how
+    many they are.
+    """
+    rows, prompt, start = [], 0, 0
+    for length, shared in zip(lengths, repeated, strict=True):
+        prompt = prompt if shared else start
+        rows.append((prompt, shared, start, length))
+        start += length
+    return rows
+
+
+def attention_within_rows(module, query, key, value, attention_mask, *, rows=None, **options):
+    """
+    transformers' `sdpa`, and the same for packed rows, one after the other and without a mask. A shared prompt takes
+    part in the attention of each of its rows.
+    """
+    if rows is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
-    rows = zip(*(x.split(row_lengths, dim=2) for x in (query, key, value)), strict=True)
-    return torch.cat([sdpa_attention_forward(module, *row, None, **options)[0] for row in rows], dim=1), None
+    outputs = []
+    for prompt, shared, start, length in rows:
+        row = [x[:, :, start : start + length] for x in (query, key, value)]
+        if shared:
+            before = (x[:, :, prompt : prompt + shared] for x in (query, key, value))
+            row = [torch.cat(parts, dim=2) for parts in zip(before, row, strict=True)]
+        outputs.append(sdpa_attention_forward(module, *row, None, **options)[0][:, shared:])
+    return torch.cat(outputs, dim=1), None
 
 
 @torch.no_grad()
@@ -96,8 +132,9 @@ def widest_batch(
     score: Callable, model: Callable, config: PreTrainedConfig, packed: bool, device: torch.device, eps: float
 ) -> int:
     """
-    Find out from three short rows whether a model computes without padding what it computes with it. Padding stands
-    at the last position that the model's config declares, too: rotary embeddings may depend on the highest position.
+    Find out from three short rows, two of one prompt, whether a model computes without padding what it computes with
+    it. Padding stands at the last position that the model's config declares, too: rotary embeddings may depend on the
+    highest position.
 
     Args:
         score (`Callable`): Takes a model, ids, mask (B, P + T) and T, and returns log-probs (B, T) first.
@@ -118,8 +155,9 @@ def widest_batch(
             return 0
     limit = getattr(config, "max_position_embeddings", None) or sys.maxsize
     positions = torch.arange(16, device=device).repeat(3, 1)
-    first, last = (torch.tensor(x, device=device)[:, None] for x in ([0, 5, 2], [11, 15, 13]))
-    mask, ids = ((positions >= first) & (positions < last)).long(), (positions + first) % config.vocab_size
+    first, last, shift = (torch.tensor(x, device=device)[:, None] for x in ([0, 5, 5], [11, 15, 13], [0, 0, 1]))
+    mask = ((positions >= first) & (positions < last)).long()
+    ids = (positions + first + shift * (positions >= 8)) % config.vocab_size
     if 16 <= limit < sys.maxsize:
         positions[:, -1] = limit - 1
     callables = model, partial(model, position_ids=positions), WithoutPadding(model, packed)

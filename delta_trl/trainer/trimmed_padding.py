@@ -48,7 +48,10 @@ class TrimmedPadding(GRPOTrainer):
             # columns are the same on all processes: in data with images, some rows have none
             self._widest = 0 if {"image", "images"} & inputs[0].keys() else self._probe()
         generator = torch.Generator().manual_seed(self.args.seed + self.state.global_step)
-        self._row_order = torch.randperm(len(inputs), generator=generator)
+        order = torch.randperm(len(inputs), generator=generator)
+        in_a_step = len(inputs) // self.args.steps_per_generation * self.args.gradient_accumulation_steps
+        # chance says which rows are in an optimiser step; there, those of a prompt follow each other
+        self._row_order = torch.cat([rows.sort().values for rows in order.split(in_a_step)])
         batch = super()._generate_and_score_completions(inputs)
         batch[ROWS] = torch.arange(len(batch["completion_mask"]), device=self.accelerator.device)
         return batch

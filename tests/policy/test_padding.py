@@ -28,24 +28,28 @@ def model():
 
 
 PROMPT, COMPLETION = 5, 9
-rows = st.lists(st.tuples(st.integers(1, PROMPT), st.integers(0, COMPLETION)), min_size=1, max_size=5)
+rows = st.lists(st.tuples(st.integers(1, PROMPT), st.integers(0, COMPLETION)), min_size=1, max_size=6)
 
 
-def inputs(lengths) -> dict[str, torch.Tensor]:
-    """Rows of a prompt on the right of its columns and a completion on the left of its own, as TRL has them."""
+def inputs(lengths, prompts: int = 36) -> dict[str, torch.Tensor]:
+    """
+    Rows of a prompt on the right of its columns and a completion on the left of its own, as TRL has them. Prompts of
+    the same length are one of so many.
+    """
     before, after = torch.tensor(lengths).T[:, :, None]
     columns = torch.arange(PROMPT + COMPLETION)
     mask = (columns >= PROMPT - before) & (columns < PROMPT + after)
     ids = torch.randint(2, 38, mask.shape)
+    ids[:, :PROMPT] = columns[:PROMPT] + torch.randint(2, 2 + prompts, (len(ids), 1))
     labels = ids.masked_fill(~mask | (columns < PROMPT), -100)
     return {"input_ids": ids, "attention_mask": mask.long(), "labels": labels, "fused_lm_head": True}
 
 
 @pytest.mark.parametrize("packed", [True, False])
-@given(rows)
+@given(rows, st.sampled_from([1, 2, 30]))
 @settings(deadline=None, max_examples=30)
-def test_outputs_are_those_with_padding(packed, lengths):
-    batch, without = inputs(lengths), WithoutPadding(model(), packed)
+def test_outputs_are_those_with_padding(packed, lengths, prompts):
+    batch, without = inputs(lengths, prompts), WithoutPadding(model(), packed)
     with torch.no_grad():
         ours, theirs = without(**batch), model()(**batch)
     assert ours.log_probs.shape == theirs.log_probs.shape
@@ -54,13 +58,20 @@ def test_outputs_are_those_with_padding(packed, lengths):
     assert without.piece.tokens.sum() == (batch["labels"] != -100).sum()
 
 
-@pytest.mark.parametrize(("packed", "shape"), [(True, (1, 23)), (False, (3, 11))])
-def test_runs_no_more_columns_than_it_needs(packed, shape):
+@pytest.mark.parametrize(
+    ("packed", "lengths", "shape"),
+    [
+        (True, [(5, 6), (1, 9), (2, 0)], (1, 23)),
+        (False, [(5, 6), (1, 9), (2, 0)], (3, 11)),
+        (True, [(5, 6), (5, 9), (2, 0), (2, 1)], (1, 5 + 6 + 1 + 9 + 2 + 0 + 1 + 1)),  # each prompt once
+    ],
+)
+def test_runs_no_more_columns_than_it_needs(packed, lengths, shape):
     seen = []
     hook = model().base_model.register_forward_pre_hook(
         lambda module, args, kwargs: seen.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
     )
-    WithoutPadding(model(), packed)(**inputs([(5, 6), (1, 9), (2, 0)]))
+    WithoutPadding(model(), packed)(**inputs(lengths, prompts=1))
     hook.remove()
     assert seen == [shape]
 
