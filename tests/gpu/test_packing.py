@@ -1,4 +1,4 @@
-"""Packed rows give the values and gradients of padded ones, by a GPU's own attention kernels."""
+"""Packed rows, two of one prompt, give the values and gradients of padded ones, by a GPU's own attention kernels."""
 
 import pytest
 import torch
@@ -17,9 +17,10 @@ def test_values_and_gradients(device, dtype, tolerance):
     model = tiny.model().to(device)
     add_fused_lm_head(model, outputs=("log_probs", "entropy"))
     columns = torch.arange(96, device=device)
-    first, last = torch.tensor([[[30], [0], [12]], [[96], [40], [71]]], device=device)
+    first, last = torch.tensor([[[30], [0], [0], [12]], [[96], [40], [80], [71]]], device=device)
     mask = ((columns >= first) & (columns < last)).long()
     ids = torch.randint(2, 38, mask.shape, device=device)
+    ids[2, :32] = ids[1, :32]
     labels = ids.masked_fill((mask == 0) | (columns < 32), -100)
     results = []
     for callable_model in (model, WithoutPadding(model, packed=True)):
