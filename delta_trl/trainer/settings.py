@@ -55,7 +55,7 @@ def settings_of(trainer) -> dict[str, Any]:
         "rows": len(data) if has_length(data) else None,
         "prompts_sha256": _hash_of_prompts(data),
         "adapter": next((config.to_dict() for config in adapters), None),
-        "rewards": dict(zip(trainer.reward_func_names, trainer.reward_weights.tolist(), strict=True)),
+        "rewards": list(zip(trainer.reward_func_names, trainer.reward_weights.tolist(), strict=True)),
         "trainable_parameters": get_model_param_count(trainer.model, trainable_only=True),
         "processes": args.world_size,
         "distribution": trainer.accelerator.distributed_type.value,

@@ -25,14 +25,14 @@ def test_is_there_from_the_first_step(make_trainer, tmp_path):
         return [float(i % 2) for i in range(len(completions))]
 
     options = {"token_credit_kwargs": {"lambda_max": 1.5}, "learning_rate": 2e-4, "hub_token": "hf_secret"}
-    trainer = make_trainer(reward_funcs=reward, max_steps=1, **options)
+    trainer = make_trainer(reward_funcs=[reward, reward], max_steps=1, **options)
     trainer.recipe = {"reward_kwargs": {"code_reward": {"api_key": "secret_key", "max_new_tokens": 4}}}
     assert not (tmp_path / "run" / "training_settings.json").exists()
     trainer.train()
     record = seen[0]
     assert record == read(tmp_path)
     assert record["token_credit"]["options"]["lambda_max"] == 1.5
-    assert record["rewards"] == {"reward": 1.0}
+    assert record["rewards"] == [["reward", 1.0], ["reward", 1.0]], "two of one name"
     assert record["rows"] == len(trainer.train_dataset)
     assert (record["arguments"]["learning_rate"], record["arguments"]["epsilon_high"]) == (2e-4, 0.28)
     assert record["versions"]["delta_trl"] == __version__
@@ -83,7 +83,7 @@ def test_what_changed_is_said_and_the_run_goes_on(make_trainer, tmp_path, caplog
     for part in (
         "arguments.learning_rate was 0.001 and is 0.0001",
         "token_credit.rule was 'DelTA' and is 'SideWeights'",
-        "rewards.reward_letters was 1.0 and is 0.5",
+        "rewards was [['reward_letters', 1.0]] and is [['reward_letters', 0.5]]",
         f"prompts_sha256 was '{record['prompts_sha256']}'",
     ):
         assert part in caplog.text
