@@ -24,7 +24,7 @@ LAYERS_OF_CREDIT = (
     *("hidden_states", "products", "options", "distributed"),
 )
 KNOW_NOTHING_OF_TRL = ("credit", "sandbox", "data", "report")
-FOR_ANY_TRAINER = (*("trimmed_padding", "checkpoints", "dynamic_sampling", "finite_updates"),)
+FOR_ANY_TRAINER = ("trimmed_padding", "checkpoints", "dynamic_sampling", "finite_updates")
 SCRIPTS = ("gpu", "build", "endurance", "studies", "benchmarks")
 # Lines of Python that each room may have, and `raise` statements of the package. CONTRIBUTING.md says what raising one
 # takes; whoever deletes lowers it.
@@ -32,16 +32,16 @@ BUDGET = {
     "arguments": 185,
     "audit": 649,
     "cli": 65,
-    "commands": 630,
-    "credit": 2263,
+    "commands": 631,
+    "credit": 2262,
     "data": 481,
     "evaluation": 778,
     "files": 74,
-    "policy": 695,
+    "policy": 731,
     "report": 1010,
     "rewards": 2220,
     "sandbox": 2814,
-    "trainer": 1760,
+    "trainer": 1772,
     "version": 1,
 }
 RAISES = 212
@@ -150,6 +150,7 @@ def test_classes_for_any_trainer_know_no_other():
         path = ROOT / "delta_trl" / "trainer" / f"{name}.py"
         known = {module[2] for module in imported(path) if module[:2] == ("delta_trl", "trainer")}
         assert not known & {*FOR_ANY_TRAINER, "trainer", "config", "credit_rule"}, name
+        assert ("delta_trl", "credit") not in {module[:2] for module in imported(path)}, name
     rollouts = [path.stem for path in files("delta_trl") if "def _generate_and_score_completions(" in path.read_text()]
     assert sorted(rollouts) == ["dynamic_sampling", "trainer", "trimmed_padding"], "one flow, three overrides"
     [trainer] = (

@@ -120,7 +120,7 @@ def tokenize(row: dict, tokenizer: PreTrainedTokenizerBase, config: PretrainedCo
     if not isinstance(row["prompt"], str):
         row["prompt"] = tokenizer.apply_chat_template(row["prompt"], tokenize=False, add_generation_prompt=True)
     row["token_ids"] = tokenizer(row["completion"], add_special_tokens=False).input_ids
-    prompt, completion = row["prompt_ids"], row["token_ids"]
-    for name, ids in (("the prompt", prompt), ("the completion", completion), ("it", prompt + completion)):
-        for problem in check_ids(ids, tokenizer, config, name):
-            raise ValueError(problem)
+    for name, ids in (("the prompt", row["prompt_ids"]), ("the completion", row["token_ids"])):
+        check_ids(ids, tokenizer, config, name)
+    for problem in check_ids(row["prompt_ids"] + row["token_ids"], tokenizer, config, "it"):
+        raise ValueError(problem)

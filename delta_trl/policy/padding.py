@@ -41,22 +41,21 @@ class WithoutPadding:
     Args:
         model (`torch.nn.Module`): The model, as TRL calls it.
         packed (`bool`): Whether the rows follow each other in one; otherwise they are moved to the left.
+        share_prompts (`bool`): Whether packed rows that follow each other have a common prompt once.
         order (`list[int]`, *optional*): The rows of the call in the order in which they are scored.
 
     Attributes:
         piece (`Piece`): The last forward pass, or the one in progress.
     """
 
-    def __init__(self, model: Callable, packed: bool, order: list[int] | None = None):
-        self.model, self.packed, self._waiting = model, packed, order or []
+    def __init__(self, model: Callable, packed: bool, share_prompts: bool, order: list[int] | None = None):
+        self.model, self.packed, self.share_prompts, self._waiting = model, packed, share_prompts, order or []
         self.piece: Piece | None = None
 
     def __call__(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor, **options) -> Any:
         valid = attention_mask.bool()  # (b, P + T)
         if self.packed:
-            repeated = repeated_prompts(valid, input_ids, labels)
-            if options.get("output_router_logits"):  # for a loss that counts every token
-                repeated = torch.zeros_like(valid)
+            repeated = repeated_prompts(valid, input_ids, labels) & self.share_prompts
             valid = valid & ~repeated
             options["rows"] = rows_of(*torch.stack([valid.sum(dim=1), repeated.sum(dim=1)]).tolist())
             kept = valid.new_ones(1, sum(length for *_, length in options["rows"]))
@@ -129,7 +128,7 @@ def attention_within_rows(module, query, key, value, attention_mask, *, rows=Non
 
 @torch.no_grad()
 def widest_batch(
-    score: Callable, model: Callable, config: PreTrainedConfig, packed: bool, device: torch.device, eps: float
+    score: Callable, without: WithoutPadding, config: PreTrainedConfig, device: torch.device, eps: float
 ) -> int:
     """
     Find out from three short rows, two of one prompt, whether a model computes without padding what it computes with
@@ -138,16 +137,15 @@ def widest_batch(
 
     Args:
         score (`Callable`): Takes a model, ids, mask (B, P + T) and T, and returns log-probs (B, T) first.
-        model (`Callable`): The model, as TRL calls it.
+        without ([`WithoutPadding`]): Runs the model without padding.
         config (`PreTrainedConfig`): Of its language model.
-        packed (`bool`): Whether rows are to be packed; see [`WithoutPadding`].
         device (`torch.device`): Where the model computes.
         eps (`float`): Machine epsilon of the dtype that the model computes in.
 
     Returns:
         `int`: How many columns a batch may have that runs without padding; 0 if none may.
     """
-    if packed:
+    if without.packed:
         AttentionInterface.register("sdpa", attention_within_rows)
         # of a window or a state, short rows may show too little
         attends_to_all = all(type(layer) is DynamicLayer for layer in DynamicCache(config=config).layers)
@@ -160,7 +158,7 @@ def widest_batch(
     ids = (positions + first + shift * (positions >= 8)) % config.vocab_size
     if 16 <= limit < sys.maxsize:
         positions[:, -1] = limit - 1
-    callables = model, partial(model, position_ids=positions), WithoutPadding(model, packed)
+    callables = without.model, partial(without.model, position_ids=positions), without
     with_padding, *others = (score(each, ids, mask, 8)[0][mask[:, 8:] == 1] for each in callables)
     agree = all((with_padding - other).abs().mean() <= eps**0.5 for other in others)
     return limit if agree else 0

@@ -83,7 +83,6 @@ class RuleState(TrainerCallback):
 
     def __init__(self, rule: TokenCredit, trainer: GRPOTrainer):
         self._rule, self._trainer = rule, trainer
-        trainer.add_callback(self)
 
     def on_train_begin(self, args, state, control, **kwargs):
         if state.global_step == 0:

@@ -122,8 +122,7 @@ class DeltaGRPOTrainer(
             backbone_of(causal_model(self))  # raises if there is none
             refuse_what_hides_states(self.args, self.is_fsdp_enabled)
         rule.check(self)
-        # for the next scoring call: what records it, and the micro-batch whose loss makes it
-        self._recorder: ScoringPass | None = None
+        self._recorder: ScoringPass | None = None  # of the next scoring call, as is the micro-batch
         self._micro_batch: dict | None = None
         self._token_log: TokenLog | None = None
         if options.log_token_credit and not rule.credits_rollouts:
@@ -131,7 +130,8 @@ class DeltaGRPOTrainer(
         elif options.log_token_credit:
             self._token_log = TokenLog(self, self._tokenizer)
             self.add_callback(self._token_log)
-        self.checkpoint_parts.append(RuleState(rule, self))
+        self.add_callback(rule_state := RuleState(rule, self))
+        self.checkpoint_parts.append(rule_state)
 
     # --- credit of a rollout batch ---
 

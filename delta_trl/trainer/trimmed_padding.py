@@ -1,5 +1,6 @@
 """Micro-batches without padding, for any `GRPOTrainer`; `policy/padding.py` has the parts."""
 
+import math
 from contextlib import nullcontext
 from functools import partial
 
@@ -21,11 +22,11 @@ class TrimmedPadding(GRPOTrainer):
     """
     [`~trl.GRPOTrainer`] whose micro-batches have no padding: their rows follow each other in one, or are moved to the
     left where a model's layers mix them. On a CPU, the LM head leaves out prompts and padding, as TRL does on a GPU.
-    Losses are the same up to rounding, but rows come in another random order. It is fixed when the rollout batch is
-    scored: scoring and loss thus run the same micro-batches, 16-bit numbers round alike in both, and ratios are 1 at
-    the rollout. Batches with images stay as they are, and rollout batches whose rows a subclass has left out or
-    replaced keep TRL's micro-batches. Whether padding matters is asked of the policy: a reference model is taken to
-    be of its kind.
+    Losses are the same up to rounding, but rows come in another random order, in an optimiser step those of a prompt
+    together. It is fixed when the rollout batch is scored: scoring and loss thus run the same micro-batches, 16-bit
+    numbers round alike in both, and ratios are 1 at the rollout. Batches with images stay as they are, and rollout
+    batches whose rows a subclass has left out or replaced keep TRL's micro-batches. Whether padding matters is asked
+    of the policy: a reference model is taken to be of its kind.
 
     Attributes:
         trim_padding (`bool`, defaults to `True`): Whether to do so; `False` is `GRPOTrainer` bit for bit.
@@ -48,10 +49,12 @@ class TrimmedPadding(GRPOTrainer):
             # columns are the same on all processes: in data with images, some rows have none
             self._widest = 0 if {"image", "images"} & inputs[0].keys() else self._probe()
         generator = torch.Generator().manual_seed(self.args.seed + self.state.global_step)
-        order = torch.randperm(len(inputs), generator=generator)
-        in_a_step = len(inputs) // self.args.steps_per_generation * self.args.gradient_accumulation_steps
-        # chance says which rows are in an optimiser step; there, those of a prompt follow each other
-        self._row_order = torch.cat([rows.sort().values for rows in order.split(in_a_step)])
+        self._row_order = torch.randperm(len(inputs), generator=generator)
+        if self._shares_prompts():
+            # chance says which rows are in an optimiser step; there, those of a prompt follow each other
+            in_one_step = math.gcd(self.args.steps_per_generation, self.args.gradient_accumulation_steps)
+            size = max(1, len(inputs) // self.args.steps_per_generation * in_one_step)
+            self._row_order = torch.cat([rows.sort().values for rows in self._row_order.split(size)])
         batch = super()._generate_and_score_completions(inputs)
         batch[ROWS] = torch.arange(len(batch["completion_mask"]), device=self.accelerator.device)
         return batch
@@ -69,7 +72,7 @@ class TrimmedPadding(GRPOTrainer):
                 lengths = attention_mask.sum(dim=1).cpu()
                 together = self._row_order.split(batch_size)
                 order = torch.cat(sorted(together, key=lambda rows: -int(lengths[rows].sum())))
-            self._running = WithoutPadding(model, self._packed, order.tolist())
+            self._running = WithoutPadding(model, self._packed, self._shares_prompts(), order.tolist())
             try:
                 *scored, aux_loss = score(
                     self._running, input_ids[order], attention_mask[order], logits_to_keep, batch_size, **options
@@ -97,6 +100,11 @@ class TrimmedPadding(GRPOTrainer):
             return False
         return type(causal_model(self, model).config) is type(causal_model(self).config)
 
+    def _shares_prompts(self) -> bool:
+        """Whether a prompt runs once for its rows. Not where a loss depends on which rows are in a micro-batch."""
+        entropies = self.top_entropy_quantile < 1 or self.entropy_coef or self.use_adaptive_entropy
+        return self._packed and not (self.loss_type == "bnpo" or entropies or self.aux_loss_enabled)
+
     def _probe(self) -> int:
         """How many columns a batch may have that runs without padding; 0 if none may. Tries to pack its rows first."""
         args, causal, reason = self.args, causal_model(self), "computes something else without padding"
@@ -116,7 +124,8 @@ class TrimmedPadding(GRPOTrainer):
             for self._packed in (True, False):
                 try:
                     with rollout_scoring(self):
-                        found = widest_batch(score, self.model, config, self._packed, device, eps)
+                        stand_in = WithoutPadding(self.model, self._packed, self._shares_prompts())
+                        found = widest_batch(score, stand_in, config, device, eps)
                 except Exception as error:  # of a model that does not take text alone, say
                     found, reason = 0, f"cannot score plain rows of tokens ({type(error).__name__}: {error})"
                 if found:

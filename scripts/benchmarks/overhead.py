@@ -128,7 +128,8 @@ def make_trainer(setup: Setup, variant: str, mode: str, folder: str) -> GRPOTrai
         drawn = torch.randint(2, config.vocab_size, (n, setup.tokens), generator=torch.Generator().manual_seed(seed))
         ids = [row[:length] for row, length in zip(drawn.tolist(), setup.draw_lengths(seed)[:n], strict=True)]
         logprobs = [[-1.0] * len(row) for row in ids]
-        prompts = [[2] * length for length in setup.draw_prompts(seed)[:n]]
+        lengths = setup.draw_prompts(seed)[:n]
+        prompts = [[2 + i // GENERATIONS] * length for i, length in enumerate(lengths)]  # those of a group are equal
         return {"prompt_ids": prompts, "completion_ids": ids, "logprobs": logprobs}
 
     def reward(completion_ids, **kwargs):

@@ -23,7 +23,7 @@ def test_values_and_gradients(device, dtype, tolerance):
     ids[2, :32] = ids[1, :32]
     labels = ids.masked_fill((mask == 0) | (columns < 32), -100)
     results = []
-    for callable_model in (model, WithoutPadding(model, packed=True)):
+    for callable_model in (model, WithoutPadding(model, packed=True, share_prompts=True)):
         model.zero_grad()
         with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
             output = callable_model(input_ids=ids, attention_mask=mask, labels=labels, fused_lm_head=True)

@@ -49,7 +49,7 @@ def inputs(lengths, prompts: int = 36) -> dict[str, torch.Tensor]:
 @given(rows, st.sampled_from([1, 2, 30]))
 @settings(deadline=None, max_examples=30)
 def test_outputs_are_those_with_padding(packed, lengths, prompts):
-    batch, without = inputs(lengths, prompts), WithoutPadding(model(), packed)
+    batch, without = inputs(lengths, prompts), WithoutPadding(model(), packed, True)
     with torch.no_grad():
         ours, theirs = without(**batch), model()(**batch)
     assert ours.log_probs.shape == theirs.log_probs.shape
@@ -71,13 +71,13 @@ def test_runs_no_more_columns_than_it_needs(packed, lengths, shape):
     hook = model().base_model.register_forward_pre_hook(
         lambda module, args, kwargs: seen.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
     )
-    WithoutPadding(model(), packed)(**inputs(lengths, prompts=1))
+    WithoutPadding(model(), packed, True)(**inputs(lengths, prompts=1))
     hook.remove()
     assert seen == [shape]
 
 
 def test_says_which_rows_it_runs():
-    without = WithoutPadding(model(), True, [4, 2, 0])
+    without = WithoutPadding(model(), True, True, [4, 2, 0])
     for lengths, expected in (([(1, 1), (2, 2)], [4, 2]), ([(3, 1)], [0])):
         without(**inputs(lengths))
         assert without.piece.rows == expected

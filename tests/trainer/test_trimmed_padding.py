@@ -312,8 +312,8 @@ def test_trimming_changes_no_model(make_trainer, name):
         torch.testing.assert_close(log_probs, seen[False][row], atol=2e-5, rtol=0)
 
 
-@pytest.mark.parametrize("loss_type", ["dapo", "bnpo"])  # which may exchange rows, which may not
-def test_bfloat16_rounds_alike_in_scoring_and_loss(make_trainer, loss_type):
+@pytest.mark.parametrize(("name", "loss_type"), [("qwen3", "dapo"), ("qwen3", "bnpo"), ("qwen3 moe", "dapo")])
+def test_bfloat16_rounds_alike_in_scoring_and_loss(make_trainer, name, loss_type):
     """On the rollout's own policy every ratio is exactly 1: GSPO clips at 3e-4, a fraction of bfloat16's rounding."""
     options = {
         "per_device_train_batch_size": 4,
@@ -330,7 +330,7 @@ def test_bfloat16_rounds_alike_in_scoring_and_loss(make_trainer, loss_type):
         "epsilon_high": 3e-4,
         "trainer_options": {**LORA, "rollout_func": ragged},
     }
-    trainer = make_trainer(sharp("qwen3"), **options, **TRIMMED)
+    trainer = make_trainer(sharp(name), **options, **TRIMMED)
     compute, differences = trainer._compute_loss, []
 
     def computing(model, inputs):

@@ -32,7 +32,7 @@ class LMHeadGradients(VocabularyGradients):
         # log Σ_v exp(z_v) of every token, (N,)
         self.log_normalizer = torch.full((len(tokens),), -torch.inf, dtype=self.dtype, device=self.hidden.device)
         for ts, _, _, logits, _ in self._tiles():
-            largest = logits.amax(dim=1)
+            largest = logits.amax(dim=1).clamp(min=torch.finfo(self.dtype).min)  # all may be -inf, by a bias
             here = largest + logits.sub_(largest[:, None]).exp_().sum(dim=1).log()
             self.log_normalizer[ts] = torch.logaddexp(self.log_normalizer[ts], here)
 

@@ -34,7 +34,7 @@ class VocabularyGradients:
                 f"{type(self).__name__} expects hidden states of shape (N, {d}), for an LM head of shape ({V}, {d}), "
                 f"and token ids of shape (N,), got {tuple(hidden.shape)} and {tuple(tokens.shape)}."
             )
-        self.hidden = HiddenStates([hidden]) if isinstance(hidden, torch.Tensor) else hidden
+        self.hidden = HiddenStates([hidden.detach()]) if isinstance(hidden, torch.Tensor) else hidden
         self.tokens, self.head = tokens, head
         self._unchecked = log_probs
         self.dtype = torch.float64 if hidden.dtype == torch.float64 else torch.float32
