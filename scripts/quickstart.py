@@ -136,7 +136,7 @@ def parse_args() -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0, help="of training and of the evaluations' sampling")
     parser.add_argument("--token_credit", "--token-credit", nargs="+", default=RULES, help="one run each")
-    parser.add_argument("--max_steps", "--max-steps", type=int, default=36, help="instead of the recipe's 80")
+    parser.add_argument("--max_steps", "--max-steps", type=int, default=28, help="instead of the recipe's 80")
     parser.add_argument("--output_dir", "--output-dir", type=Path, default=ROOT / "outputs/quickstart")
     return parser.parse_known_args()
 
