@@ -36,6 +36,7 @@ from trl import GRPOTrainer
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.credit import RULES
+from delta_trl.trainer.scoring import only_labels_in_lm_head
 
 from .timing import clock, spread, wait
 
@@ -47,7 +48,6 @@ MODELS = {
     "tiny": (32, 2, 64, 4, 2, 8, 256, False),  # to see that it runs
     "5m": (256, 6, 768, 8, 4, 32, 2048, False),
     "5m-32k": (256, 6, 768, 8, 4, 32, 32768, False),
-    "50m": (640, 8, 1920, 10, 5, 64, 8192, False),
     "135m": (576, 30, 1536, 9, 3, 64, 49152, True),  # as SmolLM2's
     # the shapes of Qwen3's models
     "0.6b": (1024, 28, 3072, 16, 8, 128, 151936, True),
@@ -203,9 +203,8 @@ class StepClock(TrainerCallback):
             scored = score(*args, **kwargs)
             old = self.inputs.get("old_per_token_logps")
             if old is not None and trainer.state.global_step % steps == 0:
-                width = scored[0].size(1)  # less than the rollout batch's where padding is left out
-                valid = self.inputs["completion_mask"][:, :width].bool()
-                self.log_ratios.append((scored[0].detach() - old[:, :width])[valid].float())
+                valid = self.inputs["completion_mask"].bool()
+                self.log_ratios.append((scored[0].detach() - old)[valid].float())
             return scored
 
         trainer._generate, trainer._compute_loss = timed_generate, known_loss
@@ -233,17 +232,6 @@ def peak_memory(result: dict):
         result["memory"] = int(status.split("VmHWM:")[1].split()[0]) / 2**10
 
 
-@contextmanager
-def log_probs_of_completions_alone():
-    """On a processor, TRL's LM head also computes those of prompts and padding, and hides them."""
-    before = trl.trainer.utils._use_triton
-    trl.trainer.utils._use_triton = lambda device: True  # decides about the labels, and about nothing else there
-    try:
-        yield
-    finally:
-        trl.trainer.utils._use_triton = before
-
-
 def visit(setup: Setup, variant: str, mode: str) -> dict:
     """Measure one trainer, each rollout batch at its second time; free the trainer's memory."""
     result, n = {}, MODES[mode]
@@ -253,7 +241,7 @@ def visit(setup: Setup, variant: str, mode: str) -> dict:
             steps = StepClock(trainer, n)
             trainer.add_callback(steps)
             trainer.remove_callback(PrinterCallback)
-            with peak_memory(result), log_probs_of_completions_alone():
+            with peak_memory(result), only_labels_in_lm_head(steps.device):
                 trainer.train()
             seconds = [sum(steps.steps[i : i + n]) for i in range(0, len(steps.steps), n)]
             result["first"], result["seconds"] = seconds[: setup.rollouts], seconds[setup.rollouts :]

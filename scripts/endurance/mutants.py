@@ -27,6 +27,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import psutil
@@ -143,7 +144,7 @@ def mutate(source: str, number: int) -> tuple[str, dict]:
         setattr(parent, field, new)
     else:
         getattr(parent, field)[index] = new
-    return ast.unparse(ast.fix_missing_locations(tree)), list(records(source))[number]
+    return ast.unparse(ast.fix_missing_locations(tree)), next(islice(records(source), number, None))
 
 
 def concerned(file: str, root: Path) -> list[str]:
