@@ -5,10 +5,10 @@ import logging
 import re
 import textwrap
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from ..sandbox import Grade, Limits, RemoteSandbox, Sandbox, Tests, TestsError, check_tests, grade, parse_tests
-from ..sandbox.pool import map_in_threads
+from ..sandbox import Grade, Limits, RemoteSandbox, Sandbox, TestsError, grade, parse_tests
 from .grader.extraction import THINK_TAG, Completions
 from .reasoning import graded_texts
 
@@ -121,8 +121,7 @@ class CodeReward:
         workers (`int`, *optional*):
             Tests that run at the same time in each training process; by default its share of the processors.
         partial_credit (`bool`, *optional*, defaults to `False`):
-            Reward the fraction of tests passed, of those that doing nothing would fail; otherwise 1.0 for all tests
-            and 0.0 for fewer.
+            Reward the fraction of tests passed; otherwise 1.0 for all tests and 0.0 for fewer.
         tier (`str`, *optional*): See `Sandbox`.
         allow_unsafe (`bool`, *optional*, defaults to `False`): See `Sandbox`.
         remote_url (`str`, *optional*): Run programs on this server instead of this machine; see `RemoteSandbox`.
@@ -195,13 +194,10 @@ class CodeReward:
         Raises:
             ValueError: If there are not as many `tests` as completions.
         """
-        tests = list(tests)  # a data set's column builds new rows at each access, but `_key` compares them by `id`
         texts = graded_texts(completions, prompts, self.reasoning_opened)
-        programs = [extract_program(text) for text in texts]
-        rows = {_key(test): test for test in tests}
-        parsed = dict(zip(rows, map_in_threads(self._parse, rows.values(), self.sandbox.workers), strict=True))
-        jobs = [(program, parsed[_key(test)]) for program, test in zip(programs, tests, strict=True)]
-        results = map_in_threads(lambda job: self._grade(*job), jobs, self.sandbox.workers)
+        jobs = list(zip(map(extract_program, texts), tests, strict=True))
+        with ThreadPoolExecutor(self.sandbox.workers) as threads:
+            results = list(threads.map(lambda job: self._grade(*job), jobs))
         if log_extra is not None:
             log_extra("code_verdict", [str(result) for result in results])
         rewards = [self._reward(result) for result in results]
@@ -209,39 +205,23 @@ class CodeReward:
             log_metric("code_reward/ungraded", sum(reward is None for reward in rewards) / len(rewards))
         return rewards
 
-    def _parse(self, test: dict | str) -> Tests | str:
+    def _grade(self, program: str | None, tests: dict | str) -> Grade | str:
         try:
-            return check_tests(self.sandbox, parse_tests(test), self.limits)
+            parsed = parse_tests(tests)
+            if program is None:
+                return "no code"
+            return grade(self.sandbox, program, parsed, self.limits, stop_at_failure=not self.partial_credit)
         except TestsError as error:
-            return _unusable(error)
-
-    def _grade(self, program: str | None, tests: Tests | str) -> Grade | str:
-        if isinstance(tests, str):
-            return tests
-        if program is None:
-            return "no code"
-        try:
-            return grade(self.sandbox, program, tests, self.limits, stop_at_failure=not self.partial_credit)
-        except TestsError as error:
-            return _unusable(error)
+            logger.warning("code_reward: tests that cannot be used: %.500r", str(error))  # it may quote the tests
+            return "unusable tests"
 
     def _reward(self, result: Grade | str) -> float | None:
         if isinstance(result, str):
             return 0.0 if result == "no code" else None
         if not result.graded:
             return None
-        if self.partial_credit:
-            return result.share
-        return float(result.passed == result.total)
-
-
-def _unusable(error: TestsError) -> str:
-    logger.warning("code_reward: tests that cannot be used: %.500r", str(error))  # it may quote the tests
-    return "unusable tests"
-
-
-def _key(test: dict | str) -> int | str:
-    return test if isinstance(test, str) else id(test)
+        share = result.passed / result.total
+        return share if self.partial_credit else float(share == 1)
 
 
 @functools.cache

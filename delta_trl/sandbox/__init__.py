@@ -15,7 +15,7 @@ Read on the host `unit_tests` (formats), `grading`, `sandbox` (attempts), `worke
 and calls, or `jail/suite` for tests that are code.
 """
 
-from .grading import Grade, check_tests, grade
+from .grading import Grade, grade
 from .limits import Limits, Outcome, Result
 from .remote import RemoteSandbox
 from .sandbox import Sandbox, SandboxUnavailableError
@@ -32,7 +32,6 @@ __all__ = [
     "SandboxUnavailableError",
     "Tests",
     "TestsError",
-    "check_tests",
     "grade",
     "parse_tests",
 ]

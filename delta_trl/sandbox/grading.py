@@ -1,6 +1,6 @@
 """Grades a program against tests. The host holds the expected outputs; the jail sees programs and inputs."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from .limits import Limits, Outcome
 from .remote import RemoteSandbox
@@ -13,6 +13,7 @@ VERDICTS = {
     True: "passed",
     "AssertionError": "wrong answer",
     "MemoryError": "memory",
+    "NotForProgramsError": "tests that hand over their own objects",
 }  # of other exceptions "exception"
 
 
@@ -28,14 +29,12 @@ class Grade:
             "passed", or the first failure: "wrong answer", "exception", "timeout", "memory", "output limit", "killed".
             "sandbox error" if the program could not be graded.
         failed_test (`int`, *optional*): Number of the first test that failed, from 1.
-        share (`float`, *optional*, defaults to `0.0`): Partial credit: of the tests that doing nothing would fail.
     """
 
     passed: int
     total: int
     verdict: str
     failed_test: int | None = None
-    share: float = 0.0
 
     @property
     def graded(self) -> bool:
@@ -65,27 +64,23 @@ def grade(
         stop_at_failure (`bool`, *optional*, defaults to `True`): Run no further tests after the first that fails.
 
     Raises:
-        TestsError: If the tests are code that cannot be used, see `check_tests`.
+        TestsError: If the tests are code that cannot be used, or that would run on a server.
     """
     limits = limits or sandbox.limits
-    if not isinstance(tests, Suite):
-        return grade_cases(sandbox, code, tests, limits, stop_at_failure)
-    suite = check_tests(sandbox, tests, limits)
-    assert isinstance(suite, Suite)
-    verdicts, total = run_suite(sandbox, code, suite, limits, stop_at_failure)
-    return summarize(verdicts, total, suite.given)
+    if isinstance(tests, Suite):
+        return grade_suite(sandbox, code, tests, limits, stop_at_failure)
+    return grade_cases(sandbox, code, tests, limits, stop_at_failure)
 
 
-def summarize(verdicts: dict[int, str], total: int, given: frozenset[int]) -> Grade:
-    """The grade of a program. A test that is `given`, passed by doing nothing, earns nothing, but failing it costs."""
+def summarize(verdicts: dict[int, str], total: int) -> Grade:
+    """The grade of a program, from the verdicts of the tests that ran."""
     if Outcome.SANDBOX_ERROR.value in verdicts.values():
         return Grade(0, total, Outcome.SANDBOX_ERROR.value)
-    passed = {case for case, verdict in verdicts.items() if verdict == "passed"}
-    failed = verdicts.keys() - passed
-    share = max(0, len(passed - given) - len(failed & given)) / (total - len(given))
+    failed = [test for test, verdict in verdicts.items() if verdict != "passed"]
+    passed = len(verdicts) - len(failed)
     if not failed:
-        return Grade(len(passed), total, "passed", share=share)
-    return Grade(len(passed), total, verdicts[min(failed)], min(failed) + 1, share)
+        return Grade(passed, total, "passed")
+    return Grade(passed, total, verdicts[min(failed)], min(failed) + 1)
 
 
 def grade_cases(
@@ -124,68 +119,27 @@ def grade_cases(
                 verdicts[case] = "passed" if tests.passes_alone(result, case) else "wrong answer"
         if any(verdicts[other] == "passed" and not in_batch.get(other, True) for other in (0, case)):
             return grade_cases(sandbox, code, tests, limits, stop_at_failure, together=False)
-    return summarize(verdicts, len(everything), tests.given)
+    return summarize(verdicts, len(everything))
 
 
-def run_suite(
-    sandbox: Sandbox | RemoteSandbox, code: str | None, suite: Suite, limits: Limits, stop_at_failure: bool
-) -> tuple[dict[int, str], int]:
-    """
-    The verdicts on a program, and how many tests there are, of one execution: the tests in one process, the program in
-    another. If `code` is `None`, there is no program, see `suite.Nothing`.
-    """
+def grade_suite(
+    sandbox: Sandbox | RemoteSandbox, code: str, suite: Suite, limits: Limits, stop_at_failure: bool
+) -> Grade:
+    """One execution: the tests in one process, the program in another."""
     if not sandbox.is_local:
         raise TestsError("Tests that are code need a process beside the program's: run them in a local Sandbox.")
-    job: dict = {"kind": "suite", "setup": suite.setup, "units": suite.units, "entry_point": suite.entry_point}
-    job |= {"stop_at_failure": stop_at_failure, "without_program": code is None}
-    result = sandbox.execute([job] if code is None else [job, {"kind": "program", "code": code}], limits)
+    tests: dict = {"kind": "suite", "setup": suite.setup, "units": suite.units, "entry_point": suite.entry_point}
+    tests |= {"stop_at_failure": stop_at_failure}
+    result = sandbox.execute([tests, {"kind": "program", "code": code}], limits)
     report = load_report(result.reports[0]) if result.reports else None
     if not isinstance(report, dict):
         report = {}  # the process ended before it had read the tests
     if "unusable" in report:
         raise TestsError(f"The tests cannot be used: {report['unusable']}")
-    total = report.get("total") or suite.total or len(suite.units)
-    if result.outcome is Outcome.SANDBOX_ERROR:
-        return {0: result.outcome.value}, total
+    total = report.get("total", len(suite.units))
     verdicts = {test: VERDICTS.get(one, "exception") for test, one in enumerate(report.get("passed", []))}
-    if code is None and len(verdicts) == total:
-        return verdicts, total  # all have run; then it went on without asserts
     if result.outcome is not Outcome.OK:
         verdicts[min(len(verdicts), total - 1)] = result.outcome.value
     elif len(verdicts) < total and set(verdicts.values()) <= {"passed"}:
         verdicts[len(verdicts)] = "exception"  # the tests ended before this one ran
-    return verdicts, total
-
-
-CHECKED: dict[Suite, tuple[int, frozenset[int]]] = {}  # how many tests there are, and which earn nothing
-
-
-def check_tests(sandbox: Sandbox | RemoteSandbox, tests: Tests, limits: Limits) -> Tests:
-    """
-    Run tests that are code without a program, once in each process of the trainer. Those that pass ask nothing.
-
-    Args:
-        sandbox (`Sandbox | RemoteSandbox`): Where to run them.
-        tests (`Tests`): From `parse_tests`, which has checked the other two kinds.
-        limits (`Limits`): As for `grade`.
-
-    Returns:
-        `Tests`: For `grade`.
-
-    Raises:
-        TestsError: If all pass, so that every program would, or if they cannot be run, as on a server.
-    """
-    if not isinstance(tests, Suite) or tests.total:
-        return tests
-    if tests not in CHECKED:
-        for _ in range(2):  # on a busy machine, tests that ask nothing may run out of time, too
-            verdicts, total = run_suite(sandbox, None, tests, limits, stop_at_failure=False)
-            if Outcome.TIMEOUT.value not in verdicts.values():
-                break
-        if Outcome.SANDBOX_ERROR.value in verdicts.values():
-            raise TestsError("The sandbox failed, so it is not known whether they pass without a program.")
-        CHECKED[tests] = total, frozenset(number for number, verdict in verdicts.items() if verdict == "passed")
-    total, given = CHECKED[tests]
-    if len(given) == total:
-        raise TestsError("They pass without a program, so every program would pass them.")
-    return replace(tests, total=total, given=given)
+    return summarize(verdicts, total)

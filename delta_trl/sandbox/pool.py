@@ -11,7 +11,7 @@ import os
 import subprocess
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 
@@ -115,37 +115,3 @@ def _forget_workers() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_workers)
-
-
-def map_in_threads(function: Callable, items: Iterable, threads: int) -> list:
-    """
-    `function` of each item, in that many threads at the same time.
-
-    After an exception, here or in a thread, no further item is started. Unlike an executor's, these threads do not
-    delay the exit of the interpreter.
-    """
-    items = list(items)
-    results: list = [None] * len(items)
-    errors: list[BaseException] = []
-    left = iter(list(enumerate(items)))
-
-    def work() -> None:
-        for index, item in left:
-            try:
-                results[index] = function(item)
-            except BaseException as error:
-                errors.append(error)
-            if errors:
-                return
-
-    pool = [threading.Thread(target=work, daemon=True) for _ in range(min(threads, len(items)))]
-    try:
-        for thread in pool:
-            thread.start()
-        for thread in pool:
-            thread.join()
-    except BaseException as error:  # such as Ctrl-C
-        errors.append(error)
-    if errors:
-        raise errors[0]
-    return results

@@ -1,6 +1,5 @@
 """Runs untrusted programs on a pool of jailed workers."""
 
-import contextlib
 import logging
 import os
 import platform
@@ -105,33 +104,21 @@ class Sandbox:
         Execute a job, or a pair of jobs that are linked by a socket; the result is the first one's.
 
         An attempt without a result, such as one whose worker is lost, is repeated. If all fail, the sandbox has failed
-        (`Outcome.SANDBOX_ERROR`). But if another program ran right before the last attempt, the job itself kills
-        workers or uses up the machine's memory (`Outcome.KILLED`).
+        (`Outcome.SANDBOX_ERROR`).
         """
         if lowered := limits.lowered():
             raise SandboxUnavailableError(f"{lowered}. Raise it with `ulimit`, or promise less in `Limits`.")
-        works, problem = False, ""
+        problem = ""
         for attempt in range(MAX_ATTEMPTS):
             if attempt:
                 time.sleep(RETRY_SECONDS * 2 ** (attempt - 1))
-            if attempt == MAX_ATTEMPTS - 1:  # not after it: a shortage that ends then would be blamed on the program
-                works = self._works()
             try:
-                return self._attempt(jobs, limits)
+                with self._pool.borrow() as worker:
+                    return worker.execute(jobs, limits)
             except (WorkerError, OSError) as error:
                 problem = str(error)
-                works = works and isinstance(error, WorkerError)  # an OSError is of this process, writing the inputs
             logger.warning("Sandbox execution failed (attempt %d of %d): %s", attempt + 1, MAX_ATTEMPTS, problem)
-        return Result(Outcome.KILLED if works else Outcome.SANDBOX_ERROR, stderr=problem.encode())
-
-    def _attempt(self, jobs: list[dict], limits: Limits) -> Result:
-        with self._pool.borrow() as worker:
-            return worker.execute(jobs, limits)
-
-    def _works(self) -> bool:
-        with contextlib.suppress(WorkerError, OSError):
-            return self._attempt([stdin_job("")], Limits()) is not None
-        return False
+        return Result(Outcome.SANDBOX_ERROR, stderr=problem.encode())
 
     def _start(self) -> Worker:
         with self._pool.lock:

@@ -25,11 +25,6 @@ class StdinTests:
     inputs: list[str]
     outputs: list[str]
 
-    @property
-    def given(self) -> frozenset[int]:
-        """The cases that a program passes by doing nothing."""
-        return frozenset(case for case, output in enumerate(self.outputs) if not output.strip())
-
     def job(self, code: str, cases: range) -> dict:
         return {"kind": "stdin", "code": code, "inputs": [self.inputs[case] for case in cases]}
 
@@ -58,11 +53,6 @@ class CallTests:
     inputs: list[list]
     outputs: list
 
-    @property
-    def given(self) -> frozenset[int]:
-        """The cases that a program passes by doing nothing."""
-        return frozenset(case for case, output in enumerate(self.outputs) if output is None)
-
     def job(self, code: str, cases: range) -> dict:
         inputs = [self.inputs[case] for case in cases]
         return {"kind": "calls", "code": code, "function": self.function, "inputs": inputs}
@@ -85,15 +75,11 @@ class Suite:
         setup (`str`): Code to run first.
         units (`tuple[str, ...]`): The texts; they can use the program's names.
         entry_point (`str`, *optional*): What `check` is called with: `f`, or `Solution().f`.
-        total (`int`, *optional*): How many tests there are, see `check_tests`.
-        given (`frozenset[int]`, *optional*): Numbers of the tests that earn nothing, see `check_tests`.
     """
 
     setup: str
     units: tuple[str, ...]
     entry_point: str | None = None
-    total: int | None = None
-    given: frozenset[int] = frozenset()
 
 
 Tests = StdinTests | CallTests | Suite
@@ -145,8 +131,8 @@ def _parse(tests: dict) -> Tests:
         name = _function(tests["fn_name"]).removeprefix(METHOD)
         cases = CallTests(name, *map(list, zip(*map(_call, inputs, outputs), strict=True)))
     else:
-        cases = StdinTests(list(map(_text, inputs)), list(map(_text, outputs)))
-    if len(cases.given) == len(inputs):
+        cases = StdinTests(list(map(_text, inputs)), [_text(output).strip() for output in outputs])
+    if all(output is None or output == "" for output in cases.outputs):
         raise TestsError("All outputs are empty: a program that does nothing would pass.")
     return cases
 

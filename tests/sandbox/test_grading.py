@@ -1,4 +1,4 @@
-"""Tests that cannot be used, what earns partial credit, and tests that are code."""
+"""Tests that cannot be used, and tests that are code."""
 
 import json
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from delta_trl.rewards import code_reward
-from delta_trl.sandbox import Limits, Outcome, Result, TestsError, check_tests, grade, parse_tests
+from delta_trl.sandbox import Limits, TestsError, grade, parse_tests
 
 
 def nested(levels: int) -> list:
@@ -51,7 +51,6 @@ UNITTEST = "import unittest\nclass T(unittest.TestCase):\n    def test_a(self): 
     [
         ({"test": "assert f(1) == " + "+".join(["1"] * 20_000)}, "recursion"),
         ({"test": "import no_such_module\nassert f(1) == 2"}, "no_such_module"),
-        ({"test": "def test_a():\n    assert f(1) == 2\n    import no_such_module"}, "no_such_module"),
         # what nobody runs
         ({"test": UNITTEST}, "not be run"),
         ({"test": UNITTEST + "\nif __name__ == '__main__':\n    unittest.main()"}, "not be run"),
@@ -69,34 +68,33 @@ UNITTEST = "import unittest\nclass T(unittest.TestCase):\n    def test_a(self): 
             {"test": "def main(): assert f(1) == 2\nassert f(0) == 1\nif __name__ == '__main__':\n    main()"},
             "not be run",
         ),
-        ({"test": "async def test_a(): assert f(1) == 2"}, "returns something"),
-        ({"test": "assert f(1) == 2\nasync def test_b(): assert f(5) == 6"}, "returns something"),
-        ({"test": "def test_a():\n    assert f(1) == 2\ndef test_b(): yield f(5) == 6"}, "returns something"),
-        ({"test": "def test_a(): return f(1) == 2"}, "returns something"),
-        ({"test": "def check(candidate): return candidate(1) == 2", "entry_point": "f"}, "returns something"),
         # whose names these are
         ({"test": "def check(candidate): assert same(candidate(1), 2)", "entry_point": "f"}, "same"),
         ({"test": "from solution import f\ndef test_a(): assert f(1) == approx(2)"}, "approx"),
         ({"test": "assert sum([abs(-1)]) == 1"}, "any of"),
-        # what any program, or one that answers with nothing, would pass
-        ({"test": "assert (f(1) == 2, 'wrong')"}, "without a program"),
-        ({"test_list": ["f(1) == 2", "print(f(2) == 3)"]}, "without a program"),
-        ({"test": "try:\n    assert f(1) == 2\nexcept Exception as error:\n    print(error)"}, "without a program"),
-        ({"test": "assert fast(10) == slow(10)"}, "without a program"),
-        ({"test": "for a, b in zip(f(1), [2, 4]): assert a == b"}, "without a program"),
-        ({"test": "import numpy as np\nassert np.array_equiv(f(1), 4.5)"}, "without a program"),
-        ({"test": "import numpy as np\nnp.testing.assert_almost_equal(f(1), 4.5)"}, "without a program"),
-        # what cannot be handed to a program, also behind an assert
-        ({"test": "assert f(lambda x: x) == 1"}, "handed"),
-        ({"test": "assert f(1) == 1\nassert f([print, open]) == 1\nassert f((i for i in [1])) == 1"}, "handed"),
-        ({"test": "class T: pass\ndef test_a():\n    for x in (1, T()): assert P(x).get() == 1"}, "handed"),
-        ({"test": "from solution import f, g\n@g\ndef test_a(): assert f(1) == 2"}, "handed"),
     ],
     ids=lambda tests: str(tests)[-40:],
 )
-def test_tests_that_a_wrong_program_could_pass_or_none_can_cannot_be_used(sandbox, tests, reason):
+def test_tests_that_ask_what_nobody_can_answer_cannot_be_used(sandbox, tests, reason):
     with pytest.raises(TestsError, match=reason):
-        check_tests(sandbox, parse_tests(tests), Limits())
+        grade(sandbox, "def f(x): return x + 1", parse_tests(tests))
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "async def test_a(): assert f(1) == 2",
+        "def test_a():\n    assert f(1) == 2\ndef test_b(): yield f(5) == 6",
+        "def test_a(): return f(1) == 2",
+        "assert f(lambda x: x) == 1",
+        "assert f([print, open]) == 1\nassert f((i for i in [1])) == 1",
+        "class T: pass\ndef test_a():\n    for x in (1, T()): assert f(x) == 1",
+        "from solution import f, g\n@g\ndef test_a(): assert f(1) == 2",
+    ],
+)
+def test_what_lets_the_program_decide_fails(sandbox, test):
+    code = "def f(x): return 2\ndef g(x): return x"
+    assert grade(sandbox, code, parse_tests({"test": test})).verdict != "passed"
 
 
 @pytest.mark.parametrize(
@@ -119,46 +117,18 @@ def test_tests_that_only_a_program_ends_can_be_used(sandbox):
     assert grade(sandbox, code, tests, Limits(wall_seconds=0.5)).verdict == "passed"
 
 
-@pytest.mark.parametrize("outcome", [Outcome.SANDBOX_ERROR, Outcome.TIMEOUT])
-def test_a_machine_that_failed_once_lets_no_tests_through(sandbox, monkeypatch, outcome):
-    """Tests that ask nothing would pay every program."""
-    tests = parse_tests({"test": f"from solution import f\ndef test_{outcome.name}(): f(5) == 25"})
-    execute, failures = sandbox.execute, [Result(outcome)]
-    monkeypatch.setattr(sandbox, "execute", lambda *a: failures.pop() if failures else execute(*a))
-    for _ in range(2):
-        with pytest.raises(TestsError):
-            check_tests(sandbox, tests, Limits())
-    assert not failures
-
-
 @pytest.mark.parametrize(
-    ("units", "share"),
+    ("tests", "passed", "total"),
     [
-        (["from solution import f\nimport math", "def test_a(): assert f(1) == 2"], 0),
-        (["from solution import f", "x = 5", "assert f(1) == 2"], 0),
-        (["def helper(a, b): assert a == b", "helper(f(1), 2)", "helper(f(0), 0)"], 0.5),
-        (["assert f(1) != 7", "assert f(1) == 2"], 0),
-        (["assert f(1) == 0", "assert f(1) != 7"], 1),
-        (["assert f(1) == 0", "assert f(1) == 1", "import math", "x = 5"], 0.5),
-        (["assert f(1) == 0", "assert f(1) != 0"], 0),
-        (["def test_a(): assert f(1) == 0\ndef test_b(): assert f(2) == 0\ndef test_c(): assert f(3) == 1"], 2 / 3),
+        ({"test_list": ["def test_a(): assert f(1) == 0\ndef test_b(): assert f(2) == 0", "assert f(3) == 1"]}, 2, 3),
+        ({"test_list": ["assert f(1) == 0", "assert f(1) == 1", "assert f(2) == 0"]}, 2, 3),
+        ({"inputs": ["1", "2"], "outputs": ["", "5"]}, 1, 2),
+        ({"fn_name": "f", "inputs": [[1], [2]], "outputs": [0, 5]}, 1, 2),
     ],
 )
-def test_tests_that_pass_without_a_program_earn_nothing(sandbox, units, share):
-    result = grade(sandbox, "def f(x): return 0", parse_tests({"test_list": units}), stop_at_failure=False)
-    assert result.share == pytest.approx(share)
-
-
-@pytest.mark.parametrize(
-    ("tests", "code"),
-    [
-        ({"inputs": ["1", "2"], "outputs": ["", "5"]}, "pass"),
-        ({"fn_name": "f", "inputs": [[1], [2]], "outputs": [None, 5]}, "def f(x): pass"),
-    ],
-)
-def test_cases_without_output_earn_nothing(sandbox, tests, code):
-    result = grade(sandbox, code, parse_tests(tests), stop_at_failure=False)
-    assert (result.passed, result.share) == (1, 0)
+def test_partial_credit_counts_functions_and_cases(sandbox, tests, passed, total):
+    result = grade(sandbox, "def f(x): return 0", parse_tests(tests), stop_at_failure=False)
+    assert (result.passed, result.total) == (passed, total)
 
 
 def test_a_test_that_hangs_takes_no_credit_from_the_others(sandbox):

@@ -101,34 +101,18 @@ def waits(monkeypatch):
     return waits
 
 
-@pytest.fixture
-def fails(monkeypatch, waits):
-    """`fails(when)`: attempts fail whose program is such."""
+@pytest.mark.parametrize("failing", [1, 2, 3])
+def test_a_shortage_is_not_the_program_s_fault(one_worker, monkeypatch, waits, failing):
+    execute, failures = worker.Worker.execute, [WorkerError("lost")] * failing
 
-    def fails(when):
-        real = Sandbox._attempt
+    def fails(*arguments):
+        if failures:
+            raise failures.pop()
+        return execute(*arguments)
 
-        def attempt(self, jobs, limits):
-            if when(jobs[0]["code"]):
-                raise WorkerError("lost")
-            return real(self, jobs, limits)
-
-        monkeypatch.setattr(Sandbox, "_attempt", attempt)
-
-    return fails
-
-
-def test_a_program_that_ends_every_worker_is_at_fault(sandbox, fails):
-    """Whatever it is that it does: another program runs, so the machine is not to blame."""
-    fails(lambda code: "evil" in code)
-    assert sandbox.run("evil").outcome is Outcome.KILLED
-
-
-@pytest.mark.parametrize("failing", range(1, 6))
-def test_a_shortage_is_not_the_program_s_fault(sandbox, fails, waits, failing):
-    failures = iter([True] * failing)
-    fails(lambda code: next(failures, False))
-    assert sandbox.run("print(1)").outcome is (Outcome.OK if failing < 4 else Outcome.SANDBOX_ERROR)
+    monkeypatch.setattr(worker.Worker, "execute", fails)
+    one_worker._pool.idle.clear()
+    assert one_worker.run("print(1)").outcome is (Outcome.OK if failing < 3 else Outcome.SANDBOX_ERROR)
     assert waits == [0.1, 0.2][:failing]
 
 
@@ -166,14 +150,14 @@ def test_tests_that_end_before_the_program_begins_have_decided(sandbox, unit):
 @pytest.mark.processes
 def test_a_program_that_has_no_time_to_begin_is_not_judged(one_worker, waits):
     result = one_worker.run("#" + "x" * (8 << 20), limits=Limits(wall_seconds=0.005))
-    assert (result.outcome, len(waits)) == (Outcome.KILLED, 2)
+    assert (result.outcome, len(waits)) == (Outcome.SANDBOX_ERROR, 2)
 
 
 def test_a_program_whose_process_fails_at_its_start_is_not_judged(one_worker, waits):
     """No text of a job to read: the machine's fault, however far the tests' process has come."""
     suite = {"kind": "suite", "setup": "", "units": ["f()"], "entry_point": None}
-    suite |= {"stop_at_failure": True, "without_program": False}
-    assert one_worker.execute([suite, {"no": "kind"}], Limits()).outcome is Outcome.KILLED
+    suite |= {"stop_at_failure": True}
+    assert one_worker.execute([suite, {"no": "kind"}], Limits()).outcome is Outcome.SANDBOX_ERROR
     assert len(waits) == 2
 
 

@@ -9,10 +9,11 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 
-from ...sandbox.pool import WorkerError, WorkerPool, map_in_threads
+from ...sandbox.pool import WorkerError, WorkerPool
 
 
 logger = logging.getLogger(__name__)
@@ -161,4 +162,5 @@ def check_answers(pool: WorkerPool[GraderProcess], pairs: list[tuple[str, str | 
                     failed_starts.append(error)
         return NOT_CHECKED
 
-    return map_in_threads(check, pairs, pool.size)
+    with ThreadPoolExecutor(pool.size) as threads:
+        return list(threads.map(check, pairs))

@@ -11,9 +11,8 @@ import symtable
 import sys
 import types
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
-from .. import codec
 from ..calls import DEFAULT_MODULES, compile_program, load
 from . import handles, program
 from .jail import RESULT
@@ -60,18 +59,13 @@ def run(job: dict) -> int:
         program.write_line({"unusable": str(error) or type(error).__name__})
         return 0
     os.chdir("/")  # nor is this
-    solution = Nothing if job["without_program"] else functools.partial(handles.Program().ask, "load")
     results: list = []
     report(passed=results, total=source.total)
-    for result in source.results(solution):
+    for result in source.results(functools.partial(handles.Program().ask, "load")):
         results.append(result)
         report(passed=results, total=source.total)
         if job["stop_at_failure"] and result is not True:
-            return 0
-    if job["without_program"] and not all(result is True for result in results):
-        list(source.without_asserts().results(solution))  # goes on where an assert has ended the tests
-    if job["without_program"] and Nothing.refused:
-        report(unusable=Nothing.refused[0])
+            break
     return 0
 
 
@@ -80,30 +74,6 @@ def report(**content: Any) -> None:
     os.ftruncate(RESULT, 0)
     os.lseek(RESULT, 0, os.SEEK_SET)
     program.write_line(content)
-
-
-class Nothing(list):
-    """
-    What the tests get without a program, whatever they ask for: an empty list that has every attribute and can be
-    called. Tests that accept it, a program that answers `[]` would pass.
-
-    `refused` says why the tests cannot be used, where they want what no program can give.
-    """
-
-    refused: ClassVar[list[str]] = []
-
-    def __getattribute__(self, name: str) -> Any:
-        by_tests = sys._getframe(1).f_globals.get("__name__") in (MODULE, __name__)  # for numpy, it is a list
-        return Nothing() if by_tests and not name.startswith("__") else super().__getattribute__(name)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> "Nothing":
-        try:
-            codec.encode([*args, *kwargs.values()], lambda one: [] if type(one) is Nothing else handles.refer(one))
-        except handles.NotForProgramsError as error:
-            Nothing.refused.append(str(error))
-        except RecursionError:
-            pass
-        return Nothing()
 
 
 def compare_empty_arrays() -> None:
@@ -151,7 +121,7 @@ class Source(NamedTuple):
         From the tests' source.
 
         Raises:
-            SyntaxError, ImportError: If they are not Python, or import all names of what is not installed.
+            SyntaxError, ImportError: If they are not Python, or import what is not there.
             UnusableError: If it is not clear which names are the program's, or a test would not be run.
         """
         modules = [without_main(ast.parse(text)) for text in texts]
@@ -162,6 +132,9 @@ class Source(NamedTuple):
         helpers = HELPERS | dict.fromkeys(("numpy", "np"), sys.modules.get("numpy"))
         # a name that they call is no module
         helpers = {name: value for name, value in helpers.items() if not (name in called and inspect.ismodule(value))}
+        for node in (node for module in modules for node in module.body):
+            if isinstance(node, (ast.Import, ast.ImportFrom)) and SOLUTION not in ast.unparse(node):
+                exec(ast.unparse(node), {})
         imports = [node for node in nodes if isinstance(node, ast.ImportFrom)]
         stars = [node for node in imports if node.names[0].name == "*" and node.module != SOLUTION]
         starred: dict[str, Any] = {}
@@ -189,10 +162,6 @@ class Source(NamedTuple):
     def total(self) -> int:
         return sum(len(functions) or 1 for functions in self.functions[1:])
 
-    def without_asserts(self) -> "Source":
-        """The same, where the condition of an assert does not matter."""
-        return self._replace(modules=list(map(WithoutAsserts().visit, self.modules)))
-
     def results(self, load: Callable) -> Iterator[bool | str]:
         """Run the tests on a program that `load` gives. For each, True or the name of the exception it failed with."""
         module = types.ModuleType(MODULE)
@@ -211,8 +180,7 @@ class Source(NamedTuple):
 
         def call(name: str) -> None:
             arguments = [object_to_check(self.entry_point)] if name == CHECK and self.entry_point else []
-            if getattr(module, name)(*arguments) is not None:  # a generator has not run, and a truth is not an assert
-                Nothing.refused.append(f"{name} returns something: it would not be run, or decides nothing")
+            if getattr(module, name)(*arguments) is not None:  # a generator has not run, and a truth is no assert
                 raise TypeError
 
         failure = outcome(set_up)
@@ -228,8 +196,6 @@ def outcome(action: Callable, *args: Any) -> bool | str:
     try:
         action(*args)
     except BaseException as error:
-        if isinstance(error, ImportError):
-            Nothing.refused.append(str(error))
         return type(error).__name__
     return True
 
@@ -246,13 +212,6 @@ class WithoutStars(ast.NodeTransformer):
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.stmt:
         return ast.copy_location(ast.Pass(), node) if node.names[0].name == "*" else node
-
-
-class WithoutAsserts(ast.NodeTransformer):
-    """Makes an expression of each assert."""
-
-    def visit_Assert(self, node: ast.Assert) -> ast.stmt:
-        return ast.copy_location(ast.Expr(node.test), node)
 
 
 def without_main(module: ast.Module) -> ast.Module:
