@@ -32,19 +32,19 @@ BUDGET = {
     "arguments": 185,
     "audit": 649,
     "cli": 65,
-    "commands": 631,
+    "commands": 630,
     "credit": 2262,
-    "data": 481,
-    "evaluation": 778,
+    "data": 479,
+    "evaluation": 761,
     "files": 74,
-    "policy": 731,
+    "policy": 694,
     "report": 1010,
-    "rewards": 2202,
+    "rewards": 2193,
     "sandbox": 2665,
-    "trainer": 1770,
+    "trainer": 1714,
     "version": 1,
 }
-RAISES = 208
+RAISES = 201
 
 
 def module_of(path: Path) -> tuple[str, ...]:

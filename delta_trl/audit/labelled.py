@@ -21,7 +21,7 @@ from ..arguments.lookup import nearest
 from ..data.completions import check_completion
 from ..data.loading import LOCAL_FORMATS, load
 from ..evaluation.benchmarks import BOXED
-from ..policy.checks import check_ids, context_length
+from ..policy.checks import check_ids
 from ..policy.prompts import prompt_ids
 
 
@@ -213,7 +213,7 @@ def rollout_batches(
     prompts: dict[str, list[Row]] = {}
     for one in load_labelled(data):
         try:
-            row = to_row(one, tokenizer, context_length(config))
+            row = to_row(one, tokenizer, getattr(config, "max_position_embeddings", None))
         except UnfitError as reason:
             left_out[f"completions: {reason}"] += 1
             continue

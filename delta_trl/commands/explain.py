@@ -11,7 +11,7 @@ from ..arguments.parser import documented, parse
 from ..credit import checked_credit, make_rule
 from ..data.completions import read_completions
 from ..evaluation.arguments import ModelArguments
-from ..policy.checks import check_ids, refuse_chats_without_template
+from ..policy.checks import check_ids
 from ..policy.prompts import prompt_ids
 from ..policy.standalone import add_advantages, given_tokens
 from ..policy.texts import TokenTexts
@@ -115,7 +115,6 @@ def tokenize(row: dict, tokenizer: PreTrainedTokenizerBase, config: PretrainedCo
     Add `prompt_ids` and `token_ids` to a row of `read_completions`; a chat becomes the text that the model reads.
     Raises any error for what does not fit the tokenizer or the model.
     """
-    refuse_chats_without_template([row["prompt"]], tokenizer, "The data")
     (row["prompt_ids"],) = prompt_ids(tokenizer, [row["prompt"]])
     if not isinstance(row["prompt"], str):
         row["prompt"] = tokenizer.apply_chat_template(row["prompt"], tokenize=False, add_generation_prompt=True)

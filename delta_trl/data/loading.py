@@ -11,7 +11,6 @@ from datasets import Dataset, load_dataset
 from transformers import PreTrainedTokenizerBase
 
 from ..arguments.lookup import import_dotted
-from ..policy.checks import refuse_chats_without_template
 from ..policy.prompts import prompt_ids
 from .columns import GOLD_COLUMNS, is_prompt
 from .formats import FORMATS
@@ -159,7 +158,6 @@ def drop_long_prompts(
     Leave out the rows whose final prompt has more than `max_length` tokens, chat template included. Logs how many.
     Raises `ValueError` if no row is left.
     """
-    refuse_chats_without_template(dataset["prompt"][:1], tokenizer, name)
 
     def short(prompts: list) -> list[bool]:
         return [len(ids) <= max_length for ids in prompt_ids(tokenizer, prompts, chat_template_kwargs)]

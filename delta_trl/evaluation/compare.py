@@ -27,9 +27,9 @@ def main(args: Sequence[str]) -> None:
     changed = {key: values for name in pairs for key, values in differences(a[name], b[name]).items()}
     print(f"from A to B: {in_words(changed) or 'nothing is different'}")
     rows = [["benchmark", "problems", "A", "B", "A - B", "95 % interval"]]
-    rows += [[name, *compare([pair])] for name, pair in pairs.items()]
+    rows += [[name, *compare(*pair)] for name, pair in pairs.items()]
     if len(pairs) > 1:
-        rows.append(["all problems", *compare(list(pairs.values()))])
+        rows.append(["all problems", *compare(*map(np.concatenate, zip(*pairs.values(), strict=True)))])
     print_table(rows)
 
 
@@ -53,11 +53,7 @@ def read_pair(name: str, first: Path, second: Path, of_first: dict, of_second: d
     return a[both], b[both]
 
 
-def compare(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[str]:
-    """
-    Cells of the table for some benchmarks together: number of problems, both means, their difference, its interval.
-    The bootstrap draws the same problems for both models.
-    """
-    a, b = map(np.concatenate, zip(*pairs, strict=True))
-    ends = bootstrap_interval([first - second for first, second in pairs])
-    return [str(len(a)), *(mean(values.mean() if len(a) else None) for values in (a, b, a - b)), interval(ends)]
+def compare(a: np.ndarray, b: np.ndarray) -> list[str]:
+    """Cells of the table: number of problems, both means, the mean of paired differences, its interval."""
+    means = (mean(values.mean() if len(a) else None) for values in (a, b, a - b))
+    return [str(len(a)), *means, interval(bootstrap_interval(a - b))]

@@ -61,7 +61,7 @@ def evaluate(args: EvalArguments) -> dict[str, dict]:
     for name, benchmark in resolve(args.benchmarks).items():
         rows, reward, own = load_problems(name, benchmark, args, tokenizer.chat_template is not None)
         prompts = rows["prompt"]
-        warnings = check_prompts(prompts, tokenizer, config, args.max_completion_length, name, template)
+        warnings = check_prompts(prompts, tokenizer, config, name, template)
         for warning in (*warnings, *warn_of_hidden_reasoning([reward], prompts, tokenizer, template)):
             logger.warning(warning)
         problems[name] = rows, reward, given | own
@@ -80,7 +80,7 @@ def evaluate(args: EvalArguments) -> dict[str, dict]:
             for sample in _sample(rows, reward, args, tokenizer, generate):
                 file.write(json.dumps(sample, ensure_ascii=False, default=str) + "\n")
         part.replace(folder / f"{name}.jsonl")
-        results = numbers([read_samples(folder, name, args.num_generations)])
+        results = numbers(read_samples(folder, name, args.num_generations))
         write_json({"settings": settings, "results": results}, folder / f"{name}.json")
     return {name: json.loads((folder / f"{name}.json").read_text()) for name in problems}
 

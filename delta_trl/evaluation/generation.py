@@ -67,11 +67,6 @@ class VLLMGenerator:
     """Samples with vLLM, every completion with its own seed. Arguments as those of [`TransformersGenerator`]."""
 
     def __init__(self, args: EvalArguments, chats: bool):
-        if args.is_adapter():
-            raise ValueError(
-                f"use_vllm: {args.model_name_or_path!r} is a PEFT adapter. Merge it into its base "
-                "(`merge_and_unload`), and evaluate the merged model."
-            )
         from vllm import LLM, SamplingParams
 
         assert isinstance(args.vllm_kwargs, dict)  # since `EvalArguments` has read it

@@ -5,7 +5,6 @@ A missing reward is NaN: it counts as no sample, never as 0.
 """
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -46,25 +45,16 @@ def pass_at_k(rewards: np.ndarray, k: int) -> float:
     return float(1.0 - factors.prod(axis=1).mean())
 
 
-def bootstrap_interval(benchmarks: Sequence[np.ndarray]) -> tuple[float, float]:
+def bootstrap_interval(values: np.ndarray) -> tuple[float, float]:  # (P,)
     """
-    Percentile bootstrap interval, of 95 %, of the mean over all problems.
-
-    Args:
-        benchmarks (`Sequence[np.ndarray]`):
-            Values (P_b,) of the problems of each benchmark, which are resampled within it: mean rewards, or of a
-            paired comparison their differences. NaN is left out.
-
-    Returns:
-        `tuple[float, float]`: NaN with fewer than `ENOUGH` problems, or if all values are equal: the interval would be
-        far too narrow.
+    Percentile bootstrap interval, of 95 %, of the mean over problems of their mean rewards, or in a paired comparison
+    of their differences. NaN is left out. The interval is NaN with fewer than `ENOUGH` problems, or if all values are
+    equal: it would be far too narrow.
     """
-    groups = [values[~np.isnan(values)] for values in benchmarks]
-    every = np.concatenate(groups)
-    if len(every) < ENOUGH or np.ptp(every) <= ROUNDING:
+    values = values[~np.isnan(values)]
+    if len(values) < ENOUGH or np.ptp(values) <= ROUNDING:
         return math.nan, math.nan
-    rng, resampled = np.random.default_rng(0), np.zeros(RESAMPLES)
-    for values in filter(len, groups):
-        resampled += [values[rng.integers(0, len(values), len(values))].sum() for _ in range(RESAMPLES)]
-    low, high = np.quantile(resampled / len(every), ENDS)
+    rng = np.random.default_rng(0)
+    means = [values[rng.integers(0, len(values), len(values))].mean() for _ in range(RESAMPLES)]
+    low, high = np.quantile(means, ENDS)
     return float(low), float(high)

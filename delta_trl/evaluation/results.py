@@ -44,15 +44,15 @@ def finished(folder: Path, name: str, settings: dict) -> bool:
     return True
 
 
-def numbers(samples: Sequence[np.ndarray]) -> dict:
-    """The results on some benchmarks together, over all of their problems. `samples` as [`read_samples`]."""
-    rewards, lengths, truncated = np.concatenate(samples, axis=1)
+def numbers(samples: np.ndarray) -> dict:
+    """The results on problems, from samples as of [`read_samples`]."""
+    rewards, lengths, truncated = samples
     k = rewards.shape[1]
     powers = [2**i for i in range(k.bit_length()) if 2**i < k]
     return {
         "problems": len(rewards),
         "avg_at_k": number(avg_at_k(rewards)),
-        "interval": list(map(number, bootstrap_interval([problem_means(one[0]) for one in samples]))),
+        "interval": list(map(number, bootstrap_interval(problem_means(rewards)))),
         "pass_at_k": {str(n): number(pass_at_k(rewards, n)) for n in (*powers, k)},
         "truncated": float(truncated.mean()),
         "mean_length": float(lengths.mean()),
@@ -74,7 +74,9 @@ def show(folder: Path, results: dict[str, dict]) -> None:
     )
     rows = {name: one["results"] for name, one in results.items()}
     if len(rows) > 1:  # over problems: a benchmark weighs as much as it has
-        rows["average (by problems)"] = numbers([read_samples(folder, name, k) for name in results])
+        rows["average (by problems)"] = numbers(
+            np.concatenate([read_samples(folder, name, k) for name in results], axis=1)
+        )
     titles = f"avg@{k}", "95 % interval", f"pass@{k}", "truncated", "mean length", "unscored"
     table = [["benchmark", "problems", *titles]]
     for name, one in rows.items():

@@ -23,31 +23,8 @@ def check_tokenizer(tokenizer: Any, name: str) -> None:
         )
 
 
-def context_length(config: Any) -> int | None:
-    """How many positions a model was made for; `None` if that is not known, or they are stretched."""
-    config = config.get_text_config()
-    if (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default") != "default":
-        return None
-    limit = getattr(config, "max_position_embeddings", None)
-    return limit if limit and limit > 0 else None
-
-
-def refuse_chats_without_template(prompts: Sequence, tokenizer: Any, name: str, template: dict | None = None) -> None:
-    """Raise `ValueError` if the first prompt is a chat, and the tokenizer cannot make text of it."""
-    if isinstance(prompts[0], str):
-        return
-    try:
-        tokenizer.apply_chat_template(prompts[0], tokenize=False, add_generation_prompt=True, **(template or {}))
-    except Exception as error:  # what templates raise has no common type
-        raise ValueError(
-            f"{name}: the prompts are chats, but the tokenizer of {getattr(tokenizer, 'name_or_path', '')!r} cannot "
-            f"apply a chat template: {error}. Use plain text as prompts (`conversational: false` in a recipe), or a "
-            "model whose tokenizer has a template, as instruction-tuned models have."
-        ) from error
-
-
 def check_prompts(
-    prompts: Sequence, tokenizer: Any, config: Any, completion: int | None, name: str, template: dict | None = None
+    prompts: Sequence, tokenizer: Any, config: Any, name: str, template: dict | None = None
 ) -> list[str]:
     """
     Check that a model can read prompts: the first, and the longest in characters of the first `MEASURED`.
@@ -56,35 +33,33 @@ def check_prompts(
         prompts (`Sequence`): All texts, or all chats.
         tokenizer (`PreTrainedTokenizerBase` or `ProcessorMixin`): The model's. A processor's prompts are not read.
         config (`PretrainedConfig`): The model's.
-        completion (`int` or `None`): The longest completion, in tokens; `None` without a limit.
         name (`str`): What the prompts are called in messages.
         template (`dict`, *optional*): Arguments of the chat template.
 
     Returns:
-        `list[str]`: Warnings, where the model may go on, but was not made for it.
+        `list[str]`: Warnings of tokens that the tokenizer does not know.
 
     Raises:
-        ValueError: If the chat template cannot be applied or leaves the question out, a prompt cannot be tokenised, or
-            the model fails on it.
+        ValueError: If the chat template cannot be applied or leaves the question out, or a prompt has no tokens of
+            the model.
     """
     if isinstance(tokenizer, ProcessorMixin):
         return []
     prompts, warnings = prompts[:MEASURED], []
-    refuse_chats_without_template(prompts, tokenizer, name, template)
     longest = max(range(len(prompts)), key=lambda i: len(str(prompts[i])))
     for row in dict.fromkeys((0, longest)):
-        if not isinstance(prompts[row], str):
-            _refuse_lost_question(prompts[row], tokenizer, name, template)
         what = f"{name}, row {row + 1}: the prompt"
         try:
+            if not isinstance(prompts[row], str):
+                _refuse_lost_question(prompts[row], tokenizer, template)
             (ids,) = prompt_ids(tokenizer, [prompts[row]], template)
-        except Exception as error:  # of the tokenizers library, which has no other type
-            raise ValueError(f"{what} cannot be tokenised: {error}. Does the tokenizer know its words?") from error
-        warnings += check_ids(ids, tokenizer, config, what, completion)
+        except Exception as error:  # what tokenizers and chat templates raise has no common type
+            raise ValueError(f"{what} cannot be read by the tokenizer: {error}") from error
+        warnings += check_ids(ids, tokenizer, config, what)
     return warnings
 
 
-def _refuse_lost_question(chat: list[dict], tokenizer: Any, name: str, template: dict | None) -> None:
+def _refuse_lost_question(chat: list[dict], tokenizer: Any, template: dict | None) -> None:
     """Raise `ValueError` if the chat template makes the same text whatever the user says last."""
     options = {"tokenize": False, "add_generation_prompt": True, **(template or {})}
     text = tokenizer.apply_chat_template(chat, **options)
@@ -94,33 +69,21 @@ def _refuse_lost_question(chat: list[dict], tokenizer: Any, name: str, template:
         another = {**question, "content": f"{question['content']} Another?"}
         if tokenizer.apply_chat_template([*chat[: said[-1]], another, *chat[said[-1] + 1 :]], **options) == text:
             raise ValueError(
-                f"{name}: the chat template of the tokenizer leaves out {question['content']!r}: it makes {text!r}. "
-                "Mend it, or use a model with another one."
+                f"its chat template leaves out {question['content']!r}: it makes {text!r}. Mend it, or use a model "
+                "with another one."
             )
 
 
-def check_ids(ids: list[int], tokenizer: Any, config: Any, what: str, completion: int | None = 0) -> list[str]:
-    """
-    Raise `ValueError` for no tokens, or some beyond the model's vocabulary. Warn of many that the tokenizer does not
-    know, and of more than the model has positions, with `completion` more to come.
-    """
-    config = config.get_text_config()
-    if not ids:
-        raise ValueError(f"{what} has no token.")
-    if max(ids) >= config.vocab_size:
-        raise ValueError(
-            f"{what} has a token beyond the vocabulary, {config.vocab_size:,}. Does the tokenizer saved there belong "
-            "to the model?"
-        )
-    warnings, unknown, limit, completion = [], tokenizer.unk_token_id, context_length(config), completion or 0
+def check_ids(ids: list[int], tokenizer: Any, config: Any, what: str) -> list[str]:
+    """Raise `ValueError` for no token, or one beyond the vocabulary. Warn of many that the tokenizer does not know."""
+    size, unknown = config.get_text_config().vocab_size, tokenizer.unk_token_id
+    if not ids or max(ids) >= size:
+        problem = f"a token beyond the vocabulary, {size:,}. Does the tokenizer saved there belong to the model?"
+        raise ValueError(f"{what} has {problem if ids else 'no token.'}")
     # some tokenizers begin or end a text with the same token
-    if ids.count(unknown) > UNKNOWN * len(ids) and unknown not in (tokenizer.bos_token_id, tokenizer.eos_token_id):
-        warnings.append(
-            f"{what} has {ids.count(unknown):,} tokens of {len(ids):,} that the tokenizer of "
-            f"{tokenizer.name_or_path!r} does not know ({tokenizer.unk_token}). Use data that it was made for."
-        )
-    if limit is not None and len(ids) + completion > limit:
-        more = f", with max_completion_length={completion:,} more" if completion else ""
-        hint = " Lower it, or use shorter prompts (max_prompt_length in a recipe)." if completion else ""
-        warnings.append(f"{what} has {len(ids):,} tokens{more}: the model has {limit:,} positions.{hint}")
-    return warnings
+    if ids.count(unknown) <= UNKNOWN * len(ids) or unknown in (tokenizer.bos_token_id, tokenizer.eos_token_id):
+        return []
+    return [
+        f"{what} has {ids.count(unknown):,} tokens of {len(ids):,} that the tokenizer of {tokenizer.name_or_path!r} "
+        f"does not know ({tokenizer.unk_token}). Use data that it was made for."
+    ]

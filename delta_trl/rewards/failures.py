@@ -70,21 +70,12 @@ def check_rewards(name: str, rewards: Any, completions: list | None) -> list[flo
     """
     if completions is None:
         return rewards
-    returned = f"The reward function '{name}' returned"
-    expected = f"expected a list of {len(completions)} finite numbers (of float32), None for what cannot be scored."
-    if isinstance(rewards, (str, bytes, dict)) or not hasattr(rewards, "__iter__"):
-        raise TypeError(f"{returned} {rewards!r:.1000}: {expected}")
-    rewards = list(rewards)
-    if len(rewards) != len(completions):
-        raise ValueError(f"{returned} {len(rewards)} rewards: {expected}")
-    numbers: list[float | None] = []
-    for i, reward in enumerate(rewards):
-        said = f"{returned} {reward!r:.1000} for completion {i + 1} of {len(rewards)}, {completions[i]!r:.1000}"
-        try:
-            number = math.nan if reward is None else float(None if isinstance(reward, str) else reward)  # type: ignore[arg-type]
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise TypeError(f"{said}: {expected}") from error
-        if abs(number) > LARGEST:
-            raise ValueError(f"{said}: {expected}")
-        numbers.append(None if math.isnan(number) else number)
-    return numbers
+    expected = f"a list of {len(completions)} finite numbers (of float32), None for what cannot be scored"
+    problem = f"The reward function '{name}' returned {rewards!r:.1000}: expected {expected}."
+    try:
+        numbers = [math.nan if one is None else float(None if isinstance(one, str) else one) for one in rewards]  # type: ignore[arg-type]
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(problem) from error
+    if len(numbers) != len(completions) or any(abs(number) > LARGEST for number in numbers):
+        raise ValueError(problem)
+    return [None if math.isnan(number) else number for number in numbers]

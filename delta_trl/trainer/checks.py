@@ -134,7 +134,7 @@ def check_model(
         if not isinstance(data, Dataset) or data.format["type"] == "custom" or "prompt" not in data.column_names:
             continue
         prompts, template = data.with_format(None)["prompt"], args.chat_template_kwargs
-        warnings += check_prompts(prompts, tokenizer, config, args.max_completion_length, title, template)
+        warnings += check_prompts(prompts, tokenizer, config, title, template)
         if not isinstance(tokenizer, ProcessorMixin):
             warnings += warn_of_hidden_reasoning(rewards, prompts, tokenizer, template)
     return list(dict.fromkeys(warnings))
@@ -148,15 +148,6 @@ def refuse_ignored_credit(args: GRPOConfig) -> None:
             "evenly over the tokens of a response: of their credit, only the mean would count. Use "
             "importance_sampling_level='token', loss_type 'cispo' (its epsilon_high is 5.0) or 'vespo', or "
             "token_credit='none'."
-        )
-
-
-def refuse_what_hides_states(args: GRPOConfig, is_fsdp_enabled: bool) -> None:
-    """Raise `ValueError` where a hook on the backbone would miss forward passes."""
-    if is_fsdp_enabled and args.torch_compile:
-        raise ValueError(
-            "Token credit that reads hidden states does not work with FSDP and torch_compile together: the compiled "
-            "modules show their hidden states once, then never again. Turn torch_compile off."
         )
 
 

@@ -1,11 +1,8 @@
 """The rule of token credit that a trainer has: how it is chosen, recorded, kept in checkpoints and cited."""
 
-import dataclasses
-import re
 import textwrap
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
 
 import torch
 from accelerate.logging import get_logger
@@ -22,7 +19,6 @@ from .config import CreditArguments
 logger = get_logger(__name__)
 
 RULE_STATE = "token_credit.pt"  # in a checkpoint
-PLAIN = (bool, int, float, str, type(None))
 
 
 # As TRL's `_paper`, which its model card cites
@@ -119,25 +115,6 @@ def rule_name(rule: TokenCredit) -> str:
     return f"{type(rule).__module__}.{type(rule).__qualname__}"
 
 
-def describe_rule(rule: TokenCredit) -> dict[str, Any]:
-    """A rule's name, its options and which of them differ from defaults. If it is no dataclass, only its `repr`."""
-    if type(rule) is TokenCredit:
-        return {"rule": "none", "options": {}, "changed": []}
-    if not dataclasses.is_dataclass(rule):
-        return {"rule": repr(rule), "options": {}, "changed": []}
-    options = [option for option in dataclasses.fields(rule) if option.repr]
-    values = {option.name: getattr(rule, option.name) for option in options}
-    return {
-        "rule": type(rule).__name__,
-        "options": {name: value if isinstance(value, PLAIN) else repr(value) for name, value in values.items()},
-        "changed": [option.name for option in options if values[option.name] != _default(option)],
-    }
-
-
-def _default(option: dataclasses.Field) -> Any:
-    return option.default if option.default_factory is dataclasses.MISSING else option.default_factory()
-
-
 def arxiv_of(rule: TokenCredit) -> str | None:
     """The arXiv number of the paper that a rule, or the one that it changes, is from."""
     return arxiv_of(rule.rule) if isinstance(rule, ChangedCredit) else rule.arxiv
@@ -147,9 +124,8 @@ def card_text(rule: TokenCredit) -> str:
     """A rule and its options as text for the model card."""
     if type(rule) is TokenCredit:
         return "none"
-    options = re.sub(r", \w+=None\b|\b\w+=None(, )?", "", repr(rule))  # options that are not set
     number = arxiv_of(rule)
-    return f"`{options}`" + (f", see [arXiv {number}](https://arxiv.org/abs/{number})" if number else "")
+    return f"`{rule}`" + (f", see [arXiv {number}](https://arxiv.org/abs/{number})" if number else "")
 
 
 def card_section(rule: TokenCredit) -> str:

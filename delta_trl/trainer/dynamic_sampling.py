@@ -14,17 +14,13 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 import torch
-from accelerate.logging import get_logger
 from accelerate.utils import gather_object
 from transformers.trainer_utils import has_length
 from trl import GRPOTrainer
 
 from .contrast import calculating_rewards_with, has_contrast, total_rewards
 from .prompt_order import PromptOrder
-from .scoring import overridden
 
-
-logger = get_logger(__name__)
 
 ROLLOUT = ("prompt_ids", "completion_ids", "env_mask", "logprobs")  # what a `rollout_func` returns
 
@@ -42,6 +38,8 @@ class DynamicSampling(GRPOTrainer):
     Training thus passes over the data more often. `max_steps` counts optimiser steps, and an epoch as many rollout
     batches as the data has prompts for, both as without dynamic sampling. Runs resume exactly if checkpoints hold
     `prompt_order`.
+
+    What a subclass changes in `inputs` before it calls this class is lost: prompts come from the data.
 
     TRL's metrics and logs are those of the trained groups alone; values that rewards give to `log_metric` are averaged
     over all rounds. Metrics of its own, once per rollout batch, under `dynamic_sampling/`: `rounds` (further ones),
@@ -65,7 +63,6 @@ class DynamicSampling(GRPOTrainer):
     dynamic_sampling = False
     dynamic_sampling_max_rounds = 4
     last_rewards = torch.zeros(0)
-    _warned_of_missing_groups = False
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -79,11 +76,6 @@ class DynamicSampling(GRPOTrainer):
         ):
             if self.dynamic_sampling and is_given:
                 refuse(what, instead)
-        if self.dynamic_sampling and overridden(type(self), {"_generate_and_score_completions"}):
-            logger.warning(
-                "dynamic_sampling takes its prompts from the dataset: what a subclass's "
-                "_generate_and_score_completions changes in `inputs` before it calls super()'s is lost."
-            )
 
     def get_train_dataloader(self):
         self._train_dataloader = super().get_train_dataloader()
@@ -145,12 +137,6 @@ class DynamicSampling(GRPOTrainer):
             row |= {name: values[i] if isinstance(values, list) else values for name, values in fields.items()}
         rewards = self._calculate_rewards(inputs, texts, completions, completion_ids)
         first = sum(map(len, sample.rounds)) + own.start
-        for name, values in self._pending_extra_logs.items():
-            if len(values) != len(inputs):
-                raise ValueError(
-                    f"dynamic_sampling: a reward gave log_extra {len(values)} values for {name!r}, and there are "
-                    f"{len(inputs)} completions. Give one value for each."
-                )
         for i, row in enumerate(inputs):
             sample.rows[first + i] = {
                 "inputs": row,
@@ -217,14 +203,6 @@ class DynamicSampling(GRPOTrainer):
             "tokens_per_trained_token": sample.tokens / max(tokens, 1),
         }.items():
             metrics[f"dynamic_sampling/{name}"].append(float(value))
-        if found < size and not self._warned_of_missing_groups:
-            self._warned_of_missing_groups = True
-            logger.warning(
-                f"dynamic_sampling: only {found} of {len(contrast)} groups had completions with different rewards, "
-                f"after dynamic_sampling_max_rounds={self.dynamic_sampling_max_rounds} further rounds: {size - found} "
-                f"of the rollout batch's {size} groups train nothing. Allow more rounds, or choose prompts that the "
-                "model solves sometimes. This is said once; see dynamic_sampling/no_contrast."
-            )
 
 
 @dataclass

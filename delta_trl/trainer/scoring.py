@@ -175,7 +175,7 @@ class RolloutPolicy:
             raise RuntimeError(
                 "The forward hook on the model's backbone did not see every row of the rollout batch. Hooks do not "
                 "fire on a module that torch.compile has already compiled: construct the trainer with the uncompiled "
-                "model (`torch_compile` in the training arguments is fine)."
+                "model (`torch_compile` in the training arguments is fine, but not with FSDP)."
             )
         self._leave_out_tools(scoring)
         return scoring

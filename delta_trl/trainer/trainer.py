@@ -26,10 +26,10 @@ from ..policy.recorder import ScoringPass, backbone_of
 from ..report.token_log.log import TokenLog
 from ..rewards.failures import explain_failures
 from .checkpoints import SafeCheckpoints
-from .checks import refuse_what_hides_states, warn_of_silent_mistakes
+from .checks import warn_of_silent_mistakes
 from .config import CreditArguments, DeltaGRPOConfig
 from .contrast import stands_out, total_rewards
-from .credit_rule import PAPER, RuleState, arxiv_of, card_section, card_text, choose_rule, describe_rule
+from .credit_rule import PAPER, RuleState, arxiv_of, card_section, card_text, choose_rule
 from .dynamic_sampling import DynamicSampling
 from .finite_updates import FiniteUpdates
 from .scoring import RolloutPolicy, causal_model, trl_scores_rollouts
@@ -120,7 +120,6 @@ class DeltaGRPOTrainer(
         rule, options = self.token_credit, self.credit_args
         if rule.needs_hidden_states:
             backbone_of(causal_model(self))  # raises if there is none
-            refuse_what_hides_states(self.args, self.is_fsdp_enabled)
         rule.check(self)
         self._recorder: ScoringPass | None = None  # of the next scoring call, as is the micro-batch
         self._micro_batch: dict | None = None
@@ -247,4 +246,4 @@ class DeltaGRPOTrainer(
                 card.write(card_section(self.token_credit))
 
     def settings(self) -> dict[str, Any]:
-        return {**super().settings(), "token_credit": describe_rule(self.token_credit)}
+        return {**super().settings(), "token_credit": repr(self.token_credit)}

@@ -176,13 +176,6 @@ def test_every_declared_end_token_ends(model):
     assert {one.ids[-1] for one in completions if not one.truncated} == {1, 7, 8}
 
 
-def test_the_seed_changes_the_samples(call, tmp_path):
-    for folder, options in [("a", {}), ("b", {}), ("c", {"seed": 1})]:
-        assert call(folder, **options) == 0
-    a, b, c = ((tmp_path / folder / "problems.jsonl").read_text() for folder in "abc")
-    assert a == b != c
-
-
 def test_chats(call, data, model, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(model)
     tokenizer.chat_template = CHAT
@@ -311,11 +304,6 @@ def test_vllm(call, vllm, model, tmp_path):
     assert all(row["length"] == 12 for row in a if row["truncated"])
     engine = vllm.made[0]
     assert (engine["model"], engine["max_model_len"], engine["dtype"]) == (str(model), 99, "float32")
-
-
-def test_vllm_wants_an_adapter_merged(call, vllm, adapter, capsys):
-    assert call(use_vllm=True, model_name_or_path=adapter) == 2
-    assert "merge_and_unload" in capsys.readouterr().err
 
 
 # --- comparison ---

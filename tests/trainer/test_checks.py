@@ -67,12 +67,6 @@ def test_gradients_that_cannot_be_had_are_refused(rule, setup, message):
         rule.check(trainer(**setup))
 
 
-@pytest.mark.parametrize(("compiled", "fsdp"), [(True, True), (True, False), (False, True)])
-def test_compiled_shards_show_their_hidden_states_once_only(compiled, fsdp):
-    with pytest.raises(ValueError, match="torch_compile") if compiled and fsdp else nullcontext():
-        checks.refuse_what_hides_states(config(torch_compile=compiled), is_fsdp_enabled=fsdp)
-
-
 def test_a_rule_that_cannot_work_is_refused(make_trainer):
     adapter = {"peft_config": LoraConfig(use_dora=True, target_modules=["q_proj"])}
     with pytest.raises(ValueError, match="DoRA"):

@@ -2,11 +2,7 @@
 
 import json
 
-import pytest
-from trl import GRPOConfig
-
 from delta_trl import __version__
-from delta_trl.credit import DelTA, Selected, TokenCredit
 from delta_trl.trainer.settings import as_json
 
 from ..corpus import tiny
@@ -31,7 +27,7 @@ def test_is_there_from_the_first_step(make_trainer, tmp_path):
     trainer.train()
     record = seen[0]
     assert record == read(tmp_path)
-    assert record["token_credit"]["options"]["lambda_max"] == 1.5
+    assert "lambda_max=1.5" in record["token_credit"]
     assert record["rewards"] == [["reward", 1.0], ["reward", 1.0]], "two of one name"
     assert record["rows"] == len(trainer.train_dataset)
     assert (record["arguments"]["learning_rate"], record["arguments"]["epsilon_high"]) == (2e-4, 0.28)
@@ -40,21 +36,6 @@ def test_is_there_from_the_first_step(make_trainer, tmp_path):
     text = json.dumps(record)
     assert "hf_secret" not in text
     assert tiny.dataset()["prompt"][0] not in text, "prompts are recorded as a hash"
-
-
-@pytest.mark.parametrize(
-    ("rule", "name", "changed"),
-    [
-        (TokenCredit(), "none", []),
-        (DelTA(), "DelTA", []),
-        (Selected(DelTA(lambda_max=1.5), which="bottom"), "Selected", ["rule", "which"]),
-        (type("Mine", (TokenCredit,), {"of_rollout": lambda self, tokens: None})(), "Mine()", []),
-    ],
-)
-def test_rules(make_trainer, rule, name, changed):
-    record = make_trainer(config_class=GRPOConfig, trainer_options={"token_credit": rule}).settings()["token_credit"]
-    assert (record["rule"], record["changed"]) == (name, changed)
-    json.dumps(record)
 
 
 def test_objects_without_a_text_are_the_same_in_every_process():
@@ -82,9 +63,9 @@ def test_what_changed_is_said_and_the_run_goes_on(make_trainer, tmp_path, caplog
     assert changed.state.global_step == 2
     for part in (
         "arguments.learning_rate was 0.001 and is 0.0001",
-        "token_credit.rule was 'DelTA' and is 'SideWeights'",
+        "and is 'SideWeights(",
         "rewards was [['reward_letters', 1.0]] and is [['reward_letters', 0.5]]",
         f"prompts_sha256 was '{record['prompts_sha256']}'",
     ):
         assert part in caplog.text
-    assert read(tmp_path)["token_credit"]["rule"] == "SideWeights"
+    assert read(tmp_path)["token_credit"].startswith("SideWeights(")

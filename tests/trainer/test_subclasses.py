@@ -254,5 +254,3 @@ def test_columns_and_rows_of_its_own(make_trainer, caplog):
     make_trainer(None, kind, reward_funcs=[reward_wanted]).train()
     make_trainer(None, type("Own", (RepeatsRows, DeltaGRPOTrainer), {}), train_dataset=tiny.dataset(2), **OPTIONS)
     assert not caplog.text
-    make_trainer(None, kind, token_credit="none", dynamic_sampling=True)
-    assert "dynamic_sampling takes its prompts from the dataset" in caplog.text

@@ -215,15 +215,6 @@ def test_nothing_is_left_at_exit():
 
 
 @pytest.mark.processes
-def test_a_daemon_thread_at_work_does_not_hold_up_the_exit():
-    batch = f"lambda: check_answers(pool, [({HARD_GOLD!r}, str(k)) for k in range(40)], 1.0)"
-    process, workers = start_script(f"threading.Thread(target={batch}, daemon=True).start(); time.sleep(0.5)")
-    assert process.wait(timeout=10) == 0
-    process.stdout.close()
-    wait_until(lambda: all(map(gone, workers)))
-
-
-@pytest.mark.processes
 def test_the_users_script_is_not_run_again(tmp_path):
     """No `if __name__ == "__main__"` guard, as most training scripts have none."""
     (tmp_path / "train.py").write_text(
