@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from accelerate import PartialState
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env
 from transformers import Qwen3Config
@@ -140,14 +139,6 @@ def test_dry_run(recipe, capsys):
     assert f"at most {completions * expected.length:,} tokens" in out
     assert f"{expected.steps_per_rollout} per rollout batch, {completions // 4} completions each" in out
     assert "warning" not in out
-
-
-def test_a_dry_run_warns_of_prompts_as_training_does(capsys, monkeypatch):
-    monkeypatch.setattr(PartialState, "_shared_state", {})  # nothing has started accelerate
-    command = ["train", "--config", "recipes/quickstart/addition.yaml", "--dry_run", "--max_completion_length", "1000"]
-    assert main(command) == 0
-    said = capsys.readouterr().out
-    assert "warning: train_dataset, row 1: the prompt has 8 tokens, with max_completion_length=1,000 more" in said
 
 
 def test_memory_of_hidden_states():
