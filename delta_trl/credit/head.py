@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from .products import matmul_rows
+from .hidden_states import matmul_rows
 
 
 class LMHead:

@@ -14,7 +14,7 @@ from delta_trl.credit import (
     OutputRowGradients,
     TopKHiddenGradients,
     compare_centroids,
-    products,
+    hidden_states,
     token_coefficients,
 )
 
@@ -69,12 +69,12 @@ def test_readings(K):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_products_in_pieces(dtype, monkeypatch):
-    monkeypatch.setitem(products._PIECE, "cpu", 100)
+    monkeypatch.setitem(hidden_states._PIECE, "cpu", 100)
     states = torch.randn(57, 16).to(dtype)
     direction, weights = torch.randn(16), torch.randn(2, 57)
-    torch.testing.assert_close(products.score_rows(states, direction), states.float() @ direction)
-    torch.testing.assert_close(products.combine_rows(weights, states), weights @ states.float())
-    torch.testing.assert_close(products.combine_rows(weights[0], states), weights[0] @ states.float())
+    torch.testing.assert_close(hidden_states.score_rows(states, direction), states.float() @ direction)
+    torch.testing.assert_close(hidden_states.combine_rows(weights, states), weights @ states.float())
+    torch.testing.assert_close(hidden_states.combine_rows(weights[0], states), weights[0] @ states.float())
 
 
 def test_the_products_of_a_gpu(monkeypatch):
@@ -90,7 +90,7 @@ def test_the_products_of_a_gpu(monkeypatch):
     for make in REPRESENTATIONS.values():
         expected = token_coefficients(make(hidden, log_probs, tokens, head), advantages)
         with monkeypatch.context() as patch:
-            patch.setattr(products, "_multiplies_as_it_is", lambda states: states.dtype == torch.bfloat16)
+            patch.setattr(hidden_states, "_multiplies_as_it_is", lambda states: states.dtype == torch.bfloat16)
             patch.setattr(torch, "mm", mm)
             ours = token_coefficients(make(hidden, log_probs, tokens, head), advantages)
         torch.testing.assert_close(ours, expected, atol=1e-6, rtol=0)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from delta_trl.credit import OutputRowGradients, token_coefficients
-from delta_trl.credit.products import combine_rows, matmul_rows, score_rows
+from delta_trl.credit.hidden_states import combine_rows, matmul_rows, score_rows
 
 from ..credit import oracle
 from ..credit.batches import explicit_vectors, random_batch

@@ -3,8 +3,7 @@
 import torch
 
 from ..distributed import all_reduce
-from ..hidden_states import AnyStates, HiddenStates
-from ..products import combine_rows, score_rows
+from ..hidden_states import AnyStates, HiddenStates, combine_rows, score_rows
 
 
 class OutputRowGradients:

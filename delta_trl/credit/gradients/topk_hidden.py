@@ -9,8 +9,7 @@ import torch
 
 from ..distributed import all_reduce
 from ..head import LMHead
-from ..hidden_states import AnyStates
-from ..products import combine_rows, score_rows
+from ..hidden_states import AnyStates, combine_rows, score_rows
 from .vocabulary import VocabularyGradients
 
 
