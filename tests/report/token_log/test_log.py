@@ -13,13 +13,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from delta_trl.commands.recipe import parse_recipe
 from delta_trl.policy.texts import TokenTexts
 from delta_trl.report.token_log.log import choose_rows
 from delta_trl.report.token_log.records import COMPLETIONS, recorded_files
@@ -270,17 +268,6 @@ def test_a_new_run_starts_anew(make_trainer, tmp_path):
 
 
 # --- options ---
-
-
-@pytest.mark.parametrize(("value", "expected"), [("true", 1), ("false", 0), ("5", 5)])
-def test_in_a_recipe(tmp_path, value, expected):
-    recipe = {"model_name_or_path": "m", "dataset_name": "d", "reward_funcs": ["math_reward"], "use_cpu": True}
-    path = tmp_path / "recipe.yaml"
-    recipe["output_dir"] = str(tmp_path)
-    path.write_text(yaml.safe_dump({**recipe, "bf16": False, "log_token_credit": yaml.safe_load(value)}))
-    _, config, _ = parse_recipe(["--config", str(path)])
-    assert config.log_token_credit is expected or config.log_token_credit == expected != 1
-    assert json.loads(json.dumps(config.to_dict()))["log_token_credit"] == expected
 
 
 # --- trackers ---

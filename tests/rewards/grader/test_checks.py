@@ -55,16 +55,7 @@ def test_workers_start_lazily_and_are_reused(new_pool):
 
 def test_a_stuck_worker_costs_one_item(pool):
     pairs = [("1", "1"), (HARD_GOLD, "1"), ("2", "2"), ("3", "4")]
-    assert run(pool, *pairs, seconds=1.0) == ["right", "unusable gold", "right", "wrong"]
-
-
-def test_killed_idle_workers_cost_nothing(pool, caplog):
-    run(pool, ("1", "1"), ("2", "2"))
-    for worker in pool.idle:
-        worker.process.kill()
-        worker.process.wait()
-    assert run(pool, ("1", "1"), ("2", "3")) == ["right", "wrong"]
-    assert not caplog.text
+    assert run(pool, *pairs, seconds=0.8) == ["right", "unusable gold", "right", "wrong"]
 
 
 def test_a_worker_killed_at_work_costs_nothing(pool):
@@ -81,7 +72,7 @@ def test_a_worker_killed_at_work_costs_nothing(pool):
 
     killer = threading.Thread(target=kill_one_at_work)
     killer.start()
-    assert run(pool, (HARD_GOLD, "1"), ("1", "1"), seconds=2.0) == ["unusable gold", "right"]
+    assert run(pool, (HARD_GOLD, "1"), ("1", "1"), seconds=0.8) == ["unusable gold", "right"]
     killer.join()
 
 
@@ -127,20 +118,6 @@ def test_memory_is_bounded(new_pool, monkeypatch):
     (verdict,) = run(new_pool, (HARD_GOLD, r"\operatorname{zeros}(9999,9999)"))
     assert verdict != "right"
     assert run(new_pool, ("1", "1")) == ["right"]
-
-
-def test_many_threads_at_once(pool):
-    results = {}
-
-    def work(number):
-        results[number] = run(pool, *[(str(number), str(k)) for k in range(4)])
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert results == {n: ["right" if k == n else "wrong" for k in range(4)] for n in range(4)}
 
 
 def test_workers_are_light(pool):

@@ -1,20 +1,10 @@
 """Mutants: each differs from the original, and the same seed makes the same ones."""
 
-import ast
-import shutil
 from pathlib import Path
 
 import pytest
 
-from scripts.endurance.mutants import ROOT, concerned, killed_before, mutants, mutate, places, survives
-
-
-def test_each_place_gives_another_program():
-    source = Path(__file__).read_text()
-    original = ast.unparse(ast.parse(source))
-    programs = [mutate(source, number)[0] for number, _ in enumerate(places(ast.parse(source)))]
-    assert len(set(programs)) == len(programs) > 10
-    assert original not in programs
+from scripts.endurance.mutants import ROOT, concerned, killed_before, mutate, survives
 
 
 def test_what_was_killed_is_found_again(tmp_path: Path):
@@ -29,11 +19,6 @@ def test_what_was_killed_is_found_again(tmp_path: Path):
     (tmp_path / "f.py").write_text("def g():\n    pass\n\n\n" + source)
     found = [mutate((tmp_path / "f.py").read_text(), place)[1] for _, place in killed_before(tmp_path, rows)]
     assert {one["was"] for one in found} == {rows[0]["was"], rows[2]["was"]}
-
-
-def test_a_seed_decides(tmp_path: Path):
-    shutil.copytree(ROOT / "delta_trl/credit/rules", tmp_path / "delta_trl/credit/rules")
-    assert mutants(tmp_path, 20, seed=1) == mutants(tmp_path, 20, seed=1) != mutants(tmp_path, 20, seed=2)
 
 
 def test_every_room_has_tests():

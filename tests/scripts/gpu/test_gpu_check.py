@@ -77,19 +77,6 @@ def test_an_interrupted_stage_goes_on(tmp_path):
     assert row["results"]["cases"]["tiny"]["grpo"]["runs"] == first
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="is for machines without a GPU")
-@pytest.mark.processes
-def test_without_a_gpu(tmp_path):
-    process = gpu_check(tmp_path, "--stage", "tests")
-    assert "--dry" in told(process)
-    assert process.returncode == 1
-    row = json.loads((tmp_path / "tests.json").read_text())
-    assert row["status"] == "failed"
-    summary = (tmp_path / "summary.md").read_text()
-    assert "| tests | failed |" in summary
-    assert "torch sees no CUDA device" in summary
-
-
 def test_what_a_stage_leaves_to_the_next_run(tmp_path):
     def stage(name="overhead", size=2, **options):
         return Stage(name, tmp_path, time.time() + 100, dry=True, settings={"sizes": (1, size)}, **options)
@@ -119,15 +106,3 @@ def test_what_a_box_needs(tmp_path):
     found = pack_wheels.needed(pack_wheels.requirements(), pack_wheels.read_have(box, "3.12"), "3.12")
     assert {"trl", "transformers"} <= found
     assert not {"pyarrow", "huggingface-hub", "pytest", "numpy"} & found
-
-
-@pytest.mark.processes
-def test_unpacking_takes_what_is_missing(tmp_path, monkeypatch):
-    """Everything is here, so nothing; and with a requirement that no wheel meets, what is not here at all."""
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    wheels = tmp_path / "wheels"
-    wheels.mkdir()
-    assert list(pack_wheels.unpack(wheels, tmp_path / "a").iterdir()) == [tmp_path / "a" / "pip-report.json"]
-    (wheels / "pytest-9.2.0-py3-none-any.whl").touch()  # is here: not even opened
-    monkeypatch.setattr(pack_wheels, "requirements", lambda: ["pytest>=99"])
-    assert not list(pack_wheels.unpack(wheels, tmp_path / "b").iterdir())

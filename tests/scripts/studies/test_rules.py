@@ -40,12 +40,6 @@ def test_oracle_weighs_first_mistakes_and_where_siblings_made_them(tokens, optio
     assert [relative[tokens.row == row].tolist() for row in range(6)] == [pytest.approx(row) for row in expected]
 
 
-def test_labels_of_another_batch_are_refused(tokens):
-    study_rules.LABELS.ids = study_rules.LABELS.ids[::-1]
-    with pytest.raises(RuntimeError, match="row by row"):
-        study_rules.Oracle().of_rollout(tokens)
-
-
 @pytest.mark.parametrize(("losers", "oracle"), [(0.5, {}), (1.0, {"winners": True, "rest": 0.1})])
 def test_exact_labels_at_a_given_balance_of_the_sides(tokens, losers, oracle):
     options = {"rule": "scripts.studies.rules.Oracle", "rule_kwargs": oracle, "losers": losers}
