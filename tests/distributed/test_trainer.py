@@ -25,7 +25,7 @@ def read_results(folder, mode) -> dict[str, dict]:
     return {path.stem.partition("-")[2]: json.loads(path.read_text()) for path in folder.glob(f"{mode}-*.json")}
 
 
-@pytest.mark.parametrize("mode", ["ddp", "fsdp2", "zero2", "zero3"])
+@pytest.mark.parametrize("mode", ["ddp", "fsdp2", pytest.param("zero2", marks=pytest.mark.slow), "zero3"])
 def test_two_processes_equal_one(tmp_path, single, mode):
     """Also after an optimiser step, with LoRA, with a reference model, and with ranks that have nothing to add."""
     if mode == "ddp":

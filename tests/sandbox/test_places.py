@@ -29,7 +29,7 @@ try:
 except SandboxUnavailableError as error:
     print("REFUSED", error)
 hard = r"\int_0^\infty \sin(x^x)\,dx"
-assert MathReward(num_workers=1, timeout=1.0)([r"\boxed{1}", r"\boxed{1}"], ["1", hard]) == [1.0, None]
+assert MathReward(num_workers=1, timeout=0.5)([r"\boxed{1}", r"\boxed{1}"], ["1", hard]) == [1.0, None]
 """
 EXPECTED = {
     "here": "TIER A",
@@ -40,7 +40,6 @@ EXPECTED = {
     "old kernel": ("REFUSED", "landlock_create_ruleset: Function not implemented", "allow_unsafe=True"),
     "read-only root": "TIER A",
     "no /proc": ("REFUSED", "/proc/self/statm"),
-    "unprivileged, no /proc": ("REFUSED", "/proc/self/statm"),
 }
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from delta_trl.credit import RULES, Credit, TokenCredit, make_rule
+from delta_trl.credit import Credit, TokenCredit
 from delta_trl.credit.rule import TokenCreditError
-from delta_trl.trainer.credit_rule import RULE_STATE, rule_name
+from delta_trl.trainer.credit_rule import RULE_STATE
 
 from ..trainers import same_weights
 
@@ -58,8 +58,3 @@ def test_a_state_that_cannot_be_read_back_is_refused(make_trainer):
     rule.load_state_dict = lambda state: None
     with pytest.raises(TokenCreditError, match=r"Counting cannot be read back.*np.float64"):
         make_trainer(**OPTIONS, trainer_options={"token_credit": rule}).train()
-
-
-def test_names_of_rules_differ():
-    rules = [make_rule(name, {"source": "builtins.print"} if name == "given" else None) for name in RULES]
-    assert len(set(map(rule_name, rules))) == len(RULES)

@@ -26,10 +26,6 @@ def example(name: str, **options) -> TokenCredit:
     return namespace[name](**options)
 
 
-def test_the_examples_are_short():
-    assert len([line for line in own_rules.EXAMPLE.splitlines() if line.strip()]) <= 25
-
-
 def test_the_most_uncertain_tokens(make_trainer, rollout):
     trainer = make_trainer(trainer_options={"token_credit": example("Entropy", fraction=0.3)})
     batch = rollout(trainer)

@@ -31,7 +31,7 @@ def work(function, *args):
         gc.enable()
 
 
-@pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.processes)])
+@pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.slow)])
 def test_none_scores_hangs_or_crashes(reward, every):
     """In one batch and from another thread: where the caller runs is the pool's concern alone."""
     assert len(CASES) >= 60
