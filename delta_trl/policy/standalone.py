@@ -1,22 +1,23 @@
-"""Completions scored by a causal language model alone, without a trainer."""
+"""Completions scored by a causal language model alone, without a trainer, as TRL's trainer scores them."""
 
 from collections.abc import Sequence
 
 import torch
+from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from trl.trainer.utils import add_fused_lm_head
 
-from ..credit import HiddenStates, LMHead, PolicyOutputs, Responses, Tokens
-from .recorder import backbone_of
+from ..credit import LMHead, PolicyOutputs, Responses, Tokens
+from .padding import Piece
+from .recorder import ScoringPass, backbone_of
 from .texts import TokenTexts
-
-
-SLICE = 2**26  # logits at a time: 256 MiB in float32
 
 
 class StandalonePolicy:
     """
-    A causal language model without a trainer, as the `policy` of [`Tokens`].
+    A causal language model without a trainer, as the `policy` of [`Tokens`]. Gives the model TRL's fused LM head.
 
     Args:
         model (`PreTrainedModel`): The model. Must be in evaluation mode: dropout would make log-probabilities random.
@@ -40,38 +41,18 @@ class StandalonePolicy:
         responses: Responses | None = None,
     ):
         self.model, self.micro_batch_size = model, micro_batch_size
-        self._prompts, self._completions = prompts, completions
         self._temperature, self._progress, self._responses = temperature, progress, responses
-        self.ids = torch.zeros(len(completions), max(map(len, completions)), dtype=torch.long, device=model.device)
-        self.mask = torch.zeros_like(self.ids, dtype=torch.bool)
-        for i, completion in enumerate(completions):
-            self.ids[i, : len(completion)] = torch.tensor(completion)
-            self.mask[i, : len(completion)] = True
+        self._prompts, self._prompt_mask = _padded(prompts, "left", model.device)  # (B, P)
+        self.ids, self.mask = _padded(completions, "right", model.device)  # (B, T)
+        self._piece: Piece | None = None  # the forward pass in progress
+        causal = model.get_base_model() if hasattr(model, "get_base_model") else model  # within PEFT
+        add_fused_lm_head(causal, temperature, outputs=("log_probs", "entropy"))
 
     @torch.no_grad()
     def outputs(self, hidden: bool) -> PolicyOutputs:
-        """Computes logits from hidden states, a slice at a time, and checks a few against the model's own."""
-        log_probs = torch.zeros(self.mask.shape, device=self.mask.device)
-        entropies, states, head = torch.zeros_like(log_probs), [], self.head()
-        size = max(1, SLICE // len(head.weight))
-        rows = torch.arange(len(self.mask)).split(self.micro_batch_size)
-        for some in tqdm(rows, desc="scoring", disable=not self._progress):
-            ids, attention, predicts = self._inputs(some)
-            h = backbone_of(self.model)(input_ids=ids, attention_mask=attention, use_cache=False)[0][predicts]
-            tokens = self.ids[some][self.mask[some]]
-            parts = []
-            for part, own in zip(h.split(size), tokens.split(size), strict=True):
-                distribution = head.logits(part)[0].log_softmax(dim=-1)
-                entropy = -(distribution.exp() * distribution).nan_to_num(0.0).sum(dim=1)
-                parts.append((distribution.gather(1, own[:, None])[:, 0].float(), entropy.float()))
-            for values, found in zip((log_probs, entropies), zip(*parts, strict=True), strict=True):
-                values[some] = values[some].masked_scatter(self.mask[some], torch.cat(found))
-            if some[0] == 0:
-                few = len(self._completions[0])
-                head.check(h[:few], tokens[:few], self.log_probs_at(some[:1], few)[0])
-            if hidden:
-                states.append(h)
-        return PolicyOutputs(log_probs, entropies, HiddenStates(states) if hidden else None)
+        recorded = ScoringPass(backbone_of(self.model) if hidden else None, "device", lambda: self._piece)
+        recorded.record(self._score_all, self.mask)
+        return PolicyOutputs(recorded.log_probs, recorded.entropies, recorded.hidden)
 
     def responses(self) -> Responses:
         if self._responses is None:
@@ -82,30 +63,31 @@ class StandalonePolicy:
         return LMHead.of(self.model, self._temperature)
 
     def log_probs_at(self, rows: torch.Tensor, length: int) -> torch.Tensor:  # (b, length)
-        ids, attention, predicts = self._inputs(rows)
-        longest = int(self.mask[rows].sum(dim=1).max())  # logits of the prompts are not needed
-        start = int(predicts.any(dim=0).nonzero()[0])
-        output = self.model(
-            input_ids=ids, attention_mask=attention, use_cache=False, logits_to_keep=ids.size(1) - start
-        )
-        log_probs = (output.logits[predicts[:, start:]].float() / self._temperature).log_softmax(dim=-1)
-        mask = self.mask[rows, :longest]
-        own = log_probs.gather(1, self.ids[rows, :longest][mask][:, None])[:, 0]
-        return torch.zeros(mask.shape, dtype=own.dtype, device=own.device).masked_scatter(mask, own)[:, :length]
+        return self._score(rows)[0][:, :length]
 
-    def _inputs(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Ids and attention mask (b, P + T) of some rows, and the positions that predict a completion token."""
-        sequences = [(self._prompts[i], self._completions[i]) for i in rows.tolist()]
-        longest = max(len(prompt) + len(completion) for prompt, completion in sequences)
-        ids = torch.zeros(len(sequences), longest, dtype=torch.long)
-        attention, predicts = torch.zeros_like(ids), torch.zeros_like(ids, dtype=torch.bool)
-        for i, (prompt, completion) in enumerate(sequences):
-            end = len(prompt) + len(completion)
-            ids[i, :end] = torch.tensor(prompt + completion)
-            attention[i, :end] = 1
-            predicts[i, len(prompt) - 1 : end - 1] = True
-        device = self.model.device
-        return ids.to(device), attention.to(device), predicts.to(device)
+    def _score_all(self, compute_entropy: bool) -> tuple[torch.Tensor, ...]:
+        rows = torch.arange(len(self.mask)).split(self.micro_batch_size)
+        scored = [self._score(some) for some in tqdm(rows, desc="scoring", disable=not self._progress)]
+        return tuple(map(torch.cat, zip(*scored, strict=True)))
+
+    def _score(self, rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Log-probabilities and entropies (b, T) of some rows."""
+        before, after = (int(mask[rows].sum(dim=1).max()) for mask in (self._prompt_mask, self.mask))
+        mask = self.mask[rows, :after]
+        self._piece = Piece(rows.tolist(), mask)
+        ids = torch.cat([self._prompts[rows, -before:], self.ids[rows, :after]], dim=1)
+        attention = torch.cat([self._prompt_mask[rows, -before:], mask], dim=1).long()
+        labels = ids.masked_fill(~pad(mask, (before, 0)), -100)
+        output = self.model(input_ids=ids, attention_mask=attention, labels=labels, fused_lm_head=True)
+        more = self.ids.size(1) - after
+        return tuple(pad(values[:, -after:].float(), (0, more)) for values in (output.log_probs, output.entropy))
+
+
+def _padded(rows: Sequence[list[int]], side: str, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ids and mask (B, longest) of rows with padding on one side."""
+    ids = pad_sequence([torch.tensor(row) for row in rows], True, 0, side)
+    mask = pad_sequence([torch.ones(len(row), dtype=torch.bool) for row in rows], True, False, side)
+    return ids.to(device), mask.to(device)
 
 
 def group_advantages(rewards: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:  # (B,), (B,) -> (B,)
