@@ -37,7 +37,7 @@ BUDGET = {
     "data": 479,
     "evaluation": 761,
     "files": 74,
-    "policy": 694,
+    "policy": 676,
     "report": 1010,
     "rewards": 2193,
     "sandbox": 2665,

@@ -195,7 +195,6 @@ VOCAB = {"vocab_size": tiny.SIZES["vocab_size"], "pad_token_id": 0, "bos_token_i
 ROPE = {"rope_theta": 1e4, "factor": 4.0}
 LONG = {"original_max_position_embeddings": 16}  # the batches of these tests are wider, their rows are not
 WITHOUT_DROPOUT = {"resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}
-CONVOLUTIONS = {"bos_token_id": 1, "layer_types": ["conv", "full_attention"]}
 MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 CONFIGS = {
     "qwen3": lambda: Qwen3Config(**tiny.SIZES, head_dim=8),
