@@ -20,7 +20,6 @@ from delta_trl.evaluation.benchmarks import BENCHMARKS
 RECIPES = sorted(str(path) for path in Path("recipes").glob("*/*.yaml"))
 DOCS = Path("docs/recipes.md").read_text()
 CONFIGS = sorted(str(path) for path in Path("accelerate_configs").glob("*.yaml"))
-GPU_CONFIGS = [path for path in CONFIGS if "/cpu" not in path]
 
 
 @dataclass(frozen=True)

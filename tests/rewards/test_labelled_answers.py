@@ -24,7 +24,9 @@ def test_few_errors_are_known():
     assert len(errors) - errors.count(1.0) <= FALSE_NEGATIVES * len(CASES)
 
 
-@pytest.mark.parametrize("every", [32, pytest.param(4, marks=pytest.mark.processes), pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "every", [32, pytest.param(4, marks=pytest.mark.processes), pytest.param(1, marks=pytest.mark.slow)]
+)
 def test_labelled_answers(every):
     """On one worker: a second one would fill its parser's caches anew."""
     cases = CASES[::every]
