@@ -211,8 +211,6 @@ HUMANEVAL = {
     "test": "METADATA = {}\n\ndef check(candidate):\n    assert candidate([1, 2]) == 3\n    assert candidate([]) == 0\n",
     "entry_point": "f",
 }
-POINT = "class Point:\n    def __init__(self, x, y): self.x, self.y = x, y\n"
-
 ASSERTS = [
     ("check", "def f(x): return sum(x)", HUMANEVAL),
     ("a method", "class Solution:\n    def __init__(self): self.start = 0\n    def f(self, x): return sum(x, self.start)", HUMANEVAL | {"entry_point": "Solution().f"}),
