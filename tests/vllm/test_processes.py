@@ -29,7 +29,8 @@ def _no_shared_memory_left():
     [
         ("ddp", ["full"]),
         pytest.param("zero2", ["full", "lora"], marks=pytest.mark.slow),
-        ("zero3", ["full", "lora"]),
+        pytest.param("zero3", ["full"], marks=pytest.mark.slow),
+        ("zero3", ["lora"]),
         ("ddp", ["tensor_parallel"]),
     ],
     ids=lambda value: value if isinstance(value, str) else "+".join(value),
