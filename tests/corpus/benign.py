@@ -1,15 +1,10 @@
 # ruff: noqa: E501 (programs, one to a line)
 """Correct programs, in every format. Each is (name, program, tests) and earns the full reward."""
 
-import json
-import sys
-
-
 ZEROS = "0" * 5998
 SUM = {"inputs": ["3 4\n", "10 -2\n", "0 0"], "outputs": ["7", "8", "0"]}
 LINES = {"inputs": ["3\n1 2\n3 4\n5 6\n", "1\n8 9"], "outputs": ["3\n7\n11\n", "17\n"]}
 MEGABYTE = {"inputs": [" ".join(map(str, range(150_000))) + "\n"], "outputs": [str(sum(range(150_000)))]}
-CACHED_DEPTH = 5000 if sys.version_info < (3, 12) else 300  # newer Pythons bound recursion through C
 ECHO = {"inputs": ["grüße 世界 🎉\n"], "outputs": ["GRÜSSE 世界 🎉"]}
 
 
@@ -21,7 +16,7 @@ def calls(name: str, *cases: tuple) -> dict:
     return {"fn_name": name, "inputs": [list(case[:-1]) for case in cases], "outputs": [case[-1] for case in cases]}
 
 
-# Two templates of competitions
+# A template of competitions
 FAST_IO = """\
 import os, sys
 from io import BytesIO, IOBase
@@ -55,16 +50,6 @@ class IOWrapper(IOBase):
 sys.stdin, sys.stdout = IOWrapper(sys.stdin), IOWrapper(sys.stdout)
 input = lambda: sys.stdin.readline().rstrip("\\r\\n")
 """
-AT_EXIT = """\
-import atexit, io, sys
-_LINES = sys.stdin.read().splitlines()
-input = iter(_LINES).__next__
-_BUFFER = io.StringIO()
-sys.stdout = _BUFFER
-@atexit.register
-def write():
-    sys.__stdout__.write(_BUFFER.getvalue())
-"""
 READ_PAIRS = "for _ in range(n):\n    a, b = map(int, {read}.split())\n    print(a + b)"
 
 STDIN = [
@@ -74,41 +59,27 @@ STDIN = [
     ("buffer", "import sys\nprint(sum(map(int, sys.stdin.buffer.read().split())))", SUM),
     ("buffer readline", "import sys\ninput = sys.stdin.buffer.readline\nn = int(input())\n" + READ_PAIRS.format(read="input()"), LINES),
     ("readline", "import sys\ninput = sys.stdin.readline\nn = int(input())\n" + READ_PAIRS.format(read="input()"), LINES),
-    ("readline then read", "import sys\nn = int(sys.stdin.readline())\nx = list(map(int, sys.stdin.read().split()))\n"
-     "for i in range(n):\n    print(x[2 * i] + x[2 * i + 1])", LINES),
     ("input then read", "import sys\nn = int(input())\nx = list(map(int, sys.stdin.read().split()))\n"
      "for i in range(n):\n    print(x[2 * i] + x[2 * i + 1])", LINES),
     ("iteration", "import sys\nfor i, line in enumerate(sys.stdin):\n    if i:\n        print(sum(map(int, line.split())))", LINES),
-    ("readlines", "import sys\nfor line in sys.stdin.readlines()[1:]:\n    print(sum(map(int, line.split())))", LINES),
-    ("iter over input", "n = int(input())\nfor line in iter(input, ''):\n    print(sum(map(int, line.split())))\n    n -= 1\n"
-     "    if not n: break", LINES),
     ("until end of file", "input()\nwhile True:\n    try:\n        print(sum(map(int, input().split())))\n    except EOFError:\n"
      "        break", LINES),
     ("open 0", "print(sum(map(int, open(0).read().split())))", SUM),
-    ("open 0 binary", "print(sum(map(int, open(0, 'rb').read().split())))", SUM),
     ("os.read", "import os\nprint(sum(map(int, os.read(0, 10**6).split())))", SUM),
     ("fileinput", "import fileinput\nfor line in fileinput.input():\n    print(sum(map(int, line.split())))", SUM),
-    ("fast io", "import sys, io, os\nbuffer = io.BytesIO(os.read(0, os.fstat(0).st_size))\ninput = lambda: buffer.readline().decode()\n"
-     "print(sum(map(int, input().split())))", SUM),
     ("detach", "import sys, io\nsys.stdin = io.TextIOWrapper(sys.stdin.detach())\nprint(sum(map(int, input().split())))", SUM),
     ("megabyte in", "import sys\nprint(sum(map(int, sys.stdin.read().split())))", MEGABYTE),
-    ("megabyte line", "print(sum(map(int, input().split())))", MEGABYTE),
     ("megabyte out", "print('x' * 10**6)", once("x" * 10**6)),
     ("many lines out", "for i in range(10**5):\n    print(i)", once("\n".join(map(str, range(10**5))))),
     ("sys.stdout.write", "import sys\nsys.stdout.write('7')", once("7")),
     ("buffer write", "import sys\nsys.stdout.buffer.write(b'7\\n')", once("7")),
     ("os.write", "import os\nos.write(1, b'7\\n')", once("7")),
     ("unicode", "print(input().upper())", ECHO),
-    ("unicode replaced by utf-8", "import sys\nsys.stdout.reconfigure(encoding='utf-8')\nprint(input().upper())", ECHO),
     ("crlf", "print(input() + '|' + input())", once("a|b", "a\r\nb\r\n")),
     ("trailing space", "print('1 2 3 ')\nprint()", once("1 2 3")),
     ("float", "print(1 / 3)", once("0.33333333")),
-    ("float format", "print('%.2f' % 2)", once("2.000000")),
-    ("exponent", "print(1e-7 + 1)", once("1.0")),
-    ("big integer", "print(10**5999 + 7)", once("1" + ZEROS + "7")),
     ("big integer in", "print(int(input()) - 7)", once("1" + ZEROS + "0", "1" + ZEROS + "7")),
     ("exit", "print(7)\nexit()", once("7")),
-    ("quit", "print(7)\nquit()", once("7")),
     ("sys.exit", "import sys\nprint(7)\nsys.exit(0)", once("7")),
     ("os._exit", "import os\nprint(7, flush=True)\nos._exit(0)", {"inputs": ["", "", ""], "outputs": ["7", "7", "7"]}),
     ("atexit", "import atexit\natexit.register(print, 7)", {"inputs": ["", ""], "outputs": ["7", "7"]}),
@@ -117,44 +88,26 @@ STDIN = [
      "[t.start() for t in ts]; [t.join() for t in ts]\nprint(sum(out))", {"inputs": ["", ""], "outputs": ["190", "190"]}),
     ("thread not joined", "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.05), print(7))).start()",
      {"inputs": ["", "", ""], "outputs": ["7", "7", "7"]}),
-    ("executor", "from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(4) as e:\n"
-     "    print(sum(e.map(lambda x: x * x, range(5))))", once("30")),
     ("executor left open", "from concurrent.futures import ThreadPoolExecutor\nprint(ThreadPoolExecutor(2).submit(pow, 2, 5).result())",
      {"inputs": ["", ""], "outputs": ["32", "32"]}),
     ("big stack", "import sys, threading\nsys.setrecursionlimit(10**6)\nthreading.stack_size(1 << 27)\n"
      "def f(n): return 0 if n == 0 else 1 + f(n - 1)\ndef main(): print(f(50000))\n"
      "t = threading.Thread(target=main); t.start(); t.join()", {"inputs": ["", ""], "outputs": ["50000", "50000"]}),
     ("deep recursion", "import sys\nsys.setrecursionlimit(10**6)\ndef f(n): return 0 if n == 0 else 1 + f(n - 1)\nprint(f(20000))", once("20000")),
-    ("deep cached recursion", "import sys, functools\nsys.setrecursionlimit(10**6)\n@functools.lru_cache(None)\n"
-     f"def f(n): return n if n < 2 else (f(n - 1) + f(n - 2)) % 1000007\nprint(f({CACHED_DEPTH}) >= 0)", once("True")),
     ("asyncio", "import asyncio\nasync def f(x):\n    await asyncio.sleep(0.01)\n    return x\nasync def main():\n"
      "    print(sum(await asyncio.gather(*map(f, range(5)))))\nasyncio.run(main())", {"inputs": ["", ""], "outputs": ["10", "10"]}),
-    ("generator recursion", "def g(n):\n    if n:\n        yield n\n        yield from g(n - 1)\nprint(sum(g(100)))", once("5050")),
-    ("dataclass", "from dataclasses import dataclass\n@dataclass(order=True)\nclass P:\n    x: int\nprint(max(P(1), P(2)).x)", once("2")),
     ("pickle", "import pickle\nclass P:\n    def __init__(self): self.x = 7\nprint(pickle.loads(pickle.dumps(P())).x)", once("7")),
     ("state is fresh", "import builtins, sys\nn = getattr(builtins, 'n', 0); builtins.n = n + 1\nprint(n)",
      {"inputs": ["", "", ""], "outputs": ["0", "0", "0"]}),
     ("late import", "import statistics, xml.dom.minidom, zlib, hashlib, unicodedata\nprint(statistics.median([1, 2, 9]))", once("2")),
-    ("decimal", "from decimal import *\ngetcontext().prec = 50\nprint(Decimal(1) / 7)", once("0.14285714285714285714285714285714285714285714285714")),
-    ("counter", "from collections import Counter\nprint(Counter(input()).most_common(1)[0][1])", once("3", "abacab")),
     ("byte order mark", "\ufeffprint(7)", once("7")),
-    ("encoding line", "# -*- coding: utf-8 -*-\nprint('é')", once("é")),
     ("stderr", "import sys\nprint('debug', file=sys.stderr)\nprint(7)", once("7")),
-    ("caught exception", "try:\n    1 / 0\nexcept ZeroDivisionError:\n    print(7)", once("7")),
-    ("random", "import random\nx = list(range(9)); random.shuffle(x); print(sorted(x)[-1])", once("8")),
-    ("time", "import time\nt = time.time(); time.sleep(0.01); print(time.time() > t)", once("True")),
     ("resource", "import resource\nresource.setrlimit(resource.RLIMIT_STACK, (1 << 24, resource.getrlimit(resource.RLIMIT_STACK)[1]))\n"
      "print(7)", once("7")),
-    ("memory", "x = bytearray(400 << 20)\nprint(len(x) >> 20)", once("400")),
-    ("del prints nothing", "class A:\n    def __del__(self): pass\na = A()\nprint(7)", {"inputs": ["", ""], "outputs": ["7", "7"]}),
     ("closes stdin", "import sys\ns = sys.stdin.read(); sys.stdin.close(); print(len(s))", {"inputs": ["ab", "abc"], "outputs": ["2", "3"]}),
-    ("redirects stdout", "import io, contextlib\nf = io.StringIO()\nwith contextlib.redirect_stdout(f):\n    print('x')\nprint(len(f.getvalue()))",
-     once("2")),
     ("lists of lines", "print(int(input()) + int(input()))", {"inputs": [["1", "2"]], "outputs": [["3"]]}),
-    ("exec", "exec('print(7)')", once("7")),
     ("signal", "import signal\nsignal.signal(signal.SIGALRM, lambda *a: print(7))\nsignal.setitimer(signal.ITIMER_REAL, 0.01)\nsignal.pause()", once("7")),
     ("reads stdin's mode", FAST_IO + "a, b = map(int, input().split())\nprint(a + b)", SUM),
-    ("buffers its output until the end", AT_EXIT + "a, b = map(int, input().split())\nprint(a + b)", SUM),
     ("saves stdout until the end", "import sys, io, atexit\nreal, sys.stdout = sys.stdout, io.StringIO()\natexit.register(lambda: real.write(sys.stdout.getvalue()))\nprint(sum(map(int, input().split())))", SUM),
     ("opens descriptor 1", "import os\nout = os.fdopen(1, 'w')\nout.write(str(sum(map(int, input().split()))))", SUM),
     ("opens descriptor 1 and leaves it open", "out = open(1, 'w', closefd=False)\nout.write(str(sum(map(int, input().split()))))", SUM),
@@ -175,23 +128,12 @@ CALLS = [
      calls("f", (4, [2.0, 1, [5], True]))),
     ("builtins stay builtins", "def f(x): return [pow(2, 3, 5), sum(x), abs(-1)]", calls("f", ([1, 2], [3, 3, 1]))),
     ("tuple for list", "def f(): return (1, (2, 3))", calls("f", ([1, [2, 3]],))),
-    ("float for int", "def f(): return 4 / 2", calls("f", (2,))),
     ("long integers in JSON", "def f(x): return x * 10", {"fn_name": "f", "inputs": ["1" + "0" * 4000], "outputs": ["1" + "0" * 4001]}),
-    ("float tolerance", "def f(): return 0.1 + 0.2", calls("f", (0.3,))),
-    ("none", "def f(x): return x or None", calls("f", (0, None), (1, 1))),
-    ("bool", "def f(x): return x > 1", calls("f", (2, True), (0, False))),
-    ("string keys", "def f(): return {1: 'a', 2: 'b'}", calls("f", ({"1": "a", "2": "b"},))),
     ("large integers", "def f(x): return x + 1", calls("f", (2**53, 2**53 + 1), (10**4000, 10**4000 + 1))),
-    ("integers about powers of two", "def f(k): return [sign * (2**k + d) for sign in (1, -1) for d in (-1, 0, 1)]",
-     calls("f", *[(k, [sign * (2**k + d) for sign in (1, -1) for d in (-1, 0, 1)]) for k in (31, 32, 53, 62, 63, 64, 65, 127, 128)])),
     ("printing", "def f(x):\n    print('debug')\n    return x", calls("f", (1, 1))),
     ("guarded example", "def f(x): return x\nif __name__ == '__main__':\n    print(f(input()))", calls("f", (1, 1))),
-    ("subclasses", "import enum\nclass C(enum.IntEnum):\n    A = 3\ndef f(): return [C.A, Counter('ab'), defaultdict(int, {'k': 1})]",
-     calls("f", ([3, {"a": 1, "b": 1}, {"k": 1}],))),
     ("in place is not the result", "def f(x):\n    x.append(1)\n    return x", calls("f", ([], [1]), ([2], [2, 1]))),
-    ("recursion", "import sys\nsys.setrecursionlimit(10**5)\ndef f(n): return 0 if n == 0 else 1 + f(n - 1)", calls("f", (9000, 9000))),
     ("unicode value", "def f(s): return s[::-1]", calls("f", ("añ🎉", "🎉ña"))),
-    ("nan", "def f(): return float('inf')", calls("f", (float("inf"),))),
     ("state is fresh", "seen = []\ndef f(x):\n    seen.append(x)\n    return len(seen)", calls("f", (1, 1), (2, 1), (3, 1))),
     ("a method named with its class", "class Solution:\n    def f(self, x): return x + 1", calls("Solution().f", (1, 2), (2, 3))),
     *[(f"a method named {name}, which is a default import", f"class Solution:\n    def {name}(self, *a): return len(a)", calls(name, (1, 2, 2))) for name in ("search", "merge", "shuffle", "compress", "lcm", "match", "sorted")],
@@ -200,7 +142,6 @@ CALLS = [
     ("imports what is asked for", "from math import gcd", calls("gcd", (4, 6, 2))),
     ("a cached function", "@functools.lru_cache\ndef gcd(a, b): return 7", calls("gcd", (4, 6, 7))),
     ("a method that is made in the constructor", "class Solution:\n    def __init__(self): self.f = lambda x: x + 1", calls("f", (1, 2))),
-    ("many integers", "def f(n): return [i % 1000 * 10**6 for i in range(n)]", calls("f", (200_000, [i % 1000 * 10**6 for i in range(200_000)]))),
     ("modules over their names", "class Solution:\n    def f(self, a): return [bisect.bisect_left(a, 2), copy.deepcopy(a), datetime.date(2020, 1, 2).day, random.randint(3, 3)]", calls("f", ([1, 2], [1, [1, 2], 2, 3]))),
     ("recursion as deep as judges allow", "def f(n): return 0 if n == 0 else 1 + f(n - 1)", calls("f", (3000, 3000))),
     ("a function beside Solution", "class Solution: pass\ndef f(): return 1", calls("f", (1,))),
@@ -211,12 +152,11 @@ HUMANEVAL = {
     "test": "METADATA = {}\n\ndef check(candidate):\n    assert candidate([1, 2]) == 3\n    assert candidate([]) == 0\n",
     "entry_point": "f",
 }
+
 ASSERTS = [
     ("check", "def f(x): return sum(x)", HUMANEVAL),
     ("a method", "class Solution:\n    def __init__(self): self.start = 0\n    def f(self, x): return sum(x, self.start)", HUMANEVAL | {"entry_point": "Solution().f"}),
-    ("as json", "def f(x): return sum(x)", json.dumps(HUMANEVAL)),
     ("prints in a candidate", "print('hi')\ndef f(x):\n    print(x)\n    return sum(x)", HUMANEVAL),
-    ("main guard", "def f(x): return sum(x)\nif __name__ == '__main__':\n    raise SystemExit(1)", HUMANEVAL),
     ("helper names", "def _g(x): return sum(x)\nf = lambda x: _g(x)", HUMANEVAL),
     ("asserts", "def f(x): return x * 2", {"test_list": ["assert f(1) == 2", "assert f('a') == 'aa'", "assert f([1]) == [1, 1]"]}),
     ("imports and script", "def f(x): return math.sqrt(x)\nimport math",
@@ -225,49 +165,38 @@ ASSERTS = [
      {"test": "def assertion(out, exp, tol):\n    assert len(out) == len(exp) and all(abs(a - b) <= tol for a, b in zip(out, exp))\n"
       "inputs = [[1], [2]]\nresults = [[1, 1], [1, 2]]\nfor i, e in zip(inputs, results):\n    assertion(f(*i), e, 1e-6)\n"}),
     ("pytest style", "def f(x): return x + 1", {"test": "from solution import f\n\ndef test_one():\n    assert f(1) == 2\n\ndef test_two():\n    assert f(-1) == 0"}),
-    ("import star", "def f(x): return x + 1", {"test": "from solution import *\n\ndef test_one():\n    assert f(1) == 2"}),
     ("in place", "def f(x):\n    x.sort()\n    x[0].append(9)", {"test": "x = [[2], [1]]\ninner = x[1]\nf(x)\nassert x == [[1, 9], [2]]"}),
     ("in place dict", "def f(d): d['k'] = d.pop('a')", {"test": "d = {'a': 1}\nf(d)\nassert d == {'k': 1}"}),
     ("state lives on", "n = 0\ndef f():\n    global n\n    n += 1\n    return n", {"test_list": ["assert f() == 1", "assert f() == 2"]}),
-    ("only raises", "def f(x): raise ValueError(x)", {"test": "try:\n    f(1)\nexcept ValueError:\n    pass\nelse:\n    assert False"}),
-    ("only data", "LIMIT = 5", {"test": "from solution import LIMIT\nassert LIMIT == 5"}),
     ("helper of its own name in the setup", "def gcd(a, b): return a if not b else gcd(b, a % b)", {"test_imports": ["from math import *"], "test": "def check(candidate):\n    assert candidate(4, 6) == 2", "entry_point": "gcd"}),
     ("close arrays", "import numpy as np\ndef f(x): return np.array(x) / 2\ndef g(x): return x / 2", {"test": "import numpy as np\nassert np.allclose(f([1, 2]), [0.5, 1.0]) and np.allclose(g(5), 2.5) and np.allclose(f([]), [])\nnp.testing.assert_allclose(f([1]), [0.5])"}),
     ("star import after others", "import math\ndef f(x): return math.sqrt(x)\ndef g(x): return x", {"test": "import math\nfrom solution import *\nassert math.isclose(f(4), 2) and g(1) == 1"}),
     ("callback out", "def f(n): return lambda x: x + n", {"test": "assert f(2)(3) == 5"}),
-    ("builtin as argument", "def f(g, x): return g(x)", {"test": "assert f(len, [1]) == 1 and f(str, 5) == '5'"}),
     ("key function", "def f(x, key): return sorted(x, key=key)", {"test": "assert f(['bb', 'a'], key=len) == ['a', 'bb']"}),
     ("raises", "def f(x):\n    if x < 0: raise ValueError('negative')\n    return x",
      {"test": "try:\n    f(-1)\n    assert False\nexcept ValueError as e:\n    assert 'negative' in str(e)\nassert f(1) == 1"}),
     ("generator", "def f(n):\n    for i in range(n): yield i", {"test": "g = f(3)\nassert next(g) == 0 and list(g) == [1, 2]\nassert 2 in f(3)"}),
     ("linked list", "class Node:\n    def __init__(self, v, nxt=None): self.v, self.nxt = v, nxt\ndef total(n): return 0 if n is None else n.v + total(n.nxt)",
      {"test": "assert total(Node(1, Node(2))) == 3\nassert Node(1, Node(2)).nxt.v == 2"}),
-    ("named like a builtin", "def sum(a, b): return a * b", {"test_list": ["assert sum(2, 3) == 6"]}),
     ("redefines a builtin for itself", "def max(x): return sorted(x)[-1]\ndef f(x): return max(x)", {"test": "assert max(1, 2) == 2 and f([1, 3]) == 3"}),
     ("sets and bytes", "def f(x): return {x}, b'a', frozenset([1]), 1j, range(3)", {"test": "assert f(1) == ({1}, b'a', frozenset([1]), 1j, range(3))"}),
     ("a constant", "LIMIT = [1, 2]", {"test": "assert LIMIT == [1, 2]"}),
     ("thousand calls", "def f(x): return x + 1", {"test": "def check(c):\n    for i in range(1000):\n        assert c(i) == i + 1", "entry_point": "f"}),
-    ("uses a printed text", "def f(x): print('hello', x)", {"test": "import io\nfrom contextlib import redirect_stdout\nout = io.StringIO()\nwith redirect_stdout(out):\n    f(1)\nassert out.getvalue() == 'hello 1\\n'"}),
     ("uses printed bytes", "import sys\ndef f(x): sys.stdout.buffer.write(b'hello')\nf(0)", {"test": "import io\nfrom contextlib import redirect_stdout\nf(0)\nout = io.StringIO()\nwith redirect_stdout(out):\n    f(1)\nassert out.getvalue() == 'hello'"}),
     ("input at its end", "def f():\n    try: return input()\n    except EOFError: return 'none'", {"test": "assert f() == 'none'"}),
     ("equal arrays", "import numpy as np\ndef f(n): return np.arange(n)", {"test": "import numpy as np\nassert (f(3) == np.array([0, 1, 2])).all()\nassert np.array_equal(f(2), [0, 1]) and f(4).sum() == 6 and f(2).dtype.kind == 'i'"}),
     ("an array changed in place", "def f(a): a[0] = 9", {"test": "import numpy as np\na = np.zeros(2)\nf(a)\nassert a.tolist() == [9, 0]"}),
-    ("a builtin under another name", "conv = list", {"test_list": ["assert conv('ab') == ['a', 'b']"]}),
     ("a builtin under a name to check", "conv = list", {"test": "def check(candidate):\n    assert candidate('ab') == ['a', 'b']", "entry_point": "conv"}),
     ("all of a generator", "def f(i): return i + 1", {"test_list": ["assert all(f(i) == i + 1 for i in range(5))", "assert sum(f(i) == i + 1 for i in range(5)) == 5"]}),
-    ("helpers of the tests", "def isclose(*a): return False\ndef f(x): return x / 2", {"test_imports": ["from math import isclose"], "test_list": ["assert isclose(f(1), 0.5)"]}),
     ("a builtin's name beside a star import", "def sorted(x): return x[::-1]", {"test_imports": ["from math import *"], "test_list": ["assert sorted([1, 2]) == [2, 1]"]}),
-    ("a module that the tests forgot to import", "def f(x): return x / 2", {"test_list": ["assert math.isclose(f(1), 0.5)"]}),
     ("a function named as a module", "def copy(x): return [x]", {"test_list": ["assert copy(1) == [1]"]}),
     ("an object named as a module", "class calendar:\n    days = 5\n    def __init__(self): pass", {"test_list": ["assert calendar.days == 5 and calendar().days == 5"]}),
-    ("types that judges import", "class Solution:\n    def f(self, a: List[int]) -> Optional[int]: return max(a)", {"test": "def check(candidate):\n    assert candidate([1, 3]) == 3", "entry_point": "Solution().f"}),
     ("imports with another way", "def f(x): return x + 1", {"test": "try:\n    import no_such_json as json\nexcept ImportError:\n    import json\ntry:\n    from no_such_module import f\nexcept ImportError:\n    from solution import f\nassert json.dumps(f(1)) == '2'"}),
     ("a helper named like a test", "def f(x): return x + 1", {"test": "def test_case(x, y): assert f(x) == y\ntest_case(1, 2)\ndef test_one(g=f): assert g(1) == 2\ndef test_two(): test_one()"}),
     ("tests in threads", "def f(x): return x + 1", {"test": "from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(4) as pool:\n    assert list(pool.map(f, range(50))) == list(range(1, 51))"}),
     ("where the tests are", "def f(x): return x + 1", {"test": "import os, sys\nsys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))\nassert f(1) == 2"}),
     ("a result under the function's name", "def total(x): return sum(x)", {"test": "total = total([1, 2])\nassert total == 3"}),
     ("helpers that the tests forgot to import", "def f(s): return {c: s.count(c) for c in s}", {"test_list": ["assert f('aab') == Counter('aab')", "assert math.isclose(f('a')['a'], 1) and np.allclose(f('a')['a'], 1)"]}),
-    ("a function named like a helper", "def deepcopy(x): return [x]", {"test_list": ["assert deepcopy(1) == [1]"]}),
     ("a class named as a helper, by a star import", "class Counter:\n    def __init__(self): self.n = 0\n    def inc(self): self.n += 1", {"test": "from solution import *\ndef test_a():\n    c = Counter()\n    c.inc()\n    assert c.n == 1"}),
     ("a test without an underscore", "def f(x): return x + 1", {"test": "from solution import f\ndef testOne():\n    assert f(1) == 2"}),
     ("names of the tests' scopes", "def f(x): return x + 1", {"test": "def test_a():\n    cases = [(1, 2), (2, 3)]\n    for given, wanted in cases:\n        assert f(given) == wanted, f'{given}'\nclass Helper:\n    limit = 3\n    def get(self): return [limit for limit in range(self.limit)]\ndef test_b():\n    assert [f(x) for x in Helper().get()] == [1, 2, 3]"}),

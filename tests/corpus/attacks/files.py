@@ -7,7 +7,6 @@ DONE = {"inputs": [""], "outputs": ["done"]}
 
 ATTACKS = [
     ("read a secret", "print(open('SECRET-PATH').read())", SECRET),
-    ("read it by descriptor", "import os\nprint(os.read(os.open('SECRET-PATH', 0), 99).decode())", SECRET),
     ("read it through a link", "import os\nos.symlink('SECRET-PATH', '/tmp/l')\nprint(open('/tmp/l').read())", SECRET),
     ("read it through a hard link", "import os\nos.link('SECRET-PATH', '/tmp/l')\nprint(open('/tmp/l').read())", SECRET),
     ("read it from above", "import os\nfor d in range(3, 20):\n    try:\n        f = os.open('../' * 12 + 'SECRET-PATH'.lstrip('/'), 0, dir_fd=d)\n        print(os.read(f, 99).decode()); break\n    except OSError: pass", SECRET),
@@ -16,8 +15,6 @@ ATTACKS = [
     ("read the environment", "import os\nprint(os.environ.get('DELTA_TRL_CANARY', ''))", ENVIRONMENT),
     ("read the environment of libc", "import ctypes\ng = ctypes.CDLL(None).getenv; g.restype = ctypes.c_char_p\nprint((g(b'DELTA_TRL_CANARY') or b'').decode())", ENVIRONMENT),
     ("read the trainer's environment", "for p in ('self', '1', 'TRAINER-PID'):\n    try: print(open(f'/proc/{p}/environ').read().split('DELTA_TRL_CANARY=')[1].split('\\0')[0])\n    except Exception: pass", ENVIRONMENT),
-    ("read passwords", "print(len(open('/etc/passwd').read()) > 0 and 'done')", DONE),
-    ("list home", "import os\nos.listdir('/root') or 1\nprint('done')", DONE),
     ("list the trainer's directory", "import os\nos.listdir('SECRET-DIRECTORY')\nprint('done')", DONE),
     ("read the command line", "print('done' if open('/proc/TRAINER-PID/cmdline').read() else '')", DONE),
     ("write beside the secret", "open('SECRET-DIRECTORY/mark', 'w').write('x')\nprint('done')", DONE),
@@ -27,9 +24,7 @@ ATTACKS = [
     ("delete the secret", "import os\nos.unlink('SECRET-PATH')\nprint('done')", DONE),
     ("rename the secret", "import os\nos.rename('SECRET-PATH', 'SECRET-PATH' + 'x')\nprint('done')", DONE),
     ("change its mode", "import os\nos.chmod('SECRET-PATH', 0o777)\nprint('done')", DONE),
-    ("make a directory", "import os\nos.mkdir('SECRET-DIRECTORY/mark')\nprint('done')", DONE),
     ("write into the library", "import json\nopen(json.__file__, 'a').write('#')\nprint('done')", DONE),
-    ("shadow a module", "import os\nopen(os.path.dirname(os.__file__) + '/heapq.py', 'w').write('')\nprint('done')", DONE),
     ("write to memory", "open('/dev/shm/mark', 'w').write('x')\nprint('done')", DONE),
     ("write to /", "open('/mark', 'w').write('x')\nprint('done')", DONE),
     ("persist in /tmp", "import os\nprint('done' if os.path.exists('/tmp/mark') else '')\nopen('/tmp/mark', 'w').write('x')", {"inputs": ["", ""], "outputs": ["", "done"]}),

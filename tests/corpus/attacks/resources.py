@@ -6,7 +6,6 @@ X = {"inputs": [""], "outputs": ["x"]}
 ATTACKS = [
     ("memory", "x = []\nwhile True: x.append(bytearray(1 << 24))", X),
     ("memory at once", "x = bytearray(1 << 36)", X),
-    ("memory in strings", "x = 'x'\nwhile True: x += x", X),
     ("memory mapped", "import mmap\nx = []\nwhile True:\n    x.append(mmap.mmap(-1, 1 << 26))\n    x[-1].write(b'x' * (1 << 26))", X),
     ("memory in a file", "import os\nf = os.memfd_create('x')\nwhile True: os.write(f, b'x' * (1 << 20))", X),
     ("memory in pipes", "import os\nx = []\nwhile True:\n    r, w = os.pipe(); os.set_blocking(w, False); x.append(os.write(w, b'x' * 65536))", X),
@@ -17,25 +16,17 @@ ATTACKS = [
     ("descriptors", "x = []\nwhile True: x.append(open('/dev/null'))", X),
     ("output flood", "while True: print('x' * 100000)", X),
     ("error flood", "import sys\nwhile True: sys.stderr.write('x' * 100000)", X),
-    ("crash", "import ctypes\nctypes.string_at(0)", X),
     ("core dump", "import os, resource\nresource.setrlimit(resource.RLIMIT_CORE, (-1, -1))\nos.abort()", X),
     ("raise the limits", "import resource\nresource.setrlimit(resource.RLIMIT_AS, (-1, -1))\nprint('x')", X),
     ("a value nested too deeply", "def f():\n    x = []\n    for _ in range(10**5): x = [x]\n    return x", {"fn_name": "f", "inputs": [[]], "outputs": [[]]}),
     ("a value that contains itself", "def f():\n    x = []\n    x.append(x)\n    return x", {"fn_name": "f", "inputs": [[]], "outputs": [[]]}),
     ("an integer with many digits", "def f(): return 1 << (8 * 4_000_000)", {"fn_name": "f", "inputs": [[]], "outputs": [1]}),
-    ("a key with many digits", "def f(): return {1 << 100_000: 1}", {"fn_name": "f", "inputs": [[]], "outputs": [{"1": 1}]}),
-    ("a fraction that takes long to reduce", "import os\ndef f():\n    a, b = (os.urandom(400_000).hex() for _ in 'ab')\n    os.write(3, f'[\"fraction\", [\"int\", \"{a}\"], [\"int\", \"{b}\"]]\\n'.encode()); os._exit(0)", {"fn_name": "f", "inputs": [[], []], "outputs": [1, 2]}),
-    ("a set of colliding integers", "import os, json\ndef f():\n    os.write(3, json.dumps(['set', *[['int', hex(k * (2**61 - 1))] for k in range(50_000)]]).encode() + b'\\n'); os._exit(0)", {"fn_name": "f", "inputs": [[], []], "outputs": [[1], [2]]}),
     ("a flood of short reports", "import os\ndef f():\n    os.write(3, b'[]\\n' * (1 << 21)); os._exit(0)", {"fn_name": "f", "inputs": [[], []], "outputs": [[1], [2]]}),
-    ("a flood of lines", "print('x' + '\\n' * (8_000_000) + 'x')", {"inputs": ["", ""], "outputs": ["1.5", "1.5"]}),
 ]  # fmt: skip
 
 LASTING = [
     ("endless loop", "while True: pass", X),
     ("sleep", "import time\ntime.sleep(1000)", X),
-    ("wait for input", "import threading\nthreading.Event().wait()", X),
-    ("loop in C", "sum(x for x in iter(int, 1))", X),
-    ("power", "9 ** 9 ** 9", X),
     ("long in C without the lock", "import re\nre.match('(a+)+$', 'a' * 60 + 'b')", X),
     ("catches everything", "while True:\n    try:\n        while True: pass\n    except BaseException: pass", X),
     ("memory in threads", "import threading, time\ndef f():\n    x = bytearray(1 << 24); time.sleep(100)\nwhile True: threading.Thread(target=f).start()", X),
