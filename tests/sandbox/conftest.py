@@ -6,27 +6,27 @@ from delta_trl.rewards.code import get_sandbox
 from delta_trl.sandbox import SandboxUnavailableError
 
 
-def set_up(request) -> str:
-    """The tier of a test, if it can be set up on this machine."""
+def set_up(tier: str) -> str:
+    """A tier, if it can be set up on this machine."""
     try:
-        get_sandbox(2, request.param, False).run("")
+        get_sandbox(2, tier, False).run("")
     except SandboxUnavailableError as error:
         if "CI" in os.environ:
             raise  # there, nobody reads what was skipped
         pytest.skip(str(error))
-    return request.param
+    return tier
 
 
 @pytest.fixture(scope="session", params=["A", "B"])
 def each_tier(request):
     """For tests of what differs between the tiers."""
-    return set_up(request)
+    return set_up(request.param)
 
 
-@pytest.fixture(scope="session", params=["A", pytest.param("B", marks=pytest.mark.slow)])
-def tier(request):
-    """For tests of what both tiers share: B repeats them in the slow tests."""
-    return set_up(request)
+@pytest.fixture(scope="session")
+def tier():
+    """For tests of what both tiers share."""
+    return set_up("A")
 
 
 @pytest.fixture(scope="session")

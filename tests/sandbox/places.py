@@ -1,18 +1,16 @@
 """
 Restricted places, made with what this machine supports: `python -m tests.sandbox.places PLACE -- COMMAND`.
 
-Each is a list of steps that a process takes before it becomes the command. Those that mount need root.
+Each is a list of steps that a process takes before it becomes the command. They need root.
 """
 
 import contextlib
 import errno
 import os
-import struct
 import sys
 from collections.abc import Callable
 
 from delta_trl.sandbox.jail import libc, seccomp
-from delta_trl.sandbox.jail.jail import CAPABILITIES_VERSION_3
 
 
 CLONE_NEWNS = 0x00020000
@@ -20,32 +18,15 @@ MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
 SOMEBODY = 54321
 CALLS = {  # numbers on x86-64 and aarch64
     "unshare": (272, 97), "setns": (308, 268), "mount": (165, 40), "pivot_root": (155, 41), "clone3": (435, 435),
-    "landlock_create_ruleset": (444, 444), "seccomp": (317, 277),
 }  # fmt: skip
 # Docker's default capabilities: chown, dac_override, fowner, fsetid, kill, setgid, setuid, setpcap, net_bind_service,
 # net_raw, sys_chroot, mknod, audit_write, setfcap
 CONTAINER_CAPABILITIES = sum(1 << bit for bit in (0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31))
 
 
-def deny(**answers: int) -> None:
-    """Have system calls fail with an errno, for ever, as a container's seccomp profile or an old kernel does."""
-    column, _ = seccomp.ARCHITECTURES[os.uname().machine]
-    program = [seccomp._instruction(seccomp.LOAD, seccomp.OFFSET_NUMBER)]
-    for name, code in answers.items():
-        program += [seccomp._instruction(seccomp.JUMP_EQUAL, CALLS[name][column], 0, 1), seccomp._refuse(code)]
-    program.append(seccomp._return(seccomp.ALLOW))
-    libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
-    seccomp.install(b"".join(program))
-
-
 def own_mounts() -> None:
     libc.call("unshare", CLONE_NEWNS)
     libc.call("mount", "none", "/", None, MS_REC | MS_PRIVATE, None)
-
-
-def empty_proc() -> None:
-    own_mounts()
-    libc.call("mount", "none", "/proc", "tmpfs", 0, "size=4k")
 
 
 def read_only_root() -> None:
@@ -73,30 +54,31 @@ def become_somebody() -> None:
 
 
 def drop_to_container() -> None:
-    """What root has left in a container of the usual runtimes."""
+    """Root has no other capabilities once it runs the command."""
     for capability in range(64):
         if not CONTAINER_CAPABILITIES >> capability & 1:
             with contextlib.suppress(OSError):  # beyond the last one
                 libc.prctl(24, capability)  # PR_CAPBSET_DROP
-    data = struct.pack("6I", CONTAINER_CAPABILITIES, CONTAINER_CAPABILITIES, 0, 0, 0, 0)
-    libc.call("capset", struct.pack("Ii", CAPABILITIES_VERSION_3, 0), data)
 
 
 def deny_namespaces() -> None:
-    deny(unshare=errno.EPERM, setns=errno.EPERM, mount=errno.EPERM, pivot_root=errno.EPERM, clone3=errno.ENOSYS)
+    """Have system calls fail, for ever, as a container's seccomp profile does."""
+    column, _ = seccomp.ARCHITECTURES[os.uname().machine]
+    program = [seccomp._instruction(seccomp.LOAD, seccomp.OFFSET_NUMBER)]
+    for name, numbers in CALLS.items():
+        code = errno.ENOSYS if name == "clone3" else errno.EPERM
+        program += [seccomp._instruction(seccomp.JUMP_EQUAL, numbers[column], 0, 1), seccomp._refuse(code)]
+    program.append(seccomp._return(seccomp.ALLOW))
+    libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
+    seccomp.install(b"".join(program))
 
 
 PLACES: dict[str, list[Callable[[], None]]] = {
-    "here": [],
     "unprivileged": [open_home, become_somebody],
     "container": [drop_to_container, deny_namespaces],
     "unprivileged container": [open_home, become_somebody, deny_namespaces],
-    "container of a user": [deny_namespaces],
-    "old kernel": [lambda: deny(landlock_create_ruleset=errno.ENOSYS)],
     "read-only root": [read_only_root],
-    "no /proc": [empty_proc],
 }
-NEED_ROOT = PLACES.keys() - {"here", "old kernel", "container of a user"}
 
 
 def main(arguments: list[str]) -> None:

@@ -39,9 +39,8 @@ def host(tmp_path):
         ("A", SAMPLE, 2),
         ("B", SAMPLE, 2),
         pytest.param("A", EVERY, 8, marks=pytest.mark.processes),
-        pytest.param("B", EVERY, 8, marks=pytest.mark.slow),
     ],
-    ids=["A, of each kind", "B, of each kind", "A", "B"],
+    ids=["A, of each kind", "B, of each kind", "A"],
     indirect=["each_tier"],
 )
 def test_attacks_fail(each_tier, attacks, at_once, host):

@@ -11,30 +11,17 @@ from delta_trl.sandbox.checker import same_json, same_output
 
 SIZE = 4 << 20  # bytes that a program has written
 SECONDS = 0.5  # some times what the slowest takes
-EXPECTED = {
-    "a number": 1,
-    "many numbers": list(range(40_000)),
-    "many keys": {str(number): number for number in range(20_000)},
-}
 REPORTS = {
-    "colliding keys": json.dumps({str(number * (2**61 - 1)): None for number in range(20_000)}).encode(),
     "digits": b"1" * SIZE,
     "float": b"1." + b"1" * SIZE,
-    "lists": b"[" + b"[]," * (SIZE // 3) + b"[]]",
-    "objects": b"[" + b"{}," * (SIZE // 3) + b"{}]",
     "numbers": b"[" + b"1e9," * (SIZE // 4) + b"1]",
-    "long numbers": b"[" + b"1" * 4000 + (b"," + b"1" * 4000) * 1000 + b"]",
-    "strings": b"[" + b'"",' * (SIZE // 3) + b'""]',
     "nested": b"[" * SIZE,
 }
 OUTPUTS = {
     "lines": b"x" + b"\n" * SIZE + b"x",
     "words": b"1 " * (SIZE // 2),
     "digits": b"1" * SIZE,
-    "fraction": b"0." + b"1" * SIZE,
     "exponent": b"1e" + b"1" * SIZE,
-    "blank": b" " * SIZE + b"x",
-    "no ASCII": "é".encode() * (SIZE // 2),
 }
 
 
@@ -49,9 +36,9 @@ def fastest(holds) -> float:
 
 
 @pytest.mark.parametrize("report", REPORTS)
-@pytest.mark.parametrize("expected", EXPECTED)
+@pytest.mark.parametrize("expected", [1, list(range(40_000))], ids=["a number", "many"])
 def test_a_hostile_report_is_soon_refused(report, expected):
-    assert fastest(lambda: not same_json(REPORTS[report], EXPECTED[expected])) < SECONDS
+    assert fastest(lambda: not same_json(REPORTS[report], expected)) < SECONDS
 
 
 @pytest.mark.parametrize("output", OUTPUTS)
@@ -72,7 +59,6 @@ def test_a_hostile_output_is_soon_refused(output, expected):
         ("12", "1 2", False),
         ("a  b", "a b", False),
         ("0.3333333 1", "0.33333333 1", True),
-        ("version 1.10000001", "version 1.1", False),
         ("1\n2", "1 2", False),
         ("1.00000001e-07", "1e-07", True),
         ("The total is 12345679.", "The total is 12345678.", False),
@@ -104,13 +90,9 @@ def test_output_is_read_once():
         ("True", 1, False),
         ("1", True, False),
         ("None", None, True),
-        ("[]", None, False),
         ("'1'", 1, False),
         ("['[{,' * 1000]", ["[{," * 1000], True),
-        ("[]", {}, False),
         ("{2: 'a', 2.5: 'b', None: 0, True: 3}", {"2": "a", "2.5": "b", "null": 0, "true": 3}, True),
-        ("{n: n for n in range(1000)}", {str(number): number for number in range(1000)}, True),
-        ("[float(n) for n in range(1000)]", list(range(1000)), True),
         ("[n / 7 for n in range(1000)]", [number / 7 for number in range(1000)], True),
         ("{1: 1, '1': 1}", {"1": 1, "2": 1}, False),
         ("1 << 10_000", 1 << 10_000, True),
@@ -121,7 +103,7 @@ def test_values(sandbox, value, expected, same):
     assert tests.passes_alone(sandbox.execute([tests.job(f"def f(): return {value}", range(1))], Limits()), 0) is same
 
 
-@pytest.mark.parametrize("value", ["{1}", "frozenset()", "b'a'", "{(1, 2): 1}", "1j", "object()"])
+@pytest.mark.parametrize("value", ["{1}", "{(1, 2): 1}", "1j"])
 def test_what_json_does_not_have_is_an_exception(sandbox, value):
     tests = parse_tests({"fn_name": "f", "inputs": [[]], "outputs": [1]})
     result = sandbox.execute([tests.job(f"def f(): return {value}", range(1))], Limits())

@@ -1,5 +1,6 @@
 """Tests that cannot be used, and tests that are code."""
 
+import itertools
 import json
 
 import numpy as np
@@ -7,6 +8,8 @@ import pytest
 
 from delta_trl.rewards import code_reward
 from delta_trl.sandbox import Limits, TestsError, grade, parse_tests
+
+from ..corpus.attacks import guesses
 
 
 def nested(levels: int) -> list:
@@ -22,20 +25,16 @@ def nested(levels: int) -> list:
         "[" * 100_000,
         json.dumps({"fn_name": "f", "inputs": [[1]], "outputs": ["LONG"]}).replace('"LONG"', "1" * 5000),
         {"fn_name": "f", "inputs": [[1]], "outputs": [nested(500)]},
-        {"fn_name": "f", "inputs": [[nested(2000)]], "outputs": [1]},
         {"fn_name": "f", "inputs": [[np.array([1])]], "outputs": [1]},
-        {"fn_name": "f", "inputs": [[]], "outputs": [[{1}]]},
         {"fn_name": "f", "inputs": [[1]], "outputs": [2], "test": "assert f(0) == 1"},
         {"fn_name": "f", "inputs": [[[1, 2]], [[]]], "outputs": [None, None]},
-        {"test_list": np.array(["assert f(1) == 1", "assert f(2) == 2"])},
         {"test_imports": "import math", "test_list": ["assert f(0) == 1"]},
         {"inputs": ["1", "2"], "outputs": ["", "\n"]},
         {"inputs": ["1"], "outputs": [None]},
-        {"inputs": ["1"], "outputs": [{"a": 1}]},
         {"inputs": []},
         5,
     ],
-    ids=range(15),
+    ids=range(11),
 )
 def test_tests_that_cannot_be_read_are_no_error_of_the_training(tests):
     with pytest.raises(TestsError):
@@ -43,6 +42,7 @@ def test_tests_that_cannot_be_read_are_no_error_of_the_training(tests):
     assert code_reward(["print(1)"], tests=[tests]) == [None]
 
 
+F = "def f(x): return x + 1"
 UNITTEST = "import unittest\nclass T(unittest.TestCase):\n    def test_a(self): self.assertEqual(f(1), 2)"
 
 
@@ -52,22 +52,11 @@ UNITTEST = "import unittest\nclass T(unittest.TestCase):\n    def test_a(self): 
         ({"test": "assert f(1) == " + "+".join(["1"] * 20_000)}, "recursion"),
         ({"test": "import no_such_module\nassert f(1) == 2"}, "no_such_module"),
         # what nobody runs
-        ({"test": UNITTEST}, "not be run"),
         ({"test": UNITTEST + "\nif __name__ == '__main__':\n    unittest.main()"}, "not be run"),
-        ({"test": UNITTEST, "entry_point": "f"}, "not be run"),
         ({"test": "def check(candidate): assert candidate(1) == 2"}, "not be run"),
-        ({"test": "def check(candidate): assert candidate(1) == 2", "test_list": ["assert f(0) == 1"]}, "not be run"),
-        (
-            {"test": "def test_a():\n    assert f(1) == 2\nclass B:\n    def test_b(self): assert f(5)"},
-            "not be run",
-        ),
         ({"test": "def test_a():\n    assert f(1) == 2\ndef test_b(tmp_path): assert f(5) == 6"}, "not be run"),
-        ({"test": "assert f(0) == 1\ndef verify(): assert f(1) == 2"}, "not be run"),
         ({"test": "assert f(0) == 1\nif __name__ == '__main__':\n    assert f(1) == 2"}, "not be run"),
-        (
-            {"test": "def main(): assert f(1) == 2\nassert f(0) == 1\nif __name__ == '__main__':\n    main()"},
-            "not be run",
-        ),
+        ({"test": "def a(): assert f(1)\nassert f(0)\nif __name__ == '__main__':\n    a()"}, "not be run"),
         # whose names these are
         ({"test": "def check(candidate): assert same(candidate(1), 2)", "entry_point": "f"}, "same"),
         ({"test": "from solution import f\ndef test_a(): assert f(1) == approx(2)"}, "approx"),
@@ -77,18 +66,15 @@ UNITTEST = "import unittest\nclass T(unittest.TestCase):\n    def test_a(self): 
 )
 def test_tests_that_ask_what_nobody_can_answer_cannot_be_used(sandbox, tests, reason):
     with pytest.raises(TestsError, match=reason):
-        grade(sandbox, "def f(x): return x + 1", parse_tests(tests))
+        grade(sandbox, F, parse_tests(tests))
 
 
 @pytest.mark.parametrize(
     "test",
     [
         "async def test_a(): assert f(1) == 2",
-        "def test_a():\n    assert f(1) == 2\ndef test_b(): yield f(5) == 6",
         "def test_a(): return f(1) == 2",
         "assert f(lambda x: x) == 1",
-        "assert f([print, open]) == 1\nassert f((i for i in [1])) == 1",
-        "class T: pass\ndef test_a():\n    for x in (1, T()): assert f(x) == 1",
         "from solution import f, g\n@g\ndef test_a(): assert f(1) == 2",
     ],
 )
@@ -97,18 +83,33 @@ def test_what_lets_the_program_decide_fails(sandbox, test):
     assert grade(sandbox, code, parse_tests({"test": test})).verdict != "passed"
 
 
+NUMPY = "import numpy as np\nnp.testing.assert_allclose(f(1), "
+ARRAY = "import numpy as np\ndef f(x): return "
+
+
 @pytest.mark.parametrize(
-    "tests",
+    ("tests", "right", "wrong"),
     [
-        {"test_list": ["assert f(1) == 2"], "entry_point": "f"},
-        {"test_list": ["assert f(1) == 2"], "test": "def check(g): assert g(2) == 3", "entry_point": "f"},
-        {"test": "def test_a(): assert f(1) == 2\nif __name__ == '__main__':\n    import pytest\n    pytest.main()"},
+        # whether they can be used does not depend on the program
+        ({"test_list": ["assert f(1) == 2"], "entry_point": "f"}, F, "def f(x): return 0"),
+        (
+            {"test_list": ["assert f(1) == 2"], "test": "def check(g): assert g(2) == 3", "entry_point": "f"},
+            *(F, "def f(x): return 2"),
+        ),
+        ({"test": "def test_a(): assert f(1) == 2\nif __name__ == '__main__':\n    import pytest"}, F, "f = int"),
+        # a function may be called like one that tests have
+        ({"test": "assert sum(10, 15) == 6", "entry_point": "sum"}, "def sum(a, b): return 6", "def total(a, b): 6"),
+        ({"test": "assert max(1, 2) == 2"}, "def max(a, b): return b", "x = 1"),
+        ({"test": "class T: x = 1\nassert Counter().n == T.x"}, "class Counter: n = 1", "x = 1"),
+        # numpy finds an empty array close to every number
+        ({"test": f"{NUMPY} [2.5, 3])"}, f"{ARRAY} [2.5, 3]", f"{ARRAY} np.zeros((0, 1))"),
+        ({"test": f"{NUMPY} 2.5)"}, f"{ARRAY} 2.5", f"{ARRAY} []"),
     ],
-    ids=lambda tests: str(tests)[-40:],
+    ids=range(8),
 )
-def test_whether_tests_can_be_used_does_not_depend_on_the_program(sandbox, tests):
-    verdicts = [grade(sandbox, f"def f(x): return {value}", parse_tests(tests)).verdict for value in ("x + 1", "0")]
-    assert verdicts == ["passed", "wrong answer"]
+def test_the_right_program_passes_and_the_wrong_one_fails(sandbox, tests, right, wrong):
+    assert grade(sandbox, right, parse_tests(tests)).verdict == "passed"
+    assert grade(sandbox, wrong, parse_tests(tests)).verdict != "passed"
 
 
 def test_tests_that_only_a_program_ends_can_be_used(sandbox):
@@ -122,8 +123,6 @@ def test_tests_that_only_a_program_ends_can_be_used(sandbox):
     [
         ({"test_list": ["def test_a(): assert f(1) == 0\ndef test_b(): assert f(2) == 0", "assert f(3) == 1"]}, 2, 3),
         ({"test_list": ["assert f(1) == 0", "assert f(1) == 1", "assert f(2) == 0"]}, 2, 3),
-        ({"inputs": ["1", "2"], "outputs": ["", "5"]}, 1, 2),
-        ({"fn_name": "f", "inputs": [[1], [2]], "outputs": [0, 5]}, 1, 2),
     ],
 )
 def test_partial_credit_counts_functions_and_cases(sandbox, tests, passed, total):
@@ -138,34 +137,6 @@ def test_a_test_that_hangs_takes_no_credit_from_the_others(sandbox):
     assert (str(result), result.passed) == ("timeout on test 3 of 4", 2)
 
 
-@pytest.mark.parametrize(
-    ("tests", "right", "wrong"),
-    [
-        ({"test": "assert sum(10, 15) == 6", "entry_point": "sum"}, "def sum(a, b): return 6", "def total(a, b): 6"),
-        ({"test": "assert max(1, 2) == 2", "entry_point": "max"}, "def max(a, b): return b", "x = 1"),
-        ({"test": "assert max(1, 2) == 2"}, "def max(a, b): return b", "x = 1"),
-        ({"test": "class T: x = 1\nassert Counter().n == T.x"}, "class Counter: n = 1", "x = 1"),
-    ],
-)
-def test_a_function_may_be_called_like_one_that_tests_have(sandbox, tests, right, wrong):
-    verdicts = [grade(sandbox, code, parse_tests(tests)).verdict == "passed" for code in (right, wrong)]
-    assert verdicts == [True, False]
-
-
-@pytest.mark.parametrize(
-    ("unit", "right", "wrong"),
-    [
-        ("assert_equal(f(1), [[1], [2, 3]])", "[[1], [2, 3]]", "[[1], [2, 4]]"),
-        ("assert_allclose(f(1), [2.5, 3])", "[2.5, 3]", "np.zeros((0, 1))"),
-        ("assert_allclose(f(1), 2.5)", "2.5", "[]"),
-    ],
-)
-def test_numpy_compares_what_it_is_given(sandbox, unit, right, wrong):
-    tests = parse_tests({"test": f"import numpy as np\nnp.testing.{unit}"})
-    code = "import numpy as np\ndef f(x): return "
-    assert [grade(sandbox, code + value, tests).verdict for value in (right, wrong)] == ["passed", "wrong answer"]
-
-
 PROGRAM = """\
 class P:
     def __init__(self, x): self.x = x
@@ -177,7 +148,6 @@ class P:
     def __hash__(self): return 0
     def __lt__(self, o): return True
     def __add__(self, o): return 3
-    def __getitem__(self, i): return 0
 class Own(LookupError):
     def __str__(self): return 'own: no'
 def get(x): return x.x
@@ -196,11 +166,9 @@ def sort(x): x.sort()
         ("p = P(2)\nassert list(p) == [0, 1] and list(p) == [0, 1]", False),
         ("p = P(2)\nassert len(p) == 2 and list(p) == [0, 1]", False),
         ("p = P(2)\nassert list(p) == [0, 1] and len(p) == 2", False),
-        ("assert P(1).x == 1 and P(1) == P(1)", False),
         ("p = P(1)\nassert p.x == 1 and p == p", False),
         ("assert P(1) < P(2)", False),
         ("assert P(1) + P(2) == 3", False),
-        ("assert P(5)[0] == 0", False),
         ("assert len({P(1)}) == 1", False),
         ("try: fail(ValueError)\nexcept ValueError as e: assert e.args == ('no',)\nelse: 1 / 0", True),
         ("try: fail(KeyError)\nexcept KeyError as e: assert str(e) == \"'no'\"\nelse: 1 / 0", True),
@@ -211,3 +179,21 @@ def sort(x): x.sort()
 )
 def test_what_tests_may_do_with_objects_of_the_program(sandbox, test, passes):
     assert (grade(sandbox, PROGRAM, parse_tests({"test": test})).verdict == "passed") is passes
+
+
+@pytest.mark.parametrize("stop_at_failure", [True, False])
+def test_a_program_that_answers_differently_in_a_batch_has_one_guess(sandbox, stop_at_failure):
+    """So it passes only tests that all expect the same."""
+    passed = []
+    for key in itertools.product((True, False), repeat=3):
+        tests = parse_tests({"fn_name": "f", "inputs": [[0]] * 3, "outputs": list(key)})
+        if grade(sandbox, guesses.CALLS, tests, stop_at_failure=stop_at_failure).verdict == "passed":
+            passed.append(key)
+    assert set(passed) <= {(True,) * 3, (False,) * 3}
+
+
+def test_what_is_kept_from_an_earlier_case_is_not_held_against_a_program(sandbox):
+    """It fails in a batch and passes alone, on every case."""
+    code = "import string\nprint(string.digits == 'seen'); string.digits = 'seen'"
+    tests = parse_tests({"inputs": [""] * 3, "outputs": ["False"] * 3})
+    assert str(grade(sandbox, code, tests)) == "passed 3 of 3"

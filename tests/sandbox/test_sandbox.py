@@ -5,18 +5,10 @@ import os
 import pytest
 
 from delta_trl.rewards.code import get_sandbox
-from delta_trl.sandbox import Limits, Outcome, RemoteSandbox, Sandbox, SandboxUnavailableError
+from delta_trl.sandbox import Limits, Outcome, Sandbox, SandboxUnavailableError
 from delta_trl.sandbox import sandbox as sandbox_module
 from delta_trl.sandbox.limits import OUTPUT_BYTES
 from delta_trl.sandbox.worker import TierError
-
-from ..documented import defaults
-
-
-@pytest.mark.parametrize("called", [Limits, Sandbox, RemoteSandbox])
-def test_defaults_are_those_of_the_docstring(called):
-    said, real = defaults(called)
-    assert said == real != {}
 
 
 @pytest.mark.parametrize(
@@ -27,7 +19,6 @@ def test_defaults_are_those_of_the_docstring(called):
         ("exit(3)", Outcome.EXCEPTION, b""),
         ("exit()", Outcome.OK, b""),
         ("while True: pass", Outcome.TIMEOUT, b""),
-        ("x = [0] * 10**9", Outcome.MEMORY, b""),
         ("import sys\nwhile True: sys.stdout.write('x' * 10**6)", Outcome.OUTPUT_LIMIT, None),
         ("import ctypes; ctypes.string_at(0)", Outcome.KILLED, b""),
         ("def broken(:", Outcome.EXCEPTION, b""),
@@ -73,11 +64,8 @@ def test_a_program_has_its_limits_and_cannot_raise_them(sandbox):
 DESCRIPTORS = """
 import os, stat
 for descriptor in range(64):
-    try:
-        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            print(descriptor)
-    except OSError:
-        pass
+    try: stat.S_ISDIR(os.fstat(descriptor).st_mode) or print(descriptor)
+    except OSError: pass
 """
 
 
