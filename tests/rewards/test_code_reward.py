@@ -2,7 +2,6 @@
 
 import http.server
 import json
-import pickle
 import threading
 import time
 
@@ -10,7 +9,7 @@ import datasets
 import pytest
 
 from delta_trl.rewards.code import CodeReward, code_reward, extract_program
-from delta_trl.sandbox import Outcome, Result, Sandbox, remote
+from delta_trl.sandbox import Outcome, remote
 
 
 ADD = {"inputs": ["1 2", "3 4"], "outputs": ["3", "7"]}
@@ -25,12 +24,9 @@ RIGHT = "```python\nprint(sum(map(int, input().split())))\n```"
         ("```py\na\n```\nOutput:\n```\n3\n```", "a\n"),
         ("```python\na\n```\n```bash\nls\n```", "a\n"),
         ("```\na\n```", "a\n"),
-        ("```Python3\na\n```", "a\n"),
         ("~~~python\na\n~~~", "a\n"),
         ("````python\n```\n````", "```\n"),
         ("```bash\nls\n```", "ls\n"),
-        ("```code\na\n```\n```text\nb\n```\n```code\nc\n```", "c\n"),
-        ("**Solution:** ```python\na\n```\nDone.", "a\n"),
         ("It is in ```python\n```python\na\n```", "a\n"),
         ("```python\na\n\nBetter:\n```python\nb\n```", "b\n"),
         ("```\n```python\na\n```\n```", "a\n"),
@@ -40,7 +36,6 @@ RIGHT = "```python\nprint(sum(map(int, input().split())))\n```"
         ("", None),
         ("<think>```python\na\n```</think>```python\nb\n```", "b\n"),
         ("<think>```python\na\n```", None),
-        ("<reasoning>```python\na\n```", None),
         ("<thinking>```python\na\n```</thinking>\n```python\nb\n```", "b\n"),
         ("<reasoning>```python\na\n```</reasoning>", None),
         ("```python\na\nb```", "a\nb"),
@@ -48,34 +43,25 @@ RIGHT = "```python\nprint(sum(map(int, input().split())))\n```"
         ("1. So:\n   ```python\n   a\n   ```", "a\n"),
         ("- So:\n\t```python\n\tif a:\n\t\tb\n\n\tc\n\t```", "if a:\n\tb\n\nc\n"),
         ("  ```python\n\n  if a:\n    b\n", "\nif a:\n  b\n"),
-        ("  ```python\nif a:\n  b\n  ```", "if a:\n  b\n"),
         ("```python\n```", ""),
         ("```python title=`x`\na\n```", ""),
         ("```python\nprint('<think>')\n```", "print('<think>')\n"),
-        ("<think>no</think>\n```python\nprint('<think>')\n```\nDone.", "print('<think>')\n"),
         ("```python\na\n```\n<think>\n```python\nb\n```", None),
-        ("```python\na\n```\n<think>", None),
         ("print('<think>')", None),
-        ("```python <think>\na\n```", None),
-        ("<think>\n```python\na\n", None),
         ("```python\na\n```\n```python", "a\n"),
-        ("<answer>```python\na\n```</answer>", "a\n"),
         ("<answer>\n```python\na\n```<|im_end|>", "a\n"),
         (
             '```python\ndef f():\n    """\n    ```\n    f()\n    ```\n    """\n```',
             'def f():\n    """\n    ```\n    f()\n    ```\n    """\n',
         ),
-        ("```python3.11\na\n```\n```\nb\n```", "a\n"),
+        ("```Python3.11\na\n```\n```\nb\n```", "a\n"),
         ("```python:a.py\na\n```\n```\nb\n```", "a\n"),
         ("```{python}\na\n```\n```\nb\n```", "a\n"),
-        ("```python, editable\na\n```\n```\nb\n```", "a\n"),
         ("a = 1\n```", "a = 1\n"),
         ("def f():\n    pass\n```\nIt does nothing.", "def f():\n    pass\n"),
         ("So:\n```\na = 1", "a = 1"),
-        ("\ufeff```python\na\n```", "a\n"),
         ("\u200b```python\na\n```", "a\n"),
         ("```python\ndef f(): pass\n```\nExample usage:\n```python\nprint(f())\n```", "def f(): pass\n"),
-        ("```\ndef f(): pass\n```\nExample usage:\n```\nprint(f())\n```", "def f(): pass\n"),
         ("```python\ndef g(): pass\n```\n```python\n# not g()\ndef f(): pass\n```", "# not g()\ndef f(): pass\n"),
         ("```pytest\na\n```\n```\nb\n```", "b\n"),
     ],
@@ -89,26 +75,14 @@ def test_program_of_a_completion(completion, program):
     "completion",
     [
         lambda n: "```" + "a" * n + "`x",
-        lambda n: "```" + " " * n + "`x",
         lambda n: "```" + "\t a" * (n // 3) + "`x",
         lambda n: "`" * n + "x`",
-        lambda n: "~" * n,
-        lambda n: " " * n + "```x`",
         lambda n: "```\n" * (n // 4),
         lambda n: "```python\n" * (n // 10),
-        lambda n: "```python\n" + " " * n,
         lambda n: " " * (n // 2) + "```\n" + " " * (n // 2) + "x",
-        lambda n: "```\n<think>" * (n // 11),
-        lambda n: "</think>" * (n // 8),
-        lambda n: "<a>" * (n // 3),
-        lambda n: "<a" * (n // 2),
         lambda n: "<a> " * (n // 4) + "```",
-        lambda n: "```" + "." * n,
         lambda n: "```python\n" + "a" * n,
-        lambda n: "```python\n" + "a " * (n // 2),
         lambda n: "```python\n" + "def " * (n // 4),
-        lambda n: "```python\n" + "import " * (n // 7),
-        lambda n: "```python\n" + '"' * n,
         lambda n: "```python\n" + "'\"" * (n // 2),
     ],
 )
@@ -120,33 +94,24 @@ def test_finding_the_program_takes_a_time_linear_in_the_text(completion):
 
 
 def test_rewards_and_verdicts():
+    rows = [
+        (RIGHT, ADD, 1.0, "passed 2 of 2"),
+        ([{"role": "assistant", "content": RIGHT}], json.dumps(ADD), 1.0, "passed 2 of 2"),
+        ("```python\nprint(3)\n```", ADD, 0.0, "wrong answer on test 2 of 2"),
+        ("", ADD, 0.0, "no code"),
+        (RIGHT, {"inputs": []}, None, "unusable tests"),
+        (RIGHT, {"test": "import no_such_module\nassert f(1)"}, None, "unusable tests"),
+    ]
+    completions, tests, wanted, verdicts = map(list, zip(*rows, strict=True))
     logged, metrics = {}, {}
-    completions = [
-        RIGHT,
-        [{"role": "assistant", "content": RIGHT}],
-        "```python\nprint(3)\n```",
-        "",
-        RIGHT,
-        RIGHT,
-    ]
-    tests = [ADD, json.dumps(ADD), ADD, ADD, {"inputs": []}, {"test": "import no_such_module\nassert f(1)"}]
-    rewards = code_reward(
-        completions, tests, log_extra=logged.__setitem__, log_metric=metrics.__setitem__, prompts=["p"] * 6
-    )
-    assert rewards == [1.0, 1.0, 0.0, 0.0, None, None]
-    assert logged["code_verdict"] == [
-        "passed 2 of 2",
-        "passed 2 of 2",
-        "wrong answer on test 2 of 2",
-        "no code",
-        "unusable tests",
-        "unusable tests",
-    ]
+    hooks = {"log_extra": logged.__setitem__, "log_metric": metrics.__setitem__}
+    assert code_reward(completions, tests, prompts=["p"] * 6, **hooks) == wanted
+    assert logged["code_verdict"] == verdicts
     assert metrics == {"code_reward/ungraded": pytest.approx(1 / 3)}
 
 
 def test_partial_credit():
-    reward = CodeReward(partial_credit=True, workers=2)
+    reward = CodeReward(partial_credit=True)
     suite = {"test_list": ["assert f(1) == 1", "assert f(2) == 0", "assert f(3) == 3"]}
     completions = ["```python\nprint(3)\n```", "```python\ndef f(x): return x\n```"]
     assert reward(completions, [ADD, suite]) == [0.5, pytest.approx(2 / 3)]
@@ -158,26 +123,17 @@ def test_a_prompt_may_open_the_block_or_the_reasoning():
     cases += [("Print 1.\n```python\n", own, 1.0), ("Print 1.\n```python\n", f"<think>\n{own}\nhm", 0.0)]
     cases += [("1.\n<think>\n", own, 0.0), ("1.\n<think>\n", f"Hm.</think>\n{own}", 1.0)]
     prompts, completions, expected = map(list, zip(*cases, strict=True))
-    reward = CodeReward(workers=2)
-    assert reward(completions, [{"inputs": [""], "outputs": ["1"]}] * len(cases), prompts=prompts) == expected
+    assert code_reward(completions, [{"inputs": [""], "outputs": ["1"]}] * len(cases), prompts=prompts) == expected
 
 
-def test_tests_may_be_a_column_that_makes_its_rows_anew():
-    class Column:
-        def __len__(self):
-            return 2
-
-        def __getitem__(self, index):
-            return [dict(ADD), {"inputs": [""], "outputs": ["1"]}][index]
-
-    assert code_reward([RIGHT, "print(1)"], Column()) == [1.0, 1.0]
+def test_tests_may_be_a_column_of_a_dataset():
     tests = datasets.Dataset.from_dict({"tests": [ADD, ADD]})["tests"]
     assert code_reward([RIGHT, "print(1)"], tests) == [1.0, 0.0]
 
 
 def test_a_function_that_no_program_can_define_is_the_tests_fault():
     check = "def check(candidate):\n    assert candidate(1) == 2"
-    for name in ("a.f", "Solution().a.f", "Solution()", "f()", "Other().f", 5):
+    for name in ("a.f", "Solution()", "Other().f", 5):
         logged = {}
         tests = [{"fn_name": name, "inputs": [[1]], "outputs": [2]}, {"test": check, "entry_point": name}]
         completions = ["```python\ndef f(x): return x + 1\n```"] * 2
@@ -185,21 +141,10 @@ def test_a_function_that_no_program_can_define_is_the_tests_fault():
         assert logged["code_verdict"] == ["unusable tests"] * 2
 
 
-def test_a_failed_sandbox_is_no_zero(monkeypatch):
-    monkeypatch.setattr(Sandbox, "execute", lambda *_, **__: Result(Outcome.SANDBOX_ERROR))
-    assert code_reward([RIGHT], [ADD]) == [None]
-
-
-def test_is_picklable():
-    reward = pickle.loads(pickle.dumps(CodeReward(timeout=3, workers=2)))
-    assert reward([RIGHT], [ADD]) == [1.0]
-
-
 class Fusion(http.server.BaseHTTPRequestHandler):
     """A server that speaks SandboxFusion's protocol, and runs programs in the local sandbox."""
 
     failures = 0
-    sandbox = Sandbox(workers=2)
 
     def do_POST(self):
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -207,7 +152,7 @@ class Fusion(http.server.BaseHTTPRequestHandler):
             Fusion.failures -= 1
             self.send_error(503, "busy\x1b[2J")
             return
-        result = self.sandbox.run(request["code"], request["stdin"])
+        result = code_reward.sandbox.run(request["code"], request["stdin"])
         reply = {
             "status": "Success" if result.outcome is Outcome.OK else "Failed",
             "run_result": {
@@ -229,13 +174,12 @@ class Fusion(http.server.BaseHTTPRequestHandler):
 def server(monkeypatch):
     monkeypatch.setattr(remote, "RETRY_SECONDS", 0.01)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Fusion)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
     thread.join()
     server.server_close()
-    Fusion.sandbox.close()
 
 
 def test_remote_server(server, caplog):
@@ -260,41 +204,24 @@ def test_remote_server(server, caplog):
     "body",
     [
         b'{"status": "Success", "run_result": "7"}',
-        b'{"status": "Success", "run_result": {"status": "Finished", "return_code": 0, "stdout": 7}}',
         b'{"status": "Success", "run_result": {"return_code": 0}}',
-        b'{"status": "Success"}',
         b"7",
-        b"[]",
         b"[" * 100_000,
         b"",
         None,
     ],
 )
-def test_a_remote_answer_that_is_none(body, monkeypatch):
+def test_a_remote_answer_that_is_none(body, server, monkeypatch):
     """Also one that stops halfway: tried again, and then no reward."""
-    monkeypatch.setattr(remote, "RETRY_SECONDS", 0.01)
     requests = []
 
-    class Broken(http.server.BaseHTTPRequestHandler):
-        def do_POST(self):
-            requests.append(self.rfile.read(int(self.headers["Content-Length"])))
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body) if body is not None else 1000))
-            self.end_headers()
-            self.wfile.write(body or b'{"status":')
+    def answer(self):
+        requests.append(self.rfile.read(int(self.headers["Content-Length"])))
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body) if body is not None else 1000))
+        self.end_headers()
+        self.wfile.write(body or b'{"status":')
 
-        def log_message(self, *_):
-            pass
-
-    with http.server.HTTPServer(("127.0.0.1", 0), Broken) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        assert CodeReward(remote_url=f"http://127.0.0.1:{server.server_port}")([RIGHT], [ADD]) == [None]
-        server.shutdown()
-        thread.join()
+    monkeypatch.setattr(Fusion, "do_POST", answer)
+    assert CodeReward(remote_url=server)([RIGHT], [ADD]) == [None]
     assert len(requests) == 3
-
-
-def test_remote_server_that_is_not_there(monkeypatch):
-    monkeypatch.setattr(remote, "RETRY_SECONDS", 0.01)
-    assert CodeReward(remote_url="http://127.0.0.1:9")([RIGHT], [ADD]) == [None]

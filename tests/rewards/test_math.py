@@ -1,4 +1,3 @@
-import pickle
 from decimal import Decimal
 from fractions import Fraction
 
@@ -24,15 +23,12 @@ def test_columns_and_metrics():
     assert columns["verdict"] == ["right", "no answer", "refused: gcd", "unusable gold"]
     assert metrics["math_reward/unusable_gold"] == 0.25
     assert metrics["math_reward/timeouts"] == metrics["math_reward/not_checked"] == 0.0
-
-
-def test_empty_batch():
-    assert math_reward([], [], log_metric=lambda name, value: None) == []
+    assert math_reward([], [], log_metric=metrics.__setitem__) == []
 
 
 @pytest.mark.parametrize(
     ("gold", "kind"),
-    [(["4"], "list"), ({"answer": "4"}, "dict"), (b"4", "bytes"), (2j, "complex"), (np.array(4), "ndarray")],
+    [(["4"], "list"), (2j, "complex"), (np.array(4), "ndarray")],
 )
 def test_what_is_no_gold_is_refused(gold, kind):
     with pytest.raises(TypeError, match=rf"`solution` is .*, of type {kind}.*: expected .*`dataset.map`"):
@@ -61,34 +57,16 @@ def test_options_out_of_range(options):
         MathReward(**options)
 
 
-def test_pickles():
-    reward = pickle.loads(pickle.dumps(MathReward(timeout=1.5)))
-    assert reward.timeout == 1.5
-    assert reward([r"\boxed{1}"], ["1"]) == [1.0]
-
-
-def test_trl_sees_what_is_async_and_how_it_is_called():
-    from trl.trainer.utils import get_callable_name, is_async_callable
-
-    assert not any(map(is_async_callable, (math_reward, MathReward())))
-    assert get_callable_name(MathReward()) == "math_reward"
-
-
-@pytest.mark.parametrize("tag", ["<think>\n", "<reasoning>"])
-def test_reasoning_that_the_prompt_opens(tag):
+def test_reasoning_that_the_prompt_opens():
     """Templates end the prompt so: the completion has the closing tag only, or never ends its reasoning."""
-    closed = tag.strip().replace("<", "</")
-    completions = [r"Maybe \boxed{A}. Wait", rf"Maybe \boxed{{B}}. No.{closed}\boxed{{A}}"]
-    chat = [{"role": "user", "content": "1+1?"}]
-    prompts = [
-        [f"1+1? {tag}"] * 2,
-        [[*chat, {"role": "assistant", "content": tag}]] * 2,
-    ]
-    for given in prompts:
-        assert math_reward(completions, ["A", "A"], prompts=given) == [0.0, 1.0]
-    others = [[f"Reason inside {tag}, then answer."] * 2, [[{"role": "user", "content": tag}]] * 2]
-    for given in others:
-        assert math_reward(completions, ["A", "A"], prompts=given) == [1.0, 1.0]
+    completions = [r"Maybe \boxed{A}. Wait", r"Maybe \boxed{B}. No.</think>\boxed{A}"]
+
+    def scores(prompt):
+        return math_reward(completions, ["A", "A"], prompts=[prompt] * 2)
+
+    chat = [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "<think>\n"}]
+    assert scores("1+1? <think>\n") == scores("1+1? <reasoning>") == scores(chat) == [0.0, 1.0]
+    assert scores("Reason inside <think>, then answer.") == scores([{"role": "user", "content": "<think>"}]) == [1, 1]
 
 
 def test_reasoning_that_the_chat_template_opens():

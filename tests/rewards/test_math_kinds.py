@@ -14,7 +14,6 @@ def score(gold: str, answer: str) -> float | None:
     ("gold", "right", "wrong"),
     [
         ("x^2+50=0", ["x^2+50=0", "2x^2+100=0"], ["x^2+1=0", "x^2+50=1", "y^2+50=0"]),
-        ("x^2+y^2=5", ["y^2+x^2=5", "x^2+y^2-5=0"], ["x^2+y^2=6", "5"]),
         ("24", ["24", "24.0", "x=24", "12+12=24"], [r"48 \div 2", "48/2", r"\binom{24}{1}", "4!", "23=24"]),
         (r"\frac{3}{4}", ["0.75", "6/8", r"75\%"], [r"3 \div 4", "81^{3/4}", r"\frac{1}{2}+\frac{1}{4}"]),
         (r"2\sqrt{3}", [r"\sqrt{12}", r"2 \cdot \sqrt3"], [r"\sqrt{3}+\sqrt{3}+\sqrt{3}-\sqrt{3}", r"\int_0^2\sqrt3\,dx"]),
@@ -34,7 +33,6 @@ def score(gold: str, answer: str) -> float | None:
         (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", [r"\begin{bmatrix}1&2\\3&4\end{bmatrix}"], [r"\begin{pmatrix}1&3\\2&4\end{pmatrix}"]),
         ("x>3", [r"(3,\infty)", "3<x"], [r"[3,\infty)", "x-3>0", "x>2"]),
         (r"\tan 10^\circ", [r"\tan\frac{\pi}{18}"], [r"\tan 10"]),
-        ("3x^2+2x", [r"3 \cdot x^2 + 2 \cdot x"], [r"3x^2+4x-3x+x", "3x^2"]),
         (r"\begin{pmatrix}1\\2\end{pmatrix}", [r"\vec{v}=\begin{bmatrix}1\\[2pt]2\end{bmatrix}", "(1,2)"], ["(2,1)", "1,2,3"]),
         ("42_7", ["42", "42_7"], ["42_8", "30"]),
         ("act", [r"\text{act}"], ["cat", r"\text{fact}"]),
@@ -52,7 +50,6 @@ def test_kinds(gold, right, wrong):
         (r"So \boxed{-2}. Let us check the larger one: \boxed{5}", ["5"], ["-2", "-2, 5"]),
         (r"$\boxed{-2}$ and $\boxed{5}$", ["-2, 5"], ["5"]),
         (r"$5 \cdot 504 = 2520$, or $\boxed{520}$.", ["520"], ["2520"]),
-        ("\\boxed{44}. We may check our answer: $17·44=748$.", ["44"], ["748"]),
         ("He has 1,100 if X = 10\n#### 1100", ["1100"], ["10"]),
         ("The answer is 41. No: the answer is 42.\nDone.", ["42"], ["41"]),
         (r"<think>\boxed{1}</think> \boxed{2}", ["2"], ["1"]),
@@ -86,27 +83,12 @@ def test_a_formula_of_the_prompt_is_no_answer(gold, answer, prompt, wanted):
         assert math_reward([rf"\boxed{{{answer}}}"], [gold], prompts=[given]) == [wanted]
 
 
-UNUSABLE = [
-    "",
-    "N/A",
-    r"x \equiv 5 \pmod 7",
-    r"\begin{cases} x & x>0 \\ 0 \end{cases}",
-    r"AB \parallel CD",
-    "a" * 1001,
-]
-
-
-@pytest.mark.parametrize("gold", UNUSABLE)
+@pytest.mark.parametrize(
+    "gold",
+    ["", "N/A", r"x \equiv 5 \pmod 7", r"\begin{cases} x & x>0 \\ 0 \end{cases}", r"AB \parallel CD", "a" * 1001],
+)
 def test_a_gold_that_cannot_be_used_is_none_and_counted(gold):
     metrics = {}
     scores = math_reward([r"\boxed{1}", "no answer", r"\boxed{1}"], [gold, gold, "1"], log_metric=metrics.__setitem__)
     assert scores == [None, None, 1.0]
     assert metrics["math_reward/unusable_gold"] == pytest.approx(2 / 3)
-
-
-def test_the_time_that_a_gold_takes_is_not_the_answers():
-    def matrix(function):
-        rows = ("&".join(rf"\{function}{{{i}\pi/{j + 6}}}" for j in range(1, 6)) for i in range(1, 6))
-        return r"\begin{pmatrix}" + r"\\".join(rows) + r"\end{pmatrix}"
-
-    assert score(matrix("cos"), matrix("sin")) == 0.0

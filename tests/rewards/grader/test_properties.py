@@ -1,19 +1,15 @@
 """Properties of the grader over generated expressions. `judge` is called in this process: it is what workers run."""
 
-import random
-
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from delta_trl.rewards.grader.equivalence import judge
-from delta_trl.rewards.grader.extraction import extract_answer
 from delta_trl.rewards.grader.normalization import normalize
 
 
 # Generated inputs are small enough for every check to finish; the first parse in a process fills antlr's caches.
 few = settings(max_examples=10, deadline=None)
 coefficients = st.integers(-12, 12).filter(lambda n: n not in (0, 1, -1))
-printable = st.text(st.characters(codec="ascii", exclude_characters="\\{}<>#`"), max_size=200)
 
 
 @st.composite
@@ -75,45 +71,9 @@ def test_fractions(numerator, denominator):
     assert judge(gold, rf"\frac{{{numerator + 1}}}{{{denominator}}}") != "right"
 
 
-@few
-@given(st.lists(st.integers(-50, 50), min_size=2, max_size=6, unique=True), st.randoms(use_true_random=False))
-def test_lists_have_no_order_and_tuples_have(numbers, rng):
-    shuffled = rng.sample(numbers, len(numbers))
-    plain, other = (", ".join(map(str, values)) for values in (numbers, shuffled))
-    assert judge(plain, other) == "right"
-    assert judge(rf"\{{{plain}\}}", rf"\{{{other}\}}") == "right"
-    assert (judge(f"({plain})", f"({other})") == "right") == (numbers == shuffled)
-    assert judge(plain, ", ".join(map(str, numbers[1:]))) != "right"
-
-
-@few
-@given(printable, st.integers(0, 999))
-def test_what_precedes_the_answer_does_not_matter(text, number):
-    answer = f"\n\nTherefore the result equals $\\boxed{{{number}}}$."
-    assert extract_answer(text + answer) == extract_answer(answer) == str(number)
-
-
-@few
-@given(st.text(max_size=300))
-def test_any_text_can_be_read(text):
-    assert extract_answer(text) != ""
-    extract_answer(f"\\boxed{{{text}}}")
-
-
 @settings(max_examples=150, deadline=None)
 @given(st.text(st.sampled_from(r"0123456789xy\{}()[]^_+-*/=<>,.!|% $abc"), max_size=40))
 def test_the_normal_form_is_normal_and_equals_itself(text):
     form = normalize(text)
     assert judge(text, text) in ("right", "unusable gold")
     assert normalize(form) == form or judge(form, normalize(form)) in ("right", "unusable gold")
-
-
-def test_looks_alike_but_is_not():
-    """Digits swapped, dropped or added never score."""
-    rng = random.Random(0)
-    for _ in range(200):
-        number = str(rng.randrange(100, 10**6))
-        position = rng.randrange(len(number))
-        for wrong in (number[:position] + number[position + 1 :], number[:position] + "7" + number[position:]):
-            if int(wrong) != int(number):
-                assert judge(number, wrong) != "right"
