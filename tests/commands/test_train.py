@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from accelerate import PartialState
 
 from delta_trl.arguments.errors import UsageError
 from delta_trl.cli import main
@@ -17,6 +18,7 @@ def make_checkpoint(folder, step, whole=True):
 
 
 def test_what_counts_as_going_on(tmp_path):
+    PartialState()  # as the arguments of a training have it, for the logger
     run = tmp_path / "run"
     assert resume_from(None, str(run)) is None
     assert resume_from("true", str(run)) is None  # as launchers restart a run that has no checkpoint yet
