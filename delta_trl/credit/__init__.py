@@ -4,7 +4,6 @@ of a rule of your own (docs/token_credit.md).
 """
 
 from .coefficients import coefficient_statistics, compare_centroids, token_coefficients
-from .distributed import all_gather, all_reduce
 from .gradients import TokenGradients
 from .gradients.full import FullGradients
 from .gradients.lm_head import LMHeadGradients
@@ -13,10 +12,10 @@ from .gradients.topk_hidden import TopKHiddenGradients
 from .head import LMHead
 from .hidden_states import HiddenStates
 from .names import make_rule
-from .rule import TokenCredit, checked_credit
+from .policy import Policy, PolicyOutputs, Responses
+from .rule import Credit, TokenCredit, Tokens, all_gather, all_reduce, checked_credit
 from .rules import FIPO, RULES, DelTA, Given, RandomCredit, Selected, Shuffled, SideMean, SideWeights, WithinSide
 from .rules.changed import ChangedCredit
-from .tokens import Credit, Policy, PolicyOutputs, Responses, Tokens
 
 
 __all__ = [

@@ -37,9 +37,8 @@ from typing import Any
 
 import torch
 
-from .distributed import all_reduce
 from .gradients import TokenGradients
-from .tokens import Credit
+from .rule import Credit, all_reduce
 
 
 ASSIGNMENTS = ("soft", "hard")

@@ -8,7 +8,7 @@ that are trained: it gets their completions from a `rollout_func`, and their rew
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NoReturn
@@ -18,11 +18,11 @@ from accelerate.utils import gather_object
 from transformers.trainer_utils import has_length
 from trl import GRPOTrainer
 
-from .contrast import calculating_rewards_with, has_contrast, total_rewards
 from .prompt_order import PromptOrder
 
 
 ROLLOUT = ("prompt_ids", "completion_ids", "env_mask", "logprobs")  # what a `rollout_func` returns
+ROUNDING = 1e-5  # of the largest reward in a group: rewards that differ by less are equal
 
 
 class DynamicSampling(GRPOTrainer):
@@ -234,3 +234,72 @@ class Sample:
 def refuse(what: str, instead: str) -> NoReturn:
     """Raise `ValueError` for what dynamic sampling cannot be combined with."""
     raise ValueError(f"dynamic_sampling=True does not work with {what}. {instead}, or turn it off.")
+
+
+# --- rewards as TRL uses them, and which groups of completions have contrast: rewards that differ ---
+
+
+@contextmanager
+def calculating_rewards_with(trainer: GRPOTrainer, calculate: Callable[..., torch.Tensor]) -> Iterator[None]:
+    """Call a function in place of the trainer's `_calculate_rewards`, within the context."""
+    own = vars(trainer).get("_calculate_rewards")
+    trainer._calculate_rewards = calculate
+    try:
+        yield
+    finally:
+        del trainer._calculate_rewards
+        if own is not None:
+            trainer._calculate_rewards = own
+
+
+def total_rewards(trainer: GRPOTrainer, rewards: torch.Tensor) -> torch.Tensor:
+    """
+    Rewards as TRL sums them, with the weights of the functions; NaN where none could score.
+
+    Args:
+        trainer (`GRPOTrainer`): Whose weights.
+        rewards (`torch.Tensor` of shape `(completions, functions)`): NaN where a function could not score.
+
+    Returns:
+        `torch.Tensor` of shape `(completions,)`.
+    """
+    total = (rewards * trainer.reward_weights.to(rewards.device)).nansum(dim=1)
+    return total.masked_fill(rewards.isnan().all(dim=1), torch.nan)
+
+
+def stands_out(trainer: GRPOTrainer, rewards: torch.Tensor) -> torch.Tensor:
+    """
+    Which completions have a reward other than their group's mean, by more than rounding: in float32, `0.1 + 0.6` and
+    `0.2 + 0.5` differ, and the mean of three times 0.1 is not 0.1. The advantages of all others are 0 but for that
+    rounding. Where TRL normalises each function's rewards before it sums them, one function with a weight is enough.
+
+    Args:
+        trainer (`GRPOTrainer`): Whose groups and weights.
+        rewards (`torch.Tensor` of shape `(completions, functions)`): Those of whole groups, one after the other. NaN
+            where a function could not score: left out, as TRL does.
+
+    Returns:
+        `torch.Tensor` of shape `(completions,)`.
+    """
+    weights = trainer.reward_weights.to(rewards.device)
+    if trainer.multi_objective_aggregation == "normalize_then_sum":
+        values = rewards[:, weights != 0]
+        size = values.abs()
+    else:
+        values = total_rewards(trainer, rewards)[:, None]
+        size = (rewards * weights).abs().nansum(dim=1, keepdim=True)  # of all terms of the sum
+    groups, size = (each.view(-1, trainer.num_generations, values.size(1)) for each in (values, size))
+    largest = size.nan_to_num().amax(dim=1, keepdim=True)
+    distance = (groups - groups.nanmean(dim=1, keepdim=True)).abs()
+    return (distance > ROUNDING * largest).any(dim=2).flatten()  # NaN is not
+
+
+def has_contrast(trainer: GRPOTrainer, rewards: torch.Tensor, counts: torch.Tensor | bool = True) -> torch.Tensor:
+    """
+    Which groups (groups,) have something to train: a completion that stands out, and that the loss counts.
+
+    Args:
+        trainer, rewards: As above.
+        counts (`torch.Tensor` of shape `(completions,)`, *optional*): Which completions the loss counts.
+    """
+    return (stands_out(trainer, rewards) & counts).view(-1, trainer.num_generations).any(dim=1)

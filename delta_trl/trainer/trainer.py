@@ -28,9 +28,8 @@ from ..rewards.failures import explain_failures
 from .checkpoints import SafeCheckpoints
 from .checks import warn_of_silent_mistakes
 from .config import CreditArguments, DeltaGRPOConfig
-from .contrast import stands_out, total_rewards
 from .credit_rule import PAPER, RuleState, arxiv_of, card_section, card_text, choose_rule
-from .dynamic_sampling import DynamicSampling
+from .dynamic_sampling import DynamicSampling, stands_out, total_rewards
 from .finite_updates import FiniteUpdates
 from .scoring import RolloutPolicy, causal_model, trl_scores_rollouts
 from .trimmed_padding import TrimmedPadding

@@ -21,7 +21,7 @@ from delta_trl.credit import (
     Tokens,
     WithinSide,
 )
-from delta_trl.credit.tokens import PolicyOutputs
+from delta_trl.credit.policy import PolicyOutputs
 from delta_trl.policy.standalone import group_advantages
 
 from ..documented import defaults

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from delta_trl.rewards import failures
-from delta_trl.trainer.contrast import has_contrast, total_rewards
+from delta_trl.trainer.dynamic_sampling import has_contrast, total_rewards
 
 from ..corpus import tiny
 from ..trainers import response_advantages

@@ -19,8 +19,7 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
-from ..distributed import all_reduce
-from ..tokens import Tokens
+from ..rule import Tokens, all_reduce
 
 
 # Root mean square change of the log-probabilities, by bytes per number. Smaller changes drown in rounding, larger ones

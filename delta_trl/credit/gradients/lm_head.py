@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import torch
 
-from ..distributed import all_reduce
 from ..head import LMHead
 from ..hidden_states import AnyStates
+from ..rule import all_reduce
 from .vocabulary import VocabularyGradients
 
 

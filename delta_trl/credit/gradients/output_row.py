@@ -2,8 +2,8 @@
 
 import torch
 
-from ..distributed import all_reduce
 from ..hidden_states import AnyStates, HiddenStates, combine_rows, score_rows
+from ..rule import all_reduce
 
 
 class OutputRowGradients:

@@ -7,9 +7,9 @@ z_jv = W_v · h_j and p = softmax(z / T), and up to the constant 1/T,
 
 import torch
 
-from ..distributed import all_reduce
 from ..head import LMHead
 from ..hidden_states import AnyStates, combine_rows, score_rows
+from ..rule import all_reduce
 from .vocabulary import VocabularyGradients
 
 

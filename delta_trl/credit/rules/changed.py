@@ -5,8 +5,7 @@ from typing import Any
 
 import torch
 
-from ..rule import TokenCredit, TokenCreditError
-from ..tokens import Credit, Tokens
+from ..rule import Credit, TokenCredit, TokenCreditError, Tokens
 from .delta import DelTA
 
 

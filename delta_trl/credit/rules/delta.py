@@ -9,8 +9,7 @@ from ..gradients.lm_head import LMHeadGradients
 from ..gradients.output_row import OutputRowGradients
 from ..gradients.topk_hidden import TopKHiddenGradients
 from ..options import check_choices, check_integer, check_range
-from ..rule import TokenCredit
-from ..tokens import Credit, Tokens
+from ..rule import Credit, TokenCredit, Tokens
 
 
 @dataclass

@@ -15,10 +15,8 @@ from typing import Any
 
 import torch
 
-from ..distributed import all_reduce
 from ..options import check_number
-from ..rule import TokenCredit
-from ..tokens import Credit, Tokens
+from ..rule import Credit, TokenCredit, Tokens, all_reduce
 
 
 CHUNK = 128

@@ -15,10 +15,8 @@ import torch
 
 from ...arguments.lookup import import_dotted
 from ..coefficients import divide_by_mean
-from ..distributed import all_reduce
 from ..options import check_choices, check_number
-from ..rule import TokenCredit, TokenCreditError
-from ..tokens import Credit, Tokens
+from ..rule import Credit, TokenCredit, TokenCreditError, Tokens, all_reduce
 
 
 Span = tuple[int, int, float]  # first and last token (both inside), and the value

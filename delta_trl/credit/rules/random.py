@@ -6,8 +6,7 @@ import torch
 
 from ..coefficients import in_range, split_sides
 from ..options import check_range
-from ..rule import TokenCredit
-from ..tokens import Credit, Tokens
+from ..rule import Credit, TokenCredit, Tokens
 
 
 @dataclass

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 import torch
 
 from ..coefficients import divide_by_mean, split_sides
-from ..distributed import all_gather
 from ..options import check_choices, check_number
-from ..tokens import Tokens
+from ..rule import Tokens, all_gather
 from .changed import ChangedCredit
 
 

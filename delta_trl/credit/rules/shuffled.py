@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..tokens import Tokens
+from ..rule import Tokens
 from .changed import ChangedCredit
 
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from ..coefficients import split_sides
-from ..distributed import all_reduce
-from ..tokens import Tokens
+from ..rule import Tokens, all_reduce
 from .changed import ChangedCredit
 
 

@@ -5,10 +5,8 @@ from dataclasses import dataclass
 import torch
 
 from ..coefficients import split_sides
-from ..distributed import all_reduce
 from ..options import check_number
-from ..rule import TokenCredit
-from ..tokens import Credit, Tokens
+from ..rule import Credit, TokenCredit, Tokens, all_reduce
 
 
 @dataclass

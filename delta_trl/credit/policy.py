@@ -1,0 +1,73 @@
+"""What tokens fetch from the policy in training."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from .head import LMHead
+from .hidden_states import HiddenStates
+
+
+@dataclass(frozen=True)
+class PolicyOutputs:
+    """
+    Results of a forward pass of the policy over B completions.
+
+    Args:
+        log_probs, entropies (`torch.Tensor` of shape `(B, T)`): Under the sampling temperature.
+        hidden ([`HiddenStates`], *optional*): Final hidden states that predicted the N valid tokens.
+    """
+
+    log_probs: torch.Tensor
+    entropies: torch.Tensor
+    hidden: HiddenStates | None = None
+
+
+@dataclass(frozen=True)
+class Responses:
+    """
+    The B responses of a rollout batch in words.
+
+    Args:
+        prompts, completions (`list`): As reward functions get them. Completions are without special tokens and without
+            what the loss does not count, such as a tool's text.
+        ids (`list[list[int]]`): The tokens of each completion, of which the loss counts all.
+        texts (`list[list[str | None]]`): What each token adds to the completion; `None` for special tokens.
+        columns (`dict[str, list]`): Of the dataset.
+    """
+
+    prompts: list
+    completions: list
+    ids: list[list[int]]
+    texts: list[list[str | None]]
+    columns: dict[str, Any]
+
+
+class Policy(Protocol):
+    """
+    The policy in training, from which [`Tokens`] fetch log-probabilities and hidden states of their rollout batch.
+    Methods run the model, so all ranks must call them.
+
+    Attributes:
+        model (`torch.nn.Module`): The causal language model, unwrapped.
+        dtype (`torch.dtype`, *optional*): Of autocast, if that is on.
+        micro_batch_size (`int`): Completions in a forward pass.
+    """
+
+    model: nn.Module
+    dtype: torch.dtype | None
+    micro_batch_size: int
+
+    def outputs(self, hidden: bool) -> PolicyOutputs:
+        """Results of a forward pass that was made anyway, or else of a new one. `hidden`: with hidden states."""
+
+    def head(self) -> LMHead:
+        """The layer that turns hidden states into log-probabilities."""
+
+    def responses(self) -> Responses:
+        """The responses in words."""
+
+    def log_probs_at(self, rows: torch.Tensor, length: int) -> torch.Tensor:
+        """Log-probabilities (b, length) of some completions at the model's present parameters, differentiable."""
