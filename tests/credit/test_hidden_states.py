@@ -67,16 +67,6 @@ def test_readings(K):
     assert len(readings) == 2 * (K + 1)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-def test_products_in_pieces(dtype, monkeypatch):
-    monkeypatch.setitem(hidden_states._PIECE, "cpu", 100)
-    states = torch.randn(57, 16).to(dtype)
-    direction, weights = torch.randn(16), torch.randn(2, 57)
-    torch.testing.assert_close(hidden_states.score_rows(states, direction), states.float() @ direction)
-    torch.testing.assert_close(hidden_states.combine_rows(weights, states), weights @ states.float())
-    torch.testing.assert_close(hidden_states.combine_rows(weights[0], states), weights[0] @ states.float())
-
-
 def test_the_products_of_a_gpu(monkeypatch):
     """With a stand-in for `torch.mm(..., out_dtype=)`, which only a GPU has: same shapes, sums as exact."""
 
