@@ -148,16 +148,14 @@ def main(folder: Path, mode: str, device: str = "cpu", *scenarios: str):
     torch.set_num_threads(1)
     processes = int(os.environ.get("WORLD_SIZE", 1))
     model = save_model(folder)
-    if mode == "fsdp2" and not scenarios:
-        seen = precision(folder, model, processes)
-        (folder / f"precision-{os.environ['RANK']}.json").write_text(json.dumps(seen))
-    for scenario in scenarios or (*SCENARIOS, *WHOLE_PARAMETERS):
+    for scenario in scenarios or (*SCENARIOS, *WHOLE_PARAMETERS, *(["bf16"] if mode == "fsdp2" else [])):
         if mode == "zero3" and scenario in WHOLE_PARAMETERS:
             continue
         saves = {"save_strategy": "steps", "save_steps": 2} if (mode, scenario) == ("ddp", "full") else {}
         if saves:
             be_late_with_checkpoints(folder / "present.json")
-        options = {"use_cpu": device == "cpu", **WHOLE_PARAMETERS.get(scenario, {}), **saves}
+        precision = {"bf16": True, "beta": 0.1} if scenario == "bf16" else {}
+        options = {"use_cpu": device == "cpu", **WHOLE_PARAMETERS.get(scenario, {}), **saves, **precision}
         trainer = make(folder, model, scenario, processes, **options)
         trainer.train()
         check_mode(trainer, mode, processes)
@@ -189,24 +187,6 @@ def be_late_with_checkpoints(path: Path) -> None:
         save_last(self, json_path)
 
     Trainer._save_rng_state, TrainerState.save_to_json = save_late, note
-
-
-def precision(folder: Path, model: Path, processes: int) -> dict:
-    """Under bfloat16: dtypes of all log-probabilities, and whether some need more digits; KL to the reference."""
-    options = {"bf16": True, "beta": 0.1, "log_token_credit": 0, "log_token_credit_completions": 16}
-    trainer = make(folder, model, "bf16", processes, **options)
-    seen = []
-    score = trainer._get_per_token_logps_and_entropies
-
-    def scoring(*args, **kwargs):
-        output = score(*args, **kwargs)
-        seen.append((str(output[0].dtype), bool((output[0] != output[0].bfloat16()).any())))
-        return output
-
-    trainer._get_per_token_logps_and_entropies = scoring
-    trainer.train()
-    kl = [entry["kl"] for entry in trainer.state.log_history if "kl" in entry]
-    return {"log_probs": sorted(set(seen)), "first_kl": kl[0]}
 
 
 def let_fsdp_run_on_cpu():

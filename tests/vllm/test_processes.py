@@ -14,7 +14,6 @@ from .checked import assert_agree
 
 
 pytestmark = pytest.mark.vllm
-MODES = {"ddp": ("MULTI_CPU", None), "zero2": ("DEEPSPEED", 2), "zero3": ("DEEPSPEED", 3)}
 
 
 @pytest.fixture(autouse=True)
@@ -41,9 +40,4 @@ def test_sampling_and_coefficients(tmp_path, mode, scenarios):
         for rank in range(2):
             result = json.loads((tmp_path / f"{scenario}-{rank}.json").read_text())
             assert_agree(result["checks"])
-            assert result["processes"] == 2
-            assert (result["distributed"], result["zero_stage"]) == MODES[mode]
-            assert (
-                0.4 < result["here"] / result["whole"] < 0.7 if mode == "zero3" else result["here"] == result["whole"]
-            )
             assert result["tensor_parallel"] == (2 if scenario == "tensor_parallel" else 1)

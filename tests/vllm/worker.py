@@ -29,18 +29,11 @@ def main(folder: Path, scenarios: list[str]) -> None:
     for scenario in scenarios:
         trainer = make(folder / scenario, processes=2, steps_per_generation=4, **SCENARIOS[scenario])
         trainer.train()
-        state = trainer.accelerator.state
-        model = trainer.accelerator.unwrap_model(trainer.model_wrapped)
         result = {
             "checks": trainer.checks,
-            "processes": state.num_processes,
-            "distributed": state.distributed_type.value,
-            "zero_stage": state.deepspeed_plugin.zero_stage if state.deepspeed_plugin else None,
-            "here": sum(getattr(p, "ds_tensor", p).numel() for p in model.parameters()),
-            "whole": sum(getattr(p, "ds_numel", p.numel()) for p in model.parameters()),
             "tensor_parallel": trainer.vllm_generation.llm.llm_engine.vllm_config.parallel_config.tensor_parallel_size,
         }
-        (folder / f"{scenario}-{state.process_index}.json").write_text(json.dumps(result))
+        (folder / f"{scenario}-{trainer.accelerator.process_index}.json").write_text(json.dumps(result))
     dist.barrier()
     os._exit(0)  # gloo sometimes aborts at exit, after everything is done
 
