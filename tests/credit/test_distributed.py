@@ -8,23 +8,13 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from delta_trl.credit import (
-    DelTA,
-    Selected,
-    SideMean,
-    SideWeights,
-    TokenCredit,
-    coefficient_statistics,
-)
+from delta_trl.credit import DelTA, Selected, SideMean, SideWeights, coefficient_statistics
 
 from .batches import random_batch, tokens_of
 
 
-RULES: dict[str, TokenCredit] = {
-    "delta": DelTA(refinement_steps=2),
-    "lm_head": DelTA(token_gradient="lm_head"),
+RULES = {  # tests/distributed trains with others
     "topk_hidden": DelTA(token_gradient="topk_hidden", token_gradient_top_k=5),
-    "hard": DelTA(assignment="hard"),
     "side_weights": SideWeights(),
     "side_mean": SideMean(),
     "selected": Selected(),

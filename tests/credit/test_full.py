@@ -106,9 +106,7 @@ def test_difference_by_dtype(measured, dtype, autocast, scale, tolerance, correl
     assert torch.corrcoef(torch.stack([ours, exact]))[0, 1] > correlation
 
 
-@pytest.mark.parametrize(
-    ("dtype", "fail_at"), [(torch.float32, None), (torch.bfloat16, 0), (torch.bfloat16, 1), (torch.float32, 3)]
-)
+@pytest.mark.parametrize(("dtype", "fail_at"), [(torch.float32, None), (torch.bfloat16, 3)])
 def test_parameters_are_restored_to_the_bit(dtype, fail_at):
     """Also when one of the four probing forwards raises. The optimiser's gradients are left alone."""
     model = tiny.model().to(dtype)

@@ -56,15 +56,14 @@ def test_blocks_give_the_same_coefficients(representation, seed, n):
             torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize("K", [0, 2])
-def test_readings(K):
+def test_readings():
     """Every combine and every score reads the states once."""
     hidden, log_probs, advantages = random_batch(0, n=60, dtype=torch.float32)
     states, readings = split_somehow(hidden, 0), []
     chunks = states.chunks
     states.chunks = lambda: readings.append(1) or chunks()
-    token_coefficients(OutputRowGradients(states, log_probs), advantages, refinement_steps=K)
-    assert len(readings) == 2 * (K + 1)
+    token_coefficients(OutputRowGradients(states, log_probs), advantages, refinement_steps=2)
+    assert len(readings) == 2 * 3
 
 
 def test_the_products_of_a_gpu(monkeypatch):

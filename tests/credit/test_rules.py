@@ -57,15 +57,6 @@ def test_equal_rewards_are_no_advantage():
 # --- tokens ---
 
 
-def test_what_tokens_know():
-    """A report records what costs no forward pass."""
-    known = {"log_probs": torch.zeros(2, 3), "hidden": HiddenStates([torch.ones(6, 2)])}
-    tokens = Tokens(torch.zeros(2, 3).long(), torch.ones(2, 3), torch.tensor([1.0, -1.0]), **known)
-    assert [name for name in ("log_probs", "entropies", "hidden") if tokens.knows(name)] == [*known]
-    with pytest.raises(RuntimeError, match="of_micro_batch"):
-        _ = tokens.entropies
-
-
 class StandIn:
     """A policy of three responses of 5, 0 and 4 tokens. Keeps what it was asked for."""
 

@@ -4,11 +4,12 @@ import pytest
 import torch
 from datasets import load_dataset
 
-from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
+from delta_trl import DeltaGRPOConfig
 from scripts.build import language_model
 from scripts.studies.tasks.language import FOLDER
 
-from ...trainers import expected_coefficients, logged
+from ...trainer.test_trainer import Compared
+from ...trainers import logged
 
 
 pytestmark = pytest.mark.processes
@@ -28,7 +29,7 @@ def digits(completions, **columns) -> list[float]:
     return [float(sum(map(int, filter(str.isdigit, answer[-1]["content"])))) for answer in completions]
 
 
-def test_coefficients_are_the_oracle_s_and_training_learns(model, tmp_path, monkeypatch):
+def test_coefficients_are_the_oracle_s_and_training_learns(model, tmp_path):
     args = DeltaGRPOConfig(
         output_dir=str(tmp_path),
         per_device_train_batch_size=8,
@@ -44,21 +45,10 @@ def test_coefficients_are_the_oracle_s_and_training_learns(model, tmp_path, monk
         report_to="none",
     )
     data = load_dataset("json", data_files=str(FOLDER / "sums_train.jsonl"), split="train")
-    trainer = DeltaGRPOTrainer(model, digits, args, data)
-    differences = []
-    generate = trainer._generate_and_score_completions
-
-    def compared(inputs):
-        batch = generate(inputs)
-        expected = expected_coefficients(trainer.model, batch)
-        assert expected[batch["completion_mask"].bool()].std() > 0.05
-        differences.append((batch["token_coefficients"] - expected).abs().max().item())
-        return batch
-
-    monkeypatch.setattr(trainer, "_generate_and_score_completions", compared)
+    trainer = Compared(model, digits, args, data)
     before = trainer.model.model.layers[15].mlp.down_proj.weight.detach().clone()
     trainer.train()
-    assert len(differences) == 2
-    assert max(differences) < 1e-4
+    assert len(trainer.rollouts) == 2
+    assert min(logged(trainer, "credit/coefficient_std")) > 0.05
     assert all(norm > 0 for norm in logged(trainer, "grad_norm"))
     assert not torch.equal(trainer.model.model.layers[15].mlp.down_proj.weight, before)

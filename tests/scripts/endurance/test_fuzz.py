@@ -23,6 +23,3 @@ def test_the_fuzzers_notice():
         patch.setattr(fuzz_rewards, "breed", lambda *_: ("guessed", "print(5)", {"inputs": [""], "outputs": ["5"]}))
         (failure,) = fuzz_rewards.fuzz_programs(1, seed=0, seconds=60)["failures"]
         assert failure["name"] == "guessed"
-
-
-# A grader that runs programs in the process that knows the answer.
