@@ -8,12 +8,10 @@ import trl.trainer.utils
 from transformers import (
     CLIPVisionConfig,
     GPT2Config,
-    Lfm2Config,
     LlamaConfig,
     LlavaConfig,
     LlavaForConditionalGeneration,
     MambaConfig,
-    Ministral3Config,
     MistralConfig,
     OPTConfig,
     Phi3Config,
@@ -26,7 +24,6 @@ from transformers import (
 from trl import GRPOConfig, GRPOTrainer
 from trl.kernels import ChunkedLogProbFunction
 
-from delta_trl.credit import Credit, TokenCredit
 from delta_trl.trainer.trimmed_padding import TrimmedPadding
 
 from ..corpus import tiny
@@ -82,11 +79,11 @@ def area(widths) -> int:
     return sum(rows * columns for rows, columns in widths)
 
 
-class BelowTheMean(TokenCredit):
-    """Whatever is less probable than the mean over its micro-batch weighs more."""
+class Halves(TrainerCallback):
+    """TRL splits a rollout batch into as many parts as it was generated for."""
 
-    def of_micro_batch(self, tokens):
-        return Credit(torch.where(tokens.log_probs < tokens.log_probs.mean(), 2.0, 1.0))
+    def on_step_begin(self, args, state, control, **kwargs):
+        args.per_device_train_batch_size = 1
 
 
 FUSED = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "steps_per_generation": 1}
@@ -99,14 +96,16 @@ MODES = {
     "entropy bonus": {"entropy_coef": 0.1, **FUSED},
     "aligned": {"num_iterations": 1},
     "gradient checkpointing": {"gradient_checkpointing": True},
+    "LoRA and a reference": {"beta": 0.1, "trainer_options": LORA},
+    "callback": {"trainer_options": {"callbacks": [Halves()]}},
 }
+TOOLS = {"trainer_options": {"rollout_func": rollout_with_environment}}
 CREDIT_MODES = {
     "default": {},
-    "sequence": {"importance_sampling_level": "sequence", "loss_type": "vespo"},
     "aligned": {"num_iterations": 1},
-    "tools": {"trainer_options": {"rollout_func": rollout_with_environment}},
+    "tools": TOOLS,
+    "tools, aligned": {**TOOLS, "num_iterations": 1},  # in a pass of token credit's own
     "fipo": {"token_credit": "fipo", **FUSED},
-    "across a micro-batch": {"trainer_options": {"token_credit": BelowTheMean()}, **FUSED},
     "exact": credit(token_gradient="full"),
 }
 
@@ -134,43 +133,24 @@ def test_token_credit_is_the_same_to_rounding(make_trainer, options):
     agree(ours, theirs, 2e-3 if options == CREDIT_MODES["exact"] else 2e-5)
     spread = [logged(trainer, "credit/coefficient_std") for trainer in (ours[0], theirs[0])]
     assert spread[0] == pytest.approx(spread[1], abs=1e-5)
-    if options != CREDIT_MODES["tools"]:  # all have one length
+    if options.get("trainer_options") != TOOLS["trainer_options"]:  # of one length
         assert area(ours[2]) < 0.8 * area(theirs[2])
 
 
-def test_lora_with_a_reference(make_trainer):
-    options = {"beta": 0.1, "trainer_options": {**LORA, "rollout_func": ragged}}
-    ours, theirs = (run(make_trainer, **options, **kind)[0] for kind in (TRIMMED, TRLS))
-    assert logged(ours, "loss") == pytest.approx(logged(theirs, "loss"), abs=2e-5)
-    assert logged(ours, "kl") == pytest.approx(logged(theirs, "kl"), rel=0.2)
-
-
-def test_off_it_is_grpo_bit_for_bit(make_trainer):
-    off = type("Off", (Plain,), {"trim_padding": False})
-    (ours, our_weights, _), (theirs, their_weights, _) = (
-        run(make_trainer, **{**TRLS, "trainer_class": kind}) for kind in (off, GRPOTrainer)
-    )
-    assert logged(ours, "loss") == logged(theirs, "loss")
-    assert torch.equal(our_weights, their_weights)
-
-
 def test_lm_head_sees_completion_tokens_alone(make_trainer, monkeypatch):
-    """On a CPU, too, where TRL gives it all columns. If a new TRL does not, `only_labels_in_lm_head` can go."""
-    trained = {}
-    for kind in (TRIMMED, TRLS):
-        trained[kind["trainer_class"]] = rows = []
+    """On a CPU, too, where TRL gives it all columns."""
+    trained = []
 
-        class Head(ChunkedLogProbFunction):
-            @staticmethod
-            def forward(ctx, hidden, *args, rows=rows):
-                rows.append(len(hidden) * ctx.needs_input_grad[0])
-                return ChunkedLogProbFunction.forward(ctx, hidden, *args)
+    class Head(ChunkedLogProbFunction):
+        @staticmethod
+        def forward(ctx, hidden, *args):
+            trained.append(len(hidden) * ctx.needs_input_grad[0])
+            return ChunkedLogProbFunction.forward(ctx, hidden, *args)
 
-        monkeypatch.setattr(trl.trainer.utils, "_ChunkedLogProbFunction", Head)
-        trainer, *_ = run(make_trainer, **kind)
+    monkeypatch.setattr(trl.trainer.utils, "_ChunkedLogProbFunction", Head)
+    trainer, *_ = run(make_trainer, **TRIMMED)
     tokens = sum(int(batch["completion_mask"].sum()) for batch in trainer._buffered_inputs)
-    assert sum(trained[Plain]) == 2 * tokens  # two iterations
-    assert sum(trained[GRPOTrainer]) > 3 * tokens
+    assert sum(trained) == 2 * tokens  # two iterations
 
 
 def test_all_rows_are_trained_once_in_a_random_order(make_trainer):
@@ -199,11 +179,6 @@ MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 CONFIGS = {
     "qwen3": lambda: Qwen3Config(**tiny.SIZES, head_dim=8),
     "qwen3 moe": lambda: Qwen3MoeConfig(**tiny.SIZES, head_dim=8, **MOE),
-    "llama 3": lambda: LlamaConfig(
-        **tiny.SIZES,
-        rope_parameters={"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, **ROPE, **LONG},
-    ),
-    "yarn": lambda: LlamaConfig(**tiny.SIZES, rope_parameters={"rope_type": "yarn", **ROPE, **LONG}),
     "dynamic": lambda: LlamaConfig(
         **tiny.SIZES, max_position_embeddings=16, rope_parameters={"rope_type": "dynamic", **ROPE}
     ),
@@ -213,25 +188,11 @@ CONFIGS = {
         max_position_embeddings=64,
         rope_parameters={"rope_type": "longrope", "long_factor": [8.0] * 4, "short_factor": [1.0] * 4, **ROPE, **LONG},
     ),
-    "llama 4 scaling": lambda: Ministral3Config(
-        **tiny.SIZES,
-        head_dim=8,
-        max_position_embeddings=64,
-        rope_parameters={
-            "rope_type": "yarn",
-            "llama_4_scaling_beta": 0.5,
-            **ROPE,
-            "original_max_position_embeddings": 4,
-        },
-    ),
     "recurrent gemma": lambda: RecurrentGemmaConfig(
         **{**tiny.SIZES, "num_hidden_layers": 3}, head_dim=8, lru_width=32, attention_window_size=64
     ),
     "mamba": lambda: MambaConfig(**VOCAB, hidden_size=32, num_hidden_layers=2),
     "sliding window": lambda: MistralConfig(**tiny.SIZES, head_dim=8, sliding_window=6),
-    "short convolutions": lambda: Lfm2Config(
-        **{**tiny.SIZES, "bos_token_id": 1}, layer_types=["conv", "full_attention"]
-    ),
     "eager": lambda: Qwen3Config(**tiny.SIZES, head_dim=8, attn_implementation="eager"),
     "gpt2": lambda: GPT2Config(**VOCAB, n_embd=32, n_layer=2, n_head=4, **WITHOUT_DROPOUT),
     "gpt2 with dropout": lambda: GPT2Config(**VOCAB, n_embd=32, n_layer=2, n_head=4),
@@ -245,7 +206,7 @@ CONFIGS = {
         dropout=0,
     ),
 }
-MOVED_TO_THE_LEFT = {"mamba", "sliding window", "short convolutions", "eager"}
+MOVED_TO_THE_LEFT = {"mamba", "sliding window", "eager"}
 AS_IN_TRL = {"longrope", "recurrent gemma", "opt"}  # depend on the highest position, or on the columns of padding
 
 
@@ -278,29 +239,31 @@ def test_what_depends_on_trls_shapes_keeps_them(make_trainer, caplog, options):
     assert "trim_padding is off" in caplog.text
 
 
+def scorings(trainer) -> list[tuple[tuple[int, ...], torch.Tensor]]:
+    """Of each row that the trainer scores from now on: its tokens, and the log-probabilities of its completion."""
+    score, scored = trainer._get_per_token_logps_and_entropies, []
+
+    def scoring(model, ids, mask, length, *args, **options):
+        output = score(model, ids, mask, length, *args, **options)
+        for row, valid, log_probs in zip(ids, mask.bool(), output[0].detach(), strict=True):
+            scored.append((tuple(row[valid].tolist()), log_probs[valid[-length:]]))
+        return output
+
+    trainer._get_per_token_logps_and_entropies = scoring
+    return scored
+
+
+STANDS_STILL = {"learning_rate": 0.0, "max_completion_length": 24}  # log ratios are 0 on the rollout's own policy
+
+
 @pytest.mark.parametrize("name", sorted(CONFIGS.keys() - {"gpt2 with dropout"}))
 def test_trimming_changes_no_model(make_trainer, name):
-    """At learning rate 0 log ratios are 0 on the rollout's own policy, and its log-probabilities are the untrimmed."""
-    options = {
-        "per_device_train_batch_size": 2,
-        "steps_per_generation": 8,
-        "max_completion_length": 24,
-        "max_steps": 8,
-        "learning_rate": 0.0,
-        "trainer_options": {"rollout_func": ragged},
-    }
+    """Scoring and loss agree, and both with TRL's."""
+    options = {"per_device_train_batch_size": 2, "steps_per_generation": 8, "max_steps": 8, **STANDS_STILL}
     seen = {}
     for trim, kind in ((True, TRIMMED), (False, TRLS)):
-        trainer = make_trainer(sharp(name), **options, **kind)
-        score, scored = trainer._get_per_token_logps_and_entropies, []
-
-        def scoring(model, ids, mask, length, score=score, scored=scored, **kwargs):
-            output = score(model, ids, mask, length, **kwargs)
-            for row, valid, log_probs in zip(ids, mask.bool(), output[0].detach(), strict=True):
-                scored.append((tuple(row[valid].tolist()), log_probs[valid[-length:]]))
-            return output
-
-        trainer._get_per_token_logps_and_entropies = scoring
+        trainer = make_trainer(sharp(name), **options, **kind, trainer_options={"rollout_func": ragged})
+        scored = scorings(trainer)
         trainer.train()
         assert len(scored) == 32  # of the rollout batch, and of the losses
         seen[trim] = dict(scored[:16])
@@ -313,45 +276,16 @@ def test_trimming_changes_no_model(make_trainer, name):
 
 @pytest.mark.parametrize(("name", "loss_type"), [("qwen3", "dapo"), ("qwen3", "bnpo"), ("qwen3 moe", "dapo")])
 def test_bfloat16_rounds_alike_in_scoring_and_loss(make_trainer, name, loss_type):
-    """On the rollout's own policy every ratio is exactly 1: GSPO clips at 3e-4, a fraction of bfloat16's rounding."""
-    options = {
-        "per_device_train_batch_size": 4,
-        "gradient_accumulation_steps": 2,
-        "steps_per_generation": 4,
-        "max_completion_length": 24,
-        "max_steps": 2,
-        "learning_rate": 0.0,
-        "bf16": True,
-        "beta": 0.1,
-        "loss_type": loss_type,
-        "importance_sampling_level": "sequence",
-        "epsilon": 3e-4,
-        "epsilon_high": 3e-4,
-        "trainer_options": {**LORA, "rollout_func": ragged},
-    }
-    trainer = make_trainer(sharp(name), **options, **TRIMMED)
-    compute, differences = trainer._compute_loss, []
-
-    def computing(model, inputs):
-        inputs = dict(inputs)
-        score = trainer._get_per_token_logps_and_entropies
-
-        def scoring(*args, **kwargs):
-            output = score(*args, **kwargs)
-            valid = inputs["completion_mask"].bool()
-            differences.append((output[0].detach() - inputs["old_per_token_logps"])[valid].abs().max().item())
-            return output
-
-        trainer._get_per_token_logps_and_entropies = scoring
-        loss = compute(model, inputs)
-        trainer._get_per_token_logps_and_entropies = score
-        return loss
-
-    trainer._compute_loss = computing
+    """Every ratio is exactly 1: GSPO clips at 3e-4, a fraction of bfloat16's rounding."""
+    options = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "steps_per_generation": 4}
+    options |= {"max_steps": 2, "bf16": True, "beta": 0.1, "loss_type": loss_type, **STANDS_STILL}
+    trainer = make_trainer(sharp(name), **options, **TRIMMED, trainer_options={**LORA, "rollout_func": ragged})
+    scored = scorings(trainer)
     trainer.train()
-    assert len(differences) == 4
-    assert max(differences) == 0
-    assert sum(logged(trainer, "clip_ratio/region_mean")) == 0
+    policy, reference, loss = scored[:16], scored[16:32], scored[32:]
+    assert [row for row, _ in policy] == [row for row, _ in reference]
+    assert len(loss) == 16
+    assert all(torch.equal(log_probs, dict(policy)[row]) for row, log_probs in loss)
 
 
 class Words(ProcessorMixin):
@@ -378,42 +312,3 @@ def test_texts_of_a_multimodal_checkpoint_are_trimmed(make_trainer):
         _, _, widths = run(make_trainer, model=model, trainer_options=options, **kind)
         areas.append(area(widths))
     assert areas[0] < 0.8 * areas[1]
-
-
-def test_scores_as_its_base_class(make_trainer):
-    """With padding or without, a base class that scores in a way of its own is asked."""
-    scored = []
-
-    class Own(GRPOTrainer):
-        def _get_per_token_logps_and_entropies(self, model, input_ids, *args, **options):
-            scored.append(input_ids.shape)
-            return super()._get_per_token_logps_and_entropies(model, input_ids, *args, **options)
-
-    class TrimmedOwn(TrimmedPadding, Own):
-        pass
-
-    run(make_trainer, trainer_class=TrimmedOwn, config_class=GRPOConfig)
-    assert [shape[0] for shape in scored[-9:]] == [8] + 8 * [2]  # the rollout batch, and two iterations over it
-
-
-class Halves(TrainerCallback):
-    def on_step_begin(self, args, state, control, **kwargs):
-        args.per_device_train_batch_size = 1
-
-
-def test_a_callback_may_change_the_batch_size(make_trainer):
-    """TRL splits a rollout batch into as many parts as it was generated for."""
-    options = {"trainer_options": {"rollout_func": ragged, "callbacks": [Halves()]}}
-    (ours, our_weights, _), (theirs, their_weights, _) = (
-        run(make_trainer, **options, **kind) for kind in (TRIMMED, TRLS)
-    )
-    assert logged(ours, "loss") == pytest.approx(logged(theirs, "loss"), abs=2e-5)
-    torch.testing.assert_close(our_weights, their_weights, atol=2e-5, rtol=2e-5)
-
-
-def test_the_text_of_a_tool_is_scored_and_not_credited(make_trainer, rollout):
-    """In a pass of token credit's own."""
-    options = {"trainer_options": {"rollout_func": rollout_with_environment}}
-    packed, padded = (rollout(make_trainer(trim_padding=on, **options))["token_coefficients"] for on in (True, False))
-    assert padded.std() > 0
-    torch.testing.assert_close(packed, padded)
