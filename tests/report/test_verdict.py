@@ -4,9 +4,7 @@ import json
 
 import numpy as np
 import pytest
-import torch
 
-from delta_trl.credit import HiddenStates, Tokens, make_rule
 from delta_trl.report import read_run
 from delta_trl.report.verdict import LEAST_TOKENS, change, effects, verdict
 
@@ -42,7 +40,6 @@ def noisy(start, end, n=30, noise=0.02, seed=0):
         (noisy(0.8, 0.3), "! It fell: 0.7"),
         (noisy(0.5, 0.5), "No clear change"),
         (noisy(0.2, 0.9) + noisy(0.9, 0.5), "! It rose"),  # but had been higher
-        (noisy(0.2, 0.9) + noisy(0.9, 0.2), "! No clear change"),
     ],
 )
 def test_reward(tmp_path, values, said):
@@ -52,13 +49,6 @@ def test_reward(tmp_path, values, said):
 def test_reward_with_dynamic_sampling_is_the_policy_s(tmp_path):
     before = {"dynamic_sampling/reward_before": noisy(0.2, 0.8, n=60)}
     assert "rose: 0.2" in of_history(tmp_path, reward=noisy(0.5, 0.5, n=60), **before)["Reward"]
-
-
-@pytest.mark.parametrize("n", [6, 30])
-def test_noise_is_rarely_a_change(n):
-    found = [change(row) for row in np.random.default_rng(0).normal(0.5, 0.1, (1000, n))]
-    assert np.mean([abs(x.last - x.first) > x.clear for x in found]) < 0.03
-    assert np.mean([x.highest - x.last > x.clear for x in found]) < 0.05
 
 
 def test_what_is_clear():
@@ -110,41 +100,6 @@ def test_credit_between_the_sides(tmp_path, won, lost, share):
     said = of_rows(tmp_path, rows)["Credit"]
     assert f"{won + 0.375:.3f} in winners and {lost + 0.375:.3f} in losers; {share}" in said
     assert said.startswith("! ") == (share == "94%")
-
-
-def credited(rule, steps=12, seed=0) -> list[dict]:
-    """Recorded rollout batches of 16 completions, weighed by a rule of the package. Sides use tokens differently."""
-    torch.manual_seed(seed)
-    rng = np.random.default_rng(seed)
-    rows = []
-    for step in range(steps):
-        lengths = rng.integers(20, 60, 16)
-        advantages = torch.tensor(rng.permutation([1.0] * 6 + [-0.6] * 10), dtype=torch.float32)
-        mask = torch.arange(60) < torch.tensor(lengths)[:, None]
-        ids = torch.tensor((rng.zipf(1.3, (16, 60)) - 1) % 30)
-        ids = torch.where(advantages[:, None] > 0, ids, (ids * 7 + step) % 30)
-        log_probs = -torch.tensor(rng.gamma(0.4, 1.0, (16, 60))).float()
-        hidden = torch.randn(int(mask.sum()), 8) + torch.nn.functional.one_hot(ids[mask] % 8, 8)
-        tokens = Tokens(ids, mask, advantages, hidden=HiddenStates([hidden]), log_probs=log_probs)
-        weights = tokens.padded(rule.of_rollout(tokens).weights) + step / 20  # the mean drifts
-        for i in range(16):
-            rows.append(
-                runs.completion(
-                    [f"w{j}" for j in ids[i][mask[i]]], step=step, prompt_index=i // 8, advantage=float(advantages[i]),
-                    coefficients=weights[i][mask[i]].tolist(), log_probs=log_probs[i][mask[i]].tolist(),
-                )
-            )  # fmt: skip
-    return rows
-
-
-@pytest.mark.parametrize("rule", ["shuffled", "side_mean"])
-def test_rules_without_token_information_name_no_token(tmp_path, rule):
-    for seed in range(2):
-        assert "Tokens" not in of_rows(tmp_path, credited(make_rule(rule), seed=seed))
-
-
-def test_a_rule_with_token_information_names_tokens(tmp_path):
-    assert "a probability under 0.5" in of_rows(tmp_path, credited(make_rule("delta")))["Tokens"]
 
 
 @pytest.mark.parametrize("weights", [[0.5, 3.0], [0.0, 100.0]])
