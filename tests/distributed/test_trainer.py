@@ -69,14 +69,10 @@ def assert_same(ours: dict, expected: dict, scenario: str, tolerance: float = 1e
 
 
 def test_the_scenarios_are_what_they_say(single):
-    """Else the comparison could compare nothing: coefficients that vary, rows without tokens, extra passes."""
+    """Else the comparison could compare nothing: coefficients that vary, rows without tokens."""
     for scenario in worker.SCENARIOS:
         rows = [row["coefficients"] for rollout in single[scenario]["records"] for row in rollout]
         assert sum(not row for row in rows) == {"empty_rank": 16, "all_masked": 32}.get(scenario, 0)
         if scenario != "all_masked":
             assert max(map(max, filter(None, rows))) > 1.1
             assert min(map(min, filter(None, rows))) < 0.9
-        passes = {entry.get("credit/extra_forward_passes") for entry in single[scenario]["logs"]} - {None}
-        assert passes == {float(scenario in worker.ALIGNED)}
-    losses = [tuple(entry["loss"] for entry in single[scenario]["logs"]) for scenario in worker.SCENARIOS]
-    assert len(set(losses)) == len(losses)

@@ -3,7 +3,6 @@
 import json
 import random
 import re
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +11,6 @@ from delta_trl.sandbox import Sandbox
 from scripts.studies.tasks import OTHER_STARTS, TASKS, addition, first_mistake, language, make_problems, right_tokens
 
 
-MODELS = Path(__file__).parents[3] / "scripts" / "studies" / "models"
 EVERY = pytest.mark.parametrize("task", (TASKS | OTHER_STARTS).values(), ids=lambda task: task.name)
 
 
