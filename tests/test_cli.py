@@ -61,14 +61,8 @@ def test_the_readmes_script_learns_as_it_stands_there(tmp_path, monkeypatch):
 
 
 def test_train_writes_a_model_that_loads(recipe, tmp_path):
-    assert main(["train", "--config", recipe(prompt_template="add {prompt}")]) == 0
-    AutoModelForCausalLM.from_pretrained(tmp_path / "run")
-    AutoTokenizer.from_pretrained(tmp_path / "run")
-    assert "DelTA" in (tmp_path / "run" / "README.md").read_text()
-
-
-def test_train_with_lora_and_evaluation(recipe, tmp_path):
     path = recipe(
+        prompt_template="add {prompt}",
         use_peft=True,
         lora_r=2,
         lora_target_modules=["q_proj", "v_proj"],
@@ -78,4 +72,6 @@ def test_train_with_lora_and_evaluation(recipe, tmp_path):
         eval_dataset_name=str(tmp_path / "train.jsonl"),
     )
     assert main(["train", "--config", path]) == 0
-    assert (tmp_path / "run" / "adapter_model.safetensors").is_file()
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "run").peft_config
+    AutoTokenizer.from_pretrained(tmp_path / "run")
+    assert "DelTA" in (tmp_path / "run" / "README.md").read_text()

@@ -5,7 +5,6 @@ from email import message_from_bytes
 from pathlib import Path
 from zipfile import ZipFile
 
-import pytest
 import torch
 
 import delta_trl
@@ -14,23 +13,13 @@ import delta_trl
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """The wheel that this working tree makes."""
-    folder = tmp_path_factory.mktemp("wheel")
-    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder], cwd=ROOT, check=True)
-    [path] = folder.glob("*.whl")
-    with ZipFile(path) as archive:
-        yield archive
-
-
-def test_the_version_is_the_packages(wheel):
+def test_the_wheel_holds_the_package_alone(tmp_path):
+    """The one that this working tree makes."""
+    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path], cwd=ROOT, check=True)
+    [path] = tmp_path.glob("*.whl")
+    wheel, package = ZipFile(path), ROOT / "delta_trl"
     [metadata] = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
     assert message_from_bytes(wheel.read(metadata))["Version"] == delta_trl.__version__
-
-
-def test_the_wheel_holds_the_package_alone(wheel):
-    package = ROOT / "delta_trl"
     files = {str(path.relative_to(ROOT)) for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc"}
     assert {name for name in wheel.namelist() if ".dist-info/" not in name} == files
 

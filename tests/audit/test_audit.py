@@ -36,6 +36,8 @@ class Broken(TokenCredit):
     def of_rollout(self, tokens):
         return Credit(tokens.advantages[:3])
 """
+LABELS = "given:source=own_audited.judge"
+EVERY_RULE = [*(name for name in RULES if name not in ("none", "given")), LABELS, "own_audited.Early"]
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +69,7 @@ def sums(tmp_path_factory):
 
 
 def audit(folder, model, *benchmarks, **changes) -> int:
-    rules = ["delta", "random", "shuffled", "own_audited.Early"]
-    given = {"model_name_or_path": model, "benchmarks": benchmarks, "rules": rules, "output_dir": folder}
+    given = {"model_name_or_path": model, "benchmarks": benchmarks, "rules": EVERY_RULE, "output_dir": folder}
     given |= {"prompts_per_batch": 5, "batch_size": 7, "use_cpu": True, **changes}
     call = []
     for name, value in given.items():
@@ -100,12 +101,6 @@ def results(folder) -> dict:
     return json.loads((folder / "results.json").read_text())
 
 
-def test_labels_given_as_evidence_are_all_found(tmp_path, own, model, sums):
-    assert audit(tmp_path / "audit", model, sums, rules=["given:source=own_audited.judge"]) == 0
-    [benchmark] = results(tmp_path / "audit")["benchmarks"].values()
-    assert benchmark["rules"]["given:source=own_audited.judge"]["losers"]["auc"] == 1
-
-
 def test_scores_against_independent_ones(audited, model):
     """DelTA's coefficients of each rollout batch, from float64 forward passes of single sequences."""
     tokenizer = AutoTokenizer.from_pretrained(model)
@@ -130,6 +125,8 @@ def test_scores_against_independent_ones(audited, model):
         rewards = np.array([other["reward"] for other in found if other["prompt"] == line["prompt"]])
         expected = (line["reward"] - rewards.mean()) / (rewards.std(ddof=1) + 1e-4)
         assert line["advantage"] == pytest.approx(expected, abs=1e-5)
+        assert set(line["scores"]) == set(EVERY_RULE)
+        assert all(np.isfinite(scores).all() for scores in line["scores"].values())
         assert line["scores"]["own_audited.Early"] == sorted(line["scores"]["own_audited.Early"], reverse=True)
 
 
@@ -143,6 +140,7 @@ def test_numbers(audited):
         assert f"{rule}</th>" in (audited / "audit.html").read_text()
         assert f"{sides['losers']['auc']:.3f}" in (audited / "audit.html").read_text()
     assert one["rules"]["own_audited.Early"]["losers"]["auc"] == 0  # the mark is at the end
+    assert one["rules"][LABELS]["losers"]["auc"] == 1
     assert one["completions"] == 4 * one["prompts"]
 
 
@@ -156,14 +154,6 @@ def test_an_adapter_that_changes_nothing_is_its_base(model, sums, tmp_path):
     for name, path in (("base", model), ("adapted", tmp_path / "adapter")):
         assert audit(tmp_path / name, path, sums, rules=rules, num_prompts=4) == 0
     assert results(tmp_path / "adapted")["benchmarks"] == results(tmp_path / "base")["benchmarks"]
-
-
-def test_every_rule_of_ours_can_be_audited(model, sums, tmp_path):
-    rules = [name for name in RULES if name not in ("none", "given")]
-    assert audit(tmp_path, model, sums, rules=rules, num_prompts=2) == 0
-    for line in lines(tmp_path):
-        assert set(line["scores"]) == set(rules)
-        assert all(np.isfinite(scores).all() for scores in line["scores"].values())
 
 
 def test_public_data(model, tmp_path):

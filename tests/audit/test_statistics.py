@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from delta_trl.audit.statistics import Marked, auc, identification, marked_of, ranks, unit_scores
+from delta_trl.audit.statistics import Marked, auc, identification, marked_of, ranks
 
 
 @st.composite
@@ -119,16 +119,11 @@ def test_intervals_know_that_siblings_are_alike():
     assert wide[1] == pytest.approx(wide[0], rel=0.1)
 
 
-def line(**changes) -> dict:
-    found = {"prompt": "p", "advantage": -1.0, "unit": [0, 1, 1, 4], "marked": [1], "scores": {"rule": [5, 0, 2, 3]}}
-    return found | changes
-
-
-def test_scores_are_averaged_over_units():
-    assert unit_scores(line(), "rule").tolist() == [5, 1, 3]
-
-
 def test_only_completions_of_the_side_with_both_kinds_of_units_count():
+    def line(**changes) -> dict:
+        one = {"prompt": "p", "advantage": -1.0, "unit": [0, 1, 1, 4], "marked": [1], "scores": {"rule": [5, 0, 2, 3]}}
+        return one | changes
+
     lines = [line(), line(marked=[]), line(marked=[0, 1, 4]), line(advantage=0.0), line(advantage=1.0, prompt="q")]
     losers, winners = (marked_of(lines, ["rule"], sign) for sign in (-1, 1))
     assert [marks.tolist() for marks in losers.marks] == [[False, True, False]]

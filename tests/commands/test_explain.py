@@ -20,7 +20,7 @@ from ..credit import oracle
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "recipes/quickstart/model"
-WORKED = "ones {a}+{b}={c} write {w} carry 0\n\\boxed{{{answer}}}"
+WORKED = "ones {a}+{b}={c} write {c} carry 0\n\\boxed{{{answer}}}"
 
 
 @pytest.fixture(scope="module")
@@ -29,15 +29,8 @@ def data(tmp_path_factory):
     rows = []
     for extra in range(3):
         for a, b in ((2, 3), (4, 4), (1, 6)):
-            right = extra == 0
-            text = WORKED.format(a=a, b=b, c=a + b, w=a + b, answer=a + b + (0 if right else extra))
-            rows.append(
-                {
-                    "prompt": f"{a}+{b}=",
-                    "completion": extra * "tens 2+2+0=4 write 4 carry 0\n" + text,
-                    "reward": float(right),
-                }
-            )
+            text = extra * "tens 2+2+0=4 write 4 carry 0\n" + WORKED.format(a=a, b=b, c=a + b, answer=a + b + extra)
+            rows.append({"prompt": f"{a}+{b}=", "completion": text, "reward": float(extra == 0)})
     rows.append({"prompt": "1+6=", "completion": "ones 1+6=7 carry 0", "reward": None})
     path = tmp_path_factory.mktemp("explain") / "data.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)) + "\n\n")
@@ -45,7 +38,7 @@ def data(tmp_path_factory):
 
 
 def test_records_and_report(data, tmp_path, capsys):
-    rows = [json.loads(line) for line in data.read_text().splitlines()[:10]]
+    rows = list(map(json.loads, data.read_text().split("\n")[:10]))
     options = {"model_name_or_path": MODEL, "data": data, "output_dir": tmp_path, "batch_size": 3, "dtype": "float32"}
     options |= {"rule": "delta:token_gradient=output_row"}
     assert main(["explain", *(f"--{name}={value}" for name, value in options.items())]) == 0
@@ -156,13 +149,8 @@ def test_a_wrong_value_names_its_option(refused, tmp_path, option, value):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["trainer_state.json", "checkpoint-10/trainer_state.json", "training_settings.json", "config.json"],
-)
-def test_records_of_a_run_are_not_mixed(refused, tmp_path, name):
-    file = tmp_path / "run" / name
-    file.parent.mkdir(parents=True)
-    file.write_text("a run's")
+def test_records_of_a_run_are_not_mixed(refused, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "training_settings.json").touch()
     assert "output_dir" in refused(output_dir=tmp_path / "run")
-    assert [path for path in (tmp_path / "run").rglob("*") if path.is_file()] == [file]
+    assert len(list((tmp_path / "run").iterdir())) == 1

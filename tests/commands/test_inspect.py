@@ -1,8 +1,6 @@
 import subprocess
 import sys
 
-import pytest
-
 from delta_trl.cli import main
 
 from ..report import runs
@@ -13,15 +11,6 @@ def test_a_run_gets_its_report(tmp_path, capsys):
     assert main(["inspect", str(run)]) == 0
     assert capsys.readouterr().out.split() == [str(run / "report.html")]
     assert (run / "report.html").read_text().startswith("<!doctype html>")
-
-
-def test_a_folder_without_a_run(tmp_path, capsys):
-    (tmp_path / "nothing").mkdir()
-    for name in ("none", "nothing"):
-        assert main(["inspect", str(tmp_path / name)]) == 2
-        assert name in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["inspect"])
 
 
 def test_commands_that_need_no_torch_do_without(tmp_path):

@@ -19,7 +19,6 @@ MISTAKES = {
     "--dataset_name none.jsonl": "none.jsonl",
     "--dataset_train_split validation": "'validation'",
     "--dataset_name unreadable.jsonl --reward_funcs math_reward": "golds",
-    "--dataset_name dicts.jsonl --reward_funcs math_reward": "'solution'",
     "--dataset_name pictures.jsonl": "'image'",
     "--config list.yaml": "dataset_name",
     "--dataset_name questions.jsonl": "column_mapping",
@@ -29,7 +28,6 @@ MISTAKES = {
     "--dataset_name blank.jsonl --reward_funcs math_reward": "'solution'",
     "--dataset_format gsm8kk": "'gsm8k'",
     "--dataset_format gsm8k": "row 1",
-    "--dataset_format no_module.row": "no_module",
     "--column_mapping {text:\x1fprompt}": "'text'",
     "--prompt_template Solve": "prompt_template",
     "--max_prompt_length 1": "max_prompt_length",
@@ -37,7 +35,6 @@ MISTAKES = {
     "--per_device_train_batch_size 80": "16 rows",
     "--eval_strategy steps --eval_steps 1": "eval_dataset_name",
     "--reward_funcs math_rewrd": "'math_reward'",
-    "--reward_funcs my_rewards.nothing": "my_rewards",
     "--reward_funcs my_rewards.py": "name the function",
     "--reward_kwargs {code_reward:\x1f{}}": "reward_kwargs",
     "--token_credit dleta": "'delta'",
@@ -64,7 +61,6 @@ def folder(tmp_path_factory):
         "nulls": [{"prompt": "1+1=", "solution": "2"}, {"prompt": None, "solution": "2"}],
         "blank": [{"prompt": "1+1=", "solution": " "}],
         "pictures": [{"prompt": "1+1=", "image": "picture.png"}],
-        "dicts": [{"prompt": "1+1=", "solution": {"answer": 2}}],
         "unreadable": [{"prompt": "1+1=", "solution": r"\begin{tikzpicture}"}],
     }
     tiny.recipe(folder, "list", model_name_or_path="model", dataset_name=["train.jsonl", "more.jsonl"])
@@ -93,7 +89,6 @@ def call(folder, monkeypatch, capsys):
     [
         *((words, ["--dry_run"], name) for words, name in MISTAKES.items()),
         *((words, [], name) for words, name in ONLY_TRAINING.items()),
-        ("--dataset_name nulls.jsonl", [], "row 2"),
         ("--per_device_train_batch_size 80", [], "16 rows"),
     ],
 )
