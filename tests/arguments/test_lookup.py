@@ -34,16 +34,14 @@ def test_what_is_not_there_is_named(folder, path, message):
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "message"),
+    ("text", "message"),
     [
-        ("import absent_elsewhere", ModuleNotFoundError, "No module named 'absent_elsewhere'"),
-        ("raise ModuleNotFoundError('my own words')", ModuleNotFoundError, "my own words"),
-        ("def f(:", SyntaxError, "broken_here.py, line 1"),
+        ("import absent_elsewhere", "No module named 'absent_elsewhere'"),
+        ("raise ModuleNotFoundError('my own words')", "my own words"),
     ],
-    ids=["lacks a module", "says so itself", "syntax"],
 )
-def test_what_a_module_itself_says_is_passed_on(folder, text, kind, message):
+def test_what_a_module_itself_says_is_passed_on(folder, text, message):
     (folder / "broken_here.py").write_text(text)
     importlib.invalidate_caches()
-    with pytest.raises(kind, match=message):
+    with pytest.raises(ModuleNotFoundError, match=message):
         import_dotted("rule", "broken_here.value", ())

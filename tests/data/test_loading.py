@@ -37,6 +37,8 @@ def test_columns_and_template():
     mapping = {"question": "prompt", "answer": "solution"}
     prepared = prepare(Dataset.from_list(ROWS), mapping, prompt_template=r"{prompt} Answer in \boxed{}.")
     assert prepared[0] == {"prompt": r"1+1? Answer in \boxed{}.", "solution": "2"}
+    prepared = prepare(Dataset.from_list(ROWS), mapping, prompt_template="Q: {prompt}", conversational=True)
+    assert prepared[0]["prompt"] == [{"role": "user", "content": "Q: 1+1?"}]
 
 
 def test_columns_are_renamed_at_once():
@@ -47,12 +49,6 @@ def test_columns_are_renamed_at_once():
         assert [dict(row) for row in prepare(Dataset.from_list(rows), dict(order))] == expected
     del mapping["solution"]  # a column that has the new name already is replaced
     assert prepare(Dataset.from_list(rows), mapping).to_list() == [{"prompt": "1+1?", "solution": "2"}]
-
-
-def test_conversational():
-    dataset = Dataset.from_list([{"prompt": "1+1?"}])
-    prepared = prepare(dataset, prompt_template="Q: {prompt}", conversational=True)
-    assert prepared[0]["prompt"] == [{"role": "user", "content": "Q: 1+1?"}]
 
 
 def test_prompts_that_are_conversations_already():

@@ -212,9 +212,9 @@ def test_an_adapter(call, model, adapter, tmp_path):
 # --- what is finished is not done again ---
 
 
-def test_a_finished_benchmark_is_skipped(call, data, tmp_path, monkeypatch, capsys):
+def test_what_is_finished_is_skipped_and_refused_with_other_settings(call, data, tmp_path, monkeypatch, capsys):
     assert call() == 0
-    before = (tmp_path / "eval" / "problems.json").read_bytes()
+    before, samples = ((tmp_path / "eval" / f"problems.{suffix}").read_bytes() for suffix in ("json", "jsonl"))
     tiny.dataset(3).to_json(tmp_path / "few.jsonl")
     assert call("eval", "--benchmarks", str(data), str(tmp_path / "few.jsonl"), benchmarks=None) == 0
     assert results(tmp_path / "eval", "few")["problems"] == 3
@@ -225,6 +225,15 @@ def test_a_finished_benchmark_is_skipped(call, data, tmp_path, monkeypatch, caps
     assert "not sampled again: problems" in printed
     assert f"{json.loads(before)['results']['avg_at_k']:.3f}" in printed
     assert (tmp_path / "eval" / "problems.json").read_bytes() == before
+
+    assert call(temperature=0.5, prompt_template="{prompt}!") == 2
+    error = capsys.readouterr().err
+    assert "temperature was 1.0 and is 0.5" in error
+    assert "prompt_template was None and is '{prompt}!'" in error
+    data.write_text(data.read_text().replace("729", "730"))
+    assert call() == 2
+    assert "problems was" in capsys.readouterr().err
+    assert (tmp_path / "eval" / "problems.jsonl").read_bytes() == samples
 
 
 def test_a_benchmark_that_was_stopped_is_sampled_from_its_beginning(call, tmp_path, monkeypatch):
@@ -245,19 +254,6 @@ def test_a_benchmark_that_was_stopped_is_sampled_from_its_beginning(call, tmp_pa
     for name in ("problems.jsonl", "problems.json"):
         assert (tmp_path / "eval" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     assert not list((tmp_path / "eval").glob("*.part"))
-
-
-def test_other_settings_or_problems_are_refused(call, data, tmp_path, capsys):
-    assert call() == 0
-    samples = (tmp_path / "eval" / "problems.jsonl").read_bytes()
-    assert call(temperature=0.5, prompt_template="{prompt}!") == 2
-    error = capsys.readouterr().err
-    assert "temperature was 1.0 and is 0.5" in error
-    assert "prompt_template was None and is '{prompt}!'" in error
-    data.write_text(data.read_text().replace("729", "730"))
-    assert call() == 2
-    assert "problems was" in capsys.readouterr().err
-    assert (tmp_path / "eval" / "problems.jsonl").read_bytes() == samples
 
 
 # --- vLLM ---
