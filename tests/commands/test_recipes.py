@@ -61,18 +61,29 @@ def test_every_recipe_is_expected():
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_batches(recipe):
+def test_batches(recipe, capsys):
+    """The arguments of training, and what a dry run prints."""
     expected = EXPECTED[recipe]
     _, args, _ = arguments(recipe)
     # in TRL's own terms: a rollout batch is drawn every steps_per_generation * num_iterations micro-batches
-    completions = args.per_device_train_batch_size * expected.processes * args.steps_per_generation
-    assert completions == args.generation_batch_size == expected.prompts * expected.responses
+    completions = expected.prompts * expected.responses
+    assert completions == args.per_device_train_batch_size * expected.processes * args.steps_per_generation
     assert args.num_generations == expected.responses
     assert args.num_iterations == 1
     assert args.steps_per_generation == expected.steps_per_rollout * args.gradient_accumulation_steps
     assert args.max_completion_length == expected.length
     assert args.max_steps == (expected.rollouts * expected.steps_per_rollout if expected.rollouts else -1)
     assert args.save_strategy == "no" or args.save_steps % expected.steps_per_rollout == 0
+
+    model = yaml.safe_load(Path(recipe).read_text())["model_name_or_path"]
+    if model.startswith("outputs/") and not Path(model).is_dir():
+        pytest.skip("`make language-model` builds its model")
+    assert main(["train", "--config", recipe, "--dry_run", "--num_processes", str(expected.processes)]) == 0
+    out = capsys.readouterr().out
+    assert f"{expected.prompts} prompts * {expected.responses} responses = {completions:,} completions" in out
+    assert f"at most {completions * expected.length:,} tokens" in out
+    assert f"{expected.steps_per_rollout} per rollout batch, {completions // 4} completions each" in out
+    assert "warning" not in out
 
 
 @pytest.mark.parametrize("recipe", PAPER_RECIPES)
@@ -121,25 +132,6 @@ def test_documented_baselines_differ_in_the_method_only():
                 assert args.make_rule() == SideWeights(winners=1.0, losers=0.2)
 
 
-# --- dry runs ---
-
-
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_dry_run(recipe, capsys):
-    model = yaml.safe_load(Path(recipe).read_text())["model_name_or_path"]
-    if model.startswith("outputs/") and not Path(model).is_dir():
-        pytest.skip("`make language-model` builds its model")
-    expected = EXPECTED[recipe]
-    command = ["train", "--config", recipe, "--dry_run", "--num_processes", str(expected.processes)]
-    assert main(command) == 0
-    out = capsys.readouterr().out
-    completions = expected.prompts * expected.responses
-    assert f"{expected.prompts} prompts * {expected.responses} responses = {completions:,} completions" in out
-    assert f"at most {completions * expected.length:,} tokens" in out
-    assert f"{expected.steps_per_rollout} per rollout batch, {completions // 4} completions each" in out
-    assert "warning" not in out
-
-
 def test_memory_of_hidden_states():
     # 2048 completions over 8 processes, 20,480 tokens each, 4096 bfloat16 numbers a token: 40 GiB
     recipe, config = "recipes/Qwen3-8B-Base/deepmath_delta.yaml", Qwen3Config(hidden_size=4096)
@@ -163,20 +155,13 @@ def test_processes_of_the_environment(capsys, monkeypatch):
 # --- accelerate configs ---
 
 
-def launched_environment(config):
+@pytest.mark.parametrize("config", CONFIGS)
+def test_accelerate_launches_what_the_config_says(config):
+    name = Path(config).stem
     args = launch_command_parser().parse_args(["--config_file", config, "scripts/train.py"])
     args, _, _ = _validate_launch_command(args)
     args.main_process_port = 0
     args.deepspeed_fields_from_accelerate_config = ""  # set by `accelerate launch` itself, for its messages
-    if args.use_deepspeed:
-        return args, prepare_deepspeed_cmd_env(args)[1]
-    return args, prepare_multi_gpu_env(args) if args.multi_gpu or args.use_fsdp else {}
-
-
-@pytest.mark.parametrize("config", CONFIGS)
-def test_accelerate_launches_what_the_config_says(config):
-    name = Path(config).stem
-    args, environment = launched_environment(config)
     processes = {"cpu": 1, "single_gpu": 1, "multi_node": 16}.get(name, 2 if name.startswith("cpu") else 8)
     assert args.num_processes == processes
     assert bool(args.use_cpu) == name.startswith("cpu")
@@ -184,10 +169,11 @@ def test_accelerate_launches_what_the_config_says(config):
     assert args.use_deepspeed == ("zero" in name or name == "multi_node")
     assert args.use_fsdp == ("fsdp" in name)
     if args.use_deepspeed and name != "cpu_zero3":
+        _, environment = prepare_deepspeed_cmd_env(args)
         stage = 3 if name == "multi_node" else int(name[-1])
         assert environment["ACCELERATE_DEEPSPEED_ZERO_STAGE"] == str(stage)
         # DeepSpeed refuses a number that differs from the recipe's
         assert environment["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"] == "auto"
     if args.use_fsdp:
-        assert environment["FSDP_VERSION"] == name[-1]
+        assert prepare_multi_gpu_env(args)["FSDP_VERSION"] == name[-1]
     assert args.mixed_precision == ("no" if name.startswith("cpu") else "bf16")
