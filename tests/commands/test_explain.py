@@ -2,13 +2,11 @@
 
 import json
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from tokenizers.normalizers import Strip
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from delta_trl.cli import main
@@ -89,17 +87,10 @@ PAIR = [{"prompt": "1+1=", "completion": text, "reward": reward} for text, rewar
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """A tiny model in `model`, and others with something wrong."""
+    """A tiny model in `model`, and in `small` one that lacks tokens of its tokenizer."""
     folder = tmp_path_factory.mktemp("models")
     tiny.save(folder / "model", max_position_embeddings=16)
     tiny.save(folder / "small", vocab_size=20)
-    for name in ("strips", "chats"):
-        shutil.copytree(folder / "model", folder / name)
-    strips, chats = tiny.tokenizer(), tiny.tokenizer()
-    strips.backend_tokenizer.normalizer = Strip()
-    strips.save_pretrained(folder / "strips")
-    chats.chat_template = "{{ messages[0].content if messages[0].role == 'user' else raise_exception('Users only!') }}"
-    chats.save_pretrained(folder / "chats")
     return folder
 
 
@@ -126,10 +117,7 @@ def refused(models, tmp_path, capsys):
     ("model", "row"),
     [
         ("model", {"prompt": [{"role": "user", "content": "a"}]}),  # no chat template
-        ("chats", {"prompt": [{"role": "system", "content": "a"}]}),  # which the template refuses
         (MODEL, {"completion": "√"}),  # not in its vocabulary
-        ("model", {"prompt": ""}),
-        ("strips", {"completion": "  "}),  # no token
         ("small", {"completion": "zz"}),  # beyond the model's vocabulary
     ],
 )
@@ -137,13 +125,7 @@ def test_what_the_model_cannot_read_names_the_line(refused, models, model, row):
     assert "line 3" in refused(model_name_or_path=models / model, row=row)
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        *(("rule", rule) for rule in ("dleta", "delta:lm_head", "delta:token_gradient=half")),
-        *(("batch_size", 0), ("data", "none")),
-    ],
-)
+@pytest.mark.parametrize(("option", "value"), [("rule", "dleta"), ("batch_size", 0), ("data", "none")])
 def test_a_wrong_value_names_its_option(refused, tmp_path, option, value):
     assert re.search(rf"(--|\b){option}\b[=` ]", refused(**{option: value}))
     assert not (tmp_path / "out").exists()

@@ -13,15 +13,37 @@ import torch
 from safetensors.torch import load_file
 
 from delta_trl.cli import main
-from delta_trl.report.token_log.records import FOLDER
+from delta_trl.report.token_log.records import recorded_files
 from delta_trl.trainer.checkpoints import last_complete_checkpoint
 
 from ..corpus import tiny
 
 
+KILL, KILL_IN, KILL_STEP = map(os.environ.get, ("KILL", "KILL_IN", "KILL_STEP"))
+
+
+def reward(completions, trainer_state, **kwargs):
+    """A reward that sends its own process the signal `KILL` in step `KILL_STEP`."""
+    if KILL_IN == "rollout" and trainer_state.global_step == int(KILL_STEP):
+        os.kill(os.getpid(), int(KILL))
+    return tiny.reward_letters(completions)
+
+
+if KILL_IN == "save":
+    save = torch.save
+
+    def save_half(obj, file, *args, **kwargs):
+        if f"checkpoint-{KILL_STEP}" in str(file):
+            Path(file).write_bytes(b"half of it")
+            os.kill(os.getpid(), int(KILL))
+        return save(obj, file, *args, **kwargs)
+
+    torch.save = save_half
+
+
 def make_recipe(folder: Path, name: str) -> str:
     """Six optimiser steps that save after every one, dropout on: its randomness must be restored, too."""
-    options = {"reward_funcs": ["tests.commands.killer.reward"], "max_completion_length": 6, "max_steps": 6}
+    options = {"reward_funcs": ["tests.commands.test_resume.reward"], "max_completion_length": 6, "max_steps": 6}
     options |= {"save_strategy": "steps", "save_steps": 1, "save_total_limit": 3}
     return tiny.recipe(folder, name, **options, learning_rate=1e-3, log_token_credit=2)
 
@@ -70,15 +92,8 @@ def test_an_interrupted_run_resumes_as_if_nothing_had_happened(tmp_path):
         return [{key: entry[key] for key in keys} for entry in state["log_history"] if "loss" in entry]
 
     assert history("killed") == history("whole")
-    names = sorted(path.name for path in (tmp_path / "whole" / FOLDER).iterdir())
-    assert names == [
-        "token_credit_00000.parquet",
-        "token_credit_00002.parquet",
-        "token_credit_00004.parquet",
-    ]
-    assert sorted(path.name for path in (tmp_path / "killed" / FOLDER).iterdir()) == names
-    for name in names:
-        ours, expected = (pq.read_table(tmp_path / run / FOLDER / name) for run in ("killed", "whole"))
-        assert ours.equals(expected), name
+    ours, expected = (recorded_files(tmp_path / run) for run in ("killed", "whole"))
+    assert list(ours) == list(expected) == [0, 2, 4]
+    assert all(pq.read_table(ours[step]).equals(pq.read_table(expected[step])) for step in expected)
     ours, expected = (load_file(tmp_path / name / "model.safetensors") for name in ("killed", "whole"))
     assert all(torch.equal(ours[key], expected[key]) for key in expected)

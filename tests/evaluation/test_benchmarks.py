@@ -136,12 +136,14 @@ def test_unknown_names(names, message):
 
 def test_a_fixed_sample_of_the_problems(tmp_path):
     path = tmp_path / "many.jsonl"
-    Dataset.from_list([{"prompt": f"{i}+1=", "solution": str(i + 1)} for i in range(50)]).to_json(path)
+    # the first has no gold
+    Dataset.from_list([{"prompt": f"{i}+1=", "solution": str(i + 1) if i else ""} for i in range(50)]).to_json(path)
     chosen, again = (load_problems("many", Benchmark(str(path)), arguments(num_problems=10), False) for _ in range(2))
     numbers = chosen[0][NUMBER][:]
     assert numbers == again[0][NUMBER][:]
     assert len(set(numbers)) == 10
-    assert numbers == sorted(numbers) != list(range(1, 11))
+    assert numbers == sorted(numbers) != list(range(2, 12))
+    assert chosen[2]["left_out"] == 1
     assert chosen[0]["prompt"][:] == [f"{number - 1}+1=" for number in numbers]
 
 
