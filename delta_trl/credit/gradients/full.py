@@ -43,7 +43,7 @@ class FullGradients:
     0.005 to 0.1 in float32 on a LoRA adapter with large random weights.
     Parameters in bfloat16 swallow small moves: on a sharp model values are off by 0.6, and the order is kept only to a
     correlation of 0.96. Keep the parameters in float32, which is TRL's default. `tests/credit/test_full.py` measures
-    all this against forward-mode differentiation, on a random and on a sharp model.
+    all this against double backward passes, on a random and on a sharp model.
 
     Under FSDP2, θ and directions are sharded as the parameters are; scores are those of the whole model.
 
