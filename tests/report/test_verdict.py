@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from delta_trl.report import read_run
-from delta_trl.report.verdict import LEAST_TOKENS, change, effects, verdict
+from delta_trl.report.verdict import LEAST_TOKENS, change, effects, named_effects, verdict
 
 from . import runs
 
@@ -162,18 +162,19 @@ def test_small_and_rare_effects_are_not_named(tmp_path):
 
 
 def test_errors_are_those_of_chance(tmp_path):
-    """Of coefficients that do not depend on tokens, distances vary by as much as their errors say."""
+    """Of coefficients that do not depend on tokens, distances vary by their errors, and none is named."""
     rng = np.random.default_rng(0)
     texts = rng.choice(list("abcde"), (20, 100))
     runs.write_completions(tmp_path, [runs.completion(row.tolist(), log_probs=[-0.1] * 100) for row in texts])
     tokens, ratios = read_run(tmp_path).tokens, []
     for _ in range(20):
         # completions differ by much
-        tokens["coefficient"] = rng.normal(1, 0.1, 2000) + rng.normal(0, 1, 20)[tokens.completion]
+        tokens["coefficient"] = rng.normal(1, 1, 2000) + rng.normal(0, 1, 20)[tokens.completion]
         found = effects(tokens)
         within = tokens.coefficient - tokens.groupby("completion").coefficient.transform("mean")
         assert found.distance[1, "“a”"] == pytest.approx(within[tokens.text == "a"].mean())
         ratios.append(found.distance / found.error)
+        assert named_effects(tokens) is None
     assert 0.75 < np.std(ratios) < 1.05
 
 
