@@ -87,10 +87,14 @@ PAIR = [{"prompt": "1+1=", "completion": text, "reward": reward} for text, rewar
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """A tiny model in `model`, and in `small` one that lacks tokens of its tokenizer."""
+    """A tiny model in `model`, and others with something wrong."""
     folder = tmp_path_factory.mktemp("models")
     tiny.save(folder / "model", max_position_embeddings=16)
     tiny.save(folder / "small", vocab_size=20)
+    tiny.save(folder / "chats")
+    chats = tiny.tokenizer()
+    chats.chat_template = "{{ raise_exception('Users only!') }}"
+    chats.save_pretrained(folder / "chats")
     return folder
 
 
@@ -117,6 +121,10 @@ def refused(models, tmp_path, capsys):
     ("model", "row"),
     [
         ("model", {"prompt": [{"role": "user", "content": "a"}]}),  # no chat template
+        (
+            "chats",
+            {"prompt": [{"role": "system", "content": "a"}]},
+        ),  # an error of jinja's
         (MODEL, {"completion": "√"}),  # not in its vocabulary
         ("small", {"completion": "zz"}),  # beyond the model's vocabulary
     ],

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from delta_trl.report import read_run, write_report
-from delta_trl.report.figures import coefficients_plot, reward_plot
+from delta_trl.report.figures import LEFT, RIGHT, WIDTH, coefficients_plot, reward_plot
 from delta_trl.report.heatmap import describe
 
 from ..audit.test_page import line, of_side, rendered
@@ -295,6 +295,7 @@ def test_points_are_where_the_numbers_are(tmp_path):
     root = ET.fromstring(plot.svg)
     curve, flat = (p for p in root.iter("polyline") if p.get("class") == "line")
     points = np.array([point.split(",") for point in curve.get("points").split()], float)
+    assert np.ptp(points[:, 0]) == pytest.approx(WIDTH - LEFT - RIGHT)
     assert (points[1, 0] - points[0, 0]) * 2 == pytest.approx(points[2, 0] - points[1, 0], abs=0.2)
     assert points[2, 1] == pytest.approx(points[:2, 1].mean(), abs=0.2)
     assert points[1, 1] < points[0, 1]  # upwards
