@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from .head import LMHead
 from .hidden_states import HiddenStates
-from .policy import Policy
+from .policy_outputs import Policy
 
 
 @dataclass

@@ -12,6 +12,7 @@ from delta_trl.credit import (
     DelTA,
     FullGradients,
     HiddenStates,
+    PolicyOutputs,
     RandomCredit,
     Selected,
     Shuffled,
@@ -21,7 +22,6 @@ from delta_trl.credit import (
     Tokens,
     WithinSide,
 )
-from delta_trl.credit.policy import PolicyOutputs
 from delta_trl.policy.standalone import group_advantages
 
 from ..documented import defaults
