@@ -102,3 +102,14 @@ def rollout_with_environment(prompts, trainer) -> dict:
 def credit(name: str = "delta", **kwargs) -> dict:
     """Options of a trainer that credits tokens so."""
     return {"token_credit": name, "token_credit_kwargs": kwargs}
+
+
+class Compared(DeltaGRPOTrainer):
+    """Whose coefficients are compared with the policy's, not those of the reference."""
+
+    def _generate_and_score_completions(self, inputs):
+        batch = super()._generate_and_score_completions(inputs)
+        expected = expected_coefficients(self.model, batch)
+        torch.testing.assert_close(batch["token_coefficients"], expected, atol=1e-4, rtol=0)
+        self.rollouts = [*getattr(self, "rollouts", []), len(inputs)]
+        return batch

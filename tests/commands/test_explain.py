@@ -121,10 +121,7 @@ def refused(models, tmp_path, capsys):
     ("model", "row"),
     [
         ("model", {"prompt": [{"role": "user", "content": "a"}]}),  # no chat template
-        (
-            "chats",
-            {"prompt": [{"role": "system", "content": "a"}]},
-        ),  # an error of jinja's
+        ("chats", {"prompt": [{"role": "system", "content": "a"}]}),  # an error of jinja's
         (MODEL, {"completion": "√"}),  # not in its vocabulary
         ("small", {"completion": "zz"}),  # beyond the model's vocabulary
     ],

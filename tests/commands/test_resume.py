@@ -19,31 +19,9 @@ from delta_trl.trainer.checkpoints import last_complete_checkpoint
 from ..corpus import tiny
 
 
-KILL, KILL_IN, KILL_STEP = map(os.environ.get, ("KILL", "KILL_IN", "KILL_STEP"))
-
-
-def reward(completions, trainer_state, **kwargs):
-    """A reward that sends its own process the signal `KILL` in step `KILL_STEP`."""
-    if KILL_IN == "rollout" and trainer_state.global_step == int(KILL_STEP):
-        os.kill(os.getpid(), int(KILL))
-    return tiny.reward_letters(completions)
-
-
-if KILL_IN == "save":
-    save = torch.save
-
-    def save_half(obj, file, *args, **kwargs):
-        if f"checkpoint-{KILL_STEP}" in str(file):
-            Path(file).write_bytes(b"half of it")
-            os.kill(os.getpid(), int(KILL))
-        return save(obj, file, *args, **kwargs)
-
-    torch.save = save_half
-
-
 def make_recipe(folder: Path, name: str) -> str:
     """Six optimiser steps that save after every one, dropout on: its randomness must be restored, too."""
-    options = {"reward_funcs": ["tests.commands.test_resume.reward"], "max_completion_length": 6, "max_steps": 6}
+    options = {"reward_funcs": ["tests.commands.killer.reward"], "max_completion_length": 6, "max_steps": 6}
     options |= {"save_strategy": "steps", "save_steps": 1, "save_total_limit": 3}
     return tiny.recipe(folder, name, **options, learning_rate=1e-3, log_token_credit=2)
 

@@ -18,6 +18,7 @@ from ..trainers import (
     MISALIGNED,
     TRL,
     TRL_CLIPPED,
+    Compared,
     credit,
     expected_coefficients,
     logged,
@@ -136,17 +137,6 @@ def test_recorded_states_are_a_plain_forwards(make_trainer, rollout, monkeypatch
     torch.testing.assert_close(seen[0].log_probs, log_probs[valid], atol=1e-5, rtol=1e-4)
     expected = expected_coefficients(trainer.model, batch)
     torch.testing.assert_close(batch["token_coefficients"], expected, atol=1e-4, rtol=0)
-
-
-class Compared(DeltaGRPOTrainer):
-    """Whose coefficients are compared with the policy's, not those of the reference."""
-
-    def _generate_and_score_completions(self, inputs):
-        batch = super()._generate_and_score_completions(inputs)
-        expected = expected_coefficients(self.model, batch)
-        torch.testing.assert_close(batch["token_coefficients"], expected, atol=1e-4, rtol=0)
-        self.rollouts = [*getattr(self, "rollouts", []), len(inputs)]
-        return batch
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ def test_token_credit_is_the_same_to_rounding(make_trainer, options):
 
 
 def test_lm_head_sees_completion_tokens_alone(make_trainer, monkeypatch):
-    """On a CPU, too, where TRL gives it all columns."""
+    """On a CPU, too, where TRL gives it all columns. If a new TRL does not, `only_labels_in_lm_head` can go."""
     trained = []
 
     class Head(ChunkedLogProbFunction):
@@ -151,6 +151,9 @@ def test_lm_head_sees_completion_tokens_alone(make_trainer, monkeypatch):
     trainer, *_ = run(make_trainer, **TRIMMED)
     tokens = sum(int(batch["completion_mask"].sum()) for batch in trainer._buffered_inputs)
     assert sum(trained) == 2 * tokens  # two iterations
+    trained.clear()
+    run(make_trainer, **TRLS)
+    assert sum(trained) > 3 * tokens
 
 
 def test_all_rows_are_trained_once_in_a_random_order(make_trainer):

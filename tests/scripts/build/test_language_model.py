@@ -8,8 +8,7 @@ from delta_trl import DeltaGRPOConfig
 from scripts.build import language_model
 from scripts.studies.tasks.language import FOLDER
 
-from ...trainer.test_trainer import Compared
-from ...trainers import logged
+from ...trainers import Compared, logged
 
 
 pytestmark = pytest.mark.processes
