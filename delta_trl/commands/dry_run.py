@@ -4,7 +4,6 @@ import argparse
 import os
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import torch
 from datasets import Dataset
@@ -31,11 +30,11 @@ def main(args: list[str]) -> None:
     given, args = flags.parse_known_args(args)
     run_args, training_args, model_args = parse_recipe(args, plan_config(given.num_processes))
     try:
-        config, rows, warnings = check(run_args, training_args, model_args)
+        rows, warnings = check(run_args, training_args, model_args)
     except (ValueError, OSError, ImportError) as error:
         raise UsageError(str(error)) from error
     if os.environ.get("RANK", "0") == "0":
-        for name, value in describe(training_args, config, rows).items():
+        for name, value in describe(training_args, rows).items():
             print(f"{name:<16} {value}")
         for warning in warnings:
             print(f"warning: {warning}")
@@ -60,12 +59,12 @@ def plan_config(num_processes: int) -> type[DeltaGRPOConfig]:
     return PlannedConfig
 
 
-def check(run_args: RunArguments, args: DeltaGRPOConfig, model_args: ModelConfig) -> tuple[Any, int | None, list[str]]:
+def check(run_args: RunArguments, args: DeltaGRPOConfig, model_args: ModelConfig) -> tuple[int | None, list[str]]:
     """
     Make the checks of training that need no weights, on what is on this machine.
 
     Returns:
-        `tuple`: The model's configuration and the number of rows to train on, each `None` if not here; warnings.
+        `tuple`: The number of rows to train on, `None` if they are not here; warnings.
 
     Raises:
         ValueError, OSError, ImportError: As training does.
@@ -94,11 +93,11 @@ def check(run_args: RunArguments, args: DeltaGRPOConfig, model_args: ModelConfig
         datasets["train_dataset"] = Dataset.from_dict({"prompt": [[{"role": "user", "content": "a question"}]]})
     if config:
         warnings += checks.check_model(args, processor, config, source.model_name_or_path, datasets, rewards)
-    return config, rows, warnings
+    return rows, warnings
 
 
-def describe(args: DeltaGRPOConfig, config: Any = None, rows: int | None = None) -> dict[str, str]:
-    """The plan in numbers. `config` is the model's, for the memory of hidden states; `rows` those to train on."""
+def describe(args: DeltaGRPOConfig, rows: int | None = None) -> dict[str, str]:
+    """The plan in numbers; `rows` are those to train on."""
     # below 1 if a step takes several rollout batches
     steps = Fraction(args.steps_per_generation * args.num_iterations, args.gradient_accumulation_steps)
     completions, longest = args.generation_batch_size, args.max_completion_length
@@ -109,13 +108,6 @@ def describe(args: DeltaGRPOConfig, config: Any = None, rows: int | None = None)
         rollouts = args.max_steps / steps
         length = f"{args.max_steps:,} optimiser steps = {float(rollouts):g} rollout batches"
         length += f", {float(rollouts * prompts):,.0f} prompts (with repetition if the dataset has fewer)"
-    states = "none kept"
-    if args.make_rule().needs_hidden_states:
-        states = "unknown: the model's config.json is not on this machine"
-        if config and longest:
-            width = config.get_text_config().hidden_size * (2 if args.bf16 or args.fp16 else 4)  # bytes of a token
-            gib = completions // args.world_size * longest * width / 2**30
-            states = f"at most {gib:.2f} GiB per process; {gib * 1000 / longest:.2f} per 1,000 tokens of mean length"
     options = ", ".join(f"{name} {value}" for name, value in (args.token_credit_kwargs or {}).items())
     return {
         "processes": f"{args.world_size}",
@@ -126,5 +118,4 @@ def describe(args: DeltaGRPOConfig, config: Any = None, rows: int | None = None)
         "accumulated)",
         "length": length,
         "token credit": args.token_credit + (f", {options}" if options else ""),
-        "hidden states": states,
     }

@@ -123,7 +123,6 @@ class CodeReward:
         partial_credit (`bool`, *optional*, defaults to `False`):
             Reward the fraction of tests passed; otherwise 1.0 for all tests and 0.0 for fewer.
         tier (`str`, *optional*): See `Sandbox`.
-        allow_unsafe (`bool`, *optional*, defaults to `False`): See `Sandbox`.
         remote_url (`str`, *optional*): Run programs on this server instead of this machine; see `RemoteSandbox`.
         reasoning_opened (`bool`, *optional*, defaults to `False`):
             Whether the chat template ends the prompt with `<think>`, which rewards do not see. A completion that does
@@ -147,7 +146,6 @@ class CodeReward:
         workers: int | None = None,
         partial_credit: bool = False,
         tier: str | None = None,
-        allow_unsafe: bool = False,
         remote_url: str | None = None,
         reasoning_opened: bool = False,
     ):
@@ -155,7 +153,7 @@ class CodeReward:
         self.partial_credit = partial_credit
         self.remote_url = remote_url
         self.reasoning_opened = reasoning_opened
-        self.options = (workers, tier, allow_unsafe)
+        self.options = (workers, tier)
         self.sandbox  # noqa: B018 (wrong options raise now, not at the first batch)
 
     @property
@@ -225,9 +223,9 @@ class CodeReward:
 
 
 @functools.cache
-def get_sandbox(workers: int | None, tier: str | None, allow_unsafe: bool) -> Sandbox:
+def get_sandbox(workers: int | None, tier: str | None) -> Sandbox:
     """This process's sandbox with these options. Rewards with the same options share its workers."""
-    return Sandbox(workers=workers, tier=tier, allow_unsafe=allow_unsafe)
+    return Sandbox(workers=workers, tier=tier)
 
 
 code_reward = CodeReward()

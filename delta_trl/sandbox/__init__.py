@@ -8,7 +8,7 @@ Covered, in tier A (namespaces, Landlock, seccomp) and tier B (Landlock, seccomp
 
 Not covered: bugs of the kernel; side channels through shared hardware; in tier B the existence and size of files
 (`stat`), and, for other users than root, a thread limit that leaves out the user's other threads. Without a tier the
-sandbox refuses to run, unless `allow_unsafe` is set. Formats, policy and tiers: docs/sandbox.md.
+sandbox refuses to run. Formats, policy and tiers: docs/sandbox.md.
 
 Read on the host `unit_tests` (formats), `grading`, `sandbox` (attempts), `worker` (one process); in the worker
 `jail/zygote`, `jail/jail` (what confines), `jail/child` (one execution), and there `jail/program` for standard input

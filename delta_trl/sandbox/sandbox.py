@@ -28,10 +28,10 @@ for attempt in (os.fork, socket.socket, lambda: open("/etc/passwd"), lambda: ope
 print("jailed")
 """
 ADVICE = (
-    "Allow the Landlock and seccomp system calls (Linux 5.13 or newer; see docs/sandbox.md), use a remote executor, "
-    "or pass allow_unsafe=True to run model-written programs with all rights of this process."
+    "Allow the Landlock and seccomp system calls (Linux 5.13 or newer; see docs/sandbox.md), or run programs on a "
+    "server: `remote_url`."
 )
-TIERS = {"A": "namespaces, Landlock and seccomp", "B": "Landlock and seccomp", "unsafe": "NO isolation"}
+TIERS = {"A": "namespaces, Landlock and seccomp", "B": "Landlock and seccomp"}
 
 
 class SandboxUnavailableError(RuntimeError):
@@ -50,8 +50,6 @@ class Sandbox:
             How many run at the same time; by default one per processor that this process may use, divided by
             `LOCAL_WORLD_SIZE` where a launcher such as accelerate has set it.
         tier (`str`, *optional*): "A" or "B" to require one; by default the best one that works here.
-        allow_unsafe (`bool`, *optional*, defaults to `False`):
-            Run without any isolation where no tier can be set up. Programs then have all rights of the caller.
 
     Raises:
         SandboxUnavailableError: At first use, if no tier can be set up here.
@@ -59,21 +57,11 @@ class Sandbox:
 
     is_local: Literal[True] = True
 
-    def __init__(
-        self,
-        limits: Limits | None = None,
-        *,
-        workers: int | None = None,
-        tier: str | None = None,
-        allow_unsafe: bool = False,
-    ):
+    def __init__(self, limits: Limits | None = None, *, workers: int | None = None, tier: str | None = None):
         if tier not in (None, *TIERS):
             raise ValueError(f"A sandbox's tier is 'A' or 'B', got {tier!r}.")
-        if tier == "unsafe" and not allow_unsafe:
-            raise ValueError("To run programs without isolation, set allow_unsafe=True as well.")
         self.limits = limits or Limits()
         self.workers = workers or default_workers()
-        self.allow_unsafe = allow_unsafe
         self.tier: str | None = None  # chosen when the first worker starts
         self._wanted_tier = tier
         self._pool = WorkerPool(self.workers, self._start)
@@ -130,18 +118,18 @@ class Sandbox:
         if system != "Linux" or machine not in ("x86_64", "aarch64"):
             raise SandboxUnavailableError(f"The sandbox needs Linux on x86-64 or aarch64, got {system} on {machine}.")
         problems = []
-        for tier in [self._wanted_tier] if self._wanted_tier else ["A", "B"] + ["unsafe"] * self.allow_unsafe:
+        for tier in [self._wanted_tier] if self._wanted_tier else TIERS:
             try:
                 worker = Worker(tier)
             except TierError as error:
                 problems.append(f"not tier {tier} ({TIERS[tier]}): {error}")
                 continue
-            if tier != "unsafe" and worker.execute([stdin_job(SELF_CHECK)], Limits()).stdout != b"jailed\n":
+            if worker.execute([stdin_job(SELF_CHECK)], Limits()).stdout != b"jailed\n":
                 worker.kill()
                 problems.append(f"not tier {tier} ({TIERS[tier]}): set up, but a test program was not confined")
                 continue
             self.tier = tier
-            log = logger.warning if problems or tier == "unsafe" else logger.info  # a weaker tier is always reported
+            log = logger.warning if problems else logger.info  # a weaker tier is always reported
             log("Sandbox: %s", "; ".join([f"tier {tier} ({TIERS[tier]}), {self.workers} workers", *problems]))
             return worker
         raise SandboxUnavailableError(f"Programs cannot be isolated on this machine: {'; '.join(problems)}. {ADVICE}")

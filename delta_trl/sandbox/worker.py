@@ -67,7 +67,7 @@ class Worker:
     A jailed interpreter that executes one request at a time.
 
     Args:
-        tier (`str`): "A", "B" or "unsafe".
+        tier (`str`): "A" or "B".
 
     Raises:
         TierError: If the tier cannot be set up; the message says which part failed.

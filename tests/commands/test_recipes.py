@@ -8,7 +8,6 @@ import pytest
 import yaml
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env
-from transformers import Qwen3Config
 
 from delta_trl.cli import main
 from delta_trl.commands import dry_run
@@ -130,16 +129,6 @@ def test_documented_baselines_differ_in_the_method_only():
                 assert (args.sapo_temperature_pos, args.sapo_temperature_neg) == (1.0, 1.05)
             if name == "side weights":
                 assert args.make_rule() == SideWeights(winners=1.0, losers=0.2)
-
-
-def test_memory_of_hidden_states():
-    # 2048 completions over 8 processes, 20,480 tokens each, 4096 bfloat16 numbers a token: 40 GiB
-    recipe, config = "recipes/Qwen3-8B-Base/deepmath_delta.yaml", Qwen3Config(hidden_size=4096)
-    assert dry_run.describe(arguments(recipe)[1], config)["hidden states"].startswith("at most 40.00 GiB")
-    assert dry_run.describe(arguments(recipe, 16)[1], config)["hidden states"].startswith("at most 20.00 GiB")
-    baseline = arguments(recipe, 8, "--token_credit", "none")[1]
-    assert dry_run.describe(baseline, config)["hidden states"] == "none kept"
-    assert "unknown" in dry_run.describe(arguments(recipe)[1])["hidden states"]
 
 
 def test_processes_of_the_environment(capsys, monkeypatch):

@@ -9,7 +9,7 @@ from delta_trl.sandbox import SandboxUnavailableError
 def set_up(tier: str) -> str:
     """A tier, if it can be set up on this machine."""
     try:
-        get_sandbox(2, tier, False).run("")
+        get_sandbox(2, tier).run("")
     except SandboxUnavailableError as error:
         if "CI" in os.environ:
             raise  # there, nobody reads what was skipped
@@ -31,10 +31,10 @@ def tier():
 
 @pytest.fixture(scope="session")
 def sandbox(tier):
-    return get_sandbox(2, tier, False)
+    return get_sandbox(2, tier)
 
 
 @pytest.fixture(scope="session")
 def one_worker(tier):
     """A sandbox whose next run is on the worker of the last one."""
-    return get_sandbox(1, tier, False)
+    return get_sandbox(1, tier)

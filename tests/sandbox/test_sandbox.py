@@ -1,11 +1,13 @@
 """The sandbox by itself: outcomes, limits, tiers, options."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
 from delta_trl.rewards.code import get_sandbox
-from delta_trl.sandbox import Limits, Outcome, Sandbox, SandboxUnavailableError
+from delta_trl.sandbox import Limits, Outcome, Result, Sandbox, SandboxUnavailableError
 from delta_trl.sandbox import sandbox as sandbox_module
 from delta_trl.sandbox.limits import OUTPUT_BYTES
 from delta_trl.sandbox.worker import TierError
@@ -36,7 +38,7 @@ def test_an_input_may_be_longer_than_any_output(sandbox):
 
 def test_the_library_is_mounted_read_only():
     """Besides what Landlock says."""
-    result = get_sandbox(2, "A", False).run("import os; print(os.statvfs(os.__file__).f_flag & 7)")
+    result = get_sandbox(2, "A").run("import os; print(os.statvfs(os.__file__).f_flag & 7)")
     assert int(result.stdout) == os.ST_RDONLY | os.ST_NOSUID | os.ST_NODEV
 
 
@@ -71,35 +73,41 @@ for descriptor in range(64):
 
 def test_a_program_has_no_descriptors_but_its_own(each_tier):
     """Standard input, output and error, and where its results go; besides, the library's directories."""
-    result = get_sandbox(2, each_tier, False).run(DESCRIPTORS)
+    result = get_sandbox(2, each_tier).run(DESCRIPTORS)
     assert result.stdout.split() == [b"0", b"1", b"2", b"3"]
 
 
 def test_what_is_not_offered_is_an_import_error(each_tier):
     code = "import numpy.fft, xml.dom\ntry:\n    import torch\nexcept ImportError as error:\n    print(error.name)"
-    result = get_sandbox(2, each_tier, False).run(code)
+    result = get_sandbox(2, each_tier).run(code)
     assert (result.outcome, result.stdout) == (Outcome.OK, b"torch\n")
 
 
 def test_refuses_where_nothing_can_be_isolated(monkeypatch):
-    real = sandbox_module.Worker
+    def refuse(tier):
+        raise TierError("Landlock is turned off")
 
-    def only_unsafe(tier):
-        if tier != "unsafe":
-            raise TierError("Landlock is turned off")
-        return real(tier)
-
-    monkeypatch.setattr(sandbox_module, "Worker", only_unsafe)
-    with pytest.raises(SandboxUnavailableError, match=r"Landlock is turned off.*allow_unsafe"):
+    monkeypatch.setattr(sandbox_module, "Worker", refuse)
+    with pytest.raises(SandboxUnavailableError, match=r"Landlock is turned off.*remote_url"):
         Sandbox().run("print(1)")
-    with Sandbox(allow_unsafe=True, workers=1) as sandbox:
-        assert sandbox.run("print(1)").stdout == b"1\n"
-        assert sandbox.tier == "unsafe"
+
+
+class Unconfined:
+    """A worker that runs programs as they are."""
+
+    def __init__(self, tier):
+        pass
+
+    def execute(self, jobs, limits):
+        done = subprocess.run([sys.executable, "-c", jobs[0]["code"]], cwd="/tmp", capture_output=True)
+        return Result(Outcome.OK, done.stdout)
+
+    def kill(self):
+        pass
 
 
 def test_a_tier_that_does_not_hold_is_refused(monkeypatch):
-    real = sandbox_module.Worker
-    monkeypatch.setattr(sandbox_module, "Worker", lambda tier: real("unsafe"))
+    monkeypatch.setattr(sandbox_module, "Worker", Unconfined)
     with pytest.raises(SandboxUnavailableError, match="not confined"):
         Sandbox(tier="B").run("print(1)")
 
@@ -114,7 +122,6 @@ def test_refuses_other_platforms(monkeypatch):
     ("make", "named"),
     [
         (lambda: Sandbox(tier="C"), "'C'"),
-        (lambda: Sandbox(tier="unsafe"), "allow_unsafe"),
         (lambda: Limits(wall_seconds=0), "wall_seconds=0"),
     ],
 )

@@ -47,7 +47,7 @@ def main(descriptor: int, parent_pid: int, memory_limit: int) -> None:
     verdict = "ready"
     while True:
         pipe.send_bytes(json.dumps(verdict).encode())
-        if verdict == "memory" or (job := read_job(pipe, parent_pid)) is None:  # out of memory: not used again
+        if (job := read_job(pipe, parent_pid)) is None:
             return
         signal.setitimer(signal.ITIMER_REAL, job["timeout"] + GRACE_SECONDS)
         try:

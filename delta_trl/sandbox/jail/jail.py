@@ -27,7 +27,7 @@ class Jail:
     What the zygote was confined to.
 
     Args:
-        tier (`str`): "A", "B" or "unsafe".
+        tier (`str`): "A" or "B".
         temporary (`str`, *optional*): The directory that programs may write to, if there is one.
         tasks (`int`, *optional*):
             Descriptor of /proc/loadavg; set where the kernel counts threads per user, together with the trainer's.
@@ -61,8 +61,7 @@ def confine(tier: str, readable: list[str], sites: list[str], temporary: str, te
     else:
         jail.tasks = os.open("/proc/loadavg", os.O_RDONLY)
     libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
-    if tier != "unsafe":
-        landlock.restrict(readable, devices, [temporary] if jail.temporary else [])
+    landlock.restrict(readable, devices, [temporary] if jail.temporary else [])
     if os.getuid() == 0:  # after Landlock: only root may be able to reach the library by its path
         become_a_spare_user()
     libc.call("capset", struct.pack("Ii", CAPABILITIES_VERSION_3, 0), bytes(24))
