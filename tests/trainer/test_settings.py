@@ -9,24 +9,27 @@ from ..corpus import tiny
 from ..trainers import LORA
 
 
-def read(tmp_path) -> dict:
-    return json.loads((tmp_path / "run" / "training_settings.json").read_text())
+def read(folder) -> dict:
+    return json.loads((folder / "training_settings.json").read_text())
 
 
 def test_is_there_from_the_first_step(make_trainer, tmp_path):
+    """With the settings that the run began with, also in checkpoints: callbacks may change some."""
     seen = []
 
     def reward(completions, **kwargs):
-        seen.append(read(tmp_path))
+        seen.append(read(tmp_path / "run"))
+        trainer.args.delta = 3.0
         return [float(i % 2) for i in range(len(completions))]
 
     options = {"token_credit_kwargs": {"lambda_max": 1.5}, "learning_rate": 2e-4, "hub_token": "hf_secret"}
-    trainer = make_trainer(reward_funcs=[reward, reward], max_steps=1, **options)
+    options |= {"max_steps": 1, "save_strategy": "steps", "save_steps": 1}
+    trainer = make_trainer(reward_funcs=[reward, reward], **options)
     trainer.recipe = {"reward_kwargs": {"code_reward": {"api_key": "secret_key", "max_new_tokens": 4}}}
     assert not (tmp_path / "run" / "training_settings.json").exists()
     trainer.train()
     record = seen[0]
-    assert record == read(tmp_path)
+    assert record == read(tmp_path / "run") == read(tmp_path / "run" / "checkpoint-1")
     assert "lambda_max=1.5" in record["token_credit"]
     assert record["rewards"] == [["reward", 1.0], ["reward", 1.0]], "two of one name"
     assert record["rows"] == len(trainer.train_dataset)
@@ -46,12 +49,12 @@ def test_what_changed_is_said_and_the_run_goes_on(make_trainer, tmp_path, caplog
     """Another rule, learning rate, adapter, order of the data, and weight of a reward."""
     options = {"save_strategy": "steps", "save_steps": 1, "max_steps": 1}
     make_trainer(**options, trainer_options=LORA).train()
-    record = read(tmp_path)
+    record = read(tmp_path / "run")
     same = make_trainer(**{**options, "max_steps": 2}, trainer_options=LORA)
     same.train(resume_from_checkpoint=True)
     [said] = [message for message in caplog.messages if "other settings" in message]
-    assert said.count(" was ") == 1
     assert "arguments.max_steps was 1 and is 2" in said
+    assert said.count(" was ") == 1
     caplog.clear()
     data = tiny.dataset()
     changed = make_trainer(
@@ -68,4 +71,4 @@ def test_what_changed_is_said_and_the_run_goes_on(make_trainer, tmp_path, caplog
         f"prompts_sha256 was '{record['prompts_sha256']}'",
     ):
         assert part in caplog.text
-    assert read(tmp_path)["token_credit"].startswith("SideWeights(")
+    assert read(tmp_path / "run")["token_credit"].startswith("SideWeights(")
