@@ -1,5 +1,7 @@
 """Shared by tests of trainers: options, a trainer's logs, and the same values computed by hand."""
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from peft import LoraConfig
@@ -87,6 +89,34 @@ def expected_coefficients(model, batch, temperature=1.0, **options) -> torch.Ten
     expected = torch.zeros(valid.shape)
     expected[valid] = torch.tensor(oracle.coefficients(v, advantages, **options)[0], dtype=torch.float32)
     return expected
+
+
+def rollout_of(ids_of: Callable[[int], list[int]]) -> Callable:
+    """A `rollout_func` that gives completions their tokens by their number."""
+
+    def rollout_func(prompts, trainer) -> dict:
+        ids = [ids_of(i) for i in range(len(prompts))]
+        return {"prompt_ids": trainer.processing_class(prompts)["input_ids"], "completion_ids": ids, "logprobs": None}
+
+    return rollout_func
+
+
+@rollout_of
+def ragged(i: int) -> list[int]:
+    """Completions of 1 to 20 tokens; every fifth is cut off."""
+    ids = [2 + (7 * i + t) % 30 for t in range(1 + 3 * (i % 7))]
+    return ids if i % 5 == 4 else [*ids, 1]
+
+
+def sharp(config=None):
+    """A random model whose predictions depend on what it attends to."""
+    torch.manual_seed(3)
+    model = tiny.model(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 2:
+                parameter *= 8
+    return model
 
 
 def rollout_with_environment(prompts, trainer) -> dict:

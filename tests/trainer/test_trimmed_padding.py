@@ -11,39 +11,27 @@ from transformers import (
     LlamaConfig,
     LlavaConfig,
     LlavaForConditionalGeneration,
-    MambaConfig,
     MistralConfig,
     OPTConfig,
     Phi3Config,
     ProcessorMixin,
     Qwen3Config,
     Qwen3MoeConfig,
-    RecurrentGemmaConfig,
-    TrainerCallback,
 )
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOTrainer
 from trl.kernels import ChunkedLogProbFunction
 
 from delta_trl.trainer.trimmed_padding import TrimmedPadding
 
 from ..corpus import tiny
-from ..trainers import LORA, credit, logged, rollout_with_environment
+from ..trainers import LORA, TRL, credit, logged, ragged, rollout_with_environment, sharp
 
 
 class Plain(TrimmedPadding, GRPOTrainer):
     pass
 
 
-TRIMMED = {"trainer_class": Plain, "config_class": GRPOConfig}
-TRLS = {"trainer_class": GRPOTrainer, "config_class": GRPOConfig}
-LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo")
-
-
-def ragged(prompts, trainer) -> dict:
-    """Completions of 1 to 20 tokens; every fifth is cut off."""
-    ids = [[2 + (7 * i + t) % 30 for t in range(1 + 3 * (i % 7))] for i in range(len(prompts))]
-    ids = [row if i % 5 == 4 else [*row, 1] for i, row in enumerate(ids)]
-    return {"prompt_ids": trainer.processing_class(prompts)["input_ids"], "completion_ids": ids, "logprobs": None}
+TRIMMED = {**TRL, "trainer_class": Plain}
 
 
 def run(make_trainer, **options):
@@ -79,31 +67,22 @@ def area(widths) -> int:
     return sum(rows * columns for rows, columns in widths)
 
 
-class Halves(TrainerCallback):
-    """TRL splits a rollout batch into as many parts as it was generated for."""
-
-    def on_step_begin(self, args, state, control, **kwargs):
-        args.per_device_train_batch_size = 1
-
-
 FUSED = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "steps_per_generation": 1}
-# losses that are means over micro-batches: TRL's rows share them in another random order
 MODES = {
-    **{loss_type: {"loss_type": loss_type, **(FUSED if loss_type == "bnpo" else {})} for loss_type in LOSSES},
-    "gspo": {"importance_sampling_level": "sequence"},
-    "truncated masked": {"mask_truncated_completions": True},
+    "dapo": {},
+    "grpo": {"loss_type": "grpo"},
+    # means over micro-batches: TRL's rows share them in another random order
+    "bnpo": {"loss_type": "bnpo", **FUSED},
     "entropy quantile": {"top_entropy_quantile": 0.5, **FUSED},
     "entropy bonus": {"entropy_coef": 0.1, **FUSED},
+    "truncated masked": {"mask_truncated_completions": True},
     "aligned": {"num_iterations": 1},
     "gradient checkpointing": {"gradient_checkpointing": True},
     "LoRA and a reference": {"beta": 0.1, "trainer_options": LORA},
-    "callback": {"trainer_options": {"callbacks": [Halves()]}},
 }
 TOOLS = {"trainer_options": {"rollout_func": rollout_with_environment}}
 CREDIT_MODES = {
     "default": {},
-    "aligned": {"num_iterations": 1},
-    "tools": TOOLS,
     "tools, aligned": {**TOOLS, "num_iterations": 1},  # in a pass of token credit's own
     "fipo": {"token_credit": "fipo", **FUSED},
     "exact": credit(token_gradient="full"),
@@ -121,7 +100,7 @@ def agree(one, other, tolerance: float) -> None:
 
 @pytest.mark.parametrize("options", MODES.values(), ids=MODES)
 def test_training_is_trls_to_rounding(make_trainer, options):
-    ours, theirs = (run(make_trainer, **options, **kind) for kind in (TRIMMED, TRLS))
+    ours, theirs = (run(make_trainer, **options, **kind) for kind in (TRIMMED, TRL))
     agree(ours, theirs, 2e-5)
     assert area(ours[2]) < 0.8 * area(theirs[2])
 
@@ -133,7 +112,7 @@ def test_token_credit_is_the_same_to_rounding(make_trainer, options):
     agree(ours, theirs, 2e-3 if options == CREDIT_MODES["exact"] else 2e-5)
     spread = [logged(trainer, "credit/coefficient_std") for trainer in (ours[0], theirs[0])]
     assert spread[0] == pytest.approx(spread[1], abs=1e-5)
-    if options.get("trainer_options") != TOOLS["trainer_options"]:  # of one length
+    if "trainer_options" not in options:  # completions with tools are of one length
         assert area(ours[2]) < 0.8 * area(theirs[2])
 
 
@@ -152,12 +131,12 @@ def test_lm_head_sees_completion_tokens_alone(make_trainer, monkeypatch):
     tokens = sum(int(batch["completion_mask"].sum()) for batch in trainer._buffered_inputs)
     assert sum(trained) == 2 * tokens  # two iterations
     trained.clear()
-    run(make_trainer, **TRLS)
+    run(make_trainer, **TRL)
     assert sum(trained) > 3 * tokens
 
 
 def test_all_rows_are_trained_once_in_a_random_order(make_trainer):
-    batches = []
+    """And what a subclass adds to a rollout batch stays with them."""
     trainer = make_trainer(
         **TRIMMED,
         per_device_train_batch_size=2,
@@ -166,10 +145,12 @@ def test_all_rows_are_trained_once_in_a_random_order(make_trainer):
         max_steps=4,
         trainer_options={"rollout_func": ragged},
     )
-    compute = trainer._compute_loss
+    generate, compute, batches = trainer._generate_and_score_completions, trainer._compute_loss, []
+    trainer._generate_and_score_completions = lambda inputs: {**generate(inputs), "numbers": list(range(16))}
     trainer._compute_loss = lambda model, inputs: batches.append(inputs) or compute(model, inputs)
     trainer.train()
     rows = torch.cat([batch["rollout_rows"] for batch in batches]).view(2, 16)
+    assert rows.flatten().tolist() == [number for batch in batches for number in batch["numbers"]]
     assert torch.equal(rows.sort().values, torch.arange(16).expand(2, 16))
     assert rows[0].tolist() != rows[1].tolist()
 
@@ -191,42 +172,19 @@ CONFIGS = {
         max_position_embeddings=64,
         rope_parameters={"rope_type": "longrope", "long_factor": [8.0] * 4, "short_factor": [1.0] * 4, **ROPE, **LONG},
     ),
-    "recurrent gemma": lambda: RecurrentGemmaConfig(
-        **{**tiny.SIZES, "num_hidden_layers": 3}, head_dim=8, lru_width=32, attention_window_size=64
-    ),
-    "mamba": lambda: MambaConfig(**VOCAB, hidden_size=32, num_hidden_layers=2),
     "sliding window": lambda: MistralConfig(**tiny.SIZES, head_dim=8, sliding_window=6),
     "eager": lambda: Qwen3Config(**tiny.SIZES, head_dim=8, attn_implementation="eager"),
     "gpt2": lambda: GPT2Config(**VOCAB, n_embd=32, n_layer=2, n_head=4, **WITHOUT_DROPOUT),
     "gpt2 with dropout": lambda: GPT2Config(**VOCAB, n_embd=32, n_layer=2, n_head=4),
-    "opt": lambda: OPTConfig(
-        **VOCAB,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        ffn_dim=64,
-        word_embed_proj_dim=32,
-        dropout=0,
-    ),
+    "opt": lambda: OPTConfig(**{**tiny.SIZES, "ffn_dim": 64, "word_embed_proj_dim": 32, "dropout": 0}),
 }
-MOVED_TO_THE_LEFT = {"mamba", "sliding window", "eager"}
-AS_IN_TRL = {"longrope", "recurrent gemma", "opt"}  # depend on the highest position, or on the columns of padding
-
-
-def sharp(name: str):
-    """A random model whose predictions depend on what it attends to."""
-    torch.manual_seed(3)
-    model = tiny.model(CONFIGS[name]())
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim == 2:
-                parameter *= 8
-    return model
+MOVED_TO_THE_LEFT = {"sliding window", "eager"}
+AS_IN_TRL = {"longrope", "opt"}  # depend on the highest position, or on the columns of padding
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_model_says_how_its_rows_run(make_trainer, caplog, name):
-    trainer = make_trainer(sharp(name), **TRIMMED)
+    trainer = make_trainer(sharp(CONFIGS[name]()), **TRIMMED)
     random_numbers = torch.get_rng_state()
     found = trainer._probe()
     assert torch.equal(torch.get_rng_state(), random_numbers)
@@ -264,8 +222,8 @@ def test_trimming_changes_no_model(make_trainer, name):
     """Scoring and loss agree, and both with TRL's."""
     options = {"per_device_train_batch_size": 2, "steps_per_generation": 8, "max_steps": 8, **STANDS_STILL}
     seen = {}
-    for trim, kind in ((True, TRIMMED), (False, TRLS)):
-        trainer = make_trainer(sharp(name), **options, **kind, trainer_options={"rollout_func": ragged})
+    for trim, kind in ((True, TRIMMED), (False, TRL)):
+        trainer = make_trainer(sharp(CONFIGS[name]()), **options, **kind, trainer_options={"rollout_func": ragged})
         scored = scorings(trainer)
         trainer.train()
         assert len(scored) == 32  # of the rollout batch, and of the losses
@@ -282,7 +240,9 @@ def test_bfloat16_rounds_alike_in_scoring_and_loss(make_trainer, name, loss_type
     """Every ratio is exactly 1: GSPO clips at 3e-4, a fraction of bfloat16's rounding."""
     options = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "steps_per_generation": 4}
     options |= {"max_steps": 2, "bf16": True, "beta": 0.1, "loss_type": loss_type, **STANDS_STILL}
-    trainer = make_trainer(sharp(name), **options, **TRIMMED, trainer_options={**LORA, "rollout_func": ragged})
+    trainer = make_trainer(
+        sharp(CONFIGS[name]()), **options, **TRIMMED, trainer_options={**LORA, "rollout_func": ragged}
+    )
     scored = scorings(trainer)
     trainer.train()
     policy, reference, loss = scored[:16], scored[16:32], scored[32:]
@@ -308,7 +268,7 @@ def test_texts_of_a_multimodal_checkpoint_are_trimmed(make_trainer):
     vision_config = CLIPVisionConfig(**vision, image_size=16, patch_size=8)
     config = LlavaConfig(vision_config=vision_config, text_config=text, image_token_index=40)
     areas = []
-    for kind in (TRIMMED, TRLS):
+    for kind in (TRIMMED, TRL):
         torch.manual_seed(3)
         model = LlavaForConditionalGeneration(config)
         options = {"processing_class": Words(tiny.tokenizer())}
