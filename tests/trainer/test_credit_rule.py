@@ -30,6 +30,10 @@ class Counting(TokenCredit):
         self.seen = state.get("seen", 0)
 
 
+class OfItsOwn(Counting):
+    pass
+
+
 OPTIONS = {"max_steps": 3, "save_strategy": "steps", "save_steps": 1}
 
 
@@ -50,6 +54,15 @@ def test_a_rule_goes_on_where_its_checkpoint_was_saved(make_trainer, tmp_path):
     assert resumed.token_credit.seen == 2
     resumed.train()
     assert resumed.token_credit.seen == 3  # from the start
+
+
+def test_another_rule_starts_without_a_state(make_trainer, tmp_path, caplog):
+    """It would understand it in its own way."""
+    counting(make_trainer).train()
+    other = make_trainer(**OPTIONS, trainer_options={"token_credit": OfItsOwn()})
+    other.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-2"))
+    assert other.token_credit.seen == 1
+    assert "OfItsOwn starts without one" in caplog.text
 
 
 def test_a_state_that_cannot_be_read_back_is_refused(make_trainer):

@@ -4,7 +4,6 @@ import re
 
 import pytest
 from huggingface_hub import ModelCard
-from trl.trainer import base_trainer
 
 from delta_trl import DeltaGRPOTrainer
 from delta_trl.credit import Selected
@@ -26,14 +25,6 @@ def test_name_paper_and_rule(make_trainer, tmp_path, rule, name, paper, said):
     assert re.findall(r"eprint\s*= \{arXiv:(.*)\}", found.text) == [paper]
     assert f"## Token credit\n\n{said}" in found.text
     assert ("delta" in found.data.tags) is (paper == "2605.21467")
-
-
-def test_a_changed_template_ends_no_run(make_trainer, tmp_path, monkeypatch):
-    monkeypatch.setattr(base_trainer, "generate_model_card", lambda **options: ModelCard("---\n---\nAnother text"))
-    make_trainer().create_model_card()
-    text = (tmp_path / "run" / "README.md").read_text()
-    assert "Another text" in text
-    assert "DelTA(" in text
 
 
 def test_tags_and_name_of_a_subclass(make_trainer):
