@@ -1,12 +1,10 @@
 """The trainer against the paper's objective, against TRL itself, and with every option that it must support."""
 
 import math
-from types import SimpleNamespace
 
 import pytest
 import torch
-from torch.distributed.fsdp import MixedPrecisionPolicy
-from transformers import Gemma2Config, GPT2Config, Qwen3Config
+from transformers import Gemma2Config, Qwen3Config
 from trl import GRPOConfig, GRPOTrainer
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
@@ -92,16 +90,15 @@ def test_equal_rewards_that_are_not_exact_are_no_contrast(make_trainer, rollout)
 
 
 @pytest.mark.parametrize(("aggregation", "scale"), [("sum_then_normalize", "batch"), ("normalize_then_sum", "group")])
-def test_other_advantages_stay_as_they_are(make_trainer, rollout, aggregation, scale):
-    first, second = [0.3, 0.1, 0.1, 0.3, 0.0, 1.0, None, None], [0.1, 0.3, 0.3, 0.1, 0.5, 0.5, 0.5, None]
+def test_advantages_are_trls_but_for_rounding(make_trainer, rollout, aggregation, scale):
+    """A reward at its group's mean has one of 1e-8 or so, which would count it as a winner or a loser."""
+    first, second = [0.7, 0.6, 1.0, 0.1, 0.0, 0.7, 0.6, None], [0.1] * 4 + [0.5] * 3 + [None]
     funcs = [lambda completions, **_: list(first), lambda completions, **_: list(second)]
     options = {"multi_objective_aggregation": aggregation, "scale_rewards": scale, "reward_funcs": funcs}
     ours = response_advantages(rollout(make_trainer(**options)))
     theirs = rollout(make_trainer(**options, **TRL))["advantages"]
-    changed = (ours - theirs).abs() > 1e-6
-    assert not ours[changed].any()
-    assert theirs[changed].abs().max() < 1e-2 if changed.any() else True
-    assert ours[4:7].abs().max() > 0.1
+    assert ours[1] == 0 != theirs[1]
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
 
 
 # --- where the hidden states come from ---
@@ -116,13 +113,9 @@ def spy_on_tokens(monkeypatch) -> list:
 
 QWEN3 = Qwen3Config(**tiny.SIZES, head_dim=8)
 GEMMA2 = Gemma2Config(**tiny.SIZES, head_dim=8, final_logit_softcapping=30.0, query_pre_attn_scalar=8)
-SIZES = {"vocab_size": tiny.SIZES["vocab_size"], "n_embd": 32, "n_layer": 2, "n_head": 4}
-GPT2 = GPT2Config(**SIZES, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0)
 
 
-@pytest.mark.parametrize(
-    ("config", "mode"), [(QWEN3, {}), (QWEN3, MISALIGNED), (GEMMA2, MISALIGNED), (GPT2, MISALIGNED)]
-)
+@pytest.mark.parametrize(("config", "mode"), [(QWEN3, {}), (QWEN3, MISALIGNED), (GEMMA2, MISALIGNED)])
 def test_recorded_states_are_a_plain_forwards(make_trainer, rollout, monkeypatch, config, mode):
     trainer = make_trainer(tiny.model(config), **mode, per_device_train_batch_size=4, steps_per_generation=2)
     seen = spy_on_tokens(monkeypatch)
@@ -142,11 +135,9 @@ def test_recorded_states_are_a_plain_forwards(make_trainer, rollout, monkeypatch
 @pytest.mark.parametrize(
     ("options", "lora", "passes"),
     [
-        ({}, False, 1),
         ({"gradient_accumulation_steps": 4, "steps_per_generation": 2, "num_iterations": 2}, False, 1),
         ({"gradient_accumulation_steps": 2, "steps_per_generation": 4}, False, 0),
         ({"beta": 0.1}, False, 1),
-        ({"beta": 0.1}, True, 1),
         ({"beta": 0.1, "num_iterations": 2}, True, 0),
     ],
     ids=str,
@@ -185,16 +176,13 @@ def test_autocast_keeps_states_as_the_head_sees_them(make_trainer, rollout, monk
 
 NOTHING_VALID = {"mask_truncated_completions": True, "max_completion_length": 1}
 OPTIONS = {
-    "entropy quantile": {"top_entropy_quantile": 0.2, **MISALIGNED},
     "truncated masked": {"mask_truncated_completions": True},
     "LoRA and gradient checkpointing": {"gradient_checkpointing": True, "trainer_options": LORA},
     "padding": {"pad_to_multiple_of": 16, **MISALIGNED},
     "tool tokens": {"trainer_options": {"rollout_func": rollout_with_environment}},
-    "off-policy mask": {"off_policy_mask_threshold": 0.5, **MISALIGNED},
     "some unscorable": gives(lambda i: None if i % 3 else float(i % 2)),
 }
 WITHOUT_CONTRAST = {
-    "all equal": gives(lambda i: 1.0),
     "unscorable": gives(lambda i: None),
     "no valid token": NOTHING_VALID,
     "no valid token, full gradients": {**NOTHING_VALID, **credit(token_gradient="full")},
@@ -237,19 +225,6 @@ def test_evaluation_is_trls(make_trainer):
     assert metrics[0].keys() == metrics[1].keys()
 
 
-def test_metrics(make_trainer):
-    trainer = make_trainer(max_steps=1)
-    trainer.train()
-    [entry] = [entry for entry in trainer.state.log_history if "credit/seconds" in entry]
-    names = {key.removeprefix("credit/") for key in entry if key.startswith("credit/")}
-    assert names == {
-        *(f"coefficient_{x}" for x in ("min", "mean", "max", "std", "mean_positive", "mean_negative")),
-        *("between_sides_variance", "temperature_positive", "temperature_negative"),
-        *("centroid_cosine", "centroid_norm_ratio", "neutral", "seconds", "extra_forward_passes"),
-    }
-    assert entry["credit/coefficient_mean"] == pytest.approx(1, abs=1e-5)
-
-
 # --- construction ---
 
 
@@ -277,17 +252,16 @@ def test_default_args(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"token_credit": "dleta"}, "token_credit='dleta': expected one of 'delta', "),
-        (credit("tests.corpus.tiny.model"), "expected a subclass of delta_trl.credit.TokenCredit"),
-        (credit("none", lambda_max=1.5), "'none' does not know 'lambda_max'"),
-        (credit(lamda_min=1), "did you mean 'lambda_min'"),
-        (credit(lambda_min=1.5), "lambda_min=1.5, lambda_max=1.2"),
-        (credit(lambda_max="high"), "lambda_max='high'"),
+        ({"token_credit": "dleta"}, "token_credit='dleta'.*'delta'"),
+        (credit("tests.corpus.tiny.model"), "TokenCredit"),
+        (credit("none", lambda_max=1.5), "'lambda_max'"),
+        (credit(lamda_min=1), "'lambda_min'"),
+        (credit(lambda_min=1.5), "lambda_min=1.5"),
         ({"token_credit_kwargs": "high"}, "token_credit_kwargs='high'"),
         ({"hidden_state_cache": "recompute"}, "hidden_state_cache='recompute'"),
         ({"log_token_credit": -1}, "log_token_credit=-1"),
-        ({"dynamic_sampling": True, "dynamic_sampling_max_rounds": 0}, "dynamic_sampling_max_rounds=0"),
-        ({"dynamic_sampling": True, "dynamic_sampling_max_rounds": 1.5}, "dynamic_sampling_max_rounds=1.5"),
+        ({"dynamic_sampling_max_rounds": 0}, "dynamic_sampling_max_rounds=0"),
+        ({"dynamic_sampling_max_rounds": 1.5}, "dynamic_sampling_max_rounds=1.5"),
     ],
     ids=str,
 )
@@ -303,18 +277,3 @@ def test_defaults_are_the_papers():
     assert (rule.refinement_steps, rule.lambda_min, rule.lambda_max) == (1, 0.8, 1.2)
     assert (rule.token_gradient, rule.normalize_coefficients) == ("output_row", True)
     assert (config.loss_type, config.epsilon, config.epsilon_high, config.beta) == ("dapo", 0.2, 0.28, 0.0)
-
-
-@pytest.mark.parametrize(("fsdp2", "output"), [(True, None), (False, torch.bfloat16)])
-def test_fsdp2_casts_no_outputs(monkeypatch, fsdp2, output):
-    """`tests/distributed` looks at the log-probabilities themselves."""
-    policy = MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16, torch.bfloat16)
-    plugin = SimpleNamespace(mixed_precision_policy=policy)
-    accelerator = SimpleNamespace(is_fsdp2=fsdp2, state=SimpleNamespace(fsdp_plugin=plugin, deepspeed_plugin=None))
-    monkeypatch.setattr(
-        GRPOTrainer, "create_accelerator_and_postprocess", lambda self: vars(self).update(accelerator=accelerator)
-    )
-    DeltaGRPOTrainer.create_accelerator_and_postprocess(
-        object.__new__(DeltaGRPOTrainer)
-    )  # FSDP needs a GPU or several processes
-    assert plugin.mixed_precision_policy == MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16, output)
