@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from transformers import Trainer
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOTrainer
 from trl.models.utils import prepare_fsdp
 
 from delta_trl import DeltaGRPOTrainer
@@ -19,14 +19,8 @@ from delta_trl.trainer.scoring import MULTIMODAL
 
 from .corpus import tiny
 from .test_layers import ROOT
+from .trainers import TRL
 from .trainers import make_trainer as make
-
-
-# Private attributes that ours read or replace
-ATTRIBUTES = """
-    _buffered_inputs _entropy_bonus_enabled _is_vlm _last_world_entropy _logs _metrics _pending_extra_logs _step
-    _tokenizer
-""".split()
 
 
 # --- signatures ---
@@ -35,7 +29,6 @@ ATTRIBUTES = """
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
-        ("_compute_loss", "self, model, batch"),
         ("_compute_loss", "self, model, inputs, scale=1"),  # which ours would drop
         ("train", "self, trial=None, resume_from_checkpoint=None"),
         ("_generate_and_score_completions", None),
@@ -67,57 +60,35 @@ def test_all_overrides_are_checked():
 @pytest.fixture
 def grpo(make_trainer):
     """A `GRPOTrainer` of a tiny model."""
-    return functools.partial(make_trainer, trainer_class=GRPOTrainer, config_class=GRPOConfig)
+    return functools.partial(make_trainer, **TRL)
 
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory):
     """
-    What is passed on in one rollout batch of a `GRPOTrainer` with a reference model, two rewards and two optimiser
-    steps, and in its loss: `trainer`, `batch`, and of each call `scored` (model, arguments, output), `states`
-    (shape), `rows`, `rewards`, `reward_arguments`.
+    What a `GRPOTrainer` scores in one rollout batch with a reference model and two optimiser steps, and in its loss:
+    `trainer`, `batch`, and of each call `scored` (model, arguments, output) and `states` (shape).
     """
     folder = tmp_path_factory.mktemp("seen")
     tiny.model().save_pretrained(folder / "model")  # from where TRL loads the reference model
-    found = SimpleNamespace(scored=[], states=[], rows=[], rewards=[], reward_arguments=[])
+    trainer = make(str(folder / "model"), **TRL, output_dir=str(folder / "run"), num_iterations=2, beta=0.1)
+    score, scored, states = trainer._get_per_token_logps_and_entropies, [], []
 
-    class Watched(GRPOTrainer):
-        def _get_per_token_logps_and_entropies(self, model, *args, **kwargs):
-            compute_entropy = {"compute_entropy": True} if model is self.model else {}
-            output = super()._get_per_token_logps_and_entropies(model, *args, **{**kwargs, **compute_entropy})
-            found.scored.append((model, args, kwargs, output))
-            return output
+    def scoring(model, *args, **kwargs):
+        compute_entropy = {"compute_entropy": True} if model is trainer.model else {}
+        output = score(model, *args, **{**kwargs, **compute_entropy})
+        scored.append((model, args, kwargs, output))
+        return output
 
-        def _generate_and_score_completions(self, inputs):
-            found.rows.append(inputs)
-            return super()._generate_and_score_completions(inputs)
-
-        def _calculate_rewards(self, *args):
-            found.rewards.append(super()._calculate_rewards(*args))
-            return found.rewards[-1]
-
-    def half(*args, **kwargs):
-        found.reward_arguments.append((args, set(kwargs)))
-        return [0.5] * len(kwargs["completions"])
-
-    found.trainer = make(
-        str(folder / "model"),
-        trainer_class=Watched,
-        config_class=GRPOConfig,
-        reward_funcs=[tiny.reward_letters, half],
-        output_dir=str(folder / "run"),
-        num_iterations=2,
-        beta=0.1,
+    trainer._get_per_token_logps_and_entropies = scoring
+    trainer.model.base_model.register_forward_hook(
+        lambda module, args, output: states.append(tuple(output.last_hidden_state.shape))
     )
-    found.trainer.model.base_model.register_forward_hook(
-        lambda module, args, output: found.states.append(tuple(output.last_hidden_state.shape))
-    )
-    found.trainer.model.train()
-    found.trainer.current_gradient_accumulation_steps = 1
-    inputs = next(iter(found.trainer.get_train_dataloader()))
-    found.batch = found.trainer._generate_and_score_completions(inputs)
-    found.trainer._compute_loss(found.trainer.model, found.batch)
-    return found
+    trainer.model.train()
+    trainer.current_gradient_accumulation_steps = 1
+    batch = trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
+    trainer._compute_loss(trainer.model, batch)
+    return SimpleNamespace(trainer=trainer, batch=batch, scored=scored, states=states)
 
 
 def test_the_policy_is_scored_before_the_reference(seen):
@@ -154,29 +125,7 @@ def test_the_backbone_s_hook_fires_in_the_scoring_pass(seen):
     assert seen.states[-2:] == [(8, width, 32)] * 2, "the fused LM head no longer calls `model.base_model`"
 
 
-def test_rows_and_their_rewards(seen):
-    """A call takes and returns the rows of a process; rewards are unweighted, of all rows, before the advantages."""
-    assert len(seen.rows[0]) == 8
-    assert seen.batch["advantages"].shape == (8,)
-    assert seen.rewards[0].shape == (8, 2)
-    assert (seen.rewards[0][:, 1] == 0.5).all()
-    columns = {"prompts", "completions", "completion_ids", "solution", "trainer_state", "log_extra", "log_metric"}
-    assert seen.reward_arguments == [((), columns)]
-
-
 # --- the rest ---
-
-
-def test_private_attributes(grpo):
-    trainer = grpo(use_adaptive_entropy=True)
-    assert all(hasattr(trainer, name) for name in ATTRIBUTES)
-
-
-def test_groups_without_contrast_have_an_advantage_of_rounding(grpo, rollout):
-    """`DeltaGRPOTrainer` takes that away, for it would count as a side."""
-    advantages = rollout(grpo(reward_funcs=lambda completions, **_: [1 / 3] * 4 + [0.0, 1.0] * 2))["advantages"]
-    assert advantages[:4].abs().max() < 2e-3
-    assert advantages[4:].abs().min() > 0.5
 
 
 def test_the_reference_is_sharded_after_the_accelerator_is_made():
@@ -229,39 +178,6 @@ def test_every_loss_weighs_tokens_by_their_advantages(grpo, rollout):
         whole = gradient(some + rising)
         torch.testing.assert_close(gradient(some) + gradient(rising), whole, rtol=1e-3, atol=1e-6)
         assert (gradient(rising) - gradient(rising.flip(1))).norm() > 0.05 * gradient(rising).norm()
-
-
-def test_extra_batch_entries_are_shuffled_and_split_along(grpo):
-    trainer = grpo(steps_per_generation=2)
-    generate = trainer._generate_and_score_completions
-
-    def with_extra(inputs):
-        batch = generate(inputs)
-        return {**batch, "token_coefficients": batch["completion_ids"].float()}
-
-    trainer._generate_and_score_completions = with_extra
-    trainer.model.train()
-    for _ in range(2):
-        piece = trainer._prepare_inputs(next(iter(trainer.get_train_dataloader())))
-        trainer._step += 1
-        assert len(piece["completion_ids"]) == 8
-        assert torch.equal(piece["token_coefficients"], piece["completion_ids"].float())
-
-
-def test_completions_may_come_again_from_a_rollout_func(grpo):
-    """`DynamicSampling` keeps what `_generate` returns and gives it back: the same metrics, and twice the tokens."""
-    trainer, prompts = grpo(), ["1+1="] * 8
-    generated = trainer._generate(prompts)
-    prompt_ids, completion_ids, env_mask, _, logprobs, fields, images, _ = generated
-    assert (env_mask, logprobs, fields, images) == (None, None, {}, None)
-    metrics = dict(trainer._metrics["train"])
-    trainer._metrics["train"].clear()
-    output = {"prompt_ids": prompt_ids, "completion_ids": completion_ids, "logprobs": None, "env_mask": None}
-    trainer.rollout_func = lambda prompts, trainer: output
-    assert trainer._generate(prompts)[:7] == generated[:7]
-    [tokens] = metrics["num_tokens"]
-    assert trainer._metrics["train"] == {**metrics, "num_tokens": [2 * tokens]}
-    assert trainer.state.num_input_tokens_seen == 2 * tokens
 
 
 def test_the_sampler_repeats_each_prompt_and_each_batch(grpo):

@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from datasets import Dataset
-from transformers import TrainerCallback
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOTrainer
 from trl.chat_template_utils import qwen3_chat_template
 
 from delta_trl import DeltaGRPOTrainer
@@ -22,7 +21,7 @@ from delta_trl.trainer.checkpoints import SafeCheckpoints
 from delta_trl.trainer.dynamic_sampling import DynamicSampling
 
 from ..corpus import tiny
-from ..trainers import TRL, logged, same_weights
+from ..trainers import TRL, logged, rollout_of, same_weights
 
 
 SIZE, G, ROUNDS = 2, 4, 2  # groups of a rollout batch, completions of a group, further rounds
@@ -53,7 +52,7 @@ class Plain(DynamicSampling, SafeCheckpoints, GRPOTrainer):
     dynamic_sampling, dynamic_sampling_max_rounds = True, ROUNDS
 
 
-PLAIN = ({"trainer_class": Plain, "config_class": GRPOConfig}, TRL)
+PLAIN = ({**TRL, "trainer_class": Plain}, TRL)
 CREDIT = ({"dynamic_sampling": True, "dynamic_sampling_max_rounds": ROUNDS}, {})
 
 
@@ -209,39 +208,15 @@ def test_trains_what_a_loop_chooses(make_trainer, tmp_path, trainers, options):
     assert len({rounds for rounds, *_ in expected}) > 1
 
 
-def test_ends_after_the_last_round(make_trainer, tmp_path):
-    """And trains on the groups there were."""
-    prompts = [prompt for prompt in texts(40) if kind(prompt) == 0]
-    options = {"shuffle_dataset": False, "max_steps": 3}
-    ours = run(make_trainer, tmp_path / "ours", prompts[:6], **options, **PLAIN[0])
-    assert logged(ours, "dynamic_sampling/prompts") == [6.0] * 3
-    assert logged(ours, "dynamic_sampling/no_contrast") == [1.0] * 3
-    same_training(ours, run(make_trainer, tmp_path / "theirs", prompts[:2], **options, **PLAIN[1]))
-
-
-def alternating(completions, **kwargs):
-    return [float(i % 2) for i in range(len(completions))]
-
-
-@pytest.mark.parametrize(
-    ("trainers", "options"), [(PLAIN, {}), (CREDIT, {**SPLIT, "num_iterations": 2})], ids=["plain", "credit"]
-)
-def test_changes_nothing_where_all_groups_have_contrast(make_trainer, tmp_path, trainers, options):
+def test_changes_nothing_where_all_groups_have_contrast(make_trainer, tmp_path):
     """Also not the evaluation, nor a second pass over the data, in another order."""
-    options = {**options, "max_steps": 5, "eval_strategy": "steps", "eval_steps": 4, "log_completions": True}
-    options |= {"per_device_eval_batch_size": 4, "num_completions_to_print": 0}
+    options = {**SPLIT, "num_iterations": 2, "max_steps": 16, "eval_strategy": "steps", "eval_steps": 4}
+    options |= {"log_completions": True, "num_completions_to_print": 0, "reward_funcs": tiny.reward_every_other}
     trained = []
-    for changes in trainers:
-        trainer = make_trainer(
-            reward_funcs=alternating,
-            train_dataset=tiny.dataset(7),
-            trainer_options={"eval_dataset": tiny.dataset(2)},
-            output_dir=str(tmp_path / str(len(trained))),
-            **options,
-            **changes,
-        )
-        trainer.train()
-        trained.append(trainer)
+    for changes in CREDIT:
+        data = {"train_dataset": tiny.dataset(7), "trainer_options": {"eval_dataset": tiny.dataset(2)}}
+        trained.append(make_trainer(**options, **changes, **data, output_dir=str(tmp_path / str(len(trained)))))
+        trained[-1].train()
     same_training(*trained)
     assert set(logged(trained[0], "dynamic_sampling/tokens_per_trained_token")) == {1.0}
 
@@ -269,75 +244,55 @@ def test_a_checkpoint_without_an_order_begins_the_data_anew(make_trainer, tmp_pa
     assert order.taken == 0
 
 
-def test_a_callback_may_ask_for_the_data(make_trainer):
-    class Asks(TrainerCallback):
-        def on_step_end(self, args, state, control, **kwargs):
-            len(trainer.get_train_dataloader())
-
-    trainer = make_trainer(dynamic_sampling=True, trainer_options={"callbacks": [Asks()]}, max_steps=3)
-    trainer.train()
-    undisturbed = make_trainer(dynamic_sampling=True, max_steps=3)
-    undisturbed.train()
-    assert trainer.prompt_order.taken == undisturbed.prompt_order.taken > 2
-    same_training(trainer, undisturbed)
+@rollout_of
+def cut_off_first(i: int) -> list[int]:
+    return [5, 6, 7] if i % G == 0 else [5, 1]
 
 
 def test_a_group_whose_contrast_is_masked_has_none(make_trainer, rollout):
     """A completion that is cut off stands out, and the loss leaves it out."""
-
-    def cut_off_first(prompts, trainer):
-        ids = [[5, 6, 7] if i % G == 0 else [5, 1] for i in range(len(prompts))]
-        return {"prompt_ids": trainer.processing_class(prompts)["input_ids"], "completion_ids": ids, "logprobs": None}
-
     trainer = make_trainer(
         **CREDIT[0],
         mask_truncated_completions=True,
-        num_generations=G,
         reward_funcs=lambda completion_ids, **_: [float(len(ids) == 3) for ids in completion_ids],
         trainer_options={"rollout_func": cut_off_first},
     )
-    rollout(trainer)
-    # the others have advantages of their own, below the mean
-    assert trainer._metrics["train"]["dynamic_sampling/no_contrast"] == [0.0]
+    rollout(trainer)  # the others have advantages of their own, below the mean
     trainer.eos_token_ids = []  # none ends in time: the loss counts none
     rollout(trainer)
     assert trainer._metrics["train"]["dynamic_sampling/no_contrast"] == [0.0, 1.0]
 
 
-def test_contrast_is_that_of_a_subclass_s_rewards(make_trainer):
-    class AddsToRewards(DeltaGRPOTrainer):
-        def _calculate_rewards(self, *args, **kwargs):
-            rewards = super()._calculate_rewards(*args, **kwargs)
-            return rewards + torch.arange(len(rewards))[:, None] % G
+class Own(DeltaGRPOTrainer):
+    """Adds to rewards, and looks at the rows that were trained."""
 
-    def equal(completions, **kwargs):
-        return [0.0] * len(completions)
+    def _calculate_rewards(self, *args, **kwargs):
+        rewards = super()._calculate_rewards(*args, **kwargs)
+        return rewards + torch.arange(len(rewards))[:, None] % G
 
-    trainer = make_trainer(trainer_class=AddsToRewards, dynamic_sampling=True, reward_funcs=equal)
+    def _generate_and_score_completions(self, inputs):
+        batch = super()._generate_and_score_completions(inputs)
+        pairs = zip(batch["prompt_ids"], batch["prompt_mask"].bool(), strict=True)
+        given = [self.processing_class(row["prompt"]).input_ids for row in inputs]
+        assert given == [ids[mask].tolist() for ids, mask in pairs]
+        return batch
+
+
+def minus_own(completions, prompts, **kwargs):
+    """Rewards to which the subclass's add up to 0 where prompts are of even length."""
+    return [-float(i % G) * (len(prompt) % 2 == 0) for i, prompt in enumerate(prompts)]
+
+
+@pytest.mark.parametrize("dynamic_sampling", [True, False])
+def test_a_subclass_s_rewards_and_its_inputs(make_trainer, dynamic_sampling):
+    options = {"dynamic_sampling": dynamic_sampling, "reward_funcs": minus_own, "max_steps": 3}
+    trainer = make_trainer(trainer_class=Own, train_dataset=Dataset.from_dict({"prompt": texts(24)}), **options)
     trainer.train()
-    assert max(logged(trainer, "dynamic_sampling/rounds")) == 0
-    assert logged(trainer, "reward") == [1.5] * 2
+    # the mean of a group that has contrast is 1.5; by chance, one of two has
+    assert logged(trainer, "reward") == [1.5 if dynamic_sampling else 0.75] * 3
     assert min(logged(trainer, "grad_norm")) > 0
-
-
-def test_a_subclass_s_inputs_are_the_rows_that_are_trained(make_trainer):
-    class Reads(DeltaGRPOTrainer):
-        def _generate_and_score_completions(self, inputs):
-            batch = super()._generate_and_score_completions(inputs)
-            pairs = zip(batch["prompt_ids"], batch["prompt_mask"].bool(), strict=True)
-            given = [self.processing_class(row["prompt"]).input_ids for row in inputs]
-            assert given == [ids[mask].tolist() for ids, mask in pairs]
-            return batch
-
-    def of_odd_prompts(completions, prompts, **kwargs):
-        return [float(i % 2) * (len(prompt) % 2) for i, prompt in enumerate(prompts)]
-
-    data = Dataset.from_dict({"prompt": texts(24)})
-    trainer = make_trainer(
-        trainer_class=Reads, dynamic_sampling=True, reward_funcs=of_odd_prompts, train_dataset=data, max_steps=3
-    )
-    trainer.train()
-    assert max(logged(trainer, "dynamic_sampling/rounds")) > 0
+    if dynamic_sampling:
+        assert max(logged(trainer, "dynamic_sampling/rounds")) > 0
 
 
 class Game:
@@ -345,14 +300,8 @@ class Game:
         """Begin."""
 
 
-def add(a: int) -> int:
-    """
-    Add one.
-
-    Args:
-        a: To what.
-    """
-    return a + 1
+def now() -> str:
+    """Tell the time."""
 
 
 WITH_TOOLS = tiny.tokenizer()
@@ -364,7 +313,7 @@ WITH_TOOLS.chat_template = qwen3_chat_template
     [
         ({"train_dataset": tiny.dataset().to_iterable_dataset()}, "a streamed train_dataset"),
         ({"train_dataset": tiny.dataset().add_column("image", [None] * 16)}, "images"),
-        ({"trainer_options": {"tools": [add], "processing_class": WITH_TOOLS}}, "tools"),
+        ({"trainer_options": {"tools": [now], "processing_class": WITH_TOOLS}}, "tools"),
         ({"trainer_options": {"environment_factory": Game, "processing_class": WITH_TOOLS}}, "environment_factory"),
     ],
     ids=["stream", "images", "tools", "environment"],
