@@ -89,6 +89,7 @@ def with_template(template: str):
 
 # Rewards see the completion alone: `<think>` is in the prompt
 OPENS = with_template("{{ messages[0].content }}{% if not direct %}<think>\n{% endif %}")
+NEEDS_AN_OPTION = with_template("{% if not style %}{{ raise_exception('style') }}{% endif %}{{ messages[0].content }}")
 ON_CHATS = {"train_dataset": CHATS, "reward_funcs": math_reward}
 
 
@@ -145,6 +146,7 @@ class RepeatsRows(DeltaGRPOTrainer):
         {"trainer_class": RepeatsRows, "train_dataset": tiny.dataset(1)},
         {"train_dataset": tiny.dataset().to_iterable_dataset()},
         {"train_dataset": EMPTY.with_transform(lambda rows: {"prompt": ["1+1="] * len(rows["prompt"])})},
+        {**ON_CHATS, "trainer_options": {"processing_class": NEEDS_AN_OPTION}, "chat_template_kwargs": {"style": 1}},
         {**ON_CHATS, "trainer_options": {"processing_class": OPENS}, "chat_template_kwargs": {"direct": 1}},
         {
             "train_dataset": CHATS,
@@ -152,7 +154,10 @@ class RepeatsRows(DeltaGRPOTrainer):
             "trainer_options": {"processing_class": OPENS},
         },
     ],
-    ids=["rewards", "empty prompts", "prompts", "rows", "stream", "transformed", "reasoning off", "reasoning told"],
+    ids=[
+        *("rewards", "empty prompts", "prompts", "rows", "stream", "transformed"),
+        *("template", "reasoning off", "reasoning told"),
+    ],
 )
 def test_trains_what_grpo_trainer_trains(make_trainer, caplog, options):
     trainer = make_trainer(tiny.model(vocab_size=len(OPENS)), **options, max_steps=1)

@@ -73,8 +73,6 @@ MODES = {
     "grpo": {"loss_type": "grpo"},
     # means over micro-batches: TRL's rows share them in another random order
     "bnpo": {"loss_type": "bnpo", **FUSED},
-    "entropy quantile": {"top_entropy_quantile": 0.5, **FUSED},
-    "entropy bonus": {"entropy_coef": 0.1, **FUSED},
     "truncated masked": {"mask_truncated_completions": True},
     "aligned": {"num_iterations": 1},
     "gradient checkpointing": {"gradient_checkpointing": True},
@@ -135,10 +133,21 @@ def test_lm_head_sees_completion_tokens_alone(make_trainer, monkeypatch):
     assert sum(trained) > 3 * tokens
 
 
-def test_all_rows_are_trained_once_in_a_random_order(make_trainer):
-    """And what a subclass adds to a rollout batch stays with them."""
+@pytest.mark.parametrize(
+    ("options", "together"),
+    [
+        ({}, True),
+        ({"loss_type": "bnpo"}, False),
+        ({"top_entropy_quantile": 0.5}, False),
+        ({"entropy_coef": 0.1}, False),
+    ],
+    ids=str,
+)
+def test_all_rows_are_trained_once_in_a_random_order(make_trainer, options, together):
+    """In an optimiser step, those of a prompt together, unless a loss depends on which rows are in a micro-batch."""
     trainer = make_trainer(
         **TRIMMED,
+        **options,
         per_device_train_batch_size=2,
         gradient_accumulation_steps=4,
         steps_per_generation=8,
@@ -146,13 +155,16 @@ def test_all_rows_are_trained_once_in_a_random_order(make_trainer):
         trainer_options={"rollout_func": ragged},
     )
     generate, compute, batches = trainer._generate_and_score_completions, trainer._compute_loss, []
+    # what a subclass adds stays with its rows
     trainer._generate_and_score_completions = lambda inputs: {**generate(inputs), "numbers": list(range(16))}
     trainer._compute_loss = lambda model, inputs: batches.append(inputs) or compute(model, inputs)
     trainer.train()
-    rows = torch.cat([batch["rollout_rows"] for batch in batches]).view(2, 16)
-    assert rows.flatten().tolist() == [number for batch in batches for number in batch["numbers"]]
-    assert torch.equal(rows.sort().values, torch.arange(16).expand(2, 16))
-    assert rows[0].tolist() != rows[1].tolist()
+    rows = torch.cat([batch["rollout_rows"] for batch in batches])
+    assert rows.tolist() == [number for batch in batches for number in batch["numbers"]]
+    assert torch.equal(rows.view(2, 16).sort().values, torch.arange(16).expand(2, 16))
+    assert rows[:16].tolist() != rows[16:].tolist()
+    steps = rows.view(4, 8)
+    assert torch.equal(steps.sort().values, steps) is together
 
 
 VOCAB = {"vocab_size": tiny.SIZES["vocab_size"], "pad_token_id": 0, "bos_token_id": None, "eos_token_id": 1}
@@ -172,7 +184,7 @@ CONFIGS = {
         max_position_embeddings=64,
         rope_parameters={"rope_type": "longrope", "long_factor": [8.0] * 4, "short_factor": [1.0] * 4, **ROPE, **LONG},
     ),
-    "sliding window": lambda: MistralConfig(**tiny.SIZES, head_dim=8, sliding_window=6),
+    "sliding window": lambda: MistralConfig(**tiny.SIZES, head_dim=8, sliding_window=12),
     "eager": lambda: Qwen3Config(**tiny.SIZES, head_dim=8, attn_implementation="eager"),
     "gpt2": lambda: GPT2Config(**VOCAB, n_embd=32, n_layer=2, n_head=4, **WITHOUT_DROPOUT),
     "gpt2 with dropout": lambda: GPT2Config(**VOCAB, n_embd=32, n_layer=2, n_head=4),
