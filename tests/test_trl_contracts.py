@@ -136,26 +136,6 @@ def test_the_reference_is_sharded_after_the_accelerator_is_made():
     assert "fsdp_plugin.mixed_precision_policy" in inspect.getsource(prepare_fsdp)
 
 
-def test_the_loss_scores_before_it_reads_the_advantages(grpo, rollout, monkeypatch):
-    """Credit of a micro-batch is made of its own log-probabilities, in time for its advantages (B, T)."""
-    trainer = grpo()
-    batch = rollout(trainer)
-    per_token = 2 * batch["advantages"][:, None].expand_as(batch["completion_ids"])
-    expected = trainer._compute_loss(trainer.model, {**batch, "advantages": 2 * batch["advantages"]})
-    assert torch.equal(trainer._compute_loss(trainer.model, {**batch, "advantages": per_token}), expected)
-    inputs, calls = dict(batch), []
-    score = trainer._get_per_token_logps_and_entropies
-
-    def scoring(*args, **kwargs):
-        calls.append(kwargs.get("compute_entropy"))
-        inputs["advantages"] = per_token
-        return score(*args, **kwargs)
-
-    monkeypatch.setattr(trainer, "_get_per_token_logps_and_entropies", scoring)
-    assert torch.equal(trainer._compute_loss(trainer.model, inputs), expected)
-    assert calls == [True], "one scoring call, with entropies"
-
-
 LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo")
 
 

@@ -41,7 +41,7 @@ MODES = {
     "zero2": DistributedType.DEEPSPEED,
     "zero3": DistributedType.DEEPSPEED,
 }
-SCENARIOS = ("full", "lora", "reference", "empty_rank", "one_side_per_rank", "all_masked")
+SCENARIOS = ("full", "lora", "reference", "empty_rank", "all_masked")
 # what needs whole parameters, and ZeRO-3 refuses
 WHOLE_PARAMETERS = {
     "lm_head": {"token_credit_kwargs": {"token_gradient": "lm_head"}},
@@ -84,14 +84,8 @@ def save_model(folder: Path) -> Path:
 def make(folder: Path, model: Path, scenario: str, processes: int, **changes) -> DeltaGRPOTrainer:
     torch.manual_seed(0)  # of the adapter
     lora = scenario in ("lora", "reference", "exact_lora")
-    one_side = scenario.endswith("one_side_per_rank")
-    prompts, responses = (1, PROMPTS * RESPONSES) if one_side else (PROMPTS, RESPONSES)
 
-    def reward(completion_ids, trainer_state, **kwargs):
-        if one_side:  # the first half of the only group wins: all of rank 0's rows, none of rank 1's
-            rows = processes * len(completion_ids)
-            first = int(os.environ.get("RANK", 0)) * len(completion_ids)
-            return [float(first + i < rows // 2) for i in range(len(completion_ids))]
+    def reward(completion_ids, **kwargs):
         return [float(sum(ids) % 2) for ids in completion_ids]
 
     options = {
@@ -102,7 +96,7 @@ def make(folder: Path, model: Path, scenario: str, processes: int, **changes) ->
         # a step trains on the whole rollout batch: TRL shuffles it on each process, so its parts would differ
         "per_device_train_batch_size": PROMPTS * RESPONSES // processes,
         "num_iterations": 1 if scenario in ALIGNED else 2,
-        "num_generations": responses,
+        "num_generations": RESPONSES,
         "max_completion_length": LONGEST,
         "mask_truncated_completions": scenario in ("empty_rank", "all_masked"),
         "beta": 0.1 if scenario == "reference" else 0.0,
@@ -122,7 +116,7 @@ def make(folder: Path, model: Path, scenario: str, processes: int, **changes) ->
         str(model),
         reward,
         DeltaGRPOConfig(**{**options, **changes}),
-        Dataset.from_dict({"prompt": [f"{i}+{i}=" for i in range(2 * prompts)]}),
+        Dataset.from_dict({"prompt": [f"{i}+{i}=" for i in range(2 * PROMPTS)]}),
         processing_class=tiny.tokenizer(),
         rollout_func=rollout(scenario),
         peft_config=LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False) if lora else None,

@@ -30,11 +30,9 @@ def test_the_most_uncertain_tokens(make_trainer, rollout):
     trainer = make_trainer(trainer_options={"token_credit": example("Entropy", fraction=0.3)})
     batch = rollout(trainer)
     with torch.no_grad():
-        _, log_probs, valid = *plain_forward(trainer.model, batch), valid_tokens(batch)
-        ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
-        mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
-        logits = trainer.model(input_ids=ids, attention_mask=mask).logits[:, -log_probs.size(1) - 1 : -1]
-    entropies = torch.distributions.Categorical(logits=logits).entropy()
+        hidden, _ = plain_forward(trainer.model, batch)
+        entropies = torch.distributions.Categorical(logits=trainer.model.lm_head(hidden)).entropy()
+    valid = valid_tokens(batch)
     for row, inside in enumerate(valid):
         weights, uncertain = batch["token_coefficients"][row][inside], entropies[row][inside]
         assert weights.sum() == math.ceil(0.3 * int(inside.sum()))
@@ -180,13 +178,14 @@ class Returns(TokenCredit):
         return self.returns(tokens)
 
 
-def test_metrics_are_numbers_in_whatever_form(make_trainer, tmp_path):
-    values = [torch.tensor(1.5), torch.tensor([1.5]), np.float32(1.5), np.array(1.5)]
-    rule = Returns(lambda t: Credit(torch.ones(len(t)), {f"mine_{i}": value for i, value in enumerate(values)}))
-    trainer = make_trainer(save_strategy="steps", save_steps=1, trainer_options={"token_credit": rule})
-    trainer.train()
-    state = json.loads((tmp_path / "run" / "checkpoint-2" / "trainer_state.json").read_text())
-    assert [entry[f"credit/mine_{i}"] for entry in state["log_history"] for i in range(4)] == [1.5] * 8
+TOKENS = Tokens(torch.zeros(2, 2).long(), torch.ones(2, 2), torch.tensor([1.0, -1.0]))
+
+
+def test_metrics_are_numbers_in_whatever_form():
+    """Checkpoints hold them as JSON."""
+    for value in (torch.tensor(1.5), torch.tensor([1.5]), np.float32(1.5), np.array(1.5)):
+        found = checked_credit(Returns(lambda _, value=value: metric(value)), "of_rollout", TOKENS)
+        assert json.dumps(found.metrics) == '{"mine": 1.5}'
 
 
 def metric(value) -> Credit:
@@ -208,9 +207,8 @@ def metric(value) -> Credit:
     ids=str,
 )
 def test_what_cannot_be_trained_with_is_named(returned, message):
-    tokens = Tokens(torch.zeros(2, 2).long(), torch.ones(2, 2), torch.tensor([1.0, -1.0]))
     with pytest.raises(TokenCreditError, match=f"Returns.of_rollout.*{message}"):
-        checked_credit(Returns(lambda _: returned), "of_rollout", tokens)
+        checked_credit(Returns(lambda _: returned), "of_rollout", TOKENS)
 
 
 def test_what_is_returned_is_checked_in_training(make_trainer):

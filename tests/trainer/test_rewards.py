@@ -18,29 +18,29 @@ def make_plain(make_trainer):
     return lambda **options: make_trainer(token_credit="none", **options)
 
 
+CALLS: list[list[str]] = []
+
+
 def fails(completions, **kwargs):
+    CALLS.append(completions)
     raise KeyError("busy")
 
 
 async def fails_later(completions, **kwargs):
-    raise KeyError("busy")
+    fails(completions)
 
 
 def ends_the_process(completions, **kwargs):
+    CALLS.append(completions)
     sys.exit("busy")
 
 
 @pytest.mark.parametrize("func", [fails, fails_later, ends_the_process])
 def test_a_failing_reward_is_named_and_not_called_again(make_plain, func):
-    calls = []
-
-    def before(completions, **kwargs):
-        calls.append(completions)
-        return [0.0] * len(completions)
-
+    CALLS.clear()
     with pytest.raises(RuntimeError if func is ends_the_process else KeyError, match="busy") as error:
-        make_plain(reward_funcs=[before, func]).train()
-    [completions] = calls
+        make_plain(reward_funcs=[tiny.reward_letters, func]).train()
+    [completions] = CALLS
     [note] = error.value.__notes__
     assert f"'{func.__name__}'" in note
     assert "8 completions" in note
@@ -69,12 +69,11 @@ def test_what_is_no_reward_is_refused(returned, error):
     [tuple, np.array, torch.tensor, lambda x: [True, *map(np.float32, x[1:6]), None, math.nan]],
     ids=["tuple", "array", "tensor", "mixture"],
 )
-def test_what_is_a_reward_is_taken(make_plain, rollout, kind):
+def test_what_is_a_reward_is_taken(kind):
     """As in TRL, both `None` and NaN are of completions that a function cannot score."""
-    trainer = make_plain(reward_funcs=lambda completions, **_: kind([1.0] + [0.0] * 5 + [math.nan] * 2))
-    rollout(trainer)
-    taken = trainer.last_rewards[:, 0].tolist()
-    assert taken == pytest.approx([1.0] + [0.0] * 5 + [math.nan] * 2, nan_ok=True)
+    given = kind([1.0] + [0.0] * 5 + [math.nan] * 2)
+    taken = explain_failures(lambda **_: given, "mine")(completions=["a"] * 8)
+    assert taken == [1.0] + [0.0] * 5 + [None] * 2
 
 
 def test_the_functions_stay_those_that_were_given(make_plain):
@@ -93,27 +92,30 @@ def test_the_functions_stay_those_that_were_given(make_plain):
     assert trainer.reward_funcs[0] is tiny.reward_letters
 
 
-def test_sums_and_variance_of_rewards(make_plain, rollout):
+def rewarded(make_plain, rollout, first: list, second: list, weights: list[float] | None = None):
+    """A trainer after a rollout batch with these rewards of two functions; their sums; which groups have contrast."""
+    funcs = [lambda completions, **_: list(first), lambda completions, **_: list(second)]
+    trainer = make_plain(reward_funcs=funcs, reward_weights=weights)
+    rollout(trainer)
+    contrast = has_contrast(trainer, trainer.last_rewards).tolist()
+    return total_rewards(trainer, trainer.last_rewards).tolist(), contrast
+
+
+def test_sums_and_contrast_of_rewards(make_plain, rollout):
     """Weighted as TRL sums them; NaN where no function could score."""
     first, second = [1.0, 1.0, 1.0, 1.0, 0.0, 1.0, None, None], [0.3] * 7 + [None]
-    funcs = [lambda completions, **_: list(first), lambda completions, **_: list(second)]
-    trainer = make_plain(reward_funcs=funcs, reward_weights=[1.0, 0.1])
-    rollout(trainer)
-    total = total_rewards(trainer, trainer.last_rewards).tolist()
-    assert total == pytest.approx([1.03] * 4 + [0.03, 1.03, 0.03, math.nan], nan_ok=True)
-    assert has_contrast(trainer, trainer.last_rewards).tolist() == [False, True]
+    sums, contrast = rewarded(make_plain, rollout, first, second, [1.0, 0.1])
+    assert sums == pytest.approx([1.03] * 4 + [0.03, 1.03, 0.03, math.nan], nan_ok=True)
+    assert contrast == [False, True]
 
 
 def test_sums_that_differ_by_rounding_are_no_contrast(make_plain, rollout):
+    """Sizes are those of the summands."""
     first, second = [0.1, 0.2] * 2 + [1000.0, 1000.1, 1000.0, 1000.0], [0.6, 0.5] * 2 + [0.0] * 4
-    funcs = [lambda completions, **_: list(first), lambda completions, **_: list(second)]
-    trainer = make_plain(reward_funcs=funcs)
-    rollout(trainer)
-    totals = total_rewards(trainer, trainer.last_rewards)
-    assert totals[0] != totals[1]
-    assert has_contrast(trainer, trainer.last_rewards).tolist() == [False, True]
-    trainer.reward_weights = torch.tensor([1.0, -1.0])  # sizes are those of the summands
-    assert has_contrast(trainer, trainer.last_rewards).tolist() == [True, True]
+    sums, contrast = rewarded(make_plain, rollout, first, second)
+    assert sums[0] != sums[1]
+    assert contrast == [False, True]
+    assert rewarded(make_plain, rollout, first, second, [1.0, -1.0])[1] == [True, True]
 
 
 def test_rewards_of_environments_may_be_asked_without_completions():

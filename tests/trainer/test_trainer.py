@@ -104,30 +104,10 @@ def test_advantages_are_trls_but_for_rounding(make_trainer, rollout, aggregation
 # --- where the hidden states come from ---
 
 
-def spy_on_tokens(monkeypatch) -> list:
-    """What every rollout batch is credited by."""
-    seen, of_rollout = [], DelTA.of_rollout
-    monkeypatch.setattr(DelTA, "of_rollout", lambda self, tokens: seen.append(tokens) or of_rollout(self, tokens))
-    return seen
-
-
-QWEN3 = Qwen3Config(**tiny.SIZES, head_dim=8)
-GEMMA2 = Gemma2Config(**tiny.SIZES, head_dim=8, final_logit_softcapping=30.0, query_pre_attn_scalar=8)
-
-
-@pytest.mark.parametrize(("config", "mode"), [(QWEN3, {}), (QWEN3, MISALIGNED), (GEMMA2, MISALIGNED)])
-def test_recorded_states_are_a_plain_forwards(make_trainer, rollout, monkeypatch, config, mode):
-    trainer = make_trainer(tiny.model(config), **mode, per_device_train_batch_size=4, steps_per_generation=2)
-    seen = spy_on_tokens(monkeypatch)
+def test_a_model_that_caps_its_logits(make_trainer, rollout):
+    config = Gemma2Config(**tiny.SIZES, head_dim=8, final_logit_softcapping=30.0, query_pre_attn_scalar=8)
+    trainer = make_trainer(tiny.model(config), **MISALIGNED)
     batch = rollout(trainer)
-    assert len(batch["prompt_ids"]) == 8  # two micro-batches
-    assert batch["prompt_mask"].sum(dim=1).unique().numel() > 1  # left padding
-
-    with torch.no_grad():
-        hidden, log_probs = plain_forward(trainer.model, batch)
-    valid = batch["completion_mask"].bool()
-    torch.testing.assert_close(torch.cat(seen[0].hidden.blocks), hidden[valid], atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(seen[0].log_probs, log_probs[valid], atol=1e-5, rtol=1e-4)
     expected = expected_coefficients(trainer.model, batch)
     torch.testing.assert_close(batch["token_coefficients"], expected, atol=1e-4, rtol=0)
 
@@ -163,7 +143,8 @@ def test_extra_forward_passes(make_trainer, rollout, monkeypatch, tmp_path, opti
 
 def test_autocast_keeps_states_as_the_head_sees_them(make_trainer, rollout, monkeypatch):
     """float32 weights under bfloat16 autocast: states are kept in bfloat16, half the memory."""
-    seen = spy_on_tokens(monkeypatch)
+    seen, of_rollout = [], DelTA.of_rollout
+    monkeypatch.setattr(DelTA, "of_rollout", lambda self, tokens: seen.append(tokens) or of_rollout(self, tokens))
     batch = rollout(make_trainer(**MISALIGNED, bf16=True))
     [kept] = seen[0].hidden.blocks
     assert kept.dtype == torch.bfloat16
@@ -236,7 +217,7 @@ class Monolith(tiny.model().__class__):
 
 def test_a_model_without_backbone_is_refused_at_construction(make_trainer):
     with pytest.raises(ValueError, match=r"Monolith.*base_model_prefix"):
-        make_trainer(Monolith(QWEN3))
+        make_trainer(Monolith(Qwen3Config(**tiny.SIZES, head_dim=8)))
 
 
 def test_default_args(tmp_path, monkeypatch):
