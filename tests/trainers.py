@@ -108,6 +108,16 @@ def ragged(i: int) -> list[int]:
     return ids if i % 5 == 4 else [*ids, 1]
 
 
+RAGGED = {  # several micro-batches, each used twice
+    "per_device_train_batch_size": 2,
+    "gradient_accumulation_steps": 4,
+    "steps_per_generation": 4,
+    "num_iterations": 2,
+    "max_completion_length": 24,
+    "trainer_options": {"rollout_func": ragged},
+}
+
+
 def sharp(config=None):
     """A random model whose predictions depend on what it attends to."""
     torch.manual_seed(3)

@@ -20,17 +20,17 @@ import torch.distributed as dist
 from accelerate import PartialState
 from accelerate.utils import DistributedType
 from datasets import Dataset
-from peft import LoraConfig
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_common import TrainingState
 from torch.distributed.tensor import DTensor
 from transformers import Trainer, TrainerState
 
-from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
+from delta_trl import DeltaGRPOTrainer
 from delta_trl.cli import main as command_line
 from delta_trl.credit.gradients import full
 from delta_trl.report.token_log.records import FOLDER
 from tests.corpus import tiny
+from tests.trainers import LORA, make_trainer
 
 
 PROMPTS, RESPONSES, LONGEST = 4, 4, 12
@@ -82,17 +82,11 @@ def save_model(folder: Path) -> Path:
 
 
 def make(folder: Path, model: Path, scenario: str, processes: int, **changes) -> DeltaGRPOTrainer:
-    torch.manual_seed(0)  # of the adapter
-    lora = scenario in ("lora", "reference", "exact_lora")
-
     def reward(completion_ids, **kwargs):
         return [float(sum(ids) % 2) for ids in completion_ids]
 
     options = {
         "output_dir": str(folder / scenario),
-        "use_cpu": True,
-        "bf16": False,
-        "gradient_checkpointing": False,
         # a step trains on the whole rollout batch: TRL shuffles it on each process, so its parts would differ
         "per_device_train_batch_size": PROMPTS * RESPONSES // processes,
         "num_iterations": 1 if scenario in ALIGNED else 2,
@@ -103,24 +97,19 @@ def make(folder: Path, model: Path, scenario: str, processes: int, **changes) ->
         "max_steps": 2 if scenario in ALIGNED else 4,  # two rollout batches
         "optim": "sgd",  # Adam turns rounding in near-zero gradients into steps of full size
         "learning_rate": 0.5,
-        "logging_steps": 1,
-        "save_strategy": "no",
-        "report_to": "none",
-        "disable_tqdm": True,
         "shuffle_dataset": False,
         "num_completions_to_print": 0,
         "log_token_credit": 1,
         "log_token_credit_completions": 1000,
     }
-    return DeltaGRPOTrainer(
-        str(model),
-        reward,
-        DeltaGRPOConfig(**{**options, **changes}),
-        Dataset.from_dict({"prompt": [f"{i}+{i}=" for i in range(2 * PROMPTS)]}),
-        processing_class=tiny.tokenizer(),
-        rollout_func=rollout(scenario),
-        peft_config=LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False) if lora else None,
-    )
+    data = Dataset.from_dict({"prompt": [f"{i}+{i}=" for i in range(2 * PROMPTS)]})
+    adapter = LORA if scenario in ("lora", "reference", "exact_lora") else {}
+    own = {
+        "reward_funcs": reward,
+        "train_dataset": data,
+        "trainer_options": {"rollout_func": rollout(scenario), **adapter},
+    }
+    return make_trainer(str(model), **own, **{**options, **changes})
 
 
 def check_mode(trainer: DeltaGRPOTrainer, mode: str, processes: int):

@@ -143,19 +143,18 @@ def brute_force(prompts, batches: int, contrast: set[int], shuffled: bool):
     return trained, metrics
 
 
-def run(make_trainer, folder: Path, prompts: list[str], **options):
-    trainer_options = {"rollout_func": rollout_func, **options.pop("trainer_options", {})}
+def run(make_trainer, folder: Path, prompts: list[str], resume: str | None = None, **options):
     trainer = make_trainer(
         reward_funcs=[first, second],
         train_dataset=Dataset.from_dict({"prompt": prompts}),
-        trainer_options=trainer_options,
+        trainer_options={"rollout_func": rollout_func},
         output_dir=str(folder),
         max_completion_length=10,
         log_completions=True,
         num_completions_to_print=0,
         **options,
     )
-    trainer.train()
+    trainer.train(resume and str(folder / resume))
     return trainer
 
 

@@ -1,5 +1,6 @@
 """Failing rewards, and rewards without contrast."""
 
+import asyncio
 import math
 import sys
 
@@ -60,8 +61,13 @@ def test_a_failing_reward_is_named_and_not_called_again(make_plain, func):
     ids=repr,
 )
 def test_what_is_no_reward_is_refused(returned, error):
+    async def later(**kwargs):
+        return returned
+
     with pytest.raises(error, match="'mine' returned"):
         explain_failures(lambda **_: returned, "mine")(completions=["a"] * 8)
+    with pytest.raises(error, match="'mine' returned"):
+        asyncio.run(explain_failures(later, "mine")(completions=["a"] * 8))
 
 
 @pytest.mark.parametrize(

@@ -10,18 +10,7 @@ from delta_trl import DeltaGRPOTrainer
 from delta_trl.trainer.trimmed_padding import ROWS
 
 from ..corpus import tiny
-from ..trainers import TRL, credit, expected_coefficients, logged, plain_forward, ragged, sharp
-
-
-OPTIONS = {
-    "per_device_train_batch_size": 2,
-    "gradient_accumulation_steps": 4,
-    "steps_per_generation": 4,
-    "num_iterations": 2,
-    "max_completion_length": 24,
-    "max_steps": 2,
-    "trainer_options": {"rollout_func": ragged},
-}
+from ..trainers import RAGGED, TRL, credit, expected_coefficients, logged, plain_forward, sharp
 
 
 class ScoresItself(DeltaGRPOTrainer):
@@ -47,13 +36,13 @@ class ScoresInParts(DeltaGRPOTrainer):
 
 
 def test_a_scoring_method_of_its_own(make_trainer, rollout):
-    trainer = make_trainer(sharp(), ScoresItself, **OPTIONS)
+    trainer = make_trainer(sharp(), ScoresItself, **RAGGED)
     batch = rollout(trainer)
     expected = expected_coefficients(trainer.model, batch)
     assert expected[batch["completion_mask"].bool()].std() > 0.05
     torch.testing.assert_close(batch["token_coefficients"], expected, atol=1e-4, rtol=0)
     with pytest.raises(RuntimeError, match="scores them in parts"):
-        rollout(make_trainer(sharp(), ScoresInParts, **OPTIONS))
+        rollout(make_trainer(sharp(), ScoresInParts, **RAGGED))
 
 
 class LeavesRowsOut:
@@ -89,7 +78,7 @@ class ScoresMore:
 def test_trains_as_on_trls_trainer(make_trainer, mixin):
     values = []
     for base, kind in ((DeltaGRPOTrainer, {"token_credit": "none", "epsilon_high": 0.2}), (GRPOTrainer, TRL)):
-        trainer = make_trainer(sharp(), **OPTIONS, **{**kind, "trainer_class": type("Mixed", (mixin, base), {})})
+        trainer = make_trainer(sharp(), **RAGGED, **{**kind, "trainer_class": type("Mixed", (mixin, base), {})})
         trainer.train()
         values.append([*logged(trainer, "loss"), *logged(trainer, "grad_norm")])
     assert values[0] == pytest.approx(values[1], abs=1e-5)

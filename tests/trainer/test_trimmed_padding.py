@@ -24,7 +24,7 @@ from trl.kernels import ChunkedLogProbFunction
 from delta_trl.trainer.trimmed_padding import TrimmedPadding
 
 from ..corpus import tiny
-from ..trainers import LORA, TRL, credit, logged, ragged, rollout_with_environment, sharp
+from ..trainers import LORA, RAGGED, TRL, credit, logged, ragged, rollout_with_environment, sharp
 
 
 class Plain(TrimmedPadding, GRPOTrainer):
@@ -42,20 +42,8 @@ def run(make_trainer, **options):
     model.base_model.register_forward_hook(
         lambda module, args, kwargs, output: widths.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
     )
-    defaults = {
-        "per_device_train_batch_size": 2,
-        "gradient_accumulation_steps": 4,
-        "steps_per_generation": 4,
-        "num_iterations": 2,
-        "max_completion_length": 24,
-        "max_steps": 2,
-        "optim": "sgd",
-        "learning_rate": 0.5,
-        "logging_steps": 1,
-        "trainer_options": {"rollout_func": ragged},
-    }
-    trainer_options = {**defaults["trainer_options"], **options.pop("trainer_options", {})}
-    trainer = make_trainer(model, **{**defaults, **options, "trainer_options": trainer_options})
+    options["trainer_options"] = {**RAGGED["trainer_options"], **options.get("trainer_options", {})}
+    trainer = make_trainer(model, **{**RAGGED, "optim": "sgd", "learning_rate": 0.5, **options})
     if isinstance(trainer, TrimmedPadding):
         trainer._widest = trainer._probe()  # in training, the first rollout asks
         widths.clear()
