@@ -10,7 +10,7 @@ from delta_trl.credit import FIPO, RULES
 
 from ..corpus import tiny
 from ..credit import oracle
-from ..trainers import LORA, MISALIGNED, credit, logged, plain_forward, response_advantages
+from ..trainers import LORA, MISALIGNED, credit, logged, plain_forward, ragged, response_advantages
 
 
 SPLIT = {"per_device_train_batch_size": 4, "steps_per_generation": 2}
@@ -35,7 +35,12 @@ def gradients(trainer, batch, parameters, temperature=1.0) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    "options", [SPLIT, {"gradient_checkpointing": True, "trainer_options": LORA}], ids=["full fine-tune", "lora"]
+    "options",
+    [
+        {**SPLIT, "max_completion_length": 24, "trainer_options": {"rollout_func": ragged}},
+        {"gradient_checkpointing": True, "trainer_options": LORA},
+    ],
+    ids=["full fine-tune", "lora"],
 )
 def test_full_gradients_are_exact(make_trainer, rollout, options):
     trainer = make_trainer(**credit(token_gradient="full"), **options)

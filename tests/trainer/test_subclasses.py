@@ -86,8 +86,7 @@ def test_trains_as_on_trls_trainer(make_trainer, mixin):
 
 def test_a_model_of_another_kind_is_left_as_it_is(make_trainer):
     """A teacher that takes no positions, scored with TRL's method."""
-    small = {"vocab_size": tiny.SIZES["vocab_size"], "hidden_size": 32, "word_embed_proj_dim": 32, "ffn_dim": 64}
-    teacher = sharp(OPTConfig(**small, num_hidden_layers=2, num_attention_heads=4, pad_token_id=0)).eval()
+    teacher = sharp(OPTConfig(**tiny.SIZES, word_embed_proj_dim=32, ffn_dim=64)).eval()
     add_fused_lm_head(teacher, outputs=("log_probs", "entropy"))
     ids = torch.randint(2, 38, (4, 28), generator=torch.Generator().manual_seed(0))
     mask = torch.ones_like(ids)

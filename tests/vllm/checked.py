@@ -7,11 +7,11 @@ from accelerate.utils import gather_object
 from datasets import load_dataset
 from peft import LoraConfig
 
-from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
+from delta_trl import DeltaGRPOTrainer
 from delta_trl.rewards import math_reward
 
 from ..credit import oracle
-from ..trainers import plain_forward, response_advantages, valid_tokens
+from ..trainers import make_trainer, plain_forward, response_advantages, valid_tokens
 
 
 MODEL = "recipes/quickstart/model"  # in float32
@@ -63,26 +63,21 @@ def make(folder: Path, lora: bool = False, processes: int = 1, steps_per_generat
     options = {
         "output_dir": str(folder),
         "use_vllm": True,
-        "use_cpu": True,
-        "bf16": False,
-        "gradient_checkpointing": False,
         "per_device_train_batch_size": 64 // processes // steps_per_generation,
         "steps_per_generation": steps_per_generation,
         "num_generations": 8,
         "max_completion_length": 56,
         "max_steps": ROLLOUTS * steps_per_generation,
         "learning_rate": 3e-3 if lora else 1e-4,
-        "logging_steps": 1,
-        "save_strategy": "no",
-        "report_to": "none",
-        "disable_tqdm": True,
     }
-    return CheckedTrainer(
+    adapter = LoraConfig(r=4, target_modules=["q_proj", "v_proj"]) if lora else None
+    return make_trainer(
         MODEL,
-        math_reward,
-        DeltaGRPOConfig(**{**options, **changes}),
-        load_dataset("json", data_files="recipes/quickstart/train.jsonl", split="train"),
-        peft_config=LoraConfig(r=4, target_modules=["q_proj", "v_proj"]) if lora else None,
+        CheckedTrainer,
+        reward_funcs=math_reward,
+        train_dataset=load_dataset("json", data_files="recipes/quickstart/train.jsonl", split="train"),
+        trainer_options={"processing_class": None, "peft_config": adapter},  # the model's own tokenizer
+        **{**options, **changes},
     )
 
 
