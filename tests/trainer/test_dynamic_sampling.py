@@ -84,18 +84,18 @@ def kind(prompt: str) -> int:
     return len(prompt) % len(REWARDS)
 
 
-def rewards(function: int, prompts, completion_ids, doubled, log_extra):
+def rewards(function: int, prompts, completion_ids, doubled, log_extra, **kwargs):
     assert doubled == [2 * prompt for prompt in prompts]
     log_extra(f"sum_{function}", [sum(ids) for ids in completion_ids])
     return [REWARDS[kind(prompt)][function][ids[0] - 2] for prompt, ids in zip(prompts, completion_ids, strict=True)]
 
 
-def first(prompts, completions, completion_ids, doubled, log_extra, **kwargs):
-    return rewards(0, prompts, completion_ids, doubled, log_extra)
+def first(**kwargs):
+    return rewards(0, **kwargs)
 
 
-async def second(prompts, completions, completion_ids, doubled, log_extra, **kwargs):
-    return rewards(1, prompts, completion_ids, doubled, log_extra)
+async def second(**kwargs):
+    return rewards(1, **kwargs)
 
 
 def texts(n: int) -> list[str]:

@@ -57,17 +57,12 @@ def test_lm_head_gradients_are_exact(make_trainer, rollout):
     equals_oracle(batch, gradients(trainer, batch, [trainer.model.lm_head.weight], temperature=0.6))
 
 
-SELECTED = credit("selected", which="random", rule_kwargs={"token_gradient": "lm_head"})
-
-
 @pytest.mark.parametrize(
     ("options", "passes"),
     [
         ({**credit(token_gradient="full"), "steps_per_generation": 2}, 4),
         (credit("side_weights"), 0),
         (credit("side_mean"), 1),
-        (SELECTED, 1),
-        ({**SELECTED, "steps_per_generation": 2}, 0),
     ],
     ids=str,
 )

@@ -58,23 +58,7 @@ class RebuildsTheBatch:
         return {name: value for name, value in batch.items() if name != ROWS}
 
 
-class ScoresMore:
-    """Other numbers of rows than the rollout batch has, before and after it was scored."""
-
-    def score(self, rows):
-        ids = torch.arange(rows * 12).view(rows, 12) % 30 + 2
-        with torch.no_grad():
-            scored = self._get_per_token_logps_and_entropies(self.model, ids, torch.ones_like(ids), 6, batch_size=2)
-        assert scored[0].shape == (rows, 6)
-
-    def _generate_and_score_completions(self, inputs):
-        self.score(5)
-        batch = super()._generate_and_score_completions(inputs)
-        self.score(2 * len(inputs))
-        return batch
-
-
-@pytest.mark.parametrize("mixin", [LeavesRowsOut, RebuildsTheBatch, ScoresMore])
+@pytest.mark.parametrize("mixin", [LeavesRowsOut, RebuildsTheBatch])
 def test_trains_as_on_trls_trainer(make_trainer, mixin):
     values = []
     for base, kind in ((DeltaGRPOTrainer, {"token_credit": "none", "epsilon_high": 0.2}), (GRPOTrainer, TRL)):
