@@ -10,7 +10,7 @@ from delta_trl import DeltaGRPOTrainer
 from delta_trl.trainer.trimmed_padding import ROWS
 
 from ..corpus import tiny
-from ..trainers import RAGGED, TRL, credit, expected_coefficients, logged, plain_forward, sharp
+from ..trainers import RAGGED, TRL, expected_coefficients, logged, plain_forward, sharp
 
 
 class ScoresItself(DeltaGRPOTrainer):
@@ -95,23 +95,3 @@ def test_a_model_that_cannot_be_probed_is_not_trimmed(make_trainer, caplog):
     model.base_model.register_forward_pre_hook(look, with_kwargs=True)
     make_trainer(model).train()
     assert "an image is missing" in caplog.text
-
-
-class OfTokens(GRPOTrainer):
-    def _generate_and_score_completions(self, inputs):
-        batch = super()._generate_and_score_completions(inputs)
-        rising = 1 + torch.arange(batch["completion_ids"].size(1))
-        return {**batch, "advantages": batch["advantages"][:, None] * rising}
-
-
-class CreditsOfTokens(DeltaGRPOTrainer, OfTokens):
-    pass
-
-
-def test_advantages_of_tokens_are_weighted(make_trainer, rollout):
-    ours, plain = (
-        rollout(make_trainer(trainer_class=kind, **credit("side_weights")))
-        for kind in (CreditsOfTokens, DeltaGRPOTrainer)
-    )
-    expected = plain["advantages"] * (1 + torch.arange(plain["advantages"].size(1)))
-    torch.testing.assert_close(ours["advantages"], expected)
