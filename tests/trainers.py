@@ -16,7 +16,6 @@ from .credit import oracle
 MISALIGNED = {"num_iterations": 2}  # two optimiser steps per rollout batch: TRL scores old log-probs itself
 ALIGNED = {}
 TRL = {"trainer_class": GRPOTrainer, "config_class": GRPOConfig}
-TRL_CLIPPED = {**TRL, "epsilon_high": 0.28}  # as DeltaGRPOConfig has it
 LORA = {"peft_config": LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False)}
 
 
