@@ -265,8 +265,11 @@ def test_a_group_whose_contrast_is_masked_has_none(make_trainer, rollout):
 class Own(DeltaGRPOTrainer):
     """Adds to rewards, and looks at the rows that were trained."""
 
+    rewarded = 0
+
     def _calculate_rewards(self, *args, **kwargs):
         rewards = super()._calculate_rewards(*args, **kwargs)
+        self.rewarded += len(rewards)
         return rewards + torch.arange(len(rewards))[:, None] % G
 
     def _generate_and_score_completions(self, inputs):
@@ -292,6 +295,7 @@ def test_a_subclass_s_rewards_and_its_inputs(make_trainer, dynamic_sampling):
     assert min(logged(trainer, "grad_norm")) > 0
     if dynamic_sampling:
         assert max(logged(trainer, "dynamic_sampling/rounds")) > 0
+        assert trainer.rewarded == G * sum(logged(trainer, "dynamic_sampling/prompts"))  # each once
 
 
 class Game:
