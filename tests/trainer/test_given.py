@@ -137,11 +137,15 @@ def test_step_rewards_are_deepseekmaths(make_trainer, rollout):
         return found
 
     rule = Given(spans, what="rewards", outcome_weight=0.5)
+    options = {"rollout_func": six_letters}
     batch, plain = (
-        rollout(make_trainer(trainer_options={"token_credit": credit, "rollout_func": six_letters}))
+        rollout(
+            make_trainer(reward_funcs=tiny.reward_every_other, trainer_options={**options, "token_credit": credit})
+        )
         for credit in (rule, None)
     )
     outcome = response_advantages(plain)
+    assert outcome.all()
     for group in (range(4), range(4, 8)):
         rewards = np.array([r for i in group if i != 3 for _, r in steps[i]])
         for i in group:

@@ -121,7 +121,8 @@ def test_sums_that_differ_by_rounding_are_no_contrast(make_plain, rollout):
     sums, contrast = rewarded(make_plain, rollout, first, second)
     assert sums[0] != sums[1]
     assert contrast == [False, True]
-    assert rewarded(make_plain, rollout, first, second, [1.0, -1.0])[1] == [True, True]
+    first, second = [1000.1, 1000.2] * 2 + [1.0, 0.0] * 2, [1000.0, 1000.1] * 2 + [0.0] * 4
+    assert rewarded(make_plain, rollout, first, second, [1.0, -1.0])[1] == [False, True]
 
 
 def test_rewards_of_environments_may_be_asked_without_completions():
