@@ -41,7 +41,7 @@ BUDGET = {
     "report": 1010,
     "rewards": 2184,
     "sandbox": 2651,
-    "trainer": 1706,
+    "trainer": 1704,
     "version": 1,
 }
 RAISES = 200

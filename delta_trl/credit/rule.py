@@ -99,7 +99,7 @@ class Tokens:
         """
         mask = batch["completion_mask"].bool()
         if "tool_mask" in batch:
-            mask &= batch["tool_mask"].bool()
+            mask = mask & batch["tool_mask"].bool()
         return cls(batch["completion_ids"], mask, batch["advantages"], policy=policy, **known)
 
     def __len__(self) -> int:

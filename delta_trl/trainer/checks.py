@@ -1,8 +1,7 @@
 """
 Checks of what is silent and costs a night: too few rows, a LoRA target that is missing, a loss that ignores credit,
 prompts that the template or the tokenizer loses, reasoning that rewards do not see, golds that nothing is right for,
-sampling from another distribution. Rewards that are no finite numbers
-are refused when they come (`rewards/failures.py`).
+sampling from another distribution. Rewards that are no finite numbers are refused when they come: rewards/failures.py.
 
 Each check raises `ValueError` or returns warnings. `DeltaGRPOConfig` and the commands raise; the trainer only warns.
 """

@@ -19,8 +19,6 @@ from .config import CreditArguments
 logger = get_logger(__name__)
 
 RULE_STATE = "token_credit.pt"  # in a checkpoint
-
-
 # As TRL's `_paper`, which its model card cites
 PAPER = {
     "title": "DelTA: Discriminative Token Credit Assignment for Reinforcement Learning from Verifiable Rewards",

@@ -17,6 +17,7 @@ import torch
 from accelerate.utils import gather_object
 from transformers.trainer_utils import has_length
 from trl import GRPOTrainer
+from trl.trainer.utils import nanstd
 
 from .prompt_order import PromptOrder
 
@@ -37,9 +38,7 @@ class DynamicSampling(GRPOTrainer):
 
     Training thus passes over the data more often. `max_steps` counts optimiser steps, and an epoch as many rollout
     batches as the data has prompts for, both as without dynamic sampling. Runs resume exactly if checkpoints hold
-    `prompt_order`.
-
-    What a subclass changes in `inputs` before it calls this class is lost: prompts come from the data.
+    `prompt_order`. What a subclass changes in `inputs` before it calls this class is lost: prompts come from the data.
 
     TRL's metrics and logs are those of the trained groups alone; values that rewards give to `log_metric` are averaged
     over all rounds. Metrics of its own, once per rollout batch, under `dynamic_sampling/`: `rounds` (further ones),
@@ -271,7 +270,7 @@ def stands_out(trainer: GRPOTrainer, rewards: torch.Tensor) -> torch.Tensor:
     """
     Which completions have a reward other than their group's mean, by more than rounding: in float32, `0.1 + 0.6` and
     `0.2 + 0.5` differ, and the mean of three times 0.1 is not 0.1. The advantages of all others are 0 but for that
-    rounding. Where TRL normalises each function's rewards before it sums them, one function with a weight is enough.
+    rounding. Where TRL normalises each function's rewards before it sums them, so does this.
 
     Args:
         trainer (`GRPOTrainer`): Whose groups and weights.
@@ -281,17 +280,19 @@ def stands_out(trainer: GRPOTrainer, rewards: torch.Tensor) -> torch.Tensor:
     Returns:
         `torch.Tensor` of shape `(completions,)`.
     """
-    weights = trainer.reward_weights.to(rewards.device)
     if trainer.multi_objective_aggregation == "normalize_then_sum":
-        values = rewards[:, weights != 0]
-        size = values.abs()
-    else:
-        values = total_rewards(trainer, rewards)[:, None]
-        size = (rewards * weights).abs().nansum(dim=1, keepdim=True)  # of all terms of the sum
-    groups, size = (each.view(-1, trainer.num_generations, values.size(1)) for each in (values, size))
-    largest = size.nan_to_num().amax(dim=1, keepdim=True)
-    distance = (groups - groups.nanmean(dim=1, keepdim=True)).abs()
-    return (distance > ROUNDING * largest).any(dim=2).flatten()  # NaN is not
+        groups = rewards.view(-1, trainer.num_generations, rewards.size(1))
+        spread = beyond_rounding(groups, groups.abs()) / (nanstd(groups, dim=1, keepdim=True) + 1e-4)
+        rewards = spread.view_as(rewards)
+    size = (rewards * trainer.reward_weights.to(rewards.device)).abs().nansum(dim=1)  # of all terms of the sum
+    total, size = (each.view(-1, trainer.num_generations) for each in (total_rewards(trainer, rewards), size))
+    return (beyond_rounding(total, size).abs() > 0).flatten()  # NaN is not
+
+
+def beyond_rounding(values: torch.Tensor, size: torch.Tensor) -> torch.Tensor:  # (groups, num_generations, ...)
+    """Distances of values from their group's mean, 0 where it is rounding of numbers as large as `size`."""
+    distance = values - values.nanmean(dim=1, keepdim=True)
+    return distance * (distance.abs() > ROUNDING * size.nan_to_num().amax(dim=1, keepdim=True))
 
 
 def has_contrast(trainer: GRPOTrainer, rewards: torch.Tensor, counts: torch.Tensor | bool = True) -> torch.Tensor:

@@ -98,10 +98,10 @@ def test_the_functions_stay_those_that_were_given(make_plain):
     assert trainer.reward_funcs[0] is tiny.reward_letters
 
 
-def rewarded(make_plain, rollout, first: list, second: list, weights: list[float] | None = None):
+def rewarded(make_plain, rollout, first: list, second: list, weights: list[float] | None = None, **options):
     """A trainer after a rollout batch with these rewards of two functions; their sums; which groups have contrast."""
     funcs = [lambda completions, **_: list(first), lambda completions, **_: list(second)]
-    trainer = make_plain(reward_funcs=funcs, reward_weights=weights)
+    trainer = make_plain(reward_funcs=funcs, reward_weights=weights, **options)
     rollout(trainer)
     contrast = has_contrast(trainer, trainer.last_rewards).tolist()
     return total_rewards(trainer, trainer.last_rewards).tolist(), contrast
@@ -123,6 +123,9 @@ def test_sums_that_differ_by_rounding_are_no_contrast(make_plain, rollout):
     assert contrast == [False, True]
     first, second = [1000.1, 1000.2] * 2 + [1.0, 0.0] * 2, [1000.0, 1000.1] * 2 + [0.0] * 4
     assert rewarded(make_plain, rollout, first, second, [1.0, -1.0])[1] == [False, True]
+    mirrored = [0.3, 0.1, 0.1, 0.3] * 2, [0.1, 0.3, 0.3, 0.1, 0.2, 0.6, 0.6, 0.4]
+    options = {"multi_objective_aggregation": "normalize_then_sum"}
+    assert rewarded(make_plain, rollout, *mirrored, **options)[1] == [False, True]
 
 
 def test_rewards_of_environments_may_be_asked_without_completions():
