@@ -52,21 +52,3 @@ def rollout():
         return trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
 
     return generate
-
-
-@pytest.fixture(scope="session")
-def trained_run(tmp_path_factory):
-    """
-    `output_dir` of one training of 4 steps, made once in a process: settings, log, token credit of each step,
-    checkpoints 2 and 4, model and model card. For reading only: copy it to change it.
-    """
-    from .trainers import make_trainer
-
-    folder = tmp_path_factory.mktemp("trained") / "run"
-    trainer = make_trainer(
-        output_dir=str(folder), max_steps=4, save_strategy="steps", save_steps=2, log_token_credit=1, bf16=False
-    )
-    trainer.train()
-    trainer.save_state()
-    trainer.save_model()
-    return folder

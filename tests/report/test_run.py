@@ -66,15 +66,3 @@ def test_nothing_to_show(tmp_path):
         read_run(tmp_path)
     with pytest.raises(UsageError, match=r"--step 3: .* 0, 39"):
         write_report(runs.write_run(tmp_path, recorded_steps=2), tmp_path / "report.html", step=3)
-
-
-def test_a_trained_run_is_read(trained_run, tmp_path):
-    run = read_run(trained_run)
-    assert [entry["step"] for entry in run.history if "reward" in entry] == [1, 2, 3, 4]
-    assert sorted({group.step for group in run.groups}) == [0, 1, 2, 3]
-    for group in run.groups:
-        for c in group.completions:
-            assert len(c.tokens) == len(c.coefficients) == len(c.log_probs) > 0
-    html = write_report(trained_run, tmp_path / "report.html").read_text()
-    assert html.count("<article>") == sum(len(group.completions) for group in run.groups)
-    assert "Coefficients by side and position" in html

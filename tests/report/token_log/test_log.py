@@ -38,8 +38,11 @@ from .. import runs
 
 MODES = {
     "scores of the rollout": {"token_credit": "random", "trainer_options": {"rollout_func": rollout_with_environment}},
-    "all parameters": {**credit(token_gradient="full"), "steps_per_generation": 2},
-    "tool tokens": {"steps_per_generation": 2, "trainer_options": {"rollout_func": rollout_with_environment}},
+    "scores of a pass of its own": {
+        **credit(token_gradient="full"),
+        "steps_per_generation": 2,
+        "trainer_options": {"rollout_func": rollout_with_environment},
+    },
     "reference model with LoRA": {"beta": 0.1, "mask_truncated_completions": True, "trainer_options": LORA},
 }
 
