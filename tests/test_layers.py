@@ -9,8 +9,6 @@ import ast
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 
 ROOT = Path(__file__).parents[1]
 ROOT_MODULES = {"__init__", "__main__", "cli", "files", "version"}
@@ -69,6 +67,11 @@ def files(folder: str) -> list[Path]:
     return sorted((ROOT / folder).rglob("*.py"))
 
 
+def modules_of(root: str, paths: list[Path]) -> set[tuple[str, ...]]:
+    """What files import of the package `root`."""
+    return {module for path in paths for module in imported(path) if module[0] == root}
+
+
 def upwards(folder: str, layers: tuple[str, ...], free: tuple[str, ...] = ()) -> list[str]:
     """Imports within a folder that go to an earlier layer, or to what is in none."""
     root, wrong = tuple(folder.split("/")), []
@@ -114,55 +117,27 @@ def test_imports_within_credit_point_one_way():
     assert not upwards("delta_trl/credit", LAYERS_OF_CREDIT)
 
 
-@pytest.mark.parametrize("room", KNOW_NOTHING_OF_TRL)
-def test_knows_nothing_of_trl(room):
-    paths = files(f"delta_trl/{room}")
-    assert paths
-    assert not [path for path in paths if {"trl"} & {module[0] for module in imported(path)}]
+def test_some_rooms_know_nothing_of_trl():
+    for room in KNOW_NOTHING_OF_TRL:
+        assert files(f"delta_trl/{room}")
+        assert not modules_of("trl", files(f"delta_trl/{room}")), room
 
 
-def test_the_package_stands_alone():
-    paths = files("delta_trl")
-    assert not [path for path in paths if {"scripts", "tests"} & {module[0] for module in imported(path)}]
-
-
-def test_scripts_point_one_way_and_import_no_test():
+def test_scripts_and_tests_stay_outside():
+    """The package imports neither. Scripts import only the corpus of the tests, and only tests of scripts them."""
+    assert not modules_of("scripts", files("delta_trl")) | modules_of("tests", files("delta_trl"))
     assert not upwards("scripts", SCRIPTS, free=("__init__", "train", "quickstart"))
-    tests = {module for path in files("scripts") for module in imported(path) if module[0] == "tests"}
-    assert {module[:2] for module in tests} <= {("tests", "corpus")}
-
-
-def test_only_tests_of_scripts_import_scripts():
-    paths = [path for path in files("tests") if module_of(path)[1] != "scripts"]
-    assert len(paths) > 100
-    assert not [path for path in paths if "scripts" in {module[0] for module in imported(path)}]
-
-
-def test_the_corpus_imports_no_test():
-    paths = files("tests/corpus")
-    tests = {module for path in paths for module in imported(path) if module[0] == "tests"}
-    assert {module[:2] for module in tests} <= {("tests", "corpus")}
+    of_scripts = modules_of("tests", [*files("scripts"), *files("tests/corpus")])
+    assert {module[:2] for module in of_scripts} == {("tests", "corpus")}
+    others = [path for path in files("tests") if module_of(path)[1] != "scripts"]
+    assert len(others) > 100
+    assert not modules_of("scripts", others)
 
 
 def test_classes_for_any_trainer_know_no_other():
-    """Each is tested on a plain `GRPOTrainer`, and `trainer.py` overrides no more of TRL than what stands here."""
+    """Each is tested on a plain `GRPOTrainer`."""
     for name in FOR_ANY_TRAINER:
         path = ROOT / "delta_trl" / "trainer" / f"{name}.py"
         known = {module[2] for module in imported(path) if module[:2] == ("delta_trl", "trainer")}
         assert not known & {*FOR_ANY_TRAINER, "trainer", "config", "credit_rule"}, name
         assert ("delta_trl", "credit") not in {module[:2] for module in imported(path)}, name
-    rollouts = [path.stem for path in files("delta_trl") if "def _generate_and_score_completions(" in path.read_text()]
-    assert sorted(rollouts) == ["dynamic_sampling", "trainer", "trimmed_padding"], "one flow, three overrides"
-    [trainer] = (
-        node
-        for node in ast.parse((ROOT / "delta_trl" / "trainer" / "trainer.py").read_text()).body
-        if isinstance(node, ast.ClassDef)
-    )
-    overrides = {
-        method.name
-        for method in trainer.body
-        if isinstance(method, ast.FunctionDef) and f"super().{method.name}" in ast.unparse(method)
-    }
-    of_trl = {"_generate_and_score_completions", "_get_per_token_logps_and_entropies", "_calculate_rewards"}
-    of_trl |= {"_compute_loss"}
-    assert overrides == {*of_trl, "create_accelerator_and_postprocess", "create_model_card", "__init__", "settings"}

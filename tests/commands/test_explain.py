@@ -1,7 +1,6 @@
 """`delta-trl explain` on the quickstart's model, against the method in plain float64."""
 
 import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -85,55 +84,35 @@ def test_records_and_report(data, tmp_path, capsys):
 PAIR = [{"prompt": "1+1=", "completion": text, "reward": reward} for text, reward in (("2", 1), ("3", 0))]
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    """A tiny model in `model`, and others with something wrong."""
-    folder = tmp_path_factory.mktemp("models")
-    tiny.save(folder / "model", max_position_embeddings=16)
-    tiny.save(folder / "small", vocab_size=20)
-    tiny.save(folder / "chats")
-    chats = tiny.tokenizer()
-    chats.chat_template = "{{ raise_exception('Users only!') }}"
-    chats.save_pretrained(folder / "chats")
-    return folder
-
-
 @pytest.fixture
-def refused(models, tmp_path, capsys):
+def refused(tmp_path, capsys):
     """The error of a call that is refused; by default of one that is right but for the given options."""
+    tiny.save(tmp_path / "model", max_position_embeddings=16)
 
-    def refused(*flags, row=None, **options):
+    def refused(row=None, **options):
         (tmp_path / "data.jsonl").write_text("\n".join(map(json.dumps, [*PAIR, {**PAIR[0], **(row or {})}])))
-        given = {"model_name_or_path": models / "model", "data": tmp_path / "data.jsonl"}
+        given = {"model_name_or_path": tmp_path / "model", "data": tmp_path / "data.jsonl"}
         given |= {"output_dir": tmp_path / "out", **options}
-        assert main(["explain", *(f"--{name}={value}" for name, value in given.items()), *flags]) == 2
-        out, error = capsys.readouterr()
-        assert "Traceback" not in error
-        assert out == ""
-        *_, line = error.splitlines()  # after what transformers has to say
+        assert main(["explain", *(f"--{name}={value}" for name, value in given.items())]) == 2
+        assert not (tmp_path / "out").exists()
+        *_, line = capsys.readouterr().err.splitlines()  # after what transformers has to say
         assert line.startswith("delta-trl: error: ")
         return line
 
     return refused
 
 
-@pytest.mark.parametrize(
-    ("model", "row"),
-    [
-        ("model", {"prompt": [{"role": "user", "content": "a"}]}),  # no chat template
-        ("chats", {"prompt": [{"role": "system", "content": "a"}]}),  # an error of jinja's
-        (MODEL, {"completion": "√"}),  # not in its vocabulary
-        ("small", {"completion": "zz"}),  # beyond the model's vocabulary
-    ],
-)
-def test_what_the_model_cannot_read_names_the_line(refused, models, model, row):
-    assert "line 3" in refused(model_name_or_path=models / model, row=row)
+def test_what_the_model_cannot_read_names_the_line(refused, tmp_path):
+    assert "line 3" in refused(model_name_or_path=MODEL, row={"completion": "√"})  # not in its vocabulary
+    tokenizer = tiny.tokenizer()
+    tokenizer.chat_template = "{{ raise_exception('Users only!') }}"
+    tokenizer.save_pretrained(tmp_path / "model")
+    assert "line 3" in refused(row={"prompt": [{"role": "system", "content": "a"}]})  # an error of jinja's
 
 
-@pytest.mark.parametrize(("option", "value"), [("rule", "dleta"), ("batch_size", 0), ("data", "none")])
-def test_a_wrong_value_names_its_option(refused, tmp_path, option, value):
-    assert re.search(rf"(--|\b){option}\b[=` ]", refused(**{option: value}))
-    assert not (tmp_path / "out").exists()
+@pytest.mark.parametrize(("option", "value"), [("rule", "dleta"), ("batch_size", 0)])
+def test_a_wrong_value_names_its_option(refused, option, value):
+    assert option in refused(**{option: value})
 
 
 def test_records_of_a_run_are_not_mixed(refused, tmp_path):

@@ -14,21 +14,14 @@ from ..corpus import tiny
 
 # words of the call, and what the message names; `dry` ones are found without weights, too
 MISTAKES = {
-    "--base_model model": "model_name_or_path",
-    "--learning_rate 1e-5 2e-5": "2e-5",
-    "--dataset_name none.jsonl": "none.jsonl",
     "--dataset_train_split validation": "'validation'",
     "--dataset_name unreadable.jsonl --reward_funcs math_reward": "golds",
     "--dataset_name pictures.jsonl": "'image'",
     "--config list.yaml": "dataset_name",
     "--dataset_name questions.jsonl": "column_mapping",
     "--dataset_name prompts.jsonl --reward_funcs math_reward": "'solution'",
-    "--dataset_name dates.jsonl --reward_funcs math_reward": "'solution'",
-    "--dataset_name nulls.jsonl": "row 2",
     "--dataset_name blank.jsonl --reward_funcs math_reward": "'solution'",
-    "--dataset_format gsm8kk": "'gsm8k'",
     "--dataset_format gsm8k": "row 1",
-    "--column_mapping {text:\x1fprompt}": "'text'",
     "--prompt_template Solve": "prompt_template",
     "--max_prompt_length 1": "max_prompt_length",
     "--conversational true": "chat template",
@@ -37,13 +30,11 @@ MISTAKES = {
     "--reward_funcs math_rewrd": "'math_reward'",
     "--reward_funcs my_rewards.py": "name the function",
     "--reward_kwargs {code_reward:\x1f{}}": "reward_kwargs",
-    "--token_credit dleta": "'delta'",
     "--token_credit_kwargs {lamda_min:\x1f0.5}": "'lambda_min'",
     "--importance_sampling_level sequence": "importance_sampling_level",
 }
 ONLY_TRAINING = {
     "--output_dir taken": "output_dir='taken'",
-    "--output_dir model": "output_dir='model'",
     "--use_peft true --lora_target_modules q_proj v_porj": "'v_proj'",
     "--report_to wandb": "wandb",  # it is not installed
 }
@@ -57,8 +48,6 @@ def folder(tmp_path_factory):
     rows = {
         "questions": [{"question": "1+1=", "answer": "2"}],
         "prompts": [{"prompt": "1+1="}],
-        "dates": [{"prompt": "When?", "solution": "2024-01-05"}],
-        "nulls": [{"prompt": "1+1=", "solution": "2"}, {"prompt": None, "solution": "2"}],
         "blank": [{"prompt": "1+1=", "solution": " "}],
         "pictures": [{"prompt": "1+1=", "image": "picture.png"}],
         "unreadable": [{"prompt": "1+1=", "solution": r"\begin{tikzpicture}"}],
@@ -105,9 +94,7 @@ def test_mistakes_are_named(folder, call, words, flags, name):
     "words",
     [
         "--token_credit delta:lambda_max=1.5",
-        "--token_credit_kwargs {lambda_max:\x1f1.5}",
         "--reward_funcs math_reward, tests.corpus.tiny.reward_letters",
-        "--reward_funcs math_reward --reward_kwargs {math_reward:\x1f{timeout:\x1f3}}",
         "--max_prompt_length 12 --column_mapping {solution:\x1fanswer}",
     ],
 )

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
-from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env
+from accelerate.utils.launch import prepare_deepspeed_cmd_env
 
 from delta_trl.cli import main
 from delta_trl.commands import dry_run
 from delta_trl.commands.recipe import parse_recipe
-from delta_trl.credit import DelTA, SideWeights
-from delta_trl.evaluation.benchmarks import BENCHMARKS
+from delta_trl.credit import DelTA
 
 
 RECIPES = sorted(str(path) for path in Path("recipes").glob("*/*.yaml"))
@@ -96,12 +95,6 @@ def test_settings_of_the_paper(recipe):
     assert run_args.max_prompt_length == 2048
     assert args.vllm_max_model_length == 2048 + 20480
     assert not args.vllm_importance_sampling_correction
-    assert args.save_steps % 4 == 0
-    if "deepmath" in recipe:  # the checkpoint is chosen by AIME 2025's avg@8
-        assert (run_args.eval_dataset_name, args.num_generations_eval) == ("MathArena/aime_2025", 8)
-        assert args.eval_steps == args.save_steps
-        assert run_args.dataset_test_split == BENCHMARKS["aime_2025"].split
-        assert run_args.eval_dataset_format == BENCHMARKS["aime_2025"].format
     assert (args.loss_type, args.epsilon, args.epsilon_high, args.delta) == ("dapo", 0.2, 0.28, 10.0)
     assert args.make_rule() == DelTA(refinement_steps=1, lambda_min=0.8, lambda_max=1.2)
 
@@ -125,10 +118,6 @@ def test_documented_baselines_differ_in_the_method_only():
             _, args, _ = arguments(recipe, 8, *options.split())
             changed = {key: value for key, value in vars(args).items() if repr(value) != repr(delta[key])}
             assert changed == BASELINES[name]
-            if name == "SAPO":
-                assert (args.sapo_temperature_pos, args.sapo_temperature_neg) == (1.0, 1.05)
-            if name == "side weights":
-                assert args.make_rule() == SideWeights(winners=1.0, losers=0.2)
 
 
 def test_processes_of_the_environment(capsys, monkeypatch):
@@ -149,7 +138,6 @@ def test_accelerate_launches_what_the_config_says(config):
     name = Path(config).stem
     args = launch_command_parser().parse_args(["--config_file", config, "scripts/train.py"])
     args, _, _ = _validate_launch_command(args)
-    args.main_process_port = 0
     args.deepspeed_fields_from_accelerate_config = ""  # set by `accelerate launch` itself, for its messages
     processes = {"cpu": 1, "single_gpu": 1, "multi_node": 16}.get(name, 2 if name.startswith("cpu") else 8)
     assert args.num_processes == processes
@@ -159,10 +147,6 @@ def test_accelerate_launches_what_the_config_says(config):
     assert args.use_fsdp == ("fsdp" in name)
     if args.use_deepspeed and name != "cpu_zero3":
         _, environment = prepare_deepspeed_cmd_env(args)
-        stage = 3 if name == "multi_node" else int(name[-1])
-        assert environment["ACCELERATE_DEEPSPEED_ZERO_STAGE"] == str(stage)
         # DeepSpeed refuses a number that differs from the recipe's
         assert environment["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"] == "auto"
-    if args.use_fsdp:
-        assert prepare_multi_gpu_env(args)["FSDP_VERSION"] == name[-1]
     assert args.mixed_precision == ("no" if name.startswith("cpu") else "bf16")
