@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from delta_trl.audit.labelled import LABELLED, Labelled, UnfitError, differing, load_labelled, resolve, to_row
@@ -81,42 +81,37 @@ SPLIT = (
 
 
 @pytest.fixture(scope="module")
-def bytewise():
-    """A byte-level BPE like those of language models, trained on the fixtures: ".\\n\\n" is one token."""
-    tokenizer = Tokenizer(models.BPE())
+def tokenizer():
+    """Of whole words as those of language models split them: ".\n\n" is one token."""
     split = pre_tokenizers.Split(Regex(SPLIT), behavior="isolated")
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=600, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
-    )
-    corpus = [one.completion for one in read("processbench_gsm8k", "processbench.jsonl")] * 5
-    tokenizer.train_from_iterator([*corpus, "return abs(a - b) * 2 another\n"], trainer)
+    texts = [one.completion for one in read("processbench_gsm8k", "processbench.jsonl")]
+    texts += ["    return abs(a - b) * 2\n", "another", "p"]
+    words = sorted({word for text in texts for word, _ in split.pre_tokenize_str(text)})
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="p"))
+    tokenizer.pre_tokenizer, tokenizer.decoder = split, decoders.Fuse()
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
 
 
-def test_steps_in_tokens_that_swallow_line_breaks(bytewise):
+def test_steps_in_tokens_that_swallow_line_breaks(tokenizer):
     one = read("processbench_gsm8k", "processbench.jsonl")[0]
-    row = to_row(one, bytewise, None)
-    assert ".ĊĊ" in bytewise.convert_ids_to_tokens(row["token_ids"])
+    row = to_row(one, tokenizer, None)
+    assert ".\n\n" in tokenizer.convert_ids_to_tokens(row["token_ids"])
     for unit, text in enumerate(texts(one, one.units)):  # ".\n\n" is a token of the step before
-        assert bytewise.decode([t for t, u in zip(row["token_ids"], row["unit"], strict=True) if u == unit]) == text
+        assert tokenizer.decode([t for t, u in zip(row["token_ids"], row["unit"], strict=True) if u == unit]) == text
     assert row["marked"] == [1]
 
 
-def test_tokens_that_differ(bytewise):
+def test_tokens_that_differ(tokenizer):
     one = Labelled("p", "    return abs(a - b) * 2\n", 0.0, [(17, 18)])
-    row = to_row(one, bytewise, None)
-    assert [bytewise.decode([row["token_ids"][i]]) for i in row["marked"]] == [" -"]
+    row = to_row(one, tokenizer, None)
+    assert [tokenizer.decode([row["token_ids"][i]]) for i in row["marked"]] == [" -"]
     assert row["unit"] == list(range(len(row["token_ids"])))
 
 
-def test_what_does_not_fit(bytewise):
+def test_what_does_not_fit(tokenizer):
     with pytest.raises(UnfitError, match="a unit begins inside a token"):
-        to_row(Labelled("p", "another", 0.0, [(0, 2)], [(0, 2), (2, 7)]), bytewise, None)
+        to_row(Labelled("p", "another", 0.0, [(0, 2)], [(0, 2), (2, 7)]), tokenizer, None)
     with pytest.raises(UnfitError, match="longer than the model's 3 tokens"):
-        to_row(Labelled("p", "a b c d", 0.0), bytewise, 3)
+        to_row(Labelled("p", "a b c d", 0.0), tokenizer, 3)
     with pytest.raises(UnfitError, match="no token"):
-        to_row(Labelled("p", "", 0.0), bytewise, None)
+        to_row(Labelled("p", "", 0.0), tokenizer, None)

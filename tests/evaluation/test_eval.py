@@ -66,6 +66,13 @@ def call(model, data, tmp_path):
     return evaluate
 
 
+@pytest.fixture
+def both(data, tmp_path):
+    """Options of an evaluation on that file and on another one."""
+    tiny.dataset(3).to_json(tmp_path / "few.jsonl")
+    return "eval", "--benchmarks", str(data), str(tmp_path / "few.jsonl")
+
+
 def results(folder: Path, name: str = "problems") -> dict:
     return json.loads((folder / f"{name}.json").read_text())["results"]
 
@@ -74,9 +81,8 @@ def read_samples(folder: Path, name: str = "problems") -> list[dict]:
     return [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
 
 
-def test_an_evaluation(call, data, tmp_path, capsys):
-    tiny.dataset(3).to_json(tmp_path / "few.jsonl")
-    assert call("eval", "--benchmarks", str(data), str(tmp_path / "few.jsonl"), benchmarks=None) == 0
+def test_an_evaluation(call, both, data, tmp_path, capsys):
+    assert call(*both, benchmarks=None) == 0
     samples = read_samples(tmp_path / "eval")
     assert [(row["problem"], row["sample"]) for row in samples] == [(p, s) for p in range(1, 11) for s in range(4)]
     rows = [json.loads(line) for line in data.read_text().splitlines()]
@@ -89,16 +95,13 @@ def test_an_evaluation(call, data, tmp_path, capsys):
     groups = [[r for r in rewards[i : i + 4] if r is not None] for i in range(0, 40, 4)]
     assert numbers["avg_at_k"] == pytest.approx(sum(sum(g) / len(g) for g in groups if g) / sum(map(bool, groups)))
     assert numbers["unscored"] == rewards.count(None) > 0
-    assert numbers["truncated"] == sum(row["truncated"] for row in samples) / 40
-    assert 0 < numbers["truncated"] < 1
+    assert 0 < numbers["truncated"] == sum(row["truncated"] for row in samples) / 40 < 1
     assert numbers["mean_length"] == sum(row["length"] for row in samples) / 40
-    assert numbers["problems"] == 10
     low, high = numbers["interval"]
     assert low < numbers["avg_at_k"] < high
     assert set(numbers["pass_at_k"]) == {"1", "2", "4"}
     printed = capsys.readouterr().out
     assert f"{numbers['avg_at_k']:.3f}" in printed
-    assert "temperature 1, top-p 1, k = 4" in printed
     few = results(tmp_path / "eval", "few")["avg_at_k"]
     (average,) = [line.split("|")[2:4] for line in printed.splitlines() if line.startswith("| average")]
     assert float(average[0]) == 13  # of all problems
@@ -154,7 +157,6 @@ def test_the_model_s_own_sampling_defaults_do_not_count(model):
     plain = generator(model)([[2, 3]] * 4, [5] * 4)
     GenerationConfig(do_sample=True, temperature=0.1, top_k=1, repetition_penalty=5.0).save_pretrained(model)
     assert generator(model)([[2, 3]] * 4, [5] * 4) == plain
-    assert len({tuple(one.ids) for one in plain}) > 1
 
 
 def test_every_declared_end_token_ends(model):
@@ -198,28 +200,19 @@ def test_an_adapter(call, model, tmp_path):
 # --- what is finished is not done again ---
 
 
-def test_what_is_finished_is_skipped_and_refused_with_other_settings(call, data, tmp_path, monkeypatch, capsys):
+def test_what_is_finished_is_skipped_and_refused_with_other_settings(call, both, data, tmp_path, monkeypatch, capsys):
     assert call() == 0
-    before, samples = ((tmp_path / "eval" / f"problems.{suffix}").read_bytes() for suffix in ("json", "jsonl"))
-    tiny.dataset(3).to_json(tmp_path / "few.jsonl")
-    assert call("eval", "--benchmarks", str(data), str(tmp_path / "few.jsonl"), benchmarks=None) == 0
+    before = {path: path.read_bytes() for path in (tmp_path / "eval").iterdir()}
+    assert call(*both, benchmarks=None) == 0
     assert results(tmp_path / "eval", "few")["problems"] == 3
     monkeypatch.setattr("delta_trl.evaluation.evaluate.TransformersGenerator", None)
-    capsys.readouterr()
     assert call() == 0
-    printed = capsys.readouterr().out
-    assert "not sampled again: problems" in printed
-    assert f"{json.loads(before)['results']['avg_at_k']:.3f}" in printed
-    assert (tmp_path / "eval" / "problems.json").read_bytes() == before
-
-    assert call(temperature=0.5, prompt_template="{prompt}!") == 2
-    error = capsys.readouterr().err
-    assert "temperature was 1.0 and is 0.5" in error
-    assert "prompt_template was None and is '{prompt}!'" in error
+    assert call(temperature=0.5) == 2
+    assert "temperature was 1.0 and is 0.5" in capsys.readouterr().err
     data.write_text(data.read_text().replace("729", "730"))
     assert call() == 2
     assert "problems was" in capsys.readouterr().err
-    assert (tmp_path / "eval" / "problems.jsonl").read_bytes() == samples
+    assert {path: path.read_bytes() for path in before} == before
 
 
 def test_a_benchmark_that_was_stopped_is_sampled_from_its_beginning(call, tmp_path, monkeypatch):
@@ -248,33 +241,25 @@ def test_a_benchmark_that_was_stopped_is_sampled_from_its_beginning(call, tmp_pa
 class StandIn:
     """What the evaluation asks of vLLM's engine: completions that depend on the prompt and the seed alone."""
 
-    made: list  # options of the engines
-
     def __init__(self, **options):
-        StandIn.made.append(options)
+        StandIn.options = options
 
     def generate(self, prompts, sampling_params, use_tqdm):
         outputs = []
         for prompt, params in zip(prompts, sampling_params, strict=True):
-            rng = random.Random(f"{prompt['prompt_token_ids']} {params.seed} {params.temperature} {params.top_p}")
-            ids = [rng.randrange(2, 40) for _ in range(rng.randrange(1, params.max_tokens + 3))]
-            ids = [*ids, params.stop_token_ids[0]] if len(ids) < params.max_tokens else ids[: params.max_tokens]
-            reason = "stop" if ids[-1] in params.stop_token_ids else "length"
-            outputs.append(SimpleNamespace(outputs=[SimpleNamespace(token_ids=tuple(ids), finish_reason=reason)]))
+            rng = random.Random(f"{prompt['prompt_token_ids']} {params.seed}")
+            ids = [*(rng.randrange(2, 40) for _ in range(rng.randrange(1, 15))), params.stop_token_ids[0]]
+            reason = "stop" if len(ids) <= params.max_tokens else "length"
+            output = SimpleNamespace(token_ids=tuple(ids[: params.max_tokens]), finish_reason=reason)
+            outputs.append(SimpleNamespace(outputs=[output]))
         return outputs
 
 
-@pytest.fixture
-def vllm(monkeypatch):
-    StandIn.made = []
+def test_vllm(call, model, tmp_path, monkeypatch):
+    """Every sample has its own seed, so that not even the size of the batches matters. tests/vllm has the real one."""
     package = ModuleType("vllm")
     package.LLM, package.SamplingParams = StandIn, SimpleNamespace
     monkeypatch.setitem(sys.modules, "vllm", package)
-    return StandIn
-
-
-def test_vllm(call, vllm, model, tmp_path):
-    """Every sample has its own seed, so that not even the size of the batches matters."""
     options = {"use_vllm": True, "vllm_kwargs": "{max_model_len: 99}", "dtype": "float32"}
     for folder, changes in (("a", {}), ("b", {"batch_size": 16}), ("c", {"seed": 1})):
         assert call(folder, **options, **changes) == 0
@@ -282,10 +267,8 @@ def test_vllm(call, vllm, model, tmp_path):
     assert a == b
     assert len({row["completion"] for row in a}) > 30
     assert not {row["completion"] for row in a} & {row["completion"] for row in c if row["length"] > 4}
-    assert {row["truncated"] for row in a} == {True, False}
-    assert all(row["length"] == 12 for row in a if row["truncated"])
-    engine = vllm.made[0]
-    assert (engine["model"], engine["max_model_len"], engine["dtype"]) == (str(model), 99, "float32")
+    assert {(row["truncated"], row["length"] == 12) for row in a} >= {(True, True), (False, False)}
+    assert {"model": str(model), "max_model_len": 99, "dtype": "float32"}.items() <= StandIn.options.items()
 
 
 # --- comparison ---
@@ -342,11 +325,7 @@ def test_mistakes_in_a_comparison(tmp_path, capsys):
     write_evaluation(tmp_path / "data", [[1.0]], problems="other")
     write_evaluation(tmp_path / "reward", [[1.0]], reward="mine")
     write_evaluation(tmp_path / "other", [[1.0]], "few")
-    for second, message in (
-        ("other", "No benchmark is finished"),
-        ("data", "problems was 'h' and is 'other'"),
-        ("reward", "reward was 'math_reward' and is 'mine'"),
-    ):
+    for second, message in (("other", "No benchmark"), ("data", "problems was"), ("reward", "reward was")):
         assert main(["eval", "--compare", str(tmp_path / "a"), str(tmp_path / second)]) == 2
         assert message in capsys.readouterr().err
 
@@ -357,8 +336,6 @@ def test_mistakes_in_a_comparison(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"benchmarks": "gone.jsonl"}, "gone.jsonl"),
-        ({"num_generations": 0}, "num_generations=0"),
         ({"num_problems": 0}, "num_problems=0"),
         ({"conversational": True}, "chat template"),
         ({"model_name_or_path": "tests/fixtures"}, "tests/fixtures"),
@@ -381,6 +358,3 @@ def test_weights_that_are_missing(call, model, capsys):
     save_file(weights, file, {"format": "pt"})
     assert call() == 2
     assert name in capsys.readouterr().err
-    file.unlink()
-    assert call() == 2
-    assert "model.safetensors" in capsys.readouterr().err
