@@ -43,7 +43,6 @@ def test_help_is_that_of_the_docstring(capsys):
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
-        ("--model Qwen/Qwen3-0.6B", "model_name_or_path"),
         ("--torch_dtype=bfloat16", "dtype"),
         ("--num_generatoins 4", "num_generations"),
         ("--max_step 4", "max_steps"),  # an abbreviation to argparse

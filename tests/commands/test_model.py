@@ -67,15 +67,12 @@ def test_evaluations_of_chats_stop_where_training_does(tmp_path):
         assert TransformersGenerator(args, chats).end == expected
 
 
-def test_what_is_declared_or_asked_for_stays(tmp_path):
-    save_tokenizer(tmp_path, eos_token="<|im_end|>")
-    args = config(tmp_path)
+@pytest.mark.parametrize(("eos", "asked"), [("<|im_end|>", None), ("<|endoftext|>", {"eos_token_id": [0]})])
+def test_what_is_declared_or_asked_for_stays(tmp_path, eos, asked):
+    save_tokenizer(tmp_path, eos_token=eos)
+    args = config(tmp_path, generation_kwargs=asked)
     assert end_turns(args, ModelSource(str(tmp_path))) is None
-    assert args.generation_kwargs is None
-    save_tokenizer(tmp_path)
-    args = config(tmp_path, generation_kwargs={"eos_token_id": [0]})
-    assert end_turns(args, ModelSource(str(tmp_path))) is None
-    assert args.generation_kwargs == {"eos_token_id": [0]}
+    assert args.generation_kwargs == asked
 
 
 @pytest.mark.parametrize("template", [None, "{% for m in messages %}{{ m.content }}{% endfor %}"])

@@ -151,18 +151,13 @@ def test_dropout_is_the_same_in_every_forward(dtype):
 
 def test_small_weights_do_not_vanish_in_float16():
     """Those of a rollout batch of ten million tokens."""
-    model = tiny.model(hidden_size=64)
+    model, weights = tiny.model(hidden_size=64), torch.randn(36) / 1e7
     with torch.no_grad():
         for p in model.parameters():
             p *= 4 if p.ndim == 2 else 1
-    weights = torch.randn(36, generator=torch.Generator().manual_seed(1)) / 1e7
-    exact, half = (
-        torch.cat([d.flatten() for d in FullGradients(model, scores, 2, dtype=dtype).combine(weights)])
-        for scores, dtype in (
-            (scorer(model), None),
-            (scorer(model, autocast=True, dtype=torch.float16), torch.float16),
-        )
-    )
+    exact = FullGradients(model, scorer(model), 2).combine(weights)
+    half = FullGradients(model, scorer(model, RANDOM_IDS, True, torch.float16), 2, torch.float16).combine(weights)
+    half, exact = (torch.cat([d.flatten() for d in direction]) for direction in (half, exact))
     assert relative_error(half, exact.double()) < 0.01
 
 

@@ -83,9 +83,7 @@ def test_no_tokens_times_dimension_temporary():
 
 N, V, D = 5, 2**15 + 7, 3  # in two ranges of the vocabulary
 HEADS = {
-    "plain": {},
-    "bias": {"bias": torch.linspace(-1, 1, V).double()},
-    "temperature": {"temperature": 0.7},
+    "bias and temperature": {"bias": torch.linspace(-1, 1, V).double(), "temperature": 0.7},
     "softcap and scale": {"softcap": 2.0, "scale": 0.5},
 }
 
@@ -152,7 +150,12 @@ def test_output_row_is_a_row_of_the_lm_head_gradient():
         torch.testing.assert_close(gradients.combine(torch.eye(N)[j].double()), explicit[j])
 
 
-@pytest.mark.parametrize("make", [LMHeadGradients, lambda *a: TopKHiddenGradients(*a, k=5)], ids=["lm_head", "top_k"])
+REPRESENTATIONS = pytest.mark.parametrize(
+    "make", [LMHeadGradients, lambda *a: TopKHiddenGradients(*a, k=5)], ids=["lm_head", "top_k"]
+)
+
+
+@REPRESENTATIONS
 def test_low_precision_states(make):
     """bfloat16 states and weights give the coefficients of those very numbers."""
     hidden, tokens, weight, advantages = vocabulary_batch(torch.bfloat16)
@@ -161,7 +164,7 @@ def test_low_precision_states(make):
     torch.testing.assert_close(ours, exact, atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("make", [LMHeadGradients, lambda *a: TopKHiddenGradients(*a, k=20)], ids=["lm_head", "top_k"])
+@REPRESENTATIONS
 def test_never_tokens_times_vocabulary(make, monkeypatch):
     vocabulary, n = 512, 1024
     monkeypatch.setattr(module, "_TILE", 2**16)

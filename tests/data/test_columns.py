@@ -28,14 +28,11 @@ def test_tests_that_arrow_may_have_changed_are_refused():
     check([{**row, "tests": json.dumps(row["tests"])} for row in rows], code_reward, "code_reward")
 
 
-@pytest.mark.parametrize("gold", ["2024-01-05", 5, 0.5, None, datetime(2024, 1, 5), ["5"]], ids=str)
-def test_golds_of_math_reward_are_texts_or_numbers(gold):
-    rows = [{"prompt": "When?", "solution": gold}]
-    if gold is None or isinstance(gold, (str, int, float)):
-        check(rows, get_reward("math_reward"), "math_reward")
-    else:  # Arrow has made something else of it
-        with pytest.raises(ValueError, match="column 'solution'"):
-            check(rows, get_reward("math_reward"), "math_reward")
+def test_golds_of_math_reward_are_texts_or_numbers():
+    for gold in ("2024-01-05", 5, 0.5, None):
+        check([{"prompt": "When?", "solution": gold}], get_reward("math_reward"), "math_reward")
+    with pytest.raises(ValueError, match="column 'solution'"):  # Arrow has made something else of it
+        check([{"prompt": "When?", "solution": datetime(2024, 1, 5)}], get_reward("math_reward"), "math_reward")
 
 
 @pytest.mark.parametrize(

@@ -78,20 +78,11 @@ def hidden_tests(hidden, public="[]"):
     return livecodebench({**row, "public_test_cases": public, "private_test_cases": hidden})["tests"]
 
 
-@pytest.mark.parametrize("protocol", range(1, pickle.HIGHEST_PROTOCOL + 1))
-def test_pickled_tests_are_read(protocol):
-    assert json.loads(hidden_tests(packed(pickle.dumps(json.dumps(CASE), protocol))))["outputs"] == ["1\n"]
+def test_pickled_tests_are_read():
+    assert json.loads(hidden_tests(packed(pickle.dumps(json.dumps(CASE)))))["outputs"] == ["1\n"]
 
 
-@pytest.mark.parametrize(
-    "hidden",
-    [
-        packed(pickle.dumps(Evil())),
-        packed(b"no pickle"),
-        '[{"input": "1"}]',
-    ],
-    ids=lambda text: text[:12],
-)
+@pytest.mark.parametrize("hidden", [packed(pickle.dumps(Evil())), '[{"input": "1"}]'], ids=["evil", "cut off"])
 def test_what_else_a_pickle_holds_is_never_executed(capsys, hidden):
     assert hidden_tests(hidden, public=json.dumps(CASE)) == ""
     assert "executed" not in capsys.readouterr().out

@@ -151,6 +151,7 @@ def test_the_nucleus_that_is_asked_for_is_sampled_from(model):
     nucleus = order[: int((probabilities.cumsum(0) < 0.3).sum()) + 1]  # the fewest tokens that reach 0.3
     sample = generator(model, temperature=0.5, top_p=0.3, max_completion_length=1)
     assert {one.ids[0] for one in sample([[2, 3]] * 4000, range(4000))} == set(nucleus.tolist())
+    assert sample.model.generation_config.top_k == 0  # by default 50, more than this vocabulary has
 
 
 def test_the_model_s_own_sampling_defaults_do_not_count(model):

@@ -218,8 +218,8 @@ def test_a_character_of_several_tokens_is_with_the_last():
 
 
 def test_a_word_keeps_its_space():
-    assert TokenTexts(TOKENIZERS["words"]).of_type(WORDS.index("▁the")) == " the"
-    assert TokenTexts(TOKENIZERS["words"]).of_type(WORDS.index("the")) == "the"
+    texts = TokenTexts(TOKENIZERS["words"])
+    assert [texts.of_type(WORDS.index(word)) for word in ("▁the", "the")] == [" the", "the"]
 
 
 # --- resuming ---

@@ -136,13 +136,8 @@ def test_holm_and_pass_at_k_by_their_definitions():
     assert contrasts.pass_at([1, 0, 0, 1, 0], 2) == pytest.approx(0.5)
 
 
-def test_contrasts_are_read_and_unknown_arms_refused(tmp_path, monkeypatch):
+def test_contrasts_are_read():
     assert terms("a - 0.5 b - c") == {"a": 1.0, "b": -0.5, "c": -1.0}
-    text = (FOLDER / "language.yaml").read_text().replace("{dapo: [losers_0.2,", "{dapo: [losers_0.3,")
-    (tmp_path / "language.yaml").write_text(text)
-    monkeypatch.setattr("scripts.studies.plans.FOLDER", tmp_path)
-    with pytest.raises(ValueError, match=r"losers_0\.3"):
-        read_plan("language")
 
 
 # --- resumption -----------------------------------------------------------------------------------------------------
