@@ -84,7 +84,7 @@ def test_no_tokens_times_dimension_temporary():
 N, V, D = 5, 2**15 + 7, 3  # in two ranges of the vocabulary
 HEADS = {
     "bias and temperature": {"bias": torch.linspace(-1, 1, V).double(), "temperature": 0.7},
-    "softcap and scale": {"softcap": 2.0, "scale": 0.5},
+    "softcap, scale and temperature": {"softcap": 2.0, "scale": 0.5, "temperature": 0.7},
 }
 
 
