@@ -84,6 +84,25 @@ def test_small_and_lopsided_batches_equal_the_oracle(batch, K):
         np.testing.assert_allclose(ours.numpy(), expected, atol=1e-5)
 
 
+@given(batches, refinements, st.floats(1e-3, 1e3), st.randoms(use_true_random=False))
+def test_scale_sign_and_order_do_not_matter(batch, K, scale, random):
+    """Of advantages and gradients, of advantages (winners and losers swap), of tokens."""
+    hidden, log_probs, advantages = batch
+    order = list(range(len(advantages)))
+    random.shuffle(order)
+
+    def coefficients(hidden, log_probs, advantages, eps):
+        return token_coefficients(OutputRowGradients(hidden, log_probs), advantages, refinement_steps=K, eps=eps)
+
+    ours = coefficients(hidden, log_probs, advantages, 1e-8)
+    permuted = coefficients(hidden[order], log_probs[order], advantages[order], 1e-8)
+    torch.testing.assert_close(permuted, ours[order], atol=1e-6, rtol=0)
+    torch.testing.assert_close(coefficients(hidden, log_probs, -advantages, 1e-8), ours, atol=1e-6, rtol=0)
+    unscaled = coefficients(hidden, log_probs, advantages, 0)
+    torch.testing.assert_close(coefficients(hidden, log_probs, advantages * scale, 0), unscaled, atol=1e-5, rtol=0)
+    torch.testing.assert_close(coefficients(hidden * scale, log_probs, advantages, 0), unscaled, atol=1e-5, rtol=0)
+
+
 @given(batches, refinements, st.floats(0.01, 10))
 def test_equal_bounds_are_exactly_grpo(batch, K, bound):
     hidden, log_probs, advantages = batch

@@ -133,6 +133,18 @@ def test_parameters_are_restored_to_the_bit(dtype, fail_at):
         assert (p.grad == 1).all()
 
 
+def test_parameters_are_restored_if_there_is_no_room_to_move_them():
+    """The second parameter of the model cannot be moved: the first has been, the others have not."""
+    model = tiny.model()
+    before = [p.detach().clone() for p in model.parameters()]
+    gradients = FullGradients(model, scorer(model), 2)
+    direction = gradients.combine(torch.randn(36))
+    direction[1] = direction[1].flatten()[:-1]
+    with pytest.raises(RuntimeError):
+        gradients.score(direction)
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])  # one-sided, central
 def test_dropout_is_the_same_in_every_forward(dtype):
     """Otherwise two probes would differ by their noise. The global generator is left as it was."""
