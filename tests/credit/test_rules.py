@@ -10,6 +10,7 @@ from trl import GRPOConfig
 from delta_trl.credit import (
     FIPO,
     DelTA,
+    FullGradients,
     RandomCredit,
     Selected,
     Shuffled,
@@ -51,13 +52,35 @@ def test_equal_rewards_are_no_advantage():
     assert advantages.nonzero()[:, 0].tolist() == [8, 9]
 
 
+class StandIn:
+    """A policy of three responses of up to 5 tokens. Keeps what it was asked for."""
+
+    model, dtype, micro_batch_size = torch.nn.Linear(1, 1), None, 1
+
+    def __init__(self):
+        self.asked = []
+
+    def log_probs_at(self, rows, length):
+        self.asked.append((rows.tolist(), length))
+        return torch.arange(15.0).view(3, 5)[rows, :length]
+
+
 def test_forward_passes_end_where_their_completions_do(responses):
-    asked = []
-    log_probs_at = lambda rows, length: asked.append(length) or torch.zeros(len(rows), length)  # noqa: E731
-    policy = SimpleNamespace(log_probs_at=log_probs_at)
-    tokens = Tokens(torch.zeros(3, 5).long(), responses.mask, torch.ones(3), policy=policy)
-    assert [len(tokens.log_probs_at(torch.tensor(rows))) for rows in ([2, 1], [1])] == [4, 0]
-    assert asked == [4, 1]
+    tokens = Tokens(torch.zeros(3, 5).long(), responses.mask, torch.ones(3), policy=StandIn())
+    assert tokens.log_probs_at(torch.tensor([2, 1])).tolist() == [10, 11, 12, 13]
+    assert tokens.log_probs_at(torch.tensor([1])).tolist() == []
+    assert tokens.policy.asked == [([2, 1], 4), ([1], 1)]
+
+
+def test_exact_gradients_leave_out_responses_without_advantage():
+    """And without tokens. The longest comes first."""
+    mask = torch.arange(5) < torch.tensor([4, 0, 5])[:, None]
+    for advantages, rows in (([1.0, 2.0, -1.0], [2, 0]), ([1.0, 2.0, 0.0], [0])):
+        tokens = Tokens(torch.arange(15).view(3, 5), mask, torch.tensor(advantages), policy=StandIn())
+        gradients = FullGradients.of(tokens)
+        seen = torch.cat([gradients.log_probs_of(i) for i in range(gradients.n_batches)])
+        assert tokens.ids[gradients.tokens].tolist() == seen.tolist()
+        assert tokens.policy.asked == [([row], len(mask[row].nonzero())) for row in rows]
 
 
 # --- weights ---
@@ -175,6 +198,7 @@ def test_the_dual_clip_is_that_of_the_loss_unless_it_is_given(given, loss, used)
         (DelTA, {"refinement_steps": -1}),
         (DelTA, {"refinement_steps": True}),
         (DelTA, {"lambda_min": 1.3}),  # above lambda_max
+        (DelTA, {"lambda_min": -0.1}),
         (DelTA, {"lambda_max": math.inf}),
         (DelTA, {"assignment": "half"}),
         (DelTA, {"temperature_mode": "half"}),
