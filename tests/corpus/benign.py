@@ -3,8 +3,6 @@
 
 ZEROS = "0" * 5998
 SUM = {"inputs": ["3 4\n", "10 -2\n", "0 0"], "outputs": ["7", "8", "0"]}
-LINES = {"inputs": ["3\n1 2\n3 4\n5 6\n", "1\n8 9"], "outputs": ["3\n7\n11\n", "17\n"]}
-MEGABYTE = {"inputs": [" ".join(map(str, range(150_000))) + "\n"], "outputs": [str(sum(range(150_000)))]}
 ECHO = {"inputs": ["grüße 世界 🎉\n"], "outputs": ["GRÜSSE 世界 🎉"]}
 
 
@@ -16,76 +14,19 @@ def calls(name: str, *cases: tuple) -> dict:
     return {"fn_name": name, "inputs": [list(case[:-1]) for case in cases], "outputs": [case[-1] for case in cases]}
 
 
-# A template of competitions
-FAST_IO = """\
-import os, sys
-from io import BytesIO, IOBase
-BUFSIZE = 8192
-class FastIO(IOBase):
-    newlines = 0
-    def __init__(self, file):
-        self._fd = file.fileno()
-        self.buffer = BytesIO()
-        self.writable = "x" in file.mode or "r" not in file.mode
-        self.write = self.buffer.write if self.writable else None
-    def readline(self):
-        while self.newlines == 0:
-            b = os.read(self._fd, max(os.fstat(self._fd).st_size, BUFSIZE))
-            self.newlines = b.count(b"\\n") + (not b)
-            ptr = self.buffer.tell()
-            self.buffer.seek(0, 2), self.buffer.write(b), self.buffer.seek(ptr)
-        self.newlines -= 1
-        return self.buffer.readline()
-    def flush(self):
-        if self.writable:
-            os.write(self._fd, self.buffer.getvalue())
-            self.buffer.truncate(0), self.buffer.seek(0)
-class IOWrapper(IOBase):
-    def __init__(self, file):
-        self.buffer = FastIO(file)
-        self.flush = self.buffer.flush
-        self.writable = self.buffer.writable
-        self.write = lambda s: self.buffer.write(s.encode("ascii"))
-        self.readline = lambda: self.buffer.readline().decode("ascii")
-sys.stdin, sys.stdout = IOWrapper(sys.stdin), IOWrapper(sys.stdout)
-input = lambda: sys.stdin.readline().rstrip("\\r\\n")
-"""
-READ_PAIRS = "for _ in range(n):\n    a, b = map(int, {read}.split())\n    print(a + b)"
-
 STDIN = [
-    ("input", "a, b = map(int, input().split())\nprint(a + b)", SUM),
-    ("read", "import sys\nprint(sum(map(int, sys.stdin.read().split())))", SUM),
     ("detached", "import io, sys\nsys.stdout = io.TextIOWrapper(sys.stdout.detach(), encoding='utf-8', line_buffering=True)\nprint(sum(map(int, input().split())))", SUM),
-    ("buffer", "import sys\nprint(sum(map(int, sys.stdin.buffer.read().split())))", SUM),
-    ("buffer readline", "import sys\ninput = sys.stdin.buffer.readline\nn = int(input())\n" + READ_PAIRS.format(read="input()"), LINES),
-    ("readline", "import sys\ninput = sys.stdin.readline\nn = int(input())\n" + READ_PAIRS.format(read="input()"), LINES),
-    ("input then read", "import sys\nn = int(input())\nx = list(map(int, sys.stdin.read().split()))\n"
-     "for i in range(n):\n    print(x[2 * i] + x[2 * i + 1])", LINES),
-    ("iteration", "import sys\nfor i, line in enumerate(sys.stdin):\n    if i:\n        print(sum(map(int, line.split())))", LINES),
-    ("until end of file", "input()\nwhile True:\n    try:\n        print(sum(map(int, input().split())))\n    except EOFError:\n"
-     "        break", LINES),
+    ("buffer", "import sys\nprint(sum(map(int, sys.stdin.buffer.readline().split())))", SUM),
+    ("input then read", "import sys\nprint(int(input()) + int(sys.stdin.read()))", once("3", "1\n2\n")),
+    ("until end of file", "x = 0\nwhile True:\n    try: x += sum(map(int, input().split()))\n    except EOFError: break\nprint(x)", SUM),
     ("open 0", "print(sum(map(int, open(0).read().split())))", SUM),
-    ("os.read", "import os\nprint(sum(map(int, os.read(0, 10**6).split())))", SUM),
-    ("fileinput", "import fileinput\nfor line in fileinput.input():\n    print(sum(map(int, line.split())))", SUM),
-    ("detach", "import sys, io\nsys.stdin = io.TextIOWrapper(sys.stdin.detach())\nprint(sum(map(int, input().split())))", SUM),
-    ("megabyte in", "import sys\nprint(sum(map(int, sys.stdin.read().split())))", MEGABYTE),
-    ("megabyte out", "print('x' * 10**6)", once("x" * 10**6)),
     ("many lines out", "for i in range(10**5):\n    print(i)", once("\n".join(map(str, range(10**5))))),
-    ("sys.stdout.write", "import sys\nsys.stdout.write('7')", once("7")),
-    ("buffer write", "import sys\nsys.stdout.buffer.write(b'7\\n')", once("7")),
     ("os.write", "import os\nos.write(1, b'7\\n')", once("7")),
     ("unicode", "print(input().upper())", ECHO),
     ("crlf", "print(input() + '|' + input())", once("a|b", "a\r\nb\r\n")),
-    ("trailing space", "print('1 2 3 ')\nprint()", once("1 2 3")),
-    ("float", "print(1 / 3)", once("0.33333333")),
     ("big integer in", "print(int(input()) - 7)", once("1" + ZEROS + "0", "1" + ZEROS + "7")),
-    ("exit", "print(7)\nexit()", once("7")),
-    ("sys.exit", "import sys\nprint(7)\nsys.exit(0)", once("7")),
     ("os._exit", "import os\nprint(7, flush=True)\nos._exit(0)", {"inputs": ["", "", ""], "outputs": ["7", "7", "7"]}),
     ("atexit", "import atexit\natexit.register(print, 7)", {"inputs": ["", ""], "outputs": ["7", "7"]}),
-    ("main guard", "def main():\n    print(7)\n\nif __name__ == '__main__':\n    main()", once("7")),
-    ("threads", "import threading\nout = []\nts = [threading.Thread(target=out.append, args=(i,)) for i in range(20)]\n"
-     "[t.start() for t in ts]; [t.join() for t in ts]\nprint(sum(out))", {"inputs": ["", ""], "outputs": ["190", "190"]}),
     ("thread not joined", "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.05), print(7))).start()",
      {"inputs": ["", "", ""], "outputs": ["7", "7", "7"]}),
     ("executor left open", "from concurrent.futures import ThreadPoolExecutor\nprint(ThreadPoolExecutor(2).submit(pow, 2, 5).result())",
@@ -96,18 +37,15 @@ STDIN = [
     ("deep recursion", "import sys\nsys.setrecursionlimit(10**6)\ndef f(n): return 0 if n == 0 else 1 + f(n - 1)\nprint(f(20000))", once("20000")),
     ("asyncio", "import asyncio\nasync def f(x):\n    await asyncio.sleep(0.01)\n    return x\nasync def main():\n"
      "    print(sum(await asyncio.gather(*map(f, range(5)))))\nasyncio.run(main())", {"inputs": ["", ""], "outputs": ["10", "10"]}),
-    ("pickle", "import pickle\nclass P:\n    def __init__(self): self.x = 7\nprint(pickle.loads(pickle.dumps(P())).x)", once("7")),
+    ("pickle", "import pickle\nclass P:\n    def __init__(self): self.x = 7\nif __name__ == '__main__':\n    print(pickle.loads(pickle.dumps(P())).x)", once("7")),
     ("state is fresh", "import builtins, sys\nn = getattr(builtins, 'n', 0); builtins.n = n + 1\nprint(n)",
      {"inputs": ["", "", ""], "outputs": ["0", "0", "0"]}),
     ("late import", "import statistics, xml.dom.minidom, zlib, hashlib, unicodedata\nprint(statistics.median([1, 2, 9]))", once("2")),
     ("byte order mark", "\ufeffprint(7)", once("7")),
-    ("stderr", "import sys\nprint('debug', file=sys.stderr)\nprint(7)", once("7")),
-    ("resource", "import resource\nresource.setrlimit(resource.RLIMIT_STACK, (1 << 24, resource.getrlimit(resource.RLIMIT_STACK)[1]))\n"
-     "print(7)", once("7")),
     ("closes stdin", "import sys\ns = sys.stdin.read(); sys.stdin.close(); print(len(s))", {"inputs": ["ab", "abc"], "outputs": ["2", "3"]}),
     ("lists of lines", "print(int(input()) + int(input()))", {"inputs": [["1", "2"]], "outputs": [["3"]]}),
     ("signal", "import signal\nsignal.signal(signal.SIGALRM, lambda *a: print(7))\nsignal.setitimer(signal.ITIMER_REAL, 0.01)\nsignal.pause()", once("7")),
-    ("reads stdin's mode", FAST_IO + "a, b = map(int, input().split())\nprint(a + b)", SUM),
+    ("reads as much as stdin's file has", "import os, sys\nassert sys.stdin.mode == 'r'\nfd = sys.stdin.fileno()\nprint(sum(map(int, os.read(fd, os.fstat(fd).st_size).split())))", SUM),
     ("saves stdout until the end", "import sys, io, atexit\nreal, sys.stdout = sys.stdout, io.StringIO()\natexit.register(lambda: real.write(sys.stdout.getvalue()))\nprint(sum(map(int, input().split())))", SUM),
     ("opens descriptor 1", "import os\nout = os.fdopen(1, 'w')\nout.write(str(sum(map(int, input().split()))))", SUM),
     ("opens descriptor 1 and leaves it open", "out = open(1, 'w', closefd=False)\nout.write(str(sum(map(int, input().split()))))", SUM),
@@ -118,25 +56,17 @@ STDIN = [
 ]  # fmt: skip
 
 CALLS = [
-    ("function", "def f(a, b): return a + b", calls("f", (1, 2, 3), (5, 5, 10))),
     ("Solution", "class Solution:\n    def f(self, x: List[int]) -> int: return sum(x)", calls("f", ([1, 2], 3), ([], 0))),
     ("json lines", "class Solution:\n    def f(self, s, k): return s * k", {"fn_name": "f", "inputs": ['"ab"\n2'], "outputs": ['"abab"']}),
     ("default imports", "class Solution:\n    def f(self, x: Optional[List[int]]):\n        heapify(x); d = defaultdict(int); d[0] += 1\n"
      "        return [heappop(x), bisect_left([1, 2], 2), gcd(4, 6), Counter('aa')['a'], inf > 1, reduce(lambda a, b: a + b, x)]\n",
      calls("f", ([3, 1, 2], [1, 1, 2, 2, True, 5]))),
-    ("modules imported by default", "def f(n): return [math.sqrt(n), collections.deque([1])[0], heapq.nlargest(1, [1, 5]), itertools.chain is not None]",
-     calls("f", (4, [2.0, 1, [5], True]))),
     ("builtins stay builtins", "def f(x): return [pow(2, 3, 5), sum(x), abs(-1)]", calls("f", ([1, 2], [3, 3, 1]))),
-    ("tuple for list", "def f(): return (1, (2, 3))", calls("f", ([1, [2, 3]],))),
-    ("long integers in JSON", "def f(x): return x * 10", {"fn_name": "f", "inputs": ["1" + "0" * 4000], "outputs": ["1" + "0" * 4001]}),
-    ("large integers", "def f(x): return x + 1", calls("f", (2**53, 2**53 + 1), (10**4000, 10**4000 + 1))),
     ("printing", "def f(x):\n    print('debug')\n    return x", calls("f", (1, 1))),
     ("guarded example", "def f(x): return x\nif __name__ == '__main__':\n    print(f(input()))", calls("f", (1, 1))),
-    ("in place is not the result", "def f(x):\n    x.append(1)\n    return x", calls("f", ([], [1]), ([2], [2, 1]))),
-    ("unicode value", "def f(s): return s[::-1]", calls("f", ("añ🎉", "🎉ña"))),
     ("state is fresh", "seen = []\ndef f(x):\n    seen.append(x)\n    return len(seen)", calls("f", (1, 1), (2, 1), (3, 1))),
     ("a method named with its class", "class Solution:\n    def f(self, x): return x + 1", calls("Solution().f", (1, 2), (2, 3))),
-    *[(f"a method named {name}, which is a default import", f"class Solution:\n    def {name}(self, *a): return len(a)", calls(name, (1, 2, 2))) for name in ("search", "merge", "shuffle", "compress", "lcm", "match", "sorted")],
+    *[(f"a method named {name}, which is a default import", f"class Solution:\n    def {name}(self, *a): return len(a)", calls(name, (1, 2, 2))) for name in ("merge", "sorted")],
     ("a method named as a star import", "from re import *\nfrom heapq import *\nclass Solution:\n    def merge(self, *a): return len(a)", calls("merge", (1, 2, 2))),
     ("a function named as a default import", "def merge(*a): return len(a)\nclass Solution:\n    def merge(self): pass", calls("merge", (1, 2, 2))),
     ("imports what is asked for", "from math import gcd", calls("gcd", (4, 6, 2))),
@@ -145,7 +75,6 @@ CALLS = [
     ("modules over their names", "class Solution:\n    def f(self, a): return [bisect.bisect_left(a, 2), copy.deepcopy(a), datetime.date(2020, 1, 2).day, random.randint(3, 3)]", calls("f", ([1, 2], [1, [1, 2], 2, 3]))),
     ("recursion as deep as judges allow", "def f(n): return 0 if n == 0 else 1 + f(n - 1)", calls("f", (3000, 3000))),
     ("a function beside Solution", "class Solution: pass\ndef f(): return 1", calls("f", (1,))),
-    ("megabyte", "def f(x): return x", calls("f", (list(range(150_000)), list(range(150_000))))),
 ]  # fmt: skip
 
 HUMANEVAL = {
@@ -156,41 +85,26 @@ HUMANEVAL = {
 ASSERTS = [
     ("check", "def f(x): return sum(x)", HUMANEVAL),
     ("a method", "class Solution:\n    def __init__(self): self.start = 0\n    def f(self, x): return sum(x, self.start)", HUMANEVAL | {"entry_point": "Solution().f"}),
-    ("prints in a candidate", "print('hi')\ndef f(x):\n    print(x)\n    return sum(x)", HUMANEVAL),
-    ("helper names", "def _g(x): return sum(x)\nf = lambda x: _g(x)", HUMANEVAL),
-    ("asserts", "def f(x): return x * 2", {"test_list": ["assert f(1) == 2", "assert f('a') == 'aa'", "assert f([1]) == [1, 1]"]}),
     ("imports and script", "def f(x): return math.sqrt(x)\nimport math",
      {"test_imports": ["import math"], "test_list": ["assert math.isclose(f(4), 2)"], "test": "for i in range(5):\n    assert f(i * i) == i"}),
-    ("assertion helper", "def f(x): return [1.0, x]",
-     {"test": "def assertion(out, exp, tol):\n    assert len(out) == len(exp) and all(abs(a - b) <= tol for a, b in zip(out, exp))\n"
-      "inputs = [[1], [2]]\nresults = [[1, 1], [1, 2]]\nfor i, e in zip(inputs, results):\n    assertion(f(*i), e, 1e-6)\n"}),
-    ("pytest style", "def f(x): return x + 1", {"test": "from solution import f\n\ndef test_one():\n    assert f(1) == 2\n\ndef test_two():\n    assert f(-1) == 0"}),
-    ("in place", "def f(x):\n    x.sort()\n    x[0].append(9)", {"test": "x = [[2], [1]]\ninner = x[1]\nf(x)\nassert x == [[1, 9], [2]]"}),
-    ("in place dict", "def f(d): d['k'] = d.pop('a')", {"test": "d = {'a': 1}\nf(d)\nassert d == {'k': 1}"}),
+    ("in place", "def f(x, d):\n    x.sort()\n    x[0].append(9)\n    d['k'] = d.pop('a')", {"test": "x, d = [[2], [1]], {'a': 1}\nf(x, d)\nassert x == [[1, 9], [2]] and d == {'k': 1}"}),
     ("state lives on", "n = 0\ndef f():\n    global n\n    n += 1\n    return n", {"test_list": ["assert f() == 1", "assert f() == 2"]}),
     ("helper of its own name in the setup", "def gcd(a, b): return a if not b else gcd(b, a % b)", {"test_imports": ["from math import *"], "test": "def check(candidate):\n    assert candidate(4, 6) == 2", "entry_point": "gcd"}),
     ("close arrays", "import numpy as np\ndef f(x): return np.array(x) / 2\ndef g(x): return x / 2", {"test": "import numpy as np\nassert np.allclose(f([1, 2]), [0.5, 1.0]) and np.allclose(g(5), 2.5) and np.allclose(f([]), [])\nnp.testing.assert_allclose(f([1]), [0.5])"}),
     ("star import after others", "import math\ndef f(x): return math.sqrt(x)\ndef g(x): return x", {"test": "import math\nfrom solution import *\nassert math.isclose(f(4), 2) and g(1) == 1"}),
     ("callback out", "def f(n): return lambda x: x + n", {"test": "assert f(2)(3) == 5"}),
     ("key function", "def f(x, key): return sorted(x, key=key)", {"test": "assert f(['bb', 'a'], key=len) == ['a', 'bb']"}),
-    ("raises", "def f(x):\n    if x < 0: raise ValueError('negative')\n    return x",
-     {"test": "try:\n    f(-1)\n    assert False\nexcept ValueError as e:\n    assert 'negative' in str(e)\nassert f(1) == 1"}),
     ("generator", "def f(n):\n    for i in range(n): yield i", {"test": "g = f(3)\nassert next(g) == 0 and list(g) == [1, 2]\nassert 2 in f(3)"}),
-    ("linked list", "class Node:\n    def __init__(self, v, nxt=None): self.v, self.nxt = v, nxt\ndef total(n): return 0 if n is None else n.v + total(n.nxt)",
-     {"test": "assert total(Node(1, Node(2))) == 3\nassert Node(1, Node(2)).nxt.v == 2"}),
     ("redefines a builtin for itself", "def max(x): return sorted(x)[-1]\ndef f(x): return max(x)", {"test": "assert max(1, 2) == 2 and f([1, 3]) == 3"}),
     ("sets and bytes", "def f(x): return {x}, b'a', frozenset([1]), 1j, range(3)", {"test": "assert f(1) == ({1}, b'a', frozenset([1]), 1j, range(3))"}),
     ("a constant", "LIMIT = [1, 2]", {"test": "assert LIMIT == [1, 2]"}),
-    ("thousand calls", "def f(x): return x + 1", {"test": "def check(c):\n    for i in range(1000):\n        assert c(i) == i + 1", "entry_point": "f"}),
     ("uses printed bytes", "import sys\ndef f(x): sys.stdout.buffer.write(b'hello')\nf(0)", {"test": "import io\nfrom contextlib import redirect_stdout\nf(0)\nout = io.StringIO()\nwith redirect_stdout(out):\n    f(1)\nassert out.getvalue() == 'hello'"}),
     ("input at its end", "def f():\n    try: return input()\n    except EOFError: return 'none'", {"test": "assert f() == 'none'"}),
     ("equal arrays", "import numpy as np\ndef f(n): return np.arange(n)", {"test": "import numpy as np\nassert (f(3) == np.array([0, 1, 2])).all()\nassert np.array_equal(f(2), [0, 1]) and f(4).sum() == 6 and f(2).dtype.kind == 'i'"}),
     ("an array changed in place", "def f(a): a[0] = 9", {"test": "import numpy as np\na = np.zeros(2)\nf(a)\nassert a.tolist() == [9, 0]"}),
     ("a builtin under a name to check", "conv = list", {"test": "def check(candidate):\n    assert candidate('ab') == ['a', 'b']", "entry_point": "conv"}),
-    ("all of a generator", "def f(i): return i + 1", {"test_list": ["assert all(f(i) == i + 1 for i in range(5))", "assert sum(f(i) == i + 1 for i in range(5)) == 5"]}),
     ("a builtin's name beside a star import", "def sorted(x): return x[::-1]", {"test_imports": ["from math import *"], "test_list": ["assert sorted([1, 2]) == [2, 1]"]}),
     ("a function named as a module", "def copy(x): return [x]", {"test_list": ["assert copy(1) == [1]"]}),
-    ("an object named as a module", "class calendar:\n    days = 5\n    def __init__(self): pass", {"test_list": ["assert calendar.days == 5 and calendar().days == 5"]}),
     ("imports with another way", "def f(x): return x + 1", {"test": "try:\n    import no_such_json as json\nexcept ImportError:\n    import json\ntry:\n    from no_such_module import f\nexcept ImportError:\n    from solution import f\nassert json.dumps(f(1)) == '2'"}),
     ("a helper named like a test", "def f(x): return x + 1", {"test": "def test_case(x, y): assert f(x) == y\ntest_case(1, 2)\ndef test_one(g=f): assert g(1) == 2\ndef test_two(): test_one()"}),
     ("tests in threads", "def f(x): return x + 1", {"test": "from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(4) as pool:\n    assert list(pool.map(f, range(50))) == list(range(1, 51))"}),
@@ -201,8 +115,6 @@ ASSERTS = [
     ("a test without an underscore", "def f(x): return x + 1", {"test": "from solution import f\ndef testOne():\n    assert f(1) == 2"}),
     ("names of the tests' scopes", "def f(x): return x + 1", {"test": "def test_a():\n    cases = [(1, 2), (2, 3)]\n    for given, wanted in cases:\n        assert f(given) == wanted, f'{given}'\nclass Helper:\n    limit = 3\n    def get(self): return [limit for limit in range(self.limit)]\ndef test_b():\n    assert [f(x) for x in Helper().get()] == [1, 2, 3]"}),
     ("a class to subclass in setup", "def build(x): return {'v': x}", {"test_setup_code": "root = build(3)", "test_list": ["assert root == {'v': 3}"]}),
-    ("class methods", "class A:\n    n = 0\n    @classmethod\n    def make(cls):\n        cls.n += 1\n        return cls()\n    @staticmethod\n    def two(): return 2\n    @property\n    def p(self): return 3",
-     {"test": "a = A.make()\nassert A.n == 1 and A.two() == 2 and a.p == 3"}),
 ]  # fmt: skip
 
 BENIGN = [
@@ -214,7 +126,6 @@ NEEDS_TEMPORARY_DIRECTORY = [  # tier A only
     ("tempfile", "import tempfile, os\nwith tempfile.TemporaryDirectory() as d:\n    p = os.path.join(d, 'x')\n"
      "    open(p, 'w').write('7')\n    print(open(p).read())", {"inputs": ["", ""], "outputs": ["7", "7"]}),
     ("file in /tmp", "open('/tmp/x.txt', 'w').write('7')\nprint(open('/tmp/x.txt').read())", once("7")),
-    ("file in the working directory", "open('x.txt', 'w').write('7')\nprint(open('x.txt').read())", once("7")),
     ("database", "import sqlite3\nc = sqlite3.connect('x.db')\nc.execute('create table t (a)')\nc.execute('insert into t values (7)')\n"
      "c.commit()\nprint(*c.execute('select * from t').fetchone())", once("7")),
 ]  # fmt: skip
