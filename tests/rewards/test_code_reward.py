@@ -5,7 +5,6 @@ import json
 import threading
 import time
 
-import datasets
 import pytest
 
 from delta_trl.rewards.code import CodeReward, code_reward, extract_program
@@ -19,32 +18,25 @@ RIGHT = "```python\nprint(sum(map(int, input().split())))\n```"
 @pytest.mark.parametrize(
     ("completion", "program"),
     [
-        ("```python\na\n```", "a\n"),
         ("```python\na\n```\nNo:\n```python\nb\n```\nDone.", "b\n"),
         ("```py\na\n```\nOutput:\n```\n3\n```", "a\n"),
         ("```python\na\n```\n```bash\nls\n```", "a\n"),
-        ("```\na\n```", "a\n"),
         ("~~~python\na\n~~~", "a\n"),
         ("````python\n```\n````", "```\n"),
-        ("```bash\nls\n```", "ls\n"),
         ("```code\na\n```\n```text\nb\n```\n```code\nc\n```", "c\n"),
         ("It is in ```python\n```python\na\n```", "a\n"),
         ("```python\na\n\nBetter:\n```python\nb\n```", "b\n"),
-        ("```\n```python\na\n```\n```", "a\n"),
         ("```python\na\n``` This works.\n```\n3\n```", "a\n"),
         ("```python\nunfinished", "unfinished"),
         ("print(1)", "print(1)"),
         ("", None),
-        ("<think>```python\na\n```</think>```python\nb\n```", "b\n"),
         ("<think>```python\na\n```", None),
         ("<thinking>```python\na\n```</thinking>\n```python\nb\n```", "b\n"),
         ("<reasoning>```python\na\n```</reasoning>", None),
         ("```python\na\nb```", "a\nb"),
         ("text\r\n```python\r\na\r\n```\r\n", "a\r\n"),
-        ("1. So:\n   ```python\n   a\n   ```", "a\n"),
         ("- So:\n\t```python\n\tif a:\n\t\tb\n\n\tc\n\t```", "if a:\n\tb\n\nc\n"),
         ("  ```python\n\n  if a:\n    b\n", "\nif a:\n  b\n"),
-        ("```python\n```", ""),
         ("```python title=`x`\na\n```", ""),
         ("```python\nprint('<think>')\n```", "print('<think>')\n"),
         ("```python\na\n```\n<think>\n```python\nb\n```", None),
@@ -56,35 +48,28 @@ RIGHT = "```python\nprint(sum(map(int, input().split())))\n```"
             'def f():\n    """\n    ```\n    f()\n    ```\n    """\n',
         ),
         ("```Python3.11\na\n```\n```\nb\n```", "a\n"),
-        ("```python:a.py\na\n```\n```\nb\n```", "a\n"),
         ("```{python}\na\n```\n```\nb\n```", "a\n"),
         ("a = 1\n```", "a = 1\n"),
         ("def f():\n    pass\n```\nIt does nothing.", "def f():\n    pass\n"),
         ("So:\n```\na = 1", "a = 1"),
-        ("\u200b```python\na\n```", "a\n"),
         ("```python\ndef f(): pass\n```\nExample usage:\n```python\nprint(f())\n```", "def f(): pass\n"),
-        ("```\ndef f(): pass\n```\nExample usage:\n```\nprint(f())\n```", "def f(): pass\n"),
         ("```python\ndef g(): pass\n```\n```python\n# not g()\ndef f(): pass\n```", "# not g()\ndef f(): pass\n"),
         ("```pytest\na\n```\n```\nb\n```", "b\n"),
     ],
 )
 def test_program_of_a_completion(completion, program):
-    found = extract_program(completion)
-    assert (found and found.replace("\r\n", "\n")) == (program and program.replace("\r\n", "\n"))
+    assert extract_program(completion) == program
 
 
 @pytest.mark.parametrize(
     "completion",
     [
         lambda n: "```" + "a" * n + "`x",
-        lambda n: "```" + "\t a" * (n // 3) + "`x",
         lambda n: "`" * n + "x`",
         lambda n: "```\n" * (n // 4),
-        lambda n: "```python\n" * (n // 10),
         lambda n: " " * (n // 2) + "```\n" + " " * (n // 2) + "x",
         lambda n: "<a> " * (n // 4) + "```",
         lambda n: "```python\n" + "a" * n,
-        lambda n: "```python\n" + "def " * (n // 4),
         lambda n: "```python\n" + "'\"" * (n // 2),
     ],
 )
@@ -121,16 +106,13 @@ def test_partial_credit():
 
 def test_a_prompt_may_open_the_block_or_the_reasoning():
     own = "```python\nprint(1)\n```"
-    cases = [("Print 1.\n```python\n", f"print(1)\n```{end}", 1.0) for end in ("", "\nIt prints 1.")]
-    cases += [("Print 1.\n```python\n", own, 1.0), ("Print 1.\n```python\n", f"<think>\n{own}\nhm", 0.0)]
-    cases += [("1.\n<think>\n", own, 0.0), ("1.\n<think>\n", f"Hm.</think>\n{own}", 1.0)]
+    cases = [
+        ("Print 1.\n```python\n", "print(1)\n```\nIt prints 1.", 1.0),
+        ("1.\n<think>\n", own, 0.0),
+        ("1.\n<think>\n", f"Hm.</think>\n{own}", 1.0),
+    ]
     prompts, completions, expected = map(list, zip(*cases, strict=True))
     assert code_reward(completions, [{"inputs": [""], "outputs": ["1"]}] * len(cases), prompts=prompts) == expected
-
-
-def test_tests_may_be_a_column_of_a_dataset():
-    tests = datasets.Dataset.from_dict({"tests": [ADD, ADD]})["tests"]
-    assert code_reward([RIGHT, "print(1)"], tests) == [1.0, 0.0]
 
 
 def test_a_function_that_no_program_can_define_is_the_tests_fault():
@@ -206,10 +188,9 @@ def test_remote_server(server, caplog):
     "body",
     [
         b'{"status": "Success", "run_result": "7"}',
-        b'{"status": "Success", "run_result": {"return_code": 0}}',
+        b'{"status": "Success", "run_result": {}}',
         b"7",
         b"[" * 100_000,
-        b"",
         None,
     ],
 )

@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (tables)
 r"""Grading in the trainer's process takes time in proportion to the text: it holds the GIL and has no deadline."""
 
 import time
@@ -11,20 +10,12 @@ from delta_trl.rewards.math import is_copied
 
 LENGTH = 10_000
 SECONDS = 0.2
-PREFIXES = (
-    *("", "The answer is 1", "The answer is ", "Answer: 1 or", "Therefore ", "#### ", "$", "\\[", "\\(", "<answer>"),
-    *("\\boxed{1}", "\\boxed{1} it", "\\boxed", "\\boxed{", "\\fbox{1} or ", "<think>", "not ", "x = "),
-)
+PREFIXES = ("", "x+1", "The answer is 1", "#### ", "$", "<answer>", "\\boxed{1}", "\\boxed{1} it", "\\boxed{")
 REPEATED = (
-    *(" ", "\n", "\t", "\u00a0", " \n", ",", ", ", " ,", ".", ". ", ";", ":", "!", "?", "*", "_", "`", "#", "$", "$$", "-"),
-    *("—", "(", ")", "[", "]", "{", "}", "\\", "\\\\", "\\(", "\\)", "\\[", "\\]", "|", "^", "%", "\n%", "<", ">", "=", "’"),
-    *("1", "1,", "1, ", "1 ", "1.", "x=", "x = ", "x=1 ", "a", "a ", "a b", "\\boxed{", "\\boxed{1}", "\\boxed ", "\\fbox"),
-    *("\\boxed{1} or ", "\\boxed{1}\\boxed{2}", "\\boxed{x=1}, y=", "<answer>", "</answer>", "<answer>1", "<think>", "<!--"),
-    *("</think>", "<!---->", "answer", "answer ", "Answer: ", "the answer is ", "answer:\n", "final result", "final "),
-    *("or ", " or", "not ", "n't ", "is ", "it is ", "that ", "this is not ", "ignore ", "wait ", "so ", " so", " (so"),
-    *("because", " because", ", and", " and not", "therefore ", "thus,", "hence:", "Therefore $", "maybe ", "if ", "=x="),
-    *("\\text{", "\\text{or ", "\\frac{", "\\frac{1}{", "\\cdot ", "\\times", "\\pm", "\\%", "\\,", "\\! ", "5 million "),
-    *("^{", "_{", "x^(", "sqrt(", "\\sqrt ", "\\left(", "1/2 ", "2 1/2 ", "\\mathbb{R}", "\\choose ", "1'000", "\\{ "),
+    *(" ", "\n", "\t", ",", ". ", "*", "_", "#", "$", "(", "{", "}", "\\", "\\\\", "\\[", "\\(", "<", "=", "1", "a"),
+    *("a b", "\\boxed{", "\\boxed{1}", "\\boxed ", "\\boxed{1} or ", "\\boxed{1}\\boxed{2}", "<answer>", "</answer>"),
+    *("<think>", "</think>", "answer", "answer ", "the answer is ", "answer:\n", "or ", ", and", "\\text{or "),
+    *("\\left(", "\\frac{"),
 )  # fmt: skip
 
 
@@ -34,11 +25,16 @@ def seconds(function, text: str) -> float:
     return time.thread_time() - start
 
 
-def check(function, length: int, prefixes: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "function",
+    [extract_answer, extract_gold, lambda text: is_copied(text[:MAX_ANSWER_LENGTH], "1", text)],
+    ids=["the answer is found", "the gold is found", "formulas of the prompt are found"],
+)
+def test_takes_time_in_proportion(function):
     slow = []
-    for prefix in prefixes:
+    for prefix in PREFIXES:
         for repeated in REPEATED:
-            text = prefix + repeated * (length // len(repeated)) + "x"
+            text = prefix + repeated * (LENGTH // len(repeated)) + "x"
             if seconds(function, text) < SECONDS / 5:
                 continue
             # Again, as the garbage may have been collected; what is in proportion takes half as long for half of it.
@@ -46,18 +42,3 @@ def check(function, length: int, prefixes: tuple[str, ...]) -> None:
             if took > SECONDS or (took > SECONDS / 5 and took > 3 * half):
                 slow.append(f"{prefix!r}, then {repeated!r}: {took:.2f} s, for half of it {half:.2f} s")
     assert not slow, "\n".join(slow)
-
-
-@pytest.mark.parametrize(
-    "prefixes", [("The answer is 1", "\\boxed{1}"), pytest.param(PREFIXES, marks=pytest.mark.slow)]
-)
-def test_the_answer_is_found(prefixes):
-    check(extract_answer, LENGTH, prefixes)
-
-
-def test_the_gold_is_found():
-    check(extract_gold, LENGTH, ("", "1", "The answer is 1"))
-
-
-def test_formulas_of_the_prompt_are_found():
-    check(lambda text: is_copied(text[:MAX_ANSWER_LENGTH], "1", text), LENGTH, ("", "x+1"))
