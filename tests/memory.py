@@ -1,6 +1,7 @@
 """Measures how much memory tensors take at the same time."""
 
 import weakref
+from collections.abc import Callable
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -28,3 +29,17 @@ class PeakMemory(TorchDispatchMode):
 
     def _free(self, size: int) -> None:
         self.now -= size
+
+
+def peak_of(work: Callable[[], object], device: torch.device) -> tuple[int, object]:
+    """Bytes that `work` needs at most beyond what was there before it, and what it returns."""
+    if device.type == "cpu":
+        with PeakMemory() as memory:
+            result = work()
+        return memory.peak, result
+    torch.cuda.synchronize(device)
+    before = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    result = work()
+    torch.cuda.synchronize(device)
+    return torch.cuda.max_memory_allocated(device) - before, result

@@ -1,17 +1,12 @@
 """Hidden states in pinned memory, over streams: the same bits, the same coefficients, no more memory than promised."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 
 from delta_trl.credit import HiddenStates, hidden_states
 from delta_trl.policy import recorder
 
-from ..corpus import tiny
-from ..memory import PeakMemory
-from ..policy.test_recorder import ragged_rollout
-from ..trainers import LORA, MISALIGNED, credit
+from ..policy.test_recorder import BATCHES, memory_of_credit
 
 
 def keep_busy(device: torch.device) -> None:
@@ -46,56 +41,23 @@ def test_bits_survive_a_busy_device(monkeypatch, device, on_gpu, staged, dtype):
         assert all(torch.equal(chunk, expected[tokens]) for tokens, chunk in read)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"trainer_options": LORA, "beta": 0.1},
-        {"per_device_train_batch_size": 4, "steps_per_generation": 2, "bf16": True},
-        {**MISALIGNED, **credit(token_gradient="lm_head")},
-    ],
-    ids=["lora and reference", "bf16, micro-batches", "lm_head"],
-)
-def test_every_place_of_a_trainer(monkeypatch, make, rollout, device, options):
+@pytest.mark.parametrize("name", ["lora and reference", "bf16", "lm_head"])
+def test_every_place_of_a_trainer(monkeypatch, make, rollout, device, name):
     monkeypatch.setattr(hidden_states, "BLOCK_BYTES", 5 * 32 * 4)
-    found = [rollout(make(**options, hidden_state_cache=place))["token_coefficients"] for place in ("device", "cpu")]
+    found = [
+        rollout(make(**BATCHES[name], hidden_state_cache=place))["token_coefficients"] for place in ("device", "cpu")
+    ]
     assert found[0].device == device
     assert found[0].std() > 0
     torch.testing.assert_close(*found, atol=1e-5, rtol=0)
 
 
-def peak_of(work: Callable[[], object], device: torch.device) -> tuple[int, object]:
-    """Bytes that `work` needs at most beyond what is there before, by the allocator's books, and what it returns."""
-    if device.type == "cpu":
-        with PeakMemory() as memory:
-            result = work()
-        return memory.peak, result
-    torch.cuda.synchronize(device)
-    before = torch.cuda.memory_allocated(device)
-    torch.cuda.reset_peak_memory_stats(device)
-    result = work()
-    torch.cuda.synchronize(device)
-    return torch.cuda.max_memory_allocated(device) - before, result
-
-
-def test_peak_of_a_rollout(make, rollout, device, on_gpu):
-    """At most the hidden states of the valid tokens, and those of one micro-batch, beyond the peak without credit."""
+@pytest.mark.parametrize("place", ["device", "cpu"])
+def test_peak_of_a_rollout(make, rollout, device, on_gpu, place):
     width = 1024 if on_gpu else 256
-
-    def peak(**options):
-        options |= {"per_device_train_batch_size": 8, "steps_per_generation": 4, "max_completion_length": 64}
-        functions = {"rollout_func": ragged_rollout}
-        trainer = make(tiny.model(hidden_size=width, head_dim=64), trainer_options=functions, **options)
-        rollout(trainer)  # cuBLAS takes its workspace once
-        return peak_of(lambda: rollout(trainer), device)
-
-    without, _ = peak(token_credit="none")
-    for place in ("device", "cpu"):
-        credited, batch = peak(hidden_state_cache=place)
-        valid = batch["completion_mask"].bool()
-        micro_batch = 8 * (valid.size(1) + batch["prompt_ids"].size(1)) * width * 4
-        kept = valid.sum().item() * width * 4
-        assert credited - without <= kept + micro_batch
-        assert 0.9 * kept < credited - without or (on_gpu and place == "cpu")
+    added, kept, micro_batch = memory_of_credit(make, rollout, device, place, width, {}, steps_per_generation=4)
+    assert added <= kept + micro_batch
+    assert 0.9 * kept < added or (on_gpu and place == "cpu")
 
 
 def test_auto_keeps_away_from_a_full_device(gpu):

@@ -11,7 +11,7 @@ from delta_trl.policy.recorder import ScoringPass
 from delta_trl.trainer.scoring import RolloutPolicy
 
 from ..corpus import tiny
-from ..memory import PeakMemory
+from ..memory import PeakMemory, peak_of
 from ..trainers import ALIGNED, LORA, MISALIGNED, credit, rollout_with_environment
 
 
@@ -49,35 +49,45 @@ def test_every_place_gives_the_same_coefficients(make_trainer, rollout, options)
         torch.testing.assert_close(coefficients, expected, atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize(("place", "mode"), [("device", ALIGNED), ("cpu", {"steps_per_generation": 4})])
-def test_peak_memory(make_trainer, rollout, place, mode):
-    """At most the hidden states of the valid tokens, and those of one micro-batch, beyond the peak without credit."""
-    sizes = {"hidden_size": 256, "head_dim": 64}
-    shared = {
-        **mode,
+def memory_of_credit(make, rollout, device: torch.device, place: str, width: int, without: dict, **mode):
+    """
+    Bytes that token credit adds to the peak of a rollout, and at most may: the hidden states of the valid tokens, and
+    those of one micro-batch. Trainers of both have the options `mode`, and the one without credit those of `without`.
+    """
+    options = {
         "per_device_train_batch_size": 8,
         "max_completion_length": 64,
         "mask_truncated_completions": True,
-        "trainer_options": {"rollout_func": ragged_rollout},
+        **mode,
     }
-    if mode is ALIGNED:
-        shared |= {"steps_per_generation": 4, "gradient_accumulation_steps": 4}
 
-    def peak(**options):
-        trainer = make_trainer(tiny.model(**sizes), **{**shared, **options})
-        with PeakMemory() as memory:
-            batch = rollout(trainer)
-        return memory.peak, batch
+    def peak(trainer_options=None, **more):
+        functions = {"rollout_func": ragged_rollout, **(trainer_options or {})}
+        trainer = make(tiny.model(hidden_size=width, head_dim=64), trainer_options=functions, **options, **more)
+        rollout(trainer)  # cuBLAS takes its workspace once
+        return peak_of(lambda: rollout(trainer), device)
 
-    # with a reference pass instead, for in aligned mode there is no pass over the completions without credit
-    score = {"beta": 0.1, "trainer_options": {**shared["trainer_options"], **LORA}} if mode is ALIGNED else {}
-    without, _ = peak(token_credit="none", **score)
-    credited, batch = peak(hidden_state_cache=place)
+    least, _ = peak(token_credit="none", **without)
+    most, batch = peak(hidden_state_cache=place)
     valid = batch["completion_mask"].bool()
     assert valid.float().mean() < 0.7  # else padding would go unnoticed
-    micro_batch = 8 * (valid.size(1) + batch["prompt_ids"].size(1)) * 256 * 4
-    kept = valid.sum().item() * 256 * 4
-    assert 0.9 * kept < credited - without <= kept + micro_batch
+    micro_batch = 8 * (valid.size(1) + batch["prompt_ids"].size(1)) * width * 4
+    return most - least, valid.sum().item() * width * 4, micro_batch
+
+
+@pytest.mark.parametrize(
+    ("place", "without", "mode"),
+    [
+        # a reference pass in place of credit's: in aligned mode, nothing else scores the completions
+        ("device", {"beta": 0.1, "trainer_options": LORA}, {**ALIGNED, "gradient_accumulation_steps": 4}),
+        ("cpu", {}, {}),
+    ],
+)
+def test_peak_memory(make_trainer, rollout, place, without, mode):
+    added, kept, micro_batch = memory_of_credit(
+        make_trainer, rollout, CPU, place, 256, without, **{**mode, "steps_per_generation": 4}
+    )
+    assert 0.9 * kept < added <= kept + micro_batch
 
 
 def ragged_rollout(prompts, trainer) -> dict:

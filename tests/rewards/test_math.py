@@ -26,12 +26,9 @@ def test_columns_and_metrics():
     assert math_reward([], [], log_metric=metrics.__setitem__) == []
 
 
-@pytest.mark.parametrize(
-    ("gold", "kind"),
-    [(["4"], "list"), (2j, "complex"), (np.array(4), "ndarray")],
-)
+@pytest.mark.parametrize(("gold", "kind"), [(["4"], "list"), (2j, "complex")])
 def test_what_is_no_gold_is_refused(gold, kind):
-    with pytest.raises(TypeError, match=rf"`solution` is .*, of type {kind}.*: expected .*`dataset.map`"):
+    with pytest.raises(TypeError, match=rf"`solution` .* {kind}"):
         math_reward(["4", "4"], ["4", gold])
 
 
@@ -47,7 +44,7 @@ def test_parts_of_messages():
 
 
 def test_lengths_must_agree():
-    with pytest.raises(ValueError, match="zip"):
+    with pytest.raises(ValueError, match="zip"):  # Python's own
         math_reward([r"\boxed{1}", r"\boxed{1}"], ["1"])
 
 

@@ -27,13 +27,12 @@ def fastest(holds) -> float:
     ("same", "given", "expected"),
     [
         (same_json, b"[" + b"[]," * (SIZE // 3) + b"[]]", 1),
-        (same_json, b"[" + b"[]," * (SIZE // 3) + b"[]]", list(range(40_000))),
         (same_json, b"1" * SIZE, 1),
         (same_output, b"1" * SIZE + b"x", "1.5"),
         (same_output, b"1 " * (SIZE // 2), "1.5 2.5\n3.5"),
         (same_output, b"x" + b"\n" * SIZE + b"x", "1.5"),
     ],
-    ids=["lists", "lists for numbers", "digits", "digits in text", "words", "lines"],
+    ids=["lists", "digits", "digits in text", "words", "lines"],
 )
 def test_what_is_hostile_is_soon_refused(same, given, expected):
     assert fastest(lambda: not same(given, expected)) < SECONDS
@@ -48,7 +47,8 @@ def test_what_is_hostile_is_soon_refused(same, given, expected):
         ("011", "11", False),
         ("0.0", "1e-10", False),
         ("0.0000001", "0.0", True),
-        ("12", "1 2", False),
+        ("1 2 3", "1 2", False),
+        ("1", "1 2", False),
         ("a  b", "a b", False),
         ("0.3333333 1", "0.33333333 1", True),
         ("1\n2", "1 2", False),
@@ -73,19 +73,15 @@ def test_output_is_read_once():
     [
         ("(1, [2.0])", [1, [2]], True),
         ("2.0", 2, True),
-        ("2", 2.0, True),
-        ("int(1e300)", 1e300, True),
         ("2**53 + 1", float(2**53), False),
         ("0.1 + 0.2", 0.3, True),
         ("nan", float("nan"), True),
         ("inf", 1.5, False),
         ("True", 1, False),
         ("1", True, False),
-        ("None", None, True),
         ("'1'", 1, False),
         ("['[{,' * 1000]", ["[{," * 1000], True),
         ("{2: 'a', 2.5: 'b', None: 0, True: 3}", {"2": "a", "2.5": "b", "null": 0, "true": 3}, True),
-        ("[n / 7 for n in range(1000)]", [number / 7 for number in range(1000)], True),
         ("{1: 1, '1': 1}", {"1": 1, "2": 1}, False),
         ("1 << 10_000", 1 << 10_000, True),
     ],
@@ -95,7 +91,7 @@ def test_values(sandbox, value, expected, same):
     assert tests.passes_alone(sandbox.execute([tests.job(f"def f(): return {value}", range(1))], Limits()), 0) is same
 
 
-@pytest.mark.parametrize("value", ["{1}", "{(1, 2): 1}", "1j"])
+@pytest.mark.parametrize("value", ["{1}", "{(1, 2): 1}"])
 def test_what_json_does_not_have_is_an_exception(sandbox, value):
     tests = parse_tests({"fn_name": "f", "inputs": [[]], "outputs": [1]})
     result = sandbox.execute([tests.job(f"def f(): return {value}", range(1))], Limits())

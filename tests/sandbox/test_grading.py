@@ -12,19 +12,12 @@ from delta_trl.sandbox import Limits, TestsError, grade, parse_tests
 from ..corpus.attacks import guesses
 
 
-def nested(levels: int) -> list:
-    value: list = []
-    for _ in range(levels):
-        value = [value]
-    return value
-
-
 @pytest.mark.parametrize(
     "tests",
     [
         "[" * 100_000,
         json.dumps({"fn_name": "f", "inputs": [[1]], "outputs": ["LONG"]}).replace('"LONG"', "1" * 5000),
-        {"fn_name": "f", "inputs": [[1]], "outputs": [nested(500)]},
+        {"fn_name": "f", "inputs": [[1]], "outputs": [json.loads("[" * 500 + "]" * 500)]},
         {"fn_name": "f", "inputs": [[np.array([1])]], "outputs": [1]},
         {"fn_name": "f", "inputs": [[1]], "outputs": [2], "test": "assert f(0) == 1"},
         {"fn_name": "f", "inputs": [[[1, 2]], [[]]], "outputs": [None, None]},
@@ -54,7 +47,6 @@ UNITTEST = "import unittest\nclass T(unittest.TestCase):\n    def test_a(self): 
         # what nobody runs
         ({"test": UNITTEST + "\nif __name__ == '__main__':\n    unittest.main()"}, "not be run"),
         ({"test": "def check(candidate): assert candidate(1) == 2"}, "not be run"),
-        ({"test": "def test_a():\n    assert f(1) == 2\ndef test_b(tmp_path): assert f(5) == 6"}, "not be run"),
         ({"test": "assert f(0) == 1\nif __name__ == '__main__':\n    assert f(1) == 2"}, "not be run"),
         ({"test": "def a(): assert f(1)\nassert f(0)\nif __name__ == '__main__':\n    a()"}, "not be run"),
         # whose names these are
@@ -112,22 +104,11 @@ def test_the_right_program_passes_and_the_wrong_one_fails(sandbox, tests, right,
     assert grade(sandbox, wrong, parse_tests(tests)).verdict != "passed"
 
 
-def test_tests_that_only_a_program_ends_can_be_used(sandbox):
-    tests = parse_tests({"test": "n = 6\nwhile n != 1:\n    n = step(n)\nassert step(1) == 4"})
-    code = "def step(n): return n // 2 if n % 2 == 0 else 3 * n + 1"
-    assert grade(sandbox, code, tests, Limits(wall_seconds=0.5)).verdict == "passed"
-
-
-@pytest.mark.parametrize(
-    ("tests", "passed", "total"),
-    [
-        ({"test_list": ["def test_a(): assert f(1) == 0\ndef test_b(): assert f(2) == 0", "assert f(3) == 1"]}, 2, 3),
-        ({"test_list": ["assert f(1) == 0", "assert f(1) == 1", "assert f(2) == 0"]}, 2, 3),
-    ],
-)
-def test_partial_credit_counts_functions_and_cases(sandbox, tests, passed, total):
-    result = grade(sandbox, "def f(x): return 0", parse_tests(tests), stop_at_failure=False)
-    assert (result.passed, result.total) == (passed, total)
+def test_partial_credit_counts_functions_and_cases(sandbox):
+    functions = "def test_a(): assert f(1) == 0\ndef test_b(): assert f(2) == 1"
+    tests = parse_tests({"test_list": [functions, "assert f(3) == 0"]})
+    result = grade(sandbox, "def f(x): return 0", tests, stop_at_failure=False)
+    assert (result.passed, result.total) == (2, 3)
 
 
 def test_a_test_that_hangs_takes_no_credit_from_the_others(sandbox):
@@ -152,7 +133,6 @@ class Own(LookupError):
     def __str__(self): return 'own: no'
 def get(x): return x.x
 def fail(kind): raise kind('no')
-def sort(x): x.sort()
 """
 
 
@@ -174,7 +154,6 @@ def sort(x): x.sort()
         ("try: fail(KeyError)\nexcept KeyError as e: assert str(e) == \"'no'\"\nelse: 1 / 0", True),
         ("try: fail(Own)\nexcept LookupError as e: assert str(e) == 'own: no'\nelse: 1 / 0", True),
         ("try: fail(Own)\nexcept Own: pass\nelse: assert False", False),
-        ("x = [3, 1]\nsort(x)\nassert x == [1, 3]", True),
     ],
 )
 def test_what_tests_may_do_with_objects_of_the_program(sandbox, test, passes):

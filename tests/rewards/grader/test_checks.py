@@ -12,6 +12,8 @@ from delta_trl.rewards.grader import checks, process
 from delta_trl.rewards.grader.checks import GraderProcess, check_answers
 from delta_trl.sandbox.pool import WorkerPool
 
+from ...sandbox.test_lifecycle import wait_until
+
 
 # A gold or an answer that is this word never ends, or takes 2 GiB.
 FAULTS = """\
@@ -47,13 +49,6 @@ def run(pool, *pairs, seconds=3.0):
     return check_answers(pool, list(pairs), seconds)
 
 
-def wait_until(condition, seconds=10.0):
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert condition()
-
-
 def test_a_stuck_worker_costs_one_item(pool):
     pairs = [("1", "1"), ("hangs", "1"), ("1", "hangs"), ("2", "2"), ("3", "4")]
     assert run(pool, *pairs, seconds=0.5) == ["right", "unusable gold", "timeout", "right", "wrong"]
@@ -67,7 +62,7 @@ def test_a_worker_killed_at_work_costs_nothing(pool):
         return [worker for worker in pool.workers if worker not in pool.idle]
 
     def kill_one_at_work():
-        wait_until(at_work)
+        assert wait_until(at_work)
         time.sleep(0.2)
         at_work()[0].process.kill()
 
@@ -145,7 +140,7 @@ def test_nothing_is_left_after_kill_9():
     def gone(worker):
         return not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
 
-    wait_until(lambda: all(map(gone, workers)), seconds=8.0)
+    assert wait_until(lambda: all(map(gone, workers)), seconds=8.0)
 
 
 @pytest.mark.processes
