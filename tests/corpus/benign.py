@@ -21,7 +21,6 @@ STDIN = [
     ("until end of file", "x = 0\nwhile True:\n    try: x += sum(map(int, input().split()))\n    except EOFError: break\nprint(x)", SUM),
     ("open 0", "print(sum(map(int, open(0).read().split())))", SUM),
     ("many lines out", "for i in range(10**5):\n    print(i)", once("\n".join(map(str, range(10**5))))),
-    ("os.write", "import os\nos.write(1, b'7\\n')", once("7")),
     ("unicode", "print(input().upper())", ECHO),
     ("crlf", "print(input() + '|' + input())", once("a|b", "a\r\nb\r\n")),
     ("big integer in", "print(int(input()) - 7)", once("1" + ZEROS + "0", "1" + ZEROS + "7")),
@@ -74,7 +73,6 @@ CALLS = [
     ("a method that is made in the constructor", "class Solution:\n    def __init__(self): self.f = lambda x: x + 1", calls("f", (1, 2))),
     ("modules over their names", "class Solution:\n    def f(self, a): return [bisect.bisect_left(a, 2), copy.deepcopy(a), datetime.date(2020, 1, 2).day, random.randint(3, 3)]", calls("f", ([1, 2], [1, [1, 2], 2, 3]))),
     ("recursion as deep as judges allow", "def f(n): return 0 if n == 0 else 1 + f(n - 1)", calls("f", (3000, 3000))),
-    ("a function beside Solution", "class Solution: pass\ndef f(): return 1", calls("f", (1,))),
 ]  # fmt: skip
 
 HUMANEVAL = {
@@ -92,7 +90,6 @@ ASSERTS = [
     ("helper of its own name in the setup", "def gcd(a, b): return a if not b else gcd(b, a % b)", {"test_imports": ["from math import *"], "test": "def check(candidate):\n    assert candidate(4, 6) == 2", "entry_point": "gcd"}),
     ("close arrays", "import numpy as np\ndef f(x): return np.array(x) / 2\ndef g(x): return x / 2", {"test": "import numpy as np\nassert np.allclose(f([1, 2]), [0.5, 1.0]) and np.allclose(g(5), 2.5) and np.allclose(f([]), [])\nnp.testing.assert_allclose(f([1]), [0.5])"}),
     ("star import after others", "import math\ndef f(x): return math.sqrt(x)\ndef g(x): return x", {"test": "import math\nfrom solution import *\nassert math.isclose(f(4), 2) and g(1) == 1"}),
-    ("callback out", "def f(n): return lambda x: x + n", {"test": "assert f(2)(3) == 5"}),
     ("key function", "def f(x, key): return sorted(x, key=key)", {"test": "assert f(['bb', 'a'], key=len) == ['a', 'bb']"}),
     ("generator", "def f(n):\n    for i in range(n): yield i", {"test": "g = f(3)\nassert next(g) == 0 and list(g) == [1, 2]\nassert 2 in f(3)"}),
     ("redefines a builtin for itself", "def max(x): return sorted(x)[-1]\ndef f(x): return max(x)", {"test": "assert max(1, 2) == 2 and f([1, 3]) == 3"}),

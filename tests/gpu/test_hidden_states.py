@@ -18,18 +18,24 @@ def keep_busy(device: torch.device) -> None:
 @pytest.mark.parametrize("staged", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_bits_survive_a_busy_device(monkeypatch, device, on_gpu, staged, dtype):
-    """Writers reuse the memory at once, readers look at a chunk long after the next one was asked for."""
+    """
+    In any order of the tokens, across blocks. Writers reuse the memory at once, readers look at a chunk long after the
+    next one was asked for.
+    """
     n, dim, step = (40_000, 1024, 3000) if on_gpu else (430, 32, 70)
     monkeypatch.setattr(hidden_states, "BLOCK_BYTES", 2**22 if on_gpu else 2**12)
     expected = torch.randn(n, dim, device=device).to(dtype)
     kept = HiddenStates.empty(n, dim, dtype, device, staged)
-    for start in range(0, n, step):
+    starts = torch.randperm(-(-n // step)) * step
+    for some in starts.split(2):
         keep_busy(device)
-        part = expected[start : start + step].clone()
-        kept.write(part, [(start, start + len(part))])
+        ranges = [(0, 0), *((start, min(start + step, n)) for start in some.tolist())]
+        part = torch.cat([expected[first:last] for first, last in ranges])
+        kept.write(part, ranges)
         shape = part.shape
         del part
         torch.full(shape, torch.nan, device=device, dtype=dtype)  # would take the freed memory
+    assert kept.shape == (n, dim)
     assert len(kept.blocks) > 3
     if on_gpu and staged:
         assert all(block.is_pinned() for block in kept.blocks)

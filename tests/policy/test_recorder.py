@@ -137,20 +137,6 @@ def test_auto_takes_main_memory_without_room_and_says_so(make_trainer, rollout, 
 
 
 @pytest.mark.usefixtures("_small_blocks")
-@pytest.mark.parametrize("staged", [False, True])
-def test_what_is_written_is_read_back(staged):
-    """In any order of the tokens, across blocks."""
-    states = torch.randn(43, 32)
-    kept = HiddenStates.empty(43, 32, torch.float32, CPU, staged)
-    for ranges in ([(20, 43), (0, 0)], [(1, 2)], [], [(2, 13), (0, 1)], [(13, 20)]):
-        kept.write(torch.cat([states[a:b] for a, b in ranges] or [states[:0]]), ranges)
-    assert kept.shape == (43, 32)
-    assert len(kept.blocks) == 9
-    for tokens, chunk in kept.chunks():
-        assert torch.equal(chunk, states[tokens])
-
-
-@pytest.mark.usefixtures("_small_blocks")
 def test_what_is_given_back_is_never_beside_a_copy():
     """States of tools' tokens, of which TRL's scoring pass does not know: two copies would be over the budget."""
     wanted = torch.arange(4000) % 3 != 2

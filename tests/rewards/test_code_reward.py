@@ -137,18 +137,11 @@ class Fusion(http.server.BaseHTTPRequestHandler):
             self.send_error(503, "busy\x1b[2J")
             return
         result = code_reward.sandbox.run(request["code"], request["stdin"])
-        reply = {
-            "status": "Success" if result.outcome is Outcome.OK else "Failed",
-            "run_result": {
-                "status": "TimeLimitExceeded" if result.outcome is Outcome.TIMEOUT else "Finished",
-                "return_code": int(result.outcome is not Outcome.OK),
-                "stdout": result.stdout.decode(),
-                "stderr": result.stderr.decode(),
-            },
-        }
+        code = int(result.outcome is not Outcome.OK)
+        run = {"status": "Finished", "return_code": code, "stdout": result.stdout.decode()}
         self.send_response(200)
         self.end_headers()
-        self.wfile.write(json.dumps(reply).encode())
+        self.wfile.write(json.dumps({"status": "Success", "run_result": run}).encode())
 
     def log_message(self, *_):
         pass

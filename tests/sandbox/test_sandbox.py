@@ -118,16 +118,11 @@ def test_refuses_other_platforms(monkeypatch):
         Sandbox().run("print(1)")
 
 
-@pytest.mark.parametrize(
-    ("make", "named"),
-    [
-        (lambda: Sandbox(tier="C"), "'C'"),
-        (lambda: Limits(wall_seconds=0), "wall_seconds=0"),
-    ],
-)
-def test_wrong_options_are_named(make, named):
-    with pytest.raises(ValueError, match=named):
-        make()
+def test_wrong_options_are_named():
+    with pytest.raises(ValueError, match="'C'"):
+        Sandbox(tier="C")
+    with pytest.raises(ValueError, match="wall_seconds=0"):
+        Limits(wall_seconds=0)
 
 
 def test_no_number_of_processes(monkeypatch):

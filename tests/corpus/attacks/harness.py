@@ -25,12 +25,7 @@ FORGE = (
 )
 NEAR = "class Z:\n    def __sub__(self, o): return {value}\n    __add__ = __radd__ = __mul__ = __rmul__ = __pow__ = __truediv__ = __rtruediv__ = __rsub__ = __sub__\n    def __abs__(self): return 0.0\n    def __float__(self): return 0.0\n    def __round__(self, n=0): return 0\n    def __bool__(self): return False\n    def __eq__(self, o): return True\ndef f(x): return Z()"
 ALLCLOSE = "import numpy as np\ndef assertion(out, exp, atol):\n    exact = out == exp\n    if atol == 0 and isinstance(exp, float): atol = 1e-6\n    if not exact and atol != 0: assert np.allclose(out, exp, rtol=1e-07, atol=atol)\n    else: assert exact\ndef check(candidate):\n    for i, e in zip([1, 2], [2.5, 3.5]): assertion(candidate(i), e, 0)"
-DIFFERENCES = [
-    "assert abs(f(1) - 2.5) < 1e-6",
-    "assert not f(1) - 2.5",
-    "assert (f(1) - 2.5) ** 2 < 1e-6",
-    "assert 1 - 1e-6 < f(1) / 2.5 < 1 + 1e-6",
-]
+DIFFERENCES = ["assert abs(f(1) - 2.5) < 1e-6", "assert 1 - 1e-6 < f(1) / 2.5 < 1 + 1e-6"]
 
 ATTACKS = [
     ("os._exit in a call", "import os\ndef f(x): os._exit(0)", CALL),
@@ -59,7 +54,6 @@ ATTACKS = [
     ("always near", EQUAL + "def f(x): return E()", NUMBER),
     ("an equal class", "class M(type):\n    def __eq__(self, o): return True\n    def __hash__(self): return 0\nclass f(metaclass=M):\n    def __new__(cls, x): return cls", CHECK),
     ("equal list", SUBCLASS.format(name="L", base="list"), LIST),
-    ("equal int", SUBCLASS.format(name="I", base="int"), {"test": "assert f(1) == 5 or f(1) > 3"}),
     ("near float", SUBCLASS.format(name="F", base="float"), NUMBER),
     ("stops the loop of the tests", "def f(x): raise StopIteration", {"test": "assert all(map(lambda x: f(x) == x, [1, 2]))\nassert not list(map(f, [1])) or False"}),
     ("patches builtins", "import builtins\nbuiltins.all = builtins.any = builtins.isinstance = lambda *a: True\nbuiltins.abs = lambda x: 0\nbuiltins.AssertionError = SystemExit\ndef f(x): return 0", NUMBER),
@@ -76,7 +70,6 @@ ATTACKS = [
     ("a context manager that swallows the tests' assert", "class C:\n    def __enter__(self): return self\n    def __exit__(self, *a): return True\n    def get(self): return 0", {"test": "with C() as c:\n    assert c.get() == 5"}),
     ("an item beyond the content of a container", "class L(list):\n    def __getitem__(self, i): return 7\ndef f(x): return L(x)", {"test": "r = f([1])\nassert r[5] == 7"}),
     ("narrow integers wrap around", "import numpy as np\ndef f(x): return np.array([4], dtype=np.uint8)", {"test": "assert ((f(1) * 64) == 0).all()"}),
-    ("rewinds its input", "import os\nos.lseek(0, 0, 0)\nprint(os.read(0, 100))", X),
     ("a module beside the tests, which put their folder first on the path", "open('/tmp/numpy.py', 'w').write('import os\\nos.lseek(3, 0, 0)\\nos.write(3, b\\'{\"passed\":[true]}\\\\n\\')\\nos._exit(0)\\n')\nclass ndarray: pass\nndarray.__module__ = 'numpy'\nclass D: kind, str = 'f', '<f8'\ndef f(x):\n    a = ndarray(); a.dtype = D(); a.shape = (1,); a.tobytes = lambda: b'0' * 8\n    return a", {"test": "import os, sys\nsys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))\nfrom solution import f\ndef test_a(): assert f(3) == 12345"}),
 ]  # fmt: skip
 

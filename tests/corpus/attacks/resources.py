@@ -17,7 +17,6 @@ ATTACKS = [
     ("a value nested too deeply", "def f():\n    x = []\n    for _ in range(10**5): x = [x]\n    return x", {"fn_name": "f", "inputs": [[]], "outputs": [[]]}),
     ("an integer with many digits", "def f(): return 1 << (8 * 4_000_000)", {"fn_name": "f", "inputs": [[]], "outputs": [1]}),
     ("a flood of short reports", "import os\ndef f():\n    os.write(3, b'[]\\n' * (1 << 21)); os._exit(0)", {"fn_name": "f", "inputs": [[], []], "outputs": [[1], [2]]}),
-    ("a flood of lines", "print('x' + '\\n' * (8_000_000) + 'x')", {"inputs": ["", ""], "outputs": ["1.5", "1.5"]}),
 ]  # fmt: skip
 
 LASTING = [

@@ -23,7 +23,6 @@ def judge(gold, answer, judge=equivalence.judge):
     return bytearray(1 << 31) if "large" in (gold, answer) else judge(gold, answer)
 equivalence.judge = judge
 main(*"""
-HARD_GOLD = r"\int_0^\infty \sin(x^x)\,dx"  # sympy does not get anywhere with it
 
 
 @pytest.fixture(autouse=True)
@@ -118,12 +117,12 @@ def test_a_worker_waits_for_jobs_as_long_as_its_parent_is_there(monkeypatch):
         assert process.read_job(jobs, parent_pid=os.getppid()) is None
 
 
-SCRIPT = f"""
+SCRIPT = r"""
 from delta_trl.rewards.grader.checks import check_answers, get_pool
 pool = get_pool(2)
 check_answers(pool, [("1", "1"), ("2", "2")], 3.0)
 print(*[worker.process.pid for worker in pool.workers], flush=True)
-check_answers(pool, [({HARD_GOLD!r}, "1")] * 2, 1.0)
+check_answers(pool, [(r"\int_0^\infty \sin(x^x)\,dx", "1")] * 2, 1.0)  # sympy does not get anywhere with it
 """
 
 
