@@ -49,7 +49,7 @@ STDIN = [
     ("opens descriptor 1", "import os\nout = os.fdopen(1, 'w')\nout.write(str(sum(map(int, input().split()))))", SUM),
     ("opens descriptor 1 and leaves it open", "out = open(1, 'w', closefd=False)\nout.write(str(sum(map(int, input().split()))))", SUM),
     ("writes with the original stdout", "import sys\nsys.__stdout__.write(str(sum(map(int, sys.__stdin__.read().split()))))", SUM),
-    ("a stdout of its own class", "import os, sys\nclass Out:\n    def write(self, s): os.write(1, s.encode())\n    def flush(self): pass\nsys.stdout = Out()\nprint(sum(map(int, input().split())))", SUM),
+    ("a stdout of its own class, which waits for the end", "import os, sys\nclass Out:\n    text = ''\n    def write(self, s): self.text += s\n    def flush(self): os.write(1, self.text.encode())\nsys.stdout = Out()\nprint(sum(map(int, input().split())))", SUM),
     ("grows mapped memory", "import mmap\nm = mmap.mmap(-1, 4096)\nm.resize(8192)\nprint(len(m))", once("8192")),
     ("input prompt is output", "x = input('x? ')\nprint(x)", once("x? 5", "5")),
 ]  # fmt: skip
@@ -90,6 +90,7 @@ ASSERTS = [
     ("helper of its own name in the setup", "def gcd(a, b): return a if not b else gcd(b, a % b)", {"test_imports": ["from math import *"], "test": "def check(candidate):\n    assert candidate(4, 6) == 2", "entry_point": "gcd"}),
     ("close arrays", "import numpy as np\ndef f(x): return np.array(x) / 2\ndef g(x): return x / 2", {"test": "import numpy as np\nassert np.allclose(f([1, 2]), [0.5, 1.0]) and np.allclose(g(5), 2.5) and np.allclose(f([]), [])\nnp.testing.assert_allclose(f([1]), [0.5])"}),
     ("star import after others", "import math\ndef f(x): return math.sqrt(x)\ndef g(x): return x", {"test": "import math\nfrom solution import *\nassert math.isclose(f(4), 2) and g(1) == 1"}),
+    ("a list with a method of its own", "class Bag(list):\n    def add(self, x):\n        self.append(x)\n        return self", {"test": "assert list(Bag([1]).add(2)) == [1, 2]"}),
     ("key function", "def f(x, key): return sorted(x, key=key)", {"test": "assert f(['bb', 'a'], key=len) == ['a', 'bb']"}),
     ("generator", "def f(n):\n    for i in range(n): yield i", {"test": "g = f(3)\nassert next(g) == 0 and list(g) == [1, 2]\nassert 2 in f(3)"}),
     ("redefines a builtin for itself", "def max(x): return sorted(x)[-1]\ndef f(x): return max(x)", {"test": "assert max(1, 2) == 2 and f([1, 3]) == 3"}),

@@ -34,7 +34,7 @@ RIGHT = "```python\nprint(sum(map(int, input().split())))\n```"
         ("<thinking>```python\na\n```</thinking>\n```python\nb\n```", "b\n"),
         ("<reasoning>```python\na\n```</reasoning>", None),
         ("```python\na\nb```", "a\nb"),
-        ("text\r\n```python\r\na\r\n```\r\n", "a\r\n"),
+        ("text\r\n```\r\na\r\n```\r\n```bash\r\nls\r\n```\r\n", "a\r\n"),
         ("- So:\n\t```python\n\tif a:\n\t\tb\n\n\tc\n\t```", "if a:\n\tb\n\nc\n"),
         ("  ```python\n\n  if a:\n    b\n", "\nif a:\n  b\n"),
         ("```python title=`x`\na\n```", ""),
