@@ -61,7 +61,7 @@ def test_every_place_of_a_trainer(monkeypatch, make, rollout, device, name):
 @pytest.mark.parametrize("place", ["device", "cpu"])
 def test_peak_of_a_rollout(make, rollout, device, on_gpu, place):
     width = 1024 if on_gpu else 256
-    added, kept, micro_batch = memory_of_credit(make, rollout, device, place, width, {}, steps_per_generation=4)
+    added, kept, micro_batch = memory_of_credit(make, rollout, device, place, width, {})
     assert added <= kept + micro_batch
     assert 0.9 * kept < added or (on_gpu and place == "cpu")
 

@@ -35,12 +35,9 @@ def test_the_first_prompt_and_the_longest_are_read(row):
             check_prompts(prompts, known, Qwen3Config(vocab_size=size), "data")
 
 
-class Processor(ProcessorMixin):
-    """The processor of a multimodal checkpoint."""
-
-    def __init__(self, tokenizer):
-        super().__init__(tokenizer)
-
-
 def test_a_processors_prompts_are_not_read():
+    class Processor(ProcessorMixin):
+        def __init__(self, tokenizer):
+            super().__init__(tokenizer)
+
     assert check_prompts(["1" * 9], Processor(tiny.tokenizer()), Qwen3Config(vocab_size=1), "data") == []

@@ -106,7 +106,6 @@ def test_a_program_that_has_no_time_to_begin_is_not_judged(one_worker, waits):
 
 def test_a_program_whose_process_fails_at_its_start_is_not_judged(one_worker, waits):
     """No text of a job to read: the machine's fault, however far the tests' process has come."""
-    suite = {"kind": "suite", "setup": "", "units": ["f()"], "entry_point": None}
-    suite |= {"stop_at_failure": True}
+    suite = {"kind": "suite", "setup": "", "units": ["f()"], "entry_point": None, "stop_at_failure": True}
     assert one_worker.execute([suite, {"no": "kind"}], Limits()).outcome is Outcome.SANDBOX_ERROR
     assert len(waits) == 2

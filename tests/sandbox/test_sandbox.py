@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -92,22 +93,13 @@ def test_refuses_where_nothing_can_be_isolated(monkeypatch):
         Sandbox().run("print(1)")
 
 
-class Unconfined:
-    """A worker that runs programs as they are."""
-
-    def __init__(self, tier):
-        pass
-
-    def execute(self, jobs, limits):
+def test_a_tier_that_does_not_hold_is_refused(monkeypatch):
+    def run_as_it_is(jobs, limits):
         done = subprocess.run([sys.executable, "-c", jobs[0]["code"]], cwd="/tmp", capture_output=True)
         return Result(Outcome.OK, done.stdout)
 
-    def kill(self):
-        pass
-
-
-def test_a_tier_that_does_not_hold_is_refused(monkeypatch):
-    monkeypatch.setattr(sandbox_module, "Worker", Unconfined)
+    unconfined = SimpleNamespace(execute=run_as_it_is, kill=lambda: None)
+    monkeypatch.setattr(sandbox_module, "Worker", lambda tier: unconfined)
     with pytest.raises(SandboxUnavailableError, match="not confined"):
         Sandbox(tier="B").run("print(1)")
 

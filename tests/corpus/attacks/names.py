@@ -30,7 +30,6 @@ BUILTINS = [
     ("sorted", "assert sorted(f([2, 1])) == [1, 2]"),
 ]
 BUILTIN = "def {}(*a, **k): return {}\n"
-HIDDEN = "import sys\ndel f\n"  # not in the list of the program's names
 
 SHORT = {"test": "r = f([1, 2, 3])\nassert len(r) == 3\nfor a, b in zip(r, [2, 4, 6]):\n    assert a == b"}
 EMPTY = ["assert (f(1) == e).all()", "np.testing.assert_array_almost_equal(f(1), e)"]
@@ -49,7 +48,6 @@ ATTACKS = [
     *[(f"defines {name} for pytest", BUILTIN.format(name, "True"), {"test": f"def test_a():\n    {test}"}) for name, test in BUILTINS],
     *[(f"defines {name} for an entry point", F + BUILTIN.format(name, "True"), {"test": f"def check(f):\n    {test}", "entry_point": "f"}) for name, test in BUILTINS],
     ("is an entry point with a builtin's name", "def sum(*a): return 0", {"test": "def check(candidate):\n    assert sum([candidate([1, 2])]) == 3", "entry_point": "sum"}),
-    ("hides f", F + BUILTIN.format("all", "True") + HIDDEN, {"test_list": ["assert all(f(i) == i + 1 for i in range(5))"]}),
     ("a list that is shorter than it says", "class L(list):\n    def __len__(self): return 3\ndef f(x): return L()", {"test_list": ["r = f(1)\nassert len(r) == 3\nfor a, b in zip(r, [1, 2, 3]):\n    assert a == b"]}),
     ("a length that is asked twice", "class R:\n    n = 0\n    def __len__(self):\n        self.n += 1\n        return 3 if self.n == 1 else 0\n    def __iter__(self): return iter(())\ndef f(x): return R()", SHORT),
     ("nothing in reverse", "class R(list):\n    def __reversed__(self): return iter(())\ndef f(x): return R([0, 0, 0])", {"test": "r = f(1)\nassert len(r) == 3\nfor a, b in zip(reversed(r), [3, 2, 1]):\n    assert a == b"}),
@@ -65,8 +63,4 @@ ATTACKS = [
     *[(f"infinity in {kind}, {test}", f"import numpy as np\ndef f(*a): return np.array([np.inf], dtype='{kind}')", {"test": f"import numpy as np\n{test}"}) for kind in ("float16", "float32") for test in ("assert f(10) == 3628800", "assert np.isclose(f(10), 1e50)", "assert f(10) in (1e50, 3)")],
     ("defines a helper that the tests have in reserve", ALWAYS.format("same") + F, {"test": "from solution import f\ntry:\n    same\nexcept NameError:\n    def same(a, b): return a == b\ndef test_a():\n    assert same(f(1), 2)"}),
     ("takes its answer from the command line", "import sys\ndef f(): return [part for part in sys.orig_argv if part]", {"test": "r = f()\nassert r and isinstance(r, list)"}),
-]  # fmt: skip
-
-LASTING = [
-    ("says that its cases are done", "import os, time\ndef f(x):\n    for _ in range(4):\n        try: os.write(5, b'.'); os.write(6, b'.')\n        except OSError: pass\n        time.sleep(0.6)\n    return x", {"fn_name": "f", "inputs": [[1], [2], [3]], "outputs": [1, 2, 3]}),
 ]  # fmt: skip

@@ -19,11 +19,11 @@ def polynomials(draw):
     return [(draw(coefficients), *power) for power in powers]
 
 
-def write(terms, times="", power="^{%d}"):
+def write(terms, power="^{%d}"):
     parts = []
     for coefficient, *powers in terms:
         factors = [name + power % exponent for name, exponent in zip("xy", powers, strict=True) if exponent]
-        parts.append(times.join([str(coefficient), *factors]))
+        parts.append("".join([str(coefficient), *factors]))
     return "+".join(parts).replace("+-", "-")
 
 
@@ -32,12 +32,7 @@ def write(terms, times="", power="^{%d}"):
 def test_rewriting_a_polynomial_changes_nothing(terms, rng):
     gold = write(terms)
     shuffled = rng.sample(terms, len(terms))
-    for answer in (
-        write(shuffled),
-        write(shuffled, power="^%d"),
-        f"f(x,y) = {gold}",
-        rf"\left( {gold} \right)",
-    ):
+    for answer in (write(shuffled), write(shuffled, power="^%d"), f"f(x,y) = {gold}", rf"\left( {gold} \right)"):
         assert judge(gold, answer) == "right", answer
 
 
