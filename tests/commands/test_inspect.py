@@ -1,6 +1,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from delta_trl.cli import main
 
 from ..report import runs
@@ -13,6 +15,7 @@ def test_a_run_gets_its_report(tmp_path, capsys):
     assert (run / "report.html").read_text().startswith("<!doctype html>")
 
 
+@pytest.mark.processes
 def test_commands_that_need_no_torch_do_without(tmp_path):
     """It takes seconds to import."""
     code = """

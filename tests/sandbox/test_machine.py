@@ -34,6 +34,7 @@ check()
 """
 
 
+@pytest.mark.processes
 def test_what_a_trainer_passes_on():
     """Signals, descriptors above 1,023, none for its output."""
     done = subprocess.run([sys.executable, "-c", INHERITED], capture_output=True, text=True, timeout=60)
