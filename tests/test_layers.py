@@ -35,7 +35,7 @@ BUDGET = {
     "data": 479,
     "evaluation": 761,
     "files": 74,
-    "policy": 676,
+    "policy": 673,
     "report": 1010,
     "rewards": 2184,
     "sandbox": 2651,

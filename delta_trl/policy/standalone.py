@@ -17,12 +17,12 @@ from .texts import TokenTexts
 
 class StandalonePolicy:
     """
-    A causal language model without a trainer, as the `policy` of [`Tokens`]. Gives the model TRL's fused LM head.
+    A causal language model without a trainer, at temperature 1, as the `policy` of [`Tokens`]. Gives the model TRL's
+    fused LM head.
 
     Args:
         model (`PreTrainedModel`): The model. Must be in evaluation mode: dropout would make log-probabilities random.
         prompts, completions (`Sequence[list[int]]` of length B): Token ids; no list is empty.
-        temperature (`float`): The sampling temperature.
         micro_batch_size (`int`): Completions in a forward pass.
         progress (`bool`): Whether scoring shows a progress bar.
         responses (`Responses`, *optional*): The completions in words, for rules that read them.
@@ -35,18 +35,17 @@ class StandalonePolicy:
         model: PreTrainedModel,
         prompts: Sequence[list[int]],
         completions: Sequence[list[int]],
-        temperature: float,
         micro_batch_size: int,
         progress: bool,
         responses: Responses | None = None,
     ):
         self.model, self.micro_batch_size = model, micro_batch_size
-        self._temperature, self._progress, self._responses = temperature, progress, responses
+        self._progress, self._responses = progress, responses
         self._prompts, self._prompt_mask = _padded(prompts, "left", model.device)  # (B, P)
         self.ids, self.mask = _padded(completions, "right", model.device)  # (B, T)
         self._piece: Piece | None = None  # the forward pass in progress
         causal = model.get_base_model() if hasattr(model, "get_base_model") else model  # within PEFT
-        add_fused_lm_head(causal, temperature, outputs=("log_probs", "entropy"))
+        add_fused_lm_head(causal, 1.0, outputs=("log_probs", "entropy"))
 
     @torch.no_grad()
     def outputs(self, hidden: bool) -> PolicyOutputs:
@@ -60,7 +59,7 @@ class StandalonePolicy:
         return self._responses
 
     def head(self) -> LMHead:
-        return LMHead.of(self.model, self._temperature)
+        return LMHead.of(self.model, 1.0)
 
     def log_probs_at(self, rows: torch.Tensor, length: int) -> torch.Tensor:  # (b, length)
         return self._score(rows)[0][:, :length]
@@ -116,7 +115,6 @@ def given_tokens(
     model: PreTrainedModel,
     rows: Sequence[dict],
     *,
-    temperature: float = 1.0,
     micro_batch_size: int = 4,
     progress: bool = False,
     tokenizer: PreTrainedTokenizerBase | None = None,
@@ -129,7 +127,6 @@ def given_tokens(
         rows (`Sequence[dict]`):
             One for each completion, with `prompt_ids`, `token_ids`, `advantage`, `reward` (`None` if unknown) and
             `group`, the number of the prompt.
-        temperature (`float`, *optional*, defaults to `1.0`): The sampling temperature.
         micro_batch_size (`int`, *optional*, defaults to `4`): Completions in a forward pass.
         progress (`bool`, *optional*, defaults to `False`): Whether scoring shows a progress bar.
         tokenizer (`PreTrainedTokenizerBase`, *optional*): For rules that read texts; rows then have `prompt`, too.
@@ -140,7 +137,7 @@ def given_tokens(
         texts = list(map(TokenTexts(tokenizer).of_response, completions))
         words = ["".join(filter(None, row)) for row in texts]
         responses = Responses([row["prompt"] for row in rows], words, completions, texts, {})
-    policy = StandalonePolicy(model, prompts, completions, temperature, micro_batch_size, progress, responses)
+    policy = StandalonePolicy(model, prompts, completions, micro_batch_size, progress, responses)
     device = policy.mask.device
     rewards = [torch.nan if row["reward"] is None else row["reward"] for row in rows]
     return Tokens(
