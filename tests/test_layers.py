@@ -37,7 +37,7 @@ BUDGET = {
     "files": 74,
     "policy": 673,
     "report": 1010,
-    "rewards": 2184,
+    "rewards": 2191,
     "sandbox": 2651,
     "trainer": 1704,
     "version": 1,

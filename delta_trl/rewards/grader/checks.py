@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 MEMORY_LIMIT = 1 << 30  # bytes of address space; a worker at work takes about 70 MB
 START_SECONDS = 60.0
 MAX_ATTEMPTS = 3
+MAX_FAILED_STARTS = 3
 NOT_CHECKED = "not checked"
 FAILED = ("timeout", "crash", "memory", "error")
 GOLD_ALONE = "0.5"  # an easy answer, after a failure: is it the gold's?
@@ -95,7 +96,7 @@ class GraderProcess:
                 raise WorkerError("A reward worker was killed.") from None
             return "crash"
         if verdict is not None:
-            self.reusable = verdict != "memory"
+            self.reusable = verdict != "memory"  # the process ends itself
             return verdict
         self.reusable = False
         if self.cpu_seconds() - before > seconds / 4:
@@ -138,6 +139,7 @@ def check_answers(pool: WorkerPool[GraderProcess], pairs: list[tuple[str, str | 
     Raises:
         RuntimeError: If workers cannot start at all.
     """
+    failed_starts: list[Exception] = []
 
     def check(pair: tuple[str, str | None]) -> str:
         verdict = attempt(pair)
@@ -148,11 +150,16 @@ def check_answers(pool: WorkerPool[GraderProcess], pairs: list[tuple[str, str | 
 
     def attempt(pair: tuple[str, str | None]) -> str:
         for _ in range(MAX_ATTEMPTS):
+            if len(failed_starts) >= MAX_FAILED_STARTS:
+                break
+            worker = None
             try:
                 with pool.borrow() as worker:
                     return worker.check(*pair, seconds)
             except (WorkerError, OSError) as error:
                 logger.warning("A reward worker failed: %s", error)
+                if worker is None:
+                    failed_starts.append(error)
         return NOT_CHECKED
 
     with ThreadPoolExecutor(pool.size) as threads:
