@@ -42,7 +42,7 @@ def make_trainer(tmp_path):
     return partial(make_trainer, output_dir=str(tmp_path / "run"))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def rollout():
     """One rollout batch of a trainer, before it is shuffled and split."""
 

@@ -64,7 +64,7 @@ def grpo(make_trainer):
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory):
+def seen(tmp_path_factory, rollout):
     """
     What a `GRPOTrainer` scores in one rollout batch with a reference model and two optimiser steps, and in its loss:
     `trainer`, `batch`, and of each call `scored` (model, arguments, output) and `states` (shape).
@@ -84,9 +84,7 @@ def seen(tmp_path_factory):
     trainer.model.base_model.register_forward_hook(
         lambda module, args, output: states.append(tuple(output.last_hidden_state.shape))
     )
-    trainer.model.train()
-    trainer.current_gradient_accumulation_steps = 1
-    batch = trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
+    batch = rollout(trainer)
     trainer._compute_loss(trainer.model, batch)
     return SimpleNamespace(trainer=trainer, batch=batch, scored=scored, states=states)
 

@@ -96,7 +96,7 @@ def check(run_args: RunArguments, args: DeltaGRPOConfig, model_args: ModelConfig
     return rows, warnings
 
 
-def describe(args: DeltaGRPOConfig, rows: int | None = None) -> dict[str, str]:
+def describe(args: DeltaGRPOConfig, rows: int | None) -> dict[str, str]:
     """The plan in numbers; `rows` are those to train on."""
     # below 1 if a step takes several rollout batches
     steps = Fraction(args.steps_per_generation * args.num_iterations, args.gradient_accumulation_steps)

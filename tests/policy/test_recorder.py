@@ -12,7 +12,7 @@ from delta_trl.trainer.scoring import RolloutPolicy
 
 from ..corpus import tiny
 from ..memory import PeakMemory, peak_of
-from ..trainers import ALIGNED, LORA, MISALIGNED, credit, rollout_with_environment
+from ..trainers import ALIGNED, LORA, MISALIGNED, credit, rollout_of, rollout_with_environment
 
 
 CPU = torch.device("cpu")
@@ -57,7 +57,7 @@ def memory_of_credit(make, rollout, device: torch.device, place: str, width: int
     options = {"per_device_train_batch_size": 8, "steps_per_generation": 4, "max_completion_length": 64, **mode}
 
     def peak(trainer_options=None, **more):
-        functions = {"rollout_func": ragged_rollout, **(trainer_options or {})}
+        functions = {"rollout_func": mostly_short, **(trainer_options or {})}
         trainer = make(tiny.model(hidden_size=width, head_dim=64), trainer_options=functions, **options, **more)
         rollout(trainer)  # cuBLAS takes its workspace once
         return peak_of(lambda: rollout(trainer), device)
@@ -78,10 +78,10 @@ def test_peak_memory(make_trainer, rollout):
     assert 0.9 * kept < added <= kept + micro_batch
 
 
-def ragged_rollout(prompts, trainer) -> dict:
-    """Completions of 4 to 64 tokens, most of them short."""
-    ids = [[2 + (i + t) % 30 for t in range(63 if i % 4 == 0 else 4 + i)] + [1] for i in range(len(prompts))]
-    return {"prompt_ids": trainer.processing_class(prompts)["input_ids"], "completion_ids": ids, "logprobs": None}
+@rollout_of
+def mostly_short(i: int) -> list[int]:
+    """Completions of 4 to 64 tokens."""
+    return [*(2 + (i + t) % 30 for t in range(63 if i % 4 == 0 else 4 + i)), 1]
 
 
 def test_nothing_of_a_rollout_batch_waits_for_the_garbage_collector(make_trainer, rollout):

@@ -50,11 +50,9 @@ def test_dynamic_sampling(tmp_path):
     assert logged(trainer, "dynamic_sampling/no_contrast") == [0.0] * len(trainer.checks)
 
 
-def test_the_correction_weights_what_the_coefficients_weigh(tmp_path):
+def test_the_correction_weights_what_the_coefficients_weigh(tmp_path, rollout):
     trainer = make(tmp_path, vllm_importance_sampling_mode="token_truncate")
-    trainer.current_gradient_accumulation_steps = 1
-    trainer.model.train()
-    batch = trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
+    batch = rollout(trainer)
     mask = batch["completion_mask"]
     expected = (batch["old_per_token_logps"] - batch["sampling_per_token_logps"]).exp().clamp(max=3)
     torch.testing.assert_close(batch["importance_sampling_ratio"] * mask, expected * mask)
