@@ -21,6 +21,9 @@ RULES = {  # tests/distributed trains with others
 }
 
 
+BATCHES = ("uneven", "empty rank", "one side each")
+
+
 def share(batch: str, rank: int) -> torch.Tensor:
     """The tokens of a rank: uneven, none at all, or one side only."""
     _, _, advantages = random_batch(0)
@@ -42,31 +45,30 @@ def credited(chosen: torch.Tensor) -> dict[str, tuple[torch.Tensor, dict]]:
     return found
 
 
-def work(rank: int, store: str, batch: str, folder):
+def work(rank: int, store: str, folder):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
-    chosen = share(batch, rank)
-    (folder / str(rank)).write_bytes(pickle.dumps(credited(chosen)))
+    found = {batch: credited(share(batch, rank)) for batch in BATCHES}
+    (folder / str(rank)).write_bytes(pickle.dumps(found))
     dist.barrier()
     os._exit(0)  # gloo threads sometimes abort at interpreter exit
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("batch", ["uneven", "empty rank", "one side each"])
-def test_two_processes_equal_one(tmp_path, batch):
+def test_two_processes_equal_one(tmp_path):
     expected = credited(torch.arange(200))
     context = mp.get_context("spawn")
-    workers = [context.Process(target=work, args=(r, tmp_path / "store", batch, tmp_path)) for r in range(2)]
+    workers = [context.Process(target=work, args=(r, tmp_path / "store", tmp_path)) for r in range(2)]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join(timeout=120)
-    ours = {name: torch.zeros(200) for name in RULES}
-    for rank in range(2):
-        chosen = share(batch, rank)
-        found = pickle.loads((tmp_path / str(rank)).read_bytes())
-        for name, (weights, metrics) in found.items():
-            ours[name][chosen] = weights.float()
-            assert metrics == pytest.approx(expected[name][1], rel=1e-5, abs=1e-6, nan_ok=True), name
-    for name, (weights, _) in expected.items():
-        torch.testing.assert_close(ours[name], weights.float(), atol=1e-6, rtol=0, msg=name)
+    found = [pickle.loads((tmp_path / str(rank)).read_bytes()) for rank in range(2)]
+    for batch in BATCHES:
+        for name, (expected_weights, expected_metrics) in expected.items():
+            ours = torch.zeros(200)
+            for rank in range(2):
+                weights, metrics = found[rank][batch][name]
+                ours[share(batch, rank)] = weights.float()
+                assert metrics == pytest.approx(expected_metrics, rel=1e-5, abs=1e-6, nan_ok=True), (batch, name)
+            torch.testing.assert_close(ours, expected_weights.float(), atol=1e-6, rtol=0, msg=f"{batch}, {name}")

@@ -1,13 +1,13 @@
 """The whole trainer on two gloo processes under DDP, FSDP2 and ZeRO, against one process: same coefficients."""
 
 import json
-import sys
+import re
 
 import pytest
 import torch
 
 from . import own_rules, worker
-from .launch import accelerate_launch, run
+from .launch import accelerate_launch
 
 
 pytestmark = pytest.mark.processes
@@ -16,14 +16,18 @@ WORKER = "tests/distributed/worker.py"
 
 @pytest.fixture(scope="module")
 def single(tmp_path_factory):
-    """The results of one process, by scenario."""
+    """The results of one process: by scenario, and of dynamic sampling."""
     folder = tmp_path_factory.mktemp("single")
-    run([sys.executable, WORKER, folder, "single"])
-    return read_results(folder, "single")
+    worker.main(folder, "single")
+    return read_results(folder, "single"), read_samples(folder, 0)
 
 
 def read_results(folder, mode) -> dict[str, dict]:
     return {path.stem.partition("-")[2]: json.loads(path.read_text()) for path in folder.glob(f"{mode}-*.json")}
+
+
+def read_samples(folder, rank: int) -> dict[str, list]:
+    return json.loads((folder / f"sampling-{rank}.json").read_text())
 
 
 @pytest.mark.parametrize("mode", ["ddp", "fsdp2", pytest.param("zero2", marks=pytest.mark.slow), "zero3"])
@@ -32,7 +36,8 @@ def test_two_processes_equal_one(tmp_path, single, mode):
     if mode == "ddp":
         own_rules.write_recipe(tmp_path)
     accelerate_launch(mode, WORKER, tmp_path, mode)
-    two = read_results(tmp_path, mode)
+    two, (one, sampled) = read_results(tmp_path, mode), single
+    assert_sampled_alike(*(read_samples(tmp_path, rank) for rank in range(2)), sampled)
     if mode == "fsdp2":  # which would cast log-probabilities to the parameters' precision
         found = two.pop("bf16")
         log_probs = torch.tensor([value for row in found["records"][0] for value in row["log_probs"]])
@@ -41,7 +46,7 @@ def test_two_processes_equal_one(tmp_path, single, mode):
     more = worker.WHOLE_PARAMETERS if mode != "zero3" else ()
     assert two.keys() == {*worker.SCENARIOS, *more}
     for scenario, ours in two.items():
-        assert_same(ours, single[scenario], scenario)
+        assert_same(ours, one[scenario], scenario)
     if mode == "ddp":
         own_rules.check_run(tmp_path / "run")
         # a checkpoint is whole once its last file is there: only after every process has written its part
@@ -49,7 +54,7 @@ def test_two_processes_equal_one(tmp_path, single, mode):
         # resumed on one process
         trainer = worker.make(tmp_path, worker.save_model(tmp_path), "full", 1)
         trainer.train(resume_from_checkpoint=str(tmp_path / "full" / "checkpoint-2"))
-        assert_same(worker.results(trainer), single["full"], "full")
+        assert_same(worker.results(trainer), one["full"], "full")
 
 
 def assert_same(ours: dict, expected: dict, scenario: str, tolerance: float = 1e-5):
@@ -68,10 +73,28 @@ def assert_same(ours: dict, expected: dict, scenario: str, tolerance: float = 1e
                 assert row[name] == near, name
 
 
+def assert_sampled_alike(ours: dict, other: dict, expected: dict):
+    """Dynamic sampling: the same groups, in training and in the logs, also after resuming."""
+    for logs, expected_logs in (
+        (ours["whole"], expected["whole"]),
+        (ours["resumed"], ours["whole"]),
+        (other["whole"], ours["whole"]),
+    ):
+        # DeepSpeed skips updates itself
+        names = [name for name in expected_logs[0] if not re.search("time|seconds|skipped_updates", name)]
+        for entry, expected_entry in zip(logs, expected_logs, strict=True):
+            values = [expected_entry[name] for name in names]
+            assert [entry[name] for name in names] == pytest.approx(values, abs=1e-4)
+    for rows, expected_rows in zip(ours["tables"], expected["tables"], strict=True):
+        for row, expected_row in zip(rows, expected_rows, strict=True):
+            assert row == pytest.approx(expected_row, abs=1e-4, nan_ok=True)
+
+
 def test_the_scenarios_are_what_they_say(single):
-    """Else the comparison could compare nothing: coefficients that vary, rows without tokens."""
+    """Else the comparison could compare nothing: coefficients that vary, rows without tokens, rounds that differ."""
+    assert len({entry["dynamic_sampling/prompts"] for entry in single[1]["whole"]}) > 1
     for scenario in worker.SCENARIOS:
-        rows = [row["coefficients"] for rollout in single[scenario]["records"] for row in rollout]
+        rows = [row["coefficients"] for rollout in single[0][scenario]["records"] for row in rollout]
         assert sum(not row for row in rows) == {"empty_rank": 16, "all_masked": 32}.get(scenario, 0)
         if scenario != "all_masked":
             assert max(map(max, filter(None, rows))) > 1.1

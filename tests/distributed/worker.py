@@ -30,6 +30,7 @@ from delta_trl.cli import main as command_line
 from delta_trl.credit.gradients import full
 from delta_trl.report.token_log.records import FOLDER
 from tests.corpus import tiny
+from tests.distributed.sampling import sample
 from tests.trainers import LORA, make_trainer
 
 
@@ -144,6 +145,9 @@ def main(folder: Path, mode: str, device: str = "cpu", *scenarios: str):
         check_mode(trainer, mode, processes)
         if trainer.accelerator.is_main_process:
             (folder / f"{mode}-{scenario}.json").write_text(json.dumps(results(trainer)))
+    if not scenarios:
+        sampled = sample(folder / "sampling", model, processes)
+        (folder / f"sampling-{trainer.accelerator.process_index}.json").write_text(json.dumps(sampled))
     if mode == "ddp":  # last: a command ends its processes' group
         sys.path.insert(0, str(folder))  # where the recipe's rule is
         assert command_line(["train", "--config", str(folder / "run.yaml")]) == 0

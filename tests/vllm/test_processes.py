@@ -26,11 +26,11 @@ def _no_shared_memory_left():
 @pytest.mark.parametrize(
     ("mode", "scenarios"),
     [
-        ("ddp", ["full"]),
+        pytest.param("ddp", ["full"], marks=pytest.mark.slow),
         pytest.param("zero2", ["full", "lora"], marks=pytest.mark.slow),
         pytest.param("zero3", ["full"], marks=pytest.mark.slow),
         ("zero3", ["lora"]),
-        ("ddp", ["tensor_parallel"]),
+        pytest.param("ddp", ["tensor_parallel"], marks=pytest.mark.slow),
     ],
     ids=lambda value: value if isinstance(value, str) else "+".join(value),
 )
