@@ -3,7 +3,7 @@
     python -m scripts.endurance.fuzz --answers 100000 --programs 5000 --seed 0 --seconds 3600
 
 Both are done in `PARTS`, each with its own seed. After each part, failures are appended to `--failures`; once
-understood, they belong in tests/corpus/answers or tests/corpus/attacks.
+understood, they belong in tests/corpus/answers or tests/corpus/programs.
 """
 
 import argparse
@@ -17,8 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from delta_trl.rewards import CodeReward, MathReward
-from tests.corpus.attacks import ATTACKS, LASTING
 from tests.corpus.host import CANARY, Host
+from tests.corpus.programs import ATTACKS, LASTING
 
 from .fuzz_answers import draw
 from .fuzz_programs import breed

@@ -10,8 +10,8 @@ import pytest
 
 from delta_trl.rewards.code import CodeReward
 
-from ..corpus.attacks import ATTACKS, LASTING
 from ..corpus.host import CANARY, Host
+from ..corpus.programs import ATTACKS, LASTING
 
 
 TIMEOUT = 1.0

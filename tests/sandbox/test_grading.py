@@ -9,7 +9,7 @@ import pytest
 from delta_trl.rewards import code_reward
 from delta_trl.sandbox import Limits, TestsError, grade, parse_tests
 
-from ..corpus.attacks import guesses
+from ..corpus.programs import ATTACKS
 
 
 @pytest.mark.parametrize(
@@ -163,10 +163,11 @@ def test_what_tests_may_do_with_objects_of_the_program(sandbox, test, passes):
 @pytest.mark.parametrize("stop_at_failure", [True, False])
 def test_a_program_that_answers_differently_in_a_batch_has_one_guess(sandbox, stop_at_failure):
     """So it passes only tests that all expect the same."""
+    program = next(program for name, program, _ in ATTACKS if name.startswith("guesses: a value in a batch"))
     passed = []
     for key in itertools.product((True, False), repeat=3):
         tests = parse_tests({"fn_name": "f", "inputs": [[0]] * 3, "outputs": list(key)})
-        if grade(sandbox, guesses.CALLS, tests, stop_at_failure=stop_at_failure).verdict == "passed":
+        if grade(sandbox, program, tests, stop_at_failure=stop_at_failure).verdict == "passed":
             passed.append(key)
     assert set(passed) <= {(True,) * 3, (False,) * 3}
 

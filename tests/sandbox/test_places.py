@@ -14,11 +14,10 @@ import logging
 logging.basicConfig(format="%(levelname)s %(message)s", level=logging.INFO)
 from delta_trl.rewards import MathReward
 from delta_trl.rewards.code import CodeReward
-from tests.corpus.attacks.files import ATTACKS as files
-from tests.corpus.attacks.network import ATTACKS as network
-from tests.corpus.attacks.processes import ATTACKS as processes
+from tests.corpus.programs import ATTACKS
 once = {"inputs": [""], "outputs": ["1"]}
-attacks = [one[1:] for one in (*files, *network, *processes) if "SECRET-" not in one[1]][::3]
+kinds = ("files", "network", "processes")
+attacks = [one[1:] for one in ATTACKS if one[0].startswith(kinds) and "SECRET-" not in one[1]][::3]
 good = [("print(1)", once), ("def f(x): return x + 1", {"test": "assert f(1) == 2"})]
 reward = CodeReward(timeout=2, workers=1)
 scores = reward([program for program, _ in good + attacks], [tests for _, tests in good + attacks])

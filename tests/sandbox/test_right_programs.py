@@ -1,4 +1,4 @@
-"""Correct programs pass, in both tiers."""
+"""Right programs pass, in both tiers."""
 
 import sys
 
@@ -6,16 +6,16 @@ import pytest
 
 from delta_trl.rewards.code import CodeReward
 
-from ..corpus.benign import BENIGN, NEEDS_TEMPORARY_DIRECTORY
+from ..corpus.programs import NEEDS_TEMPORARY_DIRECTORY, RIGHT
 
 
 @pytest.mark.parametrize(
     ("each_tier", "programs"),
-    [("A", BENIGN + NEEDS_TEMPORARY_DIRECTORY), ("B", BENIGN[::3])],
+    [("A", RIGHT + NEEDS_TEMPORARY_DIRECTORY), ("B", RIGHT[::3])],
     ids=["A", "B, a third of them"],
     indirect=["each_tier"],
 )
-def test_correct_programs_pass(each_tier, programs):
+def test_right_programs_pass(each_tier, programs):
     """All of them in one batch, as a trainer would have them graded."""
     if sys.prefix.startswith("/tmp/"):  # where programs have another temporary directory
         programs = [case for case in programs if case[0] != "file in /tmp"]

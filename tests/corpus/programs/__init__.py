@@ -1,0 +1,47 @@
+"""
+Programs, a file for each kind, a row for each: its `name`, the `program`, and `tests` as code_reward takes them.
+
+Those of `right.jsonl` earn 1, with `needs` only where this is given. All others are attacks and earn 0; those with
+`lasts` end by their time limit alone. Their tests reward an attack that works: they expect what the program must not
+be able to read, or "done", which it prints after what it must not be able to do. Words in capitals are replaced by
+`host.py`: paths, ports and process ids of things on the host.
+"""
+
+import json
+from pathlib import Path
+
+
+Program = tuple[str, str, dict]  # name, program, tests
+
+
+def _rows(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def _attacks(last: bool) -> list[Program]:
+    return [
+        (f"{path.stem}: {row['name']}", row["program"], row["tests"])
+        for path in sorted(Path(__file__).parent.glob("*.jsonl"))
+        for row in _rows(path)
+        if path.stem != "right" and row.get("lasts", False) is last
+    ]
+
+
+def _right(needs: str | None) -> list[Program]:
+    rows = _rows(Path(__file__).parent / "right.jsonl")
+    return [(row["name"], row["program"], row["tests"]) for row in rows if row.get("needs") == needs]
+
+
+X = {"inputs": [""], "outputs": ["x"]}
+# What is too long for a row is built here
+ATTACKS = [
+    *_attacks(last=False),
+    ("text: deep parentheses", "(" * 100_000 + ")" * 100_000, X),
+    ("text: constant folding bomb", "x = (((((((1 << 99999) << 99999) << 99999))))) " + "* 2" * 10_000, X),
+    ("text: huge line", "print('y" + "x" * 5_000_000 + "')", X),
+]
+BOMB = "x = " + "(1,)*" * 20 + "(" + "0," * 300_000 + ")\n" + "y = 1 ** 1\n" * 10_000
+LASTING = [*_attacks(last=True), ("text: compile bomb", BOMB, X)]
+MANY = {"inputs": [""], "outputs": ["\n".join(map(str, range(10**5)))]}
+RIGHT = [*_right(None), ("stdin: many lines out", "for i in range(10**5):\n    print(i)", MANY)]
+NEEDS_TEMPORARY_DIRECTORY = _right("a temporary directory")
