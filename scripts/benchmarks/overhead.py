@@ -29,6 +29,7 @@ import torch
 import transformers
 import trl
 from datasets import Dataset
+from peft import LoraConfig
 from tokenizers import Tokenizer, models
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, PrinterCallback, Qwen3Config, TrainerCallback
@@ -101,18 +102,6 @@ class Setup:
         return [max(1, int(self.prompt * (0.5 + x))) for x in drawn.tolist() for _ in range(GENERATIONS)]
 
 
-def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for option in fields(Setup):
-        if option.name != "lora":
-            parser.add_argument(f"--{option.name.replace('_', '-')}", type=option.type, default=option.default)
-    parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
-    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=["grpo", "none", "delta"])
-    parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--output", type=Path, help="write the result as JSON, too")
-    return parser.parse_args()
-
-
 @cache
 def make_tokenizer(vocabulary: int) -> PreTrainedTokenizerFast:
     backend = Tokenizer(models.WordLevel({f"t{i}": i for i in range(vocabulary)}, unk_token="t0"))
@@ -135,11 +124,6 @@ def make_trainer(setup: Setup, variant: str, mode: str, folder: str) -> GRPOTrai
     def reward(completion_ids, **kwargs):
         return [float(ids[0] % 2) for ids in completion_ids]
 
-    adapters = None
-    if setup.lora:
-        from peft import LoraConfig  # only needed here
-
-        adapters = LoraConfig(r=16, target_modules="all-linear")
     torch.manual_seed(0)
     with torch.device("cuda" if on_gpu else "cpu"):  # 8 B numbers take minutes to draw on a processor
         model = AutoModelForCausalLM.from_config(
@@ -171,7 +155,7 @@ def make_trainer(setup: Setup, variant: str, mode: str, folder: str) -> GRPOTrai
         Dataset.from_dict({"prompt": ["t2 t3 t4"] * 64}),
         processing_class=make_tokenizer(config.vocab_size),
         rollout_func=fixed_rollouts,
-        peft_config=adapters,
+        peft_config=LoraConfig(r=16, target_modules="all-linear") if setup.lora else None,
     )
 
 
@@ -186,18 +170,15 @@ class StepClock(TrainerCallback):
         score = trainer._get_per_token_logps_and_entropies
 
         def timed_generate(*args, **kwargs):
-            start = self.now()
-            try:
-                return generate(*args, **kwargs)
-            finally:
-                self.generation += self.now() - start
+            start, output = self.now(), generate(*args, **kwargs)
+            self.generation += self.now() - start
+            return output
 
         def known_loss(model, inputs):
             self.inputs = inputs
-            try:
-                return compute_loss(model, inputs)
-            finally:
-                self.inputs = {}
+            loss = compute_loss(model, inputs)
+            self.inputs = {}
+            return loss
 
         def recorded_score(*args, **kwargs):
             scored = score(*args, **kwargs)
@@ -293,9 +274,8 @@ def table(results: dict) -> str:
             ratios = "{outside:.4f} | {largest_log:.2g}".format(**r["ratios"]) if r["ratios"] else " | "
             lines.append(
                 f"| {case} | {name} | {median:.3f} | {low:.3f} to {high:.3f} | {median / base:.2f} | "
-                f"{r['first_seconds']:.3f} | "
-                f"{r['tokens_per_second']:.0f} | {r['credit_seconds']:.3f} | {r['extra_forward_passes']:.0f} | "
-                f"{r['peak_memory_mb']:.0f} | {ratios} |"
+                f"{r['first_seconds']:.3f} | {r['tokens_per_second']:.0f} | {r['credit_seconds']:.3f} | "
+                f"{r['extra_forward_passes']:.0f} | {r['peak_memory_mb']:.0f} | {ratios} |"
             )
     return "\n".join(lines)
 
@@ -307,7 +287,15 @@ def processor() -> str:
 
 
 def main() -> None:
-    args = parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for option in fields(Setup):
+        if option.name != "lora":
+            parser.add_argument(f"--{option.name.replace('_', '-')}", type=option.type, default=option.default)
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=["grpo", "none", "delta"])
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--output", type=Path, help="write the result as JSON, too")
+    args = parser.parse_args()
     transformers.logging.set_verbosity_error()
     setup = Setup(**{name: value for name, value in vars(args).items() if name in {f.name for f in fields(Setup)}})
     results = {}

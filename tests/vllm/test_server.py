@@ -20,7 +20,7 @@ from trl.generation.vllm_client import VLLMClient
 from .checked import MODEL, assert_agree, make
 
 
-pytestmark = pytest.mark.vllm
+pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
