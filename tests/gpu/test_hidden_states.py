@@ -6,7 +6,9 @@ import torch
 from delta_trl.credit import HiddenStates, hidden_states
 from delta_trl.policy import recorder
 
-from ..policy.test_recorder import BATCHES, memory_of_credit
+from ..corpus import tiny
+from ..memory import peak_of
+from ..trainers import LORA, MISALIGNED, credit, rollout_of, rollout_with_environment
 
 
 def keep_busy(device: torch.device) -> None:
@@ -47,23 +49,61 @@ def test_bits_survive_a_busy_device(monkeypatch, device, on_gpu, staged, dtype):
         assert all(torch.equal(chunk, expected[tokens]) for tokens, chunk in read)
 
 
-@pytest.mark.parametrize("name", ["lora and reference", "bf16", "lm_head"])
-def test_every_place_of_a_trainer(monkeypatch, make, rollout, device, name):
-    monkeypatch.setattr(hidden_states, "BLOCK_BYTES", 5 * 32 * 4)
+BATCHES = {
+    "plain": {},
+    "lora and reference": {"trainer_options": LORA, "beta": 0.1, **MISALIGNED},
+    "tools": {"trainer_options": {"rollout_func": rollout_with_environment}},
+    "tools, misaligned": {**MISALIGNED, "trainer_options": {"rollout_func": rollout_with_environment}},
+    "truncated": {**MISALIGNED, "mask_truncated_completions": True, "max_completion_length": 24},
+    "bf16": {**MISALIGNED, "bf16": True},
+    "lm_head": {"per_device_train_batch_size": 4, "steps_per_generation": 2, **credit(token_gradient="lm_head")},
+}
+
+
+@pytest.mark.parametrize("options", BATCHES.values(), ids=BATCHES)
+def test_every_place_gives_the_same_coefficients(monkeypatch, make, rollout, device, options):
+    monkeypatch.setattr(hidden_states, "BLOCK_BYTES", 5 * 32 * 4)  # a few tokens per block: a rollout batch takes many
     found = [
-        rollout(make(**BATCHES[name], hidden_state_cache=place))["token_coefficients"] for place in ("device", "cpu")
+        rollout(make(**options, hidden_state_cache=place))["token_coefficients"] for place in ("device", "cpu", "auto")
     ]
     assert found[0].device == device
     assert found[0].std() > 0
-    torch.testing.assert_close(*found, atol=1e-5, rtol=0)
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("place", ["device", "cpu"])
-def test_peak_of_a_rollout(make, rollout, device, on_gpu, place):
+@rollout_of
+def mostly_short(i: int) -> list[int]:
+    """Completions of 4 to 64 tokens."""
+    return [*(2 + (i + t) % 30 for t in range(63 if i % 4 == 0 else 4 + i)), 1]
+
+
+ALIGNED = {"gradient_accumulation_steps": 4}  # a reference alone scores completions without credit
+REFERENCE = {"beta": 0.1, "trainer_options": LORA}
+
+
+@pytest.mark.parametrize(
+    ("place", "mode", "without"), [("device", ALIGNED, REFERENCE), ("device", {}, {}), ("cpu", {}, {})]
+)
+def test_peak_of_a_rollout(make, rollout, device, on_gpu, place, mode, without):
+    """Credit adds the hidden states of the valid tokens, and at most those of a micro-batch."""
     width = 1024 if on_gpu else 256
-    added, kept, micro_batch = memory_of_credit(make, rollout, device, place, width, {})
-    assert added <= kept + micro_batch
-    assert 0.9 * kept < added or (on_gpu and place == "cpu")
+    options = {"per_device_train_batch_size": 8, "steps_per_generation": 4, "max_completion_length": 64, **mode}
+
+    def peak(trainer_options=None, **more):
+        functions = {"rollout_func": mostly_short, **(trainer_options or {})}
+        trainer = make(tiny.model(hidden_size=width, head_dim=64), trainer_options=functions, **options, **more)
+        rollout(trainer)  # cuBLAS takes its workspace once
+        return peak_of(lambda: rollout(trainer), device)
+
+    least, _ = peak(token_credit="none", **without)
+    most, batch = peak(hidden_state_cache=place)
+    valid = batch["completion_mask"].bool()
+    assert valid.float().mean() < 0.7  # else padding would go unnoticed
+    kept = int(valid.sum()) * width * 4
+    micro_batch = 8 * (valid.size(1) + batch["prompt_ids"].size(1)) * width * 4
+    assert most - least <= kept + micro_batch
+    assert 0.9 * kept < most - least or (on_gpu and place == "cpu")
 
 
 def test_auto_keeps_away_from_a_full_device(gpu):
