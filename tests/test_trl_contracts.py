@@ -3,7 +3,6 @@ What the trainer relies on in TRL: the check of signatures, and a canary for eac
 fails, TRL changed under us: its message says what to adapt.
 """
 
-import functools
 import inspect
 from types import SimpleNamespace
 
@@ -27,20 +26,15 @@ from .trainers import make_trainer as make
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters"),
+    ("name", "method"),
     [
-        ("_compute_loss", "self, model, inputs, scale=1"),  # which ours would drop
-        ("train", "self, trial=None, resume_from_checkpoint=None"),
+        ("_compute_loss", lambda self, model, inputs, scale=1: None),  # which ours would drop
+        ("train", lambda self, trial=None, resume_from_checkpoint=None: None),
         ("_generate_and_score_completions", None),
     ],
 )
-def test_a_changed_signature_is_refused(monkeypatch, name, parameters):
-    if parameters is None:
-        monkeypatch.delattr(GRPOTrainer, name)
-    else:
-        changed = functools.wraps(getattr(GRPOTrainer, name))(lambda: None)
-        changed.__signature__ = inspect.signature(eval(f"lambda {parameters}: None"))
-        monkeypatch.setattr(GRPOTrainer, name, changed)
+def test_a_changed_signature_is_refused(monkeypatch, name, method):
+    monkeypatch.setattr(GRPOTrainer, name, method)
     with pytest.raises(ImportError, match=f"GRPOTrainer.{name} takes"):
         trl_signatures.check()
 
@@ -55,12 +49,6 @@ def test_all_overrides_are_checked():
 
 
 # --- of one rollout batch ---
-
-
-@pytest.fixture
-def grpo(make_trainer):
-    """A `GRPOTrainer` of a tiny model."""
-    return functools.partial(make_trainer, **TRL)
 
 
 @pytest.fixture(scope="module")
@@ -111,11 +99,11 @@ def test_scoring_calls(seen):
     assert not batch["prompt_mask"].all(), "left padding is tested only if prompts differ in length"
 
 
-def test_old_log_probs(seen, grpo, rollout):
+def test_old_log_probs(seen, make_trainer, rollout):
     assert seen.batch["old_per_token_logps"] is seen.scored[0][3][0], (
         "DeltaGRPOTrainer recognises the policy's own scoring pass by the identity of its log-probabilities"
     )
-    assert "old_per_token_logps" not in rollout(grpo())
+    assert "old_per_token_logps" not in rollout(make_trainer(**TRL))
 
 
 def test_the_backbone_s_hook_fires_in_the_scoring_pass(seen):
@@ -134,12 +122,9 @@ def test_the_reference_is_sharded_after_the_accelerator_is_made():
     assert "fsdp_plugin.mixed_precision_policy" in inspect.getsource(prepare_fsdp)
 
 
-LOSSES = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo")
-
-
-def test_every_loss_weighs_tokens_by_their_advantages(grpo, rollout):
+def test_every_loss_weighs_tokens_by_their_advantages(make_trainer, rollout):
     """The losses of two batches of advantages (B, T) sum to that of their sum; which token has which matters."""
-    trainer = grpo(num_iterations=2, delta=10.0)
+    trainer = make_trainer(**TRL, num_iterations=2, delta=10.0)
     batch = rollout(trainer)
     with torch.no_grad():
         for parameter in trainer.model.parameters():
@@ -151,16 +136,17 @@ def test_every_loss_weighs_tokens_by_their_advantages(grpo, rollout):
         return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(trainer.model.parameters()))])
 
     some, rising = torch.rand(shape), 0.2 + torch.arange(shape[1]).expand(shape) / shape[1]
-    levels = [(loss_type, "token") for loss_type in LOSSES] + [("cispo", "sequence"), ("vespo", "sequence")]
+    losses = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "cispo", "sapo", "vespo")
+    levels = [(loss_type, "token") for loss_type in losses] + [("cispo", "sequence"), ("vespo", "sequence")]
     for trainer.loss_type, trainer.importance_sampling_level in levels:
         whole = gradient(some + rising)
         torch.testing.assert_close(gradient(some) + gradient(rising), whole, rtol=1e-3, atol=1e-6)
         assert (gradient(rising) - gradient(rising.flip(1))).norm() > 0.05 * gradient(rising).norm()
 
 
-def test_the_sampler_repeats_each_prompt_and_each_batch(grpo):
+def test_the_sampler_repeats_each_prompt_and_each_batch(make_trainer):
     """`PromptOrder` takes the first of each."""
-    trainer = grpo(per_device_train_batch_size=4, steps_per_generation=2, num_iterations=3)
+    trainer = make_trainer(**TRL, per_device_train_batch_size=4, steps_per_generation=2, num_iterations=3)
     rows = torch.tensor(list(trainer._get_train_sampler())).view(8, 6, 2, 4)  # batches, repetitions, prompts, rows
     assert torch.equal(rows, rows[:, :1, :, :1].expand_as(rows))
     assert rows[:, 0, :, 0].flatten().sort().values.tolist() == list(range(16))

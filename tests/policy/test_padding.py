@@ -11,17 +11,12 @@ from trl.trainer.utils import add_fused_lm_head
 
 from delta_trl.policy.padding import WithoutPadding, attention_within_rows
 
-from ..corpus import tiny
+from ..trainers import sharp
 
 
 @cache
 def model():
-    torch.manual_seed(3)
-    model = tiny.model()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim == 2:
-                parameter *= 8  # predictions depend on what it attends to
+    model = sharp()
     add_fused_lm_head(model, outputs=("log_probs", "entropy"))
     AttentionInterface.register("sdpa", attention_within_rows)
     return model
