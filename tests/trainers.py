@@ -14,7 +14,6 @@ from .credit import oracle
 
 
 MISALIGNED = {"num_iterations": 2}  # two optimiser steps per rollout batch: TRL scores old log-probs itself
-ALIGNED = {}
 TRL = {"trainer_class": GRPOTrainer, "config_class": GRPOConfig}
 LORA = {"peft_config": LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False)}
 
@@ -130,12 +129,8 @@ def sharp(config=None):
 
 def rollout_with_environment(prompts, trainer) -> dict:
     """Completions of which every third token is the environment's."""
-    tokenizer = trainer.processing_class
-    prompt_ids = tokenizer(prompts)["input_ids"]
-    completion_ids = [[int(x) for x in np.random.default_rng(i).integers(2, 30, 7)] for i in range(len(prompts))]
-    env_mask = [[int(t % 3 != 2) for t in range(7)] for _ in prompts]
-    logprobs = [[-1.0] * 7 for _ in prompts]
-    return {"prompt_ids": prompt_ids, "completion_ids": completion_ids, "logprobs": logprobs, "env_mask": env_mask}
+    output = rollout_of(lambda i: np.random.default_rng(i).integers(2, 30, 7).tolist())(prompts, trainer)
+    return {**output, "env_mask": [[1, 1, 0, 1, 1, 0, 1] for _ in prompts]}
 
 
 def credit(name: str = "delta", **kwargs) -> dict:

@@ -31,7 +31,7 @@ def scorer(model, ids=RANDOM_IDS, autocast=False, dtype=torch.bfloat16):
 
     def log_probs(i):
         x = ids[: len(ids) // 2] if i == 0 else ids[len(ids) // 2 :]
-        with torch.autocast("cpu", dtype, enabled=autocast):
+        with torch.autocast(ids.device.type, dtype, enabled=autocast):
             logits = model(input_ids=x).logits[:, :-1]
         log_p = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)
         return log_p.gather(2, x[:, 1:, None]).flatten()

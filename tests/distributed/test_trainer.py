@@ -6,7 +6,8 @@ import re
 import pytest
 import torch
 
-from . import own_rules, worker
+from ..trainer.test_own_rule import check_run, write_recipe
+from . import worker
 from .launch import accelerate_launch
 
 
@@ -19,25 +20,22 @@ def single(tmp_path_factory):
     """The results of one process: by scenario, and of dynamic sampling."""
     folder = tmp_path_factory.mktemp("single")
     worker.main(folder, "single")
-    return read_results(folder, "single"), read_samples(folder, 0)
+    return read_results(folder, "single"), read_results(folder, "sampled")["0"]
 
 
 def read_results(folder, mode) -> dict[str, dict]:
     return {path.stem.partition("-")[2]: json.loads(path.read_text()) for path in folder.glob(f"{mode}-*.json")}
 
 
-def read_samples(folder, rank: int) -> dict[str, list]:
-    return json.loads((folder / f"sampling-{rank}.json").read_text())
-
-
 @pytest.mark.parametrize("mode", ["ddp", "fsdp2", pytest.param("zero2", marks=pytest.mark.slow), "zero3"])
 def test_two_processes_equal_one(tmp_path, single, mode):
     """Also after an optimiser step, with LoRA, with a reference model, and with ranks that have nothing to add."""
     if mode == "ddp":
-        own_rules.write_recipe(tmp_path)
+        write_recipe(tmp_path)
     accelerate_launch(mode, WORKER, tmp_path, mode)
     two, (one, sampled) = read_results(tmp_path, mode), single
-    assert_sampled_alike(*(read_samples(tmp_path, rank) for rank in range(2)), sampled)
+    by_rank = read_results(tmp_path, "sampled")
+    assert_sampled_alike(by_rank["0"], by_rank["1"], sampled)
     if mode == "fsdp2":  # which would cast log-probabilities to the parameters' precision
         found = two.pop("bf16")
         log_probs = torch.tensor([value for row in found["records"][0] for value in row["log_probs"]])
@@ -48,7 +46,7 @@ def test_two_processes_equal_one(tmp_path, single, mode):
     for scenario, ours in two.items():
         assert_same(ours, one[scenario], scenario)
     if mode == "ddp":
-        own_rules.check_run(tmp_path / "run")
+        check_run(tmp_path / "run")
         # a checkpoint is whole once its last file is there: only after every process has written its part
         assert {"rng_state_0.pth", "rng_state_1.pth"} <= set(json.loads((tmp_path / "present.json").read_text()))
         # resumed on one process

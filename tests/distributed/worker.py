@@ -30,7 +30,7 @@ from delta_trl.cli import main as command_line
 from delta_trl.credit.gradients import full
 from delta_trl.report.token_log.records import FOLDER
 from tests.corpus import tiny
-from tests.distributed.sampling import sample
+from tests.trainer.test_dynamic_sampling import CREDIT, G, run, texts
 from tests.trainers import LORA, make_trainer
 
 
@@ -147,7 +147,7 @@ def main(folder: Path, mode: str, device: str = "cpu", *scenarios: str):
             (folder / f"{mode}-{scenario}.json").write_text(json.dumps(results(trainer)))
     if not scenarios:
         sampled = sample(folder / "sampling", model, processes)
-        (folder / f"sampling-{trainer.accelerator.process_index}.json").write_text(json.dumps(sampled))
+        (folder / f"sampled-{trainer.accelerator.process_index}.json").write_text(json.dumps(sampled))
     if mode == "ddp":  # last: a command ends its processes' group
         sys.path.insert(0, str(folder))  # where the recipe's rule is
         assert command_line(["train", "--config", str(folder / "run.yaml")]) == 0
@@ -158,6 +158,21 @@ def results(trainer: DeltaGRPOTrainer) -> dict:
     logs = [entry for entry in trainer.state.log_history if "loss" in entry]
     tables = [pq.read_table(path).to_pylist() for path in sorted(Path(trainer.args.output_dir, FOLDER).iterdir())]
     return {"logs": logs, "records": [[{**row, "rewards": dict(row["rewards"])} for row in rows] for rows in tables]}
+
+
+def sample(folder: Path, model: Path, processes: int) -> dict[str, list]:
+    """
+    Dynamic sampling with groups that lie across processes, and the same run resumed: logs of both, and the whole one's
+    tables of completions.
+    """
+    options = {"per_device_train_batch_size": 3 * G // processes, "max_steps": 4, "optim": "sgd"}
+    options |= {"learning_rate": 0.5, "save_strategy": "steps", "save_steps": 2, "model": str(model), **CREDIT[0]}
+    whole = run(make_trainer, folder, texts(17), **options)
+    files = sorted((folder / "completions").iterdir()) if whole.accelerator.is_main_process else []
+    tables = [pq.read_table(path).to_pylist() for path in files]
+    resumed = run(make_trainer, folder, texts(17), resume="checkpoint-2", **options)
+    logs = ([entry for entry in trainer.state.log_history if "loss" in entry] for trainer in (whole, resumed))
+    return {**dict(zip(("whole", "resumed"), logs, strict=True)), "tables": tables}
 
 
 def be_late_with_checkpoints(path: Path) -> None:

@@ -5,7 +5,7 @@ import torch
 from delta_trl.credit import FullGradients
 
 from ..corpus import tiny
-from ..credit.test_full import exact_products
+from ..credit.test_full import exact_products, scorer
 from ..trainers import credit
 
 
@@ -17,15 +17,7 @@ def gradients(device: torch.device, dtype: torch.dtype, autocast: bool = False) 
     torch.manual_seed(0)
     model = tiny.model(hidden_size=64, head_dim=16).to(device, dtype)
     ids = torch.randint(2, 39, (8, 40), device=device)
-
-    def log_probs(i: int) -> torch.Tensor:
-        x = ids.chunk(2)[i]
-        with torch.autocast(device.type, torch.bfloat16, enabled=autocast):
-            logits = model(input_ids=x).logits[:, :-1]
-        log_p = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)
-        return log_p.gather(2, x[:, 1:, None]).flatten()
-
-    return FullGradients(model, log_probs, 2, dtype=torch.bfloat16 if autocast else None)
+    return FullGradients(model, scorer(model, ids, autocast), 2, dtype=torch.bfloat16 if autocast else None)
 
 
 def test_differences_are_close(device):

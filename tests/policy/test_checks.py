@@ -1,3 +1,5 @@
+from contextlib import nullcontext
+
 import pytest
 from transformers import ProcessorMixin, Qwen3Config
 
@@ -28,11 +30,9 @@ def test_the_first_prompt_and_the_longest_are_read(row):
     prompts[row] = "4" * len(prompts[row])
     known = tiny.tokenizer()
     size = known.convert_tokens_to_ids("4")
-    if row == 1:
+    refused = pytest.raises(ValueError, match=f"data, row {row + 1}: the prompt has a token beyond the vocabulary")
+    with nullcontext() if row == 1 else refused:
         assert check_prompts(prompts, known, Qwen3Config(vocab_size=size), "data") == []
-    else:
-        with pytest.raises(ValueError, match=f"data, row {row + 1}: the prompt has a token beyond the vocabulary"):
-            check_prompts(prompts, known, Qwen3Config(vocab_size=size), "data")
 
 
 def test_a_processors_prompts_are_not_read():

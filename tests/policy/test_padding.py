@@ -69,10 +69,3 @@ def test_runs_no_more_columns_than_it_needs(packed, lengths, shape):
     WithoutPadding(model(), packed, True)(**inputs(lengths, prompts=1))
     hook.remove()
     assert seen == [shape]
-
-
-def test_says_which_rows_it_runs():
-    without = WithoutPadding(model(), True, True, [4, 2, 0])
-    for lengths, expected in (([(1, 1), (2, 2)], [4, 2]), ([(3, 1)], [0])):
-        without(**inputs(lengths))
-        assert without.piece.rows == expected

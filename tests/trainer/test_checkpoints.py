@@ -5,53 +5,44 @@ from pathlib import Path
 
 import pytest
 from datasets import Dataset
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOTrainer
 
 from delta_trl.files import is_complete
 from delta_trl.trainer.checkpoints import SafeCheckpoints, last_complete_checkpoint, resolve_resume
 
-from ..trainers import same_weights
-
-
-EVERY_STEP = {"save_strategy": "steps", "save_steps": 1}
+from ..trainers import TRL, same_weights
 
 
 class Plain(SafeCheckpoints, GRPOTrainer):
     pass
 
 
-@pytest.fixture
-def make_plain(make_trainer):
-    return lambda **options: make_trainer(trainer_class=Plain, config_class=GRPOConfig, **options)
+EVERY_STEP = {**TRL, "trainer_class": Plain, "save_strategy": "steps", "save_steps": 1}
 
 
-def make_checkpoints(folder, **complete):
-    for name, whole in complete.items():
-        path = folder / name.replace("_", "-")
-        path.mkdir(parents=True)
-        (path / "model.safetensors").touch()
-        (path / "rng_state.pth").touch()
-        if whole:
-            (path / "trainer_state.json").write_text("{}")
+def make_checkpoints(folder, *steps):
+    """Checkpoints that are complete."""
+    for step in steps:
+        (folder / f"checkpoint-{step}").mkdir(parents=True)
+        (folder / f"checkpoint-{step}" / "trainer_state.json").write_text("{}")
 
 
 def test_the_last_complete_checkpoint(tmp_path):
     """The last file of one was begun when the disk was full, or the process killed; TRL writes its entropy later."""
     assert last_complete_checkpoint(tmp_path / "missing") is None
-    make_checkpoints(tmp_path, checkpoint_9=True, checkpoint_10=True, checkpoint_11=False, checkpoint_12=True)
-    make_checkpoints(tmp_path, checkpoint_13=True)
-    (tmp_path / "checkpoint-notes").mkdir()
+    make_checkpoints(tmp_path, 9, 10, 12, 13, "notes")
+    (tmp_path / "checkpoint-11").mkdir()
     (tmp_path / "checkpoint-12" / "trainer_state.json").write_text('{"global_step": 2, "log_hist')
     (tmp_path / "checkpoint-13" / "entropy_ctrl_state.json").write_text('{"entropy_co')
     (tmp_path / "checkpoint-10" / "entropy_ctrl_state.json").write_text('{"entropy_coef": 0.1}')
     assert last_complete_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
 
 
-def test_a_checkpoint_is_whole_with_its_last_file_alone(make_plain, monkeypatch):
+def test_a_checkpoint_is_whole_with_its_last_file_alone(make_trainer, monkeypatch):
     """One that is written again, after going back, has an old last file. TRL writes its entropy after the new one."""
-    trainer = make_plain(**EVERY_STEP, max_steps=1, use_adaptive_entropy=True)
+    trainer = make_trainer(**EVERY_STEP, max_steps=1, use_adaptive_entropy=True)
     folder = Path(trainer.args.output_dir) / "checkpoint-1"
-    make_checkpoints(folder.parent, checkpoint_1=True)
+    make_checkpoints(folder.parent, 1)
     found = []
     save_rng_state = trainer._save_rng_state
 
@@ -68,7 +59,8 @@ def test_a_checkpoint_is_whole_with_its_last_file_alone(make_plain, monkeypatch)
 
 def test_what_resume_from_checkpoint_means(tmp_path):
     assert resolve_resume(True, tmp_path) is None
-    make_checkpoints(tmp_path, checkpoint_1=True, checkpoint_2=False)
+    make_checkpoints(tmp_path, 1)
+    (tmp_path / "checkpoint-2").mkdir()
     for value in (True, "true", "yes", str(tmp_path / "checkpoint-1")):
         assert resolve_resume(value, tmp_path) == tmp_path / "checkpoint-1"
     for value in (None, False, "false", "no"):
@@ -78,7 +70,7 @@ def test_what_resume_from_checkpoint_means(tmp_path):
             resolve_resume(str(tmp_path / broken), tmp_path)
 
 
-def test_a_resumed_run_continues_bit_for_bit_with_the_prompts_of_its_epoch(make_plain, tmp_path):
+def test_a_resumed_run_continues_bit_for_bit_with_the_prompts_of_its_epoch(make_trainer, tmp_path):
     """At the end of the first epoch of three rollout batches, and within the third one."""
     seen = []
 
@@ -88,25 +80,25 @@ def test_a_resumed_run_continues_bit_for_bit_with_the_prompts_of_its_epoch(make_
 
     data = Dataset.from_dict({"prompt": [f"{i}+{i}=" for i in range(6)]})
     options = {"reward_funcs": reward, "train_dataset": data, "max_steps": 8, **EVERY_STEP}
-    whole = make_plain(**options)
+    whole = make_trainer(**options)
     whole.train()
     of_whole = seen.copy()
     assert of_whole[:3] != of_whole[3:6]
     for step in (3, 7):
         seen.clear()
-        resumed = make_plain(**options)
+        resumed = make_trainer(**options)
         resumed.train(resume_from_checkpoint=str(tmp_path / "run" / f"checkpoint-{step}"))
         assert seen == of_whole[step:]
         assert same_weights(resumed, whole)
 
 
-def test_training_resumes_from_whole_checkpoints_only(make_plain, tmp_path):
+def test_training_resumes_from_whole_checkpoints_only(make_trainer, tmp_path):
     options = {"max_steps": 2, **EVERY_STEP}
     with pytest.raises(ValueError, match="resume_from_checkpoint=True"):
-        make_plain(**options).train(resume_from_checkpoint=True)
-    make_plain(**options).train()
+        make_trainer(**options).train(resume_from_checkpoint=True)
+    make_trainer(**options).train()
     (tmp_path / "run" / "checkpoint-2" / "trainer_state.json").write_text("{")
-    resumed = make_plain(**options)
+    resumed = make_trainer(**options)
     resumed.train(resume_from_checkpoint=True)
     assert is_complete(tmp_path / "run" / "checkpoint-2")
     assert [entry["step"] for entry in resumed.state.log_history if "loss" in entry] == [1, 2]
@@ -115,12 +107,12 @@ def test_training_resumes_from_whole_checkpoints_only(make_plain, tmp_path):
         resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-1"))
 
 
-def test_a_finished_run_trains_no_further(make_plain):
+def test_a_finished_run_trains_no_further(make_trainer):
     options = {"max_steps": -1, "num_train_epochs": 0.25, **EVERY_STEP}
-    whole = make_plain(**options)
+    whole = make_trainer(**options)
     whole.train()
     assert whole.state.global_step == 2
-    resumed = make_plain(**options)
+    resumed = make_trainer(**options)
     resumed.train(resume_from_checkpoint=True)
     assert resumed.state.global_step == 2
     assert same_weights(resumed, whole)

@@ -1,7 +1,5 @@
 """The rule of a trainer in its checkpoints and its record of settings."""
 
-from dataclasses import dataclass, field
-
 import numpy as np
 import pytest
 import torch
@@ -13,11 +11,10 @@ from delta_trl.trainer.credit_rule import RULE_STATE
 from ..trainers import same_weights
 
 
-@dataclass(eq=False)
 class Counting(TokenCredit):
     """Weights that depend on how many rollout batches the rule has seen."""
 
-    seen: int = field(default=0, init=False, repr=False)
+    seen = 0
 
     def of_rollout(self, tokens):
         self.seen += 1

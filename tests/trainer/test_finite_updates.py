@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.nn.utils import parameters_to_vector
 
 from delta_trl import DeltaGRPOTrainer
 
@@ -22,19 +23,16 @@ def broken_at(*steps) -> type:
     return Broken
 
 
-def weights(trainer) -> torch.Tensor:
-    return torch.cat([parameter.detach().flatten() for parameter in trainer.model.parameters()])
-
-
 @pytest.mark.parametrize("options", [{"gradient_accumulation_steps": 2}, {"max_grad_norm": 0.0}], ids=str)
 def test_an_update_that_is_not_finite_is_skipped(make_trainer, caplog, options):
     trainer = make_trainer(trainer_class=broken_at(2), max_steps=3, **options)
     seen = []
-    trainer._get_learning_rate = lambda get=trainer._get_learning_rate: seen.append(weights(trainer)) or get()
+    rate = trainer._get_learning_rate
+    trainer._get_learning_rate = lambda: seen.append(parameters_to_vector(trainer.model.parameters())) or rate()
     trainer.train()
     assert torch.equal(seen[0], seen[1])  # after the first step and after the second
     assert not torch.equal(seen[1], seen[2])
-    assert weights(trainer).isfinite().all()
+    assert seen[2].isfinite().all()
     assert logged(trainer, "skipped_updates") == [0.0, 1.0, 0.0]
     assert "Step 2" in caplog.text
 

@@ -10,10 +10,9 @@ from transformers import AutoModelForTokenClassification, Qwen3Config
 
 from delta_trl.credit import Given
 from delta_trl.credit.rule import TokenCreditError
-from delta_trl.policy.texts import TokenTexts
 
 from ..corpus import tiny
-from ..trainers import response_advantages, rollout_of, rollout_with_environment, valid_tokens
+from ..trainers import credit, response_advantages, rollout_of, rollout_with_environment, valid_tokens
 
 
 SEEN: list[dict] = []
@@ -27,7 +26,7 @@ def numbers(completions, prompts, completion_ids, solution, trainer_state, **col
 
 async def halves(completions, **columns):
     """Two spans of characters, of unlike value."""
-    return [[(0, len(t) // 2, 0.25), (len(t) // 2, len(t), 2.0)] if len(t) > 1 else None for t in completions]
+    return [[(0, len(text) // 2, 0.25), (len(text) // 2, len(text), 2.0)] for text in completions]
 
 
 @pytest.mark.parametrize("options", [{}, {"rollout_func": rollout_with_environment}], ids=["", "tools' texts"])
@@ -50,19 +49,11 @@ def test_weights_of_tokens(make_trainer, rollout, options):
 
 
 def test_spans_in_a_recipe(make_trainer, rollout):
-    trainer = make_trainer(
-        token_credit="given", token_credit_kwargs={"source": "tests.trainer.test_given.halves", "outside": 0.0}
-    )
-    batch, tokenizer = rollout(trainer), tiny.tokenizer()
-    for ids, row, valid in zip(batch["completion_ids"], batch["token_coefficients"], valid_tokens(batch), strict=True):
-        ids, found = ids[valid].tolist(), row[valid].tolist()
-        text = [token for token in ids if token not in tokenizer.all_special_ids]
-        if len(text) < 2:
-            assert set(found) <= {1.0}
-            continue
-        assert found[0] in (0.25, 2.0)  # a token that both spans cut has the later one's
-        assert found[len(text) - 1] == 2.0
-        assert found[len(text) :] == [0.0] * (len(ids) - len(text))  # the end of sequence is in no span
+    options = {"source": "tests.trainer.test_given.halves", "outside": 0.0}
+    functions = {"rollout_func": rollout_of(lambda i: [13, 14, 15, 16, 17, 1])}
+    batch = rollout(make_trainer(**credit("given", **options), trainer_options=functions))
+    # a token that both spans cut has the later one's; the end of sequence is in none
+    assert batch["token_coefficients"].tolist() == [[0.25, 0.25, 2.0, 2.0, 2.0, 0.0]] * 8
 
 
 def test_no_spans_at_all(make_trainer, rollout):
@@ -128,21 +119,17 @@ def test_step_rewards_are_deepseekmaths(make_trainer, rollout):
     """Process supervision written out: all steps of a group are normalised together, a token counts those to come."""
     steps = [[(j, float((3 * i + j) % 5)) for j in range(1, 4 + i % 2, 2)] for i in range(8)]  # last token and reward
 
-    def spans(completions, completion_ids, **columns):
-        texts = TokenTexts(tiny.tokenizer())
-        found = []
-        for i, ids in enumerate(completion_ids):
-            ends = np.cumsum([len(text) for text in texts.of_sequence(ids)])
-            found.append(None if i == 3 else [(int(ends[j] - 1), int(ends[j]), r) for j, r in steps[i]])
-        return found
-
-    rule = Given(spans, what="rewards", outcome_weight=0.5)
-    options = {"rollout_func": six_letters}
+    # a letter and the space before it are a token
+    spans = [None if i == 3 else [(2 * j, 2 * j + 1, r) for j, r in row] for i, row in enumerate(steps)]
+    by_steps = Given(lambda **_: spans, what="rewards", outcome_weight=0.5)
     batch, plain = (
         rollout(
-            make_trainer(reward_funcs=tiny.reward_every_other, trainer_options={**options, "token_credit": credit})
+            make_trainer(
+                reward_funcs=tiny.reward_every_other,
+                trainer_options={"rollout_func": six_letters, "token_credit": rule},
+            )
         )
-        for credit in (rule, None)
+        for rule in (by_steps, None)
     )
     outcome = response_advantages(plain)
     assert outcome.all()

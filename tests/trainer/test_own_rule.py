@@ -3,8 +3,8 @@
 import json
 import math
 import sys
+from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from trl import GRPOTrainer
@@ -15,14 +15,17 @@ from delta_trl.credit import Credit, DelTA, TokenCredit, Tokens, checked_credit
 from delta_trl.credit.rule import TokenCreditError
 from delta_trl.trainer.scoring import RolloutPolicy
 
-from ..distributed import own_rules
-from ..trainers import credit, plain_forward, valid_tokens
+from ..corpus import tiny
+from ..trainers import plain_forward, valid_tokens
+
+
+EXAMPLE = Path("docs/token_credit.md").read_text().split("```python\n# my_credit.py\n")[1].split("```")[0]
 
 
 def example(name: str, **options) -> TokenCredit:
     namespace = {"__name__": "my_credit"}
     sys.modules["my_credit"] = type(sys)("my_credit")  # where dataclasses look
-    exec(own_rules.EXAMPLE, namespace)
+    exec(EXAMPLE, namespace)
     return namespace[name](**options)
 
 
@@ -54,15 +57,36 @@ def test_in_python(make_trainer, rollout):
     assert trainer._metrics["train"]["credit/coefficient_mean"] == pytest.approx([trains.mean().item()])
 
 
+def write_recipe(folder: Path) -> str:
+    """The example as a module in `folder`, and a recipe that names it."""
+    (folder / "my_credit.py").write_text(EXAMPLE)
+    return tiny.recipe(
+        folder,
+        token_credit="my_credit.Surprisal",
+        token_credit_kwargs={"strength": 1.0},
+        per_device_train_batch_size=4,
+        steps_per_generation=2,
+        log_token_credit=1,
+    )
+
+
+def check_run(folder: Path) -> None:
+    history = json.loads((folder / "trainer_state.json").read_text())["log_history"]
+    [credited] = [entry for entry in history if "credit/raw_mean" in entry]
+    assert credited["credit/coefficient_mean"] == pytest.approx(1)
+    assert credited["credit/extra_forward_passes"] == 0
+    assert credited["credit/raw_mean"] > 1
+
+
 def test_in_a_recipe(tmp_path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(tmp_path))
     sys.modules.pop("my_credit", None)
-    recipe = own_rules.write_recipe(tmp_path)
-    assert main(["train", "--config", str(recipe), "--dry_run"]) == 0
+    recipe = write_recipe(tmp_path)
+    assert main(["train", "--config", recipe, "--dry_run"]) == 0
     assert "my_credit.Surprisal, strength 1.0" in capsys.readouterr().out
-    assert main(["train", "--config", str(recipe)]) == 0
-    own_rules.check_run(recipe.parent / "run")
-    assert main(["train", "--config", str(recipe), "--dry_run", "--token_credit_kwargs", "{strenght: 1}"]) == 2
+    assert main(["train", "--config", recipe]) == 0
+    check_run(tmp_path / "run")
+    assert main(["train", "--config", recipe, "--dry_run", "--token_credit_kwargs", "{strenght: 1}"]) == 2
     assert "did you mean 'strength'" in capsys.readouterr().err
 
 
@@ -74,17 +98,11 @@ class Misspelt(TokenCredit):
         return None
 
 
-def test_an_instance_is_taken_as_it_is(make_trainer):
-    rule = DelTA(lambda_max=1.5)
-    assert make_trainer(trainer_options={"token_credit": rule}).token_credit is rule
-    assert make_trainer(**credit(lambda_max=1.5)).token_credit == rule
-
-
 @pytest.mark.parametrize(
     ("options", "given", "message"),
     [
-        (credit("fipo"), DelTA(), "beside args.token_credit='fipo'"),
-        (credit(lambda_max=1.5), DelTA(), "beside.*lambda_max"),
+        ({"token_credit": "fipo"}, DelTA(), "beside args.token_credit='fipo'"),
+        ({"token_credit_kwargs": {"lambda_max": 1.5}}, DelTA(), "beside.*lambda_max"),
         ({}, "dleta", "did you mean 'delta'"),
         ({}, DelTA, "expected an instance"),
         ({}, Misspelt(), "Did you mean `of_rollout` by `of_rollot`"),
@@ -141,7 +159,7 @@ class Everything(TokenCredit):
         return None
 
 
-@pytest.mark.parametrize(("steps", "announced", "needed"), [(1, False, 2), (2, True, 0), (2, False, 1)])
+@pytest.mark.parametrize(("steps", "announced", "needed"), [(1, True, 1), (1, False, 2), (2, True, 0), (2, False, 1)])
 def test_everything_is_fetched_in_one_pass(make_trainer, rollout, monkeypatch, steps, announced, needed):
     """
     None where TRL scores the batch and hidden states are announced; a rule that returns None changes nothing. Asked
@@ -181,13 +199,6 @@ class Returns(TokenCredit):
 TOKENS = Tokens(torch.zeros(2, 2).long(), torch.ones(2, 2), torch.tensor([1.0, -1.0]))
 
 
-def test_metrics_are_numbers_in_whatever_form():
-    """Checkpoints hold them as JSON."""
-    for value in (torch.tensor(1.5), torch.tensor([1.5]), np.float32(1.5), np.array(1.5)):
-        found = checked_credit(Returns(lambda _, value=value: metric(value)), "of_rollout", TOKENS)
-        assert json.dumps(found.metrics) == '{"mine": 1.5}'
-
-
 def metric(value) -> Credit:
     return Credit(torch.ones(4), {"mine": value})
 
@@ -209,12 +220,6 @@ def metric(value) -> Credit:
 def test_what_cannot_be_trained_with_is_named(returned, message):
     with pytest.raises(TokenCreditError, match=f"Returns.of_rollout.*{message}"):
         checked_credit(Returns(lambda _: returned), "of_rollout", TOKENS)
-
-
-def test_what_is_returned_is_checked_in_training(make_trainer):
-    trainer = make_trainer(trainer_options={"token_credit": Returns(lambda tokens: [1.0] * len(tokens))})
-    with pytest.raises(TokenCreditError, match=r"Returns.of_rollout"):
-        trainer.train()
 
 
 class Counts(TokenCredit):

@@ -14,11 +14,6 @@ from delta_trl.trainer.dynamic_sampling import has_contrast, total_rewards
 from ..corpus import tiny
 
 
-@pytest.fixture
-def make_plain(make_trainer):
-    return lambda **options: make_trainer(token_credit="none", **options)
-
-
 CALLS: list[list[str]] = []
 
 
@@ -37,10 +32,10 @@ def ends_the_process(completions, **kwargs):
 
 
 @pytest.mark.parametrize("func", [fails, fails_later, ends_the_process])
-def test_a_failing_reward_is_named_and_not_called_again(make_plain, func):
+def test_a_failing_reward_is_named_and_not_called_again(make_trainer, func):
     CALLS.clear()
     with pytest.raises(RuntimeError if func is ends_the_process else KeyError, match="busy") as error:
-        make_plain(reward_funcs=[tiny.reward_letters, func]).train()
+        make_trainer(reward_funcs=[tiny.reward_letters, func]).train()
     [completions] = CALLS
     [note] = error.value.__notes__
     assert f"'{func.__name__}'" in note
@@ -82,7 +77,7 @@ def test_what_is_a_reward_is_taken(kind):
     assert taken == [1.0] + [0.0] * 5 + [None] * 2
 
 
-def test_the_functions_stay_those_that_were_given(make_plain):
+def test_the_functions_stay_those_that_were_given(make_trainer):
     """A callback may change a reward by the trainer's `reward_funcs`, which are wrapped only while they are called."""
 
     class Growing:
@@ -91,41 +86,41 @@ def test_the_functions_stay_those_that_were_given(make_plain):
         def __call__(self, completions, **kwargs):
             return [self.bonus] * len(completions)
 
-    trainer = make_plain(reward_funcs=[tiny.reward_letters, Growing()])
+    trainer = make_trainer(reward_funcs=[tiny.reward_letters, Growing()])
     trainer.reward_funcs[1].bonus = 2.0
     trainer.train()
     assert trainer.last_rewards[:, 1].tolist() == [2.0] * 8
     assert trainer.reward_funcs[0] is tiny.reward_letters
 
 
-def rewarded(make_plain, rollout, first: list, second: list, weights: list[float] | None = None, **options):
+def rewarded(make_trainer, rollout, first: list, second: list, weights: list[float] | None = None, **options):
     """A trainer after a rollout batch with these rewards of two functions; their sums; which groups have contrast."""
     funcs = [lambda completions, **_: list(first), lambda completions, **_: list(second)]
-    trainer = make_plain(reward_funcs=funcs, reward_weights=weights, **options)
+    trainer = make_trainer(reward_funcs=funcs, reward_weights=weights, **options)
     rollout(trainer)
     contrast = has_contrast(trainer, trainer.last_rewards).tolist()
     return total_rewards(trainer, trainer.last_rewards).tolist(), contrast
 
 
-def test_sums_and_contrast_of_rewards(make_plain, rollout):
+def test_sums_and_contrast_of_rewards(make_trainer, rollout):
     """Weighted as TRL sums them; NaN where no function could score."""
     first, second = [1.0, 1.0, 1.0, 1.0, 0.0, 1.0, None, None], [0.3] * 7 + [None]
-    sums, contrast = rewarded(make_plain, rollout, first, second, [1.0, 0.1])
+    sums, contrast = rewarded(make_trainer, rollout, first, second, [1.0, 0.1])
     assert sums == pytest.approx([1.03] * 4 + [0.03, 1.03, 0.03, math.nan], nan_ok=True)
     assert contrast == [False, True]
 
 
-def test_sums_that_differ_by_rounding_are_no_contrast(make_plain, rollout):
+def test_sums_that_differ_by_rounding_are_no_contrast(make_trainer, rollout):
     """Sizes are those of the summands."""
     first, second = [0.1, 0.2] * 2 + [1000.0, 1000.1, 1000.0, 1000.0], [0.6, 0.5] * 2 + [0.0] * 4
-    sums, contrast = rewarded(make_plain, rollout, first, second)
+    sums, contrast = rewarded(make_trainer, rollout, first, second)
     assert sums[0] != sums[1]
     assert contrast == [False, True]
     first, second = [1000.1, 1000.2] * 2 + [1.0, 0.0] * 2, [1000.0, 1000.1] * 2 + [0.0] * 4
-    assert rewarded(make_plain, rollout, first, second, [1.0, -1.0])[1] == [False, True]
+    assert rewarded(make_trainer, rollout, first, second, [1.0, -1.0])[1] == [False, True]
     mirrored = [0.3, 0.1, 0.1, 0.3] * 2, [0.1, 0.3, 0.3, 0.1, 0.2, 0.6, 0.6, 0.4]
     options = {"multi_objective_aggregation": "normalize_then_sum"}
-    assert rewarded(make_plain, rollout, *mirrored, **options)[1] == [False, True]
+    assert rewarded(make_trainer, rollout, *mirrored, **options)[1] == [False, True]
 
 
 def test_rewards_of_environments_may_be_asked_without_completions():
