@@ -5,6 +5,7 @@ import re
 import pytest
 from huggingface_hub import ModelCard
 
+from delta_trl import DeltaGRPOTrainer
 from delta_trl.credit import Selected
 
 
@@ -24,3 +25,13 @@ def test_name_paper_and_rule(make_trainer, tmp_path, rule, name, paper, said):
     assert re.findall(r"eprint\s*= \{arXiv:(.*)\}", found.text) == [paper]
     assert f"## Token credit\n\n{said}" in found.text
     assert ("delta" in found.data.tags) is (paper == "2605.21467")
+
+
+def test_tags_and_name_of_a_subclass(make_trainer):
+    class Mine(DeltaGRPOTrainer):
+        _tag_names = [*DeltaGRPOTrainer._tag_names, "mine"]  # noqa: RUF012
+        _name, _paper = "Mine", {}
+
+    plain = make_trainer(trainer_class=Mine, token_credit="none")
+    assert plain.model.model_tags == ["trl", "grpo", "mine"]
+    assert (plain._name, plain._paper) == ("Mine", {})
