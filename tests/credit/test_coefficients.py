@@ -47,21 +47,6 @@ def test_non_finite_states_give_a_neutral_batch():
     assert credit.neutral
 
 
-def test_nan_advantages_count_as_zero():
-    hidden, log_probs, advantages = random_batch(4)
-    unscorable = torch.where(advantages == 0, math.nan, advantages)
-    gradients = OutputRowGradients(hidden, log_probs)
-    assert torch.equal(token_coefficients(gradients, unscorable), token_coefficients(gradients, advantages))
-
-
-@pytest.mark.parametrize("scale", [1e-30, 1e30])
-def test_extreme_advantages_are_finite(scale):
-    hidden, log_probs, advantages = random_batch(5)
-    gradients = OutputRowGradients(hidden.float(), log_probs)
-    ours = token_coefficients(gradients, (advantages * scale).float())
-    torch.testing.assert_close(ours, token_coefficients(gradients, advantages.float()), atol=1e-4, rtol=0)
-
-
 # --- properties ---
 
 batches = st.builds(
@@ -84,9 +69,9 @@ def test_small_and_lopsided_batches_equal_the_oracle(batch, K):
         np.testing.assert_allclose(ours.numpy(), expected, atol=1e-5)
 
 
-@given(batches, refinements, st.floats(1e-3, 1e3), st.randoms(use_true_random=False))
+@given(batches, refinements, st.sampled_from([1e-30, 1e-3, 7.0, 1e30]), st.randoms(use_true_random=False))
 def test_scale_sign_and_order_do_not_matter(batch, K, scale, random):
-    """Of advantages and gradients, of advantages (winners and losers swap), of tokens."""
+    """Of advantages and gradients, of advantages (winners and losers swap), of tokens. NaN is no advantage."""
     hidden, log_probs, advantages = batch
     order = list(range(len(advantages)))
     random.shuffle(order)
@@ -98,6 +83,8 @@ def test_scale_sign_and_order_do_not_matter(batch, K, scale, random):
     permuted = coefficients(hidden[order], log_probs[order], advantages[order], 1e-8)
     torch.testing.assert_close(permuted, ours[order], atol=1e-6, rtol=0)
     torch.testing.assert_close(coefficients(hidden, log_probs, -advantages, 1e-8), ours, atol=1e-6, rtol=0)
+    unscorable = torch.where(advantages == 0, math.nan, advantages)
+    assert torch.equal(coefficients(hidden, log_probs, unscorable, 1e-8), ours)
     unscaled = coefficients(hidden, log_probs, advantages, 0)
     torch.testing.assert_close(coefficients(hidden, log_probs, advantages * scale, 0), unscaled, atol=1e-5, rtol=0)
     torch.testing.assert_close(coefficients(hidden * scale, log_probs, advantages, 0), unscaled, atol=1e-5, rtol=0)

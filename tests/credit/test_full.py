@@ -1,6 +1,7 @@
 """Gradients over all trainable parameters against double backward passes in float64."""
 
 import copy
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -106,43 +107,25 @@ def test_difference_by_dtype(measured, dtype, autocast, scale, tolerance, correl
     assert torch.corrcoef(torch.stack([ours, exact]))[0, 1] > correlation
 
 
-@pytest.mark.parametrize(("dtype", "fail_at"), [(torch.float32, None), (torch.bfloat16, 3)])
-def test_parameters_are_restored_to_the_bit(dtype, fail_at):
-    """Also when one of the four probing forwards raises. The optimiser's gradients are left alone."""
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("fails", [None, "a forward", "a move"])
+def test_parameters_are_restored_to_the_bit(dtype, fails):
+    """Also when a probing forward raises, or the second parameter cannot be moved. Gradients are left alone."""
     model = tiny.model().to(dtype)
-    log_probs, calls = scorer(model), []
-
-    def failing(i):
-        calls.append(i)
-        if fail_at is not None and not torch.is_grad_enabled() and len(calls) > 2 + fail_at:
-            raise RuntimeError("out of memory")
-        return log_probs(i)
-
     before = [p.detach().clone() for p in model.parameters()]
     for p in model.parameters():
         p.grad = torch.ones_like(p)
-    gradients = FullGradients(model, failing, 2, dtype=torch.float64)  # two forwards to score
+    gradients = FullGradients(model, scorer(model), 2, dtype=torch.float64)  # two forwards to score
     direction = gradients.combine(torch.randn(36))
-    if fail_at is None:
+    if fails == "a forward":
+        gradients.log_probs_of = lambda i: [][i]
+    elif fails == "a move":
+        direction[1] = direction[1].flatten()[:-1]
+    with pytest.raises((IndexError, RuntimeError)) if fails else nullcontext():
         gradients.score(direction)
-    else:
-        with pytest.raises(RuntimeError, match="out of memory"):
-            gradients.score(direction)
     for p, q in zip(model.parameters(), before, strict=True):
         assert torch.equal(p, q)
         assert (p.grad == 1).all()
-
-
-def test_parameters_are_restored_if_there_is_no_room_to_move_them():
-    """The second parameter of the model cannot be moved: the first has been, the others have not."""
-    model = tiny.model()
-    before = [p.detach().clone() for p in model.parameters()]
-    gradients = FullGradients(model, scorer(model), 2)
-    direction = gradients.combine(torch.randn(36))
-    direction[1] = direction[1].flatten()[:-1]
-    with pytest.raises(RuntimeError):
-        gradients.score(direction)
-    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])  # one-sided, central

@@ -72,18 +72,15 @@ def test_output_is_read_once():
     ("value", "expected", "same"),
     [
         ("(1, [2.0])", [1, [2]], True),
-        ("2.0", 2, True),
         ("2**53 + 1", float(2**53), False),
         ("0.1 + 0.2", 0.3, True),
         ("nan", float("nan"), True),
         ("inf", 1.5, False),
         ("True", 1, False),
         ("1", True, False),
-        ("'1'", 1, False),
         ("['[{,' * 1000]", ["[{," * 1000], True),
         ("{2: 'a', 2.5: 'b', None: 0, True: 3}", {"2": "a", "2.5": "b", "null": 0, "true": 3}, True),
         ("{1: 1, '1': 1}", {"1": 1, "2": 1}, False),
-        ("1 << 10_000", 1 << 10_000, True),
     ],
 )
 def test_values(sandbox, value, expected, same):
