@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from delta_trl.credit import Credit, HiddenStates, LMHead, TokenCredit, Tokens
+from delta_trl.credit import HiddenStates, LMHead, Tokens
 
 
 def random_batch(seed, n=200, d=16, dtype=torch.float64, zero_share=0.2):
@@ -29,13 +29,3 @@ def tokens_of(batch, chosen=slice(None)) -> Tokens:
     hidden, ids, log_probs, advantages = hidden[chosen], ids[chosen, None], log_probs[chosen], advantages[chosen]
     known = {"log_probs": log_probs, "hidden": HiddenStates([hidden]), "head": head}
     return Tokens(ids, torch.ones_like(ids), advantages, **known)
-
-
-class Given(TokenCredit):
-    """Credit, or its weights, that are known beforehand."""
-
-    def __init__(self, given):
-        self.credit = given if isinstance(given, Credit) else Credit(given)
-
-    def of_rollout(self, tokens):
-        return self.credit

@@ -1,23 +1,29 @@
 """
 Fast paths against slow ones written out: coefficients against `oracle.py`, gradients of the vocabulary against
-autograd, FIPO's weights against sums. test_full.py has those over all parameters.
+autograd, hidden states in blocks against a tensor, FIPO's weights against sums. test_full.py has those over all
+parameters.
 """
 
+import math
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from delta_trl.credit import (
     FIPO,
     DelTA,
+    HiddenStates,
     LMHead,
     LMHeadGradients,
     OutputRowGradients,
     Tokens,
     TopKHiddenGradients,
     WithinSide,
+    compare_centroids,
     token_coefficients,
 )
 from delta_trl.credit.gradients import vocabulary as module
@@ -150,9 +156,15 @@ def test_output_row_is_a_row_of_the_lm_head_gradient():
         torch.testing.assert_close(gradients.combine(torch.eye(N)[j].double()), explicit[j])
 
 
-REPRESENTATIONS = pytest.mark.parametrize(
-    "make", [LMHeadGradients, lambda *a: TopKHiddenGradients(*a, k=5)], ids=["lm_head", "top_k"]
-)
+def top_k(*arguments):
+    return TopKHiddenGradients(*arguments, k=5)
+
+
+def output_row(hidden, tokens, head):
+    return OutputRowGradients(hidden, torch.linspace(-3, 0, len(tokens)))
+
+
+REPRESENTATIONS = pytest.mark.parametrize("make", [LMHeadGradients, top_k, output_row])
 
 
 @REPRESENTATIONS
@@ -173,6 +185,34 @@ def test_never_tokens_times_vocabulary(make, monkeypatch):
         gradients = make(torch.randn(n, 8), tokens, head)
         gradients.score(gradients.combine(torch.ones(n)))
     assert 0 < memory.peak < n * vocabulary * 4 / 2
+
+
+def split_somehow(hidden, seed) -> HiddenStates:
+    """The same states in blocks of random sizes, some empty."""
+    generator = torch.Generator().manual_seed(seed)
+    cuts = torch.randint(len(hidden) + 1, (4,), generator=generator).sort().values.tolist()
+    blocks = [hidden[a:b] for a, b in zip([0, *cuts], [*cuts, len(hidden)], strict=True)]
+    return HiddenStates(blocks, hidden.device, staged=bool(seed % 2))
+
+
+@REPRESENTATIONS
+@given(seed=st.integers(0, 2**32 - 1), n=st.integers(2, 60))
+def test_blocks_of_states_give_the_same_coefficients(make, seed, n):
+    hidden, _, advantages = random_batch(seed, n=n, d=8, dtype=torch.float32)
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(11, (n,), generator=generator)
+    head = LMHead(torch.randn(11, 8, generator=generator))
+    expected = None
+    for states in (hidden, split_somehow(hidden, 2 * seed), split_somehow(hidden, seed * 2 + 1)):
+        gradients = make(states, tokens, head)
+        results = [token_coefficients(gradients, advantages)]
+        if make is not LMHeadGradients:  # which combines one row of weights at a time
+            cosine, norm_ratio = compare_centroids(gradients, advantages).values()
+            # the ratio may be large
+            results.append(torch.tensor([cosine, math.log(norm_ratio) if norm_ratio > 0 else math.nan]))
+        expected = expected or results
+        for ours, theirs in zip(results, expected, strict=True):
+            torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize(
@@ -219,21 +259,14 @@ def test_discounted_future_sum(T):
 
 
 def test_weights_by_hand():
-    """Three tokens, decay 1 (γ = 1/2): a future that is being reinforced counts more, up to the clip."""
-    old = torch.zeros(2, 3)
-    new = torch.tensor([[0.0, 0.1, 0.1], [0.0, -1.0, 2.5]])
-    mask = torch.tensor([[1, 1, 1], [1, 1, 1]])
-    f = FIPO(decay=1.0).weights(new, old, torch.tensor([1.0, -1.0]), mask)
-    by_hand = torch.tensor([[0.075, 0.15, 0.1], [0.125, 0.25, 2.5]]).exp()
-    # the last token of the losing response has a ratio of e^2.5 > 10: it is not amplified
-    expected = torch.stack([by_hand[0].clamp(1, 1.2), by_hand[1].clamp(1, 1.2)])
-    expected[1, 2] = 1.0
-    torch.testing.assert_close(f, expected)
-
-
-def test_a_suppressed_future_does_not_weaken():
-    f = FIPO().weights(torch.full((2, 7), -1.0), torch.zeros(2, 7), torch.tensor([1.0, -1.0]), torch.ones(2, 7))
-    assert (f == 1).all()
+    """
+    Decay 1 (γ = 1/2): a future that is being reinforced counts more, up to the clip of 1.2; one that is being
+    suppressed does not weaken. The first loser's last token has a ratio of e^2.5 > 10: it is not amplified.
+    """
+    new = torch.tensor([[0.0, 0.1, 0.1], [0.0, -1.0, 2.5], [-1.0, -1.0, -1.0], [-1.0, -1.0, -1.0]])
+    f = FIPO(decay=1.0).weights(new, torch.zeros(4, 3), torch.tensor([1.0, -1.0, 1.0, -1.0]), torch.ones(4, 3))
+    e = math.e
+    torch.testing.assert_close(f, torch.tensor([[e**0.075, e**0.15, e**0.1], [e**0.125, 1.2, 1.0], [1] * 3, [1] * 3]))
 
 
 def test_padding_and_dual_clipped_tokens_have_no_future():

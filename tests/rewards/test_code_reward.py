@@ -54,23 +54,12 @@ def test_program_of_a_completion(completion, program):
     assert extract_program(completion) == program
 
 
-@pytest.mark.parametrize(
-    "completion",
-    [
-        lambda n: "```" + "a" * n + "`x",
-        lambda n: "`" * n + "x`",
-        lambda n: "```\n" * (n // 4),
-        lambda n: " " * (n // 2) + "```\n" + " " * (n // 2) + "x",
-        lambda n: "<a> " * (n // 4) + "```",
-        lambda n: "```python\n" + "a" * n,
-        lambda n: "```python\n" + "'\"" * (n // 2),
-    ],
-)
-def test_finding_the_program_takes_a_time_linear_in_the_text(completion):
+def test_finding_the_program_takes_a_time_linear_in_the_text():
     """Thrice a long completion: what is quadratic would take an hour."""
-    started = time.thread_time()
-    extract_program(completion(300_000))
-    assert time.thread_time() - started < 1.0
+    for completion in ("```\n" * 75_000, " " * 150_000 + "```\n" + " " * 150_000 + "x"):
+        started = time.thread_time()
+        extract_program(completion)
+        assert time.thread_time() - started < 1.0
 
 
 def test_rewards_and_verdicts():
@@ -98,11 +87,9 @@ def test_partial_credit():
 
 
 def test_a_prompt_may_open_the_block_or_the_reasoning():
-    own = "```python\nprint(1)\n```"
     cases = [
         ("Print 1.\n```python\n", "print(1)\n```\nIt prints 1.", 1.0),
-        ("1.\n<think>\n", own, 0.0),
-        ("1.\n<think>\n", f"Hm.</think>\n{own}", 1.0),
+        ("1.\n<think>\n", "```python\nprint(1)\n```", 0.0),
     ]
     prompts, completions, expected = map(list, zip(*cases, strict=True))
     assert code_reward(completions, [{"inputs": [""], "outputs": ["1"]}] * len(cases), prompts=prompts) == expected
@@ -143,13 +130,10 @@ class Fusion(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def server(monkeypatch):
     monkeypatch.setattr(remote, "RETRY_SECONDS", 0.01)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Fusion)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Fusion) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
 
 
 def test_remote_server(server, caplog):

@@ -6,10 +6,6 @@ import pytest
 from delta_trl.rewards import math_reward
 
 
-def score(gold: str, answer: str) -> float | None:
-    return math_reward([rf"So it is $\boxed{{{answer}}}$."], [gold])[0]
-
-
 @pytest.mark.parametrize(
     ("gold", "right", "wrong"),
     [
@@ -40,8 +36,9 @@ def score(gold: str, answer: str) -> float | None:
     ],
 )  # fmt: skip
 def test_kinds(gold, right, wrong):
-    assert {answer: score(gold, answer) for answer in right} == dict.fromkeys(right, 1.0)
-    assert {answer: score(gold, answer) for answer in wrong} == dict.fromkeys(wrong, 0.0)
+    answers = right + wrong
+    scores = math_reward([rf"So it is $\boxed{{{answer}}}$." for answer in answers], [gold] * len(answers))
+    assert dict(zip(answers, scores, strict=True)) == dict.fromkeys(right, 1.0) | dict.fromkeys(wrong, 0.0)
 
 
 @pytest.mark.parametrize(

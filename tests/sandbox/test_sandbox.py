@@ -115,8 +115,3 @@ def test_wrong_options_are_named():
         Sandbox(tier="C")
     with pytest.raises(ValueError, match="wall_seconds=0"):
         Limits(wall_seconds=0)
-
-
-def test_no_number_of_processes(monkeypatch):
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "")
-    assert Sandbox().workers >= 1

@@ -12,36 +12,26 @@ from pathlib import Path
 
 
 Program = tuple[str, str, dict]  # name, program, tests
-
-
-def _rows(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def _attacks(last: bool) -> list[Program]:
-    return [
-        (f"{path.stem}: {row['name']}", row["program"], row["tests"])
-        for path in sorted(Path(__file__).parent.glob("*.jsonl"))
-        for row in _rows(path)
-        if path.stem != "right" and row.get("lasts", False) is last
-    ]
-
-
-def _right(needs: str | None) -> list[Program]:
-    rows = _rows(Path(__file__).parent / "right.jsonl")
-    return [(row["name"], row["program"], row["tests"]) for row in rows if row.get("needs") == needs]
-
+ATTACKS: list[Program] = []
+LASTING: list[Program] = []
+RIGHT: list[Program] = []
+NEEDS_TEMPORARY_DIRECTORY: list[Program] = []
+for path in sorted(Path(__file__).parent.glob("*.jsonl")):
+    for row in map(json.loads, path.read_text().splitlines()):
+        if path.stem == "right":
+            name, programs = row["name"], NEEDS_TEMPORARY_DIRECTORY if "needs" in row else RIGHT
+        else:
+            name, programs = f"{path.stem}: {row['name']}", LASTING if "lasts" in row else ATTACKS
+        programs.append((name, row["program"], row["tests"]))
 
 X = {"inputs": [""], "outputs": ["x"]}
 # What is too long for a row is built here
-ATTACKS = [
-    *_attacks(last=False),
+ATTACKS += [
     ("text: deep parentheses", "(" * 100_000 + ")" * 100_000, X),
     ("text: constant folding bomb", "x = (((((((1 << 99999) << 99999) << 99999))))) " + "* 2" * 10_000, X),
     ("text: huge line", "print('y" + "x" * 5_000_000 + "')", X),
 ]
 BOMB = "x = " + "(1,)*" * 20 + "(" + "0," * 300_000 + ")\n" + "y = 1 ** 1\n" * 10_000
-LASTING = [*_attacks(last=True), ("text: compile bomb", BOMB, X)]
+LASTING.append(("text: compile bomb", BOMB, X))
 MANY = {"inputs": [""], "outputs": ["\n".join(map(str, range(10**5)))]}
-RIGHT = [*_right(None), ("stdin: many lines out", "for i in range(10**5):\n    print(i)", MANY)]
-NEEDS_TEMPORARY_DIRECTORY = _right("a temporary directory")
+RIGHT.append(("stdin: many lines out", "for i in range(10**5):\n    print(i)", MANY))

@@ -1,3 +1,4 @@
+import contextlib
 import multiprocessing
 import os
 import subprocess
@@ -30,18 +31,16 @@ def faults(monkeypatch):
     monkeypatch.setattr(checks, "BOOTSTRAP", checks.BOOTSTRAP.replace("main(*", FAULTS))
 
 
-@pytest.fixture(scope="module")
-def pool():
-    pool = WorkerPool(2, GraderProcess)
-    yield pool
-    pool.close()
-
-
 @pytest.fixture
 def new_pool():
-    pool = WorkerPool(2, GraderProcess)
-    yield pool
-    pool.close()
+    with contextlib.closing(WorkerPool(2, GraderProcess)) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with contextlib.closing(WorkerPool(2, GraderProcess)) as pool:
+        yield pool
 
 
 def run(pool, *pairs, seconds=3.0):

@@ -1,6 +1,5 @@
 """Completions that hang, crash or flood a grader."""
 
-import threading
 import time
 
 from delta_trl.rewards import MathReward
@@ -12,15 +11,10 @@ TIMEOUT = 1.0
 
 
 def test_none_scores_hangs_or_crashes():
-    """In one batch and from another thread: where the caller runs is the pool's concern alone."""
     reward = MathReward(timeout=TIMEOUT)
     assert reward([r"\boxed{1/2}"], ["0.5"]) == [1.0]  # starts the workers
-    scores = []
-    batch = [completion for _, _, completion in CASES], [gold for _, gold, _ in CASES]
-    thread = threading.Thread(target=lambda: scores.extend(reward(*batch)))
     started = time.monotonic()
-    thread.start()
-    thread.join()
+    scores = reward([completion for _, _, completion in CASES], [gold for _, gold, _ in CASES])
     right = [name for (name, _, _), score in zip(CASES, scores, strict=True) if score not in (0.0, None)]
     assert not right
     assert time.monotonic() - started < len(CASES) * (TIMEOUT + 1)
