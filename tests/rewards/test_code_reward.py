@@ -79,9 +79,10 @@ def test_rewards_and_verdicts():
     assert metrics == {"code_reward/ungraded": pytest.approx(1 / 3)}
 
 
-def test_partial_credit():
+def test_partial_credit_counts_functions_and_cases():
     reward = CodeReward(partial_credit=True)
-    suite = {"test_list": ["assert f(1) == 1", "assert f(2) == 0", "assert f(3) == 3"]}
+    functions = "def test_a(): assert f(1) == 1\ndef test_b(): assert f(2) == 0"
+    suite = {"test_list": [functions, "assert f(3) == 3"]}
     completions = ["```python\nprint(3)\n```", "```python\ndef f(x): return x\n```"]
     assert reward(completions, [ADD, suite]) == [0.5, pytest.approx(2 / 3)]
 
@@ -93,16 +94,6 @@ def test_a_prompt_may_open_the_block_or_the_reasoning():
     ]
     prompts, completions, expected = map(list, zip(*cases, strict=True))
     assert code_reward(completions, [{"inputs": [""], "outputs": ["1"]}] * len(cases), prompts=prompts) == expected
-
-
-def test_a_function_that_no_program_can_define_is_the_tests_fault():
-    check = "def check(candidate):\n    assert candidate(1) == 2"
-    for name in ("a.f", "Solution()", "Other().f", 5):
-        logged = {}
-        tests = [{"fn_name": name, "inputs": [[1]], "outputs": [2]}, {"test": check, "entry_point": name}]
-        completions = ["```python\ndef f(x): return x + 1\n```"] * 2
-        assert code_reward(completions, tests, log_extra=logged.__setitem__) == [None, None]
-        assert logged["code_verdict"] == ["unusable tests"] * 2
 
 
 class Fusion(http.server.BaseHTTPRequestHandler):

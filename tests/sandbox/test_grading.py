@@ -24,10 +24,11 @@ from ..corpus.programs import ATTACKS
         {"test_imports": "import math", "test_list": ["assert f(0) == 1"]},
         {"inputs": ["1", "2"], "outputs": ["", "\n"]},
         {"inputs": ["1"], "outputs": [None]},
-        {"inputs": []},
+        {"fn_name": "Other().f", "inputs": [[1]], "outputs": [2]},
+        {"test": "def check(candidate): assert candidate(1) == 2", "entry_point": "Solution()"},
         5,
     ],
-    ids=range(11),
+    ids=range(12),
 )
 def test_tests_that_cannot_be_read_are_no_error_of_the_training(tests):
     with pytest.raises(TestsError):
@@ -102,13 +103,6 @@ ARRAY = "import numpy as np\ndef f(x): return "
 def test_the_right_program_passes_and_the_wrong_one_fails(sandbox, tests, right, wrong):
     assert grade(sandbox, right, parse_tests(tests)).verdict == "passed"
     assert grade(sandbox, wrong, parse_tests(tests)).verdict != "passed"
-
-
-def test_partial_credit_counts_functions_and_cases(sandbox):
-    functions = "def test_a(): assert f(1) == 0\ndef test_b(): assert f(2) == 1"
-    tests = parse_tests({"test_list": [functions, "assert f(3) == 0"]})
-    result = grade(sandbox, "def f(x): return 0", tests, stop_at_failure=False)
-    assert (result.passed, result.total) == (2, 3)
 
 
 def test_a_test_that_hangs_takes_no_credit_from_the_others(sandbox):
