@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,24 +9,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import delta_trl
 from delta_trl.cli import main
-from delta_trl.commands.recipe import parse_recipe
-from delta_trl.credit import DelTA
 
 from .corpus import tiny
+from .report import runs
 from .trainers import logged
 
 
 ROOT = Path(__file__).parents[1]
-
-
-def reward_mine(completions, solution, threshold=0, **kwargs):
-    return tiny.reward_letters(completions) if threshold == 0 else [0.0] * len(completions)
-
-
-@pytest.fixture
-def recipe(tmp_path):
-    """Writes a recipe of a tiny run."""
-    return partial(tiny.recipe, tmp_path, **{"reward_funcs": ["tests.test_cli.reward_mine"], "max_steps": 1})
 
 
 def test_the_module_is_the_command():
@@ -37,15 +25,18 @@ def test_the_module_is_the_command():
         assert (run.returncode, said in run.stdout + run.stderr) == (code, True)
 
 
-def test_values_reach_their_arguments(recipe):
-    path = recipe(reward_kwargs={"tests.test_cli.reward_mine": {"threshold": 1}}, learning_rate="1e-4")
-    flags = ["--token_credit_kwargs", "{lambda_max: 1.3}", "--column_mapping", "{question: prompt}"]
-    run, training, model = parse_recipe(["--config", path, *flags, "--use_peft", "true"])
-    assert training.make_rule() == DelTA(lambda_max=1.3)
-    assert training.learning_rate == 1e-4
-    assert run.column_mapping == {"question": "prompt"}
-    assert run.reward_kwargs == {"tests.test_cli.reward_mine": {"threshold": 1}}
-    assert model.use_peft
+@pytest.mark.processes
+def test_commands_that_need_no_torch_do_without(tmp_path):
+    """It takes seconds to import."""
+    code = """
+import sys
+from delta_trl.cli import main
+
+for args in (["--help"], ["--version"], ["train", "--help"], ["inspect", sys.argv[1]]):
+    assert main(args) == 0
+    assert not {"torch"} & set(sys.modules), args
+"""
+    subprocess.run([sys.executable, "-c", code, str(runs.write_run(tmp_path / "run"))], check=True, timeout=60)
 
 
 @pytest.mark.processes
@@ -60,8 +51,10 @@ def test_the_readmes_script_learns_as_it_stands_there(tmp_path, monkeypatch):
     assert reward[-1] > reward[0] + 0.1  # standard error of one: 0.04
 
 
-def test_train_writes_a_model_that_loads(recipe, tmp_path):
-    path = recipe(
+def test_train_writes_a_model_that_loads(tmp_path):
+    recipe = tiny.recipe(
+        tmp_path,
+        max_steps=1,
         prompt_template="add {prompt}",
         use_peft=True,
         lora_r=2,
@@ -71,7 +64,7 @@ def test_train_writes_a_model_that_loads(recipe, tmp_path):
         per_device_eval_batch_size=4,
         eval_dataset_name=str(tmp_path / "train.jsonl"),
     )
-    assert main(["train", "--config", path]) == 0
+    assert main(["train", "--config", recipe]) == 0
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "run").peft_config
     AutoTokenizer.from_pretrained(tmp_path / "run")
     assert "DelTA" in (tmp_path / "run" / "README.md").read_text()

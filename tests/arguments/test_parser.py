@@ -7,6 +7,12 @@ from trl import GRPOConfig, ModelConfig
 
 from delta_trl.arguments.errors import UsageError
 from delta_trl.arguments.parser import documented, parse, read_mappings
+from delta_trl.audit.audit import AuditArguments
+from delta_trl.commands.explain import ExplainArguments
+from delta_trl.commands.recipe import RunArguments
+from delta_trl.evaluation.arguments import EvalArguments
+
+from ..documented import defaults
 
 
 @documented
@@ -38,6 +44,12 @@ def test_help_is_that_of_the_docstring(capsys):
     with pytest.raises(SystemExit):
         parse([Own], ["--help"], "x")
     assert "How large, as in GRPOConfig." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [AuditArguments, EvalArguments, ExplainArguments, RunArguments])
+def test_defaults_are_those_of_the_docstring(arguments):
+    said, real = defaults(arguments)
+    assert said == real != {}
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,11 @@ from peft import LoraConfig, get_peft_model
 from tokenizers import decoders
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from delta_trl.audit.audit import AuditArguments
 from delta_trl.cli import main
 from delta_trl.credit import RULES
 
 from ..corpus import tiny
 from ..credit import oracle
-from ..documented import defaults
 
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -195,8 +193,3 @@ def test_mistakes_are_named(tmp_path, own, model, sums, capsys, changes, message
     assert audit(tmp_path / "audit", model, sums, **changes) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "audit" / "results.json").exists()
-
-
-def test_defaults_are_those_of_the_docstring():
-    said, real = defaults(AuditArguments)
-    assert said == real != {}

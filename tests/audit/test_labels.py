@@ -8,7 +8,7 @@ import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from delta_trl.audit.labelled import LABELLED, Labelled, UnfitError, differing, load_labelled, resolve, to_row
+from delta_trl.audit.labelled import LABELLED, Labelled, UnfitError, load_labelled, resolve, to_row
 
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -45,14 +45,8 @@ def test_humanevalpack():
     assert texts(right, right.marks) == ["+"]
     assert (texts(wrong, wrong.marks), wrong.reward) == (["-"], 0)
     assert "".join(texts(longer, longer.marks)).strip().startswith("if not y")
-    assert len(shorter.marks) == 1  # what stands where something is missing
+    assert texts(shorter, shorter.marks) == ["r"]  # what stands where something is missing
     assert right.units is None
-
-
-def test_differing_ranges_mark_what_is_missing():
-    assert differing("a c", "a b c") == [(2, 3)]
-    assert differing("a b c", "a c") == [(2, 4)]
-    assert differing("same", "same") == []
 
 
 def test_a_file_of_ones_own(tmp_path):
@@ -99,13 +93,6 @@ def test_steps_in_tokens_that_swallow_line_breaks(tokenizer):
     for unit, text in enumerate(texts(one, one.units)):  # ".\n\n" is a token of the step before
         assert tokenizer.decode([t for t, u in zip(row["token_ids"], row["unit"], strict=True) if u == unit]) == text
     assert row["marked"] == [1]
-
-
-def test_tokens_that_differ(tokenizer):
-    one = Labelled("p", "    return abs(a - b) * 2\n", 0.0, [(17, 18)])
-    row = to_row(one, tokenizer, None)
-    assert [tokenizer.decode([row["token_ids"][i]]) for i in row["marked"]] == [" -"]
-    assert row["unit"] == list(range(len(row["token_ids"])))
 
 
 def test_what_does_not_fit(tokenizer):

@@ -51,10 +51,6 @@ def arguments(recipe, processes=None, *flags):
     return parse_recipe(["--config", recipe, *flags], config)
 
 
-def test_every_recipe_is_expected():
-    assert RECIPES == sorted(EXPECTED)
-
-
 # --- arithmetic ---
 
 

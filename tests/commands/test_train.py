@@ -75,6 +75,7 @@ def test_the_best_checkpoint_is_kept(tmp_path, capsys):
     assert f"Best checkpoint: {tmp_path / 'run' / 'checkpoint-2'}" in printed
     assert f"delta-trl inspect {tmp_path / 'run'}" in printed
     assert main(["inspect", str(tmp_path / "run")]) == 0
+    assert capsys.readouterr().out.strip() == str(tmp_path / "run" / "report.html")
     assert "<article>" in (tmp_path / "run" / "report.html").read_text()
     assert json.loads((tmp_path / "run" / "trainer_state.json").read_text())["best_metric"] == 0.75
     assert main(["train", "--config", recipe]) == 2

@@ -19,6 +19,7 @@ def test_local_files(tmp_path):
     for split in ("train", "test"):  # a file is one split, whatever it is for
         assert load(str(path), split=split).to_list() == ROWS
     assert load(str(path), split="train[1:]").to_list() == ROWS[1:]
+    assert load(str(tmp_path)).to_list() == ROWS  # a folder goes the way of a hub dataset
 
 
 def test_files_that_cannot_be_loaded(tmp_path):

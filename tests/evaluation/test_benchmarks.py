@@ -7,7 +7,6 @@ import yaml
 from datasets import Dataset
 
 from delta_trl.commands.recipe import parse_recipe
-from delta_trl.data.loading import load
 from delta_trl.evaluation.arguments import EvalArguments
 from delta_trl.evaluation.benchmarks import BENCHMARKS, BOXED, NUMBER, Benchmark, load_problems, resolve
 
@@ -154,13 +153,6 @@ def test_the_hash_of_the_problems_is_of_all_columns_but_not_of_the_template(tmp_
     assert len({settings["problems"] for _, _, settings in found}) == 5
 
 
-def test_the_hub_s_columns_are_read_by_name(tmp_path):
-    """A folder of Parquet files goes the way of a hub dataset."""
-    load(str(FIXTURES / "livecodebench.jsonl")).to_parquet(tmp_path / "test.parquet")
-    benchmark = BENCHMARKS["livecodebench"]._replace(source=str(tmp_path), config=None)
-    assert len(load_problems("livecodebench", benchmark, arguments(), False)[0]) == 3
-
-
 # --- a recipe's own evaluation set ---
 
 
@@ -171,7 +163,8 @@ def test_the_evaluation_set_brings_its_own_format(tmp_path):
     data |= {"eval_strategy": "steps", "eval_dataset_name": str(FIXTURES / "aime_2025.jsonl")}
     recipe = ["--config", tiny.recipe(tmp_path, **data, reward_funcs=["math_reward"])]
     trainer = build(*parse_recipe([*recipe, "--eval_column_mapping", "{problem: prompt, answer: solution}"]))
-    assert trainer.train_dataset["solution"][:2] == ["3", "Yes"]
+    assert trainer.train_dataset["solution"][:] == ["3", "Yes", "1", r"\pm \sqrt{2}"]
+    assert trainer.train_dataset["prompt"][1] == "Is every subgroup of an abelian group normal?"
     assert trainer.eval_dataset["solution"][:] == [33, 170, 7]
     # the training set's format is not taken for the other's
     with pytest.raises(ValueError, match="has no column 'prompt'"):

@@ -27,21 +27,6 @@ def run_dir(tmp_path_factory):
     return path
 
 
-def test_content_is_really_there(run_dir, open_page):
-    page = open_page(run_dir / "report.html")
-    assert page.title() == "my run · token credit report"
-    assert page.locator("figcaption h2").all_inner_texts() == ["Reward", "Coefficients by side and position"]
-    group = [row for row in runs.recorded(run_dir) if row["step"] == 0 and row["prompt_index"] == 0]
-    assert page.locator("details.group").count() == 8
-    assert page.locator("details.group[open]").count() == 1
-    shown = page.locator("details.group").first
-    assert shown.locator(".prompt").inner_text() == group[0]["prompt"]
-    assert shown.locator("h3").all_inner_texts() == ["Winners (3)", "Losers (5)"]
-    texts = shown.locator("article .tokens").evaluate_all("all => all.map(node => node.textContent)")
-    expected = sorted(group, key=lambda row: row["advantage"] < 0)
-    assert texts == ["".join(row["tokens"]).replace("\n", "⏎\n") for row in expected]
-
-
 def test_values_by_keyboard_and_by_tap(run_dir, open_page):
     """In a narrow window, which does not scroll sideways."""
     page = open_page(run_dir / "report.html", has_touch=True, viewport={"width": 390, "height": 800})
@@ -139,10 +124,6 @@ def tokens_of(page) -> list[tuple[str, str]]:
     return [(title, unescape(text)) for title, text in found]
 
 
-def facts(html: str) -> list[list[str]]:
-    return [re.findall(r"<span>(.*?)</span>", text) for text in re.findall(r"<article><p>(.*?)</p>", html)]
-
-
 def titles(html: str) -> list[str]:
     return re.findall(r'<details class="group"[^>]*><summary>(.*?)</summary>', html)
 
@@ -168,13 +149,15 @@ def test_a_completion_with_its_numbers(tmp_path):
     runs.write_completions(tmp_path, rows)
     page = write_report(tmp_path, tmp_path / "report.html")
     html = page.read_text()
-    assert facts(html) == [
+    facts = re.findall(r"<article><p>(.*?)</p>", html)
+    assert [re.findall(r"<span>(.*?)</span>", text) for text in facts] == [
         ["reward 1", "advantage 0.00", "1 tokens", "mean coefficient 1.000"],
         ["reward 0.5", "same 0.5", "same not scored", "advantage 1.00", "2 tokens", "mean coefficient 1.100"],
         ["reward 0", "advantage -1.00", "1 tokens", "mean coefficient 0.900"],
         ["reward not scored", "advantage -1.00", "0 tokens", "no credit"],
         ["reward not scored", "advantage 0.00", "1 tokens", "no credit"],
     ]  # fmt: skip
+    assert re.findall("<h3>(.*?)</h3>", html) == ["At the mean (1)", "Winners (1)", "Losers (2)", "At the mean (1)"]
     classes = re.findall(r'<span class="([^"]*)" title="coefficient \d', html)
     assert classes[1:4] == ["a10", "b5", "b3"]  # of 1.4, 0.8 and 0.9, where 1.4 is the farthest
     values = [describe(*numbers) for numbers in zip(*won.values(), strict=True)]
@@ -185,36 +168,25 @@ def test_a_completion_with_its_numbers(tmp_path):
     assert re.findall(r'<details class="group" open><summary>(.*?)<', html) == titles(html)[1:]  # one with a contrast
 
 
-def test_long_prompts_are_told_apart_by_their_ends(tmp_path):
-    examples = "".join(f"{i} + {i} = ?\nThat is {2 * i}.\n" for i in range(20))
-    rows = [runs.completion(["a"], prompt_index=i, prompt=f"{examples}{i} + 30 = ?") for i in range(2)]
-    runs.write_completions(tmp_path, rows)
-    found = titles(write_report(tmp_path, tmp_path / "report.html").read_text())
-    assert [title[-10:] for title in found] == ["0 + 30 = ?", "1 + 30 = ?"]
-    assert all(" · … " in title and len(title) < 130 for title in found)
-
-
-def test_larger_recordings_are_thinned_out_evenly(tmp_path, monkeypatch):
-    run_dir = runs.write_run(tmp_path / "run", recorded_steps=20, groups=1, length=30)
-    monkeypatch.setattr("delta_trl.report.completions.MAX_TOKENS", 7 * 8 * 30)
-    recorded = [row["step"] for row in runs.recorded(run_dir)[::8]]
-
-    def steps(html):
-        return [int(re.match(r"step (\d+)", title)[1]) for title in titles(html)]
-
-    html = write_report(run_dir, tmp_path / "report.html").read_text()
-    assert steps(html) == recorded[::3]
-    assert "7 of 20 recorded groups" in html
-    assert steps(write_report(run_dir, tmp_path / "step.html", step=2).read_text()) == [2]
-
-
 def test_the_page_stays_small(tmp_path):
-    """Of long prompts, and of one group that is too large, whose completions are cut."""
-    prompts = ["?" * 10_000 + str(i) for i in range(300)]
-    runs.write_completions(tmp_path, [runs.completion(["a"], prompt_index=i, prompt=p) for i, p in enumerate(prompts)])
-    assert write_report(tmp_path, tmp_path / "report.html").stat().st_size < 1.5e6
-    runs.write_completions(tmp_path, runs.sampled_group(np.random.default_rng(0), 0, 0, size=16, length=5_000))
-    page = write_report(tmp_path, tmp_path / "report.html")
+    """
+    Of many groups it shows some, evenly, or those of a step. Long prompts show their ends in titles, and completions
+    of many tokens are cut.
+    """
+    for step in (0, 10):
+        prompts = ["?" * 10_000 + str(i) for i in range(150)]
+        rows = [runs.completion(["a"], step=step, prompt_index=i, prompt=p) for i, p in enumerate(prompts)]
+        runs.write_completions(tmp_path, rows)
+    html = write_report(tmp_path, tmp_path / "report.html").read_text()
+    assert len(html) < 1.5e6
+    assert "50 of 300 recorded groups" in html
+    found = [re.fullmatch(r"step (\d+) · .* · … \?{77,79}(\d+)", title).groups() for title in titles(html)]
+    assert found == [(str(step), str(i)) for step in (0, 10) for i in range(0, 150, 6)]
+    html = write_report(tmp_path, tmp_path / "report.html", step=10).read_text()
+    assert {title.split()[1] for title in titles(html)} == {"10"}
+    rows = [row for i in range(2) for row in runs.sampled_group(np.random.default_rng(0), 0, i, size=16, length=5_000)]
+    runs.write_completions(tmp_path / "long", rows)
+    page = write_report(tmp_path / "long", tmp_path / "report.html")
     assert "cut after 2,500 tokens" in page.read_text()
     assert len(tokens_of(page)) == 40_000
 

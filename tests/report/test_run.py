@@ -5,7 +5,7 @@ import pytest
 
 from delta_trl.arguments.errors import UsageError
 from delta_trl.cli import main
-from delta_trl.report import read_run, write_report
+from delta_trl.report import read_run
 from delta_trl.report.token_log.records import recorded_files
 
 from . import runs
@@ -59,10 +59,11 @@ def test_a_broken_record_is_named(tmp_path, capsys):
     assert not (run_dir / "report.html").exists()
 
 
-def test_nothing_to_show(tmp_path):
+def test_nothing_to_show(tmp_path, capsys):
     with pytest.raises(UsageError, match="no such folder"):
         read_run(tmp_path / "none")
     with pytest.raises(UsageError, match="log_token_credit"):
         read_run(tmp_path)
-    with pytest.raises(UsageError, match=r"--step 3: .* 0, 39"):
-        write_report(runs.write_run(tmp_path, recorded_steps=2), tmp_path / "report.html", step=3)
+    run = runs.write_run(tmp_path, recorded_steps=2)
+    assert main(["inspect", str(run), "--step", "3"]) == 2
+    assert "--step 3: completions were recorded at 0, 39" in capsys.readouterr().err

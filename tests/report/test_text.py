@@ -18,17 +18,6 @@ def test_nothing_invisible_is_left(text):
     assert shown.count("\n") == text[: 63 if len(text) > 64 else None].count("\n")
 
 
-@given(st.text(st.characters(categories=["L", "N", "P", "S"]), max_size=64))
-def test_plain_text_stays_as_it_is(text):
-    assert visible(text) == text
-
-
-@given(ANY_TEXT)
-def test_labels_are_one_line_that_does_not_end_in_spaces(text):
-    assert "\n" not in label(text)
-    assert label(text) == label(text).strip(" ") != ""
-
-
 def test_signs():
     assert visible("a\n\tb\r\x1b[31m\u202e") == "a⏎\n⇥\tb␍␛[31m⟨U+202E⟩"
     assert visible("x" * 100_000) == "x" * 63 + "… (100,000 characters)"

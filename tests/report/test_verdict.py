@@ -34,14 +34,11 @@ def noisy(start, end, n=30, noise=0.02, seed=0):
 
 
 def test_reward(tmp_path):
-    assert of_history(tmp_path, reward=noisy(0.3, 0.8))["Reward"].startswith("It rose: 0.3")
+    """With dynamic sampling, the policy's."""
+    before = {"dynamic_sampling/reward_before": noisy(0.2, 0.8, n=60)}
+    assert of_history(tmp_path, reward=noisy(0.5, 0.5, n=60), **before)["Reward"].startswith("It rose: 0.2")
     risen_and_fallen = noisy(0.2, 0.9) + noisy(0.9, 0.5)
     assert of_history(tmp_path, reward=risen_and_fallen)["Reward"].startswith("! It rose")
-
-
-def test_reward_with_dynamic_sampling_is_the_policy_s(tmp_path):
-    before = {"dynamic_sampling/reward_before": noisy(0.2, 0.8, n=60)}
-    assert "rose: 0.2" in of_history(tmp_path, reward=noisy(0.5, 0.5, n=60), **before)["Reward"]
 
 
 def test_what_is_clear():
@@ -75,7 +72,6 @@ def test_warnings(tmp_path, rule, logged, warns):
     found = of_history(tmp_path, **logged)
     assert found[rule].startswith("! ") == warns
     assert found.keys() == {rule}
-    assert of_history(tmp_path / "few", **{name: values[:5] for name, values in logged.items()}) == {}
 
 
 @pytest.mark.parametrize(("won", "lost", "share"), [(1.2, 0.8, "94%"), (1.06, 0.94, "59%"), (1.0, 1.0, "0%")])

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from transformers import AutoTokenizer
 
 from scripts import quickstart
 
@@ -65,10 +64,3 @@ def test_solutions_are_right_and_no_test_problem_is_a_training_problem():
         assert problem["solution"] == str(a + b)
         summands.append(frozenset((a, b)))
     assert len(set(summands)) == len(summands)
-
-
-def test_decoding_restores_the_text():
-    tokenizer = AutoTokenizer.from_pretrained(QUICKSTART / "model")
-    text = "ones 5+7=12 write 2 carry 1\ntens 4+6+1=11 write 1 carry 1\nhundreds 3+5+1=9 write 9 carry 0\n\\boxed{912}"
-    ids = tokenizer(text + tokenizer.eos_token).input_ids
-    assert tokenizer.decode(ids, skip_special_tokens=True) == text

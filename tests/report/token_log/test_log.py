@@ -24,15 +24,7 @@ from delta_trl.report.token_log.records import COMPLETIONS, recorded_files
 from delta_trl.report.token_log.trackers import track
 
 from ...corpus import tiny
-from ...trainers import (
-    LORA,
-    credit,
-    logged,
-    plain_forward,
-    response_advantages,
-    rollout_with_environment,
-    valid_tokens,
-)
+from ...trainers import LORA, credit, plain_forward, response_advantages, rollout_with_environment, valid_tokens
 from .. import runs
 
 
@@ -145,17 +137,6 @@ def test_every_n_steps(make_trainer, tmp_path, every, options, steps):
     assert list(records(tmp_path / "run")) == steps
 
 
-def test_recording_does_not_change_training(make_trainer, tmp_path):
-    def losses(**options):
-        trainer = make_trainer(**options)
-        trainer.train()
-        return logged(trainer, "loss")
-
-    without = losses()
-    assert not records(tmp_path / "run")
-    assert losses(log_token_credit=1) == without
-
-
 @st.composite
 def groups_of_advantages(draw) -> list[list[float]]:
     size = draw(st.integers(1, 6))
@@ -215,11 +196,6 @@ def test_a_character_of_several_tokens_is_with_the_last():
     tokenizer = TOKENIZERS["bytes"]
     ids = tokenizer.convert_tokens_to_ids(list("Ã©âĤ¬x"))  # é and € are two and three bytes
     assert TokenTexts(tokenizer).of_sequence(ids) == ["", "é", "", "", "€", "x"]
-
-
-def test_a_word_keeps_its_space():
-    texts = TokenTexts(TOKENIZERS["words"])
-    assert [texts.of_type(WORDS.index(word)) for word in ("▁the", "the")] == [" the", "the"]
 
 
 # --- resuming ---
