@@ -36,7 +36,8 @@ for args in (["--help"], ["--version"], ["train", "--help"], ["inspect", sys.arg
     assert main(args) == 0
     assert not {"torch"} & set(sys.modules), args
 """
-    subprocess.run([sys.executable, "-c", code, str(runs.write_run(tmp_path / "run"))], check=True, timeout=60)
+    run = runs.write_run(tmp_path / "run", recorded_steps=1)
+    subprocess.run([sys.executable, "-c", code, str(run)], check=True, timeout=60)
 
 
 @pytest.mark.processes

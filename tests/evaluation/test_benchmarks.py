@@ -95,6 +95,7 @@ def test_the_template_is_that_of_the_recipes():
     question = "Find the sum of all integer bases $b>9$ with $b\\le 12$."
     assert prompt == [{"role": "user", "content": BOXED.replace("{prompt}", question)}]
     assert problems("aime_2025")[0][0]["prompt"] == prompt[0]["content"]
+    assert problems("gsm8k")[0][0]["prompt"].startswith("Mia picks 12 apples")
 
 
 def test_the_shuffle_is_fixed_and_stored():

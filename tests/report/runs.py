@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 
-from delta_trl.report.token_log.records import recorded_files, write_records
+from delta_trl.report.token_log.records import write_records
 
 
 VOCABULARY = [" the", " sum", " of", " then", " x", " =", "\n", ".", " 数", "é"]
@@ -59,21 +58,16 @@ def sampled_group(rng, step: int, index: int, size: int, length: int) -> list[di
     ]
 
 
-def recorded(run_dir: Path) -> list[dict]:
-    """The rows that `write_run` wrote."""
-    return [row for file in recorded_files(run_dir).values() for row in pq.read_table(file).to_pylist()]
-
-
 def write_completions(path: Path, rows: list[dict]) -> None:
     """One file for every step."""
     for step in {row["step"] for row in rows}:
         write_records([row for row in rows if row["step"] == step], path, step)
 
 
-def write_run(path: Path, recorded_steps: int = 5, groups: int = 2, length: int = 60) -> Path:
-    """A run of 40 steps with token credit of groups of 8."""
+def write_run(path: Path, recorded_steps: int) -> Path:
+    """A run of 40 steps with token credit of two groups of 8."""
     rng = np.random.default_rng(0)
     write_history(path, 40)
     at = np.linspace(0, 39, recorded_steps).astype(int).tolist()
-    write_completions(path, [row for s in at for g in range(groups) for row in sampled_group(rng, s, g, 8, length)])
+    write_completions(path, [row for step in at for i in range(2) for row in sampled_group(rng, step, i, 8, 60)])
     return path

@@ -31,7 +31,7 @@ def test_values_by_keyboard_and_by_tap(run_dir, open_page):
     """In a narrow window, which does not scroll sideways."""
     page = open_page(run_dir / "report.html", has_touch=True, viewport={"width": 390, "height": 800})
     page.locator(".winners .tokens").first.focus()
-    row = next(row for row in runs.recorded(run_dir) if row["advantage"] > 0)
+    winner = next(c for group in read_run(run_dir).groups for c in group.of_side(1))
 
     def shown() -> str:
         page.locator(".tokens > span:focus").wait_for()
@@ -40,11 +40,11 @@ def test_values_by_keyboard_and_by_tap(run_dir, open_page):
 
     for _ in range(3):
         page.keyboard.press("ArrowRight")
-    assert shown().startswith(f'"coefficient {row["coefficients"][2]:.3f}, probability')
+    assert shown().startswith(f'"coefficient {winner.coefficients[2]:.3f}, probability')
     page.keyboard.press("ArrowLeft")
-    assert shown().startswith(f'"coefficient {row["coefficients"][1]:.3f}, probability')
+    assert shown().startswith(f'"coefficient {winner.coefficients[1]:.3f}, probability')
     page.locator(".winners .tokens").first.locator("span").nth(5).tap()
-    assert shown().startswith(f'"coefficient {row["coefficients"][5]:.3f}, probability')
+    assert shown().startswith(f'"coefficient {winner.coefficients[5]:.3f}, probability')
 
 
 @pytest.mark.slow

@@ -11,10 +11,7 @@ from delta_trl.sandbox import Sandbox
 from scripts.studies.tasks import OTHER_STARTS, TASKS, addition, first_mistake, language, make_problems, right_tokens
 
 
-EVERY = pytest.mark.parametrize("task", (TASKS | OTHER_STARTS).values(), ids=lambda task: task.name)
-
-
-@EVERY
+@pytest.mark.parametrize("task", (TASKS | OTHER_STARTS).values(), ids=lambda task: task.name)
 def test_a_careful_teacher_is_always_right_and_the_careless_one_mostly_not(task):
     if task.reward is code_reward:
         Sandbox()
