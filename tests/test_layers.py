@@ -111,9 +111,6 @@ def test_errors_keep_to_their_budget():
 
 def test_imports_point_one_way():
     assert not upwards("delta_trl", LAYERS, free=("__init__", "__main__"))
-
-
-def test_imports_within_credit_point_one_way():
     assert not upwards("delta_trl/credit", LAYERS_OF_CREDIT)
 
 

@@ -40,18 +40,19 @@ def simulated(rng, effect: float, prompts: int = 30, siblings: int = 4) -> Marke
             marks.append(marked)
             scores.append(rng.normal(size=n) + rng.normal() * 5 + effect * marked)  # a level of its own
             groups.append(group)
-    return Marked({"rule": scores, "nothing": [np.zeros_like(s) for s in scores]}, marks, groups)
+    others = {"reverse": [-s for s in scores], "nothing": [np.zeros_like(s) for s in scores]}
+    return Marked({"rule": scores, **others}, marks, groups)
 
 
 def test_a_known_effect():
     """Normal scores, d standard deviations apart: AUC = Φ(d / √2), whatever the responses' levels."""
     found = identification(simulated(np.random.default_rng(0), 1.0, prompts=200))
-    rule, nothing = found["rule"], found["nothing"]
+    rule, reverse, nothing = found.values()
     assert rule["auc"] == pytest.approx(stats.norm.cdf(1 / 2**0.5), abs=0.02)
     assert rule["interval"][0] < rule["auc"] < rule["interval"][1]
     assert rule["interval"][1] - rule["interval"][0] < 0.06
     assert rule["p"] < 0.002
-    assert (rule["chance"], nothing["chance"]) == ("above", "")
+    assert (rule["chance"], reverse["chance"], nothing["chance"]) == ("above", "below", "")
     assert (rule["responses"], rule["prompts"]) == (800, 200)
     assert nothing["auc"] == 0.5
     assert nothing["interval"] == [0.5, 0.5]

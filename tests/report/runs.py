@@ -1,6 +1,7 @@
 """Run directories as training leaves them behind, from a seeded generator."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +12,12 @@ from delta_trl.report.token_log.records import write_records
 VOCABULARY = [" the", " sum", " of", " then", " x", " =", "\n", ".", " 数", "é"]
 
 
-def write_history(path: Path, steps: int, every: int = 1) -> None:
-    """A trainer state with logged rewards."""
-    history = [{"step": step, "reward": 0.3 + 0.5 * step / steps} for step in range(every, steps + 1, every)]
+def write_history(path: Path, steps: Sequence[int], **logged: list[float]) -> None:
+    """A trainer state with what was logged at some steps, by default a reward that rises."""
+    logged = logged or {"reward": np.linspace(0.3, 0.8, len(steps)).tolist()}
+    history = [{"step": step, **{name: values[i] for name, values in logged.items()}} for i, step in enumerate(steps)]
     path.mkdir(parents=True, exist_ok=True)
-    (path / "trainer_state.json").write_text(json.dumps({"global_step": steps, "log_history": history}))
+    (path / "trainer_state.json").write_text(json.dumps({"log_history": history}))
 
 
 def completion(tokens: list[str], step: int = 0, reward: float = 1.0, advantage: float = 1.0, **changes) -> dict:
@@ -67,7 +69,7 @@ def write_completions(path: Path, rows: list[dict]) -> None:
 def write_run(path: Path, recorded_steps: int) -> Path:
     """A run of 40 steps with token credit of two groups of 8."""
     rng = np.random.default_rng(0)
-    write_history(path, 40)
+    write_history(path, range(1, 41))
     at = np.linspace(0, 39, recorded_steps).astype(int).tolist()
     write_completions(path, [row for step in at for i in range(2) for row in sampled_group(rng, step, i, 8, 60)])
     return path

@@ -1,6 +1,5 @@
 """The page in a real browser, and its HTML: content, values, keyboard, and hostile text."""
 
-import json
 import re
 import subprocess
 import sys
@@ -86,11 +85,8 @@ def test_hostile_text_is_shown_and_does_nothing(tmp_path, open_page):
         for won in (True, False)
     ]
     path = tmp_path / "<img src=x onerror=alert(7)>{{ 7 * 7 }}"
-    runs.write_history(path, steps=3)
+    runs.write_history(path, range(3), **{f"eval_{HOSTILE[1]}{HOSTILE[4]}_reward": [0.5] * 3})
     runs.write_completions(path, rows)
-    state = json.loads((path / "trainer_state.json").read_text())
-    state["log_history"][0][f"eval_{HOSTILE[1]}{HOSTILE[4]}_reward"] = 0.5
-    (path / "trainer_state.json").write_text(json.dumps(state))
     page = open_page(write_report(path, tmp_path / "report.html"))
     tokens = page.locator("article .tokens").first.locator("span")
     texts = tokens.evaluate_all("all => all.map(node => node.textContent)")
@@ -130,7 +126,7 @@ def titles(html: str) -> list[str]:
 
 def test_a_run_without_credit(tmp_path):
     """As TRL's own trainer leaves it."""
-    runs.write_history(tmp_path, steps=200)
+    runs.write_history(tmp_path, range(200))
     html = write_report(tmp_path, tmp_path / "report.html").read_text()
     assert "log_token_credit" in html
     assert html.count("<figure>") == 1
@@ -174,7 +170,7 @@ def test_the_page_stays_small(tmp_path):
     of many tokens are cut.
     """
     for step in (0, 10):
-        prompts = ["?" * 10_000 + str(i) for i in range(150)]
+        prompts = ["?" * 40_000 + str(i) for i in range(150)]
         rows = [runs.completion(["a"], step=step, prompt_index=i, prompt=p) for i, p in enumerate(prompts)]
         runs.write_completions(tmp_path, rows)
     html = write_report(tmp_path, tmp_path / "report.html").read_text()
@@ -194,15 +190,9 @@ def test_the_page_stays_small(tmp_path):
 # --- plots ---
 
 
-def read(path, steps, **logged):
-    """A run that has logged these lists of values at these steps."""
-    history = [{"step": step, **{k: v[i] for k, v in logged.items()}} for i, step in enumerate(steps)]
-    (path / "trainer_state.json").write_text(json.dumps({"log_history": history}))
-    return read_run(path)
-
-
 def test_points_are_where_the_numbers_are(tmp_path):
-    plot = reward_plot(read(tmp_path, [10, 20, 40], reward=[0.0, 1.0, 0.5], eval_hard_reward=[0.5, 0.5, 0.5]))
+    runs.write_history(tmp_path, [10, 20, 40], reward=[0.0, 1.0, 0.5], eval_hard_reward=[0.5, 0.5, 0.5])
+    plot = reward_plot(read_run(tmp_path))
     root = ET.fromstring(plot.svg)
     curve, flat = (p for p in root.iter("polyline") if p.get("class") == "line")
     points = np.array([point.split(",") for point in curve.get("points").split()], float)
@@ -221,7 +211,8 @@ def test_points_are_where_the_numbers_are(tmp_path):
 
 
 def test_small_changes_look_small_and_steps_are_whole_numbers(tmp_path):
-    svg = ET.fromstring(reward_plot(read(tmp_path, [1, 2], reward=[0.500, 0.504])).svg)
+    runs.write_history(tmp_path, [1, 2], reward=[0.500, 0.504])
+    svg = ET.fromstring(reward_plot(read_run(tmp_path)).svg)
     (curve,) = (p for p in svg.iter("polyline") if p.get("class") == "line")
     heights = [float(point.split(",")[1]) for point in curve.get("points").split()]
     assert 0 < heights[0] - heights[1] < 10

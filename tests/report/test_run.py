@@ -38,10 +38,10 @@ def test_the_history_that_goes_furthest(tmp_path):
         return read_run(tmp_path).history[-1]["step"]
 
     for step in (20, 100, 40):
-        runs.write_history(tmp_path / f"checkpoint-{step}", steps=step, every=20)
+        runs.write_history(tmp_path / f"checkpoint-{step}", range(20, step + 1, 20))
     (tmp_path / "checkpoint-120").mkdir()  # cut off before its state was written
     assert last_step() == 100
-    runs.write_history(tmp_path, steps=140, every=20)
+    runs.write_history(tmp_path, range(20, 141, 20))
     assert last_step() == 140
     state = tmp_path / "trainer_state.json"
     state.write_text(state.read_text()[:50])  # killed in a save

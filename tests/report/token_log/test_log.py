@@ -144,7 +144,7 @@ def groups_of_advantages(draw) -> list[list[float]]:
     return draw(st.lists(group, min_size=1, max_size=6))
 
 
-@given(groups_of_advantages(), st.integers(1, 40))
+@given(groups_of_advantages(), st.integers(1, 12))
 def test_chosen_rows(groups, limit):
     size = len(groups[0])
     rows = choose_rows(np.array(groups).ravel(), size, limit)
