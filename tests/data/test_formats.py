@@ -14,6 +14,19 @@ from delta_trl.data.loading import load
 
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
+GOLDS = {
+    "deepmath": ["3", "Yes", "1", r"\pm \sqrt{2}", ""],
+    "gsm8k": ["36", "1,200", "-3", ""],
+    "math_500": [r"\left( 3, \frac{\pi}{2} \right)", "6"],
+}
+
+
+@pytest.mark.parametrize("name", GOLDS)
+def test_mathematics(name):
+    file = str(FIXTURES / f"{name}.jsonl")
+    dataset, raw = load(file, dataset_format={"math_500": "matharena"}.get(name, name)), load(file)
+    assert dataset["solution"][:] == GOLDS[name]
+    assert dataset["prompt"][:] == next(raw[c][:] for c in ("question", "problem") if c in raw.column_names)
 
 
 def test_code():

@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 from itertools import combinations
+from math import comb
 
 import numpy as np
 import pytest
@@ -33,6 +34,14 @@ def test_pass_at_k_is_the_share_of_subsets_with_a_right_sample(rows, k):
         shares.append(Fraction(sum(1.0 in subset for subset in subsets), len(subsets)) if subsets else None)
     expected = float(sum(shares) / len(shares)) if shares and None not in shares else NAN
     assert pass_at_k(np.array(rows), k) == pytest.approx(expected, nan_ok=True)
+
+
+def test_pass_at_k_of_many_samples():
+    rows = np.zeros((1, 1000))
+    rows[0, :13] = 1
+    assert pass_at_k(rows, 100) == pytest.approx(float(1 - Fraction(comb(987, 100), comb(1000, 100))), abs=1e-12)
+    assert pass_at_k(rows, 1) == pytest.approx(avg_at_k(rows))
+    assert pass_at_k(rows, 988) == 1.0
 
 
 def test_interval_of_ten_problems_by_enumeration():

@@ -24,7 +24,15 @@ from delta_trl.report.token_log.records import COMPLETIONS, recorded_files
 from delta_trl.report.token_log.trackers import track
 
 from ...corpus import tiny
-from ...trainers import LORA, credit, plain_forward, response_advantages, rollout_with_environment, valid_tokens
+from ...trainers import (
+    LORA,
+    credit,
+    logged,
+    plain_forward,
+    response_advantages,
+    rollout_with_environment,
+    valid_tokens,
+)
 from .. import runs
 
 
@@ -135,6 +143,17 @@ def test_every_n_steps(make_trainer, tmp_path, every, options, steps):
     options = {"max_steps": 7, "per_device_train_batch_size": 4, "token_credit": "random", **options}
     make_trainer(**options, log_token_credit=every).train()
     assert list(records(tmp_path / "run")) == steps
+
+
+def test_recording_does_not_change_training(make_trainer, tmp_path):
+    def losses(**options):
+        trainer = make_trainer(**options)
+        trainer.train()
+        return logged(trainer, "loss")
+
+    without = losses()
+    assert not records(tmp_path / "run")
+    assert losses(log_token_credit=1) == without
 
 
 @st.composite
