@@ -47,11 +47,13 @@ def run(pool, *pairs, seconds=3.0):
     return check_answers(pool, list(pairs), seconds)
 
 
+@pytest.mark.processes
 def test_a_stuck_worker_costs_one_item(pool):
     pairs = [("1", "1"), ("hangs", "1"), ("1", "hangs"), ("2", "2"), ("3", "4")]
     assert run(pool, *pairs, seconds=0.5) == ["right", "unusable gold", "timeout", "right", "wrong"]
 
 
+@pytest.mark.processes
 def test_a_worker_killed_at_work_costs_nothing(pool):
     """One kill, from outside: its item is tried again, and the others are not touched."""
     run(pool, ("1", "1"), ("2", "2"))
@@ -70,6 +72,7 @@ def test_a_worker_killed_at_work_costs_nothing(pool):
     killer.join()
 
 
+@pytest.mark.processes
 def test_memory_is_bounded(pool):
     """A worker that ran out of memory is not used again."""
     assert run(pool, ("1", "large"), ("large", "1"), ("1", "1")) == ["memory", "unusable gold", "right"]

@@ -2,6 +2,8 @@
 
 import time
 
+import pytest
+
 from delta_trl.rewards import MathReward
 
 from ...corpus.hostile import CASES
@@ -10,6 +12,7 @@ from ...corpus.hostile import CASES
 TIMEOUT = 1.0
 
 
+@pytest.mark.processes
 def test_none_scores_hangs_or_crashes():
     reward = MathReward(timeout=TIMEOUT)
     assert reward([r"\boxed{1/2}"], ["0.5"]) == [1.0]  # starts the workers
