@@ -43,6 +43,8 @@ BUDGET = {
     "version": 1,
 }
 RAISES = 200
+OUTSIDE = {"tests": 11_000, "scripts": 4_000}  # lines of Python
+WORDS = 14_000  # of README and docs
 
 
 def module_of(path: Path) -> tuple[str, ...]:
@@ -102,6 +104,13 @@ def test_every_room_keeps_to_its_budget():
             lines[module_of(path)[1]] += len(path.read_text().splitlines())
     over = {room: f"{lines[room]} of {allowed}" for room, allowed in BUDGET.items() if lines[room] > allowed}
     assert not over, "something else must go first: CONTRIBUTING.md, What this package does not do"
+
+
+def test_tests_scripts_and_pages_keep_to_theirs():
+    for folder, allowed in OUTSIDE.items():
+        assert sum(len(path.read_text().splitlines()) for path in files(folder)) <= allowed
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    assert sum(len(path.read_text().split()) for path in pages) <= WORDS
 
 
 def test_errors_keep_to_their_budget():

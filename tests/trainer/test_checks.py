@@ -23,7 +23,7 @@ def config(**options) -> DeltaGRPOConfig:
     return DeltaGRPOConfig("unused", use_cpu=True, **{"bf16": False, **options})
 
 
-def trainer(fsdp=0, zero=0, dora=False, **options) -> SimpleNamespace:
+def trainer(fsdp=0, zero=0, dora=False, processor=None, **options) -> SimpleNamespace:
     """As much of a trainer as a rule looks at."""
     plugin = SimpleNamespace(zero_stage=zero) if zero else None
     return SimpleNamespace(
@@ -31,7 +31,7 @@ def trainer(fsdp=0, zero=0, dora=False, **options) -> SimpleNamespace:
         is_fsdp_enabled=fsdp > 0,
         accelerator=SimpleNamespace(is_fsdp2=fsdp == 2),
         model=SimpleNamespace(peft_config={"default": LoraConfig(use_dora=dora)}),
-        processing_class=None,
+        processing_class=processor,
     )
 
 
@@ -46,6 +46,7 @@ FULL, LM_HEAD = DelTA(token_gradient="full"), DelTA(token_gradient="lm_head")
         (LM_HEAD, {"fsdp": 1}, "FSDP1"),
         (FULL, {"fsdp": 2, "gradient_accumulation_steps": 2}, "accumulation under FSDP"),
         (FULL, {"dora": True}, "DoRA"),
+        (FULL, {"processor": SimpleNamespace(tokenizer=None)}, "a processor of images"),
         (DelTA(), {"zero": 3, "bf16": True}, None),
         (LM_HEAD, {"zero": 2, "bf16": True}, None),
         (FULL, {"zero": 2}, None),
