@@ -7,6 +7,7 @@ allowed. With a learning rate of 0, every loss sees the policy that was scored, 
 
 import gc
 import tempfile
+from os.path import relpath
 from pathlib import Path
 
 import torch
@@ -26,8 +27,8 @@ from .stage import Stage
 DTYPES = {"bfloat16 autocast of float32": torch.float32, "bfloat16": torch.bfloat16}
 CLASSES = {"GRPOTrainer": GRPOTrainer, "DeltaGRPOTrainer": DeltaGRPOTrainer}
 SIZES = {  # by whether it is a dry run
-    False: {"model": str(language.MODEL), "tokens": 256, "batches": 2},
-    True: {"model": str(folder_of("arithmetic")), "tokens": 40, "batches": 1},
+    False: {"model": relpath(language.MODEL), "tokens": 256, "batches": 2},
+    True: {"model": relpath(folder_of("arithmetic")), "tokens": 40, "batches": 1},
 }
 
 
