@@ -170,7 +170,8 @@ class StepClock(TrainerCallback):
         score = trainer._get_per_token_logps_and_entropies
 
         def timed_generate(*args, **kwargs):
-            start, output = self.now(), generate(*args, **kwargs)
+            start = self.now()
+            output = generate(*args, **kwargs)
             self.generation += self.now() - start
             return output
 

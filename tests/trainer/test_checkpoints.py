@@ -20,18 +20,17 @@ class Plain(SafeCheckpoints, GRPOTrainer):
 EVERY_STEP = {**TRL, "trainer_class": Plain, "save_strategy": "steps", "save_steps": 1}
 
 
-def make_checkpoints(folder, *steps):
-    """Checkpoints that are complete."""
+def make_checkpoints(folder, *steps, last_file="trainer_state.json"):
     for step in steps:
         (folder / f"checkpoint-{step}").mkdir(parents=True)
-        (folder / f"checkpoint-{step}" / "trainer_state.json").write_text("{}")
+        (folder / f"checkpoint-{step}" / last_file).write_text("{}")
 
 
 def test_the_last_complete_checkpoint(tmp_path):
     """The last file of one was begun when the disk was full, or the process killed; TRL writes its entropy later."""
     assert last_complete_checkpoint(tmp_path / "missing") is None
     make_checkpoints(tmp_path, 9, 10, 12, 13, "notes")
-    (tmp_path / "checkpoint-11").mkdir()
+    make_checkpoints(tmp_path, 11, last_file="rng_state.pth")
     (tmp_path / "checkpoint-12" / "trainer_state.json").write_text('{"global_step": 2, "log_hist')
     (tmp_path / "checkpoint-13" / "entropy_ctrl_state.json").write_text('{"entropy_co')
     (tmp_path / "checkpoint-10" / "entropy_ctrl_state.json").write_text('{"entropy_coef": 0.1}')
@@ -60,7 +59,7 @@ def test_a_checkpoint_is_whole_with_its_last_file_alone(make_trainer, monkeypatc
 def test_what_resume_from_checkpoint_means(tmp_path):
     assert resolve_resume(True, tmp_path) is None
     make_checkpoints(tmp_path, 1)
-    (tmp_path / "checkpoint-2").mkdir()
+    make_checkpoints(tmp_path, 2, last_file="rng_state.pth")
     for value in (True, "true", "yes", str(tmp_path / "checkpoint-1")):
         assert resolve_resume(value, tmp_path) == tmp_path / "checkpoint-1"
     for value in (None, False, "false", "no"):

@@ -290,7 +290,8 @@ def test_a_subclass_s_rewards_and_its_inputs(make_trainer, dynamic_sampling):
     options = {"dynamic_sampling": dynamic_sampling, "reward_funcs": minus_own, "max_steps": 3}
     trainer = make_trainer(trainer_class=Own, train_dataset=Dataset.from_dict({"prompt": texts(24)}), **options)
     trainer.train()
-    assert (logged(trainer, "reward") == [1.5] * 3) is dynamic_sampling  # the mean of a group that has contrast
+    # the mean of a group that has contrast is 1.5; by chance, one of two or both have
+    assert logged(trainer, "reward") == ([1.5] * 3 if dynamic_sampling else [0.75, 1.5, 0.75])
     assert min(logged(trainer, "grad_norm")) > 0
     if dynamic_sampling:
         assert max(logged(trainer, "dynamic_sampling/rounds")) > 0
