@@ -13,6 +13,7 @@ from .rows import Rows
 OUTCOMES = {
     "accuracy": "Held-out accuracy after training",
     "area": "Area under the reward curve (mean reward of a rollout batch)",
+    "looks": "Held-out accuracy, mean of all looks during training",
     "last looks": "Held-out accuracy, mean of the last three looks",
     "entropy": "Entropy of tokens in the last quarter (nats)",
     "accuracy at equal tokens": "Accuracy after as many generated tokens",
@@ -30,6 +31,8 @@ def outcome(row: dict, name: str, beside: list[dict]) -> float:
         return mean(row["reward"])
     if name == "entropy":
         return mean(row["entropy"][-len(row["entropy"]) // 4 :])
+    if name == "looks":
+        return mean([look["accuracy"] for look in row["looks"] if look["rollouts"]])
     if name == "last looks":
         return mean([look["accuracy"] for look in row["looks"][-3:]])
     if name.startswith("accuracy at equal "):
@@ -52,11 +55,12 @@ def pass_at(solved: list[int], k: int) -> float:
 
 
 def generated_tokens(row: dict) -> np.ndarray:
-    """Millions of tokens, of all rounds of generation, at the start and after each rollout batch."""
+    """Millions of tokens, also of dropped groups and of continuations, at the start and after each rollout batch."""
     completions = 64 if row["task"] in ("sums", "fruits") else 128  # of a rollout batch
     trained = np.array(row["length"]) * completions / 1e6
     ratio = row["dynamic_sampling"].get("tokens_per_trained_token", np.ones_like(trained))
-    return np.cumsum([0.0, *(trained * ratio)])
+    continued = np.array(row.get("continued_tokens") or np.zeros_like(trained)) / 1e6
+    return np.cumsum([0.0, *(trained * ratio + continued)])
 
 
 def minutes(row: dict) -> np.ndarray:

@@ -4,6 +4,7 @@ is concluded from what. The rest is data:
 
     phases             rollout batches of a run, and how many `looks` at the test problems on its way
     samples            of each test problem, at the looks and in the end
+    problems           of the test problems: the first ones; by default all, 64 of a language task
     first_seed         of the runs that are compared
     rates              learning rates to try: a list, or lists by task with one for `others`
     tuning_seeds       likewise
@@ -78,6 +79,7 @@ class Plan:
     rates: list | dict
     sections: dict[str, Section]
     families: tuple[Family, ...]
+    problems: int | None = None
     first_seed: int = 0
     tuning_seeds: list | dict = field(default_factory=list)
     tuned_as: dict[str, str] = field(default_factory=dict)

@@ -1,14 +1,16 @@
-"""Rules of token credit by exact labels, which plans name by dotted path (`scripts.studies.rules.Oracle`)."""
+"""Rules of token credit that plans name by dotted path (`scripts.studies.rules.Oracle`), most by exact labels."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
 import torch
+from trl import GRPOTrainer
 
-from delta_trl.credit import ChangedCredit, Credit, RandomCredit, TokenCredit, Tokens
+from delta_trl.credit import ChangedCredit, Credit, HiddenStates, RandomCredit, TokenCredit, Tokens
 from delta_trl.credit.coefficients import split_sides
 
+from .sampling import sample
 from .tasks import Task, first_mistake, right_tokens
 
 
@@ -71,6 +73,63 @@ def right_lines(completions, **columns) -> list[list[tuple[int, int, float]]]:
     return found
 
 
+class Rollout:
+    """The trainer of the run that goes on, and its reward: what [`line_values`] continues completions with."""
+
+    def __init__(self):
+        self.trainer: GRPOTrainer | None = None
+        self.reward: Callable | None = None
+        self.continued: list[int] = []  # tokens that were generated in each rollout batch
+
+
+ROLLOUT = Rollout()
+CONTINUATIONS = 4
+
+
+def line_values(completions, prompts, completion_ids, **columns) -> list[list[tuple[int, int, float]]]:
+    """
+    A source of step rewards for `given`: how much each line changes the value of the text so far. The value is the
+    mean reward of four continuations, as in VinePPO (arXiv 2410.01679). Before the first line it is the group's mean
+    reward, after the last one the completion's reward.
+    """
+    columns = {name: columns[name] for name in ("solution", "tests") if name in columns}
+    rewards = ROLLOUT.reward(completions=completions, prompts=prompts, **columns)
+    size = ROLLOUT.trainer.num_generations
+    first = [sum(rewards[i - i % size :][:size]) / size for i in range(len(rewards))]
+    newline = ROLLOUT.trainer.processing_class.convert_tokens_to_ids("\n")
+    inside = [[end + 1 for end, token in enumerate(ids) if token == newline] for ids in completion_ids]
+    starts = [(row, end) for row, ends in enumerate(inside) for end in ends]
+    starts.sort(key=lambda start: start[1])  # those that end soon are sampled together
+    values = dict(zip(starts, values_of(starts, prompts, completion_ids, columns), strict=True))
+    found = []
+    for row, text in enumerate(completions):
+        reached = [first[row], *(values[row, end] for end in inside[row])]
+        lines = text.splitlines(keepends=True)
+        ends = list(accumulate(map(len, lines)))
+        if len(reached) == len(lines):  # text follows the last line break
+            reached.append(rewards[row])
+        else:
+            reached[-1] = rewards[row]
+        changes = [after - before for before, after in pairwise(reached)]
+        found.append([(a, b, change) for (a, b), change in zip(pairwise([0, *ends]), changes, strict=True)])
+    return found
+
+
+def values_of(starts, prompts, completion_ids, columns) -> list[float]:
+    """The mean reward of continuations of completions from some of their tokens on: pairs of row and token."""
+    trainer, tokenizer = ROLLOUT.trainer, ROLLOUT.trainer.processing_class
+    repeated = [start for start in starts for _ in range(CONTINUATIONS)]
+    so_far = [completion_ids[row][:end] for row, end in repeated]
+    begun = [tokenizer(prompts[row]).input_ids + ids for (row, _), ids in zip(repeated, so_far, strict=True)]
+    left = trainer.max_completion_length - min(map(len, so_far), default=0)
+    new = sample(trainer.model, tokenizer, begun, left)
+    ROLLOUT.continued.append(sum(map(len, new)))
+    texts = [tokenizer.decode(ids + more, skip_special_tokens=True) for ids, more in zip(so_far, new, strict=True)]
+    of_rows = {name: [values[row] for row, _ in repeated] for name, values in columns.items()}
+    grades = ROLLOUT.reward(completions=texts, prompts=[prompts[row] for row, _ in repeated], **of_rows)
+    return torch.tensor(grades).view(-1, CONTINUATIONS).mean(dim=1).tolist()
+
+
 def with_mean_one(weights: torch.Tensor, sides: torch.Tensor) -> torch.Tensor:  # (N,), (2, N) -> (N,)
     """Weights divided by their mean over the tokens with A ≠ 0, in one process, and 1 for the others."""
     trains = sides.any(dim=0)
@@ -124,3 +183,76 @@ class AtSideWeight(ChangedCredit):
         scale = mean.new_tensor([1.0, self.losers]) / mean.clamp(min=1e-6)
         scaled = torch.where(sides[0], weights * scale[0], torch.where(sides[1], weights * scale[1], 1.0))
         return with_mean_one(scaled, sides)
+
+
+@dataclass
+class SiblingValue(TokenCredit):
+    r"""
+    Weighs the tokens at which a response turns towards its outcome, as seen from the other responses to its prompt.
+
+    With s_t the final hidden state after token t, and s_u^b the states of every other response b of the group,
+
+        k_b(s) = exp(-(min_u |s - s_u^b| / h)²),   h = bandwidth · |std(s)|,
+        V(s)   = Σ_b k_b(s) A_b / (Σ_b k_b(s) + 1e-3)
+        j_t    = sign(A) (V(s_t) - V(s_{t-1}))
+
+    V is the mean advantage of those that passed through a similar state. Where it jumps towards the response's own
+    outcome, x = max(j, 0) over its mean on the side (at least 1e-3), and the weight is low + (1 - low) x / (1 + x).
+    No state follows the last token, so its jump is 0.
+
+    Args:
+        low (`float`, *optional*, defaults to `0.1`): The least weight; the largest is below 1.
+        bandwidth (`float`, *optional*, defaults to `0.1`): h, in units of the norm of the states' standard deviation.
+    """
+
+    low: float = 0.1
+    bandwidth: float = 0.1
+
+    @property
+    def needs_hidden_states(self) -> bool:
+        return True
+
+    def of_rollout(self, tokens: Tokens) -> Credit:
+        A, sides = split_sides(tokens.advantages)
+        states = all_states(tokens.hidden)
+        jumps = torch.zeros_like(A)
+        for group in tokens.group.unique():
+            members = (tokens.group == group).nonzero()[:, 0]
+            jumps[members] = sibling_jumps(states[members], A[members], tokens.row[members], self.bandwidth).to(A)
+        towards = (jumps * A.sign()).clamp(min=0)
+        mean = (sides * towards).sum(dim=1) / sides.sum(dim=1).clamp(min=1)
+        own_mean = torch.where(sides[0], mean[0], mean[1]).clamp(min=1e-3)
+        x = towards / own_mean
+        weights = self.low + (1 - self.low) * x / (1 + x)
+        return Credit(with_mean_one(weights.float(), sides))
+
+
+def all_states(hidden: HiddenStates) -> torch.Tensor:  # (N, d)
+    """A copy of all hidden states in one tensor."""
+    return torch.cat([states.float() for _, states in hidden.chunks()])
+
+
+def sibling_jumps(
+    states: torch.Tensor, advantages: torch.Tensor, rows: torch.Tensor, bandwidth: float
+) -> torch.Tensor:
+    """
+    V(s_t) - V(s_{t-1}) of the n tokens of a group, see [`SiblingValue`].
+
+    Args:
+        states (`torch.Tensor` of shape `(n, d)`): Those that predicted the tokens: s_{t-1} of each.
+        advantages, rows (`torch.Tensor` of shape `(n,)`): Advantage and index of each token's response; in order.
+        bandwidth (`float`): See [`SiblingValue`].
+    """
+    h = (bandwidth * states.std(dim=0, unbiased=False).norm()).clamp(min=1e-8)
+    weighted, mass = torch.zeros_like(states[:, 0]), torch.zeros_like(states[:, 0])
+    responses, counts = rows.unique_consecutive(return_counts=True)
+    ends = counts.cumsum(0)
+    for response, start, end in zip(responses, ends - counts, ends, strict=True):
+        nearest = torch.cdist(states, states[start:end]).amin(dim=1)
+        similarity = torch.exp(-((nearest / h) ** 2)) * (rows != response)
+        weighted += similarity * advantages[start]
+        mass += similarity
+    value = weighted / (mass + 1e-3)
+    after = value.roll(-1)
+    after[ends - 1] = value[ends - 1]
+    return after - value

@@ -29,6 +29,7 @@ def run_all(plan: Plan, path: Path) -> None:
 
     torch.set_num_threads(1)
     runner = Runner(plan)
+    check_code(read_rows(path), runner.code)
 
     def execute(run: Run) -> dict:
         row = runner(run)
@@ -38,6 +39,16 @@ def run_all(plan: Plan, path: Path) -> None:
     for section in plan.sections.values():
         work(plan.tuning(section), path, execute, LOCKS / plan.name)
         work(plan.runs(section, read_rows(path)), path, execute, LOCKS / plan.name)
+
+
+def check_code(rows: Rows, code: dict) -> None:
+    """Ends the process if rows that are there came of another commit or of other versions: they would be no pairs."""
+    for row in rows.rows:
+        if other := [name for name in code if row.get(name) != code[name]]:
+            raise SystemExit(
+                f"This study has rows of other code: {other[0]} {row.get(other[0])}, here {code[other[0]]}. Go on in "
+                "a checkout of that commit, with its constraints.txt, or give the study a new name."
+            )
 
 
 def report(plan: Plan, rows: Rows, families: str = "") -> str:

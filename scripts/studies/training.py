@@ -25,7 +25,8 @@ from delta_trl.rewards import math_reward
 
 from .plans import Plan
 from .rows import Run
-from .rules import labelled
+from .rules import ROLLOUT, labelled
+from .sampling import sample
 from .start_models import folder_of
 from .tasks import OTHER_STARTS, TASKS, language, make_problems
 
@@ -48,7 +49,7 @@ class Loaded:
     max_completion_length: int
     prompts: int = PROMPTS
     bf16: bool = False
-    sampled_at_once: int = 1024  # completions of test problems
+    sampled_at_once: int = 256  # completions of test problems
 
 
 class RememberedReward:
@@ -79,14 +80,17 @@ class Runner:
 
     Args:
         plan ([`Plan`]): The study.
-        test_problems (`int`, *optional*): How many test problems. By default all; 64 of a language task.
         device (`str`, *optional*, defaults to `"cpu"`): Where to train.
     """
 
-    def __init__(self, plan: Plan, test_problems: int | None = None, device: str = "cpu"):
-        self.plan, self.test_problems, self.device = plan, test_problems, torch.device(device)
+    def __init__(self, plan: Plan, device: str = "cpu"):
+        self.plan, self.device = plan, torch.device(device)
         self.scratch = tempfile.TemporaryDirectory(prefix="delta-trl-study-")  # of this process alone
-        self.commit = commit()
+        self.code = {
+            "commit": commit(),
+            "versions": {"python": platform.python_version(), "torch": torch.__version__}
+            | {"transformers": transformers.__version__, "trl": trl.__version__},
+        }
         self.loaded: dict[str, Loaded] = {}
         self.before: dict[tuple, list[int]] = {}  # what the start model solves, by task and seed
         logging.getLogger("transformers").setLevel(logging.ERROR)
@@ -111,7 +115,7 @@ class Runner:
             model=AutoModelForCausalLM.from_pretrained(folder).to(self.device),
             tokenizer=tokenizer,
             train=Dataset.from_list(train),
-            test=test[: self.test_problems],
+            test=test[: self.plan.problems],
             reward=reward,
             training_reward=labelled(reward, task, tokenizer),
             max_completion_length=task.max_completion_length,
@@ -126,7 +130,7 @@ class Runner:
             model=AutoModelForCausalLM.from_pretrained(language.MODEL, dtype=torch.float32).to(self.device),
             tokenizer=AutoTokenizer.from_pretrained(language.MODEL, padding_side="left"),
             train=train,
-            test=test.to_list()[: self.test_problems or language.TESTED_PROBLEMS],
+            test=test.to_list()[: self.plan.problems or language.TESTED_PROBLEMS],
             reward=math_reward,
             training_reward=math_reward,
             max_completion_length=language.TASKS[name].max_completion_length,
@@ -169,6 +173,7 @@ class Runner:
             peft_config=adapters() if run.task.endswith("+lora") else None,
         )
         trainer.remove_callback(PrinterCallback)
+        ROLLOUT.trainer, ROLLOUT.reward, ROLLOUT.continued = trainer, loaded.reward, []
         trainer.train()
         return trainer
 
@@ -187,11 +192,9 @@ class Runner:
         row = dict(zip(("phase", "task", "variant", "learning_rate", "seed"), run.key, strict=True))
         row |= {
             "settings": self.plan.arms[run.arm],
-            "commit": self.commit,
+            **self.code,
             "processor": processor() if self.device.type == "cpu" else torch.cuda.get_device_name(),
             "start_model": digest(self.load(run.task).model),
-            "versions": {"python": platform.python_version(), "torch": torch.__version__}
-            | {"transformers": transformers.__version__, "trl": trl.__version__},
             "reward": curve("reward"),
             "grad_norm": curve("grad_norm"),
             "entropy": curve("entropy"),
@@ -199,6 +202,7 @@ class Runner:
             "winners": curve("credit/coefficient_mean_positive"),
             "losers": curve("credit/coefficient_mean_negative"),
             "step_seconds": curve("step_time"),
+            "continued_tokens": ROLLOUT.continued,
             "dynamic_sampling": {
                 name.removeprefix("dynamic_sampling/"): curve(name)
                 for name in logged[0]
@@ -206,7 +210,8 @@ class Runner:
             },
         }
         if run.phase != "tune":  # tuning does not use the test problems
-            row |= {"solved_before": self.solved_before(run), "solved_after": self.solved(run, trainer.model)}
+            after = looks.after(trainer.state.global_step) or self.solved(run, trainer.model)
+            row |= {"solved_before": self.solved_before(run), "solved_after": after}
             row |= {f"accuracy_{when}": accuracy(row[f"solved_{when}"]) for when in ("before", "after")}
         if looks.count:
             row["looks"] = looks.found
@@ -218,7 +223,6 @@ class Runner:
             self.before[key] = self.solved(run, self.load(run.task).model)
         return self.before[key]
 
-    @torch.no_grad()
     def solved(self, run: Run, model: torch.nn.Module) -> list[int]:
         """
         Counts of the test problems that 0, 1, ... of their samples at temperature 1 solve, as pass@k needs them. The
@@ -226,28 +230,14 @@ class Runner:
         """
         loaded, samples = self.load(run.task), self.plan.samples
         every = [problem for problem in loaded.test for _ in range(samples)]
-        right: list[float] = []
-        was_training = model.training
-        model.eval()
+        prompts = [prompt_ids(loaded.tokenizer, problem["prompt"]) for problem in every]
+        columns = {name: [problem[name] for problem in every] for name in every[0]}
         precision = torch.autocast(self.device.type, torch.bfloat16, enabled=loaded.bf16)
         with precision, torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(run.seed)
-            for start in range(0, len(every), loaded.sampled_at_once):
-                part = every[start : start + loaded.sampled_at_once]
-                columns = {name: [problem[name] for problem in part] for name in part[0]}
-                prompts = {"input_ids": [prompt_ids(loaded.tokenizer, prompt) for prompt in columns["prompt"]]}
-                inputs = loaded.tokenizer.pad(prompts, return_tensors="pt").to(self.device)
-                ids = model.generate(
-                    **inputs,
-                    max_new_tokens=loaded.max_completion_length,
-                    do_sample=True,
-                    temperature=1.0,
-                    top_k=0,
-                    top_p=1.0,
-                )
-                texts = loaded.tokenizer.batch_decode(ids[:, inputs.input_ids.size(1) :], skip_special_tokens=True)
-                right += loaded.reward(completions=texts, prompts=columns.pop("prompt"), **columns)
-        model.train(was_training)
+            ids = sample(model, loaded.tokenizer, prompts, loaded.max_completion_length, loaded.sampled_at_once)
+        texts = loaded.tokenizer.batch_decode(ids, skip_special_tokens=True)
+        right = loaded.reward(completions=texts, prompts=columns.pop("prompt"), **columns)
         counts = torch.tensor(right).view(len(loaded.test), samples).sum(dim=1).long()
         return counts.bincount(minlength=samples + 1).tolist()
 
@@ -266,6 +256,11 @@ class Looks(TrainerCallback):
         rollouts, within = divmod(state.global_step, self.steps)
         if not within and not rollouts % self.every:
             self.found.append(self._look(rollouts, self.runner.solved(self.run, model)))
+
+    def after(self, step: int) -> list[int] | None:
+        """What a look found after an optimiser step, if there was one."""
+        last = self.found[-1] if self.found else {"rollouts": -1}
+        return last["solved"] if last["rollouts"] * self.steps == step else None
 
     @staticmethod
     def _look(rollouts: int, solved: list[int]) -> dict:
@@ -299,13 +294,14 @@ def digest(model: torch.nn.Module) -> str:
 
 
 def commit() -> str | None:
-    """The commit of the running code, marked if its files have been changed since; `None` outside a checkout."""
+    """The last commit that changed the code, marked if files have been changed since; `None` outside a checkout."""
 
     def git(*arguments: str) -> str:
         return subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, text=True).stdout.strip()
 
-    changed = git("status", "--porcelain", "--", "delta_trl", "scripts", ":!scripts/studies/results")
-    return git("rev-parse", "HEAD") + "-dirty" * bool(changed) or None
+    code = ("--", "delta_trl", "scripts/studies", ":!scripts/studies/results", ":!scripts/studies/*.md")
+    changed = git("status", "--porcelain", *code)
+    return git("log", "-1", "--format=%H", *code) + "-dirty" * bool(changed) or None
 
 
 def processor() -> str:

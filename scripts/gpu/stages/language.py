@@ -62,8 +62,9 @@ def train(size: dict, arm: str, seed: int) -> dict:
     torch.set_num_threads(1)
     torch.set_float32_matmul_precision("high")
     phases = {"study": {"rollouts": size["rollouts"]}}
-    plan = Plan("gpu", ARMS, phases, samples=2, rates=[size["learning_rate"]], sections={}, families=())
-    runner = Runner(plan, size["problems"], "cuda" if torch.cuda.is_available() else "cpu")
+    rates = [size["learning_rate"]]
+    plan = Plan("gpu", ARMS, phases, samples=2, rates=rates, sections={}, families=(), problems=size["problems"])
+    runner = Runner(plan, "cuda" if torch.cuda.is_available() else "cpu")
     return runner(Run("study", size["task"], arm, size["learning_rate"], seed))
 
 

@@ -159,6 +159,15 @@ def test_a_killed_study_goes_on_and_repeats_nothing(tmp_path):
     assert study_rows.read_rows(tmp_path / "rows.jsonl").rows == rows
 
 
+def test_rows_of_other_code_are_refused():
+    code = {"commit": "a", "versions": {"torch": "2.13.0"}}
+    study.check_code(study_rows.Rows([]), code)
+    study.check_code(study_rows.Rows([code | {"seed": 1}]), code)
+    for other in (code | {"commit": "b"}, code | {"versions": {"torch": "2.12.0"}}, {"seed": 2}):
+        with pytest.raises(SystemExit, match="rows of other code"):
+            study.check_code(study_rows.Rows([code, other]), code)
+
+
 # --- the real thing, small ------------------------------------------------------------------------------------------
 
 
@@ -166,7 +175,7 @@ def test_a_killed_study_goes_on_and_repeats_nothing(tmp_path):
 def test_two_rollout_batches_with_looks():
     plan = read_plan("mechanism")
     phases = {"tune": {"rollouts": 1}, "study": {"rollouts": 2}, "long": {"rollouts": 2, "looks": 2}}
-    runner = Runner(Plan(**{**vars(plan), "phases": phases}), test_problems=16)
+    runner = Runner(Plan(**{**vars(plan), "phases": phases, "problems": 16}))
     runs = [study_rows.Run(phase, "arithmetic", "dapo", 2.5e-4, 0) for phase in ("study", "long")]
     plain, looked = map(runner, runs)
     assert [len(plain["reward"]), len(plain["grad_norm"])] == [2, 2 * MINIBATCHES]
@@ -175,8 +184,17 @@ def test_two_rollout_batches_with_looks():
     assert [look["rollouts"] for look in looked["looks"]] == [0, 1, 2]
     assert looked["looks"][-1]["accuracy"] == looked["accuracy_after"]
     assert len(plain["start_model"]) == 12 and plain["processor"]  # noqa: PT018
-    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    assert (plain["commit"] or "").removesuffix("-dirty") == head
+    changed = subprocess.run(
+        ["git", "log", "-1", "--format=%H", "--", "delta_trl", "scripts/studies/*.py", "scripts/studies/plans"],
+        cwd=ROOT, capture_output=True, text=True,
+    ).stdout.strip()  # fmt: skip
+    assert (plain["commit"] or "").removesuffix("-dirty") == changed
+    siblings = read_plan("siblings")
+    valued = Runner(Plan(**{**vars(siblings), "phases": phases}))(
+        study_rows.Run("tune", "arithmetic", "mc_value", 2.5e-4, 0)
+    )
+    assert valued["reward"] == plain["reward"][:1]  # continuations come after the first rollout batch
+    assert contrasts.generated_tokens(valued)[1] > 3 * contrasts.generated_tokens(plain)[1]
     exact = runner(study_rows.Run("tune", "arithmetic", "exact_0.1_unit", 2.5e-4, 0))
     assert exact["losers"][0] / exact["winners"][0] == pytest.approx(0.1, rel=0.01)
 
