@@ -14,6 +14,7 @@ OUTCOMES = {
     "accuracy": "Held-out accuracy after training",
     "area": "Area under the reward curve (mean reward of a rollout batch)",
     "looks": "Held-out accuracy, mean of all looks during training",
+    "first look": "Held-out accuracy at the first look during training",
     "last looks": "Held-out accuracy, mean of the last three looks",
     "entropy": "Entropy of tokens in the last quarter (nats)",
     "accuracy at equal tokens": "Accuracy after as many generated tokens",
@@ -33,6 +34,8 @@ def outcome(row: dict, name: str, beside: list[dict]) -> float:
         return mean(row["entropy"][-len(row["entropy"]) // 4 :])
     if name == "looks":
         return mean([look["accuracy"] for look in row["looks"] if look["rollouts"]])
+    if name == "first look":
+        return row["looks"][1]["accuracy"]
     if name == "last looks":
         return mean([look["accuracy"] for look in row["looks"][-3:]])
     if name.startswith("accuracy at equal "):
