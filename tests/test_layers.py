@@ -24,7 +24,7 @@ LAYERS_OF_CREDIT = (
 KNOW_NOTHING_OF_TRL = ("credit", "sandbox", "data", "report")
 FOR_ANY_TRAINER = ("trimmed_padding", "checkpoints", "dynamic_sampling", "finite_updates")
 SCRIPTS = ("gpu", "build", "endurance", "studies", "benchmarks")
-# Expressions (`ast.expr` nodes) that rooms may have, and `raise` statements of the package. No line break changes them.
+# Expressions (`ast.expr` nodes) of the rooms, and `raise` statements of the package. No line break changes them.
 # CONTRIBUTING.md says what raising one takes; whoever deletes lowers it.
 BUDGET = {
     ("policy", "trainer"): 7_960,
@@ -102,7 +102,9 @@ def test_every_room_keeps_to_its_budget():
     assert sorted(budgeted) == sorted(by_room)
     for rooms, allowed in BUDGET.items():
         used = sum(expressions(by_room[room]) for room in rooms)
-        assert used <= allowed, f"{rooms}: something else must go first: CONTRIBUTING.md, What this package does not do"
+        assert used <= allowed, (
+            f"{rooms}: something else must go first: CONTRIBUTING.md, What this package does not do"
+        )
 
 
 def test_tests_scripts_and_pages_keep_to_theirs():

@@ -20,8 +20,7 @@ _PIECE = {"cpu": 2**19, "cuda": 2**25}
 
 class HiddenStates:
     """
-    Hidden states (N, d) of N tokens, in blocks. Copies between a device and main memory run while the device computes
-    on.
+    Hidden states (N, d) of N tokens, in blocks. Copies between device and host overlap with computation.
 
     Args:
         blocks (`list[torch.Tensor]`): Blocks of shape `(n_i, d)`, N rows in all.

@@ -250,7 +250,8 @@ class TokenCreditError(ValueError):
 def checked_credit(rule: TokenCredit, hook: str, tokens: Tokens) -> Credit | None:
     """
     What a hook of a rule returns: weights and advantages of shape (N,) in float32, without gradient, and metrics as
-    numbers. Of a rule that gives advantages, the weights are those over the response's advantage; 1 where that is 0.
+    numbers. If the rule returns advantages, its weights are these divided by the response's advantage (1 where that is
+    0).
 
     Raises:
         TokenCreditError: If it returns something else.

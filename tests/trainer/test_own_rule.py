@@ -222,6 +222,13 @@ def test_what_cannot_be_trained_with_is_named(returned, message):
         checked_credit(Returns(lambda _: returned), "of_rollout", TOKENS)
 
 
+def test_advantages_of_a_rule_are_weights_where_the_response_has_an_advantage():
+    tokens = Tokens(torch.zeros(2, 2).long(), torch.ones(2, 2), torch.tensor([-2.0, 0.0]))
+    credit = checked_credit(Returns(lambda _: Credit(advantages=torch.tensor([1.0, -4, 3, 0]))), "of_rollout", tokens)
+    assert credit.weights.tolist() == [-0.5, 2, 1, 1]
+    assert credit.advantages.tolist() == [1, -4, 3, 0]
+
+
 class Counts(TokenCredit):
     micro_batches = 0
 

@@ -36,9 +36,9 @@ class Given(TokenCredit):
       whole;
     - `None`: nothing is known of it.
 
-    As `"rewards"`, each value is the reward of a step that ends with its span or token, and advantages are those of
-    process supervision in DeepSeekMath (arXiv 2402.03300, section 4.1.3): the rewards of all steps of a group are
-    normalised together, and a token's advantage is the sum of those of the steps that end at or after it.
+    With `what="rewards"`, each value is the reward of a step, which ends at the end of its span. Advantages are those
+    of process supervision in DeepSeekMath (arXiv 2402.03300, section 4.1.3): the rewards of all steps of a group are
+    normalised together. A token's advantage is the sum over the steps that end at it or later.
 
     Args:
         source (`Callable` or `str`): The function, or its dotted path.

@@ -13,9 +13,8 @@ from .changed import ChangedCredit
 @dataclass
 class Selected(ChangedCredit):
     """
-    The paper's token selection: plain weights on a part of the tokens. Of those with A ≠ 0, a fraction keeps weight 1
-    and the others get 0. Tokens with A = 0, which do not train, keep 1 and count in the mean. Of equal weights, the
-    first ones are chosen.
+    The paper's token selection: a fraction of the tokens with A ≠ 0 keeps weight 1, the others get 0. Tokens with
+    A = 0 do not train; they keep 1 and count in the mean. Of equal weights, the first ones are chosen.
 
     Args:
         rule ([`TokenCredit`], *optional*, defaults to [`DelTA`] with its defaults): The rule whose weights select.
