@@ -70,7 +70,7 @@ def parse(kinds: Sequence[type], args: Sequence[str], prog: str) -> tuple:
     if rest:
         known = {action.dest for action in parser._actions}
         unknown = [_named(word, known) for word in rest if word.startswith("--")]  # without their values
-        stray = f"No option takes the words {' '.join(rest)}: the one before them has one value."
+        stray = f"Unexpected words: {' '.join(rest)}. The option before them takes one value."
         raise UsageError(f"Unknown option: {', '.join(unknown)}." if unknown else stray)
     return tuple(arguments)
 

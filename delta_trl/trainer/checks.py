@@ -1,7 +1,7 @@
 """
-Checks of what is silent and costs a night: too few rows, a LoRA target that is missing, a loss that ignores credit,
-prompts that the template or the tokenizer loses, reasoning that rewards do not see, golds that nothing is right for,
-sampling from another distribution. Rewards that are no finite numbers are refused when they come: rewards/failures.py.
+Checks of what is silent and costs a night: too few rows, a missing LoRA target, a loss that ignores credit, prompts
+that the template or the tokenizer loses, reasoning that rewards do not see, reference answers that no completion can
+match, sampling that changes the distribution. `rewards/failures.py` refuses rewards that are not finite numbers.
 
 Each check raises `ValueError` or returns warnings. `DeltaGRPOConfig` and the commands raise; the trainer only warns.
 """
@@ -37,8 +37,8 @@ SPREAD_EVENLY = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo", "sapo")
 
 def warn_of_silent_mistakes(trainer: GRPOTrainer) -> None:
     """
-    Log what the checks find in a trainer. A check that fails itself is left out, and so is one of what a subclass's
-    overrides may provide.
+    Log what the checks find in a trainer. A check that raises an unexpected error is skipped. So is a check of what a
+    subclass overrides.
     """
     for check in (_check_rows, _check_golds, _check_prompts, _check_targets, _check_sampling):
         try:
@@ -71,13 +71,13 @@ def _check_prompts(trainer: GRPOTrainer) -> Iterable[str]:
 def _check_golds(trainer: GRPOTrainer) -> Iterable[str]:
     if overridden(type(trainer), REWARDS | ROLLOUTS) or not isinstance(trainer.train_dataset, Dataset):
         return ()
-    if not trainer.is_world_process_zero():  # they are really graded
+    if not trainer.is_world_process_zero():  # grading takes time
         return ()
     return check_golds(trainer.train_dataset, trainer.reward_funcs, "train_dataset")
 
 
 def _check_sampling(trainer: GRPOTrainer) -> Iterable[str]:
-    """Scores are those of the whole distribution: what changes it in sampling makes every ratio wrong by that."""
+    """Log-probabilities are of the full distribution. Sampling options that change it bias every ratio."""
     args = trainer.args
     given = {name: getattr(args, name) for name in WHOLE} | (args.generation_kwargs or {})
     changed = {name: given[name] for name, neutral in WHOLE.items() if given[name] not in (None, neutral)}

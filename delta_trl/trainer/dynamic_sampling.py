@@ -31,14 +31,14 @@ class DynamicSampling(GRPOTrainer):
     [`~trl.GRPOTrainer`] that replaces groups of completions whose rewards are equal: their advantages would all be 0.
 
     A rollout batch takes the next prompts of the training data, in the order of TRL's sampler. While groups with
-    contrast are missing, a further round generates for the prompts that follow: as many as it should need by the share
-    of groups with contrast so far, at most a rollout batch. The first groups with contrast are trained. If some are
-    missing after the last round, the first groups without contrast fill up the batch. Surplus groups are dropped; they
-    would be off-policy in the next batch.
+    contrast are missing, another round generates completions for the prompts that follow. Its size follows from the
+    share of groups with contrast so far, and is at most one rollout batch. The first groups with contrast are trained.
+    If some are missing after the last round, the first groups without contrast fill the batch. Surplus groups are
+    dropped; they would be off-policy in the next batch.
 
-    Training thus passes over the data more often. `max_steps` counts optimiser steps, and an epoch as many rollout
-    batches as the data has prompts for, both as without dynamic sampling. Runs resume exactly if checkpoints hold
-    `prompt_order`. What a subclass changes in `inputs` before it calls this class is lost: prompts come from the data.
+    So training passes over the data more often. `max_steps` still counts optimiser steps, and an epoch still has as
+    many rollout batches as the data has prompts for. Runs resume exactly if checkpoints hold `prompt_order`. If a
+    subclass changes `inputs` before it calls this class, the change is lost: prompts come from the data.
 
     TRL's metrics and logs are those of the trained groups alone; values that rewards give to `log_metric` are averaged
     over all rounds. Metrics of its own, once per rollout batch, under `dynamic_sampling/`: `rounds` (further ones),
@@ -51,8 +51,7 @@ class DynamicSampling(GRPOTrainer):
         dynamic_sampling_max_rounds (`int`, defaults to `4`): How many further rounds a rollout batch may take.
         prompt_order ([`~prompt_order.PromptOrder`]): Which prompts come next.
         last_rewards (`torch.Tensor` of shape `(completions of all processes, functions)`):
-            From which TRL computed the advantages of the last rollout batch; NaN where there is none. Also without
-            dynamic sampling.
+            Rewards from which TRL computed the last advantages. NaN: not scored. Kept without dynamic sampling, too.
 
     Raises:
         ValueError: At construction, with streamed data, images, tools or environments; in training, if messages hold
@@ -89,7 +88,7 @@ class DynamicSampling(GRPOTrainer):
             calculate = self._calculate_rewards  # as the last subclass overrides it
             with calculating_rewards_with(self, lambda *args, **kwargs: self._keep(calculate(*args, **kwargs))):
                 return super()._generate_and_score_completions(inputs)
-        # only their number counts: the prompts are the next ones of `prompt_order`, the same while none was replaced
+        # Only the number of inputs matters: the prompts come from `prompt_order`.
         size = len(inputs) * self.accelerator.num_processes // self.num_generations
         with self._without_logs():
             sample = self._sample(size)
@@ -158,7 +157,7 @@ class DynamicSampling(GRPOTrainer):
         return slice(self.accelerator.process_index * size, (self.accelerator.process_index + 1) * size)
 
     def _own_rows(self, sample: "Sample", numbers: list[int]) -> list[dict]:
-        """This process's part of the rows with these numbers, which other processes may have generated."""
+        """This process's part of the rows with these numbers. Other processes may have generated some of them."""
         known = {number: sample.rows[number] for number in numbers if number in sample.rows}
         if len(sample.rounds) > 1:  # else none has moved
             known = {number: row for part in gather_object([known]) for number, row in part.items()}
@@ -268,9 +267,9 @@ def total_rewards(trainer: GRPOTrainer, rewards: torch.Tensor) -> torch.Tensor:
 
 def stands_out(trainer: GRPOTrainer, rewards: torch.Tensor) -> torch.Tensor:
     """
-    Which completions have a reward other than their group's mean, by more than rounding: in float32, `0.1 + 0.6` and
-    `0.2 + 0.5` differ, and the mean of three times 0.1 is not 0.1. The advantages of all others are 0 but for that
-    rounding. Where TRL normalises each function's rewards before it sums them, so does this.
+    Which completions have a reward that differs from their group's mean by more than rounding. In float32, `0.1 + 0.6`
+    and `0.2 + 0.5` differ, and the mean of three times 0.1 is not 0.1. The advantages of all others are 0 but for that
+    rounding. Where TRL normalises each function's rewards before it sums them, so does this function.
 
     Args:
         trainer (`GRPOTrainer`): Whose groups and weights.
