@@ -13,9 +13,8 @@ PATIENCE = 5  # skipped updates in a row, after which the run ends
 class FiniteUpdates(GRPOTrainer):
     """
     [`~trl.GRPOTrainer`] that skips an update whose gradients are not finite on any process, as DelTA's authors do, and
-    never saves weights that are not finite. The metric `skipped_updates` counts them. After `PATIENCE` skipped updates
-    in a row, it saves a checkpoint and raises. In float16, the loss scaler skips updates itself; under DeepSpeed in
-    bfloat16, the engine does.
+    never saves weights that are not finite. The metric `skipped_updates` counts skipped updates. After `PATIENCE` of
+    them in a row, it saves a checkpoint and raises. In float16, the loss scaler skips updates, and none is counted.
     """
 
     _skipped_in_a_row = 0
@@ -23,12 +22,13 @@ class FiniteUpdates(GRPOTrainer):
     def create_accelerator_and_postprocess(self):
         super().create_accelerator_and_postprocess()
         plugin = self.accelerator.state.deepspeed_plugin
+        # DeepSpeed skips an update by itself if told to in bfloat16, and always in float32
         if plugin is not None and "bf16" in plugin.deepspeed_config:
             plugin.deepspeed_config["bf16"]["check_grad_overflow"] = True
 
     def _get_grad_norm(self, model, grad_norm=None):
-        norm = super()._get_grad_norm(model, grad_norm)  # over all processes
-        if norm is None or self.is_deepspeed_enabled or self.accelerator.scaler is not None:
+        norm = super()._get_grad_norm(model, grad_norm)  # over all processes; `inf` if DeepSpeed skipped the update
+        if norm is None or self.accelerator.mixed_precision == "fp16":
             return norm
         is_finite = bool(torch.as_tensor(norm).isfinite())
         self._metrics["train"]["skipped_updates"].append(float(not is_finite))
@@ -43,6 +43,7 @@ class FiniteUpdates(GRPOTrainer):
         logger.warning(f"Step {step}: the norm of the gradients is {float(norm)}. The update is skipped.")
         if self._skipped_in_a_row == PATIENCE:
             self._save_checkpoint(self.model, trial=None)
+            self.accelerator.wait_for_everyone()  # a process that fails ends the others, which may still be writing
             raise FloatingPointError(
                 f"No finite gradients in {PATIENCE} updates in a row, up to step {step}. The weights from before are "
                 f"in {self.args.output_dir}/checkpoint-{step - 1}. Lower the learning rate, or look for a reward or "
@@ -50,8 +51,9 @@ class FiniteUpdates(GRPOTrainer):
             )
 
     def _save_checkpoint(self, model, trial):
-        values = (getattr(parameter, "_local_tensor", parameter).detach() for parameter in self.model.parameters())
-        finite = all(bool(value.isfinite().all()) for value in values if value.is_floating_point())
+        # what this process holds of a parameter: the parameter itself is empty under ZeRO-3, and whole under FSDP2
+        shards = [getattr(p, "ds_tensor", getattr(p, "_local_tensor", p)) for p in self.model.parameters()]
+        finite = all(bool(shard.isfinite().all()) for shard in shards)
         if not self.accelerator.gather(torch.tensor([finite], device=self.accelerator.device)).all():
             raise FloatingPointError(
                 f"Step {self.state.global_step}: the weights are not finite, and were not saved. Resume from the last "
