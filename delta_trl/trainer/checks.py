@@ -40,7 +40,7 @@ def warn_of_silent_mistakes(trainer: GRPOTrainer) -> None:
     Log what the checks find in a trainer. A check that raises an unexpected error is skipped. So is a check of what a
     subclass overrides.
     """
-    for check in (_check_rows, _check_golds, _check_prompts, _check_targets, _check_sampling):
+    for check in (_check_rows, _check_golds, _check_prompts, _check_targets, _check_sampling, _check_batches):
         try:
             warnings = list(check(trainer))
         except ValueError as error:
@@ -91,6 +91,11 @@ def _check_sampling(trainer: GRPOTrainer) -> Iterable[str]:
 
 def _check_targets(trainer: GRPOTrainer) -> Iterable[str]:
     refuse_missing_targets(trainer.accelerator.unwrap_model(trainer.model))
+    return ()
+
+
+def _check_batches(trainer: GRPOTrainer) -> Iterable[str]:
+    refuse_divided_batches(trainer.args)
     return ()
 
 
@@ -148,6 +153,16 @@ def refuse_ignored_credit(args: GRPOConfig) -> None:
             "importance_sampling_level='token', loss_type 'cispo' (its epsilon_high is 5.0) or 'vespo', or "
             "token_credit='none'."
         )
+
+
+def refuse_divided_batches(args: GRPOConfig) -> None:
+    """Raise `ValueError` if accelerate would divide batches among the processes, as TRL's sampler already does."""
+    for name in ("split_batches", "dispatch_batches"):
+        if getattr(args.accelerator_config, name):
+            raise ValueError(
+                f"accelerator_config sets {name}, with which GRPOTrainer would train prompts twice or not at all. "
+                "Leave it out: each process already gets its part."
+            )
 
 
 def refuse_too_few_rows(args: GRPOConfig, rows: int) -> None:

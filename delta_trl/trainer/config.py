@@ -7,7 +7,7 @@ from trl import GRPOConfig
 
 from ..arguments.parser import documented, read_mappings
 from ..credit import TokenCredit, make_rule
-from .checks import refuse_ignored_credit
+from .checks import refuse_divided_batches, refuse_ignored_credit
 
 
 CACHES = ("auto", "device", "cpu")
@@ -95,7 +95,7 @@ class DeltaGRPOConfig(CreditArguments, GRPOConfig):
             default is `epsilon`.
 
     Raises:
-        ValueError: Also if the loss would ignore token credit.
+        ValueError: Also if the loss would ignore token credit, or accelerate would divide batches.
     """
 
     epsilon_high: float | None = 0.28
@@ -105,6 +105,7 @@ class DeltaGRPOConfig(CreditArguments, GRPOConfig):
         if isinstance(self.reward_weights, (int, float)):
             self.reward_weights = [self.reward_weights]
         GRPOConfig.__post_init__(self)
+        refuse_divided_batches(self)
         rule = self.make_rule()
         if rule.credits_rollouts or rule.credits_micro_batches:
             refuse_ignored_credit(self)

@@ -32,6 +32,7 @@ MISTAKES = {
     "--reward_kwargs {code_reward:\x1f{}}": "reward_kwargs",
     "--token_credit_kwargs {lamda_min:\x1f0.5}": "'lambda_min'",
     "--importance_sampling_level sequence": "importance_sampling_level",
+    "--accelerator_config.split_batches true": "split_batches",
 }
 ONLY_TRAINING = {
     "--output_dir taken": "output_dir='taken'",
