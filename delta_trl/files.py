@@ -4,6 +4,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +53,10 @@ def checkpoints(folder: Path) -> dict[int, Path]:
 
 
 def begin_checkpoint(folder: Path) -> None:
-    """Create the folder. Remove the last file of an earlier checkpoint: with it, this one would count as complete."""
+    """Make an empty folder. What an earlier checkpoint left there could be taken for a part of this one."""
+    (folder / LAST_FILE).unlink(missing_ok=True)  # first: if this is interrupted, the folder is no complete checkpoint
+    shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / LAST_FILE).unlink(missing_ok=True)
 
 
 def is_complete(checkpoint: Path) -> bool:

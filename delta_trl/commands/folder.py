@@ -17,7 +17,7 @@ FINISHED = (LAST_FILE, "config.json", "adapter_config.json")  # of a run, or of 
 def resume_from(given: str | None, output_dir: str) -> bool | str | None:
     """
     What `resume_from_checkpoint` means for a trainer: the last checkpoint under `output_dir`, a named one, or none.
-    `true` where there is no checkpoint yet is none, as launchers restart a process with the same command.
+    `true` without a checkpoint starts anew: launchers restart a process with the same command.
 
     Raises:
         UsageError: If a run that starts anew would write over another one, or over a model.

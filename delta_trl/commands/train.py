@@ -2,10 +2,12 @@
 
 import logging
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
+from ..trainer.checkpoints import from_main_process
 from ..trainer.checks import check_model, named, refuse_missing_targets, refuse_too_few_rows
 from ..trainer.config import DeltaGRPOConfig
 from ..trainer.trainer import DeltaGRPOTrainer
@@ -19,7 +21,7 @@ def main(args: list[str]) -> None:
     """Parse the options, build the trainer, train, save. Raises `UsageError` for a user's mistake."""
     run_args, training_args, model_args = parse_recipe(args)
     output = training_args.output_dir
-    resume = resume_from(training_args.resume_from_checkpoint, output)
+    resume = from_main_process(partial(resume_from, training_args.resume_from_checkpoint, output))
     try:
         trainer = build(run_args, training_args, model_args)
     except (ValueError, OSError, ImportError, RuntimeError) as error:  # the last of transformers' trackers
@@ -28,15 +30,23 @@ def main(args: list[str]) -> None:
     trainer.save_model(output)
     trainer.save_state()  # the logged metrics, in trainer_state.json
     trainer.create_model_card(model_name=Path(output).name)
-    trainer.accelerator.print(f"Model saved to {output}")
-    if trainer.state.best_model_checkpoint:
-        trainer.accelerator.print(f"Best checkpoint: {trainer.state.best_model_checkpoint}")
-    if training_args.log_token_credit:
-        trainer.accelerator.print(f"Token credit: delta-trl inspect {output}")
+    if trainer.is_world_process_zero():  # on other nodes there may be nothing
+        print(saved_model(output))
+        if trainer.state.best_model_checkpoint:
+            print(f"Best checkpoint: {trainer.state.best_model_checkpoint}")
+        if training_args.log_token_credit:
+            print(f"Token credit: delta-trl inspect {output}")
     if training_args.push_to_hub:
         trainer.push_to_hub()
     trainer.accelerator.wait_for_everyone()  # a process that ends while another is at work makes that one fail
     trainer.accelerator.end_training()
+
+
+def saved_model(output: str) -> str:
+    """What a finished run left in its folder, for its last line."""
+    if any(Path(output).glob("*model*.safetensors")):
+        return f"Model saved to {output}"
+    return f"No whole weights in {output}, only DeepSpeed's shards: python {output}/zero_to_fp32.py {output} {output}"
 
 
 def build(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args: ModelConfig) -> DeltaGRPOTrainer:

@@ -1,16 +1,24 @@
 """Checkpoints that count only when complete, and runs that resume from them exactly, for any `GRPOTrainer`."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+import torch
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler
 
+from ..arguments.errors import UsageError
 from ..arguments.options import is_given, is_true
 from ..files import ENTROPY_STATE, SETTINGS, begin_checkpoint, checkpoints, is_complete, write_json
-from .settings import as_json, settings_of, warn_of_changes
+from .settings import as_json, recorded_settings, settings_of, sharding_of, warn_of_changes
+
+
+T = TypeVar("T")
 
 
 class CheckpointPart(Protocol):
@@ -28,8 +36,9 @@ class SafeCheckpoints(GRPOTrainer):
     [`~trl.GRPOTrainer`] that resumes from complete checkpoints only.
 
     A checkpoint counts as complete once its last file is there, which is written after every process has written its
-    part. A run records its settings in `training_settings.json`, in its folder and in its checkpoints. A run that goes
-    on with other settings than those of its checkpoint names them in a warning.
+    part. The main process chooses the checkpoint from which all processes resume. A run records its settings in
+    `training_settings.json`, in its folder and in its checkpoints. A run that resumes with other settings than those
+    of its checkpoint names them in a warning.
 
     Attributes:
         checkpoint_parts (`list[CheckpointPart]`): State beyond `GRPOTrainer`'s own; subclasses add to it.
@@ -39,7 +48,7 @@ class SafeCheckpoints(GRPOTrainer):
 
     dataset_name: str | None = None
     recipe: dict | None = None
-    _settings: dict | None = None  # with which training began
+    _settings: dict | None = None  # the settings at the start of training
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -50,20 +59,38 @@ class SafeCheckpoints(GRPOTrainer):
         return settings_of(self)
 
     def train(self, resume_from_checkpoint=None, *args, **kwargs):
-        checkpoint = resolve_resume(resume_from_checkpoint, self.args.output_dir)
-        if checkpoint is None and is_true(resume_from_checkpoint):
-            raise ValueError(f"resume_from_checkpoint=True: no complete checkpoint under {self.args.output_dir!r}.")
-        if checkpoint is not None and any(checkpoint.glob("global_step*")) and not self.is_deepspeed_enabled:
-            raise ValueError(
-                f"{checkpoint} was saved under DeepSpeed, which alone can read its optimiser's state. Resume with the "
-                "accelerate config of that run, or begin a new run from its weights."
-            )
+        checkpoint = self._checkpoint_to_resume(resume_from_checkpoint)
         if self.is_world_process_zero():  # only the main process writes
             self._settings = as_json(self.settings())
             if checkpoint is not None:
                 warn_of_changes(checkpoint, self._settings)
             write_json(self._settings, Path(self.args.output_dir, SETTINGS))
         return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
+
+    def _checkpoint_to_resume(self, given: bool | str | None) -> Path | None:
+        """The checkpoint that the main process chooses. Raises `UsageError` in all processes if one cannot read it."""
+        checkpoint = from_main_process(partial(_choose_checkpoint, given, self.args.output_dir))
+        if checkpoint is None:
+            return None
+        settings = recorded_settings(checkpoint)
+        of_main_process = from_main_process(lambda: settings)
+        # a node with folders of its own may have a checkpoint of this name, without the files of the main process
+        is_here = is_complete(checkpoint) and settings == of_main_process
+        found = self.accelerator.gather(torch.tensor([is_here], device=self.accelerator.device)).tolist()
+        now = sharding_of(self.accelerator)
+        saved = settings.get("sharding", now)
+        if not found[0]:
+            problem = "no complete checkpoint, which has a whole trainer_state.json. Name another one"
+        elif not all(found):
+            problem = f"process {found.index(False)} does not find it: a shared folder is needed for all nodes"
+        elif saved != now:
+            problem = (
+                f"saved with sharding {saved}, while this run has {now}. Resume with the accelerate config of that "
+                "run, or start a new run from its model"
+            )
+        else:
+            return checkpoint
+        raise UsageError(f"resume_from_checkpoint, {str(checkpoint)!r}: {problem}.")
 
     def _run_epoch(self, *args, epoch, train_dataloader, epochs_trained, **kwargs):
         if self.state.global_step >= self.state.max_steps:
@@ -81,9 +108,9 @@ class SafeCheckpoints(GRPOTrainer):
     def _save_checkpoint(self, model, trial):
         # before the rest: a checkpoint counts as complete once its last file, trainer_state.json, is written
         folder = Path(self._get_output_dir(trial=trial), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}")
-        if self.args.should_save:
+        if self.is_world_process_zero():
             begin_checkpoint(folder)
-        if self.is_world_process_zero():  # those of the start: callbacks may have changed some since
+            # the settings of the start: callbacks may have changed some since
             write_json(self._settings or as_json(self.settings()), folder / SETTINGS)
         self.accelerator.wait_for_everyone()
         for part in self.checkpoint_parts:
@@ -92,6 +119,17 @@ class SafeCheckpoints(GRPOTrainer):
             entropy = {"entropy_coef": self.entropy_coef, "last_world_entropy": self._last_world_entropy}
             write_json(entropy, folder / ENTROPY_STATE)
         super()._save_checkpoint(model, trial)
+
+    def save_model(self, output_dir=None, _internal_call=False):
+        if not self.is_fsdp_enabled or _internal_call:
+            super().save_model(output_dir, _internal_call)
+            return
+        # transformers writes no model from sharded weights, and does not say so
+        plugin = self.accelerator.state.fsdp_plugin
+        of_checkpoints = plugin.state_dict_type
+        plugin.set_state_dict_type("FULL_STATE_DICT")
+        super().save_model(output_dir)
+        plugin.set_state_dict_type(of_checkpoints)
 
     def _save_rng_state(self, output_dir):
         super()._save_rng_state(output_dir)
@@ -118,22 +156,27 @@ def last_complete_checkpoint(output_dir: str | Path) -> Path | None:
     return complete[-1] if complete else None
 
 
-def resolve_resume(value: bool | str | None, output_dir: str | Path) -> Path | None:
+def _choose_checkpoint(given: bool | str | None, output_dir: str) -> Path | None:
     """
-    The checkpoint that `resume_from_checkpoint` means: for `True`, the last complete one under `output_dir` (`None` if
-    there is none yet); for a path, that checkpoint; for `None` or `False`, none.
-
-    Raises:
-        ValueError: If a named checkpoint is missing or incomplete.
+    The checkpoint that `resume_from_checkpoint` means: for `True`, the last complete one under `output_dir`; for a
+    path, that checkpoint, complete or not; for `None` or `False`, none.
     """
-    if not is_given(value):
+    if not is_given(given):
         return None
-    if is_true(value):
-        return last_complete_checkpoint(output_dir)
-    path = Path(str(value))
-    if not is_complete(path):
-        raise ValueError(
-            f"resume_from_checkpoint={str(value)!r}: not a complete checkpoint (no whole trainer_state.json in it). "
-            f"Use `true` for the last complete one under {str(output_dir)!r}."
-        )
-    return path
+    if is_true(given):
+        return last_complete_checkpoint(output_dir) or Path(output_dir, "checkpoint-*")
+    return Path(str(given))
+
+
+def from_main_process(decide: Callable[[], T]) -> T:
+    """What the main process decides, in all processes. A `UsageError` is raised in all of them, too."""
+    decided: list = [None]
+    if PartialState().is_main_process:
+        try:
+            decided = [decide()]
+        except UsageError as error:
+            decided = [error]
+    [decision] = broadcast_object_list(decided)
+    if isinstance(decision, UsageError):
+        raise decision
+    return decision

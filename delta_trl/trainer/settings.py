@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from accelerate import Accelerator, DistributedType
 from accelerate.logging import get_logger
 from datasets import Dataset
 from transformers.trainer_pt_utils import get_model_param_count
@@ -28,10 +29,15 @@ OF_ONE_CALL = {"resume_from_checkpoint"}  # options that say nothing about the r
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the default `repr` of an object: differs each time
 
 
-def warn_of_changes(checkpoint: Path, now: dict[str, Any]) -> None:
-    """Log a warning that names every setting in which a run differs from a checkpoint that it goes on from."""
+def recorded_settings(checkpoint: Path) -> dict[str, Any]:
+    """The settings in a checkpoint; empty for a checkpoint of `GRPOTrainer`."""
     record = checkpoint / SETTINGS
-    before = json.loads(record.read_text()) if record.is_file() else now  # checkpoints of GRPOTrainer have none
+    return json.loads(record.read_text()) if record.is_file() else {}
+
+
+def warn_of_changes(checkpoint: Path, now: dict[str, Any]) -> None:
+    """Warn about every setting that differs from the checkpoint from which the run resumes."""
+    before = recorded_settings(checkpoint) or now
     changed = {
         name: values for name, values in differences(before, now).items() if name.rpartition(".")[2] not in OF_ONE_CALL
     }
@@ -58,7 +64,7 @@ def settings_of(trainer) -> dict[str, Any]:
         "rewards": list(zip(trainer.reward_func_names, trainer.reward_weights.tolist(), strict=True)),
         "trainable_parameters": get_model_param_count(trainer.model, trainable_only=True),
         "processes": args.world_size,
-        "distribution": trainer.accelerator.distributed_type.value,
+        "sharding": sharding_of(trainer.accelerator),
         "device": str(args.device.type),
         "arguments": _without_secrets({f.name: getattr(args, f.name) for f in dataclasses.fields(args) if f.init}),
         "recipe": _without_secrets(trainer.recipe) if trainer.recipe else None,
@@ -66,8 +72,18 @@ def settings_of(trainer) -> dict[str, Any]:
     }
 
 
+def sharding_of(accelerator: Accelerator) -> str | None:
+    """How a run's state is split over processes. Only a run with the same sharding reads its checkpoints."""
+    state = accelerator.state
+    if accelerator.distributed_type == DistributedType.DEEPSPEED:
+        return f"ZeRO-{state.deepspeed_plugin.zero_stage}"
+    if accelerator.distributed_type == DistributedType.FSDP:
+        return f"FSDP{state.fsdp_plugin.fsdp_version}, {state.fsdp_plugin.state_dict_type.name}"
+    return None
+
+
 def _hash_of_prompts(data: Any) -> str | None:
-    """Tells other prompts, or another order; `None` for a stream, and for rows that are made when they are read."""
+    """Hash of all prompts in order; `None` for a stream or a dataset with a transform."""
     if not isinstance(data, Dataset) or "prompt" not in data.column_names or data.format["type"] == "custom":
         return None
     digest = hashlib.sha256()

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 import torch
 import torch.distributed as dist
 from accelerate import PartialState
@@ -26,12 +27,13 @@ from torch.distributed.tensor import DTensor
 from transformers import Trainer, TrainerState
 
 from delta_trl import DeltaGRPOTrainer
+from delta_trl.arguments.errors import UsageError
 from delta_trl.cli import main as command_line
 from delta_trl.credit.gradients import full
 from delta_trl.report.token_log.records import FOLDER
 from tests.corpus import tiny
 from tests.trainer.test_dynamic_sampling import CREDIT, G, run, texts
-from tests.trainers import LORA, make_trainer
+from tests.trainers import LORA, logged, make_trainer
 
 
 PROMPTS, RESPONSES, LONGEST = 4, 4, 12
@@ -146,6 +148,8 @@ def main(folder: Path, mode: str, device: str = "cpu", *scenarios: str):
         if trainer.accelerator.is_main_process:
             (folder / f"{mode}-{scenario}.json").write_text(json.dumps(results(trainer)))
     if not scenarios:
+        broken = break_down(folder, model, processes)
+        (folder / f"{mode}_broken-{trainer.accelerator.process_index}.json").write_text(json.dumps(broken))
         sampled = sample(folder / "sampling", model, processes)
         (folder / f"sampled-{trainer.accelerator.process_index}.json").write_text(json.dumps(sampled))
     if mode == "ddp":  # last: a command ends its processes' group
@@ -158,6 +162,40 @@ def results(trainer: DeltaGRPOTrainer) -> dict:
     logs = [entry for entry in trainer.state.log_history if "loss" in entry]
     tables = [pq.read_table(path).to_pylist() for path in sorted(Path(trainer.args.output_dir, FOLDER).iterdir())]
     return {"logs": logs, "records": [[{**row, "rewards": dict(row["rewards"])} for row in rows] for rows in tables]}
+
+
+def make_broken(folder: Path, model: Path, processes: int, **options) -> DeltaGRPOTrainer:
+    return make(folder, model, "broken", processes, save_strategy="steps", save_steps=1, max_steps=9, **options)
+
+
+def break_down(folder: Path, model: Path, processes: int) -> dict:
+    """
+    What trainers raise if the last process's loss is NaN from the second step on; if the weights overflow; and if they
+    resume from a checkpoint of one process, which lies in the folder `of_one`. The first one's model is saved.
+    """
+
+    class LastIsBroken(DeltaGRPOTrainer):
+        def _compute_loss(self, model, inputs):
+            loss = super()._compute_loss(model, inputs)
+            last = self.accelerator.process_index == self.accelerator.num_processes - 1
+            return loss * (torch.nan if last and self.state.global_step else 1.0)
+
+    def error_of(trainer: DeltaGRPOTrainer, resume: str | None = None) -> str:
+        with pytest.raises((FloatingPointError, UsageError)) as error:
+            trainer.train(resume_from_checkpoint=resume)
+        return str(error.value)
+
+    found = {}
+    trainer = make_broken(folder, model, processes, trainer_class=LastIsBroken)
+    found["skipped"] = error_of(trainer)
+    found["skipped_updates"] = logged(trainer, "skipped_updates")
+    trainer.save_model(str(folder / "broken-model"))
+    overflows = {"learning_rate": 3e38, "weight_decay": 1e6, "output_dir": str(folder / "overflow")}
+    found["overflow"] = error_of(make_broken(folder, model, processes, **overflows))
+    if processes > 1 and trainer.accelerator.distributed_type != DistributedType.MULTI_CPU:
+        other = str(folder / "of_one" / "checkpoint-5")
+        found["other"] = error_of(make_broken(folder, model, processes, output_dir=str(folder / "other")), other)
+    return found
 
 
 def sample(folder: Path, model: Path, processes: int) -> dict[str, list]:

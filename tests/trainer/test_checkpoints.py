@@ -8,7 +8,7 @@ from datasets import Dataset
 from trl import GRPOTrainer
 
 from delta_trl.files import is_complete
-from delta_trl.trainer.checkpoints import SafeCheckpoints, last_complete_checkpoint, resolve_resume
+from delta_trl.trainer.checkpoints import SafeCheckpoints, last_complete_checkpoint
 
 from ..trainers import TRL, same_weights
 
@@ -56,17 +56,20 @@ def test_a_checkpoint_is_whole_with_its_last_file_alone(make_trainer, monkeypatc
     assert found == [json.loads((folder / "entropy_ctrl_state.json").read_text())]
 
 
-def test_what_resume_from_checkpoint_means(tmp_path):
-    assert resolve_resume(True, tmp_path) is None
-    make_checkpoints(tmp_path, 1)
-    make_checkpoints(tmp_path, 2, last_file="rng_state.pth")
-    for value in (True, "true", "yes", str(tmp_path / "checkpoint-1")):
-        assert resolve_resume(value, tmp_path) == tmp_path / "checkpoint-1"
+def test_what_resume_from_checkpoint_means(make_trainer, tmp_path):
+    folder = tmp_path / "run"
+    trainer = make_trainer(**EVERY_STEP)
+    with pytest.raises(ValueError, match=r"run/checkpoint-\*': no complete checkpoint"):
+        trainer._checkpoint_to_resume(True)
+    make_checkpoints(folder, 1)
+    make_checkpoints(folder, 2, last_file="rng_state.pth")
+    for value in (True, "true", "yes", str(folder / "checkpoint-1")):
+        assert trainer._checkpoint_to_resume(value) == folder / "checkpoint-1"
     for value in (None, False, "false", "no"):
-        assert resolve_resume(value, tmp_path) is None
+        assert trainer._checkpoint_to_resume(value) is None
     for broken in ("checkpoint-2", "checkpoint-3"):
-        with pytest.raises(ValueError, match=broken):
-            resolve_resume(str(tmp_path / broken), tmp_path)
+        with pytest.raises(ValueError, match=f"{broken}.*no complete checkpoint"):
+            trainer._checkpoint_to_resume(str(folder / broken))
 
 
 def test_a_resumed_run_continues_bit_for_bit_with_the_prompts_of_its_epoch(make_trainer, tmp_path):
@@ -93,17 +96,22 @@ def test_a_resumed_run_continues_bit_for_bit_with_the_prompts_of_its_epoch(make_
 
 def test_training_resumes_from_whole_checkpoints_only(make_trainer, tmp_path):
     options = {"max_steps": 2, **EVERY_STEP}
-    with pytest.raises(ValueError, match="resume_from_checkpoint=True"):
-        make_trainer(**options).train(resume_from_checkpoint=True)
     make_trainer(**options).train()
     (tmp_path / "run" / "checkpoint-2" / "trainer_state.json").write_text("{")
     resumed = make_trainer(**options)
     resumed.train(resume_from_checkpoint=True)
     assert is_complete(tmp_path / "run" / "checkpoint-2")
     assert [entry["step"] for entry in resumed.state.log_history if "loss" in entry] == [1, 2]
-    (tmp_path / "run" / "checkpoint-1" / "global_step1").mkdir()  # else its optimiser would begin anew, silently
-    with pytest.raises(ValueError, match="DeepSpeed"):
-        resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-1"))
+
+
+def test_a_checkpoint_begins_with_an_empty_folder(make_trainer, tmp_path):
+    """What an earlier run left there, under DeepSpeed for example, could be taken for a part of this one."""
+    left = tmp_path / "run" / "checkpoint-1" / "global_step1"
+    left.mkdir(parents=True)
+    (left.parent / "latest").write_text(left.name)
+    make_trainer(max_steps=1, **EVERY_STEP).train()
+    assert is_complete(left.parent)
+    assert not {"global_step1", "latest"} & {path.name for path in left.parent.iterdir()}
 
 
 def test_a_finished_run_trains_no_further(make_trainer):

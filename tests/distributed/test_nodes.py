@@ -1,0 +1,56 @@
+"""Two nodes that share no folder: a run cannot resume there, and every process says so."""
+
+import json
+import socket
+import sys
+import threading
+
+import pytest
+
+from delta_trl.cli import main
+
+from ..corpus import tiny
+from .launch import run
+
+
+def free_port() -> int:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return server.getsockname()[1]
+
+
+@pytest.mark.processes
+def test_nodes_without_a_shared_folder_do_not_wait_for_each_other(tmp_path, monkeypatch):
+    recipe = tiny.recipe(tmp_path, output_dir="run", save_strategy="steps", save_steps=2)
+    for rank in range(2):
+        (tmp_path / f"node-{rank}").mkdir()
+    with monkeypatch.context() as at_node_0:
+        at_node_0.chdir(tmp_path / "node-0")
+        assert main(["train", "--config", recipe]) == 0
+        (tmp_path / "node-0" / "run" / "config.json").unlink()  # else the run is finished
+
+    launch = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", "accelerate_configs/cpu_ddp.yaml"]
+    launch += ["--num_machines", 2, "--main_process_ip", "127.0.0.1", "--main_process_port", free_port()]
+    failed = []
+
+    def start(rank):
+        try:
+            run([*launch, "--machine_rank", rank, "tests/distributed/node.py", tmp_path])
+        except BaseException as error:
+            failed.append(error)
+
+    nodes = [threading.Thread(target=start, args=(rank,)) for rank in range(2)]
+    for node in nodes:
+        node.start()
+    for node in nodes:
+        node.join()
+    assert not failed, failed
+    said, other = (json.loads((tmp_path / f"said-{rank}.json").read_text()) for rank in range(2))
+    for name in ("nothing here", "no model here"):
+        for one in (said[name], other[name]):
+            assert one["code"] == 2
+            [line] = [line for line in one["err"].splitlines() if "error" in line]
+            assert "'run/checkpoint-2': process 1 does not find it: a shared folder is needed" in line
+    assert said["new run"]["code"] == other["new run"]["code"] == 0
+    assert "Model saved to new" in said["new run"]["out"]
+    assert "saved" not in other["new run"]["out"]
