@@ -14,7 +14,9 @@ class FiniteUpdates(GRPOTrainer):
     """
     [`~trl.GRPOTrainer`] that skips an update whose gradients are not finite on any process, as DelTA's authors do, and
     never saves weights that are not finite. The metric `skipped_updates` counts skipped updates. After `PATIENCE` of
-    them in a row, it saves a checkpoint and raises. In float16, the loss scaler skips updates, and none is counted.
+    them in a row, it saves a checkpoint and raises.
+
+    What is not covered: float16, where the loss scaler skips updates; weights that DeepSpeed offloads to NVMe.
     """
 
     _skipped_in_a_row = 0
