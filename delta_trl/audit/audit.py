@@ -18,12 +18,12 @@ from ..files import write_atomically, write_json
 from ..policy.standalone import add_advantages, given_tokens
 from ..policy.texts import TokenTexts
 from .labelled import resolve, rollout_batches
-from .page import counts, page, verdict
 from .statistics import SIDES, identification, marked_of
+from .table import describe
 
 
-# No more than a forward pass, and a control. Exact gradients need backward passes and must be named
-DEFAULT_RULES = ("delta", "delta:token_gradient=lm_head", "delta:token_gradient=topk_hidden", "within_side", "random")
+# These need a single forward pass. Exact gradients also need backward passes, and must be named
+DEFAULT_RULES = ("delta", "delta:token_gradient=lm_head", "within_side", "random")
 
 
 @documented
@@ -36,7 +36,7 @@ class AuditArguments(ModelArguments):
         benchmarks (`list[str]`): Names of labelled benchmarks, `name=source`, or paths of your own files.
         rules (`list[str]`, *optional*):
             Rules to audit, as `token_credit` in recipes, options after a colon: `delta:token_gradient=full`.
-        output_dir (`str`): Where the scores, the results and the page go.
+        output_dir (`str`): Where the scores and the results go.
         num_prompts (`int`, *optional*, defaults to `96`): Prompts of each benchmark, drawn at random.
         prompts_per_batch (`int`, *optional*, defaults to `16`): Prompts of a rollout batch; a rule sees them together.
         seed (`int`, *optional*, defaults to `0`): Seed of the prompts and of random rules.
@@ -63,14 +63,13 @@ def main(args: list[str]) -> None:
         results = audit(arguments)
     except (ValueError, OSError, ImportError) as error:
         raise UsageError(str(error)) from error
-    for name, one in results["benchmarks"].items():
-        print(f"{name}: {counts(one)}", *verdict(one["rules"]), sep="\n")
-    print(f"{arguments.output_dir}/audit.html")
+    print(describe(results["benchmarks"]))
+    print(f"{arguments.output_dir}/audit.md")
 
 
 def audit(args: AuditArguments) -> dict:
     """
-    Score all completions, and write `scores.jsonl`, `results.json` and `audit.html` into the output directory.
+    Score all completions, and write `scores.jsonl`, `results.json` and `audit.md` into the output directory.
 
     Returns:
         `dict`: The results.
@@ -104,7 +103,7 @@ def audit(args: AuditArguments) -> dict:
     scores = "".join(json.dumps({"benchmark": name, **line}) + "\n" for name in lines for line in lines[name])
     write_atomically(scores.encode(), folder / "scores.jsonl")
     write_json(results, folder / "results.json")
-    write_atomically(page(results, lines).encode(), folder / "audit.html")
+    write_atomically(describe(results["benchmarks"]).encode(), folder / "audit.md")
     return results
 
 

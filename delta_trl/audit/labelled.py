@@ -85,9 +85,17 @@ def read_own(row: Row) -> Iterator[Labelled]:
 
 
 def differing(text: str, other: str) -> list[Range]:
-    """Ranges of `text` that differ from `other`. Where `text` only lacks something, this is the next character."""
+    """
+    Ranges of `text` that differ from `other`. Where `text` only lacks something, this is the next character. Where it
+    lacks its end, this is its last character.
+    """
     blocks = difflib.SequenceMatcher(None, text, other, autojunk=False).get_opcodes()
-    return [(start, max(end, start + 1)) for tag, start, end, _, _ in blocks if tag != "equal"]
+    ranges = []
+    for tag, start, end, _, _ in blocks:
+        if tag != "equal":
+            first = min(start, len(text) - 1)
+            ranges.append((first, max(end, first + 1)))
+    return ranges
 
 
 @dataclass(frozen=True)
@@ -171,12 +179,16 @@ def to_row(one: Labelled, tokenizer: PreTrainedTokenizerBase, limit: int | None)
         raise UnfitError("no token in prompt or completion")
     if limit is not None and len(prompt) + len(ids) > limit:
         raise UnfitError(f"longer than the model's {limit:,} tokens")
-    ranges = one.units or offsets
-    unit = list(range(len(ids)))
     if one.units:
+        ranges = one.units
         unit = [sum(last <= start for _, last in ranges[:-1]) for start, _ in offsets]
         if any(end > ranges[i][1] for i, (_, end) in zip(unit, offsets, strict=True)):
             raise UnfitError("a unit begins inside a token")
+    else:
+        # some tokenizers leave the space before a word out of its token's offsets (`trim_offsets`)
+        ends = [0, *(end for _, end in offsets)]
+        ranges = [(min(start, before), end) for before, (start, end) in zip(ends, offsets, strict=False)]
+        unit = list(range(len(ids)))
     marked = [
         i for i in sorted(set(unit)) if any(ranges[i][0] < end and start < ranges[i][1] for start, end in one.marks)
     ]

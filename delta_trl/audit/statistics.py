@@ -4,9 +4,11 @@ How well scores find the marked units of a response.
 A response has n units (tokens, steps, lines), m of them marked. Its AUC is the share of pairs of a marked and an
 unmarked unit in which the marked one scores higher; ties count half. Scores of different responses are never compared.
 Intervals are bootstrapped over prompts, because responses of a prompt are alike; fewer than `ENOUGH` prompts get none.
-The null distribution permutes the marks within each response. All responses of a prompt share one permutation of
-positions, because their scores tend to be high at the same positions. The test is two-sided about 1/2, because the
-sign of a score is fixed in advance.
+The null distribution shifts the marks of each response by a random number of units. What passes the end comes in again
+at the beginning. A permutation would take neighbours for independent, but most scores change slowly along a response,
+and marks stand side by side. All responses of a prompt are shifted by the same share of their lengths, because their
+scores tend to be high at the same positions. The test is two-sided about 1/2, because the sign of a score is fixed in
+advance.
 """
 
 from dataclasses import dataclass
@@ -17,8 +19,7 @@ from ..evaluation.metrics import ENDS, ENOUGH
 
 
 RESAMPLES = 2000
-PERMUTATIONS = 2000
-MOST_DRAWN = 2e8  # random numbers for the permutations of one side
+SHIFTS = 2000
 SIGNIFICANT = 0.05
 SIDES = {"losers": -1, "winners": 1}  # by the sign of the advantage
 
@@ -64,57 +65,48 @@ def ranks(scores: np.ndarray) -> np.ndarray:
     return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
 
 
-def auc(of_response: np.ndarray, marks: np.ndarray) -> float:
-    """Area under the ROC curve of one response, from the ranks of its scores."""
+def shifted_aucs(of_response: np.ndarray, marks: np.ndarray) -> np.ndarray:
+    """
+    Areas (n,) under the ROC curve of one response, from the ranks of its scores, for its marks shifted by 0 to n - 1
+    units. The first area is that of the marks as they are.
+    """
     m, n = marks.sum(), len(marks)
-    return float((of_response[marks].sum() - m * (m + 1) / 2) / (m * (n - m)))
+    transformed = np.fft.rfft(of_response) * np.fft.rfft(marks).conj()
+    # the sum of the marked ranks for every shift; a multiple of 1/2, since ties share their mean rank
+    sums = np.round(2 * np.fft.irfft(transformed, n)) / 2
+    return (sums - m * (m + 1) / 2) / (m * (n - m))
 
 
 def identification(marked: Marked, seed: int = 0) -> dict[str, dict]:
     """
-    For each rule: `auc` and its `interval`; `p` of the permutation test; `chance`, "above" or "below" if p decides
-    that, else ""; the numbers of `responses` and `prompts`.
+    For each rule: `auc` and its `interval`; `p` of the test by shifts; `chance`, which is "above" or "below" if p and
+    the interval agree on that, else ""; the numbers of `responses` and `prompts`.
     """
     rng = np.random.default_rng(seed)
     P = max(marked.prompts) + 1
     draws = rng.multinomial(P, np.full(P, 1 / P), size=RESAMPLES)
-    ranked = {rule: [ranks(one) for one in of_rule] for rule, of_rule in marked.scores.items()}
-    nulls = _null(ranked, marked, rng)
+    shares = rng.random((P, SHIFTS))  # of a response's length; all rules see the same shifts
     results = {}
-    for rule, of_rule in ranked.items():
-        aucs = np.array([auc(r, m) for r, m in zip(of_rule, marked.marks, strict=True)])
+    for rule, of_rule in marked.scores.items():
+        aucs, null = np.zeros(len(of_rule)), np.zeros(SHIFTS)
+        for i, (scores, marks) in enumerate(zip(of_rule, marked.marks, strict=True)):
+            shifted = shifted_aucs(ranks(scores), marks)
+            shifts = (shares[marked.prompts[i]] * len(marks)).astype(int)
+            aucs[i] = shifted[0]
+            null += shifted[shifts] / len(of_rule)
         mean = float(aucs.mean())
         resampled = (draws @ np.bincount(marked.prompts, aucs)) / (draws @ np.bincount(marked.prompts))
-        # rounding must not make the observed value less extreme than its equal among the permutations
-        p = float((1 + (abs(nulls[rule] - 0.5) >= abs(mean - 0.5) - 1e-12).sum()) / (1 + len(nulls[rule])))
-        certain = p <= SIGNIFICANT and P >= ENOUGH
+        # rounding must not make the observed value less extreme than its equal among the shifts
+        extreme = abs(null - 0.5) >= abs(mean - 0.5) - 1e-12
+        p = float((1 + extreme.sum()) / (1 + SHIFTS))
+        interval = np.quantile(resampled, ENDS).tolist() if P >= ENOUGH else None
+        certain = interval is not None and p <= SIGNIFICANT and not interval[0] <= 0.5 <= interval[1]
         results[rule] = {
             "auc": mean,
-            "interval": np.quantile(resampled, ENDS).tolist() if P >= ENOUGH else None,
+            "interval": interval,
             "p": p,
             "chance": ("above" if mean > 0.5 else "below") if certain else "",
             "responses": len(aucs),
             "prompts": P,
         }
     return results
-
-
-def _null(ranked: dict[str, list[np.ndarray]], marked: Marked, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """
-    Mean AUCs for randomly permuted marks, of shape (permutations,) for each rule. All rules see the same permutations.
-    """
-    lengths, m = (np.array([f(x) for x in marked.marks]) for f in (len, np.sum))  # (R,)
-    R, longest = len(lengths), lengths.max()
-    padded = np.zeros((len(ranked), R, longest))
-    for row, of_rule in zip(padded, ranked.values(), strict=True):
-        for values, one in zip(row, of_rule, strict=True):
-            values[: len(one)] = one
-    beyond = np.arange(longest) >= lengths[:, None]
-    nulls = np.zeros((len(ranked), int(np.clip(MOST_DRAWN / (R * longest), 200, PERMUTATIONS))))
-    for i in range(nulls.shape[1]):
-        keys = rng.random((max(marked.prompts) + 1, longest))[marked.prompts]  # (R, longest), alike for siblings
-        keys[beyond] = 2.0
-        drawn = keys <= np.take_along_axis(np.sort(keys, axis=1), m[:, None] - 1, axis=1)  # m of each row
-        sums = (padded * drawn).sum(axis=2)
-        nulls[:, i] = ((sums - m * (m + 1) / 2) / (m * (lengths - m))).mean(axis=1)
-    return dict(zip(ranked, nulls, strict=True))

@@ -10,7 +10,7 @@ import numpy as np
 from ..arguments.errors import UsageError
 from ..files import differences, in_words
 from .metrics import bootstrap_interval, problem_means
-from .results import interval, mean, print_table, read_samples
+from .results import interval, mean, read_samples, table
 
 
 def main(args: Sequence[str]) -> None:
@@ -30,7 +30,7 @@ def main(args: Sequence[str]) -> None:
     rows += [[name, *compare(*pair)] for name, pair in pairs.items()]
     if len(pairs) > 1:
         rows.append(["all problems", *compare(*map(np.concatenate, zip(*pairs.values(), strict=True)))])
-    print_table(rows)
+    print(table(rows))
 
 
 def read_settings(folder: Path) -> dict[str, dict]:

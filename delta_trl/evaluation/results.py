@@ -78,21 +78,23 @@ def show(folder: Path, results: dict[str, dict]) -> None:
             np.concatenate([read_samples(folder, name, k) for name in results], axis=1)
         )
     titles = f"avg@{k}", "95 % interval", f"pass@{k}", "truncated", "mean length", "unscored"
-    table = [["benchmark", "problems", *titles]]
+    cells = [["benchmark", "problems", *titles]]
     for name, one in rows.items():
         quality = mean(one["avg_at_k"]), interval(one["interval"]), mean(one["pass_at_k"][str(k)])
         how = f"{one['truncated']:.1%}", f"{one['mean_length']:.0f}", str(one["unscored"])
-        table.append([name, str(one["problems"]), *quality, *how])
-    print_table(table)
+        cells.append([name, str(one["problems"]), *quality, *how])
+    print(table(cells))
 
 
-def print_table(rows: Sequence[Sequence[str]]) -> None:
-    """Print rows of text as a Markdown table, columns aligned. The first row has the titles."""
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of text as a Markdown table with aligned columns. The first row has the titles."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     titles, *others = rows
+    lines = []
     for row in (titles, ["-" * width for width in widths], *others):
         first, *cells = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-        print(f"| {' | '.join([first.strip().ljust(widths[0]), *cells])} |")
+        lines.append(f"| {' | '.join([first.strip().ljust(widths[0]), *cells])} |")
+    return "\n".join(lines)
 
 
 def mean(value: float | None) -> str:

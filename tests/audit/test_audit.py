@@ -133,10 +133,9 @@ def test_numbers(audited):
     losers = [line for line in lines(audited) if line["advantage"] < 0 and line["marked"]]
     for line in losers:
         assert "".join(line["tokens"][i] for i in line["marked"]) == "".join(line["tokens"])[-2:]
-    for rule, sides in one["rules"].items():
+    for sides in one["rules"].values():
         assert sides["losers"]["responses"] == len(losers) > 0
-        assert f"{rule}</th>" in (audited / "audit.html").read_text()
-        assert f"{sides['losers']['auc']:.3f}" in (audited / "audit.html").read_text()
+    assert (audited / "audit.md").read_text().startswith("## sums\n\n")
     assert one["rules"]["own_audited.Early"]["losers"]["auc"] == 0  # the mark is at the end
     assert one["rules"][LABELS]["losers"]["auc"] == 1
     assert one["completions"] == 4 * one["prompts"]
@@ -175,6 +174,7 @@ def test_what_is_left_out_is_counted(model, tmp_path, capsys):
     path = tmp_path / "mine.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
     assert audit(tmp_path / "audit", model, path, rules=["delta"]) == 0
+    assert "left out: 1 completions: longer than the model's 600 tokens" in capsys.readouterr().out
     assert [*results(tmp_path / "audit")["benchmarks"]["mine"]["left_out"].values()] == [1, 1, 1]
     path.write_text("\n".join(map(json.dumps, rows[2:])))
     assert audit(tmp_path / "other", model, path, rules=["delta"]) == 2

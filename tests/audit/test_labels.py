@@ -5,10 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from delta_trl.audit.labelled import LABELLED, Labelled, UnfitError, load_labelled, resolve, to_row
+from delta_trl.audit.labelled import LABELLED, Labelled, UnfitError, differing, load_labelled, resolve, to_row
 
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -47,6 +47,7 @@ def test_humanevalpack():
     assert "".join(texts(longer, longer.marks)).strip().startswith("if not y")
     assert texts(shorter, shorter.marks) == ["r"]  # what stands where something is missing
     assert right.units is None
+    assert differing("return a", "return a + b") == [(7, 8)]  # what lacks its end has its last character marked
 
 
 def test_a_file_of_ones_own(tmp_path):
@@ -93,6 +94,17 @@ def test_steps_in_tokens_that_swallow_line_breaks(tokenizer):
     for unit, text in enumerate(texts(one, one.units)):  # ".\n\n" is a token of the step before
         assert tokenizer.decode([t for t, u in zip(row["token_ids"], row["unit"], strict=True) if u == unit]) == text
     assert row["marked"] == [1]
+
+
+def test_a_mark_on_the_space_before_a_word():
+    """A tokenizer with `trim_offsets` leaves the space out of the offsets of its token."""
+    tokens = ["a", "Ġb"]
+    tokenizer = Tokenizer(models.WordLevel({token: i for i, token in enumerate(tokens)}, unk_token="a"))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=True)
+    trimmed = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+    assert trimmed("a b", return_offsets_mapping=True)["offset_mapping"] == [(0, 1), (2, 3)]
+    assert to_row(Labelled("a", "a b", 0.0, [(1, 2)]), trimmed, None)["marked"] == [1]
 
 
 def test_what_does_not_fit(tokenizer):
