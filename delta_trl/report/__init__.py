@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ..arguments.errors import UsageError
 from .heatmap import TokenHeatmap, token_heatmap
-from .run import Run, read_run
+from .reader import Run, read_run
 
 
 __all__ = ["Run", "TokenHeatmap", "read_run", "token_heatmap", "write_report"]

@@ -7,7 +7,7 @@ import numpy as np
 from markupsafe import Markup
 
 from .heatmap import tokens_html
-from .run import Completion, Group
+from .reader import Completion, Group
 from .text import label, visible
 
 
@@ -21,18 +21,24 @@ HEADINGS = {1: ("winners", "Winners"), -1: ("losers", "Losers"), 0: ("none", "At
 def shown_groups(groups: list[Group]) -> tuple[list[Group], int, str]:
     """
     Some of the groups, evenly over all; how many tokens of a completion the page shows; and a note on what it leaves
-    out.
+    out. Completions are cut only if a single group has too many tokens.
     """
-    n_tokens = sum(len(c.tokens) for group in groups for c in group.completions)
-    share = max(1, n_tokens / MAX_TOKENS, len(groups) / MAX_GROUPS)
-    kept = groups[:: math.ceil(share)]
-    limit = MAX_TOKENS // max((len(group.completions) for group in kept), default=1)
+    every = max(1, math.ceil(len(groups) / MAX_GROUPS))
+    while every < len(groups) and _count_tokens(groups[::every]) > MAX_TOKENS:
+        every += 1
+    kept = groups[::every]
+    limit = max((len(c.tokens) for group in kept for c in group.completions), default=0)
     notes = []
     if len(kept) < len(groups):
-        notes.append(f"{len(kept):,} of {len(groups):,} recorded groups are shown here; `--step N` chooses a step.")
-    if any(len(c.tokens) > limit for group in kept for c in group.completions):
+        notes.append(f"{len(kept):,} of {len(groups):,} recorded groups are shown here, evenly over all.")
+    if _count_tokens(kept) > MAX_TOKENS:
+        limit = MAX_TOKENS // len(kept[0].completions)
         notes.append(f"Completions are cut after {limit:,} tokens here.")
     return kept, limit, " ".join(notes)
+
+
+def _count_tokens(groups: list[Group]) -> int:
+    return sum(len(c.tokens) for group in groups for c in group.completions)
 
 
 def render_group(group: Group, limit: int, full: float) -> dict[str, Any]:

@@ -7,13 +7,12 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from .run import Run
+from .reader import Run
 from .text import visible
 
 
 WIDTH, HEIGHT = 440, 220
 LEFT, RIGHT, TOP, BOTTOM = 44, 12, 8, 24  # margins, for ticks
-MARKERS_UP_TO = 60  # points
 LEAST_SPAN = 0.2  # of a vertical axis, so that noise does not fill it
 BINS = 24  # of positions
 MIN_BIN = 10  # tokens; fewer say little
@@ -113,12 +112,12 @@ def _plot(title: str, caption: str, lines: list[Line], marked: float | None = No
     if marked is not None:
         parts.append(level(marked, "marked"))
     for line in lines:
-        curve, band = points(line.x, line.y), points([*line.x, *line.x[::-1]], [*line.low, *line.high[::-1]])
-        markers = [point.split(",") for point in curve if len(curve) <= MARKERS_UP_TO]
-        circles = "".join(f'<circle cx="{across}" cy="{down}" r="2.5"/>' for across, down in markers)
+        band = points([*line.x, *line.x[::-1]], [*line.low, *line.high[::-1]])
+        curve = points(line.x, line.y)
+        across, down = curve[-1].split(",")  # its end has a dot, without which a single point would not be seen
         parts.append(
             f'<g class="{line.style}"><polygon points="{" ".join(band)}"/>'
-            f'<polyline class="line" points="{" ".join(curve)}"/>{circles}</g>'
+            f'<polyline class="line" points="{" ".join(curve)}"/><circle cx="{across}" cy="{down}" r="3"/></g>'
         )
     ends = [f"{o.name} from {o.y[0]:.3g} at {o.x[0]:.0f} to {o.y[-1]:.3g} at {o.x[-1]:.0f}" for o in lines]
     svg = Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}: {}">').format(

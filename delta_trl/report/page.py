@@ -11,7 +11,7 @@ from ..files import write_atomically
 from .completions import render_group, shown_groups
 from .figures import coefficients_plot, reward_plot
 from .heatmap import STYLE, legend, spread
-from .run import HOW_TO_RECORD, Run
+from .reader import HOW_TO_RECORD, Run
 from .text import visible
 from .verdict import verdict
 

@@ -24,10 +24,8 @@ def visible(text: str, limit: int = TOKEN_LIMIT) -> str:
 
 
 def label(token: str) -> str:
-    """A token by itself, on one line: as [`visible`], with · for spaces at its ends and ◌ under a lone accent."""
+    """A token by itself, on one line: as [`visible`], with · for spaces at its ends."""
     shown = visible(token).replace("\n", "").replace("\t", "")
-    if shown and unicodedata.category(shown[0]).startswith("M"):
-        shown = "◌" + shown
     core = shown.strip(" ")
     if not core:
         return "·" * len(shown) or "(empty)"

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from .run import Run
+from .reader import Run
 from .text import label
 
 
 LEAST_VALUES = 6  # logged ones; fewer say nothing
-ENDS = 3  # values at either end, or a tenth of them if that is more
-CLEAR = 3  # standard errors
+BLOCK = 3  # values in a row that are averaged, or a tenth of all if that is more
+LEAST_BLOCKS = 5  # fewer say nothing about their error
+CLEAR = 4  # standard errors
 
 UNLIKELY = 0.5
 LEAST_TOKENS = 20  # of a kind, on one side
@@ -27,8 +28,8 @@ NAMED = 3  # kinds at either end
 @dataclass(frozen=True)
 class Change:
     """
-    How logged values changed: the means of the first and of the last `n`, and the highest mean of `n` in a row. Two
-    such means must differ by `clear` for the difference to be clear.
+    How logged values changed: the means of the first and of the last `n`, and the highest mean of a block of `n`. Two
+    such means must differ by more than `clear` for the difference to be clear.
     """
 
     first: float
@@ -48,11 +49,14 @@ def change(values: np.ndarray) -> Change | None:
     """The change of values of shape (n,); `None` if they are too few."""
     if len(values) < LEAST_VALUES:
         return None
-    n = max(ENDS, len(values) // 10)
-    means = np.convolve(values, np.ones(n) / n, "valid")
-    # from differences of neighbours, so that a trend does not count as noise
-    error = math.sqrt((np.diff(values) ** 2).mean() / 2 / n)
-    return Change(means[0], means[-1], means.max(), n, CLEAR * math.sqrt(2) * error)
+    n = max(BLOCK, len(values) // 10)
+    blocks = values[len(values) % n :].reshape(-1, n).mean(axis=1)
+    error = math.inf
+    if len(blocks) >= LEAST_BLOCKS:
+        # Second differences of independent means have 6 times their variance, and a trend does not count as noise.
+        # Means of blocks are nearly independent, also where values are like their neighbours.
+        error = math.sqrt((np.diff(blocks, 2) ** 2).mean() / 6)
+    return Change(values[:n].mean(), blocks[-1], blocks.max(), n, CLEAR * math.sqrt(2) * error)
 
 
 @dataclass(frozen=True)
@@ -79,43 +83,57 @@ def sides(tokens: pd.DataFrame) -> Sides | None:
 def effects(tokens: pd.DataFrame) -> pd.DataFrame:
     """
     How far kinds of tokens are from the mean of their completion, by side: their average `distance`, its `error`, and
-    the `count` of tokens. A kind is a text, or the tokens with a probability under `UNLIKELY`.
+    the `count` of tokens. A kind is a text, or the tokens with a probability under `UNLIKELY`. Kinds of fewer than
+    `LEAST_TOKENS` tokens are left out.
 
-    The error is the larger of two. If coefficients did not depend on tokens, those of a completion could be exchanged:
-    this gives the first. The second is how much completions differ in their distances, because coefficients may be
-    skewed.
+    The error is the larger of two. The first shifts the tokens of a completion against its coefficients; what passes
+    the end comes in again at the beginning. Exchanging single coefficients would take neighbours for independent. The
+    second is how much completions differ in their distances, because coefficients may be skewed.
     """
-    of_completion = tokens.groupby("completion").coefficient
+    mean = tokens.groupby("completion").coefficient.transform("mean")
     tokens = tokens.assign(
         kind=tokens.text.map({text: f"“{label(text)}”" for text in tokens.text.unique()}),
-        distance=tokens.coefficient - of_completion.transform("mean"),
-        variance=of_completion.transform("var"),
-        length=of_completion.transform("count"),
+        distance=tokens.coefficient - mean,
     ).dropna(subset="distance")
+    tokens["place"] = tokens.groupby("completion").cumcount()
     unlikely = tokens[tokens.log_prob < math.log(UNLIKELY)].assign(kind=f"a probability under {UNLIKELY}")
-    pairs = pd.concat([tokens, unlikely]).groupby(["side", "kind", "completion"])  # of a kind and a completion
-    pairs = pairs.agg(
-        count=("distance", "size"),
-        total=("distance", "sum"),
-        variance=("variance", "first"),
-        length=("length", "first"),
-    )
     by_kind = ["side", "kind"]
-    kinds = pairs.groupby(by_kind)[["count", "total"]].sum()
+    of_kinds = pd.concat([tokens, unlikely])
+    of_kinds = of_kinds[of_kinds.groupby(by_kind).place.transform("size") >= LEAST_TOKENS]
+    distances = {number: group.to_numpy() for number, group in tokens.groupby("completion").distance}
+    variances = {
+        number: shifted_variances(distances[number], group.place, group.kind)
+        for number, group in of_kinds.groupby("completion")
+    }
+    shifted = pd.concat(variances or {0: pd.Series(dtype=float)}, names=["completion", "kind"])
+    pairs = of_kinds.groupby([*by_kind, "completion"])  # of a kind and a completion
+    totals = pairs.agg(count=("distance", "size"), total=("distance", "sum"))
+    totals = totals.join(shifted.rename("shifted"))
+    kinds = totals.groupby(by_kind).sum()
     kinds["distance"] = kinds["total"] / kinds["count"]
-    expected = pairs["count"] * kinds["distance"]  # by side and kind
-    # the variance of sampling `count` of the completion's coefficients without putting them back
-    exchanged = (pairs["count"] * pairs["variance"] * (1 - pairs["count"] / pairs["length"])).groupby(by_kind).sum()
-    n = pairs.groupby(by_kind).size()
-    observed = ((pairs["total"] - expected) ** 2).groupby(by_kind).sum() * n / (n - 1).clip(lower=1)
-    kinds["error"] = np.sqrt(np.maximum(exchanged, observed)) / kinds["count"]
+    expected = totals["count"] * kinds["distance"]  # by side and kind
+    n = totals.groupby(by_kind).size()
+    observed = ((totals["total"] - expected) ** 2).groupby(by_kind).sum() * n / (n - 1).clip(lower=1)
+    kinds["error"] = np.sqrt(np.maximum(kinds["shifted"], observed)) / kinds["count"]
     return kinds[["distance", "error", "count"]]
+
+
+def shifted_variances(distances: np.ndarray, places: pd.Series, kinds: pd.Series) -> pd.Series:
+    """
+    For each kind in a completion of T tokens: the variance of the sum of `distances` (T,), whose mean is 0, at its
+    places, if these were shifted by 0 to T - 1 tokens.
+    """
+    rows, names = pd.factorize(kinds)
+    marks = np.zeros((len(names), len(distances)))
+    marks[rows, places] = 1
+    transformed = np.fft.rfft(distances) * np.fft.rfft(marks).conj()
+    sums = np.fft.irfft(transformed, len(distances))
+    return pd.Series((sums**2).mean(axis=1), index=names)
 
 
 def named_effects(tokens: pd.DataFrame) -> str | None:
     """Which kinds of tokens get clearly more or less than the mean of their completion; `None` if none does."""
     found = effects(tokens)
-    found = found[found["count"] >= LEAST_TOKENS]
     critical = NormalDist().inv_cdf(1 - FALSE_ALARMS / 2 / max(1, len(found)))
     size = found.distance.abs()
     found = found[(size >= LEAST_EFFECT) & (size > critical * found.error)].sort_values("distance")
@@ -174,7 +192,7 @@ RULES = (
     Rule(
         "Contrast",
         lambda run: change(run.logged("frac_reward_zero_std")[1]),
-        "At the end, {0.last:.0%} of groups have equal rewards and train nothing.",
+        "At the end, {0.last:.0%} of sampled groups have equal rewards and train nothing.",
         lambda x: x.last >= 0.5,
         "It is half of them, or more.",
     ),

@@ -67,16 +67,16 @@ HOSTILE = [
 def test_hostile_text_is_shown_and_does_nothing(tmp_path, open_page):
     """No dialog, no request, no element that is not ours (the fixture watches), and every text as it is."""
     rng = np.random.default_rng(0)
-    n = len(HOSTILE) * 25  # often enough for the verdict to name them
+    kinds = rng.integers(0, len(HOSTILE), 150)  # often enough for the verdict to name them
     rows = [
         runs.completion(
-            HOSTILE * 25,
+            [HOSTILE[kind] for kind in kinds],
             prompt="".join(HOSTILE),
             reward=float(won),
             advantage=1.0 if won else -1.0,
             rewards=[(HOSTILE[0], 1.0), (HOSTILE[4], None)],
-            coefficients=(1 + 0.2 * (np.arange(n) % len(HOSTILE) == 0) + rng.normal(0, 0.001, n)).tolist(),
-            log_probs=[-0.1] * n,
+            coefficients=(1 + 0.2 * (kinds == 0) + rng.normal(0, 0.001, 150)).tolist(),
+            log_probs=[-0.1] * 150,
         )
         for won in (True, False)
     ]
@@ -181,6 +181,14 @@ def test_the_page_stays_small(tmp_path):
     page = write_report(tmp_path / "long", tmp_path / "report.html")
     assert "cut after 2,500 tokens" in page.read_text()
     assert len(tokens_of(page)) == 40_000
+    rng = np.random.default_rng(0)
+    for step in range(12):  # every fourth step has long completions
+        rows = runs.sampled_group(rng, step, 0, size=16, length=1 if step % 4 else 1000)
+        runs.write_completions(tmp_path / "mixed", rows)
+    page = write_report(tmp_path / "mixed", tmp_path / "report.html")
+    assert 16_000 < len(tokens_of(page)) <= 40_000
+    assert "recorded groups are shown here" in page.read_text()
+    assert "cut after" not in page.read_text()
 
 
 # --- plots ---

@@ -1,6 +1,7 @@
 """The verdict's sentences follow from the numbers. Where these are too few or unclear, nothing is claimed."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from delta_trl.report import read_run
@@ -38,16 +39,37 @@ def test_reward(tmp_path):
 
 def test_what_is_clear():
     """
-    Neighbours differ by 0.3, 0.3, 1, 0, 0: a variance of 1.18 / 5 / 2 for each value, and the standard error of the
-    difference of two means of three is √(1.18 / 15) = 0.28. The means differ by 0.9, 3.2 times as much. With 0.5 in
-    place of 0.3 it is 0.83 and √(1.5 / 15), 2.6 times as much.
+    Blocks of three with the means 0, 0.2, 0, 0.2, 1: the second differences are -0.4, 0.4 and 0.6, the standard error
+    of a mean is √(0.68 / 18) = 0.194, and that of a difference 0.275. The change is 3.6 times as much. With 0.15 in
+    place of 0.2 the differences are -0.3, 0.3 and 0.7, the standard error is 0.273, and 1.1 is 4.03 times as much.
     """
-    rise = change(np.array([0, 0.3, 0, 1, 1, 1]))
-    assert (rise.first, rise.last, rise.direction) == (pytest.approx(0.1), pytest.approx(1), "It rose")
-    assert change(np.array([1, 1, 1, 0, 0.3, 0])).direction == "It fell"
-    assert change(np.array([0, 0.5, 0, 1, 1, 1])).direction == "No clear change"
+    unclear = change(np.repeat([0, 0.2, 0, 0.2, 1], 3))
+    assert (unclear.first, unclear.last, unclear.direction) == (0, 1, "No clear change")
+    means = np.array([0, 0.15, 0, 0.15, 1.0])
+    assert change(np.repeat(means, 3)).clear == pytest.approx(4 * np.sqrt(2 * 0.67 / 18))
+    steady = np.repeat([0, 0.26, 0.5, 0.75, 1], 3)
+    assert change(steady).direction == "It rose"
+    assert change(1 - steady).direction == "It fell"
+    assert change(steady[:14]).direction == "No clear change"  # four blocks
     assert change(np.zeros(100)).n == 10
     assert change(np.arange(5.0)) is None
+
+
+@pytest.mark.parametrize("count", [60, 300])
+@pytest.mark.parametrize("kind", ["independent", "sparse", "averages"])
+def test_series_without_a_trend_are_rarely_called(kind, count):
+    """Fewer than 3 in 100 rise, fall or have been higher; also if few values differ, or neighbours are alike."""
+    rng = np.random.default_rng(0)
+    called = 0
+    for _ in range(300):
+        values = rng.normal(size=count + 4)
+        if kind == "sparse":
+            values = (values > 1.6).astype(float)
+        if kind == "averages":
+            values = np.convolve(values, np.ones(5), "valid")
+        found = change(values)
+        called += found.direction != "No clear change" or found.highest - found.last > found.clear
+    assert called < 9
 
 
 @pytest.mark.parametrize(
@@ -61,6 +83,8 @@ def test_what_is_clear():
         ("Cut off", {"completions/clipped_ratio": [0.09] * 6}, False),
         ("Contrast", {"frac_reward_zero_std": [0.5] * 6}, True),
         ("Contrast", {"frac_reward_zero_std": [0.49] * 6}, False),
+        # TRL's own number is that of the groups that dynamic sampling has chosen
+        ("Contrast", {"frac_reward_zero_std": [0.0] * 6, "dynamic_sampling/no_contrast_before": [0.9] * 6}, True),
     ],
 )
 def test_warnings(tmp_path, rule, logged, warns):
@@ -158,6 +182,21 @@ def test_errors_are_those_of_chance(tmp_path):
         ratios.append(found.distance / found.error)
         assert named_effects(tokens) is None
     assert 0.75 < np.std(ratios) < 1.05
+
+
+def test_coefficients_that_change_slowly_name_no_kind():
+    """Moving averages of noise, and kinds whose tokens stand side by side."""
+    rng = np.random.default_rng(0)
+    called = 0
+    for _ in range(30):
+        frames = []
+        for i in range(4):
+            noise = np.convolve(rng.normal(size=209), np.ones(10), "valid")
+            kinds = np.repeat(rng.integers(0, 10, 25), 8)
+            frame = {"side": 1, "completion": i, "text": kinds.astype(str), "coefficient": noise, "log_prob": -0.1}
+            frames.append(pd.DataFrame(frame))
+        called += named_effects(pd.concat(frames, ignore_index=True)) is not None
+    assert called <= 2
 
 
 def test_unknown_coefficients_are_left_out(tmp_path):

@@ -21,9 +21,9 @@ class TokenLog(TrainerCallback):
     """
     Writes the token credit of a `DeltaGRPOTrainer` into `output_dir/token_credit`, on the main process.
 
-    Of the first rollout batch after every `log_token_credit` optimiser steps, some completions are recorded in a file.
-    When training starts, the records of steps that it will train again are removed: those after the checkpoint that it
-    resumes, else all.
+    Records some completions of the first rollout batch after every `log_token_credit` optimiser steps. When training
+    starts, the records of steps that it will train again are removed: those after the checkpoint that it resumes from,
+    otherwise all.
 
     Args:
         trainer (`DeltaGRPOTrainer`): The trainer whose rollout batches are recorded.

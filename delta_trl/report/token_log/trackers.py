@@ -19,13 +19,8 @@ def track(rows: list[dict], step: int, trainer) -> None:
         wandb.log({"token_credit": wandb.Table(dataframe=table), **entry})
     if "trackio" in trackers:
         trackio = import_module("trackio")
-        traces = [trackio.Trace(_messages(row), metadata=_summary(row)) for row in rows]
         shaded = "<hr>".join(token_heatmap(row["tokens"], row["coefficients"]).html for row in rows)
-        trackio.log({"token_credit": traces, "token_credit_shaded": trackio.Html(shaded), **entry})
-
-
-def _messages(row: dict) -> list[dict]:
-    return [{"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": row["completion"]}]
+        trackio.log({"token_credit": trackio.Html(shaded), **entry})
 
 
 def _summary(row: dict) -> dict:

@@ -1,9 +1,7 @@
 """Recorded token credit: the files hold what was trained on, also after a kill and a resume."""
 
-import json
 import os
 import shutil
-import sqlite3
 import sys
 from collections import Counter
 from pathlib import Path
@@ -258,18 +256,10 @@ def test_a_table_for_wandb(monkeypatch):
     assert empty["mean_token_coefficient"] == 0
 
 
-def test_traces_and_shaded_tokens_for_trackio(make_trainer, tmp_path):
-    """A training that reports to it, read back from its database."""
+def test_shaded_tokens_for_trackio(make_trainer, tmp_path):
+    """A training that reports to it, and the page that it keeps."""
     folder = Path(os.environ["TRACKIO_DIR"])
     options = {"report_to": "trackio", "project": "p", "log_token_credit": 1, "log_token_credit_completions": 4}
     make_trainer(**options, max_steps=1).train()
-    [path] = folder.glob("*.db")
-    with sqlite3.connect(path) as database:
-        traces = database.execute("select step, messages, metadata from traces").fetchall()
-    rows = pq.read_table(recorded_files(tmp_path / "run")[0]).to_pylist()
-    assert len(traces) == len(rows) == 4
-    for (_, messages, metadata), row in zip(traces, rows, strict=True):
-        assert [one["content"] for one in json.loads(messages)] == [row["prompt"], row["completion"]]
-        assert json.loads(metadata)["reward"] == row["reward"]
     [page] = folder.rglob("*.html")
     assert page.read_text().count('class="tokens"') == 4

@@ -1,5 +1,7 @@
 """Reading run directories: what is there, what is not, and what is broken."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -34,18 +36,36 @@ def test_recorded_numbers_are_read_as_they_were_written(tmp_path):
 
 
 def test_the_history_that_goes_furthest(tmp_path):
+    """Whatever the times of its files, as in a copied folder."""
+
     def last_step() -> int:
         return read_run(tmp_path).history[-1]["step"]
 
+    def write(path, end):
+        steps = range(20, end + 1, 20)
+        runs.write_history(path, steps, reward=[step / 200 for step in steps], loss=[math.nan] * len(steps))
+
     for step in (20, 100, 40):
-        runs.write_history(tmp_path / f"checkpoint-{step}", range(20, step + 1, 20))
+        write(tmp_path / f"checkpoint-{step}", step)
     (tmp_path / "checkpoint-120").mkdir()  # cut off before its state was written
     assert last_step() == 100
-    runs.write_history(tmp_path, range(20, 141, 20))
+    write(tmp_path, 140)
     assert last_step() == 140
     state = tmp_path / "trainer_state.json"
     state.write_text(state.read_text()[:50])  # killed in a save
     assert last_step() == 100
+
+
+def test_a_branch_that_was_given_up_is_not_shown(tmp_path):
+    """A run of 100 steps that resumed from its step 20, and collapsed."""
+    rise = [0.1, 0.2, 0.3, 0.4, 0.5]
+    for count in (1, 5):
+        runs.write_history(tmp_path / f"checkpoint-{20 * count}", range(20, 20 * count + 1, 20), reward=rise[:count])
+    runs.write_history(tmp_path, range(20, 101, 20), reward=rise)
+    for count in (2, 3):
+        steps = range(20, 20 * count + 1, 20)
+        runs.write_history(tmp_path / f"checkpoint-{20 * count}", steps, reward=[0.1, 0.0, 0.0][:count])
+    assert read_run(tmp_path).logged("reward")[1].tolist() == [0.1, 0.0, 0.0]
 
 
 def test_a_broken_record_is_named(tmp_path, capsys):

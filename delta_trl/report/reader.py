@@ -17,6 +17,11 @@ from ..files import LAST_FILE, checkpoints, is_complete
 from .token_log.records import COMPLETIONS, FOLDER, recorded_files
 
 
+# With dynamic sampling, TRL's own numbers are those of the chosen groups
+BEFORE_SAMPLING = {
+    "reward": "dynamic_sampling/reward_before",
+    "frac_reward_zero_std": "dynamic_sampling/no_contrast_before",
+}
 HOW_TO_RECORD = "DeltaGRPOTrainer records it with `log_token_credit: 10`, every 10 optimiser steps"
 
 
@@ -104,7 +109,8 @@ NO_TOKENS = Completion(None, [], 0.0, np.array([], dtype=object), *np.zeros((3, 
 
 def read_run(path: str | Path) -> Run:
     """
-    Read a run directory: its `trainer_state.json`, or that of a checkpoint if it goes further, and `token_credit/`.
+    Read a run directory: `token_credit/`, and `trainer_state.json` there or in a checkpoint. The one that was written
+    last says which history counts: a run that resumes from an earlier checkpoint leaves later ones behind.
 
     Raises:
         UsageError: If there is no such folder, nothing in it to show, or a record that cannot be read (named).
@@ -122,11 +128,18 @@ def read_run(path: str | Path) -> Run:
 
 
 def _read_history(path: Path) -> list[dict]:
-    folders = filter(is_complete, (path, *checkpoints(path).values()))
-    history = max((json.loads((one / LAST_FILE).read_bytes())["log_history"] for one in folders), key=len, default=[])
+    files = [one / LAST_FILE for one in (path, *checkpoints(path).values()) if is_complete(one)]
+    if not files:
+        return []
+    histories = {file: json.loads(file.read_bytes())["log_history"] for file in files}
+    newest = histories[max(files, key=lambda file: file.stat().st_mtime_ns)]
+    # of the same history, the longest: a copied run has new times in any order
+    same = [one for one in histories.values() if json.dumps(one[: len(newest)]) == json.dumps(newest)]
+    history = max(same, key=len)
     for entry in history:
-        if "dynamic_sampling/reward_before" in entry:  # TRL's own is that of the chosen groups
-            entry["reward"] = entry["dynamic_sampling/reward_before"]
+        for key, before in BEFORE_SAMPLING.items():
+            if before in entry:
+                entry[key] = entry[before]
     return history
 
 
