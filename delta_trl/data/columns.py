@@ -1,7 +1,8 @@
 """Checks that a dataset has what its rewards need: columns, and golds that they can use."""
 
 import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from datasets import Dataset
@@ -13,9 +14,10 @@ GOLD_COLUMNS = ("solution", "tests")
 FROM_TRAINER = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric")
 NOT_PASSED = {"prompt", "completion"}  # columns that TRL keeps from rewards
 TEXTS = ("string", "large_string")
-NUMBERS = ("int64", "double")
+NUMBERS = re.compile(r"u?int\d+|float|double")
+EXACT = 2**53  # from here on, a float does not hold every whole number
 OURS = ("math_reward", "code_reward")  # give None to any answer if they cannot use its gold
-SAMPLE, UNUSABLE = 100, 0.1  # golds that are tried, and the share of unusable ones that goes without a word
+SAMPLE, UNUSABLE = 100, 0.1  # golds to try, and the share that may be unusable without a warning
 
 
 def check_columns(dataset: Dataset, reward_funcs: list[Callable], names: list[str], name: str) -> None:
@@ -24,7 +26,8 @@ def check_columns(dataset: Dataset, reward_funcs: list[Callable], names: list[st
     golds of our rewards that Arrow may have changed.
 
     Arrow gives all rows of a column one type: in `tests`, integers beside decimals become decimals, and all dicts get
-    the same keys. In a JSON file, texts that all look like dates become dates.
+    the same keys. In a JSON file, texts that all look like dates become dates, and whole numbers become decimals if
+    one of them has more than 64 bits.
     """
     passed = dict.fromkeys([*FROM_TRAINER, *(column for column in dataset.column_names if column not in NOT_PASSED)])
     for reward, called in zip(reward_funcs, names, strict=True):
@@ -32,15 +35,34 @@ def check_columns(dataset: Dataset, reward_funcs: list[Callable], names: list[st
             inspect.signature(reward).bind(**passed)
         except TypeError as error:
             raise ValueError(
-                f"The reward {called!r}: {error}. It is called with {', '.join(passed)}. A column can be renamed, "
-                "`column_mapping: {answer: solution}`; `**kwargs` takes what a function does not need."
+                f"The reward {called!r}: {error}. It is called with {', '.join(passed)}. Rename a column, or give the "
+                "function `**kwargs` for what it does not need."
             ) from error
-    for reward_name, column, kinds in (("math_reward", "solution", TEXTS + NUMBERS), ("code_reward", "tests", TEXTS)):
-        if reward_name in names and str(kind := dataset.data.schema.field(column).type) not in (*kinds, "null"):
+    for reward_name, column in (("math_reward", "solution"), ("code_reward", "tests")):
+        if reward_name not in names:
+            continue
+        kind = str(dataset.data.schema.field(column).type)
+        is_number = column == "solution" and NUMBERS.fullmatch(kind)
+        if not is_number and kind not in (*TEXTS, "null"):
             raise ValueError(
                 f"{name}, column {column!r}: expected texts, got {kind}, to which Arrow may have changed them. Save "
                 f"{'the tests of each row as a JSON text' if column == 'tests' else 'the data as Parquet'}."
             )
+        if kind == "double":
+            for gold in dataset[column]:
+                refuse_rounded([gold], gold, f"{name}, column {column!r}")
+
+
+def refuse_rounded(values: Iterable, gold: Any, where: str) -> None:
+    """
+    Raise `ValueError` if a gold is, or has the text of, one of `values` that may be a rounded whole number. Arrow
+    reads whole numbers beside a decimal, or of more than 64 bits, as floats.
+    """
+    for value in values:
+        if not isinstance(value, float) or abs(value) < EXACT:
+            continue
+        if any(text in str(gold) for text in (str(value), f"{value:.0f}")):
+            raise ValueError(f"{where}: {value:.0f} may have lost digits, as a float has 53 bits. Save it as a text.")
 
 
 def check_golds(dataset: Dataset, reward_funcs: list[Callable], name: str) -> list[str]:

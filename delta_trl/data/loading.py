@@ -7,18 +7,19 @@ from collections.abc import Callable
 from glob import escape
 from pathlib import Path
 
-from datasets import Dataset, load_dataset
+from datasets import Dataset, Value, load_dataset
 from transformers import PreTrainedTokenizerBase
 
 from ..arguments.lookup import import_dotted
 from ..policy.prompts import prompt_ids
-from .columns import GOLD_COLUMNS, is_prompt
+from . import formats
+from .columns import GOLD_COLUMNS, is_prompt, refuse_rounded
 from .formats import FORMATS
 
 
 logger = logging.getLogger(__name__)
 
-LOCAL_FORMATS = {".json": "json", ".jsonl": "json", ".parquet": "parquet"}
+LOCAL_FORMATS = {".json": "json", ".jsonl": "json", ".parquet": "parquet", ".csv": "csv"}
 
 
 def load(name: str, config: str | None = None, split: str = "train", dataset_format: str | None = None) -> Dataset:
@@ -26,7 +27,7 @@ def load(name: str, config: str | None = None, split: str = "train", dataset_for
     Load one split of a dataset.
 
     Args:
-        name (`str`): Id of a dataset on the hub, path of a local `.json`, `.jsonl` or `.parquet` file, or of a folder.
+        name (`str`): Id of a dataset on the hub, or path of a local file (`LOCAL_FORMATS`) or of a folder.
         config (`str`, *optional*): Configuration of a hub dataset.
         split (`str`, *optional*, defaults to `"train"`):
             A split, or a part of it, `train[:500]`. A local file is one split, whatever its name.
@@ -46,26 +47,35 @@ def load(name: str, config: str | None = None, split: str = "train", dataset_for
             dataset = load_dataset(name, config, split=split)
     except Exception as error:  # `datasets` wraps errors of every kind
         raise ValueError(f"The data {name!r} cannot be loaded: {error.__cause__ or error}") from error
+    for column, feature in dataset.features.items():
+        if feature == Value("float32"):  # through texts, for 0.1 to stay 0.1: as a number it is 0.10000000149
+            dataset = dataset.cast_column(column, Value("string")).cast_column(column, Value("float64"))
     if not dataset_format:
         return dataset
     read = FORMATS.get(dataset_format) or import_dotted("dataset format", dataset_format, FORMATS)
 
     def convert(row: dict, i: int, code: str) -> dict:
         try:
-            return dict(read(row))
+            columns = dict(read(row))
+            for gold in GOLD_COLUMNS:
+                refuse_rounded(row.values(), columns.get(gold), gold)
+            return columns
         except Exception as error:  # a user's function may raise anything
             raise ValueError(
                 f"{name}, row {i + 1}: dataset_format={dataset_format!r} cannot read it ({error!r}). Its columns are "
                 f"{', '.join(row)}."
             ) from error
 
-    # `datasets` recognises a function by its name, and would take the rows that an older version of it has cached
-    code = hashlib.sha256(Path(inspect.getfile(read)).read_bytes()).hexdigest()
+    # `datasets` recognises a function by its name, and would take the rows that an older version of it has cached. The
+    # file of ours is hashed. A user's function may call and read anything: its rows stay in memory, without a cache.
+    code = hashlib.sha256(Path(formats.__file__).read_bytes()).hexdigest()
     return dataset.map(
         convert,
         with_indices=True,
         remove_columns=dataset.column_names,
         fn_kwargs={"code": code},
+        keep_in_memory=dataset_format not in FORMATS,
+        load_from_cache_file=dataset_format in FORMATS,
         desc=f"Reading {dataset_format} rows",
     )
 
@@ -86,26 +96,27 @@ def prepare(
             column that has such a name already is replaced.
         prompt_template (`str`, *optional*):
             Text around each prompt; `{prompt}` stands for it, other braces are left alone. In a conversational prompt
-            it applies to the last user message.
+            it applies to the last user message, or to the last text in it if its content is in parts.
         conversational (`bool`, *optional*, defaults to `False`): Turn string prompts into one user message.
         name (`str`, *optional*, defaults to `"The dataset"`): What the dataset is called in messages.
 
     Raises:
-        ValueError: If a column is missing, or a prompt is neither text nor messages.
+        ValueError: If a column is missing, or a prompt is neither text nor messages, or not what the first one is.
     """
     mapping = column_mapping or {}
-    replaced = [new for new in mapping.values() if new in dataset.column_names and new not in mapping]
-    dataset = dataset.remove_columns(replaced).rename_columns(mapping)
+    replaced = {new for new in mapping.values() if new in dataset.column_names and new not in mapping}
+    dataset = dataset.remove_columns(sorted(replaced)).rename_columns(mapping)
     if "prompt" not in dataset.column_names:
         raise ValueError(
-            f"{name} has no column 'prompt', only {', '.join(map(repr, dataset.column_names))}. Name the one that "
-            "holds the prompts, for example `column_mapping: {question: prompt, answer: solution}`."
+            f"{name} has no column 'prompt', only {', '.join(map(repr, dataset.column_names))}. Rename the one that "
+            "holds the prompts, or give a `dataset_format` that makes it."
         )
+    kind = type(dataset[0]["prompt"]) if len(dataset) else str
     for number, prompt in enumerate(dataset["prompt"], start=1):
-        if not is_prompt(prompt):
+        if not is_prompt(prompt) or type(prompt) is not kind:
             raise ValueError(
                 f"{name}, row {number}, column 'prompt': expected a text, or a list of messages {{role, content}}, "
-                f"got {prompt!r:.80}."
+                f"as in the other rows, got {prompt!r:.80}."
             )
     template = "{prompt}" if prompt_template is None else prompt_template
     if "{prompt}" not in template:
@@ -119,10 +130,19 @@ def prepare(
             return [{"role": "user", "content": text}] if conversational else text
         if prompt_template is None:
             return prompt
-        last = max((i for i, message in enumerate(prompt) if message["role"] == "user"), default=None)
+        asked = [i for i, message in enumerate(prompt) if message["role"] == "user"]
         return [
-            {**message, "content": template.replace("{prompt}", message["content"])} if i == last else message
+            {**message, "content": format_content(message["content"])} if i in asked[-1:] else message
             for i, message in enumerate(prompt)
+        ]
+
+    def format_content(content: str | list[dict]) -> str | list[dict]:
+        if isinstance(content, str):
+            return template.replace("{prompt}", content)
+        texts = [i for i, part in enumerate(content) if part["type"] == "text"]
+        return [
+            {**part, "text": template.replace("{prompt}", part["text"])} if i in texts[-1:] else part
+            for i, part in enumerate(content)
         ]
 
     return dataset.map(

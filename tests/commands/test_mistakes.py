@@ -18,7 +18,7 @@ MISTAKES = {
     "--dataset_name unreadable.jsonl --reward_funcs math_reward": "golds",
     "--dataset_name pictures.jsonl": "'image'",
     "--config list.yaml": "dataset_name",
-    "--dataset_name questions.jsonl": "column_mapping",
+    "--dataset_name questions.jsonl": "dataset_format",
     "--dataset_name prompts.jsonl --reward_funcs math_reward": "'solution'",
     "--dataset_name blank.jsonl --reward_funcs math_reward": "'solution'",
     "--dataset_format gsm8k": "row 1",

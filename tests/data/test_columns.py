@@ -2,7 +2,7 @@ import json
 from datetime import datetime
 
 import pytest
-from datasets import Dataset
+from datasets import Dataset, Features, Value
 
 from delta_trl.data.columns import SAMPLE, check_columns, check_golds
 from delta_trl.rewards import code_reward, get_reward
@@ -31,8 +31,21 @@ def test_tests_that_arrow_may_have_changed_are_refused():
 def test_golds_of_math_reward_are_texts_or_numbers():
     for gold in ("2024-01-05", 5, 0.5, None):
         check([{"prompt": "When?", "solution": gold}], get_reward("math_reward"), "math_reward")
+    for kind in ("int16", "int32", "uint64", "float32"):
+        data = Dataset.from_dict({"solution": [5]}, features=Features({"solution": Value(kind)}))
+        check_columns(data, [get_reward("math_reward")], ["math_reward"], "data.jsonl")
     with pytest.raises(ValueError, match="column 'solution'"):  # Arrow has made something else of it
         check([{"prompt": "When?", "solution": datetime(2024, 1, 5)}], get_reward("math_reward"), "math_reward")
+
+
+def test_whole_numbers_that_became_floats_are_refused():
+    for gold, is_exact in ((2.0**53 - 1, True), (2.0**53, False), (-1e30, False)):
+        rows = [{"prompt": "1+1=", "solution": value} for value in (gold, 0.5, None)]
+        if is_exact:
+            check(rows, get_reward("math_reward"), "math_reward")
+            continue
+        with pytest.raises(ValueError, match=r"data\.jsonl, column 'solution': -?\d+ may have lost digits"):
+            check(rows, get_reward("math_reward"), "math_reward")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from delta_trl.data.formats import livecodebench
-from delta_trl.data.loading import load
+from delta_trl.data.loading import drop_rows_without_gold, load
 
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -56,6 +56,49 @@ def test_a_function_of_ones_own_is_called_anew_when_its_code_changes(tmp_path, m
         sys.modules.pop("changing_format", None)
         found += load("data.jsonl", dataset_format="changing_format.row").to_list()
     assert found == [{"prompt": "1+1", "solution": version} for version in ("old", "newer")]
+
+
+def test_a_module_that_the_function_imports_may_change(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "data.jsonl").write_text('{"q": "1+1"}')
+    code = "from helper_of_format import GOLD\n\ndef row(row):\n    return {'prompt': row['q'], 'solution': GOLD}\n"
+    (tmp_path / "format_with_helper.py").write_text(code)
+    found = []
+    for gold in ("2", "three"):
+        (tmp_path / "helper_of_format.py").write_text(f"GOLD = {gold!r}\n")
+        for module in ("format_with_helper", "helper_of_format"):
+            sys.modules.pop(module, None)
+        dataset = load("data.jsonl", dataset_format="format_with_helper.row")
+        found += drop_rows_without_gold(dataset, [lambda solution: None], "data.jsonl")["solution"]
+    assert found == ["2", "three"]
+
+
+@pytest.mark.parametrize("name", ["partly", "reader"])
+def test_a_format_may_be_any_callable(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "data.csv").write_text("q,a\n1+1,2\n")
+    (tmp_path / "callable_formats.py").write_text(
+        "from functools import partial\n\n"
+        "class Reader:\n    def __call__(self, row, question='q'):\n"
+        "        return {'prompt': row[question], 'solution': row['a']}\n\n"
+        "reader = Reader()\npartly = partial(reader, question='q')\n"
+    )
+    assert load("data.csv", dataset_format=f"callable_formats.{name}").to_list() == [{"prompt": "1+1", "solution": 2}]
+
+
+@pytest.mark.parametrize("text", ["{}", "{:.0f}", r"\\boxed{{{}}}"])
+def test_a_text_of_a_rounded_number_is_refused(tmp_path, monkeypatch, text):
+    """Arrow makes 9007199254740993 beside 0.5 to 9007199254740992.0."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "data.jsonl").write_text('{"q": "a", "a": 0.5}\n{"q": "b", "a": 9007199254740993}\n')
+    code = f"def row(row):\n    return {{'prompt': row['q'], 'solution': '{text}'.format(row['a'])}}\n"
+    (tmp_path / "rounded_format.py").write_text(code)
+    sys.modules.pop("rounded_format", None)
+    with pytest.raises(ValueError, match=r"row 2: .*9007199254740992 may have lost digits"):
+        load("data.jsonl", dataset_format="rounded_format.row")
 
 
 # --- LiveCodeBench's hidden tests ---

@@ -1,8 +1,9 @@
+import json
 import re
 from pathlib import Path
 
 import pytest
-from datasets import Dataset
+from datasets import Dataset, Features, Value
 
 from delta_trl.data.loading import drop_long_prompts, drop_rows_without_gold, load, prepare
 
@@ -20,6 +21,14 @@ def test_local_files(tmp_path):
         assert load(str(path), split=split).to_list() == ROWS
     assert load(str(path), split="train[1:]").to_list() == ROWS[1:]
     assert load(str(tmp_path)).to_list() == ROWS  # a folder goes the way of a hub dataset
+    Dataset.from_list(ROWS).to_csv(tmp_path / "data.csv")
+    assert load(str(tmp_path / "data.csv")).to_list() == [{**row, "answer": int(row["answer"])} for row in ROWS]
+
+
+def test_decimals_of_32_bits_keep_their_text(tmp_path):
+    data = Dataset.from_dict({"solution": [0.1, None]}, features=Features({"solution": Value("float32")}))
+    data.to_parquet(tmp_path / "data.parquet")
+    assert load(str(tmp_path / "data.parquet"))["solution"][:] == [0.1, None]
 
 
 def test_files_that_cannot_be_loaded(tmp_path):
@@ -47,6 +56,8 @@ def test_columns_are_renamed_at_once():
         assert [dict(row) for row in prepare(Dataset.from_list(rows), dict(order))] == expected
     del mapping["solution"]  # a column that has the new name already is replaced
     assert prepare(Dataset.from_list(rows), mapping).to_list() == [{"prompt": "1+1?", "solution": "2"}]
+    with pytest.raises(ValueError, match="must all be different"):
+        prepare(Dataset.from_list([{"prompt": "p", **ROWS[0]}]), {"question": "prompt", "answer": "prompt"})
 
 
 def test_prompts_that_are_conversations_already():
@@ -56,6 +67,8 @@ def test_prompts_that_are_conversations_already():
     assert prepared[0]["prompt"] == [*chat[:3], {"role": "user", "content": "Q: 2+2?"}, chat[4]]
     parts = Dataset.from_list([{"prompt": [{"role": "user", "content": [{"type": "text", "text": "1+1?"}]}]}])
     assert prepare(parts, conversational=True).to_list() == parts.to_list()
+    templated = prepare(parts, prompt_template="Q: {prompt}")[0]["prompt"]
+    assert templated == [{"role": "user", "content": [{"type": "text", "text": "Q: 1+1?"}]}]
 
 
 @pytest.mark.parametrize("prompt", [None, " ", [], [{"role": "user"}]], ids=str)
@@ -63,6 +76,13 @@ def test_malformed_prompts_are_named_by_their_row(prompt):
     good = [{"role": "user", "content": "1+1="}] if isinstance(prompt, list) else "1+1="
     with pytest.raises(ValueError, match=r"my\.jsonl, row 2, column 'prompt'"):
         prepare(Dataset.from_dict({"prompt": [good, prompt]}), name="my.jsonl")
+
+
+def test_texts_beside_chats_are_named_by_their_row(tmp_path):
+    rows = [{"prompt": "1+1="}, {"prompt": [{"role": "user", "content": "2+2="}]}]
+    (tmp_path / "mixed.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(ValueError, match=r"mixed, row 2, column 'prompt'"):
+        prepare(load(str(tmp_path / "mixed.jsonl")), name="mixed")
 
 
 # --- rows that are left out ---
