@@ -1,6 +1,7 @@
 """The console script `delta-trl`."""
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -52,6 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     command, *args = argv
     if command not in COMMANDS:
         print(f"delta-trl: error: unknown command {command!r}, not one of {', '.join(COMMANDS)}.", file=sys.stderr)
+        return 2
+    if command != "train" and os.environ.get("WORLD_SIZE", "1") != "1":
+        print(f"delta-trl: error: {command} runs in a single process. Start it without a launcher.", file=sys.stderr)
         return 2
     module = next((INSTEAD[command, word] for word in args if (command, word) in INSTEAD), COMMANDS[command])
     try:

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..arguments.errors import UsageError
 from ..arguments.parser import documented, parse
 from ..credit import TokenCredit, checked_credit, make_rule
-from ..evaluation.arguments import ModelArguments
+from ..evaluation.model import ModelArguments
+from ..evaluation.results import versions
 from ..files import write_atomically, write_json
 from ..policy.standalone import add_advantages, given_tokens
 from ..policy.texts import TokenTexts
@@ -52,7 +52,6 @@ class AuditArguments(ModelArguments):
     batch_size: int = 32
 
     def __post_init__(self):
-        super().__post_init__()
         self.expect_positive("num_prompts", "prompts_per_batch", "batch_size")
 
 
@@ -85,12 +84,12 @@ def audit(args: AuditArguments) -> dict:
         for name, labelled in map(resolve, args.benchmarks)
     }
     folder.mkdir(parents=True, exist_ok=True)  # before the long part, in case it cannot be written
-    model = args.model().to(args.device()).eval()
+    model = args.model()
     if args.is_adapter():  # exact gradients are those of the merged model
         model = model.merge_and_unload().requires_grad_(True)
     results: dict = {
         "settings": {**asdict(args), "rules": {name: repr(rule) for name, rule in rules.items()}},
-        "versions": {name: version(name) for name in ("delta-trl", "torch", "transformers")},
+        "versions": versions(),
         "benchmarks": {},
     }
     lines: dict[str, list[dict]] = {}

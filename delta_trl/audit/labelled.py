@@ -21,6 +21,7 @@ from ..arguments.lookup import nearest
 from ..data.completions import check_completion
 from ..data.loading import LOCAL_FORMATS, load
 from ..evaluation.benchmarks import BOXED
+from ..evaluation.model import beyond_context
 from ..policy.checks import check_ids
 from ..policy.prompts import prompt_ids
 
@@ -155,14 +156,14 @@ class UnfitError(ValueError):
     """Raised for a completion that cannot be audited with this model. Its message is a reason that is counted."""
 
 
-def to_row(one: Labelled, tokenizer: PreTrainedTokenizerBase, limit: int | None) -> Row:
+def to_row(one: Labelled, tokenizer: PreTrainedTokenizerBase, config: PretrainedConfig) -> Row:
     """
     Convert a labelled completion to a model's tokens. A tokenizer without a chat template reads a chat's texts.
 
     Args:
         one (`Labelled`): The completion.
         tokenizer (`PreTrainedTokenizerBase`): The model's tokenizer, a fast one.
-        limit (`int`, *optional*): The model's context length.
+        config (`PretrainedConfig`): The model's.
 
     Returns:
         `dict`: `prompt` (text to show), `prompt_ids`, `token_ids`, `reward`, `unit` (the index of each token's unit)
@@ -177,8 +178,8 @@ def to_row(one: Labelled, tokenizer: PreTrainedTokenizerBase, limit: int | None)
     ids, offsets = encoded["input_ids"], encoded["offset_mapping"]
     if not prompt or not ids:
         raise UnfitError("no token in prompt or completion")
-    if limit is not None and len(prompt) + len(ids) > limit:
-        raise UnfitError(f"longer than the model's {limit:,} tokens")
+    if too_long := beyond_context(len(prompt) + len(ids), config):
+        raise UnfitError(too_long)
     if one.units:
         ranges = one.units
         unit = [sum(last <= start for _, last in ranges[:-1]) for start, _ in offsets]
@@ -225,7 +226,7 @@ def rollout_batches(
     prompts: dict[str, list[Row]] = {}
     for one in load_labelled(data):
         try:
-            row = to_row(one, tokenizer, getattr(config, "max_position_embeddings", None))
+            row = to_row(one, tokenizer, config)
         except UnfitError as reason:
             left_out[f"completions: {reason}"] += 1
             continue

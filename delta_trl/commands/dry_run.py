@@ -15,8 +15,7 @@ from ..trainer import checks
 from ..trainer.config import DeltaGRPOConfig
 from ..trainer.credit_rule import choose_rule
 from .dataset import evaluation_source, load_prepared
-from .model import model_source
-from .recipe import RunArguments, UsageError, get_rewards, parse_recipe
+from .recipe import RunArguments, UsageError, get_rewards, model_of_recipe, parse_recipe
 
 
 def main(args: list[str]) -> None:
@@ -70,7 +69,7 @@ def check(run_args: RunArguments, args: DeltaGRPOConfig, model_args: ModelConfig
         ValueError, OSError, ImportError: As training does.
     """
     choose_rule(None, args)  # refuses a loss that ignores token credit
-    source, rewards = model_source(model_args, args), get_rewards(run_args)
+    source, rewards = model_of_recipe(model_args, args), get_rewards(run_args)
     source.local_files_only = True
     processor = config = rows = None
     try:

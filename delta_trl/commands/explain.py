@@ -10,7 +10,7 @@ from ..arguments.errors import UsageError
 from ..arguments.parser import documented, parse
 from ..credit import checked_credit, make_rule
 from ..data.completions import read_completions
-from ..evaluation.arguments import ModelArguments
+from ..evaluation.model import ModelArguments, beyond_context
 from ..policy.checks import check_ids
 from ..policy.prompts import prompt_ids
 from ..policy.standalone import add_advantages, given_tokens
@@ -46,7 +46,6 @@ class ExplainArguments(ModelArguments):
     batch_size: int = 4
 
     def __post_init__(self):
-        super().__post_init__()
         self.expect_positive("batch_size")
 
 
@@ -87,7 +86,7 @@ def explain(rows: list[dict], args: ExplainArguments) -> Path:
         except Exception as error:  # what tokenizers and chat templates raise has no common type
             where = f"{args.data}, line {row['line']}"
             raise ValueError(f"{where}, does not fit {args.model_name_or_path}: {error}") from error
-    model = args.model().to(args.device()).eval()
+    model = args.model()
     add_advantages(rows)
     tokens = given_tokens(model, rows, micro_batch_size=args.batch_size, progress=True, tokenizer=tokenizer)
     credit = checked_credit(rule, "of_rollout", tokens)
@@ -121,5 +120,9 @@ def tokenize(row: dict, tokenizer: PreTrainedTokenizerBase, config: PretrainedCo
     row["token_ids"] = tokenizer(row["completion"], add_special_tokens=False).input_ids
     for name, ids in (("the prompt", row["prompt_ids"]), ("the completion", row["token_ids"])):
         check_ids(ids, tokenizer, config, name)
-    for problem in check_ids(row["prompt_ids"] + row["token_ids"], tokenizer, config, "it"):
+    ids = row["prompt_ids"] + row["token_ids"]
+    problems = check_ids(ids, tokenizer, config, "it")
+    if too_long := beyond_context(len(ids), config):
+        problems.append(f"it has {len(ids):,} tokens, {too_long}.")
+    for problem in problems:
         raise ValueError(problem)

@@ -14,6 +14,7 @@ from ..arguments.parser import documented, parse, read_mappings
 if TYPE_CHECKING:
     from trl import ModelConfig
 
+    from ..evaluation.model import ModelArguments
     from ..trainer.config import DeltaGRPOConfig
 
 
@@ -31,7 +32,7 @@ class RunArguments:
     The data and rewards of a run. Options that TRL's scripts have, too, mean the same there.
 
     Args:
-        dataset_name (`str`): Hub id, or a `.json`, `.jsonl` or `.parquet` file. Or a folder of such files.
+        dataset_name (`str`): Hub id, or a `.json`, `.jsonl`, `.csv` or `.parquet` file. Or a folder of such files.
         reward_funcs (`list[str]`): Names of rewards, or dotted paths of your own, `my_rewards.shorter`.
         reward_kwargs (`dict`, *optional*): Options by reward name. `{math_reward: {timeout: 3}}`.
         dataset_config (`str`, *optional*): Configuration of a hub dataset.
@@ -118,3 +119,14 @@ def get_rewards(run_args: RunArguments) -> list[Callable]:
 
     assert isinstance(run_args.reward_kwargs, dict)  # as `RunArguments` makes it
     return [get_reward(name, **(run_args.reward_kwargs.get(name) or {})) for name in run_args.reward_funcs]
+
+
+def model_of_recipe(model_args: "ModelConfig", training_args: "DeltaGRPOConfig") -> "ModelArguments":
+    """The model of a recipe, from which the commands load its tokenizer and its config."""
+    from ..evaluation.model import ModelArguments
+
+    return ModelArguments(
+        model_name_or_path=model_args.model_name_or_path,
+        model_revision=model_args.model_revision,
+        trust_remote_code=training_args.trust_remote_code,
+    )

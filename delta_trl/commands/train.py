@@ -5,16 +5,21 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from trl import ModelConfig, get_peft_config, get_quantization_config
+from accelerate.logging import get_logger
+from trl import GRPOConfig, ModelConfig, get_peft_config, get_quantization_config
 
+from ..evaluation.model import ModelArguments
+from ..policy.prompts import end_tokens, stop_tokens
 from ..trainer.checkpoints import from_main_process
 from ..trainer.checks import check_model, named, refuse_missing_targets, refuse_too_few_rows
 from ..trainer.config import DeltaGRPOConfig
 from ..trainer.trainer import DeltaGRPOTrainer
 from .dataset import evaluation_source, load_prepared
 from .folder import resume_from
-from .model import end_turns, model_source
-from .recipe import RunArguments, UsageError, get_rewards, parse_recipe
+from .recipe import RunArguments, UsageError, get_rewards, model_of_recipe, parse_recipe
+
+
+logger = get_logger(__name__)
 
 
 def main(args: list[str]) -> None:
@@ -52,7 +57,7 @@ def saved_model(output: str) -> str:
 def build(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args: ModelConfig) -> DeltaGRPOTrainer:
     """The trainer of a recipe. Raises `ValueError`, `OSError` or `ImportError` for what does not fit together."""
     evaluated = evaluation_source(run_args, training_args)
-    rewards, source = get_rewards(run_args), model_source(model_args, training_args)
+    rewards, source = get_rewards(run_args), model_of_recipe(model_args, training_args)
     source.tokenizer()  # its error names the model
     processor = source.processor()
     if training_args.process_index > 0:
@@ -93,3 +98,29 @@ def build(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args: Mo
     if ends is not None:  # the saved model has them, too
         trainer.model.generation_config.eos_token_id = trainer.eos_token_ids
     return trainer
+
+
+def end_turns(args: GRPOConfig, source: ModelArguments) -> list[int] | None:
+    """
+    The tokens that end a completion of a chat, if the model does not declare all of them; else `None`. Changes `args`
+    so that generation stops there.
+
+    A base model's tokenizer may have the chat template of its chat model: Qwen3-8B-Base ends turns with <|im_end|>,
+    but declares <|endoftext|>. Either ends a completion, whichever the model has learned to say.
+
+    Args:
+        args (`GRPOConfig`): Its `generation_kwargs` get the end tokens, unless they set their own.
+        source ([`~evaluation.model.ModelArguments`]): The model.
+    """
+    tokenizer, declared = source.tokenizer(), source.generation_config()
+    known, ids = (end_tokens(tokenizer, declared, chats) for chats in (False, True))
+    if ids == known or stop_tokens(args):
+        return None
+    end = ids[-1]
+    key, value = ("stop_token_ids", [end]) if args.use_vllm else ("eos_token_id", ids)
+    args.generation_kwargs = {key: value, **(args.generation_kwargs or {})}
+    logger.warning(
+        f"The chat template ends the assistant's turn with {tokenizer.decode([end])!r}, which the model does not "
+        f"declare as an end (that is {tokenizer.decode(known)!r}): both end a completion."
+    )
+    return ids

@@ -53,12 +53,13 @@ def check_completion(row: Any) -> dict:
     if not isinstance(row, dict) or not row.keys() >= {"prompt", "completion", "reward"}:
         raise ValueError(f"expected an object with prompt, completion and reward (or null), got {reprlib.repr(row)}")
     prompt, completion, reward = row["prompt"], row["completion"], row["reward"]
+    problems = []
     if not is_prompt(prompt):
-        raise ValueError(f"the prompt must be a string or a list of messages with a role, got {reprlib.repr(prompt)}")
+        problems.append(f"the prompt must be a string or a list of messages with a role, got {reprlib.repr(prompt)}")
     if not isinstance(completion, str) or not completion:
-        raise ValueError(f"the completion must be a string with a token, got {reprlib.repr(completion)}")
-    if reward is not None:
-        if not isinstance(reward, (int, float)) or not math.isfinite(reward):
-            raise ValueError(f"the reward must be a finite number or null, got {reprlib.repr(reward)}")
-        reward = float(reward)
-    return {"prompt": prompt, "completion": completion, "reward": reward}
+        problems.append(f"the completion must be a string with a token, got {reprlib.repr(completion)}")
+    if reward is not None and not (isinstance(reward, (int, float)) and math.isfinite(reward)):
+        problems.append(f"the reward must be a finite number or null, got {reprlib.repr(reward)}")
+    if problems:
+        raise ValueError("; ".join(problems))
+    return {"prompt": prompt, "completion": completion, "reward": None if reward is None else float(reward)}

@@ -1,46 +1,9 @@
-"""The options of `delta-trl eval`, and those of every command that loads a model."""
+"""The options of `delta-trl eval`."""
 
-import os
 from dataclasses import dataclass
 
-import torch
-
-from ..arguments.errors import UsageError
 from ..arguments.parser import documented, read_mappings
-from .source import ModelSource
-
-
-@documented
-@dataclass(kw_only=True)
-class ModelArguments(ModelSource):
-    """
-    Which model a command loads, and how.
-
-    Args:
-        model_name_or_path (`str`): Hub id or path of a model, or of a PEFT adapter, whose base is loaded with it.
-        model_revision, attn_implementation, trust_remote_code (*optional*): As in recipes.
-        dtype (`str`, *optional*, defaults to `"auto"`): Type of the weights; `auto` is the checkpoint's.
-        use_cpu (`bool`, *optional*, defaults to `False`): Stay on the CPU, though there is a GPU.
-    """
-
-    use_cpu: bool = False
-
-    def __post_init__(self):
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            raise UsageError(
-                "This command runs in one process, and a launcher has started several, of which each would do all."
-            )
-
-    def expect_positive(self, *names: str) -> None:
-        """Raise `UsageError` for an argument below 1."""
-        for name in names:
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise UsageError(f"{name}={value}: expected a positive number.")
-
-    def device(self) -> torch.device:
-        """The accelerator if there is one, else the CPU."""
-        found = None if self.use_cpu else torch.accelerator.current_accelerator(check_available=True)
-        return found or torch.device("cpu")
+from .model import ModelArguments
 
 
 @documented
@@ -85,7 +48,6 @@ class EvalArguments(ModelArguments):
     vllm_kwargs: dict | str | None = None
 
     def __post_init__(self):
-        super().__post_init__()
         read_mappings(self, "chat_template_kwargs", "vllm_kwargs")
         self.expect_positive("num_generations", "batch_size", "num_problems")
         if self.temperature == 0:

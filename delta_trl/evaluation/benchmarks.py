@@ -19,7 +19,7 @@ from .arguments import EvalArguments
 BOXED = "{prompt}\nPlease reason step by step, and put your final answer within \\boxed{}."  # as in the recipes
 PROGRAM = "{prompt}\n\nThink step by step, then put the whole program, imports included, in one ```python block."
 LETTER = "{prompt}\n\nPlease reason step by step, and put the letter of your choice within \\boxed{}."
-# The reward and the template of the first of these columns that there is
+# The first of these columns that a dataset has decides reward and template
 KINDS = {"tests": ("code_reward", PROGRAM), "choices": ("math_reward", LETTER), "prompt": ("math_reward", BOXED)}
 NUMBER = "_problem_number"  # a column that no file has
 

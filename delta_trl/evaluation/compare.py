@@ -1,7 +1,6 @@
 """`delta-trl eval --compare A B`: is A ahead of B?"""
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import numpy as np
 from ..arguments.errors import UsageError
 from ..files import differences, in_words
 from .metrics import bootstrap_interval, problem_means
-from .results import interval, mean, read_samples, table
+from .results import interval, mean, read_results, read_samples, table
 
 
 def main(args: Sequence[str]) -> None:
@@ -18,25 +17,36 @@ def main(args: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="delta-trl eval", allow_abbrev=False)
     parser.add_argument("--compare", nargs=2, type=Path, metavar=("A", "B"), required=True)
     first, second = parser.parse_args(args).compare
-    a, b = map(read_settings, (first, second))
-    pairs = {name: read_pair(name, first, second, a[name], b[name]) for name in a if name in b}
-    if not pairs:
+    a, b = read_settings(first), read_settings(second)
+    shared = [name for name in a if name in b]
+    if not shared:
         raise UsageError(f"No benchmark is finished in both: {', '.join(a) or 'none'} and {', '.join(b) or 'none'}.")
+    pairs = {name: read_pair(name, first, second, a[name], b[name]) for name in shared}
     if left_out := sorted(a.keys() ^ b.keys()):
         print(f"not compared, finished in one only: {', '.join(left_out)}")
-    changed = {key: values for name in pairs for key, values in differences(a[name], b[name]).items()}
-    print(f"from A to B: {in_words(changed) or 'nothing is different'}")
+    same: dict[str, list[str]] = {}  # benchmarks by what differs
+    for name in shared:
+        words = in_words(differences(a[name], b[name])) or "nothing is different"
+        same.setdefault(words, []).append(name)
+    for words, names in same.items():
+        print(f"{', '.join(names)}, from A to B: {words}")
     rows = [["benchmark", "problems", "A", "B", "A - B", "95 % interval"]]
-    rows += [[name, *compare(*pair)] for name, pair in pairs.items()]
+    for name, pair in pairs.items():
+        rows.append([name, *compare(*pair)])
     if len(pairs) > 1:
-        rows.append(["all problems", *compare(*map(np.concatenate, zip(*pairs.values(), strict=True)))])
+        every_a, every_b = zip(*pairs.values(), strict=True)
+        rows.append(["all problems", *compare(np.concatenate(every_a), np.concatenate(every_b))])
     print(table(rows))
 
 
 def read_settings(folder: Path) -> dict[str, dict]:
-    """The settings of the benchmarks that are finished in a folder, by name."""
-    finished = (path for path in sorted(folder.glob("*.json")) if path.with_suffix(".jsonl").is_file())
-    return {path.stem: json.loads(path.read_text())["settings"] for path in finished}
+    """The settings and versions of the benchmarks that are finished in a folder, by name."""
+    found = {}
+    for path in sorted(folder.glob("*.json")):
+        if path.with_suffix(".jsonl").is_file():
+            content = read_results(path)
+            found[path.stem] = content["settings"] | {"versions": content.get("versions", {})}
+    return found
 
 
 def read_pair(name: str, first: Path, second: Path, of_first: dict, of_second: dict) -> tuple[np.ndarray, np.ndarray]:

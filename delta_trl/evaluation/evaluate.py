@@ -1,6 +1,7 @@
 """`delta-trl eval`: sample a model on benchmarks, score the samples, and print a table."""
 
 import asyncio
+import copy
 import json
 import logging
 from collections.abc import Callable, Iterator
@@ -14,15 +15,17 @@ from trl.trainer.utils import is_async_callable
 
 from ..arguments.errors import UsageError
 from ..arguments.parser import parse
+from ..data.columns import check_golds
 from ..files import write_json
 from ..policy.checks import check_prompts
 from ..policy.prompts import prompt_ids
 from ..rewards.failures import explain_failures
-from ..rewards.reasoning import warn_of_hidden_reasoning
+from ..rewards.reasoning import OPENED
 from .arguments import EvalArguments
 from .benchmarks import NUMBER, load_problems, resolve
 from .generation import Generate, TransformersGenerator, VLLMGenerator
-from .results import finished, numbers, read_samples, show
+from .model import beyond_context
+from .results import finished, numbers, read_results, read_samples, show, versions
 
 
 logger = logging.getLogger(__name__)
@@ -60,18 +63,30 @@ def evaluate(args: EvalArguments) -> dict[str, dict]:
     problems = {}
     for name, benchmark in resolve(args.benchmarks).items():
         rows, reward, own = load_problems(name, benchmark, args, tokenizer.chat_template is not None)
-        prompts = rows["prompt"]
-        warnings = check_prompts(prompts, tokenizer, config, name, template)
-        for warning in (*warnings, *warn_of_hidden_reasoning([reward], prompts, tokenizer, template)):
+        prompts = rows["prompt"][:]
+        for warning in check_prompts(prompts, tokenizer, config, name, template):
             logger.warning(warning)
+        longest = max(map(len, prompt_ids(tokenizer, prompts, template)))
+        too_long = beyond_context(longest + args.max_completion_length, config)
+        if too_long and not args.use_vllm:  # vLLM has a limit of its own
+            raise ValueError(
+                f"{name}: a prompt of {longest:,} tokens with max_completion_length={args.max_completion_length} is "
+                f"{too_long}. Lower max_completion_length."
+            )
+        if opens_reasoning(prompts[0], tokenizer, template) and hasattr(reward, "reasoning_opened"):
+            reward, own["reasoning_opened"] = copy.copy(reward), True
+            reward.reasoning_opened = True
         problems[name] = rows, reward, given | own
     todo = [name for name, (_, _, settings) in problems.items() if not finished(folder, name, settings)]
     if skipped := [name for name in problems if name not in todo]:
         print(f"finished before, not sampled again: {', '.join(skipped)}")
+    for name in todo:
+        rows, reward, _ = problems[name]
+        for warning in check_golds(rows, [reward], name):
+            logger.warning(warning)
     if todo:
         folder.mkdir(parents=True, exist_ok=True)
-        chats = any(not isinstance(rows[0]["prompt"], str) for rows, _, _ in problems.values())
-        generate = (VLLMGenerator if args.use_vllm else TransformersGenerator)(args, chats)
+        generate = (VLLMGenerator if args.use_vllm else TransformersGenerator)(args)
     for name in todo:
         rows, reward, settings = problems[name]
         print(f"{name}: {len(rows)} problems")
@@ -81,8 +96,20 @@ def evaluate(args: EvalArguments) -> dict[str, dict]:
                 file.write(json.dumps(sample, ensure_ascii=False, default=str) + "\n")
         part.replace(folder / f"{name}.jsonl")
         results = numbers(read_samples(folder, name, args.num_generations))
-        write_json({"settings": settings, "results": results}, folder / f"{name}.json")
-    return {name: json.loads((folder / f"{name}.json").read_text()) for name in problems}
+        content = {"settings": settings, "versions": versions(), "results": results}
+        write_json(content, folder / f"{name}.json")
+    return {name: read_results(folder / f"{name}.json") for name in problems}
+
+
+def opens_reasoning(prompt: str | list[dict], tokenizer: PreTrainedTokenizerBase, template: dict) -> bool:
+    """
+    Whether the chat template ends a prompt with `<think>`. Rewards do not see what the template adds, and have to be
+    told. In a prompt that is a text, they see the tag themselves.
+    """
+    if isinstance(prompt, str):
+        return False
+    text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True, **template)
+    return OPENED.search(text) is not None
 
 
 def _sample(
@@ -96,7 +123,8 @@ def _sample(
         read = {i: problems[i] for i in {place // k for place in places}}  # once: tests can be large
         rows = [read[place // k] for place in places]
         ids = prompt_ids(tokenizer, [row["prompt"] for row in rows], args.chat_template_kwargs)  # type: ignore[arg-type]
-        completions = generate(ids, [args.seed * total + place for place in places])
+        chats = not isinstance(rows[0]["prompt"], str)
+        completions = generate(ids, [args.seed * total + place for place in places], chats)
         texts = tokenizer.batch_decode([one.ids for one in completions], skip_special_tokens=True)
         rewards, logged = call_reward(reward, rows, texts, [one.ids for one in completions])
         for i, (place, row, one) in enumerate(zip(places, rows, completions, strict=True)):

@@ -31,8 +31,8 @@ def avg_at_k(rewards: np.ndarray) -> float:
 def pass_at_k(rewards: np.ndarray, k: int) -> float:
     """
     The unbiased estimator of Chen et al. 2021 (arXiv 2107.03374): the mean over problems of 1 - C(n - c, k) / C(n, k)
-    for n scored samples, of which c are right (a reward of at least 1). NaN if a problem of those that `avg_at_k`
-    counts has fewer than k: without it, the number would be that of other problems.
+    for n scored samples, of which c are right (a reward of at least 1). NaN if any scored problem has fewer than k
+    samples: leaving it out would change the set of problems.
     """
     n = (~np.isnan(rewards)).sum(axis=1)
     c = (rewards >= 1.0).sum(axis=1)

@@ -2,11 +2,14 @@
 The files of an evaluation, and its table.
 
     NAME.jsonl    all samples of a benchmark, written while it is sampled as NAME.jsonl.part
-    NAME.json     its settings and numbers, written last: a benchmark that has them is finished
+    NAME.json     its settings, versions of packages, and numbers; written last: a benchmark with it is finished
 """
 
+import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +24,36 @@ def read_samples(folder: Path, name: str, k: int) -> np.ndarray:
     The samples of a finished benchmark, of shape (3, problems, k): rewards, NaN where there is none; lengths in
     tokens, the end token included; whether the length limit cut them off.
     """
-    with (folder / f"{name}.jsonl").open(encoding="utf-8") as file:
+    path = folder / f"{name}.jsonl"
+    with _naming(path), path.open(encoding="utf-8") as file:
         values = [[row["reward"], row["length"], row["truncated"]] for row in map(json.loads, file)]
-    return np.array(values, dtype=float).reshape(-1, k, 3).transpose(2, 0, 1)
+        return np.array(values, dtype=float).reshape(-1, k, 3).transpose(2, 0, 1)
+
+
+def read_results(path: Path) -> dict:
+    """The content of a results file, with `settings`."""
+    with _naming(path):
+        content = json.loads(path.read_text())
+        content["settings"]["num_generations"]
+        return content
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Raise `UsageError` with the name of a damaged file."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path} is not a file of an evaluation, or is damaged ({error!r}). Move it away.") from error
+
+
+def versions() -> dict[str, str]:
+    """The versions of what samples and scores; of our rewards, a hash of their code."""
+    found = {name: version(name) for name in ("delta-trl", "torch", "transformers", "math-verify", "sympy")}
+    code = hashlib.sha256()
+    for path in sorted((Path(__file__).parents[1] / "rewards").rglob("*.py")):
+        code.update(path.read_bytes())
+    return {**found, "rewards": code.hexdigest()[:16]}
 
 
 def finished(folder: Path, name: str, settings: dict) -> bool:
@@ -36,7 +66,7 @@ def finished(folder: Path, name: str, settings: dict) -> bool:
     path = folder / f"{name}.json"
     if not path.is_file():
         return False
-    if changed := differences(json.loads(path.read_text())["settings"], json.loads(json.dumps(settings))):
+    if changed := differences(read_results(path)["settings"], json.loads(json.dumps(settings))):
         raise UsageError(
             f"{path} holds results of other settings: {in_words(changed)}. Use the same settings, or another "
             "--output_dir."

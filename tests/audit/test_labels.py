@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
-from transformers import PreTrainedTokenizerFast
+from transformers import PretrainedConfig, PreTrainedTokenizerFast
 
 from delta_trl.audit.labelled import LABELLED, Labelled, UnfitError, differing, load_labelled, resolve, to_row
 
@@ -89,7 +89,7 @@ def tokenizer():
 
 def test_steps_in_tokens_that_swallow_line_breaks(tokenizer):
     one = read("processbench_gsm8k", "processbench.jsonl")[0]
-    row = to_row(one, tokenizer, None)
+    row = to_row(one, tokenizer, PretrainedConfig())
     assert ".\n\n" in tokenizer.convert_ids_to_tokens(row["token_ids"])
     for unit, text in enumerate(texts(one, one.units)):  # ".\n\n" is a token of the step before
         assert tokenizer.decode([t for t, u in zip(row["token_ids"], row["unit"], strict=True) if u == unit]) == text
@@ -104,13 +104,13 @@ def test_a_mark_on_the_space_before_a_word():
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=True)
     trimmed = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
     assert trimmed("a b", return_offsets_mapping=True)["offset_mapping"] == [(0, 1), (2, 3)]
-    assert to_row(Labelled("a", "a b", 0.0, [(1, 2)]), trimmed, None)["marked"] == [1]
+    assert to_row(Labelled("a", "a b", 0.0, [(1, 2)]), trimmed, PretrainedConfig())["marked"] == [1]
 
 
 def test_what_does_not_fit(tokenizer):
     with pytest.raises(UnfitError, match="a unit begins inside a token"):
-        to_row(Labelled("p", "another", 0.0, [(0, 2)], [(0, 2), (2, 7)]), tokenizer, None)
+        to_row(Labelled("p", "another", 0.0, [(0, 2)], [(0, 2), (2, 7)]), tokenizer, PretrainedConfig())
     with pytest.raises(UnfitError, match="longer than the model's 3 tokens"):
-        to_row(Labelled("p", "a b c d", 0.0), tokenizer, 3)
+        to_row(Labelled("p", "a b c d", 0.0), tokenizer, PretrainedConfig(max_position_embeddings=3))
     with pytest.raises(UnfitError, match="no token"):
-        to_row(Labelled("p", "", 0.0), tokenizer, None)
+        to_row(Labelled("p", "", 0.0), tokenizer, PretrainedConfig())

@@ -108,6 +108,7 @@ def test_what_the_model_cannot_read_names_the_line(refused, tmp_path):
     tokenizer.chat_template = "{{ raise_exception('Users only!') }}"
     tokenizer.save_pretrained(tmp_path / "model")
     assert "line 3" in refused(row={"prompt": [{"role": "system", "content": "a"}]})  # an error of jinja's
+    assert "longer than the model's 16 tokens" in refused(row={"completion": "1" * 13})
 
 
 @pytest.mark.parametrize(("option", "value"), [("rule", "dleta"), ("batch_size", 0)])

@@ -9,12 +9,11 @@ from tokenizers import AddedToken
 from transformers import GenerationConfig
 
 from delta_trl import DeltaGRPOConfig
-from delta_trl.commands.model import end_turns
 from delta_trl.commands.recipe import parse_recipe
-from delta_trl.commands.train import build
+from delta_trl.commands.train import build, end_turns
 from delta_trl.evaluation.arguments import EvalArguments
 from delta_trl.evaluation.generation import TransformersGenerator
-from delta_trl.evaluation.source import ModelSource
+from delta_trl.evaluation.model import ModelArguments
 from delta_trl.policy.prompts import turn_end
 
 from ..corpus import tiny
@@ -52,7 +51,7 @@ def test_a_base_model_may_end_its_turn_either_way(tmp_path, caplog, use_vllm):
     end, text = tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"])
     assert turn_end(tokenizer) == end
     args = config(tmp_path, use_vllm=use_vllm, generation_kwargs={"no_repeat_ngram_size": 3})
-    assert end_turns(args, ModelSource(str(tmp_path))) == [text, end]
+    assert end_turns(args, ModelArguments(model_name_or_path=str(tmp_path))) == [text, end]
     stops = {"stop_token_ids": [end]} if use_vllm else {"eos_token_id": [text, end]}
     assert args.generation_kwargs == {"no_repeat_ngram_size": 3, **stops}
     assert "ends the assistant's turn with '<|im_end|>'" in caplog.text
@@ -62,16 +61,15 @@ def test_evaluations_of_chats_stop_where_training_does(tmp_path):
     tokenizer = save_tokenizer(tmp_path)
     end, text = tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"])
     tiny.model(vocab_size=len(tokenizer), eos_token_id=text).save_pretrained(tmp_path)
-    for chats, expected in ((True, [text, end]), (False, [text])):
-        args = EvalArguments(model_name_or_path=str(tmp_path), benchmarks=[], output_dir="", use_cpu=True)
-        assert TransformersGenerator(args, chats).end == expected
+    args = EvalArguments(model_name_or_path=str(tmp_path), benchmarks=[], output_dir="", use_cpu=True)
+    assert TransformersGenerator(args).ends == {True: [text, end], False: [text]}
 
 
 @pytest.mark.parametrize(("eos", "asked"), [("<|im_end|>", None), ("<|endoftext|>", {"eos_token_id": [0]})])
 def test_what_is_declared_or_asked_for_stays(tmp_path, eos, asked):
     save_tokenizer(tmp_path, eos_token=eos)
     args = config(tmp_path, generation_kwargs=asked)
-    assert end_turns(args, ModelSource(str(tmp_path))) is None
+    assert end_turns(args, ModelArguments(model_name_or_path=str(tmp_path))) is None
     assert args.generation_kwargs == asked
 
 

@@ -2,7 +2,9 @@
 
 import json
 import random
+import re
 import sys
+from dataclasses import fields
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -10,9 +12,13 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
+from tokenizers import decoders
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
+from delta_trl import DeltaGRPOConfig
+from delta_trl.audit.audit import AuditArguments
 from delta_trl.cli import main
+from delta_trl.commands.recipe import RunArguments
 from delta_trl.evaluation.arguments import EvalArguments
 from delta_trl.evaluation.generation import Completion, TransformersGenerator
 from delta_trl.policy.prompts import prompt_ids
@@ -126,7 +132,7 @@ def test_prompts_are_those_of_training(make_trainer):
 def generator(folder, **options) -> TransformersGenerator:
     sampling = {"top_p": 1.0, "max_completion_length": 6, "use_cpu": True, **options}
     return TransformersGenerator(
-        EvalArguments(model_name_or_path=str(folder), benchmarks=[], output_dir="", **sampling), chats=False
+        EvalArguments(model_name_or_path=str(folder), benchmarks=[], output_dir="", **sampling)
     )
 
 
@@ -181,6 +187,36 @@ def test_chats(call, data, model, tmp_path):
         first = read_samples(tmp_path / name, name)[0]
         assert [message["role"] for message in first["prompt"]] == ["user"]
         assert isinstance(first["completion"], str)
+
+
+def test_a_benchmark_does_not_depend_on_its_neighbours(call, model, both, tmp_path):
+    """A turn of a chat ends with a token that the model does not declare. A text does not end there."""
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ m.content }}{% if m.role == 'assistant' %}z{% endif %}{% endfor %}"
+    )
+    tokenizer.add_special_tokens({"additional_special_tokens": ["z"]})
+    tokenizer.save_pretrained(model)
+    assert call("alone", reward=None, max_completion_length=40) == 0
+    chats = "aime_2025=tests/fixtures/aime_2025.jsonl"
+    assert call(*both, chats, benchmarks=None, reward=None, max_completion_length=40) == 0
+    files = [(tmp_path / folder / "problems.jsonl").read_bytes() for folder in ("alone", "eval")]
+    assert files[0] == files[1]
+    z = tokenizer.convert_tokens_to_ids("z")
+    sampled = generator(model, max_completion_length=60)
+    texts, turns = (sampled([[2, 3]] * 16, [0] * 16, chats) for chats in (False, True))
+    assert any(z in one.ids[:-1] for one in texts)
+    assert not any(z in one.ids[:-1] for one in turns)
+    assert {one.ids[-1] for one in turns if not one.truncated} == {1, z}
+
+
+def test_a_prompt_that_does_not_fit_the_context(call, model, capsys):
+    """The longest prompt has 6 tokens, and completions have up to 12."""
+    for positions, code in ((17, 2), (18, 0)):
+        config = json.loads((model / "config.json").read_text())
+        (model / "config.json").write_text(json.dumps(config | {"max_position_embeddings": positions}))
+        assert call() == code
+    assert "max_completion_length=12 is longer than the model's 17 tokens" in capsys.readouterr().err
 
 
 def test_an_adapter(call, model, tmp_path):
@@ -272,6 +308,39 @@ def test_vllm(call, model, tmp_path, monkeypatch):
     assert {"model": str(model), "max_model_len": 99, "dtype": "float32"}.items() <= StandIn.options.items()
 
 
+class Reasoner(StandIn):
+    """Says the same to every prompt, up to the length limit."""
+
+    said = ""
+
+    def generate(self, prompts, sampling_params, use_tqdm):
+        ids = [2 + characters.index(character) for character in self.said]
+        output = SimpleNamespace(token_ids=tuple(ids), finish_reason="length")
+        return [SimpleNamespace(outputs=[output]) for _ in prompts]
+
+
+characters = tiny.CHARACTERS + "\\{}<>/"
+
+
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("conversational", [False, True])
+def test_an_answer_counts_once_the_reasoning_ends(call, model, data, tmp_path, monkeypatch, ends, conversational):
+    """The chat template opens the reasoning, which the reward does not see. A text is not begun by it."""
+    tokenizer = tiny.tokenizer(characters)
+    tokenizer.backend_tokenizer.decoder = decoders.Fuse()
+    tokenizer.chat_template = "{{ messages[0].content }}{% if add_generation_prompt %}<think>\n{% endif %}"
+    tokenizer.save_pretrained(model)
+    tiny.model(vocab_size=len(tokenizer)).save_pretrained(model)
+    data.write_text('{"prompt": "1+1=", "solution": "2"}\n')
+    package = ModuleType("vllm")
+    package.LLM, package.SamplingParams = Reasoner, SimpleNamespace
+    monkeypatch.setitem(sys.modules, "vllm", package)
+    monkeypatch.setattr(Reasoner, "said", "so</think>\\boxed{2}" if ends else "it is \\boxed{2} or")
+    options = {"use_vllm": True, "reward": "math_reward", "conversational": conversational}
+    assert call(**options) == 0
+    assert results(tmp_path / "eval")["avg_at_k"] == (ends or not conversational)
+
+
 # --- comparison ---
 
 
@@ -301,24 +370,30 @@ def compared(tmp_path, capsys):
 def test_a_comparison_is_paired_and_of_what_is_scored_for_both(tmp_path, compared):
     write_evaluation(tmp_path / "a", [[1.0, i % 3 == 0] for i in range(12)] + [[1.0, 1.0]])
     write_evaluation(tmp_path / "b", [[0.0, 1.0]] * 12 + [[None, None]], temperature=0.9)
+    for folder, found in (("a", "1.0"), ("b", "2.0")):
+        path = tmp_path / folder / "problems.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"versions": {"torch": found}}))
     cells, printed = compared()
     assert cells["problems"][:4] == ["12", "0.667", "0.500", "0.167"]
     low, high = map(float, cells["problems"][4].split(" to "))
     assert low == pytest.approx(0.167 - 1.96 * 0.236 / 12**0.5, abs=0.05)  # of differences 0 and 0.5
     assert high == pytest.approx(0.167 + 1.96 * 0.236 / 12**0.5, abs=0.05)
     assert "temperature was 1.0 and is 0.9" in printed
+    assert "versions.torch was '1.0' and is '2.0'" in printed
 
 
 def test_benchmarks_are_compared_by_name(tmp_path, compared):
     rewards = [[1.0, float(i % 3 == 0)] for i in range(11)]
     for name in ("x", "y", "only_a"):
         write_evaluation(tmp_path / "a", rewards, name)
-    for name in ("y", "x"):  # with fewer samples
-        write_evaluation(tmp_path / "b", [row[1:] for row in rewards], name)
+    for name, temperature in (("y", 0.5), ("x", 0.9)):  # with fewer samples
+        write_evaluation(tmp_path / "b", [row[1:] for row in rewards], name, temperature=temperature)
     (tmp_path / "a" / "config.json").write_text("{}")  # no benchmark: it has no samples
     cells, printed = compared()
     assert {name: row[0] for name, row in cells.items()} == {"x": "11", "y": "11", "all problems": "22"}
     assert "finished in one only: only_a" in printed
+    for name, temperature in (("y", 0.5), ("x", 0.9)):
+        assert re.search(f"^{name}, from A to B: .*temperature was 1.0 and is {temperature}", printed, re.MULTILINE)
 
 
 def test_mistakes_in_a_comparison(tmp_path, capsys):
@@ -329,6 +404,16 @@ def test_mistakes_in_a_comparison(tmp_path, capsys):
     for second, message in (("other", "No benchmark"), ("data", "problems was"), ("reward", "reward was")):
         assert main(["eval", "--compare", str(tmp_path / "a"), str(tmp_path / second)]) == 2
         assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("damaged", ["problems.jsonl", "problems.json"])
+def test_a_damaged_file_is_named(tmp_path, capsys, damaged):
+    for folder in ("a", "b"):
+        write_evaluation(tmp_path / folder, [[1.0, 0.0]] * 3)
+    path = tmp_path / "b" / damaged
+    path.write_text(path.read_text()[:-20])
+    assert main(["eval", "--compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 2
+    assert f"{path} is not a file of an evaluation" in capsys.readouterr().err
 
 
 # --- mistakes ---
@@ -349,6 +434,29 @@ def test_mistakes_are_named(call, monkeypatch, capsys, changes, message):
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert call() == 2
     assert "launcher" in capsys.readouterr().err
+
+
+TRAINED = {"prompt": "1+1=", "solution": "2"}
+OF_DATA = {
+    "no prompts": {"question": "1+1=", "solution": "2"},
+    "no answers": {"prompt": "1+1=", "answer": "2"},
+    "blank": TRAINED | {"solution": " "},
+    "unusable": TRAINED | {"solution": r"\begin{tikzpicture}"},
+    "rounded": TRAINED | {"solution": 2.0**60},
+    "no text": TRAINED | {"prompt": 3},
+}
+
+
+@pytest.mark.parametrize("options", [*OF_DATA, "--prompt_template no", "--max_completion_length 40000",
+                                     "--conversational true", "--dataset_format gsm8k"])  # fmt: skip
+def test_every_option_that_a_message_names_is_one_of_this_command(call, data, capsys, options):
+    data.write_text(json.dumps(OF_DATA.get(options, TRAINED)) + "\n")
+    assert call("eval", *(options.split() if options.startswith("--") else ()), reward="math_reward") == 2
+    others = {field.name for kind in (RunArguments, DeltaGRPOConfig, AuditArguments) for field in fields(kind)}
+    others -= {field.name for field in fields(EvalArguments)}
+    words = set(re.findall(r"\w+", capsys.readouterr().err))
+    assert words
+    assert not {word for word in words & others if "_" in word}
 
 
 def test_weights_that_are_missing(call, model, capsys):

@@ -1,10 +1,11 @@
-"""Where a model comes from, and loading it with all checks. Every command loads its model so."""
+"""The model of a command: where it comes from, and loading it with all checks."""
 
 import copy
 import textwrap
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+import torch
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -17,14 +18,23 @@ from transformers import (
 )
 from transformers.utils import find_adapter_config_file
 
+from ..arguments.errors import UsageError
+from ..arguments.parser import documented
 from ..policy.checks import check_tokenizer
 
 
-@dataclass
-class ModelSource:
+@documented
+@dataclass(kw_only=True)
+class ModelArguments:
     """
-    Hub id or path, of a model or of a PEFT adapter, and options as in recipes. Each method raises `ValueError`,
-    `OSError` or `ImportError` if the model cannot be loaded or is not what is expected.
+    Which model a command loads, and how. Each method raises `ValueError`, `OSError` or `ImportError` if the model
+    cannot be loaded or is not what is expected.
+
+    Args:
+        model_name_or_path (`str`): Hub id or path of a model, or of a PEFT adapter, whose base is loaded with it.
+        model_revision, attn_implementation, trust_remote_code (*optional*): As in recipes.
+        dtype (`str`, *optional*, defaults to `"auto"`): Type of the weights; `auto` is the checkpoint's.
+        use_cpu (`bool`, *optional*, defaults to `False`): Stay on the CPU, though there is a GPU.
     """
 
     model_name_or_path: str
@@ -32,7 +42,14 @@ class ModelSource:
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     attn_implementation: str | None = None
     trust_remote_code: bool = False
+    use_cpu: bool = False
     local_files_only: ClassVar[bool] = False  # no option: a dry run sets it
+
+    def expect_positive(self, *names: str) -> None:
+        """Raise `UsageError` for an argument below 1."""
+        for name in names:
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise UsageError(f"{name}={value}: expected a positive number.")
 
     @property
     def hub_options(self) -> dict:
@@ -43,7 +60,7 @@ class ModelSource:
         options = {"revision": self.model_revision, "local_files_only": self.local_files_only}
         return find_adapter_config_file(self.model_name_or_path, **options) is not None
 
-    def base(self) -> "ModelSource":
+    def base(self) -> "ModelArguments":
         """The model that an adapter belongs to, or the model itself."""
         if not self.is_adapter():
             return self
@@ -70,6 +87,12 @@ class ModelSource:
         check_tokenizer(found, self.model_name_or_path)
         return found
 
+    def processor(self) -> Any:
+        """The processor of a multimodal model, otherwise the tokenizer, as TRL loads them."""
+        found = AutoProcessor.from_pretrained(self.model_name_or_path, padding_side="left", **self.hub_options)
+        check_tokenizer(found, self.model_name_or_path)
+        return found
+
     def generation_config(self) -> GenerationConfig | None:
         """What lies beside the model; `None` if there is none."""
         try:
@@ -77,27 +100,29 @@ class ModelSource:
         except OSError:
             return None
 
-    def processor(self) -> Any:
-        """As TRL loads it: of a model that reads images, too, its processor, of others the tokenizer."""
-        found = AutoProcessor.from_pretrained(self.model_name_or_path, padding_side="left", **self.hub_options)
-        check_tokenizer(found, self.model_name_or_path)
-        return found
-
     def model(self) -> PreTrainedModel:
         """
-        The causal language model, with its adapter if it is one. Refused are weights that are missing, which
-        transformers would draw at random.
+        The causal language model with its adapter, if it has one, for evaluation on the accelerator or the CPU. Raises
+        `ValueError` if weights are missing: transformers would initialise them at random.
         """
         name = self.model_name_or_path
         options = {"dtype": self.dtype, "attn_implementation": self.attn_implementation, **self.hub_options}
         if self.is_adapter():
             from peft import AutoPeftModelForCausalLM
 
-            return AutoPeftModelForCausalLM.from_pretrained(name, **options)
-        model, found = AutoModelForCausalLM.from_pretrained(name, output_loading_info=True, **options)
-        if missing := sorted(found["missing_keys"]):
-            raise ValueError(
-                f"{name!r}: these weights are missing: {textwrap.shorten(', '.join(missing), 200)}. Expected a causal "
-                "language model with its LM head."
-            )
-        return model
+            model = AutoPeftModelForCausalLM.from_pretrained(name, **options)
+        else:
+            model, found = AutoModelForCausalLM.from_pretrained(name, output_loading_info=True, **options)
+            if missing := sorted(found["missing_keys"]):
+                raise ValueError(
+                    f"{name!r}: these weights are missing: {textwrap.shorten(', '.join(missing), 200)}. Expected a "
+                    "causal language model with its LM head."
+                )
+        accelerator = None if self.use_cpu else torch.accelerator.current_accelerator(check_available=True)
+        return model.to(accelerator or "cpu").eval()
+
+
+def beyond_context(length: int, config: PretrainedConfig) -> str:
+    """Words for a text of so many tokens that is longer than the model's context; empty if it is not."""
+    limit = getattr(config, "max_position_embeddings", None)
+    return f"longer than the model's {limit:,} tokens" if limit is not None and length > limit else ""
