@@ -58,7 +58,7 @@ def test_what_is_clear():
 @pytest.mark.parametrize("count", [60, 300])
 @pytest.mark.parametrize("kind", ["independent", "sparse", "averages"])
 def test_series_without_a_trend_are_rarely_called(kind, count):
-    """Fewer than 3 in 100 rise, fall or have been higher; also if few values differ, or neighbours are alike."""
+    """Fewer than 5 in 100 rise, fall or have been higher; also if few values differ, or neighbours are alike."""
     rng = np.random.default_rng(0)
     called = 0
     for _ in range(300):
@@ -69,7 +69,7 @@ def test_series_without_a_trend_are_rarely_called(kind, count):
             values = np.convolve(values, np.ones(5), "valid")
         found = change(values)
         called += found.direction != "No clear change" or found.highest - found.last > found.clear
-    assert called < 9
+    assert called < 15
 
 
 @pytest.mark.parametrize(
