@@ -8,13 +8,14 @@ at most as many parts of the output as the expected value has, and reads no JSON
 import json
 import math
 import re
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 
 TOLERANCE = 1e-6  # absolute, and relative to the expected value
 TINY = 1e-9
 MAX_DIGITS = 10_000  # of an integer that is compared with a decimal
+EXPONENTS = Context(traps=[])  # an exponent that is too large makes a NaN, which equals nothing
 STRUCTURE = b",[{"  # of JSON
 # Possessive quantifiers: millions of digits before another character are read once
 NUMBER = re.compile(r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?+")
@@ -73,7 +74,7 @@ def _same_token(actual: str, expected: str) -> bool:
         return math.isfinite(value) and same_float(float(actual), value)
     if not _is_decimal(actual) or max(len(actual), len(expected)) > MAX_DIGITS:
         return False
-    return Decimal(actual) == Decimal(expected)
+    return Decimal(actual, EXPONENTS) == Decimal(expected, EXPONENTS)
 
 
 def same_json(actual: bytes, expected: Any) -> bool:

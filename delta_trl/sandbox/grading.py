@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from .limits import Limits, Outcome
 from .remote import RemoteSandbox
-from .sandbox import Sandbox
+from .local import Sandbox
 from .unit_tests import CallTests, StdinTests, Suite, Tests, TestsError, load_report
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 OUTPUT_BYTES = 32 << 20  # of standard output, and as much of standard error and of returned values
 THREADS = 64  # the main one included; other processes cannot be started at all
 OPEN_FILES = 64  # the few of the harness included
+WORKER_FILES = 128  # that a worker holds open for its programs
 STACK_BYTES = 64 << 20
 
 
@@ -46,11 +47,12 @@ class Limits:
         }
 
     def lowered(self) -> str | None:
-        """`None`, or which hard limit of this process, which workers inherit, is below what is promised here."""
-        for name, promised in self.of_kernel().items():
+        """The first inherited hard limit that is lower than promised, in words; `None` if none is."""
+        needed = self.of_kernel() | {"RLIMIT_NOFILE": WORKER_FILES}
+        for name, value in needed.items():
             _, hard = resource.getrlimit(getattr(resource, name))
-            if hard != resource.RLIM_INFINITY and hard < promised:
-                return f"{name} of this process is {hard}, and programs are promised {promised}"
+            if hard != resource.RLIM_INFINITY and hard < value:
+                return f"{name} of this process is {hard}, and its workers need {value}"
         return None
 
 

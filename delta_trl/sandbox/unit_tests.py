@@ -146,7 +146,9 @@ def _list(tests: dict, key: str) -> list:
 
 def _function(name: object) -> str:
     if not isinstance(name, str) or not name.removeprefix(METHOD).isidentifier():
-        raise TestsError(f"What is tested is the name of a function, or '{METHOD}' and a method's; got {name!r:.200}.")
+        raise TestsError(
+            f"'fn_name' and 'entry_point' must be a function's name, or '{METHOD}' and a method's; got {name!r:.200}."
+        )
     return name
 
 

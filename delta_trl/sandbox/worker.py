@@ -50,16 +50,32 @@ class TierError(WorkerError):
     """The tier cannot be set up here."""
 
 
-def library_paths() -> tuple[list[str], list[str], list[str]]:
-    """Of what programs may import: (entries of `sys.path`, directories of packages, paths that must be readable)."""
+def standard_library() -> list[str]:
+    """The entries of `sys.path` that programs have."""
     base = {"base": sys.base_prefix, "platbase": sys.base_exec_prefix, "installed_base": sys.base_prefix}
-    stdlib = [sysconfig.get_path(name, vars=base) for name in ("stdlib", "platstdlib")]
-    entries = list(dict.fromkeys([*stdlib, os.path.join(stdlib[1], "lib-dynload")]))
-    sites = list(dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib")))
-    found = [os.path.join(site, name + end) for site in sites for name in PACKAGES for end in ("", ".py", ".libs")]
-    readable = [*os.environ.get(LIBRARY_PATH, "").split(":"), *SYSTEM_LIBRARIES, os.path.join(sys.base_prefix, "lib")]
-    readable = [path for path in (*readable, *stdlib, *found) if os.path.exists(path)]
-    return entries, sites, list(dict.fromkeys(map(os.path.abspath, readable)))
+    pure = sysconfig.get_path("stdlib", vars=base)
+    compiled = sysconfig.get_path("platstdlib", vars=base)
+    return without_repeats([pure, compiled, os.path.join(compiled, "lib-dynload")])
+
+
+def package_directories() -> list[str]:
+    """The directories that may hold `PACKAGES`, beside much that programs must not import."""
+    return without_repeats([sysconfig.get_path("purelib"), sysconfig.get_path("platlib")])
+
+
+def readable_paths() -> list[str]:
+    """The files and directories that the interpreter and its imports read: they exist, and are absolute."""
+    paths = [*os.environ.get(LIBRARY_PATH, "").split(":"), *SYSTEM_LIBRARIES]
+    paths += [os.path.join(sys.base_prefix, "lib"), *standard_library()]
+    for site in package_directories():
+        for name in PACKAGES:
+            paths += [os.path.join(site, name + end) for end in ("", ".py", ".libs")]
+    existing = [os.path.abspath(path) for path in paths if os.path.exists(path)]
+    return without_repeats(existing)
+
+
+def without_repeats(paths: list[str]) -> list[str]:
+    return list(dict.fromkeys(paths))
 
 
 class Worker:
@@ -75,19 +91,19 @@ class Worker:
     """
 
     def __init__(self, tier: str):
-        library, sites, readable = library_paths()
+        readable = readable_paths()
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         here = os.path.dirname(os.path.abspath(__file__))
         # The private directory must not hide a Python environment below /tmp.
         temporary = "/tmp" if not any(f"{path}/".startswith("/tmp/") for path in readable) else "/temporary"
         settings = {
             "modules": {"delta_trl": os.path.dirname(here), "delta_trl.sandbox": here},
-            "library": library,
+            "library": standard_library(),
             "packages": PACKAGES,
             "jail": {
                 "tier": tier,
                 "readable": readable,
-                "sites": sites,
+                "sites": package_directories(),
                 "temporary": temporary,
                 "temporary_bytes": TEMPORARY_BYTES,
             },

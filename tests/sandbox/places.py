@@ -7,13 +7,14 @@ Each is a list of steps that a process takes before it becomes the command. They
 import contextlib
 import errno
 import os
+import resource
 import sys
 from collections.abc import Callable
 
 from delta_trl.sandbox.jail import libc, seccomp
 
 
-CLONE_NEWNS = 0x00020000
+CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
 MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
 SOMEBODY = 54321
 CALLS = {  # numbers on x86-64 and aarch64
@@ -53,6 +54,15 @@ def become_somebody() -> None:
     os.environ |= {"HOME": "/tmp", "XDG_CACHE_HOME": "/tmp/somebody"}
 
 
+def become_root_alone() -> None:
+    """Root of a user namespace with one id, as in a rootless container without subordinate ids."""
+    uid = os.getuid()
+    libc.call("unshare", CLONE_NEWUSER)
+    for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {uid} 1")):
+        with open(f"/proc/self/{name}", "w") as file:
+            file.write(text)
+
+
 def drop_to_container() -> None:
     """Root has no other capabilities once it runs the command."""
     for capability in range(64):
@@ -78,6 +88,9 @@ PLACES: dict[str, list[Callable[[], None]]] = {
     "container": [drop_to_container, deny_namespaces],
     "unprivileged container": [open_home, become_somebody, deny_namespaces],
     "read-only root": [read_only_root],
+    "rootless": [open_home, become_somebody, become_root_alone],
+    "rootless container": [open_home, become_somebody, become_root_alone, deny_namespaces],
+    "few descriptors": [lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 4096))],
 }
 
 

@@ -55,6 +55,9 @@ def test_what_is_hostile_is_soon_refused(same, given, expected):
         ("1.00000001e-07", "1e-07", True),
         ("The total is 12345679.", "The total is 12345678.", False),
         ("1000", "1e3", False),
+        ("1e+99999999999999999999", "7", False),
+        ("1e-99999999999999999999", "0", False),
+        ("1e+99999999999999999999", "0.5", False),
     ],
 )
 def test_outputs(given, expected, same):

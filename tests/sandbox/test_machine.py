@@ -41,12 +41,24 @@ def test_what_a_trainer_passes_on():
     assert done.returncode == 0, done.stderr
 
 
-def test_an_inherited_limit_is_named(monkeypatch):
+@pytest.mark.parametrize(("limit", "value"), [("RLIMIT_NPROC", 50), ("RLIMIT_NOFILE", 64)])
+def test_an_inherited_limit_is_named(monkeypatch, limit, value):
     assert Limits().lowered() is None
-    real = resource.getrlimit
-    monkeypatch.setattr("resource.getrlimit", lambda kind: (50, 50) if kind == resource.RLIMIT_NPROC else real(kind))
-    with pytest.raises(SandboxUnavailableError, match="RLIMIT_NPROC of this process is 50"):
+    real, lowered = resource.getrlimit, getattr(resource, limit)
+    monkeypatch.setattr("resource.getrlimit", lambda kind: (value, value) if kind == lowered else real(kind))
+    with pytest.raises(SandboxUnavailableError, match=f"{limit} of this process is {value}"):
         Sandbox(workers=1).run("")
+
+
+class OneSecond(Limits):
+    """Ends by the kernel's SIGKILL after a second of processor time, long before its time is over."""
+
+    cpu_seconds = 0
+
+
+def test_a_kill_for_too_much_processor_time_is_the_program_s_fault(one_worker):
+    code = "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass"
+    assert one_worker.run(code, limits=OneSecond(wall_seconds=30)).outcome is Outcome.TIMEOUT
 
 
 SUITE = parse_tests({"test": "assert f(1) == 2"})
@@ -67,7 +79,7 @@ def test_what_is_killed_from_outside_runs_again(tier, which):
 def waits(monkeypatch):
     """Instead of waiting, the seconds between attempts."""
     waits = []
-    monkeypatch.setattr("delta_trl.sandbox.sandbox.time.sleep", waits.append)
+    monkeypatch.setattr("delta_trl.sandbox.local.time.sleep", waits.append)
     return waits
 
 

@@ -31,6 +31,9 @@ EXPECTED = {
     "container": ("TIER B", "WARNING Sandbox: tier B", "not tier A", "unshare: Operation not permitted"),
     "unprivileged container": ("TIER B", "WARNING Sandbox: tier B", "not tier A"),
     "read-only root": ("TIER A",),
+    "rootless": ("TIER A",),
+    "rootless container": ("TIER B", "WARNING Sandbox: tier B", "not tier A"),
+    "few descriptors": ("TIER A",),
 }
 
 

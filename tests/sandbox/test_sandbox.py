@@ -9,7 +9,7 @@ import pytest
 
 from delta_trl.rewards.code import get_sandbox
 from delta_trl.sandbox import Limits, Outcome, Result, Sandbox, SandboxUnavailableError
-from delta_trl.sandbox import sandbox as sandbox_module
+from delta_trl.sandbox import local
 from delta_trl.sandbox.limits import OUTPUT_BYTES
 from delta_trl.sandbox.worker import TierError
 
@@ -88,7 +88,7 @@ def test_refuses_where_nothing_can_be_isolated(monkeypatch):
     def refuse(tier):
         raise TierError("Landlock is turned off")
 
-    monkeypatch.setattr(sandbox_module, "Worker", refuse)
+    monkeypatch.setattr(local, "Worker", refuse)
     with pytest.raises(SandboxUnavailableError, match=r"Landlock is turned off.*remote_url"):
         Sandbox().run("print(1)")
 
@@ -99,7 +99,7 @@ def test_a_tier_that_does_not_hold_is_refused(monkeypatch):
         return Result(Outcome.OK, done.stdout)
 
     unconfined = SimpleNamespace(execute=run_as_it_is, kill=lambda: None)
-    monkeypatch.setattr(sandbox_module, "Worker", lambda tier: unconfined)
+    monkeypatch.setattr(local, "Worker", lambda tier: unconfined)
     with pytest.raises(SandboxUnavailableError, match="not confined"):
         Sandbox(tier="B").run("print(1)")
 

@@ -9,7 +9,7 @@ import signal
 import traceback
 
 from . import libc, program, seccomp, suite
-from .jail import LIBRARY, LINK, RESULT, Jail
+from .confinement import LIBRARY, LINK, RESULT, Jail
 
 
 FILES = 4  # of each process: job, stdout, stderr, reports
@@ -37,8 +37,7 @@ def run(files: list[int], link: int | None, limits: dict[str, int], jail: Jail, 
         job = json.loads(os.pread(files[0], length, 0))
         os.ftruncate(files[0], 0)  # by which the host knows that the process had time to begin
         function = KINDS[job["kind"]]
-        arrange({1: files[1], 2: files[2], RESULT: files[3], LINK: link}, jail.library)
-        libc.prctl(libc.PR_SET_DUMPABLE, 0)
+        arrange({1: files[1], 2: files[2], RESULT: files[3], LINK: link})
         # Standard input is a file, too, and never longer than the job, which has it as JSON in ASCII.
         limits["RLIMIT_FSIZE"] = max(limits["RLIMIT_FSIZE"], length)
         limits["RLIMIT_AS"] += jail.own_bytes
@@ -55,16 +54,15 @@ def run(files: list[int], link: int | None, limits: dict[str, int], jail: Jail, 
         os._exit(status)
 
 
-def arrange(wanted: dict[int, int | None], library: int) -> None:
-    """Move descriptors to where the job expects them, and close all others but the library's directories."""
+def arrange(wanted: dict[int, int | None]) -> None:
+    """Move descriptors to where the job expects them, and close the others below the library's directories."""
     wanted[0] = os.memfd_create("stdin")
     # first out of the way, so that no move overwrites a descriptor that is still to be moved
     high = {target: fcntl.fcntl(source, fcntl.F_DUPFD, 64) for target, source in wanted.items() if source is not None}
     os.closerange(0, 64)
     for target, source in high.items():
         os.dup2(source, target)
-    os.closerange(max(high) + 1, LIBRARY)
-    os.closerange(LIBRARY + library, 65536)
+    os.closerange(LINK + 1, LIBRARY)
 
 
 def set_limits(limits: dict[str, int]) -> None:

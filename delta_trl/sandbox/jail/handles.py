@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .. import codec
-from .jail import LINK
+from .confinement import LINK
 from .program import write_line
 
 

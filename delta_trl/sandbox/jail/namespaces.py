@@ -17,19 +17,21 @@ NOBODY = 65534
 
 def enter() -> None:
     """
-    Go on in new namespaces, as the first process of a new process tree. The process that was only waits for its end.
+    Continue as PID 1 of new namespaces. The original process only waits for it to end.
 
     Seen from outside, a jail that root starts runs as root until root is given up; any other user's jail runs as that
-    user. Inside, the program is always nobody.
+    user, and so does root's where a rootless container has no other user. Inside, the program is always nobody.
     """
-    uid, gid, pid = os.getuid(), os.getgid(), os.getpid()
+    pid = os.getpid()
+    maps = id_maps()
     ready_read, ready_write = os.pipe()
     helper = os.fork()
     if helper == 0:  # the maps must be written from outside the new namespace
         try:
             os.close(ready_write)  # or the helper would wait for itself if unshare fails
             if os.read(ready_read, 1):
-                _write_maps(pid, uid, gid)
+                for name, text in maps.items():
+                    _write(f"/proc/{pid}/{name}", text)
                 os._exit(0)
         finally:
             os._exit(1)
@@ -47,12 +49,20 @@ def enter() -> None:
         os._exit(0)
 
 
-def _write_maps(pid: int, uid: int, gid: int) -> None:
-    if uid != 0:  # an ordinary user may map only their own id, and only after giving up setgroups
-        _write(f"/proc/{pid}/setgroups", "deny")
-    for name, identity in (("uid_map", uid), ("gid_map", gid)):
-        own = f"0 {identity} 1\n{NOBODY} {NOBODY} 1\n" if uid == 0 else f"{NOBODY} {identity} 1\n"
-        _write(f"/proc/{pid}/{name}", own)
+def id_maps() -> dict[str, str]:
+    """What to write into which files of /proc for a new namespace, in this order."""
+    uid, gid = os.getuid(), os.getgid()
+    if may_change_user():
+        return {name: f"0 0 1\n{NOBODY} {NOBODY} 1\n" for name in ("uid_map", "gid_map")}
+    # an ordinary user may map only their own id, and only after giving up setgroups
+    return {"setgroups": "deny", "uid_map": f"{NOBODY} {uid} 1\n", "gid_map": f"{NOBODY} {gid} 1\n"}
+
+
+def may_change_user() -> bool:
+    """Whether this is root, and there is another user: a rootless container may have root alone."""
+    with open("/proc/self/uid_map") as file:
+        ranges = [list(map(int, line.split())) for line in file]
+    return os.getuid() == 0 and any(first <= NOBODY < first + count for first, _, count in ranges)
 
 
 def _write(path: str, text: str) -> None:

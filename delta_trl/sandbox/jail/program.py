@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..calls import call, compile_program, new_module
-from .jail import RESULT, empty
+from .confinement import RESULT, empty
 
 
 def run_stdin(job: dict) -> int:

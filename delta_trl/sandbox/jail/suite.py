@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ..calls import DEFAULT_MODULES, compile_program, load
 from . import handles, program
-from .jail import RESULT
+from .confinement import RESULT
 
 
 MODULE, SOLUTION = "tests", "solution"  # names of the modules of the tests and of the program

@@ -18,8 +18,9 @@ import site
 import socket
 import sys
 
+from ..limits import WORKER_FILES
 from . import child, libc, namespaces, seccomp
-from .jail import Jail, confine, empty
+from .confinement import Jail, confine, empty
 
 
 END_SECONDS = 0.05  # that the program's process may take to end after that of the tests
@@ -38,6 +39,8 @@ def main(settings: dict) -> None:
     channel = socket.socket(fileno=0)
     try:
         restore_signals()
+        _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (WORKER_FILES, most_files))
         os.environ.pop("LD_LIBRARY_PATH", None)
         if settings["jail"]["tier"] == "A":
             namespaces.enter()

@@ -31,7 +31,6 @@ class Jail:
         temporary (`str`, *optional*): The directory that programs may write to, if there is one.
         tasks (`int`, *optional*):
             Descriptor of /proc/loadavg; set where the kernel counts threads per user, together with the trainer's.
-        library (`int`, *optional*, defaults to `0`): How many directories are held open, see `hold_library`.
         own_bytes (`int`, *optional*, defaults to `0`):
             Address space of the zygote, which programs get besides what they are promised.
     """
@@ -39,7 +38,6 @@ class Jail:
     tier: str
     temporary: str | None = None
     tasks: int | None = None
-    library: int = 0
     own_bytes: int = 0
 
 
@@ -54,26 +52,26 @@ def confine(tier: str, readable: list[str], sites: list[str], temporary: str, te
     """
     devices = [path for path in DEVICES if os.path.exists(path)]
     jail = Jail(tier, temporary if tier == "A" else None)
+    may_change_user = namespaces.may_change_user()  # asked while /proc can be read
     if tier == "A":
         namespaces.build_root(readable, devices, temporary, temporary_bytes)
-    elif os.getuid() == 0:
-        jail.library = hold_library(sites)
+    elif may_change_user:
+        hold_library(sites)
     else:
         jail.tasks = os.open("/proc/loadavg", os.O_RDONLY)
     libc.prctl(libc.PR_SET_NO_NEW_PRIVS, 1)
     landlock.restrict(readable, devices, [temporary] if jail.temporary else [])
-    if os.getuid() == 0:  # after Landlock: only root may be able to reach the library by its path
+    if may_change_user:  # after Landlock: only root may be able to reach the library by its path
         become_a_spare_user()
     libc.call("capset", struct.pack("Ii", CAPABILITIES_VERSION_3, 0), bytes(24))
     os.chdir(jail.temporary or "/")
     return jail
 
 
-def hold_library(sites: list[str]) -> int:
+def hold_library(sites: list[str]) -> None:
     """
-    Keep the directories of the library open and import from there; return how many there are. Once root is given up, a
-    library below a home directory cannot be reached by its path. Landlock checks where a file is, not how it was
-    reached.
+    Keep the directories of the library open and import from there. Once root is given up, a library below a home
+    directory cannot be reached by its path. Landlock checks where a file is, not how it was reached.
     """
     sys.path[:] = [path for path in sys.path if os.path.isdir(path)]
     places = {}
@@ -88,7 +86,6 @@ def hold_library(sites: list[str]) -> int:
             root = max((path for path in places if entry.startswith(f"{path}/")), key=len, default="")
             if root and module.__name__.partition(".")[0] != "delta_trl":
                 module.__path__ = [places[root] + entry.removeprefix(root)]
-    return len(places)
 
 
 def become_a_spare_user() -> None:
