@@ -36,7 +36,6 @@ def test_starts_late_and_leaves_nothing(each_tier):
         thread.join()
         processes = family(sandbox)
         assert os.getuid() != 0 or 0 not in processes[-1].uids()  # the user of programs, also for the host
-        assert os.stat(f"/proc/{processes[-1].pid}/mem").st_uid == 0  # undumpable: it is root's
         assert "CapEff:\t0000000000000000" in Path(f"/proc/{processes[-1].pid}/status").read_text()
         descriptors = len(os.listdir("/proc/self/fd"))
         for _ in range(3):

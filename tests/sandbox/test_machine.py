@@ -50,15 +50,6 @@ def test_an_inherited_limit_is_named(monkeypatch, limit, value):
         Sandbox(workers=1).run("")
 
 
-class OneSecond(Limits):
-    """Ends by the kernel's SIGKILL after a second of processor time, long before its time is over."""
-
-    cpu_seconds = 0
-
-
-def test_a_kill_for_too_much_processor_time_is_the_program_s_fault(one_worker):
-    code = "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass"
-    assert one_worker.run(code, limits=OneSecond(wall_seconds=30)).outcome is Outcome.TIMEOUT
 
 
 SUITE = parse_tests({"test": "assert f(1) == 2"})
@@ -81,6 +72,18 @@ def waits(monkeypatch):
     waits = []
     monkeypatch.setattr("delta_trl.sandbox.local.time.sleep", waits.append)
     return waits
+
+
+class LittleProcessorTime(Limits):
+    """The kernel sends SIGXCPU after this time and SIGKILL a second later, long before the clock's time is over."""
+
+    cpu_seconds = 1
+
+
+def test_a_kill_for_too_much_processor_time_is_the_program_s_fault(one_worker, waits):
+    code = "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass"
+    assert one_worker.run(code, limits=LittleProcessorTime(wall_seconds=30)).outcome is Outcome.TIMEOUT
+    assert not waits  # it is not tried again
 
 
 @pytest.mark.parametrize(("failing", "error"), [(2, WorkerError("lost")), (3, OSError(errno.ENOSPC, "no space"))])

@@ -10,7 +10,7 @@ from .places import PLACES
 
 
 PROBE = r"""
-import logging
+import logging, os
 logging.basicConfig(format="%(levelname)s %(message)s", level=logging.INFO)
 from delta_trl.rewards import MathReward
 from delta_trl.rewards.code import CodeReward
@@ -23,13 +23,16 @@ reward = CodeReward(timeout=2, workers=1)
 scores = reward([program for program, _ in good + attacks], [tests for _, tests in good + attacks])
 assert scores == [1.0] * len(good) + [0.0] * len(attacks), scores
 print("TIER", reward.sandbox.tier)
+(zygote,) = [worker.process.pid for worker in reward.sandbox._pool.idle]
+print("OWNER", os.stat(f"/proc/{zygote}/mem").st_uid)
 hard = r"\int_0^\infty \sin(x^x)\,dx"
 assert MathReward(num_workers=1, timeout=0.5)([r"\boxed{1}", r"\boxed{1}"], ["1", hard]) == [1.0, None]
 """
 EXPECTED = {
     "unprivileged": ("TIER A",),
     "container": ("TIER B", "WARNING Sandbox: tier B", "not tier A", "unshare: Operation not permitted"),
-    "unprivileged container": ("TIER B", "WARNING Sandbox: tier B", "not tier A"),
+    # root owns the memory of a process that its user must not look into
+    "unprivileged container": ("OWNER 0", "TIER B", "WARNING Sandbox: tier B", "not tier A"),
     "read-only root": ("TIER A",),
     "rootless": ("TIER A",),
     "rootless container": ("TIER B", "WARNING Sandbox: tier B", "not tier A"),
