@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 
+NAMED_TUPLES: dict[tuple, Any] = {}  # the classes that this process knows, by their names and fields
 SEQUENCES: dict[str, Any] = {kind.__name__: kind for kind in (list, tuple, set, frozenset, collections.deque)}
 CONTAINERS = (list, set, dict, collections.deque)
 # Other types of the standard library: how to make a value of plain arguments, and these arguments.
@@ -21,14 +22,19 @@ PARTS: dict[type, tuple[Callable, Callable]] = {
     **{kind: (kind.fromisoformat, lambda value: [value.isoformat()]) for kind in DATES},
     **{kind: (kind.fromhex, lambda value: [value.hex()]) for kind in (bytes, bytearray)},
     range: (range, lambda value: [value.start, value.stop, value.step]),
+    float: (float.fromhex, lambda value: [float.hex(value)]),
     datetime.timedelta: (datetime.timedelta, lambda value: [value.days, value.seconds, value.microseconds]),
 }
-MAKERS = {kind.__name__: make for kind, (make, _) in PARTS.items()}
 ARRAY_KINDS = "biufcSUmM"  # numpy's kinds of dtypes that hold plain data
 
 
 def is_array(value: Any) -> bool:
     return (type(value).__module__, type(value).__name__) == ("numpy", "ndarray") and value.dtype.kind in ARRAY_KINDS
+
+
+def without_arrays(value: Any) -> Any:
+    """An array as a list."""
+    return value.tolist() if is_array(value) else value
 
 
 def encode(value: Any, refer: Callable[[Any], list]) -> Any:
@@ -47,11 +53,14 @@ def encode(value: Any, refer: Callable[[Any], list]) -> Any:
     if isinstance(value, int):
         return int.__pos__(value)
     if isinstance(value, float):
-        return ["float", float.hex(value)]
+        return ["float", *PARTS[float][1](value)]
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, CONTAINERS) and kind.__module__ not in ("builtins", "collections"):
         return refer(value)
+    if isinstance(value, tuple) and hasattr(kind, "_fields"):
+        NAMED_TUPLES[kind.__name__, kind._fields] = kind
+        return ["namedtuple", kind.__name__, kind._fields, *[encode(item, refer) for item in tuple.__iter__(value)]]
     for tag, base in SEQUENCES.items():
         if isinstance(value, base):
             return [tag, *[encode(item, refer) for item in base.__iter__(value)]]
@@ -68,7 +77,8 @@ def encode(value: Any, refer: Callable[[Any], list]) -> Any:
 
 def decode(data: Any, resolve: Callable[[str, list], Any]) -> Any:
     """
-    The value of an encoding. `resolve` decodes what `refer` made, from its tag and the rest.
+    The value of an encoding. `resolve` decodes what `refer` made, from its tag and the rest; it also gets each value
+    that is NaN or has one, as the rest of the tag "nan".
 
     Raises:
         ValueError, TypeError, ArithmeticError, IndexError: If it is not an encoding.
@@ -77,15 +87,26 @@ def decode(data: Any, resolve: Callable[[str, list], Any]) -> Any:
     if not isinstance(data, list):
         return data
     tag, *rest = data
-    if tag == "float":
-        return float.fromhex(*rest)
+    if tag == "namedtuple":
+        name, fields, *items = rest
+        return named_tuple(name, tuple(fields))(*[decode(item, resolve) for item in items])
     if tag in SEQUENCES:
         return SEQUENCES[tag]([decode(item, resolve) for item in rest])
     if tag == "dict":
         return {decode(key, resolve): decode(value, resolve) for key, value in rest}
-    if tag == "array":
-        return decode_array(*rest)
-    return MAKERS[tag](*rest) if tag in MAKERS else resolve(tag, rest)
+    if tag not in MAKERS:
+        return resolve(tag, rest)
+    value = MAKERS[tag](*rest)
+    is_itself = (value == value).all() if tag == "array" else value == value
+    return value if is_itself else resolve("nan", [value])
+
+
+def named_tuple(name: str, fields: tuple[str, ...]) -> Any:
+    """A class of named tuples. The program gets its own classes back."""
+    key = (name, fields)
+    if key not in NAMED_TUPLES:
+        NAMED_TUPLES[key] = collections.namedtuple(name, fields)  # noqa: PYI024
+    return NAMED_TUPLES[key]
 
 
 def decode_array(kind: str, shape: list[int], content: str) -> Any:
@@ -100,3 +121,6 @@ def decode_array(kind: str, shape: list[int], content: str) -> Any:
     if array.dtype.kind == "u":
         wide = numpy.int64 if array.dtype.itemsize < 8 else numpy.uint64
     return array.astype(wide)
+
+
+MAKERS = {"array": decode_array, **{kind.__name__: make for kind, (make, _) in PARTS.items()}}

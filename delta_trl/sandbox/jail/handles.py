@@ -6,14 +6,18 @@ but plain data, its own objects and Python's builtins by name.
 
 A program may say anything about its objects, so no handle decides a test: it equals nothing and has no order, no
 arithmetic and no items by index, and it is no context manager and no class of exceptions. It has a length or can be
-iterated once, not both: a loop over fewer items than it says would test too little.
+iterated once, not both: a loop over fewer items than it says would test too little. NaN crosses only where the tests
+name it, because it passes every test of the form "fails if the difference is too large". A call changes containers of
+the tests only if it returns None: a reference that reads them afterwards would see what the program left of them.
 """
 
 import builtins
+import functools
 import io
 import json
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,7 +28,9 @@ from .program import write_line
 
 OPERATIONS = {
     "call": lambda function, *args, **kwargs: function(*args, **kwargs),
-    **{function.__name__: function for function in (getattr, setattr, len, iter, next, bool, str, repr)},
+    "type": lambda value: type(value),
+    "await": lambda coroutine: event_loop().run_until_complete(coroutine),
+    **{function.__name__: function for function in (getattr, setattr, len, iter, next, bool, str, repr, isinstance)},
 }
 BUILTINS = {name: value for name, value in vars(builtins).items() if callable(value) and not name.startswith("_")}
 # An end of iteration that came from a function would end a loop of the tests early, as if it were complete.
@@ -43,6 +49,14 @@ class NotForProgramsError(TypeError):
     """An object or a function of the tests was to be handed to the program."""
 
 
+@functools.cache
+def event_loop() -> Any:
+    """The one in which all coroutines of the program run."""
+    import asyncio
+
+    return asyncio.new_event_loop()
+
+
 class Link:
     """One end of the link: a stream socket that carries lines of JSON."""
 
@@ -54,7 +68,7 @@ class Link:
 
     def receive(self) -> dict:
         """Raises ValueError or RecursionError if the other process has ended, or has sent what is no message."""
-        return json.loads(self.incoming.readline())
+        return json.loads(self.incoming.readline(), parse_constant=int)  # of NaN: a ValueError, `codec` has its own
 
 
 def serve(load: Callable, printed: io.BytesIO) -> None:
@@ -68,9 +82,11 @@ def serve(load: Callable, printed: io.BytesIO) -> None:
 
     def refer(value: Any) -> list:
         objects.append(value)
-        return ["handle", len(objects) - 1]
+        return ["coroutine" if isinstance(value, types.CoroutineType) else "handle", len(objects) - 1]
 
     def resolve(tag: str, rest: list) -> Any:
+        if tag == "nan":
+            return rest[0]
         return objects[rest[0]] if tag == "handle" else BUILTINS[rest[0]]
 
     while True:
@@ -83,7 +99,7 @@ def serve(load: Callable, printed: io.BytesIO) -> None:
             args = [codec.decode(one, resolve) for one in request["args"]]
             kwargs = {name: codec.decode(one, resolve) for name, one in request["kwargs"].items()}
             value = operations[request["operation"]](*args, **kwargs)
-            for at, one in enumerate([*args, *kwargs.values()]):
+            for at, one in enumerate([*args, *kwargs.values()] if value is None else []):
                 if type(one) in CHANGEABLE or codec.is_array(one):
                     reply["changed"].append([at, codec.encode(one, refer)])
             reply["value"] = codec.encode(value, refer)
@@ -105,8 +121,9 @@ CHANGEABLE = (*codec.CONTAINERS, bytearray)
 class Program:
     """The tests' side of the link."""
 
-    def __init__(self) -> None:
+    def __init__(self, nan_is_named: bool) -> None:
         self.link = Link()
+        self.nan_is_named = nan_is_named
         self.lock = threading.Lock()  # tests may have threads
 
     def ask(self, operation: str, *args: Any, **kwargs: Any) -> Any:
@@ -127,11 +144,13 @@ class Program:
                 raise ProgramError("the program has ended") from None
         if sys.stdout is not sys.__stdout__:  # the tests read what is printed
             sys.stdout.write(reply["printed"])
-        given = [*args, *kwargs.values()]
-        for at, content in reply["changed"]:
-            update(given[at], codec.decode(content, self.resolve))
         if "value" in reply:
-            return codec.decode(reply["value"], self.resolve)
+            value = codec.decode(reply["value"], self.resolve)
+            if value is None:
+                given = [*args, *kwargs.values()]
+                for at, content in reply["changed"]:
+                    update(given[at], codec.decode(content, self.resolve))
+            return value
         kind, text = reply["error"]
         if kind == "StopIteration" and operation == "next":
             raise StopIteration
@@ -141,14 +160,19 @@ class Program:
             error = Exception(text)
         raise error
 
-    def resolve(self, tag: str, rest: list) -> "Handle":
-        if tag != "handle" or type(rest[0]) is not int:
-            raise ProgramError("no value")
+    def resolve(self, tag: str, rest: list) -> Any:
+        if tag == "nan" and self.nan_is_named:
+            return rest[0]
+        if tag not in ("handle", "coroutine") or type(rest[0]) is not int:
+            raise ProgramError("no value, or NaN")
         handle = object.__new__(Handle)
         object.__setattr__(handle, "_ask_program", self.ask)
         object.__setattr__(handle, "_key", rest[0])
         object.__setattr__(handle, "_counted_by", None)
-        return handle
+        return handle if tag == "handle" else self.wait_for(handle)
+
+    async def wait_for(self, coroutine: "Handle") -> Any:
+        return self.ask("await", coroutine)
 
 
 def refer(value: Any) -> list:
@@ -180,12 +204,15 @@ class Handle:
         return False
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("__") and name != "__name__":
             raise AttributeError(name)
         return self._ask_program("getattr", self, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         self._ask_program("setattr", self, name, value)
+
+    def __instancecheck__(self, value: object) -> bool:
+        return self._ask_program("isinstance", value, self) is True
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._ask_program("call", self, *args, **kwargs)
@@ -214,3 +241,8 @@ class Handle:
         if self._counted_by == "items" or (self._counted_by and what == "items"):
             raise TypeError("an object of the program has a length, or can be iterated once")
         object.__setattr__(self, "_counted_by", what)
+
+
+def class_of(value: Any, *rest: Any) -> Any:
+    """`type` for the tests: the class of a program's object is such an object, too, and has a name."""
+    return value._ask_program("type", value) if type(value) is Handle else type(value, *rest)

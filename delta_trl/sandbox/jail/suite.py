@@ -7,6 +7,7 @@ import functools
 import inspect
 import io
 import os
+import re
 import symtable
 import sys
 import types
@@ -14,12 +15,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from ..calls import DEFAULT_MODULES, compile_program, load
-from . import handles, program
+from . import handles, program, pytest_names
 from .confinement import RESULT
 
 
 MODULE, SOLUTION = "tests", "solution"  # names of the modules of the tests and of the program
 TESTS_FILE = "/tests/test_solution.py"  # not where the program can write: tests put their folder first on the path
+NAN = re.compile(r"(?<![a-z])(?:is_?)?nan", re.IGNORECASE)
 CHECK = "check"  # what HumanEval's tests call their function
 # What tests use without importing it, since many programs import it. The tests get their own.
 HELPERS: dict[str, Any] = {}
@@ -53,15 +55,18 @@ def run(job: dict) -> int:
     """
     program.open_streams("")
     compare_empty_arrays()
+    sys.modules["pytest"] = pytest_names.MODULE
+    texts = [job["setup"], *job["units"]]
     try:
-        source = Source.read([job["setup"], *job["units"]], job["entry_point"])
+        source = Source.read(texts, job["entry_point"])
     except Exception as error:  # the program is not loaded yet, so it is not the reason
         program.write_line({"unusable": str(error) or type(error).__name__})
         return 0
     os.chdir("/")  # nor is this
     results: list = []
     report(passed=results, total=source.total)
-    for result in source.results(functools.partial(handles.Program().ask, "load")):
+    tested = handles.Program(nan_is_named=NAN.search("\n".join(texts)) is not None)
+    for result in source.results(functools.partial(tested.ask, "load")):
         results.append(result)
         report(passed=results, total=source.total)
         if job["stop_at_failure"] and result is not True:
@@ -70,7 +75,7 @@ def run(job: dict) -> int:
 
 
 def report(**content: Any) -> None:
-    """Instead of the report so far. What is there if the process is killed counts."""
+    """Replace the report. If the process is killed, the last report counts."""
     os.ftruncate(RESULT, 0)
     os.lseek(RESULT, 0, os.SEEK_SET)
     program.write_line(content)
@@ -127,34 +132,30 @@ class Source(NamedTuple):
         modules = [without_main(ast.parse(text)) for text in texts]
         nodes = [node for module in modules for node in ast.walk(module)]
         used = {node.id for node in nodes if isinstance(node, ast.Name)}
-        functions = [functions_to_run(module, used, entry_point) for module in modules]
         called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+        functions = [functions_to_run(module, used, entry_point) for module in modules]
+        try_imports(modules)
+        read, bound = global_names(texts)
         helpers = HELPERS | dict.fromkeys(("numpy", "np"), sys.modules.get("numpy"))
         # a name that they call is no module
         helpers = {name: value for name, value in helpers.items() if not (name in called and inspect.ismodule(value))}
-        for node in (node for module in modules for node in module.body):
-            if isinstance(node, (ast.Import, ast.ImportFrom)) and SOLUTION not in ast.unparse(node):
-                exec(ast.unparse(node), {})
-        imports = [node for node in nodes if isinstance(node, ast.ImportFrom)]
-        stars = [node for node in imports if node.names[0].name == "*" and node.module != SOLUTION]
-        starred: dict[str, Any] = {}
-        exec("\n".join(map(ast.unparse, stars)), starred)
-        others = helpers | vars(builtins) | starred
-        read, bound = global_names(texts)
+        starred = star_imports(nodes)
+        others = helpers | vars(builtins) | {"type": handles.class_of} | starred
         undefined = read - bound - others.keys() - {"__file__"}
         if entry_point:
             # `check` gets the function, so that a `sum` in it is Python's
             own = {entry_point.partition("().")[0]} - bound
             own -= others.keys() if any(CHECK in names for names in functions) else set()
-        elif any(node.module == SOLUTION and node.names[0].name != "*" for node in imports):
+        elif any(node.names[0].name != "*" for node in imports_from(nodes, SOLUTION)):
             own = set()
         else:  # the function may be called like one that they need not define
             layers = ((called - bound) & layer.keys() for layer in (helpers, starred, vars(builtins)))
             own = undefined or next(filter(None, layers), read & bound)
             if len(own) > 1 and own <= others.keys():
                 raise UnusableError(f"they may test any of {sorted(own)}: name it as 'entry_point'")
-        if undefined - own:
-            raise UnusableError(f"they neither define nor import {sorted(undefined - own)}")
+        missing = (undefined - own) | pytest_uses(nodes).difference(pytest_names.OFFERED)
+        if missing:
+            raise UnusableError(f"they neither define nor import {sorted(missing)}")
         others = {name: value for name, value in others.items() if name not in own}
         return cls(list(map(WithoutStars().visit, modules)), functions, entry_point, own, others)
 
@@ -180,8 +181,7 @@ class Source(NamedTuple):
 
         def call(name: str) -> None:
             arguments = [object_to_check(self.entry_point)] if name == CHECK and self.entry_point else []
-            if getattr(module, name)(*arguments) is not None:  # a generator has not run, and a truth is no assert
-                raise TypeError
+            pytest_names.run_test(getattr(module, name), *arguments)
 
         failure = outcome(set_up)
         for text, functions in zip(self.modules[1:], self.functions[1:], strict=True):
@@ -207,6 +207,33 @@ def object_to_check(entry_point: str) -> Any:
     return getattr(getattr(solution, owner)() if owner else solution, name)
 
 
+def try_imports(modules: list[ast.Module]) -> None:
+    """Import what the tests import at their top, but for the program. ImportError if something is not there."""
+    for module in modules:
+        for node in module.body:
+            if isinstance(node, (ast.Import, ast.ImportFrom)) and SOLUTION not in ast.unparse(node):
+                exec(ast.unparse(node), {})
+
+
+def imports_from(nodes: list[ast.AST], module: str) -> list[ast.ImportFrom]:
+    return [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module == module]
+
+
+def star_imports(nodes: list[ast.AST]) -> dict[str, Any]:
+    """What the tests import by `*` from other modules than the program."""
+    starred: dict[str, Any] = {}
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and node.names[0].name == "*" and node.module != SOLUTION:
+            exec(ast.unparse(node), starred)
+    return starred
+
+
+def pytest_uses(nodes: list[ast.AST]) -> set[str]:
+    """The names of pytest that the tests use, such as `pytest.mark.skip`."""
+    attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
+    return {ast.unparse(node) for node in attributes if ast.unparse(node.value) in ("pytest", "pytest.mark")}
+
+
 class WithoutStars(ast.NodeTransformer):
     """Takes out star imports: their names are among the tests' others or the program's."""
 
@@ -224,20 +251,27 @@ def without_main(module: ast.Module) -> ast.Module:
 
 def functions_to_run(module: ast.Module, used: set[str], entry_point: str | None) -> list[str]:
     """
-    Functions `test…` without parameters, and `check` if there is an entry point.
+    Functions `test…` whose parameters pytest's marks give, and `check` if there is an entry point.
 
     Raises:
         UnusableError: For asserts in other functions and classes that the tests do not use: nobody would run them.
     """
     found: dict[str, None] = {}
     for one in module.body:
-        if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            is_test = one.name.startswith("test") and not isinstance(one, ast.ClassDef) and not ast.unparse(one.args)
-            if is_test or (one.name == CHECK and entry_point):
-                found[one.name] = None
-            elif one.name not in used and "assert" in ast.unparse(one):  # unittest's are methods
-                raise UnusableError(f"{one.name} would not be run: tests are functions `test…` without parameters")
+        if not isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            continue
+        is_check = one.name == CHECK and entry_point
+        if is_check or (one.name.startswith("test") and not isinstance(one, ast.ClassDef) and can_be_called(one)):
+            found[one.name] = None
+        elif one.name not in used and re.search("assert|raises", ast.unparse(one)):  # unittest's are methods
+            raise UnusableError(f"{one.name} would not be run: tests are functions `test…` without parameters")
     return list(found)
+
+
+def can_be_called(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a function has no parameters, or has the mark of pytest that gives them."""
+    marks = "".join(map(ast.unparse, function.decorator_list))
+    return "parametrize" in marks or not ast.unparse(function.args)
 
 
 def global_names(texts: list[str]) -> tuple[set[str], set[str]]:

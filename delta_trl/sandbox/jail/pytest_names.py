@@ -1,0 +1,99 @@
+"""The names of pytest that tests may use. pytest itself would make every program slower to start."""
+
+import contextlib
+import inspect
+import math
+import re
+import types
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from .. import codec
+
+
+OFFERED = ("pytest.raises", "pytest.approx", "pytest.mark", "pytest.mark.parametrize", "pytest.mark.asyncio")
+
+
+def run_test(test: Callable, *args: Any, **kwargs: Any) -> None:
+    """
+    Call a test, and wait for its end if it is a coroutine.
+
+    Raises:
+        TypeError: If it returns something. A generator has not run, and a truth is no assert.
+    """
+    result = test(*args, **kwargs)
+    if inspect.iscoroutine(result):
+        import asyncio  # here, because few programs need it
+
+        result = asyncio.run(result)
+    if result is not None:
+        raise TypeError
+
+
+def parametrize(names: str | list[str], cases: Iterable, **options: Any) -> Callable:
+    """Makes one test of all cases."""
+    keys = re.findall(r"\w+", names) if isinstance(names, str) else names
+    is_single = isinstance(names, str) and len(keys) == 1
+    rows = [[case] if is_single else case for case in cases]
+
+    def decorate(test: Callable) -> Callable:
+        def run_all(**given: Any) -> None:
+            for row in rows:
+                run_test(test, **given, **dict(zip(keys, row, strict=True)))
+
+        return run_all
+
+    return decorate
+
+
+@contextlib.contextmanager
+def catch(expected: Any, match: str) -> Iterator[types.SimpleNamespace]:
+    caught = types.SimpleNamespace(value=None)
+    try:
+        yield caught
+    except expected as error:
+        caught.value, caught.type = error, type(error)
+    assert caught.value is not None, "nothing was raised"
+    assert re.search(match, str(caught.value)), "the exception has another text"
+
+
+def raises(expected: Any, *call: Any, match: str = "", **kwargs: Any) -> Any:
+    """A context in which an exception must be raised; or, with a function to call, that exception."""
+    context = catch(expected, match)
+    if not call:
+        return context
+    function, *args = call
+    with context as caught:
+        function(*args, **kwargs)
+    return caught
+
+
+class Approx:
+    """Equals real numbers near the expected one, and lists, tuples, dicts and arrays of such numbers."""
+
+    __array_ufunc__ = None  # numpy leaves the comparison of its arrays to this class
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, expected: Any, rel: float | None = None, abs: float | None = None):
+        default_rel = 1e-6 if abs is None else 0.0
+        self.expected = codec.without_arrays(expected)
+        self.rel = default_rel if rel is None else rel
+        self.abs = 1e-12 if abs is None else abs
+
+    def __eq__(self, actual: Any) -> bool:
+        return self._is_near(codec.without_arrays(actual), self.expected)
+
+    def _is_near(self, actual: Any, expected: Any) -> bool:
+        if isinstance(expected, dict) and isinstance(actual, dict):
+            keys = list(expected)
+            return expected.keys() == actual.keys() and self._is_near([actual[key] for key in keys], [*expected.values()])
+        if isinstance(expected, (list, tuple)) and isinstance(actual, (list, tuple)):
+            return len(actual) == len(expected) and all(map(self._is_near, actual, expected))
+        if isinstance(expected, (int, float)) and isinstance(actual, (int, float)):
+            return math.isclose(actual, expected, rel_tol=self.rel, abs_tol=self.abs)
+        return actual == expected
+
+
+MODULE = types.ModuleType("pytest")
+mark = types.SimpleNamespace(parametrize=parametrize, asyncio=lambda test: test)
+vars(MODULE).update(raises=raises, approx=Approx, mark=mark)
