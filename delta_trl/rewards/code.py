@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from ..sandbox import Grade, Limits, RemoteSandbox, Sandbox, TestsError, grade, parse_tests
-from .grader.extraction import THINK_TAG, Completions
+from ..sandbox.unit_tests import METHOD, CallTests, Suite, Tests
+from .grader.extraction import THINK_TAG, Completions, message_text
 from .reasoning import graded_texts
 
 
@@ -24,8 +25,13 @@ BEGINS_AS_CODE = re.compile(
     r"(?:\s|#[^\n]*\n)*+(?:(?:import|from|def|class|async|for|while|if|try|with)\b|@\w|print\(|[\w.,\[\] \t]*=)"
 )
 LITERALS = re.compile(r"#[^\n]*|\"\"\".*?\"\"\"|\'\'\'.*?\'\'\'|\"[^\"\n]*\"|'[^'\n]*'", re.DOTALL)
-DEFINED = re.compile(r"^(?:async +)?(?:def|class) +(\w+)", re.MULTILINE)
+# A function or class, also inside another, or an assigned name
+DEFINED = re.compile(r"^(?:[ \t]*+(?:async +)?(?:def|class) +|(?=\w+ *(?::[^=\n]*)?=(?!=)))(\w+)", re.MULTILINE)
 CALLED = re.compile(r"(?<![\w.])(\w++)[ \t]*+\(")
+READS = re.compile(r"\b(?:input|open) *\(|\b(?:stdin|fileinput)\b|\bos\.read\b")
+CODE_IN_PROMPT = re.compile(r"(?m:^)(?:from [\w.]+ import |import \w|(?:async )?def |class |@\w).*", re.DOTALL)
+LANGUAGES = {"python": 2, "": 1}  # likely ones of programs
+FENCED = re.compile(r"^[ \t]*+(?:```|~~~)", re.MULTILINE)
 
 
 class Fence(NamedTuple):
@@ -53,23 +59,48 @@ def read_fence(line: str) -> Fence | None:
     return Fence(match["lead"], match["mark"], match["info"].strip()) if match else None
 
 
-def extract_program(text: str) -> str | None:
+def extract_program(text: str, tests: Tests | None = None, prompt: str = "") -> str | None:
     """
-    The program of a completion: its last fenced block marked as Python, else its last without a mark, else its last; a
-    text without any fence is the program itself. A block that needs an earlier one (an example of its use) is not the
-    program.
+    The program of a completion: the last block of Python that defines what the tests ask for, or that reads standard
+    input if they ask for no name. Without such a block it is the last block marked as Python; otherwise the last
+    unmarked block; otherwise the last block; without fences, the whole text. A block that calls what only an earlier
+    block defines is an example, and comes after the others.
+
+    A completion may continue its prompt: if it does not define what the tests ask for, and the prompt's code with it
+    does, both together are the program.
 
     Args:
         text (`str`): The completion. Only what follows its reasoning (`</think>`, `</reasoning>`) counts.
+        tests (`Tests`, *optional*): The tests that the program has to pass.
+        prompt (`str`, *optional*, defaults to `""`): The text that the completion continues.
+
+    Returns:
+        `str | None`: `None` if there is no text, or reasoning that is not closed.
     """
     text = text[max((tag.end() for tag in THINK_TAG.finditer(text) if tag[1]), default=0) :]
-    blocks: list[tuple[str, str]] = []  # language and content
+    blocks = read_blocks(text)
+    if not blocks or not text.strip():
+        return None
+    begin = CODE_IN_PROMPT.search(prompt.rpartition("```")[2])
+    begun = begin[0] if begin else ""
+    everything = "\n".join([begun, *(content for _, content in blocks)])
+    asked = called_names(tests).intersection(DEFINED.findall(everything))
+    program = last_program(blocks, asked)
+    written = FENCED.split(text, maxsplit=1)[0]
+    continued = begun + (written if written.strip() else f"\n{program}")
+    continues = asked.difference(DEFINED.findall(program)) and asked <= set(DEFINED.findall(continued))
+    return continued if continues else program
+
+
+def read_blocks(text: str) -> list[tuple[str, str]]:
+    """Language and content of each fenced block that is not blank; without such blocks, the text as Python."""
+    blocks: list[tuple[str, str]] = []
     opening: Fence | None = None
     lines: list[str] = []
     for line in text.split("\n"):
         fence = read_fence(line)
         if opening is None and THINK_TAG.search(line):
-            return None  # unclosed reasoning; inside a block the tag is part of the program
+            return []  # unclosed reasoning; inside a block the tag is part of the program
         if opening is None and fence and not blocks and not fence.info and BEGINS_AS_CODE.match(text):
             blocks.append(("", "\n".join([*lines, ""])))  # a fence that closes what the prompt has opened
         elif fence and (opening is None or fence.ends(opening)):
@@ -83,24 +114,34 @@ def extract_program(text: str) -> str | None:
         if lines and lines[-1].rstrip().endswith(opening.mark):  # print(1)```
             lines[-1] = lines[-1].rstrip().removesuffix(opening.mark)
         blocks.append((opening.language, _without_indent(lines, opening)))
-    if not blocks:
-        return text if text.strip() else None
-    blocks = [block for block in blocks if block[1].strip()] or blocks  # a truncated completion may end with a fence
-    for language in ("python", ""):
-        if programs := [content for known, content in blocks if known == language]:
-            return last_program(programs)
-    return blocks[-1][1]
+    return [block for block in blocks if block[1].strip()] or [("python", text)]
 
 
-def last_program(blocks: list[str]) -> str:
-    """The last block that calls no function or class that only an earlier one defines."""
-    program = ""
+def called_names(tests: Tests | None) -> set[str]:
+    """The names that tests ask a program for, and others that they call."""
+    if isinstance(tests, CallTests):
+        return {tests.function}
+    if not isinstance(tests, Suite):
+        return set()
+    if tests.entry_point:
+        return {tests.entry_point.removeprefix(METHOD)}
+    code = LITERALS.sub("", "\n".join([tests.setup, *tests.units]))
+    return set(CALLED.findall(code)).difference(DEFINED.findall(code))
+
+
+def last_program(blocks: list[tuple[str, str]], asked: set[str]) -> str:
+    """The last of the blocks that suit best; see `extract_program`."""
+    program, best = "", (False, 0, False)
     defined: set[str] = set()
-    for block in blocks:
-        code = LITERALS.sub("", block)
+    for language, block in blocks:
+        likely = LANGUAGES.get(language, 0)
+        code = LITERALS.sub("", block) if likely else ""
         own = set(DEFINED.findall(code))
-        if not defined & set(CALLED.findall(code)) - own:
-            program = block
+        suits = asked <= own if asked else READS.search(code) is not None
+        is_example = not defined.isdisjoint(set(CALLED.findall(code)) - own)
+        rank = (suits, likely, not is_example)
+        if rank >= best:
+            program, best = block, rank
         defined |= own
     return program
 
@@ -183,7 +224,8 @@ class CodeReward:
             log_metric (`Callable[[str, float], None]`, *optional*):
                 TRL's hook for metrics; gets the share of completions that could not be graded.
             prompts (`list`, *optional*):
-                Of each completion. One that ends with `<think>` opens its reasoning.
+                Of each completion, texts or chat messages. A completion may continue the code of its prompt, and a
+                prompt that ends with `<think>` opens its reasoning.
 
         Returns:
             `list[float | None]`: 1.0 or 0.0 (or the fraction of tests passed); `None` where the tests cannot be used
@@ -193,7 +235,9 @@ class CodeReward:
             ValueError: If there are not as many `tests` as completions.
         """
         texts = graded_texts(completions, prompts, self.reasoning_opened)
-        jobs = list(zip(map(extract_program, texts), tests, strict=True))
+        prompts = prompts or [""] * len(texts)
+        begun = [prompt if isinstance(prompt, str) else message_text(prompt[-1:]) for prompt in prompts]
+        jobs = list(zip(texts, tests, begun, strict=True))
         with ThreadPoolExecutor(self.sandbox.workers) as threads:
             results = list(threads.map(lambda job: self._grade(*job), jobs))
         if log_extra is not None:
@@ -203,9 +247,10 @@ class CodeReward:
             log_metric("code_reward/ungraded", sum(reward is None for reward in rewards) / len(rewards))
         return rewards
 
-    def _grade(self, program: str | None, tests: dict | str) -> Grade | str:
+    def _grade(self, text: str, tests: dict | str, prompt: str) -> Grade | str:
         try:
             parsed = parse_tests(tests)
+            program = extract_program(text, parsed, prompt)
             if program is None:
                 return "no code"
             return grade(self.sandbox, program, parsed, self.limits, stop_at_failure=not self.partial_credit)

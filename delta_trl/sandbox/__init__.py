@@ -17,8 +17,8 @@ and calls, or `jail/suite` for tests that are code.
 
 from .grading import Grade, grade
 from .limits import Limits, Outcome, Result
-from .remote import RemoteSandbox
 from .local import Sandbox, SandboxUnavailableError
+from .remote import RemoteSandbox
 from .unit_tests import Tests, TestsError, parse_tests
 
 

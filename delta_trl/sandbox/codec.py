@@ -105,7 +105,7 @@ def named_tuple(name: str, fields: tuple[str, ...]) -> Any:
     """A class of named tuples. The program gets its own classes back."""
     key = (name, fields)
     if key not in NAMED_TUPLES:
-        NAMED_TUPLES[key] = collections.namedtuple(name, fields)  # noqa: PYI024
+        NAMED_TUPLES[key] = collections.namedtuple(name, fields)
     return NAMED_TUPLES[key]
 
 

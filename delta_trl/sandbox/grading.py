@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from .limits import Limits, Outcome
-from .remote import RemoteSandbox
 from .local import Sandbox
+from .remote import RemoteSandbox
 from .unit_tests import CallTests, StdinTests, Suite, Tests, TestsError, load_report
 
 

@@ -31,7 +31,8 @@ RIGHT = "```python\nprint(sum(map(int, input().split())))\n```"
         ("text\r\n```\r\na\r\n```\r\n```bash\r\nls\r\n```\r\n", "a\r\n"),
         ("- So:\n\t```python\n\tif a:\n\t\tb\n\n\tc\n\t```", "if a:\n\tb\n\nc\n"),
         ("  ```python\n\n  if a:\n    b\n", "\nif a:\n  b\n"),
-        ("```python title=`x`\na\n```", ""),
+        ("```python\n\n```", "```python\n\n```"),
+        (" \n", None),
         ("```python\nprint('<think>')\n```", "print('<think>')\n"),
         ("```python\na\n```\n<think>\n```python\nb\n```", None),
         ("```python\na\n```\n```python", "a\n"),
@@ -52,6 +53,70 @@ RIGHT = "```python\nprint(sum(map(int, input().split())))\n```"
 )
 def test_program_of_a_completion(completion, program):
     assert extract_program(completion) == program
+
+
+SOLUTION = "```python\ndef sq(n):\n    return n * n\n```\nThen:\n```python\n"
+READER = "```python\nn = int(input())\nprint(n * n)\n```\nThen:\n```python\n"
+SQUARES = [
+    {"fn_name": "sq", "inputs": [[2]], "outputs": [4]},
+    {"test_list": ["assert sq(2) == 4"]},
+    {"test": "def check(candidate):\n    assert candidate(2) == 4", "entry_point": "sq"},
+    {"test": "from solution import sq\ndef test_a(): assert sq(2) == 4"},
+]
+
+
+@pytest.mark.parametrize(
+    "example",
+    [
+        "# sq(2) is 4",
+        "[1, 4]",
+        "print(list(map(sq, [1, 2])))",
+        "import timeit\nprint(timeit.timeit('sq(2)', globals=globals()))",
+        "from solution import sq",
+        "result = sq(2)\nresult",
+        "$ python solution.py",
+        "def test_sq():\n    assert sq(2) == 4",
+    ],
+)
+def test_the_program_is_what_defines_what_the_tests_ask_for(example):
+    completions = [f"{SOLUTION}{example}\n```"] * 4 + [f"{READER}{example}\n```"]
+    assert code_reward(completions, [*SQUARES, {"inputs": ["2"], "outputs": ["4"]}]) == [1.0] * 5
+
+
+def test_the_last_definition_counts_and_an_unmarked_one_does_too():
+    wrong = "```python\nsq = lambda n: 0\n```"
+    unmarked = "```\nsq = lambda n: n * n\n```\n```python\nprint(1)\n```"
+    java = "```java\nclass sq {}\n```"
+    completions = [f"{SOLUTION}```\n{wrong}", f"{wrong}\n{SOLUTION}```", unmarked, f"{SOLUTION}```\n{java}"]
+    assert code_reward(completions, SQUARES[:1] * 4) == [0.0, 1.0, 1.0, 1.0]
+
+
+BODY = "    return n * n\n"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "completion", "reward"),
+    [
+        ("def sq(n):\n", BODY, 1.0),
+        ("def sq(n):", "\n" + BODY, 1.0),
+        ("from math import prod\n\n\ndef sq(n):\n", "    return prod([n, n])\n\n\nprint(sq(2))", 1.0),
+        ('Square it.\n```python\ndef sq(n):\n    """\n    >>> sq(1)\n    1\n    """\n', BODY + "```\nDone.", 1.0),
+        ("```python\ndef sq(n):\n", BODY + "```", 1.0),
+        ("def sq(n):\n    return n * n\n", "I do not know.", 0.0),
+        ("def sq(n):\n    return n * n\n", "def sq(n):\n    return 0", 0.0),
+        ("One base:\nclass Base:\n    power = 2\n", "```python\ndef sq(n): return n**Base.power\n```", 0.0),
+        ([{"role": "user", "content": "def sq(n):\n"}], [{"role": "assistant", "content": BODY}], 0.0),
+    ],
+)
+def test_a_completion_may_continue_the_code_of_its_prompt(prompt, completion, reward):
+    assert code_reward([completion] * 4, SQUARES, prompts=[prompt] * 4) == [reward] * 4
+
+
+def test_code_of_the_prompt_that_the_tests_ask_for_belongs_to_the_program():
+    tests = {"test": "node = Node(2)\nassert sq(node) == 4"}
+    prompt = "Square the node.\nclass Node:\n    def __init__(self, n): self.n = n\n"
+    completion = "```python\ndef sq(node): return node.n ** 2\n```"
+    assert code_reward([completion], [tests], prompts=[prompt]) == [1.0]
 
 
 def test_finding_the_program_takes_a_time_linear_in_the_text():

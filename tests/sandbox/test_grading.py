@@ -21,6 +21,7 @@ from ..corpus.programs import ATTACKS
         {"fn_name": "f", "inputs": [[np.array([1])]], "outputs": [1]},
         {"fn_name": "f", "inputs": [[1]], "outputs": [2], "test": "assert f(0) == 1"},
         {"fn_name": "f", "inputs": [[[1, 2]], [[]]], "outputs": [None, None]},
+        {"fn_name": "f", "inputs": [[1], [2]], "outputs": [[None], [""]]},
         {"test_imports": "import math", "test_list": ["assert f(0) == 1"]},
         {"inputs": ["1", "2"], "outputs": ["", "\n"]},
         {"inputs": ["1"], "outputs": [None]},
@@ -28,7 +29,7 @@ from ..corpus.programs import ATTACKS
         {"test": "def check(candidate): assert candidate(1) == 2", "entry_point": "Solution()"},
         5,
     ],
-    ids=range(12),
+    ids=range(13),
 )
 def test_tests_that_cannot_be_read_are_no_error_of_the_training(tests):
     with pytest.raises(TestsError):
@@ -54,6 +55,18 @@ UNITTEST = "import unittest\nclass T(unittest.TestCase):\n    def test_a(self): 
         ({"test": "def check(candidate): assert same(candidate(1), 2)", "entry_point": "f"}, "same"),
         ({"test": "from solution import f\ndef test_a(): assert f(1) == approx(2)"}, "approx"),
         ({"test": "assert sum([abs(-1)]) == 1"}, "any of"),
+        # what pytest has and we have not
+        (
+            {"test": "import pytest\n@pytest.fixture\ndef x(): return 1\ndef test_a(): assert f(1) == 2"},
+            "pytest.fixture",
+        ),
+        ({"test": "import pytest\n@pytest.mark.skip\ndef test_a(): assert f(1) == 2"}, "pytest.mark.skip"),
+        ({"test": "from pytest import fixture\nassert f(1) == 2"}, "fixture"),
+        (
+            {"test": "import pytest\nclass T:\n    def test_a(self):\n        with pytest.raises(E): f(1)"},
+            "not be run",
+        ),
+        ({"test": "def test_a(tmp_path): assert f(1) == 2"}, "not be run"),
     ],
     ids=lambda tests: str(tests)[-40:],
 )
@@ -65,7 +78,6 @@ def test_tests_that_ask_what_nobody_can_answer_cannot_be_used(sandbox, tests, re
 @pytest.mark.parametrize(
     "test",
     [
-        "async def test_a(): assert f(1) == 2",
         "def test_a(): return f(1) == 2",
         "assert f(lambda x: x) == 1",
         "from solution import f, g\n@g\ndef test_a(): assert f(1) == 2",
@@ -97,8 +109,25 @@ ARRAY = "import numpy as np\ndef f(x): return "
         # numpy finds an empty array close to every number
         ({"test": f"{NUMPY} [2.5, 3])"}, f"{ARRAY} [2.5, 3]", f"{ARRAY} np.zeros((0, 1))"),
         ({"test": f"{NUMPY} 2.5)"}, f"{ARRAY} 2.5", f"{ARRAY} []"),
+        ({"test": "import pytest\nassert f(1) == pytest.approx(2.5)"}, f"{ARRAY} 2.5", f"{ARRAY} np.zeros(0)"),
+        # values in lists, as some data sets have them
+        ({"fn_name": "f", "inputs": [[1], [2]], "outputs": [["a"], ["a"]]}, "def f(x): return 'a'", "def f(x): 'a'"),
+        ({"fn_name": "f", "inputs": [[1], [2]], "outputs": [["a"], ["a"]]}, "def f(x): return ['a']", "f = list"),
+        ({"fn_name": "f", "inputs": [[1], [2]], "outputs": [[2], [2, 2]]}, "def f(x): return [2] * x", "f = abs"),
+        # NaN is near every number to a test that raises for what is far
+        ({"test": "if abs(f(1) - 2) > 1e-6: raise ValueError"}, F, "def f(x): return float('nan')"),
+        ({"test": "if abs(f(1) - 2) > 1e-6: raise ValueError"}, F, "def f(x): return complex('nan')"),
+        (
+            {"test": "if (abs(f(1) - 2) > 1e-6).any(): raise ValueError"},
+            f"{ARRAY} 2 * np.ones(1)",
+            f"{ARRAY} np.nan * np.ones(1)",
+        ),
+        ({"test": "import math\nassert math.isnan(f(1))"}, "def f(x): return float('nan')", F),
+        # a reference that reads what a call has left of its argument
+        ({"test": "x = [1, 2]\nassert f(x) == sum(x)"}, "def f(x): return sum(x)", "def f(x): x.clear(); return 0"),
+        ({"test": "x = [2, 1]\nf(x)\nassert x == [1, 2]"}, "def f(x): x.sort()", "def f(x): return x.sort() or x"),
     ],
-    ids=range(8),
+    ids=range(18),
 )
 def test_the_right_program_passes_and_the_wrong_one_fails(sandbox, tests, right, wrong):
     assert grade(sandbox, right, parse_tests(tests)).verdict == "passed"
@@ -113,6 +142,7 @@ def test_a_test_that_hangs_takes_no_credit_from_the_others(sandbox):
 
 
 PROGRAM = """\
+import asyncio, collections
 class P:
     def __init__(self, x): self.x = x
     def double(self): return 2 * self.x
@@ -123,6 +153,12 @@ class P:
     def __hash__(self): return 0
     def __lt__(self, o): return True
     def __add__(self, o): return 3
+class Point(collections.namedtuple('Point', 'x y')):
+    def norm(self): return abs(self.x) + abs(self.y)
+async def later(x):
+    await asyncio.sleep(0)
+    return x + 1
+def is_point(p): return isinstance(p, Point) and p.norm()
 class Own(LookupError):
     def __str__(self): return 'own: no'
 def get(x): return x.x
@@ -140,6 +176,17 @@ def fail(kind): raise kind('no')
         ("p = P(2)\nassert list(p) == [0, 1] and list(p) == [0, 1]", False),
         ("p = P(2)\nassert len(p) == 2 and list(p) == [0, 1]", False),
         ("p = P(2)\nassert list(p) == [0, 1] and len(p) == 2", False),
+        ("assert isinstance(P(1), P) and isinstance(P(1), (int, P)) and not isinstance(1, P)", True),
+        ("assert isinstance(1, P)", False),
+        ("assert type(P(1)).__name__ == P.__name__ == 'P' and type(1) is int and type('C', (), {})().__class__", True),
+        ("assert type(P(1)).__name__ == 'Point'", False),
+        ("p = Point(1, 2)\nassert p.x == 1 and p == (1, 2) and p._fields == ('x', 'y') and is_point(p) == 3", True),
+        ("import collections\np = collections.namedtuple('Q', 'x y')(1, 2)\nassert is_point(p)", False),
+        ("import asyncio\nassert asyncio.run(later(1)) == 2", True),
+        ("import asyncio\nassert asyncio.run(later(1)) == 1", False),
+        ("async def test_a():\n    assert await later(1) == 2", True),
+        ("async def test_a():\n    assert await later(1) == 1", False),
+        ("import asyncio\nasync def test_a():\n    assert await asyncio.gather(later(1), later(2)) == [2, 3]", True),
         ("p = P(1)\nassert p.x == 1 and p == p", False),
         ("assert P(1) < P(2)", False),
         ("assert P(1) + P(2) == 3", False),

@@ -50,8 +50,6 @@ def test_an_inherited_limit_is_named(monkeypatch, limit, value):
         Sandbox(workers=1).run("")
 
 
-
-
 SUITE = parse_tests({"test": "assert f(1) == 2"})
 SLOW = "import time\ndef f(x): time.sleep(0.8); return 2"
 

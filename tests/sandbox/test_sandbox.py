@@ -8,8 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from delta_trl.rewards.code import get_sandbox
-from delta_trl.sandbox import Limits, Outcome, Result, Sandbox, SandboxUnavailableError
-from delta_trl.sandbox import local
+from delta_trl.sandbox import Limits, Outcome, Result, Sandbox, SandboxUnavailableError, local
 from delta_trl.sandbox.limits import OUTPUT_BYTES
 from delta_trl.sandbox.worker import TierError
 

@@ -86,9 +86,13 @@ class Approx:
     def _is_near(self, actual: Any, expected: Any) -> bool:
         if isinstance(expected, dict) and isinstance(actual, dict):
             keys = list(expected)
-            return expected.keys() == actual.keys() and self._is_near([actual[key] for key in keys], [*expected.values()])
+            return expected.keys() == actual.keys() and self._is_near(
+                [actual[key] for key in keys], [*expected.values()]
+            )
         if isinstance(expected, (list, tuple)) and isinstance(actual, (list, tuple)):
             return len(actual) == len(expected) and all(map(self._is_near, actual, expected))
+        if isinstance(expected, bool):
+            return actual is expected
         if isinstance(expected, (int, float)) and isinstance(actual, (int, float)):
             return math.isclose(actual, expected, rel_tol=self.rel, abs_tol=self.abs)
         return actual == expected

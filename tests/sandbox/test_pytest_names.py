@@ -1,0 +1,69 @@
+"""The names of pytest that tests in the sandbox may use do what pytest's own do."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delta_trl.sandbox.jail import pytest_names
+
+
+NUMBERS = st.one_of(st.integers(-3, 3), st.sampled_from([0.5, 1e-13, 1 + 5e-7, 1 + 2e-6, 1e6 + 0.5, float("inf")]))
+VALUES = st.one_of(
+    NUMBERS,
+    st.booleans(),
+    st.lists(NUMBERS, max_size=2),
+    st.tuples(NUMBERS),
+    st.dictionaries(st.text("ab", max_size=1), NUMBERS, max_size=2),
+)
+TOLERANCES = st.fixed_dictionaries({}, optional={"rel": st.just(1e-3), "abs": st.sampled_from([1e-9, 0.6])})
+
+
+@given(VALUES, VALUES, TOLERANCES)
+def test_approx(actual, expected, tolerances):
+    theirs = actual == pytest.approx(expected, **tolerances)
+    assert (actual == pytest_names.Approx(expected, **tolerances)) == theirs
+
+
+@given(st.lists(NUMBERS, min_size=1, max_size=2), st.lists(NUMBERS, min_size=1, max_size=2))
+def test_approx_of_arrays(actual, expected):
+    theirs = np.array(actual) == pytest.approx(np.array(expected))
+    assert (np.array(actual) == pytest_names.Approx(np.array(expected))) == theirs
+    assert (np.array(actual) == pytest_names.Approx(expected)) == theirs
+
+
+def test_an_array_is_not_near_a_number():
+    """To pytest an empty one is: no item of it differs."""
+    assert np.zeros(0) == pytest.approx(2.5)
+    assert np.zeros(0) != pytest_names.Approx(2.5)
+
+
+def fail(error, text):
+    raise error(text)
+
+
+@pytest.mark.parametrize("raises", [pytest.raises, pytest_names.raises])
+def test_raises(raises):
+    with raises(ValueError, match="n.") as caught:
+        fail(ValueError, "one")
+    assert (caught.type, str(caught.value)) == (ValueError, "one")
+    assert str(raises((KeyError, OSError), fail, OSError, text="one").value) == "one"
+    for arguments, options in [((ValueError, str), {}), ((ValueError, fail, ValueError, "one"), {"match": "two"})]:
+        with pytest.raises((AssertionError, pytest.fail.Exception, TypeError)):
+            raises(*arguments, **options)
+    with pytest.raises(KeyError), raises(ValueError):
+        fail(KeyError, "one")
+
+
+def test_parametrize():
+    seen = []
+
+    @pytest_names.parametrize("a, b", [(1, 2), (3, 4)], ids=["x", "y"])
+    @pytest_names.parametrize("c", [5, 6])
+    def check(a, b, c):
+        seen.append((a, b, c))
+
+    check()
+    assert seen == [(1, 2, 5), (1, 2, 6), (3, 4, 5), (3, 4, 6)]
+    with pytest.raises(AssertionError):
+        pytest_names.parametrize(["a"], [(0,)])(lambda a: fail(AssertionError, a))()
