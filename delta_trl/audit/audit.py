@@ -15,8 +15,8 @@ from ..credit import TokenCredit, checked_credit, make_rule
 from ..evaluation.model import ModelArguments
 from ..evaluation.results import versions
 from ..files import write_atomically, write_json
-from ..policy.standalone import add_advantages, given_tokens
-from ..policy.texts import TokenTexts
+from ..scoring.standalone import add_advantages, given_tokens
+from ..scoring.texts import TokenTexts
 from .labelled import resolve, rollout_batches
 from .statistics import SIDES, identification, marked_of
 from .table import describe

@@ -22,8 +22,8 @@ from ..data.completions import check_completion
 from ..data.loading import LOCAL_FORMATS, load
 from ..evaluation.benchmarks import BOXED
 from ..evaluation.model import beyond_context
-from ..policy.checks import check_ids
-from ..policy.prompts import prompt_ids
+from ..scoring.checks import check_ids
+from ..scoring.prompts import prompt_ids
 
 
 Row = dict[str, Any]

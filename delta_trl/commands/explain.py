@@ -11,12 +11,12 @@ from ..arguments.parser import documented, parse
 from ..credit import checked_credit, make_rule
 from ..data.completions import read_completions
 from ..evaluation.model import ModelArguments, beyond_context
-from ..policy.checks import check_ids
-from ..policy.prompts import prompt_ids
-from ..policy.standalone import add_advantages, given_tokens
-from ..policy.texts import TokenTexts
 from ..report import write_report
 from ..report.token_log.records import write_records
+from ..scoring.checks import check_ids
+from ..scoring.prompts import prompt_ids
+from ..scoring.standalone import add_advantages, given_tokens
+from ..scoring.texts import TokenTexts
 from .folder import refuse_another_run
 
 

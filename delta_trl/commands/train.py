@@ -9,7 +9,7 @@ from accelerate.logging import get_logger
 from trl import GRPOConfig, ModelConfig, get_peft_config, get_quantization_config
 
 from ..evaluation.model import ModelArguments
-from ..policy.prompts import end_tokens, stop_tokens
+from ..scoring.prompts import end_tokens, stop_tokens
 from ..trainer.checkpoints import from_main_process
 from ..trainer.checks import check_model, named, refuse_missing_targets, refuse_too_few_rows
 from ..trainer.config import DeltaGRPOConfig

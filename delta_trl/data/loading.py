@@ -11,7 +11,7 @@ from datasets import Dataset, Value, load_dataset
 from transformers import PreTrainedTokenizerBase
 
 from ..arguments.lookup import import_dotted
-from ..policy.prompts import prompt_ids
+from ..scoring.prompts import prompt_ids
 from . import formats
 from .columns import GOLD_COLUMNS, is_prompt, refuse_rounded
 from .formats import FORMATS

@@ -17,10 +17,10 @@ from ..arguments.errors import UsageError
 from ..arguments.parser import parse
 from ..data.columns import check_golds
 from ..files import write_json
-from ..policy.checks import check_prompts
-from ..policy.prompts import prompt_ids
 from ..rewards.failures import explain_failures
 from ..rewards.reasoning import OPENED
+from ..scoring.checks import check_prompts
+from ..scoring.prompts import prompt_ids
 from .arguments import EvalArguments
 from .benchmarks import NUMBER, load_problems, resolve
 from .generation import Generate, TransformersGenerator, VLLMGenerator

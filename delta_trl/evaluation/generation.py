@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from transformers import GenerationConfig
 
-from ..policy.prompts import end_tokens
+from ..scoring.prompts import end_tokens
 from .arguments import EvalArguments
 
 

@@ -20,7 +20,7 @@ from transformers.utils import find_adapter_config_file
 
 from ..arguments.errors import UsageError
 from ..arguments.parser import documented
-from ..policy.checks import check_tokenizer
+from ..scoring.checks import check_tokenizer
 
 
 @documented

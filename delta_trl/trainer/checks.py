@@ -18,9 +18,9 @@ from trl.trainer.utils import get_config_model_id
 
 from ..arguments.lookup import nearest
 from ..data.columns import check_golds
-from ..policy.checks import check_prompts, check_tokenizer
 from ..rewards.reasoning import warn_of_hidden_reasoning
-from .scoring import overridden
+from ..scoring.checks import check_prompts, check_tokenizer
+from ..scoring.rollout import overridden
 
 
 logger = get_logger(__name__)

@@ -3,6 +3,7 @@
 import textwrap
 from pathlib import Path
 from pickle import UnpicklingError
+from typing import Any
 
 import torch
 from accelerate.logging import get_logger
@@ -64,6 +65,36 @@ def _given_rule(given: TokenCredit | str, options: CreditArguments) -> TokenCred
         )
     check_rule(rule)
     return rule
+
+
+class RuleOnRecord(GRPOTrainer):
+    """
+    [`~trl.GRPOTrainer`] whose tags, model card and settings name its rule of token credit.
+
+    Attributes:
+        token_credit ([`~credit.TokenCredit`]): The rule.
+    """
+
+    token_credit: TokenCredit
+    _tag_names = ["trl", "grpo", "delta"]  # noqa: RUF012 (as in TRL)
+    _name, _paper = "DelTA", PAPER
+
+    def _choose_rule(self, given: TokenCredit | str | None, args: GRPOConfig) -> None:
+        """Before TRL's constructor, which reads tags."""
+        self.token_credit = choose_rule(given, args)
+        if arxiv_of(self.token_credit) != PAPER["id"]:
+            self._tag_names = [tag for tag in self._tag_names if tag != "delta"]
+            if self._paper is PAPER:  # a subclass may have its own
+                self._name, self._paper = GRPOTrainer._name, GRPOTrainer._paper
+
+    def create_model_card(self, *args, **kwargs):
+        super().create_model_card(*args, **kwargs)
+        if self.is_world_process_zero():
+            with Path(self.args.output_dir, "README.md").open("a", encoding="utf-8") as card:
+                card.write(card_section(self.token_credit))
+
+    def settings(self) -> dict[str, Any]:
+        return {**super().settings(), "token_credit": repr(self.token_credit)}
 
 
 class RuleState(TrainerCallback):

@@ -6,14 +6,8 @@ rule of token credit weighs its tokens; the advantages become one for each token
 they are. Nothing is copied from TRL. The base classes work on any `GRPOTrainer`.
 """
 
-import dataclasses
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
-from typing import Any
 
 import torch
 from accelerate.logging import get_logger
@@ -21,25 +15,26 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import get_config_model_id
 
 from ..credit import Credit, TokenCredit, Tokens, checked_credit, coefficient_statistics
-from ..policy.prompts import stop_tokens
-from ..policy.recorder import ScoringPass, backbone_of
 from ..report.token_log.log import TokenLog
 from ..rewards.failures import explain_failures
+from ..scoring.padding_free import PaddingFree
+from ..scoring.prompts import stop_tokens
+from ..scoring.recorder import backbone_of
+from ..scoring.rollout import RolloutPolicy, causal_model, new_recorder, trl_scores_rollouts
 from .checkpoints import SafeCheckpoints
 from .checks import warn_of_silent_mistakes
 from .config import CreditArguments, DeltaGRPOConfig
-from .credit_rule import PAPER, RuleState, arxiv_of, card_section, card_text, choose_rule
+from .credit_rule import RuleOnRecord, RuleState, card_text
 from .dynamic_sampling import DynamicSampling, stands_out, total_rewards
 from .finite_updates import FiniteUpdates
-from .scoring import RolloutPolicy, causal_model, trl_scores_rollouts
-from .trimmed_padding import TrimmedPadding
 
 
 logger = get_logger(__name__)
 
 
 class DeltaGRPOTrainer(
-    TrimmedPadding,
+    RuleOnRecord,
+    PaddingFree,
     FiniteUpdates,  # before a checkpoint is begun
     SafeCheckpoints,
     DynamicSampling,  # last: the others see the groups that are trained, not the rounds
@@ -83,9 +78,6 @@ class DeltaGRPOTrainer(
     ```
     """
 
-    _tag_names = ["trl", "grpo", "delta"]  # noqa: RUF012 (as in TRL)
-    _name, _paper = "DelTA", PAPER
-
     def __init__(
         self,
         model,
@@ -102,13 +94,9 @@ class DeltaGRPOTrainer(
         self.trim_padding = self.credit_args.trim_padding
         self.dynamic_sampling = self.credit_args.dynamic_sampling
         self.dynamic_sampling_max_rounds = self.credit_args.dynamic_sampling_max_rounds
-        self.token_credit = choose_rule(token_credit, args)
-        if arxiv_of(self.token_credit) != PAPER["id"]:
-            self._tag_names = [tag for tag in self._tag_names if tag != "delta"]
-            if self._paper is PAPER:  # a subclass may have its own
-                self._name, self._paper = GRPOTrainer._name, GRPOTrainer._paper
+        self._choose_rule(token_credit, args)
         super().__init__(model, reward_funcs, args, *other_args, **kwargs)
-        # TRL cuts completions at these tokens only, and would train on the padding after others that stop generation
+        # TRL masks what follows an EOS token only; after any other stop token it would train on padding
         self.eos_token_ids = list(dict.fromkeys([*self.eos_token_ids, *stop_tokens(self.args)]))
         warn_of_silent_mistakes(self)
         if self.dynamic_sampling:
@@ -120,8 +108,6 @@ class DeltaGRPOTrainer(
         if rule.needs_hidden_states:
             backbone_of(causal_model(self))  # raises if there is none
         rule.check(self)
-        self._recorder: ScoringPass | None = None  # of the next scoring call, as is the micro-batch
-        self._micro_batch: dict | None = None
         self._token_log: TokenLog | None = None
         if options.log_token_credit and not rule.credits_rollouts:
             logger.warning(f"log_token_credit is without effect: {card_text(rule)} gives rollout batches no credit.")
@@ -136,7 +122,9 @@ class DeltaGRPOTrainer(
     def _generate_and_score_completions(self, inputs):
         if not (self.model.training and self.token_credit.credits_rollouts):
             return super()._generate_and_score_completions(inputs)
-        with self._recording() as recorder:  # the hidden states (N, d) of TRL's own scoring pass
+        recorder = new_recorder(self, self.token_credit.needs_hidden_states)
+        # the hidden states (N, d) of TRL's own scoring pass, if it makes one: its first call is then the policy's
+        with self.recording(recorder if trl_scores_rollouts(self.args) else None):
             batch = super()._generate_and_score_completions(inputs)
         start = time.perf_counter()
         policy = RolloutPolicy(self, batch, recorder, inputs)
@@ -150,33 +138,6 @@ class DeltaGRPOTrainer(
                 self._token_log.observe(batch, tokens, self.last_rewards.cpu())
         return batch
 
-    @contextmanager
-    def _recording(self) -> Iterator[ScoringPass]:
-        """Record TRL's scoring of the rollout batch, if it makes one: its first scoring call is the policy's then."""
-        recorder = self.scoring_pass(self.token_credit.needs_hidden_states)
-        self._recorder = recorder if trl_scores_rollouts(self.args) else None
-        try:
-            yield recorder
-        finally:  # also if generation raises
-            self._recorder = None
-
-    def scoring_pass(self, hidden: bool) -> ScoringPass:
-        """Something that records one scoring pass, with hidden states or without."""
-        backbone = backbone_of(causal_model(self)) if hidden else None
-        return ScoringPass(backbone, self.credit_args.hidden_state_cache, self.piece_in_progress)
-
-    def _get_per_token_logps_and_entropies(
-        self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, **options
-    ):
-        inputs = input_ids, attention_mask, logits_to_keep, batch_size
-        score = partial(super()._get_per_token_logps_and_entropies, model, *inputs, **options)
-        recorder, self._recorder = self._recorder, None
-        micro_batch, self._micro_batch = self._micro_batch, None
-        output = score() if recorder is None else recorder.record(score, attention_mask[:, -logits_to_keep:])
-        if micro_batch is not None:
-            self._weigh(micro_batch, output[0].detach(), output[1].detach())
-        return output
-
     def _tokens(self, batch: dict, policy: RolloutPolicy) -> Tokens:
         first, size = self.accelerator.process_index * len(batch["advantages"]), self.num_generations
         rows = first + torch.arange(len(batch["advantages"]), device=self.accelerator.device)
@@ -187,25 +148,20 @@ class DeltaGRPOTrainer(
 
     # --- credit of a micro-batch, for rules that depend on how the policy has moved since the rollout ---
 
-    def _compute_loss(self, model, inputs):
-        if not (self.model.training and self.token_credit.credits_micro_batches):
-            return super()._compute_loss(model, inputs)
-        self._micro_batch = inputs = dict(inputs)
-        try:
-            return super()._compute_loss(model, inputs)
-        finally:
-            self._micro_batch = None
+    def _loss_reads_all_rows(self) -> bool:
+        return self.token_credit.credits_micro_batches or super()._loss_reads_all_rows()
 
-    def _weigh(self, batch: dict, log_probs: torch.Tensor, entropies: torch.Tensor) -> None:
-        """Between the loss's scoring and its reading of the advantages."""
-        old = batch.get("old_per_token_logps", log_probs)  # absent while the policy is the rollout's
-        tokens = Tokens.of_batch(batch, log_probs=log_probs, old_log_probs=old, entropies=entropies)
+    def _after_scoring(self, micro_batch: dict, log_probs: torch.Tensor, entropies: torch.Tensor) -> None:
+        if not (self.model.training and self.token_credit.credits_micro_batches):
+            return
+        old = micro_batch.get("old_per_token_logps", log_probs)  # absent while the policy is the rollout's
+        tokens = Tokens.of_batch(micro_batch, log_probs=log_probs, old_log_probs=old, entropies=entropies)
         credit = checked_credit(self.token_credit, "of_micro_batch", tokens)
         if credit is not None:
-            batch["advantages"] = tokens.padded(credit.advantages)
+            micro_batch["advantages"] = tokens.padded(credit.advantages)
             self._log_credit(credit.metrics)
 
-    # --- rewards, precision, logs and records ---
+    # --- rewards and logs ---
 
     def _calculate_rewards(self, *args, **kwargs):
         given = self.reward_funcs  # restored below: other code reads this list
@@ -214,13 +170,6 @@ class DeltaGRPOTrainer(
             return super()._calculate_rewards(*args, **kwargs)
         finally:
             self.reward_funcs = given
-
-    def create_accelerator_and_postprocess(self):
-        super().create_accelerator_and_postprocess()  # before TRL shards a reference model
-        plugin = self.accelerator.state.fsdp_plugin if self.accelerator.is_fsdp2 else None
-        if plugin is not None and plugin.mixed_precision_policy is not None:
-            # FSDP2 casts what the model returns: bfloat16 log-probabilities have two or three digits
-            plugin.mixed_precision_policy = dataclasses.replace(plugin.mixed_precision_policy, output_dtype=None)
 
     def _log_credit(self, metrics: dict[str, float]) -> None:
         for name, value in metrics.items():
@@ -237,12 +186,3 @@ class DeltaGRPOTrainer(
                 "seconds": seconds,
             }
         )
-
-    def create_model_card(self, *args, **kwargs):
-        super().create_model_card(*args, **kwargs)
-        if self.is_world_process_zero():
-            with Path(self.args.output_dir, "README.md").open("a", encoding="utf-8") as card:
-                card.write(card_section(self.token_credit))
-
-    def settings(self) -> dict[str, Any]:
-        return {**super().settings(), "token_credit": repr(self.token_credit)}

@@ -4,10 +4,9 @@ Measures what token credit costs: DeltaGRPOTrainer and GRPOTrainer take turns in
 Generation is replaced by fixed random completions. The rest of a step is scoring, rewards, coefficients and
 optimisation. Models have random weights. The lengths of all rollout batches come twice, and the second time counts: a
 GPU prepares kernels for each new shape. Reports medians over all timed rollout batches, with quartiles, and the median
-of the first time, when the trainer also warms up. On a machine without a GPU, seconds are processor time, and all
-variants compute log-probs of completions alone, which GRPOTrainer does by itself on a GPU only. Memory is the peak
-during training: the resident set, with a GPU the allocated memory. Ratios are those of the policy to the one that was
-scored, before any update: of all tokens, the share outside .9 to 1.1 and the largest absolute log-ratio.
+of the first time, when the trainer also warms up. On a machine without a GPU, seconds are processor time. Memory
+is the peak during training: the resident set, with a GPU the allocated memory. Ratios are those of the policy to the
+one that was scored, before any update: of all tokens, the share outside .9 to 1.1 and the largest absolute log-ratio.
 
     python -m scripts.benchmarks.overhead --model 5m --repetitions 5 --output outputs/overhead_5m.json
     python -m scripts.benchmarks.overhead --lengths lognormal --tokens 512 --micro-batch 2 --variants grpo none delta
@@ -37,7 +36,6 @@ from trl import GRPOTrainer
 
 from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
 from delta_trl.credit import RULES
-from delta_trl.trainer.scoring import only_labels_in_lm_head
 
 from .timing import clock, spread, wait
 
@@ -223,7 +221,7 @@ def visit(setup: Setup, variant: str, mode: str) -> dict:
             steps = StepClock(trainer, n)
             trainer.add_callback(steps)
             trainer.remove_callback(PrinterCallback)
-            with peak_memory(result), only_labels_in_lm_head(steps.device):
+            with peak_memory(result):
                 trainer.train()
             seconds = [sum(steps.steps[i : i + n]) for i in range(0, len(steps.steps), n)]
             result["first"], result["seconds"] = seconds[: setup.rollouts], seconds[setup.rollouts :]

@@ -41,7 +41,7 @@ SECONDS, PROCESSES = 1800, 100  # for the tests of one mutant: one that starts w
 TESTED_BY = {
     "arguments": ("commands",),
     "credit": ("credit", "trainer"),
-    "policy": ("policy", "trainer", "credit", "commands"),
+    "scoring": ("scoring", "trainer", "credit", "commands"),
     "sandbox": ("sandbox", "rewards"),
     "cli.py": ("commands", "evaluation"),
     "files.py": ("report", "commands", "evaluation"),

@@ -14,7 +14,7 @@ from delta_trl.commands.train import build, end_turns
 from delta_trl.evaluation.arguments import EvalArguments
 from delta_trl.evaluation.generation import TransformersGenerator
 from delta_trl.evaluation.model import ModelArguments
-from delta_trl.policy.prompts import turn_end
+from delta_trl.scoring.prompts import turn_end
 
 from ..corpus import tiny
 

@@ -21,7 +21,7 @@ from delta_trl.credit import (
     Tokens,
     WithinSide,
 )
-from delta_trl.policy.standalone import group_advantages
+from delta_trl.scoring.standalone import group_advantages
 
 from ..documented import defaults
 from .batches import random_batch, tokens_of

@@ -21,7 +21,7 @@ from delta_trl.cli import main
 from delta_trl.commands.recipe import RunArguments
 from delta_trl.evaluation.arguments import EvalArguments
 from delta_trl.evaluation.generation import Completion, TransformersGenerator
-from delta_trl.policy.prompts import prompt_ids
+from delta_trl.scoring.prompts import prompt_ids
 
 from ..corpus import tiny
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from delta_trl.credit import HiddenStates, hidden_states
-from delta_trl.policy import recorder
+from delta_trl.scoring import recorder
 
 from ..corpus import tiny
 from ..memory import peak_of

@@ -2,17 +2,16 @@
 
 import pytest
 import torch
-from transformers import AttentionInterface
 from trl.trainer.utils import add_fused_lm_head
 
-from delta_trl.policy.padding import WithoutPadding, attention_within_rows
+from delta_trl.scoring.stand_in import PACKED, StandIn, register_attention
 
 from ..corpus import tiny
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 0.02), (torch.float32, 1e-5)])
 def test_values_and_gradients(device, dtype, tolerance):
-    AttentionInterface.register("sdpa", attention_within_rows)
+    register_attention()
     torch.manual_seed(0)
     model = tiny.model().to(device)
     add_fused_lm_head(model, outputs=("log_probs", "entropy"))
@@ -23,7 +22,7 @@ def test_values_and_gradients(device, dtype, tolerance):
     ids[2, :32] = ids[1, :32]
     labels = ids.masked_fill((mask == 0) | (columns < 32), -100)
     results = []
-    for callable_model in (model, WithoutPadding(model, packed=True, share_prompts=True)):
+    for callable_model in (model, StandIn(model, PACKED, layers=2, share_prompts=True)):
         model.zero_grad()
         with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
             output = callable_model(input_ids=ids, attention_mask=mask, labels=labels, fused_lm_head=True)

@@ -13,7 +13,7 @@ from delta_trl import DeltaGRPOTrainer
 from delta_trl.cli import main
 from delta_trl.credit import Credit, DelTA, TokenCredit, Tokens, checked_credit
 from delta_trl.credit.rule import TokenCreditError
-from delta_trl.trainer.scoring import RolloutPolicy
+from delta_trl.scoring.rollout import RolloutPolicy
 
 from ..corpus import tiny
 from ..trainers import plain_forward, valid_tokens

@@ -12,7 +12,7 @@ from accelerate.utils import gather_object
 from transformers import PreTrainedTokenizerBase, TrainerCallback
 
 from ...credit import Tokens
-from ...policy.texts import TokenTexts
+from ...scoring.texts import TokenTexts
 from .records import recorded_files, write_records
 from .trackers import track
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from delta_trl.policy.texts import TokenTexts
 from delta_trl.report.token_log.log import choose_rows
 from delta_trl.report.token_log.records import COMPLETIONS, recorded_files
 from delta_trl.report.token_log.trackers import track
+from delta_trl.scoring.texts import TokenTexts
 
 from ...corpus import tiny
 from ...trainers import (

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from delta_trl.credit import HiddenStates, hidden_states
-from delta_trl.policy import recorder
-from delta_trl.policy.recorder import ScoringPass
-from delta_trl.trainer.scoring import RolloutPolicy
+from delta_trl.scoring import recorder
+from delta_trl.scoring.recorder import Recorder
+from delta_trl.scoring.rollout import RolloutPolicy
 
 from ..memory import PeakMemory
 from ..trainers import MISALIGNED
@@ -23,7 +23,7 @@ def test_nothing_of_a_rollout_batch_waits_for_the_garbage_collector(make_trainer
     gc.disable()
     try:
         rollout(trainer)
-        alive = [thing for thing in gc.get_objects() if type(thing) in (RolloutPolicy, ScoringPass, HiddenStates)]
+        alive = [thing for thing in gc.get_objects() if type(thing) in (RolloutPolicy, Recorder, HiddenStates)]
         assert not alive
     finally:
         gc.enable()

@@ -3,7 +3,7 @@ from contextlib import nullcontext
 import pytest
 from transformers import ProcessorMixin, Qwen3Config
 
-from delta_trl.policy.checks import check_ids, check_prompts
+from delta_trl.scoring.checks import check_ids, check_prompts
 
 from ..corpus import tiny
 

@@ -1,13 +1,13 @@
 """Recording what a scoring pass computes beside log-probabilities: entropies and the final hidden states."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from accelerate.logging import get_logger
 from torch import nn
 
 from ..credit import HiddenStates
-from .padding import Piece
 
 
 logger = get_logger(__name__)
@@ -24,7 +24,7 @@ def has_room(device: torch.device, n_bytes: int) -> bool:
     return n_bytes + MARGIN * total <= free
 
 
-class ScoringPass:
+class Recorder:
     """
     Records one scoring pass over completions: its log-probabilities, its entropies, and the final hidden states that
     predicted the tokens. Hidden states are kept in the dtype in which they enter the LM head, without padding.
@@ -35,17 +35,15 @@ class ScoringPass:
         place (`str`):
             Where to keep hidden states: on the `"device"`, in main memory (`"cpu"`, pinned), or by `"auto"` on the
             device if it has room, else in main memory.
-        piece (`Callable`):
-            Returns the piece that is being scored, or `None` while all rows are scored in their order at full width.
 
     Attributes:
         log_probs, entropies (`torch.Tensor` of shape `(B, T)` or `None`): What the pass returned.
     """
 
-    def __init__(self, backbone: nn.Module | None, place: str, piece: Callable[[], Piece | None]):
+    def __init__(self, backbone: nn.Module | None, place: str):
         self.log_probs: torch.Tensor | None = None
         self.entropies: torch.Tensor | None = None
-        self._backbone, self._place, self._piece = backbone, place, piece
+        self._backbone, self._place = backbone, place
         self._states: HiddenStates | None = None
         self._ends: list[int] = []  # where each row's tokens end among the tokens of all rows
         self._seen: set[int] = set()  # rows
@@ -53,7 +51,7 @@ class ScoringPass:
     @property
     def complete(self) -> bool:
         """Whether every row was seen. A hook may not fire at all, as on a compiled module."""
-        return self._backbone is None or len(self._seen) == len(self._ends)
+        return self.log_probs is not None and (self._backbone is None or len(self._seen) == len(self._ends))
 
     @property
     def hidden(self) -> HiddenStates | None:
@@ -65,49 +63,37 @@ class ScoringPass:
         if self._states is not None:
             self._states.keep_only(wanted)
 
-    def record(self, score: Callable, tokens: torch.Tensor):
+    def begin(self, tokens: torch.Tensor) -> None:
+        """Expect a pass over the tokens (B, T)."""
+        self._ends = tokens.sum(dim=1).cumsum(0).tolist()
+
+    def run(self, model: Callable, rows: list[int], scored: torch.Tensor, /, **inputs) -> Any:
         """
-        Make the scoring call and record it.
+        Make a forward pass and record the hidden states that enter the LM head.
 
         Args:
-            score (`Callable`): The call: `GRPOTrainer._get_per_token_logps_and_entropies` with its arguments.
-            tokens (`torch.Tensor` of shape `(B, T)`): The tokens whose hidden states are kept.
-
-        Returns:
-            What `score` returns, with entropies: the fused LM head computes them anyway.
+            model (`Callable`): The model.
+            rows (`list[int]` of length b): Which rows of the scoring pass the forward pass has.
+            scored (`torch.Tensor` of shape `(1, N - 1)` or `(b, width - 1)`):
+                Which of its tokens are scored, from the second on.
+            **inputs: The arguments of the model.
         """
-        self._ends = tokens.sum(dim=1).cumsum(0).tolist()
         if self._backbone is None:
-            output = score(compute_entropy=True)
-        else:
-            handle = self._backbone.register_forward_hook(self._hook(tokens.bool()))
-            try:
-                output = score(compute_entropy=True)
-            finally:
-                handle.remove()
-        self.log_probs, self.entropies = output[:2]
-        return output
+            return model(**inputs)
+        handle = self._backbone.register_forward_hook(
+            lambda module, args, output: self._keep(predicting_states(output.last_hidden_state, scored), rows)
+        )
+        try:
+            return model(**inputs)
+        finally:
+            handle.remove()
 
-    def _hook(self, tokens: torch.Tensor) -> Callable:
-        """A forward hook that keeps the states of the rows that a forward has."""
-
-        def keep(module, args, output):
-            states = output.last_hidden_state
-            following = list(range(len(self._seen), len(self._seen) + len(states)))
-            rows, scored = self._piece() or Piece(following, tokens[following[0] : following[-1] + 1])
-            if not self._seen.isdisjoint(rows) or rows[-1] >= len(tokens):
-                raise RuntimeError(
-                    "Token credit needs to know which rows a forward pass has, but a subclass's "
-                    "_get_per_token_logps_and_entropies scores them in parts: give all rows to the base class in one "
-                    "call, or run the model on them in their order."
-                )
-            self._seen.update(rows)
-            states = predicting_states(states, scored)  # (n, d)
-            if self._states is None:  # once, after the first and largest forward: what it takes is taken
-                self._states = self._allocate(states)
-            self._states.write(states, [(self._ends[i - 1] if i else 0, self._ends[i]) for i in rows])
-
-        return keep
+    def _keep(self, states: torch.Tensor, rows: list[int]) -> None:  # (n, d)
+        # Allocate after the first forward, which is the largest: its peak memory is known by then
+        if self._states is None:
+            self._states = self._allocate(states)
+        self._states.write(states, [(self._ends[i - 1] if i else 0, self._ends[i]) for i in rows])
+        self._seen.update(rows)
 
     def _allocate(self, states: torch.Tensor) -> HiddenStates:
         n_tokens, dim, device = self._ends[-1], states.size(1), states.device

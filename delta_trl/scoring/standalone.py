@@ -1,6 +1,6 @@
 """Completions scored by a causal language model alone, without a trainer, as TRL's trainer scores them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch.nn.functional import pad
@@ -10,8 +10,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trl.trainer.utils import add_fused_lm_head
 
 from ..credit import LMHead, PolicyOutputs, Responses, Tokens
-from .padding import Piece
-from .recorder import ScoringPass, backbone_of
+from .recorder import Recorder, backbone_of
+from .stand_in import StandIn
 from .texts import TokenTexts
 
 
@@ -43,15 +43,19 @@ class StandalonePolicy:
         self._progress, self._responses = progress, responses
         self._prompts, self._prompt_mask = _padded(prompts, "left", model.device)  # (B, P)
         self.ids, self.mask = _padded(completions, "right", model.device)  # (B, T)
-        self._piece: Piece | None = None  # the forward pass in progress
         causal = model.get_base_model() if hasattr(model, "get_base_model") else model  # within PEFT
         add_fused_lm_head(causal, 1.0, outputs=("log_probs", "entropy"))
 
     @torch.no_grad()
     def outputs(self, hidden: bool) -> PolicyOutputs:
-        recorded = ScoringPass(backbone_of(self.model) if hidden else None, "device", lambda: self._piece)
-        recorded.record(self._score_all, self.mask)
-        return PolicyOutputs(recorded.log_probs, recorded.entropies, recorded.hidden)
+        recorder = Recorder(backbone_of(self.model) if hidden else None, "device")
+        recorder.begin(self.mask)
+        every_row = torch.arange(len(self.mask))
+        stand_in = StandIn(self.model, None, order=every_row.tolist(), recorder=recorder)
+        pieces = tqdm(every_row.split(self.micro_batch_size), desc="scoring", disable=not self._progress)
+        scored = [self._score(stand_in, rows) for rows in pieces]
+        recorder.log_probs, recorder.entropies = map(torch.cat, zip(*scored, strict=True))
+        return PolicyOutputs(recorder.log_probs, recorder.entropies, recorder.hidden)
 
     def responses(self) -> Responses:
         if self._responses is None:
@@ -62,24 +66,23 @@ class StandalonePolicy:
         return LMHead.of(self.model, 1.0)
 
     def log_probs_at(self, rows: torch.Tensor, length: int) -> torch.Tensor:  # (b, length)
-        return self._score(rows)[0][:, :length]
+        return self._score(self.model, rows)[0][:, :length]
 
-    def _score_all(self, compute_entropy: bool) -> tuple[torch.Tensor, ...]:
-        rows = torch.arange(len(self.mask)).split(self.micro_batch_size)
-        scored = [self._score(some) for some in tqdm(rows, desc="scoring", disable=not self._progress)]
-        return tuple(map(torch.cat, zip(*scored, strict=True)))
-
-    def _score(self, rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Log-probabilities and entropies (b, T) of some rows."""
-        before, after = (int(mask[rows].sum(dim=1).max()) for mask in (self._prompt_mask, self.mask))
-        mask = self.mask[rows, :after]
-        self._piece = Piece(rows.tolist(), mask)
+    def _score(self, model: Callable, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities and entropies (b, T) of some rows, run at the width of the longest of them."""
+        prompt_mask, mask = self._prompt_mask[rows], self.mask[rows]
+        before, after = int(prompt_mask.sum(dim=1).max()), int(mask.sum(dim=1).max())
+        prompt_mask, mask = prompt_mask[:, -before:], mask[:, :after]
         ids = torch.cat([self._prompts[rows, -before:], self.ids[rows, :after]], dim=1)
-        attention = torch.cat([self._prompt_mask[rows, -before:], mask], dim=1).long()
-        labels = ids.masked_fill(~pad(mask, (before, 0)), -100)
-        output = self.model(input_ids=ids, attention_mask=attention, labels=labels, fused_lm_head=True)
-        more = self.ids.size(1) - after
-        return tuple(pad(values[:, -after:].float(), (0, more)) for values in (output.log_probs, output.entropy))
+        output = model(
+            input_ids=ids,
+            attention_mask=torch.cat([prompt_mask, mask], dim=1).long(),
+            labels=ids.masked_fill(~pad(mask, (before, 0)), -100),
+            fused_lm_head=True,
+        )
+        missing = self.ids.size(1) - after
+        log_probs, entropies = (values[:, -after:].float() for values in (output.log_probs, output.entropy))
+        return pad(log_probs, (0, missing)), pad(entropies, (0, missing))
 
 
 def _padded(rows: Sequence[list[int]], side: str, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:

@@ -6,10 +6,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AttentionInterface
 from trl.trainer.utils import add_fused_lm_head
 
-from delta_trl.policy.padding import WithoutPadding, attention_within_rows
+from delta_trl.scoring.stand_in import LEFT, PACKED, StandIn, register_attention
 
 from ..trainers import sharp
 
@@ -18,7 +17,7 @@ from ..trainers import sharp
 def model():
     model = sharp()
     add_fused_lm_head(model, outputs=("log_probs", "entropy"))
-    AttentionInterface.register("sdpa", attention_within_rows)
+    register_attention()
     return model
 
 
@@ -40,32 +39,35 @@ def inputs(lengths, prompts: int = 36) -> dict[str, torch.Tensor]:
     return {"input_ids": ids, "attention_mask": mask.long(), "labels": labels, "fused_lm_head": True}
 
 
-@pytest.mark.parametrize("packed", [True, False])
+def stand_in(layout: str) -> StandIn:
+    return StandIn(model(), layout, layers=2, share_prompts=True)
+
+
+@pytest.mark.parametrize("layout", [PACKED, LEFT])
 @given(rows, st.sampled_from([1, 2, 30]))
 @settings(deadline=None, max_examples=30)
-def test_outputs_are_those_with_padding(packed, lengths, prompts):
-    batch, without = inputs(lengths, prompts), WithoutPadding(model(), packed, True)
+def test_outputs_are_those_with_padding(layout, lengths, prompts):
+    batch = inputs(lengths, prompts)
     with torch.no_grad():
-        ours, theirs = without(**batch), model()(**batch)
+        ours, theirs = stand_in(layout)(**batch), model()(**batch)
     assert ours.log_probs.shape == theirs.log_probs.shape
     torch.testing.assert_close(ours.log_probs, theirs.log_probs, atol=2e-5, rtol=0)
     torch.testing.assert_close(ours.entropy, theirs.entropy, atol=2e-5, rtol=0)
-    assert without.piece.tokens.sum() == (batch["labels"] != -100).sum()
 
 
 @pytest.mark.parametrize(
-    ("packed", "lengths", "shape"),
+    ("layout", "lengths", "shape"),
     [
-        (True, [(5, 6), (1, 9), (2, 0)], (1, 23)),
-        (False, [(5, 6), (1, 9), (2, 0)], (3, 11)),
-        (True, [(5, 6), (5, 9), (2, 0), (2, 1)], (1, 5 + 6 + 1 + 9 + 2 + 0 + 1 + 1)),  # each prompt once
+        (PACKED, [(5, 6), (1, 9), (2, 0)], (1, 23)),
+        (LEFT, [(5, 6), (1, 9), (2, 0)], (3, 11)),
+        (PACKED, [(5, 6), (5, 9), (2, 0), (2, 1)], (1, 5 + 6 + 1 + 9 + 2 + 0 + 1 + 1)),  # each prompt once
     ],
 )
-def test_runs_no_more_columns_than_it_needs(packed, lengths, shape):
+def test_runs_no_more_columns_than_it_needs(layout, lengths, shape):
     seen = []
     hook = model().base_model.register_forward_pre_hook(
         lambda module, args, kwargs: seen.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
     )
-    WithoutPadding(model(), packed, True)(**inputs(lengths, prompts=1))
+    stand_in(layout)(**inputs(lengths, prompts=1))
     hook.remove()
     assert seen == [shape]

@@ -15,11 +15,10 @@ from accelerate.utils import is_peft_model
 from torch import nn
 from trl import GRPOConfig, GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
-from trl.trainer import utils as trl_utils
 
 from ..credit import LMHead, PolicyOutputs, Responses, Tokens
-from ..policy.recorder import ScoringPass
-from ..policy.texts import TokenTexts
+from .recorder import Recorder, backbone_of
+from .texts import TokenTexts
 
 
 TEXT = (
@@ -37,9 +36,14 @@ def has_images(inputs: dict) -> bool:
     return any(inputs.get(name) is not None for name in MULTIMODAL)
 
 
+def unwrapped(trainer: GRPOTrainer, model: nn.Module) -> nn.Module:
+    """A model without wrappers of distributed training."""
+    return trainer.accelerator.unwrap_model(model, keep_torch_compile=False)
+
+
 def causal_model(trainer: GRPOTrainer, model: nn.Module | None = None) -> nn.Module:
     """A causal language model, by default the one in training, without wrappers of distributed training or PEFT."""
-    model = trainer.accelerator.unwrap_model(trainer.model if model is None else model, keep_torch_compile=False)
+    model = unwrapped(trainer, trainer.model if model is None else model)
     return model.get_base_model() if is_peft_model(model) else model
 
 
@@ -63,29 +67,16 @@ def rollout_scoring(trainer: GRPOTrainer) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def only_labels_in_lm_head(device: torch.device) -> Iterator[None]:
-    """
-    The context in which TRL computes log-probs of completion tokens alone. On a GPU it always does so. On a CPU, its
-    LM head computes those of prompts and padding as well, and hides them, which a large vocabulary makes slow. A TRL
-    that asks otherwise than by `_use_triton` stays as it is.
-    """
-    before = getattr(trl_utils, "_use_triton", None)
-    if device.type != "cpu" or before is None:
-        yield
-        return
-    trl_utils._use_triton = lambda device: True  # in this module, it decides about the labels and nothing else
-    try:
-        yield
-    finally:
-        trl_utils._use_triton = before
-
-
 def trl_scores_rollouts(args: GRPOConfig) -> bool:
     """Whether `GRPOTrainer` scores every rollout batch itself, for old log-probabilities."""
     # the policy changes while the rollout batch is in use
     policy_moves = args.gradient_accumulation_steps % (args.steps_per_generation * args.num_iterations) != 0
     return policy_moves or (args.use_vllm and args.vllm_importance_sampling_correction)
+
+
+def new_recorder(trainer: Any, hidden: bool) -> Recorder:
+    """A recorder for one scoring pass of a [`DeltaGRPOTrainer`], with hidden states or without."""
+    return Recorder(backbone_of(causal_model(trainer)) if hidden else None, trainer.credit_args.hidden_state_cache)
 
 
 class RolloutPolicy:
@@ -96,14 +87,14 @@ class RolloutPolicy:
     Args:
         trainer ([`DeltaGRPOTrainer`]): The trainer.
         batch (`dict`): The rollout batch.
-        recorded (`ScoringPass`): TRL's own pass over the completions, if it was recorded.
+        recorded (`Recorder`): TRL's own pass over the completions, if it was recorded.
         inputs (`list[dict]`): The rows of the dataset, one for each completion.
 
     Attributes:
         forward_passes (`int`): Forward passes over the rollout batch beyond TRL's own.
     """
 
-    def __init__(self, trainer: Any, batch: dict, recorded: ScoringPass, inputs: list[dict]):
+    def __init__(self, trainer: Any, batch: dict, recorded: Recorder, inputs: list[dict]):
         self.model, self.dtype = causal_model(trainer), autocast_dtype(trainer)
         self.micro_batch_size = trainer.args.per_device_train_batch_size
         self.forward_passes = 0
@@ -111,8 +102,8 @@ class RolloutPolicy:
         # TRL's first scoring call was the policy's only if its log-probs are the batch's: it may also have been the
         # reference model's, even on the same modules (PEFT with the adapter disabled).
         old = batch.get("old_per_token_logps")
-        is_ours = recorded.complete and recorded.log_probs is not None and recorded.log_probs is old
-        self._pass: ScoringPass | None = recorded if is_ours else None
+        is_ours = recorded.complete and recorded.log_probs is old
+        self._pass: Recorder | None = recorded if is_ours else None
         if is_ours:
             self._leave_out_tools(recorded)
 
@@ -165,22 +156,24 @@ class RolloutPolicy:
             **images,
         )
 
-    def _score(self, hidden: bool) -> ScoringPass:
+    def _score(self, hidden: bool) -> Recorder:
         """Run and record one more pass over the rollout batch."""
         self.forward_passes += 1
-        scoring = self._trainer.scoring_pass(hidden)
-        with rollout_scoring(self._trainer):
-            scoring.record(self._scoring_call(), self._batch["completion_mask"])
-        if not scoring.complete:
+        recorder, mask = new_recorder(self._trainer, hidden), self._batch["completion_mask"]
+        with rollout_scoring(self._trainer), self._trainer.recording(recorder):
+            log_probs, entropies, _ = self._scoring_call()(compute_entropy=True)
+        if hidden and not (recorder.complete and recorder.log_probs.shape == mask.shape):
             raise RuntimeError(
-                "The forward hook on the model's backbone did not see every row of the rollout batch. Hooks do not "
-                "fire on a module that torch.compile has already compiled: construct the trainer with the uncompiled "
-                "model (`torch_compile` in the training arguments is fine, but not with FSDP)."
+                "Token credit did not see the hidden states of every row of the rollout batch. A subclass's "
+                "_get_per_token_logps_and_entropies must give all rows to the base class in one call, and the model "
+                "must not be compiled before the trainer is constructed (`torch_compile` in the training arguments is "
+                "fine, but not with FSDP)."
             )
-        self._leave_out_tools(scoring)
-        return scoring
+        recorder.log_probs, recorder.entropies = log_probs, entropies
+        self._leave_out_tools(recorder)
+        return recorder
 
-    def _leave_out_tools(self, recorded: ScoringPass) -> None:
+    def _leave_out_tools(self, recorded: Recorder) -> None:
         """A pass scores all tokens of the completions, a tool's text included."""
         if "tool_mask" in self._batch:
             recorded.keep_only(self._batch["tool_mask"][self._batch["completion_mask"].bool()].bool())
@@ -188,8 +181,12 @@ class RolloutPolicy:
 
 def turns_of(texts: list[str | None], mask: torch.Tensor) -> list[tuple[int, int]]:
     """The policy's turns (start, end) in characters of a completion; `mask` (T,) leaves out a tool's text."""
-    ends = [0, *accumulate(len(text or "") for text in texts)]
+    ends = [0, *accumulate(len(text or "") for text in texts)]  # characters before each token, and in all
     places = mask.nonzero()[:, 0].tolist()
-    starts = [i for i in range(len(places)) if i == 0 or places[i] > places[i - 1] + 1]
-    bounds = zip(starts, [*starts[1:], len(places)], strict=False)
-    return [(ends[first], ends[last]) for first, last in bounds if ends[last] > ends[first]]
+    turns, start = [], 0
+    for i in range(1, len(places) + 1):
+        if i == len(places) or places[i] > places[i - 1] + 1:  # the turn ends before the i-th token
+            if ends[i] > ends[start]:
+                turns.append((ends[start], ends[i]))
+            start = i
+    return turns

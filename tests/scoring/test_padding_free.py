@@ -4,7 +4,6 @@ import sys
 
 import pytest
 import torch
-import trl.trainer.utils
 from transformers import (
     CLIPVisionConfig,
     GPT2Config,
@@ -18,15 +17,15 @@ from transformers import (
     Qwen3MoeConfig,
 )
 from trl import GRPOTrainer
-from trl.kernels import ChunkedLogProbFunction
 
-from delta_trl.trainer.trimmed_padding import TrimmedPadding
+from delta_trl.scoring.padding_free import PaddingFree
+from delta_trl.scoring.stand_in import LEFT, PACKED
 
 from ..corpus import tiny
 from ..trainers import LORA, RAGGED, TRL, Compared, logged, ragged, rollout_with_environment, sharp
 
 
-class Plain(TrimmedPadding, GRPOTrainer):
+class Plain(PaddingFree, GRPOTrainer):
     pass
 
 
@@ -43,8 +42,8 @@ def run(make_trainer, **options):
     )
     options["trainer_options"] = {**RAGGED["trainer_options"], **options.get("trainer_options", {})}
     trainer = make_trainer(model, **{**RAGGED, "optim": "sgd", "learning_rate": 0.5, **options})
-    if isinstance(trainer, TrimmedPadding):
-        trainer._widest = trainer._probe()  # in training, the first rollout asks
+    if isinstance(trainer, PaddingFree):
+        trainer._widest = trainer._find_layout()  # in training, the first rollout asks
         widths.clear()
     trainer.train()
     return trainer, torch.cat([p.detach().flatten() for p in trainer.model.parameters()]), widths
@@ -86,25 +85,6 @@ TOOLS = {"num_iterations": 1, "trainer_options": {"rollout_func": rollout_with_e
 @pytest.mark.parametrize("options", [{}, TOOLS], ids=["recorded", "tools, in a pass of its own"])
 def test_token_credit_is_that_of_a_plain_forward(make_trainer, options):
     make_trainer(sharp(), Compared, **{**RAGGED, **options}).train()
-
-
-def test_lm_head_sees_completion_tokens_alone(make_trainer, monkeypatch):
-    """On a CPU, too, where TRL gives it all columns. If a new TRL does not, `only_labels_in_lm_head` can go."""
-    trained = []
-
-    class Head(ChunkedLogProbFunction):
-        @staticmethod
-        def forward(ctx, hidden, *args):
-            trained.append(len(hidden) * ctx.needs_input_grad[0])
-            return ChunkedLogProbFunction.forward(ctx, hidden, *args)
-
-    monkeypatch.setattr(trl.trainer.utils, "_ChunkedLogProbFunction", Head)
-    trainer, *_ = run(make_trainer, **TRIMMED)
-    tokens = sum(int(batch["completion_mask"].sum()) for batch in trainer._buffered_inputs)
-    assert sum(trained) == 2 * tokens  # two iterations
-    trained.clear()
-    run(make_trainer, **TRL)
-    assert sum(trained) > 3 * tokens
 
 
 @pytest.mark.parametrize(
@@ -164,7 +144,7 @@ CONFIGS = {
     "gpt2 with dropout": lambda: GPT2Config(**VOCAB, n_embd=32, n_layer=2, n_head=4),
     "opt": lambda: OPTConfig(**{**tiny.SIZES, "ffn_dim": 64, "word_embed_proj_dim": 32, "dropout": 0}),
 }
-MOVED_TO_THE_LEFT = {"sliding window", "eager"}
+MOVED_TO_THE_LEFT = {"eager"}
 AS_IN_TRL = {"longrope", "opt"}  # depend on the highest position, or on the columns of padding
 
 
@@ -172,17 +152,18 @@ AS_IN_TRL = {"longrope", "opt"}  # depend on the highest position, or on the col
 def test_the_model_says_how_its_rows_run(make_trainer, caplog, name):
     trainer = make_trainer(sharp(CONFIGS[name]()), **TRIMMED)
     random_numbers = torch.get_rng_state()
-    found = trainer._probe()
+    found = trainer._find_layout()
     assert torch.equal(torch.get_rng_state(), random_numbers)
     limit = getattr(trainer.model.config, "max_position_embeddings", sys.maxsize)
     assert found == (0 if name in AS_IN_TRL else limit)
-    assert trainer._packed is (name not in MOVED_TO_THE_LEFT | AS_IN_TRL)
-    assert caplog.text.count("computes something else without padding") == (name in AS_IN_TRL)
+    layout = None if name in AS_IN_TRL else LEFT if name in MOVED_TO_THE_LEFT else PACKED
+    assert trainer._layout == layout
+    assert caplog.text.count("Its micro-batches are those of GRPOTrainer") == (name in AS_IN_TRL)
 
 
 @pytest.mark.parametrize("options", [{"neftune_noise_alpha": 5.0}, {"torch_compile": True}, {"pad_to_multiple_of": 8}])
 def test_what_depends_on_trls_shapes_keeps_them(make_trainer, caplog, options):
-    assert make_trainer(**TRIMMED, **options)._probe() == 0
+    assert make_trainer(**TRIMMED, **options)._find_layout() == 0
     assert "trim_padding is off" in caplog.text
 
 

@@ -1,5 +1,7 @@
 """Subclasses that score in their own way or change a batch do with ours what they do with TRL's."""
 
+from functools import partial
+
 import pytest
 import torch
 from transformers import OPTConfig
@@ -7,14 +9,22 @@ from trl import GRPOTrainer
 from trl.trainer.utils import add_fused_lm_head
 
 from delta_trl import DeltaGRPOTrainer
-from delta_trl.trainer.trimmed_padding import ROWS
+from delta_trl.scoring.padding_free import ROWS
 
 from ..corpus import tiny
 from ..trainers import RAGGED, TRL, expected_coefficients, logged, plain_forward, sharp
 
 
+class OneMoreArgument(DeltaGRPOTrainer):
+    """Of a model, as one would pass it."""
+
+    def _get_per_token_logps_and_entropies(self, model, *args, **options):
+        model = partial(model, output_attentions=False)
+        return super()._get_per_token_logps_and_entropies(model, *args, **options)
+
+
 class ScoresItself(DeltaGRPOTrainer):
-    """As one would for a model that takes one more argument."""
+    """Without the base class, which sees no hidden states."""
 
     def _get_per_token_logps_and_entropies(self, model, input_ids, attention_mask, logits_to_keep, *args, **options):
         log_probs = []
@@ -36,13 +46,15 @@ class ScoresInParts(DeltaGRPOTrainer):
 
 
 def test_a_scoring_method_of_its_own(make_trainer, rollout):
-    trainer = make_trainer(sharp(), ScoresItself, **RAGGED)
+    trainer = make_trainer(sharp(), OneMoreArgument, **RAGGED)
     batch = rollout(trainer)
     expected = expected_coefficients(trainer.model, batch)
     assert expected[batch["completion_mask"].bool()].std() > 0.05
     torch.testing.assert_close(batch["token_coefficients"], expected, atol=1e-4, rtol=0)
-    with pytest.raises(RuntimeError, match="scores them in parts"):
-        rollout(make_trainer(sharp(), ScoresInParts, **RAGGED))
+    for kind in (ScoresItself, ScoresInParts):
+        with pytest.raises(RuntimeError, match="must give all rows to the base class in one call"):
+            rollout(make_trainer(sharp(), kind, **RAGGED))
+        rollout(make_trainer(sharp(), kind, token_credit="none", **RAGGED))
 
 
 class LeavesRowsOut:
@@ -80,7 +92,7 @@ def test_a_model_of_another_kind_is_left_as_it_is(make_trainer):
         trainer = make_trainer(**kind)
         trainer.model.train()
         if kind == {}:
-            trainer._widest = trainer._probe()
+            trainer._widest = trainer._find_layout()
         with torch.no_grad():
             scores.append(trainer._get_per_token_logps_and_entropies(teacher, ids, mask, 8)[0][mask[:, 20:] == 1])
     torch.testing.assert_close(*scores, atol=2e-5, rtol=0)

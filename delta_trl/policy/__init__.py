@@ -1,1 +1,0 @@
-"""Scoring passes of a policy: trimmed, recorded, their hidden states kept."""

@@ -1,0 +1,1 @@
+"""Scoring completions: without padding, recorded, and by a model without a trainer."""

@@ -1,0 +1,270 @@
+"""Scoring without padding and without rows that train nothing, for any `GRPOTrainer`."""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from accelerate.logging import get_logger
+from accelerate.utils import DistributedType
+from torch import nn
+from trl import GRPOTrainer
+from trl.models.utils import disable_gradient_checkpointing
+from trl.trainer.utils import split_tensor_dict
+
+from .evidence import computes_the_same, widest_batch
+from .recorder import Recorder
+from .rollout import causal_model, has_images, overridden, unwrapped
+from .stand_in import LEFT, PACKED, StandIn, can_be_packed, kind_of, register_attention
+
+
+logger = get_logger(__name__)
+
+ROWS = "rollout_rows"  # entry of a rollout batch: its row numbers, which TRL shuffles with everything else
+LOSS = {"compute_loss", "_compute_loss", "_get_per_token_logps_and_entropies"}  # methods that may read all rows
+
+
+class PaddingFree(GRPOTrainer):
+    """
+    [`~trl.GRPOTrainer`] whose micro-batches have no padding. Their rows follow each other in one, or are moved to the
+    left where a model's layers mix them. The loss leaves out rows whose advantages are all 0. Losses are the same up
+    to rounding.
+
+    The random order of rows differs from TRL's: within an optimiser step, rows of one prompt are adjacent. It is fixed
+    when the rollout batch is scored. Scoring and loss thus run the same micro-batches.
+
+    Batches with images keep TRL's shapes, and so does a model other than the policy, unless it is of the policy's kind
+    ([`stand_in.kind_of`]). Rollout batches whose rows a subclass has left out or replaced keep TRL's micro-batches.
+
+    Attributes:
+        trim_padding (`bool`, defaults to `True`): Whether to do so; `False` is `GRPOTrainer` bit for bit.
+    """
+
+    trim_padding = True
+    _layout: str | None = None  # of the policy's rows; `None` for TRL's
+    _widest: int | None = None  # columns that a batch without padding may have; `None` before the first rollout
+    _kind: dict[str, Any] | None = None  # of the policy when its layout was found
+    _row_order: torch.Tensor | None = None  # of the rollout batch's micro-batches
+    _recorder: Recorder | None = None  # of the next scoring call
+    _micro_batch: dict | None = None  # of the loss in progress
+
+    def create_accelerator_and_postprocess(self):
+        super().create_accelerator_and_postprocess()  # before TRL shards a reference model
+        plugin = self.accelerator.state.fsdp_plugin if self.accelerator.is_fsdp2 else None
+        if plugin is not None and plugin.mixed_precision_policy is not None:
+            # FSDP2 casts what the model returns: bfloat16 log-probabilities have two or three digits
+            plugin.mixed_precision_policy = dataclasses.replace(plugin.mixed_precision_policy, output_dtype=None)
+
+    # --- a rollout batch, and its order ---
+
+    def _generate_and_score_completions(self, inputs):
+        if not self.model.training:
+            return super()._generate_and_score_completions(inputs)
+        if self._widest is None:  # under ZeRO-3 and FSDP, all processes run the model at the same time
+            # columns are the same on all processes: in data with images, some rows have none
+            self._widest = 0 if {"image", "images"} & inputs[0].keys() else self._find_layout()
+        generator = torch.Generator().manual_seed(self.args.seed + self.state.global_step)
+        self._row_order = torch.randperm(len(inputs), generator=generator)
+        if self._shares_prompts(self._layout):
+            # Rows are assigned to optimiser steps at random; within a step, rows of one prompt are adjacent
+            in_one_step = math.gcd(self.args.steps_per_generation, self.args.gradient_accumulation_steps)
+            size = max(1, len(inputs) // self.args.steps_per_generation * in_one_step)
+            self._row_order = torch.cat([rows.sort().values for rows in self._row_order.split(size)])
+        batch = super()._generate_and_score_completions(inputs)
+        batch[ROWS] = torch.arange(len(batch["completion_mask"]), device=self.accelerator.device)
+        return batch
+
+    def _prepare_inputs(self, generation_batch):
+        buffered = self._buffered_inputs
+        inputs = super()._prepare_inputs(generation_batch)
+        is_new = self._buffered_inputs is not buffered
+        if not (is_new and self._widest and ROWS in inputs) or has_images(inputs):
+            return inputs
+        rows = torch.cat([batch[ROWS] for batch in self._buffered_inputs])  # after TRL's shuffling
+        if sorted(rows.tolist()) != list(range(len(self._row_order))):  # a subclass has left rows out
+            return inputs
+        whole = in_order(self._buffered_inputs, rows.argsort()[self._row_order])
+        self._buffered_inputs = split_tensor_dict(whole, self.args.steps_per_generation)
+        return self._buffered_inputs[self._step % self.args.steps_per_generation]
+
+    # --- scoring ---
+
+    @contextmanager
+    def recording(self, recorder: Recorder | None) -> Iterator[None]:
+        """The context whose first scoring call `recorder` records."""
+        self._recorder = recorder
+        try:
+            yield
+        finally:
+            self._recorder = None
+
+    def _get_per_token_logps_and_entropies(
+        self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, **options
+    ):
+        layout = None if has_images(options) else self._layout_of(model, input_ids)
+        order = torch.arange(len(input_ids))
+        if layout and batch_size is not None and len(order) == len(self._row_order):  # the rollout batch
+            # the largest micro-batch comes first: it shows how much memory they take
+            lengths = attention_mask.sum(dim=1).cpu()
+            together = self._row_order.split(batch_size)
+            order = torch.cat(sorted(together, key=lambda rows: -int(lengths[rows].sum())))
+        micro_batch, self._micro_batch = self._micro_batch, None  # the loss's first call is the policy's
+        runs = None if layout is None or micro_batch is None else self._rows_that_train(micro_batch)
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            recorder.begin(attention_mask[:, -logits_to_keep:])
+            options["compute_entropy"] = True  # the fused LM head computes them anyway
+        stand_in = self._stand_in(model, layout, order=order.tolist(), runs=runs, recorder=recorder)
+        log_probs, entropies, aux_loss = super()._get_per_token_logps_and_entropies(
+            stand_in, input_ids[order], attention_mask[order], logits_to_keep, batch_size, **options
+        )
+        back = order.argsort()
+        log_probs, entropies = log_probs[back], None if entropies is None else entropies[back]
+        if recorder is not None:
+            recorder.log_probs, recorder.entropies = log_probs, entropies
+        if runs is not None:
+            log_probs, entropies = _with_rows_left_out(log_probs, entropies, runs, micro_batch)
+        if micro_batch is not None:
+            self._after_scoring(micro_batch, log_probs.detach(), entropies.detach())
+        return log_probs, entropies, aux_loss
+
+    def _stand_in(self, model, layout: str | None, **options) -> StandIn:
+        layers = causal_model(self).config.get_text_config().num_hidden_layers if layout == PACKED else 0
+        return StandIn(model, layout, layers=layers, share_prompts=self._shares_prompts(layout), **options)
+
+    def _layout_of(self, model, input_ids: torch.Tensor) -> str | None:
+        """The layout of rows in a scoring call of a model, which may be another one than the policy."""
+        fits = self.model.training and input_ids.size(1) <= (self._widest or 0)
+        if not (fits and isinstance(model, nn.Module)):
+            return None
+        return self._layout if kind_of(unwrapped(self, model), causal_model(self, model)) == self._kind else None
+
+    def _shares_prompts(self, layout: str | None) -> bool:
+        """Whether a prompt runs once for its rows. Not where a loss depends on which rows are in a micro-batch."""
+        return layout == PACKED and self.loss_type != "bnpo" and not self._loss_reads_entropies_or_routers()
+
+    def _loss_reads_entropies_or_routers(self) -> bool:
+        return bool(self.top_entropy_quantile < 1 or self._entropy_bonus_enabled or self.aux_loss_enabled)
+
+    # --- rows that train nothing ---
+
+    def _compute_loss(self, model, inputs):
+        self._micro_batch = inputs = dict(inputs)
+        try:
+            return super()._compute_loss(model, inputs)
+        finally:
+            self._micro_batch = None
+
+    def _after_scoring(self, micro_batch: dict, log_probs: torch.Tensor, entropies: torch.Tensor) -> None:
+        """For subclasses: called after the loss has scored its micro-batch and before it reads the advantages."""
+
+    def _loss_reads_all_rows(self) -> bool:
+        """Whether the loss depends on rows without advantage, or may do so in a subclass."""
+        return bool(
+            self.beta
+            or self._loss_reads_entropies_or_routers()
+            or overridden(type(self), LOSS)
+            or has_dropout(causal_model(self))
+        )
+
+    def _rows_that_train(self, micro_batch: dict) -> torch.Tensor | None:
+        """
+        The rows (n,) with an advantage that is not 0; `None` if these are all rows, or the loss reads the others, too.
+        Without any, the shortest row: every process makes a forward and a backward pass.
+        """
+        if self._loss_reads_all_rows():
+            return None
+        advantages = micro_batch["advantages"]  # (b,) or (b, T)
+        rows = advantages.reshape(len(advantages), -1).any(dim=1).nonzero()[:, 0]
+        if len(rows) == len(advantages):
+            return None
+        if len(rows) == 0:
+            lengths = micro_batch["prompt_mask"].sum(dim=1) + micro_batch["completion_mask"].sum(dim=1)
+            rows = lengths.argmin()[None]
+        return rows
+
+    # --- the layout ---
+
+    def _find_layout(self) -> int:
+        """Find the layout of the policy's rows. Returns how many columns a batch without padding may have."""
+        if not self.trim_padding:
+            return 0
+        causal, args = causal_model(self), self.args
+        kind = kind_of(unwrapped(self, self.model), causal)
+        if kind["adapters per row"] or any((args.neftune_noise_alpha, args.torch_compile, args.pad_to_multiple_of)):
+            logger.warning(
+                "trim_padding is off: NEFTune, torch_compile, pad_to_multiple_of and activated LoRA depend on TRL's "
+                "shapes."
+            )
+            return 0
+        register_attention()
+        reason = "computes something else without padding"
+        in_training = [module for module in causal.modules() if module.training]
+        causal.eval()  # no dropout
+        try:
+            for layout in (PACKED, LEFT) if can_be_packed(kind) else (LEFT,):
+                try:
+                    if self._is_right(layout, causal):
+                        logger.info(f"trim_padding: rows are {layout}.")
+                        self._layout, self._kind = layout, kind
+                        return widest_batch(causal.config.get_text_config())
+                except Exception as error:  # of a model that does not take text alone, say
+                    reason = f"cannot score plain rows of tokens ({type(error).__name__}: {error})"
+        finally:
+            for module in in_training:
+                module.training = True
+        logger.warning(f"trim_padding: {type(causal).__name__} {reason}. Its micro-batches are those of GRPOTrainer.")
+        return 0
+
+    def _is_right(self, layout: str, causal: nn.Module) -> bool:
+        """Whether the policy computes the same in a layout. Gradients are compared where parameters are whole."""
+        is_sharded = self.accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED)
+        trained = [] if is_sharded else [parameter for parameter in causal.parameters() if parameter.requires_grad]
+        few = trained[1 :: max(1, len(trained) // 8)]
+        score = partial(super()._get_per_token_logps_and_entropies, compute_aux_loss=self.aux_loss_enabled)
+        with (
+            torch.set_grad_enabled(bool(few)),
+            disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs),
+        ):
+            stand_in = self._stand_in(self.model, layout)
+            return computes_the_same(score, stand_in, causal, few, self.accelerator.device)
+
+
+def in_order(batches: list[dict], order: torch.Tensor) -> dict:
+    """One batch with the rows of all `batches`, in the order (B,). What is no tensor or list of rows stays."""
+    whole = {}
+    for name, value in batches[0].items():
+        parts = [batch[name] for batch in batches]
+        if isinstance(value, torch.Tensor) and value.ndim:
+            whole[name] = torch.cat(parts)[order]
+        elif isinstance(value, list):
+            rows = [row for part in parts for row in part]
+            whole[name] = [rows[i] for i in order.tolist()]
+        else:
+            whole[name] = value
+    return whole
+
+
+def has_dropout(model: nn.Module) -> bool:
+    """Whether a model in training draws random numbers. With fewer rows, these would be others."""
+    modules = any(isinstance(module, nn.Dropout) and module.p for module in model.modules())
+    return bool(modules or getattr(model.config.get_text_config(), "attention_dropout", 0))
+
+
+def _with_rows_left_out(
+    log_probs: torch.Tensor, entropies: torch.Tensor, runs: torch.Tensor, micro_batch: dict
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """
+    Log-probabilities and entropies (b, T) of which only the rows `runs` (n,) were computed. The others get their old
+    log-probabilities, which are a ratio of 1, and the mean entropy of those, which TRL's mean over all rows thus is.
+    """
+    left_out = torch.ones(len(log_probs), 1, dtype=torch.bool, device=log_probs.device)
+    left_out[runs] = False
+    old = micro_batch.get("old_per_token_logps")
+    log_probs = torch.where(left_out, log_probs.detach() if old is None else old, log_probs)
+    computed = micro_batch["completion_mask"].bool() & ~left_out
+    mean = (entropies * computed).sum() / computed.sum().clamp(min=1)
+    return log_probs, torch.where(left_out, mean, entropies)

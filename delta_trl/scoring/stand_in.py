@@ -1,0 +1,243 @@
+"""
+The stand-in for a model in TRL's scoring call.
+
+TRL pads all rows of a rollout batch to one width and runs every micro-batch at that width. The stand-in decides which
+rows run, lays them out without their padding, and gives back what TRL expects. Tokens keep the positions that TRL
+gives them. There are three layouts:
+
+- `PACKED`: The rows of a micro-batch follow each other in one, and a prompt that they share stands there once.
+  Attention is computed within each row (`attention_within_rows`), and everything else in a decoder sees one token at a
+  time.
+- `LEFT`: The rows are moved to the left. The micro-batch is as wide as its longest row.
+- `None`: TRL's rows and columns.
+
+Padding is what stands before the first and after the last valid token of a row. A micro-batch with any other gap keeps
+TRL's columns.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from accelerate.logging import get_logger
+from torch import nn
+from torch.nn.functional import pad
+from transformers import AttentionInterface, DynamicCache, PreTrainedConfig
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from .recorder import Recorder
+
+
+logger = get_logger(__name__)
+
+ATTENTION = {"DynamicLayer", "DynamicSlidingWindowLayer", "DummyLayer"}  # transformers' caches of attention layers
+PACKED, LEFT = "packed", "moved to the left"
+BLOCK = 1024  # queries that attend within a sliding window at a time; a whole band would be length x length
+
+
+class PackedRows:
+    """
+    Rows that follow each other in one.
+
+    Args:
+        lengths (`list[int]`): Tokens of each row, without a prompt that it shares.
+        shared (`list[int]`): Tokens of the prompt that each row shares with the last row that shares none.
+
+    Attributes:
+        seen (`set[int]`): The attention layers that have run on these rows, by `id`.
+    """
+
+    def __init__(self, lengths: list[int], shared: list[int]):
+        self.lengths, self.shared = lengths, shared
+        self.seen: set[int] = set()
+
+
+class StandIn:
+    """
+    Stands in for a model in `GRPOTrainer._get_per_token_logps_and_entropies`.
+
+    Args:
+        model (`Callable`): The model, as TRL calls it.
+        layout (`str`, *optional*): `PACKED`, `LEFT` or `None`.
+        layers (`int`): Attention layers of the model. All of them have to run on packed rows.
+        share_prompts (`bool`): Whether packed rows that follow each other have a common prompt once.
+        order (`list[int]`): The rows of the scoring call in the order in which they come.
+        runs (`torch.Tensor` of shape `(n,)`, *optional*):
+            The rows that run, if the call is a single forward pass. The others get log-probabilities and entropies 0.
+        recorder ([`Recorder`], *optional*): Records the hidden states.
+    """
+
+    def __init__(
+        self,
+        model: Callable,
+        layout: str | None,
+        *,
+        layers: int = 0,
+        share_prompts: bool = False,
+        order: list[int] | None = None,
+        runs: torch.Tensor | None = None,
+        recorder: Recorder | None = None,
+    ):
+        self.model, self.layout = model, layout
+        self._layers, self._share_prompts = layers, share_prompts
+        self._order = order or []
+        self._runs, self._recorder = runs, recorder
+
+    def __call__(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor, **options) -> Any:
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels}
+        if self._runs is None:
+            rows, self._order = self._order[: len(labels)], self._order[len(labels) :]
+            return self._without_padding(rows, **inputs, **options)
+        some = {name: values[self._runs] for name, values in inputs.items()}
+        output = self._without_padding([], **some, **options)
+        shape = labels[:, 1:].shape
+        for name in ("log_probs", "entropy"):
+            values = getattr(output, name)
+            setattr(output, name, values.new_zeros(shape).index_copy(0, self._runs, values))
+        return output
+
+    def _without_padding(self, rows: list[int], /, input_ids, attention_mask, labels, **options) -> Any:
+        valid = attention_mask.bool()  # (b, P + T)
+        if self.layout is None or has_gaps(valid):
+            return self._forward(rows, input_ids=input_ids, attention_mask=attention_mask, labels=labels, **options)
+        packed = None
+        if self.layout == PACKED:
+            repeated = repeated_prompts(valid, input_ids, labels) & self._share_prompts
+            valid = valid & ~repeated
+            packed = PackedRows(*torch.stack([valid.sum(dim=1), repeated.sum(dim=1)]).tolist())
+            kept = valid.new_ones(1, sum(packed.lengths))
+            mask = kept[None, None]  # of four dimensions: transformers hands it on to attention as it is
+            options["rows"] = packed
+        else:
+            kept = moved_to_the_left(valid)
+            mask = kept.long()
+
+        def moved(values: torch.Tensor, fill: int = 0) -> torch.Tensor:
+            return values.new_full(kept.shape, fill).masked_scatter(kept, values[valid])
+
+        def moved_back(values: torch.Tensor) -> torch.Tensor:  # from the second token on, as in `FusedCausalLMOutput`
+            return values.new_zeros(valid.shape).masked_scatter(valid, pad(values, (1, 0))[kept])[:, 1:]
+
+        positions = torch.arange(valid.size(1), device=valid.device).expand_as(valid)
+        output = self._forward(
+            rows,
+            input_ids=moved(input_ids),
+            attention_mask=mask,
+            position_ids=moved(positions),
+            labels=moved(labels, -100),
+            **options,
+        )
+        if packed is not None and len(packed.seen) != self._layers:
+            logger.warning_once(
+                "trim_padding: packed rows do not reach every attention layer. Rows keep their padding."
+            )
+            self.layout, options["rows"] = None, None
+            return self._without_padding(rows, input_ids, attention_mask, labels, **options)
+        output.log_probs = moved_back(output.log_probs)
+        output.entropy = None if output.entropy is None else moved_back(output.entropy)
+        return output
+
+    def _forward(self, rows: list[int], /, **inputs) -> Any:
+        if self._recorder is None:
+            return self.model(**inputs)
+        return self._recorder.run(self.model, rows, inputs["labels"][:, 1:] != -100, **inputs)
+
+
+def kind_of(model: nn.Module, causal: nn.Module) -> dict[str, Any]:
+    """
+    What decides whether rows can be packed and is cheap to ask.
+
+    Args:
+        model (`torch.nn.Module`): The model without wrappers of distributed training.
+        causal (`torch.nn.Module`): The causal language model in it, without PEFT.
+    """
+    config = causal.config.get_text_config()
+    adapters = getattr(model, "peft_config", {}).values()
+    return {
+        "config": type(config),
+        "attention": config._attn_implementation,
+        "layers": layers_of(config),
+        "adapters per row": any(getattr(adapter, "alora_invocation_tokens", None) for adapter in adapters),
+        **{name: getattr(config, name, None) for name in ("layer_types", "sliding_window", "rope_parameters")},
+    }
+
+
+def can_be_packed(kind: dict[str, Any]) -> bool:
+    """Whether a model of this kind may be probed with packed rows: only attention by `sdpa` mixes its tokens."""
+    chunks = "chunked_attention" in (kind["layer_types"] or ())  # transformers gives them the cache of a window
+    return kind["attention"] == "sdpa" and ATTENTION.issuperset(kind["layers"]) and not chunks
+
+
+def layers_of(config: PreTrainedConfig) -> list[str]:
+    """The kinds of layers by the caches that transformers gives them."""
+    return [type(layer).__name__ for layer in DynamicCache(config=config).layers]
+
+
+def has_gaps(valid: torch.Tensor) -> bool:
+    """Whether a row (b, P + T) has padding between its first and its last valid token."""
+    begins = valid & ~pad(valid, (1, 0))[:, :-1]
+    return bool((begins.sum(dim=1) > 1).any())
+
+
+def moved_to_the_left(valid: torch.Tensor) -> torch.Tensor:
+    """The mask (b, width) of rows without the padding before them."""
+    lengths = valid.sum(dim=1)
+    longest = int(lengths.max())
+    # A GPU prepares kernels for each new width: there are sixteen from one power of two to the next
+    step = 2 ** max(0, longest.bit_length() - 5)
+    width = min(valid.size(1), -(-longest // step) * step)
+    return torch.arange(width, device=valid.device) < lengths[:, None]
+
+
+def repeated_prompts(valid: torch.Tensor, input_ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """
+    Mask (b, P + T) of the prompt tokens that the previous row already has. Each row keeps the last token of its
+    prompt, which predicts the first of its completion.
+    """
+    prompt = valid & (labels == -100)
+    same = (prompt[1:] == prompt[:-1]) & ((input_ids[1:] == input_ids[:-1]) | ~prompt[1:])
+    return pad(same.all(dim=1), (1, 0))[:, None] & prompt & pad(prompt[:, 1:], (0, 1))
+
+
+def attention_within_rows(
+    module, query, key, value, attention_mask, *, rows: PackedRows | None = None, sliding_window=None, **options
+):
+    """
+    transformers' `sdpa`, and the same for packed rows, one after the other. A shared prompt takes part in the
+    attention of each of its rows.
+    """
+    if rows is None:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+    rows.seen.add(id(module))
+    outputs, first_of_prompt = [], ()
+    # `split`, as the gradient of a slice has the size of the whole pack
+    pieces = zip(*(states.split(rows.lengths, dim=2) for states in (query, key, value)), strict=True)
+    for row, shared in zip(pieces, rows.shared, strict=True):
+        if shared:
+            prompt = (states[:, :, :shared] for states in first_of_prompt)
+            row = [torch.cat(parts, dim=2) for parts in zip(prompt, row, strict=True)]
+        else:
+            first_of_prompt = row
+        outputs.append(_attention_of_row(module, *row, sliding_window, options)[:, shared:])
+    return torch.cat(outputs, dim=1), None
+
+
+def _attention_of_row(module, query, key, value, window: int | None, options: dict) -> torch.Tensor:
+    """Causal attention (1, length, heads, d) within one row, and within a sliding window if the row is longer."""
+    length = query.size(2)
+    if window is None or length <= window:
+        return sdpa_attention_forward(module, query, key, value, None, **options)[0]
+    blocks = []
+    for start in range(0, length, BLOCK):
+        end, first = min(start + BLOCK, length), max(0, start - window + 1)
+        queries = torch.arange(start, end, device=query.device)
+        distance = queries[:, None] - torch.arange(first, end, device=query.device)
+        band = (distance >= 0) & (distance < window)
+        states = query[:, :, start:end], key[:, :, first:end], value[:, :, first:end]
+        blocks.append(sdpa_attention_forward(module, *states, band[None, None], **options)[0])
+    return torch.cat(blocks, dim=1)
+
+
+def register_attention() -> None:
+    """Put `attention_within_rows` in the place of transformers' `sdpa`. It passes on whatever is not packed."""
+    AttentionInterface.register("sdpa", attention_within_rows)
