@@ -1,0 +1,132 @@
+"""Rows whose advantages are all 0 do not run in the loss, which trains the same."""
+
+import pytest
+import torch
+from torch import nn
+from trl import GRPOTrainer
+
+from delta_trl import DeltaGRPOConfig, DeltaGRPOTrainer
+from delta_trl.scoring.padding_free import PaddingFree
+
+from ..corpus import tiny
+from ..trainers import LORA, RAGGED, TRL, logged, ragged, sharp
+
+
+LOSSES = ("dapo", "grpo", "dr_grpo", "bnpo", "cispo", "sapo", "vespo", "luspo")
+
+
+class Plain(PaddingFree, GRPOTrainer):
+    pass
+
+
+def reward_every(n: int):
+    """A reward that tells the completions of every n-th prompt apart."""
+
+    def reward(prompts, completion_ids, **kwargs):
+        numbers = [int(prompt.rstrip("=").split("+")[1]) for prompt in prompts]
+        return [
+            float(sum(ids) % 2) if number % n == n - 1 else 1.0
+            for number, ids in zip(numbers, completion_ids, strict=True)
+        ]
+
+    return reward
+
+
+def trained(make_trainer, kind: type[GRPOTrainer], n: int = 2, model=None, **options):
+    """A trainer after two rollout batches, its weights, and the rows of every forward pass that had a gradient."""
+    torch.manual_seed(3)
+    model, rows = model or sharp(), []
+    # one micro-batch for each optimiser step: TRL shares out its rows in another random order
+    sizes = {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 1, "steps_per_generation": 1}
+    options = {
+        **RAGGED,
+        **sizes,
+        "max_steps": 4,
+        "optim": "sgd",
+        "learning_rate": 0.02,
+        "shuffle_dataset": False,
+        **options,
+    }
+    options = {**TRL, "trainer_class": kind, **options}
+    trainer = make_trainer(model, reward_funcs=reward_every(n), **options)
+    model.get_input_embeddings().register_forward_hook(
+        lambda module, args, output: rows.append(args[0].numel()) if torch.is_grad_enabled() else None
+    )
+    if isinstance(trainer, PaddingFree):
+        trainer._widest = trainer._find_layout()
+        rows.clear()
+    trainer.train()
+    return trainer, torch.cat([p.detach().flatten() for p in trainer.model.parameters()]), rows
+
+
+@pytest.mark.parametrize("iterations", [1, 2], ids=["aligned", "two steps"])
+@pytest.mark.parametrize("loss_type", LOSSES)
+def test_weights_are_trls(make_trainer, loss_type, iterations):
+    options = {"loss_type": loss_type, "num_iterations": iterations}
+    (ours, our_weights, few), (theirs, their_weights, _) = (
+        trained(make_trainer, kind, **options) for kind in (Plain, GRPOTrainer)
+    )
+    torch.testing.assert_close(our_weights, their_weights, atol=1e-5, rtol=1e-5)
+    assert logged(ours, "loss") == pytest.approx(logged(theirs, "loss"), abs=1e-5)
+    assert logged(ours, "grad_norm") == pytest.approx(logged(theirs, "grad_norm"), rel=1e-4)
+    for name in {"clip_ratio/low_mean", "clip_ratio/high_max", "cispo_clip_ratio"} & set(theirs.state.log_history[0]):
+        assert logged(ours, name) == pytest.approx(logged(theirs, name), abs=1e-6)
+    _, _, all_rows = trained(make_trainer, Plain, n=1, **options)
+    assert sum(few) < 0.7 * sum(all_rows)
+
+
+def test_one_row_runs_where_none_trains(make_trainer):
+    """So that every process makes a forward and a backward pass."""
+    trainer, weights, rows = trained(make_trainer, Plain, n=1000)
+    expected = torch.cat([p.detach().flatten() for p in sharp().parameters()])
+    assert torch.equal(weights, expected)
+    assert len(rows) == 4
+    assert max(rows) < 12  # the shortest
+    assert logged(trainer, "grad_norm") == [0.0] * 4
+
+
+def test_entropy_is_that_of_the_rows_that_train(make_trainer):
+    trainer, *_ = trained(make_trainer, Plain, max_steps=1)
+    batch = trainer._buffered_inputs[0]
+    model, keeps = sharp().eval(), batch["advantages"] != 0
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
+    mask = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
+    with torch.no_grad():
+        logits = model(input_ids=ids, attention_mask=mask).logits[:, -batch["completion_ids"].size(1) - 1 : -1]
+    entropies = torch.distributions.Categorical(logits=logits).entropy()
+    tokens = batch["completion_mask"].bool()
+    trains = entropies[tokens & keeps[:, None]].mean().item()
+    assert logged(trainer, "entropy") == pytest.approx([trains], rel=2e-5)
+    assert abs(trains - entropies[tokens].mean().item()) > 3e-4
+
+
+class OwnLoss(Plain):
+    def _compute_loss(self, model, inputs):
+        return super()._compute_loss(model, inputs)
+
+
+def with_dropout():
+    model = tiny.model()
+    model.model.layers[0].mlp.act_fn = nn.Sequential(model.model.layers[0].mlp.act_fn, nn.Dropout(0.1))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (Plain, {"beta": 0.1, "trainer_options": {**LORA, "rollout_func": ragged}}),
+        (Plain, {"top_entropy_quantile": 0.5}),
+        (Plain, {"entropy_coef": 0.1}),
+        (Plain, {"model": with_dropout}),
+        (OwnLoss, {}),
+        (DeltaGRPOTrainer, {"token_credit": "fipo", "config_class": DeltaGRPOConfig}),
+    ],
+    ids=["reference", "entropy mask", "entropy bonus", "dropout", "own loss", "rule of micro-batches"],
+)
+def test_all_rows_run_where_a_loss_reads_them(make_trainer, kind, options):
+    results = []
+    for n in (2, 1):
+        made = {**options, "model": options["model"]()} if "model" in options else options
+        _, _, rows = trained(make_trainer, kind, n=n, max_steps=1, **made)
+        results.append(rows)
+    assert results[0] == results[1]
