@@ -12,7 +12,7 @@ from .gradients.topk_hidden import TopKHiddenGradients
 from .head import LMHead
 from .hidden_states import HiddenStates
 from .names import make_rule
-from .policy_outputs import Policy, PolicyOutputs, Responses
+from .policy_outputs import Policy, PolicyOutputs, Responses, Turn
 from .rule import Credit, TokenCredit, Tokens, all_gather, all_reduce, checked_credit
 from .rules import FIPO, RULES, DelTA, Given, RandomCredit, Selected, Shuffled, SideMean, SideWeights, WithinSide
 from .rules.changed import ChangedCredit
@@ -42,6 +42,7 @@ __all__ = [
     "TokenGradients",
     "Tokens",
     "TopKHiddenGradients",
+    "Turn",
     "WithinSide",
     "all_gather",
     "all_reduce",

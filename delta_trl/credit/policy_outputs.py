@@ -26,23 +26,43 @@ class PolicyOutputs:
 
 
 @dataclass(frozen=True)
+class Turn:
+    """
+    What the policy generated between two texts of tools. Without tools, a completion is one turn.
+
+    Args:
+        text (`str`): Its text, without special tokens.
+        start, end (`int`): Its characters in the policy's text, which is that of all turns of the completion.
+        first, last (`int`): Its tokens in the completion, special ones included; both inside.
+        tools (`tuple[str, ...]`): The names of the tools that it calls.
+    """
+
+    text: str
+    start: int
+    end: int
+    first: int
+    last: int
+    tools: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Responses:
     """
     The B responses of a rollout batch in words.
 
     Args:
-        prompts, completions (`list`): As reward functions get them. Completions are without special tokens and without
-            what the loss does not count, such as a tool's text.
-        ids (`list[list[int]]`): The tokens of each completion, of which the loss counts all.
-        texts (`list[list[str | None]]`): What each token adds to the completion; `None` for special tokens.
-        columns (`dict[str, list]`): Of the dataset.
+        prompts, completions (`list`), ids (`list[list[int]]`), columns (`dict[str, list]`):
+            As TRL gave them to the reward functions.
+        texts (`list[list[str | None]]`): What each of the `ids` adds to its turn's text; `None` for special tokens.
+        turns (`list[list[Turn]]`): The policy's turns in each completion.
     """
 
     prompts: list
     completions: list
     ids: list[list[int]]
-    texts: list[list[str | None]]
     columns: dict[str, Any]
+    texts: list[list[str | None]]
+    turns: list[list[Turn]]
 
 
 class Policy(Protocol):

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import accumulate, takewhile
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -16,11 +16,12 @@ from torch import nn
 from trl import GRPOConfig, GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
 
-from ..credit import LMHead, PolicyOutputs, Responses, Tokens
+from ..credit import LMHead, PolicyOutputs, Responses
 from .recorder import Recorder, backbone_of
 from .texts import TokenTexts
 
 
+NO_COLUMNS = ("prompt", "completion", "completion_ids")  # TRL gives rewards these names for something else
 TEXT = (
     *("self", "model", "input_ids", "attention_mask", "logits_to_keep"),
     *("batch_size", "compute_entropy", "compute_aux_loss"),
@@ -88,17 +89,16 @@ class RolloutPolicy:
         trainer ([`DeltaGRPOTrainer`]): The trainer.
         batch (`dict`): The rollout batch.
         recorded (`Recorder`): TRL's own pass over the completions, if it was recorded.
-        inputs (`list[dict]`): The rows of the dataset, one for each completion.
 
     Attributes:
         forward_passes (`int`): Forward passes over the rollout batch beyond TRL's own.
     """
 
-    def __init__(self, trainer: Any, batch: dict, recorded: Recorder, inputs: list[dict]):
+    def __init__(self, trainer: Any, batch: dict, recorded: Recorder):
         self.model, self.dtype = causal_model(trainer), autocast_dtype(trainer)
         self.micro_batch_size = trainer.args.per_device_train_batch_size
         self.forward_passes = 0
-        self._trainer, self._batch, self._inputs = trainer, batch, inputs
+        self._trainer, self._batch = trainer, batch
         # TRL's first scoring call was the policy's only if its log-probs are the batch's: it may also have been the
         # reference model's, even on the same modules (PEFT with the adapter disabled).
         old = batch.get("old_per_token_logps")
@@ -124,16 +124,21 @@ class RolloutPolicy:
         return LMHead.of(self.model, self._trainer.temperature)
 
     def responses(self) -> Responses:
-        tokens, split = Tokens.of_batch(self._batch), TokenTexts(self._trainer._tokenizer).of_response
-        ids = [row[valid].tolist() for row, valid in zip(self._batch["completion_ids"], tokens.mask, strict=True)]
-        texts = list(map(split, ids))
-        prompts = [row["prompt"] for row in self._inputs]
-        completions: list = ["".join(filter(None, row)) for row in texts]
-        if not isinstance(prompts[0], str):
-            completions = [[{"role": "assistant", "content": text}] for text in completions]
-        columns = {name: [row[name] for row in self._inputs] for name in self._inputs[0] if name != "prompt"}
-        columns["turns"] = [turns_of(row, mask) for row, mask in zip(texts, tokens.mask, strict=True)]
-        return Responses(prompts, completions, ids, texts, {**columns, "trainer_state": self._trainer.state})
+        inputs, prompts, completions, ids = self._trainer.last_reward_call
+        columns = {name: [row[name] for row in inputs] for name in inputs[0] if name not in NO_COLUMNS}
+        columns["trainer_state"] = self._trainer.state
+        if self._trainer.environments is not None:
+            columns["environments"] = self._trainer.environments
+        of_policy = self._batch.get("tool_mask", torch.ones_like(self._batch["completion_ids"])).bool().tolist()
+        read = TokenTexts(self._trainer._tokenizer)
+        texts, turns = zip(
+            *(
+                read.of_turns(row, mask[: len(row)], tools_called(completion))
+                for row, mask, completion in zip(ids, of_policy, completions, strict=True)
+            ),
+            strict=True,
+        )
+        return Responses(prompts, completions, ids, columns, list(texts), list(turns))
 
     def log_probs_at(self, rows: torch.Tensor, length: int) -> torch.Tensor:
         return self._scoring_call(rows)()[0][:, :length]
@@ -179,14 +184,9 @@ class RolloutPolicy:
             recorded.keep_only(self._batch["tool_mask"][self._batch["completion_mask"].bool()].bool())
 
 
-def turns_of(texts: list[str | None], mask: torch.Tensor) -> list[tuple[int, int]]:
-    """The policy's turns (start, end) in characters of a completion; `mask` (T,) leaves out a tool's text."""
-    ends = [0, *accumulate(len(text or "") for text in texts)]  # characters before each token, and in all
-    places = mask.nonzero()[:, 0].tolist()
-    turns, start = [], 0
-    for i in range(1, len(places) + 1):
-        if i == len(places) or places[i] > places[i - 1] + 1:  # the turn ends before the i-th token
-            if ends[i] > ends[start]:
-                turns.append((ends[start], ends[i]))
-            start = i
-    return turns
+def tools_called(completion: str | list[dict]) -> list[tuple[str, ...]]:
+    """The names of the tools that each of the policy's turns calls, from the messages that TRL made of them."""
+    if isinstance(completion, str):
+        return []
+    calls = [message.get("tool_calls") or () for message in completion if message["role"] == "assistant"]
+    return [tuple(call.get("function", call)["name"] for call in of_turn) for of_turn in calls]

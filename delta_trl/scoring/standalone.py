@@ -137,9 +137,10 @@ def given_tokens(
     prompts, completions = ([row[name] for row in rows] for name in ("prompt_ids", "token_ids"))
     responses = None
     if tokenizer is not None:
-        texts = list(map(TokenTexts(tokenizer).of_response, completions))
-        words = ["".join(filter(None, row)) for row in texts]
-        responses = Responses([row["prompt"] for row in rows], words, completions, texts, {})
+        read = TokenTexts(tokenizer)
+        texts, turns = zip(*(read.of_turns(ids, [True] * len(ids)) for ids in completions), strict=True)
+        words = ["".join(turn.text for turn in row) for row in turns]
+        responses = Responses([row["prompt"] for row in rows], words, completions, {}, list(texts), list(turns))
     policy = StandalonePolicy(model, prompts, completions, micro_batch_size, progress, responses)
     device = policy.mask.device
     rewards = [torch.nan if row["reward"] is None else row["reward"] for row in rows]

@@ -1,6 +1,11 @@
 """The text of single tokens, such that the texts of a completion's tokens join to the completion."""
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 from transformers import PreTrainedTokenizerBase
+
+from ..credit import Turn
 
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"  # decoded from bytes that are not a whole character
@@ -15,7 +20,8 @@ class TokenTexts:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase):
         self._tokenizer = tokenizer
-        self._texts: dict[int, str] = {}  # at most as many as the vocabulary has
+        self._texts: dict[int, str] = {}  # at most as many as the vocabulary has, as the next
+        self._special: dict[int, bool] = {}
 
     def decode(self, ids: list[int], **options) -> str:
         return self._tokenizer.decode(ids, clean_up_tokenization_spaces=False, **options)
@@ -49,8 +55,37 @@ class TokenTexts:
                 start, read = read, end
         return texts
 
-    def of_response(self, ids: list[int]) -> list[str | None]:
-        """As above, of the tokens that are not special; `None` for those that are."""
-        special = {*self._tokenizer.all_special_ids}
-        texts = iter(self.of_sequence([token for token in ids if token not in special]))
-        return [None if token in special else next(texts) for token in ids]
+    def is_special(self, token_id: int) -> bool:
+        """Whether `decode` with `skip_special_tokens` leaves a token out."""
+        if token_id not in self._special:
+            self._special[token_id] = not self.decode([token_id], skip_special_tokens=True) and bool(
+                self.decode([token_id])
+            )
+        return self._special[token_id]
+
+    def of_turns(
+        self, ids: list[int], of_policy: list[bool], tools: Sequence[tuple[str, ...]] = ()
+    ) -> tuple[list[str | None], list[Turn]]:
+        """
+        The text of each token of a completion, `None` for special ones and for a tool's, and the policy's turns.
+
+        Args:
+            ids (`list[int]`): The completion.
+            of_policy (`list[bool]`): Which tokens are the policy's; the others are a tool's.
+            tools (`Sequence[tuple[str, ...]]`, *optional*): The tools that each turn calls.
+        """
+        texts: list[str | None] = [None] * len(ids)
+        turns: list[Turn] = []
+        changes = [i for i in range(1, len(ids)) if of_policy[i] != of_policy[i - 1]]
+        characters = 0
+        for first, stop in pairwise([0, *changes, len(ids)]):
+            if first == stop or not of_policy[first]:
+                continue
+            plain = [i for i in range(first, stop) if not self.is_special(ids[i])]
+            for i, text in zip(plain, self.of_sequence([ids[i] for i in plain]), strict=True):
+                texts[i] = text
+            turn_text = "".join(texts[i] or "" for i in plain)
+            called = tools[len(turns)] if len(turns) < len(tools) else ()
+            turns.append(Turn(turn_text, characters, characters + len(turn_text), first, stop - 1, called))
+            characters += len(turn_text)
+        return texts, turns

@@ -52,6 +52,7 @@ class DynamicSampling(GRPOTrainer):
         prompt_order ([`~prompt_order.PromptOrder`]): Which prompts come next.
         last_rewards (`torch.Tensor` of shape `(completions of all processes, functions)`):
             Rewards from which TRL computed the last advantages. NaN: not scored. Kept without dynamic sampling, too.
+        last_reward_call (`tuple`): What TRL gave `_calculate_rewards`: inputs, prompts, completions, their tokens.
 
     Raises:
         ValueError: At construction, with streamed data, images, tools or environments; in training, if messages hold
@@ -61,6 +62,7 @@ class DynamicSampling(GRPOTrainer):
     dynamic_sampling = False
     dynamic_sampling_max_rounds = 4
     last_rewards = torch.zeros(0)
+    last_reward_call: tuple = ()
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -86,7 +88,7 @@ class DynamicSampling(GRPOTrainer):
     def _generate_and_score_completions(self, inputs):
         if not (self.dynamic_sampling and self.model.training):
             calculate = self._calculate_rewards  # as the last subclass overrides it
-            with calculating_rewards_with(self, lambda *args, **kwargs: self._keep(calculate(*args, **kwargs))):
+            with calculating_rewards_with(self, lambda *call: self._keep(calculate(*call), call)):
                 return super()._generate_and_score_completions(inputs)
         # Only the number of inputs matters: the prompts come from `prompt_order`.
         size = len(inputs) * self.accelerator.num_processes // self.num_generations
@@ -102,8 +104,8 @@ class DynamicSampling(GRPOTrainer):
         self._log_sampling(sample, contrast, chosen)
         return batch
 
-    def _keep(self, rewards: torch.Tensor) -> torch.Tensor:
-        self.last_rewards = rewards
+    def _keep(self, rewards: torch.Tensor, call: tuple) -> torch.Tensor:
+        self.last_rewards, self.last_reward_call = rewards, call
         return rewards
 
     # --- rounds ---
@@ -142,7 +144,7 @@ class DynamicSampling(GRPOTrainer):
                 "completion_ids": completion_ids[i],
                 "env_mask": env_mask and env_mask[i],
                 "logprobs": logprobs and logprobs[i],
-                "logged": {name: values[i] for name, values in self._pending_extra_logs.items()},
+                "logged": {name: values[i] for name, values in self._pending_extra_logs.items() if i < len(values)},
             }
         self._pending_extra_logs.clear()
         sample.rounds.append(rewards)
@@ -183,7 +185,7 @@ class DynamicSampling(GRPOTrainer):
             self._pending_extra_logs[name] = [row["logged"].get(name) for row in rows]
         rollout_func, self.rollout_func = self.rollout_func, lambda prompts, trainer: output
         try:
-            with calculating_rewards_with(self, lambda *args, **kwargs: self._keep(rewards)):
+            with calculating_rewards_with(self, lambda *call: self._keep(rewards, call)):
                 yield
         finally:
             self.rollout_func = rollout_func

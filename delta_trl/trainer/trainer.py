@@ -127,7 +127,7 @@ class DeltaGRPOTrainer(
         with self.recording(recorder if trl_scores_rollouts(self.args) else None):
             batch = super()._generate_and_score_completions(inputs)
         start = time.perf_counter()
-        policy = RolloutPolicy(self, batch, recorder, inputs)
+        policy = RolloutPolicy(self, batch, recorder)
         tokens = self._tokens(batch, policy)  # N of them, flat
         credit = checked_credit(self.token_credit, "of_rollout", tokens)
         if credit is not None:

@@ -1,27 +1,40 @@
-"""Evidence from outside: weights and step rewards per token or span, from a user's function."""
+"""Evidence from outside: weights and step rewards per token, span or turn, from a function, a column, environments."""
 
+import asyncio
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from transformers import AutoModelForTokenClassification, Qwen3Config
+from transformers import AddedToken, AutoModelForTokenClassification, Qwen3Config
 
-from delta_trl.credit import Given
+from delta_trl.credit import Given, Turn
 from delta_trl.credit.rule import TokenCreditError
+from delta_trl.credit.rules.given import bounds_of
+from delta_trl.scoring.texts import TokenTexts
 
 from ..corpus import tiny
 from ..trainers import credit, response_advantages, rollout_of, rollout_with_environment, valid_tokens
 
 
 SEEN: list[dict] = []
+LOOPS: list = []
 
 
 def numbers(completions, prompts, completion_ids, solution, trainer_state, **columns):
     """A number for each token; nothing is known of every third completion."""
     SEEN.append({"completions": completions, "prompts": prompts, "solution": solution, "step": trainer_state})
     return [None if i % 3 == 2 else [0.5 + j for j in range(len(ids))] for i, ids in enumerate(completion_ids)]
+
+
+async def counted(completions, **columns):
+    """Uses a client that belongs to the loop of its first call, as HTTP clients do."""
+    loop = asyncio.get_running_loop()
+    LOOPS.append(loop)
+    assert loop is LOOPS[0]
+    return [None] * len(completions)
 
 
 async def halves(completions, **columns):
@@ -38,8 +51,8 @@ def test_weights_of_tokens(make_trainer, rollout, options):
     )
     valid = valid_tokens(weights)
     for i, (row, inside) in enumerate(zip(weights["token_coefficients"], valid, strict=True)):
-        n = int(inside.sum())
-        assert row[inside].tolist() == ([1.0] * n if i % 3 == 2 else [0.5 + j for j in range(n)])
+        places = inside.nonzero()[:, 0].tolist()  # numbers of a tool's tokens have no effect
+        assert row[inside].tolist() == ([1.0] * len(places) if i % 3 == 2 else [0.5 + j for j in places])
         assert not row[~inside].any()
     assert normalised["token_coefficients"][valid].mean().item() == pytest.approx(1, abs=1e-6)
     seen = SEEN[0]
@@ -52,8 +65,16 @@ def test_spans_in_a_recipe(make_trainer, rollout):
     options = {"source": "tests.trainer.test_given.halves", "outside": 0.0}
     functions = {"rollout_func": rollout_of(lambda i: [13, 14, 15, 16, 17, 1])}
     batch = rollout(make_trainer(**credit("given", **options), trainer_options=functions))
-    # a token that both spans cut has the later one's; the end of sequence is in none
-    assert batch["token_coefficients"].tolist() == [[0.25, 0.25, 2.0, 2.0, 2.0, 0.0]] * 8
+    # a token that both spans cut has the later one's; the end of sequence belongs to the text before it
+    assert batch["token_coefficients"].tolist() == [[0.25, 0.25, 2.0, 2.0, 2.0, 2.0]] * 8
+
+
+def test_one_loop_for_all_rollout_batches(make_trainer, rollout):
+    LOOPS.clear()
+    trainer = make_trainer(trainer_options={"token_credit": Given(counted)})
+    rollout(trainer)
+    rollout(trainer)
+    assert len(LOOPS) == 2
 
 
 def test_no_spans_at_all(make_trainer, rollout):
@@ -97,17 +118,16 @@ def test_turns_are_what_a_tool_s_text_separates(make_trainer, rollout):
     seen = []
 
     def source(completions, turns, **columns):
-        seen.extend(zip(completions, turns, strict=True))
-        return [[(start, end, 1.0 + i) for i, (start, end) in enumerate(row)] for row in turns]
+        seen.extend(turns)
+        return [[(turn.start, turn.end, 1.0 + i) for i, turn in enumerate(row)] for row in turns]
 
     options = {"token_credit": Given(source), "rollout_func": rollout_with_environment}
-    batch = rollout(make_trainer(trainer_options=options))  # every third of seven tokens is the tool's
-    for text, row in seen:
-        assert [start for start, _ in row] == [0, *(end for _, end in row[:-1])]
-        assert row[-1][1] == len(text)
-        assert len(row) == 3
-    weights = batch["token_coefficients"][0].tolist()
-    assert weights[:6] == [1.0, 1.0, 0.0, 2.0, 2.0, 0.0]
+    batch = rollout(make_trainer(trainer_options=options))  # the third and the sixth of seven tokens are the tool's
+    for row in seen:
+        assert [(turn.first, turn.last) for turn in row] == [(0, 1), (3, 4), (6, 6)]
+        assert [turn.start for turn in row] == [0, *(turn.end for turn in row[:-1])]
+        assert all(len(turn.text) == turn.end - turn.start for turn in row)
+    assert batch["token_coefficients"].tolist() == [[1.0, 1.0, 0.0, 2.0, 2.0, 0.0, 3.0]] * 8
 
 
 @rollout_of
@@ -152,6 +172,11 @@ def test_step_rewards_are_deepseekmaths(make_trainer, rollout):
         ([[(0, 99, 1.0)]] * 8, "0:99"),
         ([[float("nan")] * 6] * 8, "nan"),
         ([[-1.0] * 6] * 8, "-1.0"),
+        ([{0: 1.0}] * 8, "completion 1: <class 'dict'>"),
+        ([torch.ones(6)] * 8, "<class 'torch.Tensor'>"),
+        ([[(0, 1)]] * 8, r"\(0, 1\)"),
+        ([[None] * 6] * 8, "None: expected a number for each token"),
+        ([["a"] * 6] * 8, "'a'"),
     ],
     ids=repr,
 )
@@ -164,18 +189,90 @@ def test_what_cannot_be_used_is_named(make_trainer, rollout, returned, message):
         rollout(make_trainer(trainer_options=options))
 
 
-@given(st.lists(st.sampled_from([None, "", "a", " the"]), min_size=1, max_size=8), st.data())
-def test_a_span_is_the_tokens_that_have_its_characters(pieces, data):
-    """An empty token is a part of a character that a later one completes; a special one is in no span."""
-    owners = [i for i, piece in enumerate(pieces) for _ in piece or ""]  # the token of each character
+PIECES = st.lists(st.sampled_from([None, "", "a", " the"]), min_size=1, max_size=6)
+
+
+@given(st.lists(PIECES, min_size=1, max_size=3), st.data())
+def test_a_span_is_the_tokens_that_have_its_characters(parts, data):
+    """Turns with a tool's token between them. An empty token is a part of a character that a later one completes."""
+    texts, turns, owners = [], [], []  # `owners`: the token of each character
+    for part in parts:
+        first, start = len(texts), len(owners)
+        for piece in part:
+            owners += [len(texts)] * len(piece or "")
+            texts.append(piece)
+        turns.append(Turn("".join(filter(None, part)), start, len(owners), first, len(texts) - 1))
+        texts.append(None)
     assume(owners)
     start = data.draw(st.integers(0, len(owners) - 1))
     end = data.draw(st.integers(start + 1, len(owners)))
+    assume(all((turn.start, turn.end) != (start, end) for turn in turns))
 
-    def is_inside(i: int) -> bool:
-        completing = next((j for j in range(i, len(pieces)) if pieces[j]), None)
-        return pieces[i] is not None and completing in owners[start:end]
+    def character_of(i: int) -> int | None:
+        """The token with the characters that a token counts as: its own, or its neighbour's in the turn."""
+        turn = next((turn for turn in turns if turn.first <= i <= turn.last), None)
+        if turn is None:
+            return None
+        after = [j for j in range(i, turn.last + 1) if texts[j]]
+        before = [j for j in range(turn.first, i) if texts[j] is not None]
+        if texts[i] is None and before:
+            return character_of(before[-1])
+        return after[0] if after else None
 
-    inside = [i for i in range(len(pieces)) if is_inside(i)]
-    [span] = Given(lambda: None)._read(0, [(start, end, 1.0)], pieces)
-    assert span == (inside[0], inside[-1], 1.0)
+    inside = [i for i in range(len(texts)) if character_of(i) in owners[start:end]]
+    rule = Given(lambda: None)
+    assert rule._step(0, (start, end, 1.0), bounds_of(texts, turns), turns) == (inside[0], inside[-1], 1.0)
+    for turn in turns:  # also where it has no text
+        whole = rule._step(0, (turn.start, turn.end, 2.0), bounds_of(texts, turns), turns)
+        if turn.text:
+            assert whole == (turn.first, turn.last, 2.0)
+
+
+def test_special_tokens_are_those_that_decoding_skips():
+    """Also those that no attribute of the tokenizer names; each turn is decoded by itself."""
+    tokenizer = tiny.tokenizer()
+    tokenizer.add_tokens([AddedToken("<end_of_turn>", special=True), AddedToken("<call>", special=False)])
+    turn_end, call, letter = *tokenizer.convert_tokens_to_ids(["<end_of_turn>", "<call>"]), 13
+    assert turn_end not in tokenizer.all_special_ids
+    ids = [letter, turn_end, letter, call, turn_end]
+    texts, turns = TokenTexts(tokenizer).of_turns(ids, [True, True, False, True, True], [("search",)])
+    assert [text is None for text in texts] == [False, True, True, False, True]
+    assert [(turn.first, turn.last, turn.tools) for turn in turns] == [(0, 1, ("search",)), (3, 4, ())]
+    assert turns[1].text == "<call>"
+
+
+class Game:
+    """An environment with a reward for each turn."""
+
+    def reset(self, **columns) -> str:
+        self.turn_rewards = [1.0, 2.0]
+        return " Observation."
+
+
+@pytest.mark.parametrize("source", ["column:turn_rewards", "column:of_rollout"])
+def test_a_number_for_each_turn_from_a_column(make_trainer, rollout, source):
+    """By hand after DeepSeekMath 4.1.3, with a discount and special tokens; of the data or of the `rollout_func`."""
+    rewards = [[float((i * j) % 4) for j in range(1, 4)] for i in range(8)]
+    rewards[2] = None
+
+    def rollout_func(prompts, trainer):
+        ids = [[13, 1, 14, 15, 1, 16, 1] for _ in prompts]
+        output = rollout_of(lambda i: ids[i])(prompts, trainer)
+        return {**output, "env_mask": [[1, 1, 0, 1, 1, 0, 1] for _ in prompts], "of_rollout": rewards}
+
+    data = tiny.dataset()
+    data = data.add_column("turn_rewards", [rewards[i % 2 * 4] for i in range(len(data))])
+    options = {"source": source, "what": "rewards", "outcome_weight": 0.0, "discount": 0.5}
+    trainer = make_trainer(
+        train_dataset=data, **credit("given", **options), trainer_options={"rollout_func": rollout_func}
+    )
+    batch = rollout(trainer)
+    used = trainer.last_reward_call[0]
+    name = source.removeprefix("column:")
+    for group in (range(4), range(4, 8)):
+        of_group = [used[i][name] for i in group]
+        known = np.array([r for row in of_group if row is not None for r in row])
+        for i, row in zip(group, of_group, strict=True):
+            r = [0.0] * 3 if row is None else (np.array(row) - known.mean()) / (known.std(ddof=1) + 1e-4)
+            expected = [r[0] + 0.5 * r[1] + 0.25 * r[2]] * 2 + [0.0] + [r[1] + 0.5 * r[2]] * 2 + [0.0, r[2]]
+            assert batch["advantages"][i].tolist() == pytest.approx(expected, abs=1e-4)

@@ -60,8 +60,14 @@ class FIPO(TokenCredit):
             )
 
     def of_micro_batch(self, tokens: Tokens) -> Credit:
-        new, old, advantages = map(tokens.padded, (tokens.log_probs, tokens.old_log_probs, tokens.advantages))
-        weights = tokens.flat(self.weights(new, old, advantages, tokens.mask))
+        # without the gaps of tools' texts: the future is that of the policy's tokens
+        lengths = tokens.mask.sum(dim=1)
+        mask = torch.arange(int(lengths.max()), device=lengths.device) < lengths[:, None]
+        new, old, advantages = (
+            values.new_zeros(mask.shape).masked_scatter_(mask, values)
+            for values in (tokens.log_probs, tokens.old_log_probs, tokens.advantages)
+        )
+        weights = self.weights(new, old, advantages, mask)[mask]
         total, count = all_reduce(torch.stack([weights.sum(), weights.new_tensor(float(len(weights)))]))
         return Credit(weights, {"fipo_weight_mean": (total / count.clamp(min=1)).item()})
 

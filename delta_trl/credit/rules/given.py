@@ -1,52 +1,63 @@
 """
-Evidence from outside: weights or step rewards that a function of the user's gives to tokens or spans of text, such as
-a process reward model or a judge.
+Evidence from outside: weights or step rewards that a function, a column or an environment gives to tokens, spans of
+text or turns, such as a process reward model or a judge.
 """
 
 import asyncio
 import inspect
 import math
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
 from ...arguments.lookup import import_dotted
 from ..coefficients import divide_by_mean
 from ..options import check_choices, check_number
+from ..policy_outputs import Responses, Turn
 from ..rule import Credit, TokenCredit, TokenCreditError, Tokens, all_reduce
 
 
-Span = tuple[int, int, float]  # first and last token (both inside), and the value
+Step = tuple[int, int, float]  # first and last token of a completion (both inside), and the value
+PER_TURN = ("column", "environment")
 
 
 @dataclass
 class Given(TokenCredit):
     """
-    Weights or step rewards of a function of your own. It is called once per rollout batch, after the rewards, on each
-    process with its own rows, like a reward function: `source(completions, prompts, completion_ids, **columns)`, sync
-    or async. Completions are without special tokens and without a tool's text. Beside those of the dataset, there are
-    the columns `trainer_state` and `turns`: the spans (start, end) that a tool's text separates. For each completion,
-    it returns one of
+    Weights or step rewards that come from outside. The source is one of
 
-    - a list with one number per token of `completion_ids`;
-    - a list of spans `(start, end, value)` in characters of the completion's text. A token that a span cuts counts
-      whole;
-    - `None`: nothing is known of it.
+    - a function, sync or async, or its dotted path. It is called once per rollout batch, after the rewards, on each
+      process with its own rows: `source(completions, prompts, completion_ids, **columns)`, with what TRL gave the
+      reward functions, and one more column, `turns`: for each completion, its [`Turn`]s;
+    - `"column:NAME"`: a column of the dataset, or a field that a `rollout_func` returned;
+    - `"environment:NAME"`: an attribute of the completion's environment.
+
+    A column or an environment has one number for each turn of a completion. A function returns, for each completion,
+
+    - a list with one number per token of `completion_ids`; those of a tool's tokens have no effect;
+    - a list of spans `(start, end, value)` in characters of the policy's text, that is, of its turns without special
+      tokens. A token that a span cuts counts whole. A special token belongs to the text before it in its turn; at the
+      beginning of a turn, to the text after it. The span of a turn is all its tokens, also without text.
+
+    `None` in place of a list says that nothing is known of the completion.
 
     With `what="rewards"`, each value is the reward of a step, which ends at the end of its span. Advantages are those
     of process supervision in DeepSeekMath (arXiv 2402.03300, section 4.1.3): the rewards of all steps of a group are
     normalised together. A token's advantage is the sum over the steps that end at it or later.
 
     Args:
-        source (`Callable` or `str`): The function, or its dotted path.
+        source (`Callable` or `str`): Where the values come from.
         what (`str`, *optional*, defaults to `"weights"`): Whether values are `"weights"` or `"rewards"`.
         outside (`float`, *optional*, defaults to `1.0`): The weight of tokens outside all spans.
         normalize (`bool`, *optional*, defaults to `False`): Divide weights by their mean over the rollout batch.
         outcome_weight (`float`, *optional*, defaults to `1.0`):
             Factor of the response's own advantage, which is added to that of its steps.
+        discount (`float`, *optional*, defaults to `1.0`):
+            Factor for each step that lies between a token's own step and a later one.
 
     Raises:
         ValueError: If an option is out of range, or the source cannot be found.
@@ -58,108 +69,177 @@ class Given(TokenCredit):
     outside: float = 1.0
     normalize: bool = False
     outcome_weight: float = 1.0
+    discount: float = 1.0
 
     def __post_init__(self):
         check_choices(self, what=("weights", "rewards"))
         check_number(self, "outside", "[0, inf)")
         check_number(self, "outcome_weight", "[0, inf)")
-        self._call = import_dotted("source", self.source, ()) if isinstance(self.source, str) else self.source
+        check_number(self, "discount", "[0, 1]")
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._function: Any = self.source  # `None`: the source has a number for each turn
+        self._kind, _, self._column = str(self.source).partition(":")
+        if isinstance(self.source, str):
+            per_turn = self._kind in PER_TURN
+            self._function = None if per_turn else import_dotted("source", self.source, ())
 
     def of_rollout(self, tokens: Tokens) -> Credit:
-        spans = self._spans(tokens)
-        return self._weights(tokens, spans) if self.what == "weights" else self._advantages(tokens, spans)
-
-    def _weights(self, tokens: Tokens, spans: list[list[Span] | None]) -> Credit:
-        weights = torch.ones_like(tokens.advantages)
-        for row, found in enumerate(spans):
-            of_row = (tokens.row == row).nonzero()[:, 0]
-            if found is not None:
-                weights[of_row] = self.outside
-            for first, last, value in found or ():
-                weights[of_row[first : last + 1]] = value
-        return Credit(divide_by_mean(weights, 0.0) if self.normalize else weights)
-
-    def _advantages(self, tokens: Tokens, spans: list[list[Span] | None]) -> Credit:
-        ends, rewards = [], []  # of each step: its last token among the N, and its reward
-        for row, found in enumerate(spans):
-            of_row = (tokens.row == row).nonzero()[:, 0].tolist()
-            ends += [of_row[last] for _, last, _ in found or ()]
-            rewards += [value for _, _, value in found or ()]
-        at = torch.tensor(ends, dtype=torch.long, device=tokens.row.device)
-        r = torch.tensor(rewards, dtype=torch.float64, device=tokens.row.device)
-        group = tokens.group[at]
-        groups = int(all_reduce(tokens.group.max()[None].clone() if len(tokens) else tokens.group.new_zeros(1), "MAX"))
-        sums = r.new_zeros(3, groups + 1)  # a group may be spread over processes
-        for i, power in enumerate((r**0, r, r**2)):
-            sums[i].index_add_(0, group, power)
-        count, mean, square = all_reduce(sums)
-        mean, square = mean / count.clamp(min=1), square / count.clamp(min=1)
-        std = ((square - mean**2).clamp(min=0) * count / (count - 1).clamp(min=1)).sqrt()
-        normalised = (r - mean[group]) / (std[group] + 1e-4)
-        steps = r.new_zeros(len(tokens)).index_add_(0, at, normalised)
-        to_come = tokens.flat(tokens.padded(steps).flip(1).cumsum(1).flip(1))  # Σ of the steps that end at or after
-        advantages = self.outcome_weight * tokens.advantages + to_come.to(tokens.advantages)
-        return Credit(advantages=advantages, neutral=not count.any())
-
-    def _spans(self, tokens: Tokens) -> list[list[Span] | None]:
         responses = tokens.policy.responses()
-        given = self._call(
+        given = self._per_turn(responses) if self._function is None else self._called(responses)
+        steps = [self._steps(row, values, responses) for row, values in enumerate(given)]
+        return self._weights(tokens, steps) if self.what == "weights" else self._advantages(tokens, steps)
+
+    def _weights(self, tokens: Tokens, steps: list[list[Step] | None]) -> Credit:
+        weights = torch.ones(tokens.mask.shape, dtype=tokens.advantages.dtype, device=tokens.mask.device)
+        for of_row, row_steps in zip(weights, steps, strict=True):
+            if row_steps is None:
+                continue
+            of_row.fill_(self.outside)
+            for first, last, value in row_steps:
+                of_row[first : last + 1] = value
+        flat = tokens.flat(weights)
+        return Credit(divide_by_mean(flat, 0.0) if self.normalize else flat)
+
+    def _advantages(self, tokens: Tokens, steps: list[list[Step] | None]) -> Credit:
+        device = tokens.mask.device
+        groups = torch.zeros(len(tokens.mask), dtype=torch.long, device=device)
+        groups[tokens.row] = tokens.group
+        # A row that the loss masks as a whole, say because it is cut off, has no steps.
+        trained = tokens.mask.any(dim=1).tolist()
+        known = [row_steps or [] if trains else [] for row_steps, trains in zip(steps, trained, strict=True)]
+        counts = torch.tensor(list(map(len, known)), device=device)
+        values = [value for row_steps in known for _, _, value in row_steps]
+        rewards = torch.tensor(values, dtype=torch.float64, device=device)
+        normalised, any_known = normalised_by_group(rewards, groups.repeat_interleave(counts), groups)
+        to_come = torch.zeros(tokens.mask.shape, dtype=torch.float64, device=device)
+        rest = iter(normalised.tolist())
+        for of_row, row_steps in zip(to_come, known, strict=True):
+            ends = [(last, next(rest)) for _, last, _ in row_steps]
+            total = 0.0
+            for last, reward in sorted(ends, reverse=True):
+                total = reward + self.discount * total
+                of_row[: last + 1] = total  # an earlier step overwrites what lies before its own end
+        own = self.outcome_weight * tokens.advantages
+        return Credit(advantages=own + tokens.flat(to_come).to(own), neutral=not any_known)
+
+    # --- what the source says ---
+
+    def _per_turn(self, responses: Responses) -> list:
+        """One value per turn, from a column or from the environments."""
+        found = responses.columns.get(self._column if self._kind == "column" else "environments")
+        if found is None:
+            self._refuse(f"no such {self._kind}. The columns are {', '.join(responses.columns)}")
+        return found if self._kind == "column" else [getattr(one, self._column, None) for one in found]
+
+    def _called(self, responses: Responses) -> Sequence:
+        if "turns" in responses.columns:
+            self._refuse("the data have a column 'turns', a name that the source needs for the turns: rename it")
+        given = self._function(
             completions=responses.completions,
             prompts=responses.prompts,
             completion_ids=responses.ids,
+            turns=responses.turns,
             **responses.columns,
         )
         if inspect.isawaitable(given):
-            given = asyncio.run(_awaited(given))
-        if not isinstance(given, Sequence) or len(given) != len(responses.ids):
-            size = f"{len(given)} values" if isinstance(given, Sequence) else f"{type(given)}"
-            raise TokenCreditError(f"{self._name()} returned {size}: expected one for each of {len(responses.ids)}.")
-        return [None if one is None else self._read(i, one, responses.texts[i]) for i, one in enumerate(given)]
+            given = self._awaited(given)
+        if not isinstance(given, list | tuple) or len(given) != len(responses.ids):
+            size = f"{len(given)} values" if isinstance(given, list | tuple) else f"{type(given)}"
+            self._refuse(
+                f"returned {size}: expected a list with an entry for each of {len(responses.ids)} completions"
+            )
+        return given
 
-    def _read(self, row: int, given: Any, texts: list[str | None]) -> list[Span]:
-        """Spans in tokens, from what the source returned for one completion."""
-        name, bounds, length = (
-            f"{self._name()}, completion {row + 1}",
-            bounds_of(texts),
-            len("".join(filter(None, texts))),
-        )
-        numbers = len(given) > 0 and all(isinstance(value, Real) for value in given)
-        if numbers and len(given) != len(texts):
-            raise TokenCreditError(f"{name}: {len(given)} numbers for {len(texts)} tokens.")
-        spans = []
-        for i, value in enumerate(given):
-            if numbers:
-                spans.append((i, i, float(value)))
-            else:
-                start, end, value = value
-                if not 0 <= start < end <= length:
-                    raise TokenCreditError(f"{name}: the span {start}:{end} is not in a text of {length} characters.")
-                inside = [j for j, bound in enumerate(bounds) if bound and bound[0] < end and bound[1] > start]
-                spans.append((inside[0], inside[-1], float(value)))
-            if not math.isfinite(value) or (self.what == "weights" and value < 0):
-                expected = "finite numbers" if self.what == "rewards" else "finite numbers >= 0"
-                raise TokenCreditError(f"{name}: {value!r}: expected {expected}.")
-        return spans
+    def _awaited(self, value: Awaitable) -> Any:
+        """The value, from one loop for all rollout batches: clients that the source keeps belong to their loop."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            threading.Thread(target=self._loop.run_forever, daemon=True).start()
 
-    def _name(self) -> str:
-        return f"source={getattr(self._call, '__name__', self._call)!r}"
+        async def waited() -> Any:
+            return await value
+
+        return asyncio.run_coroutine_threadsafe(waited(), self._loop).result()
+
+    def _steps(self, row: int, values: Any, responses: Responses) -> list[Step] | None:
+        """The steps of a completion, from what the source says of it."""
+        if values is None:
+            return None
+        turns, texts = responses.turns[row], responses.texts[row]
+        if not isinstance(values, list | tuple):
+            self._refuse(f"{type(values)}: expected a list of numbers or of spans (start, end, value)", row)
+        if self._function is None:
+            if len(values) != len(turns):
+                self._refuse(f"{len(values)} numbers for {len(turns)} turns", row)
+            steps = [(turn.first, turn.last, value) for turn, value in zip(turns, values, strict=True)]
+        elif values and all(isinstance(value, Real) for value in values):
+            if len(values) != len(texts):
+                self._refuse(f"{len(values)} numbers for {len(texts)} tokens", row)
+            steps = [(i, i, values[i]) for turn in turns for i in range(turn.first, turn.last + 1)]
+        else:
+            bounds = bounds_of(texts, turns)
+            steps = [self._step(row, span, bounds, turns) for span in values]
+        least = 0.0 if self.what == "weights" else -math.inf
+        for _, _, value in steps:
+            if not isinstance(value, Real) or not math.isfinite(value) or value < least:
+                expected = "finite numbers >= 0" if self.what == "weights" else "finite numbers"
+                self._refuse(f"{value!r}: expected {expected}", row)
+        return [(first, last, float(value)) for first, last, value in steps]
+
+    def _step(self, row: int, span: Any, bounds: list[tuple[int, int] | None], turns: Sequence[Turn]) -> tuple:
+        """First and last token, and value, of a span in characters."""
+        if not isinstance(span, list | tuple) or len(span) != 3 or not all(isinstance(x, int) for x in span[:2]):
+            self._refuse(f"{span!r:.100}: expected a number for each token, or spans (start, end, value)", row)
+        start, stop, value = span
+        whole = [turn for turn in turns if (turn.start, turn.end) == (start, stop)]
+        if whole:
+            return whole[0].first, whole[0].last, value
+        inside = [i for i, bound in enumerate(bounds) if bound and bound[0] < stop and bound[1] > start]
+        length = turns[-1].end if turns else 0
+        if not 0 <= start < stop <= length or not inside:
+            self._refuse(f"the span {start}:{stop} is not in a text of {length} characters", row)
+        return inside[0], inside[-1], value
+
+    def _refuse(self, problem: str, row: int | None = None) -> NoReturn:
+        name = self.source if isinstance(self.source, str) else getattr(self.source, "__name__", self.source)
+        where = "" if row is None else f", completion {row + 1}"
+        raise TokenCreditError(f"source={name!r}{where}: {problem}.")
 
 
-def bounds_of(texts: list[str | None]) -> list[tuple[int, int] | None]:
+def normalised_by_group(rewards: torch.Tensor, group: torch.Tensor, groups: torch.Tensor) -> tuple[torch.Tensor, bool]:
     """
-    Where each token lies in the joined text. Tokens that are only a part of a character have the bounds of the token
-    that completes it; special tokens (`None`) have none.
+    Rewards (n,) less their group's mean, over its standard deviation; and whether any process has one. A group may be
+    spread over processes, so all of them must call this.
+
+    Args:
+        rewards, group (`torch.Tensor` of shape `(n,)`): Rewards, and the number of the group of each.
+        groups (`torch.Tensor` of shape `(B,)`): The groups of this process's rows.
     """
-    bounds: list[tuple[int, int] | None] = []
-    end = len("".join(filter(None, texts)))
-    latest = None
-    for text in reversed(texts):
-        if text:
-            latest = (end - len(text), end)
-            end = latest[0]
-        bounds.append(None if text is None else latest)
-    return bounds[::-1]
+    largest = int(all_reduce(groups.amax()[None] if len(groups) else groups.new_zeros(1), "MAX"))
+    sums = rewards.new_zeros(3, largest + 1)
+    for i, power in enumerate((rewards**0, rewards, rewards**2)):
+        sums[i].index_add_(0, group, power)
+    count, total, squares = all_reduce(sums)
+    mean = total / count.clamp(min=1)
+    variance = (squares / count.clamp(min=1) - mean**2).clamp(min=0) * count / (count - 1).clamp(min=1)
+    return (rewards - mean[group]) / (variance.sqrt()[group] + 1e-4), bool(count.any())
 
 
-async def _awaited(value: Any) -> Any:
-    return await value
+def bounds_of(texts: list[str | None], turns: Sequence[Turn]) -> list[tuple[int, int] | None]:
+    """
+    Where each token lies in the policy's text: characters (start, end). A token that is only a part of a character has
+    the bounds of the token that completes it. A special token (`None`) has those of the text before it in its turn, or
+    at the beginning of the turn those of the text after it. Tools' tokens, and turns without text, have none.
+    """
+    bounds: list[tuple[int, int] | None] = [None] * len(texts)
+    for turn in turns:
+        place, latest = turn.end, None  # `latest`: of the text that follows
+        for i in range(turn.last, turn.first - 1, -1):
+            if text := texts[i]:
+                latest = (place - len(text), place)
+                place = latest[0]
+            bounds[i] = latest
+        for i in range(turn.first + 1, turn.last + 1):
+            if texts[i] is None:
+                bounds[i] = bounds[i - 1]
+    return bounds

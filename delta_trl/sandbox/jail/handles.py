@@ -26,6 +26,14 @@ from .confinement import LINK
 from .program import write_line
 
 
+@functools.cache
+def event_loop() -> Any:
+    """The one in which all coroutines of the program run."""
+    import asyncio
+
+    return asyncio.new_event_loop()
+
+
 OPERATIONS = {
     "call": lambda function, *args, **kwargs: function(*args, **kwargs),
     "type": lambda value: type(value),
@@ -47,14 +55,6 @@ class ProgramError(Exception):
 
 class NotForProgramsError(TypeError):
     """An object or a function of the tests was to be handed to the program."""
-
-
-@functools.cache
-def event_loop() -> Any:
-    """The one in which all coroutines of the program run."""
-    import asyncio
-
-    return asyncio.new_event_loop()
 
 
 class Link:
