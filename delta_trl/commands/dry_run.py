@@ -15,7 +15,15 @@ from ..trainer import checks
 from ..trainer.config import DeltaGRPOConfig
 from ..trainer.credit_rule import choose_rule
 from .dataset import evaluation_source, load_prepared
-from .recipe import RunArguments, UsageError, get_rewards, model_of_recipe, parse_recipe
+from .recipe import (
+    RunArguments,
+    UsageError,
+    get_environments,
+    get_rewards,
+    get_tools,
+    model_of_recipe,
+    parse_recipe,
+)
 
 
 def main(args: list[str]) -> None:
@@ -30,10 +38,11 @@ def main(args: list[str]) -> None:
     run_args, training_args, model_args = parse_recipe(args, plan_config(given.num_processes))
     try:
         rows, warnings = check(run_args, training_args, model_args)
+        of_agents = agents(run_args)
     except (ValueError, OSError, ImportError) as error:
         raise UsageError(str(error)) from error
     if os.environ.get("RANK", "0") == "0":
-        for name, value in describe(training_args, rows).items():
+        for name, value in (describe(training_args, rows) | of_agents).items():
             print(f"{name:<16} {value}")
         for warning in warnings:
             print(f"warning: {warning}")
@@ -93,6 +102,14 @@ def check(run_args: RunArguments, args: DeltaGRPOConfig, model_args: ModelConfig
     if config:
         warnings += checks.check_model(args, processor, config, source.model_name_or_path, datasets, rewards)
     return rows, warnings
+
+
+def agents(run_args: RunArguments) -> dict[str, str]:
+    """The tools and environments of a plan, by name. Raises `ValueError` or `ImportError` where there are none."""
+    tools, environments = get_tools(run_args), get_environments(run_args)
+    made = environments if isinstance(environments, dict) else {getattr(environments, "__name__", "?"): environments}
+    plan = {"tools": f"{len(tools)}: {', '.join(tool.__name__ for tool in tools)}"} if tools else {}
+    return plan | ({"environments": f"{len(made)}: {', '.join(made)}"} if environments else {})
 
 
 def describe(args: DeltaGRPOConfig, rows: int | None) -> dict[str, str]:

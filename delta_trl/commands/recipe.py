@@ -3,11 +3,12 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trl import TrlParser
 
 from ..arguments.errors import UsageError
+from ..arguments.lookup import import_dotted
 from ..arguments.parser import documented, parse, read_mappings
 
 
@@ -54,6 +55,10 @@ class RunArguments:
         max_prompt_length (`int`, *optional*):
             Leave out rows with longer prompts, in tokens. Set it if prompt and completion exceed the model's
             context.
+        tools (`list[str]`, *optional*):
+            Dotted paths of the functions that the model may call, or of lists of them: `my_tools.search`.
+        environment_factory (`str`, *optional*):
+            Dotted path of what makes an environment, as in TRL: a class, a function, or a dict of them by name.
     """
 
     dataset_name: str
@@ -71,6 +76,8 @@ class RunArguments:
     prompt_template: str | None = None
     conversational: bool = False
     max_prompt_length: int | None = None
+    tools: list[str] | None = None
+    environment_factory: str | None = None
 
     def __post_init__(self):
         read_mappings(self, "column_mapping", "eval_column_mapping", "reward_kwargs")
@@ -111,6 +118,18 @@ def main(args: list[str]) -> None:
     """`delta-trl train --help`: our options of data and rewards. Importing those of TRL would take seconds."""
     usage = "delta-trl train --config RECIPE.yaml [--option value ...]"
     TrlParser([RunArguments], usage=usage, epilog=OTHERS).print_help()
+
+
+def get_tools(run_args: RunArguments) -> list[Callable]:
+    """The tools of a recipe. Raises `ValueError` or `ImportError` for a path that names none."""
+    named = [import_dotted("tool", path, ()) for path in run_args.tools or ()]
+    return [tool for some in named for tool in (some if isinstance(some, list | tuple) else [some])]
+
+
+def get_environments(run_args: RunArguments) -> Any:
+    """TRL's `environment_factory` of a recipe, or `None`. Raises `ValueError` or `ImportError` like `get_tools`."""
+    path = run_args.environment_factory
+    return import_dotted("environment_factory", path, ()) if path else None
 
 
 def get_rewards(run_args: RunArguments) -> list[Callable]:

@@ -16,7 +16,15 @@ from ..trainer.config import DeltaGRPOConfig
 from ..trainer.trainer import DeltaGRPOTrainer
 from .dataset import evaluation_source, load_prepared
 from .folder import resume_from
-from .recipe import RunArguments, UsageError, get_rewards, model_of_recipe, parse_recipe
+from .recipe import (
+    RunArguments,
+    UsageError,
+    get_environments,
+    get_rewards,
+    get_tools,
+    model_of_recipe,
+    parse_recipe,
+)
 
 
 logger = get_logger(__name__)
@@ -89,6 +97,8 @@ def build(run_args: RunArguments, training_args: DeltaGRPOConfig, model_args: Mo
         args=training_args,
         train_dataset=train_dataset,
         eval_dataset=eval_dataset,
+        tools=get_tools(run_args) or None,
+        environment_factory=get_environments(run_args),
         quantization_config=get_quantization_config(model_args),
         peft_config=get_peft_config(model_args),
     )

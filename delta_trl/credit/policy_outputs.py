@@ -54,7 +54,8 @@ class Responses:
         prompts, completions (`list`), ids (`list[list[int]]`), columns (`dict[str, list]`):
             As TRL gave them to the reward functions.
         texts (`list[list[str | None]]`): What each of the `ids` adds to its turn's text; `None` for special tokens.
-        turns (`list[list[Turn]]`): The policy's turns in each completion.
+        turns (`list[list[Turn]]`):
+            The policy's turns in each completion. With tools, none where TRL masks a completion that is cut off.
     """
 
     prompts: list

@@ -1,14 +1,17 @@
 """Evidence from outside: weights and step rewards per token, span or turn, from a function, a column, environments."""
 
 import asyncio
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from datasets import Dataset
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from transformers import AddedToken, AutoModelForTokenClassification, Qwen3Config
+from trl.chat_template_utils import qwen3_chat_template
 
 from delta_trl.credit import Given, Turn
 from delta_trl.credit.rule import TokenCreditError
@@ -242,11 +245,55 @@ def test_special_tokens_are_those_that_decoding_skips():
 
 
 class Game:
-    """An environment with a reward for each turn."""
+    """An environment that owns its data, with a reward for each turn."""
+
+    games = count()
 
     def reset(self, **columns) -> str:
-        self.turn_rewards = [1.0, 2.0]
+        self.turn_rewards = [float(next(self.games) % 4)]
         return " Observation."
+
+    def move(self) -> str:
+        """Make a move."""
+        return "moved"
+
+
+def test_a_source_sees_what_rewards_see_and_environments_have_values(make_trainer, rollout):
+    """Prompts with the observation, the environments, and all text of completions that the loss masks."""
+    calls: dict[str, list[dict]] = {"reward": [], "source": []}
+
+    def reward(completions, **columns):
+        calls["reward"].append(columns | {"completions": completions})
+        return [0.0] * len(completions)
+
+    def source(completions, **columns):
+        calls["source"].append(columns | {"completions": completions})
+        return [None] * len(completions)
+
+    tokenizer = tiny.tokenizer()
+    tokenizer.chat_template = qwen3_chat_template
+    data = Dataset.from_dict({"kind": ["new"] * 16})
+    options = {"environment_factory": Game, "processing_class": tokenizer}
+    settings = {"reward_funcs": reward, "train_dataset": data, "mask_truncated_completions": True}
+    rollout(make_trainer(trainer_options={**options, "token_credit": Given(source)}, **settings))
+    rewards_see, source_sees = calls["reward"][0], calls["source"][0]
+    assert {*rewards_see} - {*source_sees} == {"log_extra", "log_metric"}
+    assert {*source_sees} - {*rewards_see} == {"turns"}
+    for name in ("completions", "prompts", "completion_ids", "kind", "environments"):
+        assert source_sees[name] == rewards_see[name]
+    assert source_sees["prompts"][0][-1]["content"] == " Observation."
+    assert any(turns == [] for turns in source_sees["turns"])  # cut off
+
+    of_games = Given("environment:turn_rewards", what="rewards")
+    trainer = make_trainer(
+        trainer_options={**options, "token_credit": of_games}, **{**settings, "mask_truncated_completions": False}
+    )
+    batch = rollout(trainer)
+    for group in (range(4), range(4, 8)):
+        r = np.array([trainer.environments[i].turn_rewards[0] for i in group])
+        for i, expected in zip(group, (r - r.mean()) / (r.std(ddof=1) + 1e-4), strict=True):
+            assert batch["advantages"][i, 0].item() == pytest.approx(expected, abs=1e-4)
+            assert batch["advantages"][i, 0] != 0
 
 
 @pytest.mark.parametrize("source", ["column:turn_rewards", "column:of_rollout"])

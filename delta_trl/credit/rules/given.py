@@ -86,7 +86,9 @@ class Given(TokenCredit):
     def of_rollout(self, tokens: Tokens) -> Credit:
         responses = tokens.policy.responses()
         given = self._per_turn(responses) if self._function is None else self._called(responses)
-        steps = [self._steps(row, values, responses) for row, values in enumerate(given)]
+        # Of a row that the loss masks as a whole, say because it is cut off, nothing is read.
+        trained = tokens.mask.any(dim=1).tolist()
+        steps = [self._steps(row, given[row], responses) if trained[row] else None for row in range(len(given))]
         return self._weights(tokens, steps) if self.what == "weights" else self._advantages(tokens, steps)
 
     def _weights(self, tokens: Tokens, steps: list[list[Step] | None]) -> Credit:
@@ -104,9 +106,7 @@ class Given(TokenCredit):
         device = tokens.mask.device
         groups = torch.zeros(len(tokens.mask), dtype=torch.long, device=device)
         groups[tokens.row] = tokens.group
-        # A row that the loss masks as a whole, say because it is cut off, has no steps.
-        trained = tokens.mask.any(dim=1).tolist()
-        known = [row_steps or [] if trains else [] for row_steps, trains in zip(steps, trained, strict=True)]
+        known = [row_steps or [] for row_steps in steps]
         counts = torch.tensor(list(map(len, known)), device=device)
         values = [value for row_steps in known for _, _, value in row_steps]
         rewards = torch.tensor(values, dtype=torch.float64, device=device)
